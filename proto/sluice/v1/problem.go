@@ -1,0 +1,116 @@
+package pb
+
+import "fmt"
+
+// Code is a Slurm error number: tools read the phrase, REST clients the number.
+type Code uint32
+
+// Codes that Sluice answers with. The numbers and phrases are the ones a real Slurm prints.
+const (
+	CodeInvalidPartition   Code = 2000
+	CodeNoDefaultPartition Code = 2001
+	CodeAccessDenied       Code = 2002
+	CodePartitionGroup     Code = 2003
+	CodeNodesNotInPart     Code = 2004
+	CodeTooManyCPUs        Code = 2005
+	CodeNodeCount          Code = 2006
+	CodeScriptMissing      Code = 2009
+	CodeUserID             Code = 2010
+	CodePathTooLong        Code = 2012
+	CodeNodeConfig         Code = 2014
+	CodePartConfig         Code = 2015
+	CodeNodesBusy          Code = 2016
+	CodeInvalidJobID       Code = 2017
+	CodeInvalidNodeName    Code = 2018
+	CodeTransition         Code = 2020
+	CodeAlreadyDone        Code = 2021
+	CodeJobPending         Code = 2024
+	CodeInvalidNodeState   Code = 2029
+	CodeInvalidFeature     Code = 2030
+	CodeNotSupported       Code = 2034
+	CodeDisabled           Code = 2035
+	CodeDependency         Code = 2036
+	CodeBatchOnly          Code = 2037
+	CodeJobHeld            Code = 2039
+	CodeInvalidAccount     Code = 2045
+	CodeInvalidLicenses    Code = 2048
+	CodeInvalidTimeLimit   Code = 2051
+	CodeResvInvalid        Code = 2052
+	CodeInvalidArray       Code = 2062
+	CodeInvalidQOS         Code = 2066
+	CodeInvalidGres        Code = 2072
+	CodeInvalidTime        Code = 2076
+	CodeInvalidMemory      Code = 2044
+	CodeQueueFull          Code = 2101 // Sluice's own: too many queued jobs
+	CodeNoSpace            Code = 2102 // Sluice's own: the state cannot be written
+	CodeTooLarge           Code = 2103 // Sluice's own: script or environment over the limit
+	CodeInvalidSpec        Code = 2104 // Sluice's own: malformed value
+	CodeRateLimited        Code = 2105 // Sluice's own
+	CodeNotRunning         Code = 2106
+)
+
+var phrases = map[Code]string{
+	CodeInvalidPartition:   "Invalid partition name specified",
+	CodeNoDefaultPartition: "No partition specified or system default partition",
+	CodeAccessDenied:       "Access/permission denied",
+	CodePartitionGroup:     "User's group not permitted to use this partition",
+	CodeNodesNotInPart:     "Requested nodes not in this partition",
+	CodeTooManyCPUs:        "More processors requested than permitted",
+	CodeNodeCount:          "Node count specification invalid",
+	CodeScriptMissing:      "Job script not specified",
+	CodeUserID:             "Invalid user id",
+	CodePathTooLong:        "Pathname of a file, directory or other parameter too long",
+	CodeNodeConfig:         "Requested node configuration is not available",
+	CodePartConfig:         "Requested partition configuration not available now",
+	CodeNodesBusy:          "Requested nodes are busy",
+	CodeInvalidJobID:       "Invalid job id specified",
+	CodeInvalidNodeName:    "Invalid node name specified",
+	CodeTransition:         "Job can not be altered now, try again later",
+	CodeAlreadyDone:        "Job/step already completing or completed",
+	CodeJobPending:         "Job is pending execution",
+	CodeInvalidNodeState:   "Invalid node state specified",
+	CodeInvalidFeature:     "Invalid feature specification",
+	CodeNotSupported:       "Requested operation not supported on this system",
+	CodeDisabled:           "Requested operation is presently disabled",
+	CodeDependency:         "Job dependency problem",
+	CodeBatchOnly:          "Only batch jobs are accepted or processed",
+	CodeJobHeld:            "Job is in held state, pending scheduler release",
+	CodeInvalidAccount:     "Invalid account or account/partition combination specified",
+	CodeInvalidLicenses:    "Invalid license specification",
+	CodeInvalidTimeLimit:   "Requested time limit is invalid (missing or exceeds some limit)",
+	CodeResvInvalid:        "Requested reservation is invalid",
+	CodeInvalidArray:       "Invalid job array specification",
+	CodeInvalidQOS:         "Invalid qos specification",
+	CodeInvalidGres:        "Invalid generic resource (gres) specification",
+	CodeInvalidTime:        "Invalid time specified",
+	CodeInvalidMemory:      "Memory required by task is not available",
+	CodeQueueFull:          "Slurm temporarily unable to accept job, sleeping and retrying",
+	CodeNoSpace:            "Slurm controller cannot write its state",
+	CodeTooLarge:           "Job script or environment too large",
+	CodeInvalidSpec:        "Invalid job specification",
+	CodeRateLimited:        "Too many requests",
+	CodeNotRunning:         "Job is not running",
+}
+
+// NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.
+func NewProblem(code Code, format string, args ...any) *Problem {
+	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: fmt.Sprintf(format, args...)}
+}
+
+// WithHint adds what would help.
+func (p *Problem) WithHint(format string, args ...any) *Problem {
+	p.Hint = fmt.Sprintf(format, args...)
+	return p
+}
+
+// Error makes a Problem usable as an error: phrase first, then the diagnosis.
+func (p *Problem) Error() string {
+	s := p.GetPhrase()
+	if p.GetDetail() != "" {
+		s += ": " + p.GetDetail()
+	}
+	if p.GetHint() != "" {
+		s += " (" + p.GetHint() + ")"
+	}
+	return s
+}

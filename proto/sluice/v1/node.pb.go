@@ -1534,6 +1534,365 @@ func (*ReleaseReply) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
+// Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
+// with the script beside it. Everything in it is final: no pattern is left to expand, no name to look up.
+type Bundle struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Key                *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Uid                uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid                uint32                 `protobuf:"varint,3,opt,name=gid,proto3" json:"gid,omitempty"`
+	Groups             []uint32               `protobuf:"varint,4,rep,packed,name=groups,proto3" json:"groups,omitempty"`
+	Argv               []string               `protobuf:"bytes,5,rep,name=argv,proto3" json:"argv,omitempty"` // argv[0] is the script in the bundle folder
+	Env                []string               `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty"`
+	Dir                string                 `protobuf:"bytes,7,opt,name=dir,proto3" json:"dir,omitempty"` // working folder; /tmp is used, and said, when it cannot be entered
+	StdIn              *StdFile               `protobuf:"bytes,8,opt,name=std_in,json=stdIn,proto3" json:"std_in,omitempty"`
+	StdOut             *StdFile               `protobuf:"bytes,9,opt,name=std_out,json=stdOut,proto3" json:"std_out,omitempty"`
+	StdErr             *StdFile               `protobuf:"bytes,10,opt,name=std_err,json=stdErr,proto3" json:"std_err,omitempty"` // empty path = same as std_out
+	Umask              uint32                 `protobuf:"varint,11,opt,name=umask,proto3" json:"umask,omitempty"`
+	Rlimits            []*Rlimit              `protobuf:"bytes,12,rep,name=rlimits,proto3" json:"rlimits,omitempty"`
+	Limits             *Limits                `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
+	EndNs              int64                  `protobuf:"varint,14,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"` // time limit, 0 = none
+	KillWaitS          uint32                 `protobuf:"varint,15,opt,name=kill_wait_s,json=killWaitS,proto3" json:"kill_wait_s,omitempty"`
+	WarnSignal         uint32                 `protobuf:"varint,16,opt,name=warn_signal,json=warnSignal,proto3" json:"warn_signal,omitempty"`
+	WarnSeconds        uint32                 `protobuf:"varint,17,opt,name=warn_seconds,json=warnSeconds,proto3" json:"warn_seconds,omitempty"`
+	WarnBatch          bool                   `protobuf:"varint,18,opt,name=warn_batch,json=warnBatch,proto3" json:"warn_batch,omitempty"`
+	Cgroup             string                 `protobuf:"bytes,19,opt,name=cgroup,proto3" json:"cgroup,omitempty"` // relative name below the node's cgroup root, fresh per attempt: "job_12.1"
+	TaskProlog         []string               `protobuf:"bytes,20,rep,name=task_prolog,json=taskProlog,proto3" json:"task_prolog,omitempty"`
+	JobName            string                 `protobuf:"bytes,21,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
+	Partition          string                 `protobuf:"bytes,22,opt,name=partition,proto3" json:"partition,omitempty"`
+	UnkillableTimeoutS uint32                 `protobuf:"varint,23,opt,name=unkillable_timeout_s,json=unkillableTimeoutS,proto3" json:"unkillable_timeout_s,omitempty"`
+	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"` // no process: hold the allocation (cgroup) until told to stop
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Bundle) Reset() {
+	*x = Bundle{}
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bundle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bundle) ProtoMessage() {}
+
+func (x *Bundle) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
+func (*Bundle) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Bundle) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Bundle) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *Bundle) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *Bundle) GetGroups() []uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Bundle) GetArgv() []string {
+	if x != nil {
+		return x.Argv
+	}
+	return nil
+}
+
+func (x *Bundle) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *Bundle) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Bundle) GetStdIn() *StdFile {
+	if x != nil {
+		return x.StdIn
+	}
+	return nil
+}
+
+func (x *Bundle) GetStdOut() *StdFile {
+	if x != nil {
+		return x.StdOut
+	}
+	return nil
+}
+
+func (x *Bundle) GetStdErr() *StdFile {
+	if x != nil {
+		return x.StdErr
+	}
+	return nil
+}
+
+func (x *Bundle) GetUmask() uint32 {
+	if x != nil {
+		return x.Umask
+	}
+	return 0
+}
+
+func (x *Bundle) GetRlimits() []*Rlimit {
+	if x != nil {
+		return x.Rlimits
+	}
+	return nil
+}
+
+func (x *Bundle) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Bundle) GetEndNs() int64 {
+	if x != nil {
+		return x.EndNs
+	}
+	return 0
+}
+
+func (x *Bundle) GetKillWaitS() uint32 {
+	if x != nil {
+		return x.KillWaitS
+	}
+	return 0
+}
+
+func (x *Bundle) GetWarnSignal() uint32 {
+	if x != nil {
+		return x.WarnSignal
+	}
+	return 0
+}
+
+func (x *Bundle) GetWarnSeconds() uint32 {
+	if x != nil {
+		return x.WarnSeconds
+	}
+	return 0
+}
+
+func (x *Bundle) GetWarnBatch() bool {
+	if x != nil {
+		return x.WarnBatch
+	}
+	return false
+}
+
+func (x *Bundle) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Bundle) GetTaskProlog() []string {
+	if x != nil {
+		return x.TaskProlog
+	}
+	return nil
+}
+
+func (x *Bundle) GetJobName() string {
+	if x != nil {
+		return x.JobName
+	}
+	return ""
+}
+
+func (x *Bundle) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *Bundle) GetUnkillableTimeoutS() uint32 {
+	if x != nil {
+		return x.UnkillableTimeoutS
+	}
+	return 0
+}
+
+func (x *Bundle) GetHoldOnly() bool {
+	if x != nil {
+		return x.HoldOnly
+	}
+	return false
+}
+
+type StdFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, or "/dev/null"
+	Append        bool                   `protobuf:"varint,2,opt,name=append,proto3" json:"append,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StdFile) Reset() {
+	*x = StdFile{}
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StdFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StdFile) ProtoMessage() {}
+
+func (x *StdFile) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
+func (*StdFile) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StdFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *StdFile) GetAppend() bool {
+	if x != nil {
+		return x.Append
+	}
+	return false
+}
+
+// Limits of the step's cgroup; 0 or empty = not constrained.
+type Limits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CpusetCpus    string                 `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
+	CpusetMems    string                 `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
+	MemoryMib     uint64                 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	MemorySwapMib uint64                 `protobuf:"varint,4,opt,name=memory_swap_mib,json=memorySwapMib,proto3" json:"memory_swap_mib,omitempty"`
+	Pids          uint32                 `protobuf:"varint,5,opt,name=pids,proto3" json:"pids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Limits) GetCpusetCpus() string {
+	if x != nil {
+		return x.CpusetCpus
+	}
+	return ""
+}
+
+func (x *Limits) GetCpusetMems() string {
+	if x != nil {
+		return x.CpusetMems
+	}
+	return ""
+}
+
+func (x *Limits) GetMemoryMib() uint64 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *Limits) GetMemorySwapMib() uint64 {
+	if x != nil {
+		return x.MemorySwapMib
+	}
+	return 0
+}
+
+func (x *Limits) GetPids() uint32 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
 var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
@@ -1679,7 +2038,48 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\v2\x14.sluice.v1.StepOrderR\x05order\"\"\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\bR\x03end\"\x0e\n" +
-	"\fReleaseReply*h\n" +
+	"\fReleaseReply\"\xf0\x05\n" +
+	"\x06Bundle\x12$\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x03 \x01(\rR\x03gid\x12\x16\n" +
+	"\x06groups\x18\x04 \x03(\rR\x06groups\x12\x12\n" +
+	"\x04argv\x18\x05 \x03(\tR\x04argv\x12\x10\n" +
+	"\x03env\x18\x06 \x03(\tR\x03env\x12\x10\n" +
+	"\x03dir\x18\a \x01(\tR\x03dir\x12)\n" +
+	"\x06std_in\x18\b \x01(\v2\x12.sluice.v1.StdFileR\x05stdIn\x12+\n" +
+	"\astd_out\x18\t \x01(\v2\x12.sluice.v1.StdFileR\x06stdOut\x12+\n" +
+	"\astd_err\x18\n" +
+	" \x01(\v2\x12.sluice.v1.StdFileR\x06stdErr\x12\x14\n" +
+	"\x05umask\x18\v \x01(\rR\x05umask\x12+\n" +
+	"\arlimits\x18\f \x03(\v2\x11.sluice.v1.RlimitR\arlimits\x12)\n" +
+	"\x06limits\x18\r \x01(\v2\x11.sluice.v1.LimitsR\x06limits\x12\x15\n" +
+	"\x06end_ns\x18\x0e \x01(\x03R\x05endNs\x12\x1e\n" +
+	"\vkill_wait_s\x18\x0f \x01(\rR\tkillWaitS\x12\x1f\n" +
+	"\vwarn_signal\x18\x10 \x01(\rR\n" +
+	"warnSignal\x12!\n" +
+	"\fwarn_seconds\x18\x11 \x01(\rR\vwarnSeconds\x12\x1d\n" +
+	"\n" +
+	"warn_batch\x18\x12 \x01(\bR\twarnBatch\x12\x16\n" +
+	"\x06cgroup\x18\x13 \x01(\tR\x06cgroup\x12\x1f\n" +
+	"\vtask_prolog\x18\x14 \x03(\tR\n" +
+	"taskProlog\x12\x19\n" +
+	"\bjob_name\x18\x15 \x01(\tR\ajobName\x12\x1c\n" +
+	"\tpartition\x18\x16 \x01(\tR\tpartition\x120\n" +
+	"\x14unkillable_timeout_s\x18\x17 \x01(\rR\x12unkillableTimeoutS\x12\x1b\n" +
+	"\thold_only\x18\x18 \x01(\bR\bholdOnly\"5\n" +
+	"\aStdFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06append\x18\x02 \x01(\bR\x06append\"\xa5\x01\n" +
+	"\x06Limits\x12\x1f\n" +
+	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
+	"cpusetCpus\x12\x1f\n" +
+	"\vcpuset_mems\x18\x02 \x01(\tR\n" +
+	"cpusetMems\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12&\n" +
+	"\x0fmemory_swap_mib\x18\x04 \x01(\x04R\rmemorySwapMib\x12\x12\n" +
+	"\x04pids\x18\x05 \x01(\rR\x04pids*h\n" +
 	"\tStepPhase\x12\x10\n" +
 	"\fSTEP_UNKNOWN\x10\x00\x12\x12\n" +
 	"\x0eSTEP_PREPARING\x10\x01\x12\x10\n" +
@@ -1713,7 +2113,7 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),         // 0: sluice.v1.StepPhase
 	(StepWant)(0),          // 1: sluice.v1.StepWant
@@ -1733,48 +2133,58 @@ var file_sluice_v1_node_proto_goTypes = []any{
 	(*ControlRequest)(nil), // 15: sluice.v1.ControlRequest
 	(*ReleaseRequest)(nil), // 16: sluice.v1.ReleaseRequest
 	(*ReleaseReply)(nil),   // 17: sluice.v1.ReleaseReply
-	(*Hardware)(nil),       // 18: sluice.v1.Hardware
-	(*NodeRecord)(nil),     // 19: sluice.v1.NodeRecord
-	(*Signal)(nil),         // 20: sluice.v1.Signal
-	(*JobSpec)(nil),        // 21: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),      // 22: sluice.v1.NodeAlloc
+	(*Bundle)(nil),         // 18: sluice.v1.Bundle
+	(*StdFile)(nil),        // 19: sluice.v1.StdFile
+	(*Limits)(nil),         // 20: sluice.v1.Limits
+	(*Hardware)(nil),       // 21: sluice.v1.Hardware
+	(*NodeRecord)(nil),     // 22: sluice.v1.NodeRecord
+	(*Signal)(nil),         // 23: sluice.v1.Signal
+	(*JobSpec)(nil),        // 24: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),      // 25: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),         // 26: sluice.v1.Rlimit
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	4,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
 	5,  // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
 	6,  // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
-	18, // 3: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	21, // 3: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
 	2,  // 4: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
 	0,  // 5: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
 	7,  // 6: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
 	2,  // 7: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
 	9,  // 8: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
 	10, // 9: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	19, // 10: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	22, // 10: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
 	2,  // 11: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
 	1,  // 12: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
 	11, // 13: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	20, // 14: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	23, // 14: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
 	2,  // 15: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	21, // 16: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	22, // 17: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	24, // 16: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	25, // 17: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
 	0,  // 18: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
 	10, // 19: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	12, // 20: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	13, // 21: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	14, // 22: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	15, // 23: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	16, // 24: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	6,  // 25: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	6,  // 26: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	6,  // 27: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	6,  // 28: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	17, // 29: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	2,  // 20: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	19, // 21: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	19, // 22: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	19, // 23: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	26, // 24: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	20, // 25: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	12, // 26: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	13, // 27: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	14, // 28: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	15, // 29: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	16, // 30: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	6,  // 31: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	6,  // 32: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	6,  // 33: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	6,  // 34: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	17, // 35: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -1789,7 +2199,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

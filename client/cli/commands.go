@@ -1,0 +1,15 @@
+package cli
+
+// command is one row of the dispatch table.
+type command struct {
+	name string
+	run  func(env *Env, args []string) int
+	help string // one line for `sluice help`
+}
+
+// commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
+func commands() []command {
+	return []command{
+		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions"},
+	}
+}

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"path/filepath"
+	"runtime/debug"
+)
+
+// Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code.
+func Main(argv []string) int {
+	// A command lives for milliseconds: collecting garbage costs more than it frees. The limit keeps a view of a big queue
+	// from growing without bound.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(memoryLimitBytes)
+	name, args := "sluice", argv
+	if len(argv) > 0 {
+		name, args = filepath.Base(argv[0]), argv[1:]
+	}
+	if name == "sluice" {
+		return sluice(ProcessEnv(name), args)
+	}
+	return dispatch(name, args)
+}
+
+const memoryLimitBytes = 512 << 20
+
+func dispatch(name string, args []string) int {
+	for _, c := range commands() {
+		if c.name == name {
+			return c.run(ProcessEnv(name), args)
+		}
+	}
+	return sluice(ProcessEnv("sluice"), append([]string{name}, args...))
+}

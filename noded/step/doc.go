@@ -1,0 +1,55 @@
+// Package step is the node daemon's side of running steps: it writes what a shim needs into the spool, keeps a small pool
+// of shims (package stepd), gives each step to one of them, passes orders on, and tells what became of every step.
+//
+//	r, err := step.New(step.Options{Spool: spool, CgroupRoot: "sluice/c1/n1", Log: log})
+//	have, err := r.Recover(ctx)          // once, before anything else: every step that the spool or a live shim knows
+//	err = r.Launch(ctx, bundle, script)  // nil: a shim has it and will report its end, whatever happens to this process
+//	err = r.Control(ctx, order)          // stop, kill, signals, end_ns, suspend; idempotent
+//	for rep := range r.Reports() { … }   // every change, newest state per step
+//	err = r.Forget(key)                  // its exit record has been committed: delete all that is left of it
+//	err = r.Close()                      // steps go on; idle shims end
+//
+// # Layout of the spool
+//
+//	<spool>/steps/<job>.<attempt>.<step>/   folder of one step attempt, 0711 root
+//	    bundle.pb   pb.Bundle, 0600
+//	    script      the batch script, 0500, owned by the job's user
+//	    exit.pb     pb.ExitRecord, once it has ended (written whole: temporary file, fsync, rename, fsync of the folder)
+//	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
+//	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
+//	<spool>/shims/<n>                       socket of one shim
+//
+// # Who owns a step
+//
+// A launch is accepted by one rename: the shim moves .new-* to its final name and from then on the step is its own. Before the
+// rename nothing has run and the launch can be repeated; after it there will be an exit record: the shim writes it or,
+// when the shim has died, the runner does (verdict "lost"), after it has killed what was left in the step's cgroup.
+// Recover first deletes every .new-*, so that no late launch can be accepted behind its back, then asks each shim.
+//
+// # Recycling
+//
+// Starting a shim costs more than a short job. A shim that has ended its step (record on disk, cgroup gone) takes the next
+// one; Runner keeps at least MinIdle idle, and ends those above it after IdleTimeout. A shim serves one step at a
+// time, so that its death touches one step.
+//
+// # Signatures
+//
+//	func New(Options) (*Runner, error)
+//	func (*Runner) Recover(context.Context) ([]*pb.StepReport, error)
+//	func (*Runner) Launch(context.Context, *pb.Bundle, script []byte) error
+//	func (*Runner) Fail(*pb.Bundle, *pb.ExitRecord) error   // ended before it began (prolog_failed): keep and report that record
+//	func (*Runner) Control(context.Context, *pb.StepOrder) error
+//	func (*Runner) Forget(*pb.StepKey) error
+//	func (*Runner) Reports() <-chan *pb.StepReport
+//	func (*Runner) Bundle(*pb.StepKey) (*pb.Bundle, error)  // as it was launched; survives a restart
+//	func (*Runner) Dir(*pb.StepKey) string                  // folder for the caller's own marks ("epilog has run"); exists after Launch or Fail
+//	func (*Runner) Close() error
+//	func Name(*pb.StepKey) string                           // "<job>.<attempt>.<step>"
+//
+// Launch returns an error only when no shim has accepted the step: nothing of it runs, nothing is left, it may be tried again.
+// Everything later (working folder, output files, exec) ends the step with an exit record: launch_failed, output_failed.
+// Launch of a step that is known is no error and starts nothing.
+//
+// bundle.Argv[0], when it is not absolute, is taken inside the step's folder ("script" is the file that Launch writes there);
+// an empty argv means {"script"}. bundle.Cgroup must be a single name that no other attempt uses.
+package step

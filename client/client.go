@@ -23,7 +23,7 @@ const ConnectTimeoutS = 5
 // may be replaced by a test double.
 type Client struct {
 	pb.ControllerAPIClient
-	conn   *ttrpc.Client
+	closer func() error
 	socket string
 	closed atomic.Bool
 }
@@ -36,7 +36,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 		return nil, &ConnectError{Socket: socket, Err: err}
 	}
 	tc := ttrpc.NewClient(conn)
-	return &Client{ControllerAPIClient: pb.NewControllerAPIClient(tc), conn: tc, socket: socket}, nil
+	return &Client{ControllerAPIClient: pb.NewControllerAPIClient(tc), closer: tc.Close, socket: socket}, nil
 }
 
 // Socket is the path that the client is connected to.
@@ -44,10 +44,10 @@ func (c *Client) Socket() string { return c.socket }
 
 // Close ends the connection; calls in flight fail.
 func (c *Client) Close() error {
-	if c.conn == nil || c.closed.Swap(true) {
+	if c.closer == nil || c.closed.Swap(true) {
 		return nil
 	}
-	return c.conn.Close()
+	return c.closer()
 }
 
 // ConnectError says that no controller answers on the socket.
@@ -96,5 +96,5 @@ func ProblemOf(err error) *pb.Problem {
 // took effect.
 func Broken(err error) bool {
 	var ce *ConnectError
-	return errors.Is(err, ttrpc.ErrClosed) || errors.As(err, &ce)
+	return errors.Is(err, errBroken) || errors.Is(err, ttrpc.ErrClosed) || errors.As(err, &ce)
 }

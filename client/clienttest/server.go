@@ -1,0 +1,220 @@
+// Package clienttest serves a fake controller on a unix socket, for tests and benchmarks of the client.
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Controller answers calls and remembers them. Fields are set before the first call; a nil function answers with success.
+// Calls that a test does not expect answer Unimplemented.
+type Controller struct {
+	mu sync.Mutex
+
+	Submitted []*pb.SubmitRequest
+	Cancelled []*pb.CancelJobsRequest
+	Controls  []*pb.ControlJobsRequest
+	Updates   []any
+	Outcomes  []*pb.JobOutcome
+	Finished  *pb.JobRecord // answer of WaitJob
+	Script    []byte        // answer of BatchScript
+	Fail      *pb.Problem   // every call is refused with it
+	JobList   []*pb.JobRecord
+	NodeList  []*pb.NodeRecord
+	DropCalls int // close the connection instead of answering, that often
+
+	drop func()
+}
+
+// Serve listens in dir and returns the socket and a function that stops it.
+func (c *Controller) Serve(dir string) (socket string, stop func(), err error) {
+	socket = filepath.Join(dir, "ctld.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return "", nil, err
+	}
+	srv, err := ttrpc.NewServer()
+	if err != nil {
+		return "", nil, err
+	}
+	pb.RegisterControllerAPIService(srv, c)
+	dl := &dropListener{Listener: l}
+	c.drop = dl.dropAll
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(context.Background(), dl) }()
+	return socket, func() { _ = srv.Close(); <-done; _ = os.Remove(socket) }, nil
+}
+
+// dropListener can cut the connections that it has accepted.
+type dropListener struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (l *dropListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		l.conns = append(l.conns, conn)
+		l.mu.Unlock()
+	}
+	return conn, err
+}
+
+func (l *dropListener) dropAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
+// refuse answers as ctld does: a status with the Problem as its detail.
+func (c *Controller) refuse() error {
+	if c.Fail == nil {
+		return nil
+	}
+	st, err := status.New(codes.InvalidArgument, c.Fail.Error()).WithDetails(c.Fail)
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+func (c *Controller) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
+	return &pb.PingReply{Host: "head", Mode: "primary", Cluster: "test"}, c.refuse()
+}
+
+func (c *Controller) submit(req *pb.SubmitRequest) (*pb.SubmitReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Submitted = append(c.Submitted, req)
+	if c.DropCalls > 0 {
+		c.DropCalls--
+		c.drop()
+	}
+	if err := c.refuse(); err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, s := range c.Submitted {
+		ids[s.RequestId] = true
+	}
+	return &pb.SubmitReply{JobId: uint32(len(ids)), Partition: "debug", Nodes: "n1", Cpus: 1, StartNs: 1700000000e9}, nil
+}
+
+func (c *Controller) Submit(_ context.Context, req *pb.SubmitRequest) (*pb.SubmitReply, error) {
+	return c.submit(req)
+}
+
+func (c *Controller) SubmitLarge(_ context.Context, s pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error) {
+	var data []byte
+	for {
+		chunk, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, chunk.GetData()...)
+	}
+	req := &pb.SubmitRequest{}
+	if err := proto.Unmarshal(data, req); err != nil {
+		return nil, err
+	}
+	return c.submit(req)
+}
+
+func (c *Controller) Jobs(_ context.Context, _ *pb.JobsRequest, s pb.ControllerAPI_JobsServer) error {
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	return s.Send(&pb.JobsReply{Jobs: c.JobList})
+}
+
+func (c *Controller) Nodes(_ context.Context, _ *pb.NodesRequest, s pb.ControllerAPI_NodesServer) error {
+	return s.Send(&pb.NodesReply{Nodes: c.NodeList})
+}
+
+func (c *Controller) Partitions(context.Context, *pb.PartitionsRequest) (*pb.PartitionsReply, error) {
+	return &pb.PartitionsReply{}, c.refuse()
+}
+
+func (c *Controller) Config(context.Context, *pb.ConfigRequest) (*pb.ConfigReply, error) {
+	return &pb.ConfigReply{}, c.refuse()
+}
+
+func (c *Controller) BatchScript(_ context.Context, _ *pb.BatchScriptRequest, s pb.ControllerAPI_BatchScriptServer) error {
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	return s.Send(&pb.BatchScriptReply{Data: c.Script})
+}
+
+func (c *Controller) CancelJobs(_ context.Context, req *pb.CancelJobsRequest) (*pb.CancelJobsReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Cancelled = append(c.Cancelled, req)
+	return &pb.CancelJobsReply{Outcomes: c.Outcomes}, c.refuse()
+}
+
+func (c *Controller) ControlJobs(_ context.Context, req *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Controls = append(c.Controls, req)
+	return &pb.ControlJobsReply{Outcomes: c.Outcomes}, c.refuse()
+}
+
+func (c *Controller) update(req any) (*pb.UpdateReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Updates = append(c.Updates, req)
+	return &pb.UpdateReply{Outcomes: c.Outcomes}, c.refuse()
+}
+
+func (c *Controller) UpdateJob(_ context.Context, req *pb.UpdateJobRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) UpdateNode(_ context.Context, req *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) UpdatePartition(_ context.Context, req *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) WaitJob(context.Context, *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
+	return &pb.WaitJobReply{Job: c.Finished}, c.refuse()
+}
+
+func (c *Controller) Reconfigure(_ context.Context, req *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) Shutdown(_ context.Context, req *pb.ShutdownRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) Backup(_ context.Context, req *pb.BackupRequest) (*pb.BackupReply, error) {
+	return &pb.BackupReply{Path: req.GetPath()}, c.refuse()
+}
+
+func (c *Controller) Stats(context.Context, *pb.StatsRequest) (*pb.StatsReply, error) {
+	return &pb.StatsReply{}, c.refuse()
+}

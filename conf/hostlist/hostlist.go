@@ -1,0 +1,194 @@
+// Package hostlist reads, counts, expands and folds Slurm host lists such as
+// "n[001-010],g[1-2],login".
+//
+// The grammar is that of slurm.conf(5), "NODE CONFIGURATION", and of what
+// `scontrol show hostnames` and `scontrol show hostlist` answer:
+//
+//	list   = entry { ("," | blank) entry }
+//	entry  = name | { text "[" range { "," range } "]" }
+//	range  = number [ "-" number ]
+//
+// The zeros in front of a range's first number give its width, the leftmost
+// bracket varies slowest, and nothing may follow the last bracket. Where Slurm
+// quietly reads something else than what was written ("n[1-", "n[1 - 2]"),
+// this package refuses instead and says at which character.
+package hostlist
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Limit is how many names one list may stand for. A list is counted before it
+// is expanded, so a hostile one costs no memory.
+const Limit = 65536
+
+const (
+	maxText   = 4 << 20 // bytes of one list: Limit names of 64 bytes
+	maxName   = 255     // bytes of one name, as in POSIX HOST_NAME_MAX
+	maxDigits = 18      // digits of one number, so that it fits an int64
+)
+
+// SyntaxError says what is wrong with a host list, and where.
+type SyntaxError struct {
+	Text string // the whole list
+	Pos  int    // offset in bytes, from 0
+	Msg  string // what is wrong and what would help
+}
+
+func (e *SyntaxError) Error() string {
+	if len(e.Text) > 80 {
+		return fmt.Sprintf("cannot read hostlist: at character %d: %s", e.Pos+1, e.Msg)
+	}
+	return fmt.Sprintf("cannot read hostlist %q: at character %d: %s", e.Text, e.Pos+1, e.Msg)
+}
+
+// LimitError is the answer to a list that stands for more than Limit names.
+type LimitError struct {
+	Count uint64 // how many names were asked for; at least this many
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("cannot expand hostlist: it stands for at least %d names, the limit is %d", e.Count, Limit)
+}
+
+// span is one range within a bracket. Width is that of its first number.
+type span struct {
+	lo, hi uint64
+	width  int
+}
+
+// part is literal text and, where it has one, the bracket behind it.
+type part struct {
+	text  string
+	spans []span
+}
+
+// entry is one element of the list.
+type entry []part
+
+func (p part) count() uint64 {
+	if p.spans == nil {
+		return 1
+	}
+	var n uint64
+	for _, s := range p.spans {
+		n = min(n+(s.hi-s.lo+1), Limit+1)
+	}
+	return n
+}
+
+func (e entry) count() uint64 {
+	n := uint64(1)
+	for _, p := range e {
+		n = min(n*p.count(), Limit+1)
+	}
+	return n
+}
+
+// size is the length of the longest name of e.
+func (e entry) size() int {
+	n := 0
+	for _, p := range e {
+		widest := 0
+		for _, s := range p.spans {
+			widest = max(widest, s.width, digits(s.hi))
+		}
+		n += len(p.text) + widest
+	}
+	return n
+}
+
+// Count says how many names s stands for, repeated ones counted each time. It
+// allocates nothing that grows with that number. The error is a *SyntaxError
+// or, above Limit, a *LimitError.
+func Count(s string) (int, error) {
+	entries, err := parse(s)
+	if err != nil {
+		return 0, err
+	}
+	return count(entries)
+}
+
+func count(entries []entry) (int, error) {
+	var n uint64
+	for _, e := range entries {
+		if n += e.count(); n > Limit {
+			return 0, &LimitError{Count: n}
+		}
+	}
+	return int(n), nil
+}
+
+// Expand gives the names s stands for, in the order written, repeated ones
+// included. The empty list has no names. Errors are those of Count.
+func Expand(s string) ([]string, error) {
+	entries, err := parse(s)
+	if err != nil {
+		return nil, err
+	}
+	n, err := count(entries)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, n)
+	for _, e := range entries {
+		names = e.expand(nil, names)
+	}
+	return names, nil
+}
+
+// expand appends to names every name that begins with prefix and ends as e
+// says.
+func (e entry) expand(prefix []byte, names []string) []string {
+	if len(e) == 0 {
+		return append(names, string(prefix))
+	}
+	prefix = append(prefix, e[0].text...)
+	if e[0].spans == nil {
+		return e[1:].expand(prefix, names)
+	}
+	for _, s := range e[0].spans {
+		for n := s.lo; n <= s.hi; n++ {
+			names = e[1:].expand(appendNumber(prefix, n, s.width), names)
+		}
+	}
+	return names
+}
+
+func appendNumber(b []byte, n uint64, width int) []byte {
+	for limit, w := uint64(10), 1; w < width; limit, w = limit*10, w+1 {
+		if n < limit {
+			b = append(b, '0')
+		}
+	}
+	return strconv.AppendUint(b, n, 10)
+}
+
+// Split cuts a list at the commas and blanks that are outside brackets, and
+// checks nothing else. It serves lists whose elements are read by somebody
+// else, such as NodeAddr or a list of job ids.
+func Split(s string) []string {
+	var out []string
+	depth, start := 0, 0
+	cut := func(end int) {
+		if end > start {
+			out = append(out, s[start:end])
+		}
+		start = end + 1
+	}
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '[':
+			depth++
+		case c == ']':
+			depth = max(0, depth-1)
+		case depth == 0 && separates(c):
+			cut(i)
+		}
+	}
+	cut(len(s))
+	return out
+}
+
+func separates(c byte) bool { return c == ',' || c == ' ' || c == '\t' || c == '\n' }

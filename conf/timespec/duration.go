@@ -1,0 +1,147 @@
+// Package timespec reads and writes the two ways in which Slurm speaks of
+// time: durations ("1-02:30:00", "90", "UNLIMITED") and moments
+// ("teatime", "now+1hour", "2027-01-02T03:04").
+//
+// Durations follow sbatch(1) --time, moments sbatch(1) --begin and sacct(1)
+// "TIME FORMATS". Where Slurm 22.05 takes a malformed text for something else
+// ("-5" for 8,000 years, 30 February for 2 March), this package refuses it.
+package timespec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Unlimited is the number of seconds, or of minutes, that stands for no limit.
+const Unlimited int64 = -1
+
+// maxMinutes is the longest duration that can be written as a number: 136
+// years, what Slurm can hold in 32 bits of seconds.
+const maxMinutes = 71582787
+
+// durationForms is what every refusal of a duration ends with.
+const durationForms = "write minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] or UNLIMITED"
+
+func durationError(s, why string) error {
+	return fmt.Errorf("cannot read duration %.80q: %s; %s", s, why, durationForms)
+}
+
+// ParseSeconds reads a duration and gives seconds, or Unlimited for UNLIMITED,
+// INFINITE (in any case) and -1. The forms are m, m:s, h:m:s, d-h, d-h:m and
+// d-h:m:s; a part may exceed its usual range ("90:00", "1-25").
+func ParseSeconds(s string) (int64, error) {
+	switch strings.ToUpper(s) {
+	case "UNLIMITED", "INFINITE", "-1":
+		return Unlimited, nil
+	case "":
+		return 0, durationError(s, "it is empty")
+	}
+	clock, units := s, [...]int64{60, 1, 0}
+	total := int64(0)
+	if days, rest, ok := strings.Cut(s, "-"); ok {
+		n, why := number(days)
+		if why != "" {
+			return 0, durationError(s, why)
+		}
+		total, clock, units = n*86400, rest, [...]int64{3600, 60, 1}
+	} else if strings.Count(s, ":") == 2 {
+		units = [...]int64{3600, 60, 1}
+	}
+	for i, part := range strings.Split(clock, ":") {
+		if i == len(units) || units[i] == 0 {
+			return 0, durationError(s, "it has too many parts")
+		}
+		n, why := number(part)
+		if why != "" {
+			return 0, durationError(s, why)
+		}
+		total += n * units[i]
+	}
+	if total > maxMinutes*60 {
+		return 0, durationError(s, fmt.Sprintf("it is longer than %d minutes (136 years)", maxMinutes))
+	}
+	return total, nil
+}
+
+// ParseMinutes reads a duration and gives minutes, seconds rounded up as
+// slurm.conf(5) says of MaxTime and sbatch(1) of --time, or Unlimited. Some of
+// Slurm's options take 0 for no limit; that is for the caller to decide.
+func ParseMinutes(s string) (int64, error) {
+	sec, err := ParseSeconds(s)
+	if err != nil || sec == Unlimited {
+		return sec, err
+	}
+	return (sec + 59) / 60, nil
+}
+
+// number reads one part of a duration; why is empty when it is well formed.
+func number(s string) (n int64, why string) {
+	if s == "" {
+		return 0, "a number is missing"
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, fmt.Sprintf("%q is not a number", s[i:min(len(s), i+8)])
+		}
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n <= maxMinutes*60 {
+		return n, ""
+	}
+	return 0, fmt.Sprintf("%.20s is too large", s)
+}
+
+// year is the longest time, in seconds, that squeue prints as a figure.
+const year = 365 * 86400
+
+// Elapsed writes seconds as squeue prints TIME and sinfo TIMELIMIT: "0:05",
+// "30:00", "1:00:00", "1-02:03:04". Unlimited is "UNLIMITED"; what is negative
+// otherwise or longer than a year is "INVALID", as in squeue.
+func Elapsed(seconds int64) string {
+	switch {
+	case seconds == Unlimited:
+		return "UNLIMITED"
+	case seconds < 0 || seconds > year:
+		return "INVALID"
+	}
+	d, h, m, s := seconds/86400, seconds/3600%24, seconds/60%60, seconds%60
+	switch {
+	case d > 0:
+		return fmt.Sprintf("%d-%02d:%02d:%02d", d, h, m, s)
+	case h > 0:
+		return fmt.Sprintf("%d:%02d:%02d", h, m, s)
+	}
+	return fmt.Sprintf("%d:%02d", m, s)
+}
+
+// Clock writes seconds as scontrol and sacct do: "00:30:00", "1-02:03:04".
+// Unlimited is "UNLIMITED"; what is negative otherwise is "INVALID".
+func Clock(seconds int64) string {
+	switch {
+	case seconds == Unlimited:
+		return "UNLIMITED"
+	case seconds < 0:
+		return "INVALID"
+	}
+	d, h, m, s := seconds/86400, seconds/3600%24, seconds/60%60, seconds%60
+	if d > 0 {
+		return fmt.Sprintf("%d-%02d:%02d:%02d", d, h, m, s)
+	}
+	return fmt.Sprintf("%02d:%02d:%02d", h, m, s)
+}
+
+// ClockMinutes is Clock for a number of minutes or Unlimited.
+func ClockMinutes(minutes int64) string {
+	if minutes == Unlimited {
+		return Clock(Unlimited)
+	}
+	return Clock(minutes * 60)
+}
+
+// ElapsedMinutes is Elapsed for a number of minutes or Unlimited.
+func ElapsedMinutes(minutes int64) string {
+	if minutes == Unlimited {
+		return Elapsed(Unlimited)
+	}
+	return Elapsed(minutes * 60)
+}

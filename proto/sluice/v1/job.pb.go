@@ -1087,6 +1087,7 @@ type NodeAlloc struct {
 	Tasks         uint32                 `protobuf:"varint,6,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	Ended         bool                   `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"` // this node has nothing of the job any more
 	Devices       []*GresDevice          `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	BootId        string                 `protobuf:"bytes,9,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"` // boot of the node that the attempt was started on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1175,6 +1176,13 @@ func (x *NodeAlloc) GetDevices() []*GresDevice {
 		return x.Devices
 	}
 	return nil
+}
+
+func (x *NodeAlloc) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
 }
 
 // GresDevice is one device of an allocation, by its identity on the node.
@@ -2818,7 +2826,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06Rlimit\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
-	"\x04hard\x18\x03 \x01(\x04R\x04hard\"\xd6\x01\n" +
+	"\x04hard\x18\x03 \x01(\x04R\x04hard\"\xef\x01\n" +
 	"\tNodeAlloc\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\rR\x04cpus\x12\x17\n" +
@@ -2827,7 +2835,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x04gres\x18\x05 \x01(\tR\x04gres\x12\x14\n" +
 	"\x05tasks\x18\x06 \x01(\rR\x05tasks\x12\x14\n" +
 	"\x05ended\x18\a \x01(\bR\x05ended\x12/\n" +
-	"\adevices\x18\b \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\"p\n" +
+	"\adevices\x18\b \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x17\n" +
+	"\aboot_id\x18\t \x01(\tR\x06bootId\"p\n" +
 	"\n" +
 	"GresDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

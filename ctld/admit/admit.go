@@ -1,0 +1,252 @@
+// Package admit decides at submission: it fills what the user left open from partition and cluster, and refuses what can never
+// run, saying what was asked and what there is. Pure: no clock, no I/O.
+package admit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Job makes the record of a new job from a specification, which it completes in place. Id, times and priority are the
+// reactor's to fill.
+func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.Problem) {
+	if p := Text(spec); p != nil {
+		return nil, p
+	}
+	if p := Check(v, spec); p != nil {
+		return nil, p
+	}
+	part := v.Partition(firstOf(PartitionList(v, spec)))
+	defaults(v.Settings, part, spec)
+	j := &pb.JobRecord{Spec: spec, State: pb.JobState_JOB_PENDING, Reason: "None", RequestId: requestID, Partition: part.Name, TimeLimitS: Limit(part, spec)}
+	j.NumNodes, j.NumCpus, j.NumTasks = Size(spec)
+	j.ReqTres = ReqTRES(spec)
+	return j, nil
+}
+
+// PartitionList is what a job may run in: what it named, or the default partition.
+func PartitionList(v *state.View, spec *pb.JobSpec) string {
+	if spec.Partition == "" {
+		return v.Default
+	}
+	return spec.Partition
+}
+
+func firstOf(list string) string {
+	first, _, _ := strings.Cut(list, ",")
+	return first
+}
+
+// Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
+func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	if p := checkPartitions(v, spec); p != nil {
+		return p
+	}
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes} {
+		if p := check(v, spec); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	list := PartitionList(v, spec)
+	if list == "" {
+		return pb.NewProblem(pb.CodeNoDefaultPartition, "no partition was named and slurm.conf has none with Default=YES").WithHint("choose one of: %s", partitionNames(v))
+	}
+	for _, name := range strings.Split(list, ",") {
+		p := v.Partition(name)
+		if p == nil {
+			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v))
+		}
+		if problem := mayUse(v, p, spec); problem != nil {
+			return problem
+		}
+	}
+	return nil
+}
+
+func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
+	switch {
+	case p.State == "INACTIVE" || p.State == "DRAIN":
+		return pb.NewProblem(pb.CodePartConfig, "partition %s is %s and takes no new jobs", p.Name, p.State)
+	case p.RootOnly && spec.Uid != 0:
+		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for root only", p.Name)
+	case p.DisableRootJobs && spec.Uid == 0:
+		return pb.NewProblem(pb.CodeAccessDenied, "partition %s takes no jobs of root", p.Name)
+	case !inGroups(v.PartitionGIDs(p.Name), spec):
+		return pb.NewProblem(pb.CodePartitionGroup, "partition %s is for the groups %s", p.Name, p.AllowGroups)
+	}
+	return nil
+}
+
+func inGroups(allowed []uint32, spec *pb.JobSpec) bool {
+	if allowed == nil || spec.Uid == 0 {
+		return true
+	}
+	for _, g := range allowed {
+		if g == spec.Gid {
+			return true
+		}
+		for _, s := range spec.Groups {
+			if s == g {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func partitionNames(v *state.View) string {
+	var names []string
+	for _, p := range v.Partitions() {
+		if !p.Hidden {
+			names = append(names, p.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxCount bounds tasks, nodes and CPUs, so that products of two stay exact.
+const maxCount = 1 << 24
+
+func checkCounts(_ *state.View, s *pb.JobSpec) *pb.Problem {
+	for _, c := range []struct {
+		what string
+		n    uint32
+	}{{"tasks (-n)", s.NumTasks}, {"CPUs per task (-c)", s.CpusPerTask}, {"tasks per node", s.NtasksPerNode}, {"nodes (-N)", s.MinNodes}, {"nodes (-N)", s.MaxNodes}, {"CPUs per node (--mincpus)", s.PnMinCpus}} {
+		if c.n > maxCount {
+			return pb.NewProblem(pb.CodeTooManyCPUs, "%d %s, at most %d can be asked for", c.n, c.what, maxCount)
+		}
+	}
+	if s.MaxNodes != 0 && s.MaxNodes < s.MinNodes {
+		return pb.NewProblem(pb.CodeNodeCount, "at least %d and at most %d nodes", s.MinNodes, s.MaxNodes)
+	}
+	if s.Array != "" {
+		return pb.NewProblem(pb.CodeInvalidArray, "job arrays are not in this version").WithHint("submit the tasks one by one")
+	}
+	return nil
+}
+
+func checkMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
+	n := 0
+	for _, m := range []uint64{s.MemPerNodeMib, s.MemPerCpuMib, s.MemPerGpuMib} {
+		if m > tres.MaxMiB {
+			return pb.NewProblem(pb.CodeInvalidMemory, "%d MiB of memory", m)
+		}
+		if m > 0 {
+			n++
+		}
+	}
+	if n > 1 {
+		return pb.NewProblem(pb.CodeInvalidMemory, "--mem, --mem-per-cpu and --mem-per-gpu exclude each other")
+	}
+	return nil
+}
+
+func checkTimes(v *state.View, s *pb.JobSpec) *pb.Problem {
+	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "--time-min is longer than --time")
+	}
+	if !v.Settings.EnforcePartLimits {
+		return nil
+	}
+	for _, name := range strings.Split(PartitionList(v, s), ",") {
+		p := v.Partition(name)
+		if p.MaxTimeS != pb.Unlimited && s.TimeLimitS > p.MaxTimeS {
+			return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, asked for were %d", name, p.MaxTimeS/60, s.TimeLimitS/60)
+		}
+	}
+	return nil
+}
+
+func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
+	for _, list := range []string{s.ReqNodes, s.ExcNodes} {
+		if list == "" {
+			continue
+		}
+		names, err := hostlist.Expand(list)
+		if err != nil {
+			return pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
+		}
+		for _, n := range names {
+			if v.Node(n) == nil {
+				return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", n)
+			}
+		}
+	}
+	return nil
+}
+
+// defaults fills what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with
+// memory counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
+func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
+	if spec.MemPerNodeMib|spec.MemPerCpuMib|spec.MemPerGpuMib != 0 || spec.MemAll || !s.CountMemory {
+		return
+	}
+	switch {
+	case p.DefMemPerCpuMib != 0:
+		spec.MemPerCpuMib = p.DefMemPerCpuMib
+	case p.DefMemPerNodeMib != 0:
+		spec.MemPerNodeMib = p.DefMemPerNodeMib
+	case s.DefMemPerCPUMiB != 0:
+		spec.MemPerCpuMib = s.DefMemPerCPUMiB
+	case s.DefMemPerNodeMiB != 0:
+		spec.MemPerNodeMib = s.DefMemPerNodeMiB
+	default:
+		spec.MemAll = true
+	}
+}
+
+// Limit is the time limit in force in a partition, in seconds: what was asked for, DefaultTime, MaxTime.
+func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
+	switch {
+	case spec.TimeLimitS != 0:
+		return spec.TimeLimitS
+	case p.DefaultTimeS != 0:
+		return p.DefaultTimeS
+	}
+	return p.MaxTimeS
+}
+
+// Size computes the least a request takes: nodes, CPUs and tasks, as squeue shows them while it waits (sbatch(1), -N, -n, -c,
+// --ntasks-per-node).
+func Size(s *pb.JobSpec) (nodes, cpus, tasks uint32) {
+	nodes = max(s.MinNodes, 1)
+	tasks = s.NumTasks
+	if tasks == 0 {
+		tasks = nodes * max(s.NtasksPerNode, 1)
+	}
+	if s.NtasksPerNode > 0 && s.MinNodes == 0 {
+		nodes = max(nodes, (tasks+s.NtasksPerNode-1)/s.NtasksPerNode)
+	}
+	cpus = tasks * max(s.CpusPerTask, 1)
+	if s.Overcommit {
+		cpus = nodes
+	}
+	return nodes, max(cpus, nodes*max(s.PnMinCpus, 1)), tasks
+}
+
+// ReqTRES is what a request asks for, as scontrol shows it.
+func ReqTRES(s *pb.JobSpec) string {
+	nodes, cpus, _ := Size(s)
+	mem := s.MemPerNodeMib * uint64(nodes)
+	if s.MemPerCpuMib != 0 {
+		mem = s.MemPerCpuMib * uint64(cpus)
+	}
+	return TRES(cpus, mem, nodes)
+}
+
+// TRES writes a set of resources as Slurm does.
+func TRES(cpus uint32, memMiB uint64, nodes uint32) string {
+	if memMiB == 0 {
+		return fmt.Sprintf("cpu=%d,node=%d,billing=%d", cpus, nodes, cpus)
+	}
+	return fmt.Sprintf("cpu=%d,mem=%s,node=%d,billing=%d", cpus, tres.FormatMiB(memMiB), nodes, cpus)
+}

@@ -1,0 +1,87 @@
+package admit
+
+import (
+	"unicode"
+	"unicode/utf8"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// maxText bounds every text of a specification, in bytes.
+const maxText = 4096
+
+// maxName bounds job names and the like.
+const maxName = 1024
+
+// Text refuses control characters, bidirectional marks and broken UTF-8 in any text of a specification: they would break the
+// columns of every view and can deceive on a terminal.
+func Text(spec *pb.JobSpec) *pb.Problem {
+	var p *pb.Problem
+	spec.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if fd.Kind() != protoreflect.StringKind {
+			return true
+		}
+		name := string(fd.Name())
+		if fd.IsList() {
+			// script arguments are passed on as they are; only a NUL cannot be
+			for i := 0; i < v.List().Len() && p == nil; i++ {
+				p = badArg(v.List().Get(i).String())
+			}
+			return p == nil
+		}
+		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" {
+			p = badText(name, s, true)
+		} else {
+			p = badText(name, s, false)
+		}
+		return p == nil
+	})
+	if p == nil && len(spec.Name) > maxName {
+		p = pb.NewProblem(pb.CodePathTooLong, "the job name has %d bytes, at most %d", len(spec.Name), maxName)
+	}
+	return p
+}
+
+func badArg(s string) *pb.Problem {
+	for i := 0; i < len(s); i++ {
+		if s[i] == 0 {
+			return pb.NewProblem(pb.CodeInvalidSpec, "a script argument holds a NUL byte")
+		}
+	}
+	return nil
+}
+
+func badText(name, s string, blanks bool) *pb.Problem {
+	limit := maxText
+	if blanks {
+		limit = 64 << 10
+	}
+	if len(s) > limit {
+		return pb.NewProblem(pb.CodePathTooLong, "%s has %d bytes, at most %d", name, len(s), limit)
+	}
+	if !utf8.ValidString(s) {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s is not valid UTF-8: %q", name, clip(s))
+	}
+	for _, r := range s {
+		if blanks && (r == '\n' || r == '\t') {
+			continue
+		}
+		if unicode.IsControl(r) || bidi(r) {
+			return pb.NewProblem(pb.CodeInvalidSpec, "%s holds the control character %U: %q", name, r, clip(s)).WithHint("use printable characters")
+		}
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}
+
+// bidi are the marks that reorder text on a terminal.
+func bidi(r rune) bool {
+	return r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}

@@ -1,0 +1,147 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Cancel ends jobs, or signals them when Signal is neither 0 nor SIGKILL (scancel(1)).
+type Cancel struct {
+	Caller  Caller
+	IDs     []string                 // as typed; each gets its outcome
+	Match   func(*pb.JobRecord) bool // with a filter: jobs to take; nil = none but IDs
+	Signal  uint32
+	Batch   bool
+	Full    bool
+	Comment string
+}
+
+// Outcomes is the reply to verbs that act on several jobs.
+type Outcomes struct {
+	List []*pb.JobOutcome
+	Seq  uint64
+}
+
+// Handle cancels or signals each job that the caller may touch.
+func (c Cancel) Handle(tx *state.Tx) any {
+	out := Outcomes{Seq: tx.Seq}
+	if c.Match != nil {
+		for _, j := range c.matching(tx) {
+			out.List = append(out.List, outcome(jobName(j), c.one(tx, j, "")))
+		}
+		return out
+	}
+	for _, id := range c.IDs {
+		j, step, p := findJob(tx, id)
+		if p == nil {
+			p = c.one(tx, j, step)
+		}
+		out.List = append(out.List, outcome(id, p))
+	}
+	return out
+}
+
+// matching are the active jobs that the filter takes, restricted to the ids when both are given. Jobs of others are passed over
+// silently, as scancel does when it selects.
+func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
+	var jobs []*pb.JobRecord
+	if len(c.IDs) > 0 {
+		for _, id := range c.IDs {
+			if j, _, p := findJob(tx, id); p == nil && state.Active(j) && c.Match(j) {
+				jobs = append(jobs, j)
+			}
+		}
+		return jobs
+	}
+	for j := range tx.Jobs().All() {
+		if state.Active(j) && c.Caller.mayTouch(j) && c.Match(j) {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
+	if !c.Caller.mayTouch(j) {
+		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+	}
+	if !state.Active(j) {
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+	}
+	ends := (c.Signal == 0 || c.Signal == uint32(unix.SIGKILL)) && !(c.Batch && c.Signal != 0) && step == ""
+	if !ends {
+		return signal(tx, j, c.Signal, c.target(), step)
+	}
+	if j.State == pb.JobState_JOB_PENDING && !state.Live(j) {
+		n := state.CloneJob(j)
+		n.CancelledBy = c.Caller.UID
+		endPending(tx, n, pb.JobState_JOB_CANCELLED, reasonOr(j, "None"))
+		return nil
+	}
+	if j.StopReason == "cancel" {
+		return nil
+	}
+	order(tx, j, "cancel", pb.JobState_JOB_CANCELLED, c.Caller.UID)
+	return nil
+}
+
+func (c Cancel) target() uint32 {
+	switch {
+	case c.Full:
+		return pb.SignalAll
+	case c.Batch:
+		return pb.SignalBatch
+	}
+	return pb.SignalSteps
+}
+
+// maxSignals bounds the numbered signals kept with a job: the nodes have long applied the older ones.
+const maxSignals = 16
+
+func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.Problem {
+	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
+		return pb.NewProblem(pb.CodeJobPending, "job %d is %s, only a running job can be signalled", j.Id, state.StateName(j))
+	}
+	if sig == 0 {
+		sig = uint32(unix.SIGKILL)
+	}
+	n := state.CloneJob(j)
+	seq := uint32(1)
+	if k := len(j.Signals); k > 0 {
+		seq = j.Signals[k-1].Seq + 1
+	}
+	keep := j.Signals[max(0, len(j.Signals)-maxSignals+1):]
+	n.Signals = append(append([]*pb.Signal{}, keep...), &pb.Signal{Seq: seq, Signal: sig, Target: target, Step: step})
+	tx.Emit(state.JobChanged{Job: n, What: "signalled"})
+	return nil
+}
+
+// order tells the nodes to stop a live attempt. The job shows its final state with COMPLETING until nothing is left of it.
+func order(tx *state.Tx, j *pb.JobRecord, why string, final pb.JobState, by uint32) {
+	n := state.CloneJob(j)
+	n.StopReason, n.StopState = why, final
+	n.StateFlags |= pb.JobCompleting
+	if final != pb.JobState_JOB_PENDING {
+		n.State = final
+	}
+	n.CancelledBy = by
+	n.EndNs = tx.NowNS
+	tx.Emit(state.JobChanged{Job: n, What: "stop: " + why})
+}
+
+// endPending ends a job that never started, or waits to start again.
+func endPending(tx *state.Tx, j *pb.JobRecord, final pb.JobState, reason string) {
+	n := state.CloneJob(j)
+	n.State, n.StateFlags, n.Reason = final, 0, reason
+	n.StartNs, n.EndNs = tx.NowNS, tx.NowNS
+	n.ExpectedStartNs, n.ExpectedNodes = 0, ""
+	tx.Emit(state.JobEnded{Job: n})
+}
+
+func reasonOr(j *pb.JobRecord, def string) string {
+	if j.Reason != "" {
+		return j.Reason
+	}
+	return def
+}

@@ -1,0 +1,121 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Control is hold, uhold, release, requeue, requeuehold, suspend and resume (scontrol(1)).
+type Control struct {
+	Caller Caller
+	Verb   string
+	IDs    []string
+	Names  []string // jobs by name, instead of ids
+}
+
+// Handle applies the verb to each job.
+func (c Control) Handle(tx *state.Tx) any {
+	out := Outcomes{Seq: tx.Seq}
+	for _, id := range c.IDs {
+		j, _, p := findJob(tx, id)
+		if p == nil {
+			p = c.one(tx, j)
+		}
+		out.List = append(out.List, outcome(id, p))
+	}
+	for _, name := range c.Names {
+		found := false
+		for j := range tx.Jobs().All() {
+			if j.Spec.Name == name && state.Active(j) && c.Caller.mayTouch(j) {
+				found = true
+				out.List = append(out.List, outcome(jobName(j), c.one(tx, j)))
+			}
+		}
+		if !found {
+			out.List = append(out.List, outcome(name, pb.NewProblem(pb.CodeInvalidJobID, "no job of yours is called %q", name)))
+		}
+	}
+	return out
+}
+
+func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
+	switch c.Verb {
+	case "hold", "uhold", "release":
+		return setHold(tx, c.Caller, j, c.Verb)
+	case "requeue", "requeuehold":
+		return requeue(tx, c.Caller, j, c.Verb == "requeuehold")
+	case "suspend", "resume":
+		return suspend(tx, c.Caller, j, c.Verb == "suspend")
+	}
+	return pb.NewProblem(pb.CodeNotSupported, "no such verb %q", c.Verb)
+}
+
+// setHold holds or releases a job. A hold by root or SlurmUser is an admin hold that the user cannot release, unless it is
+// uhold; a hold of a running job only zeroes its priority, so that it stays held if it is requeued.
+func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
+	if !c.mayTouch(j) {
+		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+	}
+	if !state.Active(j) {
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+	}
+	n := state.CloneJob(j)
+	if verb == "release" {
+		if j.HoldAdmin && !c.Operator {
+			return pb.NewProblem(pb.CodeAccessDenied, "job %d was held by an administrator", j.Id)
+		}
+		if j.Priority != 0 {
+			return nil
+		}
+		n.HoldAdmin = false
+		n.Priority = submitPriority(tx, n)
+		n.StateFlags &^= pb.JobRequeueHold | pb.JobSpecialExit
+		if state.Pending(j) {
+			n.Reason, n.ReasonDetail = "None", ""
+			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)
+		}
+		tx.Emit(state.JobChanged{Job: n, What: "released"})
+		return nil
+	}
+	n.Priority = 0
+	n.HoldAdmin = c.Operator && verb == "hold"
+	if state.Pending(j) {
+		n.Reason, n.ReasonDetail = "JobHeldUser", ""
+		if n.HoldAdmin {
+			n.Reason = "JobHeldAdmin"
+		}
+	}
+	tx.Emit(state.JobChanged{Job: n, What: "held"})
+	return nil
+}
+
+// suspend stops and continues a running job (operators only, as in Slurm).
+func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
+	want, verb := pb.JobState_JOB_RUNNING, "suspend"
+	if !stop {
+		want, verb = pb.JobState_JOB_SUSPENDED, "resume"
+	}
+	switch {
+	case !c.Operator:
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may %s jobs", verb)
+	case j.State == pb.JobState_JOB_PENDING:
+		return pb.NewProblem(pb.CodeJobPending, "job %d is pending", j.Id)
+	case !state.Active(j) || j.StopReason != "":
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+	case j.State != want:
+		return pb.NewProblem(pb.CodeTransition, "job %d is %s", j.Id, state.StateName(j))
+	}
+	n := state.CloneJob(j)
+	if stop {
+		n.State = pb.JobState_JOB_SUSPENDED
+		n.PreSuspendNs += tx.NowNS - max(j.SuspendNs, j.StartNs)
+	} else {
+		n.State = pb.JobState_JOB_RUNNING
+		if n.EndNs != 0 {
+			n.EndNs += tx.NowNS - j.SuspendNs
+		}
+	}
+	n.SuspendNs = tx.NowNS
+	tx.Emit(state.JobChanged{Job: n, What: verb})
+	return nil
+}

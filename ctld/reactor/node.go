@@ -1,0 +1,196 @@
+package reactor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// NodeHello: a node opened its stream and says everything it has.
+type NodeHello struct {
+	Hello *pb.NodeHello
+	Steps []*pb.StepReport
+}
+
+// Handle registers the node. What the node no longer has after a reboot is lost.
+func (c NodeHello) Handle(tx *state.Tx) any {
+	n := tx.Node(c.Hello.Node)
+	if n == nil {
+		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
+	}
+	register(tx, n, c.Hello)
+	for _, r := range c.Steps {
+		takeReport(tx, c.Hello.Node, r)
+	}
+	if c.Hello.BootId != "" {
+		loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
+	}
+	return nil
+}
+
+func change(n *state.Node) *state.Node {
+	c := *n
+	c.NodeRecord = state.CloneNode(n.NodeRecord)
+	return &c
+}
+
+// lowReason begins the reason of a node that reported less than its configuration, so that a later good report can take it back.
+const lowReason = "Low "
+
+func register(tx *state.Tx, old *state.Node, h *pb.NodeHello) {
+	n := change(old)
+	n.LinkUp, n.LinkNS = true, tx.NowNS
+	n.StateFlags &^= pb.NodeNoRespond
+	rebooted := n.BootId != "" && n.BootId != h.BootId
+	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
+	n.Reported, n.LastSeenNs = h.Hardware, tx.NowNS
+	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
+		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
+		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = low, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
+	} else if n.StateFlags&pb.NodeInvalidReg != 0 {
+		n.StateFlags &^= pb.NodeInvalidReg
+		if strings.HasPrefix(n.Reason, lowReason) {
+			n.StateFlags &^= pb.NodeDrain
+			n.Reason = ""
+		}
+	}
+	switch n.State {
+	case pb.NodeState_NODE_UNKNOWN:
+		n.State = pb.NodeState_NODE_IDLE
+	case pb.NodeState_NODE_DOWN:
+		if returns(tx.Settings().ReturnToService, n.NodeRecord) {
+			n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
+		}
+	}
+	if n.LastBusyNs == 0 || rebooted {
+		n.LastBusyNs = tx.NowNS
+	}
+	tx.Emit(state.NodeChanged{Node: n, What: "registered", Durable: true})
+}
+
+// notResponding is the reason Slurm gives a node that did not answer for SlurmdTimeout.
+const notResponding = "Not responding"
+
+// returns decides whether a DOWN node that registers is used again (slurm.conf(5), ReturnToService).
+func returns(mode int, n *pb.NodeRecord) bool {
+	switch mode {
+	case 1:
+		return n.Reason == notResponding
+	case 2:
+		return true
+	}
+	return false
+}
+
+// short says what a node has less of than its configuration promises, "" = nothing.
+func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
+	if hw == nil {
+		return ""
+	}
+	var low []string
+	lack := func(what string, has, want uint64) {
+		if has < want {
+			low = append(low, fmt.Sprintf("%s (reported:%d < configured:%d)", what, has, want))
+		}
+	}
+	lack("CPUs", uint64(hw.Cpus), uint64(cfg.Cpus))
+	if hw.Cpus >= cfg.Cpus {
+		lack("socket*core*thread count", uint64(hw.Sockets*hw.Cores*hw.Threads), uint64(cfg.Cpus))
+	}
+	lack("RealMemory", hw.RealMemoryMib, cfg.RealMemoryMib)
+	lack("TmpDisk", hw.TmpDiskMib, cfg.TmpDiskMib)
+	if len(low) == 0 {
+		return ""
+	}
+	return lowReason + strings.Join(low, ", ")
+}
+
+// loseRebooted ends what an earlier boot of the node ran: nothing of it can be left.
+func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
+	has := map[uint32]bool{}
+	for _, r := range steps {
+		has[r.GetKey().GetJobId()] = true
+	}
+	n := tx.Node(node)
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		a := share(j, node)
+		if a != nil && !has[id] && a.BootId != "" && a.BootId != boot {
+			lose(tx, j, node, fmt.Sprintf("node %s was rebooted", node))
+		}
+	}
+}
+
+// lose gives up a job's part on a node that has failed: the job is requeued if it may be, else NODE_FAIL.
+func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
+	n := state.CloneJob(j)
+	n.FailedNode = node
+	if n.StopReason == "" {
+		n.StopReason, n.StopState, n.Reason = "nodefail", pb.JobState_JOB_NODE_FAIL, "NodeDown"
+		if mayRequeue(tx, j) {
+			n.StopState = pb.JobState_JOB_PENDING
+		} else {
+			n.State = pb.JobState_JOB_NODE_FAIL
+		}
+		n.StateFlags |= pb.JobCompleting
+		n.ReasonDetail, n.EndNs = why, tx.NowNS
+	}
+	leave(tx, n, node, &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true})
+}
+
+// NodeGone: the stream to a node broke.
+type NodeGone struct{ Node string }
+
+// Handle notes it; the node is DOWN only after SlurmdTimeout (tick.go).
+func (c NodeGone) Handle(tx *state.Tx) any {
+	if old := tx.Node(c.Node); old != nil && old.LinkUp {
+		n := change(old)
+		n.LinkUp, n.LinkNS = false, tx.NowNS
+		tx.Emit(state.NodeChanged{Node: n, What: "link lost"})
+	}
+	return nil
+}
+
+// NodeBeats are heartbeats, gathered.
+type NodeBeats struct {
+	Beats map[string]*pb.Heartbeat
+}
+
+// Handle takes the figures over; nothing of it is durable.
+func (c NodeBeats) Handle(tx *state.Tx) any {
+	for name, b := range c.Beats {
+		if old := tx.Node(name); old != nil {
+			n := change(old)
+			n.CpuLoad, n.CpuLoadKnown, n.FreeMemMib, n.LastSeenNs = b.CpuLoad, true, b.FreeMemMib, tx.NowNS
+			tx.Emit(state.NodeChanged{Node: n})
+		}
+	}
+	return nil
+}
+
+func drainForProlog(tx *state.Tx, node string, j *pb.JobRecord, x *pb.ExitRecord) {
+	old := tx.Node(node)
+	j.FailedNode = node
+	if old == nil {
+		return
+	}
+	n := change(old)
+	n.StateFlags |= pb.NodeDrain
+	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = "Prolog error: "+x.Detail, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
+	tx.Emit(state.NodeChanged{Node: n, What: "drained", Durable: true})
+}
+
+// nodeDown takes a node out and gives up what ran on it.
+func nodeDown(tx *state.Tx, name, reason string, by Caller, byName string) {
+	n := change(tx.Node(name))
+	n.State = pb.NodeState_NODE_DOWN
+	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, byName, by.UID
+	tx.Emit(state.NodeChanged{Node: n, What: "down", Durable: true})
+	for _, id := range n.Jobs {
+		if j := tx.Job(id); j != nil && share(j, name) != nil {
+			lose(tx, j, name, fmt.Sprintf("node %s is down: %s", name, reason))
+		}
+	}
+}

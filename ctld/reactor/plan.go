@@ -1,0 +1,123 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// ApplyPlan carries what the scheduler decided on an older view. Each decision is checked against the state of now; stale ones
+// are dropped, and the next pass sees the state that made them stale.
+type ApplyPlan struct {
+	Starts []PlannedStart
+	Shown  []PlannedShow
+	Never  []uint32 // jobs that cannot meet their deadline
+}
+
+// PlannedStart starts a job. Spec is the specification that the plan was made for.
+type PlannedStart struct {
+	ID         uint32
+	Spec       *pb.JobSpec
+	Partition  string
+	Alloc      []*pb.NodeAlloc
+	NodeList   string // folded
+	LimitS     uint32
+	Priority   uint32
+	Backfilled bool
+	AllocTRES  string
+}
+
+// PlannedShow is what is shown of a job that waits.
+type PlannedShow struct {
+	ID            uint32
+	Reason        string
+	Detail        string
+	ExpectedNS    int64
+	ExpectedNodes string
+}
+
+// Applied is the reply to ApplyPlan.
+type Applied struct{ Started, Dropped int }
+
+// Handle applies the plan.
+func (c ApplyPlan) Handle(tx *state.Tx) any {
+	var r Applied
+	for i := range c.Starts {
+		if start(tx, &c.Starts[i]) {
+			r.Started++
+		} else {
+			r.Dropped++
+		}
+	}
+	for i := range c.Shown {
+		show(tx, &c.Shown[i])
+	}
+	for _, id := range c.Never {
+		if j := tx.Job(id); j != nil && state.Pending(j) {
+			endPending(tx, j, pb.JobState_JOB_DEADLINE, "DeadLine")
+		}
+	}
+	return r
+}
+
+func start(tx *state.Tx, s *PlannedStart) bool {
+	j := tx.Job(s.ID)
+	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 {
+		return false
+	}
+	for _, a := range s.Alloc {
+		if !fits(tx, a) {
+			return false
+		}
+	}
+	n := state.CloneJob(j)
+	n.State, n.StateFlags = pb.JobState_JOB_RUNNING, 0
+	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = "None", "", 0, ""
+	n.Attempt, n.Epoch = j.Attempt+1, tx.Seq
+	n.Partition, n.NodeList, n.BatchHost = s.Partition, s.NodeList, s.Alloc[0].Node
+	n.StartNs, n.EndNs, n.TimeLimitS = tx.NowNS, 0, s.LimitS
+	if s.LimitS != pb.Unlimited {
+		n.EndNs = tx.NowNS + int64(s.LimitS)*1e9
+	}
+	n.LastSchedNs, n.Scheduler = tx.NowNS, "Main"
+	if s.Backfilled {
+		n.Scheduler = "Backfill"
+	}
+	if s.Priority != 0 && j.Spec.Priority == 0 && !tx.Settings().PriorityBasic {
+		n.Priority = s.Priority
+	}
+	n.NumNodes, n.NumCpus, n.AllocTres = uint32(len(s.Alloc)), 0, s.AllocTRES
+	n.Alloc = make([]*pb.NodeAlloc, len(s.Alloc))
+	for i, a := range s.Alloc {
+		c := state.CloneAlloc(a)
+		c.BootId = tx.Node(a.Node).BootId
+		n.Alloc[i] = c
+		n.NumCpus += a.Cpus
+	}
+	n.Signals, n.StopReason, n.ExitStatus, n.DerivedStatus, n.FailedNode = nil, "", 0, 0, ""
+	tx.Emit(state.JobStarted{Job: n})
+	return true
+}
+
+// fits reports whether a share is still free on its node.
+func fits(tx *state.Tx, a *pb.NodeAlloc) bool {
+	n := tx.Node(a.Node)
+	if n == nil || !n.Up() || n.AllocCpus+a.Cpus > n.Cpus {
+		return false
+	}
+	if tx.Settings().CountMemory && n.AllocMemMib+a.MemMib > n.RealMemoryMib-min(n.MemSpecMib, n.RealMemoryMib) {
+		return false
+	}
+	cores, err := state.ParseCores(a.CpuIds)
+	return err == nil && !n.Cores.Overlaps(cores)
+}
+
+func show(tx *state.Tx, s *PlannedShow) {
+	j := tx.Job(s.ID)
+	if j == nil || !state.Pending(j) || (j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
+		return
+	}
+	n := state.CloneJob(j)
+	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = s.Reason, s.Detail, s.ExpectedNS, s.ExpectedNodes
+	n.LastSchedNs = tx.NowNS
+	tx.Emit(state.JobShown{Job: n})
+}

@@ -1,0 +1,74 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// mayRequeue reports whether the job may be started again after a failure that is not its own (--requeue, JobRequeue).
+func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
+	switch j.Spec.Requeue {
+	case pb.Yes:
+		return true
+	case pb.No:
+		return false
+	}
+	return tx.Settings().JobRequeue
+}
+
+// requeue is scontrol requeue and requeuehold.
+func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, hold bool) *pb.Problem {
+	why := "requeue"
+	if hold {
+		why = "requeuehold"
+	}
+	switch {
+	case !c.mayTouch(j):
+		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+	case state.Pending(j):
+		if hold {
+			return setHold(tx, c, j, "hold")
+		}
+		return pb.NewProblem(pb.CodeJobPending, "job %d is pending already", j.Id)
+	case j.StopReason != "" && state.Active(j):
+		return pb.NewProblem(pb.CodeTransition, "job %d is being stopped (%s)", j.Id, j.StopReason)
+	case j.Spec.Requeue == pb.No || (j.Spec.Requeue == pb.Unset && !tx.Settings().JobRequeue):
+		return pb.NewProblem(pb.CodeDisabled, "job %d was submitted with --no-requeue, or JobRequeue=0 is set", j.Id).WithHint("scontrol update jobid=%d requeue=1", j.Id)
+	case state.Live(j):
+		order(tx, j, why, pb.JobState_JOB_PENDING, c.UID)
+	default:
+		n := state.CloneJob(j)
+		n.StopReason = why
+		backToQueue(tx, n)
+	}
+	return nil
+}
+
+// backToQueue makes a job pending again after its attempt has ended on every node.
+func backToQueue(tx *state.Tx, j *pb.JobRecord) {
+	n := state.CloneJob(j)
+	why := j.StopReason
+	n.State, n.StateFlags = pb.JobState_JOB_PENDING, 0
+	n.Restarts++
+	n.Alloc, n.NodeList, n.BatchHost, n.AllocTres = nil, "", "", ""
+	n.StartNs, n.EndNs, n.SuspendNs, n.PreSuspendNs = 0, 0, 0, 0
+	n.ExitStatus, n.DerivedStatus, n.StopReason, n.Signals = 0, 0, "", nil
+	n.Partition, _ = firstPartition(tx, n.Spec)
+	n.NumNodes, n.NumCpus, n.NumTasks = admit.Size(n.Spec)
+	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waits until everything of the last run is cleaned up", why)
+	n.EligibleNs = tx.NowNS + int64(tx.Settings().RequeueDelayS)*1e9
+	n.Spec = state.CloneSpec(n.Spec)
+	n.Spec.BeginNs = n.EligibleNs
+	n.Priority = submitPriority(tx, n)
+	switch {
+	case why == "requeuehold":
+		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, true, "JobHeldAdmin", pb.JobRequeueHold
+	case why == "prolog" && tx.Settings().HoldOnPrologFail:
+		n.Priority, n.HoldAdmin, n.Reason = 0, true, "launch_failed_requeued_held"
+		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
+	}
+	tx.Emit(state.JobRequeued{Job: n, Why: why})
+}

@@ -1,0 +1,182 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
+)
+
+// StepReports is what a node says of its steps. Reports of attempts that are no longer the job's are ignored: the dispatcher
+// tells the node to end and forget them.
+type StepReports struct {
+	Node  string
+	Steps []*pb.StepReport
+}
+
+// Handle takes each report in.
+func (c StepReports) Handle(tx *state.Tx) any {
+	for _, r := range c.Steps {
+		takeReport(tx, c.Node, r)
+	}
+	return nil
+}
+
+func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
+	k := r.GetKey()
+	j := tx.Job(k.GetJobId())
+	if j == nil || k.Attempt != j.Attempt || k.Epoch != j.Epoch || r.Phase != pb.StepPhase_STEP_ENDED || r.Exit == nil {
+		return
+	}
+	if share(j, node) == nil {
+		return
+	}
+	leave(tx, j, node, r.Exit)
+}
+
+// share is a job's unfinished part on a node, or nil.
+func share(j *pb.JobRecord, node string) *pb.NodeAlloc {
+	for _, a := range j.Alloc {
+		if a.Node == node && !a.Ended {
+			return a
+		}
+	}
+	return nil
+}
+
+// leave records that nothing of the job is left on a node, and ends the job when that decides it.
+func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
+	n := state.CloneJob(j)
+	n.Alloc = make([]*pb.NodeAlloc, len(j.Alloc))
+	copy(n.Alloc, j.Alloc)
+	for i, a := range n.Alloc {
+		if a.Node == node {
+			n.Alloc[i] = state.CloneAlloc(a)
+			n.Alloc[i].Ended = true
+		}
+	}
+	n.MaxRssKib = max(n.MaxRssKib, x.MaxRssKib)
+	n.CpuUsecUser += x.CpuUsecUser
+	n.CpuUsecSystem += x.CpuUsecSystem
+	decide(tx, n, node, x)
+	tx.Emit(state.JobLeftNode{Job: n, Node: node})
+	settle(tx, n)
+}
+
+// decide gives n its final state when this report decides it: the batch node's report always does, another node's only when
+// it ended without having been told to.
+func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
+	if x.Verdict == "prolog_failed" {
+		drainForProlog(tx, node, n, x)
+	}
+	if n.StopReason != "" {
+		if node == n.BatchHost {
+			n.ExitStatus = stoppedStatus(n, x)
+		}
+		return
+	}
+	if node != n.BatchHost && x.StoppedOnOrder {
+		return
+	}
+	if node != n.BatchHost {
+		n.FailedNode = node
+	}
+	v := judge(tx, n, x)
+	n.StopReason, n.StopState = v.stop, v.state
+	n.ExitStatus = v.status
+	n.DerivedStatus = n.ExitStatus
+	n.Reason, n.ReasonDetail = v.reason, x.Detail
+	n.StateFlags |= pb.JobCompleting
+	n.EndNs = x.EndNs
+	if n.EndNs < n.StartNs || n.EndNs > tx.NowNS {
+		n.EndNs = tx.NowNS
+	}
+	if v.state != pb.JobState_JOB_PENDING {
+		n.State = v.state
+	}
+}
+
+// stoppedStatus is what the exit status shows of a job that was told to stop: the signal that ended it, as Slurm prints 0:15.
+func stoppedStatus(n *pb.JobRecord, x *pb.ExitRecord) uint32 {
+	if x.WaitStatus&0x7f != 0 || n.StopReason == "cancel" {
+		return uint32(unix.SIGTERM)
+	}
+	return x.WaitStatus
+}
+
+type verdict struct {
+	state  pb.JobState
+	stop   string // StopReason: why the rest of the attempt is ended
+	reason string
+	status uint32
+}
+
+// launchFailed is the status that Slurm shows for a job whose files could not be opened (0:53).
+const launchFailed = 53
+
+// oomStatus is the status that Slurm shows for OUT_OF_MEMORY (0:125).
+const oomStatus = 125
+
+func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
+	switch x.Verdict {
+	case "exited":
+		if x.WaitStatus == 0 {
+			return verdict{pb.JobState_JOB_COMPLETED, "done", "None", 0}
+		}
+		return verdict{pb.JobState_JOB_FAILED, "done", "NonZeroExitCode", x.WaitStatus}
+	case "signaled":
+		sig := unix.Signal(x.WaitStatus & 0x7f)
+		return verdict{pb.JobState_JOB_FAILED, "done", fmt.Sprintf("RaisedSignal:%d(%s)", int(sig), signalWord(sig)), x.WaitStatus & 0x7f}
+	case "timeout":
+		return verdict{pb.JobState_JOB_TIMEOUT, "timeout", "TimeLimit", 0}
+	case "oom":
+		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, "done", "OutOfMemory", oomStatus}
+	case "output_failed":
+		return verdict{pb.JobState_JOB_FAILED, "done", "JobLaunchFailure", launchFailed}
+	case "prolog_failed":
+		if mayRequeue(tx, j) {
+			return verdict{pb.JobState_JOB_PENDING, "prolog", "", 0}
+		}
+		return verdict{pb.JobState_JOB_FAILED, "done", "Prolog", 1 << 8}
+	case "lost":
+		return verdict{pb.JobState_JOB_NODE_FAIL, "done", "NodeDown", 0}
+	case "cancelled":
+		return verdict{pb.JobState_JOB_CANCELLED, "cancel", "None", uint32(unix.SIGTERM)}
+	}
+	return verdict{pb.JobState_JOB_FAILED, "done", "JobLaunchFailure", max(x.WaitStatus, 1<<8)}
+}
+
+// settle ends the attempt once nothing is left of it on any node: the terminal record, or back into the queue.
+func settle(tx *state.Tx, j *pb.JobRecord) {
+	if state.Live(j) {
+		return
+	}
+	switch j.StopReason {
+	case "requeue", "requeuehold", "nodefail", "prolog", "preempt":
+		if j.StopState == pb.JobState_JOB_PENDING {
+			backToQueue(tx, j)
+			return
+		}
+	}
+	n := state.CloneJob(j)
+	n.StateFlags &^= pb.JobCompleting
+	n.Signals = nil
+	tx.Emit(state.JobEnded{Job: n})
+}
+
+// signalWord is the name Slurm's reason gives a signal: strsignal(3) without spaces.
+func signalWord(s unix.Signal) string {
+	if w, ok := signalWords[s]; ok {
+		return w
+	}
+	return fmt.Sprintf("Unknown_signal_%d", int(s))
+}
+
+var signalWords = map[unix.Signal]string{
+	unix.SIGHUP: "Hangup", unix.SIGINT: "Interrupt", unix.SIGQUIT: "Quit", unix.SIGILL: "Illegal_instruction",
+	unix.SIGTRAP: "Trace/breakpoint_trap", unix.SIGABRT: "Aborted", unix.SIGBUS: "Bus_error", unix.SIGFPE: "Floating_point_exception",
+	unix.SIGKILL: "Killed", unix.SIGUSR1: "User_defined_signal_1", unix.SIGSEGV: "Segmentation_fault", unix.SIGUSR2: "User_defined_signal_2",
+	unix.SIGPIPE: "Broken_pipe", unix.SIGALRM: "Alarm_clock", unix.SIGTERM: "Terminated", unix.SIGXCPU: "CPU_time_limit_exceeded",
+	unix.SIGXFSZ: "File_size_limit_exceeded", unix.SIGSYS: "Bad_system_call",
+}

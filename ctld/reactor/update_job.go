@@ -1,0 +1,322 @@
+package reactor
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// UpdateJob is scontrol update JobId=….
+type UpdateJob struct {
+	Caller Caller
+	IDs    []string
+	Set    []*pb.KeyValue
+}
+
+// Handle changes each job, or says per job why not.
+func (c UpdateJob) Handle(tx *state.Tx) any {
+	out := Outcomes{Seq: tx.Seq}
+	for _, id := range c.IDs {
+		j, _, p := findJob(tx, id)
+		if p == nil {
+			p = c.one(tx, j)
+		}
+		out.List = append(out.List, outcome(id, p))
+	}
+	return out
+}
+
+// jobEdit is a job under change: the clone, and whether its request changed, so that it has to be admitted again.
+type jobEdit struct {
+	tx       *state.Tx
+	caller   Caller
+	job      *pb.JobRecord // a clone with a specification of its own
+	pending  bool
+	readmit  bool
+	fallback []func(tx *state.Tx) // verbs that follow (hold, release)
+}
+
+func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
+	if !c.Caller.mayTouch(j) {
+		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+	}
+	if !state.Active(j) {
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+	}
+	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j)}
+	e.job.Spec = state.CloneSpec(j.Spec)
+	for _, kv := range c.Set {
+		if p := e.set(kv.Key, kv.Value); p != nil {
+			return p
+		}
+	}
+	if e.readmit {
+		if p := admit.Check(tx.View(), e.job.Spec); p != nil {
+			return p
+		}
+		e.job.NumNodes, e.job.NumCpus, e.job.NumTasks = admit.Size(e.job.Spec)
+		e.job.ReqTres = admit.ReqTRES(e.job.Spec)
+		e.job.Partition, _ = firstPartition(tx, e.job.Spec)
+	}
+	tx.Emit(state.JobChanged{Job: e.job, What: "updated"})
+	return nil
+}
+
+// onlyPending refuses keys that a running job can no longer change.
+func (e *jobEdit) onlyPending(key string) *pb.Problem {
+	if e.pending {
+		e.readmit = true
+		return nil
+	}
+	return pb.NewProblem(pb.CodeTransition, "%s of job %d can only be changed while it is pending", key, e.job.Id)
+}
+
+func (e *jobEdit) set(key, value string) *pb.Problem {
+	if f, ok := jobSetters[strings.ToLower(strings.TrimRight(key, "+-"))]; ok {
+		return f(e, key, value)
+	}
+	return pb.NewProblem(pb.CodeNotSupported, "Update of this parameter is not supported: %s=%s", key, value)
+}
+
+type jobSetter = func(e *jobEdit, key, value string) *pb.Problem
+
+// jobSetters are the keys of scontrol update for jobs (scontrol(1), "update" for job).
+var jobSetters map[string]jobSetter
+
+func init() {
+	text := func(field func(*pb.JobSpec) *string) jobSetter {
+		return func(e *jobEdit, _, value string) *pb.Problem {
+			*field(e.job.Spec) = value
+			return nil
+		}
+	}
+	pendingText := func(field func(*pb.JobSpec) *string) jobSetter {
+		return func(e *jobEdit, key, value string) *pb.Problem {
+			*field(e.job.Spec) = value
+			return e.onlyPending(key)
+		}
+	}
+	pendingCount := func(field func(*pb.JobSpec) *uint32) jobSetter {
+		return func(e *jobEdit, key, value string) *pb.Problem {
+			if p := setCount(field(e.job.Spec), key, value); p != nil {
+				return p
+			}
+			return e.onlyPending(key)
+		}
+	}
+	jobSetters = map[string]jobSetter{
+		"timelimit": setTimeLimit, "timemin": setTimeMin, "nice": setNice, "priority": setPriority, "requeue": setRequeue,
+		"starttime": setStart, "eligibletime": setStart, "deadline": setDeadline, "numnodes": setNodes, "reqnodes": setNodes,
+		"minmemorynode": setMemory, "minmemorycpu": setMemory,
+		"jobname": text(func(s *pb.JobSpec) *string { return &s.Name }), "name": text(func(s *pb.JobSpec) *string { return &s.Name }),
+		"comment": text(func(s *pb.JobSpec) *string { return &s.Comment }), "extra": text(func(s *pb.JobSpec) *string { return &s.Extra }),
+		"wckey": text(func(s *pb.JobSpec) *string { return &s.Wckey }), "mailuser": text(func(s *pb.JobSpec) *string { return &s.MailUser }),
+		"admincomment": adminText,
+		"account":      pendingText(func(s *pb.JobSpec) *string { return &s.Account }), "qos": pendingText(func(s *pb.JobSpec) *string { return &s.Qos }),
+		"partition": setPartitions, "features": pendingText(func(s *pb.JobSpec) *string { return &s.Features }),
+		"reqnodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }), "nodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }),
+		"excnodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ExcNodes }), "workdir": pendingText(func(s *pb.JobSpec) *string { return &s.WorkDir }),
+		"stdout": pendingText(func(s *pb.JobSpec) *string { return &s.StdOut }), "stderr": pendingText(func(s *pb.JobSpec) *string { return &s.StdErr }),
+		"stdin": pendingText(func(s *pb.JobSpec) *string { return &s.StdIn }), "licenses": pendingText(func(s *pb.JobSpec) *string { return &s.Licenses }),
+		"reservation": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }), "reservationname": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
+		"numtasks":      pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"cpus/task":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"cpuspertask":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"mincpusnode":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
+		"numcpus":       setNumCPUs,
+		"userid":        nil,
+		"contiguous":    setContiguous,
+		"oversubscribe": setSharing, "shared": setSharing,
+	}
+	delete(jobSetters, "userid")
+}
+
+func adminText(e *jobEdit, _, value string) *pb.Problem {
+	if !e.caller.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may set AdminComment")
+	}
+	e.job.Spec.AdminComment = value
+	return nil
+}
+
+// setTimeLimit takes a time, or an increment with += and -= (the key ends in + or -). Users may only shorten the limit of a
+// running job.
+func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
+	m, err := timespec.ParseMinutes(value)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "TimeLimit=%s: %v", value, err)
+	}
+	limit := limitSeconds(m)
+	cur := e.job.TimeLimitS
+	switch {
+	case strings.HasSuffix(key, "+") && cur != pb.Unlimited:
+		limit = uint32(min(uint64(cur)+uint64(limit), uint64(pb.Unlimited)))
+	case strings.HasSuffix(key, "-"):
+		if cur == pb.Unlimited || limit > cur {
+			return pb.NewProblem(pb.CodeInvalidTimeLimit, "cannot take %s from the limit of job %d", value, e.job.Id)
+		}
+		limit = cur - limit
+	}
+	if !e.pending && !e.caller.Operator && limit > cur {
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+	}
+	e.job.Spec.TimeLimitS, e.job.TimeLimitS = limit, limit
+	if !e.pending && e.job.StartNs > 0 {
+		e.job.EndNs = 0
+		if limit != pb.Unlimited {
+			e.job.EndNs = e.job.StartNs + int64(limit)*1e9
+		}
+	}
+	return nil
+}
+
+func setTimeMin(e *jobEdit, key, value string) *pb.Problem {
+	if p := setMinutes(&e.job.Spec.TimeMinS, key, value); p != nil {
+		return p
+	}
+	return e.onlyPending(key)
+}
+
+func setNice(e *jobEdit, key, value string) *pb.Problem {
+	n, err := strconv.ParseInt(value, 10, 32)
+	if value == "" {
+		n, err = 100, nil
+	}
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "Nice=%s is not a number", value)
+	}
+	if n < 0 && !e.caller.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may set a negative nice value")
+	}
+	e.job.Spec.Nice = int32(n)
+	return e.onlyPending(key)
+}
+
+// setPriority fixes a priority; 0 holds the job. Only operators may raise it.
+func setPriority(e *jobEdit, _, value string) *pb.Problem {
+	n, err := strconv.ParseUint(value, 10, 32)
+	if err != nil || n == math.MaxUint32 {
+		return pb.NewProblem(pb.CodeInvalidSpec, "Priority=%s is not a number below 4294967295", value)
+	}
+	switch {
+	case n == 0:
+		e.job.Priority, e.job.HoldAdmin = 0, e.caller.Operator
+		if e.pending {
+			e.job.Reason = "JobHeldUser"
+			if e.caller.Operator {
+				e.job.Reason = "JobHeldAdmin"
+			}
+		}
+		return nil
+	case !e.caller.Operator && (uint32(n) > e.job.Priority || e.job.HoldAdmin):
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may raise a priority")
+	}
+	e.job.Priority, e.job.Spec.Priority, e.job.HoldAdmin = uint32(n), uint32(n), false
+	return nil
+}
+
+func setRequeue(e *jobEdit, _, value string) *pb.Problem {
+	var yes bool
+	if p := setBool(&yes, "Requeue", value); p != nil {
+		return p
+	}
+	e.job.Spec.Requeue = pb.No
+	if yes {
+		e.job.Spec.Requeue = pb.Yes
+	}
+	return nil
+}
+
+func moment(e *jobEdit, key, value string) (int64, *pb.Problem) {
+	t, err := parseMoment(value, e.tx.NowNS)
+	if err != nil {
+		return 0, pb.NewProblem(pb.CodeInvalidTime, "%s=%s: %v", key, value, err)
+	}
+	return t.UnixNano(), nil
+}
+
+func setStart(e *jobEdit, key, value string) *pb.Problem {
+	t, p := moment(e, key, value)
+	if p != nil {
+		return p
+	}
+	e.job.Spec.BeginNs = t
+	e.job.EligibleNs = max(t, e.job.SubmitNs)
+	return e.onlyPending(key)
+}
+
+func setDeadline(e *jobEdit, key, value string) *pb.Problem {
+	t, p := moment(e, key, value)
+	if p != nil {
+		return p
+	}
+	e.job.Spec.DeadlineNs = t
+	return e.onlyPending(key)
+}
+
+func setNodes(e *jobEdit, key, value string) *pb.Problem {
+	lo, hi, isRange := strings.Cut(value, "-")
+	a, err := strconv.ParseUint(lo, 10, 32)
+	b := a
+	if err == nil && isRange {
+		b, err = strconv.ParseUint(hi, 10, 32)
+	}
+	if err != nil || a == 0 || b < a {
+		return pb.NewProblem(pb.CodeNodeCount, "%s=%s is neither a count nor a range", key, value)
+	}
+	e.job.Spec.MinNodes, e.job.Spec.MaxNodes = uint32(a), uint32(b)
+	return e.onlyPending(key)
+}
+
+func setNumCPUs(e *jobEdit, key, value string) *pb.Problem {
+	var n uint32
+	if p := setCount(&n, key, value); p != nil {
+		return p
+	}
+	e.job.Spec.NumTasks = (n + max(e.job.Spec.CpusPerTask, 1) - 1) / max(e.job.Spec.CpusPerTask, 1)
+	return e.onlyPending(key)
+}
+
+func setMemory(e *jobEdit, key, value string) *pb.Problem {
+	mib, err := parseMiB(value)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: %v", key, value, err)
+	}
+	s := e.job.Spec
+	s.MemPerNodeMib, s.MemPerCpuMib, s.MemPerGpuMib, s.MemAll = 0, 0, 0, false
+	if strings.EqualFold(key, "minmemorycpu") {
+		s.MemPerCpuMib = mib
+	} else {
+		s.MemPerNodeMib, s.MemAll = mib, mib == 0
+	}
+	return e.onlyPending(key)
+}
+
+func setPartitions(e *jobEdit, key, value string) *pb.Problem {
+	e.job.Spec.Partition = value
+	return e.onlyPending(key)
+}
+
+func setContiguous(e *jobEdit, key, value string) *pb.Problem {
+	if p := setBool(&e.job.Spec.Contiguous, key, value); p != nil {
+		return p
+	}
+	return e.onlyPending(key)
+}
+
+func setSharing(e *jobEdit, key, value string) *pb.Problem {
+	var yes bool
+	if p := setBool(&yes, key, value); p != nil {
+		return p
+	}
+	e.job.Spec.Sharing = "exclusive"
+	if yes {
+		e.job.Spec.Sharing = "oversubscribe"
+	}
+	return e.onlyPending(key)
+}

@@ -1,0 +1,131 @@
+package reactor
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// UpdateNode is scontrol update NodeName=….
+type UpdateNode struct {
+	Caller   Caller
+	UserName string // of the caller, for the reason
+	Nodes    []string
+	Set      []*pb.KeyValue
+}
+
+// Handle changes all nodes or none.
+func (c UpdateNode) Handle(tx *state.Tx) any {
+	if !c.Caller.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may change nodes")
+	}
+	if len(c.Nodes) == 0 {
+		return pb.NewProblem(pb.CodeInvalidNodeName, "no node was named")
+	}
+	changed := make([]*state.Node, 0, len(c.Nodes))
+	down := map[string]bool{}
+	for _, name := range c.Nodes {
+		old := tx.Node(name)
+		if old == nil {
+			return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name)
+		}
+		n := change(old)
+		for _, kv := range c.Set {
+			if p := c.apply(tx, n, kv, down); p != nil {
+				return p
+			}
+		}
+		changed = append(changed, n)
+	}
+	for _, n := range changed {
+		tx.Emit(state.NodeChanged{Node: n, What: "updated", Durable: true})
+		if down[n.Name] {
+			nodeDown(tx, n.Name, reasonOf(n), c.Caller, c.UserName)
+		}
+	}
+	return Outcomes{Seq: tx.Seq}
+}
+
+func reasonOf(n *state.Node) string {
+	if n.Reason == "" {
+		return "none"
+	}
+	return n.Reason
+}
+
+func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map[string]bool) *pb.Problem {
+	switch strings.ToLower(kv.Key) {
+	case "state":
+		return c.setState(tx, n, kv.Value, down)
+	case "reason":
+		n.Reason, n.ReasonNs, n.ReasonUid, n.ReasonUser = kv.Value, tx.NowNS, c.Caller.UID, c.UserName
+	case "weight":
+		w, err := strconv.ParseUint(kv.Value, 10, 32)
+		if err != nil {
+			return pb.NewProblem(pb.CodeInvalidSpec, "Weight=%q is not a number", kv.Value)
+		}
+		n.Weight = uint32(w)
+	case "comment":
+		n.Comment = kv.Value
+	case "extra":
+		n.Extra = kv.Value
+	case "features", "availablefeatures", "availfeatures":
+		n.Features, n.ActiveFeatures = kv.Value, kv.Value
+	case "activefeatures":
+		n.ActiveFeatures = kv.Value
+	case "nodeaddr":
+		n.Addr = kv.Value
+	case "nodehostname":
+		n.Hostname = kv.Value
+	default:
+		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a node", kv.Key).WithHint("what can be set: State, Reason, Weight, Comment, Extra, AvailableFeatures, ActiveFeatures, NodeAddr, NodeHostname")
+	}
+	return nil
+}
+
+// setState is State= of scontrol(1): DRAIN and FAIL need a reason, RESUME and IDLE give the node back, UNDRAIN only clears DRAIN.
+func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map[string]bool) *pb.Problem {
+	hasReason := false
+	for _, kv := range c.Set {
+		hasReason = hasReason || strings.EqualFold(kv.Key, "reason")
+	}
+	up := strings.ToUpper(value)
+	switch up {
+	case "DRAIN", "DRAINED", "DRAINING", "FAIL", "DOWN":
+		if !hasReason && n.Reason == "" {
+			return pb.NewProblem(pb.CodeInvalidNodeState, "You must specify a reason when %s a node.", strings.ToLower(value)).WithHint("add Reason=\"…\"")
+		}
+	}
+	clear := pb.NodeDrain | pb.NodeFail | pb.NodeMaint
+	switch up {
+	case "DRAIN", "DRAINED", "DRAINING":
+		n.StateFlags |= pb.NodeDrain
+	case "FAIL", "FAILING":
+		n.StateFlags |= pb.NodeFail
+	case "UNDRAIN":
+		n.StateFlags &^= clear
+		n.Reason = ""
+	case "RESUME", "IDLE":
+		n.StateFlags &^= clear | pb.NodeInvalidReg
+		n.Reason = ""
+		if n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
+			n.State = pb.NodeState_NODE_UNKNOWN
+			if n.LinkUp {
+				n.State = pb.NodeState_NODE_IDLE
+			}
+			n.LinkNS = tx.NowNS
+		}
+	case "DOWN":
+		down[n.Name] = true
+	case "FUTURE":
+		if len(n.Jobs) > 0 {
+			return pb.NewProblem(pb.CodeNodesBusy, "%d job(s) run on node %s", len(n.Jobs), n.Name)
+		}
+		n.State, n.StateFlags = pb.NodeState_NODE_FUTURE, 0
+	default:
+		return pb.NewProblem(pb.CodeInvalidNodeState, "%q", value).WithHint("one of DOWN, DRAIN, FAIL, FUTURE, IDLE, RESUME, UNDRAIN")
+	}
+	return nil
+}

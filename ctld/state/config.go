@@ -1,0 +1,80 @@
+package state
+
+import (
+	"slices"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Config is the part of the state that comes from slurm.conf: read at start and on reconfigure, never changed by commands.
+type Config struct {
+	Settings       *Settings
+	Nodes          []*pb.NodeRecord      // as configured, without anything observed
+	Partitions     []*pb.PartitionRecord // as configured
+	PartitionNodes map[string][]string   // expanded
+	PartitionGIDs  map[string][]uint32   // AllowGroups, resolved; no entry = all
+	Default        string                // default partition, "" = none
+}
+
+// New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
+func New(cfg *Config, clusterID string, firstID uint32) *View {
+	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}}}
+	tx := Begin(v, 0)
+	tx.reconfigure(cfg)
+	next, _ := tx.Freeze()
+	next.Seq = 0
+	return next
+}
+
+// reconfigure replaces nodes, partitions and settings, keeping what was observed of nodes that stay.
+func (tx *Tx) reconfigure(cfg *Config) {
+	old := tx.next
+	tx.structure = true
+	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, cfg.PartitionNodes
+	tx.next.partGIDs = cfg.PartitionGIDs
+	tx.next.nodes, tx.next.nodeIndex = make([]*Node, len(cfg.Nodes)), make(map[string]int, len(cfg.Nodes))
+	tx.copied.nodes, tx.copied.parts = true, true
+	for i, n := range cfg.Nodes {
+		tx.next.nodes[i] = merge(n, old.Node(n.Name))
+		tx.next.nodeIndex[n.Name] = i
+		tx.wakeNode(n.Name)
+	}
+	tx.next.parts, tx.next.partIndex = slices.Clone(cfg.Partitions), make(map[string]int, len(cfg.Partitions))
+	for i, p := range tx.next.parts {
+		tx.next.partIndex[p.Name] = i
+	}
+	tx.listPartitions()
+}
+
+// merge makes the record of a configured node from its configuration and what is known of it.
+func merge(cfg *pb.NodeRecord, old *Node) *Node {
+	if old == nil {
+		return &Node{NodeRecord: CloneNode(cfg)}
+	}
+	n := *old
+	n.NodeRecord = CloneNode(old.NodeRecord)
+	n.Addr, n.Hostname, n.Port, n.Weight = cfg.Addr, cfg.Hostname, cfg.Port, cfg.Weight
+	n.Cpus, n.Boards, n.Sockets, n.NodeRecord.Cores, n.Threads = cfg.Cpus, cfg.Boards, cfg.Sockets, cfg.Cores, cfg.Threads
+	n.RealMemoryMib, n.TmpDiskMib, n.CoreSpec, n.MemSpecMib = cfg.RealMemoryMib, cfg.TmpDiskMib, cfg.CoreSpec, cfg.MemSpecMib
+	n.Features, n.ActiveFeatures, n.Gres, n.CfgTres = cfg.Features, cfg.Features, cfg.Gres, cfg.CfgTres
+	if n.State == pb.NodeState_NODE_FUTURE && cfg.State != pb.NodeState_NODE_FUTURE {
+		n.State = cfg.State
+	}
+	return &n
+}
+
+// listPartitions fills Partitions of every node.
+func (tx *Tx) listPartitions() {
+	of := map[string][]string{}
+	for _, p := range tx.next.parts {
+		for _, n := range tx.next.partNodes[p.Name] {
+			of[n] = append(of[n], p.Name)
+		}
+	}
+	for i, n := range tx.next.nodes {
+		c := *n
+		c.NodeRecord = CloneNode(n.NodeRecord)
+		c.Partitions = of[n.Name]
+		tx.next.nodes[i] = &c
+	}
+}

@@ -1,0 +1,195 @@
+package state
+
+import (
+	"time"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Event is a fact: the only way the state changes. Applying one is total: it cannot fail, because whoever emits it has checked
+// that it can be so (and Check proves it in tests).
+type Event interface {
+	apply(*Tx)
+	// Attrs are what a log line says of the event: alternating keys and values.
+	Attrs() []any
+}
+
+// JobSubmitted: a job was accepted. Script is the encoded script and environment (EncodeScript).
+type JobSubmitted struct {
+	Job    *pb.JobRecord
+	Script []byte
+}
+
+func (e JobSubmitted) apply(tx *Tx) {
+	tx.next.NextJobID = max(tx.next.NextJobID, e.Job.Id+1)
+	tx.putJob(e.Job, true)
+	tx.putScript(e.Job.Id, e.Script)
+	tx.rememberRequest(e.Job.RequestId, e.Job.Id)
+}
+func (e JobSubmitted) Attrs() []any { return []any{"job", e.Job.Id, "uid", e.Job.Spec.Uid} }
+
+// JobStarted: an attempt begins. Job is the record with the allocation in it.
+type JobStarted struct{ Job *pb.JobRecord }
+
+func (e JobStarted) apply(tx *Tx) {
+	tx.putJob(e.Job, true)
+	for _, a := range e.Job.Alloc {
+		tx.occupy(e.Job, a)
+	}
+}
+func (e JobStarted) Attrs() []any {
+	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "nodes", e.Job.NodeList, "cpus", e.Job.NumCpus}
+}
+
+// JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What says it in a word.
+type JobChanged struct {
+	Job  *pb.JobRecord
+	What string
+}
+
+func (e JobChanged) apply(tx *Tx) { tx.putJob(e.Job, true) }
+func (e JobChanged) Attrs() []any { return []any{"job", e.Job.Id, "what", e.What} }
+
+// JobShown: what is only shown of a pending job changed (reason, expected start). Not durable.
+type JobShown struct{ Job *pb.JobRecord }
+
+func (e JobShown) apply(tx *Tx) { tx.putJob(e.Job, false) }
+func (e JobShown) Attrs() []any { return nil }
+
+// JobLeftNode: nothing of the job is left on a node; its share is free again. Job is the record with that allocation marked.
+type JobLeftNode struct {
+	Job  *pb.JobRecord
+	Node string
+}
+
+func (e JobLeftNode) apply(tx *Tx) {
+	tx.must = true
+	tx.putJob(e.Job, true)
+	tx.vacate(e.Job, e.Node)
+}
+func (e JobLeftNode) Attrs() []any { return []any{"job", e.Job.Id, "node", e.Node} }
+
+// JobEnded: the attempt has its terminal record.
+type JobEnded struct{ Job *pb.JobRecord }
+
+func (e JobEnded) apply(tx *Tx) {
+	tx.must = true
+	tx.putJob(e.Job, true)
+}
+func (e JobEnded) Attrs() []any {
+	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "state", StateName(e.Job), "status", e.Job.ExitStatus, "reason", e.Job.Reason, "ran", time.Duration(e.Job.EndNs - e.Job.StartNs).Round(time.Millisecond)}
+}
+
+// JobRequeued: the job is pending again.
+type JobRequeued struct {
+	Job *pb.JobRecord
+	Why string
+}
+
+func (e JobRequeued) apply(tx *Tx) {
+	tx.must = true
+	tx.putJob(e.Job, true)
+}
+func (e JobRequeued) Attrs() []any {
+	return []any{"job", e.Job.Id, "restarts", e.Job.Restarts, "why", e.Why}
+}
+
+// JobForgotten: a finished job is older than MinJobAge. KeepRequest keeps its request id a while longer.
+type JobForgotten struct {
+	ID uint32
+}
+
+func (e JobForgotten) apply(tx *Tx) {
+	if j := tx.Job(e.ID); j != nil {
+		tx.rememberRequest(j.RequestId, 0)
+	}
+	tx.deleteJob(e.ID)
+	tx.putScript(e.ID, nil)
+}
+func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
+
+// NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats.
+type NodeChanged struct {
+	Node    *Node
+	What    string
+	Durable bool
+}
+
+func (e NodeChanged) apply(tx *Tx) {
+	tx.putNode(e.Node, e.Durable)
+	if e.What != "" {
+		tx.wakeNode(e.Node.Name)
+	}
+}
+func (e NodeChanged) Attrs() []any {
+	if e.What == "" {
+		return nil
+	}
+	return []any{"node", e.Node.Name, "what", e.What, "reason", e.Node.Reason}
+}
+
+// PartitionChanged: an administrator changed a partition.
+type PartitionChanged struct{ Partition *pb.PartitionRecord }
+
+func (e PartitionChanged) apply(tx *Tx) { tx.putPartition(e.Partition) }
+func (e PartitionChanged) Attrs() []any {
+	return []any{"partition", e.Partition.Name, "state", e.Partition.State}
+}
+
+// Reconfigured: the configuration was read again.
+type Reconfigured struct{ Config *Config }
+
+func (e Reconfigured) apply(tx *Tx) { tx.reconfigure(e.Config) }
+func (e Reconfigured) Attrs() []any {
+	return []any{"nodes", len(e.Config.Nodes), "partitions", len(e.Config.Partitions)}
+}
+
+// occupy counts a job's share of a node as taken.
+func (tx *Tx) occupy(j *pb.JobRecord, a *pb.NodeAlloc) {
+	n := tx.Node(a.Node)
+	if n == nil || a.Ended {
+		return
+	}
+	tx.putNode(n.occupied(j, a), false)
+	tx.wakeNode(a.Node)
+}
+
+func (n *Node) occupied(j *pb.JobRecord, a *pb.NodeAlloc) *Node {
+	c := *n
+	c.NodeRecord = CloneNode(n.NodeRecord)
+	c.AllocCpus += a.Cpus
+	c.AllocMemMib += a.MemMib
+	c.Jobs = insertID(n.Jobs, j.Id)
+	if cores, err := ParseCores(a.CpuIds); err == nil && cores != nil {
+		c.Cores = n.Cores.With(cores)
+	}
+	return &c
+}
+
+// vacate gives a job's share of a node back.
+func (tx *Tx) vacate(j *pb.JobRecord, node string) {
+	n := tx.Node(node)
+	if n == nil {
+		return
+	}
+	tx.wakeNode(node)
+	for _, a := range j.Alloc {
+		if a.Node == node {
+			tx.putNode(n.vacated(j, a, tx.NowNS), false)
+			return
+		}
+	}
+}
+
+func (n *Node) vacated(j *pb.JobRecord, a *pb.NodeAlloc, nowNS int64) *Node {
+	c := *n
+	c.NodeRecord = CloneNode(n.NodeRecord)
+	c.AllocCpus -= min(a.Cpus, c.AllocCpus)
+	c.AllocMemMib -= min(a.MemMib, c.AllocMemMib)
+	c.Jobs = removeID(n.Jobs, j.Id)
+	c.LastBusyNs = nowNS
+	if cores, err := ParseCores(a.CpuIds); err == nil && cores != nil {
+		c.Cores = n.Cores.Without(cores)
+	}
+	return &c
+}

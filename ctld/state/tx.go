@@ -1,0 +1,172 @@
+package state
+
+import (
+	"slices"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Tx is the working state of one commit: the last View with the changes of this batch. Only the writer has one, and only one
+// at a time. Freeze turns it into the next View.
+type Tx struct {
+	Seq   uint64
+	NowNS int64
+
+	base   *View
+	next   View
+	dirty  map[uint32]bool // jobs put; true = the row must be written
+	nodes  map[string]bool // node records put; true = the row must be written
+	parts  map[string]bool
+	wake   map[string]struct{} // nodes whose orders may have changed
+	copied struct{ nodes, parts bool }
+
+	scripts   map[uint32][]byte // encoded scripts to store; nil = delete
+	events    []Event
+	must      bool // something that must be recorded even on a full disk
+	structure bool // nodes, partitions or settings changed: everything has to be looked at again
+}
+
+// Begin opens a transaction on a view. nowNS is the stamp of every command in the batch.
+func Begin(v *View, nowNS int64) *Tx {
+	tx := &Tx{Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
+	tx.next.Seq, tx.next.NowNS = tx.Seq, nowNS
+	return tx
+}
+
+// Emit applies an event to the working state and keeps it for logs and metrics.
+func (tx *Tx) Emit(e Event) {
+	e.apply(tx)
+	tx.events = append(tx.events, e)
+}
+
+// Job, Node, Partition read the working state.
+func (tx *Tx) Job(id uint32) *pb.JobRecord               { return tx.next.Jobs.Get(id) }
+func (tx *Tx) Jobs() *Jobs                               { return tx.next.Jobs }
+func (tx *Tx) Node(name string) *Node                    { return tx.next.Node(name) }
+func (tx *Tx) Nodes() []*Node                            { return tx.next.nodes }
+func (tx *Tx) Partition(name string) *pb.PartitionRecord { return tx.next.Partition(name) }
+func (tx *Tx) Partitions() []*pb.PartitionRecord         { return tx.next.parts }
+func (tx *Tx) PartitionNodes(name string) []string       { return tx.next.partNodes[name] }
+func (tx *Tx) DefaultPartition() string                  { return tx.next.Default }
+func (tx *Tx) Settings() *Settings                       { return tx.next.Settings }
+func (tx *Tx) JobByRequest(id string) uint32             { return tx.next.writer.requests[id] }
+func (tx *Tx) NextJobID() uint32                         { return tx.next.NextJobID }
+func (tx *Tx) UserJobs(uid uint32) int                   { return tx.next.writer.userJobs[uid] }
+func (tx *Tx) Events() []Event                           { return tx.events }
+
+// Now is the working state as a View, for code that only reads. It must not be kept.
+func (tx *Tx) View() *View { return &tx.next }
+
+// putJob stores a record. durable = false for what is only shown (a waiting reason, an expected start): it is recomputed after a
+// restart and never written.
+func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
+	if tx.next.Jobs == tx.base.Jobs {
+		tx.next.Jobs = tx.base.Jobs.clone()
+	}
+	tx.countUser(tx.next.Jobs.Get(j.Id), -1)
+	tx.countUser(j, 1)
+	tx.next.Jobs.put(tx, j.Id, j)
+	tx.dirty[j.Id] = tx.dirty[j.Id] || durable
+	for _, a := range j.Alloc {
+		if !a.Ended {
+			tx.wake[a.Node] = struct{}{}
+		}
+	}
+}
+
+func (tx *Tx) deleteJob(id uint32) {
+	if tx.next.Jobs == tx.base.Jobs {
+		tx.next.Jobs = tx.base.Jobs.clone()
+	}
+	tx.countUser(tx.next.Jobs.Get(id), -1)
+	tx.next.Jobs.put(tx, id, nil)
+	tx.dirty[id] = true
+}
+
+func (tx *Tx) putNode(n *Node, durable bool) {
+	if !tx.copied.nodes {
+		tx.next.nodes = slices.Clone(tx.next.nodes)
+		tx.copied.nodes = true
+	}
+	tx.next.nodes[tx.next.nodeIndex[n.Name]] = n
+	tx.nodes[n.Name] = tx.nodes[n.Name] || durable
+}
+
+func (tx *Tx) putPartition(p *pb.PartitionRecord) {
+	if !tx.copied.parts {
+		tx.next.parts = slices.Clone(tx.next.parts)
+		tx.copied.parts = true
+	}
+	tx.next.parts[tx.next.partIndex[p.Name]] = p
+	tx.parts[p.Name] = true
+	tx.structure = true
+}
+
+func (tx *Tx) putScript(id uint32, blob []byte) {
+	if tx.scripts == nil {
+		tx.scripts = map[uint32][]byte{}
+	}
+	tx.scripts[id] = blob
+}
+
+func (tx *Tx) rememberRequest(reqID string, job uint32) {
+	if reqID == "" {
+		return
+	}
+	if job == 0 {
+		delete(tx.next.writer.requests, reqID)
+	} else {
+		tx.next.writer.requests[reqID] = job
+	}
+}
+
+// wakeNode makes the dispatcher look at a node again.
+func (tx *Tx) wakeNode(name string) { tx.wake[name] = struct{}{} }
+
+// Durable reports whether the batch has anything to write.
+func (tx *Tx) Durable() bool {
+	for _, d := range tx.dirty {
+		if d {
+			return true
+		}
+	}
+	for _, d := range tx.nodes {
+		if d {
+			return true
+		}
+	}
+	return len(tx.parts) > 0 || len(tx.scripts) > 0
+}
+
+// Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the
+// disk is full, from the reserve.
+func (tx *Tx) Must() bool { return tx.must }
+
+// Freeze publishes the working state: the View from now on, and what changed on the way.
+func (tx *Tx) Freeze() (*View, Change) {
+	c := Change{Structure: tx.structure}
+	for id := range tx.dirty {
+		c.Jobs = append(c.Jobs, id)
+	}
+	slices.Sort(c.Jobs)
+	for n := range tx.nodes {
+		c.Nodes = append(c.Nodes, n)
+	}
+	for n := range tx.wake {
+		c.Wake = append(c.Wake, n)
+	}
+	slices.Sort(c.Nodes)
+	slices.Sort(c.Wake)
+	v := tx.next
+	c.View = &v
+	return &v, c
+}
+
+// Change says what a commit changed, for those who keep something derived from it.
+type Change struct {
+	View      *View
+	Jobs      []uint32 // ids put or deleted, ascending
+	Nodes     []string // node records put
+	Wake      []string // nodes whose orders may have changed
+	Structure bool     // nodes, partitions or settings: look at everything again
+}

@@ -1,0 +1,115 @@
+package state
+
+import (
+	"sort"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// View is one consistent, immutable state. Any goroutine may read it for as long as it likes.
+type View struct {
+	Seq       uint64
+	NowNS     int64 // time of the commit that made it
+	ClusterID string
+
+	Jobs      *Jobs
+	nodes     []*Node // by configuration order
+	nodeIndex map[string]int
+	parts     []*pb.PartitionRecord
+	partIndex map[string]int
+	partNodes map[string][]string // expanded node names of each partition
+	Settings  *Settings
+	NextJobID uint32
+	Default   string // default partition
+	writer    *writerIndex
+}
+
+// Node is a node's record and what the controller keeps beside it. Immutable like every record.
+type Node struct {
+	*pb.NodeRecord
+	Jobs  []uint32 // jobs with something left on this node, ascending
+	Cores Cores    // cores in use, where cores are allocated by number
+	// LinkUp says that a stream to the node is open; LinkNS when that last changed.
+	LinkUp bool
+	LinkNS int64
+}
+
+// Node returns a node, or nil.
+func (v *View) Node(name string) *Node {
+	if i, ok := v.nodeIndex[name]; ok {
+		return v.nodes[i]
+	}
+	return nil
+}
+
+// Nodes returns all nodes in the order of the configuration. The slice must not be changed.
+func (v *View) Nodes() []*Node { return v.nodes }
+
+// Partition returns a partition, or nil.
+func (v *View) Partition(name string) *pb.PartitionRecord {
+	if i, ok := v.partIndex[name]; ok {
+		return v.parts[i]
+	}
+	return nil
+}
+
+// Partitions returns all partitions in the order of the configuration.
+func (v *View) Partitions() []*pb.PartitionRecord { return v.parts }
+
+// PartitionNodes returns the expanded node names of a partition, in configuration order.
+func (v *View) PartitionNodes(name string) []string { return v.partNodes[name] }
+
+// PartitionGIDs returns the groups that may use a partition (AllowGroups), nil = all.
+func (v *View) PartitionGIDs(name string) []uint32 { return v.partGIDs[name] }
+
+// Cores is a set of core numbers.
+type Cores []uint64
+
+// Overlaps reports whether two sets share a core.
+func (c Cores) Overlaps(o Cores) bool {
+	for i := 0; i < len(c) && i < len(o); i++ {
+		if c[i]&o[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// With returns the union, Without the difference; neither changes its operands.
+func (c Cores) With(o Cores) Cores {
+	r := make(Cores, max(len(c), len(o)))
+	copy(r, c)
+	for i, w := range o {
+		r[i] |= w
+	}
+	return r
+}
+
+// Without returns c less the cores of o.
+func (c Cores) Without(o Cores) Cores {
+	r := make(Cores, len(c))
+	copy(r, c)
+	for i := 0; i < len(r) && i < len(o); i++ {
+		r[i] &^= o[i]
+	}
+	return r
+}
+
+// insertID and removeID keep a sorted list of ids without changing the list they are given.
+func insertID(ids []uint32, id uint32) []uint32 {
+	i := sort.Search(len(ids), func(i int) bool { return ids[i] >= id })
+	if i < len(ids) && ids[i] == id {
+		return ids
+	}
+	out := make([]uint32, 0, len(ids)+1)
+	return append(append(append(out, ids[:i]...), id), ids[i:]...)
+}
+
+func removeID(ids []uint32, id uint32) []uint32 {
+	i := sort.Search(len(ids), func(i int) bool { return ids[i] >= id })
+	if i == len(ids) || ids[i] != id {
+		return ids
+	}
+	out := make([]uint32, 0, len(ids)-1)
+	return append(append(out, ids[:i]...), ids[i+1:]...)
+}

@@ -1,0 +1,179 @@
+// Package taskenv makes environments: that of a batch job from what the user exported and what the job was given, and that
+// of prolog and epilog from nothing.
+//
+// Which variables a batch job gets, and when, was recorded from Slurm 22.05 (testdata) and taken from sbatch(1), "Output
+// environment variables"; start and end time are newer (25.x). Two differences are meant:
+//
+//   - A variable that this package manages never leaks in from outside. In Slurm a job submitted from inside an array task
+//     that is no array task itself inherits SLURM_ARRAY_TASK_ID; here it has none.
+//   - SLURM_NODE_ALIASES and SLURM_WORKING_CLUSTER, which describe Slurm's own wire protocol, do not exist.
+package taskenv
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Daemon is what a job's environment takes from the node daemon's own.
+type Daemon struct {
+	Node   string // this node's name
+	Conf   string // SLURM_CONF, passed on when not empty
+	Socket string // SLUICE_SOCKET, passed on when not empty
+}
+
+// Batch gives the environment of the batch script of l: the user's variables, in their order, then ours.
+func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
+	ours := &vars{}
+	ours.identity(l, cluster, d)
+	ours.request(l.GetSpec(), l)
+	ours.allocation(l)
+	ours.array(l)
+	ours.task(l, d)
+	// The client knows best where sbatch was called: that need not be the working folder (--chdir).
+	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
+}
+
+// vars is a list of variables in the order in which they were set.
+type vars struct{ list []string }
+
+func (v *vars) set(name, value string) { v.list = append(v.list, name+"="+value) }
+
+func (v *vars) num(name string, n uint64) { v.set(name, strconv.FormatUint(n, 10)) }
+
+func (v *vars) setIf(name, value string) {
+	if value != "" {
+		v.set(name, value)
+	}
+}
+
+func (v *vars) numIf(name string, n uint64) {
+	if n != 0 {
+		v.num(name, n)
+	}
+}
+
+// identity: which job this is, and whose.
+func (v *vars) identity(l *pb.LaunchSpec, cluster string, d Daemon) {
+	spec, id := l.GetSpec(), uint64(l.GetKey().GetJobId())
+	v.setIf("SLURM_CONF", d.Conf)
+	v.setIf("SLUICE_SOCKET", d.Socket)
+	v.setIf("SLURM_CLUSTER_NAME", cluster)
+	v.num("SLURM_JOB_ID", id)
+	v.num("SLURM_JOBID", id)
+	v.set("SLURM_JOB_NAME", spec.GetName())
+	v.set("SLURM_JOB_USER", spec.GetUser())
+	v.num("SLURM_JOB_UID", uint64(spec.GetUid()))
+	v.num("SLURM_JOB_GID", uint64(spec.GetGid()))
+	v.setIf("SLURM_JOB_ACCOUNT", l.GetAccount())
+	v.setIf("SLURM_JOB_QOS", l.GetQos())
+	v.set("SLURM_JOB_PARTITION", l.GetPartition())
+	v.setIf("SLURM_JOB_RESERVATION", spec.GetReservation())
+	v.setIf("SLURM_JOB_DEPENDENCY", l.GetDependency())
+	v.numIf("SLURM_RESTART_COUNT", uint64(l.GetRestarts()))
+	v.seconds("SLURM_JOB_START_TIME", l.GetStartNs())
+	v.seconds("SLURM_JOB_END_TIME", l.GetEndNs())
+	v.setIf("SLURM_SUBMIT_HOST", spec.GetAllocNode())
+	v.setIf("SLURM_EXPORT_ENV", spec.GetExportEnv())
+}
+
+func (v *vars) seconds(name string, ns int64) {
+	if ns > 0 {
+		v.num(name, uint64(ns/1e9))
+	}
+}
+
+// request: options that were given, for srun to take up inside the job.
+func (v *vars) request(spec *pb.JobSpec, l *pb.LaunchSpec) {
+	if spec.GetNumTasks() > 0 || spec.GetNtasksPerNode() > 0 {
+		v.num("SLURM_NTASKS", uint64(l.GetNumTasks()))
+		v.num("SLURM_NPROCS", uint64(l.GetNumTasks()))
+	}
+	v.numIf("SLURM_CPUS_PER_TASK", uint64(spec.GetCpusPerTask()))
+	v.numIf("SLURM_NTASKS_PER_NODE", uint64(spec.GetNtasksPerNode()))
+	v.numIf("SLURM_NTASKS_PER_SOCKET", uint64(spec.GetNtasksPerSocket()))
+	v.numIf("SLURM_NTASKS_PER_CORE", uint64(spec.GetNtasksPerCore()))
+	v.numIf("SLURM_NTASKS_PER_GPU", uint64(spec.GetNtasksPerTres()))
+	v.numIf("SLURM_THREADS_PER_CORE", uint64(spec.GetThreadsPerCore()))
+	v.numIf("SLURM_MEM_PER_NODE", spec.GetMemPerNodeMib())
+	v.numIf("SLURM_MEM_PER_CPU", spec.GetMemPerCpuMib())
+	v.numIf("SLURM_MEM_PER_GPU", spec.GetMemPerGpuMib())
+	if spec.GetOvercommit() {
+		v.set("SLURM_OVERCOMMIT", "1")
+	}
+	v.setIf("SLURM_HINT", spec.GetHint())
+	v.setIf("SLURM_PROFILE", spec.GetProfile())
+	v.setIf("SLURM_CONTAINER", spec.GetContainer())
+	if d := spec.GetDistribution(); d != "" {
+		kind, size, plane := strings.Cut(d, "=")
+		v.set("SLURM_DISTRIBUTION", kind)
+		if plane {
+			v.set("SLURM_DIST_PLANESIZE", size)
+		}
+	}
+}
+
+// allocation: what the job was given.
+func (v *vars) allocation(l *pb.LaunchSpec) {
+	cpus, tasks := make([]uint32, 0, len(l.GetAlloc())), make([]uint32, 0, len(l.GetAlloc()))
+	for _, a := range l.GetAlloc() {
+		cpus, tasks = append(cpus, a.GetCpus()), append(tasks, a.GetTasks())
+		if a.GetNode() == l.GetNode() {
+			v.num("SLURM_CPUS_ON_NODE", uint64(a.GetCpus()))
+		}
+	}
+	v.set("SLURM_JOB_NODELIST", l.GetNodeList())
+	v.set("SLURM_NODELIST", l.GetNodeList())
+	v.num("SLURM_JOB_NUM_NODES", uint64(len(cpus)))
+	v.num("SLURM_NNODES", uint64(len(cpus)))
+	v.set("SLURM_JOB_CPUS_PER_NODE", Repeat(cpus))
+	v.set("SLURM_TASKS_PER_NODE", Repeat(tasks))
+}
+
+func (v *vars) array(l *pb.LaunchSpec) {
+	if !l.GetIsArrayTask() {
+		return
+	}
+	v.num("SLURM_ARRAY_JOB_ID", uint64(l.GetArrayJobId()))
+	v.num("SLURM_ARRAY_TASK_ID", uint64(l.GetArrayTaskId()))
+	v.num("SLURM_ARRAY_TASK_COUNT", uint64(l.GetArrayTaskCount()))
+	v.num("SLURM_ARRAY_TASK_MIN", uint64(l.GetArrayTaskMin()))
+	v.num("SLURM_ARRAY_TASK_MAX", uint64(l.GetArrayTaskMax()))
+	v.num("SLURM_ARRAY_TASK_STEP", uint64(max(1, l.GetArrayTaskStep())))
+}
+
+// task: the batch script as the first task of the first node.
+func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
+	v.set("SLURMD_NODENAME", d.Node)
+	v.num("SLURM_NODEID", uint64(l.GetNodeIndex()))
+	v.set("SLURM_PROCID", "0")
+	v.set("SLURM_LOCALID", "0")
+	v.set("SLURM_GTIDS", "0")
+	v.set("SLURM_PRIO_PROCESS", "0") // without PropagatePrioProcess
+	v.set("SLURM_TOPOLOGY_ADDR", d.Node)
+	v.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node")
+	v.set("HOSTNAME", d.Node)
+	v.set("ENVIRONMENT", "BATCH")
+}
+
+// Repeat writes figures per node as Slurm does: 2,2,2,1 is "2(x3),1".
+func Repeat(n []uint32) string {
+	var b strings.Builder
+	for i := 0; i < len(n); {
+		j := i
+		for j < len(n) && n[j] == n[i] {
+			j++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatUint(uint64(n[i]), 10))
+		if j-i > 1 {
+			fmt.Fprintf(&b, "(x%d)", j-i)
+		}
+		i = j
+	}
+	return b.String()
+}

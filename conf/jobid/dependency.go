@@ -1,0 +1,207 @@
+package jobid
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MaxDependencies is how many conditions one job may have.
+const MaxDependencies = 64
+
+// Kind is a kind of dependency, in Slurm's spelling.
+type Kind string
+
+// The kinds of sbatch(1) --dependency.
+const (
+	After      Kind = "after"      // the other job has begun or was cancelled
+	AfterAny   Kind = "afterany"   // it has ended
+	AfterOK    Kind = "afterok"    // it has ended with exit code 0
+	AfterNotOK Kind = "afternotok" // it has ended, but not so
+	AfterCorr  Kind = "aftercorr"  // the task with the same index has ended with exit code 0
+	Singleton  Kind = "singleton"  // no other job of this user has this name
+)
+
+// Condition is one thing that has to happen. Job is 0 for Singleton.
+type Condition struct {
+	Kind Kind
+	Job  uint32
+	// Task is the task of an array that is meant where HasTask; otherwise the
+	// condition is about the whole job.
+	Task    uint32
+	HasTask bool
+	// DelayMin is for After: minutes after the start.
+	DelayMin uint32
+}
+
+// Dependency is the value of --dependency: all conditions, or with Any one of
+// them, have to hold. The zero value is no dependency.
+type Dependency struct {
+	Conditions []Condition
+	Any        bool
+}
+
+// dependencyForms is what a refusal ends with.
+const dependencyForms = "write kind:id[:id…] by ',' (all of them) or '?' (one of them), where kind is after, afterany, afterok, afternotok or aftercorr, or singleton"
+
+// ParseDependency reads "afterok:1:2,afterany:3_4", "after:5+10",
+// "afterok:1?singleton"; a bare id means afterany. The empty text is no
+// dependency. A condition given twice counts once.
+func ParseDependency(s string) (Dependency, error) {
+	fail := func(why string, args ...any) (Dependency, error) {
+		return Dependency{}, fmt.Errorf("cannot read dependency %.80q: %s; %s", s, fmt.Sprintf(why, args...), dependencyForms)
+	}
+	var d Dependency
+	if s == "" {
+		return d, nil
+	}
+	if len(s) > maxText {
+		return fail("it has more than %d bytes", maxText)
+	}
+	comma, question := separators(s)
+	if comma && question {
+		return fail("it has both ',' and '?'")
+	}
+	d.Any = question
+	for _, part := range splitOutside(s, ",?") {
+		conditions, why := parseConditions(part)
+		if why != "" {
+			return fail("%.40q %s", part, why)
+		}
+		for _, c := range conditions {
+			if !has(d.Conditions, c) {
+				d.Conditions = append(d.Conditions, c)
+			}
+			if len(d.Conditions) > MaxDependencies {
+				return fail("it has more than %d conditions", MaxDependencies)
+			}
+		}
+	}
+	return d, nil
+}
+
+func has(list []Condition, c Condition) bool {
+	for _, other := range list {
+		if other == c {
+			return true
+		}
+	}
+	return false
+}
+
+func separators(s string) (comma, question bool) {
+	return len(splitOutside(s, ",")) > 1, strings.Contains(s, "?")
+}
+
+// splitOutside cuts s at each byte of seps that is not within brackets.
+func splitOutside(s, seps string) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch {
+		case s[i] == '[':
+			depth++
+		case s[i] == ']':
+			depth--
+		case depth <= 0 && strings.IndexByte(seps, s[i]) >= 0:
+			out = append(out, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(out, s[start:])
+}
+
+// parseConditions reads one kind with its ids.
+func parseConditions(s string) (out []Condition, why string) {
+	word, ids, hasIDs := strings.Cut(s, ":")
+	kind := Kind(strings.ToLower(word))
+	if word != "" && word[0] >= '0' && word[0] <= '9' {
+		kind, ids, hasIDs = AfterAny, s, true
+	}
+	switch kind {
+	case Singleton:
+		if hasIDs {
+			return nil, "names jobs, but singleton has none"
+		}
+		return []Condition{{Kind: Singleton}}, ""
+	case After, AfterAny, AfterOK, AfterNotOK, AfterCorr:
+	case "expand", "afterburstbuffer":
+		return nil, "is of a kind that is not supported"
+	default:
+		return nil, "is of no known kind"
+	}
+	for _, id := range splitOutside(ids, ":") {
+		more, why := parseCondition(kind, id)
+		if why != "" {
+			return nil, why
+		}
+		if out = append(out, more...); len(out) > MaxDependencies {
+			return nil, fmt.Sprintf("names more than %d jobs", MaxDependencies)
+		}
+	}
+	return out, ""
+}
+
+// parseCondition reads "12", "12_3", "12_[1-3]", "12_*" or "12+30".
+func parseCondition(kind Kind, s string) (out []Condition, why string) {
+	name, delay, delayed := strings.Cut(s, "+")
+	id, err := Parse(name)
+	if err != nil || id.Step != StepNone {
+		return nil, fmt.Sprintf("has %.20q where a job id belongs", name)
+	}
+	c := Condition{Kind: kind, Job: id.Job}
+	if delayed {
+		if kind != After {
+			return nil, "has a delay, which only after can have"
+		}
+		if c.DelayMin, err = index(delay); err != nil {
+			return nil, "has a delay that " + err.Error()
+		}
+	}
+	if id.Tasks == nil {
+		return []Condition{c}, ""
+	}
+	tasks, err := id.Tasks.Set(MaxDependencies)
+	if err != nil || id.Tasks.Throttle > 0 {
+		return nil, fmt.Sprintf("names more than %d tasks, or a throttle", MaxDependencies)
+	}
+	c.HasTask = true
+	for t := range tasks.All() {
+		c.Task = t
+		out = append(out, c)
+	}
+	return out, ""
+}
+
+// String writes the condition without its state: "afterok:12_3", "after:5+10".
+func (c Condition) String() string {
+	if c.Kind == Singleton {
+		return string(c.Kind)
+	}
+	s := fmt.Sprintf("%s:%d", c.Kind, c.Job)
+	if c.HasTask {
+		s += fmt.Sprintf("_%d", c.Task)
+	}
+	if c.DelayMin > 0 {
+		s += fmt.Sprintf("+%d", c.DelayMin)
+	}
+	return s
+}
+
+// String writes the dependency as ParseDependency reads it.
+func (d Dependency) String() string {
+	return d.Format(Condition.String)
+}
+
+// Format writes the dependency with each condition as write gives it: squeue
+// puts "(unfulfilled)" behind each, and "_*" behind the id of an array.
+func (d Dependency) Format(write func(Condition) string) string {
+	sep := ","
+	if d.Any {
+		sep = "?"
+	}
+	parts := make([]string, len(d.Conditions))
+	for i, c := range d.Conditions {
+		parts[i] = write(c)
+	}
+	return strings.Join(parts, sep)
+}

@@ -1,0 +1,172 @@
+package jobid
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Span is a run of task indices, both ends included.
+type Span struct{ First, Last uint32 }
+
+// Set is a set of task indices: spans in ascending order, none touching the
+// next. The zero value is empty. Its operations give new sets and leave their
+// arguments alone, so a Set can be shared.
+type Set []Span
+
+// SetOf makes a set of the given indices, in any order and with repetitions.
+func SetOf(tasks ...uint32) Set {
+	spans := make([]Span, len(tasks))
+	for i, t := range tasks {
+		spans[i] = Span{t, t}
+	}
+	return normal(spans)
+}
+
+// normal sorts spans and joins those that overlap or touch. It changes them.
+func normal(spans []Span) Set {
+	slices.SortFunc(spans, func(a, b Span) int {
+		switch {
+		case a.First < b.First:
+			return -1
+		case a.First > b.First:
+			return 1
+		}
+		return 0
+	})
+	out := Set(spans[:0])
+	for _, s := range spans {
+		if n := len(out); n > 0 && uint64(s.First) <= uint64(out[n-1].Last)+1 {
+			out[n-1].Last = max(out[n-1].Last, s.Last)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Count says how many indices are in the set.
+func (s Set) Count() uint64 {
+	var n uint64
+	for _, p := range s {
+		n += uint64(p.Last) - uint64(p.First) + 1
+	}
+	return n
+}
+
+// Has says whether task is in the set.
+func (s Set) Has(task uint32) bool {
+	i := sort.Search(len(s), func(i int) bool { return s[i].Last >= task })
+	return i < len(s) && s[i].First <= task
+}
+
+// Min gives the smallest index; false for the empty set.
+func (s Set) Min() (uint32, bool) {
+	if len(s) == 0 {
+		return 0, false
+	}
+	return s[0].First, true
+}
+
+// Max gives the largest index; false for the empty set.
+func (s Set) Max() (uint32, bool) {
+	if len(s) == 0 {
+		return 0, false
+	}
+	return s[len(s)-1].Last, true
+}
+
+// With is the union of s and other.
+func (s Set) With(other Set) Set {
+	return normal(slices.Concat(s, other))
+}
+
+// Without is s less what is in other.
+func (s Set) Without(other Set) Set {
+	var out Set
+	j := 0
+	for _, p := range s {
+		first, open := p.First, true
+		for j < len(other) && other[j].Last < first {
+			j++
+		}
+		for k := j; open && k < len(other) && other[k].First <= p.Last; k++ {
+			if other[k].First > first {
+				out = append(out, Span{first, other[k].First - 1})
+			}
+			if open = other[k].Last < p.Last; open {
+				first = other[k].Last + 1
+			}
+		}
+		if open {
+			out = append(out, Span{first, p.Last})
+		}
+	}
+	return out
+}
+
+// All yields the indices in ascending order.
+func (s Set) All() func(yield func(uint32) bool) {
+	return func(yield func(uint32) bool) {
+		for _, p := range s {
+			for t := uint64(p.First); t <= uint64(p.Last); t++ {
+				if !yield(uint32(t)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// step gives the distance of the indices where Slurm writes the whole set as
+// first-last:step, otherwise 0: at least six indices, the same distance of two
+// or more apart, and with a distance of two at least seven.
+func (s Set) step() uint32 {
+	if len(s) < 6 || s[0].First != s[0].Last {
+		return 0
+	}
+	step := s[1].First - s[0].First
+	for i := 1; i < len(s); i++ {
+		if s[i].First != s[i].Last || s[i].First-s[i-1].First != step {
+			return 0
+		}
+	}
+	if step == 2 && len(s) == 6 {
+		return 0
+	}
+	return step
+}
+
+// String writes the set as scontrol prints ArrayTaskId: "0-31", "1,3,5-7",
+// "0-30:2".
+func (s Set) String() string { return s.Format(0) }
+
+// Format is String cut to at most limit bytes (0: no limit): elements that do
+// not fit become "...". Slurm's own limit is 63, SLURM_BITSTR_LEN less one.
+func (s Set) Format(limit int) string {
+	if step := s.step(); step > 0 {
+		return fmt.Sprintf("%d-%d:%d", s[0].First, s[len(s)-1].Last, step)
+	}
+	const dots = "..."
+	var b strings.Builder
+	fits := 0 // bytes after which "..." still fits
+	for i, p := range s {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if limit > 0 && b.Len()+len(dots) <= limit {
+			fits = b.Len()
+		}
+		b.WriteString(strconv.FormatUint(uint64(p.First), 10))
+		if p.Last > p.First {
+			b.WriteByte('-')
+			b.WriteString(strconv.FormatUint(uint64(p.Last), 10))
+		}
+		if limit > 0 && b.Len() > limit {
+			return b.String()[:fits] + dots
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,40 @@
+// Package journal keeps the controller's rows on disk.
+//
+// # Goal
+//
+// When Commit returns nil the batch is on disk, whatever happens next: kill -9, power cut, full disk. What Load returns is what
+// was committed, exactly, or an error that names what is damaged and the command that repairs it; never something else.
+//
+// # Layout
+//
+// A state directory belongs to one cluster and holds:
+//
+//	sluice.db          rows, in bbolt: one bolt bucket per Bucket, and one record, the head, rewritten by every commit
+//	sluice.lock        flock'ed by the controller that runs; holds its pid
+//	CLUSTER_ID         the cluster's random id, written once: while it exists, a missing or empty database is a fault, not a start
+//	ids                the highest job id reserved and the epoch, two alternating slots written in place
+//	backup/*.db        verified copies; sluice.db.bad-<time> is a database that a restore replaced
+//
+// # Invariants
+//
+//  1. Every value carries a CRC32C over its bucket, its key and itself, so a row cannot be altered or moved unnoticed.
+//  2. The head carries, per bucket, the number of rows and the sum of their digests, so a row cannot vanish, and an older page
+//     cannot take the place of a newer one, unnoticed.
+//  3. Before bbolt maps the file, this package reads it with pread and checks both meta pages, the length and every page that can be
+//     reached (inspect.go): bbolt trusts its file, and a file shorter than its meta page says kills the process with SIGBUS. Reads
+//     after that are guarded (guard.go).
+//  4. Space is taken before it is needed (space.go): the file is extended with written zeros ahead of use, and the last ReserveBytes
+//     are left to commits that must not fail, such as the end of a running job. A ballast file beside the database was rejected:
+//     once deleted, anybody on that disk can take its blocks.
+//  5. Job ids are reserved in the ids file in strides, before the commit that uses them, so restoring an old backup cannot hand out
+//     an id twice (ids.go).
+//
+// # Why both meta pages must be valid
+//
+// bbolt falls back to the older meta page when the newer one is damaged, and so forgets the last commit without a word. The meta
+// record fits one disk sector, so a power cut does not tear it; damage there is damage. Open refuses, and Restore prefers the
+// database's own previous commit to an older backup.
+//
+// bbolt syncs twice per commit, pages then meta. One sync would do with the checks above, but then a torn commit and a flipped bit
+// could not be told apart.
+package journal

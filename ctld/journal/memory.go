@@ -1,0 +1,157 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// Memory is a Store and an IDs without a disk, with the same rules: for tests and the simulator. It outlives the controller that
+// uses it, as a disk does: Close only marks it closed, and Reopen makes it usable again.
+type Memory struct {
+	mu     sync.Mutex
+	seq    uint64
+	rows   [lastBucket + 1]map[string][]byte
+	high   uint32
+	floor  uint32
+	closed bool
+}
+
+var (
+	_ Store = (*Memory)(nil)
+	_ IDs   = (*Memory)(nil)
+)
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	m := &Memory{}
+	for b := range m.rows {
+		m.rows[b] = map[string][]byte{}
+	}
+	return m
+}
+
+// Commit implements Store.
+func (m *Memory) Commit(b Batch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	if err := b.check(m.seq); err != nil {
+		return err
+	}
+	for _, r := range b.Rows {
+		if r.Value == nil {
+			delete(m.rows[r.Bucket], string(r.Key))
+		} else {
+			m.rows[r.Bucket][string(r.Key)] = cloneValue(r.Value)
+		}
+	}
+	m.seq, m.floor = b.Seq, max(m.floor, highestID(b.Rows))
+	m.high = max(m.high, m.floor)
+	return nil
+}
+
+// Load implements Store.
+func (m *Memory) Load(row func(b Bucket, key, value []byte) error) (uint64, error) {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return 0, ErrClosed
+	}
+	rows, seq := m.sorted(), m.seq
+	m.mu.Unlock()
+	for _, r := range rows {
+		if err := row(r.Bucket, r.Key, r.Value); err != nil {
+			return 0, err
+		}
+	}
+	return seq, nil
+}
+
+// sorted returns copies of all rows by bucket and key.
+func (m *Memory) sorted() []Row {
+	var rows []Row
+	for b, bucket := range m.rows {
+		for k, v := range bucket {
+			rows = append(rows, Row{Bucket(b), []byte(k), cloneValue(v)})
+		}
+	}
+	slices.SortFunc(rows, compareRows)
+	return rows
+}
+
+// Get implements Store.
+func (m *Memory) Get(b Bucket, key []byte) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return nil, ErrClosed
+	case !b.valid():
+		return nil, fmt.Errorf("cannot read: there is no %v: %w", b, ErrBatch)
+	}
+	return cloneValue(m.rows[b][string(key)]), nil
+}
+
+// Backup implements Store: it writes the rows as text, one per line.
+func (m *Memory) Backup(w io.Writer) (int64, error) {
+	m.mu.Lock()
+	rows, seq := m.sorted(), m.seq
+	m.mu.Unlock()
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "seq %d\n", seq)
+	for _, r := range rows {
+		fmt.Fprintf(&out, "%v %x %x\n", r.Bucket, r.Key, r.Value)
+	}
+	return out.WriteTo(w)
+}
+
+// Size implements Store.
+func (m *Memory) Size() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var n int64
+	for _, bucket := range m.rows {
+		for k, v := range bucket {
+			n += int64(len(k) + len(v))
+		}
+	}
+	return n
+}
+
+// Close implements Store.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}
+
+// Reopen makes a closed store usable again, with all that was committed.
+func (m *Memory) Reopen() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = false
+	return m
+}
+
+// IDFloor implements IDs.
+func (m *Memory) IDFloor() uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.floor
+}
+
+// ReserveIDs implements IDs.
+func (m *Memory) ReserveIDs(atLeast uint32) (uint32, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if atLeast > m.high {
+		m.high = nextMark(atLeast)
+	}
+	return m.high, nil
+}

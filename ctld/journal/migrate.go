@@ -1,0 +1,80 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// Migrate turns a value that schema from wrote into one of the current schema. It returns nil to delete the row, and may return value
+// itself. It must be a pure function: it runs again if the controller dies meanwhile.
+type Migrate func(from uint32, b Bucket, key, value []byte) ([]byte, error)
+
+// migrate brings the rows to the schema of this program, in one transaction, after a backup of what they were.
+func (s *Bolt) migrate() error {
+	from, to := s.head.schema, s.opts.Schema
+	switch {
+	case from == to:
+		return nil
+	case from > to:
+		return fmt.Errorf("cannot open %s: its schema is %d, this version knows up to %d: install the newer version, or restore a backup made before it ran: %w",
+			s.path, from, to, ErrNewer)
+	case s.opts.Migrate == nil:
+		return fmt.Errorf("cannot open %s: there is no migration from schema %d to %d", s.path, from, to)
+	}
+	if _, err := s.BackupNow(); err != nil {
+		return fmt.Errorf("cannot migrate from schema %d to %d: %w", from, to, err)
+	}
+	next := s.head
+	next.schema = to
+	err := transact(s.db, func(tx *bbolt.Tx) error {
+		if err := makeBuckets(tx); err != nil {
+			return err
+		}
+		rows, err := s.migrated(tx, from)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.room(tx.Size(), rows, false), apply(tx, rows, &next)); err != nil {
+			return err
+		}
+		return putHead(tx, &next)
+	})
+	if err != nil {
+		return noSpace(fmt.Errorf("cannot migrate %s from schema %d to %d: %w", s.path, from, to, err))
+	}
+	s.head = next
+	s.opts.Log.Info("migrated the state database", "from", from, "to", to)
+	return nil
+}
+
+// migrated collects the rows that change; a bolt bucket must not be changed while it is read.
+func (s *Bolt) migrated(tx *bbolt.Tx, from uint32) ([]Row, error) {
+	var rows []Row
+	for b := Bucket(1); b <= lastBucket; b++ {
+		err := tx.Bucket([]byte(b.String())).ForEach(func(key, stored []byte) error {
+			value, _, err := unseal(b, key, stored)
+			if err == nil {
+				value, err = s.opts.Migrate(from, b, key, value)
+			}
+			if err != nil {
+				return fmt.Errorf("cannot migrate %s: %w", describe(b, key), err)
+			}
+			rows = append(rows, Row{b, append([]byte{}, key...), cloneValue(value)})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// cloneValue copies a value; nil stays nil, empty stays empty.
+func cloneValue(v []byte) []byte {
+	if v == nil {
+		return nil
+	}
+	return append([]byte{}, v...)
+}

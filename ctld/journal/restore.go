@@ -1,0 +1,229 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// idLeap is added to the highest id known when a restore finds the file of reserved ids unreadable.
+const idLeap = 1_000_000
+
+// Restored says what a restore did.
+type Restored struct {
+	From      string    // the file it was taken from
+	Written   time.Time // when that file was last written
+	Seq       uint64    // its last commit
+	BadKeptAs string    // where the replaced database is; "" if there was none
+	IDFloor   uint32    // new job ids begin above it
+	Notes     []string  // candidates that were passed over, and why; assumptions made
+}
+
+// candidate is a sound tree of pages in some file.
+type candidate struct {
+	path string
+	meta meta
+	page int // the meta page it hangs from; the other one is not trusted
+	head *head
+}
+
+// Restore replaces the database in dir. from names a backup file; "" chooses the newest state that is sound, wherever it is: in the
+// damaged database (bbolt keeps the tree before the last commit), or in a backup. A sound database is not replaced unless from says
+// so. The controller must not be running. Job ids handed out since the backup are not handed out again.
+func Restore(dir, from string) (Restored, error) {
+	lock, err := lockDir(dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer lock.release()
+	var r Restored
+	c, err := choose(dir, from, &r)
+	if err != nil {
+		return r, err
+	}
+	if err := r.install(dir, c); err != nil {
+		return r, noSpace(err)
+	}
+	return r, nil
+}
+
+// choose finds what to restore.
+func choose(dir, from string, r *Restored) (*candidate, error) {
+	owner, err := readSentinel(dir)
+	if err != nil {
+		r.Notes = append(r.Notes, err.Error()+"; the backup's is taken")
+	}
+	if from != "" {
+		return named(dir, from, owner)
+	}
+	if _, err := verify(dbPath(dir), nil); err == nil {
+		return nil, fmt.Errorf("cannot restore %s: it is sound: name a backup in %s to go back to it nevertheless", dbPath(dir), backupDir(dir))
+	}
+	paths := []string{dbPath(dir)}
+	names, err := backupFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(names)
+	for _, n := range names {
+		paths = append(paths, filepath.Join(backupDir(dir), n))
+	}
+	for _, p := range paths { // the damaged database holds at least what its newest backup holds
+		c, err := salvage(p, owner)
+		if err == nil {
+			return c, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: %v", p, err))
+		}
+	}
+	return nil, fmt.Errorf("cannot restore %s: no sound copy among %d backups in %s: copy one from elsewhere and name it, or begin anew with an empty directory: %w",
+		dbPath(dir), len(names), backupDir(dir), ErrDamaged)
+}
+
+func named(dir, from, owner string) (*candidate, error) {
+	if _, err := os.Stat(from); err != nil && filepath.Base(from) == from {
+		from = filepath.Join(backupDir(dir), from)
+	}
+	c, err := salvage(from, owner)
+	if err != nil {
+		return nil, fmt.Errorf("cannot restore from %s: %w", from, err)
+	}
+	return c, nil
+}
+
+// salvage looks for a sound tree under either meta page of a file, the newer first.
+func salvage(path, owner string) (*candidate, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	newest, _, err := readMetas(f, info.Size(), false)
+	if err != nil {
+		return nil, err
+	}
+	var found []*candidate
+	for page := range 2 {
+		m, merr := metaAt(f, info.Size(), int64(page)*int64(newest.pageSize))
+		if merr != nil || info.Size() < int64(m.pages)*int64(m.pageSize) {
+			continue
+		}
+		h, herr := inspect(f, m, nil)
+		if herr != nil {
+			err = errors.Join(err, herr)
+			continue
+		}
+		found = append(found, &candidate{path, m, page, h})
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("it is not sound: %w", err)
+	}
+	best := slices.MaxFunc(found, func(a, b *candidate) int { return int(int64(a.meta.txid - b.meta.txid)) })
+	if owner != "" && best.head.cluster != owner {
+		return nil, fmt.Errorf("it belongs to cluster %s, this directory to %s", best.head.cluster, owner)
+	}
+	return best, nil
+}
+
+// install writes the candidate beside the database, checks it there, and swaps the two.
+func (r *Restored) install(dir string, c *candidate) error {
+	info, err := os.Stat(c.path)
+	if err != nil {
+		return fmt.Errorf("cannot restore: %w", err)
+	}
+	r.From, r.Written, r.Seq = c.path, info.ModTime(), c.head.seq
+	tmp := dbPath(dir) + ".new"
+	if err := c.copyTo(tmp); err != nil {
+		return fmt.Errorf("cannot restore from %s: %w", c.path, err)
+	}
+	v, err := verify(tmp, nil)
+	if err != nil {
+		return fmt.Errorf("cannot restore from %s: the copy is not sound: %w", c.path, err)
+	}
+	epoch := r.raiseIDs(dir, v.head)
+	if err := rewrite(tmp, v.head); err != nil {
+		return fmt.Errorf("cannot restore from %s: %w", c.path, err)
+	}
+	ids, err := openIDs(dir, v.head.floor, epoch)
+	if err != nil {
+		return err
+	}
+	if err := ids.f.Close(); err != nil {
+		return err
+	}
+	if err := r.swap(dir, tmp); err != nil {
+		return fmt.Errorf("cannot restore: %w", err)
+	}
+	return writeSentinel(dir, v.head.cluster)
+}
+
+// raiseIDs sets in h the floor of ids: everything that was ever reserved. It returns the epoch to go on from.
+func (r *Restored) raiseIDs(dir string, h *head) uint64 {
+	_, high, epoch, err := readIDs(dir)
+	if err != nil {
+		high = h.floor + idLeap
+		epoch = h.epoch + idLeap
+		r.Notes = append(r.Notes, fmt.Sprintf("%v: job ids go on %d above the highest one known", err, idLeap))
+	}
+	h.floor = max(h.floor, high)
+	r.IDFloor = h.floor
+	return max(epoch, h.epoch)
+}
+
+// copyTo copies the tree; both meta pages of the copy are made from the one it hangs from.
+func (c *candidate) copyTo(path string) error {
+	in, err := os.Open(c.path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	size := int64(c.meta.pageSize)
+	_, err = io.Copy(out, io.NewSectionReader(in, 0, int64(c.meta.pages)*size))
+	page := make([]byte, size)
+	if err == nil {
+		_, err = in.ReadAt(page, int64(c.page)*size)
+	}
+	if err == nil {
+		other, older := 1-c.page, c.meta
+		older.txid--
+		native.PutUint64(page, uint64(other))
+		encodeMeta(page, older)
+		_, err = out.WriteAt(page, int64(other)*size)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+// swap gives the new database its name. The old one keeps a second name first, so that there is a database at every moment.
+func (r *Restored) swap(dir, tmp string) error {
+	db := dbPath(dir)
+	if _, err := os.Lstat(db); err == nil {
+		bad := db + ".bad-" + time.Now().UTC().Format("20060102T150405.000Z")
+		if err := os.Link(db, bad); err != nil {
+			if err := os.Rename(db, bad); err != nil {
+				return err
+			}
+		}
+		r.BadKeptAs = bad
+	}
+	if err := os.Rename(tmp, db); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}

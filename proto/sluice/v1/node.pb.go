@@ -546,6 +546,7 @@ type ExitRecord struct {
 	CpuUsecSystem  uint64                 `protobuf:"varint,9,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
 	OomKills       uint32                 `protobuf:"varint,10,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
 	StoppedOnOrder bool                   `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop
+	EpilogError    string                 `protobuf:"bytes,12,opt,name=epilog_error,json=epilogError,proto3" json:"epilog_error,omitempty"`             // why the epilog failed on this node, empty = it did not; set by the node daemon
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -655,6 +656,13 @@ func (x *ExitRecord) GetStoppedOnOrder() bool {
 		return x.StoppedOnOrder
 	}
 	return false
+}
+
+func (x *ExitRecord) GetEpilogError() string {
+	if x != nil {
+		return x.EpilogError
+	}
+	return ""
 }
 
 // NodeOrders is the controller's answer: what should be the case on this node.
@@ -1934,7 +1942,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04exit\x18\x03 \x01(\v2\x15.sluice.v1.ExitRecordR\x04exit\x12!\n" +
 	"\fsignals_seen\x18\x04 \x01(\rR\vsignalsSeen\x12\x10\n" +
 	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x19\n" +
-	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\"\xea\x02\n" +
+	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\"\x8d\x03\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -1949,7 +1957,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x0fcpu_usec_system\x18\t \x01(\x04R\rcpuUsecSystem\x12\x1b\n" +
 	"\toom_kills\x18\n" +
 	" \x01(\rR\boomKills\x12(\n" +
-	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\"\x81\x01\n" +
+	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\x12!\n" +
+	"\fepilog_error\x18\f \x01(\tR\vepilogError\"\x81\x01\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +

@@ -1,18 +1,404 @@
 package sched
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/sched/profile"
+)
+
 // Scheduler makes plans. Not safe for concurrent use; see the package comment
 // for what it remembers.
 type Scheduler struct {
 	params Params
+	guardS int64
+
+	// what the last snapshot said
+	now        int64
+	nodes      table[Node, *vnode]
+	jobs       table[Job, *vjob]
+	runs       table[Run, *vrun]
+	parts      []*vpart
+	partRecs   []*Partition
+	resvs      []*vresv
+	resvRecs   []*Reservation
+	licenses   []License
+	qos        []*QOS
+	limitRecs  []*Limit
+	shares     []Share
+	cluster    cluster
+	period     int64
+	epoch      uint64 // of node states, partitions and reservations, for faults
+	limited    bool
+	byUser     bool
+	loading    bool
+	capped     []*vpart
+	nodeByName map[string]int32
+	configs    map[string]*config
+	lic        *profile.Profile
+
+	// the queue
+	requests []*Request
+	reqByPtr map[*Request]int32
+	reqByKey map[string]int32
+	shapes   map[shapeKey]*shape
+	classes  map[classKey]*class
+	aside    map[*vjob]struct{}
+	timers   timers
+	ends     runHeap
+
+	// the index
+	log     []int32
+	logBase int
+
+	// of the pass that is under way
+	pass    uint64
+	probes  int
+	buffers map[int][]int64
+}
+
+// vpart is a partition.
+type vpart struct {
+	rec   *Partition
+	idx   int32
+	cap   int // place in Scheduler.capped plus one; 0: no limit of CPUs per node
+	nodes []int32
+
+	// of the pass that is under way
+	promises int
+	waiting  int
+	closed   bool // FIFO: something before waits
+}
+
+// vresv is a reservation.
+type vresv struct {
+	rec   *Reservation
+	nodes []int32
 }
 
 // New returns a Scheduler for one configuration. A changed configuration is a
 // new Scheduler.
-func New(p Params) *Scheduler { return &Scheduler{params: p} }
+func New(p Params) *Scheduler {
+	s := &Scheduler{params: p, guardS: p.GuardS}
+	if s.guardS == 0 {
+		s.guardS = 86400
+	}
+	s.reset()
+	return s
+}
 
 // Plan decides what starts now, what is promised to whom, and why the rest
 // waits. Deterministic: it depends on the snapshot alone, and not on the order
 // of its slices.
 func (s *Scheduler) Plan(in *Snapshot) *Plan {
-	return &Plan{Seq: in.Seq, Now: in.Now, Wake: Forever}
+	changed := s.follow(in)
+	p := newPass(s, in)
+	p.run()
+	p.finish()
+	p.plan.Stats.Changed = changed
+	return p.plan
+}
+
+// reset forgets everything, as after New.
+func (s *Scheduler) reset() {
+	*s = Scheduler{params: s.params, guardS: s.guardS, pass: s.pass, byUser: s.byUser,
+		nodeByName: map[string]int32{}, configs: map[string]*config{},
+		reqByPtr: map[*Request]int32{}, reqByKey: map[string]int32{},
+		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, buffers: map[int][]int64{}}
+}
+
+// follow makes the index say what the snapshot says, and returns how many
+// records differed. A change of what nodes, partitions or reservations are
+// (not of their state) starts over: it is rare, and exactness is worth more.
+func (s *Scheduler) follow(in *Snapshot) int {
+	if s.now > in.Now || s.restructured(in) {
+		s.reset()
+	}
+	last := s.now
+	s.now = in.Now
+	changed := 0
+	if s.nodeByName == nil || len(s.nodes.recs) == 0 && len(in.Nodes) > 0 || s.parts == nil {
+		s.build(in)
+		last = in.Now
+		changed += len(s.nodes.recs)
+	} else {
+		changed += s.nodeStates(in.Nodes)
+	}
+	s.limitRecs = in.Limits
+	s.crossWindows(last)
+	changed += s.runs.update(in.Running, &tableOps[Run, *vrun]{cmp: compareRuns, add: s.addRun, change: s.changeRun, remove: s.removeRun})
+	s.extendLate()
+	s.loading = len(in.Pending) > len(s.jobs.recs)+1024
+	s.reprioritise(in)
+	s.wakeJobs()
+	changed += s.jobs.update(in.Pending, &tableOps[Job, *vjob]{cmp: compareJobIDs, add: s.addJob, change: s.changeJob, remove: s.removeJob})
+	s.loading = false
+	s.trimLog()
+	return changed
+}
+
+func compareRuns(a, b *Run) int {
+	if c := cmp.Compare(a.ID, b.ID); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Task, b.Task)
+}
+
+func compareJobIDs(a, b *Job) int { return cmp.Compare(a.ID, b.ID) }
+
+// restructured reports whether the index has to be built anew.
+func (s *Scheduler) restructured(in *Snapshot) bool {
+	if s.parts == nil {
+		return false
+	}
+	limited := len(in.Limits) > 0
+	byUser := s.byUser
+	if !byUser {
+		byUser = anyExclusiveUser(s, in)
+		s.byUser = byUser
+		if byUser {
+			return true
+		}
+	}
+	return limited != s.limited || !slices.Equal(s.partRecs, in.Partitions) || !slices.Equal(s.resvRecs, in.Reservations) ||
+		!slices.Equal(s.licenses, in.Licenses) || !slices.Equal(s.qos, in.QOS) || s.nodesReplaced(in.Nodes)
+}
+
+// anyExclusiveUser looks at jobs that are new.
+func anyExclusiveUser(s *Scheduler, in *Snapshot) bool {
+	for i, j := range in.Pending {
+		if i < len(s.jobs.recs) && s.jobs.recs[i] == j {
+			continue
+		}
+		if j.Request != nil && j.Request.ExclusiveUser {
+			return true
+		}
+	}
+	for i, r := range in.Running {
+		if i < len(s.runs.recs) && s.runs.recs[i] == r {
+			continue
+		}
+		if r.Job != nil && r.Job.Request != nil && r.Job.Request.ExclusiveUser {
+			return true
+		}
+	}
+	return false
+}
+
+// nodesReplaced: anything but a node's state differs.
+func (s *Scheduler) nodesReplaced(in []*Node) bool {
+	if len(in) != len(s.nodes.recs) {
+		return true
+	}
+	for i, n := range in {
+		if n == s.nodes.recs[i] {
+			continue
+		}
+		at, ok := s.nodeByName[n.Name]
+		if !ok {
+			return true
+		}
+		old := s.nodes.vals[at].rec
+		if old != n && (configKey(old) != configKey(n) || (old.State == NodeFuture) != (n.State == NodeFuture)) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeStates follows nodes whose state changed.
+func (s *Scheduler) nodeStates(in []*Node) int {
+	changed := 0
+	for i, n := range in {
+		if n == s.nodes.recs[i] {
+			continue
+		}
+		v := s.nodes.vals[s.nodeByName[n.Name]]
+		if v.rec != n {
+			v.rec = n
+			s.touch(v)
+			s.epoch++
+			changed++
+		}
+	}
+	copy(s.nodes.recs, in)
+	return changed
+}
+
+// build makes the structures for nodes, partitions and reservations.
+func (s *Scheduler) build(in *Snapshot) {
+	s.partRecs, s.resvRecs = slices.Clone(in.Partitions), slices.Clone(in.Reservations)
+	s.licenses, s.limited = slices.Clone(in.Licenses), len(in.Limits) > 0
+	s.byUser = s.byUser || anyExclusiveUser(s, in)
+	s.qos = slices.Clone(in.QOS)
+	s.buildLicenses()
+	recs := slices.Clone(in.Partitions)
+	slices.SortFunc(recs, func(a, b *Partition) int { return strings.Compare(a.Name, b.Name) })
+	s.parts = make([]*vpart, 0, len(recs))
+	for _, rec := range recs {
+		p := &vpart{rec: rec, idx: int32(len(s.parts))}
+		s.parts = append(s.parts, p)
+		if rec.MaxCPUsPerNode > 0 {
+			s.capped = append(s.capped, p)
+			p.cap = len(s.capped)
+		}
+	}
+	s.buildNodes(in.Nodes)
+	for _, p := range s.parts {
+		p.nodes = s.nodeList(p.rec.Nodes)
+	}
+	s.buildReservations(in.Reservations)
+	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
+	s.period = s.params.Weights.period(s.now)
+	s.epoch++
+}
+
+// buildNodes numbers the nodes by name. The record slice keeps the caller's
+// order, for comparison by pointer.
+func (s *Scheduler) buildNodes(in []*Node) {
+	sorted := slices.Clone(in)
+	slices.SortFunc(sorted, func(a, b *Node) int { return compareNames(a.Name, b.Name) })
+	for i, rec := range sorted {
+		n := s.newNode(rec)
+		n.idx = int32(i)
+		s.nodeByName[rec.Name] = n.idx
+		s.nodes.vals = append(s.nodes.vals, n)
+	}
+	s.nodes.recs = slices.Clone(in)
+}
+
+func (s *Scheduler) nodeList(names []string) []int32 {
+	out := make([]int32, 0, len(names))
+	for _, name := range names {
+		if i, ok := s.nodeByName[name]; ok {
+			out = append(out, i)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (s *Scheduler) nodeSet(names []string) map[int32]bool {
+	out := make(map[int32]bool, len(names))
+	for _, i := range s.nodeList(names) {
+		out[i] = true
+	}
+	return out
+}
+
+func intersect(a, b []int32) []int32 {
+	var out []int32
+	for _, i := range a {
+		if _, ok := slices.BinarySearch(b, i); ok {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (s *Scheduler) partition(name string) *vpart {
+	i, ok := slices.BinarySearchFunc(s.parts, name, func(p *vpart, name string) int { return strings.Compare(p.rec.Name, name) })
+	if !ok {
+		return nil
+	}
+	return s.parts[i]
+}
+
+// addRun, removeRun, changeRun follow what holds resources.
+func (s *Scheduler) addRun(rec *Run) *vrun {
+	r := &vrun{rec: rec, end: max(rec.End, s.now+1), late: rec.End <= s.now, heap: -1}
+	for i := range rec.Allocs {
+		a := &rec.Allocs[i]
+		at, ok := s.nodeByName[a.Node]
+		if !ok {
+			continue
+		}
+		n := s.nodes.vals[at]
+		r.parts = append(r.parts, vpartOf{node: n, use: s.useOf(n, a, rec.Partition, rec.Suspended), cores: a.Cores, alloc: a})
+	}
+	if rec.Job != nil {
+		r.lic = s.licenseNeed(rec.Job.Request)
+	}
+	s.occupy(r)
+	s.ends.push(r)
+	return r
+}
+
+func (s *Scheduler) occupy(r *vrun) {
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.node.prof.Use(0, r.end, p.use)
+		p.node.hold(p, 1)
+		p.node.runs = append(p.node.runs, r)
+		s.touch(p.node)
+	}
+	if r.lic != nil {
+		s.lic.Use(0, r.end, r.lic)
+	}
+}
+
+func (s *Scheduler) vacate(r *vrun) {
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.node.prof.Free(0, r.end, p.use)
+		p.node.hold(p, -1)
+		if at := slices.Index(p.node.runs, r); at >= 0 {
+			last := len(p.node.runs) - 1
+			p.node.runs[at] = p.node.runs[last]
+			p.node.runs[last] = nil
+			p.node.runs = p.node.runs[:last]
+		}
+		s.touch(p.node)
+	}
+	if r.lic != nil {
+		s.lic.Free(0, r.end, r.lic)
+	}
+}
+
+func (s *Scheduler) removeRun(r *vrun) {
+	s.vacate(r)
+	s.ends.drop(r)
+}
+
+func (s *Scheduler) changeRun(r *vrun, rec *Run) *vrun {
+	s.removeRun(r)
+	return s.addRun(rec)
+}
+
+// extendLate lets what should have ended already hold its resources for one
+// more second: nobody may be promised them now, and nobody waits long for them.
+func (s *Scheduler) extendLate() {
+	for len(s.ends.list) > 0 && s.ends.list[0].end <= s.now {
+		r := s.ends.list[0]
+		for i := range r.parts {
+			p := &r.parts[i]
+			p.node.prof.Use(r.end, s.now+1, p.use)
+			s.touch(p.node)
+		}
+		if r.lic != nil {
+			s.lic.Use(r.end, s.now+1, r.lic)
+		}
+		r.end = s.now + 1
+		s.ends.fix(r)
+	}
+}
+
+// scratch is a buffer of n amounts, valid until the next call with that n.
+func (s *Scheduler) scratch(n int) []int64 {
+	b := s.buffers[n]
+	if b == nil {
+		b = make([]int64, n)
+		s.buffers[n] = b
+	}
+	return b
+}
+
+// trimLog forgets the oldest changes; shapes that missed them look at all nodes.
+func (s *Scheduler) trimLog() {
+	if limit := 4*len(s.nodes.vals) + 1024; len(s.log) > limit {
+		drop := len(s.log) - limit/2
+		s.logBase += drop
+		s.log = append(s.log[:0], s.log[drop:]...)
+	}
 }

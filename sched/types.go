@@ -516,9 +516,9 @@ type Params struct {
 	WholeCores bool
 	NoMemory   bool
 	WholeNodes bool
-	LLN       bool
-	Placement Placement
-	Preempt   PreemptType
+	LLN        bool
+	Placement  Placement
+	Preempt    PreemptType
 	// PreemptMode is the cluster's; partitions and QOS override it.
 	PreemptMode PreemptMode
 	GraceTimeS  int64

@@ -1,0 +1,171 @@
+package sched
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/sched/fit"
+)
+
+// Admissible reports whether some set of nodes of one of the job's partitions
+// could ever hold it, whatever is free or up now. Otherwise why says what the
+// largest node of the partition has, for the refusal at submission. Nodes that
+// are down or drained count: such a job waits with a reason.
+func Admissible(j *Job, nodes []*Node, parts []*Partition) (ok bool, why string) {
+	return NewAdmitter(&Params{}, nodes, parts).Admit(j)
+}
+
+// Admitter answers Admissible for many jobs over the same nodes: it looks at
+// each kind of node once. Not safe for concurrent use.
+type Admitter struct{ s *Scheduler }
+
+// NewAdmitter prepares for nodes and partitions, which must not change.
+func NewAdmitter(p *Params, nodes []*Node, parts []*Partition) *Admitter {
+	s := New(*p)
+	s.follow(&Snapshot{Now: 1, Nodes: nodes, Partitions: parts})
+	return &Admitter{s}
+}
+
+// Admit is Admissible.
+func (a *Admitter) Admit(j *Job) (ok bool, why string) {
+	req := j.Request
+	if req == nil {
+		req = &Request{}
+	}
+	if _, err := fit.ParseConstraint(req.Features); err != nil {
+		return false, err.Error()
+	}
+	if bad := malformed(req); bad != "" {
+		return false, bad
+	}
+	var reasons []string
+	for _, name := range j.Partitions {
+		part := a.s.partition(name)
+		if part == nil {
+			reasons = append(reasons, fmt.Sprintf("partition %s does not exist", name))
+			continue
+		}
+		why := a.inPartition(req, part)
+		if why == "" {
+			return true, ""
+		}
+		reasons = append(reasons, why)
+	}
+	if len(reasons) == 0 {
+		return false, "the job names no partition"
+	}
+	return false, strings.Join(reasons, "; ")
+}
+
+// malformed finds figures that no request can have.
+func malformed(r *Request) string {
+	for _, x := range []struct {
+		name  string
+		value int64
+	}{{"nodes", int64(r.MinNodes)}, {"nodes", int64(r.MaxNodes)}, {"tasks", int64(r.Tasks)}, {"CPUs per task", int64(r.CPUsPerTask)},
+		{"tasks per node", int64(r.TasksPerNode)}, {"CPUs per node", int64(r.MinCPUs)}, {"memory", r.MemNodeMiB}, {"memory per CPU", r.MemCPUMiB}, {"memory per GPU", r.MemGPUMiB}} {
+		if x.value < 0 || x.value > 1<<40 {
+			return fmt.Sprintf("cannot ask for %d %s", x.value, x.name)
+		}
+	}
+	for _, g := range r.Gres {
+		if g.Count < 0 || g.Count > 1<<40 {
+			return fmt.Sprintf("cannot ask for %d of %s", g.Count, gresName(g.Name, g.Type))
+		}
+	}
+	if r.MaxNodes > 0 && r.MinNodes > r.MaxNodes {
+		return fmt.Sprintf("cannot ask for at least %d and at most %d nodes", r.MinNodes, r.MaxNodes)
+	}
+	return ""
+}
+
+func gresName(name, typ string) string {
+	if typ == "" {
+		return name
+	}
+	return name + ":" + typ
+}
+
+// inPartition is why the request fits nowhere in part; "" when it does.
+func (a *Admitter) inPartition(req *Request, part *vpart) string {
+	s := a.s
+	id := s.intern(req)
+	sh := s.shapeOf(shapeKey{req: id, part: part.idx}, s.requests[id], part, nil)
+	for i := range sh.alts {
+		if sh.enough(&sh.alts[i], func(n *vnode) bool { return n.rec.State != NodeFuture }) {
+			return ""
+		}
+	}
+	if len(s.shapes) > 4096 { // submissions of many shapes must not grow it for ever
+		clear(s.shapes)
+	}
+	return a.explain(req, part, sh)
+}
+
+// explain says what was asked for and what the largest node has.
+func (a *Admitter) explain(req *Request, part *vpart, sh *shape) string {
+	nodes := 0
+	for i := range sh.alts {
+		nodes = max(nodes, len(sh.alts[i].nodes))
+	}
+	if nodes > 0 {
+		d := &sh.demand
+		return fmt.Sprintf("cannot place %d tasks on %d nodes: partition %s has %d nodes that could hold a part of the job", d.tasks, d.lo, part.rec.Name, nodes)
+	}
+	big := a.largest(part)
+	asked := describe(req, &sh.demand)
+	return fmt.Sprintf("no node of partition %s can give %s; the largest has %s", part.rec.Name, asked, big)
+}
+
+// largest sums up the most that any node of the partition has of each resource.
+func (a *Admitter) largest(part *vpart) string {
+	var cpus, mem int64
+	gres := map[string]int64{}
+	var names []string
+	for _, i := range part.nodes {
+		cfg := a.s.nodes.vals[i].cfg
+		cpus, mem = max(cpus, cfg.cpus), max(mem, cfg.full[dimMem])
+		for _, g := range cfg.groups {
+			name := gresName(g.name, g.typ)
+			if _, known := gres[name]; !known {
+				names = append(names, name)
+			}
+			gres[name] = max(gres[name], g.capacity)
+		}
+	}
+	if cpus == 0 {
+		return "nothing: the partition has no nodes"
+	}
+	out := fmt.Sprintf("%d CPUs, %d MiB", cpus, mem)
+	for _, name := range names {
+		out += fmt.Sprintf(", %d %s", gres[name], name)
+	}
+	return out
+}
+
+// describe is what a request needs on one node, in words.
+func describe(req *Request, d *demand) string {
+	tasks := 1
+	if d.even {
+		tasks = d.perNode
+	}
+	sz := makeVec(req, &config{threads: 1, full: []int64{0, 0}}, tasks, -int64(d.lo))
+	out := fmt.Sprintf("%d CPUs", sz.cpu)
+	if sz.mem > 0 {
+		out += fmt.Sprintf(", %d MiB", sz.mem)
+	}
+	k := 0
+	for _, g := range req.Gres {
+		if k < len(sz.gres) {
+			out += fmt.Sprintf(", %d %s", sz.gres[k].count, gresName(g.Name, g.Type))
+			k++
+		}
+	}
+	if req.Features != "" {
+		out += fmt.Sprintf(" with features %s", req.Features)
+	}
+	if len(req.NodeList) > 0 {
+		out += fmt.Sprintf(" on %s", foldNames(req.NodeList))
+	}
+	return out
+}

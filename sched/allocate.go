@@ -1,0 +1,258 @@
+package sched
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// allocate turns a choice of nodes into cores and devices. It reports false
+// when a node cannot give them after all (enforce-binding).
+func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
+	out := make([]Alloc, 0, len(ch.places))
+	for i, place := range ch.places {
+		n := ch.c.nodes[place]
+		v := sh.vecFor(ch.c, n.cfg, ch.tasks[i], ch.gpus[i])
+		a := Alloc{Node: n.rec.Name, Tasks: ch.tasks[i], CPUs: int(v.cpu), MemMiB: v.mem}
+		near, ok := n.takeGres(v, &a)
+		if !ok || !n.takeCores(int(v.cpu/n.cfg.threads), near, sh.req.Binding, &a) {
+			return nil, false
+		}
+		out = append(out, a)
+	}
+	return out, true
+}
+
+// takeGres chooses devices and returns the cores near them.
+func (n *vnode) takeGres(v *vec, a *Alloc) (Bits, bool) {
+	var near Bits
+	taken := make(map[int][]int, 1)
+	if v.whole {
+		for gi := range n.cfg.groups {
+			near = n.grant(gi, n.cfg.groups[gi].capacity, 0, a, taken, near)
+		}
+		return near, true
+	}
+	for i := range v.gres {
+		g := &v.gres[i]
+		left := g.count
+		for _, gi := range g.groups {
+			if left <= 0 {
+				break
+			}
+			if g.shares > 0 {
+				if n.shareDevice(gi, g.shares) >= 0 {
+					near = n.grant(gi, 1, g.shares, a, taken, near)
+					left = 0
+				}
+				continue
+			}
+			k := min(left, n.freeNow(gi, taken[gi]))
+			near = n.grant(gi, k, 0, a, taken, near)
+			left -= k
+		}
+		if left > 0 {
+			return nil, false
+		}
+	}
+	return near, true
+}
+
+// freeNow is how many devices (or how much of the count) nothing holds.
+func (n *vnode) freeNow(gi int, taken []int) int64 {
+	g := &n.cfg.groups[gi]
+	if g.devices == 0 {
+		return n.prof.Now()[g.dim]
+	}
+	free := int64(0)
+	for i, used := range n.dev[gi] {
+		if used == 0 && !slices.Contains(taken, i) {
+			free++
+		}
+	}
+	return free
+}
+
+// grant adds count of a group to the allocation.
+func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int, near Bits) Bits {
+	if count <= 0 {
+		return near
+	}
+	g := &n.cfg.groups[gi]
+	out := GresAlloc{Name: g.name, Type: g.typ, Count: count, Shares: shares}
+	var places []int
+	switch {
+	case g.devices == 0:
+	case shares > 0:
+		out.Name, out.Count = g.shared, shares
+		places = []int{n.shareDevice(gi, shares)}
+	default:
+		places = n.wholeDevices(gi, int(count), taken[gi])
+	}
+	taken[gi] = append(taken[gi], places...)
+	devs := n.rec.Gres[gi].Devices
+	for _, i := range places {
+		out.Devices = append(out.Devices, devs[i].Index)
+		for _, k := range devs[i].Cores.List() {
+			near = near.Set(k)
+		}
+	}
+	slices.Sort(out.Devices)
+	a.Gres = append(a.Gres, out)
+	return near
+}
+
+// shareDevice is the device with the fewest free shares that are enough: best fit.
+func (n *vnode) shareDevice(gi int, shares int64) int {
+	g := &n.cfg.groups[gi]
+	best, at := int64(1)<<62, -1
+	for i, used := range n.dev[gi] {
+		if left := g.shares - used - shares; left >= 0 && left < best {
+			best, at = left, i
+		}
+	}
+	return at
+}
+
+// wholeDevices chooses count free devices: with links known, those that are
+// best connected with each other, grown from the best pair; otherwise the
+// first.
+func (n *vnode) wholeDevices(gi, count int, taken []int) []int {
+	var free []int
+	for i, used := range n.dev[gi] {
+		if used == 0 && !slices.Contains(taken, i) {
+			free = append(free, i)
+		}
+	}
+	devs := n.rec.Gres[gi].Devices
+	linked := slices.ContainsFunc(devs, func(d Device) bool { return len(d.Links) == len(devs) })
+	if len(free) <= count || !linked {
+		return free[:min(count, len(free))]
+	}
+	return bestGroup(free, count, devs)
+}
+
+// bestGroup grows a group from each free device in turn, always by the device
+// with most links to the group, and keeps the group with the most links inside
+// and, among equals, the fewest links to what stays free: so that a pair does
+// not break a quad.
+func bestGroup(free []int, count int, devs []Device) []int {
+	link := func(i, j int) int {
+		if len(devs[i].Links) != len(devs) || i == j {
+			return 0
+		}
+		return max(0, devs[i].Links[j])
+	}
+	links := func(i int, group []int) int {
+		sum := 0
+		for _, j := range group {
+			sum += link(i, j)
+		}
+		return sum
+	}
+	var best []int
+	inside, outside := -1, 0
+	for _, seed := range free {
+		group, in := []int{seed}, 0
+		for len(group) < count {
+			next, most := -1, -1
+			for _, i := range free {
+				if l := links(i, group); !slices.Contains(group, i) && l > most {
+					next, most = i, l
+				}
+			}
+			group, in = append(group, next), in+most
+		}
+		out := 0
+		for _, i := range free {
+			if !slices.Contains(group, i) {
+				out += links(i, group)
+			}
+		}
+		if in > inside || in == inside && out < outside {
+			best, inside, outside = group, in, out
+		}
+	}
+	slices.Sort(best)
+	return best
+}
+
+// takeCores chooses count allocation units: near the devices first (only
+// those, when binding), else in the socket where they fit tightest, else from
+// the emptiest sockets.
+func (n *vnode) takeCores(count int, near Bits, binding bool, a *Alloc) bool {
+	cfg := n.cfg
+	free := make(Bits, (cfg.cores+63)/64)
+	for w := range free {
+		free[w] = ^uint64(0)
+		if w < len(n.units) {
+			free[w] &^= n.units[w]
+		}
+	}
+	if tail := cfg.cores & 63; tail != 0 {
+		free[len(free)-1] &= 1<<tail - 1
+	}
+	a.Cores = make(Bits, len(free))
+	left := count
+	if len(near) > 0 && near.Count() < cfg.cores {
+		for w := range free {
+			if w < len(near) {
+				left -= move(a.Cores, free, w, near[w]&free[w], left)
+			}
+		}
+		if binding && left > 0 {
+			return false
+		}
+	}
+	n.takeSockets(left, free, a.Cores)
+	return true
+}
+
+// move takes up to most of the given bits of word w from free.
+func move(to, free Bits, w int, which uint64, most int) int {
+	n := 0
+	for ; which != 0 && n < most; n++ {
+		bit := which & -which
+		which &^= bit
+		to[w] |= bit
+		free[w] &^= bit
+	}
+	return n
+}
+
+func (n *vnode) takeSockets(left int, free, to Bits) {
+	cfg := n.cfg
+	sockets := (cfg.cores + cfg.socket - 1) / cfg.socket
+	for left > 0 {
+		best, bestFree := -1, 0
+		for k := range sockets {
+			f := countRange(free, k*cfg.socket, min(cfg.cores, (k+1)*cfg.socket))
+			if f == 0 {
+				continue
+			}
+			better := best < 0 || f >= left && (bestFree < left || f < bestFree) || bestFree < left && f > bestFree
+			if better {
+				best, bestFree = k, f
+			}
+		}
+		if best < 0 {
+			return // CPUs that are counted but have no core of their own
+		}
+		for i := best * cfg.socket; i < min(cfg.cores, (best+1)*cfg.socket) && left > 0; i++ {
+			left -= move(to, free, i>>6, free[i>>6]&(1<<(uint(i)&63)), 1)
+		}
+	}
+}
+
+func countRange(b Bits, from, to int) int {
+	n := 0
+	for from < to {
+		w := b[from>>6] >> (uint(from) & 63)
+		span := min(64-from&63, to-from)
+		if span < 64 {
+			w &= 1<<span - 1
+		}
+		n += bits.OnesCount64(w)
+		from += span
+	}
+	return n
+}

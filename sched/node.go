@@ -1,0 +1,283 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/profile"
+)
+
+// config is what nodes with the same hardware share: the meaning of the
+// dimensions of their profiles.
+//
+// Dimension 0 is CPUs, 1 is memory; then each gres has one (its free devices,
+// or its free count), or, when its devices can be shared, one for promises of
+// whole devices and one per device for its free shares; then one for each
+// partition that limits CPUs per node.
+type config struct {
+	rec     *Node // an example
+	cpus    int64 // that can be allocated
+	threads int64
+	cores   int // allocation units
+	socket  int // units per socket
+	groups  []group
+	caps    int // first of the partition dimensions
+	dims    int
+	full    []int64
+}
+
+// group is one Gres of a config.
+type group struct {
+	name, typ string
+	shared    string
+	shares    int64
+	devices   int
+	dim       int // whole devices or count
+	dev       int // first of the shares' dimensions; 0: not shared
+	capacity  int64
+}
+
+const (
+	dimCPU = 0
+	dimMem = 1
+)
+
+// vnode is a node with what is free on it over time.
+type vnode struct {
+	rec     *Node
+	idx     int32
+	cfg     *config
+	prof    *profile.Profile
+	version uint32
+	units   Bits // cores in use
+	dev     [][]int64
+	runs    []*vrun
+	planned int // promises on it in this pass
+	windows []window
+}
+
+// window is a reservation on a node.
+type window struct {
+	start, end int64
+	resv       *vresv
+}
+
+// vrun is a running job, or one started by the pass that is under way.
+type vrun struct {
+	rec   *Run
+	end   int64 // as the profiles have it
+	parts []vpartOf
+	lic   []int64
+	late  bool
+	heap  int
+}
+
+// vpartOf is a run's part on one node.
+type vpartOf struct {
+	node  *vnode
+	use   []int64
+	cores Bits
+	alloc *Alloc
+}
+
+func (s *Scheduler) configOf(n *Node) *config {
+	key := configKey(n)
+	if c := s.configs[key]; c != nil {
+		return c
+	}
+	c := &config{rec: n, threads: int64(max(1, n.Threads))}
+	c.layoutCPUs(n, s.params.WholeCores)
+	c.full = []int64{c.cpus, max(0, n.MemMiB-n.SpecMemMiB)}
+	for i := range n.Gres {
+		c.addGroup(&n.Gres[i])
+	}
+	c.caps = len(c.full)
+	for range s.capped {
+		c.full = append(c.full, profile.Forever)
+	}
+	for i, p := range s.capped {
+		c.full[c.caps+i] = int64(p.rec.MaxCPUsPerNode)
+	}
+	c.dims = len(c.full)
+	s.configs[key] = c
+	return c
+}
+
+// layoutCPUs settles the unit of allocation: a core with its threads, or a
+// single CPU. A node whose CPUs are not cores times threads is counted by CPU.
+func (c *config) layoutCPUs(n *Node, wholeCores bool) {
+	sockets := max(1, n.Sockets)
+	cores := n.CoresPerSocket * sockets
+	cpus := n.CPUs
+	if cpus == 0 {
+		cpus = max(1, cores) * int(c.threads)
+	}
+	if cores == 0 {
+		cores = max(1, cpus/int(c.threads))
+	}
+	if cores*int(c.threads) != cpus {
+		c.threads = 1
+		cores = cpus
+	}
+	c.cores = cores
+	if !wholeCores {
+		c.cores, c.threads = cpus, 1
+	}
+	c.socket = max(1, c.cores/sockets)
+	spec := 0
+	for _, k := range n.SpecCores.List() {
+		if k < cores {
+			spec++
+		}
+	}
+	c.cpus = int64(cpus) - int64(spec*max(1, cpus/max(1, cores)))
+}
+
+func (c *config) addGroup(g *Gres) {
+	out := group{name: g.Name, typ: g.Type, shared: g.Shared, shares: g.Shares, devices: len(g.Devices), dim: len(c.full), capacity: g.Count}
+	if out.devices > 0 {
+		out.capacity = int64(out.devices)
+	}
+	c.full = append(c.full, out.capacity)
+	if g.Shared != "" && g.Shares > 1 && out.devices > 0 {
+		out.dev = len(c.full)
+		for range g.Devices {
+			c.full = append(c.full, g.Shares)
+		}
+	}
+	c.groups = append(c.groups, out)
+}
+
+// configKey is equal for nodes that differ in name and state only.
+func configKey(n *Node) string {
+	b := fmt.Appendf(nil, "%d %d %d %d %v %d %d %d %d %q %q", n.CPUs, n.Sockets, n.CoresPerSocket, n.Threads, n.SpecCores.List(), n.MemMiB, n.SpecMemMiB, n.TmpMiB, n.Weight, n.Features, n.Switch)
+	for i := range n.Gres {
+		g := &n.Gres[i]
+		b = fmt.Appendf(b, " %q %q %d %q %d", g.Name, g.Type, g.Count, g.Shared, g.Shares)
+		for _, d := range g.Devices {
+			b = fmt.Appendf(b, "/%d %v %v", d.Index, []uint64(d.Cores), d.Links)
+		}
+	}
+	return string(b)
+}
+
+func (s *Scheduler) newNode(rec *Node) *vnode {
+	n := &vnode{rec: rec, cfg: s.configOf(rec)}
+	n.prof = profile.New(n.cfg.full)
+	for _, g := range n.cfg.groups {
+		n.dev = append(n.dev, make([]int64, g.devices))
+	}
+	for _, k := range rec.SpecCores.List() {
+		n.units = n.units.Set(k)
+	}
+	return n
+}
+
+// touch notes that the node changed, for the shapes to look at again.
+func (s *Scheduler) touch(n *vnode) {
+	n.version++
+	s.log = append(s.log, n.idx)
+}
+
+// useOf is an allocation in the dimensions of its node.
+func (s *Scheduler) useOf(n *vnode, a *Alloc, partition string, suspended bool) []int64 {
+	use := make([]int64, n.cfg.dims)
+	if !suspended {
+		use[dimCPU] = int64(a.CPUs)
+		for i, p := range s.capped {
+			if p.rec.Name == partition {
+				use[n.cfg.caps+i] = int64(a.CPUs)
+			}
+		}
+	}
+	if !s.params.NoMemory {
+		use[dimMem] = a.MemMiB
+	}
+	for i := range a.Gres {
+		n.gresUse(&a.Gres[i], use)
+	}
+	return use
+}
+
+// gresUse adds a held gres to use. What the node no longer has is ignored.
+func (n *vnode) gresUse(a *GresAlloc, use []int64) {
+	gi := slices.IndexFunc(n.cfg.groups, func(g group) bool { return (g.name == a.Name || g.shared == a.Name && a.Shares > 0) && g.typ == a.Type })
+	if gi < 0 {
+		return
+	}
+	g := &n.cfg.groups[gi]
+	if g.devices == 0 {
+		use[g.dim] += a.Count
+		return
+	}
+	if g.dev == 0 {
+		use[g.dim] += int64(len(a.Devices))
+		return
+	}
+	part := a.Shares
+	if part == 0 {
+		part = g.shares
+	}
+	for _, d := range a.Devices {
+		if i := n.deviceAt(gi, d); i >= 0 {
+			use[g.dev+i] += part
+		}
+	}
+}
+
+// deviceAt is the place of the device with an index, or -1.
+func (n *vnode) deviceAt(gi, index int) int {
+	devs := n.rec.Gres[gi].Devices
+	if index < len(devs) && index >= 0 && devs[index].Index == index {
+		return index
+	}
+	return slices.IndexFunc(devs, func(d Device) bool { return d.Index == index })
+}
+
+// hold and release keep the identity of cores and devices in use.
+func (n *vnode) hold(p *vpartOf, sign int64) {
+	for w, word := range p.cores {
+		for len(n.units) <= w {
+			n.units = append(n.units, 0)
+		}
+		if sign > 0 {
+			n.units[w] |= word
+		} else {
+			n.units[w] &^= word
+		}
+	}
+	for i := range p.alloc.Gres {
+		a := &p.alloc.Gres[i]
+		for gi := range n.cfg.groups {
+			g := &n.cfg.groups[gi]
+			if g.devices == 0 || g.typ != a.Type || g.name != a.Name && g.shared != a.Name {
+				continue
+			}
+			part := a.Shares
+			if part == 0 {
+				part = max(1, g.shares)
+			}
+			for _, d := range a.Devices {
+				if at := n.deviceAt(gi, d); at >= 0 {
+					n.dev[gi][at] += sign * part
+				}
+			}
+		}
+	}
+}
+
+// blocked reports whether the node cannot be used now by jobs of resv (nil:
+// of none), and until when it stays as it is.
+func (n *vnode) blocked(resv *vresv, now int64) (bool, int64) {
+	until := Forever
+	for _, w := range n.windows {
+		if w.resv == resv || w.end <= now {
+			continue
+		}
+		if w.start <= now {
+			return true, w.end
+		}
+		until = min(until, w.start)
+	}
+	return false, until
+}

@@ -1,0 +1,446 @@
+package sched
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// pass is one run over the queue.
+//
+// The queue is not walked job by job but class by class: a heap holds each
+// class by the first of its jobs that has not been dealt with. Within a pass
+// resources only shrink, so when one job of a class cannot start, none of the
+// class can, and the class is done with: a queue of 100,000 jobs in 100
+// classes costs what it starts, and 100 failures.
+type pass struct {
+	s      *Scheduler
+	in     *Snapshot
+	plan   *Plan
+	budget int
+
+	first  classHeap // by queue order
+	second []*class  // backfill candidates to be taken by predicted time
+	short  bool      // taking those
+
+	started []*vrun
+	held    []promised
+	heldLic []licHeld
+	tried   int
+	perUser map[string]int
+	limits  []Limit
+	failed  []failure
+	seen    map[uint32]struct{} // jobs whose reason is settled
+}
+
+// promised is a promise's part on one node.
+type promised struct {
+	node     *vnode
+	from, to int64
+	use      []int64
+}
+
+type licHeld struct {
+	from, to int64
+	need     []int64
+}
+
+// failure is a need that could not be met in this pass.
+type failure struct{ end int64 }
+
+func newPass(s *Scheduler, in *Snapshot) *pass {
+	s.pass++
+	s.probes = 0
+	p := &pass{s: s, in: in, plan: &Plan{Seq: in.Seq, Now: in.Now, Wake: Forever}, budget: in.Budget,
+		perUser: map[string]int{}, seen: map[uint32]struct{}{}}
+	if p.budget == 0 {
+		p.budget = s.params.Budget
+	}
+	if p.budget == 0 {
+		p.budget = 20_000_000
+	}
+	for _, l := range in.Limits {
+		p.limits = append(p.limits, *l)
+	}
+	for _, part := range s.parts {
+		part.promises, part.waiting, part.closed = 0, 0, false
+	}
+	return p
+}
+
+func (p *pass) run() {
+	for _, c := range p.s.classes {
+		c.pos, c.posShort, c.reserved, c.failed = 0, 0, 0, false
+		c.wait = p.s.faultOf(c)
+		if c.wait.Code != "" || len(c.queue) == 0 {
+			continue
+		}
+		c.wait = Reason{Code: WaitPriority}
+		p.first.list = append(p.first.list, c)
+	}
+	p.first.less = func(a, b *class) bool { return compareEntries(a.queue[a.pos], b.queue[b.pos]) < 0 }
+	heap.Init(&p.first)
+	p.drain(&p.first)
+	if p.short = len(p.second) > 0; p.short {
+		p.drainShort()
+	}
+}
+
+// drain takes the classes of h one job at a time.
+func (p *pass) drain(h *classHeap) {
+	for len(h.list) > 0 {
+		if p.spent() {
+			return
+		}
+		c := h.list[0]
+		if p.step(c) && p.skip(c) {
+			heap.Fix(h, 0)
+		} else {
+			heap.Pop(h)
+		}
+	}
+}
+
+// spent reports whether the budget is used up, and if so says where to go on.
+func (p *pass) spent() bool {
+	depth := p.s.params.Depth
+	if depth > 0 && p.tried >= depth {
+		return true
+	}
+	if p.s.probes < p.budget {
+		return false
+	}
+	p.plan.Truncated = true
+	return true
+}
+
+// drainShort takes what is left in order of predicted run time.
+func (p *pass) drainShort() {
+	h := classHeap{less: func(a, b *class) bool { return p.s.compareShort(a.short[a.posShort], b.short[b.posShort]) < 0 }}
+	for _, c := range p.second {
+		if c.short == nil {
+			c.short = slices.Clone(c.queue)
+		}
+		slices.SortFunc(c.short, p.s.compareShort)
+		if p.skip(c) {
+			h.list = append(h.list, c)
+		}
+	}
+	heap.Init(&h)
+	p.drain(&h)
+}
+
+// current is the job of c that is next in the order under way.
+func (p *pass) current(c *class) *entry {
+	if p.short {
+		return c.short[c.posShort]
+	}
+	return c.queue[c.pos]
+}
+
+func (p *pass) advance(c *class) {
+	if p.short {
+		c.posShort++
+	} else {
+		c.pos++
+	}
+}
+
+// skip moves c on to a job that has something left to start; false when there
+// is none.
+func (p *pass) skip(c *class) bool {
+	for {
+		if p.short && c.posShort >= len(c.short) || !p.short && c.pos >= len(c.queue) {
+			return false
+		}
+		if !p.s.finished(p.current(c).job) {
+			return true
+		}
+		p.advance(c)
+	}
+}
+
+// finished reports whether this pass has nothing more to start of the job.
+func (s *Scheduler) finished(j *vjob) bool {
+	return j.pass == s.pass && j.done
+}
+
+// step deals with one job of c and reports whether to go on with the class.
+func (p *pass) step(c *class) bool {
+	if !p.skip(c) {
+		return false
+	}
+	e := p.current(c)
+	j := e.job
+	if j.pass != p.s.pass {
+		j.pass, j.taken, j.done = p.s.pass, 0, false
+	}
+	if u := p.s.params.UserDepth; u > 0 {
+		if p.perUser[j.rec.User] >= u {
+			return false
+		}
+		p.perUser[j.rec.User]++
+	}
+	p.tried++
+	if c.part.closed {
+		return false
+	}
+	if p.aimedShort(c) {
+		p.second = append(p.second, c)
+		return false
+	}
+	if c.failed {
+		return p.wait(c, e)
+	}
+	limit, ok := p.deadline(c, j)
+	if !ok {
+		p.never(e)
+		p.advance(c)
+		return true
+	}
+	if why := p.limited(c, limit); why != "" {
+		c.wait = Reason{Code: why}
+		return false
+	}
+	if p.start(c, e, limit) {
+		return true
+	}
+	c.failed = limit == c.limit || c.failed
+	return p.wait(c, e)
+}
+
+// aimedShort: the partition has promised what it promises, so the rest may be
+// taken in another order.
+func (p *pass) aimedShort(c *class) bool {
+	return p.s.params.Shortest && !p.short && p.s.params.Policy == EASY && c.part.promises >= p.promises()
+}
+
+func (p *pass) promises() int {
+	switch p.s.params.Policy {
+	case FIFO:
+		return 0
+	case Conservative:
+		return math.MaxInt
+	}
+	return max(1, p.s.params.Reservations)
+}
+
+// deadline is the longest limit the job may be given, and whether that is
+// enough.
+func (p *pass) deadline(c *class, j *vjob) (int64, bool) {
+	d := j.rec.Deadline
+	if d == 0 || p.s.now+min(c.limit, Forever/2) <= d {
+		return c.limit, true
+	}
+	left := d - p.s.now
+	if j.rec.TimeMinS > 0 && left >= c.least {
+		return left, true
+	}
+	return 0, false
+}
+
+func (p *pass) never(e *entry) {
+	e.job.done = true
+	p.plan.Never = append(p.plan.Never, e.job.rec.ID)
+	p.say(e, Reason{Code: DeadLine})
+}
+
+// start starts e, or one task of it, when it fits.
+func (p *pass) start(c *class, e *entry, limit int64) bool {
+	s := p.s
+	licUntil := s.licensesUntil(c.shape)
+	if licUntil <= s.now {
+		c.wait = Reason{Code: WaitLicenses}
+		return false
+	}
+	end := add(s.now, limit)
+	if r := c.shape.resv; r != nil && !r.rec.Flex && end > r.rec.End {
+		c.wait = Reason{Code: WaitReservation}
+		return false
+	}
+	ch := s.pick(c.shape, end)
+	if ch == nil && c.least < limit {
+		if ch = s.pick(c.shape, add(s.now, c.least)); ch != nil {
+			end = min(ch.until, licUntil)
+		}
+	}
+	if ch == nil || licUntil < end {
+		return false
+	}
+	limit = Forever
+	if end < Forever {
+		limit = end - s.now
+	}
+	return p.commit(c, e, ch, limit)
+}
+
+// commit turns a choice into a Start.
+func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
+	s, j := p.s, e.job
+	allocs, ok := s.allocate(c.shape, ch)
+	if !ok {
+		return false
+	}
+	task := int32(-1)
+	if j.rec.Array != nil {
+		task = int32(j.rec.Array.nth(j.taken))
+	}
+	st := Start{Job: j.rec, Task: task, Partition: c.part.rec.Name, Priority: j.prio, LimitS: limit, Allocs: allocs, Backfilled: c.part.waiting > 0}
+	if c.shape.resv != nil {
+		st.Reservation = c.shape.resv.rec.Name
+	}
+	run := &Run{ID: j.rec.ID, Task: task, Job: j.rec, Partition: st.Partition, Priority: j.prio, Start: s.now, End: add(s.now, limit), Allocs: allocs}
+	p.started = append(p.started, s.addRun(run))
+	p.plan.Start = append(p.plan.Start, st)
+	p.useLimits(c, allocs)
+	j.taken++
+	if j.rec.Array == nil || j.taken >= j.rec.Array.startable() {
+		j.done = true
+		if j.rec.Array != nil && j.taken < j.rec.Array.count() {
+			p.say(e, Reason{Code: JobArrayTaskLimit})
+		} else {
+			p.seen[j.rec.ID] = struct{}{}
+		}
+		p.advance(c)
+	}
+	return true
+}
+
+// nth is the nth pending task; count how many there are; startable how many
+// the limit lets start.
+func (a *Array) nth(n int) uint32 {
+	for _, r := range a.Tasks {
+		step := max(1, r.Step)
+		k := int((r.Last-r.First)/step) + 1
+		if n < k {
+			return r.First + uint32(n)*step
+		}
+		n -= k
+	}
+	return 0
+}
+
+func (a *Array) count() int {
+	n := 0
+	for _, r := range a.Tasks {
+		if r.Last >= r.First {
+			n += int((r.Last-r.First)/max(1, r.Step)) + 1
+		}
+	}
+	return n
+}
+
+func (a *Array) startable() int {
+	n := a.count()
+	if a.Limit > 0 {
+		n = min(n, a.Limit-a.Active)
+	}
+	return n
+}
+
+// wait settles what becomes of a job that cannot start: a promise while there
+// are any to give, and a reason. It reports whether the class goes on (for
+// more promises).
+func (p *pass) wait(c *class, e *entry) bool {
+	part := c.part
+	firstHere := part.waiting == 0
+	part.waiting++
+	if p.s.params.Policy == FIFO {
+		part.closed = true
+	}
+	if firstHere && e.primary && c.wait.Code == WaitPriority {
+		p.say(e, Reason{Code: WaitResources})
+	}
+	if part.promises >= p.promises() || p.short || c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
+		return false
+	}
+	if !p.promise(c, e) {
+		return false // never, as far as anybody knows: nor would its equals
+	}
+	part.promises++
+	p.advance(c)
+	return true
+}
+
+// say settles a job's own reason.
+func (p *pass) say(e *entry, r Reason) {
+	id := e.job.rec.ID
+	if _, done := p.seen[id]; done {
+		return
+	}
+	p.seen[id] = struct{}{}
+	if e.job.rec.Reason != r {
+		p.plan.Reasons = append(p.plan.Reasons, JobReason{id, r})
+	}
+}
+
+// finish collects reasons, gives back what the pass took, and sorts.
+func (p *pass) finish() {
+	p.reasons()
+	for i := range p.held {
+		h := &p.held[i]
+		h.node.prof.Free(h.from, h.to, h.use)
+		h.node.planned--
+		p.s.touch(h.node)
+	}
+	for _, h := range p.heldLic {
+		p.s.lic.Free(h.from, h.to, h.need)
+	}
+	for i := len(p.started) - 1; i >= 0; i-- {
+		p.s.removeRun(p.started[i])
+	}
+	p.plan.Wake = p.wake()
+	p.plan.Stats.Probes, p.plan.Stats.Tried = p.s.probes, p.tried
+}
+
+// reasons lists every job whose record does not say why it waits. Only jobs
+// whose record differs from what their class says are looked at.
+func (p *pass) reasons() {
+	for _, c := range p.s.classes {
+		c.setUniform(c.wait)
+		for e := range c.odd {
+			p.say(e, c.wait)
+		}
+	}
+	for j := range p.s.aside {
+		if j.rec.Reason != j.wait {
+			p.plan.Reasons = append(p.plan.Reasons, JobReason{j.rec.ID, j.wait})
+		}
+	}
+	slices.SortFunc(p.plan.Reasons, func(a, b JobReason) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(p.plan.Never)
+}
+
+func (p *pass) wake() int64 {
+	next := min(p.s.timers.next(), p.s.nextWindow())
+	for i := range p.plan.Reserve {
+		if at := p.plan.Reserve[i].At; at > p.s.now {
+			next = min(next, at)
+		}
+	}
+	return next
+}
+
+func add(t, d int64) int64 {
+	if t >= Forever || d >= Forever || t+d >= Forever {
+		return Forever
+	}
+	return t + d
+}
+
+// classHeap is a heap of classes.
+type classHeap struct {
+	list []*class
+	less func(a, b *class) bool
+}
+
+func (h *classHeap) Len() int           { return len(h.list) }
+func (h *classHeap) Less(i, j int) bool { return h.less(h.list[i], h.list[j]) }
+func (h *classHeap) Swap(i, j int)      { h.list[i], h.list[j] = h.list[j], h.list[i] }
+func (h *classHeap) Push(x any)         { h.list = append(h.list, x.(*class)) }
+func (h *classHeap) Pop() any {
+	last := h.list[len(h.list)-1]
+	h.list = h.list[:len(h.list)-1]
+	return last
+}

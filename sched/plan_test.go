@@ -1,0 +1,377 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// world is a small cluster for table tests: its clock, and a controller that
+// believes every plan.
+type world struct {
+	t  testing.TB
+	s  *Scheduler
+	in Snapshot
+}
+
+func newWorld(t testing.TB, p Params, nodes, cpus int) *world {
+	w := &world{t: t, s: New(p)}
+	w.in.Now = 1000
+	part := &Partition{Name: "p"}
+	for i := range nodes {
+		n := &Node{Name: fmt.Sprintf("n%d", i+1), CPUs: cpus, MemMiB: 1000}
+		w.in.Nodes = append(w.in.Nodes, n)
+		part.Nodes = append(part.Nodes, n.Name)
+	}
+	w.in.Partitions = []*Partition{part}
+	return w
+}
+
+func (w *world) add(id uint32, limit int64, r Request) *Job {
+	j := &Job{ID: id, Request: &r, LimitS: limit, Submit: w.in.Now, Partitions: []string{"p"}, User: "u"}
+	w.in.Pending = append(w.in.Pending, j)
+	return j
+}
+
+// plan plans, checks the plan against what every plan must satisfy, applies
+// it, and shows it on one line.
+func (w *world) plan() string {
+	w.t.Helper()
+	in := w.in
+	p := w.s.Plan(&in)
+	checkPlan(w.t, &w.s.params, &in, p)
+	fresh := New(w.s.params).Plan(&in)
+	if a, b := showPlan(p), showPlan(fresh); a != b {
+		w.t.Fatalf("an old scheduler and a fresh one differ:\n%s\n%s", a, b)
+	}
+	w.apply(p)
+	return showPlan(p)
+}
+
+func (w *world) apply(p *Plan) {
+	w.in.Pending = slices.Clone(w.in.Pending)
+	w.in.Running = slices.Clone(w.in.Running)
+	for _, st := range p.Start {
+		w.in.Running = append(w.in.Running, &Run{ID: st.Job.ID, Task: st.Task, Job: st.Job, Partition: st.Partition, Start: w.in.Now, End: add(w.in.Now, st.LimitS), Allocs: st.Allocs})
+		w.took(st.Job.ID, st.Task)
+	}
+	slices.SortFunc(w.in.Running, compareRuns)
+	for _, r := range p.Reasons {
+		for i, j := range w.in.Pending {
+			if j.ID == r.ID {
+				c := *j
+				c.Reason = r.Reason
+				w.in.Pending[i] = &c
+			}
+		}
+	}
+}
+
+func (w *world) took(id uint32, task int32) {
+	i := slices.IndexFunc(w.in.Pending, func(j *Job) bool { return j.ID == id })
+	j := w.in.Pending[i]
+	if j.Array == nil || j.Array.count() == 1 {
+		w.in.Pending = slices.Delete(w.in.Pending, i, i+1)
+		return
+	}
+	c, a := *j, *j.Array
+	a.Tasks = slices.Clone(a.Tasks)
+	for k := range a.Tasks {
+		if a.Tasks[k].First == uint32(task) {
+			a.Tasks[k].First += max(1, a.Tasks[k].Step)
+			if a.Tasks[k].First > a.Tasks[k].Last {
+				a.Tasks = slices.Delete(a.Tasks, k, k+1)
+			}
+			break
+		}
+	}
+	a.Active++
+	c.Array = &a
+	w.in.Pending[i] = &c
+}
+
+func (w *world) end(id uint32) {
+	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool { return r.ID == id })
+}
+
+func showPlan(p *Plan) string {
+	var out []string
+	for _, s := range p.Start {
+		line := fmt.Sprintf("start %d", s.Job.ID)
+		if s.Task >= 0 {
+			line += fmt.Sprintf("_%d", s.Task)
+		}
+		for _, a := range s.Allocs {
+			line += fmt.Sprintf(" %s:%d", a.Node, a.CPUs)
+			for _, g := range a.Gres {
+				line += fmt.Sprintf("/%s%v", gresName(g.Name, g.Type), g.Devices)
+			}
+		}
+		out = append(out, line)
+	}
+	for _, x := range p.Preempt {
+		out = append(out, fmt.Sprintf("preempt %d for %d", x.ID, x.For))
+	}
+	for _, r := range p.Reserve {
+		out = append(out, fmt.Sprintf("reserve %d at %d on %s", r.ID, r.At-p.Now, strings.Join(r.Nodes, ",")))
+	}
+	for _, r := range p.Reasons {
+		out = append(out, fmt.Sprintf("%d: %s", r.ID, r.Reason))
+	}
+	return strings.Join(out, "; ")
+}
+
+// checkPlan: no node is oversubscribed by what runs and what starts, cores and
+// devices are held once, and every start is of a pending job.
+func checkPlan(t testing.TB, params *Params, in *Snapshot, p *Plan) {
+	t.Helper()
+	cpus, mem := map[string]int{}, map[string]int64{}
+	held := map[string]string{}
+	take := func(who string, allocs []Alloc, suspended bool) {
+		for _, a := range allocs {
+			if !suspended {
+				cpus[a.Node] += a.CPUs
+				for _, k := range a.Cores.List() {
+					claim(t, held, fmt.Sprintf("%s core %d", a.Node, k), who)
+				}
+			}
+			mem[a.Node] += a.MemMiB
+			for _, g := range a.Gres {
+				for _, d := range g.Devices {
+					if g.Shares == 0 {
+						claim(t, held, fmt.Sprintf("%s %s:%s %d", a.Node, g.Name, g.Type, d), who)
+					}
+				}
+			}
+		}
+	}
+	for _, r := range in.Running {
+		take(fmt.Sprintf("running %d_%d", r.ID, r.Task), r.Allocs, r.Suspended)
+	}
+	for _, s := range p.Start {
+		if !slices.Contains(in.Pending, s.Job) {
+			t.Fatalf("job %d starts and is not pending", s.Job.ID)
+		}
+		take(fmt.Sprintf("start %d_%d", s.Job.ID, s.Task), s.Allocs, false)
+	}
+	for _, n := range in.Nodes {
+		if cpus[n.Name] > max(n.CPUs, 1) || !params.NoMemory && mem[n.Name] > n.MemMiB {
+			t.Fatalf("node %s: %d of %d CPUs, %d of %d MiB", n.Name, cpus[n.Name], n.CPUs, mem[n.Name], n.MemMiB)
+		}
+	}
+	checkReasons(t, in, p)
+}
+
+func claim(t testing.TB, held map[string]string, what, who string) {
+	t.Helper()
+	if by, taken := held[what]; taken {
+		t.Fatalf("%s is held by %s and %s", what, by, who)
+	}
+	held[what] = who
+}
+
+// checkReasons: a job that still waits has a reason, old or new.
+func checkReasons(t testing.TB, in *Snapshot, p *Plan) {
+	t.Helper()
+	started := map[uint32]bool{}
+	for _, s := range p.Start {
+		started[s.Job.ID] = true
+	}
+	said := map[uint32]bool{}
+	for _, r := range p.Reasons {
+		said[r.ID] = r.Code != "" && r.Code != None
+	}
+	for _, j := range in.Pending {
+		if !started[j.ID] && !said[j.ID] && (j.Reason.Code == "" || j.Reason.Code == None) {
+			t.Fatalf("job %d waits without a reason", j.ID)
+		}
+	}
+}
+
+func (w *world) want(want string) {
+	w.t.Helper()
+	if got := w.plan(); got != want {
+		w.t.Fatalf("at %d:\n got %s\nwant %s", w.in.Now, got, want)
+	}
+}
+
+func TestEASY(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 10)
+	w.add(1, 100, Request{Tasks: 6})
+	w.want("start 1 n1:6")
+	w.add(2, 100, Request{Tasks: 8}) // must wait for 1
+	w.add(3, 200, Request{Tasks: 3}) // would run past 1's end and 2 would wait: 10-8 = 2 are extra
+	w.add(4, 100, Request{Tasks: 3}) // ends in time
+	w.add(5, 500, Request{Tasks: 1}) // fits into what is extra
+	w.want("start 4 n1:3; start 5 n1:1; reserve 2 at 100 on n1; 2: Resources; 3: Priority")
+	w.in.Now += 100
+	w.end(1)
+	w.end(4)
+	w.want("start 2 n1:8; reserve 3 at 100 on n1; 3: Resources")
+}
+
+func TestAllOrNothing(t *testing.T) {
+	w := newWorld(t, Params{}, 4, 4)
+	w.add(1, 50, Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 3})
+	w.add(2, 60, Request{MinNodes: 3, MaxNodes: 3, TasksPerNode: 2})
+	w.add(3, 100, Request{Tasks: 1})
+	w.add(4, 10, Request{Tasks: 4})
+	w.want("start 1 n1:3 n2:3; start 3 n1:1; start 4 n3:4; reserve 2 at 50 on n1,n2,n3; 2: Resources")
+}
+
+func TestFlexibleTasks(t *testing.T) {
+	w := newWorld(t, Params{}, 3, 4)
+	w.add(1, 50, Request{Tasks: 6})
+	w.want("start 1 n1:4 n2:2")
+	w.add(2, 50, Request{Tasks: 2})
+	w.want("start 2 n2:2")
+	w.add(3, 50, Request{Tasks: 8})
+	w.want("reserve 3 at 50 on n1,n3; 3: Resources")
+}
+
+func TestMemoryAndHold(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	w.add(1, 50, Request{Tasks: 1, MemSaid: true}) // --mem=0
+	w.add(2, 50, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
+	w.add(3, 50, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
+	j := w.add(4, 50, Request{Tasks: 1})
+	j.Hold = HeldUser
+	w.add(5, 50, Request{Tasks: 2, MemCPUMiB: 200})
+	w.want("start 1 n1:1; start 2 n2:1; start 5 n2:2; reserve 3 at 50 on n1; 3: Resources; 4: JobHeldUser")
+}
+
+func TestArray(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 4)
+	j := w.add(1, 50, Request{Tasks: 1})
+	j.Array = &Array{Tasks: []TaskRange{{First: 3, Last: 99, Step: 2}}, Limit: 2}
+	w.want("start 1_3 n1:1; start 1_5 n1:1; 1: JobArrayTaskLimit")
+	w.want("")
+}
+
+func TestPartitions(t *testing.T) {
+	w := newWorld(t, Params{}, 4, 2)
+	w.in.Partitions = []*Partition{
+		{Name: "p", Nodes: []string{"n1", "n2"}},
+		{Name: "down", Nodes: []string{"n1"}, State: PartitionDown},
+		{Name: "fast", Nodes: []string{"n1", "n2", "n3", "n4"}, PriorityTier: 9, MaxTimeS: 100, MaxNodes: 2},
+	}
+	w.add(1, 50, Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 50, Request{Tasks: 2}).Partitions = []string{"p", "fast"}
+	w.add(3, 500, Request{Tasks: 1}).Partitions = []string{"fast"}
+	w.add(4, 50, Request{MinNodes: 3, MaxNodes: 3}).Partitions = []string{"fast"}
+	w.add(5, 50, Request{Tasks: 1}).Partitions = []string{"down"}
+	w.want("start 2 n1:2; start 1 n2:2; 3: PartitionTimeLimit; 4: PartitionNodeLimit; 5: PartitionDown")
+}
+
+func TestNodesGone(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 2)
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 2, MemMiB: 1000, State: NodeDown}
+	w.add(1, 50, Request{Tasks: 1, NodeList: []string{"n2"}})
+	w.add(2, 50, Request{MinNodes: 2, MaxNodes: 2})
+	w.add(3, 50, Request{Tasks: 1})
+	w.want("start 3 n1:1; 1: ReqNodeNotAvail, UnavailableNodes:n2; 2: " + nodesGone)
+	w.in.Nodes = slices.Clone(w.in.Nodes)
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 2, MemMiB: 1000}
+	w.want("start 1 n2:1; start 2 n1:1 n2:1")
+}
+
+func TestFIFO(t *testing.T) {
+	w := newWorld(t, Params{Policy: FIFO}, 1, 4)
+	w.add(1, 50, Request{Tasks: 3})
+	w.add(2, 50, Request{Tasks: 2})
+	w.add(3, 50, Request{Tasks: 1})
+	w.want("start 1 n1:3; 2: Resources; 3: Priority")
+}
+
+func TestConservative(t *testing.T) {
+	w := newWorld(t, Params{Policy: Conservative}, 1, 4)
+	w.add(1, 50, Request{Tasks: 3})
+	w.add(2, 50, Request{Tasks: 2})
+	w.add(3, 50, Request{Tasks: 4})
+	w.add(4, 60, Request{Tasks: 1})
+	w.add(5, 60, Request{Tasks: 1})
+	w.want("start 1 n1:3; start 4 n1:1; reserve 2 at 50 on n1; reserve 3 at 100 on n1; reserve 5 at 150 on n1; 2: Resources; 3: Priority; 5: Priority")
+}
+
+func TestPolicyOrder(t *testing.T) {
+	w := newWorld(t, Params{Shortest: true}, 1, 4)
+	w.add(1, 100, Request{Tasks: 2})
+	w.want("start 1 n1:2")
+	w.add(2, 100, Request{Tasks: 4})
+	w.add(3, 90, Request{Tasks: 2}).PredictedS = 80
+	w.add(4, 90, Request{Tasks: 2}).PredictedS = 10
+	w.want("start 4 n1:2; reserve 2 at 100 on n1; 2: Resources; 3: Priority")
+}
+
+func TestReservation(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 2)
+	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1", "n9"}, Users: []string{"v"}}, {Name: "upside-down", Start: 9, End: 3, Nodes: []string{"n2"}}}
+	w.add(1, 200, Request{Tasks: 2})
+	w.add(2, 100, Request{Tasks: 2})
+	w.add(3, 50, Request{Tasks: 1, Reservation: "r"}).User = "v"
+	w.add(4, 50, Request{Tasks: 1, Reservation: "r"})
+	w.add(5, 50, Request{Tasks: 1, Reservation: "gone"})
+	w.want("start 1 n2:2; start 2 n1:2; 3: Reservation; 4: Reservation; 5: ReservationDeleted")
+	w.in.Now = 1100
+	w.end(2)
+	w.want("start 3 n1:1")
+}
+
+func TestLicenses(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	w.in.Licenses = []License{{"m", 3}}
+	for id := uint32(1); id <= 3; id++ {
+		w.add(id, 50, Request{Tasks: 1, Licenses: []License{{"m", 2}}})
+	}
+	w.add(4, 500, Request{Tasks: 1, Licenses: []License{{"m", 1}}})
+	w.want("start 1 n1:1; start 4 n1:1; reserve 2 at 50 on n1; 2: Licenses; 3: Licenses")
+}
+
+func TestGPUs(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 8)
+	gpus := func(typ string, n int) Gres {
+		g := Gres{Name: "gpu", Type: typ}
+		for i := range n {
+			g.Devices = append(g.Devices, Device{Index: i})
+		}
+		return g
+	}
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{gpus("a", 4)}}
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 8, MemMiB: 1000, Gres: []Gres{gpus("b", 2)}}
+	gres := func(typ string, n int64, per GresPer) []GresRequest {
+		return []GresRequest{{Name: "gpu", Type: typ, Count: n, Per: per}}
+	}
+	w.add(1, 100, Request{Tasks: 1, Gres: gres("", 1, PerNode)})
+	w.add(2, 100, Request{Tasks: 1, Gres: gres("a", 3, PerNode)})
+	w.add(3, 100, Request{Tasks: 1, Gres: gres("a", 2, PerNode)})
+	w.add(4, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
+	w.add(5, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
+	w.add(6, 10, Request{Tasks: 1, Gres: gres("", 3, PerJob)})
+	w.want("start 1 n2:1/gpu:b[0]; start 2 n1:1/gpu:a[0 1 2]; start 4 n1:1/gpu:a[3]; reserve 3 at 100 on n1; 3: Resources; 5: Priority; 6: Priority")
+}
+
+func TestAdmissible(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	try := func(r Request) string {
+		ok, why := Admissible(&Job{Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions)
+		return fmt.Sprint(ok, " ", why)
+	}
+	for _, c := range []struct {
+		r    Request
+		want string
+	}{
+		{Request{Tasks: 8}, "true "},
+		{Request{Tasks: 9}, "false cannot place 9 tasks on 1 nodes: partition p has 2 nodes that could hold a part of the job"},
+		{Request{Tasks: 1, CPUsPerTask: 5}, "false no node of partition p can give 5 CPUs; the largest has 4 CPUs, 1000 MiB"},
+		{Request{MemSaid: true, MemNodeMiB: 2000}, "false no node of partition p can give 1 CPUs, 2000 MiB; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Gres: []GresRequest{{Name: "gpu", Count: 1}}}, "false no node of partition p can give 1 CPUs, 1 gpu; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Features: "[a"}, `false cannot read constraint "[a" at character 1: "[" has no matching "]"`},
+		{Request{Tasks: -1}, "false cannot ask for -1 tasks"},
+		{Request{MinNodes: 3, MaxNodes: 3}, "false cannot place 3 tasks on 3 nodes: partition p has 2 nodes that could hold a part of the job"},
+	} {
+		if got := try(c.r); got != c.want {
+			t.Errorf("%+v:\n got %s\nwant %s", c.r, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+// Package priority computes multifactor priority as the man page of
+// priority_multifactor describes it: a weighted sum of factors between 0 and 1.
+package priority
+
+import "math"
+
+// Part is one term: its factor, 0..1, and its weight.
+type Part struct {
+	Factor float64
+	Weight float64
+}
+
+// Value is the term's contribution.
+func (p Part) Value() float64 { return clamp(p.Factor) * p.Weight }
+
+// Parts are the terms of a job's priority, as sprio shows them.
+type Parts struct {
+	Age, FairShare, JobSize, Partition, QOS, Assoc Part
+	CPU, Mem, Node, GPU                            Part // TRES
+	Site                                           int32
+	Nice                                           int32
+}
+
+// Total is the priority. A job that is not held has at least 1, because 0
+// means held.
+func Total(p Parts) uint32 {
+	sum := float64(p.Site) - float64(p.Nice)
+	for _, t := range [...]Part{p.Age, p.FairShare, p.JobSize, p.Partition, p.QOS, p.Assoc, p.CPU, p.Mem, p.Node, p.GPU} {
+		sum += t.Value()
+	}
+	return uint32(math.Max(1, math.Min(sum, math.MaxUint32)))
+}
+
+func clamp(f float64) float64 {
+	if !(f > 0) { // NaN too
+		return 0
+	}
+	return math.Min(f, 1)
+}
+
+// Age is how far a job has come on the way to maxAgeS since it became eligible.
+func Age(now, eligible, maxAgeS int64) float64 {
+	if now <= eligible || maxAgeS <= 0 {
+		return 0
+	}
+	return clamp(float64(now-eligible) / float64(maxAgeS))
+}
+
+// JobSize is the mean of the fractions of the cluster's nodes and CPUs that a
+// job asks for, or what is left of the whole when small jobs are favoured.
+func JobSize(nodes, allNodes, cpus, allCPUs int64, smallFirst bool) float64 {
+	f := (fraction(nodes, allNodes) + fraction(cpus, allCPUs)) / 2
+	if smallFirst {
+		return 1 - f
+	}
+	return f
+}
+
+func fraction(a, b int64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return clamp(float64(a) / float64(b))
+}
+
+// Fraction is a as a part of b, 0..1.
+func Fraction(a, b int64) float64 { return fraction(a, b) }

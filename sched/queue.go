@@ -1,0 +1,419 @@
+package sched
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/priority"
+)
+
+// vjob is a pending job and its places in the queue, one per partition.
+type vjob struct {
+	rec     *Job
+	prio    uint32
+	entries []*entry
+	wait    Reason // why it is not in the queue at all; Code "" when it is
+	when    int64  // when that may change by itself; Forever: never
+
+	// of the pass that is under way
+	pass  uint64
+	taken int // tasks started
+	done  bool
+}
+
+// entry is a job in one partition's queue.
+type entry struct {
+	job     *vjob
+	class   *class
+	primary bool // speaks for the job when it waits
+	order   int  // of the partition in the job's list
+}
+
+// class is jobs that are equal in all but their place in the queue: of one
+// shape, one time limit, and, where limits are by user, one user. When one of
+// them cannot start, none can, so a pass looks at one.
+type class struct {
+	key    classKey
+	shape  *shape
+	part   *vpart
+	limit  int64
+	least  int64 // --time-min, or limit
+	fault  Reason
+	faultN uint64 // the epoch it was worked out in
+
+	queue   []*entry // by priority
+	sorted  bool
+	short   []*entry // by predicted run time, when the policy wants that
+	uniform Reason   // what the records are thought to say
+	odd     map[*entry]struct{}
+
+	// of the pass that is under way
+	pos      int
+	posShort int
+	reserved int64 // start promised to the last one that got a promise
+	failed   bool
+	wait     Reason // why those that remain wait
+}
+
+type classKey struct {
+	shape *shape
+	part  int32
+	limit int64
+	least int64
+	who   string
+}
+
+// queueKey orders the queue: partition tier, priority, submission, id.
+func compareEntries(a, b *entry) int {
+	if c := cmp.Compare(b.class.part.rec.PriorityTier, a.class.part.rec.PriorityTier); c != 0 {
+		return c
+	}
+	if c := compareJobs(a.job, b.job); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.order, b.order)
+}
+
+func compareJobs(a, b *vjob) int {
+	if c := cmp.Compare(b.prio, a.prio); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.rec.Submit, b.rec.Submit); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.rec.ID, b.rec.ID)
+}
+
+// compareShort orders backfill candidates: those past the guard first and in
+// queue order, then by predicted run time.
+func (s *Scheduler) compareShort(a, b *entry) int {
+	if c := cmp.Compare(b.class.part.rec.PriorityTier, a.class.part.rec.PriorityTier); c != 0 {
+		return c
+	}
+	ga, gb := s.guarded(a), s.guarded(b)
+	switch {
+	case ga && gb:
+		return compareJobs(a.job, b.job)
+	case ga:
+		return -1
+	case gb:
+		return 1
+	}
+	if c := cmp.Compare(a.predicted(), b.predicted()); c != 0 {
+		return c
+	}
+	return compareJobs(a.job, b.job)
+}
+
+func (s *Scheduler) guarded(e *entry) bool {
+	return s.now-eligibleAt(e.job.rec) > s.guardS
+}
+
+func (e *entry) predicted() int64 {
+	if p := e.job.rec.PredictedS; p > 0 {
+		return min(p, e.class.limit)
+	}
+	return e.class.limit
+}
+
+func eligibleAt(j *Job) int64 { return max(j.Submit, j.Begin, j.Eligible) }
+
+// waitOf is why a job is not even in the queue.
+func (s *Scheduler) waitOf(j *Job) (Reason, int64) {
+	switch {
+	case j.Hold != NotHeld:
+		return holdReason(j), Forever
+	case j.Dependency == DependencyNever:
+		return Reason{Code: DependencyNeverSatisfied}, Forever
+	case j.Dependency == DependencyWaits:
+		return Reason{Code: WaitDependency}, Forever
+	case j.Begin > s.now || j.Eligible > s.now:
+		return Reason{Code: BeginTime}, max(j.Begin, j.Eligible)
+	case j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit:
+		return Reason{Code: JobArrayTaskLimit}, Forever
+	}
+	return Reason{}, Forever
+}
+
+func holdReason(j *Job) Reason {
+	code := map[Hold]Code{HeldUser: JobHeldUser, HeldAdmin: JobHeldAdmin, HeldRequeue: JobHoldMaxRequeue}[j.Hold]
+	return Reason{Code: code, Text: j.HoldReason}
+}
+
+func (s *Scheduler) addJob(rec *Job) *vjob {
+	j := &vjob{rec: rec}
+	s.enqueue(j)
+	return j
+}
+
+func (s *Scheduler) removeJob(j *vjob) {
+	for _, e := range j.entries {
+		s.leave(e)
+	}
+	j.entries = nil
+	delete(s.aside, j)
+}
+
+// changeJob follows a changed record. When only what it says about itself
+// changed (its reason), its place in the queue stays.
+func (s *Scheduler) changeJob(j *vjob, rec *Job) *vjob {
+	old := j.rec
+	if sameToQueue(old, rec) {
+		j.rec = rec
+		for _, e := range j.entries {
+			e.note()
+		}
+		return j
+	}
+	s.removeJob(j)
+	j.rec = rec
+	s.enqueue(j)
+	return j
+}
+
+func sameToQueue(a, b *Job) bool {
+	return a.ID == b.ID && a.Request == b.Request && a.LimitS == b.LimitS && a.TimeMinS == b.TimeMinS && a.Submit == b.Submit &&
+		a.Begin == b.Begin && a.Eligible == b.Eligible && a.Hold == b.Hold && a.HoldReason == b.HoldReason && a.Dependency == b.Dependency &&
+		a.Priority == b.Priority && a.Nice == b.Nice && a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor && a.User == b.User &&
+		a.Account == b.Account && a.QOS == b.QOS && a.PredictedS == b.PredictedS && throttled(a) == throttled(b) && slices.Equal(a.Partitions, b.Partitions)
+}
+
+func throttled(j *Job) bool {
+	return j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit
+}
+
+// enqueue puts a job where it belongs: into its classes, or aside.
+func (s *Scheduler) enqueue(j *vjob) {
+	j.wait, j.when = s.waitOf(j.rec)
+	if j.wait.Code == "" {
+		j.wait = s.enter(j)
+	}
+	if j.wait.Code == "" {
+		return
+	}
+	s.aside[j] = struct{}{}
+	if j.when < Forever {
+		s.timers.add(j.when, j)
+	}
+}
+
+// enter adds the job to the class of each of its partitions.
+func (s *Scheduler) enter(j *vjob) Reason {
+	j.prio = s.priorityOf(j.rec)
+	req := s.intern(j.rec.Request)
+	resv, why := s.reservationOf(j.rec)
+	if why.Code != "" {
+		return why
+	}
+	for i, name := range j.rec.Partitions {
+		part := s.partition(name)
+		if part == nil {
+			continue
+		}
+		e := &entry{job: j, primary: len(j.entries) == 0, order: i}
+		e.class = s.classOf(j.rec, req, part, resv)
+		j.entries = append(j.entries, e)
+		s.join(e)
+	}
+	if len(j.entries) == 0 {
+		return Reason{Code: WaitPartitionDown}
+	}
+	j.choosePrimary(s)
+	return Reason{}
+}
+
+// choosePrimary lets the first partition speak that could start the job.
+func (j *vjob) choosePrimary(s *Scheduler) {
+	at := 0
+	for i, e := range j.entries {
+		if s.faultOf(e.class).Code == "" {
+			at = i
+			break
+		}
+	}
+	for i, e := range j.entries {
+		e.primary = i == at
+		e.note()
+	}
+}
+
+func (s *Scheduler) classOf(j *Job, req int32, part *vpart, resv *vresv) *class {
+	key := classKey{part: part.idx, who: s.whoOf(j)}
+	user := ""
+	if s.byUser {
+		user = j.User
+	}
+	key.shape = s.shapeOf(shapeKey{req, part.idx, resv, user}, s.requests[req], part, resv)
+	key.limit = limitOf(j, part.rec)
+	key.least = key.limit
+	if j.TimeMinS > 0 {
+		key.least = min(j.TimeMinS, key.limit)
+	}
+	if c := s.classes[key]; c != nil {
+		return c
+	}
+	c := &class{key: key, shape: key.shape, part: part, limit: key.limit, least: key.least, sorted: true,
+		uniform: Reason{Code: WaitPriority}, odd: map[*entry]struct{}{}}
+	s.classes[key] = c
+	return c
+}
+
+// whoOf separates classes where limits or preemption tell people apart.
+func (s *Scheduler) whoOf(j *Job) string {
+	if s.limited {
+		return j.User + "\x00" + j.Account + "\x00" + j.QOS
+	}
+	if s.params.UserDepth > 0 {
+		return j.User
+	}
+	if s.params.Preempt == PreemptQOS {
+		return j.QOS
+	}
+	return ""
+}
+
+func limitOf(j *Job, p *Partition) int64 {
+	limit := j.LimitS
+	if limit <= 0 {
+		limit = p.DefaultTimeS
+	}
+	if limit <= 0 {
+		limit = p.MaxTimeS
+	}
+	if limit <= 0 || limit > Forever {
+		limit = Forever
+	}
+	return limit
+}
+
+// join and leave keep the class's queues.
+func (s *Scheduler) join(e *entry) {
+	c := e.class
+	if c.sorted && (len(c.queue) == 0 || compareEntries(c.queue[len(c.queue)-1], e) < 0) {
+		c.queue = append(c.queue, e)
+	} else if c.sorted && !s.loading {
+		i, _ := slices.BinarySearchFunc(c.queue, e, compareEntries)
+		c.queue = slices.Insert(c.queue, i, e)
+	} else {
+		c.queue, c.sorted = append(c.queue, e), false
+	}
+	c.short = nil
+	e.note()
+}
+
+func (s *Scheduler) leave(e *entry) {
+	c := e.class
+	delete(c.odd, e)
+	i, ok := 0, false
+	if c.sorted {
+		i, ok = slices.BinarySearchFunc(c.queue, e, compareEntries)
+	}
+	if ok && c.queue[i] == e {
+		c.queue = slices.Delete(c.queue, i, i+1)
+	} else if i := slices.Index(c.queue, e); i >= 0 {
+		c.queue = slices.Delete(c.queue, i, i+1)
+	}
+	c.short = nil
+	if len(c.queue) == 0 {
+		delete(s.classes, c.key)
+	}
+}
+
+func (c *class) sort() {
+	if !c.sorted {
+		slices.SortFunc(c.queue, compareEntries)
+		c.sorted = true
+	}
+}
+
+// note keeps the set of entries whose record does not say what the class says.
+func (e *entry) note() {
+	if e.primary && e.job.rec.Reason != e.class.uniform {
+		e.class.odd[e] = struct{}{}
+	} else {
+		delete(e.class.odd, e)
+	}
+}
+
+// setUniform changes what the class as a whole says.
+func (c *class) setUniform(r Reason) {
+	if c.uniform == r {
+		return
+	}
+	c.uniform = r
+	for _, e := range c.queue {
+		e.note()
+	}
+}
+
+// intern gives equal requests one number.
+func (s *Scheduler) intern(r *Request) int32 {
+	if r == nil {
+		r = &Request{}
+	}
+	if id, ok := s.reqByPtr[r]; ok {
+		return id
+	}
+	key := string(r.appendKey(nil))
+	id, ok := s.reqByKey[key]
+	if !ok {
+		id = int32(len(s.requests))
+		s.requests = append(s.requests, r)
+		s.reqByKey[key] = id
+	}
+	if len(s.reqByPtr) >= maxPointers {
+		clear(s.reqByPtr)
+	}
+	s.reqByPtr[r] = id
+	return id
+}
+
+const maxPointers = 1 << 18
+
+func (r *Request) appendKey(b []byte) []byte {
+	for _, x := range []int{r.MinNodes, r.MaxNodes, r.Tasks, r.CPUsPerTask, r.TasksPerNode, r.MinCPUs, r.Sockets, r.CoresPerSocket, r.ThreadsPerCore,
+		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches} {
+		b = binary.AppendVarint(b, int64(x))
+	}
+	for _, x := range []bool{r.Overcommit, r.MemSaid, r.Binding, r.Exclusive, r.ExclusiveUser, r.Oversubscribe, r.Contiguous, r.Spread, r.UseMinNodes} {
+		b = append(b, map[bool]byte{true: 1}[x])
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.NodeCounts)))
+	for _, n := range r.NodeCounts {
+		b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, int64(n.Min)), int64(n.Max)), int64(n.Step))
+	}
+	text := func(words ...string) {
+		b = binary.AppendUvarint(b, uint64(len(words)))
+		for _, w := range words {
+			b = append(binary.AppendUvarint(b, uint64(len(w))), w...)
+		}
+	}
+	text(r.Features, r.Reservation)
+	text(r.NodeList...)
+	text(r.Exclude...)
+	b = binary.AppendUvarint(b, uint64(len(r.Gres)))
+	for _, g := range r.Gres {
+		text(g.Name, g.Type)
+		b = append(binary.AppendVarint(b, g.Count), byte(g.Per))
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.Licenses)))
+	for _, l := range r.Licenses {
+		text(l.Name)
+		b = binary.AppendVarint(b, l.Count)
+	}
+	return b
+}
+
+// priorityOf is a job's priority at the present calculation period.
+func (s *Scheduler) priorityOf(j *Job) uint32 {
+	if j.Priority > 0 {
+		return j.Priority
+	}
+	if s.params.Weights.Basic {
+		return basicTop - min(j.ID, basicTop-1)
+	}
+	return priority.Total(s.factors(j))
+}
+
+const basicTop = 4294901760

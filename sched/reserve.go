@@ -1,0 +1,336 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+)
+
+// promise finds the earliest start for a job that cannot start now, takes the
+// resources from then on, and adds the Reserve. It reports false when the job
+// could never start as far as the plan reaches.
+func (p *pass) promise(c *class, e *entry) bool {
+	s := p.s
+	from := max(s.now, c.reserved)
+	at, ch := s.earliest(c.shape, from, c.limit)
+	if ch == nil || s.params.WindowS > 0 && at > s.now+s.params.WindowS {
+		return false
+	}
+	c.reserved = at
+	end := add(at, c.limit)
+	r := Reserve{ID: e.job.rec.ID, Task: -1, Partition: c.part.rec.Name, At: at, End: end, Promised: true}
+	if a := e.job.rec.Array; a != nil {
+		r.Task = int32(a.nth(e.job.taken))
+	}
+	for i, place := range ch.places {
+		n := ch.c.nodes[place]
+		r.Nodes = append(r.Nodes, n.rec.Name)
+		p.holdFor(n, c.shape.vecFor(ch.c, n.cfg, ch.tasks[i], ch.gpus[i]), at, end)
+	}
+	if c.shape.lic != nil {
+		s.lic.Use(at, end, c.shape.lic)
+		p.heldLic = append(p.heldLic, licHeld{at, end, c.shape.lic})
+	}
+	p.plan.Reserve = append(p.plan.Reserve, r)
+	return true
+}
+
+// holdFor takes v from n for a promise.
+func (p *pass) holdFor(n *vnode, v *vec, from, to int64) {
+	free := p.s.scratch(n.cfg.dims)
+	n.prof.Min(from, to, free)
+	use := make([]int64, n.cfg.dims)
+	v.promise(n.cfg, free, use)
+	n.prof.Use(from, to, use)
+	n.planned++
+	p.s.touch(n)
+	p.held = append(p.held, promised{n, from, to, use})
+}
+
+// earliest is the first time from which the shape can be placed for lengthS
+// seconds, and how.
+func (s *Scheduler) earliest(sh *shape, from, lengthS int64) (int64, *choice) {
+	if r := sh.resv; r != nil && !r.rec.Flex {
+		from = max(from, r.rec.Start)
+	}
+	for range maxRounds {
+		at, ch := s.earliestNodes(sh, from, lengthS)
+		if ch == nil {
+			return 0, nil
+		}
+		later := s.licensesFrom(sh, s.roundUp(at), lengthS)
+		if later == at {
+			return at, ch
+		}
+		if later >= Forever {
+			return 0, nil
+		}
+		from = later
+	}
+	return 0, nil
+}
+
+// maxRounds bounds the search for a time that suits nodes, licenses and the
+// resolution at once.
+const maxRounds = 64
+
+func (s *Scheduler) roundUp(t int64) int64 {
+	res := s.params.ResolutionS
+	if res <= 1 || t == s.now {
+		return t
+	}
+	return (t + res - 1) / res * res
+}
+
+// licensesFrom is the first time from t at which the licenses are free for so long.
+func (s *Scheduler) licensesFrom(sh *shape, t, lengthS int64) int64 {
+	if sh.lic == nil {
+		return t
+	}
+	begin, _, ok := s.lic.Window(t, lengthS, s.scratch(len(sh.lic)), func(free []int64) bool { return covers(free, sh.lic) })
+	if !ok {
+		return Forever
+	}
+	return begin
+}
+
+func (s *Scheduler) earliestNodes(sh *shape, from, lengthS int64) (int64, *choice) {
+	best, chosen := Forever, (*choice)(nil)
+	for i := range sh.alts {
+		c := &sh.alts[i]
+		var at int64
+		var ch *choice
+		if c.flex {
+			at, ch = s.earliestFlexible(sh, c, from, lengthS, best)
+		} else {
+			at, ch = s.earliestEven(sh, c, from, lengthS)
+		}
+		if ch != nil && (chosen == nil || at < best) {
+			best, chosen = at, ch
+		}
+	}
+	return best, chosen
+}
+
+// stretch is a time during which a start on a node is possible.
+type stretch struct {
+	begin, end int64
+	place      int32
+}
+
+// stretches are the times from from on at which v could start on the node and
+// stay for lengthS seconds.
+func (s *Scheduler) stretches(sh *shape, c *candidates, place int32, from, lengthS int64, out []stretch) []stretch {
+	n := c.nodes[place]
+	if n.rec.State != NodeUsable {
+		return out
+	}
+	v := sh.vecFor(c, n.cfg, c.tasks, c.gpus)
+	fits := func(free []int64) bool { return v.fits(n.cfg, free) }
+	for from < Forever {
+		s.probes++
+		begin, end, ok := n.prof.Window(from, lengthS, s.scratch(n.cfg.dims), fits)
+		if !ok {
+			break
+		}
+		begin, end, again := n.clip(sh.resv, begin, end, lengthS)
+		if again > 0 {
+			from = again
+			continue
+		}
+		if sh.resv != nil && !sh.resv.rec.Flex {
+			end = min(end, sh.resv.rec.End-lengthS+1)
+		}
+		if begin < end {
+			out = append(out, stretch{begin, end, place})
+		}
+		from = end
+		if begin >= end {
+			break
+		}
+	}
+	return out
+}
+
+// clip shortens a stretch to what other reservations on the node leave; again
+// is where to look next when they leave nothing of it.
+func (n *vnode) clip(resv *vresv, begin, end, lengthS int64) (int64, int64, int64) {
+	for moved := true; moved; {
+		moved = false
+		for _, w := range n.windows {
+			if w.resv == resv || w.end <= begin {
+				continue
+			}
+			if add(begin, lengthS) > w.start {
+				return 0, 0, w.end
+			}
+			end = min(end, w.start-lengthS+1)
+		}
+	}
+	return begin, end, 0
+}
+
+// earliestEven sweeps over the nodes' stretches for the first time at which
+// enough of them overlap.
+func (s *Scheduler) earliestEven(sh *shape, c *candidates, from, lengthS int64) (int64, *choice) {
+	var all []stretch
+	for place := range c.nodes {
+		all = s.stretches(sh, c, int32(place), from, lengthS, all)
+	}
+	begins := slices.Clone(all)
+	slices.SortFunc(begins, func(a, b stretch) int { return cmp.Compare(a.begin, b.begin) })
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.end, b.end) })
+	need := s.leastCount(sh, c)
+	open, ended := 0, 0
+	for i := range begins {
+		t := begins[i].begin
+		open++
+		if i+1 < len(begins) && begins[i+1].begin == t {
+			continue
+		}
+		for ; ended < len(all) && all[ended].end <= t; ended++ {
+			open--
+		}
+		if open < need {
+			continue
+		}
+		if ch := s.chooseAt(sh, c, begins[:i+1], t, need); ch != nil {
+			return t, ch
+		}
+	}
+	return 0, nil
+}
+
+func (s *Scheduler) leastCount(sh *shape, c *candidates) int {
+	n := max(1, c.lo)
+	for n < c.hi && n < len(c.nodes) && !sh.demand.allowed(n) {
+		n++
+	}
+	return n
+}
+
+// chooseAt chooses need nodes among those free at t: those that -w names, those
+// the constraint counts, then those that become free last, so that the promise
+// leaves what is free now to others.
+func (s *Scheduler) chooseAt(sh *shape, c *candidates, begins []stretch, t int64, need int) *choice {
+	open := make([]stretch, 0, need)
+	for _, st := range begins {
+		if st.end > t {
+			open = append(open, st)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b stretch) int {
+		return cmp.Or(cmp.Compare(b.begin, a.begin), cmp.Compare(c.nodes[a.place].rec.Weight, c.nodes[b.place].rec.Weight), cmp.Compare(a.place, b.place))
+	})
+	var places []int32
+	take := func(want int, ok func(int32) bool) bool {
+		for i := 0; i < len(open) && want > 0; i++ {
+			if pl := open[i].place; ok(pl) && !slices.Contains(places, pl) {
+				places = append(places, pl)
+				want--
+			}
+		}
+		return want <= 0
+	}
+	ok := take(len(c.must), func(p int32) bool { return slices.Contains(c.must, p) })
+	for i := range c.counts {
+		match := c.counts[i].match
+		ok = ok && take(c.counts[i].n, func(p int32) bool { return match[p] })
+	}
+	if sh.req.Contiguous {
+		places = c.consecutiveAt(open, need)
+		ok = len(places) == need
+	}
+	if len(places) == 0 && ok { // the common case, without looking for duplicates
+		for _, st := range open[:need] {
+			places = append(places, st.place)
+		}
+	}
+	ok = ok && take(need-len(places), func(int32) bool { return true })
+	if !ok {
+		return nil
+	}
+	slices.Sort(places)
+	ch := &choice{c: c, places: places, until: Forever}
+	for range places {
+		ch.tasks, ch.gpus = append(ch.tasks, c.tasks), append(ch.gpus, c.gpus)
+	}
+	return ch
+}
+
+// consecutiveAt is the first run of need nodes in a row among the open ones.
+func (c *candidates) consecutiveAt(open []stretch, need int) []int32 {
+	places := make([]int32, len(open))
+	for i := range open {
+		places[i] = open[i].place
+	}
+	slices.Sort(places)
+	run := 0
+	for i, p := range places {
+		if i > 0 && c.nodes[p].idx != c.nodes[places[i-1]].idx+1 {
+			run = 0
+		}
+		if run++; run == need {
+			return slices.Clone(places[i-need+1 : i+1])
+		}
+	}
+	return nil
+}
+
+// earliestFlexible looks for the first moment at which something ends or
+// begins from which on the nodes together hold the job. Without promises in
+// the way more is free at each later moment, so the search is binary.
+func (s *Scheduler) earliestFlexible(sh *shape, c *candidates, from, lengthS, before int64) (int64, *choice) {
+	times := []int64{from}
+	for _, n := range c.nodes {
+		for i := 1; i < n.prof.Steps(); i++ {
+			if t := n.prof.Begin(i); t > from && t < before {
+				times = append(times, t)
+			}
+		}
+		for _, w := range n.windows {
+			if w.end > from && w.end < before {
+				times = append(times, w.end)
+			}
+		}
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	i, _ := slices.BinarySearchFunc(times, true, func(t int64, _ bool) int {
+		if s.flexibleAt(sh, c, t, lengthS) != nil {
+			return 1
+		}
+		return -1
+	})
+	if i == len(times) {
+		return 0, nil
+	}
+	return times[i], s.flexibleAt(sh, c, times[i], lengthS)
+}
+
+// flexibleAt places the job from t on, or returns nil.
+func (s *Scheduler) flexibleAt(sh *shape, c *candidates, t, lengthS int64) *choice {
+	caps := make([]int, len(c.nodes))
+	rooms := make([]int64, len(c.nodes))
+	var places []int32
+	for p, n := range c.nodes {
+		if n.rec.State != NodeUsable {
+			continue
+		}
+		s.probes++
+		if _, _, again := n.clip(sh.resv, t, t+1, lengthS); again > 0 {
+			continue
+		}
+		free := s.scratch(n.cfg.dims)
+		n.prof.Min(t, add(t, lengthS), free)
+		if !sh.vecFor(c, n.cfg, c.tasks, c.gpus).fits(n.cfg, free) {
+			continue
+		}
+		caps[p], rooms[p] = sh.capOf(c, n, free), sh.deviceRoom(c, n.cfg, free)
+		places = append(places, int32(p))
+	}
+	chosen, tasks, gpus := sh.spread(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] })
+	if chosen == nil {
+		return nil
+	}
+	return &choice{c: c, places: chosen, tasks: tasks, gpus: gpus, until: Forever}
+}

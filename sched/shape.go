@@ -1,0 +1,435 @@
+package sched
+
+import (
+	"math"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/fit"
+)
+
+// shape is what equal requests of one partition (and reservation) share: which
+// nodes can do, what each must have free, and an index of how well each does
+// now. Jobs differ from their shape only in time.
+type shape struct {
+	id     int
+	req    *Request
+	part   *vpart
+	resv   *vresv
+	demand demand
+	fault  Reason // why it cannot start whatever is free; Code "" when it may
+	alts   []candidates
+	lic    []int64 // licenses, in the order of Scheduler.licenses
+	user   string  // of jobs that take nodes for one user alone
+}
+
+// demand is a request with its node and task counts worked out.
+type demand struct {
+	lo, hi   int // nodes
+	counts   []NodeCount
+	tasks    int // in all
+	perNode  int // tasks on each node when even
+	tpnCap   int // most tasks on a node; 0: no limit
+	even     bool
+	flexible bool // tasks or devices may be spread unevenly
+	jobGres  []GresRequest
+}
+
+// candidates are the nodes that satisfy one alternative of the constraint,
+// with the index over them.
+type candidates struct {
+	nodes  []*vnode
+	pos    []int32 // by node index; -1: not a candidate
+	counts []countOf
+	must   []int32 // places in nodes that -w names
+	tasks  int     // on each node; of flexible ones the least
+	gpus   int64   // part of the per-job devices, as makeVec takes it
+	lo, hi int     // node counts
+	flex   bool
+	seen   int // position in the log
+	cost   []int64
+	until  []int64
+	caps   []int32 // tasks that fit now, of flexible shapes
+	vers   []uint32
+	blocks []block
+	vecs   map[vecKey]*vec
+}
+
+type countOf struct {
+	match []bool // by place in nodes
+	n     int
+}
+
+type block struct{ cost, until int64 }
+
+const blockSize = 64
+
+const noFit = int64(math.MaxInt64)
+
+type vecKey struct {
+	cfg   *config
+	tasks int
+	gpus  int64
+}
+
+// vec is what a node of a config must have free.
+type vec struct {
+	cpu, mem int64
+	cap      int // dimension of the partition's CPU limit; 0: none
+	gres     []vecGres
+	never    string // why no such node will ever do
+	whole    bool
+}
+
+type vecGres struct {
+	groups []int
+	count  int64
+	shares int64 // of one device; 0: whole devices
+	name   string
+}
+
+func (r *Request) memSaid() bool { return r.MemSaid || r.MemCPUMiB > 0 || r.MemGPUMiB > 0 }
+
+// workOut settles counts: sbatch(1), -N, -n, --ntasks-per-node.
+func workOut(r *Request) demand {
+	d := demand{lo: max(1, r.MinNodes), hi: r.MaxNodes, tasks: r.Tasks, counts: r.NodeCounts, tpnCap: r.TasksPerNode}
+	said := r.MinNodes > 0 || r.MaxNodes > 0
+	if d.tasks == 0 {
+		d.tasks = d.lo * max(1, r.TasksPerNode)
+		if !said && len(r.NodeList) > d.lo {
+			d.lo, d.hi = len(r.NodeList), len(r.NodeList)
+			d.tasks = d.lo * max(1, r.TasksPerNode)
+		}
+		d.perNode, d.even = max(1, r.TasksPerNode), true
+	}
+	if d.tpnCap > 0 {
+		d.lo = max(d.lo, ceilDiv(d.tasks, d.tpnCap))
+	}
+	d.lo = max(d.lo, len(r.NodeList))
+	if d.hi == 0 {
+		d.hi = max(d.lo, d.tasks)
+		if d.even && r.MinNodes > 0 {
+			d.hi = math.MaxInt32
+		}
+	}
+	d.hi = max(d.hi, d.lo)
+	d.settleEven(r)
+	for _, g := range r.Gres {
+		if g.Per == PerJob {
+			d.jobGres = append(d.jobGres, g)
+		}
+	}
+	d.flexible = !d.even || len(d.jobGres) > 0 && d.hi > 1
+	if len(d.jobGres) > 0 && d.lo == d.hi {
+		d.flexible = !d.even || slices.ContainsFunc(d.jobGres, func(g GresRequest) bool { return g.Count%int64(d.lo) != 0 })
+	}
+	return d
+}
+
+// settleEven recognises requests in which each node has the same share.
+func (d *demand) settleEven(r *Request) {
+	switch {
+	case d.even:
+	case d.lo == 1 && d.hi == 1:
+		d.perNode, d.even = d.tasks, true
+	case d.tpnCap > 0 && d.lo == d.hi && d.tasks == d.lo*d.tpnCap:
+		d.perNode, d.even = d.tpnCap, true
+	case d.lo == d.hi && d.tasks <= d.lo:
+		d.perNode, d.even = 1, true
+	case r.Overcommit && d.lo == d.hi:
+		d.perNode, d.even = ceilDiv(d.tasks, d.lo), true
+	}
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// allowed reports whether n nodes is a count that the request permits.
+func (d *demand) allowed(n int) bool {
+	if n < d.lo || n > d.hi {
+		return false
+	}
+	if len(d.counts) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(d.counts, func(c NodeCount) bool {
+		return n >= c.Min && n <= c.Max && (n-c.Min)%max(1, c.Step) == 0
+	})
+}
+
+// vecFor is the need of tasks tasks (and gpus of the job's devices) on a node.
+func (sh *shape) vecFor(c *candidates, cfg *config, tasks int, gpus int64) *vec {
+	key := vecKey{cfg, tasks, gpus}
+	if v := c.vecs[key]; v != nil {
+		return v
+	}
+	v := makeVec(sh.req, cfg, tasks, gpus)
+	if sh.part != nil && sh.part.cap > 0 {
+		v.cap = cfg.caps + sh.part.cap - 1
+	}
+	if sh.part != nil && sh.part.rec.Share == ShareExclusive {
+		v.takeAll(cfg)
+	}
+	if c.vecs == nil {
+		c.vecs = map[vecKey]*vec{}
+	}
+	c.vecs[key] = v
+	return v
+}
+
+// makeVec: gpus is how many of the per-job devices are on the node, or, when
+// negative, over how many nodes they are spread evenly. CPUs are tasks times CPUs per task, at least --mincpus and what the
+// devices bring; rounded up to whole cores. Memory follows CPUs or devices.
+func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
+	v := &vec{}
+	cpus := int64(tasks) * int64(max(1, r.CPUsPerTask))
+	if r.Overcommit {
+		cpus = int64(max(1, r.CPUsPerTask))
+	}
+	cpus = max(cpus, int64(r.MinCPUs))
+	devices := int64(0)
+	for _, g := range r.Gres {
+		count := g.Count
+		switch g.Per {
+		case PerTask:
+			count *= int64(tasks)
+		case PerSocket:
+			count *= int64(max(1, r.Sockets))
+		case PerJob:
+			if count = gpus; gpus < 0 {
+				count = g.Count / -gpus
+			}
+		}
+		if count > 0 {
+			v.gres = append(v.gres, cfg.gresVec(g, count))
+		}
+		if g.Name == "gpu" {
+			devices += count
+		}
+	}
+	cpus = max(cpus, devices*int64(r.CPUsPerGPU))
+	v.cpu = (cpus + cfg.threads - 1) / cfg.threads * cfg.threads
+	switch {
+	case r.MemCPUMiB > 0:
+		v.mem = v.cpu * r.MemCPUMiB
+	case r.MemGPUMiB > 0:
+		v.mem = devices * r.MemGPUMiB
+	case r.MemSaid && r.MemNodeMiB == 0:
+		v.mem = cfg.full[dimMem]
+	default:
+		v.mem = r.MemNodeMiB
+	}
+	if r.Exclusive {
+		v.takeAll(cfg)
+	}
+	return v
+}
+
+// takeAll makes the need that of the whole node: all its CPUs and devices.
+func (v *vec) takeAll(cfg *config) {
+	v.whole = true
+	v.cpu = max(v.cpu, cfg.cpus)
+}
+
+func (cfg *config) gresVec(g GresRequest, count int64) vecGres {
+	out := vecGres{count: count, name: g.Name}
+	for i := range cfg.groups {
+		have := &cfg.groups[i]
+		if g.Type != "" && have.typ != g.Type {
+			continue
+		}
+		if have.name == g.Name {
+			out.groups = append(out.groups, i)
+		} else if have.shared == g.Name && have.dev > 0 {
+			out.groups = append(out.groups, i)
+			out.shares = count
+		}
+	}
+	return out
+}
+
+// fits reports whether free (in cfg's dimensions) satisfies v.
+func (v *vec) fits(cfg *config, free []int64) bool {
+	if free[dimCPU] < v.cpu || free[dimMem] < v.mem {
+		return false
+	}
+	if v.cap > 0 && free[v.cap] < v.cpu {
+		return false
+	}
+	for i := range v.gres {
+		if !v.gres[i].fits(cfg, free) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *vecGres) fits(cfg *config, free []int64) bool {
+	left := g.count
+	for _, gi := range g.groups {
+		grp := &cfg.groups[gi]
+		if g.shares > 0 {
+			if grp.hasShare(free, g.shares) {
+				return true
+			}
+			continue
+		}
+		left -= max(0, grp.free(free))
+		if left <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// free is how many whole devices (or units of the count) are free.
+func (g *group) free(free []int64) int64 {
+	if g.dev == 0 {
+		return free[g.dim]
+	}
+	n := free[g.dim] - g.capacity // promised whole devices, negative
+	for _, x := range free[g.dev : g.dev+g.devices] {
+		if x == g.shares {
+			n++
+		}
+	}
+	return n
+}
+
+// hasShare: some device has the shares, and one does even if every promised
+// whole device is taken from the untouched ones.
+func (g *group) hasShare(free []int64, shares int64) bool {
+	whole := free[g.dim] - g.capacity
+	for _, x := range free[g.dev : g.dev+g.devices] {
+		if x >= shares && x < g.shares {
+			return true
+		}
+		if x == g.shares {
+			whole++
+		}
+	}
+	return whole > 0
+}
+
+// useOfVec is what a promise of v takes from a node's profile. Devices are not
+// chosen yet: whole ones are counted, and a share counts as a whole device.
+func (v *vec) promise(cfg *config, free []int64, use []int64) {
+	clear(use)
+	use[dimCPU], use[dimMem] = v.cpu, v.mem
+	if v.cap > 0 {
+		use[v.cap] = v.cpu
+	}
+	for i := range v.gres {
+		g := &v.gres[i]
+		left := g.count
+		if g.shares > 0 {
+			left = 1
+		}
+		for _, gi := range g.groups {
+			take := min(left, max(0, cfg.groups[gi].free(free)))
+			use[cfg.groups[gi].dim] += take
+			left -= take
+		}
+	}
+	if v.whole {
+		for _, g := range cfg.groups {
+			use[g.dim] = g.capacity
+		}
+	}
+}
+
+// shapeKey tells shapes apart.
+type shapeKey struct {
+	req  int32
+	part int32
+	resv *vresv
+	user string
+}
+
+func (s *Scheduler) shapeOf(key shapeKey, req *Request, part *vpart, resv *vresv) *shape {
+	if sh := s.shapes[key]; sh != nil {
+		return sh
+	}
+	sh := &shape{id: len(s.shapes), req: req, part: part, resv: resv, demand: workOut(req), user: key.user}
+	s.shapes[key] = sh
+	sh.lic = s.licenseNeed(req)
+	con, err := fit.ParseConstraint(req.Features)
+	if err != nil {
+		sh.fault = Reason{Code: BadConstraints}
+		return sh
+	}
+	for _, alt := range con.Alternatives {
+		sh.addModes(s, &alt)
+	}
+	return sh
+}
+
+// addModes adds the ways to place the job under one alternative. A job whose
+// tasks may be spread is tried on one node first.
+func (sh *shape) addModes(s *Scheduler, alt *fit.Alternative) {
+	d := &sh.demand
+	if !d.flexible {
+		sh.alts = append(sh.alts, s.candidatesOf(sh, alt, candidates{tasks: d.perNode, gpus: -int64(d.lo), lo: d.lo, hi: d.hi}))
+		return
+	}
+	if d.allowed(1) && !sh.req.Spread {
+		sh.alts = append(sh.alts, s.candidatesOf(sh, alt, candidates{tasks: d.tasks, gpus: -1, lo: 1, hi: 1}))
+	}
+	least := candidates{tasks: 1, lo: d.lo, hi: d.hi, flex: true}
+	if d.even {
+		least.tasks = d.perNode
+	}
+	if len(d.jobGres) > 0 {
+		least.gpus = 1
+	}
+	sh.alts = append(sh.alts, s.candidatesOf(sh, alt, least))
+}
+
+// candidatesOf are the nodes that could ever hold a part of the job, in node order.
+func (s *Scheduler) candidatesOf(sh *shape, alt *fit.Alternative, c candidates) candidates {
+	c.pos, c.seen = make([]int32, len(s.nodes.vals)), -1
+	for i := range c.pos {
+		c.pos[i] = -1
+	}
+	pool := sh.part.nodes
+	if sh.resv != nil && !sh.resv.rec.Flex {
+		pool = intersect(pool, sh.resv.nodes)
+	}
+	excluded := s.nodeSet(sh.req.Exclude)
+	required := s.nodeSet(sh.req.NodeList)
+	matches := map[*config]bool{}
+	for _, i := range pool {
+		n := s.nodes.vals[i]
+		if excluded[i] || len(required) >= c.hi && len(required) > 0 && !required[i] || n.rec.State == NodeFuture {
+			continue
+		}
+		ok, known := matches[n.cfg]
+		if !known {
+			ok = alt.Each.Match(n.rec.Features) && sh.possible(&c, n.cfg)
+			matches[n.cfg] = ok
+		}
+		if ok {
+			c.pos[i] = int32(len(c.nodes))
+			if required[i] {
+				c.must = append(c.must, c.pos[i])
+			}
+			c.nodes = append(c.nodes, n)
+		}
+	}
+	for _, count := range alt.Counts {
+		co := countOf{n: count.N}
+		for _, n := range c.nodes {
+			co.match = append(co.match, count.Of.Match(n.rec.Features))
+		}
+		c.counts = append(c.counts, co)
+	}
+	return c
+}
+
+// possible reports whether an empty node of this hardware holds the least part
+// of the job that any node must hold.
+func (sh *shape) possible(c *candidates, cfg *config) bool {
+	r := sh.req
+	if r.Sockets > max(1, cfg.rec.Sockets) || r.CoresPerSocket > cfg.socket || r.ThreadsPerCore > max(1, cfg.rec.Threads) || r.TmpMiB > cfg.rec.TmpMiB {
+		return false
+	}
+	return sh.vecFor(c, cfg, c.tasks, c.gpus).fits(cfg, cfg.full)
+}

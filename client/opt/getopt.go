@@ -1,0 +1,208 @@
+// Package opt reads command lines as Slurm's commands do, and holds the one table of the options that describe a job.
+//
+// Scan is getopt_long(3): abbreviations, clusters of letters, "-n4", "-n 4", "--mem=1G", "--mem 1G", "--". Options (table.go)
+// has one row per option of sbatch, salloc and srun; #SBATCH lines, environment and argv all pass through it (request.go).
+package opt
+
+import "strings"
+
+// Arg says whether an option takes an argument.
+type Arg uint8
+
+const (
+	NoArg    Arg = iota
+	Required     // "--time 5", "--time=5", "-t 5", "-t5"
+	Optional     // "--exclusive", "--exclusive=user", "-k", "-koff"
+)
+
+// Name is how one option is written. Canon, when set, is the long name of the option that this row is another name of.
+type Name struct {
+	Long  string
+	Short byte
+	Arg   Arg
+	Canon string
+}
+
+func (n *Name) canonical() string {
+	if n.Canon != "" {
+		return n.Canon
+	}
+	return n.Long
+}
+
+// Hit is one option found on a command line: an index into the names given to Scan.
+type Hit struct {
+	Index int
+	Value string
+	Given bool // an argument was there; false only for NoArg and Optional
+}
+
+// UsageError is a command line that cannot be read. Its text is getopt's, without the command's name in front.
+type UsageError struct {
+	Text string
+	Hint string // what would be right, "" when nothing is close
+}
+
+func (e *UsageError) Error() string { return e.Text }
+
+// Scan reads argv (without the command's name) against names. With permute, options may stand after other words, as in
+// scancel and squeue; without, the first word that is no option ends them, as in sbatch, whose script has options of its own.
+// The error is a *UsageError.
+func Scan(names []Name, argv []string, permute bool) (hits []Hit, rest []string, err error) {
+	for i := 0; i < len(argv); i++ {
+		word := argv[i]
+		switch {
+		case word == "--":
+			return hits, append(rest, argv[i+1:]...), nil
+		case strings.HasPrefix(word, "--"):
+			hit, used, err := long(names, word[2:], argv[i+1:])
+			if err != nil {
+				return hits, rest, err
+			}
+			hits = append(hits, hit)
+			i += used
+		case len(word) > 1 && word[0] == '-':
+			found, used, err := letters(names, word[1:], argv[i+1:])
+			if err != nil {
+				return hits, rest, err
+			}
+			hits = append(hits, found...)
+			i += used
+		case permute:
+			rest = append(rest, word)
+		default:
+			return hits, append(rest, argv[i:]...), nil
+		}
+	}
+	return hits, rest, nil
+}
+
+// long reads "name" or "name=value"; used is how many of the words after it belong to it.
+func long(names []Name, word string, after []string) (hit Hit, used int, err error) {
+	name, value, given := strings.Cut(word, "=")
+	index, err := find(names, name, word)
+	if err != nil {
+		return hit, 0, err
+	}
+	row := &names[index]
+	switch {
+	case given && row.Arg == NoArg:
+		return hit, 0, &UsageError{Text: "option '--" + row.Long + "' doesn't allow an argument"}
+	case !given && row.Arg == Required:
+		if len(after) == 0 {
+			return hit, 0, &UsageError{Text: "option '--" + row.Long + "' requires an argument"}
+		}
+		return Hit{index, after[0], true}, 1, nil
+	}
+	return Hit{index, value, given}, 0, nil
+}
+
+// find looks up a long name or an unambiguous beginning of one; two names of the same option are not ambiguous.
+func find(names []Name, name, word string) (int, error) {
+	index, ambiguous := -1, false
+	for i := range names {
+		if names[i].Long == "" || !strings.HasPrefix(names[i].Long, name) {
+			continue
+		}
+		if names[i].Long == name {
+			return i, nil
+		}
+		if index >= 0 && names[i].canonical() != names[index].canonical() {
+			ambiguous = true
+		}
+		if index < 0 {
+			index = i
+		}
+	}
+	switch {
+	case index < 0:
+		return 0, &UsageError{Text: "unrecognized option '--" + word + "'", Hint: closest(names, name)}
+	case ambiguous:
+		return 0, &UsageError{Text: "option '--" + word + "' is ambiguous; possibilities:" + possibilities(names, name)}
+	}
+	return index, nil
+}
+
+func possibilities(names []Name, prefix string) string {
+	var b strings.Builder
+	for i := range names {
+		if names[i].Long != "" && strings.HasPrefix(names[i].Long, prefix) {
+			b.WriteString(" '--" + names[i].Long + "'")
+		}
+	}
+	return b.String()
+}
+
+// letters reads a cluster such as "Hvn4"; used is how many of the words after it belong to it.
+func letters(names []Name, cluster string, after []string) (hits []Hit, used int, err error) {
+	for k := 0; k < len(cluster); k++ {
+		index := byLetter(names, cluster[k])
+		if index < 0 {
+			return nil, 0, &UsageError{Text: "invalid option -- '" + cluster[k:k+1] + "'"}
+		}
+		tail := cluster[k+1:]
+		switch {
+		case names[index].Arg == NoArg:
+			hits = append(hits, Hit{Index: index})
+			continue
+		case tail != "":
+			return append(hits, Hit{index, tail, true}), 0, nil
+		case names[index].Arg == Optional:
+			return append(hits, Hit{Index: index}), 0, nil
+		case len(after) == 0:
+			return nil, 0, &UsageError{Text: "option requires an argument -- '" + cluster[k:k+1] + "'"}
+		}
+		return append(hits, Hit{index, after[0], true}), 1, nil
+	}
+	return hits, 0, nil
+}
+
+func byLetter(names []Name, c byte) int {
+	for i := range names {
+		if names[i].Short == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// closest names the option that a mistyped one was probably meant to be.
+func closest(names []Name, name string) string {
+	best, distance := "", 3
+	for i := range names {
+		if names[i].Long == "" || len(name) < 3 {
+			continue
+		}
+		if d := edits(name, names[i].Long, distance); d < distance {
+			best, distance = names[i].Long, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "did you mean --" + best + "?"
+}
+
+// edits is the number of insertions, deletions and replacements between a and b, or limit when there are at least as many.
+func edits(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		corner := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := corner
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			corner = row[j]
+			row[j] = min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return min(row[len(b)], limit)
+}

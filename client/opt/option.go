@@ -1,0 +1,144 @@
+package opt
+
+import (
+	"fmt"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Commands is a set of the commands that share the table.
+type Commands uint8
+
+const (
+	Sbatch Commands = 1 << iota
+	Salloc
+	Srun
+
+	all   = Sbatch | Salloc | Srun
+	alloc = Sbatch | Salloc
+)
+
+func (c Commands) prefix() string {
+	switch c {
+	case Salloc:
+		return "SALLOC_"
+	case Srun:
+		return "SLURM_"
+	}
+	return "SBATCH_"
+}
+
+// Option is one row of the table: one option of the commands that describe a job. Exactly one of text, count, flag, set and ignored
+// says what it does.
+type Option struct {
+	Name
+	Cmds Commands
+	// Env is the variable that sets it, without the command's prefix SBATCH_, SALLOC_ or SLURM_; EnvAlso is a whole name.
+	Env     string
+	EnvAlso string
+	// Meta names the argument in the help text; Help is its one line.
+	Meta, Help string
+	// Section groups the help text.
+	Section Section
+
+	text  func(*pb.JobSpec) *string // a word, kept as it is
+	count func(*pb.JobSpec) *uint32 // a number from 1
+	flag  func(*pb.JobSpec) *bool
+	set   func(r *Request, value string, given bool) error
+	// ignored: accepted for the sake of existing scripts, without effect; the command says so.
+	ignored bool
+
+	// clear undoes the option when another of its group is given on a higher level (argv over environment over script).
+	clear func(*Request)
+	group group
+}
+
+// Section of the help text.
+type Section uint8
+
+const (
+	Running Section = iota
+	Resources
+	Constraints
+	GPUs
+	Files
+	Submission
+	Other
+)
+
+var sectionTitles = [...]string{
+	Running: "Job", Resources: "Resources", Constraints: "Nodes and placement", GPUs: "GPUs and other generic resources",
+	Files: "Files and environment", Submission: "Submission", Other: "Help",
+}
+
+// group is a set of options of which one excludes the others.
+type group uint8
+
+const (
+	noGroup group = iota
+	memory
+	sharing
+	specialized
+	requeue
+)
+
+// ValueError is an option whose value is refused. Lines are Slurm's words, one line of output each; Hint says what was given
+// and what would be right.
+type ValueError struct {
+	Lines []string
+	Hint  string
+	Exit  int  // exit code: sbatch gives 255 for most, 1 for numbers
+	Fatal bool // printed as "fatal:" and not as "error:"
+}
+
+func (e *ValueError) Error() string { return e.Lines[0] }
+
+// invalid is Slurm's refusal of a malformed value.
+func invalid(option, value string, why any) error {
+	return &ValueError{Lines: []string{"Invalid --" + option + " specification"}, Exit: 255, Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), why)}
+}
+
+func invalidNumber(option, value, why string) error {
+	return &ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for --%s.", quoted(value), option)}, Exit: 1, Hint: why}
+}
+
+func fatal(hint, format string, args ...any) error {
+	return &ValueError{Lines: []string{fmt.Sprintf(format, args...)}, Hint: hint, Exit: 1, Fatal: true}
+}
+
+// quoted shows a value in a message without its control characters.
+func quoted(s string) string {
+	const most = 80
+	out := make([]rune, 0, len(s))
+	for _, r := range s {
+		if hidden(r) {
+			r = '?'
+		}
+		if len(out) == most {
+			return string(out) + "…"
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+// hidden reports whether r does not show as itself on a terminal: control characters and the marks that change the
+// direction of text.
+func hidden(r rune) bool {
+	switch {
+	case r < 0x20, r >= 0x7f && r < 0xa0, r == 0xfffd, r == 0x200e, r == 0x200f, r == 0x061c,
+		r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+		return true
+	}
+	return false
+}
+
+// printable refuses a text that would not print as what it is.
+func printable(option, value string) error {
+	for i, r := range value {
+		if hidden(r) {
+			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U, or not UTF-8; write it without", i, r))
+		}
+	}
+	return nil
+}

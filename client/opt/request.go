@@ -1,0 +1,208 @@
+package opt
+
+import (
+	"time"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Source says where an option was given; a higher one overrides a lower one.
+type Source uint8
+
+const (
+	Script      Source = iota + 1 // #SBATCH line
+	Environment                   // SBATCH_* variable
+	CommandLine
+)
+
+// Request is what a command was asked for: the job's specification and what the command itself has to do. Make it with New,
+// apply the sources with Apply in ascending order, then Finish.
+type Request struct {
+	Spec *pb.JobSpec
+
+	Wrap       string
+	WrapGiven  bool
+	Parsable   bool
+	TestOnly   bool
+	Wait       bool
+	Quiet      bool
+	Verbose    int
+	IgnorePBS  bool
+	ExportFile string
+	// UserEnv asks for the login environment: "" no, else seconds to wait and mode as given ("8L").
+	UserEnv      string
+	UserEnvGiven bool
+	UID, GID     string // as given; names are looked up by the command
+	Propagate    string // limits to propagate, "ALL" by default
+	Clusters     string
+	Ignored      []string // options that are accepted and have no effect
+	GresHelp     bool     // --gres=help, --hint=help …: print and stop
+	HintHelp     bool
+
+	Dir string    // working folder of the command, absolute
+	Now time.Time // what relative moments are counted from, with the zone of the user
+
+	cmd  Commands
+	from map[string]Source
+
+	gres, gpusPerNode string
+	reqSwitches       string
+	waitSwitches      string
+	readFile          func(string) ([]byte, error)
+}
+
+// New makes an empty request of one command. now carries the user's time zone; readFile is for --nodefile.
+func New(cmd Commands, dir string, now time.Time, readFile func(string) ([]byte, error)) *Request {
+	return &Request{Spec: &pb.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8), readFile: readFile}
+}
+
+// Given reports whether an option was given anywhere.
+func (r *Request) Given(long string) bool { return r.from[long] != 0 }
+
+// GivenBy says where an option in force was given.
+func (r *Request) GivenBy(long string) Source { return r.from[long] }
+
+// Names returns the rows of a command, for Scan. Index i of a hit belongs to Row(i) of the same command.
+func Names(cmd Commands) []Name {
+	names := make([]Name, 0, len(Options))
+	for i := range Options {
+		if Options[i].Cmds&cmd != 0 {
+			names = append(names, Options[i].Name)
+		} else {
+			names = append(names, Name{})
+		}
+	}
+	return names
+}
+
+// Apply gives one hit to the request.
+func (r *Request) Apply(source Source, hit Hit) error {
+	o := &Options[hit.Index]
+	if source == Script && o.commandOnly() {
+		return nil // sbatch ignores these in a script
+	}
+	if err := r.exclude(source, o); err != nil {
+		return err
+	}
+	r.from[o.canonical()] = source
+	return o.apply(r, hit.Value, hit.Given)
+}
+
+// commandOnly are the options that sbatch takes from argv alone.
+func (o *Option) commandOnly() bool {
+	switch o.Long {
+	case "wrap", "help", "usage", "version":
+		return true
+	}
+	return false
+}
+
+func (o *Option) apply(r *Request, value string, given bool) error {
+	switch {
+	case o.text != nil:
+		if err := printable(o.Long, value); err != nil {
+			return err
+		}
+		*o.text(r.Spec) = value
+	case o.count != nil:
+		n, err := number(o.Long, value, 1)
+		if err != nil {
+			return err
+		}
+		*o.count(r.Spec) = n
+	case o.flag != nil:
+		*o.flag(r.Spec) = true
+	case o.ignored:
+		r.Ignored = append(r.Ignored, o.Long)
+	default:
+		return o.set(r, value, given)
+	}
+	return nil
+}
+
+// exclude enforces that one option of a group excludes the others: on the same level that is an error, on a higher one it
+// takes the place of the lower one.
+func (r *Request) exclude(source Source, o *Option) error {
+	if o.group == noGroup {
+		return nil
+	}
+	for i := range Options {
+		other := &Options[i]
+		if other.group != o.group || other.Long == o.Long || r.from[other.Long] == 0 {
+			continue
+		}
+		if r.from[other.Long] == source {
+			if err := conflict(o.group); err != nil {
+				return err
+			}
+		}
+		delete(r.from, other.Long)
+		other.clear(r)
+	}
+	return nil
+}
+
+func conflict(g group) error {
+	switch g {
+	case memory:
+		return fatal("give one of them", "--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
+	case specialized:
+		return fatal("give one of them", "-S/--core-spec and --thread-spec options are mutually exclusive")
+	}
+	return nil // the later one counts
+}
+
+// FromEnvironment applies the variables of the command. lookup tells an empty variable from a missing one.
+func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
+	for i := range Options {
+		o := &Options[i]
+		if o.Cmds&r.cmd == 0 {
+			continue
+		}
+		value, ok := o.lookup(r.cmd, lookup)
+		if !ok || (o.Arg == NoArg && !truth(value)) {
+			continue
+		}
+		if err := r.Apply(Environment, Hit{Index: i, Value: value, Given: o.Arg == Required || value != ""}); err != nil {
+			return err
+		}
+	}
+	if r.cmd != Srun {
+		if v, ok := lookup(r.cmd.prefix() + "WAIT4SWITCH"); ok {
+			r.waitSwitches = v
+		}
+	}
+	return nil
+}
+
+func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (string, bool) {
+	if o.Env != "" {
+		if v, ok := lookup(cmd.prefix() + o.Env); ok {
+			return v, true
+		}
+	}
+	if o.EnvAlso != "" {
+		return lookup(o.EnvAlso)
+	}
+	return "", false
+}
+
+// truth reads the variable of an option without argument: set, "yes" or a number other than 0 (sbatch(1), INPUT ENVIRONMENT
+// VARIABLES).
+func truth(value string) bool {
+	if value == "" || value == "yes" {
+		return true
+	}
+	digits := value
+	if digits[0] == '-' || digits[0] == '+' {
+		digits = digits[1:]
+	}
+	nonzero := false
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return false
+		}
+		nonzero = nonzero || c != '0'
+	}
+	return nonzero
+}

@@ -1,0 +1,89 @@
+package opt
+
+import (
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// signals are the names that Slurm knows, with their numbers on Linux.
+var signals = [...]struct {
+	name   string
+	number uint32
+}{{"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"ILL", 4}, {"TRAP", 5}, {"ABRT", 6}, {"BUS", 7}, {"FPE", 8}, {"KILL", 9}, {"USR1", 10}, {"SEGV", 11},
+	{"USR2", 12}, {"PIPE", 13}, {"ALRM", 14}, {"TERM", 15}, {"STKFLT", 16}, {"CHLD", 17}, {"CONT", 18}, {"STOP", 19}, {"TSTP", 20},
+	{"TTIN", 21}, {"TTOU", 22}, {"URG", 23}, {"XCPU", 24}, {"XFSZ", 25}, {"VTALRM", 26}, {"PROF", 27}, {"WINCH", 28}, {"IO", 29},
+	{"PWR", 30}, {"SYS", 31}}
+
+// Signal reads a signal by number or by name, with or without SIG, in any case.
+func Signal(s string) (uint32, bool) {
+	if n, err := strconv.ParseUint(s, 10, 8); err == nil && allDigits(s) {
+		return uint32(n), n >= 1 && n <= 64
+	}
+	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	for _, k := range signals {
+		if k.name == name {
+			return k.number, true
+		}
+	}
+	return 0, false
+}
+
+// setSignal reads [{R|B}:]sig[@seconds]; without seconds it is 60 (sbatch(1), --signal).
+func setSignal(r *Request, value string, _ bool) error {
+	const expected = "expected [R|B:]signal[@seconds], as in USR1, B:TERM@120; seconds from 0 to 65535"
+	flags, rest, flagged := strings.Cut(value, ":")
+	if !flagged {
+		flags, rest = "", value
+	}
+	batch, resv := false, false
+	for _, c := range strings.ToUpper(flags) {
+		switch c {
+		case 'B':
+			batch = true
+		case 'R':
+			resv = true
+		default:
+			return invalid("signal", value, expected)
+		}
+	}
+	name, at, timed := strings.Cut(rest, "@")
+	number, ok := Signal(name)
+	seconds := uint64(60)
+	var err error
+	if timed {
+		seconds, err = strconv.ParseUint(at, 10, 16)
+	}
+	if !ok || err != nil || (flagged && flags == "") {
+		return invalid("signal", value, expected)
+	}
+	r.Spec.WarnSignal, r.Spec.WarnSeconds, r.Spec.WarnBatch, r.Spec.WarnResv = number, uint32(seconds), batch, resv
+	return nil
+}
+
+var mailEvents = [...]struct {
+	name string
+	bits uint32
+}{{"NONE", 0}, {"BEGIN", pb.MailBegin}, {"END", pb.MailEnd}, {"FAIL", pb.MailFail}, {"REQUEUE", pb.MailRequeue},
+	{"INVALID_DEPEND", pb.MailInvalidDepend}, {"STAGE_OUT", pb.MailStageOut}, {"TIME_LIMIT", pb.MailTime100}, {"TIME_LIMIT_90", pb.MailTime90},
+	{"TIME_LIMIT_80", pb.MailTime80}, {"TIME_LIMIT_50", pb.MailTime50}, {"ARRAY_TASKS", pb.MailArrayTasks},
+	{"ALL", pb.MailBegin | pb.MailEnd | pb.MailFail | pb.MailRequeue | pb.MailInvalidDepend | pb.MailStageOut}}
+
+func setMailType(r *Request, value string, _ bool) error {
+	bits := uint32(0)
+next:
+	for _, word := range strings.Split(value, ",") {
+		for _, e := range mailEvents {
+			if strings.EqualFold(e.name, word) {
+				if bits |= e.bits; e.bits == 0 {
+					bits = 0
+				}
+				continue next
+			}
+		}
+		return invalid("mail-type", value, "expected NONE, BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, STAGE_OUT, TIME_LIMIT[_90|_80|_50], ARRAY_TASKS or ALL")
+	}
+	r.Spec.MailType = bits
+	return nil
+}

@@ -1,0 +1,151 @@
+package opt
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/tres"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// tresPrefix is how Slurm writes a generic resource in TresPerNode and its like since 23.11.
+const tresPrefix = "gres/"
+
+func setGres(r *Request, value string, _ bool) error {
+	if strings.EqualFold(value, "help") {
+		r.GresHelp = true
+		return nil
+	}
+	list, err := tres.ParseGres(value)
+	if err != nil {
+		return &ValueError{Lines: []string{pb.NewProblem(pb.CodeInvalidGres, "").GetPhrase()}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
+	}
+	r.gres = tres.FormatGres(list, tresPrefix)
+	return nil
+}
+
+func gpus(option, value string) (string, error) {
+	list, err := tres.ParseGPUs(value)
+	if err != nil {
+		return "", invalid(option, value, err)
+	}
+	return tres.FormatGres(list, tresPrefix), nil
+}
+
+func setGPUs(r *Request, value string, _ bool) (err error) {
+	r.Spec.TresPerJob, err = gpus("gpus", value)
+	return err
+}
+
+func setGPUsPerNode(r *Request, value string, _ bool) (err error) {
+	r.gpusPerNode, err = gpus("gpus-per-node", value)
+	return err
+}
+
+func setGPUsPerSocket(r *Request, value string, _ bool) (err error) {
+	r.Spec.TresPerSocket, err = gpus("gpus-per-socket", value)
+	return err
+}
+
+func setGPUsPerTask(r *Request, value string, _ bool) (err error) {
+	r.Spec.TresPerTask, err = gpus("gpus-per-task", value)
+	return err
+}
+
+func setCPUsPerGPU(r *Request, value string, _ bool) error {
+	n, err := number("cpus-per-gpu", value, 1)
+	if err != nil {
+		return err
+	}
+	r.Spec.CpusPerTres = "gres/gpu:" + strconv.FormatUint(uint64(n), 10)
+	return nil
+}
+
+// setTresPerTask reads "cpu=2,gres/gpu=1" (also with ':'); cpu is --cpus-per-task.
+func setTresPerTask(r *Request, value string, _ bool) error {
+	var kept []string
+	for _, item := range strings.Split(value, ",") {
+		name, count, ok := cutLast(item, "=:")
+		n, err := strconv.ParseUint(count, 10, 31)
+		switch {
+		case !ok || err != nil || n == 0:
+			return invalid("tres-per-task", value, "expected resource=count by commas, as in cpu=2,gres/gpu=1")
+		case name == "cpu":
+			r.Spec.CpusPerTask = uint32(n)
+		case strings.HasPrefix(name, tresPrefix):
+			list, err := tres.ParseGres(name + ":" + count)
+			if err != nil {
+				return invalid("tres-per-task", value, err)
+			}
+			kept = append(kept, tres.FormatGres(list, tresPrefix))
+		default:
+			return invalid("tres-per-task", value, "resources of a task are cpu and gres/…")
+		}
+	}
+	r.Spec.TresPerTask = strings.Join(kept, ",")
+	return nil
+}
+
+func cutLast(s, seps string) (before, after string, ok bool) {
+	i := strings.LastIndexAny(s, seps)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// setGPUBind checks [verbose,]none|closest|single:n|per_task:n|map_gpu:…|mask_gpu:….
+func setGPUBind(r *Request, value string, _ bool) error {
+	kind := strings.TrimPrefix(value, "verbose,")
+	name, arg, given := strings.Cut(kind, ":")
+	ok := false
+	switch strings.ToLower(name) {
+	case "none", "closest", "n", "c":
+		ok = !given
+	case "single", "per_task":
+		ok = allDigits(arg)
+	case "map_gpu", "mask_gpu":
+		ok = arg != ""
+	}
+	if !ok {
+		return &ValueError{Lines: []string{"Invalid --gpu-bind argument: gpu:" + quoted(value)}, Exit: 255,
+			Hint: "expected [verbose,] and one of none, closest, single:n, per_task:n, map_gpu:list, mask_gpu:list"}
+	}
+	r.Spec.TresBind = "gres/gpu:" + value
+	return printable("gpu-bind", value)
+}
+
+// setGPUFreq checks level[,memory=level][,verbose] with level low, medium, high, highm1 or MHz.
+func setGPUFreq(r *Request, value string, _ bool) error {
+	for i, part := range strings.Split(value, ",") {
+		level, isMemory := strings.CutPrefix(part, "memory=")
+		if part == "verbose" || ((i == 0 || isMemory) && gpuLevel(level)) {
+			continue
+		}
+		return &ValueError{Lines: []string{"Invalid --gpu-freq argument: gpu:" + quoted(value)}, Exit: 255,
+			Hint: "expected low, medium, high, highm1 or MHz, then [,memory=…][,verbose]"}
+	}
+	r.Spec.TresFreq = "gpu:" + value
+	return nil
+}
+
+func gpuLevel(s string) bool {
+	switch s {
+	case "low", "medium", "high", "highm1":
+		return true
+	}
+	return allDigits(s)
+}
+
+func setGresFlags(r *Request, value string, _ bool) error {
+	for _, f := range strings.Split(value, ",") {
+		switch strings.ToLower(f) {
+		case "disable-binding", "enforce-binding", "one-task-per-sharing", "multiple-tasks-per-sharing", "allow-task-sharing":
+		default:
+			return invalid("gres-flags", value, "expected enforce-binding, disable-binding, one-task-per-sharing, multiple-tasks-per-sharing or allow-task-sharing")
+		}
+	}
+	r.Spec.GresFlags = strings.ToLower(value)
+	return nil
+}

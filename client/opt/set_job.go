@@ -1,0 +1,239 @@
+package opt
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func setChdir(r *Request, value string, _ bool) error {
+	if !filepath.IsAbs(value) {
+		value = filepath.Join(r.Dir, value)
+	}
+	r.Spec.WorkDir = value
+	return printable("chdir", value)
+}
+
+func setClusters(r *Request, value string, _ bool) error {
+	r.Clusters = value
+	r.Spec.Clusters = value
+	return printable("clusters", value)
+}
+
+// file keeps a pattern; "none" means /dev/null (sbatch(1), "filename pattern").
+func file(option, value string) (string, error) {
+	if strings.EqualFold(value, "none") {
+		return "/dev/null", nil
+	}
+	return value, printable(option, value)
+}
+
+func setOutput(r *Request, value string, _ bool) (err error) {
+	r.Spec.StdOut, err = file("output", value)
+	return err
+}
+
+func setError(r *Request, value string, _ bool) (err error) {
+	r.Spec.StdErr, err = file("error", value)
+	return err
+}
+
+func setInput(r *Request, value string, _ bool) (err error) {
+	r.Spec.StdIn, err = file("input", value)
+	return err
+}
+
+func setOpenMode(r *Request, value string, _ bool) error {
+	switch strings.ToLower(value) {
+	case "a", "append":
+		r.Spec.OpenMode = pb.OpenAppend
+	case "t", "truncate":
+		r.Spec.OpenMode = pb.OpenTruncate
+	default:
+		return invalid("open-mode", value, "expected append or truncate")
+	}
+	return nil
+}
+
+func setExport(r *Request, value string, _ bool) error {
+	r.Spec.ExportEnv = value
+	return printable("export", value)
+}
+
+func setUserEnv(r *Request, value string, given bool) error {
+	digits := strings.TrimRight(value, "SsLl")
+	if given && (len(value)-len(digits) > 1 || (digits != "" && !allDigits(digits))) {
+		return invalid("get-user-env", value, "expected seconds, then S or L, as in 8L")
+	}
+	r.UserEnv, r.UserEnvGiven = value, true
+	return nil
+}
+
+func setNice(r *Request, value string, given bool) error {
+	const most = 2147483645 // slurm.h, NICE_OFFSET
+	if !given {
+		r.Spec.Nice = 100
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil && !allDigits(strings.TrimPrefix(value, "-")) {
+		return invalidNumber("nice", value, "expected a whole number; --nice alone means 100")
+	}
+	if err != nil || n > most || n < -most {
+		return &ValueError{Lines: []string{"Invalid --nice value, out of range (+/- 2147483645)"}, Exit: 255}
+	}
+	r.Spec.Nice = int32(n)
+	return nil
+}
+
+func setNoKill(r *Request, value string, given bool) error {
+	switch {
+	case !given || strings.EqualFold(value, "set"):
+		r.Spec.NoKill = true
+	case strings.EqualFold(value, "off") || strings.EqualFold(value, "no"):
+		r.Spec.NoKill = false
+	default:
+		return invalid("no-kill", value, "expected off, or no value")
+	}
+	return nil
+}
+
+func setKillOnInvalidDep(r *Request, value string, _ bool) error {
+	switch strings.ToLower(value) {
+	case "yes":
+		r.Spec.KillOnInvalidDep = pb.Yes
+	case "no":
+		r.Spec.KillOnInvalidDep = pb.No
+	default:
+		return invalid("kill-on-invalid-dep", value, "expected yes or no")
+	}
+	return nil
+}
+
+func setPriority(r *Request, value string, _ bool) error {
+	if strings.EqualFold(value, "TOP") {
+		r.Spec.Priority = pb.Unlimited - 1
+		return nil
+	}
+	n, err := strconv.ParseUint(value, 10, 32)
+	if err != nil || n >= uint64(pb.Unlimited) {
+		return invalidNumber("priority", value, "expected a number or TOP")
+	}
+	r.Spec.Priority = uint32(n)
+	if n == 0 {
+		r.Spec.Hold = true // priority 0 is how Slurm holds a job
+	}
+	return nil
+}
+
+func setProfile(r *Request, value string, _ bool) error {
+	kinds := strings.Split(strings.ToLower(value), ",")
+	for _, k := range kinds {
+		switch k {
+		case "all", "none":
+			if len(kinds) == 1 {
+				continue
+			}
+		case "energy", "task", "lustre", "network":
+			continue
+		}
+		return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255, Hint: "expected all, none, or any of energy, task, lustre, network"}
+	}
+	r.Spec.Profile = strings.ToLower(value)
+	return nil
+}
+
+func setWaitAllNodes(r *Request, value string, _ bool) error {
+	if value != "0" && value != "1" {
+		return invalid("wait-all-nodes", value, "expected 0 or 1")
+	}
+	r.Spec.WaitAllNodes = value == "1"
+	return nil
+}
+
+// setDistribution checks type[:type[:type]][,Pack|NoPack].
+func setDistribution(r *Request, value string, _ bool) error {
+	head, pack, packed := strings.Cut(strings.ToLower(value), ",")
+	ok := !packed || pack == "pack" || pack == "nopack"
+	levels := strings.Split(head, ":")
+	for i, l := range levels {
+		size, plane := strings.CutPrefix(l, "plane=")
+		switch {
+		case l == "*" || l == "block" || l == "cyclic":
+		case i == 0 && len(levels) == 1 && l == "arbitrary", i == 0 && plane && allDigits(size), i > 0 && l == "fcyclic":
+		default:
+			ok = false
+		}
+	}
+	if !ok || len(levels) > 3 {
+		return invalid("distribution", value, "expected block, cyclic, arbitrary, plane=n or block|cyclic[:block|cyclic|fcyclic], then [,Pack|NoPack]")
+	}
+	r.Spec.Distribution = value
+	return nil
+}
+
+// setHint turns a hint into what it stands for (sbatch(1), --hint).
+func setHint(r *Request, value string, _ bool) error {
+	switch value {
+	case "help":
+		r.HintHelp = true
+		return nil
+	case "compute_bound", "nomultithread":
+		r.Spec.ThreadsPerCore = 1
+	case "memory_bound":
+		r.Spec.CoresPerSocket, r.Spec.ThreadsPerCore = 1, 1
+	case "multithread":
+	default:
+		return &ValueError{Lines: []string{"unrecognized --hint argument \"" + quoted(value) + "\", see --hint=help"}, Exit: 1,
+			Hint: "expected compute_bound, memory_bound, multithread or nomultithread"}
+	}
+	r.Spec.Hint = value
+	return nil
+}
+
+func setPropagate(r *Request, value string, given bool) error {
+	if !given {
+		value = "ALL"
+	}
+	value = strings.ToUpper(value)
+	for _, name := range strings.Split(value, ",") {
+		if _, ok := RlimitNumber(name); !ok && name != "ALL" && name != "NONE" {
+			return &ValueError{Lines: []string{"Bad rlimit name: " + quoted(name), "--propagate=" + quoted(value) + " is not valid."}, Exit: 1,
+				Hint: "expected ALL, NONE or names such as CORE,MEMLOCK,NOFILE,STACK"}
+		}
+	}
+	r.Propagate = value
+	return nil
+}
+
+// rlimits are the limits that --propagate knows, with their numbers on Linux (sbatch(1), getrlimit(2)).
+var rlimits = [...]struct {
+	name   string
+	number uint32
+}{{"CPU", 0}, {"FSIZE", 1}, {"DATA", 2}, {"STACK", 3}, {"CORE", 4}, {"RSS", 5}, {"NPROC", 6}, {"NOFILE", 7}, {"MEMLOCK", 8}, {"AS", 9}}
+
+// RlimitNumber gives the number of a limit by its name.
+func RlimitNumber(name string) (uint32, bool) {
+	for _, l := range rlimits {
+		if l.name == strings.TrimPrefix(name, "RLIMIT_") {
+			return l.number, true
+		}
+	}
+	return 0, false
+}
+
+// Propagated returns the numbers of the limits that the job gets from the submitting process.
+func (r *Request) Propagated() []uint32 {
+	var numbers []uint32
+	for _, l := range rlimits {
+		for _, name := range strings.Split(r.Propagate, ",") {
+			if name == "ALL" || strings.TrimPrefix(name, "RLIMIT_") == l.name {
+				numbers = append(numbers, l.number)
+				break
+			}
+		}
+	}
+	return numbers
+}

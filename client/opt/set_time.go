@@ -1,0 +1,75 @@
+package opt
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// limitSeconds reads a time limit as sbatch does: minutes, seconds rounded up to the next minute, 0 and UNLIMITED for none.
+func limitSeconds(option, value string) (uint32, error) {
+	minutes, err := timespec.ParseMinutes(value)
+	if err != nil {
+		return 0, invalid(option, value, err)
+	}
+	if minutes == timespec.Unlimited || minutes == 0 {
+		return pb.Unlimited, nil
+	}
+	if minutes < 0 || minutes >= int64(pb.Unlimited)/60 {
+		return 0, invalid(option, value, "longer than a limit can be; write UNLIMITED for none")
+	}
+	return uint32(minutes) * 60, nil
+}
+
+func setTime(r *Request, value string, _ bool) (err error) {
+	r.Spec.TimeLimitS, err = limitSeconds("time", value)
+	return err
+}
+
+func setTimeMin(r *Request, value string, _ bool) (err error) {
+	r.Spec.TimeMinS, err = limitSeconds("time-min", value)
+	return err
+}
+
+func setDelayBoot(r *Request, value string, _ bool) error {
+	minutes, err := timespec.ParseMinutes(value)
+	if err != nil || minutes < 0 || minutes >= int64(pb.Unlimited)/60 {
+		return invalid("delay-boot", value, "expected minutes or one of the forms of --time")
+	}
+	r.Spec.DelayBootS = uint32(minutes) * 60
+	return nil
+}
+
+func (r *Request) moment(option, value string) (int64, error) {
+	at, err := timespec.ParseMoment(value, r.Now, r.Now.Location(), timespec.Future)
+	if err != nil {
+		return 0, invalid(option, value, err)
+	}
+	return at.UnixNano(), nil
+}
+
+func setBegin(r *Request, value string, _ bool) (err error) {
+	r.Spec.BeginNs, err = r.moment("begin", value)
+	return err
+}
+
+func setDeadline(r *Request, value string, _ bool) (err error) {
+	r.Spec.DeadlineNs, err = r.moment("deadline", value)
+	return err
+}
+
+// setSwitches reads count[@time]; the time is kept in the form in which it was written.
+func setSwitches(r *Request, value string, _ bool) error {
+	count, wait, given := strings.Cut(value, "@")
+	if _, err := number("switches", count, 1); err != nil {
+		return err
+	}
+	if given {
+		if _, err := timespec.ParseSeconds(wait); err != nil {
+			return invalid("switches", value, err)
+		}
+	}
+	r.reqSwitches = value
+	return nil
+}

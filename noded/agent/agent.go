@@ -1,0 +1,212 @@
+// Package agent decides what a node daemon has to do: Reconcile compares what the controller wants with what is there.
+//
+// It is pure (no clock, no goroutine, no I/O), and level-triggered: whatever was lost, doubled or reordered before, the next call
+// gives the actions that are still missing. What it promises, whatever the controller says:
+//
+//   - an attempt is started at most once in the life of a Desired, and never when an attempt of a newer epoch was ordered;
+//   - an attempt starts only when no other attempt of its job is alive here;
+//   - what a full list of orders does not name is killed, and forgotten once it has ended;
+//   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever.
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Key is a StepKey that can be compared.
+type Key struct {
+	Job, Attempt uint32
+	Epoch        uint64
+	Step         uint32
+}
+
+// KeyOf converts from the message.
+func KeyOf(k *pb.StepKey) Key { return Key{k.GetJobId(), k.GetAttempt(), k.GetEpoch(), k.GetStep()} }
+
+// Proto converts to the message.
+func (k Key) Proto() *pb.StepKey {
+	return &pb.StepKey{JobId: k.Job, Attempt: k.Attempt, Epoch: k.Epoch, Step: k.Step}
+}
+
+func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Job, k.Attempt, k.Step) }
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
+}
+
+// State is what is the case with one step here, and which orders it has been told already.
+type State struct {
+	Phase   pb.StepPhase
+	Applied Applied
+}
+
+// Applied is what has been passed on to a step. The zero value, as after a restart of the daemon, makes Reconcile pass the
+// order on once, which a shim that has heard it before takes as no news.
+type Applied struct {
+	Told      bool
+	Want      pb.StepWant // WANT_STOP or WANT_KILL once told
+	EndNS     int64
+	Suspended bool
+	Signal    uint32 // highest Signal.seq
+}
+
+func (s State) ended() bool { return s.Phase == pb.StepPhase_STEP_ENDED }
+
+// Kind says what to do.
+type Kind uint8
+
+// Kinds of action, in the order in which Reconcile gives them.
+const (
+	Forget  Kind = iota // delete the exit record and all that is left of the step
+	Control             // pass Order on: stop, kill, signals, time limit, suspension
+	Refuse              // report the step as ended with Verdict and Detail, without running anything
+	Start               // launch Order.Launch
+)
+
+func (k Kind) String() string { return [...]string{"forget", "control", "refuse", "start"}[k] }
+
+// Action is one thing to do, about one step.
+type Action struct {
+	Kind    Kind
+	Key     Key
+	Order   *pb.StepOrder // Start, Control
+	Verdict string        // Refuse
+	Detail  string        // Refuse; Control: why, when the controller did not ask for it
+}
+
+// Reconcile gives what is missing, at most one action per step, in a fixed order. An action that is carried out must show
+// in the next actual: Start and Refuse as a step, Forget as one less, Control in Applied.
+func Reconcile(d *Desired, actual map[Key]State) []Action {
+	if !d.synced {
+		return nil // before the first full list everything here goes on as it is
+	}
+	r := round{d: d, actual: actual, alive: map[uint32]int{}}
+	for k, s := range actual {
+		if !s.ended() {
+			r.alive[k.Job]++
+		}
+	}
+	for _, k := range sorted(actual) {
+		r.existing(k, actual[k])
+	}
+	for _, k := range sorted(d.orders) {
+		if _, here := actual[k]; !here {
+			r.missing(k, d.orders[k])
+		}
+	}
+	slices.SortStableFunc(r.out, func(a, b Action) int { return int(a.Kind) - int(b.Kind) })
+	return r.out
+}
+
+type round struct {
+	d      *Desired
+	actual map[Key]State
+	alive  map[uint32]int // steps per job that have not ended
+	out    []Action
+}
+
+func (r *round) add(a Action) { r.out = append(r.out, a) }
+
+// existing decides about a step that is here.
+func (r *round) existing(k Key, s State) {
+	order, wanted := r.d.orders[k]
+	switch {
+	case s.ended():
+		if !wanted || order.Want == pb.StepWant_WANT_FORGET {
+			r.add(Action{Kind: Forget, Key: k})
+		}
+	case !wanted:
+		r.kill(k, s, "the controller does not know this step")
+	case r.d.newest(k.Job) > k.Epoch:
+		r.kill(k, s, "a newer attempt of the job was ordered")
+	case order.Want == pb.StepWant_WANT_FORGET:
+		r.kill(k, s, "the controller has recorded its end")
+	default:
+		if s.Applied.After(order) != s.Applied {
+			r.add(Action{Kind: Control, Key: k, Order: order})
+		}
+	}
+}
+
+func (r *round) kill(k Key, s State, why string) {
+	if s.Applied.Want == pb.StepWant_WANT_KILL {
+		return
+	}
+	order := &pb.StepOrder{Key: k.Proto(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"}
+	r.add(Action{Kind: Control, Key: k, Order: order, Detail: why})
+}
+
+// missing decides about an order whose step is not here.
+func (r *round) missing(k Key, o *pb.StepOrder) {
+	switch o.Want {
+	case pb.StepWant_WANT_RUN:
+		r.run(k, o)
+	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
+		r.add(Action{Kind: Refuse, Key: k, Verdict: "cancelled", Detail: "it was not running on this node"})
+	}
+}
+
+func (r *round) run(k Key, o *pb.StepOrder) {
+	refuse := func(verdict, format string, args ...any) {
+		r.add(Action{Kind: Refuse, Key: k, Verdict: verdict, Detail: fmt.Sprintf(format, args...)})
+	}
+	newest := r.d.newest(k.Job)
+	switch {
+	case k.Epoch < newest:
+		refuse("launch_failed", "epoch %d is older than %d, which this node was told about job %d", k.Epoch, newest, k.Job)
+	case r.d.started[k]:
+		refuse("lost", "this attempt has run on this node already")
+	case o.Launch == nil, r.othersAlive(k):
+		// Wait: for the launch, which comes in a message of its own when many are due, or for the others, which are being killed.
+	default:
+		r.add(Action{Kind: Start, Key: k, Order: o})
+	}
+}
+
+// othersAlive reports whether another attempt of the job has not ended here. Steps of the same attempt may run side by side.
+func (r *round) othersAlive(k Key) bool {
+	if r.alive[k.Job] == 0 {
+		return false
+	}
+	for other, s := range r.actual {
+		if other.Job == k.Job && other.Attempt != k.Attempt && !s.ended() {
+			return true
+		}
+	}
+	return false
+}
+
+// Launched gives Applied of a step that has just been started from order.
+func Launched(order *pb.StepOrder) Applied {
+	return Applied{Told: true, EndNS: order.GetLaunch().GetEndNs()}
+}
+
+// After gives Applied once order has been passed on. A stop can only get harder; a step that is being stopped has no
+// time limit any more.
+func (was Applied) After(order *pb.StepOrder) Applied {
+	now := was
+	now.Told = true
+	switch want := order.GetWant(); want {
+	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
+		now.Want = max(was.Want, want)
+	default:
+		now.EndNS, now.Suspended = order.GetEndNs(), order.GetSuspended()
+	}
+	for _, s := range order.GetSignals() {
+		now.Signal = max(now.Signal, s.GetSeq())
+	}
+	return now
+}
+
+func sorted[V any](m map[Key]V) []Key {
+	keys := make([]Key, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
+}

@@ -1,0 +1,303 @@
+// Package sim replays workload traces through the scheduler of production
+// under simulated time. It plays the controller: it hands over snapshots,
+// believes plans, and ends jobs when the trace says so. It does not decide.
+package sim
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/predict"
+)
+
+// Options say what to replay and how.
+type Options struct {
+	SWF   string // path of a trace; or Jobs
+	Jobs  []Job
+	Procs int // processors of the machine
+	// NodeProcs cuts the machine into nodes of so many processors each; 0 is
+	// one pool. A job larger than a node takes whole nodes' worth of tasks.
+	NodeProcs int
+
+	Policy string // a key of Policies; "" is the default
+	Exact  bool   // estimates are the run times, not the requests
+	Params *sched.Params
+
+	// Progress is called now and then with the number of jobs ended.
+	Progress func(done, all int)
+	// Clock tells wall time for Report.WallS; nil leaves it 0.
+	Clock func() time.Time
+}
+
+// Policy is a named configuration of the scheduler and how often it runs.
+type Policy struct {
+	Params sched.Params
+	// EveryS runs a pass at multiples of so many seconds instead of after
+	// each second in which something happened.
+	EveryS int64
+	About  string
+}
+
+// Policies are the names that Options.Policy takes.
+var Policies = map[string]Policy{
+	"default":      {Params: sched.Params{Weights: basic, Shortest: true}, About: "EASY with the shortest predicted candidates first, the default"},
+	"fifo":         {Params: sched.Params{Weights: basic, Policy: sched.FIFO}, About: "strictly in order"},
+	"easy":         {Params: sched.Params{Weights: basic}, About: "textbook EASY backfill"},
+	"easy-sjbf":    {Params: sched.Params{Weights: basic, Shortest: true}, About: "EASY, candidates by predicted run time"},
+	"conservative": {Params: sched.Params{Weights: basic, Policy: sched.Conservative}, About: "a promise for every job"},
+	"slurm-like":   {Params: sched.Params{Weights: basic, Policy: sched.Conservative, Depth: 500, ResolutionS: 60}, EveryS: 30, About: "conservative, rebuilt every 30 s, first 500 jobs, 60 s resolution"},
+}
+
+var basic = sched.Weights{Basic: true}
+
+// Record is what became of a job.
+type Record struct {
+	ID, Submit, Start, End int64
+}
+
+// world is the simulated controller.
+type world struct {
+	opts  *Options
+	jobs  []Job
+	in    sched.Snapshot
+	s     *sched.Scheduler
+	every int64
+	ends  endHeap
+	runs  map[uint32]*sched.Run
+	reqs  map[int]*sched.Request
+	past  predict.History
+	recs  []Record
+	next  int // job to be submitted
+	ended int
+	passN int
+	probe int64
+	queue int
+}
+
+// Run replays a trace.
+func Run(opts Options) (*Report, error) {
+	if opts.Jobs == nil && opts.SWF != "" {
+		jobs, err := ReadSWF(opts.SWF)
+		if err != nil {
+			return nil, err
+		}
+		opts.Jobs = jobs
+	}
+	w, err := newWorld(&opts)
+	if err != nil {
+		return nil, err
+	}
+	var began time.Time
+	if opts.Clock != nil {
+		began = opts.Clock()
+	}
+	if err := w.replay(); err != nil {
+		return nil, err
+	}
+	r := w.report()
+	if opts.Clock != nil {
+		r.WallS = opts.Clock().Sub(began).Seconds()
+	}
+	return r, nil
+}
+
+func newWorld(opts *Options) (*world, error) {
+	name := cmp.Or(opts.Policy, "default")
+	pol, ok := Policies[name]
+	if !ok {
+		return nil, fmt.Errorf("cannot simulate policy %q: the policies are %s", opts.Policy, PolicyNames())
+	}
+	if opts.Params != nil {
+		pol.Params = *opts.Params
+	}
+	if len(opts.Jobs) == 0 {
+		return nil, fmt.Errorf("cannot simulate: the trace has no jobs")
+	}
+	if opts.Procs <= 0 {
+		return nil, fmt.Errorf("cannot simulate a machine of %d processors", opts.Procs)
+	}
+	w := &world{opts: opts, jobs: opts.Jobs, s: sched.New(pol.Params), every: pol.EveryS, runs: map[uint32]*sched.Run{}, reqs: map[int]*sched.Request{}}
+	w.recs = make([]Record, len(w.jobs))
+	for i := range w.jobs {
+		j := &w.jobs[i]
+		if j.Procs > opts.Procs {
+			return nil, fmt.Errorf("cannot simulate: job %d asks for %d processors, the machine has %d", j.ID, j.Procs, opts.Procs)
+		}
+		w.recs[i] = Record{ID: j.ID, Submit: j.Submit}
+	}
+	w.machine(opts.Procs, opts.NodeProcs)
+	return w, nil
+}
+
+func (w *world) machine(procs, each int) {
+	if each <= 0 || each > procs {
+		each = procs
+	}
+	part := &sched.Partition{Name: "all"}
+	for left, i := procs, 0; left > 0; left, i = left-each, i+1 {
+		n := &sched.Node{Name: fmt.Sprintf("n%05d", i), CPUs: min(each, left)}
+		w.in.Nodes = append(w.in.Nodes, n)
+		part.Nodes = append(part.Nodes, n.Name)
+	}
+	w.in.Partitions = []*sched.Partition{part}
+}
+
+// PolicyNames lists the policies.
+func PolicyNames() string {
+	names := make([]string, 0, len(Policies))
+	for n := range Policies {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names)
+}
+
+// replay is the event loop: within a second completions come before
+// submissions, then there is one pass.
+func (w *world) replay() error {
+	wake, due := sched.Forever, false
+	for w.ended < len(w.jobs) {
+		now := min(w.nextEvent(), wake)
+		if now >= sched.Forever {
+			return fmt.Errorf("cannot go on at %d: %d jobs wait and nothing will change", w.in.Now, len(w.in.Pending))
+		}
+		w.in.Now = now
+		happened := w.complete(now) + w.submit(now)
+		if due = due || happened > 0 || now == wake; w.every > 0 && now%w.every != 0 {
+			wake = w.tick(now, due, wake)
+			continue
+		}
+		if due {
+			wake = w.pass()
+			due = false
+		}
+		if w.opts.Progress != nil && w.ended%1024 == 0 {
+			w.opts.Progress(w.ended, len(w.jobs))
+		}
+	}
+	return nil
+}
+
+// tick is when a scheduler that runs at intervals runs next.
+func (w *world) tick(now int64, due bool, wake int64) int64 {
+	if due {
+		return (now/w.every + 1) * w.every
+	}
+	return wake
+}
+
+func (w *world) nextEvent() int64 {
+	t := sched.Forever
+	if len(w.ends) > 0 {
+		t = w.ends[0].at
+	}
+	if w.next < len(w.jobs) {
+		t = min(t, w.jobs[w.next].Submit)
+	}
+	return t
+}
+
+func (w *world) complete(now int64) int {
+	n := 0
+	for len(w.ends) > 0 && w.ends[0].at <= now {
+		id := heap.Pop(&w.ends).(ending).id
+		j := &w.jobs[id-1]
+		w.recs[id-1].End = now
+		w.past.Ended(j.User, j.Name, j.RunS)
+		i, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
+		w.in.Running = slices.Delete(w.in.Running, i, i+1)
+		n++
+		w.ended++
+	}
+	return n
+}
+
+func (w *world) submit(now int64) int {
+	n := 0
+	for ; w.next < len(w.jobs) && w.jobs[w.next].Submit <= now; w.next++ {
+		j := &w.jobs[w.next]
+		rec := &sched.Job{ID: uint32(w.next + 1), User: j.User, Name: j.Name, Partitions: w.partitions(), Request: w.request(j.Procs), Submit: j.Submit,
+			LimitS: j.RequestS, PredictedS: w.past.Predict(j.User, j.Name), Reason: sched.Reason{Code: sched.WaitPriority}}
+		if w.opts.Exact {
+			rec.LimitS, rec.PredictedS = j.RunS, j.RunS
+		}
+		w.in.Pending = append(w.in.Pending, rec)
+		n++
+	}
+	w.queue = max(w.queue, len(w.in.Pending))
+	return n
+}
+
+var allPartition = []string{"all"}
+
+func (w *world) partitions() []string { return allPartition }
+
+func (w *world) request(procs int) *sched.Request {
+	r := w.reqs[procs]
+	if r == nil {
+		r = &sched.Request{Tasks: procs}
+		if w.opts.NodeProcs <= 0 {
+			r.MinNodes, r.MaxNodes = 1, 1
+		}
+		w.reqs[procs] = r
+	}
+	return r
+}
+
+// pass plans and does what the plan says.
+func (w *world) pass() int64 {
+	w.in.Seq++
+	p := w.s.Plan(&w.in)
+	w.passN++
+	w.probe += int64(p.Stats.Probes)
+	for i := range p.Start {
+		w.start(&p.Start[i])
+	}
+	if p.Truncated {
+		w.in.Resume = p.Resume
+		return w.in.Now + 1
+	}
+	w.in.Resume = sched.Cursor{}
+	if len(p.Start) > 0 && w.every > 0 && len(w.in.Pending) > 0 {
+		return (w.in.Now/w.every + 1) * w.every
+	}
+	return p.Wake
+}
+
+func (w *world) start(st *sched.Start) {
+	id := st.Job.ID
+	now := w.in.Now
+	j := &w.jobs[id-1]
+	w.recs[id-1].Start = now
+	i, _ := slices.BinarySearchFunc(w.in.Pending, id, func(j *sched.Job, id uint32) int { return cmp.Compare(j.ID, id) })
+	w.in.Pending = slices.Delete(w.in.Pending, i, i+1)
+	run := &sched.Run{ID: id, Task: -1, Job: st.Job, Partition: st.Partition, Start: now, End: now + st.LimitS, Allocs: st.Allocs}
+	at, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
+	w.in.Running = slices.Insert(w.in.Running, at, run)
+	heap.Push(&w.ends, ending{now + j.RunS, id})
+}
+
+// ending is a job's end; equal times are ended in order of id.
+type ending struct {
+	at int64
+	id uint32
+}
+
+type endHeap []ending
+
+func (h endHeap) Len() int { return len(h) }
+func (h endHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].id < h[j].id
+}
+func (h endHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *endHeap) Push(x any)   { *h = append(*h, x.(ending)) }
+func (h *endHeap) Pop() any {
+	n := len(*h) - 1
+	x := (*h)[n]
+	*h = (*h)[:n]
+	return x
+}

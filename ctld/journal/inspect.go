@@ -4,17 +4,19 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // inspection walks every page that can be reached from a meta page, reading with pread: nothing in it trusts the file. It checks
 // what bbolt takes for granted (kinds, bounds, order of keys, no page used twice), and what the codec and the head promise.
 type inspection struct {
-	r    io.ReaderAt
-	m    meta
-	used []uint64 // a bit per page
-	head *head
-	got  [lastBucket + 1]tally
-	row  func(b Bucket, key, value []byte) error
+	r     io.ReaderAt
+	m     meta
+	used  []uint64 // a bit per page
+	spare [][]byte // buffers for pages that are not being read any more
+	head  *head
+	got   [lastBucket + 1]tally
+	row   func(b Bucket, key, value []byte) error
 }
 
 const (
@@ -95,6 +97,7 @@ func (in *inspection) tree(id uint64, low, high []byte, depth int, each entry) e
 	if err != nil {
 		return err
 	}
+	defer func() { in.spare = append(in.spare, p) }()
 	switch kind := native.Uint16(p[8:]); kind {
 	case leafPage:
 		if err := in.leaf(p, low, high, each); err != nil {
@@ -199,7 +202,7 @@ func (in *inspection) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= in.m.pages {
 		return nil, fmt.Errorf("a page is outside of the file (%d of %d)", id, in.m.pages)
 	}
-	p := make([]byte, size)
+	p := in.buffer(size)
 	if _, err := in.r.ReadAt(p, int64(id*size)); err != nil {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
@@ -214,10 +217,20 @@ func (in *inspection) page(id uint64) ([]byte, error) {
 		in.used[i/64] |= 1 << (i % 64)
 	}
 	if more > 0 {
-		p = append(p, make([]byte, more*size)...)
+		p = slices.Grow(p, int(more*size))[:(1+more)*size]
 		if _, err := in.r.ReadAt(p[size:], int64((id+1)*size)); err != nil {
 			return nil, fmt.Errorf("page %d: %w", id, err)
 		}
 	}
 	return p, nil
+}
+
+func (in *inspection) buffer(size uint64) []byte {
+	n := len(in.spare)
+	if n == 0 {
+		return make([]byte, size, 4*size)
+	}
+	p := in.spare[n-1]
+	in.spare = in.spare[:n-1]
+	return p[:size]
 }

@@ -1,0 +1,323 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/fs2"
+	"github.com/opencontainers/cgroups/fscommon"
+	"golang.org/x/sys/unix"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// group is one step's folder in track and, for v1, in each hierarchy that limits it.
+type group struct {
+	root *linuxRoot
+	dir  string   // in track
+	v1   []string // further folders that the first process must be written to
+	mem  string   // folder with the memory controller's files, or empty
+	fd   atomic.Int32
+}
+
+// Create makes the tracking folder first: mkdir is what decides that the name is fresh.
+func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
+	if name == "" || name == shelter || strings.ContainsAny(name, "/\x00\n") || strings.HasPrefix(name, ".") {
+		return nil, fmt.Errorf("cannot make cgroup %q: not a single plain name", name)
+	}
+	g := &group{root: r, dir: filepath.Join(r.track, name)}
+	g.fd.Store(-1)
+	if err := unix.Mkdir(g.dir, 0o755); err != nil {
+		if err == unix.EEXIST {
+			err = ErrExists
+		}
+		return nil, fmt.Errorf("cannot make cgroup %s: %w", g.dir, err)
+	}
+	err := g.limit(name, limits)
+	if err == nil && r.layout != Legacy {
+		var fd int
+		if fd, err = unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+			g.fd.Store(int32(fd))
+		}
+	}
+	if err != nil {
+		g.Remove()
+		return nil, fmt.Errorf("cannot set up cgroup %s: %w", g.dir, err)
+	}
+	return g, nil
+}
+
+// limit applies what is asked for and can be; v1 folders are made only for the controllers that it needs.
+func (g *group) limit(name string, l *pb.Limits) error {
+	r := g.root
+	res := g.resources(l)
+	if r.layout == Unified {
+		if res.Memory != 0 {
+			g.mem = g.dir
+		}
+		if res.Memory == 0 && res.PidsLimit == nil && res.CpusetCpus == "" && res.CpusetMems == "" {
+			return nil
+		}
+		m, err := fs2.NewManager(&cgroups.Cgroup{Resources: res}, g.dir)
+		if err != nil {
+			return err
+		}
+		return m.Set(res)
+	}
+	if res.Memory != 0 {
+		dir, err := g.mkV1(r.memory, name)
+		if err != nil {
+			return err
+		}
+		g.mem = dir
+		if err := (&fs.MemoryGroup{}).Set(dir, res); err != nil {
+			return err
+		}
+	}
+	if res.PidsLimit != nil {
+		dir, err := g.mkV1(r.pids, name)
+		if err != nil {
+			return err
+		}
+		if err := (&fs.PidsGroup{}).Set(dir, res); err != nil {
+			return err
+		}
+	}
+	if res.CpusetCpus != "" || res.CpusetMems != "" {
+		dir, err := g.mkV1(r.cpuset, name)
+		if err != nil {
+			return err
+		}
+		if res.CpusetCpus == "" {
+			res.CpusetCpus = r.cpus
+		}
+		if res.CpusetMems == "" {
+			res.CpusetMems = readTrim(r.cpuset, "cpuset.mems")
+		}
+		return (&fs.CpusetGroup{}).Set(dir, res)
+	}
+	return nil
+}
+
+// mkV1 tolerates a folder that is there: the tracking folder has been fresh, so this one is left over from a crash half-way.
+func (g *group) mkV1(base, name string) (string, error) {
+	dir := filepath.Join(base, name)
+	if err := unix.Mkdir(dir, 0o755); err != nil && err != unix.EEXIST {
+		return "", &os.PathError{Op: "mkdir", Path: dir, Err: err}
+	}
+	g.v1 = append(g.v1, dir)
+	return dir, nil
+}
+
+// resources drops what this machine does not offer. MemorySwap is memory and swap together, as in cgroup v1.
+func (g *group) resources(l *pb.Limits) *cgroups.Resources {
+	r, res := g.root, &cgroups.Resources{SkipDevices: true}
+	if l == nil {
+		return res
+	}
+	if r.memory != "" && l.MemoryMib > 0 {
+		res.Memory = int64(l.MemoryMib) << 20
+		if r.swap && l.MemorySwapMib >= l.MemoryMib {
+			res.MemorySwap = int64(l.MemorySwapMib) << 20
+		}
+	}
+	if r.pids != "" && l.Pids > 0 {
+		n := int64(l.Pids)
+		res.PidsLimit = &n
+	}
+	if r.cpuset != "" {
+		res.CpusetCpus = intersect(l.CpusetCpus, r.cpus)
+		res.CpusetMems = l.CpusetMems
+	}
+	return res
+}
+
+func (g *group) FD() int    { return int(g.fd.Load()) }
+func (g *group) Held() bool { return g.FD() < 0 || len(g.v1) > 0 }
+
+func (g *group) Add(pid int, cloned bool) error {
+	dirs := g.v1
+	if !cloned {
+		dirs = append([]string{g.dir}, dirs...)
+	}
+	for _, dir := range dirs {
+		if err := writeProcs(dir, pid); err != nil {
+			return fmt.Errorf("cannot put process %d into cgroup %s: %w", pid, dir, err)
+		}
+	}
+	return nil
+}
+
+// writeProcs: a process that has just been cloned may be TASK_NEW for a moment, which the kernel answers with EINVAL.
+func writeProcs(dir string, pid int) error { return cgroups.WriteCgroupProc(dir, pid) }
+
+func (g *group) procs() ([]int, error) { return cgroups.GetAllPids(g.dir) }
+
+func (g *group) Signal(sig int) error {
+	pids, err := g.procs()
+	for _, pid := range pids {
+		if e := unix.Kill(pid, syscall.Signal(sig)); e != nil && e != unix.ESRCH {
+			err = fmt.Errorf("cannot signal process %d: %w", pid, e)
+		}
+	}
+	return err
+}
+
+// Kill without cgroup.kill freezes first, so that a fork bomb cannot run ahead of the list.
+func (g *group) Kill() error {
+	if g.root.kill {
+		return write(g.dir, "cgroup.kill", "1")
+	}
+	ferr := g.Freeze(true)
+	err := g.Signal(int(unix.SIGKILL))
+	if ferr == nil {
+		ferr = g.Freeze(false)
+	}
+	return errors.Join(err, ferr)
+}
+
+func (g *group) Freeze(frozen bool) error {
+	state := cgroups.Thawed
+	if frozen {
+		state = cgroups.Frozen
+	}
+	if g.root.layout == Legacy {
+		return (&fs.FreezerGroup{}).Set(g.dir, &cgroups.Resources{Freezer: state})
+	}
+	bit := "0"
+	if frozen {
+		bit = "1"
+	}
+	return write(g.dir, "cgroup.freeze", bit)
+}
+
+// Empty is true once no living process is in the group or below; zombies do not count.
+func (g *group) Empty() (bool, error) {
+	if g.root.layout == Legacy {
+		pids, err := g.procs()
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return true, nil
+		}
+		return len(pids) == 0, err
+	}
+	n, err := fscommon.GetValueByKey(g.dir, "cgroup.events", "populated")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return true, nil
+	}
+	return n == 0, err
+}
+
+func (g *group) RSSKiB() uint64 {
+	pids, _ := g.procs()
+	return rssKiB(pids)
+}
+
+func (g *group) Usage() Usage {
+	var u Usage
+	if g.root.layout != Legacy {
+		u.UserUsec, u.SystemUsec = cpuStat(readTrim(g.dir, "cpu.stat"))
+	}
+	if g.mem == "" {
+		return u
+	}
+	events, peak := "memory.oom_control", "memory.max_usage_in_bytes"
+	if g.root.layout == Unified {
+		events, peak = "memory.events", "memory.peak"
+	}
+	n, _ := fscommon.GetValueByKey(g.mem, events, "oom_kill")
+	u.OOMKills = uint32(n)
+	b, _ := strconv.ParseUint(readTrim(g.mem, peak), 10, 64)
+	u.PeakMemKiB = b >> 10
+	return u
+}
+
+func cpuStat(s string) (user, system uint64) {
+	for line := range strings.SplitSeq(s, "\n") {
+		k, v, _ := strings.Cut(line, " ")
+		switch k {
+		case "user_usec":
+			user, _ = strconv.ParseUint(v, 10, 64)
+		case "system_usec":
+			system, _ = strconv.ParseUint(v, 10, 64)
+			return
+		}
+	}
+	return
+}
+
+// Remove leaves the tracking folder to the last: as long as it is there, Reclaim can find the rest.
+func (g *group) Remove() error {
+	if fd := g.fd.Swap(-1); fd >= 0 {
+		unix.Close(int(fd))
+	}
+	var errs []error
+	for _, dir := range append(g.v1, g.dir) {
+		errs = append(errs, cgroups.RemovePath(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// Reclaim is bounded: a process that does not die within reclaimTimeout (stuck in the kernel) is named in the error.
+func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
+	if b.Cgroup == "" || strings.ContainsAny(b.Cgroup, "/\x00") || b.Cgroup == shelter || b.Cgroup[0] == '.' {
+		return fmt.Errorf("cannot reclaim cgroup %q: not a single plain name", b.Cgroup)
+	}
+	g := &group{root: r, dir: filepath.Join(r.track, b.Cgroup)}
+	g.fd.Store(-1)
+	for _, base := range []string{r.memory, r.pids, r.cpuset} {
+		if base == "" || base == r.track {
+			continue
+		}
+		if dir := filepath.Join(base, b.Cgroup); exists(dir, "cgroup.procs") {
+			g.v1 = append(g.v1, dir)
+		}
+	}
+	if !exists(g.dir, "cgroup.procs") && len(g.v1) == 0 {
+		return nil
+	}
+	if err := killUntilEmpty(g, reclaimTimeout); err != nil {
+		return fmt.Errorf("cannot reclaim cgroup %s: %w", g.dir, err)
+	}
+	return g.Remove()
+}
+
+const reclaimTimeout = 10 * time.Second
+
+// killUntilEmpty repeats the kill, as without cgroup.kill a fork may escape one round.
+func killUntilEmpty(g Group, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		empty, err := g.Empty()
+		if err == nil && empty {
+			return nil
+		}
+		if err == nil {
+			err = g.Kill()
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("still processes in it after %v", timeout), err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+func write(dir, file, data string) error {
+	fd, err := unix.Open(dir+"/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
+	}
+	defer unix.Close(fd)
+	if _, err = unix.Write(fd, []byte(data)); err != nil {
+		return &os.PathError{Op: "write", Path: dir + "/" + file, Err: err}
+	}
+	return nil
+}

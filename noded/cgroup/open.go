@@ -1,0 +1,229 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+// shelter is the group of the shims themselves, beside those of the steps.
+const shelter = "shims"
+
+// linuxRoot is the Root of the three cgroup layouts.
+type linuxRoot struct {
+	layout Layout
+	// track is the folder (below the v2 mount, or below the v1 freezer) whose children hold the processes.
+	track string
+	// unit is the folder of the hierarchy by which an init system tracks units, when that is not track; may be empty.
+	unit string
+	// memory, pids, cpuset are v1 folders, or equal to track in the unified layout; empty: not offered.
+	memory, pids, cpuset string
+	name                 string // as given to Open
+	swap                 bool   // memory+swap can be limited
+	cpus                 string // CPUs that exist here, kernel list format
+	kill                 bool   // cgroup.kill works (Linux 5.14)
+	notes                []string
+}
+
+// Open finds the machine's cgroup layout and makes the folder name ("sluice/<cluster>/<node>") in each hierarchy that will be used.
+// Where none can be written it returns the process-tree fallback, whose Notes say why. Opening twice, also from two processes, is fine.
+func Open(name string) (Root, error) {
+	if name == "" || filepath.IsAbs(name) || filepath.Clean(name) != name || strings.HasPrefix(name, "..") {
+		return nil, fmt.Errorf("cannot use cgroup root %q: it must be a clean relative path such as sluice/cluster/node", name)
+	}
+	var r *linuxRoot
+	var err error
+	switch {
+	case cgroups.IsCgroup2UnifiedMode():
+		r, err = openUnified(unifiedMount, name)
+	case cgroups.IsCgroup2HybridMode():
+		r, err = openHybrid(name)
+	default:
+		r, err = openLegacy(name)
+	}
+	if err != nil {
+		return newTree(err), nil
+	}
+	r.name = name
+	return r, nil
+}
+
+const (
+	unifiedMount = "/sys/fs/cgroup"
+	hybridMount  = "/sys/fs/cgroup/unified"
+)
+
+// openUnified enables the controllers down to name: each level must hand them on before its children can have them.
+func openUnified(mount, name string) (*linuxRoot, error) {
+	r := &linuxRoot{layout: Unified, track: filepath.Join(mount, name)}
+	if err := mkdirAll(r.track); err != nil {
+		return nil, fmt.Errorf("cannot make cgroup %s: %w", r.track, err)
+	}
+	for dir := mount; ; {
+		r.enable(dir)
+		if dir == r.track {
+			break
+		}
+		rest := strings.TrimPrefix(r.track, dir+"/")
+		dir = filepath.Join(dir, strings.SplitN(rest, "/", 2)[0])
+	}
+	have := readFields(r.track, "cgroup.subtree_control")
+	pick := func(controller string) string {
+		if slices.Contains(have, controller) {
+			return r.track
+		}
+		r.notes = append(r.notes, "cgroup controller "+controller+" is not handed down to "+r.track+": its limits are not applied")
+		return ""
+	}
+	r.memory, r.pids, r.cpuset = pick("memory"), pick("pids"), pick("cpuset")
+	r.swap = r.memory != ""
+	r.cpus = readTrim(r.track, "cpuset.cpus.effective")
+	r.kill = exists(r.track, "cgroup.kill")
+	return r, nil
+}
+
+// enable hands down what can be: a level that refuses (it holds processes, or a container's owner keeps it) is seen in the result.
+func (r *linuxRoot) enable(dir string) {
+	have := readFields(dir, "cgroup.subtree_control")
+	for _, c := range []string{"cpuset", "cpu", "memory", "pids"} {
+		if !slices.Contains(have, c) {
+			_ = cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+c)
+		}
+	}
+}
+
+func openHybrid(name string) (*linuxRoot, error) {
+	r := &linuxRoot{layout: Hybrid, track: filepath.Join(hybridMount, name)}
+	if err := mkdirAll(r.track); err != nil {
+		return openLegacy(name)
+	}
+	r.kill = exists(r.track, "cgroup.kill")
+	r.addV1(name)
+	return r, nil
+}
+
+func openLegacy(name string) (*linuxRoot, error) {
+	mount, err := cgroups.FindCgroupMountpoint("", "freezer")
+	if err != nil {
+		return nil, fmt.Errorf("cannot find a cgroup hierarchy to track processes with (neither v2 nor the v1 freezer): %w", err)
+	}
+	r := &linuxRoot{layout: Legacy, track: filepath.Join(mount, name)}
+	if err := mkdirAll(r.track); err != nil {
+		return nil, fmt.Errorf("cannot make cgroup %s: %w", r.track, err)
+	}
+	r.addV1(name)
+	return r, nil
+}
+
+func (r *linuxRoot) addV1(name string) {
+	pick := func(controller string) string {
+		mount, err := cgroups.FindCgroupMountpoint("", controller)
+		if err == nil {
+			dir := filepath.Join(mount, name)
+			if err = mkdirAll(dir); err == nil {
+				return dir
+			}
+		}
+		r.notes = append(r.notes, fmt.Sprintf("cgroup v1 controller %s cannot be used, its limits are not applied: %v", controller, err))
+		return ""
+	}
+	r.memory, r.pids, r.cpuset = pick("memory"), pick("pids"), pick("cpuset")
+	if r.memory != "" {
+		r.swap = exists(r.memory, "memory.memsw.limit_in_bytes")
+	}
+	if r.cpuset != "" {
+		r.inheritCpuset(name)
+	}
+	if mount, err := cgroups.FindCgroupMountpoint("", "name=systemd"); err == nil {
+		r.unit = filepath.Join(mount, name)
+	}
+}
+
+// inheritCpuset fills each level below the mount, which the kernel makes empty: no process can enter an empty cpuset.
+func (r *linuxRoot) inheritCpuset(name string) {
+	levels := strings.Split(name, "/")
+	top := r.cpuset[:len(r.cpuset)-len(name)-1]
+	for dir, i := top, 0; i < len(levels); i++ {
+		next := filepath.Join(dir, levels[i])
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if readTrim(next, f) != "" {
+				continue
+			}
+			if err := cgroups.WriteFile(next, f, readTrim(dir, f)); err != nil {
+				r.notes = append(r.notes, "cpuset limits are not applied: "+err.Error())
+				r.cpuset = ""
+				return
+			}
+		}
+		dir = next
+	}
+	r.cpus = readTrim(r.cpuset, "cpuset.cpus")
+}
+
+func (r *linuxRoot) Layout() Layout  { return r.layout }
+func (r *linuxRoot) Notes() []string { return r.notes }
+
+// Shelter leaves limits alone: it moves the process only where an init system or a step's kill would find it.
+func (r *linuxRoot) Shelter(pid int) error {
+	var errs []error
+	for _, dir := range []string{r.track, r.unit} {
+		if dir == "" {
+			continue
+		}
+		dir = filepath.Join(dir, shelter)
+		if err := mkdirAll(dir); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, cgroups.WriteCgroupProc(dir, pid))
+	}
+	return errors.Join(errs...)
+}
+
+// Tidy stops at the first folder of each hierarchy that is still in use, by another node of the cluster for instance.
+func (r *linuxRoot) Tidy() {
+	depth := strings.Count(r.name, "/") + 1
+	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.unit, r.track} {
+		if dir == "" {
+			continue
+		}
+		_ = unix.Rmdir(filepath.Join(dir, shelter))
+		for range depth {
+			if unix.Rmdir(dir) != nil {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+	}
+}
+
+// mkdirAll tries again when another node's Tidy removes a common parent meanwhile.
+func mkdirAll(dir string) (err error) {
+	for range 20 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+func exists(dir, file string) bool {
+	_, err := os.Stat(filepath.Join(dir, file))
+	return err == nil
+}
+
+func readTrim(dir, file string) string {
+	s, err := cgroups.ReadFile(dir, file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(s)
+}
+
+func readFields(dir, file string) []string { return strings.Fields(readTrim(dir, file)) }

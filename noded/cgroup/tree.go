@@ -1,0 +1,200 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// tree is the Root without cgroups.
+type tree struct{ notes []string }
+
+func newTree(why error) Root {
+	return &tree{notes: []string{fmt.Sprintf("no cgroups, jobs are tracked as process trees and have no memory, CPU or process limits: %v", why)}}
+}
+
+func (t *tree) Layout() Layout    { return Tree }
+func (t *tree) Notes() []string   { return t.notes }
+func (t *tree) Shelter(int) error { return nil }
+func (t *tree) Tidy()             {}
+
+// Create returns the group of all descendants of this process: a shim serves one step at a time and is a subreaper, so they are its step's.
+func (t *tree) Create(string, *pb.Limits) (Group, error) { return treeGroup{os.Getpid()}, nil }
+
+type treeGroup struct{ root int }
+
+func (treeGroup) FD() int             { return -1 }
+func (treeGroup) Held() bool          { return false }
+func (treeGroup) Add(int, bool) error { return nil }
+func (treeGroup) Usage() Usage        { return Usage{} }
+func (treeGroup) Remove() error       { return nil }
+func (g treeGroup) RSSKiB() uint64    { return rssKiB(descendants(g.root)) }
+func (g treeGroup) Empty() (bool, error) {
+	return len(living(descendants(g.root))) == 0, nil
+}
+
+func (g treeGroup) Signal(sig int) error { return signalAll(descendants(g.root), unix.Signal(sig)) }
+
+// Kill stops everything first, so that what is killed cannot fork meanwhile. Bounded: the caller repeats it until Empty.
+func (g treeGroup) Kill() error {
+	pids := descendants(g.root)
+	signalAll(pids, unix.SIGSTOP)
+	return signalAll(descendants(g.root), unix.SIGKILL)
+}
+
+func (g treeGroup) Freeze(frozen bool) error {
+	if frozen {
+		return g.Signal(int(unix.SIGSTOP))
+	}
+	return g.Signal(int(unix.SIGCONT))
+}
+
+// Reclaim looks for what a dead shim left: processes of the step's user whose environment names the same job on the same node.
+func (t *tree) Reclaim(b *pb.Bundle) error {
+	marks := stepMarks(b.Env)
+	if len(marks) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(reclaimTimeout)
+	for {
+		pids := withEnv(b.Uid, marks)
+		if len(pids) == 0 {
+			return nil
+		}
+		err := signalAll(pids, unix.SIGKILL)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cannot kill the processes %v left by job %d: %v", pids, b.Key.GetJobId(), err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// stepMarks picks what tells one job on one node of one cluster from another; without a job id there is no telling.
+func stepMarks(env []string) [][]byte {
+	var marks [][]byte
+	hasID := false
+	for _, kv := range env {
+		switch name, _, _ := strings.Cut(kv, "="); name {
+		case "SLURM_JOB_ID":
+			hasID = true
+			marks = append(marks, []byte(kv))
+		case "SLURMD_NODENAME", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT":
+			marks = append(marks, []byte(kv))
+		}
+	}
+	if !hasID {
+		return nil
+	}
+	return marks
+}
+
+func withEnv(uid uint32, marks [][]byte) (found []int) {
+	for _, pid := range allPids() {
+		dir := "/proc/" + strconv.Itoa(pid)
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) != nil || st.Uid != uid {
+			continue
+		}
+		env, err := os.ReadFile(dir + "/environ")
+		if err != nil {
+			continue
+		}
+		vars := bytes.Split(env, []byte{0})
+		if !slices.ContainsFunc(marks, func(m []byte) bool {
+			return !slices.ContainsFunc(vars, func(v []byte) bool { return bytes.Equal(v, m) })
+		}) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// living leaves out what has died and waits to be reaped.
+func living(pids []int) []int {
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		_, state := parent(pid)
+		return state == 'Z' || state == 'X' || state == 0
+	})
+}
+
+// descendants lists children, grandchildren, … of root by one pass over /proc. Zombies are among them: a thread group whose first
+// thread has ended looks like one and lives on.
+func descendants(root int) (pids []int) {
+	children := map[int][]int{}
+	for _, pid := range allPids() {
+		if ppid, _ := parent(pid); ppid > 0 {
+			children[ppid] = append(children[ppid], pid)
+		}
+	}
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		pids = append(pids, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return pids
+}
+
+// parent reads /proc/<pid>/stat: the name in parentheses may hold anything, so the fields count from the last ')'.
+func parent(pid int) (ppid int, state byte) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 2 {
+		return 0, 0
+	}
+	ppid, _ = strconv.Atoi(string(f[1]))
+	return ppid, f[0][0]
+}
+
+func allPids() (pids []int) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func signalAll(pids []int, sig unix.Signal) error {
+	var err error
+	for _, pid := range pids {
+		if e := unix.Kill(pid, sig); e != nil && e != unix.ESRCH {
+			err = fmt.Errorf("cannot signal process %d: %w", pid, e)
+		}
+	}
+	return err
+}
+
+// rssKiB sums resident pages; shared pages count in each process, as in Slurm's jobacct_gather/linux.
+func rssKiB(pids []int) (kib uint64) {
+	page := uint64(os.Getpagesize()) >> 10
+	for _, pid := range pids {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+		if err != nil {
+			continue
+		}
+		if f := strings.Fields(string(b)); len(f) > 1 {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			kib += n * page
+		}
+	}
+	return kib
+}
+
+// KillDescendants kills every descendant of this process, whatever cgroup it is in.
+func KillDescendants() error { return treeGroup{os.Getpid()}.Kill() }

@@ -1,0 +1,191 @@
+// Package folder is the layout of one step attempt in the node's spool, shared by the node daemon (package step) and the shim
+// (package stepd), which must agree on it across versions: a shim may be older than the node daemon that finds it.
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Names inside the spool and inside a step's folder.
+const (
+	Steps  = "steps"
+	Shims  = "shims"
+	New    = ".new-" // prefix of a folder that no shim has accepted
+	Bundle = "bundle.pb"
+	Script = "script"
+	Exit   = "exit.pb"
+	tmp    = ".exit.tmp"
+)
+
+// maxFile bounds what is read back: script and environment are limited to 5 MiB together at submission.
+const maxFile = 64 << 20
+
+// Name is "<job>.<attempt>.<step>": the folder of a step attempt. The epoch is not part of it: it says who may order, not what runs.
+func Name(k *pb.StepKey) string {
+	return fmt.Sprintf("%d.%d.%d", k.GetJobId(), k.GetAttempt(), k.GetStep())
+}
+
+// ParseName is the reverse of Name, with epoch 0.
+func ParseName(s string) (*pb.StepKey, error) {
+	f := strings.Split(s, ".")
+	var n [3]uint32
+	for i := range f {
+		v, err := strconv.ParseUint(f[i], 10, 32)
+		if len(f) != 3 || err != nil || strconv.FormatUint(v, 10) != f[i] {
+			return nil, fmt.Errorf("cannot read %q as a step folder: want job.attempt.step", s)
+		}
+		n[i] = uint32(v)
+	}
+	return &pb.StepKey{JobId: n[0], Attempt: n[1], Step: n[2]}, nil
+}
+
+// Write makes dir with bundle and script, the script owned by the job's user. Nothing is synced: after a power cut nothing of
+// the step runs, and a bundle that is lost or torn names a step that never ended.
+func Write(dir string, b *pb.Bundle, script []byte, chown bool) error {
+	raw, err := proto.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("cannot encode bundle: %w", err)
+	}
+	if err := unix.Mkdir(dir, 0o711); err != nil {
+		return &os.PathError{Op: "mkdir", Path: dir, Err: err}
+	}
+	if err := unix.Chmod(dir, 0o711); err != nil { // whatever the umask: the user's shell must reach the script
+		return &os.PathError{Op: "chmod", Path: dir, Err: err}
+	}
+	if err := put(filepath.Join(dir, Bundle), raw, 0o600, -1, -1); err != nil {
+		return err
+	}
+	if script == nil {
+		return nil
+	}
+	uid, gid := -1, -1
+	if chown {
+		uid, gid = int(b.Uid), int(b.Gid)
+	}
+	return put(filepath.Join(dir, Script), script, 0o500, uid, gid)
+}
+
+// put creates a file; the mode is exact, whatever the umask.
+func put(path string, data []byte, mode uint32, uid, gid int) (err error) {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return &os.PathError{Op: "create", Path: path, Err: err}
+	}
+	defer func() {
+		if cerr := unix.Close(fd); err == nil && cerr != nil {
+			err = &os.PathError{Op: "close", Path: path, Err: cerr}
+		}
+	}()
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err != nil && err != unix.EINTR {
+			return &os.PathError{Op: "write", Path: path, Err: err}
+		}
+		data = data[max(n, 0):]
+	}
+	if uid >= 0 {
+		if err := unix.Fchown(fd, uid, gid); err != nil {
+			return &os.PathError{Op: "chown", Path: path, Err: err}
+		}
+	}
+	return nil
+}
+
+// ReadBundle reads what Write wrote.
+func ReadBundle(dir string) (*pb.Bundle, error) {
+	b := &pb.Bundle{}
+	return b, read(filepath.Join(dir, Bundle), b)
+}
+
+// ReadExit returns the exit record, or nil and no error when the step has none.
+func ReadExit(dir string) (*pb.ExitRecord, error) {
+	r := &pb.ExitRecord{}
+	err := read(filepath.Join(dir, Exit), r)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func read(path string, m proto.Message) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.Size() > maxFile {
+		return fmt.Errorf("cannot read %s: %d bytes, more than the limit of %d", path, st.Size(), maxFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return nil
+}
+
+// WriteExit makes the record durable: whoever finds exit.pb finds it whole, also after a power cut.
+func WriteExit(dir string, r *pb.ExitRecord) error {
+	raw, err := proto.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("cannot encode exit record: %w", err)
+	}
+	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(d)
+	if err := writeExit(d, raw); err != nil {
+		return fmt.Errorf("cannot write exit record in %s: %w", dir, err)
+	}
+	return nil
+}
+
+func writeExit(d int, raw []byte) error {
+	fd, err := unix.Openat(d, tmp, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := unix.Write(fd, raw)
+	if err == nil && n < len(raw) {
+		err = unix.ENOSPC
+	}
+	if err == nil {
+		err = unix.Fsync(fd)
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = unix.Renameat(d, tmp, d, Exit)
+	}
+	if err == nil {
+		err = unix.Fsync(d)
+	}
+	return err
+}
+
+// Remove deletes a step's folder and all in it.
+func Remove(dir string) error {
+	for _, f := range []string{Script, Bundle, Exit} {
+		_ = unix.Unlink(filepath.Join(dir, f))
+	}
+	if err := unix.Rmdir(dir); err == nil || err == unix.ENOENT {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}

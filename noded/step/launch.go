@@ -1,0 +1,194 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// launchTimeout bounds the answer of a shim; it answers within a fraction of a second whatever the job does.
+const launchTimeout = 10 * time.Second
+
+// Launch writes the bundle and gives it to a shim. It returns nil once a shim has accepted it, or when the step is known already.
+func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error {
+	if b.Key.GetJobId() == 0 || b.Cgroup == "" {
+		return errors.New("cannot launch a step without job id or cgroup name")
+	}
+	e, known := r.enter(b)
+	if known {
+		r.feed.touch(e.name)
+		return nil
+	}
+	err := r.launch(ctx, e, b, script)
+	if err != nil {
+		r.drop(e)
+		return fmt.Errorf("cannot launch step %s: %w", e.name, err)
+	}
+	return nil
+}
+
+func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []byte) error {
+	tmp := filepath.Join(r.o.Spool, folder.Steps, folder.New+e.name)
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	err := folder.Write(tmp, b, script, os.Geteuid() == 0)
+	for try := 0; err == nil; try++ {
+		var s *shim
+		if s, err = r.pool.take(ctx); err != nil {
+			break
+		}
+		var taken bool
+		if taken, err = r.offer(ctx, e, s, tmp); taken {
+			return nil
+		}
+		// Only a shim that is going away is worth another try.
+		if status.Code(err) == codes.Unavailable && try < 3 && ctx.Err() == nil {
+			err = nil
+		}
+	}
+	folder.Remove(tmp)
+	return err
+}
+
+// offer gives the step to one shim. When the answer is lost, the folder's name tells what happened: it is the shim's rename
+// that accepts, and ours, to another name, that makes accepting impossible.
+func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp string) (taken bool, err error) {
+	cctx, cancel := context.WithTimeout(ctx, launchTimeout)
+	defer cancel()
+	rep, err := s.api.Launch(cctx, &pb.LaunchRequest{Bundle: tmp})
+	if err != nil {
+		withdrawn := tmp + ".w"
+		if rerr := os.Rename(tmp, withdrawn); rerr == nil {
+			s.discard()
+			return false, errors.Join(err, os.Rename(withdrawn, tmp))
+		} else if !errors.Is(rerr, unix.ENOENT) {
+			s.discard()
+			return false, errors.Join(err, rerr)
+		}
+		rep = &pb.StepReport{Key: e.key, Phase: pb.StepPhase_STEP_PREPARING}
+	}
+	r.mu.Lock()
+	e.shim = s
+	r.mu.Unlock()
+	r.watch(e, s, rep)
+	return true, nil
+}
+
+// watch follows a step to its end in a goroutine, then gives its shim the next.
+func (r *Runner) watch(e *entry, s *shim, rep *pb.StepReport) {
+	r.report(e, rep)
+	if rep.Phase == pb.StepPhase_STEP_ENDED {
+		r.pool.put(s)
+		return
+	}
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		r.follow(e, s, rep)
+	}()
+}
+
+func (r *Runner) follow(e *entry, s *shim, rep *pb.StepReport) {
+	for {
+		next, err := s.api.Wait(r.ctx, &pb.WaitRequest{HavePhase: rep.Phase, HaveSignals: rep.SignalsSeen})
+		switch {
+		case r.ctx.Err() != nil:
+			s.discard() // the step goes on
+			return
+		case err != nil:
+			r.log.Warn("lost the connection to a shim", "step", e.name, "shim", s.pid, "err", err)
+			if again := r.pool.redial(s); again != nil {
+				s = again
+				r.mu.Lock()
+				e.shim = s
+				r.mu.Unlock()
+				continue
+			}
+			r.lost(e)
+			return
+		}
+		rep = next
+		r.report(e, rep)
+		if rep.Phase == pb.StepPhase_STEP_ENDED {
+			r.pool.put(s)
+			return
+		}
+	}
+}
+
+// lost ends a step whose shim is dead: with the record that it left, or with one that says so.
+func (r *Runner) lost(e *entry) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		rep, err := r.bury(e.name, e.cg, e.key)
+		if err == nil {
+			r.report(e, rep)
+			return
+		}
+		// Something of it may run still: not ended. Its processors must not be given away.
+		r.log.Error("cannot clear away a step whose shim is dead", "step", e.name, "err", err)
+		select {
+		case <-time.After(pause):
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// bury makes sure that nothing of a step is left but an exit record.
+func (r *Runner) bury(name string, b *pb.Bundle, key *pb.StepKey) (*pb.StepReport, error) {
+	dir := r.dir(name)
+	if full, err := folder.ReadBundle(dir); err == nil {
+		b = full // with the environment, which the process-tree layout needs
+	}
+	if b.GetCgroup() != "" {
+		if err := r.root.Reclaim(b); err != nil {
+			return nil, err
+		}
+	}
+	exit, err := folder.ReadExit(dir)
+	if err != nil {
+		r.log.Error("cannot read an exit record: the step counts as lost", "step", name, "err", err)
+	}
+	if exit != nil {
+		return ended(exit.Key, exit), nil
+	}
+	exit = &pb.ExitRecord{Key: key, Verdict: "lost", EndNs: time.Now().UnixNano(),
+		Detail: "the process that watched over it died; what was left of it has been killed"}
+	if err := folder.WriteExit(dir, exit); err != nil {
+		return nil, err
+	}
+	return ended(key, exit), nil
+}
+
+// Control passes an order to the step's shim. An order for a step that has ended or is not known changes nothing.
+func (r *Runner) Control(ctx context.Context, o *pb.StepOrder) error {
+	name := folder.Name(o.Key)
+	r.mu.Lock()
+	var s *shim
+	e := r.steps[name]
+	if e != nil {
+		s = e.shim
+	}
+	r.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, launchTimeout)
+	defer cancel()
+	_, err := s.api.Control(ctx, &pb.ControlRequest{Order: o})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("cannot pass an order to step %s: %w", name, err)
+	}
+	return nil
+}

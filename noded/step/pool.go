@@ -1,0 +1,283 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// shim is a connection to one shim process.
+type shim struct {
+	pid    int
+	client *ttrpc.Client
+	api    pb.StepAPIService
+	idle   time.Time // since when
+	dead   chan struct{}
+}
+
+// discard gives up a shim that must get no more steps.
+func (s *shim) discard() { s.client.Close() }
+
+func (s *shim) gone() bool {
+	select {
+	case <-s.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// pool holds the idle shims, the most recently used last: those at the front age and go.
+type pool struct {
+	r   *Runner
+	dir string
+
+	mu       sync.Mutex
+	idle     []*shim
+	starting int
+	closed   bool
+	wg       sync.WaitGroup
+}
+
+func (p *pool) init(r *Runner) {
+	p.r, p.dir = r, filepath.Join(r.o.Spool, folder.Shims)
+}
+
+// take returns an idle shim, or starts one.
+func (p *pool) take(ctx context.Context) (*shim, error) {
+	p.mu.Lock()
+	for len(p.idle) > 0 {
+		s := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if !s.gone() {
+			p.mu.Unlock()
+			return s, nil
+		}
+	}
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return nil, errors.New("the runner has been closed")
+	}
+	return p.start(ctx)
+}
+
+func (p *pool) put(s *shim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || s.gone() {
+		s.discard()
+		return
+	}
+	s.idle = time.Now()
+	p.idle = append(p.idle, s)
+}
+
+// housekeep keeps MinIdle shims ready, and no more than that for long.
+func (p *pool) housekeep(ctx context.Context) {
+	tick := time.NewTicker(max(p.r.o.IdleTimeout/3, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		p.fill(ctx)
+		select {
+		case <-tick.C:
+			p.trim(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *pool) fill(ctx context.Context) {
+	p.mu.Lock()
+	n := p.r.o.MinIdle - len(p.idle)
+	p.mu.Unlock()
+	for ; n > 0 && ctx.Err() == nil; n-- {
+		s, err := p.start(ctx)
+		if err != nil {
+			p.r.log.Error("cannot keep a shim ready", "err", err)
+			return
+		}
+		p.put(s)
+	}
+}
+
+func (p *pool) trim(now time.Time) {
+	var old []*shim
+	p.mu.Lock()
+	for len(p.idle) > p.r.o.MinIdle && now.Sub(p.idle[0].idle) > p.r.o.IdleTimeout {
+		old = append(old, p.idle[0])
+		p.idle = p.idle[1:]
+	}
+	p.mu.Unlock()
+	for _, s := range old {
+		s.discard()
+	}
+}
+
+// close lets the idle shims go and waits, for a moment, until those that this process started have ended.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for _, s := range idle {
+		_, _ = s.api.Release(ctx, &pb.ReleaseRequest{End: true})
+	}
+	for _, s := range idle {
+		select {
+		case <-s.dead:
+		case <-ctx.Done():
+		}
+		s.discard()
+	}
+}
+
+// start makes the socket, so that it can be called at once, and gives it to a new shim in a session of its own.
+func (p *pool) start(ctx context.Context) (*shim, error) {
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fresh := filepath.Join(p.dir, ".new-"+strconv.FormatInt(time.Now().UnixNano(), 36))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short(dir, filepath.Base(fresh)), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a shim's socket in %s: %w", p.dir, err)
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	pid, err := p.spawn(l)
+	if err != nil {
+		_ = os.Remove(fresh)
+		return nil, err
+	}
+	path := p.socket(pid)
+	if err := os.Rename(fresh, path); err != nil {
+		_ = os.Remove(fresh)
+		return nil, fmt.Errorf("cannot name a shim's socket: %w", err)
+	}
+	s, err := p.dial(pid)
+	if err != nil {
+		_ = os.Remove(path)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *pool) socket(pid int) string { return filepath.Join(p.dir, strconv.Itoa(pid)) }
+
+func (p *pool) spawn(l *net.UnixListener) (int, error) {
+	f, err := l.File()
+	if err != nil {
+		return 0, fmt.Errorf("cannot pass on a shim's socket: %w", err)
+	}
+	defer f.Close()
+	o := &p.r.o
+	args := append(append([]string(nil), o.Command[1:]...), "--spool", o.Spool, "--cgroup", o.CgroupRoot)
+	cmd := exec.Command(o.Command[0], args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("cannot start a shim (%s): %w", o.Command[0], err)
+	}
+	if err := p.r.root.Shelter(cmd.Process.Pid); err != nil {
+		p.r.log.Warn("cannot take a shim out of the node daemon's cgroup: stopping that service may kill it", "err", err)
+	}
+	go cmd.Wait() // reaps it; ends when it does, or with this process
+	return cmd.Process.Pid, nil
+}
+
+// dial connects to the shim that listens on the socket named by its pid.
+func (p *pool) dial(pid int) (*shim, error) {
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	c, err := net.DialTimeout("unix", short(dir, strconv.Itoa(pid)), 5*time.Second)
+	if err != nil {
+		return nil, fmt.Errorf("cannot call shim %d: %w", pid, err)
+	}
+	s := &shim{pid: pid, dead: make(chan struct{})}
+	s.client = ttrpc.NewClient(c, ttrpc.WithOnClose(sync.OnceFunc(func() { close(s.dead) })))
+	s.api = pb.NewStepAPIClient(s.client)
+	return s, nil
+}
+
+// redial is for a broken connection: the shim, when it lives, or nil when it is certainly dead.
+func (p *pool) redial(s *shim) *shim {
+	s.discard()
+	again, err := p.dial(s.pid)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(p.r.ctx, 5*time.Second)
+		defer cancel()
+		if _, err = again.api.Status(ctx, &pb.StatusRequest{}); err == nil {
+			return again
+		}
+		again.discard()
+	}
+	p.kill(s.pid)
+	return nil
+}
+
+// kill makes sure that a shim that does not answer is dead: only then may its step be cleared away.
+func (p *pool) kill(pid int) {
+	if isShim(pid, p.r.o.Spool) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		for range 1000 {
+			if !isShim(pid, p.r.o.Spool) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	_ = os.Remove(p.socket(pid))
+}
+
+// isShim reads the command line: the pid may be somebody else's by now. It is empty once the process has died.
+func isShim(pid int, spool string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return false
+	}
+	return containsArgs(b, "--spool", spool)
+}
+
+func containsArgs(cmdline []byte, a, b string) bool {
+	want := "\x00" + a + "\x00" + b + "\x00"
+	for i := 0; i+len(want) <= len(cmdline); i++ {
+		if string(cmdline[i:i+len(want)]) == want {
+			return true
+		}
+	}
+	return false
+}
+
+// short is a path to name in an open folder that fits into the 108 bytes of a socket address however deep the spool is.
+func short(dir *os.File, name string) string {
+	if p := filepath.Join(dir.Name(), name); len(p) < 100 {
+		return p
+	}
+	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
+}

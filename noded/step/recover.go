@@ -1,0 +1,149 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Recover learns what earlier node daemons left: steps that run under their shims, steps that have ended, and steps whose shim
+// has died, which it ends. It must be called once, before Launch. The order of its parts matters: see "Who owns a step".
+func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
+	if err := r.withdrawAll(); err != nil {
+		return nil, err
+	}
+	reports, live, err := r.callShims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := readNames(filepath.Join(r.o.Spool, folder.Steps))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if live[name] {
+			continue
+		}
+		if rep := r.settle(name); rep != nil {
+			reports = append(reports, rep)
+		}
+	}
+	return reports, nil
+}
+
+// withdrawAll deletes what was written and not accepted: from here on no shim can accept an old launch.
+func (r *Runner) withdrawAll() error {
+	steps := filepath.Join(r.o.Spool, folder.Steps)
+	names, err := readNames(steps)
+	for _, n := range names {
+		if strings.HasPrefix(n, folder.New) {
+			if err := os.RemoveAll(filepath.Join(steps, n)); err != nil {
+				return fmt.Errorf("cannot withdraw a launch: %w", err)
+			}
+		}
+	}
+	return err
+}
+
+// callShims adopts each shim that answers; live holds the names of the steps that run.
+func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live map[string]bool, err error) {
+	live = map[string]bool{}
+	names, err := readNames(r.pool.dir)
+	for _, n := range names {
+		pid, aerr := strconv.Atoi(n)
+		if aerr != nil {
+			_ = os.Remove(filepath.Join(r.pool.dir, n))
+			continue
+		}
+		s, rep := r.call(ctx, pid)
+		switch {
+		case s == nil:
+		case rep.Key == nil || rep.Phase == pb.StepPhase_STEP_ENDED:
+			r.pool.put(s) // an ended step is told from its record
+		default:
+			live[folder.Name(rep.Key)] = true
+			r.adopt(s, rep)
+			reports = append(reports, rep)
+		}
+	}
+	return reports, live, err
+}
+
+func (r *Runner) call(ctx context.Context, pid int) (*shim, *pb.StepReport) {
+	s, err := r.pool.dial(pid)
+	if err == nil {
+		cctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		var rep *pb.StepReport
+		if rep, err = s.api.Status(cctx, &pb.StatusRequest{}); err == nil {
+			return s, rep
+		}
+		s.discard()
+		r.log.Warn("a shim does not answer: killing it", "shim", pid, "err", err)
+	}
+	r.pool.kill(pid)
+	return nil, nil
+}
+
+func (r *Runner) adopt(s *shim, rep *pb.StepReport) {
+	e := &entry{key: rep.Key, name: folder.Name(rep.Key), shim: s}
+	if b, err := folder.ReadBundle(r.dir(e.name)); err == nil {
+		e.cg = reclaimable(b)
+	} else {
+		r.log.Error("cannot read the bundle of a running step", "step", e.name, "err", err)
+	}
+	r.mu.Lock()
+	r.steps[e.name] = e
+	r.mu.Unlock()
+	r.watch(e, s, rep)
+}
+
+// settle is for a folder without a live shim.
+func (r *Runner) settle(name string) *pb.StepReport {
+	key, err := folder.ParseName(name)
+	if err != nil {
+		r.log.Warn("a strange folder in the spool is left alone", "name", name)
+		return nil
+	}
+	b, err := folder.ReadBundle(r.dir(name))
+	if err != nil {
+		r.log.Error("cannot read a bundle", "step", name, "err", err)
+		b = &pb.Bundle{Key: key, Cgroup: ""}
+	}
+	e := &entry{key: b.Key, name: name, cg: b}
+	r.mu.Lock()
+	r.steps[name] = e
+	r.mu.Unlock()
+	rep, err := r.bury(name, b, b.Key)
+	if err != nil {
+		// Processes survive: until they are gone the step is completing, not ended.
+		rep = &pb.StepReport{Key: b.Key, Phase: pb.StepPhase_STEP_COMPLETING, Exit: &pb.ExitRecord{Key: b.Key, Detail: err.Error()}}
+		r.report(e, rep)
+		r.wg.Add(1)
+		go func() { defer r.wg.Done(); r.lost(e) }()
+		return rep
+	}
+	e.cg = reclaimable(b)
+	r.report(e, rep)
+	return rep
+}
+
+func readNames(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the spool: %w", err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the spool: %w", err)
+	}
+	return names, nil
+}

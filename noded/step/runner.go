@@ -1,0 +1,236 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Options of a Runner.
+type Options struct {
+	Spool      string   // folder of this node alone; the jobs' users must be able to pass through it and its parents
+	Command    []string // starts a shim; empty: this binary with the argument "stepd"
+	CgroupRoot string   // relative name below the cgroup mounts: "sluice/<cluster>/<node>"
+	MinIdle    int      // idle shims kept; 0: 2
+	// IdleTimeout is how long a shim above MinIdle stays idle; 0: 30 s.
+	IdleTimeout time.Duration
+	Log         *slog.Logger // nil: slog.Default
+	Cgroups     cgroup.Root  // nil: the machine's own; must mean the same as CgroupRoot means to a shim
+}
+
+func (o *Options) complete() error {
+	var errs []error
+	if !filepath.IsAbs(o.Spool) {
+		errs = append(errs, fmt.Errorf("cannot use spool folder %q: not an absolute path", o.Spool))
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if len(o.Command) == 0 {
+		exe, err := os.Executable()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cannot find this program to start shims with: %w", err))
+		}
+		o.Command = []string{exe, "stepd"}
+	}
+	if o.MinIdle == 0 {
+		o.MinIdle = 2
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = 30 * time.Second
+	}
+	return errors.Join(errs...)
+}
+
+// Runner runs the steps of one node. Its methods may be called from any goroutine.
+type Runner struct {
+	o    Options
+	root cgroup.Root
+	log  *slog.Logger
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	pool pool
+	feed feed
+
+	mu    sync.Mutex
+	steps map[string]*entry
+}
+
+// entry is a step that this node knows: its folder exists, or is being made.
+type entry struct {
+	key  *pb.StepKey
+	name string
+	shim *shim          // nil once it has ended
+	rep  *pb.StepReport // newest; nil while Launch is on its way
+	cg   *pb.Bundle     // what Reclaim needs
+}
+
+// New makes the spool's folders. Nothing runs yet, and what ran before is not known until Recover.
+func New(o Options) (*Runner, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{folder.Steps, 0o711}, {folder.Shims, 0o700}} {
+		dir := filepath.Join(o.Spool, d.name)
+		if err := os.MkdirAll(dir, d.mode); err != nil {
+			return nil, fmt.Errorf("cannot make the spool: %w", err)
+		}
+		if err := os.Chmod(dir, d.mode); err != nil {
+			return nil, fmt.Errorf("cannot protect the spool: %w", err)
+		}
+	}
+	root := o.Cgroups
+	if root == nil {
+		var err error
+		if root, err = cgroup.Open(o.CgroupRoot); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range root.Notes() {
+		o.Log.Warn(n)
+	}
+	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.feed.init()
+	r.pool.init(r)
+	r.wg.Add(2)
+	go func() { defer r.wg.Done(); r.feed.run(r.ctx, r.newest) }()
+	go func() { defer r.wg.Done(); r.pool.housekeep(r.ctx) }()
+	return r, nil
+}
+
+// Name is "<job>.<attempt>.<step>".
+func Name(k *pb.StepKey) string { return folder.Name(k) }
+
+// Dir is the folder of a step.
+func (r *Runner) Dir(k *pb.StepKey) string { return r.dir(folder.Name(k)) }
+
+func (r *Runner) dir(name string) string { return filepath.Join(r.o.Spool, folder.Steps, name) }
+
+// Bundle is what the step was launched with.
+func (r *Runner) Bundle(k *pb.StepKey) (*pb.Bundle, error) { return folder.ReadBundle(r.Dir(k)) }
+
+// Layout is the cgroup layout in use, for the log and for what the node can promise.
+func (r *Runner) Layout() cgroup.Layout { return r.root.Layout() }
+
+// Reports tells every change; reports of one step that nobody takes are folded into its newest. Closed by Close.
+func (r *Runner) Reports() <-chan *pb.StepReport { return r.feed.out }
+
+// newest is the report to hand out for a step; nil when it has been forgotten.
+func (r *Runner) newest(name string) *pb.StepReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.steps[name]; e != nil {
+		return e.rep
+	}
+	return nil
+}
+
+// report records the newest state and tells it.
+func (r *Runner) report(e *entry, rep *pb.StepReport) {
+	r.mu.Lock()
+	e.rep = rep
+	if rep.Phase == pb.StepPhase_STEP_ENDED {
+		e.shim = nil
+	}
+	r.mu.Unlock()
+	r.feed.touch(e.name)
+}
+
+// Forget deletes all that is left of an ended step. Forgetting what is not known is no error.
+func (r *Runner) Forget(k *pb.StepKey) error {
+	name := folder.Name(k)
+	r.mu.Lock()
+	e := r.steps[name]
+	if e != nil && (e.rep == nil || e.rep.Phase != pb.StepPhase_STEP_ENDED) {
+		r.mu.Unlock()
+		return fmt.Errorf("cannot forget step %s: it has not ended", name)
+	}
+	delete(r.steps, name)
+	r.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	if err := folder.Remove(r.dir(name)); err != nil {
+		return fmt.Errorf("cannot delete the folder of step %s: %w", name, err)
+	}
+	return nil
+}
+
+// Fail keeps and reports the end of a step that never began: its prolog failed, for instance.
+func (r *Runner) Fail(b *pb.Bundle, exit *pb.ExitRecord) error {
+	e, known := r.enter(b)
+	if known {
+		return fmt.Errorf("cannot record the failure of step %s: it is known already", e.name)
+	}
+	dir := r.dir(e.name)
+	err := folder.Write(dir, b, nil, false)
+	if err == nil {
+		err = folder.WriteExit(dir, exit)
+	}
+	if err != nil {
+		r.drop(e)
+		folder.Remove(dir)
+		return fmt.Errorf("cannot record the failure of step %s: %w", e.name, err)
+	}
+	r.report(e, ended(b.Key, exit))
+	return nil
+}
+
+func ended(k *pb.StepKey, exit *pb.ExitRecord) *pb.StepReport {
+	return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: exit, StartNs: exit.GetStartNs()}
+}
+
+// enter reserves the name.
+func (r *Runner) enter(b *pb.Bundle) (e *entry, known bool) {
+	name := folder.Name(b.Key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.steps[name]; e != nil {
+		return e, true
+	}
+	e = &entry{key: b.Key, name: name, cg: reclaimable(b)}
+	r.steps[name] = e
+	return e, false
+}
+
+// reclaimable is the part of a bundle that Reclaim reads: the whole may hold a megabyte of environment.
+func reclaimable(b *pb.Bundle) *pb.Bundle {
+	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup}
+}
+
+func (r *Runner) drop(e *entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.steps, e.name)
+}
+
+// Close leaves the steps to their shims and ends the idle ones. The Runner cannot be used again.
+func (r *Runner) Close() error {
+	r.stop()
+	r.pool.close()
+	r.wg.Wait()
+	r.feed.close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.steps {
+		if e.rep == nil || e.rep.Phase != pb.StepPhase_STEP_ENDED {
+			return nil
+		}
+	}
+	r.root.Tidy()
+	return nil
+}

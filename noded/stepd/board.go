@@ -1,0 +1,55 @@
+package stepd
+
+import (
+	"context"
+	"sync"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// board shows the newest report of a step to any number of readers. A report that is on it is never changed.
+type board struct {
+	mu      sync.Mutex
+	report  *pb.StepReport
+	version uint64
+	changed chan struct{} // closed and replaced at each change; nil while nobody waits
+}
+
+func (b *board) put(r *pb.StepReport) {
+	b.mu.Lock()
+	b.report = r
+	b.version++
+	c := b.changed
+	b.changed = nil
+	b.mu.Unlock()
+	if c != nil {
+		close(c)
+	}
+}
+
+func (b *board) get() *pb.StepReport {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.report
+}
+
+// await returns the first report for which done is true, or the newest when ctx ends.
+func (b *board) await(ctx context.Context, done func(*pb.StepReport) bool) *pb.StepReport {
+	for {
+		b.mu.Lock()
+		if done(b.report) {
+			defer b.mu.Unlock()
+			return b.report
+		}
+		if b.changed == nil {
+			b.changed = make(chan struct{})
+		}
+		c := b.changed
+		b.mu.Unlock()
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return b.get()
+		}
+	}
+}

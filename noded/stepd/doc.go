@@ -1,0 +1,30 @@
+// Package stepd is the shim: a process between the node daemon and one step. It outlives the node daemon, so that restarting that one
+// touches no job, and serves one step at a time, so that its own death touches one job only. It starts the step's first
+// process in a cgroup of its own, ends it at its time limit, applies orders and signals, waits until the cgroup is empty, and writes the
+// exit record. Then it takes the next step: starting a shim costs more than a short job.
+//
+// # Goroutines
+//
+//	Main     serves StepAPI on the socket that the node daemon made (fd 3)
+//	run      one per step: the only writer of the step's state; everything reaches it as an event
+//	launcher one for the life of the shim, on an OS thread of its own: becomes the user, opens the files, forks, reaps
+//
+// # The launcher's thread
+//
+// It has unshared its file system attributes (umask, working folder) and changes its effective ids by raw system calls, which on
+// Linux are per thread. While its effective uid is the user's, it has no capabilities at all: the kernel applies exactly the
+// user's rights to every path that the user names, on any file system. Real and saved uid stay 0, so that the user can neither
+// signal nor trace it. Rejected: fsuid alone keeps CAP_SYS_ADMIN in effect, and files remember the capabilities of their opener;
+// a helper process per job costs 1–2 ms.
+//
+// # Holding the first process
+//
+// cgroup v1 can place a process only once it exists, and limits have to be there before its first instruction. The child asks
+// to be traced (PTRACE_TRACEME) and so stops in execve; the launcher places it, sets its limits with prlimit(2), and lets go. Where
+// tracing is forbidden, the shim's own binary is started first, waits to be told, and executes the script (trampoline.go).
+//
+// # End
+//
+// The launcher reaps until wait4 says that there is no child left. As the shim is a subreaper, no living descendant can hide from
+// that. What the first process leaves behind is killed at once, as Slurm does with proctrack/cgroup.
+package stepd

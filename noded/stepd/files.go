@@ -1,0 +1,153 @@
+package stepd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// stdio is what the first process gets as 0, 1 and 2.
+type stdio struct {
+	in, out, err int // err may equal out
+}
+
+func (s *stdio) close() {
+	if s.err == s.out {
+		s.err = -1
+	}
+	for _, fd := range []int{s.in, s.out, s.err} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	*s = stdio{-1, -1, -1}
+}
+
+// fileError is a file of the user's that cannot be had: the job's fault or bad luck, never the node's.
+type fileError struct {
+	what, path string
+	err        error
+}
+
+func (e *fileError) Error() string {
+	return fmt.Sprintf("cannot open %s file %s: %v", e.what, e.path, e.err)
+}
+
+// openStdio runs as the user. An open may block for as long as it likes (a FIFO nobody reads, a dead NFS server): the step's run
+// goroutine goes on without it. Error and output of the same path share one open file, as in Slurm: two would overwrite each other.
+func openStdio(b *pb.Bundle) (stdio, error) {
+	s := stdio{-1, -1, -1}
+	var err error
+	if s.in, err = openIn(b.StdIn); err != nil {
+		return s, err
+	}
+	if s.out, err = openOut("output", b.StdOut); err != nil {
+		s.close()
+		return s, err
+	}
+	if b.StdErr.GetPath() == "" || b.StdErr.GetPath() == b.StdOut.GetPath() {
+		s.err = s.out
+		return s, nil
+	}
+	if s.err, err = openOut("error", b.StdErr); err != nil {
+		s.close()
+	}
+	return s, err
+}
+
+func openIn(f *pb.StdFile) (int, error) {
+	path := f.GetPath()
+	if path == "" {
+		path = os.DevNull
+	}
+	fd, err := open(path, unix.O_RDONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, &fileError{"input", path, err}
+	}
+	return fd, nil
+}
+
+// openOut makes missing parent folders, as Slurm does since 23.02.
+func openOut(what string, f *pb.StdFile) (int, error) {
+	path := f.GetPath()
+	if path == "" {
+		path = os.DevNull
+	}
+	flags := unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_TRUNC
+	if f.GetAppend() {
+		flags = unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_APPEND
+	}
+	fd, err := open(path, flags, 0o666)
+	if err == unix.ENOENT {
+		if merr := mkdirParents(filepath.Dir(path)); merr != nil {
+			return -1, &fileError{what, path, merr}
+		}
+		fd, err = open(path, flags, 0o666)
+	}
+	if err != nil {
+		return -1, &fileError{what, path, err}
+	}
+	return fd, nil
+}
+
+// open keeps clear of 0–2, which the child's dup would collide with, and of paths that are not absolute.
+func open(path string, flags int, mode uint32) (int, error) {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return -1, unix.EINVAL
+	}
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func mkdirParents(dir string) error {
+	err := unix.Mkdir(dir, 0o755)
+	if err == unix.ENOENT && dir != "/" {
+		if err := mkdirParents(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		err = unix.Mkdir(dir, 0o755)
+	}
+	if err == nil || err == unix.EEXIST {
+		return nil
+	}
+	return fmt.Errorf("cannot make folder %s: %w", dir, err)
+}
+
+// enter changes the thread's working folder to dir, else to /tmp; note is Slurm's line about that.
+func enter(dir string) (note string, err error) {
+	why := unix.Chdir(dir)
+	if why == nil {
+		return "", nil
+	}
+	note = fmt.Sprintf("couldn't chdir to `%s': %s: going to /tmp instead", dir, sentence(why))
+	if err := unix.Chdir("/tmp"); err != nil {
+		return note, fmt.Errorf("cannot enter working folder %s (%v), nor /tmp: %w", dir, why, err)
+	}
+	return note, nil
+}
+
+// sentence spells an errno as the C library does: "No such file or directory".
+func sentence(err error) string {
+	var e unix.Errno
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	s := e.Error()
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// regular says whether writing to fd can neither block nor be noticed by a reader waiting for the end.
+func regular(fd int) bool {
+	var st unix.Stat_t
+	return fd >= 0 && unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+}

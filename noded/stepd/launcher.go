@@ -1,0 +1,382 @@
+package stepd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// task is one launch, on its way from run to the launcher. The launcher answers with events, at most four, and never blocks on them.
+type task struct {
+	b      *pb.Bundle
+	dir    string // the step's folder
+	grp    cgroup.Group
+	events chan event
+	state  atomic.Int32 // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
+}
+
+const (
+	taskWaiting = iota
+	taskForking
+	taskAborted
+)
+
+// abort is true when nothing has been started and nothing will be. The launcher may be stuck: it must not get another task.
+func (t *task) abort() bool { return t.state.CompareAndSwap(taskWaiting, taskAborted) }
+
+type eventKind int
+
+const (
+	evStarted eventKind = iota
+	evFailed            // nothing runs: verdict, detail, status
+	evFirst             // the first process has ended, others have not
+	evGone              // no descendant is left (with status, unless evFirst came before)
+)
+
+type event struct {
+	kind       eventKind
+	pid, pidfd int
+	startNS    int64
+	status     syscall.WaitStatus
+	hasStatus  bool
+	verdict    string
+	detail     string
+	errFile    *os.File // the job's stderr, when it is a regular file: for the shim's own lines
+	use        reaped
+}
+
+// reaped sums what wait4 reported.
+type reaped struct {
+	maxRSSKiB            uint64
+	userUsec, systemUsec uint64
+}
+
+type launcher struct {
+	log     *slog.Logger
+	tasks   chan *task
+	self    creds
+	noTrace bool   // PTRACE_TRACEME is refused here: use the trampoline
+	noClone bool   // clone3 is refused here
+	exe     string // the shim's binary
+	floor   uint64 // the shim's own memory: a child that has not grown beyond it shows it as its own maximum
+}
+
+func newLauncher(log *slog.Logger) *launcher {
+	exe, _ := os.Executable()
+	return &launcher{log: log, tasks: make(chan *task, 1), self: ownCreds(), exe: exe}
+}
+
+// run never unlocks its thread: the thread's ids and file system attributes are not those of the others.
+func (l *launcher) run() {
+	runtime.LockOSThread()
+	broken := unix.Unshare(unix.CLONE_FS)
+	if broken != nil {
+		broken = fmt.Errorf("cannot unshare the working folder and umask of a thread: %w", broken)
+	} else {
+		broken = l.self.check()
+	}
+	for t := range l.tasks {
+		if broken != nil {
+			t.events <- event{kind: evFailed, verdict: "launch_failed", detail: broken.Error()}
+			continue
+		}
+		broken = l.serve(t)
+	}
+}
+
+// serve returns an error when the thread cannot be trusted any more.
+func (l *launcher) serve(t *task) error {
+	unix.Umask(int(t.b.Umask))
+	files, note, err := l.asUser(t.b)
+	defer files.close()
+	if err != nil {
+		t.events <- failure(err)
+		var broken *identityError
+		if errors.As(err, &broken) {
+			return err
+		}
+		return nil
+	}
+	if !t.state.CompareAndSwap(taskWaiting, taskForking) {
+		return nil
+	}
+	errFile := dupRegular(files.err)
+	if note != "" {
+		complain(errFile, note)
+	}
+	p, err := l.start(t, &files)
+	if err != nil {
+		kill(p)
+		l.drain()
+		ev := failure(err)
+		ev.errFile = errFile
+		t.events <- ev
+		return nil
+	}
+	files.close()
+	t.events <- event{kind: evStarted, pid: p.pid, pidfd: p.pidfd, startNS: time.Now().UnixNano(), errFile: errFile}
+	l.reap(t, p.pid)
+	return nil
+}
+
+// identityError means that the thread may be left with half a user's identity.
+type identityError struct{ error }
+
+// asUser does all that concerns paths of the user's.
+func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
+	files = stdio{-1, -1, -1}
+	if err := l.self.become(b.Uid, b.Gid, b.Groups); err != nil {
+		return files, "", &identityError{err}
+	}
+	note, err = enter(b.Dir)
+	if err == nil {
+		files, err = openStdio(b)
+	}
+	if lerr := l.self.leave(); lerr != nil {
+		return files, note, &identityError{lerr}
+	}
+	return files, note, err
+}
+
+func failure(err error) event {
+	ev := event{kind: evFailed, verdict: "launch_failed", detail: err.Error()}
+	var fe *fileError
+	var xe *execError
+	switch {
+	case errors.As(err, &fe):
+		ev.verdict = "output_failed"
+		ev.status = slurmIOFailed
+	case errors.As(err, &xe):
+		// As with Slurm's slurmstepd, the exit code is the errno of execve.
+		ev.verdict, ev.status = "exited", syscall.WaitStatus(uint32(xe.errno)<<8)
+	}
+	ev.hasStatus = true
+	return ev
+}
+
+// slurmIOFailed is what Slurm shows for a job whose output cannot be opened: ExitCode 0:53.
+const slurmIOFailed = syscall.WaitStatus(53)
+
+// child is the first process, running.
+type child struct{ pid, pidfd int }
+
+// start forks the first process and lets it run once it is in its cgroup, under its limits.
+func (l *launcher) start(t *task, files *stdio) (child, error) {
+	argv := t.b.Argv
+	if len(argv) == 0 {
+		argv = []string{"script"}
+	}
+	path := argv[0]
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(t.dir, path)
+	}
+	argv = append([]string{path}, argv[1:]...)
+	held := l.held(t)
+	if held && l.noTrace {
+		return l.viaTrampoline(t, files, argv)
+	}
+	p, err := l.fork(t, files, path, argv, held)
+	switch {
+	case err == unix.ENOSYS && l.cgroupFD(t) >= 0:
+		l.noClone = true
+		l.log.Warn("clone3 is refused on this machine (a seccomp filter?): processes are moved into their cgroup after they were made")
+		return l.start(t, files)
+	case err == unix.EPERM && held && l.traceRefused():
+		l.noTrace = true
+		l.log.Warn("ptrace is refused on this machine (kernel.yama.ptrace_scope=3?): each job starts through one more exec, which costs about 2 ms")
+		return l.viaTrampoline(t, files, argv)
+	case err != nil:
+		return p, startError(path, err)
+	case held:
+		return p, l.release(t, p)
+	}
+	if l.self.root {
+		resetOOM(p.pid)
+	}
+	return p, nil
+}
+
+// held says that something must be done to the first process before its first instruction.
+func (l *launcher) held(t *task) bool {
+	return t.grp.Held() || len(t.b.Rlimits) > 0 || l.noClone && t.grp.FD() >= 0
+}
+
+func (l *launcher) cgroupFD(t *task) int {
+	if l.noClone {
+		return -1
+	}
+	return t.grp.FD()
+}
+
+// attr is how the first process is made; pidfd receives its descriptor.
+func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
+	attr := &syscall.ProcAttr{
+		Env:   t.b.Env,
+		Files: []uintptr{uintptr(files.in), uintptr(files.out), uintptr(files.err)},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: pidfd},
+	}
+	if l.self.root {
+		attr.Sys.Credential = &syscall.Credential{Uid: t.b.Uid, Gid: t.b.Gid, Groups: t.b.Groups}
+	}
+	if fd := l.cgroupFD(t); fd >= 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, fd
+	}
+	return attr
+}
+
+// fork clones into the cgroup where the kernel offers it, and waits out ETXTBSY: another thread's fork may hold the script's
+// writable descriptor between its clone and its exec.
+func (l *launcher) fork(t *task, files *stdio, path string, argv []string, trace bool) (child, error) {
+	p := child{pidfd: -1}
+	attr := l.attr(t, files, &p.pidfd)
+	attr.Sys.Ptrace = trace
+	l.floor = ownMemory()
+	for try := 0; ; try++ {
+		pid, err := syscall.ForkExec(path, argv, attr)
+		if err == syscall.ETXTBSY && try < 100 {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		p.pid = pid
+		return p, err
+	}
+}
+
+// release places a held child and lets it go. Until then it dies with the shim: it would run outside its limits.
+func (l *launcher) release(t *task, p child) error {
+	var ws syscall.WaitStatus
+	if _, err := wait4(p.pid, &ws, 0, nil); err != nil {
+		return fmt.Errorf("cannot wait for process %d to stop in execve: %w", p.pid, err)
+	}
+	if !ws.Stopped() {
+		return fmt.Errorf("cannot start process %d: it ended before its first instruction (wait status %#x)", p.pid, uint32(ws))
+	}
+	_ = syscall.PtraceSetOptions(p.pid, unix.PTRACE_O_EXITKILL)
+	if err := l.place(t, p.pid); err != nil {
+		return err
+	}
+	if err := syscall.PtraceDetach(p.pid); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("cannot let go of process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// place puts a waiting process into its cgroups and under its limits.
+func (l *launcher) place(t *task, pid int) error {
+	if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
+		return err
+	}
+	for _, r := range t.b.Rlimits {
+		if err := setRlimit(pid, r); err != nil {
+			return err
+		}
+	}
+	if l.self.root {
+		resetOOM(pid)
+	}
+	return nil
+}
+
+// setRlimit as an ordinary user can only lower hard limits: what is above stays at the limit there is, as in Slurm's propagation.
+func setRlimit(pid int, r *pb.Rlimit) error {
+	lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
+	err := unix.Prlimit(pid, int(r.Resource), &lim, nil)
+	if err == unix.EPERM {
+		var old unix.Rlimit
+		if err = unix.Prlimit(pid, int(r.Resource), nil, &old); err == nil {
+			lim.Max = min(lim.Max, old.Max)
+			lim.Cur = min(lim.Cur, lim.Max)
+			err = unix.Prlimit(pid, int(r.Resource), &lim, nil)
+		}
+	}
+	if err != nil && err != unix.ESRCH {
+		return fmt.Errorf("cannot set resource limit %d to %d:%d: %w", r.Resource, r.Soft, r.Hard, err)
+	}
+	return nil
+}
+
+// reap returns when no descendant is left.
+func (l *launcher) reap(t *task, first int) {
+	var sum reaped
+	var status syscall.WaitStatus
+	got := false
+	for flags := 0; ; {
+		var ws syscall.WaitStatus
+		var ru syscall.Rusage
+		pid, err := wait4(-1, &ws, flags, &ru)
+		switch {
+		case err != nil: // ECHILD
+			t.events <- event{kind: evGone, status: status, hasStatus: got, use: sum}
+			return
+		case pid == 0: // the first process has ended, others run
+			t.events <- event{kind: evFirst, status: status, hasStatus: true}
+			flags = 0
+			continue
+		case ws.Stopped() || ws.Continued():
+			continue
+		}
+		sum.add(&ru, l.floor)
+		if pid == first {
+			status, got = ws, true
+			flags = syscall.WNOHANG
+		}
+	}
+}
+
+// drain reaps a child whose start failed half-way.
+func (l *launcher) drain() {
+	for {
+		if _, err := wait4(-1, nil, 0, nil); err != nil {
+			return
+		}
+	}
+}
+
+func (r *reaped) add(ru *syscall.Rusage, floor uint64) {
+	if m := uint64(ru.Maxrss); m > floor {
+		r.maxRSSKiB = max(r.maxRSSKiB, m)
+	}
+	r.userUsec += uint64(ru.Utime.Sec)*1e6 + uint64(ru.Utime.Usec)
+	r.systemUsec += uint64(ru.Stime.Sec)*1e6 + uint64(ru.Stime.Usec)
+}
+
+func wait4(pid int, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage) (int, error) {
+	for {
+		got, err := syscall.Wait4(pid, ws, flags, ru)
+		if err != syscall.EINTR {
+			return got, err
+		}
+	}
+}
+
+func kill(p child) {
+	if p.pid > 0 {
+		// Not reaped yet, so the pid is ours.
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
+	}
+}
+
+func dupRegular(fd int) *os.File {
+	if !regular(fd) {
+		return nil
+	}
+	d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(d), "job stderr")
+}

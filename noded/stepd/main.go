@@ -1,0 +1,141 @@
+package stepd
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Main is the hidden subcommand "stepd" of the node daemon's binary; args are what follows it. The listening socket is descriptor 3.
+func Main(args []string) int {
+	if len(args) > 0 && args[0] == trampolineArg {
+		return trampoline(args[1:])
+	}
+	if len(args) > 0 && args[0] == "nothing" {
+		return 0
+	}
+	fl := flag.NewFlagSet("stepd", flag.ContinueOnError)
+	spool := fl.String("spool", "", "the node's spool `folder`")
+	groups := fl.String("cgroup", "", "`name` of the node's cgroup root")
+	socket := fl.String("socket", "", "`path` of the socket that is descriptor 3, to remove at the end")
+	debugLog := fl.Bool("debug", false, "log more")
+	if err := fl.Parse(args); err != nil {
+		return 2
+	}
+	if *spool == "" || *groups == "" || fl.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "stepd: started by the node daemon, not by hand")
+		return 2
+	}
+	level := slog.LevelInfo
+	if *debugLog {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("shim", os.Getpid())
+	if err := serve(*spool, *groups, *socket, log); err != nil {
+		log.Error("shim ends", "err", err)
+		return 1
+	}
+	return 0
+}
+
+func serve(spool, groups, socket string, log *slog.Logger) error {
+	settle()
+	l, err := listener()
+	if err != nil {
+		return err
+	}
+	root, err := cgroup.Open(groups)
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	s := newShim(spool, root, log, sync.OnceFunc(func() { close(done) }))
+	srv, err := ttrpc.NewServer()
+	if err != nil {
+		return fmt.Errorf("cannot make a server: %w", err)
+	}
+	pb.RegisterStepAPIService(srv, s)
+	go func() {
+		if err := srv.Serve(context.Background(), &countingListener{l, s}); err != nil {
+			log.Debug("server ended", "err", err)
+		}
+	}()
+	time.AfterFunc(firstCall, s.endIfUnused)
+	<-done
+	if socket != "" {
+		_ = os.Remove(socket)
+	}
+	return nil
+}
+
+// firstCall bounds how long a shim waits for the node daemon that started it.
+const firstCall = 10 * time.Second
+
+// settle makes the process one that stays: reaper of orphans, spared by the out-of-memory killer, deaf to signals of terminals
+// and service managers. Signals are caught, not ignored: what is ignored stays ignored in the job.
+func settle() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	writeOOM("self", "-999")
+	heard := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE}
+	for n := syscall.Signal(1); n < 65; n++ {
+		if signal.Ignored(n) && n != syscall.SIGKILL && n != syscall.SIGSTOP {
+			heard = append(heard, n)
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), heard...) // a full channel drops
+	debug.SetGCPercent(200)
+}
+
+func listener() (net.Listener, error) {
+	f := os.NewFile(3, "socket")
+	if f == nil {
+		return nil, fmt.Errorf("cannot serve: descriptor 3 is not a listening socket")
+	}
+	unix.CloseOnExec(3)
+	l, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		return nil, fmt.Errorf("cannot serve on descriptor 3: %w", err)
+	}
+	return l, nil
+}
+
+// countingListener tells the shim how many connections it has.
+type countingListener struct {
+	net.Listener
+	s *shim
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.s.connected(+1)
+	return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.s.connected(-1) })}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	err := c.Conn.Close()
+	c.closed()
+	return err
+}

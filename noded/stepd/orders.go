@@ -1,0 +1,234 @@
+package stepd
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// apply carries out an order. Orders are levels, not edges: the same one again changes nothing.
+func (r *run) apply(o *pb.StepOrder) {
+	now := time.Now()
+	switch o.Want {
+	case pb.StepWant_WANT_RUN:
+		r.endNS = o.EndNs
+		r.suspend(o.Suspended)
+	case pb.StepWant_WANT_STOP:
+		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
+	case pb.StepWant_WANT_KILL:
+		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
+		r.kill(now)
+	default:
+		if o.EndNs != 0 {
+			r.endNS = o.EndNs
+		}
+	}
+	r.signals(o.Signals)
+	if r.phase != pb.StepPhase_STEP_ENDED && r.seen != r.board.get().SignalsSeen {
+		r.publish(nil)
+	}
+}
+
+func (r *run) suspend(want bool) {
+	if want == r.frozen || !r.killAt.IsZero() || r.phase >= pb.StepPhase_STEP_COMPLETING {
+		return
+	}
+	r.frozen = want
+	if r.phase == pb.StepPhase_STEP_RUNNING {
+		r.must("suspend or resume the step", r.grp.Freeze(want))
+	}
+}
+
+// stop begins the end: SIGCONT and SIGTERM to everything, SIGKILL after KillWait (man slurm.conf, KillWait).
+func (r *run) stop(reason string, onOrder bool, now time.Time) {
+	if r.phase >= pb.StepPhase_STEP_COMPLETING || r.f.stop != "" {
+		return
+	}
+	r.f.stop, r.f.onOrder = reason, onOrder
+	if r.phase == pb.StepPhase_STEP_PREPARING && r.task.abort() {
+		r.stuck = true
+		r.gone()
+		return
+	}
+	if r.f.holdOnly {
+		r.gone()
+		return
+	}
+	r.killAt = now.Add(time.Duration(r.b.KillWaitS) * time.Second)
+	if r.phase == pb.StepPhase_STEP_PREPARING {
+		// The process is being made this moment: its start will find the signal waiting.
+		r.waiting = append(r.waiting, &pb.Signal{Signal: uint32(unix.SIGTERM), Target: targetAll})
+		complain(r.errFile, farewell(r.b, reason, now))
+		return
+	}
+	if r.frozen {
+		r.frozen = false
+		r.must("resume the step", r.grp.Freeze(false))
+	}
+	complain(r.errFile, farewell(r.b, reason, now))
+	r.must("continue the step", r.grp.Signal(int(unix.SIGCONT)))
+	r.must("end the step", r.grp.Signal(int(unix.SIGTERM)))
+}
+
+// kill sends SIGKILL to everything; tick repeats it until nothing is left.
+func (r *run) kill(now time.Time) {
+	if r.phase == pb.StepPhase_STEP_PREPARING || r.phase == pb.StepPhase_STEP_ENDED || r.f.holdOnly && r.emptied == nil {
+		r.killAt = now.Add(10 * time.Millisecond) // as soon as there is something to kill
+		return
+	}
+	if r.killing.IsZero() {
+		r.killing = now
+	}
+	r.killAt = now.Add(rekill)
+	r.must("kill the step", r.grp.Kill())
+	if now.Sub(r.killing) >= rekill {
+		// Something has left the cgroup, which only root can do: it is still a descendant.
+		r.must("kill what left the step's cgroup", cgroup.KillDescendants())
+	}
+}
+
+const rekill = 500 * time.Millisecond
+
+// Targets of a numbered signal.
+const (
+	targetSteps = 0 // the job's steps, not its batch shell
+	targetBatch = 1 // the batch shell alone
+	targetAll   = 2
+)
+
+// signals applies each numbered signal once: the shim outlives the node daemon, and so does its memory of them.
+func (r *run) signals(list []*pb.Signal) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b *pb.Signal) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, s := range list {
+		if s.Seq <= r.seen {
+			continue
+		}
+		r.seen = s.Seq
+		if r.phase == pb.StepPhase_STEP_PREPARING {
+			r.waiting = append(r.waiting, s)
+			continue
+		}
+		r.deliver(s)
+	}
+}
+
+// deliver follows scancel(1): without --batch or --full a signal goes to steps only, except SIGKILL, which ends the job.
+func (r *run) deliver(s *pb.Signal) {
+	if r.phase != pb.StepPhase_STEP_RUNNING || r.f.holdOnly || s.Step != "" && s.Step != stepName(r.b.Key) {
+		return
+	}
+	batch := r.b.Key.GetStep() == pb.BatchStep
+	sig := unix.Signal(s.Signal)
+	switch {
+	case sig == unix.SIGKILL && (s.Target != targetBatch || !batch):
+		r.kill(time.Now())
+	case s.Target == targetBatch && batch:
+		r.must("signal the batch shell", r.signalFirst(sig))
+	case s.Target == targetAll, s.Target == targetSteps && (!batch || s.Step != ""):
+		r.must("signal the step", r.grp.Signal(int(sig)))
+	}
+}
+
+func stepName(k *pb.StepKey) string {
+	switch k.GetStep() {
+	case pb.BatchStep:
+		return "batch"
+	case pb.ExternStep:
+		return "extern"
+	}
+	return number(k.GetStep())
+}
+
+// signalFirst uses the descriptor of the process: its number may be another's by now.
+func (r *run) signalFirst(sig unix.Signal) error {
+	if r.pidfd >= 0 {
+		return ignoreGone(unix.PidfdSendSignal(r.pidfd, sig, nil, 0))
+	}
+	if r.f.hasStatus {
+		return nil
+	}
+	return ignoreGone(unix.Kill(r.pid, sig))
+}
+
+func ignoreGone(err error) error {
+	if err == unix.ESRCH {
+		return nil
+	}
+	return err
+}
+
+// next is the time until tick has something to do.
+func (r *run) next() time.Duration {
+	now := time.Now()
+	at := now.Add(30 * time.Second) // the wall clock may be set: look again
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	sooner(r.killAt)
+	if r.phase == pb.StepPhase_STEP_RUNNING && !r.f.holdOnly {
+		sooner(r.sampleAt)
+	}
+	if r.clockRuns() {
+		sooner(time.Unix(0, r.endNS))
+		if r.warnDue() {
+			sooner(r.warnTime())
+		}
+	}
+	return max(at.Sub(now), 0)
+}
+
+// clockRuns: the time limit counts, unless there is none, the step is suspended, or it is being stopped.
+func (r *run) clockRuns() bool {
+	return r.endNS != 0 && !r.frozen && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
+}
+
+func (r *run) warnDue() bool {
+	return r.b.WarnSignal != 0 && !r.warned && r.phase == pb.StepPhase_STEP_RUNNING
+}
+
+func (r *run) warnTime() time.Time {
+	return time.Unix(0, r.endNS).Add(-time.Duration(r.b.WarnSeconds) * time.Second)
+}
+
+func (r *run) tick(now time.Time) {
+	if r.clockRuns() && r.warnDue() && !now.Before(r.warnTime()) {
+		r.warned = true
+		target := uint32(targetSteps)
+		if r.b.WarnBatch {
+			target = targetBatch
+		}
+		r.deliver(&pb.Signal{Signal: r.b.WarnSignal, Target: target})
+	}
+	if r.clockRuns() && now.UnixNano() >= r.endNS {
+		r.stop("timeout", false, now)
+	}
+	if !r.killAt.IsZero() && !now.Before(r.killAt) && r.phase != pb.StepPhase_STEP_ENDED {
+		r.kill(now)
+		r.unkillable(now)
+	}
+	if !r.sampleAt.IsZero() && !now.Before(r.sampleAt) {
+		r.maxRSS = max(r.maxRSS, r.grp.RSSKiB())
+		r.sampleIn = min(2*r.sampleIn, 30*time.Second)
+		r.sampleAt = now.Add(r.sampleIn)
+	}
+}
+
+// unkillable tells, once, of processes that SIGKILL does not end: they are stuck in the kernel (a dead NFS server, a driver).
+func (r *run) unkillable(now time.Time) {
+	limit := time.Duration(r.b.UnkillableTimeoutS) * time.Second
+	if r.told || limit == 0 || r.killing.IsZero() || now.Sub(r.killing) < limit {
+		return
+	}
+	r.told = true
+	words := "processes survive SIGKILL for " + limit.String() + ": Kill task failed"
+	r.log.Error("cannot kill a step", "after", limit)
+	r.publish(&pb.ExitRecord{Key: r.b.Key, Detail: words})
+}

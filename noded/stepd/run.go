@@ -1,0 +1,271 @@
+package stepd
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// run is one step, from acceptance to its exit record. All fields below board belong to its loop goroutine.
+type run struct {
+	b      *pb.Bundle
+	dir    string
+	log    *slog.Logger
+	orders chan *pb.StepOrder
+	ended  chan struct{} // closed when the end has been published
+	done   chan struct{} // closed when the record is on disk too, and the shim free for another step
+	board  board
+
+	grp      cgroup.Group
+	task     *task
+	events   chan event
+	emptied  chan struct{} // closed when the cgroup is empty after the last descendant was reaped
+	phase    pb.StepPhase
+	pid      int
+	pidfd    int
+	errFile  *os.File
+	startNS  int64
+	f        facts
+	use      reaped
+	seen     uint32
+	waiting  []*pb.Signal // signals that came before the first process
+	endNS    int64
+	warned   bool
+	frozen   bool
+	killAt   time.Time // zero: not stopping
+	killing  time.Time // when the first SIGKILL went out; zero: none yet
+	told     bool      // said that it cannot be killed
+	sampleIn time.Duration
+	sampleAt time.Time
+	maxRSS   uint64
+	stuck    bool // the launcher hangs in an open of this step: the shim cannot be used again
+}
+
+func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
+	r := &run{
+		b: b, dir: dir, log: log.With("job", b.Key.GetJobId(), "attempt", b.Key.GetAttempt()),
+		orders: make(chan *pb.StepOrder), ended: make(chan struct{}), done: make(chan struct{}), events: make(chan event, 4),
+		phase: pb.StepPhase_STEP_PREPARING, pidfd: -1, endNS: b.EndNs, sampleIn: time.Second,
+	}
+	r.publish(nil)
+	return r
+}
+
+// loop is the goroutine of the step.
+func (r *run) loop(root cgroup.Root, launch chan<- *task) {
+	defer close(r.done)
+	if r.begin(root, launch) {
+		timer := time.NewTimer(r.next())
+		for r.phase != pb.StepPhase_STEP_ENDED {
+			select {
+			case ev := <-r.events:
+				r.on(ev)
+			case <-r.emptied:
+				r.finish()
+			case o := <-r.orders:
+				r.apply(o)
+			case <-timer.C:
+				r.tick(time.Now())
+			}
+			timer.Reset(r.next())
+		}
+		timer.Stop()
+	}
+	if r.errFile != nil {
+		r.errFile.Close()
+	}
+	if r.pidfd >= 0 {
+		unix.Close(r.pidfd)
+	}
+}
+
+// begin is false when the step has ended already.
+func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
+	r.startNS = time.Now().UnixNano()
+	grp, err := root.Create(r.b.Cgroup, r.b.Limits)
+	if err != nil {
+		r.f.failed, r.f.detail = "launch_failed", err.Error()
+		r.finish()
+		return false
+	}
+	r.grp = grp
+	if r.b.HoldOnly {
+		r.f.holdOnly = true
+		r.phase = pb.StepPhase_STEP_RUNNING
+		r.publish(nil)
+		return true
+	}
+	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events}
+	launch <- r.task
+	return true
+}
+
+func (r *run) on(ev event) {
+	if ev.errFile != nil {
+		r.errFile = ev.errFile
+	}
+	switch ev.kind {
+	case evStarted:
+		r.pid, r.pidfd, r.startNS = ev.pid, ev.pidfd, ev.startNS
+		r.phase = pb.StepPhase_STEP_RUNNING
+		r.started()
+	case evFailed:
+		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
+		complain(r.errFile, ev.detail)
+		r.gone()
+	case evFirst:
+		r.f.status, r.f.hasStatus = ev.status, true
+		r.phase = pb.StepPhase_STEP_COMPLETING
+		r.kill(time.Now())
+		r.publish(nil)
+	case evGone:
+		if ev.hasStatus {
+			r.f.status, r.f.hasStatus = ev.status, true
+		}
+		r.use = ev.use
+		r.gone()
+	}
+}
+
+// started applies what was waiting for a process: signals, suspension.
+func (r *run) started() {
+	if r.frozen {
+		r.must("suspend", r.grp.Freeze(true))
+	}
+	for _, s := range r.waiting {
+		r.deliver(s)
+	}
+	r.waiting = nil
+	r.sampleAt = time.Now().Add(r.sampleIn)
+	r.publish(nil)
+}
+
+// gone: no descendant is left. Almost always the cgroup is empty then; what somebody else moved into it is killed too.
+func (r *run) gone() {
+	if empty, err := r.grp.Empty(); err == nil && empty {
+		r.finish()
+		return
+	}
+	r.phase = pb.StepPhase_STEP_COMPLETING
+	r.publish(nil)
+	r.kill(time.Now())
+	r.emptied = make(chan struct{})
+	go func() {
+		defer close(r.emptied)
+		awaitEmpty(r.grp)
+	}()
+}
+
+// finish writes the record first and removes the cgroup after, so that a crash between loses nothing: Recover removes both.
+func (r *run) finish() {
+	r.emptied = nil
+	if r.grp != nil {
+		r.account()
+	}
+	rec := r.record()
+	err := folder.WriteExit(r.dir, rec)
+	if r.grp != nil {
+		if err := r.grp.Remove(); err != nil {
+			r.log.Error("cannot remove the cgroup of an ended step", "err", err)
+		}
+	}
+	r.phase = pb.StepPhase_STEP_ENDED
+	r.publish(rec)
+	close(r.ended)
+	if err != nil {
+		r.insist(rec, err)
+	}
+}
+
+// insist keeps this shim, which is the only one to know the truth, until the record is on disk or the step has been forgotten.
+func (r *run) insist(rec *pb.ExitRecord, err error) {
+	r.log.Error("cannot write the exit record, trying again every second", "err", err)
+	for !errors.Is(err, os.ErrNotExist) && err != nil {
+		time.Sleep(time.Second)
+		err = folder.WriteExit(r.dir, rec)
+	}
+}
+
+// account takes CPU time from the cgroup where it counts there (it sees also what reaps itself), else from wait4.
+func (r *run) account() {
+	u := r.grp.Usage()
+	if u.UserUsec+u.SystemUsec > 0 {
+		r.use.userUsec, r.use.systemUsec = u.UserUsec, u.SystemUsec
+	}
+	r.use.maxRSSKiB = max(r.use.maxRSSKiB, r.maxRSS)
+	if u.PeakMemKiB > 0 && r.use.maxRSSKiB == 0 {
+		r.use.maxRSSKiB = u.PeakMemKiB
+	}
+	r.f.oomKills = u.OOMKills
+	r.f.memLimited = r.b.Limits.GetMemoryMib()
+	if u.OOMKills > 0 {
+		complain(r.errFile, "Detected "+number(u.OOMKills)+" oom_kill event in StepId="+stepID(r.b.Key)+". Some of the step tasks have been OOM Killed.")
+	}
+}
+
+func stepID(k *pb.StepKey) string {
+	switch k.GetStep() {
+	case pb.BatchStep:
+		return number(k.GetJobId()) + ".batch"
+	case pb.ExternStep:
+		return number(k.GetJobId()) + ".extern"
+	}
+	return number(k.GetJobId()) + "." + number(k.GetStep())
+}
+
+func (r *run) record() *pb.ExitRecord {
+	rec := verdict(r.f)
+	rec.Key = r.b.Key
+	rec.StartNs, rec.EndNs = r.startNS, time.Now().UnixNano()
+	rec.MaxRssKib = r.use.maxRSSKiB
+	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
+	return rec
+}
+
+// publish shows the state as it is now. Before the end, exit is nil or (an unkillable step) carries only words.
+func (r *run) publish(exit *pb.ExitRecord) {
+	r.board.put(&pb.StepReport{
+		Key: r.b.Key, Phase: r.phase, Exit: exit, SignalsSeen: r.seen, Pid: int64(r.pid), StartNs: r.startNS,
+	})
+}
+
+// must logs what cannot be mended here; the step goes on.
+func (r *run) must(what string, err error) {
+	if err != nil {
+		r.log.Error("cannot "+what, "err", err)
+	}
+}
+
+// awaitEmpty polls: only processes that are not the shim's descendants bring a step here.
+func awaitEmpty(g cgroup.Group) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if empty, err := g.Empty(); err == nil && empty {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// accept reads the bundle in dir and takes the step: by the rename it becomes this shim's.
+func accept(spool, dir string) (*pb.Bundle, string, error) {
+	b, err := folder.ReadBundle(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	if b.Key.GetJobId() == 0 {
+		return nil, "", errors.New("cannot take a step without a job id")
+	}
+	final := filepath.Join(spool, folder.Steps, folder.Name(b.Key))
+	if err := os.Rename(dir, final); err != nil {
+		return nil, "", err
+	}
+	return b, final, nil
+}

@@ -1,0 +1,171 @@
+package stepd
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// shim serves StepAPI. It has no step, or one; an ended one stays on show until the next launch.
+type shim struct {
+	spool string
+	root  cgroup.Root
+	log   *slog.Logger
+	exit  func() // ends the process; called when nobody needs it
+
+	mu     sync.Mutex
+	cur    *run
+	launch chan *task // to the launcher
+	conns  int
+	ending bool // takes no further step
+}
+
+func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shim {
+	l := newLauncher(log)
+	go l.run()
+	return &shim{spool: spool, root: root, log: log, exit: exit, launch: l.tasks}
+}
+
+// startAnswer is how long Launch waits for the first process, to save its caller a Wait.
+const startAnswer = 100 * time.Millisecond
+
+// Launch takes the step in the folder and answers when its process runs, or a little later. An error means: not taken.
+func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport, error) {
+	r, err := s.take(q.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startAnswer)
+	defer cancel()
+	return r.board.await(ctx, func(p *pb.StepReport) bool { return p.Phase != pb.StepPhase_STEP_PREPARING }), nil
+}
+
+func (s *shim) take(dir string) (*run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending || !s.free() {
+		return nil, status.Error(codes.Unavailable, "cannot take a step: this shim is busy or ending")
+	}
+	b, final, err := accept(s.spool, dir)
+	if err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "cannot take the step in %s: %v", dir, err)
+	}
+	s.cur = newRun(b, final, s.log)
+	go s.serve(s.cur)
+	return s.cur, nil
+}
+
+// free is called with mu held.
+func (s *shim) free() bool {
+	if s.cur == nil {
+		return true
+	}
+	select {
+	case <-s.cur.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *shim) serve(r *run) {
+	r.loop(s.root, s.launch)
+	s.mu.Lock()
+	s.ending = s.ending || r.stuck
+	s.mu.Unlock()
+	s.endIfUnused()
+}
+
+// Status answers with the step as it is, or with an empty report.
+func (s *shim) Status(context.Context, *pb.StatusRequest) (*pb.StepReport, error) {
+	if r := s.current(); r != nil {
+		return r.board.get(), nil
+	}
+	return &pb.StepReport{}, nil
+}
+
+func (s *shim) current() *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cur
+}
+
+// Wait also answers a COMPLETING step again when it has words to say (it cannot be killed).
+func (s *shim) Wait(ctx context.Context, q *pb.WaitRequest) (*pb.StepReport, error) {
+	r := s.current()
+	if r == nil {
+		return nil, status.Error(codes.NotFound, "cannot wait: this shim has no step")
+	}
+	start := r.board.get()
+	return r.board.await(ctx, func(p *pb.StepReport) bool {
+		return p.Phase != q.HavePhase || p.SignalsSeen != q.HaveSignals || p != start && p.Exit != nil
+	}), nil
+}
+
+// Control applies an order and answers with the state after it.
+func (s *shim) Control(ctx context.Context, q *pb.ControlRequest) (*pb.StepReport, error) {
+	r := s.current()
+	if r == nil || !sameStep(r.b.Key, q.Order.GetKey()) {
+		return nil, status.Error(codes.NotFound, "cannot apply the order: this shim does not run that step")
+	}
+	select {
+	case r.orders <- q.Order:
+	case <-r.ended:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return r.board.get(), nil
+}
+
+func sameStep(a, b *pb.StepKey) bool {
+	return a.GetJobId() == b.GetJobId() && a.GetAttempt() == b.GetAttempt() && a.GetStep() == b.GetStep()
+}
+
+// Release with end: the node daemon has enough shims. One with a step ends after that step, when nobody is connected.
+func (s *shim) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.ReleaseReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = s.ending || q.End
+	if s.ending && s.free() {
+		time.AfterFunc(5*time.Millisecond, s.exit) // after the answer
+	}
+	return &pb.ReleaseReply{}, nil
+}
+
+// connected counts the node daemon's connections.
+func (s *shim) connected(n int) {
+	s.mu.Lock()
+	s.conns += n
+	s.mu.Unlock()
+	if n < 0 {
+		s.endIfUnused()
+	}
+}
+
+// endIfUnused ends a shim without a step that nobody talks to, after a moment in which a restarted node daemon may call.
+func (s *shim) endIfUnused() {
+	if !s.unused() {
+		return
+	}
+	time.AfterFunc(time.Second, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.conns == 0 && s.free() {
+			s.ending = true
+			s.exit()
+		}
+	})
+}
+
+func (s *shim) unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns == 0 && s.free()
+}

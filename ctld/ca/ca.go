@@ -1,0 +1,274 @@
+// Package ca is the cluster's own certificate authority. It exists so that a cluster has mutual TLS from its first start, with nothing
+// to install: the controller makes the authority, and signs one certificate for itself and one for each node. Package mtls uses them.
+//
+// The authority's key is needed to sign, not to run: it may be taken off the machine, and Ensure is content without it.
+package ca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+)
+
+const (
+	lifetime = 10 * 365 * 24 * time.Hour
+	skew     = 24 * time.Hour // clocks of nodes may be behind
+	renew    = 90 * 24 * time.Hour
+	maxName  = 255
+)
+
+func caCrt(dir string) string { return filepath.Join(dir, "ca.crt") }
+func caKey(dir string) string { return filepath.Join(dir, "ca.key") }
+
+// Ensure makes an authority in dir (ca.key, mode 0600, and ca.crt) if there is none: ECDSA P-256, valid for 10 years.
+func Ensure(dir string) error {
+	_, crtErr := os.Stat(caCrt(dir))
+	if crtErr == nil {
+		_, err := mtls.Authority(caCrt(dir))
+		return err
+	}
+	if !errors.Is(crtErr, fs.ErrNotExist) {
+		return fmt.Errorf("cannot read the cluster's authority: %w", crtErr)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the cluster's authority: %w", err)
+	}
+	key, err := readKey(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = newKey(caKey(dir))
+	}
+	if err != nil {
+		return err
+	}
+	return selfSign(dir, key)
+}
+
+func newKey(path string) (*ecdsa.PrivateKey, error) {
+	key, pemBytes, err := makeKey()
+	if err != nil {
+		return nil, err
+	}
+	return key, write(path, 0o600, pemBytes)
+}
+
+func makeKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func selfSign(dir string, key *ecdsa.PrivateKey) error {
+	serial, err := newSerial()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		// The number tells two clusters' authorities apart, for people and for chain building.
+		Subject:   pkix.Name{CommonName: "Sluice cluster authority " + hex.EncodeToString(serial.Bytes()[:4])},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(lifetime),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("cannot make the cluster's authority: %w", err)
+	}
+	return write(caCrt(dir), 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// Issue signs a new certificate for name in role, reachable as hosts (names and addresses; informative, see package mtls).
+func Issue(dir, name, role string, hosts []string) (certPEM, keyPEM []byte, err error) {
+	if err := checkSubject(name, role); err != nil {
+		return nil, nil, err
+	}
+	signer, err := readKey(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	authority, err := readCert(caCrt(dir))
+	if err != nil {
+		return nil, nil, err
+	}
+	key, keyPEM, err := makeKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := template(name, role, hosts, authority.NotAfter)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, authority, key.Public(), signer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot sign a certificate for %s %q: %w", role, name, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, nil
+}
+
+func template(name, role string, hosts []string, until time.Time) (*x509.Certificate, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	end := now.Add(lifetime)
+	if end.After(until) {
+		end = until
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name, OrganizationalUnit: []string{role}},
+		NotBefore:    now.Add(-skew), NotAfter: end,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else if h != "" {
+			t.DNSNames = append(t.DNSNames, h)
+		}
+	}
+	return t, nil
+}
+
+func checkSubject(name, role string) error {
+	if role != mtls.RoleController && role != mtls.RoleNode {
+		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be %q or %q", name, role, mtls.RoleController, mtls.RoleNode)
+	}
+	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == ' ' || r == unicode.ReplacementChar }
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, odd) {
+		return fmt.Errorf("cannot sign a certificate: %q is not a name: 1 to %d printable characters without spaces", name, maxName)
+	}
+	return nil
+}
+
+// Provide makes the folder to hold what name needs in role (ca.crt, ROLE.crt, ROLE.key), and keeps what is there as long as it is of this
+// authority, for this name, and not about to end. It reports whether it signed a certificate.
+func Provide(dir, folder, name, role string, hosts []string) (signed bool, err error) {
+	authority, err := os.ReadFile(caCrt(dir))
+	if err != nil {
+		return false, fmt.Errorf("cannot read the cluster's authority: %w", err)
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return false, fmt.Errorf("cannot keep the certificate of %s %q: %w", role, name, err)
+	}
+	ca, crt, key := mtls.Paths(folder, role)
+	if had, err := os.ReadFile(ca); err == nil && string(had) == string(authority) && current(crt, name) && usable(folder, role) {
+		return false, nil
+	}
+	certPEM, keyPEM, err := Issue(dir, name, role, hosts)
+	if err != nil {
+		return false, err
+	}
+	if folder != dir {
+		err = write(ca, 0o644, authority)
+	}
+	// The key last but one: a crash in between leaves a pair that does not match, which the next call replaces.
+	return true, errors.Join(err, write(key, 0o600, keyPEM), write(crt, 0o644, certPEM))
+}
+
+func current(crt, name string) bool {
+	c, err := readCert(crt)
+	return err == nil && c.Subject.CommonName == name && time.Until(c.NotAfter) > renew
+}
+
+func usable(folder, role string) bool {
+	var err error
+	if role == mtls.RoleNode {
+		_, err = mtls.Node(folder)
+	} else {
+		_, err = mtls.Server(folder)
+	}
+	return err == nil
+}
+
+// ServerTLS is the configuration with which a controller listens for its nodes.
+func ServerTLS(dir string) (*tls.Config, error) { return mtls.Server(dir) }
+
+func readKey(dir string) (*ecdsa.PrivateKey, error) {
+	path := caKey(dir)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot sign: the key of the cluster's authority is needed: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("cannot sign: %s is not PEM", path)
+	}
+	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot sign: %s: %w", path, err)
+	}
+	key, ok := k.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("cannot sign: %s is not an ECDSA key", path)
+	}
+	return key, nil
+}
+
+func readCert(path string) (*x509.Certificate, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read a certificate: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("cannot read a certificate: %s is not PEM", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificate %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func newSerial() (*big.Int, error) {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a serial number: %w", err)
+	}
+	return n.SetBit(n, 126, 1), nil
+}
+
+// write replaces a file: after a crash it is the old one or the new one.
+func write(path string, mode os.FileMode, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}

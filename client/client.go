@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -58,10 +57,16 @@ type ConnectError struct {
 
 // Error is Slurm's phrase, then the socket and what would help.
 func (e *ConnectError) Error() string {
-	return fmt.Sprintf("Unable to contact slurm controller (connect failure): socket %s: %s", e.Socket, e.diagnosis())
+	return e.Phrase() + ": " + e.Diagnosis()
 }
 
-func (e *ConnectError) diagnosis() string {
+// Phrase is Slurm's text alone.
+func (e *ConnectError) Phrase() string { return "Unable to contact slurm controller (connect failure)" }
+
+// Diagnosis names the socket and says what would help.
+func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " + e.advice() }
+
+func (e *ConnectError) advice() string {
 	switch {
 	case errors.Is(e.Err, os.ErrNotExist):
 		return "no such file; is sluice-ctld running on this host, and does SLURM_CONF or SLUICE_SOCKET name the right cluster?"
@@ -90,6 +95,17 @@ func ProblemOf(err error) *pb.Problem {
 		}
 	}
 	return nil
+}
+
+// Text is the message of an error that a call returned, without the wrapping of the transport.
+func Text(err error) string {
+	if p := ProblemOf(err); p != nil {
+		return p.Error()
+	}
+	if st, ok := status.FromError(err); ok {
+		return st.Message()
+	}
+	return err.Error()
 }
 
 // Broken reports whether err means that the connection ended before the answer came, so that nobody knows whether the call

@@ -5,11 +5,13 @@ type command struct {
 	name string
 	run  func(env *Env, args []string) int
 	help string // one line for `sluice help`
+	big  bool   // may have to hold the whole queue
 }
 
 // commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
 func commands() []command {
 	return []command{
-		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions"},
+		{"sbatch", sbatch, "submit a batch script", false},
+		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

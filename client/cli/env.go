@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
@@ -25,6 +26,8 @@ type Env struct {
 	// Environ is the environment, NAME=value.
 	Environ []string
 	Now     func() time.Time
+	Sleep   func(time.Duration)
+	Getwd   func() (string, error)
 	// Dial connects to the controller; tests give a client around a fake.
 	Dial func(ctx context.Context) (*client.Client, error)
 }
@@ -55,15 +58,25 @@ func (e *Env) Infof(format string, args ...any) {
 	fmt.Fprintf(e.Stderr, e.Name+": "+format+"\n", args...)
 }
 
+// workingDir is getcwd(2): where the process is, not the name under which the shell got there.
+func workingDir() (string, error) {
+	var buf [syscall.PathMax]byte
+	n, err := syscall.Getcwd(buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n-1]), nil
+}
+
 // ProcessEnv is the Env of this process.
 func ProcessEnv(name string) *Env {
-	e := &Env{Name: name, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(), Now: time.Now}
+	e := &Env{Name: name, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(), Now: time.Now, Sleep: time.Sleep, Getwd: workingDir}
 	e.Dial = func(ctx context.Context) (*client.Client, error) {
 		socket, err := client.SocketPath(e.Getenv)
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(ctx, socket)
+		return client.DialShort(ctx, socket)
 	}
 	return e
 }

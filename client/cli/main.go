@@ -7,10 +7,6 @@ import (
 
 // Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code.
 func Main(argv []string) int {
-	// A command lives for milliseconds: collecting garbage costs more than it frees. The limit keeps a view of a big queue
-	// from growing without bound.
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(memoryLimitBytes)
 	name, args := "sluice", argv
 	if len(argv) > 0 {
 		name, args = filepath.Base(argv[0]), argv[1:]
@@ -21,11 +17,21 @@ func Main(argv []string) int {
 	return dispatch(name, args)
 }
 
+// A view of a big queue lives for milliseconds: collecting garbage costs more than it frees, so it is left until the limit.
+// The other commands stay below the size at which the collector first runs, and setting it up would cost them more.
+func collectLate() {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(memoryLimitBytes)
+}
+
 const memoryLimitBytes = 512 << 20
 
 func dispatch(name string, args []string) int {
 	for _, c := range commands() {
 		if c.name == name {
+			if c.big {
+				collectLate()
+			}
 			return c.run(ProcessEnv(name), args)
 		}
 	}

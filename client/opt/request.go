@@ -1,6 +1,7 @@
 package opt
 
 import (
+	"strings"
 	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -45,6 +46,8 @@ type Request struct {
 	cmd  Commands
 	from map[string]Source
 
+	order []setting // all that was applied, for Settings
+
 	gres, gpusPerNode string
 	reqSwitches       string
 	waitSwitches      string
@@ -61,6 +64,25 @@ func (r *Request) Given(long string) bool { return r.from[long] != 0 }
 
 // GivenBy says where an option in force was given.
 func (r *Request) GivenBy(long string) Source { return r.from[long] }
+
+type setting struct{ name, value string }
+
+// Settings calls each with every option in force and its value ("" for one without), in the order of the table.
+func (r *Request) Settings(each func(name, value string)) {
+	for i := range Options {
+		name := Options[i].Long
+		if r.from[name] == 0 {
+			continue
+		}
+		value := ""
+		for _, s := range r.order {
+			if s.name == name {
+				value = s.value
+			}
+		}
+		each(name, quoted(value))
+	}
+}
 
 // Names returns the rows of a command, for Scan. Index i of a hit belongs to Row(i) of the same command.
 func Names(cmd Commands) []Name {
@@ -85,6 +107,7 @@ func (r *Request) Apply(source Source, hit Hit) error {
 		return err
 	}
 	r.from[o.canonical()] = source
+	r.order = append(r.order, setting{o.canonical(), hit.Value})
 	return o.apply(r, hit.Value, hit.Given)
 }
 
@@ -159,12 +182,12 @@ func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 		if o.Cmds&r.cmd == 0 {
 			continue
 		}
-		value, ok := o.lookup(r.cmd, lookup)
+		value, variable, ok := o.lookup(r.cmd, lookup)
 		if !ok || (o.Arg == NoArg && !truth(value)) {
 			continue
 		}
 		if err := r.Apply(Environment, Hit{Index: i, Value: value, Given: o.Arg == Required || value != ""}); err != nil {
-			return err
+			return At(err, "from the variable "+variable)
 		}
 	}
 	if r.cmd != Srun {
@@ -175,16 +198,28 @@ func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 	return nil
 }
 
-func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (string, bool) {
+func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (value, variable string, ok bool) {
 	if o.Env != "" {
-		if v, ok := lookup(cmd.prefix() + o.Env); ok {
-			return v, true
+		variable = cmd.prefix() + o.Env
+		if value, ok = lookup(variable); ok {
+			return value, variable, true
 		}
 	}
 	if o.EnvAlso != "" {
-		return lookup(o.EnvAlso)
+		value, ok = lookup(o.EnvAlso)
 	}
-	return "", false
+	return value, o.EnvAlso, ok
+}
+
+// At adds to an error where the option stood.
+func At(err error, where string) error {
+	switch e := err.(type) {
+	case *ValueError:
+		e.Hint = strings.TrimPrefix(e.Hint+" ("+where+")", " ")
+	case *UsageError:
+		e.Hint = strings.TrimPrefix(e.Hint+" ("+where+")", " ")
+	}
+	return err
 }
 
 // truth reads the variable of an option without argument: set, "yes" or a number other than 0 (sbatch(1), INPUT ENVIRONMENT

@@ -80,7 +80,7 @@ var Options = [...]Option{
 		clear: func(r *Request) { r.Spec.MemPerNodeMib, r.Spec.MemAll = 0, false }, group: memory},
 	{Name: Name{"mem-bind", 0, Required, ""}, Cmds: all, Env: "MEM_BIND", Meta: "type", Help: "memory binding (accepted, no effect)", Section: Other, ignored: true},
 	{Name: Name{"mem-per-cpu", 0, Required, ""}, Cmds: all, Env: "MEM_PER_CPU", Meta: "size", Help: "memory per allocated CPU", Section: Resources, set: setMemPerCPU,
-		clear: func(r *Request) { r.Spec.MemPerCpuMib = 0 }, group: memory},
+		clear: func(r *Request) { r.Spec.MemPerCpuMib, r.Spec.MemAll = 0, false }, group: memory},
 	{Name: Name{"mem-per-gpu", 0, Required, ""}, Cmds: all, Env: "MEM_PER_GPU", Meta: "size", Help: "memory per allocated GPU", Section: GPUs, set: setMemPerGPU,
 		clear: func(r *Request) { r.Spec.MemPerGpuMib, r.Spec.MemPerTres = 0, "" }, group: memory},
 	{Name: Name{"mincpus", 0, Required, ""}, Cmds: all, Meta: "n", Help: "CPUs that each node must have", Section: Constraints,

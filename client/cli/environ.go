@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluice-hpc/sluice/client/opt"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Limits of a job's environment.
+const (
+	maxEnvVars  = 10000
+	maxEnvBytes = 1 << 20
+)
+
+// export is what --export asks for.
+type export struct {
+	all   bool // ALL, or no --export
+	login bool // begin with the login environment: NONE, NIL or a list without ALL (sbatch(1), --export)
+	names []string
+}
+
+func parseExport(value string) export {
+	x := export{}
+	if value == "" {
+		return export{all: true}
+	}
+	for _, item := range splitExport(value) {
+		switch {
+		case strings.EqualFold(item, "ALL"):
+			x.all = true
+		case strings.EqualFold(item, "NONE"), strings.EqualFold(item, "NIL"), item == "":
+		default:
+			x.names = append(x.names, item)
+		}
+	}
+	x.login = !x.all
+	return x
+}
+
+// splitExport cuts at the commas outside quotes; the quotes stay, as a real sbatch leaves them.
+func splitExport(value string) []string {
+	var items []string
+	quote, begin := byte(0), 0
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case quote == 0 && c == ',':
+			items = append(items, value[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(items, value[begin:])
+}
+
+// environment is a list NAME=value in which each name stands once.
+type environment struct {
+	vars  []string
+	index map[string]int
+}
+
+func newEnvironment(vars []string) *environment {
+	e := &environment{vars: make([]string, 0, len(vars)+8), index: make(map[string]int, len(vars)+8)}
+	for _, v := range vars {
+		if name, _, ok := strings.Cut(v, "="); ok && name != "" {
+			e.put(name, v)
+		}
+	}
+	return e
+}
+
+func (e *environment) put(name, nameValue string) {
+	if i, ok := e.index[name]; ok {
+		e.vars[i] = nameValue
+		return
+	}
+	e.index[name] = len(e.vars)
+	e.vars = append(e.vars, nameValue)
+}
+
+func (e *environment) set(name, value string) { e.put(name, name+"="+value) }
+
+func (e *environment) has(name string) bool { _, ok := e.index[name]; return ok }
+
+// add puts what is not there yet.
+func (e *environment) add(vars []string) {
+	for _, v := range vars {
+		if name, _, ok := strings.Cut(v, "="); ok && name != "" && !e.has(name) {
+			e.put(name, v)
+		}
+	}
+}
+
+// exported is the part of the submitter's environment that the job gets. Variables of Slurm's and Sluice's own are always
+// part of it; with ALL, what the submitter has set wins over what --export says (sbatch(1)).
+func exported(environ []string, x export) *environment {
+	out := newEnvironment(nil)
+	source := newEnvironment(outerJobRemoved(environ))
+	for _, v := range source.vars {
+		if x.all || strings.HasPrefix(v, "SLURM_") || strings.HasPrefix(v, "SLUICE_") {
+			name, _, _ := strings.Cut(v, "=")
+			out.put(name, v)
+		}
+	}
+	for _, item := range x.names {
+		name, _, given := strings.Cut(item, "=")
+		i, known := source.index[name]
+		switch {
+		case given && (!x.all || !known):
+			out.put(name, item)
+		case !given && known:
+			out.put(name, source.vars[i])
+		}
+	}
+	return out
+}
+
+// outerJobRemoved leaves out what describes the allocation in which sbatch itself runs: a job submitted from a job is not
+// part of it. (Slurm 22.05 lets SLURM_NTASKS, SLURM_MEM_PER_NODE and others through, which then contradict the new job.)
+func outerJobRemoved(environ []string) []string {
+	inside := slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "SLURM_JOB_ID=") })
+	if !inside {
+		return environ
+	}
+	gpus := slices.ContainsFunc(environ, func(v string) bool {
+		return strings.HasPrefix(v, "SLURM_JOB_GPUS=") || strings.HasPrefix(v, "SLURM_STEP_GPUS=")
+	})
+	out := make([]string, 0, len(environ))
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		if !ofAllocation(name) && !(gpus && ofDevices(name)) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func ofDevices(name string) bool {
+	switch name {
+	case "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK":
+		return true
+	}
+	return false
+}
+
+func ofAllocation(name string) bool {
+	if name == "SLURMD_NODENAME" || strings.HasPrefix(name, "SLURM_JOB") {
+		return true
+	}
+	rest, ok := strings.CutPrefix(name, "SLURM_")
+	if !ok {
+		return false
+	}
+	for _, p := range [...]string{"ARRAY_", "CPUS_", "CPU_BIND", "GPUS", "MEM_", "NTASKS", "STEP", "SUBMIT_", "TASK", "TOPOLOGY_", "TRES_", "LAUNCH_", "SRUN_COMM_", "RLIMIT_"} {
+		if strings.HasPrefix(rest, p) {
+			return true
+		}
+	}
+	switch rest {
+	case "NNODES", "NODELIST", "NODEID", "NODE_ALIASES", "NPROCS", "PROCID", "LOCALID", "GTIDS", "RESTART_COUNT", "CLUSTER_NAME",
+		"WORKING_CLUSTER", "PRIO_PROCESS", "UMASK", "EXPORT_ENV", "GET_USER_ENV", "DISTRIBUTION", "THREADS_PER_CORE", "HET_SIZE", "OVERCOMMIT":
+		return true
+	}
+	return false
+}
+
+// usable leaves out variables that cannot be sent and enforces the limits.
+func (e *environment) usable() (vars []string, dropped []string, err error) {
+	total := 0
+	vars = make([]string, 0, len(e.vars))
+	for _, v := range e.vars {
+		if !utf8.ValidString(v) {
+			name, _, _ := strings.Cut(v, "=")
+			dropped = append(dropped, strconv.QuoteToASCII(name))
+			continue
+		}
+		total += len(v) + 1
+		vars = append(vars, v)
+	}
+	if len(vars) > maxEnvVars || total > maxEnvBytes {
+		return nil, dropped, &opt.ValueError{Lines: []string{"Batch job submission failed: " + pb.NewProblem(pb.CodeTooLarge, "").GetPhrase()}, Exit: 1,
+			Hint: fmt.Sprintf("the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less", len(vars), total, maxEnvVars, maxEnvBytes)}
+	}
+	return vars, dropped, nil
+}

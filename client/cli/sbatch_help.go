@@ -1,0 +1,34 @@
+package cli
+
+import "github.com/sluice-hpc/sluice/client/opt"
+
+const sbatchUsage = `Usage: sbatch [-N nnodes] [-n ntasks] [-c ncpus] [-p partition] [-t minutes] [-J jobname]
+              [-A account] [-q qos] [-o out] [-e err] [-i in] [-D path] [-a indexes]
+              [--mem=MB] [--mem-per-cpu=MB] [--gres=list] [-G gpus] [-C list] [-w hosts...] [-x hosts...]
+              [-d type:jobid] [-b time] [--export[=names]] [--signal=[B:]sig[@time]] [--requeue] [-H]
+              [--parsable] [--test-only] [-W] [-Q] [-v] [--wrap=command | executable [args...]]
+`
+
+func sbatchHelp() string {
+	return `Usage: sbatch [OPTIONS...] [executable [args...]]
+
+Submits a batch script: a file, standard input, or the command of --wrap. Options may also stand in
+the script, as lines that begin with #SBATCH before its first command, and in the environment as
+SBATCH_*; argv overrides the environment, the environment overrides the script.
+` + opt.HelpText(opt.Sbatch) + `
+Examples:
+  sbatch job.sh --epochs 10                    submit a script with an argument
+  sbatch --wrap="python3 train.py"             submit a command
+  sbatch -J train -c 4 --mem=8G -t 2:00:00 -o %x-%j.out job.sh
+  id=$(sbatch --parsable prepare.sh) && sbatch -d afterok:$id train.sh
+  sbatch --signal=B:USR1@120 --requeue job.sh  warn the script two minutes before its time limit
+`
+}
+
+const hintHelp = `Application hint options:
+    --hint=             Bind tasks according to application hints
+        compute_bound   use all cores in each socket
+        memory_bound    use only one core in each socket
+        [no]multithread [don't] use extra threads with in-core multi-threading
+        help            show this help message
+`

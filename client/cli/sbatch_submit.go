@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+const (
+	// retryS is how long sbatch goes on when the controller goes away in the middle: a restart takes less.
+	retryS = 60
+	// busyTries is how often it asks again when the controller cannot take the job now, as Slurm's sbatch does.
+	busyTries = 15
+)
+
+// submit sends the job and prints what became of it.
+func (s *submission) submit(ctx context.Context) int {
+	c, reply, err := s.send(ctx)
+	if err != nil {
+		return s.failed(err)
+	}
+	defer c.Close()
+	if reply.GetWarning() != "" && !s.req.Quiet {
+		s.env.Infof("%s", reply.GetWarning())
+	}
+	if s.req.TestOnly {
+		s.printForecast(reply)
+		return 0
+	}
+	s.printID(reply)
+	if s.req.Wait {
+		return s.wait(ctx, c, reply.GetJobId())
+	}
+	return 0
+}
+
+// send calls the controller until it has an answer. A connection that breaks leaves open whether the job was taken, so the
+// same request, with its id, is sent again: the controller takes it once.
+func (s *submission) send(ctx context.Context) (*client.Client, *pb.SubmitReply, error) {
+	c, err := s.env.Dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	busy := 0
+	for started, pause := s.env.Now(), 50*time.Millisecond; ; {
+		reply, err := c.SubmitJob(ctx, s.request())
+		if err == nil {
+			return c, reply, nil
+		}
+		switch code := pb.Code(client.ProblemOf(err).GetCode()); {
+		case code == pb.CodeQueueFull && busy < busyTries && !s.req.TestOnly:
+			busy++
+			s.env.Errorf("%s", client.ProblemOf(err).GetPhrase())
+			s.env.Sleep(time.Duration(busy) * time.Second)
+		case code == pb.CodeRateLimited && busy < busyTries:
+			busy++
+			s.env.Sleep(time.Duration(busy) * 100 * time.Millisecond)
+		case client.Broken(err) && s.env.Now().Sub(started) < retryS*time.Second:
+			_ = c.Close()
+			if c = s.redial(ctx, started, &pause); c == nil {
+				return nil, nil, err
+			}
+		default:
+			_ = c.Close()
+			return nil, nil, err
+		}
+	}
+}
+
+// redial connects again, waiting a little longer each time; nil when the time is over.
+func (s *submission) redial(ctx context.Context, started time.Time, pause *time.Duration) *client.Client {
+	for s.env.Now().Sub(started) < retryS*time.Second {
+		s.env.Sleep(*pause)
+		*pause = min(2**pause, time.Second)
+		if c, err := s.env.Dial(ctx); err == nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// failed prints why there is no job.
+func (s *submission) failed(err error) int {
+	text, more := phrase(err)
+	if client.Broken(err) && client.ProblemOf(err) == nil && more == "" {
+		more = fmt.Sprintf("nobody knows whether the job was taken: look for it with squeue (request id %s)", s.id)
+	}
+	if s.req.TestOnly {
+		fmt.Fprintf(s.env.Stderr, "allocation failure: %s\n", text)
+	} else {
+		if client.ProblemOf(err).GetCode() == uint32(pb.CodeInvalidPartition) && s.req.Spec.Partition != "" {
+			s.env.Errorf("invalid partition specified: %s", s.req.Spec.Partition)
+		}
+		s.env.Errorf("Batch job submission failed: %s", text)
+	}
+	if more != "" {
+		s.env.Errorf("%s", more)
+	}
+	return s.env.errorExit()
+}
+
+func (s *submission) printForecast(r *pb.SubmitReply) {
+	at := time.Unix(0, r.GetStartNs()).In(s.req.Now.Location()).Format(timespec.Layout)
+	s.env.Infof("Job %d to start at %s using %d processors on nodes %s in partition %s", r.GetJobId(), at, r.GetCpus(), r.GetNodes(), r.GetPartition())
+}
+
+func (s *submission) printID(r *pb.SubmitReply) {
+	id := fmt.Sprint(r.GetJobId())
+	switch cluster := s.req.Clusters; {
+	case s.req.Parsable && cluster != "":
+		fmt.Fprintf(s.env.Stdout, "%s;%s\n", id, s.env.clusterName())
+	case s.req.Parsable:
+		fmt.Fprintln(s.env.Stdout, id)
+	case s.req.Quiet:
+	case cluster != "":
+		fmt.Fprintf(s.env.Stdout, "Submitted batch job %s on cluster %s\n", id, s.env.clusterName())
+	default:
+		fmt.Fprintln(s.env.Stdout, "Submitted batch job "+id)
+	}
+}
+
+// wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own
+// (sbatch(1), --wait).
+func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int {
+	pause := 50 * time.Millisecond
+	for {
+		reply, err := c.WaitJob(ctx, &pb.WaitJobRequest{JobId: job})
+		if err == nil {
+			return waitCode(reply.GetJob())
+		}
+		if !client.Broken(err) {
+			text, more := phrase(err)
+			s.env.Errorf("cannot wait for job %d: %s", job, strings.TrimSuffix(text+": "+more, ": "))
+			return s.env.errorExit()
+		}
+		_ = c.Close()
+		// The job goes on without the controller, so waiting for it does too.
+		if c = s.redial(ctx, s.env.Now(), &pause); c == nil {
+			s.env.Errorf("cannot wait for job %d: %v", job, err)
+			return s.env.errorExit()
+		}
+	}
+}
+
+func waitCode(j *pb.JobRecord) int {
+	ws := syscall.WaitStatus(j.GetExitStatus())
+	switch {
+	case ws.Exited() && ws.ExitStatus() != 0:
+		return ws.ExitStatus()
+	case ws.Exited() && j.GetState() == pb.JobState_JOB_COMPLETED:
+		return 0
+	}
+	return 1
+}
+
+// listGres prints the generic resources that nodes have, for --gres=help.
+func (s *submission) listGres(ctx context.Context) int {
+	c, err := s.env.Dial(ctx)
+	if err != nil {
+		return s.failed(err)
+	}
+	defer c.Close()
+	stream, err := c.Nodes(ctx, &pb.NodesRequest{})
+	names := map[string]bool{}
+	for err == nil {
+		var r *pb.NodesReply
+		if r, err = stream.Recv(); err == nil {
+			for _, n := range r.GetNodes() {
+				for _, g := range strings.Split(n.GetGres(), ",") {
+					if name, _, _ := strings.Cut(g, ":"); name != "" {
+						names[name] = true
+					}
+				}
+			}
+		}
+	}
+	if err != io.EOF {
+		return s.failed(err)
+	}
+	fmt.Fprintln(s.env.Stdout, "Valid gres options are:")
+	sorted := make([]string, 0, len(names))
+	for n := range names {
+		sorted = append(sorted, n)
+	}
+	sort.Strings(sorted)
+	for _, n := range sorted {
+		fmt.Fprintf(s.env.Stdout, "%s[[:type]:count]\n", n)
+	}
+	return 0
+}

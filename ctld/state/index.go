@@ -18,3 +18,13 @@ func (tx *Tx) countUser(j *pb.JobRecord, by int) {
 		delete(m, j.Spec.GetUid())
 	}
 }
+
+// Reindex computes the writer's index anew, after a batch whose commit was refused.
+func (v *View) Reindex() {
+	v.writer.requests, v.writer.userJobs = map[string]uint32{}, map[uint32]int{}
+	tx := &Tx{next: *v}
+	for j := range v.Jobs.All() {
+		tx.countUser(j, 1)
+		tx.rememberRequest(j.RequestId, j.Id)
+	}
+}

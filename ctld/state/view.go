@@ -18,6 +18,7 @@ type View struct {
 	parts     []*pb.PartitionRecord
 	partIndex map[string]int
 	partNodes map[string][]string // expanded node names of each partition
+	partGIDs  map[string][]uint32
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

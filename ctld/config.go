@@ -1,0 +1,195 @@
+package ctld
+
+import (
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// maxUserJobs is how many jobs one user may have queued or running.
+const maxUserJobs = 20000
+
+// requeueDelayS is how long a requeued job waits; Slurm's is two minutes, and tools expect BeginTime as the reason meanwhile.
+const requeueDelayS = 120
+
+// stateConfig makes the state's configuration of slurm.conf.
+func stateConfig(c *conf.Config, uid uint32) (*state.Config, error) {
+	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{}}
+	for _, n := range c.Nodes {
+		cfg.Nodes = append(cfg.Nodes, nodeRecord(n))
+	}
+	for _, p := range c.Partitions {
+		r := partitionRecord(c, p)
+		cfg.Partitions = append(cfg.Partitions, r)
+		cfg.PartitionNodes[p.Name] = p.Nodes
+		gids, err := groupIDs(p)
+		if err != nil {
+			return nil, err
+		}
+		if gids != nil {
+			cfg.PartitionGIDs[p.Name] = gids
+		}
+		if p.Default {
+			cfg.Default = p.Name
+		}
+	}
+	return cfg, nil
+}
+
+func settings(c *conf.Config, uid uint32) *state.Settings {
+	countsMemory := slices.ContainsFunc(c.SelectTypeParameters, func(s string) bool { return strings.Contains(strings.ToUpper(s), "MEMORY") })
+	return &state.Settings{
+		Cluster: c.ClusterName, SlurmUserUID: uid, KillWaitS: clampSeconds(c.KillWaitSec), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
+		HeartbeatS: heartbeat(c.SlurmdTimeoutSec), ReturnToService: c.ReturnToService, MinJobAgeS: clampSeconds(c.MinJobAgeSec),
+		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
+		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB, DefMemPerNodeMiB: c.DefMemPerNodeMiB,
+		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, CountMemory: countsMemory,
+		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
+		EnforcePartLimits: c.EnforcePartLimits != "NO", JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
+		PriorityBasic: c.PriorityType == "priority/basic",
+	}
+}
+
+// heartbeat is how often a node reports, in seconds: a few times within SlurmdTimeout.
+func heartbeat(timeoutS int64) uint32 {
+	if timeoutS <= 0 {
+		return 10
+	}
+	return uint32(min(max(timeoutS/5, 1), 10))
+}
+
+func clampSeconds(s int64) uint32 {
+	if s < 0 || s >= int64(pb.Unlimited) {
+		return pb.Unlimited
+	}
+	return uint32(s)
+}
+
+func nodeRecord(n *conf.Node) *pb.NodeRecord {
+	r := &pb.NodeRecord{Name: n.Name, Addr: n.Addr, Hostname: n.Hostname, Port: uint32(n.Port), Cpus: uint32(n.CPUs), Boards: uint32(n.Boards),
+		Sockets: uint32(n.Sockets), Cores: uint32(n.CoresPerSocket), Threads: uint32(n.ThreadsPerCore), RealMemoryMib: n.RealMemoryMiB,
+		TmpDiskMib: n.TmpDiskMiB, CoreSpec: uint32(n.CoreSpecCount), MemSpecMib: n.MemSpecLimitMiB, Weight: n.Weight,
+		Features: strings.Join(n.Features, ","), ActiveFeatures: strings.Join(n.Features, ","), Gres: tres.FormatGres(n.Gres, ""), Reason: n.Reason}
+	r.CfgTres = fmt.Sprintf("cpu=%d,mem=%s,billing=%d", r.Cpus, tres.FormatMiB(r.RealMemoryMib), r.Cpus)
+	for _, g := range n.Gres {
+		r.CfgTres += fmt.Sprintf(",gres/%s=%d", g.Name, g.Count)
+	}
+	switch n.State {
+	case "DOWN":
+		r.State = pb.NodeState_NODE_DOWN
+	case "DRAIN":
+		r.StateFlags = pb.NodeDrain
+	case "FAIL", "FAILING":
+		r.StateFlags = pb.NodeFail
+	case "FUTURE":
+		r.State = pb.NodeState_NODE_FUTURE
+	}
+	return r
+}
+
+func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
+	r := &pb.PartitionRecord{Name: p.Name, Nodes: hostlist.Fold(p.Nodes), IsDefault: p.Default, State: p.State, MaxTimeS: minutes(p.MaxTimeMin),
+		MinNodes: uint32(p.MinNodes), MaxNodes: count(p.MaxNodes), TotalNodes: uint32(len(p.Nodes)), MaxCpusPerNode: count(p.MaxCPUsPerNode),
+		MaxCpusPerSocket: count(p.MaxCPUsPerSocket), DefMemPerCpuMib: p.DefMemPerCPUMiB, DefMemPerNodeMib: p.DefMemPerNodeMiB,
+		MaxMemPerCpuMib: p.MaxMemPerCPUMiB, MaxMemPerNodeMib: p.MaxMemPerNodeMiB, PriorityTier: uint32(p.PriorityTier),
+		PriorityJobFactor: uint32(p.PriorityJobFactor), Oversubscribe: p.OverSubscribe.String(), PreemptMode: preemptMode(c, p),
+		GraceTimeS: clampSeconds(p.GraceTimeSec), AllowGroups: strings.Join(p.AllowGroups, ","), AllowAccounts: strings.Join(p.AllowAccounts, ","),
+		AllowQos: strings.Join(p.AllowQOS, ","), DenyAccounts: strings.Join(p.DenyAccounts, ","), DenyQos: strings.Join(p.DenyQOS, ","),
+		AllowAllocNodes: strings.Join(p.AllocNodes, ","), Alternate: p.Alternate, Qos: p.QOS, Hidden: p.Hidden, RootOnly: p.RootOnly,
+		ReqResv: p.ReqResv, DisableRootJobs: p.DisableRootJobs, ExclusiveUser: p.ExclusiveUser, Lln: p.LLN,
+		TresBillingWeights: p.TRESBillingWeights, JobDefaults: p.JobDefaults, SelectTypeParameters: p.SelectTypeParameters}
+	if p.DefaultTimeMin != conf.NotSet {
+		r.DefaultTimeS = minutes(p.DefaultTimeMin)
+	}
+	var mem uint64
+	for _, name := range p.Nodes {
+		if n, ok := c.Node(name); ok {
+			r.TotalCpus += uint32(n.CPUs)
+			mem += n.RealMemoryMiB
+		}
+	}
+	r.Tres = fmt.Sprintf("cpu=%d,mem=%s,node=%d,billing=%d", r.TotalCpus, tres.FormatMiB(mem), r.TotalNodes, r.TotalCpus)
+	return r
+}
+
+func preemptMode(c *conf.Config, p *conf.Partition) string {
+	if p.PreemptMode != nil {
+		return strings.Join(p.PreemptMode, ",")
+	}
+	return strings.Join(c.PreemptMode, ",")
+}
+
+func minutes(m int64) uint32 {
+	if m == timespec.Unlimited || m*60 >= int64(pb.Unlimited) {
+		return pb.Unlimited
+	}
+	return uint32(max(m, 0) * 60)
+}
+
+func count(n int64) uint32 {
+	if n < 0 || n >= int64(pb.Unlimited) {
+		return pb.Unlimited
+	}
+	return uint32(n)
+}
+
+// groupIDs resolves AllowGroups; nil = everybody. Root's group is implied.
+func groupIDs(p *conf.Partition) ([]uint32, error) {
+	if len(p.AllowGroups) == 0 || slices.ContainsFunc(p.AllowGroups, func(g string) bool { return strings.EqualFold(g, "ALL") }) {
+		return nil, nil
+	}
+	gids := []uint32{}
+	for _, name := range p.AllowGroups {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: AllowGroups names %q, which is no group of this machine", p.Name, name)
+		}
+		n, err := strconv.ParseUint(g.Gid, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: group %s has no usable id: %w", p.Name, name, err)
+		}
+		gids = append(gids, uint32(n))
+	}
+	return gids, nil
+}
+
+// schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters).
+func schedParams(c *conf.Config) sched.Params {
+	p := sched.Params{Depth: c.SchedulerParameters.Int("bf_max_job_test", 0), UserDepth: c.SchedulerParameters.Int("bf_max_job_user", 0)}
+	if c.SchedulerType == "sched/builtin" {
+		p.Policy = sched.FIFO
+	}
+	p.NoMemory = true
+	for _, s := range c.SelectTypeParameters {
+		s = strings.ToUpper(s)
+		p.WholeCores = p.WholeCores || strings.HasPrefix(s, "CR_CORE")
+		p.NoMemory = p.NoMemory && !strings.Contains(s, "MEMORY")
+		p.LLN = p.LLN || s == "CR_LLN"
+	}
+	p.WholeNodes = c.SelectType == "select/linear"
+	p.Weights = sched.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
+		JobSize: c.PriorityWeightJobSize, Partition: c.PriorityWeightPartition, QOS: c.PriorityWeightQOS, Assoc: c.PriorityWeightAssoc,
+		MaxAgeS: c.PriorityMaxAgeMin * 60, SmallFirst: c.PriorityFavorSmall, CalcPeriodS: c.PriorityCalcPeriodMin * 60}
+	return p
+}
+
+// pairs are the lines of scontrol show config.
+func (d *daemon) pairs() []*pb.KeyValue {
+	rt := conf.Runtime{BootTime: d.started.Format(timespec.Layout), NextJobID: d.loop.View().NextJobID, Version: version.Slurm, SlurmUID: d.uid, SlurmdUID: d.uid}
+	var out []*pb.KeyValue
+	for _, kv := range d.conf.Load().Pairs(rt) {
+		out = append(out, &pb.KeyValue{Key: kv.Key, Value: kv.Value})
+	}
+	return out
+}

@@ -1,0 +1,275 @@
+package ctld
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/ca"
+	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/rpc"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Options are what the command line says. Empty fields follow slurm.conf.
+type Options struct {
+	Conf   string // path of slurm.conf
+	State  string // folder of the database; default StateSaveLocation
+	Socket string // unix socket of the commands; default DefaultSocket(ClusterName)
+	Listen string // address for nodes; default :SlurmctldPort
+	Log    *slog.Logger
+}
+
+// DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say.
+func DefaultSocket(cluster string) string { return filepath.Join("/run/sluice", cluster, "ctld.sock") }
+
+// Limits of the node listener.
+const (
+	maxMessage     = 8 << 20
+	maxStreams     = 64
+	connectTimeout = 5 * time.Second
+	backupEvery    = time.Hour
+	keepBackups    = 24
+)
+
+// Run is the controller until ctx ends, or something fails that it cannot go on from. Running jobs do not notice its end.
+func Run(ctx context.Context, o Options) error {
+	c, err := conf.Load(o.Conf, conf.Options{})
+	if err != nil {
+		return err
+	}
+	d := &daemon{opts: o, log: o.Log, conf: &atomic.Pointer[conf.Config]{}}
+	d.conf.Store(c)
+	if d.opts.State == "" {
+		d.opts.State = c.StateSaveLocation
+	}
+	if d.opts.Socket == "" {
+		d.opts.Socket = DefaultSocket(c.ClusterName)
+	}
+	if d.opts.Listen == "" {
+		d.opts.Listen = net.JoinHostPort("", strconv.Itoa(c.SlurmctldPort))
+	}
+	return d.run(ctx)
+}
+
+type daemon struct {
+	opts  Options
+	log   *slog.Logger
+	conf  *atomic.Pointer[conf.Config]
+	uid   uint32 // SlurmUser
+	store *journal.Bolt
+
+	loop    *loop.Loop
+	planner *planner.Planner
+	judge   *planner.Judge
+	disp    *dispatch.Dispatcher
+	started time.Time
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	c := d.conf.Load()
+	d.uid = uint32(os.Geteuid())
+	if uid, err := slurmUser(c.SlurmUser); err == nil {
+		d.uid = uid
+	} else if os.Geteuid() == 0 {
+		return err
+	}
+	cfg, err := stateConfig(c, d.uid)
+	if err != nil {
+		return err
+	}
+	d.started = time.Now()
+	if err := os.MkdirAll(d.opts.State, 0o700); err != nil {
+		return fmt.Errorf("cannot make the state folder: %w", err)
+	}
+	d.store, err = journal.Open(d.opts.State, journal.Options{Log: d.log, RestoreCommand: "sluice-ctld restore --state " + d.opts.State})
+	if err != nil {
+		return err
+	}
+	defer d.store.Close()
+	v, err := state.Load(cfg, d.store, d.store.ClusterID(), max(c.FirstJobID, d.store.IDFloor()+1))
+	if err != nil {
+		return err
+	}
+	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "took", time.Since(d.started).Round(time.Millisecond))
+	return d.serve(ctx, v)
+}
+
+// serve starts everything on a loaded state, and ends everything when one part ends.
+func (d *daemon) serve(ctx context.Context, v *state.View) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := rpc.NewWatch()
+	params := schedParams(d.conf.Load())
+	d.loop = loop.New(d.store, v, time.Now, d.log)
+	d.planner = planner.New(d.loop, params, time.Now, d.log)
+	d.judge = planner.NewJudge(params)
+	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
+	d.loop.Observe(watch.Changed)
+	d.loop.Observe(d.disp.Changed)
+	d.loop.Observe(d.planner.Changed)
+
+	nodes, nodeListener, err := d.nodeServer()
+	if err != nil {
+		return err
+	}
+	local, err := rpc.Listen(d.opts.Socket)
+	if err != nil {
+		_ = nodeListener.Close()
+		return err
+	}
+	beats := rpc.NewBeats()
+	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, ClusterID: v.ClusterID, Log: d.log})
+	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
+
+	var wg sync.WaitGroup
+	part := func(name string, f func() error) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := f(); err != nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		}()
+	}
+	loopCtx, stopLoop := context.WithCancel(context.Background()) // the writer ends last: others wait for its answers
+	defer stopLoop()
+	var loopDone sync.WaitGroup
+	loopDone.Add(1)
+	go func() {
+		defer loopDone.Done()
+		if err := d.loop.Run(loopCtx); err != nil {
+			cancel(err)
+		}
+	}()
+	part("planner", func() error { return d.planner.Run(ctx) })
+	part("commands", func() error { return localServer.Serve(ctx, local) })
+	part("nodes", func() error { return nodes.Serve(nodeListener) })
+	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
+	part("backups", func() error { d.backups(ctx); return nil })
+	d.log.Info("controller is up", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", nodeListener.Addr().String(), "pid", os.Getpid())
+	<-ctx.Done()
+	nodes.Stop()
+	wg.Wait()
+	stopLoop()
+	loopDone.Wait()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	d.log.Info("controller ends; running jobs go on")
+	return nil
+}
+
+func (d *daemon) operator(uid uint32) bool { return uid == 0 || uid == d.uid }
+
+func (d *daemon) script(id uint32) ([]byte, error) {
+	blob, err := d.store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
+	if err == nil && blob == nil {
+		err = fmt.Errorf("there is no script of job %d", id)
+	}
+	return blob, err
+}
+
+// nodeServer is the gRPC server for node daemons: TLS 1.3, both sides show certificates of this cluster's CA.
+func (d *daemon) nodeServer() (*grpc.Server, net.Listener, error) {
+	tlsDir := filepath.Join(d.opts.State, "tls")
+	if err := ca.Ensure(tlsDir); err != nil {
+		return nil, nil, err
+	}
+	if _, err := ca.Provide(tlsDir, tlsDir, d.conf.Load().ClusterName, mtls.RoleController, d.hosts()); err != nil {
+		return nil, nil, err
+	}
+	cfg, err := ca.ServerTLS(tlsDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := net.Listen("tcp", d.opts.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot listen for nodes on %s (SlurmctldPort): %w", d.opts.Listen, err)
+	}
+	return grpc.NewServer(grpc.Creds(credentials.NewTLS(cfg)), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})), l, nil
+}
+
+// hosts are the names under which nodes reach this controller.
+func (d *daemon) hosts() []string {
+	var names []string
+	for _, h := range d.conf.Load().SlurmctldHosts {
+		names = append(names, h.Name, h.Addr)
+	}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	return append(names, "localhost", "127.0.0.1", "::1")
+}
+
+// backups makes a verified copy of the database every hour.
+func (d *daemon) backups(ctx context.Context) {
+	t := time.NewTicker(backupEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if path, err := d.backup(); err != nil {
+			d.log.Error("cannot make the hourly backup of the state", "err", err)
+		} else {
+			d.log.Info("state backed up", "backup", path)
+		}
+	}
+}
+
+// backup makes one backup and drops those that are too many.
+func (d *daemon) backup() (string, error) {
+	path, err := d.store.BackupNow()
+	if err != nil {
+		return "", err
+	}
+	return path, d.store.RotateBackups(keepBackups)
+}
+
+// reload reads slurm.conf again (scontrol reconfigure).
+func (d *daemon) reload() (*state.Config, error) {
+	c, err := conf.Load(d.opts.Conf, conf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := stateConfig(c, d.uid)
+	if err != nil {
+		return nil, err
+	}
+	d.conf.Store(c)
+	d.planner.Configure(schedParams(c))
+	d.judge.Configure(schedParams(c))
+	return cfg, nil
+}
+
+func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
+	host, _ := os.Hostname()
+	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
+		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
+		Pairs: d.pairs, Figures: d.figures}
+	return s
+}

@@ -1,0 +1,274 @@
+// Package dispatch tells nodes what should be the case on them.
+//
+// It is level-triggered: the orders for a node are computed from the published state alone, and what was sent on the present
+// stream is remembered only to leave out what has not changed. A new stream starts from nothing: the node says what it has, and
+// is told everything again.
+//
+// What a node has and the state does not want any more is ended (WANT_KILL) and, once its exit record is here and committed,
+// forgotten (WANT_FORGET). "Committed" is why this works on published views only.
+package dispatch
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Scripts reads a stored script and environment (state.EncodeScript).
+type Scripts func(jobID uint32) ([]byte, error)
+
+// Dispatcher keeps the open links.
+type Dispatcher struct {
+	view     func() *state.View
+	scripts  Scripts
+	settings func(v *state.View, node *state.Node) *pb.NodeSettings
+	log      *slog.Logger
+
+	mu    sync.Mutex
+	links map[string]*Link
+}
+
+// New makes a dispatcher.
+func New(view func() *state.View, scripts Scripts, settings func(*state.View, *state.Node) *pb.NodeSettings, log *slog.Logger) *Dispatcher {
+	return &Dispatcher{view: view, scripts: scripts, settings: settings, log: log, links: map[string]*Link{}}
+}
+
+// Changed wakes the links of the nodes that a commit concerns. It is a loop observer.
+func (d *Dispatcher) Changed(c state.Change) {
+	if len(c.Wake) == 0 && !c.Structure {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.Structure {
+		for _, l := range d.links {
+			l.resend()
+		}
+		return
+	}
+	for _, n := range c.Wake {
+		if l := d.links[n]; l != nil {
+			l.Wake()
+		}
+	}
+}
+
+// Open makes the link of a node that has said hello; an older link of the node is closed. steps is what the node has.
+func (d *Dispatcher) Open(node string, steps []*pb.StepReport) *Link {
+	l := &Link{d: d, node: node, wake: make(chan struct{}, 1), closed: make(chan struct{}), known: map[stepID]pb.StepPhase{}, sent: map[stepID]sent{}, full: true}
+	l.Saw(steps)
+	d.mu.Lock()
+	old := d.links[node]
+	d.links[node] = l
+	d.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	l.Wake()
+	return l
+}
+
+// Close ends a link. It reports whether the link was still the node's: false when a newer one has taken its place.
+func (d *Dispatcher) Close(l *Link) bool {
+	d.mu.Lock()
+	current := d.links[l.node] == l
+	if current {
+		delete(d.links, l.node)
+	}
+	d.mu.Unlock()
+	l.close()
+	return current
+}
+
+// Links is the number of open links.
+func (d *Dispatcher) Links() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.links)
+}
+
+// Link is the stream to one node, as the dispatcher sees it.
+type Link struct {
+	d      *Dispatcher
+	node   string
+	wake   chan struct{}
+	closed chan struct{}
+	once   sync.Once
+
+	mu    sync.Mutex
+	known map[stepID]pb.StepPhase // what the node has said it has
+	sent  map[stepID]sent         // what it was told on this stream
+	full  bool                    // the next message carries settings and everything
+}
+
+type stepID struct {
+	job, attempt uint32
+	epoch        uint64
+	step         uint32
+}
+
+func idOf(k *pb.StepKey) stepID {
+	return stepID{k.GetJobId(), k.GetAttempt(), k.GetEpoch(), k.GetStep()}
+}
+
+func (s stepID) key() *pb.StepKey {
+	return &pb.StepKey{JobId: s.job, Attempt: s.attempt, Epoch: s.epoch, Step: s.step}
+}
+
+// sent is what of an order can change while the step exists.
+type sent struct {
+	want      pb.StepWant
+	signal    uint32
+	endNS     int64
+	suspended bool
+}
+
+// Wake makes the link's sender look again.
+func (l *Link) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Woken and Closed are for the sender to select on.
+func (l *Link) Woken() <-chan struct{}  { return l.wake }
+func (l *Link) Closed() <-chan struct{} { return l.closed }
+
+func (l *Link) close() { l.once.Do(func() { close(l.closed) }) }
+
+func (l *Link) resend() {
+	l.mu.Lock()
+	l.full = true
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Saw notes what the node says it has.
+func (l *Link) Saw(steps []*pb.StepReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range steps {
+		l.known[idOf(r.Key)] = r.Phase
+	}
+}
+
+// maxScriptBytes bounds what one message carries of scripts and environments; the rest follows in the next.
+const maxScriptBytes = 4 << 20
+
+// Next computes the next message for the node, nil when there is nothing to say. more: there is more to say at once.
+func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
+	v := l.d.view()
+	n := v.Node(l.node)
+	if n == nil {
+		return nil, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	msg = &pb.NodeOrders{}
+	if l.full {
+		msg.Settings, msg.Full = l.d.settings(v, n), true
+	}
+	want := make(map[stepID]bool, len(n.Jobs))
+	room := maxScriptBytes
+	for _, id := range n.Jobs {
+		j := v.Jobs.Get(id)
+		if j == nil {
+			continue
+		}
+		key := stepOf(j, l.node)
+		want[key] = true
+		if room <= 0 && !l.full {
+			more = true
+			continue
+		}
+		if o := l.order(j, key, &room); o != nil {
+			msg.Steps = append(msg.Steps, o)
+		}
+	}
+	msg.Steps = append(msg.Steps, l.unwanted(want)...)
+	if len(msg.Steps) == 0 && msg.Settings == nil {
+		return nil, more
+	}
+	if l.full {
+		l.full = false
+		more = true // launches left out of the full message follow
+	}
+	return msg, more
+}
+
+func stepOf(j *pb.JobRecord, node string) stepID {
+	step := pb.ExternStep
+	if node == j.BatchHost {
+		step = pb.BatchStep
+	}
+	return stepID{job: j.Id, attempt: j.Attempt, epoch: j.Epoch, step: step}
+}
+
+// order is what to say of one step, nil when the node knows.
+func (l *Link) order(j *pb.JobRecord, key stepID, room *int) *pb.StepOrder {
+	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, suspended: j.State == pb.JobState_JOB_SUSPENDED}
+	if k := len(j.Signals); k > 0 {
+		now.signal = j.Signals[k-1].Seq
+	}
+	if j.StopReason != "" {
+		now.want, now.endNS = pb.StepWant_WANT_STOP, 0
+	}
+	before, told := l.sent[key]
+	if told && before == now && !l.full {
+		return nil
+	}
+	o := &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS, Suspended: now.suspended}
+	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
+		if l.full && *room <= 0 {
+			return o // named, so that the node keeps it in mind; the launch follows
+		}
+		spec, err := l.d.launch(j, l.node)
+		if err != nil {
+			l.d.log.Error("cannot launch a job: its script cannot be read", "job", j.Id, "err", err)
+			return nil
+		}
+		o.Launch = spec
+		*room -= len(spec.Script) + envBytes(spec.Env) + 1024
+	}
+	l.sent[key] = now
+	return o
+}
+
+func envBytes(env []string) int {
+	n := 0
+	for _, e := range env {
+		n += len(e) + 4
+	}
+	return n
+}
+
+// unwanted are orders for what the node has and should not.
+func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
+	var out []*pb.StepOrder
+	for key, phase := range l.known {
+		if want[key] {
+			continue
+		}
+		if phase == pb.StepPhase_STEP_ENDED {
+			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_FORGET})
+			delete(l.known, key)
+			delete(l.sent, key)
+			continue
+		}
+		if l.sent[key].want != pb.StepWant_WANT_KILL {
+			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+			l.sent[key] = sent{want: pb.StepWant_WANT_KILL}
+		}
+	}
+	for key := range l.sent {
+		if _, has := l.known[key]; !has && !want[key] {
+			// told to run, never reported, no longer wanted: it may be starting right now
+			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+			delete(l.sent, key)
+		}
+	}
+	return out
+}

@@ -1,0 +1,34 @@
+package dispatch
+
+import (
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// launch is everything a node needs to run its part of a job. Only the batch host gets script and environment.
+func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error) {
+	s := &pb.LaunchSpec{
+		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: j.Alloc, NodeList: j.NodeList, Node: node, Batch: node == j.BatchHost,
+		Partition: j.Partition, Account: j.Spec.Account, Qos: j.Spec.Qos, NumTasks: j.NumTasks, NumCpus: j.NumCpus,
+		TimeLimitS: j.TimeLimitS, StartNs: j.StartNs, EndNs: j.EndNs, Restarts: j.Restarts, Dependency: j.Spec.Dependency,
+		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask,
+	}
+	for i, a := range j.Alloc {
+		if a.Node == node {
+			s.NodeIndex = uint32(i)
+		}
+	}
+	if !s.Batch {
+		return s, nil
+	}
+	blob, err := d.scripts(j.Id)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the script of job %d: %w", j.Id, err)
+	}
+	if s.Script, s.Env, err = state.DecodeScript(blob); err != nil {
+		return nil, err
+	}
+	return s, nil
+}

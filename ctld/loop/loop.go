@@ -1,0 +1,210 @@
+// Package loop is the single writer: it takes commands, lets the reactor turn them into events, commits what they changed with
+// one fsync, publishes the new View, and only then answers. So nothing is acknowledged or sent before it is durable, and readers
+// never wait.
+//
+// While a commit is being written the next commands gather; they become the next batch. Group commit by this loop and not by
+// bbolt's Batch, which waits 10 ms and may run a function twice.
+//
+// A commit that fails ends the process: what is on disk is then found out by reading it, there is no code that takes a state
+// back. The exception is a full disk, which the journal reports with nothing changed: then the commands of the batch are tried
+// one by one, so that new submissions are refused while ends of running jobs are recorded from the journal's reserve.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Mailbox and batch sizes: a full mailbox refuses (RESOURCE_EXHAUSTED) rather than grow.
+const (
+	mailboxSize = 16384
+	batchSize   = 1024
+)
+
+// ErrBusy: the mailbox is full.
+var ErrBusy = errors.New("the controller has too many requests waiting")
+
+// Loop is the writer. Create with New, run with Run.
+type Loop struct {
+	store     journal.Store
+	clock     func() time.Time
+	log       *slog.Logger
+	box       chan request
+	view      atomic.Pointer[state.View]
+	observers []func(state.Change)
+	done      chan struct{}
+	stats     Stats
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	Commands, Batches, Commits, Events atomic.Uint64
+	CommitNS                           atomic.Int64 // time spent in journal commits
+}
+
+type request struct {
+	cmd   reactor.Command
+	reply chan any
+}
+
+// New makes a loop on a loaded view. Observers are called by the writer after each publication, in order; they must not block.
+func New(store journal.Store, v *state.View, clock func() time.Time, log *slog.Logger, observers ...func(state.Change)) *Loop {
+	l := &Loop{store: store, clock: clock, log: log, box: make(chan request, mailboxSize), done: make(chan struct{}), observers: observers}
+	l.view.Store(v)
+	return l
+}
+
+// View is the last published state.
+func (l *Loop) View() *state.View { return l.view.Load() }
+
+// Stats are the loop's counters.
+func (l *Loop) Stats() *Stats { return &l.stats }
+
+// Observe adds an observer; only before Run.
+func (l *Loop) Observe(f func(state.Change)) { l.observers = append(l.observers, f) }
+
+// Do hands a command to the writer and waits until what it changed is durable. The reply is the command's own; a *pb.Problem is
+// returned as error.
+func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
+	r := request{cmd: cmd, reply: make(chan any, 1)}
+	select {
+	case l.box <- r:
+	default:
+		return nil, ErrBusy
+	}
+	select {
+	case out := <-r.reply:
+		if p, ok := out.(*pb.Problem); ok {
+			return nil, p
+		}
+		return out, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.done:
+		return nil, context.Canceled
+	}
+}
+
+// Run writes until ctx ends or a commit fails.
+func (l *Loop) Run(ctx context.Context) error {
+	defer close(l.done)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	ticks := 0
+	batch := make([]request, 0, batchSize)
+	for {
+		batch = batch[:0]
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-l.box:
+			batch = append(batch, r)
+		case <-tick.C:
+			ticks++
+			batch = append(batch, request{cmd: reactor.Tick{Purge: ticks%2 == 0}, reply: make(chan any, 1)})
+		}
+		batch = l.drain(batch)
+		if err := l.process(batch); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Loop) drain(batch []request) []request {
+	for len(batch) < batchSize {
+		select {
+		case r := <-l.box:
+			batch = append(batch, r)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// process is one turn: events, commit, publish, replies.
+func (l *Loop) process(batch []request) error {
+	err := l.turn(batch)
+	if !errors.Is(err, journal.ErrNoSpace) {
+		return err
+	}
+	l.log.Error("cannot write the state: the disk is full; new work is refused, running jobs still end", "err", err)
+	for i := range batch {
+		l.View().Reindex()
+		if err := l.turn(batch[i : i+1]); errors.Is(err, journal.ErrNoSpace) {
+			batch[i].reply <- pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full").WithHint("free some space there; nothing was changed by this request")
+		} else if err != nil {
+			return err
+		}
+	}
+	l.View().Reindex()
+	return nil
+}
+
+func (l *Loop) turn(batch []request) error {
+	base := l.View()
+	tx := state.Begin(base, max(base.NowNS, l.clock().UnixNano()))
+	replies := make([]any, len(batch))
+	for i, r := range batch {
+		replies[i] = r.cmd.Handle(tx)
+	}
+	if err := l.commit(tx); err != nil {
+		return err
+	}
+	v, change := tx.Freeze()
+	l.view.Store(v)
+	for i, r := range batch {
+		r.reply <- replies[i]
+	}
+	for _, f := range l.observers {
+		f(change)
+	}
+	l.account(tx, len(batch))
+	return nil
+}
+
+func (l *Loop) commit(tx *state.Tx) error {
+	if !tx.Durable() {
+		return nil
+	}
+	rows, err := tx.Rows()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	failpoint.Hit("commit.before")
+	if err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: tx.Must()}); err != nil {
+		return fmt.Errorf("cannot commit batch %d: %w", tx.Seq, err)
+	}
+	failpoint.Hit("commit.after")
+	l.stats.Commits.Add(1)
+	l.stats.CommitNS.Add(int64(time.Since(start)))
+	return nil
+}
+
+func (l *Loop) account(tx *state.Tx, commands int) {
+	l.stats.Batches.Add(1)
+	l.stats.Commands.Add(uint64(commands))
+	l.stats.Events.Add(uint64(len(tx.Events())))
+	for _, e := range tx.Events() {
+		if attrs := e.Attrs(); attrs != nil {
+			l.log.Info(eventName(e), append(attrs, "seq", tx.Seq)...)
+		}
+	}
+}
+
+// eventName is the type's name: "JobStarted".
+func eventName(e state.Event) string {
+	s := fmt.Sprintf("%T", e)
+	return s[len("state."):]
+}

@@ -1,0 +1,180 @@
+package planner
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+func seconds(ns int64) int64 { return ns / 1e9 }
+
+func node(n *state.Node) *sched.Node {
+	s := &sched.Node{Name: n.Name, State: nodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
+		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
+		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
+	if n.ActiveFeatures != "" {
+		s.Features = strings.Split(n.ActiveFeatures, ",")
+	}
+	return s
+}
+
+var partitionStates = map[string]sched.PartitionState{"UP": sched.PartitionUp, "DOWN": sched.PartitionDown, "DRAIN": sched.PartitionDrain, "INACTIVE": sched.PartitionInactive}
+
+func partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
+	s := &sched.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State], PriorityTier: uint16(p.PriorityTier),
+		PriorityFactor: uint16(p.PriorityJobFactor), MaxTimeS: limit(p.MaxTimeS), DefaultTimeS: limit(p.DefaultTimeS), MinNodes: int(p.MinNodes),
+		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, GraceTimeS: int64(p.GraceTimeS)}
+	if p.MaxNodes != pb.Unlimited {
+		s.MaxNodes = int(p.MaxNodes)
+	}
+	if p.MaxCpusPerNode == pb.Unlimited {
+		s.MaxCPUsPerNode = 0
+	}
+	if strings.HasPrefix(p.Oversubscribe, "EXCLUSIVE") {
+		s.Share = sched.ShareExclusive
+	}
+	return s
+}
+
+// limit turns a limit into the scheduler's: 0 is none.
+func limit(s uint32) int64 {
+	if s == pb.Unlimited {
+		return 0
+	}
+	return int64(s)
+}
+
+func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
+	if req == nil {
+		req = Request(j.Spec)
+	}
+	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Account: j.Spec.Account, QOS: j.Spec.Qos, Request: req,
+		Partitions: strings.Split(admit.PartitionList(v, j.Spec), ","), Submit: seconds(j.SubmitNs), Eligible: seconds(j.EligibleNs),
+		Begin: ceilSeconds(j.Spec.BeginNs), Deadline: seconds(j.Spec.DeadlineNs), TimeMinS: int64(j.Spec.TimeMinS), Nice: j.Spec.Nice,
+		Reason: reasonOf(j)}
+	if j.Spec.TimeLimitS != 0 {
+		s.LimitS = int64(j.Spec.TimeLimitS)
+		if j.Spec.TimeLimitS == pb.Unlimited {
+			s.LimitS = sched.Forever
+		}
+	}
+	if j.Spec.Priority != 0 {
+		s.Priority = j.Spec.Priority
+	} else if v.Settings.PriorityBasic {
+		s.Priority = j.Priority
+	}
+	if j.Priority == 0 {
+		s.Hold, s.Priority = sched.HeldUser, 0
+		if j.HoldAdmin {
+			s.Hold = sched.HeldAdmin
+		}
+		if strings.HasPrefix(j.Reason, "launch_failed") || j.Reason == "JobHoldMaxRequeue" {
+			s.Hold, s.HoldReason = sched.HeldRequeue, j.Reason
+		}
+	}
+	return s
+}
+
+// ceilSeconds rounds up, so that nothing begins before its time.
+func ceilSeconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
+
+func reasonOf(j *pb.JobRecord) sched.Reason {
+	code, _, _ := strings.Cut(j.Reason, ",")
+	r := sched.Reason{Code: sched.Code(code)}
+	if code != j.Reason {
+		r.Text = j.Reason
+	}
+	return r
+}
+
+// Request is what a specification asks for, in the scheduler's terms.
+func Request(s *pb.JobSpec) *sched.Request {
+	r := &sched.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
+		TasksPerNode: int(s.NtasksPerNode), MinCPUs: int(s.PnMinCpus), Overcommit: s.Overcommit, Sockets: int(s.SocketsPerNode),
+		CoresPerSocket: int(s.CoresPerSocket), ThreadsPerCore: int(s.ThreadsPerCore), MemNodeMiB: int64(s.MemPerNodeMib), MemCPUMiB: int64(s.MemPerCpuMib),
+		MemGPUMiB: int64(s.MemPerGpuMib), MemSaid: s.MemPerNodeMib != 0 || s.MemAll, TmpMiB: int64(s.TmpDiskMib), Features: s.Features,
+		Contiguous: s.Contiguous, Spread: s.Spread, UseMinNodes: s.UseMinNodes, Reservation: s.Reservation,
+		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
+	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
+	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
+	return r
+}
+
+func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
+	if job == nil {
+		job = pendingJob(v, j, nil)
+	}
+	r := &sched.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Priority: j.Priority, Start: seconds(j.StartNs), End: sched.Forever,
+		Suspended: j.State == pb.JobState_JOB_SUSPENDED, NotPreemptable: j.StopReason != ""}
+	if j.EndNs != 0 {
+		r.End = ceilSeconds(j.EndNs) // of one being stopped: its end, which is past; the scheduler takes that as "any moment"
+	}
+	for _, a := range j.Alloc {
+		if a.Ended {
+			continue
+		}
+		c, _ := state.ParseCores(a.CpuIds) // written by this program
+		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c), MemMiB: int64(a.MemMib)})
+	}
+	return r
+}
+
+// command turns a plan into what the reactor applies.
+func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
+	var cmd reactor.ApplyPlan
+	for i := range plan.Start {
+		cmd.Starts = append(cmd.Starts, m.start(v, &plan.Start[i]))
+	}
+	expected := make(map[uint32]*sched.Reserve, len(plan.Reserve))
+	for i := range plan.Reserve {
+		expected[plan.Reserve[i].ID] = &plan.Reserve[i]
+	}
+	for i := range plan.Reasons {
+		cmd.Shown = append(cmd.Shown, shown(v, plan.Reasons[i].ID, plan.Reasons[i].Reason.String(), expected[plan.Reasons[i].ID]))
+		delete(expected, plan.Reasons[i].ID)
+	}
+	for id, r := range expected {
+		if j := v.Jobs.Get(id); j != nil && (j.ExpectedStartNs != r.At*1e9) {
+			cmd.Shown = append(cmd.Shown, shown(v, id, j.Reason, r))
+		}
+	}
+	cmd.Never = plan.Never
+	return cmd
+}
+
+func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.PlannedShow {
+	s := reactor.PlannedShow{ID: id, Reason: reason}
+	if r != nil && r.At < sched.Forever {
+		s.ExpectedNS, s.ExpectedNodes = r.At*1e9, hostlist.FoldSorted(r.Nodes)
+	} else if j := v.Jobs.Get(id); j != nil && reason == j.Reason {
+		s.ExpectedNS, s.ExpectedNodes = j.ExpectedStartNs, j.ExpectedNodes
+	}
+	return s
+}
+
+func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
+	p := reactor.PlannedStart{ID: s.Job.ID, Partition: s.Partition, Priority: s.Priority, Backfilled: s.Backfilled, LimitS: pb.Unlimited}
+	if src, ok := m.sources[s.Job.ID]; ok {
+		p.Spec = src.spec
+	}
+	if s.LimitS > 0 && s.LimitS < int64(pb.Unlimited) {
+		p.LimitS = uint32(s.LimitS)
+	}
+	var names []string
+	var cpus uint32
+	var mem uint64
+	for i := range s.Allocs {
+		a := &s.Allocs[i]
+		p.Alloc = append(p.Alloc, &pb.NodeAlloc{Node: a.Node, Cpus: uint32(a.CPUs), CpuIds: state.Cores(a.Cores).String(), MemMib: uint64(a.MemMiB), Tasks: uint32(a.Tasks)})
+		names = append(names, a.Node)
+		cpus += uint32(a.CPUs)
+		mem += uint64(a.MemMiB)
+	}
+	p.NodeList, p.AllocTRES = hostlist.FoldSorted(names), admit.TRES(cpus, mem, uint32(len(names)))
+	return p
+}

@@ -1,0 +1,116 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Judge answers, at submission, whether a job could ever run, and when it would. It keeps what it has worked out of the nodes
+// between calls. Safe for concurrent use.
+type Judge struct {
+	mu       sync.Mutex
+	params   sched.Params
+	admitter *sched.Admitter
+	nodes    []*state.Node
+	parts    []*pb.PartitionRecord
+}
+
+// NewJudge makes a Judge for the scheduler parameters in force.
+func NewJudge(params sched.Params) *Judge { return &Judge{params: params} }
+
+// Configure replaces the parameters.
+func (g *Judge) Configure(params sched.Params) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.params, g.admitter = params, nil
+}
+
+// Feasible refuses a job that no set of nodes could ever hold, even were all of them up and free.
+func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.admitter == nil || !g.same(v) {
+		var m mirror
+		m.rebuildNodes(v)
+		for _, n := range m.nodes {
+			if n.State != sched.NodeFuture {
+				n.State, n.Reason = sched.NodeUsable, ""
+			}
+		}
+		g.admitter, g.nodes, g.parts = sched.NewAdmitter(&g.params, m.nodes, m.parts), v.Nodes(), v.Partitions()
+	}
+	if ok, why := g.admitter.Admit(pendingJob(v, j, nil)); !ok {
+		return pb.NewProblem(pb.CodeNodeConfig, "%s", why)
+	}
+	return nil
+}
+
+// same reports whether nodes and partitions still have the size that the admitter was made with.
+func (g *Judge) same(v *state.View) bool {
+	if !slices.Equal(g.parts, v.Partitions()) || len(g.nodes) != len(v.Nodes()) {
+		return false
+	}
+	for i, n := range v.Nodes() {
+		o := g.nodes[i]
+		if o != n && (o.Name != n.Name || o.Cpus != n.Cpus || o.RealMemoryMib != n.RealMemoryMib || o.ActiveFeatures != n.ActiveFeatures || (o.State == pb.NodeState_NODE_FUTURE) != (n.State == pb.NodeState_NODE_FUTURE)) {
+			return false
+		}
+	}
+	g.nodes = v.Nodes()
+	return true
+}
+
+// Forecast says when and where a job would start if it were submitted now: a pass of its own over the present state, in which
+// every job of the queue is promised a start.
+func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
+	g.mu.Lock()
+	params := g.params
+	g.mu.Unlock()
+	params.Policy = sched.Conservative
+	var m mirror
+	m.rebuild(v)
+	c := state.CloneJob(j)
+	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
+	if v.Settings.PriorityBasic {
+		c.Priority = 4294901760 - c.Id
+	}
+	m.pending = append(m.pending, pendingJob(v, c, nil))
+	plan := sched.New(params).Plan(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}))
+	for i := range plan.Start {
+		if s := &plan.Start[i]; s.Job.ID == c.Id {
+			for k := range s.Allocs {
+				nodes = append(nodes, s.Allocs[k].Node)
+			}
+			return v.NowNS, nodes, nil
+		}
+	}
+	for i := range plan.Reserve {
+		if r := &plan.Reserve[i]; r.ID == c.Id && r.At < sched.Forever {
+			return r.At * 1e9, r.Nodes, nil
+		}
+	}
+	for i := range plan.Reasons {
+		if r := &plan.Reasons[i]; r.ID == c.Id {
+			return 0, nil, pb.NewProblem(pb.CodePartConfig, "it cannot be said when the job would start: %s", r.Reason)
+		}
+	}
+	return 0, nil, pb.NewProblem(pb.CodePartConfig, "it cannot be said when the job would start")
+}
+
+// rebuildNodes makes the records of nodes and partitions anew.
+func (m *mirror) rebuildNodes(v *state.View) {
+	m.mu.Lock()
+	m.seen = map[string]nodeFacts{}
+	m.mu.Unlock()
+	m.nodes, m.parts = nil, nil
+	m.updateNodes(v)
+	for _, p := range v.Partitions() {
+		m.parts = append(m.parts, partition(v, p))
+	}
+	slices.SortFunc(m.parts, func(a, b *sched.Partition) int { return strings.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,208 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// mirror holds the scheduler's records of the state: sorted slices of pointers, in which a record is replaced when what it is
+// made from changed.
+type mirror struct {
+	nodes   []*sched.Node // by name
+	parts   []*sched.Partition
+	pending []*sched.Job // by id
+	running []*sched.Run // by id
+	sources map[uint32]source
+
+	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
+	seen map[string]nodeFacts
+}
+
+// source is what the records of a job were made from.
+type source struct {
+	spec *pb.JobSpec
+	job  *sched.Job
+	run  *sched.Run
+}
+
+// nodeFacts is what the scheduler sees of a node's changing state.
+type nodeFacts struct {
+	state  sched.NodeState
+	reason string
+	weight uint32
+	feats  string
+	cpus   uint32
+	memMiB uint64
+}
+
+func factsOf(n *state.Node) nodeFacts {
+	return nodeFacts{nodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib}
+}
+
+func nodeState(n *state.Node) sched.NodeState {
+	switch {
+	case n.State == pb.NodeState_NODE_FUTURE:
+		return sched.NodeFuture
+	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp || n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|pb.NodePoweredDown|pb.NodeRebootIssued) != 0:
+		return sched.NodeDown
+	case n.StateFlags&pb.NodeMaint != 0:
+		return sched.NodeMaint
+	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0:
+		return sched.NodeDrained
+	}
+	return sched.NodeUsable
+}
+
+func (m *mirror) nodeChanged(n *state.Node) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[n.Name] != factsOf(n)
+}
+
+// rebuild makes everything anew.
+func (m *mirror) rebuild(v *state.View) {
+	m.rebuildNodes(v)
+	m.pending, m.running = nil, nil
+	m.sources = make(map[uint32]source, v.Jobs.Len())
+	for j := range v.Jobs.All() {
+		s := m.convert(v, j)
+		if s.job != nil {
+			m.pending = append(m.pending, s.job)
+		}
+		if s.run != nil {
+			m.running = append(m.running, s.run)
+		}
+	}
+}
+
+// update renews the records of the jobs that changed, and of nodes.
+func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
+	m.updateNodes(v)
+	if len(dirty) == 0 {
+		return
+	}
+	ids := make([]uint32, 0, len(dirty))
+	for id := range dirty {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	var jobs []*sched.Job
+	var runs []*sched.Run
+	for _, id := range ids {
+		var s source
+		if j := v.Jobs.Get(id); j != nil {
+			s = m.convert(v, j)
+		} else {
+			delete(m.sources, id)
+		}
+		jobs, runs = append(jobs, s.job), append(runs, s.run)
+	}
+	m.pending = merge(m.pending, ids, jobs, func(j *sched.Job) uint32 { return j.ID })
+	m.running = merge(m.running, ids, runs, func(r *sched.Run) uint32 { return r.ID })
+}
+
+// merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id.
+func merge[T any](old []*T, ids []uint32, fresh []*T, id func(*T) uint32) []*T {
+	out := make([]*T, 0, len(old)+len(ids))
+	i := 0
+	for k, x := range ids {
+		n, found := slices.BinarySearchFunc(old[i:], x, func(t *T, x uint32) int {
+			switch a := id(t); {
+			case a < x:
+				return -1
+			case a > x:
+				return 1
+			}
+			return 0
+		})
+		out = append(out, old[i:i+n]...)
+		i += n
+		if found {
+			i++
+		}
+		if fresh[k] != nil {
+			out = append(out, fresh[k])
+		}
+	}
+	return append(out, old[i:]...)
+}
+
+func (m *mirror) updateNodes(v *state.View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.nodes) != len(v.Nodes()) {
+		m.nodes = nil
+		for _, n := range v.Nodes() {
+			m.nodes = append(m.nodes, node(n))
+			m.seen[n.Name] = factsOf(n)
+		}
+		slices.SortFunc(m.nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
+		return
+	}
+	var fresh []*sched.Node
+	for i, old := range m.nodes {
+		n := v.Node(old.Name)
+		if f := factsOf(n); f != m.seen[old.Name] {
+			if fresh == nil {
+				fresh = slices.Clone(m.nodes)
+			}
+			fresh[i], m.seen[old.Name] = node(n), f
+		}
+	}
+	if fresh != nil {
+		m.nodes = fresh
+	}
+}
+
+// convert makes the records of one job, reusing the old ones where nothing that they say has changed.
+func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
+	old := m.sources[j.Id]
+	s := source{spec: j.Spec}
+	switch {
+	case state.Pending(j):
+		var req *sched.Request
+		if old.job != nil && old.spec == j.Spec {
+			req = old.job.Request
+		}
+		s.job = pendingJob(v, j, req)
+		if old.job != nil && sameJob(old.job, s.job) {
+			s.job = old.job
+		}
+	case state.Live(j):
+		s.run = runningJob(v, j, old.job)
+		if old.run != nil && old.run.Job != nil {
+			s.run.Job = old.run.Job
+		}
+		if old.run != nil && sameRun(old.run, s.run) {
+			s.run = old.run
+		}
+	default:
+		delete(m.sources, j.Id)
+		return s
+	}
+	m.sources[j.Id] = s
+	return s
+}
+
+func sameJob(a, b *sched.Job) bool {
+	x, y := *a, *b
+	parts := slices.Equal(x.Partitions, y.Partitions)
+	return parts && x.ID == y.ID && x.Name == y.Name && x.User == y.User && x.Account == y.Account && x.QOS == y.QOS && x.Request == y.Request &&
+		x.Submit == y.Submit && x.Eligible == y.Eligible && x.Begin == y.Begin && x.Deadline == y.Deadline && x.LimitS == y.LimitS &&
+		x.TimeMinS == y.TimeMinS && x.PredictedS == y.PredictedS && x.Hold == y.Hold && x.HoldReason == y.HoldReason &&
+		x.Dependency == y.Dependency && x.Priority == y.Priority && x.Nice == y.Nice && x.Reason == y.Reason && x.Array == y.Array
+}
+
+func sameRun(a, b *sched.Run) bool {
+	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable
+}
+
+// snapshot is what the scheduler decides on.
+func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
+	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running}
+}

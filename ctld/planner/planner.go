@@ -1,0 +1,191 @@
+// Package planner is the goroutine between state and scheduler: View -> sched.Snapshot -> sched.Plan -> reactor.ApplyPlan.
+//
+// It wakes on every commit that can change a decision and at the moment the last plan named, so that a submission or an ended
+// job leads to a start within milliseconds. It keeps the scheduler's records between passes and renews only those of jobs and
+// nodes that a commit changed; the scheduler compares pointers. While a pass runs, changes gather; the next pass takes them all.
+package planner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Writer is where plans go; *loop.Loop is one.
+type Writer interface {
+	Do(ctx context.Context, cmd reactor.Command) (any, error)
+	View() *state.View
+}
+
+// Planner runs passes. Create with New, add Changed as an observer of the loop, run with Run.
+type Planner struct {
+	writer Writer
+	clock  func() time.Time
+	log    *slog.Logger
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	dirty   map[uint32]struct{} // jobs changed since the last pass
+	rebuild bool                // nodes, partitions or settings changed
+	params  sched.Params
+
+	// of the planner goroutine alone
+	sched  *sched.Scheduler
+	used   sched.Params
+	mirror mirror
+	stats  Stats
+}
+
+// Stats are counters since the start, for sdiag.
+type Stats struct {
+	Passes, Started, Dropped, Probes, Truncated atomic.Uint64
+	LastNS, TotalNS, MaxNS, LastAtNS            atomic.Int64
+	LastQueue, Backfilled                       atomic.Int64
+}
+
+// New makes a planner with the scheduler parameters of the configuration.
+func New(w Writer, params sched.Params, clock func() time.Time, log *slog.Logger) *Planner {
+	return &Planner{writer: w, clock: clock, log: log, wake: make(chan struct{}, 1), dirty: map[uint32]struct{}{}, rebuild: true, params: params}
+}
+
+// Configure replaces the parameters, from the next pass on.
+func (p *Planner) Configure(params sched.Params) {
+	p.mu.Lock()
+	p.params, p.rebuild = params, true
+	p.mu.Unlock()
+	p.poke()
+}
+
+// Stats are the planner's counters.
+func (p *Planner) Stats() *Stats { return &p.stats }
+
+// Changed notes what a commit changed. It is a loop observer and does not block.
+func (p *Planner) Changed(c state.Change) {
+	relevant := c.Structure || len(c.Jobs) > 0
+	p.mu.Lock()
+	for _, id := range c.Jobs {
+		p.dirty[id] = struct{}{}
+	}
+	if c.Structure {
+		p.rebuild = true
+	}
+	p.mu.Unlock()
+	if relevant || p.nodesMatter(c) {
+		p.poke()
+	}
+}
+
+// nodesMatter reports whether a node record of the commit differs in what the scheduler sees; heartbeats do not.
+func (p *Planner) nodesMatter(c state.Change) bool {
+	for _, name := range c.Nodes {
+		if n := c.View.Node(name); n != nil && p.mirror.nodeChanged(n) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Planner) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes passes until ctx ends.
+func (p *Planner) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var resume sched.Cursor
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+		case <-timer.C:
+		}
+		plan, err := p.pass(ctx, resume)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			p.log.Warn("a plan could not be applied; it is made again", "err", err)
+			p.poke()
+		}
+		if plan == nil {
+			continue
+		}
+		resume = sched.Cursor{}
+		if plan.Truncated {
+			resume = plan.Resume
+			p.poke()
+		}
+		timer.Reset(p.until(plan.Wake))
+	}
+}
+
+// until is the time to the moment of a plan's Wake, at most an hour.
+func (p *Planner) until(wake int64) time.Duration {
+	d := time.Unix(wake, 0).Sub(p.clock())
+	if wake == sched.Forever || d > time.Hour {
+		return time.Hour
+	}
+	return max(d, 0) + time.Millisecond
+}
+
+// pass makes one plan and hands it to the writer.
+func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, error) {
+	begun := p.clock()
+	p.mu.Lock()
+	dirty, rebuild, params := p.dirty, p.rebuild, p.params
+	p.dirty, p.rebuild = make(map[uint32]struct{}, len(dirty)), false
+	p.mu.Unlock()
+	v := p.writer.View() // not older than what dirty speaks of
+	if p.sched == nil || params != p.used {
+		p.sched, p.used = sched.New(params), params
+	}
+	if rebuild {
+		p.mirror.rebuild(v)
+	} else {
+		p.mirror.update(v, dirty)
+	}
+	now := begun.Unix()
+	plan := p.sched.Plan(p.mirror.snapshot(v, now, resume))
+	p.count(plan, p.clock().Sub(begun))
+	cmd := p.mirror.command(v, plan)
+	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never) == 0 {
+		return plan, nil
+	}
+	out, err := p.writer.Do(ctx, cmd)
+	if err != nil {
+		return plan, err
+	}
+	a := out.(reactor.Applied)
+	p.stats.Started.Add(uint64(a.Started))
+	p.stats.Dropped.Add(uint64(a.Dropped))
+	return plan, nil
+}
+
+func (p *Planner) count(plan *sched.Plan, took time.Duration) {
+	p.stats.Passes.Add(1)
+	p.stats.Probes.Add(uint64(plan.Stats.Probes))
+	p.stats.LastNS.Store(int64(took))
+	p.stats.TotalNS.Add(int64(took))
+	p.stats.LastAtNS.Store(p.clock().UnixNano())
+	p.stats.LastQueue.Store(int64(len(p.mirror.pending)))
+	if int64(took) > p.stats.MaxNS.Load() {
+		p.stats.MaxNS.Store(int64(took))
+	}
+	if plan.Truncated {
+		p.stats.Truncated.Add(1)
+	}
+	for i := range plan.Start {
+		if plan.Start[i].Backfilled {
+			p.stats.Backfilled.Add(1)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// NodeServer implements NodeAPI.
+type NodeServer struct {
+	nodepb.UnimplementedNodeAPIServer
+	Writer     Writer
+	Dispatcher *dispatch.Dispatcher
+	Beats      *Beats
+	ClusterID  string
+	Log        *slog.Logger
+}
+
+// maxReports bounds the steps that one commit takes in from a node, and the messages that wait meanwhile.
+const (
+	maxReports    = 4096
+	reportBacklog = 64
+)
+
+// nodeName is the name in the certificate that the node has shown; the TLS layer has verified it.
+func nodeName(ctx context.Context) (string, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", status.Error(codes.Unauthenticated, "no peer")
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return "", status.Error(codes.Unauthenticated, "no TLS")
+	}
+	id, err := mtls.PeerOf(info.State)
+	if err != nil {
+		return "", status.Error(codes.Unauthenticated, err.Error())
+	}
+	if id.Role != mtls.RoleNode {
+		return "", status.Errorf(codes.PermissionDenied, "a %s certificate does not speak for a node", id.Role)
+	}
+	return id.Name, nil
+}
+
+// Sync serves one node: hello, then reports one way and orders the other.
+func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]) error {
+	name, err := nodeName(stream.Context())
+	if err != nil {
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	h := first.GetHello()
+	switch {
+	case h == nil:
+		return status.Error(codes.InvalidArgument, "a node says hello first")
+	case h.Node != name:
+		return status.Errorf(codes.PermissionDenied, "the certificate is for node %s, not %s", name, h.Node)
+	case h.ClusterId != "" && h.ClusterId != s.ClusterID:
+		return status.Errorf(codes.FailedPrecondition, "node %s belongs to another cluster (id %s, this is %s); empty its spool to move it here", name, h.ClusterId, s.ClusterID)
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	if _, err := s.Writer.Do(ctx, reactor.NodeHello{Hello: h, Steps: first.Steps}); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	link := s.Dispatcher.Open(name, first.Steps)
+	s.Log.Info("node linked", "node", name, "steps", len(first.Steps), "version", h.Version)
+	defer s.leave(link, name)
+	return s.converse(ctx, cancel, stream, link, name)
+}
+
+// leave closes the link; when no newer one has taken its place the node is gone.
+func (s *NodeServer) leave(link *dispatch.Link, name string) {
+	if s.Dispatcher.Close(link) {
+		s.Log.Info("node link lost", "node", name)
+		_, _ = s.Writer.Do(context.Background(), reactor.NodeGone{Node: name})
+	}
+}
+
+func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
+	reports := make(chan []*pb.StepReport, reportBacklog)
+	recvErr := make(chan error, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	go func() { // ends with the stream, which ends when Sync returns
+		recvErr <- s.receive(ctx, stream, reports, name)
+		cancel()
+	}()
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		s.takeIn(ctx, reports, link, name)
+	}()
+	for {
+		select {
+		case <-link.Closed():
+			return status.Error(codes.Aborted, "the node has opened a newer stream")
+		case <-ctx.Done():
+			select {
+			case err := <-recvErr:
+				return err
+			default:
+				return status.FromContextError(ctx.Err()).Err()
+			}
+		case <-link.Woken():
+			if err := s.sendAll(stream, link); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *NodeServer) sendAll(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link) error {
+	for {
+		msg, more := link.Next()
+		if msg != nil {
+			failpoint.Hit("send.before")
+			if err := stream.Send(msg); err != nil {
+				return err
+			}
+			failpoint.Hit("send.after")
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], reports chan<- []*pb.StepReport, name string) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if r.Heartbeat != nil {
+			s.Beats.Put(name, r.Heartbeat)
+		}
+		if len(r.Steps) == 0 {
+			continue
+		}
+		select {
+		case reports <- r.Steps:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// takeIn hands reports to the writer, all that have gathered at a time, and lets the link see them.
+func (s *NodeServer) takeIn(ctx context.Context, reports <-chan []*pb.StepReport, link *dispatch.Link, name string) {
+	for {
+		var steps []*pb.StepReport
+		select {
+		case <-ctx.Done():
+			return
+		case steps = <-reports:
+		}
+		for more := true; more && len(steps) < maxReports; {
+			select {
+			case r := <-reports:
+				steps = append(steps, r...)
+			default:
+				more = false
+			}
+		}
+		link.Saw(steps)
+		for {
+			_, err := s.Writer.Do(ctx, reactor.StepReports{Node: name, Steps: steps})
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			s.Log.Warn("cannot take in reports of a node yet", "node", name, "err", err)
+			select { // the mailbox is full, or the disk: the reports must not be lost
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		link.Wake()
+	}
+}
+
+// Beats gathers heartbeats and hands them to the writer once a second, so that thousands of nodes cost one command.
+type Beats struct {
+	mu   sync.Mutex
+	last map[string]*pb.Heartbeat
+}
+
+// NewBeats makes an empty gatherer.
+func NewBeats() *Beats { return &Beats{last: map[string]*pb.Heartbeat{}} }
+
+// Put notes a node's newest heartbeat.
+func (b *Beats) Put(node string, h *pb.Heartbeat) {
+	b.mu.Lock()
+	b.last[node] = h
+	b.mu.Unlock()
+}
+
+// Run hands them on until ctx ends.
+func (b *Beats) Run(ctx context.Context, w Writer) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		b.mu.Lock()
+		beats := b.last
+		b.last = map[string]*pb.Heartbeat{}
+		b.mu.Unlock()
+		if len(beats) > 0 {
+			_, _ = w.Do(ctx, reactor.NodeBeats{Beats: beats})
+		}
+	}
+}

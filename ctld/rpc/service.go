@@ -1,0 +1,317 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Writer is the single writer, *loop.Loop.
+type Writer interface {
+	Do(ctx context.Context, cmd reactor.Command) (any, error)
+	View() *state.View
+}
+
+// Service implements ControllerAPI. All fields are set before the first call.
+type Service struct {
+	Writer  Writer
+	Watch   *Watch
+	Log     *slog.Logger
+	Host    string
+	PID     int
+	Started time.Time
+	Users   *Users
+	// Feasible refuses a job that no node could ever run; nil problem = some could.
+	Feasible func(v *state.View, j *pb.JobRecord) *pb.Problem
+	// Forecast says when and where a job would start (sbatch --test-only).
+	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem)
+	// Script reads a stored script.
+	Script func(id uint32) ([]byte, error)
+	// Reload reads the configuration again; Stop ends the controller; MakeBackup writes a backup.
+	Reload     func() (*state.Config, error)
+	Stop       func()
+	MakeBackup func(path string) (string, int64, error)
+	// Pairs are the lines of scontrol show config.
+	Pairs func() []*pb.KeyValue
+	// Figures are the counters of sdiag.
+	Figures func(reset bool) map[string]float64
+
+	stream func(ctx context.Context, method string) error // authorises a streaming call
+}
+
+// Bounds of a submission (limits page of the documentation).
+const (
+	maxScript  = 4 << 20
+	maxEnv     = 1 << 20
+	maxEnvVars = 10000
+)
+
+func caller(p *Peer) reactor.Caller { return reactor.Caller{UID: p.UID, Operator: p.Operator} }
+
+// Ping says that the controller is there.
+func (s *Service) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
+	v := s.Writer.View()
+	return &pb.PingReply{Host: s.Host, Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(), Seq: v.Seq, Cluster: v.Settings.Cluster}, nil
+}
+
+// Submit accepts a job. When it returns, the job is on disk.
+func (s *Service) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.SubmitReply, error) {
+	return s.submit(ctx, peerOf(ctx), r)
+}
+
+// SubmitLarge is Submit in pieces.
+func (s *Service) SubmitLarge(ctx context.Context, in pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error) {
+	if err := s.stream(ctx, "/sluice.v1.ControllerAPI/SubmitLarge"); err != nil {
+		return nil, err
+	}
+	var data []byte
+	for {
+		c, err := in.Recv()
+		if err != nil {
+			if isEOF(err) {
+				break
+			}
+			return nil, err
+		}
+		if len(data)+len(c.Data) > maxScript+2*maxEnv {
+			return nil, problem(tooLarge(len(data) + len(c.Data)))
+		}
+		data = append(data, c.Data...)
+	}
+	var r pb.SubmitRequest
+	if err := proto.Unmarshal(data, &r); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "cannot decode the submission: %v", err)
+	}
+	return s.submit(ctx, peerOf(ctx), &r)
+}
+
+func tooLarge(n int) *pb.Problem {
+	return pb.NewProblem(pb.CodeTooLarge, "%d bytes; a script may have %d, its environment %d in %d variables", n, maxScript, maxEnv, maxEnvVars).WithHint("put data in a file, and use --export=NONE or a list to leave variables out")
+}
+
+func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (*pb.SubmitReply, error) {
+	if r.Spec == nil {
+		return nil, status.Error(codes.InvalidArgument, "the submission has no specification")
+	}
+	if p := checkPayload(r); p != nil {
+		return nil, problem(p)
+	}
+	if p := s.identity(peer, r.Spec); p != nil {
+		return nil, problem(p)
+	}
+	r.Spec.EnvCount, r.Spec.ScriptBytes = uint32(len(r.Env)), uint64(len(r.Script))
+	v := s.Writer.View()
+	j, p := admit.Job(v, r.Spec, r.RequestId)
+	if p == nil {
+		p = s.Feasible(v, j)
+	}
+	if p != nil {
+		return nil, problem(p)
+	}
+	if r.TestOnly {
+		return s.test(v, j)
+	}
+	blob, err := state.EncodeScript(r.Script, r.Env)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "cannot encode script and environment: %v", err)
+	}
+	out, err := s.do(ctx, reactor.Submit{Job: j, Script: blob})
+	if err != nil {
+		return nil, err
+	}
+	done := out.(reactor.Submitted)
+	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
+}
+
+func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) {
+	start, nodes, p := s.Forecast(v, j)
+	if p != nil {
+		return nil, problem(p)
+	}
+	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: j.NumCpus}, nil
+}
+
+func checkPayload(r *pb.SubmitRequest) *pb.Problem {
+	env := 0
+	for _, e := range r.Env {
+		env += len(e) + 1
+	}
+	switch {
+	case len(r.Script) > maxScript, env > maxEnv, len(r.Env) > maxEnvVars:
+		return tooLarge(len(r.Script) + env)
+	case len(r.Script) == 0 && !r.Spec.Interactive:
+		return pb.NewProblem(pb.CodeScriptMissing, "the batch script is empty")
+	case len(r.RequestId) > 64:
+		return pb.NewProblem(pb.CodeInvalidSpec, "the request id has %d bytes, at most 64", len(r.RequestId))
+	}
+	return nil
+}
+
+// identity writes who the job runs as: the peer, whatever the specification says, unless an operator names somebody else.
+func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
+	other := peer.Operator && spec.Uid != 0 && spec.Uid != peer.UID
+	if !other && spec.Uid != 0 && spec.Uid != peer.UID {
+		return pb.NewProblem(pb.CodeUserID, "you are uid %d and asked to submit as uid %d", peer.UID, spec.Uid)
+	}
+	if other {
+		u, err := s.Users.Lookup(spec.Uid)
+		if err != nil {
+			return pb.NewProblem(pb.CodeUserID, "%v", err)
+		}
+		if spec.Gid == 0 {
+			spec.Gid = u.GID
+		}
+		spec.Groups, spec.User = u.Groups, u.Name
+	} else {
+		if spec.Gid == 0 || !peer.Operator {
+			spec.Gid = peer.GID
+		}
+		spec.Uid, spec.Groups, spec.User = peer.UID, peer.Groups, s.Users.Name(peer.UID)
+	}
+	spec.Group = s.Users.Group(spec.Gid)
+	if spec.Nice < 0 && !peer.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "a negative nice value is for root and SlurmUser")
+	}
+	if spec.Priority != 0 && !peer.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "--priority is for root and SlurmUser")
+	}
+	return nil
+}
+
+// do hands a command to the writer and turns its refusals into statuses.
+func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
+	out, err := s.Writer.Do(ctx, cmd)
+	if err == nil {
+		return out, nil
+	}
+	var p *pb.Problem
+	switch {
+	case errors.As(err, &p):
+		return nil, problem(p)
+	case errors.Is(err, loop.ErrBusy):
+		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return nil, status.Error(codes.Unavailable, err.Error())
+}
+
+// CancelJobs cancels or signals jobs.
+func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.CancelJobsReply, error) {
+	cmd := reactor.Cancel{Caller: caller(peerOf(ctx)), IDs: r.Ids, Signal: r.Signal, Batch: r.Batch, Full: r.Full, Comment: r.Comment}
+	if r.ByFilter {
+		match, p := matcher(r.Filter)
+		if p != nil {
+			return nil, problem(p)
+		}
+		cmd.Match = match
+	}
+	out, err := s.do(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	o := out.(reactor.Outcomes)
+	return &pb.CancelJobsReply{Outcomes: o.List, Seq: o.Seq}, nil
+}
+
+// ControlJobs is hold, release, requeue and the like.
+func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
+	out, err := s.do(ctx, reactor.Control{Caller: caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names})
+	if err != nil {
+		return nil, err
+	}
+	o := out.(reactor.Outcomes)
+	return &pb.ControlJobsReply{Outcomes: o.List, Seq: o.Seq}, nil
+}
+
+func (s *Service) update(ctx context.Context, cmd reactor.Command) (*pb.UpdateReply, error) {
+	out, err := s.do(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	o := out.(reactor.Outcomes)
+	return &pb.UpdateReply{Seq: o.Seq, Outcomes: o.List}, nil
+}
+
+// UpdateJob is scontrol update JobId=….
+func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.UpdateReply, error) {
+	return s.update(ctx, reactor.UpdateJob{Caller: caller(peerOf(ctx)), IDs: r.Ids, Set: r.Set})
+}
+
+// UpdateNode is scontrol update NodeName=….
+func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
+	peer := peerOf(ctx)
+	var names []string
+	if strings.EqualFold(r.Nodes, "ALL") {
+		for _, n := range s.Writer.View().Nodes() {
+			names = append(names, n.Name)
+		}
+	} else {
+		var err error
+		if names, err = hostlist.Expand(r.Nodes); err != nil {
+			return nil, problem(pb.NewProblem(pb.CodeInvalidNodeName, "%v", err))
+		}
+	}
+	for _, kv := range r.Set {
+		if p := badValue(kv); p != nil {
+			return nil, problem(p)
+		}
+	}
+	return s.update(ctx, reactor.UpdateNode{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
+}
+
+// badValue refuses what would break columns and terminals.
+func badValue(kv *pb.KeyValue) *pb.Problem {
+	return admit.Text(&pb.JobSpec{Comment: kv.Key, Name: clip(kv.Value, 1000)})
+}
+
+func clip(s string, n int) string { return s[:min(len(s), n)] }
+
+// UpdatePartition is scontrol update PartitionName=….
+func (s *Service) UpdatePartition(ctx context.Context, r *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
+	if r.Create || r.Delete {
+		return nil, problem(pb.NewProblem(pb.CodeNotSupported, "partitions are made and deleted in slurm.conf").WithHint("edit slurm.conf, then scontrol reconfigure"))
+	}
+	return s.update(ctx, reactor.UpdatePartition{Caller: caller(peerOf(ctx)), Name: r.Name, Set: r.Set})
+}
+
+// Reconfigure reads slurm.conf again.
+func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
+	cfg, err := s.Reload()
+	if err != nil {
+		return nil, problem(pb.NewProblem(pb.CodeInvalidSpec, "the configuration has faults, the old one stays in force:\n%v", err))
+	}
+	if _, err := s.do(ctx, reactor.Reconfigure{Config: cfg}); err != nil {
+		return nil, err
+	}
+	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
+}
+
+// Shutdown ends the controller; jobs go on.
+func (s *Service) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.UpdateReply, error) {
+	s.Log.Info("shutdown was asked for", "uid", peerOf(ctx).UID)
+	time.AfterFunc(50*time.Millisecond, s.Stop) // the answer goes out first
+	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
+}
+
+// Backup writes a copy of the state.
+func (s *Service) Backup(_ context.Context, r *pb.BackupRequest) (*pb.BackupReply, error) {
+	path, n, err := s.MakeBackup(r.Path)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "cannot make a backup: %v", err)
+	}
+	return &pb.BackupReply{Path: path, Bytes: uint64(n), Seq: s.Writer.View().Seq}, nil
+}

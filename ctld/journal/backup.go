@@ -71,7 +71,13 @@ func (s *Bolt) BackupNow() (string, error) {
 		return "", publish(f, filepath.Join(dir, "new.db"), err)
 	}
 	path := filepath.Join(dir, fmt.Sprintf(backupFormat, r.head.epoch, r.head.seq, s.opts.Now().UTC().Format("20060102T150405Z")))
-	return path, publish(f, path, nil)
+	if err := publish(f, path, nil); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newSegment()
+	return path, nil
 }
 
 // unchanged returns the newest backup if it already holds the last commit.
@@ -115,15 +121,34 @@ func (s *Bolt) RotateBackups(keep int) error {
 			errs = append(errs, fmt.Errorf("cannot delete an old backup: %w", err))
 		}
 	}
+	if keep = max(keep, 1); len(names) > 0 {
+		errs = append(errs, s.dropSegments(names[max(0, len(names)-min(keep, 2))]))
+	}
 	return errors.Join(errs...)
 }
+
+// dropSegments deletes the segments of the redo log that end before the named backup: those that have a successor not newer than it.
+func (s *Bolt) dropSegments(oldest string) error {
+	logs, err := redoFiles(s.dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := 0; i+1 < len(logs) && backupKey(logs[i+1]) <= backupKey(oldest); i++ {
+		errs = append(errs, os.Remove(filepath.Join(backupDir(s.dir), logs[i])))
+	}
+	return errors.Join(errs...)
+}
+
+// backupKey is the part of a name by which backups and segments sort: epoch and sequence number.
+func backupKey(name string) string { return name[:min(len(name), len("e00000000-s0000000000000000"))] }
 
 // Backuper makes backups from time to time. Its Run is the one goroutine it needs.
 type Backuper struct {
 	Store *Bolt
 	Every time.Duration // one hour if 0
-	// First is how long after Run begins the first one is due, so that a new cluster is soon covered; one minute if 0. A start right
-	// after another makes none: the last one is recent enough.
+	// First is how long after Run begins the first one is due: a new cluster is soon covered, and a gap that a power cut left in the
+	// redo log soon closed. One minute if 0.
 	First time.Duration
 	Keep  int // 8 if 0
 	Log   *slog.Logger
@@ -134,20 +159,17 @@ type Backuper struct {
 // Run makes backups until ctx ends. It logs what fails and goes on.
 func (b *Backuper) Run(ctx context.Context) {
 	every, first := cmpOr(b.Every, time.Hour), cmpOr(b.First, time.Minute)
-	wait := min(first, every)
-	if age, ok := b.Store.backupAge(); ok {
-		wait = max(wait, every-age)
-	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(min(first, every))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			b.once()
-			timer.Reset(every)
+		case <-b.Store.wanted:
 		}
+		b.once()
+		timer.Reset(every)
 	}
 }
 
@@ -180,17 +202,4 @@ func (b *Backuper) once() {
 	if b.Done != nil {
 		b.Done(path, err)
 	}
-}
-
-// backupAge is how old the newest backup is.
-func (s *Bolt) backupAge() (time.Duration, bool) {
-	names, err := backupFiles(s.dir)
-	if err != nil || len(names) == 0 {
-		return 0, false
-	}
-	info, err := os.Stat(filepath.Join(backupDir(s.dir), names[len(names)-1]))
-	if err != nil {
-		return 0, false
-	}
-	return max(0, s.opts.Now().Sub(info.ModTime())), true
 }

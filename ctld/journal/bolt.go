@@ -27,6 +27,9 @@ type Options struct {
 	// MapBytes of address space are mapped from the start, so that a long backup never stops a commit that grows the database beyond
 	// its mapping; 16 GiB if 0. Address space is not memory.
 	MapBytes int
+	// RedoBytes is the length of the redo log since the last backup at which an early backup is asked for; 64 MiB if 0, and at least four times the
+	// database. At twice as much the log stops until there is one. Negative: no redo log, a restore ends with the last backup.
+	RedoBytes int64
 	// RestoreCommand is what messages tell the administrator to type; "sluice-ctld restore --dir DIR" if empty.
 	RestoreCommand string
 	Log            *slog.Logger
@@ -42,6 +45,9 @@ func (o Options) withDefaults(dir string) Options {
 	}
 	if o.StepBytes == 0 {
 		o.StepBytes = 8 << 20
+	}
+	if o.RedoBytes == 0 {
+		o.RedoBytes = 64 << 20
 	}
 	if o.MapBytes == 0 {
 		o.MapBytes = 16 << 30
@@ -72,9 +78,11 @@ type Bolt struct {
 	head    head
 	space   space
 	commits uint64
+	redo    redo
 
-	backups sync.Mutex   // one backup or rotation at a time
-	used    atomic.Int64 // bytes
+	wanted  chan struct{} // an early backup is asked for
+	backups sync.Mutex    // one backup or rotation at a time
+	used    atomic.Int64  // bytes
 	broken  atomic.Pointer[error]
 	closed  atomic.Bool
 }
@@ -118,13 +126,24 @@ func (s *Bolt) Commit(b Batch) error {
 	if _, err := s.ids.reserve(next.floor); err != nil {
 		return err
 	}
+	undo := s.log(b)
 	txid, err := s.update(b, &next)
 	if err != nil {
+		undo()
 		return s.failed(b, txid, err)
 	}
 	s.head = next
 	s.settle()
 	return nil
+}
+
+// log repeats the batch in the redo log; that it cannot is no reason to refuse the batch.
+func (s *Bolt) log(b Batch) (undo func()) {
+	undo, err := s.redo.append(link{s.head.timeline, s.head.seq}, b, s.used.Load())
+	if err != nil {
+		s.opts.Log.Warn("the redo log stops until the next backup: until then a restore would lose what is committed", "error", err)
+	}
+	return undo
 }
 
 // update writes the batch and the head in one transaction, whose number it returns.
@@ -387,6 +406,7 @@ func (s *Bolt) Close() error {
 	} else {
 		errs = append(errs, letGo(s.file))
 	}
+	s.redo.stop()
 	errs = append(errs, s.ids.f.Close(), s.lock.release())
 	return errors.Join(errs...)
 }

@@ -91,14 +91,16 @@ type head struct {
 	schema  uint32 // of the values, as Options.Schema counts them
 	seq     uint64
 	epoch   uint64
-	floor   uint32 // ids up to this one may be in use
-	tally   [lastBucket + 1]tally
+	// timeline is the epoch of the last restore: redo records of another timeline do not continue this state.
+	timeline uint64
+	floor    uint32 // ids up to this one may be in use
+	tally    [lastBucket + 1]tally
 }
 
 const (
 	headVersion = 1
 	clusterLen  = 32
-	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 4 + 1
+	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 8 + 4 + 1
 	tallyLen    = 1 + 8 + 8
 )
 
@@ -109,6 +111,7 @@ func (h *head) encode() []byte {
 	b = binary.LittleEndian.AppendUint32(b, h.schema)
 	b = binary.LittleEndian.AppendUint64(b, h.seq)
 	b = binary.LittleEndian.AppendUint64(b, h.epoch)
+	b = binary.LittleEndian.AppendUint64(b, h.timeline)
 	b = binary.LittleEndian.AppendUint32(b, h.floor)
 	b = append(b, byte(lastBucket))
 	for i := Bucket(1); i <= lastBucket; i++ {
@@ -131,8 +134,9 @@ func decodeHead(b []byte) (*head, error) {
 	h.schema = binary.LittleEndian.Uint32(p)
 	h.seq = binary.LittleEndian.Uint64(p[4:])
 	h.epoch = binary.LittleEndian.Uint64(p[12:])
-	h.floor = binary.LittleEndian.Uint32(p[20:])
-	n, p := int(p[24]), p[25:]
+	h.timeline = binary.LittleEndian.Uint64(p[20:])
+	h.floor = binary.LittleEndian.Uint32(p[28:])
+	n, p := int(p[32]), p[33:]
 	if len(p) != n*tallyLen {
 		return nil, errShort
 	}

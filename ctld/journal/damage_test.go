@@ -241,7 +241,9 @@ func TestTruncatedWhileOpen(t *testing.T) {
 
 func TestRestore(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, small)
+	o := small
+	o.RedoBytes = -1
+	s := open(t, dir, o)
 	commit(t, s, 1, job(1, "a"))
 	first, err := s.BackupNow()
 	if err != nil {
@@ -271,7 +273,7 @@ func TestRestore(t *testing.T) {
 	if info, err := os.Stat(r.BadKeptAs); err != nil || info.Size() != 20000 {
 		t.Errorf("the bad database: %v", err)
 	}
-	s = open(t, dir, small)
+	s = open(t, dir, o)
 	if seq, got := mustContents(t, s); seq != 1 || len(got) != 1 {
 		t.Errorf("seq %d, %v", seq, got)
 	}
@@ -287,6 +289,15 @@ func TestRestore(t *testing.T) {
 	}
 	if _, err = Restore(dir, "nosuch.db"); err == nil {
 		t.Error("an unknown file was restored")
+	}
+	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "b"}); !loaded || err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(dbPath(dir)); err != nil { // what was gone back to is what a later restore finds
+		t.Fatal(err)
+	}
+	if r, err = Restore(dir, ""); err != nil || r.Seq != 2 || r.From <= third {
+		t.Errorf("after going back: %+v, %v", r, err)
 	}
 	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "b"}); !loaded || err != nil {
 		t.Error(err)

@@ -271,7 +271,7 @@ func TestIDsAreNeverReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Restore(dir, "")
-	if err != nil || r.IDFloor != 3000 || r.Seq != 1 {
+	if err != nil || r.IDFloor != 3000 || r.Seq != 3 || r.Replayed != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	s = open(t, dir, small)

@@ -30,7 +30,7 @@ func Open(dir string, opts Options) (*Bolt, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Bolt{dir: dir, path: dbPath(dir), opts: opts, lock: lock}
+	s := &Bolt{dir: dir, path: dbPath(dir), opts: opts, lock: lock, wanted: make(chan struct{}, 1)}
 	if err := s.open(); err != nil {
 		s.abandon()
 		return nil, err
@@ -129,9 +129,28 @@ func (s *Bolt) enter() error {
 		return noSpace(fmt.Errorf("cannot open %s: %w", s.path, err))
 	}
 	s.head = next
+	s.redo = redo{dir: backupDir(s.dir), limit: s.opts.RedoBytes, full: s.wantBackup}
+	s.newSegment()
 	s.settle()
 	s.dropPages()
 	return nil
+}
+
+// newSegment starts a segment of the redo log. The caller holds mu.
+func (s *Bolt) newSegment() {
+	if s.opts.RedoBytes < 0 {
+		return
+	}
+	if err := s.redo.begin(s.head.epoch, s.head.seq); err != nil {
+		s.opts.Log.Warn("cannot start the redo log: a restore would lose what is committed since the last backup", "error", err)
+	}
+}
+
+func (s *Bolt) wantBackup() {
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
 }
 
 // abandon undoes an opening that failed.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 // idLeap is added to the highest id known when a restore finds the file of reserved ids unreadable.
@@ -18,7 +20,8 @@ const idLeap = 1_000_000
 type Restored struct {
 	From      string    // the file it was taken from
 	Written   time.Time // when that file was last written
-	Seq       uint64    // its last commit
+	Seq       uint64    // the last commit that is restored
+	Replayed  int       // how many commits of the redo log were added to what that file holds
 	BadKeptAs string    // where the replaced database is; "" if there was none
 	IDFloor   uint32    // new job ids begin above it
 	Notes     []string  // candidates that were passed over, and why; assumptions made
@@ -33,7 +36,7 @@ type candidate struct {
 }
 
 // Restore replaces the database in dir. from names a backup file; "" chooses the newest state that is sound, wherever it is: in the
-// damaged database (bbolt keeps the tree before the last commit), or in a backup. A sound database is not replaced unless from says
+// damaged database (bbolt keeps the tree before the last commit), or in a backup, and adds what the redo log holds beyond it. A sound database is not replaced unless from says
 // so. The controller must not be running. Job ids handed out since the backup are not handed out again.
 func Restore(dir, from string) (Restored, error) {
 	lock, err := lockDir(dir)
@@ -46,7 +49,7 @@ func Restore(dir, from string) (Restored, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := r.install(dir, c); err != nil {
+	if err := r.install(dir, c, from == ""); err != nil {
 		return r, noSpace(err)
 	}
 	return r, nil
@@ -136,7 +139,7 @@ func salvage(path, owner string) (*candidate, error) {
 }
 
 // install writes the candidate beside the database, checks it there, and swaps the two.
-func (r *Restored) install(dir string, c *candidate) error {
+func (r *Restored) install(dir string, c *candidate, replay bool) error {
 	info, err := os.Stat(c.path)
 	if err != nil {
 		return fmt.Errorf("cannot restore: %w", err)
@@ -149,6 +152,11 @@ func (r *Restored) install(dir string, c *candidate) error {
 	v, err := verify(tmp, nil)
 	if err != nil {
 		return fmt.Errorf("cannot restore from %s: the copy is not sound: %w", c.path, err)
+	}
+	if replay {
+		if err := r.replay(dir, tmp, v.head); err != nil {
+			return fmt.Errorf("cannot restore from %s: %w", c.path, err)
+		}
 	}
 	epoch := r.raiseIDs(dir, v.head)
 	if err := rewrite(tmp, v.head); err != nil {
@@ -164,7 +172,78 @@ func (r *Restored) install(dir string, c *candidate) error {
 	if err := r.swap(dir, tmp); err != nil {
 		return fmt.Errorf("cannot restore: %w", err)
 	}
-	return writeSentinel(dir, v.head.cluster)
+	if err := writeSentinel(dir, v.head.cluster); err != nil {
+		return err
+	}
+	r.keepCopy(dir, v.head)
+	return nil
+}
+
+// replay adds to the database at path, whose head is h, what the redo log says was committed after it.
+func (r *Restored) replay(dir, path string, h *head) error {
+	chain, err := readChain(dir)
+	if err != nil {
+		r.Notes = append(r.Notes, err.Error())
+		return nil
+	}
+	if _, more := chain[link{h.timeline, h.seq}]; !more {
+		return nil
+	}
+	db, _, err := openBolt(path, 0)
+	if err != nil {
+		return err
+	}
+	for rec, ok := chain[link{h.timeline, h.seq}]; ok && err == nil; rec, ok = chain[link{h.timeline, h.seq}] {
+		var b Batch
+		if b, err = rec.read(); err == nil {
+			err = replayBatch(db, h, b)
+		}
+		r.Replayed++
+	}
+	r.Seq = h.seq
+	return errors.Join(err, db.Sync(), db.Close())
+}
+
+// replayBatch commits without syncing: the whole is synced before it counts.
+func replayBatch(db *bbolt.DB, h *head, b Batch) error {
+	db.NoSync = true
+	next := *h
+	next.seq, next.floor = b.Seq, max(h.floor, highestID(b.Rows))
+	err := transact(db, func(tx *bbolt.Tx) error {
+		if err := errors.Join(makeBuckets(tx), apply(tx, b.sorted(), &next)); err != nil {
+			return err
+		}
+		return putHead(tx, &next)
+	})
+	if err == nil {
+		*h = next
+	}
+	return err
+}
+
+// keepCopy makes what was restored the newest backup and ends the redo log of before, so that a later restore neither goes back to
+// what this one replaced nor mixes the two. It is made to sort last by the epoch. Without room for it the old ones stay.
+func (r *Restored) keepCopy(dir string, h *head) {
+	in, err := os.Open(dbPath(dir))
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("no new backup: %v", err))
+		return
+	}
+	defer in.Close()
+	path := filepath.Join(backupDir(dir), fmt.Sprintf(backupFormat, h.epoch, h.seq, time.Now().UTC().Format("20060102T150405Z")))
+	f, err := os.OpenFile(filepath.Join(backupDir(dir), "new.tmp"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = io.Copy(f, in)
+		err = publish(f, path, err)
+	}
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("no new backup: %v", err))
+		return
+	}
+	logs, _ := redoFiles(dir)
+	for _, n := range logs {
+		_ = os.Remove(filepath.Join(backupDir(dir), n))
+	}
 }
 
 // raiseIDs sets in h the floor of ids: everything that was ever reserved. It returns the epoch to go on from.
@@ -176,8 +255,10 @@ func (r *Restored) raiseIDs(dir string, h *head) uint64 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%v: job ids go on %d above the highest one known", err, idLeap))
 	}
 	h.floor = max(h.floor, high)
+	h.epoch = max(h.epoch, epoch) + 1
+	h.timeline = h.epoch
 	r.IDFloor = h.floor
-	return max(epoch, h.epoch)
+	return h.epoch
 }
 
 // copyTo copies the tree; both meta pages of the copy are made from the one it hangs from.

@@ -1,0 +1,294 @@
+package format
+
+import (
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Job is one row of squeue: a job, one task of an array that has not started (-r), or a job in one of its partitions (-P).
+type Job struct {
+	*pb.JobRecord
+	// Partition overrides what the record says, "" does not.
+	InPartition string
+	// Task is the task that this row stands for, where IsTask.
+	Task   uint32
+	IsTask bool
+}
+
+// jobStates are the names of base states and of the flags shown instead, in the order of the constants (squeue(1), "JOB STATE
+// CODES").
+var (
+	jobStates = [...][2]string{
+		{"PENDING", "PD"}, {"RUNNING", "R"}, {"SUSPENDED", "S"}, {"COMPLETED", "CD"}, {"CANCELLED", "CA"}, {"FAILED", "F"},
+		{"TIMEOUT", "TO"}, {"NODE_FAIL", "NF"}, {"PREEMPTED", "PR"}, {"BOOT_FAIL", "BF"}, {"DEADLINE", "DL"}, {"OUT_OF_MEMORY", "OOM"},
+	}
+	jobFlags = [...][2]string{
+		{"COMPLETING", "CG"}, {"STAGE_OUT", "SO"}, {"CONFIGURING", "CF"}, {"RESIZING", "RS"}, {"REQUEUED", "RQ"},
+		{"REQUEUE_HOLD", "RH"}, {"SPECIAL_EXIT", "SE"}, {"STOPPED", "ST"}, {"REVOKED", "RV"}, {"RESV_DEL_HOLD", "RD"}, {"SIGNALING", "SI"},
+	}
+)
+
+func jobState(r *pb.JobRecord, form int) string {
+	if flags := r.GetStateFlags(); flags != 0 {
+		for i := range jobFlags {
+			if flags&(1<<i) != 0 {
+				return jobFlags[i][form]
+			}
+		}
+	}
+	if s := int(r.GetState()); s >= 0 && s < len(jobStates) {
+		return jobStates[s][form]
+	}
+	return "?"
+}
+
+// JobStateName is the state as squeue's %T and scontrol print it.
+func JobStateName(r *pb.JobRecord) string { return jobState(r, 0) }
+
+// ParseJobState reads one name of -t, long or compact, in any case: a base state, or a flag (flag != 0).
+func ParseJobState(name string) (state pb.JobState, flag uint32, ok bool) {
+	for i := range jobStates {
+		if strings.EqualFold(name, jobStates[i][0]) || strings.EqualFold(name, jobStates[i][1]) {
+			return pb.JobState(i), 0, true
+		}
+	}
+	for i := range jobFlags {
+		if strings.EqualFold(name, jobFlags[i][0]) || strings.EqualFold(name, jobFlags[i][1]) {
+			return 0, 1 << i, true
+		}
+	}
+	return 0, 0, false
+}
+
+// JobStateNames is the list that a refusal of -t shows.
+func JobStateNames() string {
+	var names []string
+	for i := range jobStates {
+		names = append(names, jobStates[i][0])
+	}
+	for i := range jobFlags {
+		names = append(names, jobFlags[i][0])
+	}
+	return strings.Join(names, ",")
+}
+
+// appendJobID writes "12", "12_3", or "12_[4-9%2]" for what is left of an array.
+func appendJobID(b []byte, c *Context, j Job) []byte {
+	r := j.JobRecord
+	if r.GetArrayJobId() == 0 {
+		return strconv.AppendUint(b, uint64(r.GetId()), 10)
+	}
+	b = append(strconv.AppendUint(b, uint64(r.GetArrayJobId()), 10), '_')
+	if j.IsTask {
+		return strconv.AppendUint(b, uint64(j.Task), 10)
+	}
+	if r.GetArrayTasks() != "" {
+		b = append(b, '[')
+		b = append(b, CutTasks(r.GetArrayTasks(), c.BitstrLen)...)
+		return append(b, ']')
+	}
+	return strconv.AppendUint(b, uint64(r.GetArrayTaskId()), 10)
+}
+
+// CutTasks cuts an array expression to less than limit bytes, whole elements and "..." for the rest; the throttle stays.
+func CutTasks(tasks string, limit int) string {
+	if limit <= 0 || len(tasks) < limit {
+		return tasks
+	}
+	list, throttle, has := strings.Cut(tasks, "%")
+	if len(list) >= limit {
+		end := strings.LastIndexByte(list[:max(limit-len("...")-1, 0)+1], ',')
+		list = list[:end+1] + "..."
+	}
+	if has {
+		list += "%" + throttle
+	}
+	return list
+}
+
+// partition is where a job is, or all that it may wait for.
+func (j Job) partition() string {
+	if j.InPartition != "" {
+		return j.InPartition
+	}
+	r := j.JobRecord
+	if r.GetState() == pb.JobState_JOB_PENDING && strings.Contains(r.GetSpec().GetPartition(), ",") {
+		return r.GetSpec().GetPartition()
+	}
+	if r.GetPartition() == "" {
+		return r.GetSpec().GetPartition()
+	}
+	return r.GetPartition()
+}
+
+// Partitions are the names that partition lists.
+func (j Job) Partitions() []string { return strings.Split(j.partition(), ",") }
+
+// started is the moment of the start, or the one expected; 0 if there is none.
+func started(r *pb.JobRecord) int64 {
+	if r.GetStartNs() != 0 && r.GetState() != pb.JobState_JOB_PENDING {
+		return r.GetStartNs()
+	}
+	if r.GetState() != pb.JobState_JOB_PENDING {
+		return 0
+	}
+	if r.GetExpectedStartNs() != 0 {
+		return r.GetExpectedStartNs()
+	}
+	return r.GetSpec().GetBeginNs()
+}
+
+// ends is the moment of the end, or the one expected: by plan and limit. 0 if there is none, unlimited if it never comes.
+func ends(r *pb.JobRecord) (ns int64, unlimited bool) {
+	if r.GetState().Terminal() {
+		return r.GetEndNs(), false
+	}
+	if r.GetTimeLimitS() == pb.Unlimited {
+		return 0, started(r) != 0
+	}
+	if r.GetState() != pb.JobState_JOB_PENDING && r.GetEndNs() != 0 {
+		return r.GetEndNs(), false
+	}
+	if s := started(r); s != 0 {
+		return s + int64(r.GetTimeLimitS())*1e9, false
+	}
+	return 0, false
+}
+
+// usedSeconds is the run time so far, suspensions left out.
+func usedSeconds(c *Context, r *pb.JobRecord) int64 {
+	if r.GetState() == pb.JobState_JOB_PENDING || r.GetStartNs() == 0 {
+		return 0
+	}
+	if r.GetState() == pb.JobState_JOB_SUSPENDED {
+		return r.GetPreSuspendNs() / 1e9
+	}
+	from := max(r.GetStartNs(), r.GetSuspendNs())
+	until := c.Now.UnixNano()
+	if r.GetState().Terminal() {
+		until = r.GetEndNs()
+		if until == 0 {
+			return 0
+		}
+	}
+	// Seconds of the clock, as Slurm counts: what ended in the second in which it began took 0 s.
+	return until/1e9 - from/1e9 + r.GetPreSuspendNs()/1e9
+}
+
+// leftSeconds is the limit less the time used; ok is false where there is no limit.
+func leftSeconds(c *Context, r *pb.JobRecord) (seconds int64, ok bool) {
+	if r.GetTimeLimitS() == pb.Unlimited {
+		return 0, false
+	}
+	return limitSeconds(r.GetTimeLimitS()) - usedSeconds(c, r), true
+}
+
+// limitSeconds rounds up to minutes, in which Slurm keeps limits.
+func limitSeconds(s uint32) int64 { return (int64(s) + 59) / 60 * 60 }
+
+// appendLimit writes a time limit as squeue does.
+func appendLimit(b []byte, s uint32) []byte {
+	switch s {
+	case pb.Unlimited:
+		return append(b, "UNLIMITED"...)
+	case 0:
+		return append(b, "NOT_SET"...)
+	}
+	return appendElapsed(b, limitSeconds(s))
+}
+
+// reason is Slurm's word for why a job is where it is.
+func reason(r *pb.JobRecord) string {
+	if r.GetReason() == "" {
+		return "None"
+	}
+	return r.GetReason()
+}
+
+// showsReason: %R shows the reason of jobs that wait or failed, the nodes of all others.
+func showsReason(r *pb.JobRecord) bool {
+	if r.GetStateFlags()&pb.JobCompleting != 0 {
+		return false
+	}
+	switch r.GetState() {
+	case pb.JobState_JOB_PENDING, pb.JobState_JOB_FAILED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_OUT_OF_MEMORY, pb.JobState_JOB_DEADLINE:
+		return true
+	}
+	return false
+}
+
+// minCPUs is the CPUs that each node must give: --mincpus, or what the tasks on it need.
+func minCPUs(s *pb.JobSpec) uint32 {
+	perTask := max(s.GetCpusPerTask(), 1)
+	return max(s.GetPnMinCpus(), perTask*max(s.GetNtasksPerNode(), 1), 1)
+}
+
+// memory is the request and whether it is meant per CPU.
+func memory(s *pb.JobSpec) (mib uint64, perCPU bool) {
+	if s.GetMemPerCpuMib() != 0 {
+		return s.GetMemPerCpuMib(), true
+	}
+	return s.GetMemPerNodeMib(), false
+}
+
+// oversubscribe is squeue's %h.
+func oversubscribe(s *pb.JobSpec) string {
+	switch s.GetSharing() {
+	case "exclusive":
+		return "NO"
+	case "user", "mcs", "topo":
+		return strings.ToUpper(s.GetSharing())
+	case "oversubscribe":
+		return "YES"
+	}
+	return "OK"
+}
+
+// commandLine is the script and its arguments, "" for none.
+func commandLine(s *pb.JobSpec) string {
+	if len(s.GetArgs()) == 0 {
+		return s.GetCommand()
+	}
+	return s.GetCommand() + " " + strings.Join(s.GetArgs(), " ")
+}
+
+// nodeCount is %D: a pending job counts as many nodes as it will get at least.
+func nodeCount(r *pb.JobRecord) uint32 {
+	if r.GetNumNodes() == 0 && r.GetState() == pb.JobState_JOB_PENDING {
+		return max(r.GetSpec().GetMinNodes(), 1)
+	}
+	return r.GetNumNodes()
+}
+
+// ExpandTasks calls yield with each task of an expression such as "1-5,8,12-30:2%4" until it returns false; it reports whether
+// the expression could be read.
+func ExpandTasks(tasks string, yield func(task uint32) bool) bool {
+	list, _, _ := strings.Cut(tasks, "%")
+	for _, element := range strings.Split(list, ",") {
+		span, stepText, hasStep := strings.Cut(element, ":")
+		first, last, isRange := strings.Cut(span, "-")
+		from, err := strconv.ParseUint(first, 10, 32)
+		if err != nil {
+			return false
+		}
+		to, step := from, uint64(1)
+		if isRange {
+			if to, err = strconv.ParseUint(last, 10, 32); err != nil {
+				return false
+			}
+		}
+		if hasStep {
+			if step, err = strconv.ParseUint(stepText, 10, 32); err != nil || step == 0 {
+				return false
+			}
+		}
+		for task := from; task <= to; task += step {
+			if !yield(uint32(task)) {
+				return true
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,313 @@
+package format
+
+import (
+	"cmp"
+	"strconv"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/tres"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Jobs is the table of squeue's fields, made when it is first asked for.
+var Jobs = sync.OnceValue(func() *Table[Job] { return NewTable(append(jobLetters(), jobNames()...)) })
+
+type jobText = func(b []byte, c *Context, j Job) []byte
+
+// text makes a field's function of one that gives a string, unset standing for the empty one.
+func text(unset string, get func(r *pb.JobRecord) string) jobText {
+	return func(b []byte, _ *Context, j Job) []byte {
+		if s := get(j.JobRecord); s != "" {
+			return append(b, s...)
+		}
+		return append(b, unset...)
+	}
+}
+
+func fixed(s string) jobText {
+	return func(b []byte, _ *Context, _ Job) []byte { return append(b, s...) }
+}
+
+func count(get func(r *pb.JobRecord) uint64) jobText {
+	return func(b []byte, _ *Context, j Job) []byte { return strconv.AppendUint(b, get(j.JobRecord), 10) }
+}
+
+// orStar is a count that Slurm prints as '*' while nobody asked for it.
+func orStar(get func(s *pb.JobSpec) uint32) jobText {
+	return func(b []byte, _ *Context, j Job) []byte {
+		if n := get(j.GetSpec()); n != 0 {
+			return strconv.AppendUint(b, uint64(n), 10)
+		}
+		return append(b, '*')
+	}
+}
+
+func moment(get func(r *pb.JobRecord) int64) jobText {
+	return func(b []byte, c *Context, j Job) []byte { return c.AppendTime(b, get(j.JobRecord), "N/A") }
+}
+
+func by[N cmp.Ordered](get func(r *pb.JobRecord) N) func(*Context, Job, Job) int {
+	return func(_ *Context, a, b Job) int { return cmp.Compare(get(a.JobRecord), get(b.JobRecord)) }
+}
+
+func spec(get func(s *pb.JobSpec) string) func(*pb.JobRecord) string {
+	return func(r *pb.JobRecord) string { return get(r.GetSpec()) }
+}
+
+const null = "(null)"
+
+// jobLetters are the fields that have a letter, in the order of %all.
+func jobLetters() []Field[Job] {
+	priority := by((*pb.JobRecord).GetPriority)
+	return []Field[Job]{
+		{Letter: 'a', Names: []string{"account"}, Header: "ACCOUNT", Text: text(null, spec((*pb.JobSpec).GetAccount))},
+		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_NODE", Text: text("N/A", spec((*pb.JobSpec).GetTresPerNode))},
+		{Letter: 'c', Names: []string{"mincpus"}, Header: "MIN_CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(minCPUs(r.GetSpec())) }),
+			Compare: by(func(r *pb.JobRecord) uint32 { return minCPUs(r.GetSpec()) })},
+		{Letter: 'd', Names: []string{"mintmpdisk"}, Header: "MIN_TMP_DISK", Text: appendTmpDisk, Compare: by(func(r *pb.JobRecord) uint64 { return r.GetSpec().GetTmpDiskMib() })},
+		{Letter: 'e', Names: []string{"endtime"}, Header: "END_TIME", Text: appendEnd, Compare: by(endKey)},
+		{Letter: 'f', Names: []string{"feature"}, Header: "FEATURES", Text: text(null, spec((*pb.JobSpec).GetFeatures))},
+		{Letter: 'g', Names: []string{"groupname"}, Header: "GROUP", Text: appendGroup},
+		{Letter: 'h', Names: []string{"oversubscribe", "shared"}, Header: "OVER_SUBSCRIBE", Text: text("", spec(oversubscribe))},
+		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Compare: compareIDs},
+		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*pb.JobSpec).GetName))},
+		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*pb.JobSpec).GetComment))},
+		{Letter: 'l', Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
+			Compare: by((*pb.JobRecord).GetTimeLimitS)},
+		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory, Compare: by(func(r *pb.JobRecord) uint64 { m, _ := memory(r.GetSpec()); return m })},
+		{Letter: 'n', Names: []string{"reqnodes"}, Header: "REQ_NODES", Text: text("", spec((*pb.JobSpec).GetReqNodes))},
+		{Letter: 'o', Names: []string{"command"}, Header: "COMMAND", Text: text(null, spec(commandLine)), NoSort: true},
+		{Letter: 'p', Names: []string{"priority"}, Header: "PRIORITY", Text: appendPriorityShare, Compare: priority},
+		{Letter: 'q', Names: []string{"qos"}, Header: "QOS", Text: text(null, spec((*pb.JobSpec).GetQos))},
+		{Letter: 'r', Names: []string{"reason"}, Header: "REASON", Text: text("", reason)},
+		{Letter: 's', Names: []string{"selectjobinfo"}, Header: "", Text: fixed(""), NoSort: true},
+		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 1)...) },
+			Compare: func(_ *Context, a, b Job) int { return cmp.Compare(jobState(a.JobRecord, 1), jobState(b.JobRecord, 1)) }},
+		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: appendUser},
+		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION", Text: text(null, spec((*pb.JobSpec).GetReservation))},
+		{Letter: 'w', Names: []string{"wckey"}, Header: "WCKEY", Text: text(null, spec((*pb.JobSpec).GetWckey))},
+		{Letter: 'x', Header: "EXC_NODES", Text: text("", spec((*pb.JobSpec).GetExcNodes))},
+		{Letter: 'y', Names: []string{"nice"}, Header: "NICE", Text: func(b []byte, _ *Context, j Job) []byte {
+			return strconv.AppendInt(b, int64(j.GetSpec().GetNice()), 10)
+		},
+			Compare: by(func(r *pb.JobRecord) int32 { return r.GetSpec().GetNice() })},
+		{Letter: 'z', Names: []string{"sct"}, Header: "S:C:T", Text: appendSCT},
+		{Letter: 'A', Names: []string{"jobid"}, Header: "JOBID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetId()) }), Compare: by((*pb.JobRecord).GetId)},
+		{Letter: 'B', Names: []string{"batchhost"}, Header: "EXEC_HOST", Text: text("n/a", (*pb.JobRecord).GetBatchHost)},
+		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Compare: by((*pb.JobRecord).GetNumCpus)},
+		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES", Text: count(func(r *pb.JobRecord) uint64 { return uint64(nodeCount(r)) }), Compare: by(nodeCount)},
+		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, spec((*pb.JobSpec).GetDependency))},
+		{Letter: 'F', Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: count(arrayID), NoSort: true},
+		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }), Compare: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetGid() })},
+		{Letter: 'H', Names: []string{"sockets"}, Header: "SOCKETS_PER_NODE", Text: orStar((*pb.JobSpec).GetSocketsPerNode)},
+		{Letter: 'I', Names: []string{"cores"}, Header: "CORES_PER_SOCKET", Text: orStar((*pb.JobSpec).GetCoresPerSocket)},
+		{Letter: 'J', Names: []string{"threads"}, Header: "THREADS_PER_CORE", Text: orStar((*pb.JobSpec).GetThreadsPerCore)},
+		{Letter: 'K', Names: []string{"arraytaskid"}, Header: "ARRAY_TASK_ID", Text: appendTaskID},
+		{Letter: 'L', Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Compare: compareLeft},
+		{Letter: 'M', Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, usedSeconds(c, j.JobRecord)) },
+			Compare: func(c *Context, a, b Job) int {
+				return cmp.Compare(usedSeconds(c, a.JobRecord), usedSeconds(c, b.JobRecord))
+			}},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Text: text("", (*pb.JobRecord).GetNodeList), Compare: compareNodes},
+		{Letter: 'O', Names: []string{"contiguous"}, Header: "CONTIGUOUS", Text: flag(func(r *pb.JobRecord) bool { return r.GetSpec().GetContiguous() })},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, j.partition()...) },
+			Compare: func(_ *Context, a, b Job) int { return cmp.Compare(a.partition(), b.partition()) }},
+		{Letter: 'Q', Names: []string{"prioritylong"}, Header: "PRIORITY", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetPriority()) }), Compare: priority},
+		{Letter: 'R', Names: []string{"reasonlist"}, Header: "NODELIST(REASON)", Text: appendReasonList, NoSort: true},
+		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: moment(started), Compare: by(startKey)},
+		{Letter: 'T', Names: []string{"state"}, Header: "STATE", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 0)...) }},
+		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }), Compare: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetUid() })},
+		{Letter: 'V', Names: []string{"submittime"}, Header: "SUBMIT_TIME", Text: moment((*pb.JobRecord).GetSubmitNs), Compare: by((*pb.JobRecord).GetSubmitNs)},
+		{Letter: 'W', Names: []string{"licenses"}, Header: "LICENSES", Text: text(null, spec((*pb.JobSpec).GetLicenses))},
+		{Letter: 'X', Names: []string{"corespec"}, Header: "CORE_SPEC", Text: appendCoreSpec},
+		{Letter: 'Y', Names: []string{"schednodes"}, Header: "SCHEDNODES", Text: text(null, (*pb.JobRecord).GetExpectedNodes)},
+		{Letter: 'Z', Names: []string{"workdir"}, Header: "WORK_DIR", Text: text("", spec((*pb.JobSpec).GetWorkDir))},
+	}
+}
+
+func flag(get func(r *pb.JobRecord) bool) jobText {
+	return func(b []byte, _ *Context, j Job) []byte {
+		if get(j.JobRecord) {
+			return append(b, '1')
+		}
+		return append(b, '0')
+	}
+}
+
+func arrayID(r *pb.JobRecord) uint64 {
+	if r.GetArrayJobId() != 0 {
+		return uint64(r.GetArrayJobId())
+	}
+	return uint64(r.GetId())
+}
+
+func appendMiB(b []byte, c *Context, mib uint64) []byte {
+	if c.NoConvert && mib > 0 {
+		return append(strconv.AppendUint(b, mib, 10), 'M')
+	}
+	return append(b, tres.FormatMiB(mib)...)
+}
+
+func appendTmpDisk(b []byte, c *Context, j Job) []byte {
+	return appendMiB(b, c, j.GetSpec().GetTmpDiskMib())
+}
+
+func appendMemory(b []byte, c *Context, j Job) []byte {
+	mib, _ := memory(j.GetSpec())
+	return appendMiB(b, c, mib)
+}
+
+func appendEnd(b []byte, c *Context, j Job) []byte {
+	ns, unlimited := ends(j.JobRecord)
+	if unlimited {
+		return append(b, "NONE"...)
+	}
+	return c.AppendTime(b, ns, "N/A")
+}
+
+func endKey(r *pb.JobRecord) int64 {
+	ns, unlimited := ends(r)
+	if unlimited {
+		return 1<<63 - 1
+	}
+	return ns
+}
+
+// startKey puts jobs without an expected start last.
+func startKey(r *pb.JobRecord) int64 {
+	if ns := started(r); ns != 0 {
+		return ns
+	}
+	return 1<<63 - 1
+}
+
+func appendUser(b []byte, c *Context, j Job) []byte {
+	s := j.GetSpec()
+	if s.GetUser() != "" {
+		return append(b, s.GetUser()...)
+	}
+	return append(b, c.user(s.GetUid())...)
+}
+
+func (c *Context) user(uid uint32) string {
+	if c.UserName != nil {
+		if name := c.UserName(uid); name != "" {
+			return name
+		}
+	}
+	return strconv.FormatUint(uint64(uid), 10)
+}
+
+func (c *Context) group(gid uint32) string {
+	if c.GroupName != nil {
+		if name := c.GroupName(gid); name != "" {
+			return name
+		}
+	}
+	return strconv.FormatUint(uint64(gid), 10)
+}
+
+func appendGroup(b []byte, c *Context, j Job) []byte {
+	s := j.GetSpec()
+	if s.GetGroup() != "" {
+		return append(b, s.GetGroup()...)
+	}
+	return append(b, c.group(s.GetGid())...)
+}
+
+// appendPriorityShare is %p: the priority as a part of the largest there is.
+func appendPriorityShare(b []byte, _ *Context, j Job) []byte {
+	return strconv.AppendFloat(b, float64(j.GetPriority())/float64(pb.Unlimited), 'f', 14, 64)
+}
+
+func appendSCT(b []byte, c *Context, j Job) []byte {
+	b = orStar((*pb.JobSpec).GetSocketsPerNode)(b, c, j)
+	b = orStar((*pb.JobSpec).GetCoresPerSocket)(append(b, ':'), c, j)
+	return orStar((*pb.JobSpec).GetThreadsPerCore)(append(b, ':'), c, j)
+}
+
+func appendTaskID(b []byte, c *Context, j Job) []byte {
+	switch r := j.JobRecord; {
+	case r.GetArrayJobId() == 0:
+		return append(b, "N/A"...)
+	case j.IsTask:
+		return strconv.AppendUint(b, uint64(j.Task), 10)
+	case r.GetArrayTasks() != "":
+		return append(b, CutTasks(r.GetArrayTasks(), c.BitstrLen)...)
+	default:
+		return strconv.AppendUint(b, uint64(r.GetArrayTaskId()), 10)
+	}
+}
+
+func appendLeft(b []byte, c *Context, j Job) []byte {
+	left, limited := leftSeconds(c, j.JobRecord)
+	switch {
+	case !limited:
+		return append(b, "UNLIMITED"...)
+	case j.GetTimeLimitS() == 0:
+		return append(b, "NOT_SET"...)
+	}
+	return appendElapsed(b, left)
+}
+
+func compareLeft(c *Context, a, b Job) int {
+	la, oka := leftSeconds(c, a.JobRecord)
+	lb, okb := leftSeconds(c, b.JobRecord)
+	if oka != okb {
+		if oka {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(la, lb)
+}
+
+func appendReasonList(b []byte, _ *Context, j Job) []byte {
+	if !showsReason(j.JobRecord) {
+		return append(b, j.GetNodeList()...)
+	}
+	b = append(b, '(')
+	b = append(b, reason(j.JobRecord)...)
+	return append(b, ')')
+}
+
+func appendCoreSpec(b []byte, _ *Context, j Job) []byte {
+	switch s := j.GetSpec(); {
+	case s.GetCoreSpec() != 0:
+		return strconv.AppendUint(b, uint64(s.GetCoreSpec()), 10)
+	case s.GetThreadSpec() != 0:
+		return append(strconv.AppendUint(b, uint64(s.GetThreadSpec()), 10), 'T')
+	}
+	return append(b, "N/A"...)
+}
+
+// compareIDs orders by job, then by task; what is left of an array comes after its started tasks.
+func compareIDs(_ *Context, a, b Job) int {
+	if n := cmp.Compare(arrayID(a.JobRecord), arrayID(b.JobRecord)); n != 0 {
+		return n
+	}
+	return cmp.Compare(taskKey(a), taskKey(b))
+}
+
+func taskKey(j Job) uint64 {
+	switch {
+	case j.IsTask:
+		return uint64(j.Task)
+	case j.GetArrayTasks() != "":
+		return 1 << 32
+	}
+	return uint64(j.GetArrayTaskId())
+}
+
+// compareNodes orders node lists as people read them, jobs without nodes last.
+func compareNodes(_ *Context, a, b Job) int {
+	x, y := a.GetNodeList(), b.GetNodeList()
+	if (x == "") != (y == "") {
+		if x == "" {
+			return 1
+		}
+		return -1
+	}
+	return hostlist.Compare(x, y)
+}

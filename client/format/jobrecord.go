@@ -1,0 +1,387 @@
+package format
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/filename"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Block is how scontrol show prints one record: keys with values, several to a line, or all on one (-o).
+type Block struct {
+	b       []byte
+	sep     string
+	c       *Context
+	oneLine bool
+}
+
+func newBlock(b []byte, c *Context, oneLine bool) *Block {
+	if oneLine {
+		return &Block{b, " ", c, true}
+	}
+	return &Block{b, "\n   ", c, false}
+}
+
+// line begins the next line of the block.
+func (k *Block) line() { k.b = append(k.b, k.sep...) }
+
+// put writes "key=value"; a blank belongs in front of every key but a line's first.
+func (k *Block) put(key, value string) {
+	k.b = append(append(k.b, key...), '=')
+	start := len(k.b)
+	k.b = escapeTail(append(k.b, value...), start)
+}
+
+func (k *Block) num(key string, n uint64) { k.put(key, strconv.FormatUint(n, 10)) }
+
+func (k *Block) bit(key string, set bool) {
+	if set {
+		k.put(key, "1")
+	} else {
+		k.put(key, "0")
+	}
+}
+
+func (k *Block) when(key string, ns int64, unset string) {
+	k.put(key, string(k.c.AppendTime(nil, ns, unset)))
+}
+
+func or(s, unset string) string {
+	if s == "" {
+		return unset
+	}
+	return s
+}
+
+// paths gives the file names of a job's streams (sbatch(1), "filename pattern").
+func paths(r *pb.JobRecord) (v filename.Values) {
+	s := r.GetSpec()
+	v = filename.Values{JobID: r.GetId(), ArrayJobID: r.GetArrayJobId(), ArrayTaskID: r.GetArrayTaskId(), JobName: s.GetName(),
+		User: s.GetUser(), Host: r.GetBatchHost()}
+	if r.GetArrayJobId() != 0 {
+		v.TaskUnknown = r.GetArrayTasks() != ""
+		v.IsArrayTask = !v.TaskUnknown
+	}
+	return v
+}
+
+// StdOut is the file that a job's output goes to.
+func StdOut(r *pb.JobRecord) string {
+	v := paths(r)
+	return filename.Output(r.GetSpec().GetStdOut(), r.GetSpec().GetWorkDir(), v)
+}
+
+// StdErr is the file that a job's errors go to: without a pattern of their own, that of the output.
+func StdErr(r *pb.JobRecord) string {
+	v := paths(r)
+	if name := filename.Error(r.GetSpec().GetStdErr(), r.GetSpec().GetWorkDir(), v); name != "" {
+		return name
+	}
+	return StdOut(r)
+}
+
+// StdIn is the file that a job reads.
+func StdIn(r *pb.JobRecord) string {
+	v := paths(r)
+	return filename.Input(r.GetSpec().GetStdIn(), r.GetSpec().GetWorkDir(), v)
+}
+
+// ExitCode writes a wait status as Slurm does: "code:signal".
+func ExitCode(status uint32) string {
+	return strconv.FormatUint(uint64(status>>8&0xff), 10) + ":" + strconv.FormatUint(uint64(status&0x7f), 10)
+}
+
+// AppendJob writes a job as `scontrol show job` does: the keys and their order are those of a real one, so that what parses its
+// output parses ours. details is how often -d was given. The diagnosis of a job that waits or failed stands last, as the key
+// Diagnosis, where a reader that does not know it reads on undisturbed; with oneLine its blanks become underscores, as those of
+// Reason always do.
+func AppendJob(b []byte, c *Context, r *pb.JobRecord, oneLine bool, details int) []byte {
+	k := newBlock(b, c, oneLine)
+	jobIdentity(k, r)
+	jobStateLines(k, r, details)
+	jobTimes(k, r)
+	jobPlace(k, r)
+	jobShape(k, r, details)
+	jobFiles(k, r)
+	jobTresRequests(k, r)
+	if d := r.GetReasonDetail(); d != "" {
+		k.line()
+		if oneLine {
+			d = strings.ReplaceAll(d, " ", "_")
+		}
+		k.put("Diagnosis", d)
+	}
+	if oneLine {
+		return append(k.b, " \n"...)
+	}
+	return append(k.b, "\n   \n\n"...)
+}
+
+func jobIdentity(k *Block, r *pb.JobRecord) {
+	s := r.GetSpec()
+	k.num("JobId", uint64(r.GetId()))
+	if r.GetArrayJobId() != 0 {
+		k.num(" ArrayJobId", uint64(r.GetArrayJobId()))
+		k.put(" ArrayTaskId", string(appendTaskID(nil, k.c, Job{JobRecord: r})))
+		if r.GetArrayThrottle() != 0 {
+			k.num(" ArrayTaskThrottle", uint64(r.GetArrayThrottle()))
+		}
+	}
+	k.put(" JobName", s.GetName())
+	k.line()
+	k.put("UserId", string(appendUser(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetUid()), 10)+")")
+	k.put(" GroupId", string(appendGroup(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetGid()), 10)+")")
+	k.put(" MCS_label", or(s.GetMcsLabel(), "N/A"))
+	k.line()
+	k.num("Priority", uint64(r.GetPriority()))
+	k.put(" Nice", strconv.FormatInt(int64(s.GetNice()), 10))
+	k.put(" Account", or(s.GetAccount(), null))
+	k.put(" QOS", or(s.GetQos(), null))
+	if s.GetWckey() != "" {
+		k.put(" WCKey", s.GetWckey())
+	}
+}
+
+func jobStateLines(k *Block, r *pb.JobRecord, details int) {
+	s := r.GetSpec()
+	k.line()
+	k.put("JobState", JobStateName(r))
+	k.put(" Reason", strings.ReplaceAll(reason(r), " ", "_"))
+	if r.GetFailedNode() != "" {
+		k.put(" FailedNode", r.GetFailedNode())
+	}
+	k.put(" Dependency", or(s.GetDependency(), null))
+	k.line()
+	k.bit("Requeue", s.GetRequeue() != pb.No)
+	k.num(" Restarts", uint64(r.GetRestarts()))
+	k.bit(" BatchFlag", !s.GetInteractive())
+	k.bit(" Reboot", s.GetReboot())
+	k.put(" ExitCode", ExitCode(r.GetExitStatus()))
+	if details > 0 {
+		k.line()
+		k.put("DerivedExitCode", ExitCode(r.GetDerivedStatus()))
+	}
+}
+
+func jobTimes(k *Block, r *pb.JobRecord) {
+	s := r.GetSpec()
+	k.line()
+	k.put("RunTime", timespec.Clock(max(usedSeconds(k.c, r), 0)))
+	k.put(" TimeLimit", clockLimit(r.GetTimeLimitS(), "Partition_Limit"))
+	k.put(" TimeMin", clockLimit(s.GetTimeMinS(), "N/A"))
+	k.line()
+	k.when("SubmitTime", r.GetSubmitNs(), "Unknown")
+	k.when(" EligibleTime", r.GetEligibleNs(), "Unknown")
+	k.line()
+	k.when("AccrueTime", r.GetAccrueNs(), "Unknown")
+	k.line()
+	k.when("StartTime", started(r), "Unknown")
+	if end, unlimited := ends(r); unlimited {
+		k.put(" EndTime", "Unlimited")
+	} else {
+		k.when(" EndTime", end, "Unknown")
+	}
+	k.when(" Deadline", s.GetDeadlineNs(), "N/A")
+	k.line()
+	k.when("SuspendTime", r.GetSuspendNs(), "None")
+	k.put(" SecsPreSuspend", strconv.FormatInt(r.GetPreSuspendNs()/int64(time.Second), 10))
+	k.when(" LastSchedEval", r.GetLastSchedNs(), "Unknown")
+	k.put(" Scheduler", or(r.GetScheduler(), "Main"))
+}
+
+func clockLimit(s uint32, unset string) string {
+	switch s {
+	case 0:
+		return unset
+	case pb.Unlimited:
+		return "UNLIMITED"
+	}
+	return timespec.Clock(limitSeconds(s))
+}
+
+func jobPlace(k *Block, r *pb.JobRecord) {
+	s := r.GetSpec()
+	k.line()
+	k.put("Partition", Job{JobRecord: r}.partition())
+	k.put(" AllocNode:Sid", or(s.GetAllocNode(), null)+":"+strconv.FormatUint(uint64(s.GetAllocSid()), 10))
+	k.line()
+	k.put("ReqNodeList", or(s.GetReqNodes(), null))
+	k.put(" ExcNodeList", or(s.GetExcNodes(), null))
+	k.line()
+	k.put("NodeList", r.GetNodeList())
+	if r.GetExpectedNodes() != "" && r.GetState() == pb.JobState_JOB_PENDING {
+		k.put(" SchedNodeList", r.GetExpectedNodes())
+	}
+	if r.GetBatchHost() != "" {
+		k.line()
+		k.put("BatchHost", r.GetBatchHost())
+	}
+}
+
+// star writes a count that nobody asked for as '*'.
+func star(n uint32) string {
+	if n == 0 {
+		return "*"
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+func jobShape(k *Block, r *pb.JobRecord, details int) {
+	s := r.GetSpec()
+	k.line()
+	k.num("NumNodes", uint64(nodeCount(r)))
+	if r.GetState() == pb.JobState_JOB_PENDING && s.GetMaxNodes() != 0 {
+		k.b = strconv.AppendUint(append(k.b, '-'), uint64(s.GetMaxNodes()), 10)
+	}
+	k.num(" NumCPUs", uint64(r.GetNumCpus()))
+	k.num(" NumTasks", uint64(max(r.GetNumTasks(), 1)))
+	k.num(" CPUs/Task", uint64(max(s.GetCpusPerTask(), 1)))
+	k.put(" ReqB:S:C:T", "0:0:"+star(s.GetCoresPerSocket())+":"+star(s.GetThreadsPerCore()))
+	k.line()
+	k.put("ReqTRES", or(r.GetReqTres(), null))
+	k.line()
+	k.put("AllocTRES", or(r.GetAllocTres(), null))
+	k.line()
+	k.put("Socks/Node", star(s.GetSocketsPerNode()))
+	k.put(" NtasksPerN:B:S:C", strconv.FormatUint(uint64(s.GetNtasksPerNode()), 10)+":0:"+star(s.GetNtasksPerSocket())+":"+star(s.GetNtasksPerCore()))
+	if core := string(appendCoreSpec(nil, k.c, Job{JobRecord: r})); core == "N/A" {
+		k.put(" CoreSpec", "*")
+	} else {
+		k.put(" CoreSpec", core)
+	}
+	if details > 0 {
+		jobAllocation(k, r)
+	}
+	k.line()
+	k.num("MinCPUsNode", uint64(minCPUs(s)))
+	mib, perCPU := memory(s)
+	key := " MinMemoryNode"
+	if perCPU {
+		key = " MinMemoryCPU"
+	}
+	k.put(key, string(appendMiB(nil, k.c, mib)))
+	k.put(" MinTmpDiskNode", string(appendMiB(nil, k.c, s.GetTmpDiskMib())))
+	k.line()
+	k.put("Features", or(s.GetFeatures(), null))
+	if s.GetPrefer() != "" {
+		k.put(" Prefer", s.GetPrefer())
+	}
+	k.put(" DelayBoot", timespec.Clock(int64(s.GetDelayBootS())))
+	if s.GetReservation() != "" {
+		k.line()
+		k.put("Reservation", s.GetReservation())
+	}
+	k.line()
+	k.put("OverSubscribe", oversubscribe(s))
+	k.bit(" Contiguous", s.GetContiguous())
+	k.put(" Licenses", or(s.GetLicenses(), null))
+	k.put(" Network", or(s.GetNetwork(), null))
+}
+
+// jobAllocation is what -d adds: the share of each node, nodes with the same share on one line.
+func jobAllocation(k *Block, r *pb.JobRecord) {
+	if len(r.GetAlloc()) == 0 {
+		return
+	}
+	k.line()
+	gres := ""
+	for _, a := range r.GetAlloc() {
+		if a.GetGres() != "" {
+			name, _, _ := strings.Cut(a.GetGres(), "(")
+			gres = name
+			break
+		}
+	}
+	k.put("JOB_GRES", or(gres, null))
+	for i := 0; i < len(r.GetAlloc()); {
+		first := r.GetAlloc()[i]
+		var nodes []string
+		for ; i < len(r.GetAlloc()) && sameShare(first, r.GetAlloc()[i]); i++ {
+			nodes = append(nodes, r.GetAlloc()[i].GetNode())
+		}
+		k.line()
+		k.put("  Nodes", foldNodes(nodes))
+		k.put(" CPU_IDs", first.GetCpuIds())
+		k.num(" Mem", first.GetMemMib())
+		k.put(" GRES", first.GetGres())
+	}
+}
+
+func sameShare(a, b *pb.NodeAlloc) bool {
+	return a.GetCpuIds() == b.GetCpuIds() && a.GetCpus() == b.GetCpus() && a.GetMemMib() == b.GetMemMib() && a.GetGres() == b.GetGres()
+}
+
+func jobFiles(k *Block, r *pb.JobRecord) {
+	s := r.GetSpec()
+	k.line()
+	k.put("Command", or(commandLine(s), null))
+	k.line()
+	k.put("WorkDir", s.GetWorkDir())
+	comments := [...][2]string{{"AdminComment", s.GetAdminComment()}, {"SystemComment", r.GetSystemComment()}, {"Comment", s.GetComment()}}
+	for _, pair := range comments {
+		if pair[1] != "" {
+			k.line()
+			k.put(pair[0], pair[1])
+			k.b = append(k.b, ' ')
+		}
+	}
+	k.line()
+	k.put("StdErr", StdErr(r))
+	k.line()
+	k.put("StdIn", StdIn(r))
+	k.line()
+	k.put("StdOut", StdOut(r))
+	if s.GetSwitches() != "" {
+		k.line()
+		k.put("Switches", s.GetSwitches())
+	}
+}
+
+func jobTresRequests(k *Block, r *pb.JobRecord) {
+	s := r.GetSpec()
+	pairs := [...][2]string{
+		{"CpusPerTres", s.GetCpusPerTres()}, {"MemPerTres", s.GetMemPerTres()}, {"TresBind", s.GetTresBind()}, {"TresFreq", s.GetTresFreq()},
+		{"TresPerJob", s.GetTresPerJob()}, {"TresPerNode", s.GetTresPerNode()}, {"TresPerSocket", s.GetTresPerSocket()}, {"TresPerTask", s.GetTresPerTask()},
+	}
+	for _, pair := range pairs {
+		if pair[1] != "" {
+			k.line()
+			k.put(pair[0], pair[1])
+		}
+	}
+	if strings.Contains(s.GetGresFlags(), "enforce-binding") {
+		k.line()
+		k.put("GresEnforceBind", "Yes")
+	}
+	if s.GetKillOnInvalidDep() != 0 {
+		k.line()
+		k.put("KillOInInvalidDependent", map[bool]string{true: "Yes", false: "No"}[s.GetKillOnInvalidDep() == pb.Yes])
+	}
+	if s.GetMailType() != 0 {
+		k.line()
+		k.put("MailUser", or(s.GetMailUser(), s.GetUser()))
+		k.put(" MailType", mailTypes(s.GetMailType()))
+	}
+}
+
+// mailTypes names the events of --mail-type in the order scontrol does.
+func mailTypes(set uint32) string {
+	names := [...]struct {
+		bit  uint32
+		name string
+	}{
+		{pb.MailInvalidDepend, "INVALID_DEPEND"}, {pb.MailBegin, "BEGIN"}, {pb.MailEnd, "END"}, {pb.MailFail, "FAIL"}, {pb.MailRequeue, "REQUEUE"},
+		{pb.MailStageOut, "STAGE_OUT"}, {pb.MailTime50, "TIME_LIMIT_50"}, {pb.MailTime80, "TIME_LIMIT_80"}, {pb.MailTime90, "TIME_LIMIT_90"},
+		{pb.MailTime100, "TIME_LIMIT"}, {pb.MailArrayTasks, "ARRAY_TASKS"},
+	}
+	var out []string
+	for _, n := range names {
+		if set&n.bit != 0 {
+			out = append(out, n.name)
+		}
+	}
+	return strings.Join(out, ",")
+}

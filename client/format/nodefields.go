@@ -1,0 +1,314 @@
+package format
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Nodes is the table of sinfo's fields, made when it is first asked for.
+var Nodes = sync.OnceValue(func() *Table[*NodeGroup] { return NewTable(append(nodeLetters(), nodeNames()...)) })
+
+type groupText = func(b []byte, c *Context, g *NodeGroup) []byte
+
+// ofPart shows something of the partition, ofNode something of the nodes; unset stands for the empty text.
+func ofPart(unset string, get func(p *pb.PartitionRecord) string) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, or(get(g.Partition), unset)...) }
+}
+
+func ofNode(unset string, get func(n *pb.NodeRecord) string) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, or(get(g.node()), unset)...) }
+}
+
+// least shows the smallest value of the row's nodes, with a "+" when there are larger ones.
+func least[N uint32 | uint64](get func(n *pb.NodeRecord) N) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte {
+		lo, hi := bounds(g, get)
+		b = strconv.AppendUint(b, uint64(lo), 10)
+		if hi != lo {
+			b = append(b, '+')
+		}
+		return b
+	}
+}
+
+func bounds[N uint32 | uint64](g *NodeGroup, get func(n *pb.NodeRecord) N) (lo, hi N) {
+	for i, n := range g.Nodes {
+		v := get(n)
+		if i == 0 {
+			lo, hi = v, v
+		}
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	return lo, hi
+}
+
+func byLeast[N uint32 | uint64](get func(n *pb.NodeRecord) N) func(*Context, *NodeGroup, *NodeGroup) int {
+	return func(_ *Context, a, b *NodeGroup) int {
+		x, _ := bounds(a, get)
+		y, _ := bounds(b, get)
+		return cmp.Compare(x, y)
+	}
+}
+
+func byPart[N cmp.Ordered](get func(p *pb.PartitionRecord) N) func(*Context, *NodeGroup, *NodeGroup) int {
+	return func(_ *Context, a, b *NodeGroup) int { return cmp.Compare(get(a.Partition), get(b.Partition)) }
+}
+
+// slashed writes "a/i/o/t".
+func slashed(b []byte, n ...uint64) []byte {
+	for i, v := range n {
+		if i > 0 {
+			b = append(b, '/')
+		}
+		b = strconv.AppendUint(b, v, 10)
+	}
+	return b
+}
+
+func nodeTotal(g *NodeGroup) uint64 { return uint64(len(g.Nodes)) }
+
+func nodeLetters() []Field[*NodeGroup] {
+	partName := func(_ *Context, a, b *NodeGroup) int {
+		return cmp.Compare(a.Partition.GetName(), b.Partition.GetName())
+	}
+	aiot := func(b []byte, _ *Context, g *NodeGroup) []byte {
+		return slashed(b, uint64(g.allocated), uint64(g.idle), uint64(g.other), nodeTotal(g))
+	}
+	return []Field[*NodeGroup]{
+		{Letter: 'a', Names: []string{"available"}, Header: "AVAIL", Text: appendAvail},
+		{Letter: 'A', Names: []string{"nodeai"}, Header: "NODES(A/I)", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
+			return slashed(b, uint64(g.allocated), uint64(g.idle))
+		}},
+		{Letter: 'b', Names: []string{"features_act"}, Header: "ACTIVE_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetActiveFeatures)},
+		{Letter: 'B', Names: []string{"maxcpuspernode"}, Header: "MAX_CPUS_PER_NODE", Text: ofPart("", func(p *pb.PartitionRecord) string { return orUnlimited(p.GetMaxCpusPerNode()) })},
+		{Letter: 'c', Names: []string{"cpus"}, Header: "CPUS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCpus), Compare: byLeast((*pb.NodeRecord).GetCpus)},
+		{Letter: 'C', Names: []string{"cpusstate"}, Header: "CPUS(A/I/O/T)", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
+			return slashed(b, g.cpusAlloc, g.cpusIdle, g.cpusOther, g.cpusTotal)
+		}},
+		{Letter: 'd', Names: []string{"disk"}, Header: "TMP_DISK", Fold: FoldRange, Text: least((*pb.NodeRecord).GetTmpDiskMib), Compare: byLeast((*pb.NodeRecord).GetTmpDiskMib)},
+		{Letter: 'D', Names: []string{"nodes"}, Header: "NODES", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return strconv.AppendUint(b, nodeTotal(g), 10) },
+			Compare: func(_ *Context, a, b *NodeGroup) int { return cmp.Compare(nodeTotal(a), nodeTotal(b)) }},
+		{Letter: 'e', Names: []string{"freemem"}, Header: "FREE_MEM", Fold: FoldRange, Text: appendFreeMem, Compare: byLeast((*pb.NodeRecord).GetFreeMemMib)},
+		{Letter: 'E', Names: []string{"reason"}, Header: "REASON", Text: ofNode("none", (*pb.NodeRecord).GetReason)},
+		{Letter: 'f', Names: []string{"features"}, Header: "AVAIL_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetFeatures)},
+		{Letter: 'F', Names: []string{"nodeaiot"}, Header: "NODES(A/I/O/T)", Fold: FoldSum, Text: aiot},
+		{Letter: 'g', Names: []string{"groups"}, Header: "GROUPS", Text: ofPart("all", allowGroups)},
+		{Letter: 'G', Names: []string{"gres"}, Header: "GRES", Text: ofNode(null, (*pb.NodeRecord).GetGres)},
+		{Letter: 'h', Names: []string{"oversubscribe", "share"}, Header: "OVERSUBSCRIBE", Text: ofPart("NO", (*pb.PartitionRecord).GetOversubscribe)},
+		{Letter: 'H', Names: []string{"timestamp"}, Header: "TIMESTAMP", Text: appendReasonTime, Compare: func(_ *Context, a, b *NodeGroup) int {
+			return cmp.Compare(a.node().GetReasonNs(), b.node().GetReasonNs())
+		}},
+		{Letter: 'I', Names: []string{"priorityjobfactor"}, Header: "PRIO_JOB_FACTOR", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityJobFactor()) }), Compare: byPart((*pb.PartitionRecord).GetPriorityJobFactor)},
+		{Letter: 'l', Names: []string{"time"}, Header: "TIMELIMIT", Text: appendMaxTime, Compare: byPart((*pb.PartitionRecord).GetMaxTimeS)},
+		{Letter: 'L', Names: []string{"defaulttime"}, Header: "DEFAULTTIME", Text: appendDefaultTime, Compare: byPart((*pb.PartitionRecord).GetDefaultTimeS)},
+		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*pb.NodeRecord).GetRealMemoryMib), Compare: byLeast((*pb.NodeRecord).GetRealMemoryMib)},
+		{Letter: 'M', Names: []string{"preemptmode"}, Header: "PREEMPT_MODE", Text: ofPart("OFF", (*pb.PartitionRecord).GetPreemptMode)},
+		{Letter: 'n', Names: []string{"nodehost", "hostnames"}, Header: "HOSTNAMES", Text: ofNode("", hostname)},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Compare: compareNames},
+		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*pb.NodeRecord).GetAddr)},
+		{Letter: 'O', Names: []string{"cpusload"}, Header: "CPU_LOAD", Fold: FoldRange, Text: appendLoad},
+		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Compare: byPart((*pb.PartitionRecord).GetPriorityTier)},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: appendPartition, Compare: partName},
+		{Letter: 'r', Names: []string{"root"}, Header: "ROOT", Text: ofPart("no", func(p *pb.PartitionRecord) string { return yes(p.GetRootOnly()) })},
+		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*pb.PartitionRecord).GetName), Compare: partName},
+		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Compare: byPart((*pb.PartitionRecord).GetMaxNodes)},
+		{Letter: 'S', Names: []string{"allocnodes"}, Header: "ALLOCNODES", Text: ofPart("all", func(p *pb.PartitionRecord) string { return notAll(p.GetAllowAllocNodes()) })},
+		{Letter: 't', Names: []string{"statecompact"}, Header: "STATE", Text: ofState(1), Compare: compareState},
+		{Letter: 'T', Names: []string{"statelong"}, Header: "STATE", Text: ofState(0), Compare: compareState},
+		{Letter: 'u', Names: []string{"user"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte { return append(b, reasonUser(c, g.node())...) }},
+		{Letter: 'U', Names: []string{"userlong"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte {
+			return append(b, reasonUser(c, g.node())+"("+decimal(g.node().GetReasonUid())+")"...)
+		}},
+		{Letter: 'v', Names: []string{"version"}, Header: "VERSION", Text: ofNode("N/A", (*pb.NodeRecord).GetVersion)},
+		{Letter: 'V', Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ *NodeGroup) []byte { return append(b, or(c.Cluster, "N/A")...) }},
+		{Letter: 'w', Names: []string{"weight"}, Header: "WEIGHT", Fold: FoldRange, Text: least((*pb.NodeRecord).GetWeight), Compare: byLeast((*pb.NodeRecord).GetWeight)},
+		{Letter: 'X', Names: []string{"sockets"}, Header: "SOCKETS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetSockets), Compare: byLeast((*pb.NodeRecord).GetSockets)},
+		{Letter: 'Y', Names: []string{"cores"}, Header: "CORES", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCores), Compare: byLeast((*pb.NodeRecord).GetCores)},
+		{Letter: 'Z', Names: []string{"threads"}, Header: "THREADS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetThreads), Compare: byLeast((*pb.NodeRecord).GetThreads)},
+		{Letter: 'z', Names: []string{"socketcorethread"}, Header: "S:C:T", Fold: FoldRange, Text: appendNodeSCT},
+	}
+}
+
+// nodeNames are the fields that only -O has.
+func nodeNames() []Field[*NodeGroup] {
+	return []Field[*NodeGroup]{
+		{Names: []string{"allocmem"}, Header: "ALLOCMEM", Text: ofNode("", func(n *pb.NodeRecord) string { return strconv.FormatUint(n.GetAllocMemMib(), 10) })},
+		{Names: []string{"comment"}, Header: "COMMENT", Text: ofNode(null, (*pb.NodeRecord).GetComment)},
+		{Names: []string{"extra"}, Header: "EXTRA", Text: ofNode(null, (*pb.NodeRecord).GetExtra)},
+		{Names: []string{"gresused"}, Header: "GRES_USED", Text: ofNode(null, (*pb.NodeRecord).GetGresUsed)},
+		{Names: []string{"port"}, Header: "PORT", Text: ofNode("", func(n *pb.NodeRecord) string { return decimal(n.GetPort()) })},
+		{Names: []string{"statecomplete"}, Header: "STATECOMPLETE", Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
+			if g.node() == nil {
+				return append(b, "n/a"...)
+			}
+			return append(b, strings.ToLower(NodeStateComplete(g.node()))...)
+		}},
+	}
+}
+
+func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+func orUnlimited(n uint32) string {
+	if n == 0 || n == pb.Unlimited {
+		return "UNLIMITED"
+	}
+	return decimal(n)
+}
+
+func yes(set bool) string {
+	if set {
+		return "yes"
+	}
+	return "no"
+}
+
+// notAll turns the word for everybody into the empty text.
+func notAll(s string) string {
+	if strings.EqualFold(s, "all") {
+		return ""
+	}
+	return s
+}
+
+func allowGroups(p *pb.PartitionRecord) string { return notAll(p.GetAllowGroups()) }
+
+func hostname(n *pb.NodeRecord) string { return or(n.GetHostname(), n.GetName()) }
+
+func appendAvail(b []byte, _ *Context, g *NodeGroup) []byte {
+	switch state := strings.ToLower(g.Partition.GetState()); state {
+	case "":
+		return append(b, "up"...)
+	case "inactive":
+		return append(b, "inact"...)
+	default:
+		return append(b, state...)
+	}
+}
+
+func appendPartition(b []byte, _ *Context, g *NodeGroup) []byte {
+	b = append(b, g.Partition.GetName()...)
+	if g.Partition.GetIsDefault() {
+		b = append(b, '*')
+	}
+	return b
+}
+
+func appendMaxTime(b []byte, _ *Context, g *NodeGroup) []byte {
+	if s := g.Partition.GetMaxTimeS(); s != pb.Unlimited && s != 0 {
+		return appendElapsed(b, limitSeconds(s))
+	}
+	return append(b, "infinite"...)
+}
+
+func appendDefaultTime(b []byte, _ *Context, g *NodeGroup) []byte {
+	switch s := g.Partition.GetDefaultTimeS(); s {
+	case 0:
+		return append(b, "n/a"...)
+	case pb.Unlimited:
+		return append(b, "infinite"...)
+	default:
+		return appendElapsed(b, limitSeconds(s))
+	}
+}
+
+func appendJobSize(b []byte, _ *Context, g *NodeGroup) []byte {
+	lo, hi := max(g.Partition.GetMinNodes(), 1), g.Partition.GetMaxNodes()
+	b = strconv.AppendUint(b, uint64(lo), 10)
+	switch {
+	case hi == pb.Unlimited || hi == 0:
+		return append(b, "-infinite"...)
+	case hi != lo:
+		b = strconv.AppendUint(append(b, '-'), uint64(hi), 10)
+	}
+	return b
+}
+
+func ofState(form int) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte {
+		if g.node() == nil {
+			return append(b, "n/a"...)
+		}
+		return append(b, nodeState(g.node(), form)...)
+	}
+}
+
+// compareState puts partitions without nodes before all others.
+func compareState(_ *Context, a, b *NodeGroup) int {
+	x, y := int64(-1), int64(-1)
+	if a.node() != nil {
+		x = int64(stateOrder(a.node()))
+	}
+	if b.node() != nil {
+		y = int64(stateOrder(b.node()))
+	}
+	return cmp.Compare(x, y)
+}
+
+// compareNames orders by the first node's name, rows without nodes last.
+func compareNames(_ *Context, a, b *NodeGroup) int {
+	x, y := a.names(), b.names()
+	if (x == "") != (y == "") {
+		if x == "" {
+			return 1
+		}
+		return -1
+	}
+	return hostlist.Compare(x, y)
+}
+
+func reasonUser(c *Context, n *pb.NodeRecord) string {
+	if n.GetReasonUser() != "" {
+		return n.GetReasonUser()
+	}
+	return c.user(n.GetReasonUid())
+}
+
+func appendReasonTime(b []byte, c *Context, g *NodeGroup) []byte {
+	return c.AppendTime(b, g.node().GetReasonNs(), "Unknown")
+}
+
+func appendFreeMem(b []byte, _ *Context, g *NodeGroup) []byte {
+	lo, hi := bounds(g, (*pb.NodeRecord).GetFreeMemMib)
+	b = strconv.AppendUint(b, lo, 10)
+	if hi != lo {
+		b = strconv.AppendUint(append(b, '-'), hi, 10)
+	}
+	return b
+}
+
+// appendLoad writes the least and the greatest load of the row.
+func appendLoad(b []byte, _ *Context, g *NodeGroup) []byte {
+	var lo, hi float64
+	known := false
+	for _, n := range g.Nodes {
+		if !n.GetCpuLoadKnown() && n.GetCpuLoad() == 0 {
+			continue
+		}
+		if !known {
+			lo, hi, known = n.GetCpuLoad(), n.GetCpuLoad(), true
+		}
+		lo, hi = min(lo, n.GetCpuLoad()), max(hi, n.GetCpuLoad())
+	}
+	switch {
+	case len(g.Nodes) == 0:
+		return append(b, "0.00"...)
+	case !known:
+		return append(b, "N/A"...)
+	}
+	b = strconv.AppendFloat(b, lo, 'f', 2, 64)
+	if hi != lo {
+		b = strconv.AppendFloat(append(b, '-'), hi, 'f', 2, 64)
+	}
+	return b
+}
+
+func appendNodeSCT(b []byte, c *Context, g *NodeGroup) []byte {
+	b = least((*pb.NodeRecord).GetSockets)(b, c, g)
+	b = least((*pb.NodeRecord).GetCores)(append(b, ':'), c, g)
+	return least((*pb.NodeRecord).GetThreads)(append(b, ':'), c, g)
+}

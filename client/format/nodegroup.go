@@ -1,0 +1,144 @@
+package format
+
+import (
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Fold says how sinfo puts nodes in one row when a field is shown.
+type Fold uint8
+
+const (
+	// FoldSame: nodes share a row only when the field is the same.
+	FoldSame Fold = iota
+	// FoldRange: the field is shown as a range, or as its least value with a "+"; only --exact keeps nodes apart for it.
+	FoldRange
+	// FoldSum: the field counts the nodes of a row.
+	FoldSum
+)
+
+// NodeGroup is one row of sinfo: nodes of a partition, or of several, that look the same in the fields shown.
+type NodeGroup struct {
+	Partition *pb.PartitionRecord
+	Nodes     []*pb.NodeRecord // each once
+	first     *pb.NodeRecord
+	seen      map[*pb.NodeRecord]bool
+	index     int // of the partition, in the order of slurm.conf
+
+	allocated, idle, other                    uint32 // nodes
+	cpusAlloc, cpusIdle, cpusOther, cpusTotal uint64
+	folded                                    string
+}
+
+// node is what the texts that speak of any node of the row read: nil-safe, empty for a partition without nodes.
+func (g *NodeGroup) node() *pb.NodeRecord { return g.first }
+
+func (g *NodeGroup) add(n *pb.NodeRecord) {
+	if g.first == nil {
+		g.first = n
+	}
+	if g.seen[n] {
+		return
+	}
+	g.seen[n] = true
+	g.Nodes = append(g.Nodes, n)
+	base, flags := nodeBase(n), nodeFlags(n)
+	switch {
+	case busy(base, flags):
+		g.allocated++
+	case base == pb.NodeState_NODE_IDLE && flags&(pb.NodeDrain|pb.NodeFail|pb.NodeNoRespond|pb.NodeInvalidReg) == 0:
+		g.idle++
+	default:
+		g.other++
+	}
+	total, alloc := uint64(n.GetCpus()), uint64(min(n.GetAllocCpus(), n.GetCpus()))
+	g.cpusTotal += total
+	g.cpusAlloc += alloc
+	if base == pb.NodeState_NODE_DOWN || base == pb.NodeState_NODE_UNKNOWN || flags&(pb.NodeDrain|pb.NodeFail|pb.NodeInvalidReg) != 0 {
+		g.cpusOther += total - alloc
+	} else {
+		g.cpusIdle += total - alloc
+	}
+}
+
+// names is the folded list of the row's nodes.
+func (g *NodeGroup) names() string {
+	if g.folded == "" && len(g.Nodes) > 0 {
+		names := make([]string, len(g.Nodes))
+		for i, n := range g.Nodes {
+			names[i] = n.GetName()
+		}
+		g.folded = foldNodes(names)
+	}
+	return g.folded
+}
+
+// FoldOptions say how nodes become rows.
+type FoldOptions struct {
+	Exact   bool // -e
+	PerNode bool // -N: a row for each node and partition
+	Empty   bool // partitions without a matching node have a row of their own
+}
+
+// FoldNodes makes the rows of sinfo. parts are the partitions to show, members names the nodes of each that passed the filters.
+func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*pb.PartitionRecord, members [][]*pb.NodeRecord, o FoldOptions) []*NodeGroup {
+	var rows []*NodeGroup
+	byKey := map[string]*NodeGroup{}
+	probe := &NodeGroup{}
+	var key []byte
+	for i, part := range parts {
+		if len(members[i]) == 0 && o.Empty && !o.PerNode {
+			rows = append(rows, &NodeGroup{Partition: part, index: i})
+		}
+		for _, n := range members[i] {
+			if o.PerNode {
+				g := newGroup(part, i)
+				g.add(n)
+				rows = append(rows, g)
+				continue
+			}
+			*probe = NodeGroup{Partition: part, Nodes: []*pb.NodeRecord{n}, first: n, index: i}
+			key = groupKey(key[:0], c, layout, probe, o.Exact)
+			g := byKey[string(key)]
+			if g == nil {
+				g = newGroup(part, i)
+				byKey[string(key)] = g
+				rows = append(rows, g)
+			}
+			g.add(n)
+		}
+	}
+	return rows
+}
+
+func newGroup(part *pb.PartitionRecord, index int) *NodeGroup {
+	return &NodeGroup{Partition: part, index: index, seen: map[*pb.NodeRecord]bool{}}
+}
+
+// groupKey is the text of the fields in which the nodes of one row must agree.
+func groupKey(b []byte, c *Context, layout Layout[*NodeGroup], g *NodeGroup, exact bool) []byte {
+	for i := range layout {
+		f := layout[i].Field
+		if f == nil || f.Fold == FoldSum || f.Fold == FoldRange && !exact {
+			continue
+		}
+		b = append(f.Text(b, c, g), 0)
+	}
+	return b
+}
+
+// PartitionNodes gives each partition its nodes, in the order of names.
+func PartitionNodes(parts []*pb.PartitionRecord, nodes []*pb.NodeRecord) [][]*pb.NodeRecord {
+	members := make([][]*pb.NodeRecord, len(parts))
+	index := make(map[string]int, len(parts))
+	for i, p := range parts {
+		index[p.GetName()] = i
+	}
+	for _, n := range nodes {
+		for _, name := range n.GetPartitions() {
+			if i, ok := index[name]; ok {
+				members[i] = append(members[i], n)
+			}
+		}
+	}
+	return members
+}

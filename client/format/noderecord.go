@@ -1,0 +1,230 @@
+package format
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// AppendNode writes a node as `scontrol show node` does.
+func AppendNode(b []byte, c *Context, n *pb.NodeRecord, oneLine bool, details int) []byte {
+	k := newBlock(b, c, oneLine)
+	k.put("NodeName", n.GetName())
+	if n.GetArch() != "" {
+		k.put(" Arch", n.GetArch())
+	}
+	k.num(" CoresPerSocket", uint64(n.GetCores()))
+	k.b = append(k.b, ' ')
+	nodeCapacity(k, n, details)
+	nodeStateLines(k, n)
+	k.line()
+	k.put("CfgTRES", n.GetCfgTres())
+	k.line()
+	k.put("AllocTRES", n.GetAllocTres())
+	k.line()
+	k.put("CurrentWatts", "0")
+	k.put(" AveWatts", "0")
+	for _, pair := range [...][2]string{{"Comment", n.GetComment()}, {"Extra", n.GetExtra()}} {
+		if pair[1] != "" {
+			k.line()
+			k.put(pair[0], pair[1])
+		}
+	}
+	if n.GetReason() != "" {
+		k.line()
+		k.put("Reason", n.GetReason())
+		if n.GetReasonNs() != 0 {
+			k.b = append(append(k.b, " ["+Escape(reasonUser(c, n))+"@"...), c.AppendTime(nil, n.GetReasonNs(), "")...)
+			k.b = append(k.b, ']')
+		}
+	}
+	if oneLine {
+		return append(k.b, '\n')
+	}
+	return append(k.b, "\n\n"...)
+}
+
+func nodeCapacity(k *Block, n *pb.NodeRecord, details int) {
+	k.line()
+	k.num("CPUAlloc", uint64(n.GetAllocCpus()))
+	k.num(" CPUEfctv", uint64(n.GetCpus()-min(n.GetCoreSpec()*max(n.GetThreads(), 1), n.GetCpus())))
+	k.num(" CPUTot", uint64(n.GetCpus()))
+	if n.GetCpuLoadKnown() || n.GetCpuLoad() != 0 {
+		k.put(" CPULoad", strconv.FormatFloat(n.GetCpuLoad(), 'f', 2, 64))
+	} else {
+		k.put(" CPULoad", "N/A")
+	}
+	k.line()
+	k.put("AvailableFeatures", or(n.GetFeatures(), null))
+	k.line()
+	k.put("ActiveFeatures", or(n.GetActiveFeatures(), null))
+	k.line()
+	k.put("Gres", or(n.GetGres(), null))
+	if details > 0 {
+		k.line()
+		k.put("GresDrain", or(n.GetGresDrain(), "N/A"))
+		k.line()
+		k.put("GresUsed", or(n.GetGresUsed(), null))
+	}
+	k.line()
+	k.put("NodeAddr", n.GetAddr())
+	k.put(" NodeHostName", hostname(n))
+	k.num(" Port", uint64(n.GetPort()))
+	if n.GetVersion() != "" {
+		k.put(" Version", n.GetVersion())
+	}
+	if n.GetOs() != "" {
+		k.line()
+		k.put("OS", n.GetOs())
+		k.b = append(k.b, ' ')
+	}
+	k.line()
+	k.num("RealMemory", n.GetRealMemoryMib())
+	k.num(" AllocMem", n.GetAllocMemMib())
+	if n.GetFreeMemMib() != 0 {
+		k.num(" FreeMem", n.GetFreeMemMib())
+	} else {
+		k.put(" FreeMem", "N/A")
+	}
+	k.num(" Sockets", uint64(n.GetSockets()))
+	k.num(" Boards", uint64(max(n.GetBoards(), 1)))
+	if n.GetCoreSpec() != 0 || n.GetMemSpecMib() != 0 {
+		k.line()
+		k.num("CoreSpecCount", uint64(n.GetCoreSpec()))
+		k.num(" MemSpecLimit", n.GetMemSpecMib())
+	}
+}
+
+func nodeStateLines(k *Block, n *pb.NodeRecord) {
+	k.line()
+	k.put("State", NodeStateComplete(n))
+	k.num(" ThreadsPerCore", uint64(n.GetThreads()))
+	k.num(" TmpDisk", n.GetTmpDiskMib())
+	k.num(" Weight", uint64(n.GetWeight()))
+	k.put(" Owner", or(n.GetOwner(), "N/A"))
+	k.put(" MCS_label", or(n.GetMcsLabel(), "N/A"))
+	if len(n.GetPartitions()) > 0 {
+		k.line()
+		k.put("Partitions", strings.Join(n.GetPartitions(), ","))
+		k.b = append(k.b, ' ')
+	}
+	k.line()
+	k.when("BootTime", n.GetBootNs(), "None")
+	k.when(" SlurmdStartTime", n.GetNodedStartNs(), "None")
+	k.line()
+	k.when("LastBusyTime", n.GetLastBusyNs(), "Unknown")
+}
+
+// AppendPartition writes a partition as `scontrol show partition` does.
+func AppendPartition(b []byte, c *Context, p *pb.PartitionRecord, oneLine bool) []byte {
+	k := newBlock(b, c, oneLine)
+	k.put("PartitionName", p.GetName())
+	partitionAccess(k, p)
+	k.line()
+	k.put("DefaultTime", partitionTime(p.GetDefaultTimeS(), "NONE"))
+	k.put(" DisableRootJobs", upperYes(p.GetDisableRootJobs()))
+	k.put(" ExclusiveUser", upperYes(p.GetExclusiveUser()))
+	k.num(" GraceTime", uint64(p.GetGraceTimeS()))
+	k.put(" Hidden", upperYes(p.GetHidden()))
+	k.line()
+	k.put("MaxNodes", orUnlimited(p.GetMaxNodes()))
+	k.put(" MaxTime", partitionTime(p.GetMaxTimeS(), "UNLIMITED"))
+	k.num(" MinNodes", uint64(p.GetMinNodes()))
+	k.put(" LLN", upperYes(p.GetLln()))
+	k.put(" MaxCPUsPerNode", orUnlimited(p.GetMaxCpusPerNode()))
+	if p.GetMaxCpusPerSocket() != 0 {
+		k.put(" MaxCPUsPerSocket", orUnlimited(p.GetMaxCpusPerSocket()))
+	}
+	k.line()
+	k.put("Nodes", or(p.GetNodes(), null))
+	k.line()
+	k.num("PriorityJobFactor", uint64(p.GetPriorityJobFactor()))
+	k.num(" PriorityTier", uint64(p.GetPriorityTier()))
+	k.put(" RootOnly", upperYes(p.GetRootOnly()))
+	k.put(" ReqResv", upperYes(p.GetReqResv()))
+	k.put(" OverSubscribe", or(p.GetOversubscribe(), "NO"))
+	k.line()
+	k.put("OverTimeLimit", overTime(p.GetOverTimeLimitS()))
+	k.put(" PreemptMode", or(p.GetPreemptMode(), "OFF"))
+	partitionTotals(k, p)
+	if oneLine {
+		return append(k.b, '\n')
+	}
+	return append(k.b, "\n\n"...)
+}
+
+func partitionAccess(k *Block, p *pb.PartitionRecord) {
+	k.line()
+	k.put("AllowGroups", or(allowGroups(p), "ALL"))
+	if p.GetDenyAccounts() != "" {
+		k.put(" DenyAccounts", p.GetDenyAccounts())
+	} else {
+		k.put(" AllowAccounts", or(notAll(p.GetAllowAccounts()), "ALL"))
+	}
+	if p.GetDenyQos() != "" {
+		k.put(" DenyQos", p.GetDenyQos())
+	} else {
+		k.put(" AllowQos", or(notAll(p.GetAllowQos()), "ALL"))
+	}
+	k.line()
+	if p.GetAlternate() != "" {
+		k.put("Alternate", p.GetAlternate())
+		k.line()
+	}
+	k.put("AllocNodes", or(notAll(p.GetAllowAllocNodes()), "ALL"))
+	k.put(" Default", upperYes(p.GetIsDefault()))
+	k.put(" QoS", or(p.GetQos(), "N/A"))
+}
+
+func partitionTotals(k *Block, p *pb.PartitionRecord) {
+	k.line()
+	k.put("State", or(p.GetState(), "UP"))
+	k.num(" TotalCPUs", uint64(p.GetTotalCpus()))
+	k.num(" TotalNodes", uint64(p.GetTotalNodes()))
+	k.put(" SelectTypeParameters", or(p.GetSelectTypeParameters(), "NONE"))
+	k.line()
+	k.put("JobDefaults", or(p.GetJobDefaults(), null))
+	k.line()
+	k.b = memLimit(k.b, "Def", p.GetDefMemPerCpuMib(), p.GetDefMemPerNodeMib())
+	k.b = memLimit(append(k.b, ' '), "Max", p.GetMaxMemPerCpuMib(), p.GetMaxMemPerNodeMib())
+	k.line()
+	k.put("TRES", or(p.GetTres(), null))
+	if p.GetTresBillingWeights() != "" {
+		k.line()
+		k.put("TRESBillingWeights", p.GetTresBillingWeights())
+	}
+}
+
+func memLimit(b []byte, which string, perCPU, perNode uint64) []byte {
+	switch {
+	case perCPU != 0:
+		return strconv.AppendUint(append(b, which+"MemPerCPU="...), perCPU, 10)
+	case perNode != 0:
+		return strconv.AppendUint(append(b, which+"MemPerNode="...), perNode, 10)
+	}
+	return append(b, which+"MemPerNode=UNLIMITED"...)
+}
+
+func upperYes(set bool) string { return strings.ToUpper(yes(set)) }
+
+func partitionTime(s uint32, unset string) string {
+	switch s {
+	case 0:
+		return unset
+	case pb.Unlimited:
+		return "UNLIMITED"
+	}
+	return timespec.Clock(limitSeconds(s))
+}
+
+func overTime(s uint32) string {
+	switch s {
+	case 0:
+		return "NONE"
+	case pb.Unlimited:
+		return "UNLIMITED"
+	}
+	return decimal((s + 59) / 60)
+}

@@ -1,0 +1,57 @@
+package rpc
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// TestEveryMethodHasARow reads the services from the .proto files.
+func TestEveryMethodHasARow(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range []protoreflect.FileDescriptor{pb.File_sluice_v1_controller_proto, pb.File_sluice_v1_node_proto, pb.File_sluice_v1_job_proto, nodepb.File_sluice_node_v1_nodeapi_proto} {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			for k := range s.Methods().Len() {
+				name := string(s.FullName()) + "/" + string(s.Methods().Get(k).Name())
+				seen[name] = true
+				if Table[name] == 0 {
+					t.Errorf("%s has no row in the authorisation table", name)
+				}
+			}
+		}
+	}
+	for name := range Table {
+		if !seen[name] {
+			t.Errorf("the table has a row for %s, which no service has", name)
+		}
+	}
+}
+
+func TestAuthorise(t *testing.T) {
+	user := context.WithValue(context.Background(), peerKey{}, &Peer{UID: 1000})
+	root := context.WithValue(context.Background(), peerKey{}, &Peer{UID: 0, Operator: true})
+	for name, who := range Table {
+		_, userErr := authorise(user, "/"+name)
+		_, rootErr := authorise(root, "/"+name)
+		local := strings.Contains(name, "ControllerAPI")
+		if allowed := userErr == nil; allowed != (local && who != Operator) {
+			t.Errorf("%s: a user is allowed = %v", name, allowed)
+		}
+		if allowed := rootErr == nil; allowed != local {
+			t.Errorf("%s: root is allowed = %v", name, allowed)
+		}
+	}
+	if _, err := authorise(root, "/sluice.v1.ControllerAPI/NoSuch"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a method without a row: %v", err)
+	}
+	if _, err := authorise(context.Background(), "/sluice.v1.ControllerAPI/Ping"); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("no peer: %v", err)
+	}
+}

@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-hpc/sluice/client/submitwire"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // A command makes one call and ends. ttrpc's own client starts goroutines, a poller and buffers for that, which costs more
@@ -68,17 +71,37 @@ func (w *wire) call(ctx context.Context, method string, req, resp proto.Message)
 	if err != nil {
 		return fmt.Errorf("cannot encode the %s request: %w", method, err)
 	}
-	if err := w.setDeadline(ctx); err != nil {
-		return err
-	}
-	if err := w.send(w.request(ctx, method, payload)); err != nil {
-		return err
-	}
-	answer, err := w.receive()
+	answer, err := w.exchange(ctx, method, payload)
 	if err != nil {
 		return err
 	}
-	return decodeAnswer(answer, resp)
+	return proto.Unmarshal(answer, resp)
+}
+
+// submit is call for Submit, with the encoding that needs no reflection.
+func (w *wire) submit(ctx context.Context, req *pb.SubmitRequest) (*pb.SubmitReply, error) {
+	payload := submitwire.AppendRequest(make([]byte, 0, submitBytes(req)), req)
+	answer, err := w.exchange(ctx, "Submit", payload)
+	if err != nil {
+		return nil, err
+	}
+	reply := &pb.SubmitReply{}
+	return reply, submitwire.Reply(answer, reply)
+}
+
+// exchange sends an encoded request and returns the encoded reply.
+func (w *wire) exchange(ctx context.Context, method string, payload []byte) ([]byte, error) {
+	if err := w.setDeadline(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.send(w.request(ctx, method, payload)); err != nil {
+		return nil, err
+	}
+	answer, err := w.receive()
+	if err != nil {
+		return nil, err
+	}
+	return decodeAnswer(answer)
 }
 
 func (w *wire) setDeadline(ctx context.Context) error {
@@ -164,17 +187,17 @@ func (w *wire) readFull(p []byte) error {
 func brokenBy(err error) error { return fmt.Errorf("%w: %w", errBroken, err) }
 
 // decodeAnswer splits a ttrpc.Response by hand: its generated code would first have to load google.rpc.Status.
-func decodeAnswer(b []byte, resp proto.Message) error {
-	var payload, failure []byte
+func decodeAnswer(b []byte) (payload []byte, err error) {
+	var failure []byte
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return fmt.Errorf("cannot decode the controller's answer: %w", protowire.ParseError(n))
+			return nil, fmt.Errorf("cannot decode the controller's answer: %w", protowire.ParseError(n))
 		}
 		b = b[n:]
 		size := protowire.ConsumeFieldValue(num, typ, b)
 		if size < 0 {
-			return fmt.Errorf("cannot decode the controller's answer: %w", protowire.ParseError(size))
+			return nil, fmt.Errorf("cannot decode the controller's answer: %w", protowire.ParseError(size))
 		}
 		if typ == protowire.BytesType {
 			v, _ := protowire.ConsumeBytes(b)
@@ -190,11 +213,11 @@ func decodeAnswer(b []byte, resp proto.Message) error {
 	if len(failure) > 0 {
 		st := &spb.Status{}
 		if err := proto.Unmarshal(failure, st); err != nil {
-			return fmt.Errorf("cannot decode the controller's refusal: %w", err)
+			return nil, fmt.Errorf("cannot decode the controller's refusal: %w", err)
 		}
 		if st.GetCode() != 0 {
-			return status.ErrorProto(st)
+			return nil, status.ErrorProto(st)
 		}
 	}
-	return proto.Unmarshal(payload, resp)
+	return payload, nil
 }

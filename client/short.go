@@ -85,8 +85,7 @@ func (s *short) Ping(ctx context.Context, req *pb.PingRequest) (*pb.PingReply, e
 }
 
 func (s *short) Submit(ctx context.Context, req *pb.SubmitRequest) (*pb.SubmitReply, error) {
-	resp := new(pb.SubmitReply)
-	return resp, s.wire.call(ctx, "Submit", req, resp)
+	return s.wire.submit(ctx, req)
 }
 
 func (s *short) Partitions(ctx context.Context, req *pb.PartitionsRequest) (*pb.PartitionsReply, error) {

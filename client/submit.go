@@ -43,7 +43,7 @@ func (c *Client) SubmitJob(ctx context.Context, req *pb.SubmitRequest) (*pb.Subm
 
 // submitBytes is the size of a request without what is small in any case.
 func submitBytes(req *pb.SubmitRequest) int {
-	const rest = 64 << 10
+	const rest = 2 << 10
 	n := len(req.GetScript()) + rest
 	for _, v := range req.GetEnv() {
 		n += len(v) + 4
@@ -51,7 +51,8 @@ func submitBytes(req *pb.SubmitRequest) int {
 	for _, a := range req.GetSpec().GetArgs() {
 		n += len(a) + 4
 	}
-	return n + len(req.GetSpec().GetSubmitLine())
+	spec := req.GetSpec()
+	return n + len(spec.GetSubmitLine()) + len(spec.GetComment()) + len(spec.GetReqNodes()) + len(spec.GetExcNodes())
 }
 
 // Script reads a job's batch script to the end.

@@ -1,0 +1,308 @@
+package conf
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
+)
+
+// Config is a whole configuration. Load fills in Slurm's default wherever the
+// files say nothing. It is not changed after Load, so it can be shared.
+//
+// Durations are in the unit their name ends in; timespec.Unlimited (-1) stands
+// for no limit. Memory is in MiB, 0 where nothing is set.
+type Config struct {
+	// Path is the file that was read, Files all of them in the order in which
+	// they were first read.
+	Path  string
+	Files []string
+	// Ignored are keys that were accepted and have no effect.
+	Ignored []Ignored
+	// Warnings are things that have an effect, but perhaps not the one meant.
+	Warnings Faults
+
+	ClusterName    string
+	SlurmctldHosts []Host // the first one is the controller
+	SlurmctldAddr  string
+	SlurmUser      string
+	SlurmdUser     string
+	SlurmctldPort  int
+	SlurmdPort     int
+	SrunPortRange  PortRange
+
+	StateSaveLocation string
+	SlurmdSpoolDir    string // with %n and %h; see NodePath
+	SlurmctldPidFile  string
+	SlurmdPidFile     string // with %n and %h
+	SlurmctldLogFile  string
+	SlurmdLogFile     string // with %n and %h
+	SlurmctldDebug    string // quiet, fatal, error, info, verbose, debug … debug5
+	SlurmdDebug       string
+	DebugFlags        []string
+	LogTimeFormat     string
+	TmpFS             string
+
+	SchedulerType        string
+	SchedulerParameters  Params
+	SelectType           string
+	SelectTypeParameters []string
+	EnforcePartLimits    string // NO, ANY or ALL
+	GresTypes            []string
+	Licenses             []License
+	TopologyPlugin       string
+	TopologyParam        []string
+	DependencyParameters Params
+	SlurmctldParameters  Params
+	SlurmdParameters     Params
+	LaunchParameters     Params
+
+	MaxJobCount     int
+	MaxArraySize    uint32 // the largest index, plus one
+	MaxJobID        uint32
+	FirstJobID      uint32
+	MaxStepCount    int
+	MaxTasksPerNode int
+	MaxNodeCount    int // 0: as many as are configured
+
+	DefMemPerCPUMiB  uint64
+	DefMemPerNodeMiB uint64
+	DefMemPerGPUMiB  uint64
+	MaxMemPerCPUMiB  uint64
+	MaxMemPerNodeMiB uint64
+	DefCPUPerGPU     int
+
+	JobRequeue      bool
+	JobFileAppend   bool
+	KillOnBadExit   bool
+	DisableRootJobs bool
+	RequeueExit     string
+	RequeueExitHold string
+	ReturnToService int // 0, 1, 2: slurm.conf(5)
+	TrackWCKey      bool
+	PrivateData     []string
+
+	KillWaitSec              int64
+	WaitTimeSec              int64
+	MinJobAgeSec             int64
+	InactiveLimitSec         int64
+	SlurmctldTimeoutSec      int64
+	SlurmdTimeoutSec         int64
+	MessageTimeoutSec        int64
+	BatchStartTimeoutSec     int64
+	CompleteWaitSec          int64
+	UnkillableStepTimeoutSec int64
+	UnkillableStepProgram    string
+	OverTimeLimitMin         int64
+	ResvOverRunMin           int64
+
+	PriorityType             string
+	PriorityFlags            []string
+	PriorityFavorSmall       bool
+	PriorityDecayHalfLifeMin int64 // 0: usage does not decay
+	PriorityCalcPeriodMin    int64
+	PriorityMaxAgeMin        int64
+	PriorityUsageResetPeriod string
+	PriorityWeightAge        uint32
+	PriorityWeightAssoc      uint32
+	PriorityWeightFairshare  uint32
+	PriorityWeightJobSize    uint32
+	PriorityWeightPartition  uint32
+	PriorityWeightQOS        uint32
+	PriorityWeightTRES       []tres.Weight
+	FairShareDampeningFactor int
+	PreemptType              string
+	PreemptMode              []string // OFF, CANCEL, REQUEUE, SUSPEND, GANG, WITHIN
+	PreemptExemptTimeMin     int64
+	PreemptParameters        Params
+	SchedulerTimeSliceSec    int64
+	AccountingStorageEnforce []string
+	AccountingStorageTRES    []string
+	AccountingStoreFlags     []string
+	JobAcctGatherFrequency   string
+	JobDefaults              string
+	InteractiveStepOptions   string
+	PropagateResourceLimits  []string // ALL, NONE or names of limits
+	PropagateLimitsExcept    []string
+	PropagatePrioProcess     int
+
+	Prolog                 string
+	Epilog                 string
+	PrologSlurmctld        string
+	EpilogSlurmctld        string
+	PrologFlags            []string
+	PrologEpilogTimeoutSec int64 // Unlimited: none
+	TaskProlog             string
+	TaskEpilog             string
+	SrunProlog             string
+	SrunEpilog             string
+	ResvProlog             string
+	ResvEpilog             string
+	HealthCheckProgram     string
+	HealthCheckIntervalSec int64
+	HealthCheckNodeState   []string
+	MailProg               string
+	MailDomain             string
+	RebootProgram          string
+	TaskPlugin             []string
+	TaskPluginParam        []string
+	ProctrackType          string
+	MpiDefault             string
+	JobSubmitPlugins       []string
+	CPUFreqGovernors       []string
+	GPUFreqDef             string
+
+	SuspendProgram    string
+	ResumeProgram     string
+	ResumeFailProgram string
+	SuspendTimeSec    int64 // Unlimited: nodes are not suspended
+	SuspendTimeoutSec int64
+	ResumeTimeoutSec  int64
+	SuspendRate       int // nodes a minute
+	ResumeRate        int
+	SuspendExcNodes   string
+	SuspendExcParts   []string
+	SuspendExcStates  []string
+
+	Nodes      []*Node // in the order of the file
+	Partitions []*Partition
+	Gres       []GresLine
+	GresFile   string // empty: there is none
+	Cgroup     Cgroup
+
+	raw       map[string]string // by lower-case key: the last value written
+	nodeByID  map[string]*Node
+	partition map[string]*Partition
+}
+
+// Ignored is a key that was accepted and has no effect.
+type Ignored struct {
+	Key, Value string // the key in Slurm's spelling
+	Why        string
+	File       string
+	Line       int
+}
+
+// String writes "ignored: key — why".
+func (i Ignored) String() string { return "ignored: " + i.Key + " — " + i.Why }
+
+// Host is one SlurmctldHost. Addr is what to connect to; it is Name where none
+// is given.
+type Host struct{ Name, Addr string }
+
+func (h Host) String() string {
+	if h.Addr == h.Name {
+		return h.Name
+	}
+	return h.Name + "(" + h.Addr + ")"
+}
+
+// PortRange is inclusive; the zero value is any port.
+type PortRange struct{ First, Last int }
+
+// License is one kind of licence and how many there are.
+type License struct {
+	Name  string
+	Count int
+}
+
+// Params is a list like SchedulerParameters: names, some with a value.
+type Params struct {
+	raw   string
+	value map[string]string // by lower-case name
+}
+
+func parseParams(s string) Params {
+	p := Params{raw: s, value: map[string]string{}}
+	for part := range strings.SplitSeq(s, ",") {
+		if name, value, _ := strings.Cut(part, "="); name != "" {
+			p.value[strings.ToLower(name)] = value
+		}
+	}
+	return p
+}
+
+// Has says whether name is in the list, with or without a value.
+func (p Params) Has(name string) bool {
+	_, ok := p.value[strings.ToLower(name)]
+	return ok
+}
+
+// Get gives the value of name, "" where it has none.
+func (p Params) Get(name string) string { return p.value[strings.ToLower(name)] }
+
+// Int gives the value of name as a number, def where it is not in the list.
+// Load has refused values of Slurm's numeric parameters that are none.
+func (p Params) Int(name string, def int) int {
+	if n, err := strconv.Atoi(p.Get(name)); err == nil {
+		return n
+	}
+	return def
+}
+
+// String is the list as it was written.
+func (p Params) String() string { return p.raw }
+
+// Value gives what the file says for a key of slurm.conf, in any case; false
+// where it says nothing.
+func (c *Config) Value(key string) (string, bool) {
+	v, ok := c.raw[strings.ToLower(key)]
+	return v, ok
+}
+
+// Node finds a node by its NodeName.
+func (c *Config) Node(name string) (*Node, bool) {
+	n, ok := c.nodeByID[name]
+	return n, ok
+}
+
+// Partition finds a partition by name.
+func (c *Config) Partition(name string) (*Partition, bool) {
+	p, ok := c.partition[name]
+	return p, ok
+}
+
+// DefaultPartition gives the partition of jobs that name none; false where
+// there is none.
+func (c *Config) DefaultPartition() (*Partition, bool) {
+	for _, p := range c.Partitions {
+		if p.Default {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// NodePath replaces %n by the node's name and %h by its host name, as in
+// SlurmdSpoolDir.
+func NodePath(path string, n *Node) string {
+	return strings.NewReplacer("%n", n.Name, "%h", n.Hostname).Replace(path)
+}
+
+// defaults are Slurm's, from slurm.conf(5). SelectType follows later versions
+// (cons_tres); Sluice knows no other way of sharing nodes.
+func defaults() *Config {
+	return &Config{
+		SlurmUser: "root", SlurmdUser: "root", SlurmctldPort: 6817, SlurmdPort: 6818,
+		StateSaveLocation: "/var/spool", SlurmdSpoolDir: "/var/spool/slurmd",
+		SlurmctldPidFile: "/var/run/slurmctld.pid", SlurmdPidFile: "/var/run/slurmd.pid",
+		SlurmctldDebug: "info", SlurmdDebug: "info", LogTimeFormat: "iso8601_ms", TmpFS: "/tmp",
+		SchedulerType: "sched/backfill", SelectType: "select/cons_tres", SelectTypeParameters: []string{"CR_CORE_MEMORY"},
+		EnforcePartLimits: "NO", TopologyPlugin: "topology/none",
+		MaxJobCount: 10000, MaxArraySize: 1001, MaxJobID: 67043328, FirstJobID: 1, MaxStepCount: 40000, MaxTasksPerNode: 512,
+		JobRequeue: true, KillWaitSec: 30, MinJobAgeSec: 300, SlurmctldTimeoutSec: 120, SlurmdTimeoutSec: 300,
+		MessageTimeoutSec: 10, BatchStartTimeoutSec: 10, UnkillableStepTimeoutSec: 60,
+		PriorityType: "priority/basic", PriorityDecayHalfLifeMin: 7 * 1440, PriorityCalcPeriodMin: 5,
+		PriorityMaxAgeMin: 7 * 1440, PriorityUsageResetPeriod: "NONE", FairShareDampeningFactor: 1,
+		PreemptType: "preempt/none", PreemptMode: []string{"OFF"}, SchedulerTimeSliceSec: 30,
+		JobAcctGatherFrequency: "30", InteractiveStepOptions: "--interactive --preserve-env --pty $SHELL",
+		PropagateResourceLimits: []string{"ALL"}, PrologEpilogTimeoutSec: timespec.Unlimited,
+		HealthCheckNodeState: []string{"ANY"}, MailProg: "/bin/mail", TaskPlugin: []string{"task/none"},
+		ProctrackType: "proctrack/cgroup", MpiDefault: "none",
+		CPUFreqGovernors: []string{"OnDemand", "Performance", "UserSpace"}, GPUFreqDef: "high,memory=high",
+		SuspendTimeSec: timespec.Unlimited, SuspendTimeoutSec: 30, ResumeTimeoutSec: 60, SuspendRate: 60, ResumeRate: 300,
+		Cgroup: defaultCgroup(),
+		raw:    map[string]string{}, nodeByID: map[string]*Node{}, partition: map[string]*Partition{},
+	}
+}

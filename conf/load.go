@@ -1,0 +1,259 @@
+package conf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// DefaultPath is where slurm.conf is when SLURM_CONF does not say.
+const DefaultPath = "/etc/slurm/slurm.conf"
+
+// Path gives the file that SLURM_CONF names, or DefaultPath.
+func Path() string {
+	if path := os.Getenv("SLURM_CONF"); path != "" {
+		return path
+	}
+	return DefaultPath
+}
+
+// Options changes how Load reads. The zero value is the usual way.
+type Options struct {
+	// ReadFile reads one file; nil: os.ReadFile. A file that is not there is
+	// fs.ErrNotExist.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// loader holds what is read before it is put together.
+type loader struct {
+	c           *Config
+	faults      Faults
+	readFile    func(string) ([]byte, error)
+	setAt       map[string]place // by lower-case key
+	nodeDefault map[string]pair
+	partDefault map[string]pair
+	partitions  []*Partition
+	nodeLines   int
+	nodeSets    map[string]*nodeSet
+	downNodes   []downNodes
+}
+
+// Load reads slurm.conf at path, and gres.conf and cgroup.conf in the same
+// folder where they exist. The error is a Faults that names every fault with
+// file and line, except where path itself cannot be read.
+func Load(path string, o Options) (*Config, error) {
+	if o.ReadFile == nil {
+		o.ReadFile = os.ReadFile
+	}
+	l := &loader{c: defaults(), setAt: map[string]place{}, nodeDefault: map[string]pair{}, partDefault: map[string]pair{}, nodeSets: map[string]*nodeSet{}}
+	l.c.Path = path
+	l.readFile = func(name string) ([]byte, error) {
+		if !slices.Contains(l.c.Files, name) {
+			l.c.Files = append(l.c.Files, name)
+		}
+		return o.ReadFile(name)
+	}
+	r := l.reader(l.line)
+	if err := r.read(path, 0); err != nil {
+		return nil, fmt.Errorf("cannot read configuration %s: %s; set SLURM_CONF to the path of slurm.conf", path, cause(err))
+	}
+	l.finish()
+	l.optional("gres.conf", l.gresLine)
+	l.optional("cgroup.conf", l.cgroupLine)
+	l.check()
+	l.inFileOrder(l.c.Warnings)
+	if len(l.faults) > 0 {
+		l.inFileOrder(l.faults)
+		return nil, l.faults
+	}
+	return l.c, nil
+}
+
+// inFileOrder sorts faults as somebody who walks through the files meets them.
+func (l *loader) inFileOrder(faults Faults) {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(l.c.Files, a.File), slices.Index(l.c.Files, b.File)),
+			cmp.Compare(a.Line, b.Line),
+			strings.Compare(a.Msg, b.Msg))
+	})
+}
+
+func (l *loader) reader(line func([]pair)) *reader {
+	return &reader{readFile: l.readFile, faults: &l.faults, dir: filepath.Dir(l.c.Path), cluster: l.c.ClusterName, line: line}
+}
+
+// optional reads a file beside slurm.conf if it is there.
+func (l *loader) optional(name string, line func([]pair)) {
+	path := filepath.Join(filepath.Dir(l.c.Path), name)
+	n := len(l.c.Files)
+	err := l.reader(line).read(path, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		l.c.Files = l.c.Files[:n]
+	case err != nil:
+		l.faults.add(Fault{File: path, Msg: "cannot read it: " + cause(err)})
+	case name == "gres.conf":
+		l.c.GresFile = path
+	case name == "cgroup.conf":
+		l.c.Cgroup.File = path
+	}
+}
+
+func (l *loader) fault(at place, help, format string, args ...any) {
+	l.faults.add(Fault{File: at.file, Line: at.line, Msg: fmt.Sprintf(format, args...), Help: help})
+}
+
+func (l *loader) warn(at place, help, format string, args ...any) {
+	l.c.Warnings.add(Fault{File: at.file, Line: at.line, Msg: fmt.Sprintf(format, args...), Help: help})
+}
+
+// line takes one line of slurm.conf.
+func (l *loader) line(pairs []pair) {
+	switch strings.ToLower(pairs[0].key) {
+	case "nodename":
+		l.nodeLine(pairs)
+	case "partitionname":
+		l.partitionLine(pairs)
+	case "downnodes":
+		l.downNodesLine(pairs)
+	case "nodeset":
+		l.nodeSetLine(pairs)
+	default:
+		for _, p := range pairs {
+			l.scalar(p)
+		}
+	}
+}
+
+// scalar takes one key that stands on a line of its own.
+func (l *loader) scalar(p pair) {
+	lower := strings.ToLower(p.key)
+	k, ok := keys[lower]
+	switch {
+	case !ok && removed[lower] != "":
+		l.fault(p.place, removed[lower], "%s is not a key any more", p.key)
+		return
+	case !ok:
+		l.fault(p.place, didYouMean(p.key, keyNames), "unknown key %s", p.key)
+		return
+	case p.value == "":
+		l.fault(p.place, "delete the line to have the default", "%s has no value", k.name)
+		return
+	}
+	if first, twice := l.setAt[lower]; twice && lower != "slurmctldhost" && l.c.raw[lower] != p.value {
+		l.warn(p.place, "delete one of the lines", "%s was already set at %s:%d; this value counts", k.name, first.file, first.line)
+	}
+	l.setAt[lower], l.c.raw[lower] = p.place, p.value
+	if k.set == nil {
+		l.ignore(k, p)
+	} else if err := k.set(l.c, p.value); err != nil {
+		l.fault(p.place, "", "%s: %s", k.name, err)
+	}
+}
+
+func (l *loader) ignore(k key, p pair) {
+	i := Ignored{Key: k.name, Value: p.value, Why: k.why, File: p.file, Line: p.line}
+	if at := slices.IndexFunc(l.c.Ignored, func(o Ignored) bool { return o.Key == k.name }); at >= 0 {
+		l.c.Ignored[at] = i
+		return
+	}
+	l.c.Ignored = append(l.c.Ignored, i)
+}
+
+// finish puts together what can only be known at the end of slurm.conf.
+func (l *loader) finish() {
+	c := l.c
+	if name, ok := c.raw["controlmachine"]; ok && len(c.SlurmctldHosts) == 0 {
+		h := Host{Name: name, Addr: name}
+		if addr, ok := c.raw["controladdr"]; ok {
+			h.Addr = addr
+		}
+		c.SlurmctldHosts = []Host{h}
+	}
+	if _, ok := c.raw["propagateresourcelimits"]; !ok && len(c.PropagateLimitsExcept) > 0 {
+		c.PropagateResourceLimits = nil
+	}
+	for _, n := range c.Nodes {
+		if n.Port == 0 {
+			n.Port = c.SlurmdPort
+		}
+	}
+	l.setDownNodes()
+	l.resolvePartitions()
+}
+
+// recordKey is one key of a record such as NodeName: it reads into T.
+type recordKey[T any] struct {
+	name string
+	set  func(t *T, value string) error
+	why  string // why it has no effect, where set is nil
+}
+
+// recordKeys indexes by lower-case name.
+func recordKeys[T any](keys []recordKey[T]) map[string]recordKey[T] {
+	m := map[string]recordKey[T]{}
+	for _, k := range keys {
+		m[strings.ToLower(k.name)] = k
+	}
+	return m
+}
+
+// readRecord reads the pairs behind the first one into t, in any order.
+func readRecord[T any](l *loader, record string, known map[string]recordKey[T], pairs []pair, t *T) {
+	for _, p := range pairs {
+		k, ok := known[strings.ToLower(p.key)]
+		switch {
+		case !ok:
+			names := make([]string, 0, len(known))
+			for _, k := range known {
+				names = append(names, k.name)
+			}
+			slices.Sort(names)
+			help := didYouMean(p.key, names)
+			if _, global := keys[strings.ToLower(p.key)]; global && help == "" {
+				help = "it belongs on a line of its own"
+			}
+			l.fault(p.place, help, "unknown key %s on a %s line", p.key, record)
+		case k.set == nil:
+			l.ignore(key{name: record + " " + k.name, why: k.why}, p)
+		default:
+			if err := k.set(t, p.value); err != nil {
+				l.fault(p.place, "", "%s: %s", k.name, err)
+			}
+		}
+	}
+}
+
+// merge lays the pairs of one line over the defaults set so far, and gives
+// them in a fixed order: defaults by name, then the line.
+func merge(defaults map[string]pair, pairs []pair) []pair {
+	given := map[string]bool{}
+	for _, p := range pairs {
+		given[strings.ToLower(p.key)] = true
+	}
+	names := make([]string, 0, len(defaults))
+	for name := range defaults {
+		if !given[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	out := make([]pair, 0, len(names)+len(pairs))
+	for _, name := range names {
+		out = append(out, defaults[name])
+	}
+	return append(out, pairs...)
+}
+
+// keepDefaults adds the pairs of a DEFAULT line to the defaults set so far.
+func keepDefaults(defaults map[string]pair, pairs []pair) {
+	for _, p := range pairs {
+		defaults[strings.ToLower(p.key)] = p
+	}
+}

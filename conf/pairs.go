@@ -1,0 +1,228 @@
+package conf
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+)
+
+// Pair is one line of `scontrol show config`.
+type Pair struct{ Key, Value string }
+
+// Runtime is what `scontrol show config` prints besides the configuration.
+type Runtime struct {
+	BootTime            string // of the controller, as timespec.Layout
+	NextJobID           uint32
+	Version             string
+	SlurmUID, SlurmdUID uint32
+}
+
+// Pairs gives the configuration with the names, in the order and in the form
+// in which `scontrol show config` of Slurm 22.05 prints it. Keys that have no
+// effect are given as they were written.
+func (c *Config) Pairs(rt Runtime) []Pair {
+	var out []Pair
+	for _, r := range pairRows {
+		switch {
+		case r.each != nil:
+			out = append(out, r.each(c)...)
+		case r.when == nil || r.when(c):
+			out = append(out, Pair{r.name, r.value(c, rt)})
+		}
+	}
+	return out
+}
+
+// FormatPairs writes pairs as scontrol does, one a line.
+func FormatPairs(pairs []Pair) string {
+	var b strings.Builder
+	for _, p := range pairs {
+		fmt.Fprintf(&b, "%-23s = %s\n", p.Key, p.Value)
+	}
+	return b.String()
+}
+
+// pairRow is one row of the output, or several of them.
+type pairRow struct {
+	name  string
+	when  func(*Config) bool // nil: always
+	value func(*Config, Runtime) string
+	each  func(*Config) []Pair
+}
+
+func row(name string, value func(*Config, Runtime) string) pairRow {
+	return pairRow{name: name, value: value}
+}
+
+// written is a key that has no effect: the value that was written, or def.
+func written(name, def, unit string) pairRow {
+	return row(name, func(c *Config, _ Runtime) string { return c.rawOr(name, def) + unit })
+}
+
+// null is how Slurm prints what is not set.
+const null = "(null)"
+
+func or(s string) string {
+	if s == "" {
+		return null
+	}
+	return s
+}
+
+func join(words []string, def string) string {
+	if len(words) == 0 {
+		return def
+	}
+	return strings.Join(words, ",")
+}
+
+func sortedWords(words []string) []string { return slices.Sorted(slices.Values(words)) }
+
+func lowerWords(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = strings.ToLower(w)
+	}
+	return out
+}
+
+func yes(b bool) string {
+	if b {
+		return "Yes"
+	}
+	return "No"
+}
+
+func bit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func sec(n int64) string { return secOrInfinite(n) }
+
+func secOrInfinite(n int64) string {
+	if n == timespec.Unlimited {
+		return "INFINITE"
+	}
+	return strconv.FormatInt(n, 10) + " sec"
+}
+
+func minOrUnlimited(n int64) string {
+	if n == timespec.Unlimited {
+		return "UNLIMITED"
+	}
+	return strconv.FormatInt(n, 10) + " min"
+}
+
+// prologTimeout prints no limit as Slurm's 16-bit number for it.
+func prologTimeout(n int64) string {
+	if n == timespec.Unlimited {
+		return "65534"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func (c *Config) rawOr(key, def string) string {
+	if v, ok := c.Value(key); ok {
+		return v
+	}
+	return def
+}
+
+func (c *Config) rawYes(key string) string {
+	b := false
+	if v, ok := c.Value(key); ok && readBool(&b, v) != nil {
+		return v
+	}
+	return yes(b)
+}
+
+func multifactor(c *Config) bool { return strings.EqualFold(c.PriorityType, "priority/multifactor") }
+
+func sharesNodes(c *Config) bool { return !strings.EqualFold(c.SelectType, "select/linear") }
+
+// sharesHosts says whether two nodes are on one machine.
+func sharesHosts(c *Config) bool {
+	seen := map[string]bool{}
+	for _, n := range c.Nodes {
+		if seen[n.Hostname] {
+			return true
+		}
+		seen[n.Hostname] = true
+	}
+	return false
+}
+
+func controllerHosts(c *Config) []Pair {
+	out := make([]Pair, len(c.SlurmctldHosts))
+	for i, h := range c.SlurmctldHosts {
+		out[i] = Pair{fmt.Sprintf("SlurmctldHost[%d]", i), h.String()}
+	}
+	return out
+}
+
+// enforced prints what limits and QOS imply as well.
+func enforced(c *Config) string {
+	var out []string
+	for _, e := range c.AccountingStorageEnforce {
+		switch strings.ToLower(e) {
+		case "none", "0":
+		case "limits", "qos", "wckeys", "safe", "associations", "all", "1", "yes":
+			if !slices.Contains(out, "associations") {
+				out = append(out, "associations")
+			}
+			fallthrough
+		default:
+			if e = strings.ToLower(e); !slices.Contains(out, e) {
+				out = append(out, e)
+			}
+		}
+	}
+	return join(out, "none")
+}
+
+// trackedTRES prints the resources that are always tracked before those that
+// the file adds.
+func trackedTRES(c *Config) string {
+	all := []string{"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
+	for _, t := range c.AccountingStorageTRES {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+func jobDefaults(c *Config) string {
+	var out []string
+	if c.DefCPUPerGPU > 0 {
+		out = append(out, fmt.Sprintf("DefCpuPerGPU=%d", c.DefCPUPerGPU))
+	}
+	if c.DefMemPerGPUMiB > 0 {
+		out = append(out, fmt.Sprintf("DefMemPerGPU=%d", c.DefMemPerGPUMiB))
+	}
+	return join(out, null)
+}
+
+// memoryRow prints the one of DefMemPerCPU and DefMemPerNode (or of the Max
+// ones) that is set.
+func memoryRow(prefix string) pairRow {
+	return pairRow{each: func(c *Config) []Pair {
+		perCPU, perNode := c.DefMemPerCPUMiB, c.DefMemPerNodeMiB
+		if prefix == "MaxMemPer" {
+			perCPU, perNode = c.MaxMemPerCPUMiB, c.MaxMemPerNodeMiB
+		}
+		switch {
+		case perCPU > 0:
+			return []Pair{{prefix + "CPU", strconv.FormatUint(perCPU, 10)}}
+		case perNode > 0:
+			return []Pair{{prefix + "Node", strconv.FormatUint(perNode, 10)}}
+		}
+		return []Pair{{prefix + "Node", "UNLIMITED"}}
+	}}
+}

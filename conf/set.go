@@ -1,0 +1,342 @@
+package conf
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
+)
+
+// The functions of this file read one value each. Their errors say what is
+// expected; the caller adds key, file and line.
+
+type setter = func(c *Config, value string) error
+
+func text(field func(*Config) *string) setter {
+	return func(c *Config, v string) error {
+		*field(c) = v
+		return nil
+	}
+}
+
+// words cuts a list at its commas; "(null)" and nothing are empty.
+func words(v string) []string {
+	if v == "" || strings.EqualFold(v, "(null)") {
+		return nil
+	}
+	var out []string
+	for w := range strings.SplitSeq(v, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func list(field func(*Config) *[]string) setter {
+	return func(c *Config, v string) error {
+		*field(c) = words(v)
+		return nil
+	}
+}
+
+func params(field func(*Config) *Params) setter {
+	return func(c *Config, v string) error {
+		p := parseParams(v)
+		for name, value := range p.value {
+			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams, name) {
+				return fmt.Errorf("%s=%s is not a whole number", name, value)
+			}
+		}
+		*field(c) = p
+		return nil
+	}
+}
+
+// numericParams are the parameters of slurm.conf(5) SchedulerParameters that
+// are numbers, in lower case.
+var numericParams = strings.Fields(`batch_sched_delay bf_interval bf_job_part_count_reserve bf_max_job_array_resv
+	bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user bf_max_job_user_part bf_max_time
+	bf_min_age_reserve bf_min_prio_reserve bf_node_space_size bf_resolution bf_window bf_window_linear bf_yield_interval
+	bf_yield_sleep build_queue_timeout correspond_after_task_cnt default_queue_depth delay_boot max_array_tasks
+	max_rpc_cnt max_sched_time max_script_size max_switch_wait partition_job_depth preempt_reorder_count sched_interval
+	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth`)
+
+func yesNo(field func(*Config) *bool) setter {
+	return func(c *Config, v string) error { return readBool(field(c), v) }
+}
+
+// readBool takes the words that Slurm takes.
+func readBool(field *bool, v string) error {
+	switch strings.ToLower(v) {
+	case "yes", "y", "true", "t", "up", "1":
+		*field = true
+	case "no", "n", "false", "f", "down", "0":
+		*field = false
+	default:
+		return fmt.Errorf("%.40q is neither YES nor NO", v)
+	}
+	return nil
+}
+
+type integer interface{ ~int | ~int64 | ~uint32 }
+
+func number[T integer](field func(*Config) *T, low, high int64) setter {
+	return func(c *Config, v string) error { return readNumber(field(c), v, low, high) }
+}
+
+func readNumber[T integer](field *T, v string, low, high int64) error {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%.40q is not a whole number", v)
+	}
+	if n < low || n > high {
+		return fmt.Errorf("%d is not between %d and %d", n, low, high)
+	}
+	*field = T(n)
+	return nil
+}
+
+// endless says that v stands for no limit.
+func endless(v string) bool {
+	switch strings.ToUpper(v) {
+	case "UNLIMITED", "INFINITE", "NONE", "-1":
+		return true
+	}
+	return false
+}
+
+// maxSeconds bounds the timers, as Slurm does with 32 bits.
+const maxSeconds = 1<<31 - 1
+
+func seconds(field func(*Config) *int64) setter {
+	return func(c *Config, v string) error { return readSeconds(field(c), v) }
+}
+
+// readSeconds reads a number of seconds; INFINITE, UNLIMITED, NONE and -1 are
+// no limit.
+func readSeconds(field *int64, v string) error {
+	if endless(v) {
+		*field = timespec.Unlimited
+		return nil
+	}
+	return readNumber(field, v, 0, maxSeconds)
+}
+
+// minutes reads a duration as timespec does: a bare number is minutes.
+func minutes(field func(*Config) *int64) setter {
+	return func(c *Config, v string) error { return readMinutes(field(c), v) }
+}
+
+func readMinutes(field *int64, v string) error {
+	if strings.EqualFold(v, "none") {
+		*field = timespec.Unlimited
+		return nil
+	}
+	n, err := timespec.ParseMinutes(v)
+	if err == nil {
+		*field = n
+	}
+	return err
+}
+
+func mebibytes(field func(*Config) *uint64) setter {
+	return func(c *Config, v string) error { return readMiB(field(c), v) }
+}
+
+// readMiB reads a memory size; what stands for no limit is 0.
+func readMiB(field *uint64, v string) error {
+	if endless(v) {
+		*field = 0
+		return nil
+	}
+	n, err := tres.ParseMiB(v)
+	if err == nil {
+		*field = n
+	}
+	return err
+}
+
+// oneOf finds v among names without regard to case.
+func oneOf(v string, names ...string) (string, error) {
+	for _, name := range names {
+		if strings.EqualFold(v, name) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%.40q is not one of %s", v, strings.Join(names, ", "))
+}
+
+var debugLevels = []string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
+
+// debugLevel takes a name or its number.
+func debugLevel(field func(*Config) *string) setter {
+	return func(c *Config, v string) error {
+		if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(debugLevels) {
+			*field(c) = debugLevels[n]
+			return nil
+		}
+		level, err := oneOf(v, debugLevels...)
+		if err == nil {
+			*field(c) = level
+		}
+		return err
+	}
+}
+
+// setHost reads "name" or "name(address)".
+func setHost(c *Config, v string) error {
+	name, addr, ok := strings.Cut(v, "(")
+	if ok {
+		addr, ok = strings.CutSuffix(addr, ")")
+		if !ok || addr == "" {
+			return fmt.Errorf("%.60q is not of the form host or host(address)", v)
+		}
+	} else {
+		addr = name
+	}
+	if name == "" || strings.ContainsAny(v, ",[]") {
+		return fmt.Errorf("%.60q is not one host; repeat SlurmctldHost for each", v)
+	}
+	for _, h := range c.SlurmctldHosts {
+		if h.Name == name {
+			return fmt.Errorf("%s is given twice", name)
+		}
+	}
+	c.SlurmctldHosts = append(c.SlurmctldHosts, Host{name, addr})
+	return nil
+}
+
+// keep is for keys whose value is looked at when all lines are read.
+func keep(*Config, string) error { return nil }
+
+// setControllerPort takes the first port of a range.
+func setControllerPort(c *Config, v string) error {
+	first, last, ranged := strings.Cut(v, "-")
+	if ranged {
+		end := 0
+		if err := readNumber(&end, last, 1, 65535); err != nil {
+			return err
+		}
+	}
+	return readNumber(&c.SlurmctldPort, first, 1, 65535)
+}
+
+func setPortRange(c *Config, v string) error {
+	first, last, ok := strings.Cut(v, "-")
+	var r PortRange
+	if !ok {
+		return fmt.Errorf("%.40q is not of the form 60001-63000", v)
+	}
+	if err := readNumber(&r.First, first, 0, 65535); err != nil {
+		return err
+	}
+	if err := readNumber(&r.Last, last, int64(r.First), 65535); err != nil {
+		return err
+	}
+	c.SrunPortRange = r
+	return nil
+}
+
+func setEnforcePartLimits(c *Config, v string) error {
+	b := false
+	if readBool(&b, v) == nil { // older files have YES and NO
+		v = map[bool]string{true: "ALL", false: "NO"}[b]
+	}
+	limits, err := oneOf(v, "NO", "ANY", "ALL")
+	if err == nil {
+		c.EnforcePartLimits = limits
+	}
+	return err
+}
+
+var preemptModes = []string{"OFF", "GANG", "CANCEL", "REQUEUE", "SUSPEND", "WITHIN"}
+
+// readPreemptMode reads a list of modes and gives it in Slurm's order.
+func readPreemptMode(v string) ([]string, error) {
+	given := map[string]bool{}
+	for _, w := range words(v) {
+		mode, err := oneOf(w, preemptModes...)
+		if err != nil {
+			return nil, err
+		}
+		given[mode] = true
+	}
+	if len(given) == 0 || given["OFF"] && len(given) > 1 {
+		return nil, fmt.Errorf("%.40q is not a list of %s", v, strings.Join(preemptModes, ", "))
+	}
+	var out []string
+	for _, mode := range preemptModes {
+		if given[mode] {
+			out = append(out, mode)
+		}
+	}
+	return out, nil
+}
+
+func setPreemptMode(c *Config, v string) error {
+	modes, err := readPreemptMode(v)
+	if err == nil {
+		c.PreemptMode = modes
+	}
+	return err
+}
+
+func setResetPeriod(c *Config, v string) error {
+	period, err := oneOf(v, "NONE", "NOW", "DAILY", "WEEKLY", "MONTHLY", "QUARTERLY", "YEARLY")
+	if err == nil {
+		c.PriorityUsageResetPeriod = period
+	}
+	return err
+}
+
+func setPriorityWeightTRES(c *Config, v string) (err error) {
+	c.PriorityWeightTRES, err = tres.ParseWeights(v)
+	return err
+}
+
+// setLicenses reads "foo:3,bar"; a count may also follow '=' or '*'.
+func setLicenses(c *Config, v string) error {
+	var out []License
+	for _, w := range words(v) {
+		l := License{Name: w, Count: 1}
+		if i := strings.IndexAny(w, ":=*"); i >= 0 {
+			l.Name = w[:i]
+			if err := readNumber(&l.Count, w[i+1:], 0, maxSeconds); err != nil {
+				return err
+			}
+		}
+		if l.Name == "" || slices.ContainsFunc(out, func(o License) bool { return o.Name == l.Name }) {
+			return fmt.Errorf("%.40q has no name or is given twice", w)
+		}
+		out = append(out, l)
+	}
+	c.Licenses = out
+	return nil
+}
+
+// setJobDefaults reads "DefCpuPerGPU=2,DefMemPerGPU=100".
+func setJobDefaults(c *Config, v string) error {
+	return readJobDefaults(v, &c.DefCPUPerGPU, &c.DefMemPerGPUMiB)
+}
+
+func readJobDefaults(v string, cpus *int, mib *uint64) error {
+	for _, w := range words(v) {
+		name, value, _ := strings.Cut(w, "=")
+		name, err := oneOf(name, "DefCpuPerGPU", "DefMemPerGPU")
+		switch {
+		case err != nil:
+		case name == "DefCpuPerGPU":
+			err = readNumber(cpus, value, 0, 65533)
+		default:
+			err = readMiB(mib, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -111,7 +111,7 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-p.wake:
 		case <-timer.C:
 		}
-		plan, err := p.pass(ctx, resume)
+		plan, took, err := p.pass(ctx, resume)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			p.log.Warn("a plan could not be applied; it is made again", "err", err)
 			p.poke()
@@ -125,6 +125,25 @@ func (p *Planner) Run(ctx context.Context) error {
 			p.poke()
 		}
 		timer.Reset(p.until(plan.Wake))
+		if !rest(ctx, min(took, maxRest)) {
+			return nil
+		}
+	}
+}
+
+// maxRest bounds the pause after a pass. The planner rests as long as it worked, so that a burst of submissions into a long queue
+// leaves the other half of a core to the rest of the controller; on a short queue the pause is microseconds.
+const maxRest = 20 * time.Millisecond
+
+// rest waits, and reports false when ctx ended meanwhile.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
 	}
 }
 
@@ -138,7 +157,7 @@ func (p *Planner) until(wake int64) time.Duration {
 }
 
 // pass makes one plan and hands it to the writer.
-func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, error) {
+func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, time.Duration, error) {
 	begun := p.clock()
 	p.mu.Lock()
 	dirty, rebuild, params := p.dirty, p.rebuild, p.params
@@ -155,19 +174,20 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, e
 	}
 	now := begun.Unix()
 	plan := p.sched.Plan(p.mirror.snapshot(v, now, resume))
-	p.count(plan, p.clock().Sub(begun))
+	took := p.clock().Sub(begun)
+	p.count(plan, took)
 	cmd := p.mirror.command(v, plan)
 	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never) == 0 {
-		return plan, nil
+		return plan, took, nil
 	}
 	out, err := p.writer.Do(ctx, cmd)
 	if err != nil {
-		return plan, err
+		return plan, took, err
 	}
 	a := out.(reactor.Applied)
 	p.stats.Started.Add(uint64(a.Started))
 	p.stats.Dropped.Add(uint64(a.Dropped))
-	return plan, nil
+	return plan, took, nil
 }
 
 func (p *Planner) count(plan *sched.Plan, took time.Duration) {

@@ -90,7 +90,8 @@ func TestMissingAndForeign(t *testing.T) {
 		says string
 	}{
 		{"missing", func() { os.Remove(dbPath(dir)) }, "it is missing, but this directory holds the state of cluster " + strings.TrimSpace(string(id))},
-		{"missing with the sentinel", func() { os.Remove(dbPath(dir)); os.Remove(sentinelPath(dir)) }, "it is missing, but this directory holds the state of a cluster"},
+		{"missing with the sentinel", func() { os.Remove(dbPath(dir)); os.Remove(sentinelPath(dir)) },
+			"it is missing, but this directory holds the state of a cluster"},
 		{"emptied", func() { os.Truncate(dbPath(dir), 0) }, "it is empty"},
 		{"emptied, no sentinel", func() { os.Truncate(dbPath(dir), 0); os.Remove(sentinelPath(dir)) }, "it is empty"},
 		{"another file", func() { os.WriteFile(dbPath(dir), bytes.Repeat([]byte("text\n"), 9000), 0o600) }, "both meta pages are damaged"},
@@ -339,9 +340,22 @@ func TestRestorePrefersTheDatabaseItself(t *testing.T) {
 	}
 }
 
+// TestRestoreInTheFirstMinute: no backup was due yet, and yet nothing is lost.
+func TestRestoreInTheFirstMinute(t *testing.T) {
+	dir, want := filled(t)
+	os.Truncate(dbPath(dir), 0)
+	if r, err := Restore(dir, ""); err != nil || r.Seq != 121 || r.Replayed != 121 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if loaded, err := outcome(dir, want); !loaded || err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoBackupToRestore(t *testing.T) {
 	dir, _ := filled(t)
 	os.Truncate(dbPath(dir), 5000)
+	os.RemoveAll(backupDir(dir))
 	_, err := Restore(dir, "")
 	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "no sound copy among 0 backups") {
 		t.Errorf("got %v", err)

@@ -13,21 +13,30 @@
 //	sluice.lock        flock'ed by the controller that runs; holds its pid
 //	CLUSTER_ID         the cluster's random id, written once: while it exists, a missing or empty database is a fault, not a start
 //	ids                the highest job id reserved and the epoch, two alternating slots written in place
-//	backup/*.db        verified copies; sluice.db.bad-<time> is a database that a restore replaced
+//	backup/*.db        verified copies
+//	backup/*.log       the redo log: every batch since the copies (redo.go)
+//	sluice.db.bad-*    databases that a restore replaced
 //
 // # Invariants
 //
 //  1. Every value carries a CRC32C over its bucket, its key and itself, so a row cannot be altered or moved unnoticed.
+//
 //  2. The head carries, per bucket, the number of rows and the sum of their digests, so a row cannot vanish, and an older page
 //     cannot take the place of a newer one, unnoticed.
+//
 //  3. Before bbolt maps the file, this package reads it with pread and checks both meta pages, the length and every page that can be
 //     reached (inspect.go): bbolt trusts its file, and a file shorter than its meta page says kills the process with SIGBUS. Reads
 //     after that are guarded (guard.go).
+//
 //  4. Space is taken before it is needed (space.go): the file is extended with written zeros ahead of use, and the last ReserveBytes
 //     are left to commits that must not fail, such as the end of a running job. A ballast file beside the database was rejected:
 //     once deleted, anybody on that disk can take its blocks.
+//
 //  5. Job ids are reserved in the ids file in strides, before the commit that uses them, so restoring an old backup cannot hand out
 //     an id twice (ids.go).
+//
+//  6. A restore takes the newest sound tree there is, in the damaged database or in a backup, and replays the redo log on it: it ends
+//     with the last commit, unless the log is damaged too.
 //
 // # Why both meta pages must be valid
 //

@@ -190,7 +190,11 @@ func create(dir string, schema uint32) error {
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("cannot create the state database: %w", err)
 	}
-	return writeSentinel(dir, h.cluster)
+	if err := writeSentinel(dir, h.cluster); err != nil {
+		return err
+	}
+	// The empty database is the backup that the redo log of the first minutes continues.
+	return copyToBackups(dir, h)
 }
 
 // rewrite opens the database at path, which nobody else uses, or creates it, and sets its head. It commits twice, so that both

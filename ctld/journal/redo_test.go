@@ -18,7 +18,7 @@ import (
 func TestRestoreLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	seq := uint64(0)
-	want := map[string]string{}
+	var want map[string]string
 	for range 3 {
 		s := open(t, dir, small)
 		for range 2 {

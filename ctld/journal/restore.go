@@ -36,8 +36,9 @@ type candidate struct {
 }
 
 // Restore replaces the database in dir. from names a backup file; "" chooses the newest state that is sound, wherever it is: in the
-// damaged database (bbolt keeps the tree before the last commit), or in a backup, and adds what the redo log holds beyond it. A sound database is not replaced unless from says
-// so. The controller must not be running. Job ids handed out since the backup are not handed out again.
+// damaged database (bbolt keeps the tree before the last commit), or in a backup, and adds what the redo log holds beyond it. A sound
+// database is not replaced unless from says so. The controller must not be running. Job ids handed out since the backup are not
+// handed out again.
 func Restore(dir, from string) (Restored, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -85,8 +86,8 @@ func choose(dir, from string, r *Restored) (*candidate, error) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %v", p, err))
 		}
 	}
-	return nil, fmt.Errorf("cannot restore %s: no sound copy among %d backups in %s: copy one from elsewhere and name it, or begin anew with an empty directory: %w",
-		dbPath(dir), len(names), backupDir(dir), ErrDamaged)
+	return nil, fmt.Errorf("cannot restore %s: no sound copy among %d backups in %s: copy one from elsewhere and name it, "+
+		"or begin anew with an empty directory: %w", dbPath(dir), len(names), backupDir(dir), ErrDamaged)
 }
 
 func named(dir, from, owner string) (*candidate, error) {
@@ -224,19 +225,7 @@ func replayBatch(db *bbolt.DB, h *head, b Batch) error {
 // keepCopy makes what was restored the newest backup and ends the redo log of before, so that a later restore neither goes back to
 // what this one replaced nor mixes the two. It is made to sort last by the epoch. Without room for it the old ones stay.
 func (r *Restored) keepCopy(dir string, h *head) {
-	in, err := os.Open(dbPath(dir))
-	if err != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("no new backup: %v", err))
-		return
-	}
-	defer in.Close()
-	path := filepath.Join(backupDir(dir), fmt.Sprintf(backupFormat, h.epoch, h.seq, time.Now().UTC().Format("20060102T150405Z")))
-	f, err := os.OpenFile(filepath.Join(backupDir(dir), "new.tmp"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = io.Copy(f, in)
-		err = publish(f, path, err)
-	}
-	if err != nil {
+	if err := copyToBackups(dir, h); err != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("no new backup: %v", err))
 		return
 	}
@@ -307,4 +296,23 @@ func (r *Restored) swap(dir, tmp string) error {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// copyToBackups makes a backup of a database that nobody has open, whose head is h.
+func copyToBackups(dir string, h *head) error {
+	in, err := os.Open(dbPath(dir))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(backupDir(dir), 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(backupDir(dir), fmt.Sprintf(backupFormat, h.epoch, h.seq, time.Now().UTC().Format("20060102T150405Z")))
+	f, err := os.OpenFile(filepath.Join(backupDir(dir), "new.tmp"), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, in)
+	return publish(f, path, err)
 }

@@ -84,11 +84,9 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 	if !d.synced {
 		return nil // before the first full list everything here goes on as it is
 	}
-	r := round{d: d, actual: actual, alive: map[uint32]int{}}
-	for k, s := range actual {
-		if !s.ended() {
-			r.alive[k.Job]++
-		}
+	r := round{d: d, actual: actual, present: map[uint32]int{}}
+	for k := range actual {
+		r.present[k.Job]++
 	}
 	for _, k := range sorted(actual) {
 		r.existing(k, actual[k])
@@ -103,10 +101,10 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 }
 
 type round struct {
-	d      *Desired
-	actual map[Key]State
-	alive  map[uint32]int // steps per job that have not ended
-	out    []Action
+	d       *Desired
+	actual  map[Key]State
+	present map[uint32]int // steps per job
+	out     []Action
 }
 
 func (r *round) add(a Action) { r.out = append(r.out, a) }
@@ -160,20 +158,24 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 		refuse("launch_failed", "epoch %d is older than %d, which this node was told about job %d", k.Epoch, newest, k.Job)
 	case r.d.started[k]:
 		refuse("lost", "this attempt has run on this node already")
-	case o.Launch == nil, r.othersAlive(k):
+	case o.Launch == nil, r.blocked(k):
 		// Wait: for the launch, which comes in a message of its own when many are due, or for the others, which are being killed.
 	default:
 		r.add(Action{Kind: Start, Key: k, Order: o})
 	}
 }
 
-// othersAlive reports whether another attempt of the job has not ended here. Steps of the same attempt may run side by side.
-func (r *round) othersAlive(k Key) bool {
-	if r.alive[k.Job] == 0 {
+// blocked reports whether a step must wait: another attempt of the job has not ended here, or the name of the step (which has
+// no epoch) is still taken. Steps of the same attempt may run side by side.
+func (r *round) blocked(k Key) bool {
+	if r.present[k.Job] == 0 {
 		return false
 	}
 	for other, s := range r.actual {
-		if other.Job == k.Job && other.Attempt != k.Attempt && !s.ended() {
+		if other.Job != k.Job || other.Attempt == k.Attempt && other.Epoch == k.Epoch {
+			continue
+		}
+		if !s.ended() || other.Attempt == k.Attempt && other.Step == k.Step {
 			return true
 		}
 	}

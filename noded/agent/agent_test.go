@@ -93,6 +93,8 @@ func TestReconcile(t *testing.T) {
 		{"a newer attempt waits for the older one", []*pb.NodeOrders{full(launch(at(1, 2)))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"until it has ended", []*pb.NodeOrders{full(launch(at(1, 2)), order(at(1, 1), run))}, states{at(1, 1): in(ended)}, "start 1.2"},
 		{"an older attempt still wanted is killed too", []*pb.NodeOrders{full(order(at(1, 1), run), launch(at(1, 2)))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
+		{"the same attempt of another epoch waits for the name", []*pb.NodeOrders{full(func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
+			states{at(1, 1): in(ended)}, "forget 1.1"},
 		{"an older epoch is refused", []*pb.NodeOrders{full(launch(at(1, 2))), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
 		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
 		{"signals", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},

@@ -1,0 +1,193 @@
+package noded
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/filename"
+	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/taskenv"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
+)
+
+// defaultWarnSeconds is how long before its end a job is warned when --signal names no time (sbatch(1)).
+const defaultWarnSeconds = 60
+
+// minMemoryMiB is the least memory limit that a job gets: its processes could not even start with less (cgroup.conf(5), MinRAMSpace).
+const minMemoryMiB = 30
+
+// scriptName is how the bundle names the script that the runner writes beside it.
+const scriptName = "script"
+
+// bundler turns what the controller says into what a shim needs: nothing is left to expand or to look up.
+type bundler struct {
+	daemon   taskenv.Daemon
+	hostname string
+	topology hw.Topology
+	// hard gives this daemon's own hard limit of a resource: no job gets more (slurm.conf(5), PropagateResourceLimits).
+	hard func(resource int) uint64
+	log  *slog.Logger
+}
+
+// bundle builds the bundle of a launch.
+func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
+	spec := l.GetSpec()
+	out := &pb.Bundle{
+		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
+		Dir: spec.GetWorkDir(), EndNs: l.EndNs, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
+		JobName: spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: cgroupName(l.Key),
+	}
+	if out.HoldOnly {
+		return out
+	}
+	out.Argv = append([]string{scriptName}, spec.GetArgs()...)
+	out.Env = taskenv.Batch(l, s.GetCluster(), b.daemon)
+	out.StdIn, out.StdOut, out.StdErr = b.files(l, s)
+	out.Rlimits = b.rlimits(spec.GetRlimits(), s.GetPropagateLimits())
+	if p := s.GetTaskProlog(); p != "" {
+		out.TaskProlog = []string{p}
+	}
+	if out.WarnSignal = spec.GetWarnSignal(); out.WarnSignal != 0 {
+		out.WarnSeconds, out.WarnBatch = spec.GetWarnSeconds(), spec.GetWarnBatch()
+		if out.WarnSeconds == 0 {
+			out.WarnSeconds = defaultWarnSeconds
+		}
+	}
+	return out
+}
+
+// cgroupName is fresh for every attempt: a cgroup that was killed once is never used again.
+func cgroupName(k *pb.StepKey) string {
+	name := fmt.Sprintf("job_%d.%d", k.GetJobId(), k.GetAttempt())
+	if k.GetStep() < pb.BatchStep {
+		name += fmt.Sprintf(".%d", k.GetStep())
+	}
+	return name
+}
+
+func (b *bundler) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.StdFile) {
+	spec := l.GetSpec()
+	v := filename.Values{
+		JobID: l.GetKey().GetJobId(), IsArrayTask: l.IsArrayTask, ArrayJobID: l.ArrayJobId, ArrayTaskID: l.ArrayTaskId,
+		JobName: spec.GetName(), User: spec.GetUser(), Host: b.hostname, NodeIndex: l.NodeIndex,
+	}
+	appendTo := spec.GetOpenMode() == pb.OpenAppend || spec.GetOpenMode() == pb.Unset && s.GetJobFileAppend()
+	dir := spec.GetWorkDir()
+	in = &pb.StdFile{Path: filename.Input(spec.GetStdIn(), dir, v)}
+	out = &pb.StdFile{Path: filename.Output(spec.GetStdOut(), dir, v), Append: appendTo}
+	err = &pb.StdFile{Path: filename.Error(spec.GetStdErr(), dir, v), Append: appendTo}
+	return in, out, err
+}
+
+// limits of the step's cgroup, as cgroup.conf asks for them.
+func (b *bundler) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
+	out := &pb.Limits{Pids: s.GetMaxPids()}
+	for _, a := range l.Alloc {
+		if a.Node != l.Node {
+			continue
+		}
+		if s.GetConstrainCores() {
+			out.CpusetCpus = b.cpuset(l, a, s)
+		}
+		if s.GetConstrainRam() && a.MemMib > 0 {
+			out.MemoryMib = memoryLimit(a.MemMib, s.GetAllowedRamPercent())
+			if s.GetConstrainSwap() {
+				out.MemorySwapMib = out.MemoryMib
+			}
+		}
+	}
+	return out
+}
+
+func memoryLimit(mib uint64, percent float64) uint64 {
+	if percent > 0 && percent != 100 {
+		mib = uint64(float64(mib) * percent / 100)
+	}
+	return max(mib, minMemoryMiB)
+}
+
+func (b *bundler) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) string {
+	configured := s.GetNode().GetCpus()
+	if configured == 0 {
+		configured = uint32(len(b.topology))
+	}
+	set, err := b.topology.CPUSet(a.CpuIds, configured)
+	if err != nil {
+		b.log.Error("a job is not pinned to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
+	}
+	return set
+}
+
+// limitNames are the names of slurm.conf(5), PropagateResourceLimits.
+var limitNames = map[string]uint32{
+	"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU, "DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
+	"MEMLOCK": unix.RLIMIT_MEMLOCK, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC, "RSS": unix.RLIMIT_RSS, "STACK": unix.RLIMIT_STACK,
+}
+
+// rlimits keeps those limits of the submitter that propagate names: their soft values, within what this daemon may give. All
+// others are the daemon's own.
+func (b *bundler) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
+	take := propagated(propagate)
+	var out []*pb.Rlimit
+	for _, r := range asked {
+		if !take[r.Resource] {
+			continue
+		}
+		hard := b.hard(int(r.Resource))
+		out = append(out, &pb.Rlimit{Resource: r.Resource, Soft: min(r.Soft, hard), Hard: hard})
+	}
+	return out
+}
+
+// propagated reads ALL (also when empty), NONE, or a list of names. Names that are not known were refused with slurm.conf.
+func propagated(list string) map[uint32]bool {
+	take := map[uint32]bool{}
+	for _, name := range strings.Split(strings.ToUpper(list), ",") {
+		switch name = strings.TrimPrefix(strings.TrimSpace(name), "RLIMIT_"); name {
+		case "NONE":
+			return nil
+		case "ALL", "":
+			for _, r := range limitNames {
+				take[r] = true
+			}
+		default:
+			if r, ok := limitNames[name]; ok {
+				take[r] = true
+			}
+		}
+	}
+	return take
+}
+
+// ownHardLimit asks the kernel. Unlimited is the largest number.
+func ownHardLimit(resource int) uint64 {
+	var r unix.Rlimit
+	if unix.Getrlimit(resource, &r) != nil {
+		return unix.RLIM_INFINITY
+	}
+	return r.Max
+}
+
+// refusal is the bundle of a step that never began here: no cgroup, nothing to run an epilog for.
+func refusal(k *pb.StepKey) *pb.Bundle { return &pb.Bundle{Key: k, HoldOnly: true} }
+
+func isRefusal(b *pb.Bundle) bool { return b.GetCgroup() == "" }
+
+// bare is a LaunchSpec without what only the start needs: it stays in memory for as long as the job runs.
+func bare(l *pb.LaunchSpec) *pb.LaunchSpec {
+	return &pb.LaunchSpec{
+		Key: l.Key, Spec: l.Spec, Alloc: l.Alloc, NodeList: l.NodeList, Node: l.Node, NodeIndex: l.NodeIndex, Batch: l.Batch,
+		Partition: l.Partition, Account: l.Account, Qos: l.Qos, NumTasks: l.NumTasks, TimeLimitS: l.TimeLimitS, StartNs: l.StartNs,
+		EndNs: l.EndNs, Restarts: l.Restarts, NumCpus: l.NumCpus, Dependency: l.Dependency, IsArrayTask: l.IsArrayTask,
+		ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId, ArrayTaskCount: l.ArrayTaskCount, ArrayTaskMin: l.ArrayTaskMin,
+		ArrayTaskMax: l.ArrayTaskMax, ArrayTaskStep: l.ArrayTaskStep,
+	}
+}
+
+// fromBundle is what is known of a job whose description is gone (the epilog was configured after its start).
+func fromBundle(b *pb.Bundle, node string) *pb.LaunchSpec {
+	return &pb.LaunchSpec{Key: b.GetKey(), Node: node, Partition: b.GetPartition(), Spec: &pb.JobSpec{
+		Name: b.GetJobName(), Uid: b.GetUid(), Gid: b.GetGid(), WorkDir: b.GetDir()}}
+}

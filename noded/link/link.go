@@ -1,0 +1,224 @@
+// Package link keeps a node daemon's stream to the controller: it connects, tells its owner, passes messages both ways, and
+// connects again when the stream breaks. It decides nothing.
+//
+//	events := make(chan link.Event)
+//	go link.Run(ctx, link.Options{…}, events)
+//	for ev := range events {
+//	    switch {
+//	    case ev.Up != nil:      // a new stream: say hello on ev.Up.Out
+//	    case ev.Orders != nil:  // the controller spoke
+//	    case ev.Sent:           // Out has room again
+//	    case ev.Down != nil:    // the stream is gone; what was not sent is lost and belongs into the next hello
+//	    }
+//	}
+//
+// The owner must keep receiving from events until Run has returned.
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"time"
+
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// Limits of a stream. The controller's keepalive enforcement must allow a ping every KeepaliveS seconds.
+const (
+	KeepaliveS      = 10
+	maxMessageBytes = 8 << 20
+	connectTimeout  = 5 * time.Second
+)
+
+// Options say where to connect, and how.
+type Options struct {
+	Controllers []string // host:port, tried in turn
+	TLS         *tls.Config
+	Log         *slog.Logger
+	// MinBackoff and MaxBackoff bound the pause between attempts (100 ms and 5 s when 0). Each pause is random between half
+	// and all of its bound, so that the nodes of a cluster do not come back all at once.
+	MinBackoff, MaxBackoff time.Duration
+}
+
+// Event is one thing that happened; exactly one field is set.
+type Event struct {
+	Up     *Stream
+	Orders *pb.NodeOrders
+	Sent   bool
+	Down   error
+}
+
+// Stream is one connected stream. Out takes one message at a time: send only when it has room.
+type Stream struct {
+	Out        chan *pb.NodeReport
+	Controller string // address
+	refuse     func(error)
+}
+
+// Refuse ends the stream because the other side is not one to work with; the next attempt comes after the full pause.
+func (s *Stream) Refuse(why error) { s.refuse(why) }
+
+// Run connects and stays connected until ctx ends. It closes events when it returns, after everything it started.
+func Run(ctx context.Context, o Options, events chan<- Event) {
+	defer close(events)
+	o.defaults()
+	pause, said := o.MinBackoff, ""
+	for i := 0; ctx.Err() == nil; i++ {
+		addr := o.Controllers[i%len(o.Controllers)]
+		connected, err := once(ctx, o, addr, events)
+		if ctx.Err() != nil {
+			return
+		}
+		if connected {
+			pause, said = o.MinBackoff, ""
+		}
+		if err.Error() != said { // once, not every five seconds
+			said = err.Error()
+			o.Log.Warn("no link to the controller: will keep trying", "controller", addr, "err", err)
+		}
+		sleep(ctx, pause/2+rand.N(pause/2+1))
+		if i%len(o.Controllers) == len(o.Controllers)-1 {
+			pause = min(2*pause, o.MaxBackoff)
+		}
+	}
+}
+
+func (o *Options) defaults() {
+	if o.MinBackoff == 0 {
+		o.MinBackoff = 100 * time.Millisecond
+	}
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// once holds one stream from its connection to its end.
+func once(ctx context.Context, o Options, addr string, events chan<- Event) (connected bool, err error) {
+	conn, err := dial(o, addr)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(connectTimeout, func() {
+		cancel(fmt.Errorf("cannot connect to %s within %v", addr, connectTimeout))
+	})
+	stream, err := nodepb.NewNodeAPIClient(conn).Sync(ctx)
+	if !late.Stop() || err != nil {
+		return false, explain(ctx, addr, err)
+	}
+	var refused atomic.Bool
+	s := &Stream{Out: make(chan *pb.NodeReport, 1), Controller: addr, refuse: func(why error) {
+		refused.Store(true)
+		cancel(why)
+	}}
+	if !tell(ctx, events, Event{Up: s}) {
+		return false, ctx.Err()
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if err := send(ctx, stream, s, events); err != nil {
+			cancel(err)
+		}
+	}()
+	err = receive(ctx, stream, events)
+	err = explain(ctx, addr, err)
+	cancel(err)
+	<-sent
+	events <- Event{Down: err}
+	return !refused.Load(), err
+}
+
+func dial(o Options, addr string) (*grpc.ClientConn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %q as the controller's address: want host:port", addr)
+	}
+	conf := o.TLS.Clone()
+	if conf.ServerName == "" {
+		conf.ServerName = host
+	}
+	return grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(credentials.NewTLS(conf)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: KeepaliveS * time.Second, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
+		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+	)
+}
+
+// explain prefers the reason why we ended the stream ourselves to what gRPC makes of it.
+func explain(ctx context.Context, addr string, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the controller at %s closed the stream", addr)
+	}
+	return fmt.Errorf("%s: %s", addr, status.Convert(err).Message())
+}
+
+func tell(ctx context.Context, events chan<- Event, ev Event) bool {
+	select {
+	case events <- ev:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func receive(ctx context.Context, stream nodepb.NodeAPI_SyncClient, events chan<- Event) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if !tell(ctx, events, Event{Orders: m}) {
+			return ctx.Err()
+		}
+	}
+}
+
+func send(ctx context.Context, stream nodepb.NodeAPI_SyncClient, s *Stream, events chan<- Event) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-s.Out:
+			if err := stream.Send(m); err != nil {
+				if errors.Is(err, io.EOF) {
+					return nil // the receiver learns why
+				}
+				return fmt.Errorf("cannot send to the controller: %w", err)
+			}
+			if !tell(ctx, events, Event{Sent: true}) {
+				return nil
+			}
+		}
+	}
+}

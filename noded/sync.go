@@ -1,0 +1,117 @@
+package noded
+
+import (
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/noded/link"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// linked takes in what happened on the way to the controller.
+func (n *node) linked(ev link.Event) {
+	switch {
+	case ev.Up != nil:
+		n.stream, n.greeted = ev.Up, false
+		n.log.Info("linked to the controller", "controller", ev.Up.Controller)
+	case ev.Down != nil:
+		n.stream = nil
+		n.log.Warn("lost the link to the controller; jobs go on", "err", ev.Down)
+	case ev.Orders != nil:
+		n.ordered(ev.Orders)
+	}
+}
+
+// ordered takes in a message of the controller.
+func (n *node) ordered(m *pb.NodeOrders) {
+	if n.stream == nil {
+		return
+	}
+	if s := m.GetSettings(); s != nil {
+		if err := n.adopt(s); err != nil {
+			n.log.Error("not working with this controller", "controller", n.stream.Controller, "err", err)
+			n.stream.Refuse(err)
+			n.stream = nil
+			return
+		}
+	}
+	n.desired.Apply(m)
+	n.changed = true
+}
+
+// adopt takes over settings. A controller of another cluster is none of ours: it would have every job here killed as unknown.
+func (n *node) adopt(s *pb.NodeSettings) error {
+	if n.clusterID != "" && s.ClusterId != "" && s.ClusterId != n.clusterID {
+		return fmt.Errorf("cannot take orders from cluster %s (%s): the spool %s belongs to cluster %s (%s); if the controller was set up anew, remove the spool after its jobs have ended",
+			s.Cluster, s.ClusterId, n.sp.dir, n.settings.GetCluster(), n.clusterID)
+	}
+	if !proto.Equal(s, n.settings) {
+		if err := n.sp.saveSettings(s); err != nil {
+			n.log.Error("cannot keep the controller's settings: after a restart without controller no epilog will run", "err", err)
+		}
+	}
+	n.settings = s
+	if s.ClusterId != "" {
+		n.clusterID = s.ClusterId
+	}
+	return nil
+}
+
+// flush tells the controller what it does not know yet, when there is room for a message.
+func (n *node) flush() {
+	if n.stream == nil || len(n.stream.Out) == cap(n.stream.Out) {
+		return
+	}
+	m := n.message()
+	if m == nil {
+		return
+	}
+	failpoint.Hit("noded.report")
+	n.stream.Out <- m // has room: nobody else sends
+}
+
+// message is the hello with everything, or what has changed since, or nil.
+func (n *node) message() *pb.NodeReport {
+	if !n.greeted {
+		n.greeted = true
+		clear(n.dirty)
+		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat()}
+		for _, j := range n.jobs {
+			m.Steps = append(m.Steps, j.report())
+		}
+		return m
+	}
+	if len(n.dirty) == 0 && !n.beat {
+		return nil
+	}
+	m := &pb.NodeReport{}
+	if n.beat {
+		n.beat = false
+		m.Heartbeat = n.heartbeat()
+	}
+	for k := range n.dirty {
+		if len(m.Steps) == maxReports {
+			break
+		}
+		delete(n.dirty, k)
+		if j := n.jobs[k]; j != nil {
+			m.Steps = append(m.Steps, j.report())
+		}
+	}
+	if m.Heartbeat == nil && len(m.Steps) == 0 {
+		return nil
+	}
+	return m
+}
+
+// orderWord is a want as logs name it.
+func orderWord(o *pb.StepOrder) string {
+	switch o.GetWant() {
+	case pb.StepWant_WANT_STOP:
+		return "stop"
+	case pb.StepWant_WANT_KILL:
+		return "kill"
+	}
+	return "run on"
+}

@@ -74,7 +74,7 @@ func (s *Stream) Refuse(why error) { s.refuse(why) }
 func Run(ctx context.Context, o Options, events chan<- Event) {
 	defer close(events)
 	o.defaults()
-	pause, said := o.MinBackoff, ""
+	pause, said := o.MinBackoff, map[string]string{}
 	for i := 0; ctx.Err() == nil; i++ {
 		addr := o.Controllers[i%len(o.Controllers)]
 		connected, err := once(ctx, o, addr, events)
@@ -82,10 +82,11 @@ func Run(ctx context.Context, o Options, events chan<- Event) {
 			return
 		}
 		if connected {
-			pause, said = o.MinBackoff, ""
+			pause = o.MinBackoff
+			clear(said)
 		}
-		if err.Error() != said { // once, not every five seconds
-			said = err.Error()
+		if err.Error() != said[addr] { // once, not every five seconds
+			said[addr] = err.Error()
 			o.Log.Warn("no link to the controller: will keep trying", "controller", addr, "err", err)
 		}
 		sleep(ctx, pause/2+rand.N(pause/2+1))
@@ -116,7 +117,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once holds one stream from its connection to its end.
+// once holds one stream from its connection to its end. It was connected when the controller has spoken: with TLS 1.3 a client
+// learns only after the handshake that it was turned away.
 func once(ctx context.Context, o Options, addr string, events chan<- Event) (connected bool, err error) {
 	conn, err := dial(o, addr)
 	if err != nil {
@@ -147,12 +149,12 @@ func once(ctx context.Context, o Options, addr string, events chan<- Event) (con
 			cancel(err)
 		}
 	}()
-	err = receive(ctx, stream, events)
+	heard, err := receive(ctx, stream, events)
 	err = explain(ctx, addr, err)
 	cancel(err)
 	<-sent
 	events <- Event{Down: err}
-	return !refused.Load(), err
+	return heard && !refused.Load(), err
 }
 
 func dial(o Options, addr string) (*grpc.ClientConn, error) {
@@ -192,14 +194,15 @@ func tell(ctx context.Context, events chan<- Event, ev Event) bool {
 	}
 }
 
-func receive(ctx context.Context, stream nodepb.NodeAPI_SyncClient, events chan<- Event) error {
+func receive(ctx context.Context, stream nodepb.NodeAPI_SyncClient, events chan<- Event) (heard bool, err error) {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			return err
+			return heard, err
 		}
+		heard = true
 		if !tell(ctx, events, Event{Orders: m}) {
-			return ctx.Err()
+			return heard, ctx.Err()
 		}
 	}
 }

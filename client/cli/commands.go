@@ -12,6 +12,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"sbatch", sbatch, "submit a batch script", false},
+		{"scancel", scancel, "cancel or signal jobs", false},
 		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

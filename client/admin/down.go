@@ -1,0 +1,64 @@
+package admin
+
+import (
+	"fmt"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sluice-hpc/sluice/client/cluster"
+)
+
+func down() *cli.Command {
+	return &cli.Command{
+		Name:      "down",
+		Usage:     "stop a cluster that `sluice up` started",
+		ArgsUsage: " ",
+		Description: `Cancels its jobs, waits until they have ended, stops its daemons, and leaves no process, cgroup or mount behind.
+Its state stays, unless --wipe says otherwise; ` + "`sluice up`" + ` goes on with it.`,
+		Flags: []cli.Flag{
+			dirFlag(),
+			&cli.BoolFlag{Name: "wipe", Usage: "delete its state, logs and configuration too", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "now", Usage: "kill jobs at once instead of giving them KillWait to end", DisableDefaultText: true},
+		},
+		Action: runDown,
+	}
+}
+
+func runDown(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	p := newProgress(c.App.ErrWriter)
+	s, err := cluster.Down(ctx, cluster.DownOptions{Dir: c.String("dir"), Wipe: c.Bool("wipe"), Now: c.Bool("now"), Progress: p.say})
+	p.end()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, stopped(s))
+	return nil
+}
+
+func stopped(s *cluster.Stopped) string {
+	var b strings.Builder
+	switch {
+	case s.Cluster == "" && s.Daemons == 0 && !s.Wiped:
+		return fmt.Sprintf("there is no cluster in %s", s.Dir)
+	case s.Daemons == 0:
+		fmt.Fprintf(&b, "cluster %s was not running", s.Cluster)
+	default:
+		fmt.Fprintf(&b, "cluster %s is stopped: %d daemon%s", s.Cluster, s.Daemons, plural(s.Daemons))
+	}
+	if n := s.Running + s.Pending; n > 0 {
+		fmt.Fprintf(&b, ", %d running and %d pending job%s cancelled", s.Running, s.Pending, plural(n))
+	}
+	b.WriteString("; nothing of it is left running")
+	if s.Wiped {
+		fmt.Fprintf(&b, ", and %s is wiped", s.Dir)
+	}
+	return b.String()
+}

@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// record is what DIR/cluster.json holds.
+type record struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"` // ClusterName
+	Conf    string `json:"conf"`    // path of slurm.conf
+	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
+	// Daemons by name: "ctld", or the name of a node behind "noded.".
+	Daemons map[string]identity `json:"daemons"`
+}
+
+const recordVersion = 1
+
+// load reads the record; nil without error where there is none.
+func (d Dir) load() (*record, error) {
+	b, err := os.ReadFile(d.recordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the cluster's record: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(b, r); err != nil || r.Version != recordVersion || r.Conf == "" {
+		return nil, fmt.Errorf("cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s --wipe` removes the cluster", d.recordFile(), d)
+	}
+	if r.Daemons == nil {
+		r.Daemons = map[string]identity{}
+	}
+	return r, nil
+}
+
+// save replaces the record as a whole.
+func (d Dir) save(r *record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot write the cluster's record: %w", err)
+	}
+	return replaceFile(d.recordFile(), append(b, '\n'), 0o644)
+}
+
+// replaceFile writes beside and renames, so that a reader sees the old or the new content.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}

@@ -21,7 +21,7 @@ func (s stopped) Error() string { return "ended by order before it began" }
 func (n *node) start(ctx context.Context, a agent.Action) {
 	l := a.Order.Launch
 	j := &job{key: a.Key, name: step.Name(a.Key.Proto()), phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order),
-		spec: bare(l), launching: true}
+		spec: bare(l), launching: true, hooked: n.settings.GetProlog() != "" || n.settings.GetEpilog() != ""}
 	jctx, cancel := context.WithCancelCause(ctx)
 	j.cancel = cancel
 	n.jobs[a.Key] = j
@@ -169,10 +169,11 @@ func (n *node) forget(ctx context.Context, j *job) {
 		return
 	}
 	j.busy = true
+	hooked := j.hooked
 	n.work(ctx, func() func() {
 		failpoint.Hit("noded.forget")
 		err := n.steps.Forget(j.key.Proto())
-		if err == nil {
+		if err == nil && hooked {
 			n.hooks.Forget(j.name)
 		}
 		return func() {
@@ -208,7 +209,7 @@ func (n *node) startEpilog(ctx context.Context, j *job) {
 	if j.epilog {
 		return
 	}
-	j.epilog = true
+	j.epilog, j.hooked = true, true
 	exit, set, spec, key := j.rep.GetExit(), n.settings, j.spec, j.key.Proto()
 	n.work(ctx, func() func() {
 		if spec == nil {

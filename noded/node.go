@@ -68,6 +68,7 @@ type job struct {
 	launching bool
 	cancel    context.CancelCauseFunc
 	busy      bool // an order is being passed on
+	hooked    bool // package hook may have records of it
 	epilog    bool // has been started
 	epilogErr string
 }
@@ -88,7 +89,7 @@ func (n *node) init() {
 func (n *node) recover(have []*pb.StepReport) {
 	for _, rep := range have {
 		k := agent.KeyOf(rep.Key)
-		j := &job{key: k, name: step.Name(rep.Key), phase: pb.StepPhase_STEP_RUNNING, rep: rep}
+		j := &job{key: k, name: step.Name(rep.Key), phase: pb.StepPhase_STEP_RUNNING, rep: rep, hooked: true}
 		if b, err := n.steps.Bundle(rep.Key); err == nil {
 			j.refused = isRefusal(b)
 		}

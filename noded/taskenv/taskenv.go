@@ -33,7 +33,7 @@ func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	ours.array(l)
 	ours.task(l, d)
 	// The client knows best where sbatch was called: that need not be the working folder (--chdir).
-	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
+	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
 }
 
 // vars is a list of variables in the order in which they were set.
@@ -151,7 +151,6 @@ func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
 	v.set("SLURM_PROCID", "0")
 	v.set("SLURM_LOCALID", "0")
 	v.set("SLURM_GTIDS", "0")
-	v.set("SLURM_PRIO_PROCESS", "0") // without PropagatePrioProcess
 	v.set("SLURM_TOPOLOGY_ADDR", d.Node)
 	v.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node")
 	v.set("HOSTNAME", d.Node)

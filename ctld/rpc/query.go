@@ -3,12 +3,14 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -216,6 +218,9 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 func shownNode(n *state.Node) *pb.NodeRecord {
 	r := state.CloneNode(n.NodeRecord)
 	r.RunningJobs = uint32(len(n.Jobs))
+	if n.AllocCpus > 0 {
+		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
+	}
 	if r.State == pb.NodeState_NODE_IDLE && n.AllocCpus > 0 {
 		r.State = pb.NodeState_NODE_MIXED
 		if n.AllocCpus >= n.Cpus {

@@ -160,6 +160,7 @@ func (n *Node) occupied(j *pb.JobRecord, a *pb.NodeAlloc) *Node {
 	c.AllocCpus += a.Cpus
 	c.AllocMemMib += a.MemMib
 	c.Jobs = insertID(n.Jobs, j.Id)
+	c.LastBusyNs = max(j.StartNs, n.LastBusyNs)
 	if cores, err := ParseCores(a.CpuIds); err == nil && cores != nil {
 		c.Cores = n.Cores.With(cores)
 	}

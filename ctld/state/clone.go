@@ -85,5 +85,10 @@ func CloneJob(j *pb.JobRecord) *pb.JobRecord {
 		IsArrayTask:     j.IsArrayTask,
 		ArraySpecDone:   j.ArraySpecDone,
 		SystemComment:   j.SystemComment,
+		Dependency:      j.Dependency,
+		DependencyNever: j.DependencyNever,
+		ArraySpec:       j.ArraySpec,
+		PreemptedBy:     j.PreemptedBy,
+		PreemptNs:       j.PreemptNs,
 	}
 }

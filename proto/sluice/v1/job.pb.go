@@ -1299,7 +1299,7 @@ type JobRecord struct {
 	AllocTres       string                 `protobuf:"bytes,32,opt,name=alloc_tres,json=allocTres,proto3" json:"alloc_tres,omitempty"`
 	ArrayJobId      uint32                 `protobuf:"varint,33,opt,name=array_job_id,json=arrayJobId,proto3" json:"array_job_id,omitempty"` // 0 = not an array
 	ArrayTaskId     uint32                 `protobuf:"varint,34,opt,name=array_task_id,json=arrayTaskId,proto3" json:"array_task_id,omitempty"`
-	ArrayTasks      string                 `protobuf:"bytes,35,opt,name=array_tasks,json=arrayTasks,proto3" json:"array_tasks,omitempty"` // tasks not yet started, "4-9%2"
+	ArrayTasks      string                 `protobuf:"bytes,35,opt,name=array_tasks,json=arrayTasks,proto3" json:"array_tasks,omitempty"` // a record of several tasks: their indices, "4-9,12"; without the throttle
 	ArrayThrottle   uint32                 `protobuf:"varint,36,opt,name=array_throttle,json=arrayThrottle,proto3" json:"array_throttle,omitempty"`
 	Scheduler       string                 `protobuf:"bytes,37,opt,name=scheduler,proto3" json:"scheduler,omitempty"`                         // "Main" or "Backfill"
 	CancelledBy     uint32                 `protobuf:"varint,38,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"` // uid
@@ -1318,6 +1318,12 @@ type JobRecord struct {
 	IsArrayTask     bool                   `protobuf:"varint,51,opt,name=is_array_task,json=isArrayTask,proto3" json:"is_array_task,omitempty"`
 	ArraySpecDone   string                 `protobuf:"bytes,52,opt,name=array_spec_done,json=arraySpecDone,proto3" json:"array_spec_done,omitempty"`
 	SystemComment   string                 `protobuf:"bytes,53,opt,name=system_comment,json=systemComment,proto3" json:"system_comment,omitempty"`
+	// What of the dependency is still to happen, in the grammar of --dependency; conditions that have been met are gone.
+	Dependency      string `protobuf:"bytes,54,opt,name=dependency,proto3" json:"dependency,omitempty"`
+	DependencyNever bool   `protobuf:"varint,55,opt,name=dependency_never,json=dependencyNever,proto3" json:"dependency_never,omitempty"` // one of them can no longer happen
+	ArraySpec       string `protobuf:"bytes,56,opt,name=array_spec,json=arraySpec,proto3" json:"array_spec,omitempty"`                    // all tasks of the array as submitted, "0-31"
+	PreemptedBy     string `protobuf:"bytes,57,opt,name=preempted_by,json=preemptedBy,proto3" json:"preempted_by,omitempty"`
+	PreemptNs       int64  `protobuf:"varint,58,opt,name=preempt_ns,json=preemptNs,proto3" json:"preempt_ns,omitempty"` // when a preempted job must be gone
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1721,6 +1727,41 @@ func (x *JobRecord) GetSystemComment() string {
 		return x.SystemComment
 	}
 	return ""
+}
+
+func (x *JobRecord) GetDependency() string {
+	if x != nil {
+		return x.Dependency
+	}
+	return ""
+}
+
+func (x *JobRecord) GetDependencyNever() bool {
+	if x != nil {
+		return x.DependencyNever
+	}
+	return false
+}
+
+func (x *JobRecord) GetArraySpec() string {
+	if x != nil {
+		return x.ArraySpec
+	}
+	return ""
+}
+
+func (x *JobRecord) GetPreemptedBy() string {
+	if x != nil {
+		return x.PreemptedBy
+	}
+	return ""
+}
+
+func (x *JobRecord) GetPreemptNs() int64 {
+	if x != nil {
+		return x.PreemptNs
+	}
+	return 0
 }
 
 // Signal is one numbered request to signal a job, so that it is applied exactly once.
@@ -2843,7 +2884,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x14\n" +
-	"\x05share\x18\x05 \x01(\rR\x05share\"\xeb\r\n" +
+	"\x05share\x18\x05 \x01(\rR\x05share\"\x97\x0f\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -2914,7 +2955,16 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"nodesEnded\x12\"\n" +
 	"\ris_array_task\x183 \x01(\bR\visArrayTask\x12&\n" +
 	"\x0farray_spec_done\x184 \x01(\tR\rarraySpecDone\x12%\n" +
-	"\x0esystem_comment\x185 \x01(\tR\rsystemComment\"^\n" +
+	"\x0esystem_comment\x185 \x01(\tR\rsystemComment\x12\x1e\n" +
+	"\n" +
+	"dependency\x186 \x01(\tR\n" +
+	"dependency\x12)\n" +
+	"\x10dependency_never\x187 \x01(\bR\x0fdependencyNever\x12\x1d\n" +
+	"\n" +
+	"array_spec\x188 \x01(\tR\tarraySpec\x12!\n" +
+	"\fpreempted_by\x189 \x01(\tR\vpreemptedBy\x12\x1d\n" +
+	"\n" +
+	"preempt_ns\x18: \x01(\x03R\tpreemptNs\"^\n" +
 	"\x06Signal\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +

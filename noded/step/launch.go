@@ -26,7 +26,7 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 	}
 	e, known := r.enter(b)
 	if known {
-		r.feed.touch(e.name)
+		r.repeat(e)
 		return nil
 	}
 	err := r.launch(ctx, e, b, script)

@@ -75,6 +75,17 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
+// newUserNode is the same for whoever runs the test.
+func newUserNode(t *testing.T) *node {
+	t.Helper()
+	base := t.TempDir()
+	n := &node{t: t, spool: base + "/spool", work: base, groups: "sluice-test/user/n1",
+		newest: map[string]*pb.StepReport{}, all: map[string][]pb.StepPhase{}, wake: make(chan struct{}, 1)}
+	t.Cleanup(func() { n.r.Close() })
+	n.start()
+	return n
+}
+
 func (n *node) start() []*pb.StepReport {
 	n.t.Helper()
 	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups,

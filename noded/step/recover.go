@@ -35,6 +35,8 @@ func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
 			reports = append(reports, rep)
 		}
 	}
+	r.wg.Add(1)
+	go func() { defer r.wg.Done(); r.pool.housekeep(r.ctx) }()
 	return reports, nil
 }
 

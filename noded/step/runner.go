@@ -62,6 +62,8 @@ type Runner struct {
 	pool pool
 	feed feed
 
+	closing sync.Once
+
 	mu    sync.Mutex
 	steps map[string]*entry
 }
@@ -72,6 +74,7 @@ type entry struct {
 	name string
 	shim *shim          // nil once it has ended
 	rep  *pb.StepReport // newest; nil while Launch is on its way
+	told *pb.StepReport // the last one handed out
 	cg   *pb.Bundle     // what Reclaim needs
 }
 
@@ -106,9 +109,8 @@ func New(o Options) (*Runner, error) {
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.feed.init()
 	r.pool.init(r)
-	r.wg.Add(2)
+	r.wg.Add(1)
 	go func() { defer r.wg.Done(); r.feed.run(r.ctx, r.newest) }()
-	go func() { defer r.wg.Done(); r.pool.housekeep(r.ctx) }()
 	return r, nil
 }
 
@@ -129,14 +131,24 @@ func (r *Runner) Layout() cgroup.Layout { return r.root.Layout() }
 // Reports tells every change; reports of one step that nobody takes are folded into its newest. Closed by Close.
 func (r *Runner) Reports() <-chan *pb.StepReport { return r.feed.out }
 
-// newest is the report to hand out for a step; nil when it has been forgotten.
+// newest is the report to hand out for a step; nil when that has been done already, or the step has been forgotten.
 func (r *Runner) newest(name string) *pb.StepReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.steps[name]; e != nil {
-		return e.rep
+	e := r.steps[name]
+	if e == nil || e.rep == e.told {
+		return nil
 	}
-	return nil
+	e.told = e.rep
+	return e.rep
+}
+
+// repeat tells the newest report of a step again.
+func (r *Runner) repeat(e *entry) {
+	r.mu.Lock()
+	e.told = nil
+	r.mu.Unlock()
+	r.feed.touch(e.name)
 }
 
 // report records the newest state and tells it.
@@ -220,6 +232,11 @@ func (r *Runner) drop(e *entry) {
 
 // Close leaves the steps to their shims and ends the idle ones. The Runner cannot be used again.
 func (r *Runner) Close() error {
+	r.closing.Do(r.close)
+	return nil
+}
+
+func (r *Runner) close() {
 	r.stop()
 	r.pool.close()
 	r.wg.Wait()
@@ -228,9 +245,8 @@ func (r *Runner) Close() error {
 	defer r.mu.Unlock()
 	for _, e := range r.steps {
 		if e.rep == nil || e.rep.Phase != pb.StepPhase_STEP_ENDED {
-			return nil
+			return
 		}
 	}
 	r.root.Tidy()
-	return nil
 }

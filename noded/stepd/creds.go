@@ -61,6 +61,26 @@ func (c creds) leave() error {
 	return setgroups(c.groups)
 }
 
+// really runs f with the user's ids as the thread's real ones too, which prlimit(2) compares. Meanwhile the user could signal the
+// thread, and so end the shim: of a job of that user.
+func (c creds) really(uid, gid uint32, f func() error) error {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), keep); e != 0 {
+		return e
+	}
+	_, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), keep)
+	var err error = e
+	if e == 0 {
+		err = f()
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, keep); e != 0 {
+		return &identityError{e}
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(c.gid), uintptr(c.gid), keep); e != 0 {
+		return &identityError{e}
+	}
+	return err
+}
+
 func setgroups(groups []uint32) error {
 	var p unsafe.Pointer
 	if len(groups) > 0 {

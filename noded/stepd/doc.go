@@ -7,7 +7,8 @@
 //
 //	Main     serves StepAPI on the socket that the node daemon made (fd 3)
 //	run      one per step: the only writer of the step's state; everything reaches it as an event
-//	launcher one for the life of the shim, on an OS thread of its own: becomes the user, opens the files, forks, reaps
+//	launcher one for the life of the shim, on an OS thread of its own: becomes the user, opens the files, forks
+//	reap     one per step: waits for its processes
 //
 // # The launcher's thread
 //
@@ -25,6 +26,6 @@
 //
 // # End
 //
-// The launcher reaps until wait4 says that there is no child left. As the shim is a subreaper, no living descendant can hide from
+// The step is reaped until wait4 says that there is no child left. As the shim is a subreaper, no living descendant can hide from
 // that. What the first process leaves behind is killed at once, as Slurm does with proctrack/cgroup.
 package stepd

@@ -74,7 +74,7 @@ func ownMemory() uint64 {
 
 // traceRefused tries once with a process that does nothing.
 func (l *launcher) traceRefused() bool {
-	pid, err := syscall.ForkExec(l.exe, []string{"stepd", "nothing"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
+	pid, err := syscall.ForkExec(l.exe, []string{l.exe, "stepd", "nothing"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
 		return true
 	}

@@ -54,6 +54,8 @@ type event struct {
 	detail     string
 	errFile    *os.File // the job's stderr, when it is a regular file: for the shim's own lines
 	use        reaped
+	floor      uint64 // see launcher
+	broken     bool   // the launcher cannot be used again
 }
 
 // reaped sums what wait4 reported.
@@ -88,7 +90,7 @@ func (l *launcher) run() {
 	}
 	for t := range l.tasks {
 		if broken != nil {
-			t.events <- event{kind: evFailed, verdict: "launch_failed", detail: broken.Error()}
+			t.events <- event{kind: evFailed, verdict: "launch_failed", detail: broken.Error(), broken: true}
 			continue
 		}
 		broken = l.serve(t)
@@ -102,11 +104,7 @@ func (l *launcher) serve(t *task) error {
 	defer files.close()
 	if err != nil {
 		t.events <- failure(err)
-		var broken *identityError
-		if errors.As(err, &broken) {
-			return err
-		}
-		return nil
+		return distrust(err)
 	}
 	if !t.state.CompareAndSwap(taskWaiting, taskForking) {
 		return nil
@@ -122,22 +120,32 @@ func (l *launcher) serve(t *task) error {
 		ev := failure(err)
 		ev.errFile = errFile
 		t.events <- ev
-		return nil
+		return distrust(err)
 	}
 	files.close()
-	t.events <- event{kind: evStarted, pid: p.pid, pidfd: p.pidfd, startNS: time.Now().UnixNano(), errFile: errFile}
-	l.reap(t, p.pid)
+	t.events <- event{kind: evStarted, pid: p.pid, pidfd: p.pidfd, startNS: time.Now().UnixNano(), errFile: errFile, floor: l.floor}
 	return nil
 }
 
 // identityError means that the thread may be left with half a user's identity.
 type identityError struct{ error }
 
+func distrust(err error) error {
+	var broken *identityError
+	if errors.As(err, &broken) {
+		return err
+	}
+	return nil
+}
+
 // asUser does all that concerns paths of the user's.
 func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 	files = stdio{-1, -1, -1}
 	if err := l.self.become(b.Uid, b.Gid, b.Groups); err != nil {
-		return files, "", &identityError{err}
+		if l.self.root {
+			err = &identityError{err}
+		}
+		return files, "", err
 	}
 	note, err = enter(b.Dir)
 	if err == nil {
@@ -162,6 +170,7 @@ func failure(err error) event {
 		ev.verdict, ev.status = "exited", syscall.WaitStatus(uint32(xe.errno)<<8)
 	}
 	ev.hasStatus = true
+	ev.broken = distrust(err) != nil
 	return ev
 }
 
@@ -278,8 +287,13 @@ func (l *launcher) place(t *task, pid int) error {
 		return err
 	}
 	for _, r := range t.b.Rlimits {
-		if err := setRlimit(pid, r); err != nil {
-			return err
+		err := setRlimit(pid, r)
+		if err == unix.EPERM && l.self.root {
+			// Root without CAP_SYS_RESOURCE, in a container: the process's own user may, within its hard limits.
+			err = l.self.really(t.b.Uid, t.b.Gid, func() error { return setRlimit(pid, r) })
+		}
+		if err != nil {
+			return fmt.Errorf("cannot set resource limit %d to %d:%d: %w", r.Resource, r.Soft, r.Hard, err)
 		}
 	}
 	if l.self.root {
@@ -300,38 +314,10 @@ func setRlimit(pid int, r *pb.Rlimit) error {
 			err = unix.Prlimit(pid, int(r.Resource), &lim, nil)
 		}
 	}
-	if err != nil && err != unix.ESRCH {
-		return fmt.Errorf("cannot set resource limit %d to %d:%d: %w", r.Resource, r.Soft, r.Hard, err)
+	if err == unix.ESRCH {
+		return nil
 	}
-	return nil
-}
-
-// reap returns when no descendant is left.
-func (l *launcher) reap(t *task, first int) {
-	var sum reaped
-	var status syscall.WaitStatus
-	got := false
-	for flags := 0; ; {
-		var ws syscall.WaitStatus
-		var ru syscall.Rusage
-		pid, err := wait4(-1, &ws, flags, &ru)
-		switch {
-		case err != nil: // ECHILD
-			t.events <- event{kind: evGone, status: status, hasStatus: got, use: sum}
-			return
-		case pid == 0: // the first process has ended, others run
-			t.events <- event{kind: evFirst, status: status, hasStatus: true}
-			flags = 0
-			continue
-		case ws.Stopped() || ws.Continued():
-			continue
-		}
-		sum.add(&ru, l.floor)
-		if pid == first {
-			status, got = ws, true
-			flags = syscall.WNOHANG
-		}
-	}
+	return err
 }
 
 // drain reaps a child whose start failed half-way.

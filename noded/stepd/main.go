@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -90,6 +91,8 @@ const firstCall = 10 * time.Second
 func settle() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	writeOOM("self", "-999")
+	// Whatever the node daemon was started with: a job gets 0, 1 and 2.
+	_ = unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 	heard := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE}
 	for n := syscall.Signal(1); n < 65; n++ {
 		if signal.Ignored(n) && n != syscall.SIGKILL && n != syscall.SIGSTOP {
@@ -98,6 +101,7 @@ func settle() {
 	}
 	signal.Notify(make(chan os.Signal, 1), heard...) // a full channel drops
 	debug.SetGCPercent(200)
+	runtime.GOMAXPROCS(1) // it hardly ever has two things to do, and waking a second thread costs more than doing them in turn
 }
 
 func listener() (net.Listener, error) {

@@ -46,7 +46,7 @@ type run struct {
 	sampleIn time.Duration
 	sampleAt time.Time
 	maxRSS   uint64
-	stuck    bool // the launcher hangs in an open of this step: the shim cannot be used again
+	stuck    bool // the launcher hangs in an open of this step, or failed: the shim cannot be used again
 }
 
 func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
@@ -116,10 +116,12 @@ func (r *run) on(ev event) {
 	case evStarted:
 		r.pid, r.pidfd, r.startNS = ev.pid, ev.pidfd, ev.startNS
 		r.phase = pb.StepPhase_STEP_RUNNING
+		go reap(r.events, ev.pid, ev.pidfd, ev.floor)
 		r.started()
 	case evFailed:
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
 		complain(r.errFile, ev.detail)
+		r.stuck = ev.broken
 		r.gone()
 	case evFirst:
 		r.f.status, r.f.hasStatus = ev.status, true

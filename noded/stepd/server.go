@@ -33,18 +33,18 @@ func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shi
 	return &shim{spool: spool, root: root, log: log, exit: exit, launch: l.tasks}
 }
 
-// startAnswer is how long Launch waits for the first process, to save its caller a Wait.
-const startAnswer = 100 * time.Millisecond
+// endAnswer is how long Launch waits for the end: a step that is as short as that needs no second call and no second report.
+const endAnswer = 10 * time.Millisecond
 
-// Launch takes the step in the folder and answers when its process runs, or a little later. An error means: not taken.
+// Launch takes the step in the folder and answers when it has ended or a little time has passed. An error means: not taken.
 func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport, error) {
 	r, err := s.take(q.Bundle)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startAnswer)
+	ctx, cancel := context.WithTimeout(ctx, endAnswer)
 	defer cancel()
-	return r.board.await(ctx, func(p *pb.StepReport) bool { return p.Phase != pb.StepPhase_STEP_PREPARING }), nil
+	return r.board.await(ctx, func(p *pb.StepReport) bool { return p.Phase == pb.StepPhase_STEP_ENDED }), nil
 }
 
 func (s *shim) take(dir string) (*run, error) {

@@ -29,7 +29,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	attr := l.attr(t, files, &p.pidfd)
 	attr.Files = append(attr.Files, uintptr(go3[0]), uintptr(back[1]))
 	l.floor = ownMemory()
-	pid, err := syscall.ForkExec(l.exe, append([]string{"stepd", trampolineArg}, argv...), attr)
+	pid, err := syscall.ForkExec(l.exe, append([]string{l.exe, "stepd", trampolineArg}, argv...), attr)
 	unix.Close(go3[0])
 	unix.Close(back[1])
 	if err != nil {

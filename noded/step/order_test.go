@@ -1,0 +1,210 @@
+package step_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// deaf answers every signal it can by writing its name, and never ends by itself.
+const deaf = `#!/usr/bin/python3 -IS
+import signal, time, sys, os
+names = {}
+def on(s, f): os.write(1, (names[s] + "\n").encode())
+for name in ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGHUP"):
+    s = getattr(signal, name); names[s] = name; signal.signal(s, on)
+os.write(1, b"ready\n")
+while True: time.sleep(0.02) # a signal just before a long sleep would wait for its end
+`
+
+func TestTimeLimit(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
+	rec := n.run(b, "sleep 600")
+	if rec.Verdict != "timeout" || rec.WaitStatus != 15 || rec.StoppedOnOrder || rec.EndNs < b.EndNs {
+		t.Errorf("default: %v", rec)
+	}
+	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2") || !strings.HasSuffix(got, " DUE TO TIME LIMIT ***\n") {
+		t.Errorf("stderr: %q", got)
+	}
+	// One that does not listen is killed KillWait later, and one that exits 0 on SIGTERM has timed out all the same.
+	b = n.bundle()
+	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
+	rec = n.run(b, deaf)
+	if wait := time.Duration(rec.EndNs - b.EndNs); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 3*time.Second {
+		t.Errorf("deaf: %v after %v, want SIGKILL after 1 s", rec, wait)
+	}
+	if got := n.output(b); !strings.Contains(got, "SIGTERM\n") || !strings.Contains(got, "SIGCONT\n") {
+		t.Errorf("deaf: got %q, want SIGCONT and SIGTERM", got)
+	}
+	b = n.bundle()
+	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
+	if rec = n.run(b, "trap 'exit 0' TERM; while :; do sleep 0.05; done"); rec.Verdict != "timeout" || rec.WaitStatus != 0 {
+		t.Errorf("polite: %v", rec)
+	}
+	// A limit that has passed already, as after a long prolog.
+	b = n.bundle()
+	b.EndNs = 1
+	if rec = n.run(b, "sleep 600"); rec.Verdict != "timeout" {
+		t.Errorf("passed: %v", rec)
+	}
+}
+
+func TestTimeLimitMoves(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.EndNs = time.Now().Add(time.Hour).UnixNano()
+	k := n.launch(b, "sleep 600")
+	n.running(k)
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().UnixNano()})
+	if rec := n.ended(k); rec.Verdict != "timeout" {
+		t.Errorf("shortened: %v", rec)
+	}
+	b = n.bundle()
+	b.EndNs = time.Now().Add(400 * time.Millisecond).UnixNano()
+	k = n.launch(b, "sleep 1; exit 7")
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(time.Hour).UnixNano()})
+	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
+		t.Errorf("extended: %v", rec)
+	}
+}
+
+func TestWarnSignal(t *testing.T) {
+	n := newNode(t)
+	for _, batch := range []bool{true, false} {
+		b := n.bundle()
+		b.EndNs = time.Now().Add(1200 * time.Millisecond).UnixNano()
+		b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 1, batch
+		b.KillWaitS = 0
+		n.run(b, deaf)
+		// Without B: the signal goes to steps only, not to the batch shell.
+		if got := strings.Contains(n.output(b), "SIGUSR1\n"); got != batch {
+			t.Errorf("B=%v: the batch shell got it: %v", batch, got)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	k := n.launch(b, deaf)
+	n.awaitOutput(b, "ready")
+	at := time.Now()
+	for range 3 { // a level, not an edge
+		n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP, StopReason: "preempt"})
+	}
+	rec := n.ended(k)
+	if took := time.Since(at); rec.Verdict != "cancelled" || !rec.StoppedOnOrder || rec.WaitStatus != 9 || took < time.Second {
+		t.Errorf("stop: %v after %v, want KillWait of 1 s and SIGKILL", rec, took)
+	}
+	if got := n.output(b); strings.Count(got, "SIGTERM\n") != 1 || !strings.Contains(got, " DUE TO PREEMPTION ***") {
+		t.Errorf("output %q, want one SIGTERM and the reason", got)
+	}
+	b = n.bundle()
+	b.KillWaitS = 600
+	k = n.launch(b, deaf)
+	n.awaitOutput(b, "ready")
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	n.awaitOutput(b, "SIGTERM")
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_KILL})
+	if rec := n.ended(k); rec.Verdict != "cancelled" || rec.WaitStatus != 9 {
+		t.Errorf("kill: %v", rec)
+	}
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP}) // one that has ended: no error
+	n.order(&pb.StepOrder{Key: &pb.StepKey{JobId: 999}, Want: pb.StepWant_WANT_STOP})
+}
+
+// TestStopOfATree: SIGTERM reaches children too, and the batch shell's own exit ends the job.
+func TestStopOfATree(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	k := n.launch(b, "trap 'echo shell' TERM\nsh -c 'trap \"echo child; exit\" TERM; echo up; while :; do sleep 0.05; done' &\nwait; wait; exit 9")
+	n.awaitOutput(b, "up")
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	rec := n.ended(k)
+	if got := n.output(b); rec.Verdict != "cancelled" || rec.WaitStatus != 9<<8 || !strings.Contains(got, "shell\n") || !strings.Contains(got, "child\n") {
+		t.Errorf("record %v, output %q", rec, got)
+	}
+}
+
+func TestNumberedSignals(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	// The child tells its signals too.
+	k := n.launch(b, strings.Replace(deaf, `os.write(1, b"ready`, "pid = os.fork()\nif pid == 0:\n    for s in names: names[s] = 'child ' + names[s]\nos.write(1, b\"ready", 1))
+	n.awaitOutput(b, "ready\nready")
+	usr1 := &pb.Signal{Seq: 1, Signal: uint32(unix.SIGUSR1), Target: 1} // scancel --batch
+	usr2 := &pb.Signal{Seq: 2, Signal: uint32(unix.SIGUSR2), Target: 2} // scancel --full
+	hup := &pb.Signal{Seq: 3, Signal: uint32(unix.SIGHUP), Target: 0}   // scancel: steps only
+	n.order(&pb.StepOrder{Key: k, Signals: []*pb.Signal{usr1}})
+	n.awaitOutput(b, "SIGUSR1\n")
+	n.order(&pb.StepOrder{Key: k, Signals: []*pb.Signal{usr2, usr1}})
+	n.awaitOutput(b, "child SIGUSR2\n")
+	n.restart()
+	n.order(&pb.StepOrder{Key: k, Signals: []*pb.Signal{hup, usr2, usr1}})
+	n.await(k, "signal 3 seen", func(r *pb.StepReport) bool { return r.SignalsSeen == 3 })
+	n.order(&pb.StepOrder{Key: k, Signals: []*pb.Signal{{Seq: 4, Signal: uint32(unix.SIGKILL), Target: 0}}})
+	if rec := n.ended(k); rec.Verdict != "signaled" || rec.WaitStatus != 9 {
+		t.Errorf("SIGKILL without --batch ends the job: %v", rec)
+	}
+	got := strings.ReplaceAll(n.output(b), "child SIGUSR2\n", "C2\n")
+	if strings.Count(got, "SIGUSR1\n") != 1 || strings.Count(got, "SIGUSR2\n") != 1 || strings.Count(got, "C2\n") != 1 || strings.Contains(got, "HUP") {
+		t.Errorf("each signal once, to its target: %q", got)
+	}
+}
+
+func TestSuspend(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.EndNs = time.Now().Add(time.Hour).UnixNano()
+	k := n.launch(b, "while :; do echo x; sleep 0.01; done")
+	n.awaitOutput(b, "x\nx\n")
+	// Its limit passes while it is suspended: that does not count.
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Suspended: true, EndNs: time.Now().UnixNano() - 1})
+	still := func() bool {
+		before := len(n.output(b))
+		time.Sleep(150 * time.Millisecond) // the absence of an event has no event to wait for
+		return len(n.output(b)) == before
+	}
+	if !still() {
+		t.Error("suspended, but it writes on")
+	}
+	size := len(n.output(b))
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(time.Hour).UnixNano()})
+	awaitFile(t, b.StdOut.Path, func(s string) bool { return len(s) > size })
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Suspended: true})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	if rec := n.ended(k); rec.Verdict != "cancelled" || rec.WaitStatus != 15 {
+		t.Errorf("stopped while suspended: %v", rec)
+	}
+}
+
+func TestHoldOnly(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.HoldOnly = true
+	k := n.launch(b, "")
+	if rep := n.running(k); rep.Pid != 0 {
+		t.Errorf("holds, but has process %d", rep.Pid)
+	}
+	if len(n.groupDirs()) > 0 {
+		held := false
+		for _, d := range n.groupDirs() {
+			_, err := os.Stat(d + "/" + b.Cgroup)
+			held = held || err == nil
+		}
+		if !held {
+			t.Error("no cgroup")
+		}
+	}
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 0 || !rec.StoppedOnOrder {
+		t.Errorf("released: %v", rec)
+	}
+}

@@ -13,6 +13,8 @@ func commands() []command {
 	return []command{
 		{"sbatch", sbatch, "submit a batch script", false},
 		{"scancel", scancel, "cancel or signal jobs", false},
+		{"squeue", squeue, "show jobs", true},
+		{"sinfo", sinfo, "show partitions and nodes", true},
 		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

@@ -1,12 +1,18 @@
 package cli
 
-// scontrol runs one scontrol command line.
-func scontrol(env *Env, args []string) int {
-	if len(args) > 0 && args[0] == "show" {
-		return scontrolShow(env, showOptions{}, args[1:])
-	}
-	return 1
-}
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/version"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
 
 // showOptions are scontrol's flags that change what show prints.
 type showOptions struct {
@@ -17,4 +23,262 @@ type showOptions struct {
 	quiet   bool // -Q
 	verbose int  // -v
 	hide    bool // --hide
+}
+
+// scontrol runs one command, or those it reads from standard input when there is none.
+func scontrol(env *Env, args []string) int {
+	hits, rest, err := opt.Scan(namesOf(scontrolOptions[:]), args, true)
+	if err != nil {
+		return env.usageError(err, 1)
+	}
+	c := &control{env: env}
+	if _, ok := env.LookupEnv("SLURM_CLUSTERS"); ok {
+		hits = append([]opt.Hit{{Index: clustersOption(), Value: env.Getenv("SLURM_CLUSTERS")}}, hits...)
+	}
+	for _, h := range hits {
+		if done, exit := c.option(scontrolOptions[h.Index].Long, h.Value); done {
+			return exit
+		}
+	}
+	if len(rest) == 0 {
+		return c.interactive()
+	}
+	return c.command(rest)
+}
+
+func clustersOption() int {
+	for i := range scontrolOptions {
+		if scontrolOptions[i].Long == "clusters" {
+			return i
+		}
+	}
+	return 0
+}
+
+// control is one run of scontrol. Its connection is made when a command first needs it.
+type control struct {
+	env  *Env
+	opts showOptions
+	conn *client.Client
+	last []string // for "!!"
+	done bool     // exit or quit was read
+}
+
+func (c *control) option(long, value string) (done bool, exit int) {
+	switch long {
+	case "all":
+		c.opts.all = true
+	case "details":
+		c.opts.details++
+	case "future":
+		c.opts.future = true
+	case "hide":
+		c.opts.all, c.opts.hide = false, true
+	case "oneliner":
+		c.opts.oneLine = true
+	case "quiet":
+		c.opts.quiet = true
+	case "verbose":
+		c.opts.verbose++
+	case "help", "usage":
+		_, _ = io.WriteString(c.env.Stdout, scontrolHelp())
+		return true, 0
+	case "version":
+		_, _ = io.WriteString(c.env.Stdout, version.Text())
+		return true, 0
+	case "clusters":
+		if err := c.env.checkClusters(value); err != nil {
+			return true, c.env.refuse(err)
+		}
+	}
+	return false, 0
+}
+
+// interactive reads commands until "exit", "quit" or the end of input; the exit code is that of the last failure.
+func (c *control) interactive() int {
+	exit := 0
+	in := bufio.NewScanner(c.env.Stdin)
+	for !c.done {
+		fmt.Fprint(c.env.Stdout, "scontrol: ")
+		if !in.Scan() {
+			fmt.Fprintln(c.env.Stdout)
+			break
+		}
+		words := strings.Fields(in.Text())
+		if len(words) == 0 {
+			continue
+		}
+		if code := c.command(words); code != 0 {
+			exit = code
+		}
+	}
+	return exit
+}
+
+// keyword is one scontrol command. min is how many letters of it are enough, as a real scontrol has it; least and most bound
+// the number of words after it (most < 0: any number).
+type keyword struct {
+	name        string
+	min         int
+	least, most int
+	run         func(c *control, args []string) int
+	help        string
+}
+
+// command runs one command line.
+func (c *control) command(words []string) int {
+	if words[0] == "!!" {
+		if c.last == nil {
+			return c.fail("no previous command")
+		}
+		words = c.last
+	}
+	c.last = words
+	tag := strings.ToLower(words[0])
+	for _, k := range keywords() {
+		if len(tag) < k.min || !strings.HasPrefix(k.name, tag) {
+			continue
+		}
+		switch args := words[1:]; {
+		case len(args) < k.least:
+			return c.fail("too few arguments for keyword:" + words[0])
+		case k.most >= 0 && len(args) > k.most:
+			return c.fail("too many arguments for keyword:" + words[0])
+		default:
+			return k.run(c, args)
+		}
+	}
+	return c.fail("invalid keyword: " + words[0])
+}
+
+// fail prints lines unless -Q was given, and returns the exit code of a failure.
+func (c *control) fail(lines ...string) int {
+	if !c.opts.quiet {
+		for _, l := range lines {
+			fmt.Fprintln(c.env.Stderr, l)
+		}
+	}
+	return c.env.errorExit()
+}
+
+func (c *control) failf(format string, args ...any) int {
+	return c.fail("scontrol: error: " + fmt.Sprintf(format, args...))
+}
+
+// callFailed prints why a call failed: before is Slurm's text in front of the phrase, as in "slurm_update error".
+func (c *control) callFailed(before string, err error) int {
+	text, more := phrase(err)
+	lines := []string{before + ": " + text}
+	if more != "" {
+		lines = append(lines, more)
+	}
+	return c.fail(lines...)
+}
+
+func (c *control) dial() (*client.Client, error) {
+	if c.conn == nil {
+		conn, err := c.env.Dial(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		c.conn = conn
+	}
+	return c.conn, nil
+}
+
+func (c *control) unsupported(name string) int {
+	return c.failf("%s is not supported by Sluice", name)
+}
+
+// Small commands.
+
+func (c *control) ping([]string) int {
+	conn, err := c.dial()
+	var r *pb.PingReply
+	if err == nil {
+		r, err = conn.Ping(context.Background(), &pb.PingRequest{})
+	}
+	if err != nil {
+		fmt.Fprintf(c.env.Stdout, "Slurmctld(primary) at %s is DOWN\n", shortHostname())
+		text, more := phrase(err)
+		return c.fail("scontrol: "+text, "scontrol: "+more)
+	}
+	fmt.Fprintf(c.env.Stdout, "Slurmctld(%s) at %s is UP\n", r.GetMode(), r.GetHost())
+	return 0
+}
+
+func (c *control) version([]string) int {
+	fmt.Fprint(c.env.Stdout, version.Text())
+	return 0
+}
+
+func (c *control) help([]string) int {
+	_, _ = io.WriteString(c.env.Stdout, scontrolHelp())
+	return 0
+}
+
+func (c *control) errnumstr(args []string) int {
+	n, err := strconv.ParseUint(args[0], 10, 32)
+	if err != nil {
+		return c.fail("numeric arguments required for keyword:errnumstr")
+	}
+	fmt.Fprintln(c.env.Stdout, errorText(uint32(n)))
+	return 0
+}
+
+func (c *control) reconfigure([]string) int {
+	conn, err := c.dial()
+	if err == nil {
+		var r *pb.UpdateReply
+		if r, err = conn.Reconfigure(context.Background(), &pb.ReconfigureRequest{}); err == nil {
+			c.warn(r.GetWarning())
+		}
+	}
+	if err != nil {
+		return c.callFailed("slurm_reconfigure error", err)
+	}
+	return 0
+}
+
+func (c *control) warn(text string) {
+	if text != "" && !c.opts.quiet {
+		fmt.Fprintln(c.env.Stderr, "scontrol: "+text)
+	}
+}
+
+func (c *control) shutdown(args []string) int {
+	nodes := true
+	if len(args) == 1 {
+		switch strings.ToLower(args[0]) {
+		case "slurmctld", "controller":
+			nodes = false
+		default:
+			return c.fail("invalid shutdown argument:" + args[0])
+		}
+	}
+	conn, err := c.dial()
+	if err == nil {
+		_, err = conn.Shutdown(context.Background(), &pb.ShutdownRequest{NodesToo: nodes})
+	}
+	if err != nil {
+		return c.callFailed("slurm_shutdown error", err)
+	}
+	return 0
+}
+
+// show runs what needs no controller itself and leaves the rest to scontrolShow.
+func (c *control) show(args []string) int {
+	if len(args) > 0 {
+		switch entity := strings.ToLower(args[0]); {
+		case len(args) > 2:
+			return c.fail("too many arguments for keyword:show")
+		case len(entity) >= 5 && (strings.HasPrefix("hostnames", entity) || entity == "hostname"):
+			return c.hostnames(args[1:])
+		case entity == "hostlist":
+			return c.hostlist(args[1:], false)
+		case len(entity) > len("hostlist") && strings.HasPrefix("hostlistsorted", entity):
+			return c.hostlist(args[1:], true)
+		}
+	}
+	return scontrolShow(c.env, c.opts, args)
 }

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// jobVerb makes the command of one verb of ControlJobs. Each word is a list of jobs, "jobname=NAME", or an option of the verb.
+func jobVerb(verb, failure string) func(c *control, args []string) int {
+	return func(c *control, args []string) int {
+		exit := 0
+		req := &pb.ControlJobsRequest{Verb: verb}
+		for _, word := range args {
+			key, value, given := strings.Cut(word, "=")
+			switch {
+			case strings.EqualFold(word, "incomplete"):
+				req.Incomplete = true
+				continue
+			case given && strings.EqualFold(key, "state"):
+				req.State = value
+				continue
+			case given && (strings.EqualFold(key, "jobname") || strings.EqualFold(key, "name")):
+				req.Ids, req.Names = nil, []string{value}
+			default:
+				req.Names = nil
+				var bad string
+				if req.Ids, bad = jobIDs(word); bad != "" {
+					exit = c.jobFailed(bad, pb.NewProblem(pb.CodeInvalidJobID, ""), failure)
+					continue
+				}
+			}
+			if code := c.controlJobs(req, failure); code != 0 {
+				exit = code
+			}
+		}
+		return exit
+	}
+}
+
+// jobIDs splits a list of jobs; bad is the first element that is no job id.
+func jobIDs(list string) (ids []string, bad string) {
+	parsed, err := jobid.ParseList(list)
+	if err != nil || len(parsed) == 0 {
+		return nil, list
+	}
+	for _, id := range parsed {
+		if id.Job == 0 {
+			return nil, list
+		}
+		ids = append(ids, id.String())
+	}
+	return ids, ""
+}
+
+func (c *control) jobFailed(id string, p *pb.Problem, failure string) int {
+	lines := []string{p.GetPhrase() + " for job " + id}
+	if d := diagnosis(p); d != "" {
+		lines = append(lines, d)
+	}
+	if failure != "" {
+		lines = append(lines, failure+": "+p.GetPhrase())
+	}
+	return c.fail(lines...)
+}
+
+func (c *control) controlJobs(req *pb.ControlJobsRequest, failure string) int {
+	conn, err := c.dial()
+	if err != nil {
+		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
+	}
+	reply, err := conn.ControlJobs(context.Background(), req)
+	if err != nil {
+		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
+	}
+	return c.outcomes(reply.GetOutcomes(), failure)
+}
+
+// outcomes prints the refusals of a call; failure, when set, is printed once more behind them, as hold and release do.
+func (c *control) outcomes(list []*pb.JobOutcome, failure string) int {
+	exit := 0
+	for i, o := range list {
+		p := o.GetProblem()
+		if p == nil {
+			continue
+		}
+		last := !slices.ContainsFunc(list[i+1:], func(o *pb.JobOutcome) bool { return o.GetProblem() != nil })
+		after := ""
+		if last {
+			after = failure
+		}
+		exit = c.jobFailed(o.GetId(), p, after)
+	}
+	return exit
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// write runs "write batch_script JOB [FILE|-]".
+func (c *control) write(args []string) int {
+	if len(args[0]) < 5 || !strings.HasPrefix("batch_script", strings.ToLower(args[0])) {
+		if strings.EqualFold(args[0], "config") {
+			return c.unsupported("write config")
+		}
+		return c.fail("invalid write argument:" + args[0])
+	}
+	if len(args) < 2 {
+		return c.fail("too few arguments for keyword:write", "expected write batch_script JOB [FILE]; FILE - is standard output")
+	}
+	exit := 0
+	ids, bad := jobIDs(args[1])
+	if bad != "" {
+		return c.fail("job script retrieval failed: " + pb.NewProblem(pb.CodeInvalidJobID, "").GetPhrase())
+	}
+	for _, id := range ids {
+		file := "slurm-" + id + ".sh"
+		if len(args) == 3 {
+			file = args[2]
+		}
+		if code := c.writeScript(id, file); code != 0 {
+			exit = code
+		}
+	}
+	return exit
+}
+
+func (c *control) writeScript(id, file string) int {
+	job, _ := jobid.Parse(id)
+	conn, err := c.dial()
+	var script []byte
+	if err == nil {
+		script, err = conn.Script(context.Background(), job.Job)
+	}
+	if err != nil {
+		return c.callFailed("job script retrieval failed", err)
+	}
+	if file == "-" {
+		_, err = c.env.Stdout.Write(script)
+	} else {
+		err = os.WriteFile(file, script, 0o700)
+	}
+	if err != nil {
+		return c.fail(fmt.Sprintf("job script retrieval failed: %v", err))
+	}
+	if file != "-" && !c.opts.quiet {
+		fmt.Fprintf(c.env.Stdout, "batch script for job %s written to %s\n", id, file)
+	}
+	return 0
+}
+
+// waitPause is how often wait_job looks again.
+const waitPause = 500 * time.Millisecond
+
+// waitJob returns when a job and its nodes are ready (exit 0) or the job has ended (exit 1).
+func (c *control) waitJob(args []string) int {
+	id, err := strconv.ParseUint(args[0], 10, 32)
+	if err != nil || id == 0 {
+		return c.fail("Invalid job_id " + args[0])
+	}
+	for {
+		jobs, err := c.listJobs(&pb.JobsRequest{Ids: []string{args[0]}, AllStates: true})
+		switch {
+		case client.ProblemOf(err).GetCode() == uint32(pb.CodeInvalidJobID), err == nil && len(jobs) == 0:
+			return c.fail("scontrol: Problem running job " + args[0])
+		case err != nil:
+			return c.callFailed("scontrol: wait_job", err)
+		case jobs[0].GetState().Terminal():
+			return c.fail(fmt.Sprintf("scontrol: Job %d no longer running", id))
+		case jobs[0].GetState() == pb.JobState_JOB_RUNNING && jobs[0].GetStateFlags()&pb.JobConfiguring == 0:
+			return 0
+		}
+		c.env.Sleep(waitPause)
+	}
+}
+
+func (c *control) listJobs(req *pb.JobsRequest) ([]*pb.JobRecord, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	stream, err := conn.Jobs(context.Background(), req)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []*pb.JobRecord
+	for {
+		page, err := stream.Recv()
+		if err == io.EOF {
+			return jobs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.GetJobs()...)
+	}
+}
+
+// completing lists the jobs that end, and where something of them is left.
+func (c *control) completing([]string) int {
+	jobs, err := c.listJobs(&pb.JobsRequest{StateFlags: pb.JobCompleting})
+	if err != nil {
+		return c.callFailed("slurm_load_jobs error", err)
+	}
+	for _, j := range jobs {
+		if j.GetStateFlags()&pb.JobCompleting == 0 {
+			continue
+		}
+		end := time.Unix(0, j.GetEndNs())
+		fmt.Fprintf(c.env.Stdout, "JobId=%d EndTime=%s CompletingTime=%s Nodes(COMPLETING)=%s\n", j.GetId(),
+			end.Format(timespec.Layout), timespec.Clock(int64(c.env.Now().Sub(end).Seconds())), j.GetNodeList())
+	}
+	return 0
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/sluice-hpc/sluice/client/opt"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// keywords in the order in which a beginning is looked up: "hold" before "holdu", "requeue" before "requeuehold".
+func keywords() []keyword {
+	setting := func(set func(*showOptions)) func(*control, []string) int {
+		return func(c *control, _ []string) int { set(&c.opts); return 0 }
+	}
+	leave := func(c *control, _ []string) int { c.done = true; return 0 }
+	no := func(name string) func(*control, []string) int {
+		return func(c *control, _ []string) int { return c.unsupported(name) }
+	}
+	return []keyword{
+		{"show", 3, 0, -1, (*control).show, "show ENTITY [ID]: job, node, partition, config, hostnames, hostlist, …"},
+		{"hold", 4, 1, -1, jobVerb("hold", "slurm_suspend error"), "hold JOBS: keep pending jobs from starting"},
+		{"holdu", 5, 1, -1, jobVerb("uhold", "slurm_suspend error"), ""},
+		{"uhold", 2, 1, -1, jobVerb("uhold", "slurm_suspend error"), "uhold JOBS: hold so that the owner may release"},
+		{"release", 3, 1, -1, jobVerb("release", "slurm_suspend error"), "release JOBS: undo hold"},
+		{"requeue", 3, 1, -1, jobVerb("requeue", ""), "requeue [incomplete] JOBS: put jobs back into the queue"},
+		{"requeuehold", 8, 1, -1, jobVerb("requeuehold", ""), "requeuehold [incomplete] JOBS: requeue and hold"},
+		{"suspend", 2, 1, -1, jobVerb("suspend", ""), "suspend JOBS: stop running jobs"},
+		{"resume", 3, 1, -1, jobVerb("resume", ""), "resume JOBS: let suspended jobs go on"},
+		{"top", 3, 1, -1, jobVerb("top", ""), "top JOBS: first among the pending jobs of their user"},
+		{"update", 1, 0, -1, (*control).update, "update ENTITY=ID KEY=VALUE …: change a job, node or partition"},
+		{"create", 2, 0, -1, (*control).create, "create PartitionName=NAME KEY=VALUE …"},
+		{"delete", 3, 0, -1, (*control).remove, "delete PartitionName=NAME"},
+		{"ping", 3, 0, 0, (*control).ping, "ping: say whether the controller answers"},
+		{"reconfigure", 3, 0, -1, (*control).reconfigure, "reconfigure: read the configuration again"},
+		{"shutdown", 8, 0, 1, (*control).shutdown, "shutdown [slurmctld]: stop the daemons, or the controller alone"},
+		{"wait_job", 2, 1, 1, (*control).waitJob, "wait_job JOB: return when its nodes are ready"},
+		{"write", 5, 1, 3, (*control).write, "write batch_script JOB [FILE|-]: save the script of a job"},
+		{"completing", 2, 0, 0, (*control).completing, "completing: list jobs that end"},
+		{"errnumstr", 2, 1, 1, (*control).errnumstr, "errnumstr NUMBER: text of a Slurm error number"},
+		{"version", 4, 0, 0, (*control).version, "version: show the version"},
+		{"help", 2, 0, 0, (*control).help, "help: show this help"},
+		{"all", 2, 0, 0, setting(func(o *showOptions) { o.all = true }), "all, details, hide, oneliner, quiet, verbose: as the options"},
+		{"details", 1, 0, 0, setting(func(o *showOptions) { o.details = 1 }), ""},
+		{"hide", 2, 0, 0, setting(func(o *showOptions) { o.all, o.hide = false, true }), ""},
+		{"oneliner", 1, 0, 0, setting(func(o *showOptions) { o.oneLine = true }), ""},
+		{"quiet", 4, 0, 0, setting(func(o *showOptions) { o.quiet = true }), ""},
+		{"verbose", 4, 0, 0, setting(func(o *showOptions) { o.verbose++ }), ""},
+		{"exit", 2, 0, 0, leave, "exit, quit: end"},
+		{"quit", 4, 0, 0, leave, ""},
+		{"abort", 5, 0, -1, no("abort"), ""},
+		{"cancel_reboot", 3, 1, -1, no("cancel_reboot"), ""},
+		{"cluster", 2, 0, -1, no("cluster"), ""},
+		{"listjobs", 5, 0, -1, no("listjobs"), ""},
+		{"listpids", 5, 0, -1, no("listpids"), ""},
+		{"liststeps", 5, 0, -1, no("liststeps"), ""},
+		{"notify", 1, 1, -1, no("notify"), ""},
+		{"pidinfo", 3, 1, -1, no("pidinfo"), ""},
+		{"reboot", 3, 0, -1, no("reboot"), ""},
+		{"schedloglevel", 3, 1, -1, no("schedloglevel"), ""},
+		{"setdebug", 2, 1, -1, no("setdebug"), ""},
+		{"setdebugflags", 9, 1, -1, no("setdebugflags"), ""},
+		{"takeover", 8, 0, -1, no("takeover"), ""},
+		{"token", 5, 0, -1, no("token"), ""},
+	}
+}
+
+var scontrolOptions = [...]option{
+	{opt.Name{Long: "all", Short: 'a'}, "", "", "show hidden partitions too"},
+	{opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, "", "", ""},
+	{opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, "", "name", "cluster to act on: this one's name"},
+	{opt.Name{Long: "details", Short: 'd'}, "", "", "show more of each job"},
+	{opt.Name{Long: "federation"}, "", "", ""},
+	{opt.Name{Long: "future", Short: 'F'}, "", "", "show FUTURE nodes too"},
+	{opt.Name{Long: "help", Short: 'h'}, "", "", "show this help"},
+	{opt.Name{Long: "hide"}, "", "", "do not show hidden partitions"},
+	{opt.Name{Long: "local"}, "", "", ""},
+	{opt.Name{Long: "oneliner", Short: 'o'}, "", "", "one line for each record"},
+	{opt.Name{Long: "quiet", Short: 'Q'}, "", "", "print no messages"},
+	{opt.Name{Long: "sibling"}, "", "", ""},
+	{opt.Name{Long: "uid", Short: 'u', Arg: opt.Required}, "", "user", ""},
+	{opt.Name{Long: "usage"}, "", "", "show this help"},
+	{opt.Name{Long: "verbose", Short: 'v'}, "", "", "say more"},
+	{opt.Name{Long: "version", Short: 'V'}, "", "", "show the version"},
+}
+
+func scontrolHelp() string {
+	var b strings.Builder
+	b.WriteString("scontrol [<OPTION>] [<COMMAND>]\n\nWithout a command, commands are read from standard input.\n\nOptions:\n")
+	b.WriteString(helpOf(scontrolOptions[:]))
+	b.WriteString("\nCommands (JOBS is a list of job ids by commas, or jobname=NAME; beginnings of the words are enough):\n")
+	for _, k := range keywords() {
+		if k.help != "" {
+			b.WriteString("  " + k.help + "\n")
+		}
+	}
+	b.WriteString(`
+Examples:
+  scontrol show job 1234
+  scontrol -o show nodes
+  scontrol update JobId=1234 TimeLimit=+30
+  scontrol update NodeName=n[1-3] State=DRAIN Reason="bad fan"
+  scontrol show hostnames $SLURM_JOB_NODELIST
+`)
+	return b.String()
+}
+
+// errorText is what a number means: one of Slurm's, or of the system's.
+func errorText(n uint32) string {
+	if text := pb.NewProblem(pb.Code(n), "").GetPhrase(); text != "" {
+		return text
+	}
+	if n == 0 {
+		return "No error"
+	}
+	if text := syscall.Errno(n).Error(); text != "" && n < 134 {
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return "Unknown error"
+}

@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// pair is one KEY=VALUE word of update, create or delete. add is '+' or '-' for KEY+=VALUE and KEY-=VALUE.
+type pair struct {
+	word, key, value string
+	add              string
+	given            bool // there was a '='
+}
+
+// pairs reads the words; "job 12" is the same as "job=12" at the beginning.
+func pairs(args []string) []pair {
+	var out []pair
+	for i := 0; i < len(args); i++ {
+		key, value, given := strings.Cut(args[i], "=")
+		if !given && len(out) == 0 && i+1 < len(args) && !strings.Contains(args[i+1], "=") {
+			i++
+			value, given = args[i], true
+		}
+		p := pair{word: args[i], key: key, value: value, given: given}
+		if n := len(key); given && n > 1 && (key[n-1] == '+' || key[n-1] == '-') {
+			p.key, p.add = key[:n-1], key[n-1:]
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// entityOf says what a command line is about: the first word that names an entity.
+func entityOf(list []pair) (entity string, at int) {
+	for i, p := range list {
+		switch key := strings.ToLower(p.key); {
+		case key == "jobid" || key == "job" || key == "jobname":
+			return "job", i
+		case len(key) >= 4 && strings.HasPrefix("nodename", key):
+			return "node", i
+		case len(key) >= 4 && strings.HasPrefix("partitionname", key):
+			return "partition", i
+		case len(key) >= 3 && strings.HasPrefix("reservationname", key):
+			return "reservation", i
+		case len(key) >= 4 && strings.HasPrefix("stepid", key):
+			return "step", i
+		case key == "slurmctlddebug":
+			return "debug", i
+		}
+	}
+	return "", -1
+}
+
+func (c *control) update(args []string) int {
+	if len(args) == 0 {
+		return c.fail("too few arguments for update keyword")
+	}
+	list := pairs(args)
+	entity, at := entityOf(list)
+	if entity == "" {
+		return c.fail("No valid entity in update command", `Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"`)
+	}
+	subject := list[at]
+	rest := append(append([]pair{}, list[:at]...), list[at+1:]...)
+	switch entity {
+	case "job":
+		return c.updateJob(subject, rest)
+	case "node":
+		return c.updateNode(subject, rest)
+	case "partition":
+		return c.updatePartition(subject, rest, false)
+	}
+	return c.unsupported("update " + entity)
+}
+
+// notUpdatable is Slurm's answer to a key that does not exist, with the nearest that does.
+func (c *control) notUpdatable(word string, keys []string, key string) int {
+	lines := []string{"Update of this parameter is not supported: " + word, "Request aborted"}
+	if near := nearest(keys, key); near != "" {
+		lines = append(lines, "did you mean "+near+"?")
+	}
+	return c.fail(lines...)
+}
+
+// canonicalKey finds a key by its name or an unambiguous beginning of at least three letters, in any case.
+func canonicalKey(keys []string, key string) (string, bool) {
+	found := ""
+	for _, k := range keys {
+		if strings.EqualFold(k, key) {
+			return k, true
+		}
+		if len(key) >= 3 && len(key) < len(k) && strings.EqualFold(k[:len(key)], key) {
+			if found != "" {
+				return "", false
+			}
+			found = k
+		}
+	}
+	return found, found != ""
+}
+
+func nearest(keys []string, key string) string {
+	for _, k := range keys {
+		if len(key) >= 3 && (strings.HasPrefix(strings.ToLower(k), strings.ToLower(key[:3])) || strings.Contains(strings.ToLower(k), strings.ToLower(key))) {
+			return k
+		}
+	}
+	return ""
+}
+
+func jobKeys() []string {
+	return []string{"Account", "AdminComment", "ArrayTaskThrottle", "ClusterFeatures", "Clusters", "Comment", "Contiguous", "CoreSpec",
+		"CPUsPerTask", "Deadline", "DelayBoot", "Dependency", "EligibleTime", "EndTime", "ExcNodeList", "Extra", "Features", "Gres",
+		"JobName", "Licenses", "MailType", "MailUser", "MinCPUsNode", "MinMemoryCPU", "MinMemoryNode", "MinTmpDiskNode", "Name", "Nice",
+		"NodeList", "NumCPUs", "NumNodes", "NumTasks", "OverSubscribe", "Partition", "Prefer", "Priority", "QOS", "Reboot", "ReqCores",
+		"ReqNodeList", "ReqNodes", "ReqSockets", "ReqThreads", "Requeue", "ReservationName", "ResetAccrueTime", "Shared", "SiteFactor",
+		"StartTime", "StdErr", "StdIn", "StdOut", "Switches", "ThreadSpec", "TimeLimit", "TimeMin", "TresPerJob", "TresPerNode",
+		"TresPerSocket", "TresPerTask", "UserID", "WCKey", "WorkDir"}
+}
+
+func (c *control) updateJob(subject pair, rest []pair) int {
+	if len(rest) == 0 {
+		return c.fail("No changes specified")
+	}
+	req := &pb.UpdateJobRequest{}
+	for _, p := range rest {
+		key, ok := canonicalKey(jobKeys(), p.key)
+		if !ok || !p.given {
+			return c.notUpdatable(p.word, jobKeys(), p.key)
+		}
+		if (key == "TimeLimit" || key == "TimeMin") && p.add == "" && strings.IndexAny(p.value, "+-") == 0 && p.value != "-1" {
+			p.add, p.value = p.value[:1], p.value[1:]
+		}
+		if key == "TimeLimit" || key == "TimeMin" {
+			if _, err := timespec.ParseMinutes(p.value); err != nil {
+				return c.fail("scontrol: error: Invalid "+key+" value", fmt.Sprintf("scontrol: error: %s=%s: %v", key, p.value, err))
+			}
+		}
+		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: p.value})
+	}
+	ids, exit := c.subjects(subject)
+	if exit != 0 || len(ids) == 0 {
+		return exit
+	}
+	req.Ids = ids
+	conn, err := c.dial()
+	if err != nil {
+		return c.callFailed("slurm_update error", err)
+	}
+	reply, err := conn.UpdateJob(context.Background(), req)
+	if err != nil {
+		return c.callFailed("slurm_update error", err)
+	}
+	c.warn(reply.GetWarning())
+	return c.outcomes(reply.GetOutcomes(), "")
+}
+
+// subjects are the jobs that an update names; jobname= means all of that name.
+func (c *control) subjects(subject pair) (ids []string, exit int) {
+	if !strings.EqualFold(subject.key, "jobname") {
+		ids, bad := jobIDs(subject.value)
+		if bad != "" {
+			return nil, c.jobFailed(subject.value, pb.NewProblem(pb.CodeInvalidJobID, ""), "")
+		}
+		return ids, 0
+	}
+	jobs, err := c.listJobs(&pb.JobsRequest{Names: []string{subject.value}})
+	if err != nil {
+		return nil, c.callFailed("slurm_load_jobs error", err)
+	}
+	for _, j := range jobs {
+		ids = append(ids, fmt.Sprint(j.GetId()))
+	}
+	return ids, 0
+}
+
+func nodeKeys() []string {
+	return []string{"ActiveFeatures", "AvailableFeatures", "Comment", "CPUBind", "Extra", "Features", "Gres", "InstanceId", "InstanceType",
+		"NodeAddr", "NodeHostname", "Reason", "ResumeAfter", "State", "Weight"}
+}
+
+func nodeStates() []string {
+	return []string{"CANCEL_REBOOT", "DOWN", "DRAIN", "FAIL", "FUTURE", "IDLE", "NORESP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "POWER_UP", "RESUME", "UNDRAIN"}
+}
+
+func (c *control) updateNode(subject pair, rest []pair) int {
+	req := &pb.UpdateNodeRequest{Nodes: subject.value}
+	reason, needsReason := false, false
+	for _, p := range rest {
+		key, ok := canonicalKey(nodeKeys(), p.key)
+		if !ok || !p.given {
+			return c.notUpdatable(p.word, nodeKeys(), p.key)
+		}
+		if key == "State" {
+			state, ok := canonicalKey(nodeStates(), p.value)
+			if !ok {
+				return c.fail("Invalid input: "+p.word, "Request aborted", "Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN",
+					"Not all states are valid given a node's prior state")
+			}
+			p.value = state
+			needsReason = state == "DOWN" || state == "DRAIN" || state == "FAIL"
+		}
+		reason = reason || (key == "Reason" && p.value != "")
+		req.Set = append(req.Set, &pb.KeyValue{Key: key, Value: p.value})
+	}
+	if len(req.Set) == 0 {
+		return c.fail("No changes specified")
+	}
+	if needsReason && !reason {
+		return c.fail("You must specify a reason when DOWNING or DRAINING a node. Request denied")
+	}
+	conn, err := c.dial()
+	if err == nil {
+		var r *pb.UpdateReply
+		if r, err = conn.UpdateNode(context.Background(), req); err == nil {
+			c.warn(r.GetWarning())
+		}
+	}
+	if err != nil {
+		return c.callFailed("slurm_update error", err)
+	}
+	return 0
+}
+
+func partitionKeys() []string {
+	return []string{"AllocNodes", "AllowAccounts", "AllowGroups", "AllowQos", "Alternate", "CpuBind", "Default", "DefaultTime", "DefMemPerCPU",
+		"DefMemPerNode", "DenyAccounts", "DenyQos", "DisableRootJobs", "ExclusiveUser", "GraceTime", "Hidden", "JobDefaults", "LLN",
+		"MaxCPUsPerNode", "MaxCPUsPerSocket", "MaxMemPerCPU", "MaxMemPerNode", "MaxNodes", "MaxTime", "MinNodes", "Nodes", "OverSubscribe",
+		"OverTimeLimit", "PowerDownOnIdle", "PreemptMode", "Priority", "PriorityJobFactor", "PriorityTier", "QOS", "ReqResv", "RootOnly",
+		"Shared", "State", "TRESBillingWeights"}
+}
+
+func (c *control) updatePartition(subject pair, rest []pair, create bool) int {
+	req := &pb.UpdatePartitionRequest{Name: subject.value, Create: create}
+	for _, p := range rest {
+		key, ok := canonicalKey(partitionKeys(), p.key)
+		if !ok || !p.given {
+			return c.fail("scontrol: error: Update of this parameter is not supported: "+p.word, "", "scontrol: error: Request aborted", "slurm_update error: No error")
+		}
+		if key == "State" {
+			state, ok := canonicalKey([]string{"UP", "DOWN", "DRAIN", "INACTIVE"}, p.value)
+			if !ok {
+				return c.fail("scontrol: error: Invalid input: "+p.word, "scontrol: error: Acceptable State values are UP, DOWN, DRAIN and INACTIVE", "slurm_update error: No error")
+			}
+			p.value = state
+		}
+		req.Set = append(req.Set, &pb.KeyValue{Key: key, Value: p.value})
+	}
+	if len(req.Set) == 0 && !create {
+		return c.fail("scontrol: error: No changes specified")
+	}
+	before := "slurm_update error"
+	if create {
+		before = "Error creating the partition"
+	}
+	return c.sendPartition(req, before)
+}
+
+func (c *control) sendPartition(req *pb.UpdatePartitionRequest, before string) int {
+	conn, err := c.dial()
+	if err == nil {
+		var r *pb.UpdateReply
+		if r, err = conn.UpdatePartition(context.Background(), req); err == nil {
+			c.warn(r.GetWarning())
+		}
+	}
+	if err != nil {
+		return c.callFailed(before, err)
+	}
+	return 0
+}
+
+func (c *control) create(args []string) int {
+	if len(args) == 0 {
+		return c.fail("too few arguments for create keyword")
+	}
+	list := pairs(args)
+	entity, at := entityOf(list)
+	if entity != "partition" {
+		return c.unsupported("create " + cmpOr(entity, args[0]))
+	}
+	return c.updatePartition(list[at], append(append([]pair{}, list[:at]...), list[at+1:]...), true)
+}
+
+func (c *control) remove(args []string) int {
+	if len(args) == 0 {
+		return c.fail("too few arguments for delete keyword")
+	}
+	list := pairs(args)
+	entity, at := entityOf(list)
+	switch {
+	case entity == "" || !list[at].given:
+		return c.fail("scontrol: error: Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'")
+	case entity != "partition":
+		return c.unsupported("delete " + entity)
+	}
+	return c.sendPartition(&pb.UpdatePartitionRequest{Name: list[at].value, Delete: true}, "delete_partition "+strings.Join(args, " "))
+}

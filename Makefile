@@ -3,9 +3,50 @@ SHELL   := /bin/bash
 GO      ?= go
 TOOLBIN := $(CURDIR)/.ci/tools/bin
 
-.PHONY: help generate tools
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
+DAEMONS := sluice-ctld sluice-noded
+
+.PHONY: help build install test check bench demo clean generate tools packages
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+build: ## build the programs into bin/, with a link for each of Slurm's commands
+	@mkdir -p bin
+	$(BUILD) -o bin/ ./cmd/...
+	@for c in $$(bin/sluice commands); do ln -sfn sluice bin/$$c; done
+
+install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/libexec/sluice $(DESTDIR)$(PREFIX)/share/doc/sluice
+	install -m 755 bin/sluice $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(DAEMONS:%=bin/%) $(DESTDIR)$(PREFIX)/sbin/
+	install -m 755 bin/sluice-admin $(DESTDIR)$(PREFIX)/libexec/sluice/
+	for c in $$(bin/sluice commands); do ln -sfn sluice $(DESTDIR)$(PREFIX)/bin/$$c; done
+	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	cp -r examples $(DESTDIR)$(PREFIX)/share/doc/sluice/
+
+packages: ## install the Debian packages that tests and demo need, those that are missing
+	@.ci/packages
+
+test: packages ## run all tests; as root with real cgroups and a second user
+	@.ci/test-user
+	SLUICE_TEST_USER=$$(.ci/test-user --name) $(GO) test -timeout 20m ./...
+
+check: tools ## formatting, vet, staticcheck, and generated files up to date
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
+	$(GO) vet ./...
+	$(TOOLBIN)/staticcheck ./...
+	@.ci/generated
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+
+demo: build ## a cluster, a training job and a job that reaches its time limit; about 75 seconds
+	@examples/demo.sh
+
+clean: ## delete what was built
+	rm -rf bin dist $(TOOLBIN)
 
 TOOLS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc staticcheck
 tools: $(TOOLS:%=$(TOOLBIN)/%) ## build the pinned generators and checkers

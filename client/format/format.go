@@ -48,6 +48,10 @@ type Field[T any] struct {
 	Compare func(c *Context, a, b T) int
 	// NoSort: --sort refuses the letter, as Slurm does.
 	NoSort bool
+	// Whole: a duration, which Slurm never cuts in a column that is aligned to the right.
+	Whole bool
+	// Marked: a '*' at the end outlives the cut (sinfo's default partition).
+	Marked bool
 	// Fold says how sinfo groups nodes that differ in the field.
 	Fold Fold
 }
@@ -86,7 +90,15 @@ func (l Layout[T]) AppendRow(b []byte, c *Context, row T) []byte {
 			start := len(b)
 			b = col.Field.Text(b, c, row)
 			b = escapeTail(b, start)
-			b = fit(b, start, col.Width, col.Right)
+			width := col.Width
+			if col.Right && col.Field.Whole {
+				width = max(width, len(b)-start)
+			}
+			marked := col.Field.Marked && len(b) > start && b[len(b)-1] == '*' && len(b)-start > width
+			b = fit(b, start, width*min(col.Width, 1), col.Right)
+			if marked && col.Width > 0 {
+				b[len(b)-1] = '*'
+			}
 		}
 		b = append(b, col.Suffix...)
 	}

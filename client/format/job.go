@@ -59,8 +59,14 @@ func ParseJobState(name string) (state pb.JobState, flag uint32, ok bool) {
 			return 0, 1 << i, true
 		}
 	}
+	if strings.EqualFold(name, "REQUEUE_FED") || strings.EqualFold(name, "RF") {
+		return 0, federated, true
+	}
 	return 0, 0, false
 }
+
+// federated is a flag that no job of ours has: states of federations are names that select nothing.
+const federated = 1 << 31
 
 // JobStateNames is the list that a refusal of -t shows.
 func JobStateNames() string {

@@ -73,7 +73,7 @@ func jobLetters() []Field[Job] {
 		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Compare: compareIDs},
 		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*pb.JobSpec).GetName))},
 		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*pb.JobSpec).GetComment))},
-		{Letter: 'l', Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
+		{Letter: 'l', Whole: true, Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
 			Compare: by((*pb.JobRecord).GetTimeLimitS)},
 		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory, Compare: by(func(r *pb.JobRecord) uint64 { m, _ := memory(r.GetSpec()); return m })},
 		{Letter: 'n', Names: []string{"reqnodes"}, Header: "REQ_NODES", Text: text("", spec((*pb.JobSpec).GetReqNodes))},
@@ -104,8 +104,8 @@ func jobLetters() []Field[Job] {
 		{Letter: 'I', Names: []string{"cores"}, Header: "CORES_PER_SOCKET", Text: orStar((*pb.JobSpec).GetCoresPerSocket)},
 		{Letter: 'J', Names: []string{"threads"}, Header: "THREADS_PER_CORE", Text: orStar((*pb.JobSpec).GetThreadsPerCore)},
 		{Letter: 'K', Names: []string{"arraytaskid"}, Header: "ARRAY_TASK_ID", Text: appendTaskID},
-		{Letter: 'L', Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Compare: compareLeft},
-		{Letter: 'M', Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, usedSeconds(c, j.JobRecord)) },
+		{Letter: 'L', Whole: true, Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Compare: compareLeft},
+		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, usedSeconds(c, j.JobRecord)) },
 			Compare: func(c *Context, a, b Job) int {
 				return cmp.Compare(usedSeconds(c, a.JobRecord), usedSeconds(c, b.JobRecord))
 			}},

@@ -94,7 +94,7 @@ func stateWord(base pb.NodeState, flags uint32, form int) string {
 		return word("draining", "drng")
 	case flags&pb.NodeDrain != 0:
 		return word("drained", "drain")
-	case flags&pb.NodeFail != 0 && busy(base, flags):
+	case flags&pb.NodeFail != 0 && base != pb.NodeState_NODE_MIXED && busy(base, flags): // mixed: as 22.05 has it
 		return word("failing", "failg")
 	case flags&pb.NodeFail != 0:
 		return "fail"
@@ -230,7 +230,10 @@ func stateTest(name string) func(*pb.NodeRecord) bool {
 	case "idle":
 		return is(pb.NodeState_NODE_IDLE)
 	case "alloc", "allocated":
-		return is(pb.NodeState_NODE_ALLOCATED)
+		// Mixed nodes are in part allocated, and Slurm counts them in.
+		return func(n *pb.NodeRecord) bool {
+			return nodeBase(n) == pb.NodeState_NODE_ALLOCATED || nodeBase(n) == pb.NodeState_NODE_MIXED
+		}
 	case "error":
 		return is(pb.NodeState_NODE_ERROR)
 	case "mix", "mixed":

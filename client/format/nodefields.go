@@ -113,7 +113,7 @@ func nodeLetters() []Field[*NodeGroup] {
 		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*pb.NodeRecord).GetAddr)},
 		{Letter: 'O', Names: []string{"cpusload"}, Header: "CPU_LOAD", Fold: FoldRange, Text: appendLoad},
 		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Compare: byPart((*pb.PartitionRecord).GetPriorityTier)},
-		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: appendPartition, Compare: partName},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Marked: true, Text: appendPartition, Compare: partName},
 		{Letter: 'r', Names: []string{"root"}, Header: "ROOT", Text: ofPart("no", func(p *pb.PartitionRecord) string { return yes(p.GetRootOnly()) })},
 		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*pb.PartitionRecord).GetName), Compare: partName},
 		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Compare: byPart((*pb.PartitionRecord).GetMaxNodes)},
@@ -180,14 +180,7 @@ func allowGroups(p *pb.PartitionRecord) string { return notAll(p.GetAllowGroups(
 func hostname(n *pb.NodeRecord) string { return or(n.GetHostname(), n.GetName()) }
 
 func appendAvail(b []byte, _ *Context, g *NodeGroup) []byte {
-	switch state := strings.ToLower(g.Partition.GetState()); state {
-	case "":
-		return append(b, "up"...)
-	case "inactive":
-		return append(b, "inact"...)
-	default:
-		return append(b, state...)
-	}
+	return append(b, or(strings.ToLower(g.Partition.GetState()), "up")...)
 }
 
 func appendPartition(b []byte, _ *Context, g *NodeGroup) []byte {

@@ -53,7 +53,7 @@ func (g *NodeGroup) add(n *pb.NodeRecord) {
 	total, alloc := uint64(n.GetCpus()), uint64(min(n.GetAllocCpus(), n.GetCpus()))
 	g.cpusTotal += total
 	g.cpusAlloc += alloc
-	if base == pb.NodeState_NODE_DOWN || base == pb.NodeState_NODE_UNKNOWN || flags&(pb.NodeDrain|pb.NodeFail|pb.NodeInvalidReg) != 0 {
+	if base == pb.NodeState_NODE_DOWN || base == pb.NodeState_NODE_UNKNOWN || flags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 {
 		g.cpusOther += total - alloc
 	} else {
 		g.cpusIdle += total - alloc

@@ -43,7 +43,7 @@ func (t *Table[T]) ByName(name string) *Field[T] { return t.names[strings.ToLowe
 
 // ParseLetters reads the value of -o: text and fields "%[.][size]x". A field that does not exist is named in unknown and printed
 // as it was written, which is what Slurm does; two percent signs count as one. "%all" is every field with '|' between.
-// size is in bytes, "#" as size means as wide as the widest row.
+// size is in bytes; a "#" after it widens the column to its widest row, which the commands' own formats use.
 func (t *Table[T]) ParseLetters(spec string) (layout Layout[T], unknown []string) {
 	text, rest, found := strings.Cut(spec, "%")
 	if text != "" {
@@ -75,11 +75,11 @@ func (t *Table[T]) letterColumn(token string) (col Column[T], bad string) {
 		col.Right = true
 		i++
 	}
+	col.Width, i = number(token, i)
 	if i < len(token) && token[i] == '#' {
 		col.Auto = true
 		i++
 	}
-	col.Width, i = number(token, i)
 	if i < len(token) {
 		if f := t.letter[token[i]]; f != nil {
 			col.Field, col.Suffix = f, token[i+1:]

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func (s *show) jobs(id string) int {
+	request := &pb.JobsRequest{AllStates: true}
+	var want jobSelector
+	if id != "" {
+		var ok bool
+		if want, ok = parseSelector(id, false); !ok || strings.ContainsAny(id, ", ") {
+			return s.complain("scontrol_print_job error: Invalid job id specified")
+		}
+		request.Ids = plainIDs([]jobSelector{want})
+	}
+	c, code := s.dial("slurm_load_jobs")
+	if c == nil {
+		return code
+	}
+	defer func() { _ = c.Close() }()
+	var found []*pb.JobRecord
+	now, err := eachJob(s.ctx, c, request, func(r *pb.JobRecord) {
+		if id == "" || want.matches(r) {
+			found = append(found, r)
+		}
+	})
+	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(pb.CodeInvalidJobID) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+		return s.failed("slurm_load_jobs", err)
+	case len(found) == 0 && id == "":
+		return s.none("No jobs in the system")
+	case len(found) == 0 && want.tasks != nil:
+		return s.missing("Job " + format.Escape(id) + " not found")
+	case len(found) == 0:
+		return s.complain("slurm_load_jobs error: Invalid job id specified")
+	}
+	fc := s.env.formatContext(now)
+	var b []byte
+	for _, r := range found {
+		b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details)
+		if len(b) >= flushBytes {
+			if s.out(b) != 0 {
+				return 1
+			}
+			b = b[:0]
+		}
+	}
+	return s.out(b)
+}
+
+func (s *show) steps(id string) int {
+	var want jobSelector
+	request := &pb.JobsRequest{States: []pb.JobState{pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}}
+	if id != "" {
+		var ok bool
+		if want, ok = parseSelector(id, true); !ok {
+			return s.complain("scontrol_print_step error: Invalid job id specified")
+		}
+		request = &pb.JobsRequest{AllStates: true, Ids: plainIDs([]jobSelector{want})}
+	}
+	c, code := s.dial("slurm_get_job_steps")
+	if c == nil {
+		return code
+	}
+	defer func() { _ = c.Close() }()
+	known := false
+	var rows []format.Step
+	now, err := eachJob(s.ctx, c, request, func(r *pb.JobRecord) {
+		if id != "" && !want.matches(r) {
+			return
+		}
+		known = true
+		for _, step := range format.StepsOf(r) {
+			if want.step == "" || want.step == step.Name() {
+				rows = append(rows, step)
+			}
+		}
+	})
+	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(pb.CodeInvalidJobID) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+		return s.failed("slurm_get_job_steps", err)
+	case id != "" && !known:
+		return s.complain("slurm_get_job_steps error: Invalid job id specified")
+	case len(rows) == 0 && id != "":
+		return s.missing("Job step " + format.Escape(id) + " not found")
+	case len(rows) == 0:
+		return s.none("No job steps in the system")
+	}
+	fc := s.env.formatContext(now)
+	var b []byte
+	for _, step := range rows {
+		b = format.AppendStep(b, fc, step, s.opts.oneLine)
+	}
+	return s.out(b)
+}

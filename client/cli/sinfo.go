@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// sinfo runs one sinfo command line.
+func sinfo(env *Env, args []string) int {
+	o, err := sinfoParse(env, args)
+	if err != nil {
+		return env.viewExit(err)
+	}
+	return env.repeat(o.iterateS, func(ctx context.Context) int { return sinfoOnce(ctx, env, o) })
+}
+
+func sinfoOnce(ctx context.Context, env *Env, o *sinfoOptions) int {
+	if o.reservations {
+		fmt.Fprintln(env.Stdout, "No reservations in the system")
+		return 0
+	}
+	layout := sinfoLayout(env, o)
+	parts, nodes, fc, err := sinfoLoad(ctx, env)
+	if err != nil {
+		return env.viewExit(err)
+	}
+	fc.Cluster = "" // only a federation names its clusters here
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *pb.PartitionRecord) bool { return !o.showsPartition(p) })
+	nodes = slices.DeleteFunc(nodes, func(n *pb.NodeRecord) bool { return !o.showsNode(n) })
+	rows := format.FoldNodes(fc, layout, parts, format.PartitionNodes(parts, nodes), format.FoldOptions{
+		Exact:   o.exact,
+		PerNode: o.perNode,
+		Empty:   !o.reasons && layout.Uses(func(f *format.Field[*format.NodeGroup]) bool { return f.Letter == 'P' || f.Letter == 'R' }),
+	})
+	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
+	order.Sort(fc, rows)
+	cluster := ""
+	if o.haveClusters {
+		cluster = env.clusterName()
+	}
+	return printTable(env, fc, layout, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: cluster})
+}
+
+func sinfoLayout(env *Env, o *sinfoOptions) format.Layout[*format.NodeGroup] {
+	spec, byName := o.view()
+	if byName {
+		layout, unknown := format.Nodes().ParseNames(spec)
+		for _, word := range unknown {
+			env.Errorf("Invalid job format specification: %s", format.Escape(word))
+		}
+		return layout
+	}
+	layout, unknown := format.Nodes().ParseLetters(spec)
+	for _, word := range unknown {
+		fmt.Fprintf(env.Stderr, "Invalid node format specification: %s\n", format.Escape(word))
+	}
+	return layout
+}
+
+// sinfoLoad asks for partitions and nodes.
+func sinfoLoad(ctx context.Context, env *Env) ([]*pb.PartitionRecord, []*pb.NodeRecord, *format.Context, error) {
+	c, err := env.Dial(ctx)
+	if err != nil {
+		return nil, nil, nil, env.loadFailed("slurm_load_partitions", err)
+	}
+	defer func() { _ = c.Close() }()
+	parts, err := c.Partitions(ctx, &pb.PartitionsRequest{})
+	if err != nil {
+		return nil, nil, nil, env.loadFailed("slurm_load_partitions", err)
+	}
+	var nodes []*pb.NodeRecord
+	now, err := eachNode(ctx, c, &pb.NodesRequest{}, func(n *pb.NodeRecord) { nodes = append(nodes, n) })
+	if err != nil {
+		return nil, nil, nil, env.loadFailed("slurm_load_node", err)
+	}
+	return parts.GetPartitions(), nodes, env.formatContext(now), nil
+}
+
+// eachNode is eachJob for nodes.
+func eachNode(ctx context.Context, c *client.Client, r *pb.NodesRequest, f func(*pb.NodeRecord)) (nowNS int64, err error) {
+	stream, err := c.Nodes(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	return eachPage(stream.Recv, func(p *pb.NodesReply) int64 {
+		for _, n := range p.GetNodes() {
+			f(n)
+		}
+		return p.GetNowNs()
+	})
+}
+
+// showsPartition leaves out partitions that were not asked for, and hidden ones unless root or -a asks.
+func (o *sinfoOptions) showsPartition(p *pb.PartitionRecord) bool {
+	if len(o.partitions) > 0 {
+		return slices.Contains(o.partitions, p.GetName())
+	}
+	return !p.GetHidden() || o.all || os.Getuid() == 0
+}
+
+func (o *sinfoOptions) showsNode(n *pb.NodeRecord) bool {
+	switch {
+	case o.nodes != nil && !o.nodes[n.GetName()] && !o.nodes[n.GetHostname()]:
+		return false
+	case o.dead && !format.NoRespond(n), o.responding && format.NoRespond(n):
+		return false
+	case o.reasons && !o.haveStates && !format.Unavailable(n):
+		return false
+	case n.GetState() == pb.NodeState_NODE_FUTURE && !o.haveStates:
+		return false
+	}
+	return o.states.Match(n)
+}

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/version"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// The default views (squeue(1), --format).
+const (
+	squeueDefault = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+	squeueLong    = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+	squeueStart   = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
+	squeueSort    = "P,t,-p"
+)
+
+// squeue runs one squeue command line.
+func squeue(env *Env, args []string) int {
+	o, err := squeueParse(env, args)
+	if err != nil {
+		return env.viewExit(err)
+	}
+	return env.repeat(o.iterateS, func(ctx context.Context) int { return squeueOnce(ctx, env, o) })
+}
+
+// viewExit turns what stopped a view before it asked the controller into an exit code.
+func (e *Env) viewExit(err error) int {
+	var early exitEarly
+	var usage *opt.UsageError
+	var value *opt.ValueError
+	switch {
+	case errors.As(err, &early):
+		return int(early)
+	case errors.As(err, &usage):
+		return e.usageError(err, 1)
+	case errors.As(err, &value):
+		e.lines(value.Lines, value.Hint, value.Fatal)
+		return 1
+	}
+	e.Errorf("%v", err)
+	return 1
+}
+
+func (e *Env) printVersion() error {
+	fmt.Fprint(e.Stdout, version.Text())
+	return exitEarly(0)
+}
+
+// repeat runs a view once, or every so many seconds (-i) until it is killed or fails.
+func (e *Env) repeat(everyS int, once func(ctx context.Context) int) int {
+	for {
+		code := once(context.Background())
+		if everyS == 0 || code != 0 {
+			return code
+		}
+		e.Sleep(time.Duration(everyS) * time.Second)
+	}
+}
+
+// squeueOnce asks the controller and prints the table.
+func squeueOnce(ctx context.Context, env *Env, o *squeueOptions) int {
+	if o.steps {
+		return squeueSteps(ctx, env, o)
+	}
+	layout, err := squeueLayout(env, o)
+	if err != nil {
+		return env.viewExit(err)
+	}
+	order, bad := squeueOrder(o)
+	if bad != "" {
+		env.Errorf("Invalid sort specification: %s", bad)
+		return 1
+	}
+	rows, fc, err := squeueRows(ctx, env, o, needsWholeRecords(layout, order, o))
+	if err != nil {
+		return env.viewExit(err)
+	}
+	order.Sort(fc, rows)
+	return printTable(env, fc, layout, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)})
+}
+
+// clusterHeader is the line above a view asked for with -M.
+func (o *squeueOptions) clusterHeader(env *Env) string {
+	if o.haveClusters {
+		return env.clusterName()
+	}
+	return ""
+}
+
+func squeueLayout(env *Env, o *squeueOptions) (layout format.Layout[format.Job], err error) {
+	var unknown []string
+	switch {
+	case o.haveFormat:
+		layout, unknown = format.Jobs().ParseLetters(o.format)
+	case o.haveLong:
+		layout, unknown = format.Jobs().ParseNames(o.formatLong)
+	case o.start:
+		layout, _ = format.Jobs().ParseLetters(squeueStart)
+	case o.long:
+		layout, _ = format.Jobs().ParseLetters(squeueLong)
+	default:
+		layout, _ = format.Jobs().ParseLetters(squeueDefault)
+	}
+	for _, word := range unknown {
+		env.Errorf("Invalid job format specification: %s", format.Escape(word))
+	}
+	return layout, nil
+}
+
+func squeueOrder(o *squeueOptions) (format.Order[format.Job], string) {
+	spec := squeueSort
+	switch {
+	case o.haveSort:
+		spec = o.sort
+	case o.start:
+		spec = "S"
+	}
+	return format.Jobs().ParseSort(spec)
+}
+
+// summaryLetters are the fields that a summary holds (JobsRequest.summary).
+const summaryLetters = "iAFKPjuUtTrRNMlLSeDCQpV"
+
+// needsWholeRecords reports whether a column or sort key asks for more than a summary holds.
+func needsWholeRecords(layout format.Layout[format.Job], order format.Order[format.Job], o *squeueOptions) bool {
+	more := func(f *format.Field[format.Job]) bool {
+		return f.Letter == 0 || strings.IndexByte(summaryLetters, f.Letter) < 0
+	}
+	if len(o.licenses) > 0 || layout.Uses(more) {
+		return true
+	}
+	return slices.ContainsFunc(order, func(k format.Key[format.Job]) bool { return more(k.Field) })
+}
+
+// activeStates are what squeue shows when nobody says which: jobs that wait, run or are being cleaned up.
+var activeStates = []pb.JobState{pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}
+
+// squeueRequest is the selection that the controller can make.
+func squeueRequest(o *squeueOptions, whole bool) *pb.JobsRequest {
+	r := &pb.JobsRequest{Uids: o.users, Partitions: o.partitions, Names: o.names, Accounts: o.accounts, Qos: o.qos, Reservations: o.reservations,
+		Nodes: o.nodes, Summary: !whole}
+	switch {
+	case o.haveJobs:
+		// All states: an id that does not exist must be told from one whose job has ended.
+		r.AllStates = true
+		r.Ids = plainIDs(o.jobs)
+	case o.haveStates && o.allStates:
+		r.AllStates = true
+	case o.haveStates:
+		r.States, r.StateFlags = o.states, o.flags
+		if len(o.states) > 0 {
+			r.StateFlags |= pb.JobCompleting
+		}
+	case o.start:
+		r.States = []pb.JobState{pb.JobState_JOB_PENDING}
+	default:
+		r.States, r.StateFlags = activeStates, ^uint32(0)
+	}
+	return r
+}
+
+// plainIDs are the ids to ask for: nil, which asks for all, when an element of an array is among them, whose record has an id
+// of its own.
+func plainIDs(jobs []jobSelector) []string {
+	var ids []string
+	for _, j := range jobs {
+		if j.tasks != nil {
+			return nil
+		}
+		ids = append(ids, strconv.FormatUint(uint64(j.job), 10))
+	}
+	return ids
+}
+
+// squeueRows fetches, selects and expands.
+func squeueRows(ctx context.Context, env *Env, o *squeueOptions, whole bool) ([]format.Job, *format.Context, error) {
+	if o.haveUsers && len(o.users) == 0 || o.haveJobs && len(o.jobs) == 0 {
+		return nil, env.formatContext(0), nil
+	}
+	c, err := env.Dial(ctx)
+	if err != nil {
+		return nil, nil, env.loadFailed("slurm_load_jobs", err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := squeueNodes(ctx, env, c, o); err != nil {
+		return nil, nil, err
+	}
+	single := o.haveJobs && len(o.jobs) == 1 && o.jobs[0].tasks == nil
+	var found int
+	var rows []format.Job
+	now, err := eachJob(ctx, c, squeueRequest(o, whole), func(r *pb.JobRecord) {
+		found++
+		if o.selects(r) {
+			rows = o.expand(rows, r)
+		}
+	})
+	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(pb.CodeInvalidJobID) && !single {
+		err = nil
+	}
+	if err != nil {
+		return nil, nil, env.loadFailed("slurm_load_jobs", err)
+	}
+	if single && found == 0 {
+		fmt.Fprintln(env.Stderr, "slurm_load_jobs error: Invalid job id specified")
+		return nil, nil, exitEarly(1)
+	}
+	fc := env.formatContext(now)
+	fc.NoConvert = o.noConvert
+	return rows, fc, nil
+}
+
+// loadFailed prints Slurm's message for a query that failed, and the diagnosis after it.
+func (e *Env) loadFailed(call string, err error) error {
+	text, more := phrase(err)
+	fmt.Fprintf(e.Stderr, "%s error: %s\n", call, format.Escape(text))
+	if more != "" {
+		e.Errorf("%s", format.Escape(more))
+	}
+	return exitEarly(e.errorExit())
+}
+
+// eachJob calls f with every record of the answer, in the order of ids, and gives the controller's clock. While one page is
+// looked at, the next is being received and decoded.
+func eachJob(ctx context.Context, c *client.Client, r *pb.JobsRequest, f func(*pb.JobRecord)) (nowNS int64, err error) {
+	stream, err := c.Jobs(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	return eachPage(stream.Recv, func(p *pb.JobsReply) int64 {
+		for _, j := range p.GetJobs() {
+			f(j)
+		}
+		return p.GetNowNs()
+	})
+}
+
+// eachPage receives on one goroutine and calls f on another, which is the caller's.
+func eachPage[P any](recv func() (P, error), f func(P) (nowNS int64)) (nowNS int64, err error) {
+	pages := make(chan P, 8)
+	var failed error
+	go func() {
+		defer close(pages)
+		for {
+			p, err := recv()
+			if err != nil {
+				failed = err
+				return
+			}
+			pages <- p
+		}
+	}()
+	for p := range pages {
+		if ns := f(p); ns != 0 {
+			nowNS = ns
+		}
+	}
+	if errors.Is(failed, io.EOF) {
+		failed = nil
+	}
+	return nowNS, failed
+}
+
+// squeueNodes refuses names of -w that are no node, as Slurm does, and turns host names into node names.
+func squeueNodes(ctx context.Context, env *Env, c *client.Client, o *squeueOptions) error {
+	if len(o.nodes) == 0 {
+		return nil
+	}
+	names, hosts := map[string]bool{}, map[string][]string{}
+	_, err := eachNode(ctx, c, &pb.NodesRequest{}, func(n *pb.NodeRecord) {
+		names[n.GetName()] = true
+		hosts[n.GetHostname()] = append(hosts[n.GetHostname()], n.GetName())
+	})
+	if err != nil {
+		return env.loadFailed("slurm_load_node", err)
+	}
+	var nodes []string
+	for _, name := range o.nodes {
+		switch {
+		case names[name]:
+			nodes = append(nodes, name)
+		case len(hosts[name]) > 0:
+			nodes = append(nodes, hosts[name]...)
+		default:
+			return env.fail("Invalid node name %s", format.Escape(name))
+		}
+	}
+	o.nodes = nodes
+	return nil
+}
+
+// formatContext is what formats need to know; nowNS is the controller's clock, 0 when it was not asked.
+func (e *Env) formatContext(nowNS int64) *format.Context {
+	c := &format.Context{Now: e.Now(), TimeFormat: e.Getenv("SLURM_TIME_FORMAT"), BitstrLen: format.DefaultBitstrLen, Cluster: e.clusterName()}
+	if nowNS != 0 {
+		c.Now = time.Unix(0, nowNS)
+	}
+	if n, err := strconv.Atoi(e.Getenv("SLURM_BITSTR_LEN")); err == nil && n >= 0 {
+		c.BitstrLen = n
+	}
+	names := map[uint32]string{}
+	c.UserName = func(uid uint32) string {
+		name, ok := names[uid]
+		if !ok {
+			if a, found := lookupUser(strconv.FormatUint(uint64(uid), 10)); found && a.uid == uid {
+				name = a.name
+			}
+			names[uid] = name
+		}
+		return name
+	}
+	return c
+}

@@ -1,0 +1,409 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// squeueOptions is a parsed command line of squeue.
+type squeueOptions struct {
+	all, array, arrayUnique, long, start, noHeader, hide, noConvert, perPartition, verbose bool
+
+	steps         bool
+	stepIDs       []jobSelector
+	jobs          []jobSelector
+	haveJobs      bool
+	format        string // -o
+	haveFormat    bool
+	formatLong    string // -O
+	haveLong      bool
+	sort          string
+	haveSort      bool
+	clusters      string
+	haveClusters  bool
+	iterateS      int
+	users         []uint32
+	haveUsers     bool
+	partitions    []string
+	names         []string
+	accounts      []string
+	qos           []string
+	licenses      []string
+	reservations  []string
+	nodes         []string
+	states        []pb.JobState
+	flags         uint32
+	haveStates    bool
+	allStates     bool
+	layoutFromEnv bool
+}
+
+// jobSelector is one element of -j or -s: a job, or tasks of an array.
+type jobSelector struct {
+	job   uint32
+	tasks map[uint32]bool // nil: all
+	step  string          // "" all steps
+}
+
+// exitEarly is the answer to --help and the like: the command ends with it.
+type exitEarly int
+
+func (e exitEarly) Error() string { return "exit " + strconv.Itoa(int(e)) }
+
+// The options of squeue; the order is that of its help.
+var squeueNames = []opt.Name{
+	{Long: "account", Short: 'A', Arg: opt.Required}, {Long: "accounts", Arg: opt.Required, Canon: "account"},
+	{Long: "all", Short: 'a'}, {Long: "array", Short: 'r'}, {Long: "array-unique"},
+	{Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "cluster", Arg: opt.Required, Canon: "clusters"},
+	{Long: "federation"}, {Long: "format", Short: 'o', Arg: opt.Required}, {Long: "Format", Short: 'O', Arg: opt.Required},
+	{Long: "help"}, {Long: "hide"}, {Long: "iterate", Short: 'i', Arg: opt.Required},
+	{Long: "jobs", Short: 'j', Arg: opt.Optional}, {Long: "job", Arg: opt.Optional, Canon: "jobs"}, {Long: "json", Arg: opt.Optional},
+	{Long: "licenses", Short: 'L', Arg: opt.Required}, {Long: "local"}, {Long: "long", Short: 'l'}, {Long: "me"},
+	{Long: "name", Short: 'n', Arg: opt.Required}, {Long: "names", Arg: opt.Required, Canon: "name"}, {Long: "noconvert"},
+	{Long: "node", Short: 'w', Arg: opt.Required, Canon: "nodelist"}, {Long: "nodes", Arg: opt.Required, Canon: "nodelist"},
+	{Long: "nodelist", Arg: opt.Required}, {Long: "noheader", Short: 'h'}, {Long: "only-job-state"},
+	{Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "partitions", Arg: opt.Required, Canon: "partition"},
+	{Long: "priority", Short: 'P'}, {Long: "qos", Short: 'q', Arg: opt.Required},
+	{Long: "reservation", Short: 'R', Arg: opt.Required}, {Long: "reservations", Arg: opt.Required, Canon: "reservation"},
+	{Long: "sibling"}, {Long: "sort", Short: 'S', Arg: opt.Required}, {Long: "start"},
+	{Long: "states", Short: 't', Arg: opt.Required}, {Long: "state", Arg: opt.Required, Canon: "states"},
+	{Long: "steps", Short: 's', Arg: opt.Optional}, {Long: "step", Arg: opt.Optional, Canon: "steps"},
+	{Long: "usage"}, {Long: "user", Short: 'u', Arg: opt.Required}, {Long: "users", Arg: opt.Required, Canon: "user"},
+	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "yaml", Arg: opt.Optional},
+}
+
+func canonical(n *opt.Name) string {
+	if n.Canon != "" {
+		return n.Canon
+	}
+	return n.Long
+}
+
+// joinOptional puts the word after -j or -s to it: Slurm takes it although the argument is optional.
+func joinOptional(names []opt.Name, argv []string) []string {
+	var out []string
+	for i := 0; i < len(argv); i++ {
+		word := argv[i]
+		if word == "--" {
+			return append(out, argv[i:]...)
+		}
+		last := lastOption(names, word)
+		hasNext := i+1 < len(argv)
+		switch {
+		case last == nil || !hasNext || last.Arg == opt.NoArg:
+			out = append(out, word)
+		case last.Arg == opt.Required:
+			out = append(out, word, argv[i+1])
+			i++
+		case strings.HasPrefix(argv[i+1], "-") || last.Long != "jobs" && last.Long != "steps" && last.Canon != "jobs" && last.Canon != "steps":
+			out = append(out, word)
+		default:
+			if cluster := strings.TrimSuffix(word, string(last.Short)); !strings.HasPrefix(word, "--") && len(cluster) > 1 {
+				out = append(out, cluster)
+			}
+			out = append(out, "--"+last.Long+"="+argv[i+1])
+			i++
+		}
+	}
+	return out
+}
+
+// lastOption is the option at the end of a word that still lacks its argument, nil when there is none.
+func lastOption(names []opt.Name, word string) *opt.Name {
+	if long, ok := strings.CutPrefix(word, "--"); ok {
+		for i := range names {
+			if names[i].Long == long {
+				return &names[i]
+			}
+		}
+		return nil
+	}
+	if len(word) < 2 || word[0] != '-' {
+		return nil
+	}
+	for k := 1; k < len(word); k++ {
+		for i := range names {
+			if names[i].Short != word[k] {
+				continue
+			}
+			if k == len(word)-1 {
+				return &names[i]
+			}
+			if names[i].Arg != opt.NoArg {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// squeueParse reads environment and command line; the environment yields to the command line (squeue(1), ENVIRONMENT).
+func squeueParse(env *Env, argv []string) (*squeueOptions, error) {
+	o := &squeueOptions{}
+	hits, rest, err := opt.Scan(squeueNames, joinOptional(squeueNames, argv), true)
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]bool{}
+	for _, h := range hits {
+		given[canonical(&squeueNames[h.Index])] = true
+	}
+	if err := o.environment(env, given); err != nil {
+		return nil, err
+	}
+	for _, h := range hits {
+		if err := o.set(env, canonical(&squeueNames[h.Index]), h); err != nil {
+			return nil, err
+		}
+	}
+	if len(rest) > 0 {
+		env.Errorf("Unrecognized option: %s", format.Escape(rest[0]))
+		_, _ = io.WriteString(env.Stdout, squeueUsage)
+		return nil, exitEarly(1)
+	}
+	return o, o.check(env, given)
+}
+
+// environment applies the variables whose options were not given.
+func (o *squeueOptions) environment(env *Env, given map[string]bool) error {
+	for _, v := range [...]struct{ name, option string }{
+		{"SQUEUE_ACCOUNT", "account"}, {"SQUEUE_ALL", "all"}, {"SQUEUE_ARRAY", "array"}, {"SQUEUE_ARRAY_UNIQUE", "array-unique"},
+		{"SQUEUE_NAMES", "name"}, {"SQUEUE_FORMAT", "format"}, {"SQUEUE_FORMAT2", "Format"}, {"SQUEUE_LICENSES", "licenses"},
+		{"SQUEUE_PARTITION", "partition"}, {"SQUEUE_PRIORITY", "priority"}, {"SQUEUE_QOS", "qos"}, {"SQUEUE_SORT", "sort"},
+		{"SQUEUE_STATES", "states"}, {"SQUEUE_USERS", "user"}, {"SLURM_CLUSTERS", "clusters"},
+	} {
+		value, ok := env.LookupEnv(v.name)
+		if !ok || given[v.option] || v.option == "user" && given["me"] {
+			continue
+		}
+		if v.option == "format" || v.option == "Format" {
+			if given["format"] || given["Format"] || given["long"] || given["start"] || o.layoutFromEnv {
+				continue
+			}
+			o.layoutFromEnv = true
+		}
+		if err := o.set(env, v.option, opt.Hit{Value: value, Given: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
+	switch name {
+	case "account":
+		o.accounts = list(h.Value)
+	case "all":
+		o.all = true
+	case "array":
+		o.array = true
+	case "array-unique":
+		o.arrayUnique = true
+	case "clusters":
+		o.clusters, o.haveClusters = h.Value, true
+	case "format":
+		o.format, o.haveFormat = h.Value, true
+	case "Format":
+		o.formatLong, o.haveLong = h.Value, true
+	case "hide":
+		o.hide = true
+	case "licenses":
+		o.licenses = list(h.Value)
+	case "long":
+		o.long = true
+	case "me":
+		o.users, o.haveUsers = []uint32{uint32(os.Getuid())}, true
+	case "name":
+		o.names = list(h.Value)
+	case "noconvert":
+		o.noConvert = true
+	case "nodelist":
+		return o.setNodes(env, h.Value)
+	case "noheader":
+		o.noHeader = true
+	case "partition":
+		o.partitions = list(h.Value)
+	case "priority":
+		o.perPartition = true
+	case "qos":
+		o.qos = list(h.Value)
+	case "reservation":
+		o.reservations = list(h.Value)
+	case "sort":
+		o.sort, o.haveSort = h.Value, true
+	case "start":
+		o.start = true
+	case "verbose":
+		o.verbose = true
+	case "only-job-state":
+		o.format, o.haveFormat = "%.18i %.8T", true
+	default:
+		return o.setMore(env, name, h)
+	}
+	return nil
+}
+
+func (o *squeueOptions) setMore(env *Env, name string, h opt.Hit) error {
+	switch name {
+	case "iterate":
+		n, err := strconv.Atoi(h.Value)
+		if err != nil || n <= 0 {
+			return env.fail("--iterate=%s", format.Escape(h.Value))
+		}
+		o.iterateS = n
+	case "jobs":
+		if !h.Given {
+			return nil
+		}
+		o.haveJobs = true
+		jobs, err := parseSelectors(env, h.Value, false)
+		o.jobs = jobs
+		return err
+	case "steps":
+		o.steps = true
+		steps, err := parseSelectors(env, h.Value, true)
+		o.stepIDs = steps
+		return err
+	case "states":
+		return o.setStates(env, h.Value)
+	case "user":
+		return o.setUsers(env, h.Value)
+	case "json", "yaml":
+		return env.fail("--%s is not supported yet; -o and -O give every field, for instance -O \"JobID:|,State:|\"", name)
+	case "help":
+		_, _ = io.WriteString(env.Stdout, squeueHelp)
+		return exitEarly(0)
+	case "usage":
+		_, _ = io.WriteString(env.Stdout, squeueUsage)
+		return exitEarly(0)
+	case "version":
+		return env.printVersion()
+	}
+	return nil
+}
+
+// check refuses what cannot go together.
+func (o *squeueOptions) check(env *Env, given map[string]bool) error {
+	switch {
+	case o.long && given["format"]:
+		fmt.Fprintf(env.Stderr, "%s: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.\n", env.Name)
+		return exitEarly(1)
+	case given["format"] && given["Format"]:
+		return env.fail("-O (--Format) is incompatible with -o (--format)")
+	case o.haveClusters:
+		return env.checkClusters(o.clusters)
+	}
+	return nil
+}
+
+// fail prints an error and gives the exit that goes with it.
+func (e *Env) fail(text string, args ...any) error {
+	e.Errorf(text, args...)
+	return exitEarly(1)
+}
+
+// list cuts at commas and drops empty elements.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+}
+
+func (o *squeueOptions) setStates(env *Env, value string) error {
+	o.haveStates, o.states, o.flags, o.allStates = true, nil, 0, false
+	for _, name := range list(value) {
+		if strings.EqualFold(name, "all") {
+			o.allStates = true
+			continue
+		}
+		state, flag, ok := format.ParseJobState(name)
+		switch {
+		case !ok:
+			env.Errorf("Invalid job state specified: %s", format.Escape(name))
+			env.Errorf("Valid job states include: %s\n", format.JobStateNames())
+			return exitEarly(1)
+		case flag != 0:
+			o.flags |= flag
+		default:
+			o.states = append(o.states, state)
+		}
+	}
+	return nil
+}
+
+// setUsers reads names and numbers; those that nobody has are named and match nothing.
+func (o *squeueOptions) setUsers(env *Env, value string) error {
+	o.users, o.haveUsers = nil, true
+	for _, name := range list(value) {
+		a, ok := lookupUser(name)
+		if !ok {
+			env.Errorf("Invalid user: %s\n", format.Escape(name))
+			continue
+		}
+		o.users = append(o.users, a.uid)
+	}
+	return nil
+}
+
+func (o *squeueOptions) setNodes(env *Env, value string) error {
+	names, err := hostlist.Expand(value)
+	if err != nil {
+		return env.fail("Invalid node name %s: %v", format.Escape(value), err)
+	}
+	for i, name := range names {
+		if name == "localhost" {
+			names[i] = shortHostname()
+		}
+	}
+	o.nodes = names
+	return nil
+}
+
+// parseSelectors reads -j and -s: ids by commas or blanks, "12", "12_3", "12_[1-3]"; with steps "12.0", "12_3.batch".
+func parseSelectors(env *Env, value string, steps bool) ([]jobSelector, error) {
+	var out []jobSelector
+	for _, blank := range strings.Fields(value) {
+		for _, word := range hostlist.Split(blank) {
+			s, ok := parseSelector(word, steps)
+			if !ok && steps {
+				return nil, env.fail("Invalid job_id %s", format.Escape(word))
+			}
+			if !ok {
+				return nil, env.fail("Invalid job id: %s", format.Escape(word))
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// parseSelector reads one id. Slurm takes "8_x" for an element that does not exist, and so do we.
+func parseSelector(word string, steps bool) (s jobSelector, ok bool) {
+	if steps {
+		word, s.step, _ = strings.Cut(word, ".")
+	}
+	digits, tasks, hasTasks := strings.Cut(word, "_")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || n == 0 {
+		return s, false
+	}
+	s.job = uint32(n)
+	if !hasTasks || tasks == "*" {
+		return s, true
+	}
+	s.tasks = map[uint32]bool{}
+	format.ExpandTasks(strings.Trim(tasks, "[]"), func(task uint32) bool {
+		s.tasks[task] = true
+		return len(s.tasks) < maxSelectedTasks
+	})
+	return s, true
+}
+
+// maxSelectedTasks bounds what "12_[0-4000000000]" may cost.
+const maxSelectedTasks = 1 << 20

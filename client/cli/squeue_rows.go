@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// selects makes the choices that a record has to meet whatever the controller left out.
+func (o *squeueOptions) selects(r *pb.JobRecord) bool {
+	return o.inStates(r) && o.isAskedFor(r) && o.hasLicense(r)
+}
+
+func (o *squeueOptions) inStates(r *pb.JobRecord) bool {
+	completing := r.GetStateFlags()&pb.JobCompleting != 0
+	switch {
+	case o.haveStates && o.allStates:
+		return true
+	case o.haveStates:
+		return r.GetStateFlags()&o.flags != 0 || slices.Contains(o.states, r.GetState())
+	case o.start:
+		return r.GetState() == pb.JobState_JOB_PENDING
+	}
+	return completing || slices.Contains(activeStates, r.GetState())
+}
+
+// isAskedFor compares with -j: by job id, by the id of its array, or by task.
+func (o *squeueOptions) isAskedFor(r *pb.JobRecord) bool {
+	if !o.haveJobs {
+		return true
+	}
+	return slices.ContainsFunc(o.jobs, func(s jobSelector) bool { return s.matches(r) })
+}
+
+func (s jobSelector) matches(r *pb.JobRecord) bool {
+	if s.tasks == nil {
+		return s.job == r.GetId() || s.job == r.GetArrayJobId()
+	}
+	if s.job != r.GetArrayJobId() {
+		return false
+	}
+	if r.GetArrayTasks() == "" {
+		return s.tasks[r.GetArrayTaskId()]
+	}
+	found := false
+	format.ExpandTasks(r.GetArrayTasks(), func(task uint32) bool {
+		found = s.tasks[task]
+		return !found
+	})
+	return found
+}
+
+// hasLicense compares with -L: any of the names.
+func (o *squeueOptions) hasLicense(r *pb.JobRecord) bool {
+	if len(o.licenses) == 0 {
+		return true
+	}
+	for _, want := range list(r.GetSpec().GetLicenses()) {
+		name, _, _ := strings.Cut(want, ":")
+		if slices.Contains(o.licenses, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxExpandedRows bounds -r: an array of four billion tasks must not fill memory.
+const maxExpandedRows = 4 << 20
+
+// expand adds the rows of a record: one, or with -r and -P one for each task and each partition.
+func (o *squeueOptions) expand(rows []format.Job, r *pb.JobRecord) []format.Job {
+	job := format.Job{JobRecord: r}
+	if o.perPartition && r.GetState() == pb.JobState_JOB_PENDING {
+		for _, p := range job.Partitions() {
+			if len(o.partitions) == 0 || slices.Contains(o.partitions, p) {
+				one := job
+				one.InPartition = p
+				rows = o.expandTasks(rows, one)
+			}
+		}
+		return rows
+	}
+	return o.expandTasks(rows, job)
+}
+
+func (o *squeueOptions) expandTasks(rows []format.Job, job format.Job) []format.Job {
+	if !o.array || job.GetArrayTasks() == "" {
+		return append(rows, job)
+	}
+	before := len(rows)
+	ok := format.ExpandTasks(job.GetArrayTasks(), func(task uint32) bool {
+		if o.wantsTask(job.JobRecord, task) {
+			one := job
+			one.Task, one.IsTask = task, true
+			rows = append(rows, one)
+		}
+		return len(rows) < maxExpandedRows
+	})
+	if !ok {
+		return append(rows[:before], job)
+	}
+	return rows
+}
+
+// wantsTask compares one task of a pending array with -j.
+func (o *squeueOptions) wantsTask(r *pb.JobRecord, task uint32) bool {
+	if !o.haveJobs {
+		return true
+	}
+	return slices.ContainsFunc(o.jobs, func(s jobSelector) bool {
+		return s.job == r.GetId() || s.job == r.GetArrayJobId() && (s.tasks == nil || s.tasks[task])
+	})
+}

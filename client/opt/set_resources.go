@@ -173,7 +173,11 @@ const mostHostFileBytes = 4 << 20
 func (r *Request) hostFile(option, path string) (string, error) {
 	data, err := r.readFile(path)
 	if err != nil {
-		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255, Hint: err.Error()}
+		why := err.Error()
+		if i := strings.LastIndex(why, ": "); i >= 0 && i+2 < len(why) {
+			why = strings.ToUpper(why[i+2:i+3]) + why[i+3:]
+		}
+		return "", &ValueError{Lines: []string{"slurm_allocate_resources error opening file " + quoted(path) + ", " + why, "Invalid --" + option + " node file"}, Exit: 255}
 	}
 	if len(data) > mostHostFileBytes {
 		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255, Hint: fmt.Sprintf("%s has %d bytes and may have %d", quoted(path), len(data), mostHostFileBytes)}

@@ -1,6 +1,8 @@
 package opt
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
@@ -44,9 +46,20 @@ func setDelayBoot(r *Request, value string, _ bool) error {
 func (r *Request) moment(option, value string) (int64, error) {
 	at, err := timespec.ParseMoment(value, r.Now, r.Now.Location(), timespec.Future)
 	if err != nil {
-		return 0, invalid(option, value, err)
+		return 0, invalidMoment(option, value, err)
 	}
 	return at.UnixNano(), nil
+}
+
+func invalidMoment(option, value string, err error) error {
+	pos := 0
+	var m *timespec.MomentError
+	if errors.As(err, &m) {
+		pos = m.Pos
+	}
+	e := invalid(option, value, err).(*ValueError)
+	e.Plain = []string{fmt.Sprintf("Invalid time specification (pos=%d): %s", pos, quoted(value))}
+	return e
 }
 
 func setBegin(r *Request, value string, _ bool) (err error) {

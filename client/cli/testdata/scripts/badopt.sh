@@ -1,0 +1,3 @@
+#!/bin/sh
+#SBATCH --foo
+true

@@ -9,7 +9,9 @@
 package dispatch
 
 import (
+	"cmp"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -270,5 +272,11 @@ func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
 			delete(l.sent, key)
 		}
 	}
+	slices.SortFunc(out, func(a, b *pb.StepOrder) int { return compareKeys(a.Key, b.Key) })
 	return out
+}
+
+// compareKeys orders what comes out of maps, so that the same state gives the same message.
+func compareKeys(a, b *pb.StepKey) int {
+	return cmp.Or(cmp.Compare(a.JobId, b.JobId), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
 }

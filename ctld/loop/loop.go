@@ -132,6 +132,23 @@ func (l *Loop) drain(batch []request) []request {
 	return batch
 }
 
+// Turn takes one batch of commands through on the caller's goroutine and returns their replies: what Run does with what waits in
+// the mailbox. For simulations, which have no goroutines; never while Run runs. An error means that Run would have ended.
+func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
+	batch := make([]request, len(cmds))
+	for i, c := range cmds {
+		batch[i] = request{cmd: c, reply: make(chan any, 1)}
+	}
+	if err := l.process(batch); err != nil {
+		return nil, err
+	}
+	replies := make([]any, len(batch))
+	for i, r := range batch {
+		replies[i] = <-r.reply
+	}
+	return replies, nil
+}
+
 // process is one turn: events, commit, publish, replies.
 func (l *Loop) process(batch []request) error {
 	err := l.turn(batch)
@@ -139,16 +156,24 @@ func (l *Loop) process(batch []request) error {
 		return err
 	}
 	l.log.Error("cannot write the state: the disk is full; new work is refused, running jobs still end", "err", err)
+	l.View().Reindex()
+	if len(batch) == 1 {
+		l.refuse(batch[0])
+		return nil
+	}
 	for i := range batch {
-		l.View().Reindex()
 		if err := l.turn(batch[i : i+1]); errors.Is(err, journal.ErrNoSpace) {
-			batch[i].reply <- pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full").WithHint("free some space there; nothing was changed by this request")
+			l.View().Reindex() // of what the refused command had put in
+			l.refuse(batch[i])
 		} else if err != nil {
 			return err
 		}
 	}
-	l.View().Reindex()
 	return nil
+}
+
+func (l *Loop) refuse(r request) {
+	r.reply <- pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full").WithHint("free some space there; nothing was changed by this request")
 }
 
 func (l *Loop) turn(batch []request) error {
@@ -158,7 +183,8 @@ func (l *Loop) turn(batch []request) error {
 	for i, r := range batch {
 		replies[i] = r.cmd.Handle(tx)
 	}
-	if err := l.commit(tx); err != nil {
+	// Only a command by itself may use the journal's reserve: in company, what need not be written would use it up as well.
+	if err := l.commit(tx, tx.Must() && len(batch) == 1); err != nil {
 		return err
 	}
 	v, change := tx.Freeze()
@@ -173,7 +199,7 @@ func (l *Loop) turn(batch []request) error {
 	return nil
 }
 
-func (l *Loop) commit(tx *state.Tx) error {
+func (l *Loop) commit(tx *state.Tx, must bool) error {
 	if !tx.Durable() {
 		return nil
 	}
@@ -183,7 +209,7 @@ func (l *Loop) commit(tx *state.Tx) error {
 	}
 	start := time.Now()
 	failpoint.Hit("commit.before")
-	if err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: tx.Must()}); err != nil {
+	if err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: must}); err != nil {
 		return fmt.Errorf("cannot commit batch %d: %w", tx.Seq, err)
 	}
 	failpoint.Hit("commit.after")

@@ -138,9 +138,12 @@ func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
 		cmd.Shown = append(cmd.Shown, shown(v, plan.Reasons[i].ID, plan.Reasons[i].Reason.String(), expected[plan.Reasons[i].ID]))
 		delete(expected, plan.Reasons[i].ID)
 	}
-	for id, r := range expected {
-		if j := v.Jobs.Get(id); j != nil && (j.ExpectedStartNs != r.At*1e9) {
+	for i := range plan.Reserve {
+		id := plan.Reserve[i].ID
+		r := expected[id]
+		if j := v.Jobs.Get(id); r != nil && j != nil && j.ExpectedStartNs != r.At*1e9 {
 			cmd.Shown = append(cmd.Shown, shown(v, id, j.Reason, r))
+			delete(expected, id)
 		}
 	}
 	cmd.Never = plan.Never

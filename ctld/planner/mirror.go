@@ -19,6 +19,8 @@ type mirror struct {
 	running []*sched.Run // by id
 	sources map[uint32]source
 
+	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
+
 	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
 	seen map[string]nodeFacts
 }
@@ -67,6 +69,7 @@ func (m *mirror) nodeChanged(n *state.Node) bool {
 // rebuild makes everything anew.
 func (m *mirror) rebuild(v *state.View) {
 	m.rebuildNodes(v)
+	m.settings = v.Settings
 	m.pending, m.running = nil, nil
 	m.sources = make(map[uint32]source, v.Jobs.Len())
 	for j := range v.Jobs.All() {

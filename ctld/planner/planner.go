@@ -7,7 +7,6 @@ package planner
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -104,6 +103,7 @@ func (p *Planner) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var resume sched.Cursor
+	failed := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,14 +112,19 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		plan, took, err := p.pass(ctx, resume)
-		if err != nil && !errors.Is(err, context.Canceled) {
-			p.log.Warn("a plan could not be applied; it is made again", "err", err)
+		resume = sched.Cursor{}
+		if err != nil {
+			failed++
+			if ctx.Err() == nil {
+				p.log.Warn("a plan could not be applied; it is made again", "err", err, "failed", failed)
+			}
 			p.poke()
-		}
-		if plan == nil {
+			if !rest(ctx, failureRest(failed)) {
+				return nil
+			}
 			continue
 		}
-		resume = sched.Cursor{}
+		failed = 0
 		if plan.Truncated {
 			resume = plan.Resume
 			p.poke()
@@ -134,6 +139,10 @@ func (p *Planner) Run(ctx context.Context) error {
 // maxRest bounds the pause after a pass. The planner rests as long as it worked, so that a burst of submissions into a long queue
 // leaves the other half of a core to the rest of the controller; on a short queue the pause is microseconds.
 const maxRest = 20 * time.Millisecond
+
+// failureRest is the pause after the n-th plan in a row that could not be applied (full disk, full mailbox): it doubles from 50 ms
+// to 3.2 s, so that a disk that stays full costs neither a core nor a log.
+func failureRest(n int) time.Duration { return 50 * time.Millisecond << min(n-1, 6) }
 
 // rest waits, and reports false when ctx ended meanwhile.
 func rest(ctx context.Context, d time.Duration) bool {
@@ -159,6 +168,25 @@ func (p *Planner) until(wake int64) time.Duration {
 // pass makes one plan and hands it to the writer.
 func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, time.Duration, error) {
 	begun := p.clock()
+	plan, cmd := p.Prepare(resume)
+	took := p.clock().Sub(begun)
+	p.count(plan, took)
+	if cmd == nil {
+		return plan, took, nil
+	}
+	out, err := p.writer.Do(ctx, *cmd)
+	if err != nil {
+		return plan, took, err
+	}
+	a := out.(reactor.Applied)
+	p.stats.Started.Add(uint64(a.Started))
+	p.stats.Dropped.Add(uint64(a.Dropped))
+	return plan, took, nil
+}
+
+// Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing
+// to apply. Run then hands the command to the writer; simulations, which have no goroutines, call Prepare themselves.
+func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan) {
 	p.mu.Lock()
 	dirty, rebuild, params := p.dirty, p.rebuild, p.params
 	p.dirty, p.rebuild = make(map[uint32]struct{}, len(dirty)), false
@@ -167,27 +195,17 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, t
 	if p.sched == nil || params != p.used {
 		p.sched, p.used = sched.New(params), params
 	}
-	if rebuild {
+	if rebuild || p.mirror.settings != v.Settings { // a reconfiguration that Changed has not been told of yet
 		p.mirror.rebuild(v)
 	} else {
 		p.mirror.update(v, dirty)
 	}
-	now := begun.Unix()
-	plan := p.sched.Plan(p.mirror.snapshot(v, now, resume))
-	took := p.clock().Sub(begun)
-	p.count(plan, took)
+	plan := p.sched.Plan(p.mirror.snapshot(v, p.clock().Unix(), resume))
 	cmd := p.mirror.command(v, plan)
 	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never) == 0 {
-		return plan, took, nil
+		return plan, nil
 	}
-	out, err := p.writer.Do(ctx, cmd)
-	if err != nil {
-		return plan, took, err
-	}
-	a := out.(reactor.Applied)
-	p.stats.Started.Add(uint64(a.Started))
-	p.stats.Dropped.Add(uint64(a.Dropped))
-	return plan, took, nil
+	return plan, &cmd
 }
 
 func (p *Planner) count(plan *sched.Plan, took time.Duration) {

@@ -10,8 +10,9 @@ import (
 
 // NodeHello: a node opened its stream and says everything it has.
 type NodeHello struct {
-	Hello *pb.NodeHello
-	Steps []*pb.StepReport
+	Hello  *pb.NodeHello
+	Steps  []*pb.StepReport
+	Stream uint64 // number of the stream; a later one has a greater number
 }
 
 // Handle registers the node. What the node no longer has after a reboot is lost.
@@ -20,7 +21,7 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	if n == nil {
 		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
 	}
-	register(tx, n, c.Hello)
+	register(tx, n, c.Hello, c.Stream)
 	for _, r := range c.Steps {
 		takeReport(tx, c.Hello.Node, r)
 	}
@@ -39,9 +40,9 @@ func change(n *state.Node) *state.Node {
 // lowReason begins the reason of a node that reported less than its configuration, so that a later good report can take it back.
 const lowReason = "Low "
 
-func register(tx *state.Tx, old *state.Node, h *pb.NodeHello) {
+func register(tx *state.Tx, old *state.Node, h *pb.NodeHello, stream uint64) {
 	n := change(old)
-	n.LinkUp, n.LinkNS = true, tx.NowNS
+	n.LinkUp, n.LinkNS, n.Stream = true, tx.NowNS, max(n.Stream, stream)
 	n.StateFlags &^= pb.NodeNoRespond
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
@@ -140,12 +141,16 @@ func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
 	leave(tx, n, node, &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true})
 }
 
-// NodeGone: the stream to a node broke.
-type NodeGone struct{ Node string }
+// NodeGone: a stream to a node broke.
+type NodeGone struct {
+	Node   string
+	Stream uint64
+}
 
-// Handle notes it; the node is DOWN only after SlurmdTimeout (tick.go).
+// Handle notes it; the node is DOWN only after SlurmdTimeout (tick.go). The end of a stream may be noticed after the node has
+// opened the next one: that says nothing about the node.
 func (c NodeGone) Handle(tx *state.Tx) any {
-	if old := tx.Node(c.Node); old != nil && old.LinkUp {
+	if old := tx.Node(c.Node); old != nil && old.LinkUp && old.Stream <= c.Stream {
 		n := change(old)
 		n.LinkUp, n.LinkNS = false, tx.NowNS
 		tx.Emit(state.NodeChanged{Node: n, What: "link lost"})

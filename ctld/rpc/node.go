@@ -2,13 +2,16 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -27,6 +30,8 @@ type NodeServer struct {
 	Beats      *Beats
 	ClusterID  string
 	Log        *slog.Logger
+
+	streams atomic.Uint64 // opened so far
 }
 
 // maxReports bounds the steps that one commit takes in from a node, and the messages that wait meanwhile.
@@ -76,22 +81,36 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	if _, err := s.Writer.Do(ctx, reactor.NodeHello{Hello: h, Steps: first.Steps}); err != nil {
+	number := s.streams.Add(1)
+	defer s.gone(name, number)
+	if _, err := s.Writer.Do(ctx, reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number}); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	link := s.Dispatcher.Open(name, first.Steps)
 	s.Log.Info("node linked", "node", name, "steps", len(first.Steps), "version", h.Version)
-	defer s.leave(link, name)
+	defer func() {
+		if s.Dispatcher.Close(link) {
+			s.Log.Info("node link lost", "node", name)
+		}
+	}()
 	return s.converse(ctx, cancel, stream, link, name)
 }
 
-// leave closes the link; when no newer one has taken its place the node is gone.
-func (s *NodeServer) leave(link *dispatch.Link, name string) {
-	if s.Dispatcher.Close(link) {
-		s.Log.Info("node link lost", "node", name)
-		_, _ = s.Writer.Do(context.Background(), reactor.NodeGone{Node: name})
+// gone says that a stream has ended: also when the hello was refused, or was taken in while nobody waited for the answer any more,
+// and also when there is a newer stream, which the writer tells apart by the number. It must get through: a node that is thought
+// to be linked is never found to be down.
+func (s *NodeServer) gone(name string, stream uint64) {
+	for {
+		_, err := s.Writer.Do(context.Background(), reactor.NodeGone{Node: name, Stream: stream})
+		if !errors.Is(err, loop.ErrBusy) {
+			return
+		}
+		time.Sleep(busyRetry)
 	}
 }
+
+// busyRetry is how long to wait when the mailbox is full or the disk.
+const busyRetry = 100 * time.Millisecond
 
 func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
 	reports := make(chan []*pb.StepReport, reportBacklog)
@@ -189,7 +208,7 @@ func (s *NodeServer) takeIn(ctx context.Context, reports <-chan []*pb.StepReport
 			s.Log.Warn("cannot take in reports of a node yet", "node", name, "err", err)
 			select { // the mailbox is full, or the disk: the reports must not be lost
 			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(busyRetry):
 			}
 		}
 		link.Wake()

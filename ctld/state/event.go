@@ -108,7 +108,8 @@ func (e JobForgotten) apply(tx *Tx) {
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 
-// NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats.
+// NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. What
+// is durable is written on a full disk, too: a node that could not register there could not report the end of its jobs either.
 type NodeChanged struct {
 	Node    *Node
 	What    string
@@ -116,6 +117,7 @@ type NodeChanged struct {
 }
 
 func (e NodeChanged) apply(tx *Tx) {
+	tx.must = tx.must || e.Durable
 	tx.putNode(e.Node, e.Durable)
 	if e.What != "" {
 		tx.wakeNode(e.Node.Name)

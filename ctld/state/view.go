@@ -30,9 +30,10 @@ type Node struct {
 	*pb.NodeRecord
 	Jobs  []uint32 // jobs with something left on this node, ascending
 	Cores Cores    // cores in use, where cores are allocated by number
-	// LinkUp says that a stream to the node is open; LinkNS when that last changed.
+	// LinkUp says that a stream to the node is open, Stream which one was opened last; LinkNS when that last changed.
 	LinkUp bool
 	LinkNS int64
+	Stream uint64
 }
 
 // Node returns a node, or nil.

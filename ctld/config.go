@@ -57,7 +57,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, CountMemory: countsMemory,
 		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
 		EnforcePartLimits: c.EnforcePartLimits != "NO", JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
-		PriorityBasic: c.PriorityType == "priority/basic",
+		PriorityBasic: c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}
 }
 

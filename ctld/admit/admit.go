@@ -128,9 +128,6 @@ func checkCounts(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.MaxNodes != 0 && s.MaxNodes < s.MinNodes {
 		return pb.NewProblem(pb.CodeNodeCount, "at least %d and at most %d nodes", s.MinNodes, s.MaxNodes)
 	}
-	if s.Array != "" {
-		return pb.NewProblem(pb.CodeInvalidArray, "job arrays are not in this version").WithHint("submit the tasks one by one")
-	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -23,7 +24,10 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 	if !s.Batch {
 		return s, nil
 	}
-	blob, err := d.scripts(j.Id)
+	if j.IsArrayTask {
+		arrayFigures(s, j)
+	}
+	blob, err := d.scripts(state.ScriptID(j))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the script of job %d: %w", j.Id, err)
 	}
@@ -31,4 +35,17 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// arrayFigures are what SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP say: of the array as submitted.
+func arrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
+	a, err := jobid.ParseArray(j.Spec.Array)
+	if err != nil {
+		return // admitted by this program
+	}
+	s.ArrayTaskStep = a.Ranges[0].Step
+	set := state.ArraySet(&pb.JobRecord{ArrayTasks: j.ArraySpec})
+	s.ArrayTaskCount = uint32(set.Count())
+	s.ArrayTaskMin, _ = set.Min()
+	s.ArrayTaskMax, _ = set.Max()
 }

@@ -181,7 +181,9 @@ func (l *Loop) turn(batch []request) error {
 	tx := state.Begin(base, max(base.NowNS, l.clock().UnixNano()))
 	replies := make([]any, len(batch))
 	for i, r := range batch {
+		from := len(tx.Events())
 		replies[i] = r.cmd.Handle(tx)
+		reactor.Follow(tx, from)
 	}
 	// Only a command by itself may use the journal's reserve: in company, what need not be written would use it up as well.
 	if err := l.commit(tx, tx.Must() && len(batch) == 1); err != nil {

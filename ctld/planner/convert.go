@@ -68,6 +68,12 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	} else if v.Settings.PriorityBasic {
 		s.Priority = j.Priority
 	}
+	switch {
+	case j.DependencyNever:
+		s.Dependency = sched.DependencyNever
+	case j.Dependency != "":
+		s.Dependency = sched.DependencyWaits
+	}
 	if j.Priority == 0 {
 		s.Hold, s.Priority = sched.HeldUser, 0
 		if j.HoldAdmin {
@@ -161,7 +167,7 @@ func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.Pl
 }
 
 func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
-	p := reactor.PlannedStart{ID: s.Job.ID, Partition: s.Partition, Priority: s.Priority, Backfilled: s.Backfilled, LimitS: pb.Unlimited}
+	p := reactor.PlannedStart{ID: s.Job.ID, Task: s.Task, Partition: s.Partition, Priority: s.Priority, Backfilled: s.Backfilled, LimitS: pb.Unlimited}
 	if src, ok := m.sources[s.Job.ID]; ok {
 		p.Spec = src.spec
 	}

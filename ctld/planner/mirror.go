@@ -2,9 +2,11 @@ package planner
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -18,6 +20,7 @@ type mirror struct {
 	pending []*sched.Job // by id
 	running []*sched.Run // by id
 	sources map[uint32]source
+	arrays  map[uint32]*arrayFacts
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
 
@@ -30,6 +33,72 @@ type source struct {
 	spec *pb.JobSpec
 	job  *sched.Job
 	run  *sched.Run
+	// of an array's record: which tasks it stood for, and how many ran
+	tasks  string
+	active int
+}
+
+// arrayFacts are what the records of one array share.
+type arrayFacts struct {
+	live    map[uint32]bool // records of tasks that hold resources
+	waiting map[uint32]bool // records that wait
+}
+
+// countTask notes whether a record (nil = gone) is a running or a waiting part of an array, and reports whether the number of
+// running tasks changed.
+func (m *mirror) countTask(id uint32, j *pb.JobRecord) (array uint32, changed bool) {
+	if j == nil {
+		for a, f := range m.arrays { // a record that is forgotten: its array has ended, there are few
+			if f.live[id] || f.waiting[id] {
+				delete(f.live, id)
+				delete(f.waiting, id)
+				return a, true
+			}
+		}
+		return 0, false
+	}
+	if j.ArrayJobId == 0 {
+		return 0, false
+	}
+	f := m.arrays[j.ArrayJobId]
+	if f == nil {
+		f = &arrayFacts{live: map[uint32]bool{}, waiting: map[uint32]bool{}}
+		m.arrays[j.ArrayJobId] = f
+	}
+	before := len(f.live)
+	set(f.live, id, state.Live(j))
+	set(f.waiting, id, state.Pending(j))
+	if len(f.live)+len(f.waiting) == 0 {
+		delete(m.arrays, j.ArrayJobId)
+	}
+	return j.ArrayJobId, len(f.live) != before
+}
+
+func set(m map[uint32]bool, id uint32, in bool) {
+	if in {
+		m[id] = true
+	} else {
+		delete(m, id)
+	}
+}
+
+// withArrays are the changed jobs and, where the number of running tasks of an array with a limit changed, its waiting records;
+// ascending.
+func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
+	ids := make([]uint32, 0, len(dirty))
+	for id := range dirty {
+		ids = append(ids, id)
+		array, changed := m.countTask(id, v.Jobs.Get(id))
+		if f := m.arrays[array]; changed && f != nil {
+			for w := range f.waiting {
+				if j := v.Jobs.Get(w); j != nil && j.ArrayThrottle != 0 {
+					ids = append(ids, w)
+				}
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // nodeFacts is what the scheduler sees of a node's changing state.
@@ -72,6 +141,10 @@ func (m *mirror) rebuild(v *state.View) {
 	m.settings = v.Settings
 	m.pending, m.running = nil, nil
 	m.sources = make(map[uint32]source, v.Jobs.Len())
+	m.arrays = map[uint32]*arrayFacts{}
+	for j := range v.Jobs.All() {
+		m.countTask(j.Id, j)
+	}
 	for j := range v.Jobs.All() {
 		s := m.convert(v, j)
 		if s.job != nil {
@@ -89,11 +162,7 @@ func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 	if len(dirty) == 0 {
 		return
 	}
-	ids := make([]uint32, 0, len(dirty))
-	for id := range dirty {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
+	ids := m.withArrays(v, dirty)
 	var jobs []*sched.Job
 	var runs []*sched.Run
 	for _, id := range ids {
@@ -173,6 +242,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 			req = old.job.Request
 		}
 		s.job = pendingJob(v, j, req)
+		m.addArray(&s, &old, j)
 		if old.job != nil && sameJob(old.job, s.job) {
 			s.job = old.job
 		}
@@ -203,6 +273,33 @@ func sameJob(a, b *sched.Job) bool {
 
 func sameRun(a, b *sched.Run) bool {
 	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable
+}
+
+// addArray says which tasks a waiting record of an array stands for, keeping the old list where it is the same.
+func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
+	if j.ArrayJobId == 0 {
+		return
+	}
+	s.tasks = j.ArrayTasks
+	if j.IsArrayTask {
+		s.tasks = strconv.FormatUint(uint64(j.ArrayTaskId), 10)
+	}
+	if f := m.arrays[j.ArrayJobId]; f != nil && j.ArrayThrottle != 0 {
+		s.active = len(f.live)
+	}
+	if old.job != nil && old.job.Array != nil && old.tasks == s.tasks && old.active == s.active && old.job.Array.Limit == int(j.ArrayThrottle) {
+		s.job.Array = old.job.Array
+		return
+	}
+	a := &sched.Array{Limit: int(j.ArrayThrottle), Active: s.active}
+	set := state.ArraySet(j)
+	if j.IsArrayTask {
+		set = jobid.SetOf(j.ArrayTaskId)
+	}
+	for _, span := range set {
+		a.Tasks = append(a.Tasks, sched.TaskRange{First: span.First, Last: span.Last, Step: 1})
+	}
+	s.job.Array = a
 }
 
 // snapshot is what the scheduler decides on.

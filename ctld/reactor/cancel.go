@@ -33,9 +33,9 @@ func (c Cancel) Handle(tx *state.Tx) any {
 		return out
 	}
 	for _, id := range c.IDs {
-		j, step, p := findJob(tx, id)
+		t, p := find(tx, id)
 		if p == nil {
-			p = c.one(tx, j, step)
+			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, t.step) })
 		}
 		out.List = append(out.List, outcome(id, p))
 	}
@@ -48,9 +48,16 @@ func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 	var jobs []*pb.JobRecord
 	if len(c.IDs) > 0 {
 		for _, id := range c.IDs {
-			if j, _, p := findJob(tx, id); p == nil && state.Active(j) && c.Match(j) {
-				jobs = append(jobs, j)
+			t, p := find(tx, id)
+			if p != nil {
+				continue
 			}
+			_ = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem {
+				if state.Active(j) && c.Match(j) {
+					jobs = append(jobs, j)
+				}
+				return nil
+			})
 		}
 		return jobs
 	}

@@ -17,9 +17,9 @@ type Control struct {
 func (c Control) Handle(tx *state.Tx) any {
 	out := Outcomes{Seq: tx.Seq}
 	for _, id := range c.IDs {
-		j, _, p := findJob(tx, id)
+		t, p := find(tx, id)
 		if p == nil {
-			p = c.one(tx, j)
+			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })
 		}
 		out.List = append(out.List, outcome(id, p))
 	}

@@ -2,25 +2,111 @@ package reactor
 
 import (
 	"strconv"
-	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// findJob reads "12", "12.0", "12.batch" and finds the job.
-func findJob(tx *state.Tx, id string) (j *pb.JobRecord, step string, p *pb.Problem) {
-	num, step, _ := strings.Cut(id, ".")
-	n, err := strconv.ParseUint(num, 10, 32)
-	if err == nil {
-		j = tx.Job(uint32(n))
-	}
-	if j == nil {
-		return nil, "", pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", id)
-	}
-	return j, step, nil
+// target is what an id as typed means: records, of which a record of several tasks may be meant in part only.
+type target struct {
+	records []*pb.JobRecord
+	parts   []jobid.Set // per record; nil = all of it
+	step    string
 }
 
-func jobName(j *pb.JobRecord) string { return strconv.FormatUint(uint64(j.Id), 10) }
+// find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records.
+func find(tx *state.Tx, text string) (target, *pb.Problem) {
+	none := func() (target, *pb.Problem) {
+		return target{}, pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", text)
+	}
+	id, err := jobid.Parse(text)
+	if err != nil || id.Het > 0 {
+		return none()
+	}
+	var t target
+	if id.Step != jobid.StepNone {
+		t.step = jobid.StepName(id.Step)
+	}
+	members := tx.ArrayRecords(id.Job)
+	switch {
+	case id.Tasks != nil:
+		set, err := id.Tasks.Set(int(tx.Settings().MaxArraySize))
+		if err != nil {
+			return none()
+		}
+		t.tasks(tx, id.Job, members, set)
+	case len(members) > 0:
+		for _, m := range members {
+			t.add(tx.Job(m), nil)
+		}
+	case !id.AllTasks && tx.Job(id.Job) != nil:
+		t.add(tx.Job(id.Job), nil)
+	}
+	if len(t.records) == 0 {
+		return none()
+	}
+	return t, nil
+}
+
+func (t *target) add(j *pb.JobRecord, part jobid.Set) {
+	t.records, t.parts = append(t.records, j), append(t.parts, part)
+}
+
+// tasks adds the records that hold the tasks of set.
+func (t *target) tasks(tx *state.Tx, array uint32, members []uint32, set jobid.Set) {
+	for _, m := range members {
+		j := tx.Job(m)
+		if j.IsArrayTask {
+			if set.Has(j.ArrayTaskId) {
+				t.add(j, nil)
+			}
+			continue
+		}
+		have := state.ArraySet(j)
+		if rest := have.Without(set); rest.Count() < have.Count() {
+			t.add(j, have.Without(rest))
+		}
+	}
+}
+
+// each applies a verb to every record meant, splitting off the tasks of a record that is meant in part. Of a whole array the
+// ended records are passed over while there are active ones. The first problem is reported, the others go on.
+func (t target) each(tx *state.Tx, c Caller, verb func(*pb.JobRecord) *pb.Problem) *pb.Problem {
+	active := 0
+	for _, j := range t.records {
+		if !c.mayTouch(j) {
+			return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+		}
+		if state.Active(j) {
+			active++
+		}
+	}
+	var first *pb.Problem
+	for i, j := range t.records {
+		if active > 0 && !state.Active(j) {
+			continue
+		}
+		if t.parts[i] != nil && state.Active(j) {
+			j = splitTasks(tx, j, t.parts[i])
+		}
+		if p := verb(j); p != nil && first == nil {
+			first = p
+		}
+	}
+	return first
+}
+
+// jobName is what users call a job: "12", "12_3", "12_[4-9]".
+func jobName(j *pb.JobRecord) string {
+	n := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
+	switch {
+	case j.ArrayTasks != "":
+		return n(j.ArrayJobId) + "_[" + j.ArrayTasks + "]"
+	case j.IsArrayTask:
+		return n(j.ArrayJobId) + "_" + n(j.ArrayTaskId)
+	}
+	return n(j.Id)
+}
 
 func outcome(id string, p *pb.Problem) *pb.JobOutcome { return &pb.JobOutcome{Id: id, Problem: p} }

@@ -16,6 +16,7 @@ type ApplyPlan struct {
 // PlannedStart starts a job. Spec is the specification that the plan was made for.
 type PlannedStart struct {
 	ID         uint32
+	Task       int32 // of an array's record, -1 = not an array
 	Spec       *pb.JobSpec
 	Partition  string
 	Alloc      []*pb.NodeAlloc
@@ -61,13 +62,19 @@ func (c ApplyPlan) Handle(tx *state.Tx) any {
 
 func start(tx *state.Tx, s *PlannedStart) bool {
 	j := tx.Job(s.ID)
-	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 {
+	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 || j.Dependency != "" {
 		return false
 	}
 	for _, a := range s.Alloc {
 		if !fits(tx, a) {
 			return false
 		}
+	}
+	if j.ArrayTasks != "" {
+		if s.Task < 0 || !state.ArraySet(j).Has(uint32(s.Task)) {
+			return false
+		}
+		j = ownTask(tx, j, uint32(s.Task))
 	}
 	n := state.CloneJob(j)
 	n.State, n.StateFlags = pb.JobState_JOB_RUNNING, 0

@@ -53,6 +53,7 @@ func (b *bench) do(cmd Command) any {
 	b.t.Helper()
 	tx := state.Begin(b.view, b.now)
 	reply := cmd.Handle(tx)
+	Follow(tx, 0)
 	for _, e := range tx.Events() {
 		b.trace = append(b.trace, name(e))
 	}

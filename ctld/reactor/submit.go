@@ -41,6 +41,14 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if j.EligibleNs <= tx.NowNS {
 		j.AccrueNs = j.EligibleNs
 	}
+	if j.Spec.Array != "" {
+		if p := makeArray(tx, j); p != nil {
+			return p
+		}
+	}
+	if p := firstLook(tx, j); p != nil {
+		return p
+	}
 	tx.Emit(state.JobSubmitted{Job: j, Script: c.Script})
 	return Submitted{ID: j.Id, Seq: tx.Seq}
 }

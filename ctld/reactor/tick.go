@@ -60,7 +60,7 @@ func purge(tx *state.Tx, minAgeNS int64) {
 		if left == 0 {
 			break
 		}
-		if state.Active(j) || tx.NowNS-j.EndNs < minAgeNS || tx.NowNS-j.SubmitNs < requestMemoryNS {
+		if state.Active(j) || tx.NowNS-j.EndNs < minAgeNS || tx.NowNS-j.SubmitNs < requestMemoryNS || j.ArrayJobId != 0 && tx.ArrayActive(j.ArrayJobId) {
 			continue
 		}
 		old = append(old, j.Id)

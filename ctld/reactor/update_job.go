@@ -22,9 +22,9 @@ type UpdateJob struct {
 func (c UpdateJob) Handle(tx *state.Tx) any {
 	out := Outcomes{Seq: tx.Seq}
 	for _, id := range c.IDs {
-		j, _, p := findJob(tx, id)
+		t, p := find(tx, id)
 		if p == nil {
-			p = c.one(tx, j)
+			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })
 		}
 		out.List = append(out.List, outcome(id, p))
 	}
@@ -33,12 +33,11 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 
 // jobEdit is a job under change: the clone, and whether its request changed, so that it has to be admitted again.
 type jobEdit struct {
-	tx       *state.Tx
-	caller   Caller
-	job      *pb.JobRecord // a clone with a specification of its own
-	pending  bool
-	readmit  bool
-	fallback []func(tx *state.Tx) // verbs that follow (hold, release)
+	tx      *state.Tx
+	caller  Caller
+	job     *pb.JobRecord // a clone with a specification of its own
+	pending bool
+	readmit bool
 }
 
 func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
@@ -124,16 +123,15 @@ func init() {
 		"stdout": pendingText(func(s *pb.JobSpec) *string { return &s.StdOut }), "stderr": pendingText(func(s *pb.JobSpec) *string { return &s.StdErr }),
 		"stdin": pendingText(func(s *pb.JobSpec) *string { return &s.StdIn }), "licenses": pendingText(func(s *pb.JobSpec) *string { return &s.Licenses }),
 		"reservation": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }), "reservationname": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
-		"numtasks":      pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
-		"cpus/task":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"cpuspertask":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"mincpusnode":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
-		"numcpus":       setNumCPUs,
-		"userid":        nil,
+		"numtasks":    pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"cpus/task":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"cpuspertask": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"mincpusnode": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
+		"numcpus":     setNumCPUs,
+		"dependency":  setDependency, "arraytaskthrottle": setThrottle,
 		"contiguous":    setContiguous,
 		"oversubscribe": setSharing, "shared": setSharing,
 	}
-	delete(jobSetters, "userid")
 }
 
 func adminText(e *jobEdit, _, value string) *pb.Problem {
@@ -319,4 +317,18 @@ func setSharing(e *jobEdit, key, value string) *pb.Problem {
 		e.job.Spec.Sharing = "oversubscribe"
 	}
 	return e.onlyPending(key)
+}
+
+// setThrottle changes how many tasks of an array may run at a time; 0 = all.
+func setThrottle(e *jobEdit, key, value string) *pb.Problem {
+	if e.job.ArrayJobId == 0 {
+		return pb.NewProblem(pb.CodeInvalidArray, "job %d is not an array", e.job.Id)
+	}
+	if p := setCount(&e.job.ArrayThrottle, key, value); p != nil {
+		return p
+	}
+	if e.job.ArrayTasks != "" {
+		e.job.ArrayTasks = state.FormatTasks(state.ArraySet(e.job), e.job.ArrayThrottle)
+	}
+	return nil
 }

@@ -1,15 +1,16 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -54,33 +55,67 @@ func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.Controller
 	return nil
 }
 
-// candidates are the jobs to look at: those named, or all.
+// candidates are the jobs to look at: those named, or all. The tasks of an array have ids of their own, so naming one means
+// looking at all.
 func candidates(v *state.View, r *pb.JobsRequest) func(func(*pb.JobRecord) bool) {
 	if len(r.Ids) == 0 {
 		return v.Jobs.All()
 	}
-	return func(yield func(*pb.JobRecord) bool) {
-		ids := jobIDs(r.Ids)
-		for _, id := range ids {
-			if j := v.Jobs.Get(id); j != nil && !yield(j) {
-				return
-			}
+	var plain []*pb.JobRecord
+	for _, id := range jobIDs(r.Ids) {
+		j := v.Jobs.Get(id.Job)
+		if j == nil && id.Tasks == nil {
+			continue
 		}
+		if j == nil || j.ArrayJobId == j.Id {
+			return v.Jobs.All()
+		}
+		plain = append(plain, j)
 	}
+	slices.SortFunc(plain, func(a, b *pb.JobRecord) int { return cmp.Compare(a.Id, b.Id) })
+	plain = slices.Compact(plain)
+	return slices.Values(plain)
 }
 
 // jobIDs reads job ids; what is not one names no job.
-func jobIDs(list []string) []uint32 {
-	var ids []uint32
+func jobIDs(list []string) []jobid.ID {
+	var ids []jobid.ID
 	for _, s := range list {
-		num, _, _ := strings.Cut(s, ".")
-		if n, err := strconv.ParseUint(num, 10, 32); err == nil {
-			ids = append(ids, uint32(n))
+		if id, err := jobid.Parse(s); err == nil {
+			ids = append(ids, id)
 		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	return ids
 }
+
+// named is the predicate of a list of ids: "12" means job 12 and all tasks of array 12, "12_3" one task.
+func named(list []string) func(*pb.JobRecord) bool {
+	whole, tasks := map[uint32]bool{}, map[uint32]jobid.Set{}
+	for _, id := range jobIDs(list) {
+		if id.Tasks == nil {
+			whole[id.Job] = true
+		} else if set, err := id.Tasks.Set(maxNamedTasks); err == nil {
+			tasks[id.Job] = tasks[id.Job].With(set)
+		}
+	}
+	return func(j *pb.JobRecord) bool {
+		if whole[j.Id] || j.ArrayJobId != 0 && whole[j.ArrayJobId] {
+			return true
+		}
+		set := tasks[j.ArrayJobId]
+		switch {
+		case j.ArrayJobId == 0 || set == nil:
+			return false
+		case j.IsArrayTask:
+			return set.Has(j.ArrayTaskId)
+		}
+		have := state.ArraySet(j)
+		return have.Without(set).Count() < have.Count()
+	}
+}
+
+// maxNamedTasks bounds the tasks that one id may name.
+const maxNamedTasks = 1 << 22
 
 // shownJob leaves out what squeue's default columns do not need, when that is all that was asked for: a quarter of the bytes.
 func shownJob(j *pb.JobRecord, summary bool) *pb.JobRecord {
@@ -102,8 +137,7 @@ func matcher(r *pb.JobsRequest) (func(*pb.JobRecord) bool, *pb.Problem) {
 		return func(*pb.JobRecord) bool { return true }, nil
 	}
 	if len(r.Ids) > 0 {
-		ids := jobIDs(r.Ids)
-		add(func(j *pb.JobRecord) bool { _, ok := slices.BinarySearch(ids, j.Id); return ok })
+		add(named(r.Ids))
 	}
 	if len(r.Uids) > 0 {
 		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Uids, j.Spec.Uid) })
@@ -259,7 +293,7 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 	if peer := peerOf(ctx); !peer.Operator && peer.UID != j.Spec.Uid {
 		return problem(pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User))
 	}
-	blob, err := s.Script(j.Id)
+	blob, err := s.Script(state.ScriptID(j))
 	if err != nil {
 		return err
 	}
@@ -285,7 +319,7 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 		if j != nil {
 			last = j
 		}
-		return j == nil || !state.Active(j)
+		return j == nil || !activeAnywhere(v, j)
 	})
 	if err != nil {
 		return nil, err
@@ -293,7 +327,33 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 	if last == nil {
 		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", r.JobId))
 	}
-	return &pb.WaitJobReply{Job: last}, nil
+	return &pb.WaitJobReply{Job: worst(s.Writer.View(), last)}, nil
+}
+
+// activeAnywhere reports whether a job, or of an array any task, is active.
+func activeAnywhere(v *state.View, j *pb.JobRecord) bool {
+	if state.Active(j) || j.ArrayJobId == 0 || j.ArrayJobId != j.Id {
+		return state.Active(j)
+	}
+	for o := range v.Jobs.All() {
+		if o.ArrayJobId == j.ArrayJobId && state.Active(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// worst is the job itself, or the task of its array with the highest exit status (sbatch(1), --wait).
+func worst(v *state.View, j *pb.JobRecord) *pb.JobRecord {
+	if j.ArrayJobId == 0 || j.ArrayJobId != j.Id {
+		return j
+	}
+	for o := range v.Jobs.All() {
+		if o.ArrayJobId == j.ArrayJobId && o.ExitStatus > j.ExitStatus {
+			j = o
+		}
+	}
+	return j
 }
 
 // Stats answers counters.

@@ -24,10 +24,17 @@ func (w *Watch) Changed(c state.Change) {
 		return
 	}
 	for _, id := range c.Jobs {
-		if ch, ok := w.jobs[id]; ok {
-			close(ch)
-			delete(w.jobs, id)
+		w.wake(id)
+		if j := c.View.Jobs.Get(id); j != nil && j.ArrayJobId != 0 {
+			w.wake(j.ArrayJobId)
 		}
+	}
+}
+
+func (w *Watch) wake(id uint32) {
+	if ch, ok := w.jobs[id]; ok {
+		close(ch)
+		delete(w.jobs, id)
 	}
 }
 

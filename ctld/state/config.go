@@ -18,7 +18,7 @@ type Config struct {
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
 func New(cfg *Config, clusterID string, firstID uint32) *View {
-	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}}}
+	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: newIndex()}
 	tx := Begin(v, 0)
 	tx.reconfigure(cfg)
 	next, _ := tx.Freeze()

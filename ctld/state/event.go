@@ -41,6 +41,17 @@ func (e JobStarted) Attrs() []any {
 	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "nodes", e.Job.NodeList, "cpus", e.Job.NumCpus}
 }
 
+// ArraySplit: some tasks of a record that stands for several got a record of their own (they start, or are treated apart). Rest is
+// the old record without them.
+type ArraySplit struct{ Rest, Part *pb.JobRecord }
+
+func (e ArraySplit) apply(tx *Tx) {
+	tx.next.NextJobID = max(tx.next.NextJobID, e.Part.Id+1)
+	tx.putJob(e.Rest, true)
+	tx.putJob(e.Part, true)
+}
+func (e ArraySplit) Attrs() []any { return nil }
+
 // JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What says it in a word.
 type JobChanged struct {
 	Job  *pb.JobRecord
@@ -100,11 +111,18 @@ type JobForgotten struct {
 }
 
 func (e JobForgotten) apply(tx *Tx) {
-	if j := tx.Job(e.ID); j != nil {
-		tx.rememberRequest(j.RequestId, 0)
+	j := tx.Job(e.ID)
+	if j == nil {
+		return
 	}
+	tx.rememberRequest(j.RequestId, 0)
 	tx.deleteJob(e.ID)
-	tx.putScript(e.ID, nil)
+	switch {
+	case j.ArrayJobId == 0:
+		tx.putScript(e.ID, nil)
+	case len(tx.next.writer.arrays[j.ArrayJobId]) == 0:
+		tx.putScript(j.ArrayJobId, nil) // shared by the tasks; this was the last
+	}
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 

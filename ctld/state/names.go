@@ -30,3 +30,11 @@ func (n *Node) Up() bool {
 	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeNoRespond | pb.NodeMaint | pb.NodeInvalidReg | pb.NodePoweredDown | pb.NodeRebootIssued
 	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0
 }
+
+// ScriptID is the id under which a job's script and environment are stored: the tasks of an array share theirs.
+func ScriptID(j *pb.JobRecord) uint32 {
+	if j.ArrayJobId != 0 {
+		return j.ArrayJobId
+	}
+	return j.Id
+}

@@ -26,4 +26,5 @@ type Settings struct {
 	JobFileAppend     bool
 	DisableRootJobs   bool
 	PriorityBasic     bool
+	KillInvalidDepend bool // DependencyParameters=kill_invalid_depend
 }

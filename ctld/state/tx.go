@@ -63,8 +63,8 @@ func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
 	if tx.next.Jobs == tx.base.Jobs {
 		tx.next.Jobs = tx.base.Jobs.clone()
 	}
-	tx.countUser(tx.next.Jobs.Get(j.Id), -1)
-	tx.countUser(j, 1)
+	tx.index(tx.next.Jobs.Get(j.Id), false)
+	tx.index(j, true)
 	tx.next.Jobs.put(tx, j.Id, j)
 	tx.dirty[j.Id] = tx.dirty[j.Id] || durable
 	for _, a := range j.Alloc {
@@ -78,7 +78,7 @@ func (tx *Tx) deleteJob(id uint32) {
 	if tx.next.Jobs == tx.base.Jobs {
 		tx.next.Jobs = tx.base.Jobs.clone()
 	}
-	tx.countUser(tx.next.Jobs.Get(id), -1)
+	tx.index(tx.next.Jobs.Get(id), false)
 	tx.next.Jobs.put(tx, id, nil)
 	tx.dirty[id] = true
 }

@@ -1,0 +1,60 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Job arrays. An array is one record, with the id that was answered to its submitter, which stands for all tasks that have not
+// started. A task that starts, or is treated differently from the others (held, cancelled, updated), is split off into a record
+// of its own with the next free id, as in Slurm; the last task keeps the array's id. Script and environment stay with the
+// array's id until the last record is forgotten, and no record is forgotten while the array is active.
+
+// makeArray turns a new record into an array.
+func makeArray(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
+	a, err := jobid.ParseArray(j.Spec.Array)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidArray, "%v", err)
+	}
+	size := tx.Settings().MaxArraySize
+	if a.Max() >= size {
+		return pb.NewProblem(pb.CodeInvalidArray, "index %d is not below MaxArraySize, which is %d", a.Max(), size).WithHint("use smaller indices, or raise MaxArraySize in slurm.conf")
+	}
+	set, err := a.Set(int(size))
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidArray, "%v", err)
+	}
+	j.ArrayJobId, j.ArrayThrottle, j.ArraySpec = j.Id, a.Throttle, set.String()
+	j.ArrayTasks = state.FormatTasks(set, a.Throttle)
+	return nil
+}
+
+// splitTasks takes tasks out of a record that stands for several, and returns the record that then stands for them: the
+// record itself when they are all it has.
+func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
+	rest := state.ArraySet(j).Without(part)
+	if rest.Count() == 0 {
+		return j
+	}
+	n, m := state.CloneJob(j), state.CloneJob(j)
+	n.Id, n.RequestId = tx.NextJobID(), ""
+	n.ArrayTasks = state.FormatTasks(part, j.ArrayThrottle)
+	m.ArrayTasks = state.FormatTasks(rest, j.ArrayThrottle)
+	if part.Count() == 1 {
+		t, _ := part.Min()
+		n.ArrayTasks, n.IsArrayTask, n.ArrayTaskId = "", true, t
+	}
+	tx.Emit(state.ArraySplit{Rest: m, Part: n})
+	return n
+}
+
+// ownTask makes the record of one task that is about to start.
+func ownTask(tx *state.Tx, j *pb.JobRecord, task uint32) *pb.JobRecord {
+	n := splitTasks(tx, j, jobid.SetOf(task))
+	if n.ArrayTasks != "" { // it was the last
+		n = state.CloneJob(n)
+		n.ArrayTasks, n.IsArrayTask, n.ArrayTaskId = "", true, task
+	}
+	return n
+}

@@ -31,7 +31,7 @@ type group struct {
 
 // Create makes the tracking folder first: mkdir is what decides that the name is fresh.
 func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
-	if name == "" || name == shelter || strings.ContainsAny(name, "/\x00\n") || strings.HasPrefix(name, ".") {
+	if !plain(name) {
 		return nil, fmt.Errorf("cannot make cgroup %q: not a single plain name", name)
 	}
 	g := &group{root: r, dir: filepath.Join(r.track, name)}
@@ -54,6 +54,10 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 		return nil, fmt.Errorf("cannot set up cgroup %s: %w", g.dir, err)
 	}
 	return g, nil
+}
+
+func plain(name string) bool {
+	return name != "" && name != shelter && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
 }
 
 // limit applies what is asked for and can be; v1 folders are made only for the controllers that it needs.
@@ -268,7 +272,7 @@ func (g *group) Remove() error {
 
 // Reclaim is bounded: a process that does not die within reclaimTimeout (stuck in the kernel) is named in the error.
 func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
-	if b.Cgroup == "" || strings.ContainsAny(b.Cgroup, "/\x00") || b.Cgroup == shelter || b.Cgroup[0] == '.' {
+	if !plain(b.Cgroup) {
 		return fmt.Errorf("cannot reclaim cgroup %q: not a single plain name", b.Cgroup)
 	}
 	g := &group{root: r, dir: filepath.Join(r.track, b.Cgroup)}

@@ -31,27 +31,54 @@ type linuxRoot struct {
 	notes                []string
 }
 
-// Open finds the machine's cgroup layout and makes the folder name ("sluice/<cluster>/<node>") in each hierarchy that will be used.
-// Where none can be written it returns the process-tree fallback, whose Notes say why. Opening twice, also from two processes, is fine.
-func Open(name string) (Root, error) {
+// The values of CgroupPlugin in cgroup.conf(5). Empty means PluginAuto.
+const (
+	PluginAuto     = "autodetect"
+	PluginV1       = "cgroup/v1"
+	PluginV2       = "cgroup/v2"
+	PluginDisabled = "disabled"
+)
+
+// Open makes the folder name ("sluice/<cluster>/<node>") in each hierarchy that will be used: those of the plugin, or those that it
+// finds. Where none can be written it returns the process-tree fallback, whose Notes say why. Opening twice, also from two
+// processes, is fine.
+func Open(name, plugin string) (Root, error) {
 	if name == "" || filepath.IsAbs(name) || filepath.Clean(name) != name || strings.HasPrefix(name, "..") {
 		return nil, fmt.Errorf("cannot use cgroup root %q: it must be a clean relative path such as sluice/cluster/node", name)
 	}
 	var r *linuxRoot
 	var err error
-	switch {
-	case cgroups.IsCgroup2UnifiedMode():
-		r, err = openUnified(unifiedMount, name)
-	case cgroups.IsCgroup2HybridMode():
-		r, err = openHybrid(name)
-	default:
+	switch plugin {
+	case PluginDisabled:
+		err = errors.New("CgroupPlugin=disabled in cgroup.conf")
+	case PluginV1:
 		r, err = openLegacy(name)
+	case PluginV2:
+		mount := unifiedMount
+		if cgroups.IsCgroup2HybridMode() {
+			mount = hybridMount
+		}
+		r, err = openUnified(mount, name)
+	case PluginAuto, "":
+		r, err = openFound(name)
+	default:
+		return nil, fmt.Errorf("cannot use CgroupPlugin=%s: want autodetect, cgroup/v1, cgroup/v2 or disabled", plugin)
 	}
 	if err != nil {
 		return newTree(err), nil
 	}
 	r.name = name
 	return r, nil
+}
+
+func openFound(name string) (*linuxRoot, error) {
+	switch {
+	case cgroups.IsCgroup2UnifiedMode():
+		return openUnified(unifiedMount, name)
+	case cgroups.IsCgroup2HybridMode():
+		return openHybrid(name)
+	}
+	return openLegacy(name)
 }
 
 const (
@@ -62,6 +89,9 @@ const (
 // openUnified enables the controllers down to name: each level must hand them on before its children can have them.
 func openUnified(mount, name string) (*linuxRoot, error) {
 	r := &linuxRoot{layout: Unified, track: filepath.Join(mount, name)}
+	if !exists(mount, "cgroup.controllers") {
+		return nil, fmt.Errorf("cannot use cgroup v2: it is not mounted on %s", mount)
+	}
 	if err := mkdirAll(r.track); err != nil {
 		return nil, fmt.Errorf("cannot make cgroup %s: %w", r.track, err)
 	}

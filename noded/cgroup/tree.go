@@ -43,10 +43,19 @@ func (g treeGroup) Empty() (bool, error) {
 
 func (g treeGroup) Signal(sig int) error { return signalAll(descendants(g.root), unix.Signal(sig)) }
 
-// Kill stops everything first, so that what is killed cannot fork meanwhile. Bounded: the caller repeats it until Empty.
+// Kill goes by process groups too: the kernel signals all members of one at a time when none can be forked, so that a chain of
+// processes each of which forks and exits has no start over the list. Bounded: the caller repeats it until Empty.
 func (g treeGroup) Kill() error {
 	pids := descendants(g.root)
 	signalAll(pids, unix.SIGSTOP)
+	own := unix.Getpgrp()
+	done := map[int]bool{own: true}
+	for _, pid := range pids {
+		if pgrp := stat(pid).pgrp; pgrp > 1 && !done[pgrp] {
+			done[pgrp] = true
+			_ = unix.Kill(-pgrp, unix.SIGKILL)
+		}
+	}
 	return signalAll(descendants(g.root), unix.SIGKILL)
 }
 
@@ -120,7 +129,7 @@ func withEnv(uid uint32, marks [][]byte) (found []int) {
 // living leaves out what has died and waits to be reaped.
 func living(pids []int) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool {
-		_, state := parent(pid)
+		state := stat(pid).state
 		return state == 'Z' || state == 'X' || state == 0
 	})
 }
@@ -130,7 +139,7 @@ func living(pids []int) []int {
 func descendants(root int) (pids []int) {
 	children := map[int][]int{}
 	for _, pid := range allPids() {
-		if ppid, _ := parent(pid); ppid > 0 {
+		if ppid := stat(pid).ppid; ppid > 0 {
 			children[ppid] = append(children[ppid], pid)
 		}
 	}
@@ -141,18 +150,26 @@ func descendants(root int) (pids []int) {
 	return pids
 }
 
-// parent reads /proc/<pid>/stat: the name in parentheses may hold anything, so the fields count from the last ')'.
-func parent(pid int) (ppid int, state byte) {
+// procStat is what is needed of /proc/<pid>/stat; zero when the process is gone.
+type procStat struct {
+	state      byte
+	ppid, pgrp int
+}
+
+// stat: the name in parentheses may hold anything, so the fields count from the last ')'.
+func stat(pid int) (st procStat) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, 0
+		return st
 	}
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 2 {
-		return 0, 0
+	if len(f) < 3 {
+		return st
 	}
-	ppid, _ = strconv.Atoi(string(f[1]))
-	return ppid, f[0][0]
+	st.state = f[0][0]
+	st.ppid, _ = strconv.Atoi(string(f[1]))
+	st.pgrp, _ = strconv.Atoi(string(f[2]))
+	return st
 }
 
 func allPids() (pids []int) {

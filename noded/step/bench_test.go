@@ -104,7 +104,7 @@ func (n *node) cpu() (d time.Duration) {
 // BenchmarkBare is the machine's own limit: make a cgroup, fork /bin/sh into it, wait, remove it.
 func BenchmarkBare(b *testing.B) {
 	n := newNode(b)
-	root, err := cgroup.Open(n.groups)
+	root, err := cgroup.Open(n.groups, n.plugin)
 	must(b, err)
 	must(b, os.WriteFile(n.work+"/s", []byte("#!/bin/sh\ntrue\n"), 0o755))
 	at := time.Now()

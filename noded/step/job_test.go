@@ -71,9 +71,7 @@ open("made", "w")
 print("mode", oct(os.stat("made").st_mode & 0o777))
 `)
 	// Python itself ignores SIGPIPE and SIGXFSZ.
-	want := `Uid ['54321', '54321', '54321', '54321']
-Gid ['54322', '54322', '54322', '54322']
-Groups ['600', '601']
+	want := fmt.Sprintf("Uid ['%[1]d', '%[1]d', '%[1]d', '%[1]d']\nGid ['%[2]d', '%[2]d', '%[2]d', '%[2]d']\n", someUID, someGID) + `Groups ['600', '601']
 Umask ['0027']
 SigIgn ['0000000001001000']
 SigBlk ['0000000000000000']
@@ -176,7 +174,7 @@ func TestHostileOutput(t *testing.T) {
 	link := func(name, to string) string {
 		p := filepath.Join(n.work, name)
 		must(t, os.Symlink(to, p))
-		must(t, os.Lchown(p, someUID, someGID))
+		must(t, chown(p))
 		return p
 	}
 	for name, path := range map[string]string{
@@ -218,7 +216,7 @@ func TestFIFOOutput(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
 	must(t, unix.Mkfifo(b.StdOut.Path, 0o600))
-	must(t, os.Chown(b.StdOut.Path, someUID, someGID))
+	must(t, chown(b.StdOut.Path))
 	k := n.launch(b, "echo through the pipe")
 	n.await(k, "preparing", func(r *pb.StepReport) bool { return r.Phase == pb.StepPhase_STEP_PREPARING })
 	// Nobody reads: the open hangs, and the node goes on meanwhile.
@@ -234,7 +232,7 @@ func TestFIFOOutput(t *testing.T) {
 	// One that is never read can be cancelled, and does not live on in a later job.
 	b = n.bundle()
 	must(t, unix.Mkfifo(b.StdOut.Path, 0o600))
-	must(t, os.Chown(b.StdOut.Path, someUID, someGID))
+	must(t, chown(b.StdOut.Path))
 	k = n.launch(b, "echo never")
 	n.await(k, "preparing", func(r *pb.StepReport) bool { return r.Phase == pb.StepPhase_STEP_PREPARING })
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})

@@ -27,11 +27,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const (
-	someUID  = 54321 // in no passwd file
-	someGID  = 54322
-	patience = 20 * time.Second
-)
+const patience = 20 * time.Second
+
+// A user that is in no passwd file and that no other test run on this machine uses at the same time.
+var someUID, someGID = testUser()
+
+func testUser() (uid, gid uint32) {
+	if os.Geteuid() != 0 {
+		return uint32(os.Geteuid()), uint32(os.Getegid())
+	}
+	uid = uint32(300_000 + 2*(os.Getpid()%1_000_000))
+	return uid, uid + 1
+}
 
 // node is a node's spool, cgroup root and runner; restart replaces the runner as a new node daemon would.
 type node struct {
@@ -45,12 +52,16 @@ type node struct {
 	all    map[string][]pb.StepPhase
 	wake   chan struct{}
 	job    uint32
+	plugin string
+	answer time.Duration
 	onEnd  func(name string) // may be nil
 }
 
 func stepName(b *pb.Bundle) string { return step.Name(b.Key) }
 
-func newNode(t testing.TB) *node {
+func newNode(t testing.TB) *node { return newNodeWith(t, "") }
+
+func newNodeWith(t testing.TB, plugin string) *node {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: jobs run as another user in real cgroups")
@@ -59,13 +70,13 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, spool: filepath.Join(base, "spool"), work: filepath.Join(base, "work"),
+	n := &node{t: t, plugin: plugin, spool: filepath.Join(base, "spool"), work: filepath.Join(base, "work"),
 		groups: "sluice-test/" + filepath.Base(base) + "/n1",
 		newest: map[string]*pb.StepReport{}, all: map[string][]pb.StepPhase{}, wake: make(chan struct{}, 1)}
 	must(t, os.Chmod(base, 0o755))
 	must(t, os.Mkdir(n.spool, 0o755))
 	must(t, os.Mkdir(n.work, 0o755))
-	must(t, os.Chown(n.work, someUID, someGID))
+	must(t, chown(n.work))
 	t.Cleanup(func() {
 		n.r.Close()
 		n.nothingLeft()
@@ -88,7 +99,7 @@ func newUserNode(t *testing.T) *node {
 
 func (n *node) start() []*pb.StepReport {
 	n.t.Helper()
-	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups,
+	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups, CgroupPlugin: n.plugin, AnswerTimeout: n.answer,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		n.t.Fatal(err)
@@ -242,7 +253,7 @@ func (n *node) nothingLeft() {
 			n.t.Errorf("cgroup left over: %s", l)
 		}
 	}
-	if root, err := cgroup.Open(n.groups); err == nil {
+	if root, err := cgroup.Open(n.groups, n.plugin); err == nil {
 		root.Tidy()
 	}
 	if pids := ofUser(someUID); len(pids) > 0 {
@@ -279,3 +290,5 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+func chown(path string) error { return os.Lchown(path, int(someUID), int(someGID)) }

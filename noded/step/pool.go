@@ -191,7 +191,7 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	}
 	defer f.Close()
 	o := &p.r.o
-	args := append(append([]string(nil), o.Command[1:]...), "--spool", o.Spool, "--cgroup", o.CgroupRoot)
+	args := append(append([]string(nil), o.Command[1:]...), "--spool", o.Spool, "--cgroup", o.CgroupRoot, "--cgroup-plugin", o.CgroupPlugin)
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
@@ -230,7 +230,7 @@ func (p *pool) redial(s *shim) *shim {
 	s.discard()
 	again, err := p.dial(s.pid)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(p.r.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(p.r.ctx, p.r.o.AnswerTimeout)
 		defer cancel()
 		if _, err = again.api.Status(ctx, &pb.StatusRequest{}); err == nil {
 			return again

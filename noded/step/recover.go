@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -81,7 +80,7 @@ func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live 
 func (r *Runner) call(ctx context.Context, pid int) (*shim, *pb.StepReport) {
 	s, err := r.pool.dial(pid)
 	if err == nil {
-		cctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		cctx, cancel := context.WithTimeout(ctx, r.o.AnswerTimeout)
 		defer cancel()
 		var rep *pb.StepReport
 		if rep, err = s.api.Status(cctx, &pb.StatusRequest{}); err == nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -145,10 +146,8 @@ func TestRestart(t *testing.T) {
 
 // TestShimStopped: one that lives but does not answer at recovery is killed, then its step is lost.
 func TestShimStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits 5 s for an answer that does not come")
-	}
 	n := newNode(t)
+	n.answer = 300 * time.Millisecond
 	k := n.launch(n.bundle(), "sleep 600")
 	shim := n.shimOf(k)
 	n.r.Close()

@@ -20,11 +20,15 @@ type Options struct {
 	Spool      string   // folder of this node alone; the jobs' users must be able to pass through it and its parents
 	Command    []string // starts a shim; empty: this binary with the argument "stepd"
 	CgroupRoot string   // relative name below the cgroup mounts: "sluice/<cluster>/<node>"
-	MinIdle    int      // idle shims kept; 0: 2
-	// IdleTimeout is how long a shim above MinIdle stays idle; 0: 30 s.
-	IdleTimeout time.Duration
-	Log         *slog.Logger // nil: slog.Default
-	Cgroups     cgroup.Root  // nil: the machine's own; must mean the same as CgroupRoot means to a shim
+	// CgroupPlugin is that of cgroup.conf(5): autodetect (also when empty), cgroup/v1, cgroup/v2 or disabled.
+	CgroupPlugin string
+	MinIdle      int           // idle shims kept; 0: 2
+	IdleTimeout  time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
+	// AnswerTimeout is how long a shim that is found by Recover, or whose connection broke, may take to answer before it is
+	// taken for dead and killed; 0: 5 s.
+	AnswerTimeout time.Duration
+	Log           *slog.Logger // nil: slog.Default
+	Cgroups       cgroup.Root  // nil: the machine's own; must mean the same as CgroupRoot means to a shim
 }
 
 func (o *Options) complete() error {
@@ -47,6 +51,9 @@ func (o *Options) complete() error {
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 30 * time.Second
+	}
+	if o.AnswerTimeout == 0 {
+		o.AnswerTimeout = 5 * time.Second
 	}
 	return errors.Join(errs...)
 }
@@ -98,7 +105,7 @@ func New(o Options) (*Runner, error) {
 	root := o.Cgroups
 	if root == nil {
 		var err error
-		if root, err = cgroup.Open(o.CgroupRoot); err != nil {
+		if root, err = cgroup.Open(o.CgroupRoot, o.CgroupPlugin); err != nil {
 			return nil, err
 		}
 	}

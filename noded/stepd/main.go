@@ -32,6 +32,7 @@ func Main(args []string) int {
 	fl := flag.NewFlagSet("stepd", flag.ContinueOnError)
 	spool := fl.String("spool", "", "the node's spool `folder`")
 	groups := fl.String("cgroup", "", "`name` of the node's cgroup root")
+	plugin := fl.String("cgroup-plugin", "", "CgroupPlugin of cgroup.conf")
 	socket := fl.String("socket", "", "`path` of the socket that is descriptor 3, to remove at the end")
 	debugLog := fl.Bool("debug", false, "log more")
 	if err := fl.Parse(args); err != nil {
@@ -46,20 +47,20 @@ func Main(args []string) int {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("shim", os.Getpid())
-	if err := serve(*spool, *groups, *socket, log); err != nil {
+	if err := serve(*spool, *groups, *plugin, *socket, log); err != nil {
 		log.Error("shim ends", "err", err)
 		return 1
 	}
 	return 0
 }
 
-func serve(spool, groups, socket string, log *slog.Logger) error {
+func serve(spool, groups, plugin, socket string, log *slog.Logger) error {
 	settle()
 	l, err := listener()
 	if err != nil {
 		return err
 	}
-	root, err := cgroup.Open(groups)
+	root, err := cgroup.Open(groups, plugin)
 	if err != nil {
 		return err
 	}

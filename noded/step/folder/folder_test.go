@@ -1,0 +1,87 @@
+package folder
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		key  *pb.StepKey // nil: refused
+	}{
+		{"12.1.4294967291", &pb.StepKey{JobId: 12, Attempt: 1, Step: pb.BatchStep}},
+		{"1.0.0", &pb.StepKey{JobId: 1}},
+		{"", nil}, {"1.2", nil}, {"1.2.3.4", nil}, {"01.2.3", nil}, {"-1.2.3", nil}, {"1.2.4294967296", nil}, {".new-1.2.3", nil}, {"1.2.x", nil},
+	} {
+		got, err := ParseName(c.name)
+		if c.key == nil {
+			if err == nil {
+				t.Errorf("ParseName(%q) = %v, want an error", c.name, got)
+			}
+			continue
+		}
+		if err != nil || !proto.Equal(got, c.key) || Name(got) != c.name {
+			t.Errorf("ParseName(%q) = %v, %v", c.name, got, err)
+		}
+	}
+}
+
+func FuzzParseName(f *testing.F) {
+	f.Add("12.1.4294967291")
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, s string) {
+		if k, err := ParseName(s); err == nil && Name(k) != s {
+			t.Errorf("%q is read as %v, which is named %q", s, k, Name(k))
+		}
+	})
+}
+
+func TestRecords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	b := &pb.Bundle{Key: &pb.StepKey{JobId: 3}, Env: []string{"A=\xc3\xa9"}}
+	if err := Write(dir, b, []byte("#!/bin/sh\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir, b, nil, false); err == nil {
+		t.Error("written over")
+	}
+	if got, err := ReadBundle(dir); err != nil || !proto.Equal(got, b) {
+		t.Errorf("bundle %v, %v", got, err)
+	}
+	if r, err := ReadExit(dir); r != nil || err != nil {
+		t.Errorf("no record yet: %v, %v", r, err)
+	}
+	rec := &pb.ExitRecord{Key: b.Key, Verdict: "exited", WaitStatus: 256}
+	for range 2 { // the second time after a crash that lost the first's acknowledgement
+		if err := WriteExit(dir, rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := ReadExit(dir); err != nil || !proto.Equal(got, rec) {
+		t.Errorf("record %v, %v", got, err)
+	}
+	for file, mode := range map[string]os.FileMode{"": 0o711, Bundle: 0o600, Script: 0o500, Exit: 0o600} {
+		if st, err := os.Stat(filepath.Join(dir, file)); err != nil || st.Mode().Perm() != mode {
+			t.Errorf("%q: mode %v, %v; want %o", file, st.Mode(), err, mode)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, Exit), []byte("\xff\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ReadExit(dir); r != nil || err == nil || !strings.Contains(err.Error(), Exit) {
+		t.Errorf("a torn record: %v, %v", r, err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Errorf("removed twice: %v", err)
+	}
+}

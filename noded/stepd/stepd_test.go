@@ -1,0 +1,264 @@
+package stepd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// TestMain lets the test binary be the trampoline, and makes it a reaper as a shim is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "stepd" {
+		os.Exit(Main(os.Args[2:]))
+	}
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	os.Exit(m.Run())
+}
+
+func TestVerdict(t *testing.T) {
+	exit := func(code int) syscall.WaitStatus { return syscall.WaitStatus(code << 8) }
+	for name, c := range map[string]struct {
+		f    facts
+		want string
+	}{
+		"exit 0":                          {facts{status: exit(0)}, "exited"},
+		"exit 1":                          {facts{status: exit(1)}, "exited"},
+		"killed":                          {facts{status: 9}, "signaled"},
+		"timeout":                         {facts{status: 15, stop: "timeout"}, "timeout"},
+		"timeout, but exit 0":             {facts{status: exit(0), stop: "timeout"}, "timeout"},
+		"timeout, ordered":                {facts{status: 15, stop: "timeout", onOrder: true}, "timeout"},
+		"cancelled":                       {facts{status: 15, stop: "cancel", onOrder: true}, "cancelled"},
+		"preempted":                       {facts{status: exit(0), stop: "preempt", onOrder: true}, "cancelled"},
+		"oom":                             {facts{status: 9, oomKills: 1}, "oom"},
+		"oom in a child":                  {facts{status: exit(0), oomKills: 2}, "oom"},
+		"cancelled after oom":             {facts{status: 15, oomKills: 1, stop: "cancel"}, "cancelled"},
+		"no output":                       {facts{failed: "output_failed", status: 53}, "output_failed"},
+		"cancelled while opening":         {facts{stop: "cancel"}, "cancelled"},
+		"failed to launch, being stopped": {facts{failed: "launch_failed", stop: "cancel"}, "cancelled"},
+		"held":                            {facts{holdOnly: true, stop: "cancel", onOrder: true}, "exited"},
+	} {
+		r := verdict(c.f)
+		if r.Verdict != c.want || r.WaitStatus != uint32(c.f.status) || r.StoppedOnOrder != c.f.onOrder {
+			t.Errorf("%s: %v, want %s", name, r, c.want)
+		}
+	}
+}
+
+// TestFarewell: the lines as Slurm 22.05 wrote them, with "slurmstepd: error: " before.
+func TestFarewell(t *testing.T) {
+	b := &pb.Bundle{Key: &pb.StepKey{JobId: 330, Step: pb.BatchStep}, Env: []string{"A=1", "SLURMD_NODENAME=n2"}}
+	at := time.Date(2026, 11, 20, 15, 37, 2, 0, time.Local)
+	for reason, want := range map[string]string{
+		"timeout": "*** JOB 330 ON n2 CANCELLED AT 2026-11-20T15:37:02 DUE TO TIME LIMIT ***",
+		"cancel":  "*** JOB 330 ON n2 CANCELLED AT 2026-11-20T15:37:02 ***",
+		"preempt": "*** JOB 330 ON n2 CANCELLED AT 2026-11-20T15:37:02 DUE TO PREEMPTION ***",
+	} {
+		if got := farewell(b, reason, at); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+	b.Key.Step = 3
+	if got := farewell(b, "cancel", at); !strings.HasPrefix(got, "*** STEP 330.3 ON n2 ") {
+		t.Errorf("a step: %q", got)
+	}
+}
+
+func TestBoard(t *testing.T) {
+	var b board
+	b.put(&pb.StepReport{Phase: pb.StepPhase_STEP_RUNNING})
+	got := make(chan *pb.StepReport)
+	go func() {
+		got <- b.await(context.Background(), func(r *pb.StepReport) bool { return r.Phase == pb.StepPhase_STEP_ENDED })
+	}()
+	b.put(&pb.StepReport{Phase: pb.StepPhase_STEP_COMPLETING})
+	b.put(&pb.StepReport{Phase: pb.StepPhase_STEP_ENDED})
+	if r := <-got; r.Phase != pb.StepPhase_STEP_ENDED {
+		t.Errorf("%v", r)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if r := b.await(ctx, func(*pb.StepReport) bool { return false }); r.Phase != pb.StepPhase_STEP_ENDED {
+		t.Errorf("given up: %v, want the newest", r)
+	}
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// run starts one step in this process, without a shim around it, and returns its record.
+func runStep(t *testing.T, l *launcher, root cgroup.Root, b *pb.Bundle, script string) (*pb.ExitRecord, string) {
+	t.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "sluice-stepd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	if err := os.Chmod(base, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(base, "step")
+	if b.Key == nil {
+		b.Key = &pb.StepKey{JobId: 1, Attempt: 1, Step: pb.BatchStep}
+	}
+	if b.Cgroup == "" {
+		b.Cgroup = "job_1.1"
+	}
+	b.Umask, b.Dir = 0o022, base
+	if b.StdOut == nil {
+		b.StdOut = &pb.StdFile{Path: base + "/out"}
+	}
+	if err := folder.Write(dir, b, []byte(script), os.Geteuid() == 0); err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(b, dir, quiet)
+	r.loop(root, l.tasks)
+	out, _ := os.ReadFile(b.StdOut.Path)
+	return r.board.get().Exit, string(out)
+}
+
+func testLauncher(t *testing.T) *launcher {
+	t.Helper()
+	l := newLauncher(quiet)
+	raw, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.CreateTemp("/var/tmp", "sluice-stepd-exe-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(f.Name()) })
+	if _, err := f.Write(raw); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Chmod(0o755)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.exe = f.Name() // where another user can execute it
+	t.Cleanup(func() { close(l.tasks) })
+	return l
+}
+
+// TestWithoutPtraceAndClone3 forces what seccomp filters and yama make necessary.
+func TestWithoutPtraceAndClone3(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: runs as another user, in real cgroups")
+	}
+	root, err := cgroup.Open(fmt.Sprintf("sluice-test/stepd-%d", os.Getpid()), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Tidy()
+	for _, c := range []struct{ noTrace, noClone bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		l := testLauncher(t)
+		l.noTrace, l.noClone = c.noTrace, c.noClone
+		go l.run()
+		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"}, Argv: []string{"script", "a b"},
+			Limits:  &pb.Limits{Pids: 50},
+			Rlimits: []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 99, Hard: 101}}}
+		rec, out := runStep(t, l, root, b, "#!/bin/sh\nid -u; id -G; ulimit -n; ulimit -Hn; echo \"$1 $X\"; cat /proc/self/cgroup | grep -c job_1.1; exit 3\n")
+		if rec.WaitStatus != 3<<8 || !strings.HasPrefix(out, "54321\n54322 7\n99\n101\na b 1\n") || strings.HasSuffix(out, "\n0\n") {
+			t.Errorf("%+v: %v, output %q", c, rec, out)
+		}
+		b.Cgroup = "job_1.2"
+		b.StdOut = nil
+		rec, out = runStep(t, l, root, b, "#!/no/such/thing\n")
+		if rec.Verdict != "exited" || rec.WaitStatus != 2<<8 || !strings.Contains(out, "bad interpreter(/no/such/thing)") {
+			t.Errorf("%+v: %v, output %q", c, rec, out)
+		}
+	}
+}
+
+func TestCgroupFails(t *testing.T) {
+	l := testLauncher(t)
+	go l.run()
+	fake := &cgroup.Fake{Fail: func(op, name string) error {
+		if op == "create" {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}}
+	b := &pb.Bundle{Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid())}
+	if rec, _ := runStep(t, l, fake, b, "#!/bin/sh\n"); rec.Verdict != "launch_failed" || !strings.Contains(rec.Detail, "no space left") {
+		t.Errorf("%v", rec)
+	}
+	fake.Fail = nil
+	if rec, _ := runStep(t, l, fake, b, "#!/bin/sh\nexit 2\n"); rec.WaitStatus != 2<<8 || len(fake.Removed) != 1 {
+		t.Errorf("%v, removed %v", rec, fake.Removed)
+	}
+}
+
+// TestRecordCannotBeWritten: the end is told all the same, and the shim takes no other step until the record is on disk.
+func TestRecordCannotBeWritten(t *testing.T) {
+	l := testLauncher(t)
+	go l.run()
+	base := t.TempDir()
+	b := &pb.Bundle{Key: &pb.StepKey{JobId: 1}, Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Cgroup: "x", Dir: "/"}
+	dir := filepath.Join(base, "step")
+	if err := folder.Write(dir, b, []byte("#!/bin/sh\nexit 7\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(dir, ".exit.tmp") // a folder where the record's temporary file should be
+	if err := os.Mkdir(block, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &shim{spool: base, root: &cgroup.Fake{}, log: quiet, exit: func() {}, launch: l.tasks}
+	s.cur = newRun(b, dir, quiet)
+	go s.serve(s.cur)
+	<-s.cur.ended
+	if rec := s.cur.board.get().Exit; rec.WaitStatus != 7<<8 {
+		t.Errorf("%v", rec)
+	}
+	if _, err := s.Launch(context.Background(), &pb.LaunchRequest{Bundle: dir}); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("took another step: %v", err)
+	}
+	if _, err := s.Control(context.Background(), &pb.ControlRequest{Order: &pb.StepOrder{Key: b.Key, Want: pb.StepWant_WANT_KILL}}); err != nil {
+		t.Errorf("control of an ended step: %v", err)
+	}
+	if err := os.Remove(block); err != nil {
+		t.Fatal(err)
+	}
+	<-s.cur.done
+	if rec, err := folder.ReadExit(dir); err != nil || rec.GetWaitStatus() != 7<<8 {
+		t.Errorf("on disk: %v, %v", rec, err)
+	}
+}
+
+func TestShimWithoutStep(t *testing.T) {
+	s := &shim{spool: t.TempDir(), root: &cgroup.Fake{}, log: quiet, exit: func() {}}
+	ctx := context.Background()
+	if r, err := s.Status(ctx, nil); err != nil || r.Key != nil {
+		t.Errorf("status: %v, %v", r, err)
+	}
+	if _, err := s.Wait(ctx, &pb.WaitRequest{}); err == nil {
+		t.Error("wait without a step")
+	}
+	if _, err := s.Control(ctx, &pb.ControlRequest{Order: &pb.StepOrder{}}); err == nil {
+		t.Error("control without a step")
+	}
+	if _, err := s.Launch(ctx, &pb.LaunchRequest{Bundle: "/no/such"}); err == nil {
+		t.Error("launched nothing")
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, args := range [][]string{{}, {"--no-such"}, {"--spool", "/x"}, {"--spool", "/x", "--cgroup", "c", "more"}} {
+		if code := Main(args); code != 2 {
+			t.Errorf("Main(%q) = %d, want 2", args, code)
+		}
+	}
+}

@@ -1,0 +1,424 @@
+package crashtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// patience bounds every wait for a state; nothing takes as long unless something is wrong.
+const patience = 30 * time.Second
+
+// cluster is one controller and its nodes on this machine.
+type cluster struct {
+	t     *testing.T
+	dir   string
+	name  string
+	conf  string
+	state string
+	sock  string
+	port  int
+	nodes []string
+	rng   *rand.Rand
+
+	ctld  *daemon
+	noded map[string]*daemon
+}
+
+// newCluster writes the configuration of a cluster with n nodes of 8 CPUs; nothing runs yet. The folder of the state may be a
+// mount point already.
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}}
+	c.name = filepath.Base(base) + "-" + strings.ToLower(t.Name())
+	c.conf, c.state, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "state"), filepath.Join(c.dir, "ctld.sock")
+	c.port = freePort(t, n+1)
+	for i := range n {
+		c.nodes = append(c.nodes, fmt.Sprintf("n%d", i+1))
+	}
+	must(t, os.MkdirAll(c.dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(c.dir, "cgroup.conf"), []byte("ConstrainCores=no\nConstrainRAMSpace=no\n"), 0o644))
+	must(t, os.WriteFile(c.conf, []byte(c.text()), 0o644))
+	t.Cleanup(c.cleanUp)
+	return c
+}
+
+func (c *cluster) text() string {
+	host, err := os.Hostname()
+	must(c.t, err)
+	host, _, _ = strings.Cut(host, ".")
+	return fmt.Sprintf(`ClusterName=%s
+SlurmctldHost=%s(127.0.0.1)
+SlurmctldPort=%d
+SlurmUser=root
+StateSaveLocation=%s
+SlurmdSpoolDir=%s/spool/%%n
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmdTimeout=3600
+MinJobAge=86400
+MaxJobCount=100000
+KillWait=2
+NodeName=n[1-%d] NodeHostname=%s NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=8 RealMemory=4096 State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+`, c.name, host, c.port, c.state, c.dir, len(c.nodes), host, c.port+1, c.port+len(c.nodes))
+}
+
+// freePort finds n ports in a row below the range from which the kernel takes ports itself.
+func freePort(t *testing.T, n int) int {
+	t.Helper()
+next:
+	for range 100 {
+		first := 20000 + rand.IntN(11000)
+		for p := first; p < first+n; p++ {
+			l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(p)))
+			if err != nil {
+				continue next
+			}
+			l.Close()
+		}
+		return first
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+// start brings everything up and waits until every node is linked.
+func (c *cluster) start() {
+	c.t.Helper()
+	c.startCtld()
+	c.issue()
+	for _, n := range c.nodes {
+		c.startNoded(n)
+	}
+	c.awaitNodes()
+}
+
+// issue writes the nodes' certificates.
+func (c *cluster) issue() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		out, err := exec.Command(filepath.Join(bin, "sluice-ctld"), "issue", "--state", c.state, "--node", n, "--out", filepath.Join(c.dir, "tls", n)).CombinedOutput()
+		if err != nil {
+			c.t.Fatalf("sluice-ctld issue: %v: %s", err, out)
+		}
+	}
+}
+
+func (c *cluster) spool(node string) string { return filepath.Join(c.dir, "spool", node) }
+
+// launchCtld starts the controller without waiting for it.
+func (c *cluster) launchCtld(env ...string) *daemon {
+	c.t.Helper()
+	c.ctld = c.launch("ctld", env, "sluice-ctld", "--conf", c.conf, "--state", c.state, "--socket", c.sock, "--listen", fmt.Sprintf("127.0.0.1:%d", c.port))
+	return c.ctld
+}
+
+// startCtld starts the controller and waits until it answers.
+func (c *cluster) startCtld() {
+	c.t.Helper()
+	d := c.launchCtld()
+	c.await("the controller answers", func() bool {
+		if d.ended() {
+			c.t.Fatalf("the controller has ended: %v\n%s", d.err, d.tail(20))
+		}
+		return c.ping()
+	})
+}
+
+func (c *cluster) ping() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	cl, err := client.DialShort(ctx, c.sock)
+	if err != nil {
+		return false
+	}
+	defer cl.Close()
+	_, err = cl.Ping(ctx, &pb.PingRequest{})
+	return err == nil
+}
+
+// startNoded starts a node daemon without waiting for it.
+func (c *cluster) startNoded(node string, env ...string) *daemon {
+	c.t.Helper()
+	d := c.launch("noded."+node, env, "sluice-noded", "--conf", c.conf, "--node", node, "--spool", c.spool(node), "--tls", filepath.Join(c.dir, "tls", node),
+		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock)
+	c.noded[node] = d
+	return d
+}
+
+// awaitNodes waits until every node daemon that runs has registered and can be used.
+func (c *cluster) awaitNodes() {
+	c.t.Helper()
+	c.await("the nodes are linked", func() bool {
+		ready := 0
+		for _, n := range c.nodeRecords() {
+			d := c.noded[n.Name]
+			if d == nil || d.ended() || n.NodedStartNs >= d.started.UnixNano() && n.State == pb.NodeState_NODE_IDLE || n.State == pb.NodeState_NODE_MIXED || n.State == pb.NodeState_NODE_ALLOCATED {
+				ready++
+			}
+		}
+		return ready == len(c.nodes)
+	})
+}
+
+// daemon is a process that this test started.
+type daemon struct {
+	name    string
+	log     string
+	cmd     *exec.Cmd
+	started time.Time
+	done    chan struct{}
+	err     error
+}
+
+func (c *cluster) launch(name string, env []string, program string, args ...string) *daemon {
+	c.t.Helper()
+	d := &daemon{name: name, log: filepath.Join(c.dir, name+".log"), done: make(chan struct{}), started: time.Now()}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	must(c.t, err)
+	defer log.Close()
+	d.cmd = exec.Command(filepath.Join(bin, program), args...)
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Dir = log, log, "/"
+	d.cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	must(c.t, d.cmd.Start())
+	go func() {
+		d.err = d.cmd.Wait()
+		close(d.done)
+	}()
+	return d
+}
+
+func (d *daemon) ended() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal sends sig and waits until the process has ended; false: it does not end.
+func (d *daemon) signal(sig syscall.Signal) bool {
+	_ = d.cmd.Process.Signal(sig)
+	return d.wait(patience)
+}
+
+func (d *daemon) wait(limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-d.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// kill is kill -9.
+func (d *daemon) kill() { d.signal(syscall.SIGKILL) }
+
+// tail gives the last lines of the daemon's log.
+func (d *daemon) tail(lines int) string {
+	text, _ := os.ReadFile(d.log)
+	all := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
+	return d.name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.name+": ")))
+}
+
+// complaints are the last lines of the log that are more than notes.
+func (d *daemon) complaints(lines int) string {
+	text, _ := os.ReadFile(d.log)
+	var found []string
+	for _, l := range strings.Split(string(text), "\n") {
+		if l != "" && !strings.Contains(l, "level=INFO") && !strings.Contains(l, "link to the controller") {
+			found = append(found, l)
+		}
+	}
+	return "complaints: " + strings.Join(found[max(0, len(found)-lines):], "\ncomplaints: ")
+}
+
+// await polls until cond holds.
+func (c *cluster) await(what string, cond func() bool) {
+	c.t.Helper()
+	if !poll(patience, cond) {
+		c.t.Fatalf("waited %v in vain: %s", patience, what)
+	}
+}
+
+func poll(limit time.Duration, cond func() bool) bool {
+	for deadline, pause := time.Now().Add(limit), time.Millisecond; !cond(); pause = min(2*pause, 20*time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
+}
+
+// cleanUp stops the cluster and then looks for what should not be there any more.
+func (c *cluster) cleanUp() {
+	for _, d := range c.daemons() {
+		if !d.ended() && !d.signal(syscall.SIGTERM) {
+			c.t.Errorf("%s does not end on SIGTERM", d.name)
+			d.kill()
+		}
+	}
+	c.nothingLeft()
+	if c.t.Failed() {
+		for _, d := range c.daemons() {
+			c.t.Log("\n" + d.tail(12) + "\n" + d.complaints(20))
+		}
+	}
+	sweep(c.dir)
+	removeGroups(c.name)
+}
+
+func (c *cluster) daemons() (all []*daemon) {
+	for _, n := range c.nodes {
+		if d := c.noded[n]; d != nil {
+			all = append(all, d)
+		}
+	}
+	if c.ctld != nil {
+		all = append(all, c.ctld)
+	}
+	return all
+}
+
+// nothingLeft: no process of the cluster, no cgroup of a job, no folder of a step. Idle shims that lost their daemon to a
+// SIGKILL find that out and end by themselves.
+func (c *cluster) nothingLeft() {
+	poll(15*time.Second, func() bool { return len(processesOf(c.dir)) == 0 })
+	for _, pid := range processesOf(c.dir) {
+		c.t.Errorf("process %d is left: %s", pid, commandLine(pid))
+	}
+	for _, g := range groupsOf(c.name) {
+		if strings.HasPrefix(filepath.Base(g), "job_") {
+			c.t.Errorf("cgroup %s is left, with processes %v", g, procsIn(g))
+		}
+	}
+	for _, n := range c.nodes {
+		if left, _ := os.ReadDir(filepath.Join(c.spool(n), "steps")); len(left) > 0 {
+			c.t.Errorf("node %s has %d step folders left, the first is %s", n, len(left), left[0].Name())
+		}
+	}
+}
+
+// settled waits until the nodes have been told to forget every step.
+func (c *cluster) settled() {
+	c.t.Helper()
+	c.await("the spools are empty", func() bool {
+		for _, n := range c.nodes {
+			if left, _ := os.ReadDir(filepath.Join(c.spool(n), "steps")); len(left) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// dial connects to the controller.
+func (c *cluster) dial() *client.Client {
+	c.t.Helper()
+	cl, err := client.Dial(context.Background(), c.sock)
+	must(c.t, err)
+	return cl
+}
+
+// jobs are all jobs, or those named.
+func (c *cluster) jobs(ids ...uint32) map[uint32]*pb.JobRecord {
+	c.t.Helper()
+	req := &pb.JobsRequest{AllStates: true}
+	for _, id := range ids {
+		req.Ids = append(req.Ids, fmt.Sprint(id))
+	}
+	cl := c.dial()
+	defer cl.Close()
+	stream, err := cl.Jobs(context.Background(), req)
+	must(c.t, err)
+	all := map[uint32]*pb.JobRecord{}
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		must(c.t, err)
+		for _, j := range r.Jobs {
+			all[j.Id] = j
+		}
+	}
+}
+
+func (c *cluster) nodeRecords() (all []*pb.NodeRecord) {
+	c.t.Helper()
+	cl := c.dial()
+	defer cl.Close()
+	stream, err := cl.Nodes(context.Background(), &pb.NodesRequest{})
+	must(c.t, err)
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		must(c.t, err)
+		all = append(all, r.Nodes...)
+	}
+}
+
+// wait returns a job's record once it has ended.
+func (c *cluster) wait(id uint32) *pb.JobRecord {
+	c.t.Helper()
+	cl := c.dial()
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := cl.WaitJob(ctx, &pb.WaitJobRequest{JobId: id})
+	if err != nil {
+		c.t.Fatalf("job %d does not end: %v; it is %v", id, err, c.jobs(id)[id])
+	}
+	return r.Job
+}
+
+// nodesUp: whatever jobs do, every node can be used.
+func (c *cluster) nodesUp() {
+	c.t.Helper()
+	for _, n := range c.nodeRecords() {
+		if n.State == pb.NodeState_NODE_DOWN || n.StateFlags != 0 {
+			c.t.Errorf("node %s is %v with flags %#x, reason %q", n.Name, n.State, n.StateFlags, n.Reason)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uptime is the time since boot in seconds, as /proc/uptime tells it to the witnesses.
+func uptime() float64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return float64(ts.Sec) + float64(ts.Nsec)/1e9
+}

@@ -1,0 +1,111 @@
+package crashtest
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	kills = flag.Int("kills", 50, "how often each daemon is killed")
+	seed  = flag.Uint64("seed", 0, "seed of the random decisions; 0: another one each time")
+)
+
+// base is the folder of this run, bin the programs under test.
+var base, bin string
+
+// keeperEnv makes the test binary the keeper of the folder that it names.
+const keeperEnv = "SLUICE_CRASHTEST_KEEPER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(keeperEnv); dir != "" {
+		os.Exit(keep(dir))
+	}
+	flag.Parse()
+	if os.Geteuid() != 0 {
+		fmt.Println("skipped: the crash suite needs root (cgroups, jobs as other users, loop devices)")
+		os.Exit(0)
+	}
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	fmt.Printf("seed %d, %d kills\n", *seed, *kills)
+	var err error
+	if base, err = os.MkdirTemp("/var/tmp", "sluice-crash-"); err == nil {
+		err = os.Chmod(base, 0o755) // jobs of ordinary users pass through
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	stop, err := startKeeper()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer stop()
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build makes the programs, as make build does.
+func build() error {
+	bin = filepath.Join(base, "bin")
+	started := time.Now()
+	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded")
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
+	}
+	fmt.Printf("programs built in %v\n", time.Since(started).Round(time.Millisecond))
+	return os.Symlink("sluice", filepath.Join(bin, "sbatch"))
+}
+
+// startKeeper starts the process that cleans up when this one has ended, however it ends.
+func startKeeper() (stop func(), err error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), keeperEnv+"="+base)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cannot start the keeper: %w", err)
+	}
+	return func() {
+		pipe.Close()
+		_ = cmd.Wait()
+	}, nil
+}
+
+// keep waits for the end of its parent, which holds the other end of the pipe.
+func keep(dir string) int {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	sweep(dir)
+	return 0
+}
+
+// newRand is a source of decisions for one test; name tells the tests apart.
+func newRand(name string) *rand.Rand {
+	var n uint64
+	for _, c := range name {
+		n = n*131 + uint64(c)
+	}
+	return rand.New(rand.NewPCG(*seed, n))
+}

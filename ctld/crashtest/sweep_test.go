@@ -1,0 +1,129 @@
+package crashtest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sweep removes everything that belongs to a folder: processes, mounts, cgroups, files.
+func sweep(dir string) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		left := processesOf(dir)
+		for _, g := range groupsOf(filepath.Base(dir)) {
+			left = append(left, procsIn(g)...)
+		}
+		left = slices.DeleteFunc(left, func(pid int) bool { return pid == os.Getpid() || pid == os.Getppid() })
+		if len(left) == 0 {
+			break
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, m := range mountsBelow(dir) {
+		_ = exec.Command("umount", "-l", m).Run()
+	}
+	removeGroups(filepath.Base(dir))
+	_ = os.RemoveAll(dir)
+}
+
+// processesOf are the processes whose command line names the folder: daemons, shims, batch scripts.
+func processesOf(dir string) (pids []int) {
+	for _, pid := range allProcesses() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(line, []byte(dir+"/")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// processesOfUser are the processes that run as uid and have not ended.
+func processesOfUser(uid int) (pids []int) {
+	for _, pid := range allProcesses() {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if bytes.Contains(text, fmt.Appendf(nil, "\nUid:\t%d\t", uid)) && !bytes.Contains(text, []byte("\nState:\tZ")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func allProcesses() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func commandLine(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+}
+
+// groupRoots are the folders of all clusters of this machine, one per hierarchy.
+func groupRoots() []string {
+	found, _ := filepath.Glob("/sys/fs/cgroup/*/sluice")
+	if _, err := os.Stat("/sys/fs/cgroup/sluice"); err == nil {
+		found = append(found, "/sys/fs/cgroup/sluice")
+	}
+	return found
+}
+
+// groupsOf are the folders of the clusters whose name begins so, with all below them, the deepest first.
+func groupsOf(prefix string) (dirs []string) {
+	for _, root := range groupRoots() {
+		tops, _ := filepath.Glob(filepath.Join(root, prefix+"*"))
+		for _, top := range tops {
+			_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+		}
+	}
+	slices.Reverse(dirs)
+	return dirs
+}
+
+func procsIn(group string) (pids []int) {
+	text, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	for _, f := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func removeGroups(prefix string) {
+	for _, g := range groupsOf(prefix) {
+		_ = unix.Rmdir(g)
+	}
+}
+
+func mountsBelow(dir string) (points []string) {
+	text, _ := os.ReadFile("/proc/self/mounts")
+	for _, line := range strings.Split(string(text), "\n") {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], dir+"/") {
+			points = append(points, f[1])
+		}
+	}
+	slices.Reverse(points)
+	return points
+}

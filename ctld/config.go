@@ -49,8 +49,13 @@ func stateConfig(c *conf.Config, uid uint32) (*state.Config, error) {
 
 func settings(c *conf.Config, uid uint32) *state.Settings {
 	countsMemory := slices.ContainsFunc(c.SelectTypeParameters, func(s string) bool { return strings.Contains(strings.ToUpper(s), "MEMORY") })
+	var licenses []state.License
+	for _, l := range c.Licenses {
+		licenses = append(licenses, state.License{Name: l.Name, Count: l.Count})
+	}
 	return &state.Settings{
-		Cluster: c.ClusterName, SlurmUserUID: uid, KillWaitS: clampSeconds(c.KillWaitSec), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
+		Licenses: licenses,
+		Cluster:  c.ClusterName, SlurmUserUID: uid, KillWaitS: clampSeconds(c.KillWaitSec), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
 		HeartbeatS: heartbeat(c.SlurmdTimeoutSec), ReturnToService: c.ReturnToService, MinJobAgeS: clampSeconds(c.MinJobAgeSec),
 		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
 		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB, DefMemPerNodeMiB: c.DefMemPerNodeMiB,

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -17,6 +18,7 @@ func node(n *state.Node) *sched.Node {
 	s := &sched.Node{Name: n.Name, State: nodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
+	s.Gres = nodeGres(n)
 	if n.ActiveFeatures != "" {
 		s.Features = strings.Split(n.ActiveFeatures, ",")
 	}
@@ -106,6 +108,16 @@ func Request(s *pb.JobSpec) *sched.Request {
 		MemGPUMiB: int64(s.MemPerGpuMib), MemSaid: s.MemPerNodeMib != 0 || s.MemAll, TmpMiB: int64(s.TmpDiskMib), Features: s.Features,
 		Contiguous: s.Contiguous, Spread: s.Spread, UseMinNodes: s.UseMinNodes, Reservation: s.Reservation,
 		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
+	r.Gres, r.CPUsPerGPU, r.Binding = gresRequests(s), cpusPerGPU(s), strings.Contains(s.GresFlags, "enforce-binding")
+	if s.Licenses != "" {
+		r.Licenses = licenses(s.Licenses)
+	}
+	if s.NodesSet != "" {
+		r.NodeCounts = nodeCounts(s.NodesSet)
+	}
+	if n, _, _ := strings.Cut(s.Switches, "@"); n != "" {
+		r.Switches, _ = strconv.Atoi(n)
+	}
 	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
 	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
 	return r
@@ -125,7 +137,7 @@ func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
 			continue
 		}
 		c, _ := state.ParseCores(a.CpuIds) // written by this program
-		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c), MemMiB: int64(a.MemMib)})
+		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c), MemMiB: int64(a.MemMib), Gres: gresAllocs(a)})
 	}
 	return r
 }
@@ -177,13 +189,41 @@ func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
 	var names []string
 	var cpus uint32
 	var mem uint64
+	total := map[string]int64{}
+	var order []string
 	for i := range s.Allocs {
 		a := &s.Allocs[i]
-		p.Alloc = append(p.Alloc, &pb.NodeAlloc{Node: a.Node, Cpus: uint32(a.CPUs), CpuIds: state.Cores(a.Cores).String(), MemMib: uint64(a.MemMiB), Tasks: uint32(a.Tasks)})
+		list, text := devices(a.Gres)
+		p.Alloc = append(p.Alloc, &pb.NodeAlloc{Node: a.Node, Cpus: uint32(a.CPUs), CpuIds: state.Cores(a.Cores).String(), MemMib: uint64(a.MemMiB), Tasks: uint32(a.Tasks), Gres: text, Devices: list})
+		for _, g := range a.Gres {
+			for _, name := range gresNames(g) {
+				if _, known := total[name]; !known {
+					order = append(order, name)
+				}
+				total[name] += g.Count
+			}
+		}
 		names = append(names, a.Node)
 		cpus += uint32(a.CPUs)
 		mem += uint64(a.MemMiB)
 	}
-	p.NodeList, p.AllocTRES = hostlist.FoldSorted(names), admit.TRES(cpus, mem, uint32(len(names)))
+	p.NodeList, p.AllocTRES = hostlist.FoldSorted(names), admit.TRES(cpus, mem, uint32(len(names)))+gresTRES(total, order)
 	return p
+}
+
+// gresNames are the TRES that a generic resource counts for: by name, and by name and type where it has one.
+func gresNames(g sched.GresAlloc) []string {
+	if g.Type == "" {
+		return []string{g.Name}
+	}
+	return []string{g.Name, g.Name + ":" + g.Type}
+}
+
+// cpusPerGPU reads CpusPerTres, "gres/gpu:4".
+func cpusPerGPU(s *pb.JobSpec) int {
+	list := readGres(s.CpusPerTres)
+	if len(list) == 0 {
+		return 0
+	}
+	return int(list[0].Count)
 }

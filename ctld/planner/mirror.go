@@ -22,6 +22,8 @@ type mirror struct {
 	sources map[uint32]source
 	arrays  map[uint32]*arrayFacts
 
+	licenses []sched.License
+
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
 
 	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
@@ -139,6 +141,10 @@ func (m *mirror) nodeChanged(n *state.Node) bool {
 func (m *mirror) rebuild(v *state.View) {
 	m.rebuildNodes(v)
 	m.settings = v.Settings
+	m.licenses = nil
+	for _, l := range v.Settings.Licenses {
+		m.licenses = append(m.licenses, sched.License{Name: l.Name, Count: int64(l.Count)})
+	}
 	m.pending, m.running = nil, nil
 	m.sources = make(map[uint32]source, v.Jobs.Len())
 	m.arrays = map[uint32]*arrayFacts{}
@@ -304,5 +310,5 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
-	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running}
+	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses}
 }

@@ -115,7 +115,34 @@ func fits(tx *state.Tx, a *pb.NodeAlloc) bool {
 		return false
 	}
 	cores, err := state.ParseCores(a.CpuIds)
-	return err == nil && !n.Cores.Overlaps(cores)
+	return err == nil && !n.Cores.Overlaps(cores) && devicesFree(tx, n, a)
+}
+
+// devicesFree reports whether no job on the node has one of the devices.
+func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
+	if len(a.Devices) == 0 {
+		return true
+	}
+	type device struct {
+		name  string
+		index uint32
+	}
+	want := map[device]bool{}
+	for _, d := range a.Devices {
+		if d.Count == 0 && d.Share == 0 {
+			want[device{d.Name, d.Index}] = true
+		}
+	}
+	for _, id := range n.Jobs {
+		if held := share(tx.Job(id), n.Name); held != nil {
+			for _, d := range held.Devices {
+				if d.Count == 0 && want[device{d.Name, d.Index}] {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 func show(tx *state.Tx, s *PlannedShow) {

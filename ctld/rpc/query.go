@@ -234,7 +234,7 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 		if want != nil && !want[n.Name] {
 			continue
 		}
-		reply.Nodes = append(reply.Nodes, shownNode(n))
+		reply.Nodes = append(reply.Nodes, shownNode(v, n))
 		if len(reply.Nodes) == pageNodes {
 			if err := out.Send(reply); err != nil {
 				return err
@@ -249,11 +249,16 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 }
 
 // shownNode adds to a node's record what follows from its jobs.
-func shownNode(n *state.Node) *pb.NodeRecord {
+func shownNode(v *state.View, n *state.Node) *pb.NodeRecord {
 	r := state.CloneNode(n.NodeRecord)
 	r.RunningJobs = uint32(len(n.Jobs))
 	if n.AllocCpus > 0 {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
+	}
+	if n.Gres != "" {
+		used, total := gresUsed(v, n)
+		r.GresUsed = used
+		r.AllocTres += total
 	}
 	if r.State == pb.NodeState_NODE_IDLE && n.AllocCpus > 0 {
 		r.State = pb.NodeState_NODE_MIXED

@@ -26,5 +26,12 @@ type Settings struct {
 	JobFileAppend     bool
 	DisableRootJobs   bool
 	PriorityBasic     bool
+	Licenses          []License
 	KillInvalidDepend bool // DependencyParameters=kill_invalid_depend
+}
+
+// License is a kind of licence of the whole cluster, and how many there are.
+type License struct {
+	Name  string
+	Count int
 }

@@ -1193,6 +1193,7 @@ type GresDevice struct {
 	Index         uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // index on the node
 	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`        // UUID, or device file
 	Share         uint32                 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"` // shards or mps taken of it, 0 = all
+	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"` // of a resource without devices: how many; 0 = this one device
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1258,6 +1259,13 @@ func (x *GresDevice) GetId() string {
 func (x *GresDevice) GetShare() uint32 {
 	if x != nil {
 		return x.Share
+	}
+	return 0
+}
+
+func (x *GresDevice) GetCount() uint32 {
+	if x != nil {
+		return x.Count
 	}
 	return 0
 }
@@ -2877,14 +2885,15 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05tasks\x18\x06 \x01(\rR\x05tasks\x12\x14\n" +
 	"\x05ended\x18\a \x01(\bR\x05ended\x12/\n" +
 	"\adevices\x18\b \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x17\n" +
-	"\aboot_id\x18\t \x01(\tR\x06bootId\"p\n" +
+	"\aboot_id\x18\t \x01(\tR\x06bootId\"\x86\x01\n" +
 	"\n" +
 	"GresDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x14\n" +
-	"\x05share\x18\x05 \x01(\rR\x05share\"\x97\x0f\n" +
+	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\"\x97\x0f\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -182,6 +183,13 @@ func schedParams(c *conf.Config) sched.Params {
 		p.NoMemory = p.NoMemory && !strings.Contains(s, "MEMORY")
 		p.LLN = p.LLN || s == "CR_LLN"
 	}
+	switch c.PreemptType {
+	case "preempt/partition_prio":
+		p.Preempt = sched.PreemptPartition
+	case "preempt/qos":
+		p.Preempt = sched.PreemptQOS
+	}
+	p.PreemptMode = planner.PreemptMode(strings.Join(c.PreemptMode, ","))
 	p.WholeNodes = c.SelectType == "select/linear"
 	p.Weights = sched.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
 		JobSize: c.PriorityWeightJobSize, Partition: c.PriorityWeightPartition, QOS: c.PriorityWeightQOS, Assoc: c.PriorityWeightAssoc,

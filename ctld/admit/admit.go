@@ -4,6 +4,7 @@ package admit
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -47,7 +48,7 @@ func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
-	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes} {
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLicenses} {
 		if p := check(v, spec); p != nil {
 			return p
 		}
@@ -176,6 +177,36 @@ func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
 			if v.Node(n) == nil {
 				return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", n)
 			}
+		}
+	}
+	return nil
+}
+
+// checkLicenses refuses licenses that the cluster does not have, or not as many of.
+func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem {
+	if s.Licenses == "" {
+		return nil
+	}
+	for _, part := range strings.Split(s.Licenses, ",") {
+		name, count, counted := strings.Cut(part, ":")
+		n, err := strconv.Atoi(count)
+		if !counted {
+			n, err = 1, nil
+		}
+		if err != nil || n < 1 || name == "" {
+			return pb.NewProblem(pb.CodeInvalidLicenses, "%q", part).WithHint("write name:count,…")
+		}
+		have := -1
+		for _, l := range v.Settings.Licenses {
+			if l.Name == name {
+				have = l.Count
+			}
+		}
+		switch {
+		case have < 0:
+			return pb.NewProblem(pb.CodeInvalidLicenses, "there is no license %q", name).WithHint("Licenses= of slurm.conf lists them")
+		case n > have:
+			return pb.NewProblem(pb.CodeInvalidLicenses, "%d licenses %q, the cluster has %d", n, name, have)
 		}
 	}
 	return nil

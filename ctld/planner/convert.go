@@ -30,7 +30,7 @@ var partitionStates = map[string]sched.PartitionState{"UP": sched.PartitionUp, "
 func partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
 	s := &sched.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State], PriorityTier: uint16(p.PriorityTier),
 		PriorityFactor: uint16(p.PriorityJobFactor), MaxTimeS: limit(p.MaxTimeS), DefaultTimeS: limit(p.DefaultTimeS), MinNodes: int(p.MinNodes),
-		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, GraceTimeS: int64(p.GraceTimeS)}
+		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, PreemptMode: PreemptMode(p.PreemptMode), GraceTimeS: int64(p.GraceTimeS)}
 	if p.MaxNodes != pb.Unlimited {
 		s.MaxNodes = int(p.MaxNodes)
 	}
@@ -41,6 +41,20 @@ func partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
 		s.Share = sched.ShareExclusive
 	}
 	return s
+}
+
+var preemptModes = map[sched.PreemptMode]string{sched.PreemptRequeue: "REQUEUE", sched.PreemptCancel: "CANCEL", sched.PreemptSuspend: "SUSPEND"}
+
+// PreemptMode reads PreemptMode= of a partition or the cluster; GANG and WITHIN say nothing of what happens to the victim.
+func PreemptMode(text string) sched.PreemptMode {
+	for _, word := range strings.Split(strings.ToUpper(text), ",") {
+		for mode, name := range preemptModes {
+			if word == name {
+				return mode
+			}
+		}
+	}
+	return sched.PreemptOff
 }
 
 // limit turns a limit into the scheduler's: 0 is none.
@@ -128,7 +142,7 @@ func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
 		job = pendingJob(v, j, nil)
 	}
 	r := &sched.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Priority: j.Priority, Start: seconds(j.StartNs), End: sched.Forever,
-		Suspended: j.State == pb.JobState_JOB_SUSPENDED, NotPreemptable: j.StopReason != ""}
+		Suspended: j.State == pb.JobState_JOB_SUSPENDED, NotPreemptable: j.StopReason != "" || j.PreemptedBy != ""}
 	if j.EndNs != 0 {
 		r.End = ceilSeconds(j.EndNs) // of one being stopped: its end, which is past; the scheduler takes that as "any moment"
 	}
@@ -163,6 +177,9 @@ func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
 			cmd.Shown = append(cmd.Shown, shown(v, id, j.Reason, r))
 			delete(expected, id)
 		}
+	}
+	for _, p := range plan.Preempt {
+		cmd.Preempt = append(cmd.Preempt, reactor.PlannedPreempt{ID: p.ID, Mode: preemptModes[p.Mode], GraceS: p.GraceS, For: p.For, Why: p.Why})
 	}
 	cmd.Never = plan.Never
 	return cmd

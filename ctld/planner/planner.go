@@ -202,7 +202,7 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	}
 	plan := p.sched.Plan(p.mirror.snapshot(v, p.clock().Unix(), resume))
 	cmd := p.mirror.command(v, plan)
-	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never) == 0 {
+	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never)+len(cmd.Preempt) == 0 {
 		return plan, nil
 	}
 	return plan, &cmd

@@ -201,6 +201,7 @@ func Follow(tx *state.Tx, from int) {
 			follow(tx, e.Job)
 		case state.JobEnded:
 			follow(tx, e.Job)
+			resumeFor(tx, e.Job)
 			for _, id := range tx.SameName(e.Job.Spec.Uid, e.Job.Spec.Name) {
 				look(tx, tx.Job(id), e.Job)
 			}

@@ -8,9 +8,10 @@ import (
 // ApplyPlan carries what the scheduler decided on an older view. Each decision is checked against the state of now; stale ones
 // are dropped, and the next pass sees the state that made them stale.
 type ApplyPlan struct {
-	Starts []PlannedStart
-	Shown  []PlannedShow
-	Never  []uint32 // jobs that cannot meet their deadline
+	Starts  []PlannedStart
+	Shown   []PlannedShow
+	Preempt []PlannedPreempt
+	Never   []uint32 // jobs that cannot meet their deadline
 }
 
 // PlannedStart starts a job. Spec is the specification that the plan was made for.
@@ -46,6 +47,11 @@ func (c ApplyPlan) Handle(tx *state.Tx) any {
 		if start(tx, &c.Starts[i]) {
 			r.Started++
 		} else {
+			r.Dropped++
+		}
+	}
+	for i := range c.Preempt {
+		if !preempt(tx, &c.Preempt[i]) {
 			r.Dropped++
 		}
 	}
@@ -100,6 +106,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		n.Alloc[i] = c
 		n.NumCpus += a.Cpus
 	}
+	n.PreemptedBy, n.PreemptNs = "", 0
 	n.Signals, n.StopReason, n.ExitStatus, n.DerivedStatus, n.FailedNode = nil, "", 0, 0, ""
 	tx.Emit(state.JobStarted{Job: n})
 	return true

@@ -56,9 +56,13 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	n.Alloc, n.NodeList, n.BatchHost, n.AllocTres = nil, "", "", ""
 	n.StartNs, n.EndNs, n.SuspendNs, n.PreSuspendNs = 0, 0, 0, 0
 	n.ExitStatus, n.DerivedStatus, n.StopReason, n.Signals = 0, 0, "", nil
+	n.PreemptNs = 0
 	n.Partition, _ = firstPartition(tx, n.Spec)
 	n.NumNodes, n.NumCpus, n.NumTasks = admit.Size(n.Spec)
 	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waits until everything of the last run is cleaned up", why)
+	if why == "preempt" {
+		n.ReasonDetail = "requeued: " + j.ReasonDetail
+	}
 	n.EligibleNs = tx.NowNS + int64(tx.Settings().RequeueDelayS)*1e9
 	n.Spec = state.CloneSpec(n.Spec)
 	n.Spec.BeginNs = n.EligibleNs

@@ -24,6 +24,9 @@ func (c Tick) Handle(tx *state.Tx) any {
 			silent(tx, n, int64(s.NodeTimeoutS)*1e9)
 		}
 	}
+	for _, id := range tx.Preempted() {
+		overdue(tx, tx.Job(id))
+	}
 	if c.Purge {
 		purge(tx, int64(s.MinJobAgeS)*1e9)
 	}

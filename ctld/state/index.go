@@ -11,13 +11,14 @@ import (
 // writerIndex is what only the writer looks up. It is shared by successive views and changed in place: a batch that fails to
 // commit ends the process, so there is nothing to take back.
 type writerIndex struct {
-	requests map[string]uint32             // request id -> job
-	userJobs map[uint32]int                // active jobs by uid
-	arrays   map[uint32]map[uint32]bool    // array -> ids of its records; true: the record stands for several tasks
-	tasks    map[taskKey]uint32            // one task -> its record
-	activeIn map[uint32]int                // array -> its active records
-	waiting  map[uint32]map[uint32]bool    // job or array -> records whose dependency names it
-	single   map[singleKey]map[uint32]bool // user and name -> active records
+	requests  map[string]uint32             // request id -> job
+	userJobs  map[uint32]int                // active jobs by uid
+	arrays    map[uint32]map[uint32]bool    // array -> ids of its records; true: the record stands for several tasks
+	tasks     map[taskKey]uint32            // one task -> its record
+	activeIn  map[uint32]int                // array -> its active records
+	waiting   map[uint32]map[uint32]bool    // job or array -> records whose dependency names it
+	single    map[singleKey]map[uint32]bool // user and name -> active records
+	preempted map[string]map[uint32]bool    // name of a job -> active records that gave way to it
 }
 
 type taskKey struct{ array, task uint32 }
@@ -29,7 +30,7 @@ type singleKey struct {
 
 func newIndex() *writerIndex {
 	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, arrays: map[uint32]map[uint32]bool{}, tasks: map[taskKey]uint32{}, activeIn: map[uint32]int{},
-		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]map[uint32]bool{}}
+		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]map[uint32]bool{}, preempted: map[string]map[uint32]bool{}}
 }
 
 // index takes a record into the index, or out of it.
@@ -45,6 +46,9 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	w := tx.next.writer
 	if Active(j) {
 		enter(w.single, singleKey{j.Spec.GetUid(), j.Spec.GetName()}, j.Id, in, true)
+	}
+	if j.PreemptedBy != "" && Active(j) {
+		enter(w.preempted, j.PreemptedBy, j.Id, in, true)
 	}
 	if j.ArrayJobId != 0 {
 		enter(w.arrays, j.ArrayJobId, j.Id, in, j.ArrayTasks != "")
@@ -124,6 +128,21 @@ func FormatTasks(s jobid.Set, throttle uint32) string { return jobid.FormatTasks
 // Waiting are the records whose dependency names a job or array, ascending.
 func (tx *Tx) Waiting(id uint32) []uint32 {
 	return slices.Sorted(maps.Keys(tx.next.writer.waiting[id]))
+}
+
+// PreemptedBy are the active records that gave way to a job, ascending.
+func (tx *Tx) PreemptedBy(name string) []uint32 {
+	return slices.Sorted(maps.Keys(tx.next.writer.preempted[name]))
+}
+
+// Preempted are all active records that have been told to give way, ascending.
+func (tx *Tx) Preempted() []uint32 {
+	var ids []uint32
+	for _, set := range tx.next.writer.preempted {
+		ids = slices.AppendSeq(ids, maps.Keys(set))
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // SameName are the active records of a user with a name, ascending.

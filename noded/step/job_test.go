@@ -71,7 +71,7 @@ open("made", "w")
 print("mode", oct(os.stat("made").st_mode & 0o777))
 `)
 	// Python itself ignores SIGPIPE and SIGXFSZ.
-	want := fmt.Sprintf("Uid ['%[1]d', '%[1]d', '%[1]d', '%[1]d']\nGid ['%[2]d', '%[2]d', '%[2]d', '%[2]d']\n", someUID, someGID) + `Groups ['600', '601']
+	want := fmt.Sprintf("Uid ['%[1]d', '%[1]d', '%[1]d', '%[1]d']\nGid ['%[2]d', '%[2]d', '%[2]d', '%[2]d']\n", n.uid, n.gid) + `Groups ['600', '601']
 Umask ['0027']
 SigIgn ['0000000001001000']
 SigBlk ['0000000000000000']
@@ -99,8 +99,8 @@ mode 0o640
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(b.StdOut.Path, &st))
-	if st.Uid != someUID || st.Gid != someGID || st.Mode&0o777 != 0o640 {
-		t.Errorf("output file: uid %d gid %d mode %o, want %d %d 640", st.Uid, st.Gid, st.Mode&0o777, someUID, someGID)
+	if st.Uid != n.uid || st.Gid != n.gid || st.Mode&0o777 != 0o640 {
+		t.Errorf("output file: uid %d gid %d mode %o, want %d %d 640", st.Uid, st.Gid, st.Mode&0o777, n.uid, n.gid)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestStandardFiles(t *testing.T) {
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(n.work+"/deep/er", &st))
-	if st.Uid != someUID || st.Mode&0o777 != 0o755 {
+	if st.Uid != n.uid || st.Mode&0o777 != 0o755 {
 		t.Errorf("made folder: uid %d mode %o, want the user's and 755", st.Uid, st.Mode&0o777)
 	}
 
@@ -174,7 +174,7 @@ func TestHostileOutput(t *testing.T) {
 	link := func(name, to string) string {
 		p := filepath.Join(n.work, name)
 		must(t, os.Symlink(to, p))
-		must(t, chown(p))
+		must(t, n.chown(p))
 		return p
 	}
 	for name, path := range map[string]string{
@@ -216,7 +216,7 @@ func TestFIFOOutput(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
 	must(t, unix.Mkfifo(b.StdOut.Path, 0o600))
-	must(t, chown(b.StdOut.Path))
+	must(t, n.chown(b.StdOut.Path))
 	k := n.launch(b, "echo through the pipe")
 	n.await(k, "preparing", func(r *pb.StepReport) bool { return r.Phase == pb.StepPhase_STEP_PREPARING })
 	// Nobody reads: the open hangs, and the node goes on meanwhile.
@@ -232,7 +232,7 @@ func TestFIFOOutput(t *testing.T) {
 	// One that is never read can be cancelled, and does not live on in a later job.
 	b = n.bundle()
 	must(t, unix.Mkfifo(b.StdOut.Path, 0o600))
-	must(t, chown(b.StdOut.Path))
+	must(t, n.chown(b.StdOut.Path))
 	k = n.launch(b, "echo never")
 	n.await(k, "preparing", func(r *pb.StepReport) bool { return r.Phase == pb.StepPhase_STEP_PREPARING })
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
@@ -266,7 +266,7 @@ func TestEscapes(t *testing.T) {
 		if took := time.Since(at); took > 2*time.Second {
 			t.Errorf("%s: the cgroup was empty only after %v", name, took)
 		}
-		if left := ofUser(someUID); len(left) > 0 {
+		if left := ofUser(n.uid); len(left) > 0 {
 			t.Fatalf("%s: left running after the end: %v", name, left)
 		}
 	}

@@ -30,15 +30,15 @@ func TestLayouts(t *testing.T) {
 func layoutJobs(n *node, t *testing.T) {
 	b := n.bundle()
 	b.Limits = &pb.Limits{Pids: 100, MemoryMib: 200}
-	if rec := n.run(b, "id -u; exit 3"); rec.WaitStatus != 3<<8 || n.output(b) != fmt.Sprintln(someUID) {
+	if rec := n.run(b, "id -u; exit 3"); rec.WaitStatus != 3<<8 || n.output(b) != fmt.Sprintln(n.uid) {
 		t.Errorf("record %v, output %q", rec, n.output(b))
 	}
 	rec := n.run(n.bundle(), "(setsid sleep 600 >/dev/null 2>&1 &)\nnohup sleep 600 >/dev/null 2>&1 &\nexit 1")
-	if left := ofUser(someUID); rec.WaitStatus != 1<<8 || len(left) > 0 {
+	if left := ofUser(n.uid); rec.WaitStatus != 1<<8 || len(left) > 0 {
 		t.Errorf("record %v, left running: %v", rec, left)
 	}
 	rec = n.run(n.bundle(), "#!/usr/bin/python3 -IS\nimport os,time\nif os.fork(): os._exit(0)\nwhile True:\n  if os.fork(): os._exit(0)\n  time.sleep(0.001)\n")
-	if left := ofUser(someUID); rec.WaitStatus != 0 || len(left) > 0 {
+	if left := ofUser(n.uid); rec.WaitStatus != 0 || len(left) > 0 {
 		t.Errorf("fork loop: %v, left running: %v", rec, left)
 	}
 	b = n.bundle()
@@ -69,7 +69,7 @@ func layoutKills(n *node, t *testing.T) {
 	must(t, unix.Kill(n.shimOf(k), unix.SIGKILL))
 	rec := n.ended(k)
 	awaitDeath(t, first)
-	if left := ofUser(someUID); rec.Verdict != "lost" || len(left) > 0 || time.Since(at) > 5*time.Second {
+	if left := ofUser(n.uid); rec.Verdict != "lost" || len(left) > 0 || time.Since(at) > 5*time.Second {
 		t.Errorf("shim killed: %v, left running: %v", rec, left)
 	}
 }

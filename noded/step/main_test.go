@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,22 +30,24 @@ func TestMain(m *testing.M) {
 
 const patience = 20 * time.Second
 
-// A user that is in no passwd file and that no other test run on this machine uses at the same time.
-var someUID, someGID = testUser()
-
+// testUser is a user that is in no passwd file and that no other test on this machine uses at the same time.
 func testUser() (uid, gid uint32) {
 	if os.Geteuid() != 0 {
 		return uint32(os.Geteuid()), uint32(os.Getegid())
 	}
-	uid = uint32(300_000 + 2*(os.Getpid()%1_000_000))
+	uid = 300_000 + uint32(os.Getpid()%1_000_000)*200 + 2*users.Add(1)
 	return uid, uid + 1
 }
+
+var users atomic.Uint32
 
 // node is a node's spool, cgroup root and runner; restart replaces the runner as a new node daemon would.
 type node struct {
 	t      testing.TB
 	spool  string
 	groups string
+	uid    uint32
+	gid    uint32
 	work   string // folder of the job's user
 	r      *step.Runner
 	mu     sync.Mutex
@@ -66,6 +69,9 @@ func newNodeWith(t testing.TB, plugin string) *node {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: jobs run as another user in real cgroups")
 	}
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
 	base, err := os.MkdirTemp("/var/tmp", "sluice-step-")
 	if err != nil {
 		t.Fatal(err)
@@ -73,10 +79,11 @@ func newNodeWith(t testing.TB, plugin string) *node {
 	n := &node{t: t, plugin: plugin, spool: filepath.Join(base, "spool"), work: filepath.Join(base, "work"),
 		groups: "sluice-test/" + filepath.Base(base) + "/n1",
 		newest: map[string]*pb.StepReport{}, all: map[string][]pb.StepPhase{}, wake: make(chan struct{}, 1)}
+	n.uid, n.gid = testUser()
 	must(t, os.Chmod(base, 0o755))
 	must(t, os.Mkdir(n.spool, 0o755))
 	must(t, os.Mkdir(n.work, 0o755))
-	must(t, chown(n.work))
+	must(t, n.chown(n.work))
 	t.Cleanup(func() {
 		n.r.Close()
 		n.nothingLeft()
@@ -92,6 +99,7 @@ func newUserNode(t *testing.T) *node {
 	base := t.TempDir()
 	n := &node{t: t, spool: base + "/spool", work: base, groups: "sluice-test/user/n1",
 		newest: map[string]*pb.StepReport{}, all: map[string][]pb.StepPhase{}, wake: make(chan struct{}, 1)}
+	n.uid, n.gid = testUser()
 	t.Cleanup(func() { n.r.Close() })
 	n.start()
 	return n
@@ -143,7 +151,7 @@ func (n *node) bundle() *pb.Bundle {
 	n.job++
 	return &pb.Bundle{
 		Key: &pb.StepKey{JobId: n.job, Attempt: 1, Epoch: 7, Step: pb.BatchStep},
-		Uid: someUID, Gid: someGID, Argv: []string{"script"},
+		Uid: n.uid, Gid: n.gid, Argv: []string{"script"},
 		Env: []string{"PATH=/usr/bin:/bin", "SLURM_JOB_ID=" + fmt.Sprint(n.job), "SLURMD_NODENAME=n1"},
 		Dir: n.work, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: filepath.Join(n.work, fmt.Sprintf("out-%d", n.job))},
 		Umask: 0o022, KillWaitS: 1, Cgroup: fmt.Sprintf("job_%d.1", n.job),
@@ -256,7 +264,7 @@ func (n *node) nothingLeft() {
 	if root, err := cgroup.Open(n.groups, n.plugin); err == nil {
 		root.Tidy()
 	}
-	if pids := ofUser(someUID); len(pids) > 0 {
+	if pids := ofUser(n.uid); len(pids) > 0 {
 		n.t.Errorf("processes left over: %v", pids)
 		for _, p := range pids {
 			unix.Kill(p, unix.SIGKILL)
@@ -291,4 +299,4 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func chown(path string) error { return os.Lchown(path, int(someUID), int(someGID)) }
+func (n *node) chown(path string) error { return os.Lchown(path, int(n.uid), int(n.gid)) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -132,23 +133,17 @@ func runStep(t *testing.T, l *launcher, root cgroup.Root, b *pb.Bundle, script s
 func testLauncher(t *testing.T) *launcher {
 	t.Helper()
 	l := newLauncher(quiet)
-	raw, err := os.ReadFile("/proc/self/exe")
+	exe := fmt.Sprintf("/var/tmp/sluice-stepd-exe-%d", os.Getpid())
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.CreateTemp("/var/tmp", "sluice-stepd-exe-")
-	if err != nil {
+	// Another process writes it: no descriptor of this one makes it busy.
+	if err := exec.Command("install", "-m", "755", self, exe).Run(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.Remove(f.Name()) })
-	if _, err := f.Write(raw); err != nil {
-		t.Fatal(err)
-	}
-	_ = f.Chmod(0o755)
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	l.exe = f.Name() // where another user can execute it
+	t.Cleanup(func() { os.Remove(exe) })
+	l.exe = exe // where another user can execute it
 	t.Cleanup(func() { close(l.tasks) })
 	return l
 }

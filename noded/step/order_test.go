@@ -79,10 +79,16 @@ func TestWarnSignal(t *testing.T) {
 	n := newNode(t)
 	for _, batch := range []bool{true, false} {
 		b := n.bundle()
-		b.EndNs = time.Now().Add(1200 * time.Millisecond).UnixNano()
-		b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 1, batch
-		b.KillWaitS = 0
-		n.run(b, deaf)
+		b.EndNs = time.Now().Add(time.Hour).UnixNano()
+		b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 60, batch
+		k := n.launch(b, deaf)
+		n.awaitOutput(b, "ready")
+		n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(30 * time.Second).UnixNano()}) // the warning is due
+		if batch {
+			n.awaitOutput(b, "SIGUSR1\n")
+		}
+		n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_KILL})
+		n.ended(k)
 		// Without B: the signal goes to steps only, not to the batch shell.
 		if got := strings.Contains(n.output(b), "SIGUSR1\n"); got != batch {
 			t.Errorf("B=%v: the batch shell got it: %v", batch, got)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -144,6 +146,22 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// awaitStopped looks until every thread has stopped: the signal is sent at once, but a running thread notices later.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		running := slices.ContainsFunc(stats, func(f string) bool {
+			raw, err := os.ReadFile(f)
+			return err == nil && !strings.Contains(string(raw), ") T ")
+		})
+		if !running {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stop", pid)
+}
+
 // TestShimStopped: one that lives but does not answer at recovery is killed, then its step is lost.
 func TestShimStopped(t *testing.T) {
 	n := newNode(t)
@@ -152,6 +170,7 @@ func TestShimStopped(t *testing.T) {
 	shim := n.shimOf(k)
 	n.r.Close()
 	must(t, unix.Kill(shim, unix.SIGSTOP))
+	awaitStopped(t, shim)
 	have := n.restart()
 	if len(have) != 1 || have[0].Exit.GetVerdict() != "lost" {
 		t.Errorf("found %v, want one lost step", have)

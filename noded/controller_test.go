@@ -105,12 +105,6 @@ func (c *controller) listen(addr string) {
 	go func() { _ = server.Serve(l) }()
 }
 
-// restart breaks every stream and listens again at the same address.
-func (c *controller) restart() {
-	c.server.Stop()
-	c.listen(c.addr)
-}
-
 func (c *controller) update(f func()) {
 	c.mu.Lock()
 	f()
@@ -152,7 +146,7 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 			c.changed.Broadcast()
 		}
 	}()
-	go func() { <-gone; c.changed.Broadcast() }()
+	go func() { <-gone; c.update(func() {}) }()
 	told := map[agent.Key]string{}
 	first := true
 	for {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"path/filepath"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
@@ -39,7 +40,7 @@ type Options struct {
 	// What follows has defaults and is replaced in tests.
 	Prober    hw.Prober   // hw.Linux
 	Steps     Steps       // a step.Runner on Spool
-	TLSConfig *tls.Config // read from TLS
+	TLSConfig *tls.Config `json:"-"` // read from TLS
 	Shim      []string    // command that starts a shim: this binary with the argument "stepd"
 }
 
@@ -82,6 +83,13 @@ func Run(ctx context.Context, o Options) error {
 		o.Log = slog.Default()
 	}
 	o.Log = o.Log.With("node", o.NodeName)
+	if o.Conf != "" { // jobs have working folders of their own
+		abs, err := filepath.Abs(o.Conf)
+		if err != nil {
+			return fmt.Errorf("cannot tell where %s is: %w", o.Conf, err)
+		}
+		o.Conf = abs
+	}
 	sp, err := openSpool(o.Spool, o.Log)
 	if err != nil {
 		return err

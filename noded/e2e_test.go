@@ -118,6 +118,7 @@ func (n *realNode) nothingLeft() {
 		}
 		if got, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 500); got != 1 {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 		}
 		unix.Close(fd)
 	}

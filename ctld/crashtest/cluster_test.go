@@ -26,6 +26,9 @@ import (
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
 const patience = 30 * time.Second
 
+// killWait is KillWait of every cluster here.
+const killWait = 2 * time.Second
+
 // cluster is one controller and its nodes on this machine.
 type cluster struct {
 	t     *testing.T
@@ -77,10 +80,10 @@ ReturnToService=2
 SlurmdTimeout=3600
 MinJobAge=86400
 MaxJobCount=100000
-KillWait=2
+KillWait=%d
 NodeName=n[1-%d] NodeHostname=%s NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=8 RealMemory=4096 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-`, c.name, host, c.port, c.state, c.dir, len(c.nodes), host, c.port+1, c.port+len(c.nodes))
+`, c.name, host, c.port, c.state, c.dir, int(killWait.Seconds()), len(c.nodes), host, c.port+1, c.port+len(c.nodes))
 }
 
 // freePort finds n ports in a row below the range from which the kernel takes ports itself.
@@ -100,6 +103,22 @@ next:
 	}
 	t.Fatal("no free ports")
 	return 0
+}
+
+// in is the same cluster for a subtest, which fails in its own name.
+func (c *cluster) in(t *testing.T) *cluster {
+	sub := *c
+	sub.t = t
+	return &sub
+}
+
+// cancel is scancel.
+func (c *cluster) cancel(id uint32) {
+	c.t.Helper()
+	cl := c.dial()
+	defer cl.Close()
+	_, err := cl.CancelJobs(context.Background(), &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}})
+	must(c.t, err)
 }
 
 // start brings everything up and waits until every node is linked.

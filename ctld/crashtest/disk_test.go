@@ -1,0 +1,226 @@
+package crashtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// disk is an ext4 filesystem of its own, in a file.
+type disk struct {
+	t            *testing.T
+	image, mount string
+}
+
+// onDisk puts the state of a cluster that has not been started on a filesystem of its own.
+func onDisk(t *testing.T, c *cluster, mib int64) *disk {
+	t.Helper()
+	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
+		t.Skip("no mkfs.ext4 (package e2fsprogs)")
+	}
+	d := &disk{t, filepath.Join(c.dir, "image"), c.state}
+	must(t, os.WriteFile(d.image, nil, 0o600))
+	must(t, errors.Join(os.Truncate(d.image, mib<<20), os.Mkdir(d.mount, 0o700)))
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", d.image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
+		t.Skipf("this machine cannot mount a loop device: %v: %s", err, out)
+	}
+	t.Cleanup(d.unmount) // before the cluster is cleaned up, so:
+	t.Cleanup(func() {
+		if c.ctld != nil && !c.ctld.ended() {
+			c.ctld.signal(unix.SIGTERM)
+		}
+	})
+	return d
+}
+
+func (d *disk) unmount() {
+	if out, err := exec.Command("umount", d.mount).CombinedOutput(); err != nil && !strings.Contains(string(out), "not mounted") {
+		d.t.Errorf("umount: %v: %s", err, out)
+		_ = exec.Command("umount", "-l", d.mount).Run()
+	}
+}
+
+// cutPower stops the filesystem at once: what is not on the disk will never be (EXT4_IOC_SHUTDOWN without a flush of its log).
+func (d *disk) cutPower() {
+	d.t.Helper()
+	const shutdown, noFlush = 0x8004587d, 2
+	f, err := os.Open(d.mount)
+	must(d.t, err)
+	defer f.Close()
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noFlush); err != nil {
+		d.t.Skipf("this kernel cannot shut down an ext4 filesystem: %v", err)
+	}
+}
+
+// powerOn mounts what is left.
+func (d *disk) powerOn() {
+	d.t.Helper()
+	d.unmount()
+	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
+		d.t.Fatalf("mount after the power cut: %v: %s", err, out)
+	}
+}
+
+// fill takes every byte that is left; empty gives them back.
+func (d *disk) fill() (empty func()) {
+	d.t.Helper()
+	path := filepath.Join(d.mount, "hog")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	must(d.t, err)
+	defer f.Close()
+	for size := 1 << 20; size >= 512; {
+		if n, err := f.Write(make([]byte, size)); err != nil || n < size {
+			size /= 2
+		}
+	}
+	must(d.t, f.Sync())
+	return func() { must(d.t, os.Remove(path)) }
+}
+
+// TestDiskFull: submissions are refused and say why; what runs ends and is recorded, also over a restart; with space all goes on.
+func TestDiskFull(t *testing.T) {
+	c := newCluster(t, 1)
+	d := onDisk(t, c, 64)
+	c.start()
+	var ids []uint32
+	var paths []string
+	for i := range 6 {
+		w := c.witness(fmt.Sprint("running", i))
+		ids, paths = append(ids, c.submit(gatedJob, nil, w, fmt.Sprint(i))), append(paths, w)
+		c.started(w)
+	}
+	waiting := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("waiting"), "2")
+	empty := d.fill()
+	refused := c.submitUntilRefused()
+	if p := client.ProblemOf(refused); p == nil || p.Code != uint32(pb.CodeNoSpace) || !strings.Contains(p.Error(), "full") || p.Hint == "" {
+		t.Errorf("a full disk is refused with %q", refused)
+	}
+	u := newUser(c, "user")
+	cmd := u.command(filepath.Join(bin, "sbatch"), "--parsable", u.file("job.sh", plainJob+strings.Repeat("#\n", 300_000), 0o755), "w", "0")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "StateSaveLocation") {
+		t.Errorf("sbatch on a full disk: %v, %q", err, out)
+	}
+	end := func(list []int) {
+		for _, i := range list {
+			open(c, paths[i])
+			if j := c.wait(ids[i]); j.ExitStatus != uint32(i)<<8 || !j.State.Terminal() {
+				t.Errorf("job %d is %v with status %#x on a full disk, it exited with %d", j.Id, j.State, j.ExitStatus, i)
+			}
+		}
+	}
+	end([]int{0, 1, 2})
+	c.ctld.kill()
+	c.startCtld()
+	for i := range 3 {
+		if j := c.jobs(ids[i])[ids[i]]; j == nil || j.ExitStatus != uint32(i)<<8 {
+			t.Errorf("after a restart on a full disk job %d is %v", ids[i], j)
+		}
+	}
+	end([]int{3, 4})
+	empty()
+	end([]int{5})
+	l := newLedger(c)
+	give, done := l.crowd(persistent, viaSbatch)
+	give(10)
+	done()
+	l.releaseAndCheck(waiting, 2)
+}
+
+// submitUntilRefused sends large scripts until the controller has had enough.
+func (c *cluster) submitUntilRefused() error {
+	c.t.Helper()
+	cl := c.dial()
+	defer cl.Close()
+	big := bytes.Repeat([]byte("# a comment of 32 bytes, no more\n"), 20_000)
+	for range 200 {
+		req := request(c, "")
+		req.Script, req.Spec.Hold, req.Spec.Name = append([]byte("#!/bin/sh\n"), big...), true, "ballast"
+		if _, err := cl.SubmitJob(context.Background(), req); err != nil {
+			return err
+		}
+	}
+	c.t.Fatal("128 MiB of scripts fit on a full disk of 64 MiB")
+	return nil
+}
+
+// releaseAndCheck ends a test with a held job: it runs now, and once.
+func (l *ledger) releaseAndCheck(held uint32, code int) {
+	c := l.c
+	c.t.Helper()
+	l.entries = append(l.entries, &entry{name: "waiting", code: code, job: held})
+	cl := c.dial()
+	defer cl.Close()
+	_, err := cl.CancelJobs(context.Background(), &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{Names: []string{"ballast"}}})
+	must(c.t, err)
+	_, err = cl.ControlJobs(context.Background(), &pb.ControlJobsRequest{Verb: "release", Ids: []string{fmt.Sprint(held)}})
+	must(c.t, err)
+	for _, j := range c.jobs() {
+		if j.Spec.Name == "crash" && strings.Contains(strings.Join(j.Spec.Args, " "), "/running") {
+			l.entries = append(l.entries, &entry{name: filepath.Base(j.Spec.Args[0]), code: int(j.ExitStatus >> 8), job: j.Id})
+		}
+	}
+	l.check()
+}
+
+// TestPowerCut: the power of the controller's disk fails while eight submit; whatever was acknowledged is there afterwards.
+func TestPowerCut(t *testing.T) {
+	c := newCluster(t, 2)
+	d := onDisk(t, c, 64)
+	c.start()
+	l := newLedger(c)
+	crowd := []submitter{persistent, persistent, persistent, persistent, careless, careless, viaSbatch, viaSbatch}
+	give, done := l.crowd(crowd...)
+	began := time.Now()
+	const cuts = 6
+	for i := range cuts {
+		give(200)
+		c.ctld.wait(time.Duration(20+c.rng.IntN(150)) * time.Millisecond)
+		d.cutPower()
+		if !c.ctld.wait(patience) {
+			t.Fatal("the controller goes on without a disk")
+		}
+		if code := c.ctld.cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("without a disk the controller ends with %v\n%s", c.ctld.cmd.ProcessState, c.ctld.tail(10))
+		}
+		d.powerOn()
+		c.startCtld()
+		c.present(l)
+		progress(t, "power cuts", i, cuts, began)
+	}
+	done()
+	l.check()
+}
+
+// present: what has been acknowledged is known.
+func (c *cluster) present(l *ledger) {
+	c.t.Helper()
+	l.mu.Lock()
+	var acked []uint32
+	for _, e := range l.entries {
+		if e.job != 0 {
+			acked = append(acked, e.job)
+		}
+	}
+	l.mu.Unlock()
+	all := c.jobs()
+	for _, id := range acked {
+		if all[id] == nil {
+			c.t.Errorf("job %d was acknowledged, and is not there after the power cut", id)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package crashtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// TestEndsWhileNodeDaemonIsDown: jobs end in every way while there is nobody to tell; afterwards the truth is known.
+func TestEndsWhileNodeDaemonIsDown(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start()
+	type end struct {
+		script string
+		change func(*pb.JobSpec)
+		state  pb.JobState
+		status uint32
+		lines  int // of the witness: a job that is killed does not say end
+	}
+	killed := witnessed + `while [ ! -e "$w.go" ]; do sleep 0.05; done; kill -9 $$`
+	cases := []end{
+		{gatedJob, nil, pb.JobState_JOB_COMPLETED, 0, 2},
+		{gatedJob, nil, pb.JobState_JOB_FAILED, 7 << 8, 2},
+		{gatedJob, nil, pb.JobState_JOB_FAILED, 255 << 8, 2},
+		{killed, nil, pb.JobState_JOB_FAILED, 9, 1},
+		{witnessed + "sleep 600", func(s *pb.JobSpec) { s.TimeLimitS = 1 }, pb.JobState_JOB_TIMEOUT, 0, 1},
+		{witnessed + "trap 'exit 0' TERM; while :; do sleep 0.05; done", func(s *pb.JobSpec) { s.TimeLimitS = 1 }, pb.JobState_JOB_TIMEOUT, 0, 1},
+	}
+	var ids []uint32
+	var paths []string
+	for i, e := range cases {
+		w := c.witness(fmt.Sprint("w", i))
+		ids, paths = append(ids, c.submit(e.script, e.change, w, fmt.Sprint(e.status>>8))), append(paths, w)
+	}
+	for _, w := range paths {
+		c.started(w)
+	}
+	c.noded["n1"].kill()
+	for i, e := range cases {
+		open(c, paths[i])
+		c.await(fmt.Sprintf("the exit record of job %d (%v)", ids[i], e.state), func() bool {
+			found, _ := filepath.Glob(filepath.Join(c.spool("n1"), "steps", fmt.Sprintf("%d.1.*", ids[i]), "exit.pb"))
+			return len(found) == 1
+		})
+	}
+	for id, j := range c.jobs(ids...) {
+		if j.State != pb.JobState_JOB_RUNNING {
+			t.Errorf("job %d is %v, and nobody can have told the controller of its end", id, j.State)
+		}
+	}
+	c.ctld.kill() // nor is it a matter of the controller's memory
+	c.startCtld()
+	c.startNoded("n1")
+	for i, e := range cases {
+		j := c.wait(ids[i])
+		if j.State != e.state || e.status != 0 && j.ExitStatus != e.status || j.Attempt != 1 {
+			t.Errorf("job %d: %v with status %#x, attempt %d; it ended as %v with %#x", j.Id, j.State, j.ExitStatus, j.Attempt, e.state, e.status)
+		}
+		if seen, err := readWitness(paths[i]); err != nil || len(seen) != e.lines {
+			t.Errorf("job %d: witness %v, %v", j.Id, seen, err)
+		}
+	}
+	c.settled()
+	c.nodesUp()
+}
+
+// parent is the parent of a process.
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	must(t, err)
+	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	ppid, err := strconv.Atoi(f[1])
+	must(t, err)
+	return ppid
+}
+
+// groupsOfJob are the cgroups of all attempts and steps of a job.
+func (c *cluster) groupsOfJob(id uint32) (dirs []string) {
+	for _, g := range groupsOf(c.name) {
+		if strings.HasPrefix(filepath.Base(g), fmt.Sprintf("job_%d.", id)) {
+			dirs = append(dirs, g)
+		}
+	}
+	return dirs
+}
+
+// TestShimKilled kills the shim of a running job: nobody can tell any more how the job ends, so it is ended, and it has failed.
+func TestShimKilled(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start()
+	bystander := c.witness("bystander")
+	other := c.submit(gatedJob, nil, bystander)
+	c.started(bystander)
+	script := witnessed + "(setsid sleep 600 &)\nnohup sleep 600 >/dev/null 2>&1 &\nsay up\nwait; sleep 600\n"
+	for _, down := range []bool{false, true} {
+		w := c.witness(fmt.Sprint("victim", down))
+		id := c.submit(script, nil, w)
+		first := c.line(w, 1)
+		var pids []int
+		for _, g := range c.groupsOfJob(id) {
+			pids = append(pids, procsIn(g)...)
+		}
+		if len(pids) < 3 {
+			t.Fatalf("the job should have three processes: %v", pids)
+		}
+		shim := parent(t, first.pid)
+		if !strings.Contains(commandLine(shim), "stepd") {
+			t.Fatalf("the parent of the job is %q", commandLine(shim))
+		}
+		if down {
+			c.noded["n1"].kill()
+		}
+		must(t, unix.Kill(shim, unix.SIGKILL))
+		if down {
+			c.startNoded("n1")
+		}
+		j := c.wait(id)
+		if j.State != pb.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
+			t.Errorf("daemon down %v: the job is %v, attempt %d, want NODE_FAIL", down, j.State, j.Attempt)
+		}
+		for _, pid := range pids { // ended for the controller means ended
+			if unix.Kill(pid, 0) == nil && !zombie(pid) {
+				t.Errorf("daemon down %v: process %d is left: %s", down, pid, commandLine(pid))
+			}
+		}
+		if left := c.groupsOfJob(id); len(left) > 0 {
+			t.Errorf("daemon down %v: cgroups left: %v", down, left)
+		}
+	}
+	open(c, bystander)
+	if j := c.wait(other); j.State != pb.JobState_JOB_COMPLETED {
+		t.Errorf("the job beside it is %v", j.State)
+	}
+	seen, err := readWitness(bystander)
+	must(t, err)
+	if err := ranOnce(seen); err != nil {
+		t.Error(err)
+	}
+	c.settled()
+	c.nodesUp()
+}
+
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	rest := text[strings.LastIndexByte(string(text), ')')+1:]
+	return len(rest) > 1 && rest[1] == 'Z'
+}

@@ -44,8 +44,10 @@ type Field[T any] struct {
 	Header string
 	// Text appends the field to b. It need not escape.
 	Text func(b []byte, c *Context, row T) []byte
-	// Compare orders rows for --sort; nil compares texts.
-	Compare func(c *Context, a, b T) int
+	// Key appends what --sort compares, as bytes (order.go); nil sorts by the text.
+	Key func(b []byte, c *Context, row T) []byte
+	// Config is the place in slurm.conf, for fields that can be sorted by it ("#P").
+	Config func(row T) int64
 	// NoSort: --sort refuses the letter, as Slurm does.
 	NoSort bool
 	// Whole: a duration, which Slurm never cuts in a column that is aligned to the right.

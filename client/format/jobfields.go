@@ -1,11 +1,9 @@
 package format
 
 import (
-	"cmp"
 	"strconv"
 	"sync"
 
-	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -47,8 +45,8 @@ func moment(get func(r *pb.JobRecord) int64) jobText {
 	return func(b []byte, c *Context, j Job) []byte { return c.AppendTime(b, get(j.JobRecord), "N/A") }
 }
 
-func by[N cmp.Ordered](get func(r *pb.JobRecord) N) func(*Context, Job, Job) int {
-	return func(_ *Context, a, b Job) int { return cmp.Compare(get(a.JobRecord), get(b.JobRecord)) }
+func by[N uint32 | uint64 | int32 | int64](get func(r *pb.JobRecord) N) jobText {
+	return func(b []byte, _ *Context, j Job) []byte { return appendNumberKey(b, int64(get(j.JobRecord))) }
 }
 
 func spec(get func(s *pb.JobSpec) string) func(*pb.JobRecord) string {
@@ -64,26 +62,25 @@ func jobLetters() []Field[Job] {
 		{Letter: 'a', Names: []string{"account"}, Header: "ACCOUNT", Text: text(null, spec((*pb.JobSpec).GetAccount))},
 		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_NODE", Text: text("N/A", spec((*pb.JobSpec).GetTresPerNode))},
 		{Letter: 'c', Names: []string{"mincpus"}, Header: "MIN_CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(minCPUs(r.GetSpec())) }),
-			Compare: by(func(r *pb.JobRecord) uint32 { return minCPUs(r.GetSpec()) })},
-		{Letter: 'd', Names: []string{"mintmpdisk"}, Header: "MIN_TMP_DISK", Text: appendTmpDisk, Compare: by(func(r *pb.JobRecord) uint64 { return r.GetSpec().GetTmpDiskMib() })},
-		{Letter: 'e', Names: []string{"endtime"}, Header: "END_TIME", Text: appendEnd, Compare: by(endKey)},
+			Key: by(func(r *pb.JobRecord) uint32 { return minCPUs(r.GetSpec()) })},
+		{Letter: 'd', Names: []string{"mintmpdisk"}, Header: "MIN_TMP_DISK", Text: appendTmpDisk, Key: by(func(r *pb.JobRecord) uint64 { return r.GetSpec().GetTmpDiskMib() })},
+		{Letter: 'e', Names: []string{"endtime"}, Header: "END_TIME", Text: appendEnd, Key: by(endKey)},
 		{Letter: 'f', Names: []string{"feature"}, Header: "FEATURES", Text: text(null, spec((*pb.JobSpec).GetFeatures))},
 		{Letter: 'g', Names: []string{"groupname"}, Header: "GROUP", Text: appendGroup},
 		{Letter: 'h', Names: []string{"oversubscribe", "shared"}, Header: "OVER_SUBSCRIBE", Text: text("", spec(oversubscribe))},
-		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Compare: compareIDs},
+		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Key: appendIDKey},
 		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*pb.JobSpec).GetName))},
 		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*pb.JobSpec).GetComment))},
 		{Letter: 'l', Whole: true, Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
-			Compare: by((*pb.JobRecord).GetTimeLimitS)},
-		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory, Compare: by(func(r *pb.JobRecord) uint64 { m, _ := memory(r.GetSpec()); return m })},
+			Key: by((*pb.JobRecord).GetTimeLimitS)},
+		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory, Key: by(func(r *pb.JobRecord) uint64 { m, _ := memory(r.GetSpec()); return m })},
 		{Letter: 'n', Names: []string{"reqnodes"}, Header: "REQ_NODES", Text: text("", spec((*pb.JobSpec).GetReqNodes))},
 		{Letter: 'o', Names: []string{"command"}, Header: "COMMAND", Text: text(null, spec(commandLine)), NoSort: true},
-		{Letter: 'p', Names: []string{"priority"}, Header: "PRIORITY", Text: appendPriorityShare, Compare: priority},
+		{Letter: 'p', Names: []string{"priority"}, Header: "PRIORITY", Text: appendPriorityShare, Key: priority},
 		{Letter: 'q', Names: []string{"qos"}, Header: "QOS", Text: text(null, spec((*pb.JobSpec).GetQos))},
 		{Letter: 'r', Names: []string{"reason"}, Header: "REASON", Text: text("", reason)},
 		{Letter: 's', Names: []string{"selectjobinfo"}, Header: "", Text: fixed(""), NoSort: true},
-		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 1)...) },
-			Compare: func(_ *Context, a, b Job) int { return cmp.Compare(jobState(a.JobRecord, 1), jobState(b.JobRecord, 1)) }},
+		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 1)...) }},
 		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: appendUser},
 		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION", Text: text(null, spec((*pb.JobSpec).GetReservation))},
 		{Letter: 'w', Names: []string{"wckey"}, Header: "WCKEY", Text: text(null, spec((*pb.JobSpec).GetWckey))},
@@ -91,34 +88,31 @@ func jobLetters() []Field[Job] {
 		{Letter: 'y', Names: []string{"nice"}, Header: "NICE", Text: func(b []byte, _ *Context, j Job) []byte {
 			return strconv.AppendInt(b, int64(j.GetSpec().GetNice()), 10)
 		},
-			Compare: by(func(r *pb.JobRecord) int32 { return r.GetSpec().GetNice() })},
+			Key: by(func(r *pb.JobRecord) int32 { return r.GetSpec().GetNice() })},
 		{Letter: 'z', Names: []string{"sct"}, Header: "S:C:T", Text: appendSCT},
-		{Letter: 'A', Names: []string{"jobid"}, Header: "JOBID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetId()) }), Compare: by((*pb.JobRecord).GetId)},
+		{Letter: 'A', Names: []string{"jobid"}, Header: "JOBID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetId()) }), Key: by((*pb.JobRecord).GetId)},
 		{Letter: 'B', Names: []string{"batchhost"}, Header: "EXEC_HOST", Text: text("n/a", (*pb.JobRecord).GetBatchHost)},
-		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Compare: by((*pb.JobRecord).GetNumCpus)},
-		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES", Text: count(func(r *pb.JobRecord) uint64 { return uint64(nodeCount(r)) }), Compare: by(nodeCount)},
+		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Key: by((*pb.JobRecord).GetNumCpus)},
+		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES", Text: count(func(r *pb.JobRecord) uint64 { return uint64(nodeCount(r)) }), Key: by(nodeCount)},
 		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, spec((*pb.JobSpec).GetDependency))},
 		{Letter: 'F', Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: count(arrayID), NoSort: true},
-		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }), Compare: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetGid() })},
+		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }), Key: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetGid() })},
 		{Letter: 'H', Names: []string{"sockets"}, Header: "SOCKETS_PER_NODE", Text: orStar((*pb.JobSpec).GetSocketsPerNode)},
 		{Letter: 'I', Names: []string{"cores"}, Header: "CORES_PER_SOCKET", Text: orStar((*pb.JobSpec).GetCoresPerSocket)},
 		{Letter: 'J', Names: []string{"threads"}, Header: "THREADS_PER_CORE", Text: orStar((*pb.JobSpec).GetThreadsPerCore)},
 		{Letter: 'K', Names: []string{"arraytaskid"}, Header: "ARRAY_TASK_ID", Text: appendTaskID},
-		{Letter: 'L', Whole: true, Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Compare: compareLeft},
+		{Letter: 'L', Whole: true, Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Key: appendLeftKey},
 		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, usedSeconds(c, j.JobRecord)) },
-			Compare: func(c *Context, a, b Job) int {
-				return cmp.Compare(usedSeconds(c, a.JobRecord), usedSeconds(c, b.JobRecord))
-			}},
-		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Text: text("", (*pb.JobRecord).GetNodeList), Compare: compareNodes},
+			Key: func(b []byte, c *Context, j Job) []byte { return appendNumberKey(b, usedSeconds(c, j.JobRecord)) }},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Text: text("", (*pb.JobRecord).GetNodeList), Key: appendNodesKey},
 		{Letter: 'O', Names: []string{"contiguous"}, Header: "CONTIGUOUS", Text: flag(func(r *pb.JobRecord) bool { return r.GetSpec().GetContiguous() })},
-		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, j.partition()...) },
-			Compare: func(_ *Context, a, b Job) int { return cmp.Compare(a.partition(), b.partition()) }},
-		{Letter: 'Q', Names: []string{"prioritylong"}, Header: "PRIORITY", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetPriority()) }), Compare: priority},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, j.partition()...) }},
+		{Letter: 'Q', Names: []string{"prioritylong"}, Header: "PRIORITY", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetPriority()) }), Key: priority},
 		{Letter: 'R', Names: []string{"reasonlist"}, Header: "NODELIST(REASON)", Text: appendReasonList, NoSort: true},
-		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: moment(started), Compare: by(startKey)},
+		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: moment(started), Key: by(startKey)},
 		{Letter: 'T', Names: []string{"state"}, Header: "STATE", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 0)...) }},
-		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }), Compare: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetUid() })},
-		{Letter: 'V', Names: []string{"submittime"}, Header: "SUBMIT_TIME", Text: moment((*pb.JobRecord).GetSubmitNs), Compare: by((*pb.JobRecord).GetSubmitNs)},
+		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }), Key: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetUid() })},
+		{Letter: 'V', Names: []string{"submittime"}, Header: "SUBMIT_TIME", Text: moment((*pb.JobRecord).GetSubmitNs), Key: by((*pb.JobRecord).GetSubmitNs)},
 		{Letter: 'W', Names: []string{"licenses"}, Header: "LICENSES", Text: text(null, spec((*pb.JobSpec).GetLicenses))},
 		{Letter: 'X', Names: []string{"corespec"}, Header: "CORE_SPEC", Text: appendCoreSpec},
 		{Letter: 'Y', Names: []string{"schednodes"}, Header: "SCHEDNODES", Text: text(null, (*pb.JobRecord).GetExpectedNodes)},
@@ -251,16 +245,13 @@ func appendLeft(b []byte, c *Context, j Job) []byte {
 	return appendElapsed(b, left)
 }
 
-func compareLeft(c *Context, a, b Job) int {
-	la, oka := leftSeconds(c, a.JobRecord)
-	lb, okb := leftSeconds(c, b.JobRecord)
-	if oka != okb {
-		if oka {
-			return -1
-		}
-		return 1
+// appendLeftKey sorts jobs without a limit last.
+func appendLeftKey(b []byte, c *Context, j Job) []byte {
+	left, limited := leftSeconds(c, j.JobRecord)
+	if !limited {
+		left = 1<<63 - 1
 	}
-	return cmp.Compare(la, lb)
+	return appendNumberKey(b, left)
 }
 
 func appendReasonList(b []byte, _ *Context, j Job) []byte {
@@ -282,12 +273,9 @@ func appendCoreSpec(b []byte, _ *Context, j Job) []byte {
 	return append(b, "N/A"...)
 }
 
-// compareIDs orders by job, then by task; what is left of an array comes after its started tasks.
-func compareIDs(_ *Context, a, b Job) int {
-	if n := cmp.Compare(arrayID(a.JobRecord), arrayID(b.JobRecord)); n != 0 {
-		return n
-	}
-	return cmp.Compare(taskKey(a), taskKey(b))
+// appendIDKey orders by job, then by task; what is left of an array comes after its started tasks.
+func appendIDKey(b []byte, _ *Context, j Job) []byte {
+	return appendNumberKey(appendNumberKey(b, int64(arrayID(j.JobRecord))), int64(taskKey(j)))
 }
 
 func taskKey(j Job) uint64 {
@@ -300,14 +288,5 @@ func taskKey(j Job) uint64 {
 	return uint64(j.GetArrayTaskId())
 }
 
-// compareNodes orders node lists as people read them, jobs without nodes last.
-func compareNodes(_ *Context, a, b Job) int {
-	x, y := a.GetNodeList(), b.GetNodeList()
-	if (x == "") != (y == "") {
-		if x == "" {
-			return 1
-		}
-		return -1
-	}
-	return hostlist.Compare(x, y)
-}
+// appendNodesKey orders node lists as people read them, jobs without nodes last.
+func appendNodesKey(b []byte, _ *Context, j Job) []byte { return appendNaturalKey(b, j.GetNodeList()) }

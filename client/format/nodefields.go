@@ -1,12 +1,10 @@
 package format
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/sluice-hpc/sluice/conf/hostlist"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -47,16 +45,15 @@ func bounds[N uint32 | uint64](g *NodeGroup, get func(n *pb.NodeRecord) N) (lo, 
 	return lo, hi
 }
 
-func byLeast[N uint32 | uint64](get func(n *pb.NodeRecord) N) func(*Context, *NodeGroup, *NodeGroup) int {
-	return func(_ *Context, a, b *NodeGroup) int {
-		x, _ := bounds(a, get)
-		y, _ := bounds(b, get)
-		return cmp.Compare(x, y)
+func byLeast[N uint32 | uint64](get func(n *pb.NodeRecord) N) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte {
+		lo, _ := bounds(g, get)
+		return appendNumberKey(b, int64(lo))
 	}
 }
 
-func byPart[N cmp.Ordered](get func(p *pb.PartitionRecord) N) func(*Context, *NodeGroup, *NodeGroup) int {
-	return func(_ *Context, a, b *NodeGroup) int { return cmp.Compare(get(a.Partition), get(b.Partition)) }
+func byPart(get func(p *pb.PartitionRecord) uint32) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, int64(get(g.Partition))) }
 }
 
 // slashed writes "a/i/o/t".
@@ -73,9 +70,8 @@ func slashed(b []byte, n ...uint64) []byte {
 func nodeTotal(g *NodeGroup) uint64 { return uint64(len(g.Nodes)) }
 
 func nodeLetters() []Field[*NodeGroup] {
-	partName := func(_ *Context, a, b *NodeGroup) int {
-		return cmp.Compare(a.Partition.GetName(), b.Partition.GetName())
-	}
+	partName := func(b []byte, _ *Context, g *NodeGroup) []byte { return append(append(b, g.Partition.GetName()...), 0) }
+	place := func(g *NodeGroup) int64 { return int64(g.index) }
 	aiot := func(b []byte, _ *Context, g *NodeGroup) []byte {
 		return slashed(b, uint64(g.allocated), uint64(g.idle), uint64(g.other), nodeTotal(g))
 	}
@@ -86,50 +82,48 @@ func nodeLetters() []Field[*NodeGroup] {
 		}},
 		{Letter: 'b', Names: []string{"features_act"}, Header: "ACTIVE_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetActiveFeatures)},
 		{Letter: 'B', Names: []string{"maxcpuspernode"}, Header: "MAX_CPUS_PER_NODE", Text: ofPart("", func(p *pb.PartitionRecord) string { return orUnlimited(p.GetMaxCpusPerNode()) })},
-		{Letter: 'c', Names: []string{"cpus"}, Header: "CPUS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCpus), Compare: byLeast((*pb.NodeRecord).GetCpus)},
+		{Letter: 'c', Names: []string{"cpus"}, Header: "CPUS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCpus), Key: byLeast((*pb.NodeRecord).GetCpus)},
 		{Letter: 'C', Names: []string{"cpusstate"}, Header: "CPUS(A/I/O/T)", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
 			return slashed(b, g.cpusAlloc, g.cpusIdle, g.cpusOther, g.cpusTotal)
 		}},
-		{Letter: 'd', Names: []string{"disk"}, Header: "TMP_DISK", Fold: FoldRange, Text: least((*pb.NodeRecord).GetTmpDiskMib), Compare: byLeast((*pb.NodeRecord).GetTmpDiskMib)},
+		{Letter: 'd', Names: []string{"disk"}, Header: "TMP_DISK", Fold: FoldRange, Text: least((*pb.NodeRecord).GetTmpDiskMib), Key: byLeast((*pb.NodeRecord).GetTmpDiskMib)},
 		{Letter: 'D', Names: []string{"nodes"}, Header: "NODES", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return strconv.AppendUint(b, nodeTotal(g), 10) },
-			Compare: func(_ *Context, a, b *NodeGroup) int { return cmp.Compare(nodeTotal(a), nodeTotal(b)) }},
-		{Letter: 'e', Names: []string{"freemem"}, Header: "FREE_MEM", Fold: FoldRange, Text: appendFreeMem, Compare: byLeast((*pb.NodeRecord).GetFreeMemMib)},
+			Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, int64(nodeTotal(g))) }},
+		{Letter: 'e', Names: []string{"freemem"}, Header: "FREE_MEM", Fold: FoldRange, Text: appendFreeMem, Key: byLeast((*pb.NodeRecord).GetFreeMemMib)},
 		{Letter: 'E', Names: []string{"reason"}, Header: "REASON", Text: ofNode("none", (*pb.NodeRecord).GetReason)},
 		{Letter: 'f', Names: []string{"features"}, Header: "AVAIL_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetFeatures)},
 		{Letter: 'F', Names: []string{"nodeaiot"}, Header: "NODES(A/I/O/T)", Fold: FoldSum, Text: aiot},
 		{Letter: 'g', Names: []string{"groups"}, Header: "GROUPS", Text: ofPart("all", allowGroups)},
 		{Letter: 'G', Names: []string{"gres"}, Header: "GRES", Text: ofNode(null, (*pb.NodeRecord).GetGres)},
 		{Letter: 'h', Names: []string{"oversubscribe", "share"}, Header: "OVERSUBSCRIBE", Text: ofPart("NO", (*pb.PartitionRecord).GetOversubscribe)},
-		{Letter: 'H', Names: []string{"timestamp"}, Header: "TIMESTAMP", Text: appendReasonTime, Compare: func(_ *Context, a, b *NodeGroup) int {
-			return cmp.Compare(a.node().GetReasonNs(), b.node().GetReasonNs())
-		}},
-		{Letter: 'I', Names: []string{"priorityjobfactor"}, Header: "PRIO_JOB_FACTOR", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityJobFactor()) }), Compare: byPart((*pb.PartitionRecord).GetPriorityJobFactor)},
-		{Letter: 'l', Names: []string{"time"}, Header: "TIMELIMIT", Text: appendMaxTime, Compare: byPart((*pb.PartitionRecord).GetMaxTimeS)},
-		{Letter: 'L', Names: []string{"defaulttime"}, Header: "DEFAULTTIME", Text: appendDefaultTime, Compare: byPart((*pb.PartitionRecord).GetDefaultTimeS)},
-		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*pb.NodeRecord).GetRealMemoryMib), Compare: byLeast((*pb.NodeRecord).GetRealMemoryMib)},
+		{Letter: 'H', Names: []string{"timestamp"}, Header: "TIMESTAMP", Text: appendReasonTime, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, g.node().GetReasonNs()) }},
+		{Letter: 'I', Names: []string{"priorityjobfactor"}, Header: "PRIO_JOB_FACTOR", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityJobFactor()) }), Key: byPart((*pb.PartitionRecord).GetPriorityJobFactor)},
+		{Letter: 'l', Names: []string{"time"}, Header: "TIMELIMIT", Text: appendMaxTime, Key: byPart((*pb.PartitionRecord).GetMaxTimeS)},
+		{Letter: 'L', Names: []string{"defaulttime"}, Header: "DEFAULTTIME", Text: appendDefaultTime, Key: byPart((*pb.PartitionRecord).GetDefaultTimeS)},
+		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*pb.NodeRecord).GetRealMemoryMib), Key: byLeast((*pb.NodeRecord).GetRealMemoryMib)},
 		{Letter: 'M', Names: []string{"preemptmode"}, Header: "PREEMPT_MODE", Text: ofPart("OFF", (*pb.PartitionRecord).GetPreemptMode)},
 		{Letter: 'n', Names: []string{"nodehost", "hostnames"}, Header: "HOSTNAMES", Text: ofNode("", hostname)},
-		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Compare: compareNames},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNaturalKey(b, g.names()) }},
 		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*pb.NodeRecord).GetAddr)},
 		{Letter: 'O', Names: []string{"cpusload"}, Header: "CPU_LOAD", Fold: FoldRange, Text: appendLoad},
-		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Compare: byPart((*pb.PartitionRecord).GetPriorityTier)},
-		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Marked: true, Text: appendPartition, Compare: partName},
+		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Key: byPart((*pb.PartitionRecord).GetPriorityTier)},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Marked: true, Text: appendPartition, Key: partName, Config: place},
 		{Letter: 'r', Names: []string{"root"}, Header: "ROOT", Text: ofPart("no", func(p *pb.PartitionRecord) string { return yes(p.GetRootOnly()) })},
-		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*pb.PartitionRecord).GetName), Compare: partName},
-		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Compare: byPart((*pb.PartitionRecord).GetMaxNodes)},
+		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*pb.PartitionRecord).GetName), Key: partName, Config: place},
+		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Key: byPart((*pb.PartitionRecord).GetMaxNodes)},
 		{Letter: 'S', Names: []string{"allocnodes"}, Header: "ALLOCNODES", Text: ofPart("all", func(p *pb.PartitionRecord) string { return notAll(p.GetAllowAllocNodes()) })},
-		{Letter: 't', Names: []string{"statecompact"}, Header: "STATE", Text: ofState(1), Compare: compareState},
-		{Letter: 'T', Names: []string{"statelong"}, Header: "STATE", Text: ofState(0), Compare: compareState},
+		{Letter: 't', Names: []string{"statecompact"}, Header: "STATE", Text: ofState(1), Key: appendStateKey},
+		{Letter: 'T', Names: []string{"statelong"}, Header: "STATE", Text: ofState(0), Key: appendStateKey},
 		{Letter: 'u', Names: []string{"user"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte { return append(b, reasonUser(c, g.node())...) }},
 		{Letter: 'U', Names: []string{"userlong"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte {
 			return append(b, reasonUser(c, g.node())+"("+decimal(g.node().GetReasonUid())+")"...)
 		}},
 		{Letter: 'v', Names: []string{"version"}, Header: "VERSION", Text: ofNode("N/A", (*pb.NodeRecord).GetVersion)},
 		{Letter: 'V', Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ *NodeGroup) []byte { return append(b, or(c.Cluster, "N/A")...) }},
-		{Letter: 'w', Names: []string{"weight"}, Header: "WEIGHT", Fold: FoldRange, Text: least((*pb.NodeRecord).GetWeight), Compare: byLeast((*pb.NodeRecord).GetWeight)},
-		{Letter: 'X', Names: []string{"sockets"}, Header: "SOCKETS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetSockets), Compare: byLeast((*pb.NodeRecord).GetSockets)},
-		{Letter: 'Y', Names: []string{"cores"}, Header: "CORES", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCores), Compare: byLeast((*pb.NodeRecord).GetCores)},
-		{Letter: 'Z', Names: []string{"threads"}, Header: "THREADS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetThreads), Compare: byLeast((*pb.NodeRecord).GetThreads)},
+		{Letter: 'w', Names: []string{"weight"}, Header: "WEIGHT", Fold: FoldRange, Text: least((*pb.NodeRecord).GetWeight), Key: byLeast((*pb.NodeRecord).GetWeight)},
+		{Letter: 'X', Names: []string{"sockets"}, Header: "SOCKETS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetSockets), Key: byLeast((*pb.NodeRecord).GetSockets)},
+		{Letter: 'Y', Names: []string{"cores"}, Header: "CORES", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCores), Key: byLeast((*pb.NodeRecord).GetCores)},
+		{Letter: 'Z', Names: []string{"threads"}, Header: "THREADS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetThreads), Key: byLeast((*pb.NodeRecord).GetThreads)},
 		{Letter: 'z', Names: []string{"socketcorethread"}, Header: "S:C:T", Fold: FoldRange, Text: appendNodeSCT},
 	}
 }
@@ -230,28 +224,12 @@ func ofState(form int) groupText {
 	}
 }
 
-// compareState puts partitions without nodes before all others.
-func compareState(_ *Context, a, b *NodeGroup) int {
-	x, y := int64(-1), int64(-1)
-	if a.node() != nil {
-		x = int64(stateOrder(a.node()))
+// appendStateKey puts partitions without nodes before all others.
+func appendStateKey(b []byte, _ *Context, g *NodeGroup) []byte {
+	if g.node() == nil {
+		return appendNumberKey(b, -1)
 	}
-	if b.node() != nil {
-		y = int64(stateOrder(b.node()))
-	}
-	return cmp.Compare(x, y)
-}
-
-// compareNames orders by the first node's name, rows without nodes last.
-func compareNames(_ *Context, a, b *NodeGroup) int {
-	x, y := a.names(), b.names()
-	if (x == "") != (y == "") {
-		if x == "" {
-			return 1
-		}
-		return -1
-	}
-	return hostlist.Compare(x, y)
+	return appendNumberKey(b, int64(stateOrder(g.node())))
 }
 
 func reasonUser(c *Context, n *pb.NodeRecord) string {

@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -13,7 +14,7 @@ type Order[T any] []Key[T]
 type Key[T any] struct {
 	Field *Field[T]
 	Down  bool
-	// Config keeps the order in which rows came (sinfo's "#P": partitions as in slurm.conf).
+	// Config sorts by where a row's subject stands in slurm.conf (sinfo's "#P").
 	Config bool
 }
 
@@ -49,57 +50,114 @@ func (t *Table[T]) ParseSort(spec string) (order Order[T], bad string) {
 	return order, bad
 }
 
-// Sort orders rows; equal rows stay as they came. Texts are made once per row and key, not once per comparison.
+// AppendKey appends the bytes by which a row is sorted: rows are in order when their keys are, compared as bytes. A key takes a
+// few dozen bytes where a record takes two thousand, so that a view of a large queue need not hold the records.
+func (o Order[T]) AppendKey(b []byte, c *Context, row T) []byte {
+	for _, k := range o {
+		start := len(b)
+		switch {
+		case k.Config && k.Field.Config != nil:
+			b = appendNumberKey(b, k.Field.Config(row))
+		case k.Field.Key != nil:
+			b = k.Field.Key(b, c, row)
+		default:
+			b = append(k.Field.Text(b, c, row), 0)
+		}
+		if k.Down && !k.Config {
+			for i := start; i < len(b); i++ {
+				b[i] = ^b[i]
+			}
+		}
+	}
+	return b
+}
+
+// appendNumberKey writes a number so that the order of bytes is that of numbers.
+func appendNumberKey(b []byte, n int64) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(n)^1<<63)
+}
+
+// appendNaturalKey writes a text so that n2 comes before n10; the empty text comes last.
+func appendNaturalKey(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, 0xff, 0)
+	}
+	for i := 0; i < len(s); {
+		if s[i] < '0' || s[i] > '9' {
+			b = append(b, s[i])
+			i++
+			continue
+		}
+		for i < len(s)-1 && s[i] == '0' && s[i+1] >= '0' && s[i+1] <= '9' {
+			i++
+		}
+		end := i
+		for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+			end++
+		}
+		// The number of digits decides first; it stands where the letters do, and sorts before them as digits do.
+		b = append(b, '0', byte(min(end-i, 255)))
+		b = append(b, s[i:end]...)
+		i = end
+	}
+	return append(b, 0)
+}
+
+// Sort orders rows; equal rows stay as they came.
 func (o Order[T]) Sort(c *Context, rows []T) {
 	if len(o) == 0 || len(rows) < 2 {
 		return
 	}
 	type keyed struct {
-		row   T
-		texts [][]byte
-	}
-	texts := 0
-	for _, k := range o {
-		if k.Field.Compare == nil && !k.Config {
-			texts++
-		}
+		row T
+		key []byte
 	}
 	all := make([]keyed, len(rows))
 	for i, row := range rows {
-		all[i].row = row
-		if texts > 0 {
-			all[i].texts = make([][]byte, 0, texts)
-			for _, k := range o {
-				if k.Field.Compare == nil && !k.Config {
-					all[i].texts = append(all[i].texts, k.Field.Text(nil, c, row))
-				}
-			}
-		}
+		all[i] = keyed{row, o.AppendKey(nil, c, row)}
 	}
-	slices.SortStableFunc(all, func(a, b keyed) int {
-		n := 0
-		for _, k := range o {
-			var r int
-			switch {
-			case k.Config:
-				continue
-			case k.Field.Compare != nil:
-				r = k.Field.Compare(c, a.row, b.row)
-			default:
-				r = bytes.Compare(a.texts[n], b.texts[n])
-				n++
-			}
-			if r == 0 {
-				continue
-			}
-			if k.Down {
-				return -r
-			}
-			return r
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b keyed) int { return bytes.Compare(a.key, b.key) })
 	for i := range all {
 		rows[i] = all[i].row
 	}
 }
+
+// Sorter gathers rows as text and writes them in order. The records are free as soon as they are added.
+type Sorter[T any] struct {
+	Layout Layout[T]
+	Order  Order[T]
+	data   []byte
+	rows   []sortedRow
+}
+
+type sortedRow struct{ key, text, end uint32 } // offsets into data: the key, then the text
+
+// Add formats a row and keeps it. It reports false when the view has become too large to hold (4 GiB of text).
+func (s *Sorter[T]) Add(c *Context, row T) bool {
+	key := len(s.data)
+	s.data = s.Order.AppendKey(s.data, c, row)
+	text := len(s.data)
+	s.data = append(s.Layout.AppendRow(s.data, c, row), '\n')
+	if len(s.data) > 1<<32-1 {
+		return false
+	}
+	s.rows = append(s.rows, sortedRow{uint32(key), uint32(text), uint32(len(s.data))})
+	return true
+}
+
+// Lines yields the rows in order, each with its newline; equal ones come as they were added. The bytes are good until the next.
+func (s *Sorter[T]) Lines(yield func(line []byte) bool) {
+	if len(s.Order) > 0 {
+		slices.SortStableFunc(s.rows, func(a, b sortedRow) int {
+			return bytes.Compare(s.data[a.key:a.text], s.data[b.key:b.text])
+		})
+	}
+	for _, r := range s.rows {
+		if !yield(s.data[r.text:r.end]) {
+			return
+		}
+	}
+}
+
+// Len is the number of rows.
+func (s *Sorter[T]) Len() int { return len(s.rows) }

@@ -1,7 +1,6 @@
 package format
 
 import (
-	"cmp"
 	"strconv"
 	"sync"
 
@@ -39,15 +38,15 @@ var Steps = sync.OnceValue(func() *Table[Step] {
 		return func(b []byte, c *Context, s Step) []byte { return get(b, c, Job{JobRecord: s.Job}) }
 	}
 	return NewTable([]Field[Step]{
-		{Letter: 'i', Names: []string{"stepid", "jobid"}, Header: "STEPID", Text: id, Compare: func(c *Context, a, b Step) int {
-			return cmp.Or(compareIDs(c, Job{JobRecord: a.Job}, Job{JobRecord: b.Job}), cmp.Compare(a.ID, b.ID))
+		{Letter: 'i', Names: []string{"stepid", "jobid"}, Header: "STEPID", Text: id, Key: func(b []byte, c *Context, s Step) []byte {
+			return appendNumberKey(appendIDKey(b, c, Job{JobRecord: s.Job}), int64(s.ID))
 		}},
 		{Letter: 'j', Names: []string{"stepname", "name"}, Header: "NAME", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.Name()...) }},
 		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: job(text("", func(r *pb.JobRecord) string { return Job{JobRecord: r}.partition() }))},
 		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: job(appendUser)},
 		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: job(count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }))},
 		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, s Step) []byte { return appendElapsed(b, usedSeconds(c, s.Job)) },
-			Compare: func(c *Context, a, b Step) int { return cmp.Compare(usedSeconds(c, a.Job), usedSeconds(c, b.Job)) }},
+			Key: func(b []byte, c *Context, s Step) []byte { return appendNumberKey(b, usedSeconds(c, s.Job)) }},
 		{Letter: 'l', Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: job(fixed("UNLIMITED"))},
 		{Letter: 'N', Names: []string{"nodes", "nodelist"}, Header: "NODELIST", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.node()...) }},
 		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: job(moment((*pb.JobRecord).GetStartNs))},

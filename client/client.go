@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-hpc/sluice/client/wire"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // ConnectTimeoutS bounds how long Dial waits for the socket.
-const ConnectTimeoutS = 5
+const ConnectTimeoutS = wire.ConnectTimeoutS
 
 // Client is a connection to the controller. All methods may be called from many goroutines at once. The embedded interface
 // may be replaced by a test double.
@@ -50,40 +49,29 @@ func (c *Client) Close() error {
 }
 
 // ConnectError says that no controller answers on the socket.
-type ConnectError struct {
-	Socket string
-	Err    error
-}
+type ConnectError = wire.ConnectError
 
-// Error is Slurm's phrase, then the socket and what would help.
-func (e *ConnectError) Error() string {
-	return e.Phrase() + ": " + e.Diagnosis()
-}
+// DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
+const DefaultConf = wire.DefaultConf
 
-// Phrase is Slurm's text alone.
-func (e *ConnectError) Phrase() string { return "Unable to contact slurm controller (connect failure)" }
+// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else below /run/sluice with the ClusterName of
+// slurm.conf.
+func SocketPath(getenv func(string) string) (string, error) { return wire.SocketPath(getenv) }
 
-// Diagnosis names the socket and says what would help.
-func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " + e.advice() }
-
-func (e *ConnectError) advice() string {
-	switch {
-	case errors.Is(e.Err, os.ErrNotExist):
-		return "no such file; is sluice-ctld running on this host, and does SLURM_CONF or SLUICE_SOCKET name the right cluster?"
-	case errors.Is(e.Err, syscall.ECONNREFUSED):
-		return "nobody listens on it; sluice-ctld has stopped: start it again"
-	case errors.Is(e.Err, os.ErrPermission):
-		return "permission denied; ask the administrator for access to the socket"
-	}
-	return e.Err.Error()
-}
-
-func (e *ConnectError) Unwrap() error { return e.Err }
+// ClusterName is the name that slurm.conf gives to the cluster.
+func ClusterName(getenv func(string) string) (string, error) { return wire.ClusterName(getenv) }
 
 // ProblemOf returns what the controller refused a call with, or nil when err does not come from its decision.
 func ProblemOf(err error) *pb.Problem {
 	if err == nil {
 		return nil
+	}
+	var r *wire.Refusal
+	if errors.As(err, &r) {
+		if r.Problem == nil {
+			return nil
+		}
+		return &pb.Problem{Code: r.Problem.Code, Phrase: r.Problem.Phrase, Detail: r.Problem.Detail, Hint: r.Problem.Hint}
 	}
 	st, ok := status.FromError(err)
 	if !ok {
@@ -102,15 +90,15 @@ func Text(err error) string {
 	if p := ProblemOf(err); p != nil {
 		return p.Error()
 	}
-	if st, ok := status.FromError(err); ok {
-		return st.Message()
+	var r *wire.Refusal
+	if !errors.As(err, &r) {
+		if st, ok := status.FromError(err); ok {
+			return st.Message()
+		}
 	}
 	return err.Error()
 }
 
 // Broken reports whether err means that the connection ended before the answer came, so that nobody knows whether the call
 // took effect.
-func Broken(err error) bool {
-	var ce *ConnectError
-	return errors.Is(err, errBroken) || errors.Is(err, ttrpc.ErrClosed) || errors.As(err, &ce)
-}
+func Broken(err error) bool { return errors.Is(err, ttrpc.ErrClosed) || wire.Broken(err) }

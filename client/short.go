@@ -2,8 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-hpc/sluice/client/wire"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -11,17 +15,20 @@ import (
 // cost on a Client from Dial. Streams work as well, over a full connection that is made when the first is asked for. Unlike
 // Dial's, its calls must not run at the same time, and of a context only the deadline counts.
 func DialShort(ctx context.Context, socket string) (*Client, error) {
-	w, err := dialWire(socket)
+	w, err := wire.Dial(socket)
 	if err != nil {
-		return nil, &ConnectError{Socket: socket, Err: err}
+		return nil, err
 	}
 	s := &short{wire: w, socket: socket}
 	return &Client{ControllerAPIClient: s, closer: s.close, socket: socket}, nil
 }
 
-// short sends unary calls over its own wire and streams over a ttrpc client.
+// short sends unary calls over its own wire and streams over a ttrpc client. The unary
+// methods are in short.gen.go. It embeds the interface so that a call added to the messages does not keep everything from
+// building; a test finds that a method is missing, and writes the file with -update.
 type short struct {
-	wire   *wire
+	pb.ControllerAPIClient
+	wire   *wire.Conn
 	socket string
 	mu     sync.Mutex
 	full   *Client
@@ -31,7 +38,19 @@ func (s *short) close() error {
 	if s.full != nil {
 		_ = s.full.Close()
 	}
-	return s.wire.close()
+	return s.wire.Close()
+}
+
+func (s *short) call(ctx context.Context, method string, req, resp proto.Message) error {
+	payload, err := proto.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("cannot encode the %s request: %w", method, err)
+	}
+	answer, err := s.wire.Call(ctx, method, payload)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(answer, resp)
 }
 
 func (s *short) streams(ctx context.Context) (pb.ControllerAPIClient, error) {
@@ -79,71 +98,27 @@ func (s *short) BatchScript(ctx context.Context, req *pb.BatchScriptRequest) (pb
 	return c.BatchScript(ctx, req)
 }
 
-func (s *short) Ping(ctx context.Context, req *pb.PingRequest) (*pb.PingReply, error) {
-	resp := new(pb.PingReply)
-	return resp, s.wire.call(ctx, "Ping", req, resp)
+func (s *short) Reservations(ctx context.Context, req *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
+	resp := new(pb.ReservationsReply)
+	return resp, s.call(ctx, "Reservations", req, resp)
 }
 
-func (s *short) Submit(ctx context.Context, req *pb.SubmitRequest) (*pb.SubmitReply, error) {
-	return s.wire.submit(ctx, req)
-}
-
-func (s *short) Partitions(ctx context.Context, req *pb.PartitionsRequest) (*pb.PartitionsReply, error) {
-	resp := new(pb.PartitionsReply)
-	return resp, s.wire.call(ctx, "Partitions", req, resp)
-}
-
-func (s *short) Config(ctx context.Context, req *pb.ConfigRequest) (*pb.ConfigReply, error) {
-	resp := new(pb.ConfigReply)
-	return resp, s.wire.call(ctx, "Config", req, resp)
-}
-
-func (s *short) CancelJobs(ctx context.Context, req *pb.CancelJobsRequest) (*pb.CancelJobsReply, error) {
-	resp := new(pb.CancelJobsReply)
-	return resp, s.wire.call(ctx, "CancelJobs", req, resp)
-}
-
-func (s *short) ControlJobs(ctx context.Context, req *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
-	resp := new(pb.ControlJobsReply)
-	return resp, s.wire.call(ctx, "ControlJobs", req, resp)
-}
-
-func (s *short) UpdateJob(ctx context.Context, req *pb.UpdateJobRequest) (*pb.UpdateReply, error) {
+func (s *short) UpdateReservation(ctx context.Context, req *pb.UpdateReservationRequest) (*pb.UpdateReply, error) {
 	resp := new(pb.UpdateReply)
-	return resp, s.wire.call(ctx, "UpdateJob", req, resp)
+	return resp, s.call(ctx, "UpdateReservation", req, resp)
 }
 
-func (s *short) UpdateNode(ctx context.Context, req *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
-	resp := new(pb.UpdateReply)
-	return resp, s.wire.call(ctx, "UpdateNode", req, resp)
+func (s *short) Licenses(ctx context.Context, req *pb.LicensesRequest) (*pb.LicensesReply, error) {
+	resp := new(pb.LicensesReply)
+	return resp, s.call(ctx, "Licenses", req, resp)
 }
 
-func (s *short) UpdatePartition(ctx context.Context, req *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
-	resp := new(pb.UpdateReply)
-	return resp, s.wire.call(ctx, "UpdatePartition", req, resp)
+func (s *short) Explain(ctx context.Context, req *pb.ExplainRequest) (*pb.ExplainReply, error) {
+	resp := new(pb.ExplainReply)
+	return resp, s.call(ctx, "Explain", req, resp)
 }
 
-func (s *short) WaitJob(ctx context.Context, req *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
-	resp := new(pb.WaitJobReply)
-	return resp, s.wire.call(ctx, "WaitJob", req, resp)
-}
-
-func (s *short) Reconfigure(ctx context.Context, req *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
-	resp := new(pb.UpdateReply)
-	return resp, s.wire.call(ctx, "Reconfigure", req, resp)
-}
-
-func (s *short) Shutdown(ctx context.Context, req *pb.ShutdownRequest) (*pb.UpdateReply, error) {
-	resp := new(pb.UpdateReply)
-	return resp, s.wire.call(ctx, "Shutdown", req, resp)
-}
-
-func (s *short) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupReply, error) {
-	resp := new(pb.BackupReply)
-	return resp, s.wire.call(ctx, "Backup", req, resp)
-}
-
-func (s *short) Stats(ctx context.Context, req *pb.StatsRequest) (*pb.StatsReply, error) {
-	resp := new(pb.StatsReply)
-	return resp, s.wire.call(ctx, "Stats", req, resp)
+func (s *short) Priorities(ctx context.Context, req *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
+	resp := new(pb.PrioritiesReply)
+	return resp, s.call(ctx, "Priorities", req, resp)
 }

@@ -1,7 +1,7 @@
 package cli
 
-// command is one row of the dispatch table.
-type command struct {
+// row is one row of the dispatch table.
+type row struct {
 	name string
 	run  func(env *Env, args []string) int
 	help string // one line for `sluice help`
@@ -9,9 +9,9 @@ type command struct {
 }
 
 // commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
-func commands() []command {
-	return []command{
-		{"sbatch", sbatch, "submit a batch script", false},
+func commands() []row {
+	return []row{
+		{"sbatch", sbatchCommand, "submit a batch script", false},
 		{"scancel", scancel, "cancel or signal jobs", false},
 		{"squeue", squeue, "show jobs", true},
 		{"sinfo", sinfo, "show partitions and nodes", true},

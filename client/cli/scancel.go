@@ -119,7 +119,7 @@ func (c *cancellation) set(long, value string) error {
 		return c.setUser(value)
 	case "me":
 		f.Uids = []uint32{uint32(os.Getuid())}
-		c.filters = append(c.filters, "user="+self().name)
+		c.filters = append(c.filters, "user="+self().Name)
 	case "signal":
 		n, ok := opt.Signal(value)
 		if !ok {

@@ -21,7 +21,8 @@ import (
 // Controller answers calls and remembers them. Fields are set before the first call; a nil function answers with success.
 // Calls that a test does not expect answer Unimplemented.
 type Controller struct {
-	mu sync.Mutex
+	pb.ControllerAPIService // calls that are not answered below end the test with a panic
+	mu                      sync.Mutex
 
 	Submitted []*pb.SubmitRequest
 	Cancelled []*pb.CancelJobsRequest

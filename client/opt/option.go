@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/client/submitwire"
 )
 
 // Commands is a set of the commands that share the table.
@@ -42,9 +42,9 @@ type Option struct {
 	// Section groups the help text.
 	Section Section
 
-	text  func(*pb.JobSpec) *string // a word, kept as it is
-	count func(*pb.JobSpec) *uint32 // a number from 1
-	flag  func(*pb.JobSpec) *bool
+	text  func(*submitwire.JobSpec) *string // a word, kept as it is
+	count func(*submitwire.JobSpec) *uint32 // a number from 1
+	flag  func(*submitwire.JobSpec) *bool
 	set   func(r *Request, value string, given bool) error
 	// ignored: accepted for the sake of existing scripts, without effect; the command says so.
 	ignored bool

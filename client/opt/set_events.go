@@ -3,8 +3,6 @@ package opt
 import (
 	"strconv"
 	"strings"
-
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // signals are the names that Slurm knows, with their numbers on Linux.
@@ -65,10 +63,10 @@ func setSignal(r *Request, value string, _ bool) error {
 var mailEvents = [...]struct {
 	name string
 	bits uint32
-}{{"NONE", 0}, {"BEGIN", pb.MailBegin}, {"END", pb.MailEnd}, {"FAIL", pb.MailFail}, {"REQUEUE", pb.MailRequeue},
-	{"INVALID_DEPEND", pb.MailInvalidDepend}, {"STAGE_OUT", pb.MailStageOut}, {"TIME_LIMIT", pb.MailTime100}, {"TIME_LIMIT_90", pb.MailTime90},
-	{"TIME_LIMIT_80", pb.MailTime80}, {"TIME_LIMIT_50", pb.MailTime50}, {"ARRAY_TASKS", pb.MailArrayTasks},
-	{"ALL", pb.MailBegin | pb.MailEnd | pb.MailFail | pb.MailRequeue | pb.MailInvalidDepend | pb.MailStageOut}}
+}{{"NONE", 0}, {"BEGIN", mailBegin}, {"END", mailEnd}, {"FAIL", mailFail}, {"REQUEUE", mailRequeue},
+	{"INVALID_DEPEND", mailInvalidDepend}, {"STAGE_OUT", mailStageOut}, {"TIME_LIMIT", mailTime100}, {"TIME_LIMIT_90", mailTime90},
+	{"TIME_LIMIT_80", mailTime80}, {"TIME_LIMIT_50", mailTime50}, {"ARRAY_TASKS", mailArrayTasks},
+	{"ALL", mailBegin | mailEnd | mailFail | mailRequeue | mailInvalidDepend | mailStageOut}}
 
 func setMailType(r *Request, value string, _ bool) error {
 	bits := uint32(0)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/tres"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // tresPrefix is how Slurm writes a generic resource in TresPerNode and its like since 23.11.
@@ -19,7 +18,7 @@ func setGres(r *Request, value string, _ bool) error {
 	}
 	list, err := tres.ParseGres(value)
 	if err != nil {
-		return &ValueError{Lines: []string{pb.NewProblem(pb.CodeInvalidGres, "").GetPhrase()}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
+		return &ValueError{Lines: []string{phraseGres}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
 	}
 	r.gres = tres.FormatGres(list, tresPrefix)
 	return nil

@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 func setChdir(r *Request, value string, _ bool) error {
@@ -48,9 +46,9 @@ func setInput(r *Request, value string, _ bool) (err error) {
 func setOpenMode(r *Request, value string, _ bool) error {
 	switch strings.ToLower(value) {
 	case "a", "append":
-		r.Spec.OpenMode = pb.OpenAppend
+		r.Spec.OpenMode = openAppend
 	case "t", "truncate":
-		r.Spec.OpenMode = pb.OpenTruncate
+		r.Spec.OpenMode = openTruncate
 	default:
 		return invalid("open-mode", value, "expected append or truncate")
 	}
@@ -103,9 +101,9 @@ func setNoKill(r *Request, value string, given bool) error {
 func setKillOnInvalidDep(r *Request, value string, _ bool) error {
 	switch strings.ToLower(value) {
 	case "yes":
-		r.Spec.KillOnInvalidDep = pb.Yes
+		r.Spec.KillOnInvalidDep = yes
 	case "no":
-		r.Spec.KillOnInvalidDep = pb.No
+		r.Spec.KillOnInvalidDep = no
 	default:
 		return invalid("kill-on-invalid-dep", value, "expected yes or no")
 	}
@@ -114,11 +112,11 @@ func setKillOnInvalidDep(r *Request, value string, _ bool) error {
 
 func setPriority(r *Request, value string, _ bool) error {
 	if strings.EqualFold(value, "TOP") {
-		r.Spec.Priority = pb.Unlimited - 1
+		r.Spec.Priority = unlimited - 1
 		return nil
 	}
 	n, err := strconv.ParseUint(value, 10, 32)
-	if err != nil || n >= uint64(pb.Unlimited) {
+	if err != nil || n >= uint64(unlimited) {
 		return invalidNumber("priority", value, "expected a number or TOP")
 	}
 	r.Spec.Priority = uint32(n)

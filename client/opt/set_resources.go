@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/tres"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // mostCount is the largest count of tasks, CPUs or nodes that is accepted: Slurm keeps the upper values for "not set".
@@ -254,7 +253,7 @@ func setArray(r *Request, value string, _ bool) error {
 		return nil
 	}
 	if _, err := jobid.ParseArray(value); err != nil {
-		return refusedAs(pb.CodeInvalidArray, "array", value, err)
+		return refusedAs(phraseArray, "array", value, err)
 	}
 	r.Spec.Array = value
 	return nil
@@ -262,14 +261,14 @@ func setArray(r *Request, value string, _ bool) error {
 
 func setDependency(r *Request, value string, _ bool) error {
 	if _, err := jobid.ParseDependency(value); err != nil {
-		return refusedAs(pb.CodeDependency, "dependency", value, err)
+		return refusedAs(phraseDependency, "dependency", value, err)
 	}
 	r.Spec.Dependency = value
 	return nil
 }
 
-// refusedAs is a value that the controller would refuse with code.
-func refusedAs(code pb.Code, option, value string, err error) error {
-	return &ValueError{Lines: []string{"Batch job submission failed: " + pb.NewProblem(code, "").GetPhrase()}, Exit: 1,
+// refusedAs is a value that the controller would refuse with this phrase.
+func refusedAs(phrase, option, value string, err error) error {
+	return &ValueError{Lines: []string{"Batch job submission failed: " + phrase}, Exit: 1,
 		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // limitSeconds reads a time limit as sbatch does: minutes, seconds rounded up to the next minute, 0 and UNLIMITED for none.
@@ -16,9 +15,9 @@ func limitSeconds(option, value string) (uint32, error) {
 		return 0, invalid(option, value, err)
 	}
 	if minutes == timespec.Unlimited || minutes == 0 {
-		return pb.Unlimited, nil
+		return unlimited, nil
 	}
-	if minutes < 0 || minutes >= int64(pb.Unlimited)/60 {
+	if minutes < 0 || minutes >= int64(unlimited)/60 {
 		return 0, invalid(option, value, "longer than a limit can be; write UNLIMITED for none")
 	}
 	return uint32(minutes) * 60, nil
@@ -36,7 +35,7 @@ func setTimeMin(r *Request, value string, _ bool) (err error) {
 
 func setDelayBoot(r *Request, value string, _ bool) error {
 	minutes, err := timespec.ParseMinutes(value)
-	if err != nil || minutes < 0 || minutes >= int64(pb.Unlimited)/60 {
+	if err != nil || minutes < 0 || minutes >= int64(unlimited)/60 {
 		return invalid("delay-boot", value, "expected minutes or one of the forms of --time")
 	}
 	r.Spec.DelayBootS = uint32(minutes) * 60

@@ -2,9 +2,16 @@
 
 package submitwire
 
-import pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+// SubmitRequest is the message of that name, as a plain struct.
+type SubmitRequest struct {
+	RequestId string
+	Spec      *JobSpec
+	Script    []uint8
+	Env       []string
+	TestOnly  bool
+}
 
-func appendSubmitRequest(b []byte, m *pb.SubmitRequest) []byte {
+func appendSubmitRequest(b []byte, m *SubmitRequest) []byte {
 	b = text(b, 1, m.RequestId)
 	if m.Spec != nil {
 		b = message(b, 2, appendJobSpec(nil, m.Spec))
@@ -17,7 +24,112 @@ func appendSubmitRequest(b []byte, m *pb.SubmitRequest) []byte {
 	return b
 }
 
-func appendJobSpec(b []byte, m *pb.JobSpec) []byte {
+// JobSpec is the message of that name, as a plain struct.
+type JobSpec struct {
+	Name             string
+	Uid              uint32
+	Gid              uint32
+	Groups           []uint32
+	User             string
+	Group            string
+	Partition        string
+	Account          string
+	Qos              string
+	Wckey            string
+	Comment          string
+	AdminComment     string
+	Reservation      string
+	Licenses         string
+	Features         string
+	Prefer           string
+	ClusterFeatures  string
+	Clusters         string
+	Dependency       string
+	Array            string
+	McsLabel         string
+	Extra            string
+	MinNodes         uint32
+	MaxNodes         uint32
+	NodesSet         string
+	NumTasks         uint32
+	CpusPerTask      uint32
+	NtasksPerNode    uint32
+	NtasksPerSocket  uint32
+	NtasksPerCore    uint32
+	NtasksPerTres    uint32
+	PnMinCpus        uint32
+	SocketsPerNode   uint32
+	CoresPerSocket   uint32
+	ThreadsPerCore   uint32
+	MemPerNodeMib    uint64
+	MemPerCpuMib     uint64
+	MemPerGpuMib     uint64
+	MemAll           bool
+	TmpDiskMib       uint64
+	ReqNodes         string
+	ExcNodes         string
+	CoreSpec         uint32
+	ThreadSpec       uint32
+	Contiguous       bool
+	Overcommit       bool
+	Sharing          string
+	Spread           bool
+	UseMinNodes      bool
+	Switches         string
+	Distribution     string
+	Hint             string
+	OvercommitTasks  bool
+	TresPerJob       string
+	TresPerNode      string
+	TresPerSocket    string
+	TresPerTask      string
+	CpusPerTres      string
+	MemPerTres       string
+	TresBind         string
+	TresFreq         string
+	GresFlags        string
+	TimeLimitS       uint32
+	TimeMinS         uint32
+	BeginNs          int64
+	DeadlineNs       int64
+	Nice             int32
+	Hold             bool
+	Priority         uint32
+	Requeue          uint32
+	KillOnInvalidDep uint32
+	NoKill           bool
+	Reboot           bool
+	DelayBootS       uint32
+	WarnSignal       uint32
+	WarnSeconds      uint32
+	WarnBatch        bool
+	WarnResv         bool
+	WaitAllNodes     bool
+	Interactive      bool
+	WorkDir          string
+	Command          string
+	Args             []string
+	StdIn            string
+	StdOut           string
+	StdErr           string
+	OpenMode         uint32
+	Umask            uint32
+	Rlimits          []*Rlimit
+	MailType         uint32
+	MailUser         string
+	AllocNode        string
+	AllocSid         uint32
+	SubmitLine       string
+	Container        string
+	ExportEnv        string
+	Network          string
+	Profile          string
+	BatchFeatures    string
+	EnvCount         uint32
+	ScriptBytes      uint64
+}
+
+func appendJobSpec(b []byte, m *JobSpec) []byte {
 	b = text(b, 1, m.Name)
 	b = number(b, 2, uint64(m.Uid))
 	b = number(b, 3, uint64(m.Gid))
@@ -126,14 +238,32 @@ func appendJobSpec(b []byte, m *pb.JobSpec) []byte {
 	return b
 }
 
-func appendRlimit(b []byte, m *pb.Rlimit) []byte {
+// Rlimit is the message of that name, as a plain struct.
+type Rlimit struct {
+	Resource uint32
+	Soft     uint64
+	Hard     uint64
+}
+
+func appendRlimit(b []byte, m *Rlimit) []byte {
 	b = number(b, 1, uint64(m.Resource))
 	b = number(b, 2, uint64(m.Soft))
 	b = number(b, 3, uint64(m.Hard))
 	return b
 }
 
-func setSubmitReply(m *pb.SubmitReply, num int32, n uint64, v []byte) {
+// SubmitReply is the message of that name, as a plain struct.
+type SubmitReply struct {
+	JobId     uint32
+	Seq       uint64
+	Warning   string
+	StartNs   int64
+	Nodes     string
+	Partition string
+	Cpus      uint32
+}
+
+func setSubmitReply(m *SubmitReply, num int, n uint64, v []byte) {
 	switch num {
 	case 1:
 		m.JobId = uint32(n)
@@ -149,5 +279,26 @@ func setSubmitReply(m *pb.SubmitReply, num int32, n uint64, v []byte) {
 		m.Partition = string(v)
 	case 7:
 		m.Cpus = uint32(n)
+	}
+}
+
+// Problem is the message of that name, as a plain struct.
+type Problem struct {
+	Code   uint32
+	Phrase string
+	Detail string
+	Hint   string
+}
+
+func setProblem(m *Problem, num int, n uint64, v []byte) {
+	switch num {
+	case 1:
+		m.Code = uint32(n)
+	case 2:
+		m.Phrase = string(v)
+	case 3:
+		m.Detail = string(v)
+	case 4:
+		m.Hint = string(v)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package sbatch
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/opt"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Limits of a job's environment.
@@ -185,7 +184,7 @@ func (e *environment) usable() (vars []string, dropped []string, err error) {
 		vars = append(vars, v)
 	}
 	if len(vars) > maxEnvVars || total > maxEnvBytes {
-		return nil, dropped, &opt.ValueError{Lines: []string{"Batch job submission failed: " + pb.NewProblem(pb.CodeTooLarge, "").GetPhrase()}, Exit: 1,
+		return nil, dropped, &opt.ValueError{Lines: []string{"Batch job submission failed: Job script or environment too large"}, Exit: 1,
 			Hint: fmt.Sprintf("the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less", len(vars), total, maxEnvVars, maxEnvBytes)}
 	}
 	return vars, dropped, nil

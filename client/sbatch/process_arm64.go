@@ -1,3 +1,3 @@
-package cli
+package sbatch
 
 const sysGetrandom = 278

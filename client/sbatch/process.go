@@ -1,12 +1,11 @@
-package cli
+package sbatch
 
 import (
-	"bytes"
 	"fmt"
 	"syscall"
 	"unsafe"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/client/submitwire"
 )
 
 // What a job takes from the process that submits it.
@@ -33,28 +32,12 @@ func niceValue() int {
 	return offset - n
 }
 
-// shortHostname is the node name of uname(2) up to the first dot.
-func shortHostname() string {
-	var u syscall.Utsname
-	if syscall.Uname(&u) != nil {
-		return ""
-	}
-	name := make([]byte, 0, len(u.Nodename))
-	for _, c := range u.Nodename {
-		if c == 0 || c == '.' {
-			break
-		}
-		name = append(name, byte(c))
-	}
-	return string(name)
-}
-
-func limits(numbers []uint32) []*pb.Rlimit {
-	out := make([]*pb.Rlimit, 0, len(numbers))
+func limits(numbers []uint32) []*submitwire.Rlimit {
+	out := make([]*submitwire.Rlimit, 0, len(numbers))
 	for _, n := range numbers {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(int(n), &l) == nil {
-			out = append(out, &pb.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max})
+			out = append(out, &submitwire.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max})
 		}
 	}
 	return out
@@ -78,32 +61,4 @@ func randomID() (string, error) {
 		out = append(out, digits[c>>4], digits[c&15])
 	}
 	return string(out), nil
-}
-
-// account is a line of passwd(5) or group(5).
-type account struct {
-	name, home, shell string
-	uid, gid          uint32
-}
-
-// passwdLine reads "name:x:uid:gid:gecos:home:shell".
-func passwdLine(line []byte) (account, bool) {
-	f := bytes.Split(line, []byte(":"))
-	if len(f) < 7 {
-		return account{}, false
-	}
-	uid, okUID := decimal(f[2])
-	gid, okGID := decimal(f[3])
-	return account{name: string(f[0]), home: string(f[5]), shell: string(f[6]), uid: uid, gid: gid}, okUID && okGID
-}
-
-func decimal(b []byte) (uint32, bool) {
-	n := uint64(0)
-	for _, c := range b {
-		if c < '0' || c > '9' || n > 1<<32 {
-			return 0, false
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	return uint32(n), len(b) > 0 && n < 1<<32-1
 }

@@ -1,4 +1,4 @@
-package cli
+package sbatch
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-hpc/sluice/client/accounts"
 )
 
 // loginTimeoutS bounds the login shell when --get-user-env names no other time (sbatch(1)).
@@ -15,8 +17,8 @@ const loginTimeoutS = 8
 
 // loginEnvironment is what a login shell of the user has in its environment, as "su - USER -c env" shows it. When the shell
 // does not answer in time, what every login has is given, with the error.
-func loginEnvironment(user account, option string) ([]string, error) {
-	least := []string{"HOME=" + user.home, "USER=" + user.name, "LOGNAME=" + user.name, "SHELL=" + user.shell,
+func loginEnvironment(user accounts.Account, option string) ([]string, error) {
+	least := []string{"HOME=" + user.Home, "USER=" + user.Name, "LOGNAME=" + user.Name, "SHELL=" + user.Shell,
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
 	seconds, mode := loginTimeoutS, "L"
 	digits := strings.TrimRight(option, "SsLl")
@@ -36,7 +38,7 @@ func loginEnvironment(user account, option string) ([]string, error) {
 		if err == nil {
 			err = fmt.Errorf("no environment in its output")
 		}
-		return least, fmt.Errorf("cannot load the login environment of %s: %w", user.name, err)
+		return least, fmt.Errorf("cannot load the login environment of %s: %w", user.Name, err)
 	}
 	return vars, nil
 }
@@ -44,17 +46,17 @@ func loginEnvironment(user account, option string) ([]string, error) {
 // mark separates the environment from what the user's login files print.
 const mark = "_SLUICE_ENVIRONMENT_"
 
-func loginCommand(ctx context.Context, user account, mode string) *exec.Cmd {
+func loginCommand(ctx context.Context, user accounts.Account, mode string) *exec.Cmd {
 	const show = "printf '\\0" + mark + "\\0'; env -0; printf '" + mark + "\\0'"
 	switch {
-	case os.Getuid() == 0 && user.uid != 0 && mode == "S":
-		return exec.CommandContext(ctx, "su", user.name, "-c", show)
-	case os.Getuid() == 0 && user.uid != 0:
-		return exec.CommandContext(ctx, "su", "-", user.name, "-c", show)
+	case os.Getuid() == 0 && user.UID != 0 && mode == "S":
+		return exec.CommandContext(ctx, "su", user.Name, "-c", show)
+	case os.Getuid() == 0 && user.UID != 0:
+		return exec.CommandContext(ctx, "su", "-", user.Name, "-c", show)
 	case mode == "S":
-		return exec.CommandContext(ctx, user.shell, "-c", show)
+		return exec.CommandContext(ctx, user.Shell, "-c", show)
 	}
-	return exec.CommandContext(ctx, user.shell, "-l", "-c", show)
+	return exec.CommandContext(ctx, user.Shell, "-l", "-c", show)
 }
 
 func betweenMarks(out string) []string {

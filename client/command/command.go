@@ -1,0 +1,201 @@
+// Package command is what the commands have in common: the process they run in, and how they say that something is wrong.
+//
+// It is kept apart from client/cli because sbatch is a binary of its own that links as little as possible.
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/batchscript"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/wire"
+)
+
+// ExitUsage is what sbatch returns for a command line that it cannot read; other commands return 1.
+const ExitUsage = 255
+
+// Env is everything that a command takes from its process.
+type Env struct {
+	Name    string // as messages begin: "sbatch"
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Args    []string // the whole command line
+	Environ []string // NAME=value
+	Now     func() time.Time
+	Sleep   func(time.Duration)
+	Getwd   func() (string, error)
+}
+
+// Process is the Env of this process.
+func Process(name string) *Env {
+	return &Env{Name: name, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(),
+		Now: time.Now, Sleep: time.Sleep, Getwd: WorkingDir}
+}
+
+// WorkingDir is getcwd(2): where the process is, not the name under which the shell got there.
+func WorkingDir() (string, error) {
+	var buf [syscall.PathMax]byte
+	n, err := syscall.Getcwd(buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n-1]), nil
+}
+
+// Getenv returns the value of a variable, "" when it is not set.
+func (e *Env) Getenv(name string) string {
+	v, _ := e.LookupEnv(name)
+	return v
+}
+
+// LookupEnv tells an empty variable from one that is not set.
+func (e *Env) LookupEnv(name string) (string, bool) {
+	for i := len(e.Environ) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(e.Environ[i], name); ok && strings.HasPrefix(v, "=") {
+			return v[1:], true
+		}
+	}
+	return "", false
+}
+
+// Errorf writes "NAME: error: …" to stderr, as Slurm's commands do.
+func (e *Env) Errorf(format string, args ...any) {
+	fmt.Fprintf(e.Stderr, e.Name+": error: "+format+"\n", args...)
+}
+
+// Infof writes "NAME: …" to stderr.
+func (e *Env) Infof(format string, args ...any) {
+	fmt.Fprintf(e.Stderr, e.Name+": "+format+"\n", args...)
+}
+
+// UsageError prints a *opt.UsageError as getopt and Slurm do, with the nearest option when one is near.
+func (e *Env) UsageError(err error, exit int) int {
+	fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, err.Error())
+	var u *opt.UsageError
+	if errors.As(err, &u) && u.Hint != "" {
+		fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, u.Hint)
+	}
+	fmt.Fprintf(e.Stderr, "Try \"%s --help\" for more information\n", e.Name)
+	return exit
+}
+
+// Refuse prints what is wrong with a command line or a script and returns the exit code that belongs to it.
+func (e *Env) Refuse(err error) int {
+	var value *opt.ValueError
+	var fault *batchscript.Fault
+	var usage *opt.UsageError
+	switch {
+	case errors.As(err, &usage):
+		return e.UsageError(err, ExitUsage)
+	case errors.As(err, &value):
+		for _, l := range value.Plain {
+			fmt.Fprintln(e.Stderr, l)
+		}
+		e.Lines(value.Lines, value.Hint, value.Fatal)
+		if value.Exit == 0 {
+			return e.ErrorExit()
+		}
+		return value.Exit
+	case errors.As(err, &fault):
+		e.Lines(fault.Lines, fault.Hint, false)
+	default:
+		e.Errorf("%v", err)
+	}
+	return e.ErrorExit()
+}
+
+// Lines writes each line as "NAME: error: …", or fatal, and the hint as an error behind them.
+func (e *Env) Lines(lines []string, hint string, fatal bool) {
+	word := "error"
+	if fatal {
+		word = "fatal"
+	}
+	for _, l := range lines {
+		fmt.Fprintf(e.Stderr, "%s: %s: %s\n", e.Name, word, l)
+	}
+	if hint != "" {
+		e.Errorf("%s", hint)
+	}
+}
+
+// ErrorExit is the exit code of a failed command: 1, or what SLURM_EXIT_ERROR says (sbatch(1)).
+func (e *Env) ErrorExit() int {
+	if n, err := strconv.Atoi(e.Getenv("SLURM_EXIT_ERROR")); err == nil && n > 0 && n < 256 {
+		return n
+	}
+	return 1
+}
+
+// ClusterName is the name in slurm.conf, or "" when there is none to be found.
+func (e *Env) ClusterName() string {
+	name, err := wire.ClusterName(e.Getenv)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// CheckClusters accepts what -M may say where there is one cluster: its name, or "all".
+func (e *Env) CheckClusters(list string) error {
+	if list == "" {
+		return nil
+	}
+	own := e.ClusterName()
+	for _, name := range strings.Split(list, ",") {
+		if !strings.EqualFold(name, own) && !strings.EqualFold(name, "all") {
+			return &opt.ValueError{Lines: []string{fmt.Sprintf("No cluster '%s' known by database.", name),
+				fmt.Sprintf("'%s' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see available clusters.", name)},
+				Exit: 1, Hint: fmt.Sprintf("this cluster is %q", own)}
+		}
+	}
+	return nil
+}
+
+// ShortHostname is the node name of uname(2) up to the first dot.
+func ShortHostname() string {
+	var u syscall.Utsname
+	if syscall.Uname(&u) != nil {
+		return ""
+	}
+	name := make([]byte, 0, len(u.Nodename))
+	for _, c := range u.Nodename {
+		if c == 0 || c == '.' {
+			break
+		}
+		name = append(name, byte(c))
+	}
+	return string(name)
+}
+
+// Phrase is Slurm's text for why a call failed, and the diagnosis that goes after it. A controller that cannot be reached
+// gives Slurm's "Unable to contact slurm controller (connect failure)".
+func Phrase(err error) (text, more string) {
+	var r *wire.Refusal
+	if errors.As(err, &r) && r.Problem != nil {
+		return r.Problem.Phrase, Diagnosis(r.Problem.Detail, r.Problem.Hint)
+	}
+	var ce *wire.ConnectError
+	if errors.As(err, &ce) {
+		return ce.Phrase(), ce.Diagnosis()
+	}
+	return err.Error(), ""
+}
+
+// Diagnosis joins detail and hint of a problem.
+func Diagnosis(detail, hint string) string {
+	switch {
+	case detail != "" && hint != "":
+		return detail + " (" + hint + ")"
+	case detail != "":
+		return detail
+	}
+	return hint
+}

@@ -1,0 +1,452 @@
+// Package sbatch is the command that submits a batch script.
+//
+// It links neither protobuf nor ttrpc, because a process that submits one job would spend most of its time on setting them up:
+// see packages submitwire and wire.
+package sbatch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluice-hpc/sluice/client/accounts"
+	"github.com/sluice-hpc/sluice/client/batchscript"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/wire"
+	"github.com/sluice-hpc/sluice/conf/version"
+)
+
+// Main submits a batch script: a file, standard input, or the command of --wrap.
+//
+// Options come from the script, then the environment, then argv, each overriding the one before. Nothing is asked of the
+// controller before everything that can be refused here has been looked at.
+func Main(env *Env, args []string) int {
+	hits, rest, err := opt.Scan(opt.Names(opt.Sbatch), args, false)
+	if err != nil {
+		return env.UsageError(err, command.ExitUsage)
+	}
+	if text := info(hits); text != "" {
+		_, _ = io.WriteString(env.Stdout, text)
+		return 0
+	}
+	s := &submission{env: env, hits: hits, rest: rest}
+	if err := s.prepare(); err != nil {
+		return env.Refuse(err)
+	}
+	if s.req.GresHelp || s.req.HintHelp {
+		return s.listChoices()
+	}
+	s.explain()
+	return s.submit(context.Background())
+}
+
+// info is the text of --help, --usage or --version, whichever comes first.
+func info(hits []opt.Hit) string {
+	for _, h := range hits {
+		switch opt.Options[h.Index].Long {
+		case "help":
+			return help()
+		case "usage":
+			return usage
+		case "version":
+			return version.Text()
+		}
+	}
+	return ""
+}
+
+// Env is what the command takes from its process, and the way to the controller.
+type Env struct {
+	*command.Env
+	Dial func() (*wire.Conn, error)
+}
+
+// Process is the Env of this process.
+func Process() *Env {
+	e := command.Process("sbatch")
+	return &Env{Env: e, Dial: func() (*wire.Conn, error) {
+		socket, err := wire.SocketPath(e.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Dial(socket)
+	}}
+}
+
+// submission is one run of sbatch.
+type submission struct {
+	env  *Env
+	hits []opt.Hit
+	rest []string
+
+	req     *opt.Request
+	script  []byte
+	name    string // what messages call the script
+	path    string // absolute, "" for stdin and --wrap
+	environ []string
+	id      string // request id
+}
+
+// prepare does everything up to the call: it reads the script and merges the sources.
+func (s *submission) prepare() error {
+	dir, err := s.env.Getwd()
+	if err != nil {
+		return fmt.Errorf("cannot find the current directory: %w", err)
+	}
+	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
+	// argv is looked at before the script is read, because it may come from a terminal; the result is thrown away, because
+	// argv has the last word.
+	if err := s.apply(opt.CommandLine, s.hits); err != nil {
+		return err
+	}
+	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
+	if err := s.readScript(dir); err != nil {
+		return err
+	}
+	if err := batchscript.Check(s.script); err != nil {
+		return err
+	}
+	if err := s.merge(); err != nil {
+		return err
+	}
+	return s.complete()
+}
+
+func (s *submission) last(long string) (value string, given bool) {
+	for _, h := range s.hits {
+		if opt.Options[h.Index].Long == long {
+			value, given = h.Value, true
+		}
+	}
+	return value, given
+}
+
+func (s *submission) readScript(dir string) error {
+	text, wrapped := s.last("wrap")
+	switch {
+	case wrapped && len(s.rest) > 0:
+		return &opt.ValueError{Lines: []string{"Script arguments not permitted with --wrap option"}, Exit: 1,
+			Hint: fmt.Sprintf("leave out --wrap, or %q", s.rest[0])}
+	case wrapped:
+		s.name, s.script = "wrap", batchscript.Wrap(text)
+		return nil
+	case len(s.rest) == 0:
+		s.name = "sbatch"
+		data, err := io.ReadAll(io.LimitReader(s.env.Stdin, batchscript.MaxBytes+1))
+		if err != nil {
+			return fmt.Errorf("cannot read the script from standard input: %w", err)
+		}
+		s.script = data
+		return nil
+	case s.rest[0] == ":":
+		return fmt.Errorf("heterogeneous jobs are not supported: submit the components as jobs of their own")
+	}
+	return s.readFile(dir)
+}
+
+func (s *submission) readFile(dir string) error {
+	s.name = s.rest[0]
+	path, f := openScript(s.name, s.searchDirs(dir), s.env.Getenv("PATH"))
+	if f == nil {
+		return &opt.ValueError{Lines: []string{"Unable to open file " + s.name}, Hint: path}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, batchscript.MaxBytes+1))
+	if err != nil {
+		return &opt.ValueError{Lines: []string{"Unable to read file " + s.name}, Hint: err.Error()}
+	}
+	s.script, s.path = data, path
+	return nil
+}
+
+// searchDirs: the folder of --chdir goes before the current one (sbatch(1), SCRIPT PATH RESOLUTION).
+func (s *submission) searchDirs(dir string) []string {
+	chdir, given := s.last("chdir")
+	if !given {
+		return []string{dir}
+	}
+	if !filepath.IsAbs(chdir) {
+		chdir = filepath.Join(dir, chdir)
+	}
+	return []string{chdir, dir}
+}
+
+// openScript looks for the script in dirs, then in PATH unless its name has a slash. When there is none, f is nil and path
+// says why.
+func openScript(name string, dirs []string, searchPath string) (path string, f *os.File) {
+	if filepath.IsAbs(name) {
+		dirs = []string{""}
+	} else if !strings.Contains(name, "/") {
+		dirs = append(dirs, filepath.SplitList(searchPath)...)
+	}
+	why := name + ": no such file in " + strings.Join(dirs, ", ")
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		f, err := os.Open(path)
+		if err == nil {
+			st, err := f.Stat()
+			if err == nil && !st.IsDir() {
+				return path, f
+			}
+			f.Close()
+			why = path + " is a directory"
+			continue
+		}
+		if !os.IsNotExist(err) && !strings.HasPrefix(why, "/") {
+			why = err.Error()
+		}
+	}
+	return why, nil
+}
+
+// merge applies script, environment and argv.
+func (s *submission) merge() error {
+	directives, err := batchscript.Directives(s.name, s.script)
+	if err != nil {
+		return fatalFault(err)
+	}
+	names := opt.Names(opt.Sbatch)
+	for _, d := range directives {
+		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
+		hits, rest, err := opt.Scan(names, d.Words, false)
+		if err != nil {
+			return opt.At(err, where)
+		}
+		if len(rest) > 0 {
+			return &opt.ValueError{Lines: []string{"Invalid directive found in batch script: " + rest[0]}, Exit: command.ExitUsage, Hint: where}
+		}
+		if err := s.apply(opt.Script, hits); err != nil {
+			return opt.At(err, where)
+		}
+	}
+	if err := s.req.FromEnvironment(s.env.LookupEnv); err != nil {
+		return err
+	}
+	if err := s.apply(opt.CommandLine, s.hits); err != nil {
+		return err
+	}
+	return s.req.Finish()
+}
+
+// fatalFault: Slurm calls a directive that cannot be cut into words fatal.
+func fatalFault(err error) error {
+	if f, ok := err.(*batchscript.Fault); ok {
+		return &opt.ValueError{Lines: f.Lines, Hint: f.Hint, Exit: 1, Fatal: true}
+	}
+	return err
+}
+
+func (s *submission) apply(source opt.Source, hits []opt.Hit) error {
+	for _, h := range hits {
+		if err := s.req.Apply(source, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete adds to the specification what comes from the submitting process.
+func (s *submission) complete() error {
+	spec := s.req.Spec
+	if spec.Name == "" {
+		spec.Name = filepath.Base(s.name)
+	}
+	spec.Command = "(null)"
+	if s.path != "" {
+		spec.Command = s.path
+		spec.Args = s.rest[1:]
+	}
+	spec.Umask = umask()
+	spec.Rlimits = limits(s.req.Propagated())
+	spec.AllocNode = command.ShortHostname()
+	spec.AllocSid = sessionID()
+	spec.SubmitLine = strings.Join(s.env.Args, " ")
+	spec.ScriptBytes = uint64(len(s.script))
+	if err := s.checkClusters(); err != nil {
+		return err
+	}
+	if err := s.identity(); err != nil {
+		return err
+	}
+	if err := s.checkText(); err != nil {
+		return err
+	}
+	if err := s.buildEnvironment(); err != nil {
+		return err
+	}
+	spec.EnvCount = uint32(len(s.environ))
+	var err error
+	s.id, err = randomID()
+	return err
+}
+
+// checkText refuses what a message cannot carry.
+func (s *submission) checkText() error {
+	spec := s.req.Spec
+	for what, text := range map[string]string{"working folder": spec.WorkDir, "path of the script": spec.Command, "job name": spec.Name} {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("cannot submit: the %s %q is not valid UTF-8; rename it", what, text)
+		}
+	}
+	for i, a := range spec.Args {
+		if !utf8.ValidString(a) {
+			return fmt.Errorf("cannot submit: argument %d of the script, %q, is not valid UTF-8", i+1, a)
+		}
+	}
+	spec.SubmitLine = strings.ToValidUTF8(spec.SubmitLine, "?")
+	return nil
+}
+
+// checkClusters: there is one cluster, and -M may name it.
+func (s *submission) checkClusters() error {
+	return s.env.CheckClusters(s.req.Clusters)
+}
+
+// identity fills uid and gid for --uid and --gid, which only root may use for others.
+func (s *submission) identity() error {
+	if s.req.UID == "" && s.req.GID == "" {
+		return nil
+	}
+	user := accounts.Self()
+	if s.req.UID != "" {
+		uid, ok := accounts.UID(s.req.UID)
+		if !ok {
+			return &opt.ValueError{Lines: []string{"Invalid --uid specification"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("there is no user %q here", s.req.UID)}
+		}
+		if user, ok = accounts.User(s.req.UID); !ok {
+			user = accounts.Account{Name: s.req.UID, UID: uid, GID: uid, Home: "/", Shell: "/bin/sh"}
+		}
+	}
+	if s.req.GID != "" {
+		gid, ok := accounts.GID(s.req.GID)
+		if !ok {
+			return &opt.ValueError{Lines: []string{"Invalid --gid specification"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("there is no group %q here", s.req.GID)}
+		}
+		user.GID = gid
+	}
+	if os.Getuid() != 0 && (user.UID != uint32(os.Getuid()) || user.GID != uint32(os.Getgid())) {
+		return fmt.Errorf("--uid and --gid are for root: you are uid %d", os.Getuid())
+	}
+	s.req.Spec.Uid, s.req.Spec.Gid, s.req.Spec.User = user.UID, user.GID, user.Name
+	return nil
+}
+
+// target is the account that the job runs as.
+func (s *submission) target() accounts.Account {
+	if s.req.UID != "" {
+		if a, ok := accounts.User(s.req.UID); ok {
+			return a
+		}
+	}
+	return accounts.Self()
+}
+
+// buildEnvironment makes the job's environment (sbatch(1), --export, --export-file, --get-user-env).
+func (s *submission) buildEnvironment() error {
+	spec := s.req.Spec
+	if s.req.ExportFile != "" {
+		vars, err := readExportFile(s.req.ExportFile)
+		if err != nil {
+			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Hint: err.Error()}
+		}
+		return s.useEnvironment(newEnvironment(vars))
+	}
+	x := parseExport(spec.ExportEnv)
+	e := exported(s.env.Environ, x)
+	if x.login || s.req.UserEnvGiven {
+		vars, err := loginEnvironment(s.target(), s.req.UserEnv)
+		if err != nil && !s.req.Quiet {
+			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
+		}
+		e.add(vars)
+	}
+	return s.useEnvironment(e)
+}
+
+// useEnvironment adds what sbatch itself sets (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+func (s *submission) useEnvironment(e *environment) error {
+	spec := s.req.Spec
+	e.set("SLURM_SUBMIT_DIR", s.req.Dir)
+	e.set("SLURM_SUBMIT_HOST", spec.AllocNode)
+	e.set("SLURM_PRIO_PROCESS", fmt.Sprint(niceValue()))
+	e.set("SLURM_UMASK", fmt.Sprintf("%04o", spec.Umask))
+	if spec.ExportEnv != "" {
+		e.set("SLURM_EXPORT_ENV", spec.ExportEnv)
+	}
+	vars, dropped, err := e.usable()
+	if err != nil {
+		return err
+	}
+	if len(dropped) > 0 && !s.req.Quiet {
+		s.env.Infof("not exported, because they are not valid UTF-8: %s", strings.Join(dropped, " "))
+	}
+	s.environ = vars
+	return nil
+}
+
+// readExportFile reads NAME=value, each ended by NUL, from a file or from a descriptor from 3 up.
+func readExportFile(name string) ([]string, error) {
+	var f *os.File
+	if fd, ok := accounts.Decimal([]byte(name)); ok {
+		if fd < 3 {
+			return nil, fmt.Errorf("descriptor %d is standard input or output; use 3 or higher", fd)
+		}
+		f = os.NewFile(uintptr(fd), "descriptor "+name)
+	} else {
+		var err error
+		if f, err = os.Open(name); err != nil {
+			return nil, err
+		}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Split(string(data), "\x00"), nil
+}
+
+// listChoices answers --gres=help and --hint=help.
+func (s *submission) listChoices() int {
+	if s.req.HintHelp {
+		fmt.Fprint(s.env.Stdout, hintHelp)
+		return 0
+	}
+	return s.listGres(context.Background())
+}
+
+// explain prints the options in force (-v) and those without effect.
+func (s *submission) explain() {
+	for _, o := range s.req.Ignored {
+		if !s.req.Quiet {
+			s.env.Infof("--%s is accepted and has no effect on this cluster", o)
+		}
+	}
+	if foreign := batchscript.Foreign(s.script); foreign != "" && !s.req.IgnorePBS && !s.req.Quiet {
+		s.env.Infof("the script has %s directives, which are not read; write them as #SBATCH lines, or give --ignore-pbs", foreign)
+	}
+	if s.req.Verbose == 0 {
+		return
+	}
+	const line = "-------------------- --------------------"
+	s.env.Infof("defined options")
+	s.env.Infof(line)
+	s.req.Settings(func(name, value string) {
+		if value == "" {
+			value = "set"
+		}
+		s.env.Infof("%-20s: %s", name, value)
+	})
+	s.env.Infof(line)
+	s.env.Infof("end of defined options")
+}
+
+func (s *submission) request() *submitwire.SubmitRequest {
+	return &submitwire.SubmitRequest{RequestId: s.id, Spec: s.req.Spec, Script: s.script, Env: s.environ, TestOnly: s.req.TestOnly}
+}

@@ -269,7 +269,7 @@ func (d *daemon) reload() (*state.Config, error) {
 func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()
 	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
-		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
+		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
 		Pairs: d.pairs, Figures: d.figures}
 	return s
 }

@@ -48,7 +48,7 @@ func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
-	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLicenses} {
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLicenses, checkReservation} {
 		if p := check(v, spec); p != nil {
 			return p
 		}
@@ -210,6 +210,40 @@ func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem {
 		}
 	}
 	return nil
+}
+
+// checkReservation refuses a reservation that does not exist or is for others.
+func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
+	if s.Reservation == "" {
+		return nil
+	}
+	for _, name := range strings.Split(s.Reservation, ",") {
+		r := v.Reservation(name)
+		if r == nil {
+			return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", name)
+		}
+		if s.Uid != 0 && !listed(r.Users, s.User) && !listed(r.Accounts, s.Account) && !listed(r.Groups, s.Group) {
+			return pb.NewProblem(pb.CodeAccessDenied, "reservation %s is not for user %s", name, s.User)
+		}
+	}
+	return nil
+}
+
+// listed reports whether a comma list admits a name: it names it, or excludes others ("-name") but not it.
+func listed(list, name string) bool {
+	excludes := false
+	for _, s := range strings.Split(list, ",") {
+		if s != "" && s == name {
+			return true
+		}
+		if strings.HasPrefix(s, "-") {
+			if s[1:] == name {
+				return false
+			}
+			excludes = true
+		}
+	}
+	return excludes
 }
 
 // defaults fills what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with

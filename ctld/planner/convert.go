@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -243,4 +244,13 @@ func cpusPerGPU(s *pb.JobSpec) int {
 		return 0
 	}
 	return int(list[0].Count)
+}
+
+func reservation(r *pb.ReservationRecord) *sched.Reservation {
+	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
+	split := func(s string) []string { return strings.FieldsFunc(s, func(c rune) bool { return c == ',' }) }
+	s := &sched.Reservation{Name: r.Name, Start: seconds(r.StartNs), End: ceilSeconds(r.EndNs), Users: split(r.Users), Accounts: split(r.Accounts),
+		Maint: has("MAINT"), Flex: has("FLEX"), IgnoreJobs: has("IGNORE_JOBS"), Licenses: licenses(r.Licenses)}
+	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
+	return s
 }

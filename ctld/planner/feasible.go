@@ -65,24 +65,30 @@ func (g *Judge) same(v *state.View) bool {
 	return true
 }
 
-// Forecast says when and where a job would start if it were submitted now: a pass of its own over the present state, in which
-// every job of the queue is promised a start.
+// Forecast says when and where a job would start if it were submitted now.
 func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
+	c := state.CloneJob(j)
+	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
+	if v.Settings.PriorityBasic {
+		c.Priority = 4294901760 - c.Id
+	}
+	return g.when(v, c)
+}
+
+// when plans with j as it is given, in place of the record that the state has of it: a pass of its own over the present state, in
+// which every job of the queue is promised a start.
+func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
 	g.mu.Lock()
 	params := g.params
 	g.mu.Unlock()
 	params.Policy = sched.Conservative
 	var m mirror
 	m.rebuild(v)
-	c := state.CloneJob(j)
-	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
-	if v.Settings.PriorityBasic {
-		c.Priority = 4294901760 - c.Id
-	}
-	m.pending = append(m.pending, pendingJob(v, c, nil))
+	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
+	m.pending = append(m.pending, pendingJob(v, j, nil))
 	plan := sched.New(params).Plan(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}))
 	for i := range plan.Start {
-		if s := &plan.Start[i]; s.Job.ID == c.Id {
+		if s := &plan.Start[i]; s.Job.ID == j.Id {
 			for k := range s.Allocs {
 				nodes = append(nodes, s.Allocs[k].Node)
 			}
@@ -90,12 +96,12 @@ func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes [
 		}
 	}
 	for i := range plan.Reserve {
-		if r := &plan.Reserve[i]; r.ID == c.Id && r.At < sched.Forever {
+		if r := &plan.Reserve[i]; r.ID == j.Id && r.At < sched.Forever {
 			return r.At * 1e9, r.Nodes, nil
 		}
 	}
 	for i := range plan.Reasons {
-		if r := &plan.Reasons[i]; r.ID == c.Id {
+		if r := &plan.Reasons[i]; r.ID == j.Id {
 			return 0, nil, pb.NewProblem(pb.CodePartConfig, "it cannot be said when the job would start: %s", r.Reason)
 		}
 	}

@@ -23,6 +23,7 @@ type mirror struct {
 	arrays  map[uint32]*arrayFacts
 
 	licenses []sched.License
+	resvs    []*sched.Reservation
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
 
@@ -141,6 +142,10 @@ func (m *mirror) nodeChanged(n *state.Node) bool {
 func (m *mirror) rebuild(v *state.View) {
 	m.rebuildNodes(v)
 	m.settings = v.Settings
+	m.resvs = nil
+	for _, r := range v.Reservations() {
+		m.resvs = append(m.resvs, reservation(r))
+	}
 	m.licenses = nil
 	for _, l := range v.Settings.Licenses {
 		m.licenses = append(m.licenses, sched.License{Name: l.Name, Count: int64(l.Count)})
@@ -310,5 +315,5 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
-	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses}
+	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses, Reservations: m.resvs}
 }

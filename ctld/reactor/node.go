@@ -175,15 +175,15 @@ func (c NodeBeats) Handle(tx *state.Tx) any {
 	return nil
 }
 
-func drainForProlog(tx *state.Tx, node string, j *pb.JobRecord, x *pb.ExitRecord) {
+// drain takes a node out of use for a reason of its own; what runs goes on.
+func drain(tx *state.Tx, node, reason string) {
 	old := tx.Node(node)
-	j.FailedNode = node
 	if old == nil {
 		return
 	}
 	n := change(old)
 	n.StateFlags |= pb.NodeDrain
-	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = "Prolog error: "+x.Detail, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
+	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	tx.Emit(state.NodeChanged{Node: n, What: "drained", Durable: true})
 }
 

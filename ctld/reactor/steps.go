@@ -68,7 +68,11 @@ func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 // it ended without having been told to.
 func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if x.Verdict == "prolog_failed" {
-		drainForProlog(tx, node, n, x)
+		n.FailedNode = node
+		drain(tx, node, "Prolog error: "+x.Detail)
+	}
+	if x.EpilogError != "" {
+		drain(tx, node, "Epilog error: "+x.EpilogError)
 	}
 	if n.StopReason != "" {
 		if node == n.BatchHost {

@@ -24,6 +24,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 			silent(tx, n, int64(s.NodeTimeoutS)*1e9)
 		}
 	}
+	endReservations(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
 	}

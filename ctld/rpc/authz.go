@@ -48,6 +48,12 @@ var Table = map[string]Who{
 	"sluice.v1.ControllerAPI/Backup":          Operator,
 	"sluice.v1.ControllerAPI/Stats":           Anyone,
 
+	"sluice.v1.ControllerAPI/Reservations":      Anyone,
+	"sluice.v1.ControllerAPI/UpdateReservation": Operator,
+	"sluice.v1.ControllerAPI/Licenses":          Anyone,
+	"sluice.v1.ControllerAPI/Explain":           Anyone,
+	"sluice.v1.ControllerAPI/Priorities":        Anyone,
+
 	"sluice.node.v1.NodeAPI/Sync": NodeCert,
 
 	"sluice.v1.StepAPI/Launch":  NodeDaemon,

@@ -255,6 +255,11 @@ func shownNode(v *state.View, n *state.Node) *pb.NodeRecord {
 	if n.AllocCpus > 0 {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
 	}
+	if reserved, maint := inReservation(v, n.Name); maint {
+		r.StateFlags |= pb.NodeMaint
+	} else if reserved {
+		r.StateFlags |= pb.NodeReserved
+	}
 	if n.Gres != "" {
 		used, total := gresUsed(v, n)
 		r.GresUsed = used

@@ -14,6 +14,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/priority"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -38,6 +40,10 @@ type Service struct {
 	Feasible func(v *state.View, j *pb.JobRecord) *pb.Problem
 	// Forecast says when and where a job would start (sbatch --test-only).
 	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem)
+	// Explain says in words why a job waits.
+	Explainer func(v *state.View, j *pb.JobRecord) (text string, startNS int64, nodes []string)
+	// Terms are what the priorities of waiting jobs are made of, and the weights.
+	Terms func(v *state.View, jobs []*pb.JobRecord) ([]priority.Parts, sched.Weights)
 	// Script reads a stored script.
 	Script func(id uint32) ([]byte, error)
 	// Reload reads the configuration again; Stop ends the controller; MakeBackup writes a backup.

@@ -43,6 +43,13 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		}
 		rows = append(rows, row)
 	}
+	for name := range tx.resvs {
+		row, err := encode(journal.Reservations, []byte(name), tx.Reservation(name))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
 	return rows, nil
 }
 
@@ -113,6 +120,12 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 			return fmt.Errorf("cannot decode node %q: %w", key, err)
 		}
 		tx.loadNode(s)
+	case journal.Reservations:
+		r := &pb.ReservationRecord{}
+		if err := proto.Unmarshal(value, r); err != nil {
+			return fmt.Errorf("cannot decode reservation %q: %w", key, err)
+		}
+		tx.putResv(r.Name, r)
 	case journal.Partitions:
 		s := &pb.PartitionRecord{}
 		if err := proto.Unmarshal(value, s); err != nil {

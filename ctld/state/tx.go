@@ -21,6 +21,7 @@ type Tx struct {
 	copied struct{ nodes, parts bool }
 
 	scripts   map[uint32][]byte // encoded scripts to store; nil = delete
+	resvs     map[string]bool   // reservations put or removed
 	events    []Event
 	must      bool // something that must be recorded even on a full disk
 	structure bool // nodes, partitions or settings changed: everything has to be looked at again
@@ -53,6 +54,10 @@ func (tx *Tx) JobByRequest(id string) uint32             { return tx.next.writer
 func (tx *Tx) NextJobID() uint32                         { return tx.next.NextJobID }
 func (tx *Tx) UserJobs(uid uint32) int                   { return tx.next.writer.userJobs[uid] }
 func (tx *Tx) Events() []Event                           { return tx.events }
+
+// Reservation and Reservations read the working state.
+func (tx *Tx) Reservation(name string) *pb.ReservationRecord { return tx.next.Reservation(name) }
+func (tx *Tx) Reservations() []*pb.ReservationRecord         { return tx.next.resvs }
 
 // Now is the working state as a View, for code that only reads. It must not be kept.
 func (tx *Tx) View() *View { return &tx.next }
@@ -135,7 +140,7 @@ func (tx *Tx) Durable() bool {
 			return true
 		}
 	}
-	return len(tx.parts) > 0 || len(tx.scripts) > 0
+	return len(tx.parts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0
 }
 
 // Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the

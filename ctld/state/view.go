@@ -19,6 +19,7 @@ type View struct {
 	partIndex map[string]int
 	partNodes map[string][]string // expanded node names of each partition
 	partGIDs  map[string][]uint32
+	resvs     []*pb.ReservationRecord // by name
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

@@ -1910,6 +1910,749 @@ func (x *BackupReply) GetSeq() uint64 {
 	return 0
 }
 
+type ReservationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservationsRequest) Reset() {
+	*x = ReservationsRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservationsRequest) ProtoMessage() {}
+
+func (x *ReservationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservationsRequest.ProtoReflect.Descriptor instead.
+func (*ReservationsRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ReservationsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type ReservationsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reservations  []*ReservationRecord   `protobuf:"bytes,1,rep,name=reservations,proto3" json:"reservations,omitempty"`
+	NowNs         int64                  `protobuf:"varint,2,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservationsReply) Reset() {
+	*x = ReservationsReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservationsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservationsReply) ProtoMessage() {}
+
+func (x *ReservationsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservationsReply.ProtoReflect.Descriptor instead.
+func (*ReservationsReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ReservationsReply) GetReservations() []*ReservationRecord {
+	if x != nil {
+		return x.Reservations
+	}
+	return nil
+}
+
+func (x *ReservationsReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+func (x *ReservationsReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type UpdateReservationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty with create: a name is made of the first user or account
+	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`   // scontrol's keys; a trailing + or - of the key is part of it
+	Create        bool                   `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`
+	Delete        bool                   `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateReservationRequest) Reset() {
+	*x = UpdateReservationRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateReservationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateReservationRequest) ProtoMessage() {}
+
+func (x *UpdateReservationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateReservationRequest.ProtoReflect.Descriptor instead.
+func (*UpdateReservationRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *UpdateReservationRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateReservationRequest) GetSet() []*KeyValue {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *UpdateReservationRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *UpdateReservationRequest) GetDelete() bool {
+	if x != nil {
+		return x.Delete
+	}
+	return false
+}
+
+type LicensesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LicensesRequest) Reset() {
+	*x = LicensesRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LicensesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LicensesRequest) ProtoMessage() {}
+
+func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LicensesRequest.ProtoReflect.Descriptor instead.
+func (*LicensesRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *LicensesRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type LicenseRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Total         uint32                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	Used          uint32                 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
+	Reserved      uint32                 `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LicenseRecord) Reset() {
+	*x = LicenseRecord{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LicenseRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LicenseRecord) ProtoMessage() {}
+
+func (x *LicenseRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LicenseRecord.ProtoReflect.Descriptor instead.
+func (*LicenseRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *LicenseRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LicenseRecord) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *LicenseRecord) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *LicenseRecord) GetReserved() uint32 {
+	if x != nil {
+		return x.Reserved
+	}
+	return 0
+}
+
+type LicensesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Licenses      []*LicenseRecord       `protobuf:"bytes,1,rep,name=licenses,proto3" json:"licenses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LicensesReply) Reset() {
+	*x = LicensesReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LicensesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LicensesReply) ProtoMessage() {}
+
+func (x *LicensesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LicensesReply.ProtoReflect.Descriptor instead.
+func (*LicensesReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *LicensesReply) GetLicenses() []*LicenseRecord {
+	if x != nil {
+		return x.Licenses
+	}
+	return nil
+}
+
+// ExplainRequest asks why a job waits, in words.
+type ExplainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ExplainRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ExplainReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`                       // several lines
+	StartNs       int64                  `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"` // expected, 0 = not known
+	Nodes         string                 `protobuf:"bytes,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainReply) Reset() {
+	*x = ExplainReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainReply) ProtoMessage() {}
+
+func (x *ExplainReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainReply.ProtoReflect.Descriptor instead.
+func (*ExplainReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ExplainReply) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ExplainReply) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *ExplainReply) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+type PrioritiesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Filter        *JobsRequest           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrioritiesRequest) Reset() {
+	*x = PrioritiesRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrioritiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrioritiesRequest) ProtoMessage() {}
+
+func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrioritiesRequest.ProtoReflect.Descriptor instead.
+func (*PrioritiesRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PrioritiesRequest) GetFilter() *JobsRequest {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+// PriorityRecord is what a job's priority is made of; the parts are already weighted (sprio(1)).
+type PriorityRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"` // as users name it
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Partition     string                 `protobuf:"bytes,4,opt,name=partition,proto3" json:"partition,omitempty"`
+	Account       string                 `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
+	Qos           string                 `protobuf:"bytes,6,opt,name=qos,proto3" json:"qos,omitempty"`
+	Priority      float64                `protobuf:"fixed64,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	Site          float64                `protobuf:"fixed64,8,opt,name=site,proto3" json:"site,omitempty"`
+	Age           float64                `protobuf:"fixed64,9,opt,name=age,proto3" json:"age,omitempty"`
+	Assoc         float64                `protobuf:"fixed64,10,opt,name=assoc,proto3" json:"assoc,omitempty"`
+	FairShare     float64                `protobuf:"fixed64,11,opt,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`
+	JobSize       float64                `protobuf:"fixed64,12,opt,name=job_size,json=jobSize,proto3" json:"job_size,omitempty"`
+	PartitionPart float64                `protobuf:"fixed64,13,opt,name=partition_part,json=partitionPart,proto3" json:"partition_part,omitempty"`
+	QosPart       float64                `protobuf:"fixed64,14,opt,name=qos_part,json=qosPart,proto3" json:"qos_part,omitempty"`
+	Nice          int32                  `protobuf:"zigzag32,15,opt,name=nice,proto3" json:"nice,omitempty"`
+	Tres          string                 `protobuf:"bytes,16,opt,name=tres,proto3" json:"tres,omitempty"`
+	// the same before weighing, 0 to 1
+	AgeNorm       float64 `protobuf:"fixed64,17,opt,name=age_norm,json=ageNorm,proto3" json:"age_norm,omitempty"`
+	AssocNorm     float64 `protobuf:"fixed64,18,opt,name=assoc_norm,json=assocNorm,proto3" json:"assoc_norm,omitempty"`
+	FairShareNorm float64 `protobuf:"fixed64,19,opt,name=fair_share_norm,json=fairShareNorm,proto3" json:"fair_share_norm,omitempty"`
+	JobSizeNorm   float64 `protobuf:"fixed64,20,opt,name=job_size_norm,json=jobSizeNorm,proto3" json:"job_size_norm,omitempty"`
+	PartitionNorm float64 `protobuf:"fixed64,21,opt,name=partition_norm,json=partitionNorm,proto3" json:"partition_norm,omitempty"`
+	QosNorm       float64 `protobuf:"fixed64,22,opt,name=qos_norm,json=qosNorm,proto3" json:"qos_norm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriorityRecord) Reset() {
+	*x = PriorityRecord{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriorityRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriorityRecord) ProtoMessage() {}
+
+func (x *PriorityRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriorityRecord.ProtoReflect.Descriptor instead.
+func (*PriorityRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PriorityRecord) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetPriority() float64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetSite() float64 {
+	if x != nil {
+		return x.Site
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetAge() float64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetAssoc() float64 {
+	if x != nil {
+		return x.Assoc
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetFairShare() float64 {
+	if x != nil {
+		return x.FairShare
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetJobSize() float64 {
+	if x != nil {
+		return x.JobSize
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetPartitionPart() float64 {
+	if x != nil {
+		return x.PartitionPart
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetQosPart() float64 {
+	if x != nil {
+		return x.QosPart
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetNice() int32 {
+	if x != nil {
+		return x.Nice
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetTres() string {
+	if x != nil {
+		return x.Tres
+	}
+	return ""
+}
+
+func (x *PriorityRecord) GetAgeNorm() float64 {
+	if x != nil {
+		return x.AgeNorm
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetAssocNorm() float64 {
+	if x != nil {
+		return x.AssocNorm
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetFairShareNorm() float64 {
+	if x != nil {
+		return x.FairShareNorm
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetJobSizeNorm() float64 {
+	if x != nil {
+		return x.JobSizeNorm
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetPartitionNorm() float64 {
+	if x != nil {
+		return x.PartitionNorm
+	}
+	return 0
+}
+
+func (x *PriorityRecord) GetQosNorm() float64 {
+	if x != nil {
+		return x.QosNorm
+	}
+	return 0
+}
+
+type PrioritiesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          []*PriorityRecord      `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Weights       map[string]float64     `protobuf:"bytes,2,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrioritiesReply) Reset() {
+	*x = PrioritiesReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrioritiesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrioritiesReply) ProtoMessage() {}
+
+func (x *PrioritiesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrioritiesReply.ProtoReflect.Descriptor instead.
+func (*PrioritiesReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PrioritiesReply) GetJobs() []*PriorityRecord {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *PrioritiesReply) GetWeights() map[string]float64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reset_        bool                   `protobuf:"varint,1,opt,name=reset,proto3" json:"reset,omitempty"`
@@ -1919,7 +2662,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2674,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2687,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StatsRequest) GetReset_() bool {
@@ -1963,7 +2706,7 @@ type StatsReply struct {
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2718,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2731,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StatsReply) GetValues() map[string]float64 {
@@ -2137,7 +2880,67 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\vBackupReply\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\"$\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"+\n" +
+	"\x13ReservationsRequest\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"~\n" +
+	"\x11ReservationsReply\x12@\n" +
+	"\freservations\x18\x01 \x03(\v2\x1c.sluice.v1.ReservationRecordR\freservations\x12\x15\n" +
+	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x85\x01\n" +
+	"\x18UpdateReservationRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
+	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"'\n" +
+	"\x0fLicensesRequest\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"i\n" +
+	"\rLicenseRecord\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\rR\x04used\x12\x1a\n" +
+	"\breserved\x18\x04 \x01(\rR\breserved\"E\n" +
+	"\rLicensesReply\x124\n" +
+	"\blicenses\x18\x01 \x03(\v2\x18.sluice.v1.LicenseRecordR\blicenses\" \n" +
+	"\x0eExplainRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"S\n" +
+	"\fExplainReply\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
+	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x14\n" +
+	"\x05nodes\x18\x03 \x01(\tR\x05nodes\"C\n" +
+	"\x11PrioritiesRequest\x12.\n" +
+	"\x06filter\x18\x01 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\"\xd9\x04\n" +
+	"\x0ePriorityRecord\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
+	"\tpartition\x18\x04 \x01(\tR\tpartition\x12\x18\n" +
+	"\aaccount\x18\x05 \x01(\tR\aaccount\x12\x10\n" +
+	"\x03qos\x18\x06 \x01(\tR\x03qos\x12\x1a\n" +
+	"\bpriority\x18\a \x01(\x01R\bpriority\x12\x12\n" +
+	"\x04site\x18\b \x01(\x01R\x04site\x12\x10\n" +
+	"\x03age\x18\t \x01(\x01R\x03age\x12\x14\n" +
+	"\x05assoc\x18\n" +
+	" \x01(\x01R\x05assoc\x12\x1d\n" +
+	"\n" +
+	"fair_share\x18\v \x01(\x01R\tfairShare\x12\x19\n" +
+	"\bjob_size\x18\f \x01(\x01R\ajobSize\x12%\n" +
+	"\x0epartition_part\x18\r \x01(\x01R\rpartitionPart\x12\x19\n" +
+	"\bqos_part\x18\x0e \x01(\x01R\aqosPart\x12\x12\n" +
+	"\x04nice\x18\x0f \x01(\x11R\x04nice\x12\x12\n" +
+	"\x04tres\x18\x10 \x01(\tR\x04tres\x12\x19\n" +
+	"\bage_norm\x18\x11 \x01(\x01R\aageNorm\x12\x1d\n" +
+	"\n" +
+	"assoc_norm\x18\x12 \x01(\x01R\tassocNorm\x12&\n" +
+	"\x0ffair_share_norm\x18\x13 \x01(\x01R\rfairShareNorm\x12\"\n" +
+	"\rjob_size_norm\x18\x14 \x01(\x01R\vjobSizeNorm\x12%\n" +
+	"\x0epartition_norm\x18\x15 \x01(\x01R\rpartitionNorm\x12\x19\n" +
+	"\bqos_norm\x18\x16 \x01(\x01R\aqosNorm\"\xbf\x01\n" +
+	"\x0fPrioritiesReply\x12-\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x19.sluice.v1.PriorityRecordR\x04jobs\x12A\n" +
+	"\aweights\x18\x02 \x03(\v2'.sluice.v1.PrioritiesReply.WeightsEntryR\aweights\x1a:\n" +
+	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
 	"\x05reset\x18\x01 \x01(\bR\x05reset\"\x82\x01\n" +
 	"\n" +
@@ -2145,7 +2948,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\v2!.sluice.v1.StatsReply.ValuesEntryR\x06values\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x012\xa7\t\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x012\x90\f\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -2167,7 +2970,13 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\vReconfigure\x12\x1d.sluice.v1.ReconfigureRequest\x1a\x16.sluice.v1.UpdateReply\x12>\n" +
 	"\bShutdown\x12\x1a.sluice.v1.ShutdownRequest\x1a\x16.sluice.v1.UpdateReply\x12:\n" +
 	"\x06Backup\x12\x18.sluice.v1.BackupRequest\x1a\x16.sluice.v1.BackupReply\x127\n" +
-	"\x05Stats\x12\x17.sluice.v1.StatsRequest\x1a\x15.sluice.v1.StatsReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\x05Stats\x12\x17.sluice.v1.StatsRequest\x1a\x15.sluice.v1.StatsReply\x12L\n" +
+	"\fReservations\x12\x1e.sluice.v1.ReservationsRequest\x1a\x1c.sluice.v1.ReservationsReply\x12P\n" +
+	"\x11UpdateReservation\x12#.sluice.v1.UpdateReservationRequest\x1a\x16.sluice.v1.UpdateReply\x12@\n" +
+	"\bLicenses\x12\x1a.sluice.v1.LicensesRequest\x1a\x18.sluice.v1.LicensesReply\x12=\n" +
+	"\aExplain\x12\x19.sluice.v1.ExplainRequest\x1a\x17.sluice.v1.ExplainReply\x12F\n" +
+	"\n" +
+	"Priorities\x12\x1c.sluice.v1.PrioritiesRequest\x1a\x1a.sluice.v1.PrioritiesReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -2181,55 +2990,68 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_sluice_v1_controller_proto_goTypes = []any{
-	(*Problem)(nil),                // 0: sluice.v1.Problem
-	(*PingRequest)(nil),            // 1: sluice.v1.PingRequest
-	(*PingReply)(nil),              // 2: sluice.v1.PingReply
-	(*SubmitRequest)(nil),          // 3: sluice.v1.SubmitRequest
-	(*SubmitReply)(nil),            // 4: sluice.v1.SubmitReply
-	(*SubmitChunk)(nil),            // 5: sluice.v1.SubmitChunk
-	(*JobsRequest)(nil),            // 6: sluice.v1.JobsRequest
-	(*JobsReply)(nil),              // 7: sluice.v1.JobsReply
-	(*NodesRequest)(nil),           // 8: sluice.v1.NodesRequest
-	(*NodesReply)(nil),             // 9: sluice.v1.NodesReply
-	(*PartitionsRequest)(nil),      // 10: sluice.v1.PartitionsRequest
-	(*PartitionsReply)(nil),        // 11: sluice.v1.PartitionsReply
-	(*ConfigRequest)(nil),          // 12: sluice.v1.ConfigRequest
-	(*ConfigReply)(nil),            // 13: sluice.v1.ConfigReply
-	(*KeyValue)(nil),               // 14: sluice.v1.KeyValue
-	(*BatchScriptRequest)(nil),     // 15: sluice.v1.BatchScriptRequest
-	(*BatchScriptReply)(nil),       // 16: sluice.v1.BatchScriptReply
-	(*CancelJobsRequest)(nil),      // 17: sluice.v1.CancelJobsRequest
-	(*CancelJobsReply)(nil),        // 18: sluice.v1.CancelJobsReply
-	(*JobOutcome)(nil),             // 19: sluice.v1.JobOutcome
-	(*ControlJobsRequest)(nil),     // 20: sluice.v1.ControlJobsRequest
-	(*ControlJobsReply)(nil),       // 21: sluice.v1.ControlJobsReply
-	(*UpdateJobRequest)(nil),       // 22: sluice.v1.UpdateJobRequest
-	(*UpdateNodeRequest)(nil),      // 23: sluice.v1.UpdateNodeRequest
-	(*UpdatePartitionRequest)(nil), // 24: sluice.v1.UpdatePartitionRequest
-	(*UpdateReply)(nil),            // 25: sluice.v1.UpdateReply
-	(*WaitJobRequest)(nil),         // 26: sluice.v1.WaitJobRequest
-	(*WaitJobReply)(nil),           // 27: sluice.v1.WaitJobReply
-	(*ReconfigureRequest)(nil),     // 28: sluice.v1.ReconfigureRequest
-	(*ShutdownRequest)(nil),        // 29: sluice.v1.ShutdownRequest
-	(*BackupRequest)(nil),          // 30: sluice.v1.BackupRequest
-	(*BackupReply)(nil),            // 31: sluice.v1.BackupReply
-	(*StatsRequest)(nil),           // 32: sluice.v1.StatsRequest
-	(*StatsReply)(nil),             // 33: sluice.v1.StatsReply
-	nil,                            // 34: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                // 35: sluice.v1.JobSpec
-	(JobState)(0),                  // 36: sluice.v1.JobState
-	(*JobRecord)(nil),              // 37: sluice.v1.JobRecord
-	(*NodeRecord)(nil),             // 38: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),        // 39: sluice.v1.PartitionRecord
+	(*Problem)(nil),                  // 0: sluice.v1.Problem
+	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
+	(*PingReply)(nil),                // 2: sluice.v1.PingReply
+	(*SubmitRequest)(nil),            // 3: sluice.v1.SubmitRequest
+	(*SubmitReply)(nil),              // 4: sluice.v1.SubmitReply
+	(*SubmitChunk)(nil),              // 5: sluice.v1.SubmitChunk
+	(*JobsRequest)(nil),              // 6: sluice.v1.JobsRequest
+	(*JobsReply)(nil),                // 7: sluice.v1.JobsReply
+	(*NodesRequest)(nil),             // 8: sluice.v1.NodesRequest
+	(*NodesReply)(nil),               // 9: sluice.v1.NodesReply
+	(*PartitionsRequest)(nil),        // 10: sluice.v1.PartitionsRequest
+	(*PartitionsReply)(nil),          // 11: sluice.v1.PartitionsReply
+	(*ConfigRequest)(nil),            // 12: sluice.v1.ConfigRequest
+	(*ConfigReply)(nil),              // 13: sluice.v1.ConfigReply
+	(*KeyValue)(nil),                 // 14: sluice.v1.KeyValue
+	(*BatchScriptRequest)(nil),       // 15: sluice.v1.BatchScriptRequest
+	(*BatchScriptReply)(nil),         // 16: sluice.v1.BatchScriptReply
+	(*CancelJobsRequest)(nil),        // 17: sluice.v1.CancelJobsRequest
+	(*CancelJobsReply)(nil),          // 18: sluice.v1.CancelJobsReply
+	(*JobOutcome)(nil),               // 19: sluice.v1.JobOutcome
+	(*ControlJobsRequest)(nil),       // 20: sluice.v1.ControlJobsRequest
+	(*ControlJobsReply)(nil),         // 21: sluice.v1.ControlJobsReply
+	(*UpdateJobRequest)(nil),         // 22: sluice.v1.UpdateJobRequest
+	(*UpdateNodeRequest)(nil),        // 23: sluice.v1.UpdateNodeRequest
+	(*UpdatePartitionRequest)(nil),   // 24: sluice.v1.UpdatePartitionRequest
+	(*UpdateReply)(nil),              // 25: sluice.v1.UpdateReply
+	(*WaitJobRequest)(nil),           // 26: sluice.v1.WaitJobRequest
+	(*WaitJobReply)(nil),             // 27: sluice.v1.WaitJobReply
+	(*ReconfigureRequest)(nil),       // 28: sluice.v1.ReconfigureRequest
+	(*ShutdownRequest)(nil),          // 29: sluice.v1.ShutdownRequest
+	(*BackupRequest)(nil),            // 30: sluice.v1.BackupRequest
+	(*BackupReply)(nil),              // 31: sluice.v1.BackupReply
+	(*ReservationsRequest)(nil),      // 32: sluice.v1.ReservationsRequest
+	(*ReservationsReply)(nil),        // 33: sluice.v1.ReservationsReply
+	(*UpdateReservationRequest)(nil), // 34: sluice.v1.UpdateReservationRequest
+	(*LicensesRequest)(nil),          // 35: sluice.v1.LicensesRequest
+	(*LicenseRecord)(nil),            // 36: sluice.v1.LicenseRecord
+	(*LicensesReply)(nil),            // 37: sluice.v1.LicensesReply
+	(*ExplainRequest)(nil),           // 38: sluice.v1.ExplainRequest
+	(*ExplainReply)(nil),             // 39: sluice.v1.ExplainReply
+	(*PrioritiesRequest)(nil),        // 40: sluice.v1.PrioritiesRequest
+	(*PriorityRecord)(nil),           // 41: sluice.v1.PriorityRecord
+	(*PrioritiesReply)(nil),          // 42: sluice.v1.PrioritiesReply
+	(*StatsRequest)(nil),             // 43: sluice.v1.StatsRequest
+	(*StatsReply)(nil),               // 44: sluice.v1.StatsReply
+	nil,                              // 45: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 46: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 47: sluice.v1.JobSpec
+	(JobState)(0),                    // 48: sluice.v1.JobState
+	(*JobRecord)(nil),                // 49: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 50: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 51: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 52: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	35, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	36, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	37, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	38, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	39, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	47, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	48, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	49, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	50, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	51, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	6,  // 6: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
 	19, // 7: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
@@ -2239,49 +3061,65 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14, // 11: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
 	14, // 12: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19, // 13: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	37, // 14: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	34, // 15: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	1,  // 16: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 17: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 18: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 19: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 20: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 21: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 22: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 23: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 24: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 25: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 26: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 27: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 28: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	26, // 29: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	28, // 30: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	29, // 31: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	30, // 32: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	32, // 33: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	2,  // 34: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 35: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 36: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 37: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 38: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 39: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 40: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 41: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 42: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 43: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 44: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 45: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 46: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 47: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 48: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 49: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	31, // 50: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	33, // 51: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	34, // [34:52] is the sub-list for method output_type
-	16, // [16:34] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	49, // 14: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	52, // 15: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14, // 16: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	36, // 17: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	6,  // 18: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	41, // 19: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	45, // 20: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	46, // 21: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	1,  // 22: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 23: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 24: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 25: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 26: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 27: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 28: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 29: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 30: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 31: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 32: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 33: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 34: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	26, // 35: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	28, // 36: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	29, // 37: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	30, // 38: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	43, // 39: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	32, // 40: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	34, // 41: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	35, // 42: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	38, // 43: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	40, // 44: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	2,  // 45: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 46: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 47: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 48: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 49: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 50: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 51: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 52: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 53: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 54: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	25, // 55: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	25, // 56: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	25, // 57: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	27, // 58: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	25, // 59: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	25, // 60: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	31, // 61: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	44, // 62: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	33, // 63: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	25, // 64: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	37, // 65: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	39, // 66: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	42, // 67: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	45, // [45:68] is the sub-list for method output_type
+	22, // [22:45] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -2296,7 +3134,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,11 @@ type ControllerAPIService interface {
 	Shutdown(context.Context, *ShutdownRequest) (*UpdateReply, error)
 	Backup(context.Context, *BackupRequest) (*BackupReply, error)
 	Stats(context.Context, *StatsRequest) (*StatsReply, error)
+	Reservations(context.Context, *ReservationsRequest) (*ReservationsReply, error)
+	UpdateReservation(context.Context, *UpdateReservationRequest) (*UpdateReply, error)
+	Licenses(context.Context, *LicensesRequest) (*LicensesReply, error)
+	Explain(context.Context, *ExplainRequest) (*ExplainReply, error)
+	Priorities(context.Context, *PrioritiesRequest) (*PrioritiesReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -185,6 +190,41 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Stats(ctx, &req)
 			},
+			"Reservations": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ReservationsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Reservations(ctx, &req)
+			},
+			"UpdateReservation": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UpdateReservationRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.UpdateReservation(ctx, &req)
+			},
+			"Licenses": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req LicensesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Licenses(ctx, &req)
+			},
+			"Explain": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ExplainRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Explain(ctx, &req)
+			},
+			"Priorities": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req PrioritiesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Priorities(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -250,6 +290,11 @@ type ControllerAPIClient interface {
 	Shutdown(context.Context, *ShutdownRequest) (*UpdateReply, error)
 	Backup(context.Context, *BackupRequest) (*BackupReply, error)
 	Stats(context.Context, *StatsRequest) (*StatsReply, error)
+	Reservations(context.Context, *ReservationsRequest) (*ReservationsReply, error)
+	UpdateReservation(context.Context, *UpdateReservationRequest) (*UpdateReply, error)
+	Licenses(context.Context, *LicensesRequest) (*LicensesReply, error)
+	Explain(context.Context, *ExplainRequest) (*ExplainReply, error)
+	Priorities(context.Context, *PrioritiesRequest) (*PrioritiesReply, error)
 }
 
 type controllerapiClient struct {
@@ -493,6 +538,46 @@ func (c *controllerapiClient) Backup(ctx context.Context, req *BackupRequest) (*
 func (c *controllerapiClient) Stats(ctx context.Context, req *StatsRequest) (*StatsReply, error) {
 	var resp StatsReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Stats", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Reservations(ctx context.Context, req *ReservationsRequest) (*ReservationsReply, error) {
+	var resp ReservationsReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Reservations", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) UpdateReservation(ctx context.Context, req *UpdateReservationRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "UpdateReservation", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Licenses(ctx context.Context, req *LicensesRequest) (*LicensesReply, error) {
+	var resp LicensesReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Licenses", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Explain(ctx context.Context, req *ExplainRequest) (*ExplainReply, error) {
+	var resp ExplainReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Explain", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Priorities(ctx context.Context, req *PrioritiesRequest) (*PrioritiesReply, error) {
+	var resp PrioritiesReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Priorities", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

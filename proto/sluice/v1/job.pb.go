@@ -2744,6 +2744,179 @@ func (x *PartitionRecord) GetSelectTypeParameters() string {
 	return ""
 }
 
+// ReservationRecord sets nodes aside for a time (scontrol(1), "RESERVATIONS - SPECIFICATIONS").
+type ReservationRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	StartNs       int64                  `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndNs         int64                  `protobuf:"varint,3,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
+	Nodes         string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // folded
+	NodeCount     uint32                 `protobuf:"varint,5,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"`
+	CoreCount     uint32                 `protobuf:"varint,6,opt,name=core_count,json=coreCount,proto3" json:"core_count,omitempty"`
+	Features      string                 `protobuf:"bytes,7,opt,name=features,proto3" json:"features,omitempty"`
+	Partition     string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	Flags         []string               `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"` // upper case: MAINT, FLEX, IGNORE_JOBS, OVERLAP, DAILY, …
+	Tres          string                 `protobuf:"bytes,10,opt,name=tres,proto3" json:"tres,omitempty"`
+	Users         string                 `protobuf:"bytes,11,opt,name=users,proto3" json:"users,omitempty"`
+	Accounts      string                 `protobuf:"bytes,12,opt,name=accounts,proto3" json:"accounts,omitempty"`
+	Groups        string                 `protobuf:"bytes,13,opt,name=groups,proto3" json:"groups,omitempty"`
+	Licenses      string                 `protobuf:"bytes,14,opt,name=licenses,proto3" json:"licenses,omitempty"`
+	Comment       string                 `protobuf:"bytes,15,opt,name=comment,proto3" json:"comment,omitempty"`
+	Creator       string                 `protobuf:"bytes,16,opt,name=creator,proto3" json:"creator,omitempty"`
+	AllNodes      bool                   `protobuf:"varint,17,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservationRecord) Reset() {
+	*x = ReservationRecord{}
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservationRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservationRecord) ProtoMessage() {}
+
+func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
+func (*ReservationRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReservationRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetEndNs() int64 {
+	if x != nil {
+		return x.EndNs
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetNodeCount() uint32 {
+	if x != nil {
+		return x.NodeCount
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetCoreCount() uint32 {
+	if x != nil {
+		return x.CoreCount
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetFeatures() string {
+	if x != nil {
+		return x.Features
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetTres() string {
+	if x != nil {
+		return x.Tres
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetUsers() string {
+	if x != nil {
+		return x.Users
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetAccounts() string {
+	if x != nil {
+		return x.Accounts
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetGroups() string {
+	if x != nil {
+		return x.Groups
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetLicenses() string {
+	if x != nil {
+		return x.Licenses
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetCreator() string {
+	if x != nil {
+		return x.Creator
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetAllNodes() bool {
+	if x != nil {
+		return x.AllNodes
+	}
+	return false
+}
+
 var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
@@ -3102,7 +3275,28 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x14tres_billing_weights\x18% \x01(\tR\x12tresBillingWeights\x12!\n" +
 	"\fjob_defaults\x18& \x01(\tR\vjobDefaults\x12)\n" +
 	"\x11over_time_limit_s\x18' \x01(\rR\x0eoverTimeLimitS\x124\n" +
-	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters*\xe8\x01\n" +
+	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters\"\xc8\x03\n" +
+	"\x11ReservationRecord\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
+	"\x06end_ns\x18\x03 \x01(\x03R\x05endNs\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\tR\x05nodes\x12\x1d\n" +
+	"\n" +
+	"node_count\x18\x05 \x01(\rR\tnodeCount\x12\x1d\n" +
+	"\n" +
+	"core_count\x18\x06 \x01(\rR\tcoreCount\x12\x1a\n" +
+	"\bfeatures\x18\a \x01(\tR\bfeatures\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\x12\x14\n" +
+	"\x05flags\x18\t \x03(\tR\x05flags\x12\x12\n" +
+	"\x04tres\x18\n" +
+	" \x01(\tR\x04tres\x12\x14\n" +
+	"\x05users\x18\v \x01(\tR\x05users\x12\x1a\n" +
+	"\baccounts\x18\f \x01(\tR\baccounts\x12\x16\n" +
+	"\x06groups\x18\r \x01(\tR\x06groups\x12\x1a\n" +
+	"\blicenses\x18\x0e \x01(\tR\blicenses\x12\x18\n" +
+	"\acomment\x18\x0f \x01(\tR\acomment\x12\x18\n" +
+	"\acreator\x18\x10 \x01(\tR\acreator\x12\x1b\n" +
+	"\tall_nodes\x18\x11 \x01(\bR\ballNodes*\xe8\x01\n" +
 	"\bJobState\x12\x0f\n" +
 	"\vJOB_PENDING\x10\x00\x12\x0f\n" +
 	"\vJOB_RUNNING\x10\x01\x12\x11\n" +
@@ -3142,19 +3336,20 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_sluice_v1_job_proto_goTypes = []any{
-	(JobState)(0),           // 0: sluice.v1.JobState
-	(NodeState)(0),          // 1: sluice.v1.NodeState
-	(*JobSpec)(nil),         // 2: sluice.v1.JobSpec
-	(*Rlimit)(nil),          // 3: sluice.v1.Rlimit
-	(*NodeAlloc)(nil),       // 4: sluice.v1.NodeAlloc
-	(*GresDevice)(nil),      // 5: sluice.v1.GresDevice
-	(*JobRecord)(nil),       // 6: sluice.v1.JobRecord
-	(*Signal)(nil),          // 7: sluice.v1.Signal
-	(*NodeRecord)(nil),      // 8: sluice.v1.NodeRecord
-	(*Hardware)(nil),        // 9: sluice.v1.Hardware
-	(*PartitionRecord)(nil), // 10: sluice.v1.PartitionRecord
+	(JobState)(0),             // 0: sluice.v1.JobState
+	(NodeState)(0),            // 1: sluice.v1.NodeState
+	(*JobSpec)(nil),           // 2: sluice.v1.JobSpec
+	(*Rlimit)(nil),            // 3: sluice.v1.Rlimit
+	(*NodeAlloc)(nil),         // 4: sluice.v1.NodeAlloc
+	(*GresDevice)(nil),        // 5: sluice.v1.GresDevice
+	(*JobRecord)(nil),         // 6: sluice.v1.JobRecord
+	(*Signal)(nil),            // 7: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 8: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 9: sluice.v1.Hardware
+	(*PartitionRecord)(nil),   // 10: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 11: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
 	3,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
@@ -3185,7 +3380,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

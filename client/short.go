@@ -97,28 +97,3 @@ func (s *short) BatchScript(ctx context.Context, req *pb.BatchScriptRequest) (pb
 	}
 	return c.BatchScript(ctx, req)
 }
-
-func (s *short) Reservations(ctx context.Context, req *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
-	resp := new(pb.ReservationsReply)
-	return resp, s.call(ctx, "Reservations", req, resp)
-}
-
-func (s *short) UpdateReservation(ctx context.Context, req *pb.UpdateReservationRequest) (*pb.UpdateReply, error) {
-	resp := new(pb.UpdateReply)
-	return resp, s.call(ctx, "UpdateReservation", req, resp)
-}
-
-func (s *short) Licenses(ctx context.Context, req *pb.LicensesRequest) (*pb.LicensesReply, error) {
-	resp := new(pb.LicensesReply)
-	return resp, s.call(ctx, "Licenses", req, resp)
-}
-
-func (s *short) Explain(ctx context.Context, req *pb.ExplainRequest) (*pb.ExplainReply, error) {
-	resp := new(pb.ExplainReply)
-	return resp, s.call(ctx, "Explain", req, resp)
-}
-
-func (s *short) Priorities(ctx context.Context, req *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
-	resp := new(pb.PrioritiesReply)
-	return resp, s.call(ctx, "Priorities", req, resp)
-}

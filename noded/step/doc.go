@@ -17,6 +17,7 @@
 //	    exit.pb     pb.ExitRecord, once it has ended (written whole: temporary file, fsync, rename, fsync of the folder)
 //	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
 //	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
+//	<spool>/steps/.free-*                   left by a forgotten step, for the next one of the same user
 //	<spool>/shims/<n>                       socket of one shim
 //
 // # Who owns a step

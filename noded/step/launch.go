@@ -39,10 +39,7 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 
 func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []byte) error {
 	tmp := filepath.Join(r.o.Spool, folder.Steps, folder.New+e.name)
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
-	}
-	err := folder.Write(tmp, b, script, os.Geteuid() == 0)
+	err := r.write(tmp, b, script)
 	for try := 0; err == nil; try++ {
 		var s *shim
 		if s, err = r.pool.take(ctx); err != nil {

@@ -44,7 +44,7 @@ func (r *Runner) withdrawAll() error {
 	steps := filepath.Join(r.o.Spool, folder.Steps)
 	names, err := readNames(steps)
 	for _, n := range names {
-		if strings.HasPrefix(n, folder.New) {
+		if strings.HasPrefix(n, folder.New) || strings.HasPrefix(n, folder.Free) {
 			if err := os.RemoveAll(filepath.Join(steps, n)); err != nil {
 				return fmt.Errorf("cannot withdraw a launch: %w", err)
 			}

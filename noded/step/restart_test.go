@@ -318,3 +318,28 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Errorf("stopped: %v", rec)
 	}
 }
+
+// TestFoldersOfUsers: a folder is reused for the same user, never for another.
+func TestFoldersOfUsers(t *testing.T) {
+	n := newNode(t)
+	inode := func(k *pb.StepKey) uint64 {
+		var st unix.Stat_t
+		must(t, unix.Stat(n.r.Dir(k)+"/script", &st))
+		return st.Ino
+	}
+	b := n.bundle()
+	n.run(b, "echo the first, which is longer")
+	first := inode(b.Key)
+	must(t, n.r.Forget(b.Key))
+	other := n.bundle()
+	other.Uid, other.StdOut.Path = 65534, "/dev/null"
+	n.run(other, "exit 0")
+	if inode(other.Key) == first {
+		t.Error("another user got the folder")
+	}
+	b = n.bundle()
+	n.run(b, "echo two")
+	if inode(b.Key) != first || n.output(b) != "two\n" {
+		t.Errorf("not reused, or wrongly: output %q", n.output(b))
+	}
+}

@@ -73,6 +73,9 @@ type Runner struct {
 
 	mu    sync.Mutex
 	steps map[string]*entry
+	free  map[uint32][]string // by uid: names of folders to reuse
+	frees int                 // how many there are
+	made  uint64              // counts their names
 }
 
 // entry is a step that this node knows: its folder exists, or is being made.
@@ -112,7 +115,7 @@ func New(o Options) (*Runner, error) {
 	for _, n := range root.Notes() {
 		o.Log.Warn(n)
 	}
-	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}}
+	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}, free: map[uint32][]string{}}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.feed.init()
 	r.pool.init(r)
@@ -180,7 +183,7 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 	}
 	delete(r.steps, name)
 	r.mu.Unlock()
-	if e == nil {
+	if e == nil || r.retire(e) {
 		return nil
 	}
 	if err := folder.Remove(r.dir(name)); err != nil {

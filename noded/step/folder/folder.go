@@ -20,7 +20,8 @@ import (
 const (
 	Steps  = "steps"
 	Shims  = "shims"
-	New    = ".new-" // prefix of a folder that no shim has accepted
+	New    = ".new-"  // prefix of a folder that no shim has accepted
+	Free   = ".free-" // prefix of a folder that waits for another step of the same user
 	Bundle = "bundle.pb"
 	Script = "script"
 	Exit   = "exit.pb"
@@ -156,14 +157,11 @@ func WriteExit(dir string, r *pb.ExitRecord) error {
 }
 
 func writeExit(d int, raw []byte) error {
-	fd, err := unix.Openat(d, tmp, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	fd, err := unix.Openat(d, tmp, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	n, err := unix.Write(fd, raw)
-	if err == nil && n < len(raw) {
-		err = unix.ENOSPC
-	}
+	err = overwrite(fd, raw)
 	if err == nil {
 		err = unix.Fsync(fd)
 	}
@@ -179,9 +177,94 @@ func writeExit(d int, raw []byte) error {
 	return err
 }
 
+// overwrite replaces a file's contents in place: the blocks that it has are not given back to be asked for again.
+func overwrite(fd int, data []byte) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	for off := 0; off < len(data); {
+		n, err := unix.Pwrite(fd, data[off:], int64(off))
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		off += max(n, 0)
+	}
+	if st.Size > int64(len(data)) {
+		return unix.Ftruncate(fd, int64(len(data)))
+	}
+	return nil
+}
+
+// Retire takes an ended step's folder out of the steps, under the name free, for Reuse by the same user. Making and deleting files
+// costs more than a short job on some file systems. It is an error, after which Remove is due, when somebody else's files are in it.
+func Retire(dir, free string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if n != Bundle && n != Script && n != Exit {
+			return fmt.Errorf("cannot reuse %s: %s is in it", dir, n)
+		}
+	}
+	// First the folder, then what is in it: a crash between leaves no step without a record.
+	if err := unix.Rename(dir, free); err != nil {
+		return err
+	}
+	return unix.Renameat(int(d.Fd()), Exit, int(d.Fd()), tmp)
+}
+
+// Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open
+// can read, and its owner write, the new one.
+func Reuse(dir string, b *pb.Bundle, script []byte, chown bool) error {
+	raw, err := proto.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("cannot encode bundle: %w", err)
+	}
+	if err := rewrite(filepath.Join(dir, Bundle), raw, 0o600, -1, -1); err != nil {
+		return err
+	}
+	uid, gid := -1, -1
+	if chown {
+		uid, gid = int(b.Uid), int(b.Gid)
+	}
+	return rewrite(filepath.Join(dir, Script), script, 0o500, uid, gid)
+}
+
+// rewrite refuses what is not the plain file that put made.
+func rewrite(path string, data []byte, mode uint32, uid, gid int) (err error) {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode != unix.S_IFREG|mode || st.Nlink != 1 || uid >= 0 && st.Uid != uint32(uid) {
+		return fmt.Errorf("cannot reuse %s: it has been changed", path)
+	}
+	if gid >= 0 && st.Gid != uint32(gid) {
+		if err := unix.Fchown(fd, -1, gid); err != nil {
+			return &os.PathError{Op: "chown", Path: path, Err: err}
+		}
+	}
+	if err := overwrite(fd, data); err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}
+
 // Remove deletes a step's folder and all in it.
 func Remove(dir string) error {
-	for _, f := range []string{Script, Bundle, Exit} {
+	for _, f := range []string{Script, Bundle, Exit, tmp} {
 		_ = unix.Unlink(filepath.Join(dir, f))
 	}
 	if err := unix.Rmdir(dir); err == nil || err == unix.ENOENT {

@@ -85,3 +85,75 @@ func TestRecords(t *testing.T) {
 		t.Errorf("removed twice: %v", err)
 	}
 }
+
+func TestReuse(t *testing.T) {
+	base := t.TempDir()
+	dir, free := filepath.Join(base, "1.1.0"), filepath.Join(base, Free+"1")
+	b := &pb.Bundle{Key: &pb.StepKey{JobId: 1}, Env: []string{"LONG=" + strings.Repeat("x", 9000)}}
+	end := func() {
+		t.Helper()
+		if err := WriteExit(dir, &pb.ExitRecord{Key: b.Key, Detail: strings.Repeat("y", 5000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Write(dir, b, []byte("#!/bin/sh\n# long\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if err := Retire(dir, free); err != nil {
+		t.Fatal(err)
+	}
+	small := &pb.Bundle{Key: &pb.StepKey{JobId: 2}}
+	if err := Reuse(free, small, []byte("#!/bin/sh\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(free, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadBundle(dir); err != nil || !proto.Equal(got, small) {
+		t.Errorf("bundle %v, %v", got, err)
+	}
+	if s, err := os.ReadFile(filepath.Join(dir, Script)); string(s) != "#!/bin/sh\n" {
+		t.Errorf("script %q, %v", s, err)
+	}
+	if r, err := ReadExit(dir); r != nil || err != nil {
+		t.Errorf("the old record shows: %v, %v", r, err)
+	}
+	end()
+	short := &pb.ExitRecord{Key: small.Key, Verdict: "exited"}
+	if err := WriteExit(dir, short); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ReadExit(dir); err != nil || !proto.Equal(r, short) {
+		t.Errorf("record %v, %v", r, err)
+	}
+	for name, spoil := range map[string]func(string) error{
+		"hard link": func(s string) error { return os.Link(s, filepath.Join(base, "link")) },
+		"mode":      func(s string) error { return os.Chmod(s, 0o777) },
+		"symlink":   func(s string) error { os.Remove(s); return os.Symlink("/etc/passwd", s) },
+		"gone":      os.Remove,
+	} {
+		_ = Remove(dir)
+		_ = Remove(free)
+		_ = os.Remove(filepath.Join(base, "link"))
+		if err := Write(free, b, []byte("#!/bin/sh\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(filepath.Join(free, Script)); err != nil {
+			t.Fatal(err)
+		}
+		if err := Reuse(free, small, []byte("#!/bin/sh\n"), false); err == nil {
+			t.Errorf("%s: reused", name)
+		}
+	}
+	_ = Remove(dir)
+	if err := Write(dir, b, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "epilog"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Retire(dir, free); err == nil {
+		t.Error("retired with another's file in it")
+	}
+}

@@ -72,6 +72,14 @@ func sizeOf(r *Request) size {
 	return out
 }
 
+// share is the largest part that a request takes of any of the cluster's
+// resources, in 2^-16, at least 1.
+func (c *cluster) share(r *Request) int64 {
+	sz := sizeOf(r)
+	part := func(a, b int64) int64 { return min(a, b) << 16 / max(1, b) }
+	return max(1, part(sz.cpus, c.cpus), part(sz.memMiB, c.memMiB), part(sz.gpus, c.gpus))
+}
+
 // partsOf are a job's priority terms at now.
 func partsOf(c *cluster, w *Weights, j *Job, partition uint16, now int64) priority.Parts {
 	req := j.Request

@@ -82,8 +82,11 @@ func (sh *shape) stranger(n *vnode, v *vec) bool {
 	if v.whole {
 		return len(n.runs) > 0
 	}
+	if sh.user == "" && !sh.req.ExclusiveUser {
+		return false // nobody asks for nodes of his own
+	}
 	for _, r := range n.runs {
-		if (sh.req.ExclusiveUser || r.rec.Job.Request.ExclusiveUser) && r.rec.Job.User != sh.user {
+		if (sh.req.ExclusiveUser || r.exclusiveUser()) && (r.rec.Job == nil || r.rec.Job.User != sh.user) {
 			return true
 		}
 	}
@@ -145,6 +148,10 @@ func (s *Scheduler) costOf(sh *shape, n *vnode, v *vec, free []int64) int64 {
 	cpu := min(max(free[dimCPU]-v.cpu, 0), 1<<16-1)
 	mem := min(max(free[dimMem]-v.mem, 0)>>4, 1<<23-1)
 	return weight | min(max(left, 0), 1023)<<40 | idle<<39 | cpu<<23 | mem
+}
+
+func (r *vrun) exclusiveUser() bool {
+	return r.rec.Job != nil && r.rec.Job.Request != nil && r.rec.Job.Request.ExclusiveUser
 }
 
 // choice is a way to place a job: places in candidates.nodes, and the tasks

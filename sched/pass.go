@@ -64,14 +64,14 @@ func newPass(s *Scheduler, in *Snapshot) *pass {
 		p.limits = append(p.limits, *l)
 	}
 	for _, part := range s.parts {
-		part.promises, part.waiting, part.closed = 0, 0, false
+		part.promises, part.waiting, part.closed, part.put = 0, 0, false, false
 	}
 	return p
 }
 
 func (p *pass) run() {
 	for _, c := range p.s.classes {
-		c.pos, c.posShort, c.reserved, c.failed = 0, 0, 0, false
+		c.pos, c.reserved, c.failed = 0, 0, false
 		c.wait = p.s.faultOf(c)
 		if c.wait.Code != "" || len(c.queue) == 0 {
 			continue
@@ -83,7 +83,7 @@ func (p *pass) run() {
 	heap.Init(&p.first)
 	p.drain(&p.first)
 	if p.short = len(p.second) > 0; p.short {
-		p.drainShort()
+		p.drainCandidates()
 	}
 }
 
@@ -115,14 +115,20 @@ func (p *pass) spent() bool {
 	return true
 }
 
-// drainShort takes what is left in order of predicted run time.
-func (p *pass) drainShort() {
-	h := classHeap{less: func(a, b *class) bool { return p.s.compareShort(a.short[a.posShort], b.short[b.posShort]) < 0 }}
+// drainCandidates takes what is left in the order of candidates. Classes of
+// which nothing fits now are left out before they are sorted: nothing of them
+// will fit later in the pass.
+func (p *pass) drainCandidates() {
+	h := classHeap{less: func(a, b *class) bool { return a.short[0].before(b.short[0]) }}
 	for _, c := range p.second {
-		if c.short == nil {
-			c.short = slices.Clone(c.queue)
+		if !p.couldStart(c) {
+			continue
 		}
-		slices.SortFunc(c.short, p.s.compareShort)
+		c.short = c.short[:0]
+		for _, e := range c.queue {
+			c.short = append(c.short, p.s.candidateOf(e))
+		}
+		heap.Init(&c.short)
 		if p.skip(c) {
 			h.list = append(h.list, c)
 		}
@@ -131,17 +137,27 @@ func (p *pass) drainShort() {
 	p.drain(&h)
 }
 
+// couldStart reports whether a job of the class fits now.
+func (p *pass) couldStart(c *class) bool {
+	s := p.s
+	if s.licensesUntil(c.shape) <= s.now {
+		c.wait = Reason{Code: WaitLicenses}
+		return false
+	}
+	return !p.spent() && s.pick(c.shape, add(s.now, c.least)) != nil
+}
+
 // current is the job of c that is next in the order under way.
 func (p *pass) current(c *class) *entry {
 	if p.short {
-		return c.short[c.posShort]
+		return c.short[0].e
 	}
 	return c.queue[c.pos]
 }
 
 func (p *pass) advance(c *class) {
 	if p.short {
-		c.posShort++
+		heap.Pop(&c.short)
 	} else {
 		c.pos++
 	}
@@ -151,7 +167,7 @@ func (p *pass) advance(c *class) {
 // is none.
 func (p *pass) skip(c *class) bool {
 	for {
-		if p.short && c.posShort >= len(c.short) || !p.short && c.pos >= len(c.queue) {
+		if p.short && len(c.short) == 0 || !p.short && c.pos >= len(c.queue) {
 			return false
 		}
 		if !p.s.finished(p.current(c).job) {
@@ -186,7 +202,7 @@ func (p *pass) step(c *class) bool {
 	if c.part.closed {
 		return false
 	}
-	if p.aimedShort(c) {
+	if p.reordered(c) && !p.waitedLong(e) {
 		p.second = append(p.second, c)
 		return false
 	}
@@ -210,10 +226,22 @@ func (p *pass) step(c *class) bool {
 	return p.wait(c, e)
 }
 
-// aimedShort: the partition has promised what it promises, so the rest may be
-// taken in another order.
-func (p *pass) aimedShort(c *class) bool {
-	return p.s.params.Shortest && !p.short && p.s.params.Policy == EASY && c.part.promises >= p.promises()
+// reordered: a job of the partition waits, so the rest are candidates, which
+// may be taken in another order.
+func (p *pass) reordered(c *class) bool {
+	return p.s.params.Order != QueueOrder && !p.short && p.s.params.Policy == EASY && (c.part.promises >= p.promises() || c.part.put)
+}
+
+// waitedLong: the job is promised a start whatever else is.
+func (p *pass) waitedLong(e *entry) bool {
+	long := p.s.params.LongGuardS
+	return long > 0 && p.s.params.Policy == EASY && p.s.now-eligibleAt(e.job.rec) > long
+}
+
+// tooSoon: the first job that waits has not done so for long enough to be
+// promised a start.
+func (p *pass) tooSoon(e *entry) bool {
+	return p.s.params.Policy == EASY && p.s.now-eligibleAt(e.job.rec) < p.s.params.HeadGuardS
 }
 
 func (p *pass) promises() int {
@@ -352,8 +380,17 @@ func (p *pass) wait(c *class, e *entry) bool {
 	if firstHere && e.primary && c.wait.Code == WaitPriority {
 		p.say(e, Reason{Code: WaitResources})
 	}
-	if part.promises >= p.promises() || p.short || c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
+	if p.short || c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
 		return false
+	}
+	if !p.waitedLong(e) {
+		if part.put || part.promises >= p.promises() {
+			return false
+		}
+		if p.tooSoon(e) {
+			part.put = true
+			return false
+		}
 	}
 	if !p.promise(c, e) {
 		return false // never, as far as anybody knows: nor would its equals

@@ -295,7 +295,7 @@ func TestConservative(t *testing.T) {
 }
 
 func TestPolicyOrder(t *testing.T) {
-	w := newWorld(t, Params{Shortest: true}, 1, 4)
+	w := newWorld(t, Params{Order: ShortestFirst}, 1, 4)
 	w.add(1, 100, Request{Tasks: 2})
 	w.want("start 1 n1:2")
 	w.add(2, 100, Request{Tasks: 4})

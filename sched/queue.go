@@ -44,13 +44,12 @@ type class struct {
 
 	queue   []*entry // by priority
 	sorted  bool
-	short   []*entry // by predicted run time, when the policy wants that
-	uniform Reason   // what the records are thought to say
+	short   candidateHeap // while candidates are taken
+	uniform Reason        // what the records are thought to say
 	odd     map[*entry]struct{}
 
 	// of the pass that is under way
 	pos      int
-	posShort int
 	reserved int64 // start promised to the last one that got a promise
 	failed   bool
 	wait     Reason // why those that remain wait
@@ -85,25 +84,53 @@ func compareJobs(a, b *vjob) int {
 	return cmp.Compare(a.rec.ID, b.rec.ID)
 }
 
-// compareShort orders backfill candidates: those past the guard first and in
-// queue order, then by predicted run time.
-func (s *Scheduler) compareShort(a, b *entry) int {
-	if c := cmp.Compare(b.class.part.rec.PriorityTier, a.class.part.rec.PriorityTier); c != 0 {
-		return c
-	}
-	ga, gb := s.guarded(a), s.guarded(b)
+// candidate is an entry with its place in the order of backfill candidates.
+type candidate struct {
+	key int64
+	e   *entry
+}
+
+func (s *Scheduler) candidateOf(e *entry) candidate {
 	switch {
-	case ga && gb:
-		return compareJobs(a.job, b.job)
-	case ga:
-		return -1
-	case gb:
-		return 1
+	case s.params.Order == Merit:
+		return candidate{s.merit(e), e}
+	case s.guarded(e):
+		return candidate{-1, e} // before the others, and by priority among themselves
 	}
-	if c := cmp.Compare(a.predicted(), b.predicted()); c != 0 {
-		return c
+	return candidate{e.predicted(), e}
+}
+
+func (a candidate) before(b candidate) bool {
+	if x, y := a.e.class.part.rec.PriorityTier, b.e.class.part.rec.PriorityTier; x != y {
+		return x > y
 	}
-	return compareJobs(a.job, b.job)
+	if a.key != b.key {
+		return a.key < b.key
+	}
+	return compareEntries(a.e, b.e) < 0
+}
+
+// candidateHeap is a heap of them, best first.
+type candidateHeap []candidate
+
+func (h candidateHeap) Len() int           { return len(h) }
+func (h candidateHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h candidateHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *candidateHeap) Push(x any)        { *h = append(*h, x.(candidate)) }
+func (h *candidateHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// merit is lower for jobs to be taken earlier: see Merit. In whole numbers, so
+// that it is the same on every machine.
+func (s *Scheduler) merit(e *entry) int64 {
+	const perDay = 32
+	days := min(max(0, s.now-eligibleAt(e.job.rec)), 1<<32) * perDay / 86400
+	days = min(days, 1<<15)
+	scaled := min(e.predicted(), 1<<31) << 30
+	return scaled / (perDay*perDay + days*days) / e.class.shape.share
 }
 
 func (s *Scheduler) guarded(e *entry) bool {
@@ -143,6 +170,7 @@ func holdReason(j *Job) Reason {
 
 func (s *Scheduler) addJob(rec *Job) *vjob {
 	j := &vjob{rec: rec}
+	s.noteUser(rec.Request)
 	s.enqueue(j)
 	return j
 }
@@ -298,7 +326,6 @@ func (s *Scheduler) join(e *entry) {
 	} else {
 		c.queue, c.sorted = append(c.queue, e), false
 	}
-	c.short = nil
 	e.note()
 }
 
@@ -314,7 +341,6 @@ func (s *Scheduler) leave(e *entry) {
 	} else if i := slices.Index(c.queue, e); i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
 	}
-	c.short = nil
 	if len(c.queue) == 0 {
 		delete(s.classes, c.key)
 	}

@@ -33,6 +33,7 @@ type Scheduler struct {
 	limited    bool
 	byUser     bool
 	loading    bool
+	redo       bool
 	capped     []*vpart
 	nodeByName map[string]int32
 	configs    map[string]*config
@@ -69,6 +70,7 @@ type vpart struct {
 	promises int
 	waiting  int
 	closed   bool // FIFO: something before waits
+	put      bool // put off: the first that waits is not promised a start yet
 }
 
 // vresv is a reservation.
@@ -134,6 +136,10 @@ func (s *Scheduler) follow(in *Snapshot) int {
 	s.wakeJobs()
 	changed += s.jobs.update(in.Pending, &tableOps[Job, *vjob]{cmp: compareJobIDs, add: s.addJob, change: s.changeJob, remove: s.removeJob})
 	s.loading = false
+	if s.redo { // the first --exclusive=user: shapes are by user from now on
+		s.reset()
+		return changed + s.follow(in)
+	}
 	s.trimLog()
 	return changed
 }
@@ -153,37 +159,8 @@ func (s *Scheduler) restructured(in *Snapshot) bool {
 		return false
 	}
 	limited := len(in.Limits) > 0
-	byUser := s.byUser
-	if !byUser {
-		byUser = anyExclusiveUser(s, in)
-		s.byUser = byUser
-		if byUser {
-			return true
-		}
-	}
 	return limited != s.limited || !slices.Equal(s.partRecs, in.Partitions) || !slices.Equal(s.resvRecs, in.Reservations) ||
 		!slices.Equal(s.licenses, in.Licenses) || !slices.Equal(s.qos, in.QOS) || s.nodesReplaced(in.Nodes)
-}
-
-// anyExclusiveUser looks at jobs that are new.
-func anyExclusiveUser(s *Scheduler, in *Snapshot) bool {
-	for i, j := range in.Pending {
-		if i < len(s.jobs.recs) && s.jobs.recs[i] == j {
-			continue
-		}
-		if j.Request != nil && j.Request.ExclusiveUser {
-			return true
-		}
-	}
-	for i, r := range in.Running {
-		if i < len(s.runs.recs) && s.runs.recs[i] == r {
-			continue
-		}
-		if r.Job != nil && r.Job.Request != nil && r.Job.Request.ExclusiveUser {
-			return true
-		}
-	}
-	return false
 }
 
 // nodesReplaced: anything but a node's state differs.
@@ -230,7 +207,7 @@ func (s *Scheduler) nodeStates(in []*Node) int {
 func (s *Scheduler) build(in *Snapshot) {
 	s.partRecs, s.resvRecs = slices.Clone(in.Partitions), slices.Clone(in.Reservations)
 	s.licenses, s.limited = slices.Clone(in.Licenses), len(in.Limits) > 0
-	s.byUser = s.byUser || anyExclusiveUser(s, in)
+	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.qos = slices.Clone(in.QOS)
 	s.buildLicenses()
 	recs := slices.Clone(in.Partitions)
@@ -249,7 +226,6 @@ func (s *Scheduler) build(in *Snapshot) {
 		p.nodes = s.nodeList(p.rec.Nodes)
 	}
 	s.buildReservations(in.Reservations)
-	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.period = s.params.Weights.period(s.now)
 	s.epoch++
 }
@@ -318,11 +294,19 @@ func (s *Scheduler) addRun(rec *Run) *vrun {
 		r.parts = append(r.parts, vpartOf{node: n, use: s.useOf(n, a, rec.Partition, rec.Suspended), cores: a.Cores, alloc: a})
 	}
 	if rec.Job != nil {
+		s.noteUser(rec.Job.Request)
 		r.lic = s.licenseNeed(rec.Job.Request)
 	}
 	s.occupy(r)
 	s.ends.push(r)
 	return r
+}
+
+// noteUser notices that users have to be told apart.
+func (s *Scheduler) noteUser(r *Request) {
+	if r != nil && r.ExclusiveUser && !s.byUser {
+		s.byUser, s.redo = true, true
+	}
 }
 
 func (s *Scheduler) occupy(r *vrun) {

@@ -20,6 +20,7 @@ type shape struct {
 	alts   []candidates
 	lic    []int64 // licenses, in the order of Scheduler.licenses
 	user   string  // of jobs that take nodes for one user alone
+	share  int64   // of the cluster, of the resource it takes most of, in 2^-16
 }
 
 // demand is a request with its node and task counts worked out.
@@ -350,7 +351,7 @@ func (s *Scheduler) shapeOf(key shapeKey, req *Request, part *vpart, resv *vresv
 	}
 	sh := &shape{id: len(s.shapes), req: req, part: part, resv: resv, demand: workOut(req), user: key.user}
 	s.shapes[key] = sh
-	sh.lic = s.licenseNeed(req)
+	sh.lic, sh.share = s.licenseNeed(req), s.cluster.share(req)
 	con, err := fit.ParseConstraint(req.Features)
 	if err != nil {
 		sh.fault = Reason{Code: BadConstraints}

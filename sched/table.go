@@ -7,6 +7,7 @@ import "slices"
 type table[R any, V any] struct {
 	recs []*R
 	vals []V
+	buf  []V // for merge
 }
 
 // tableOps says what to do about differences. change may return another value.
@@ -61,7 +62,7 @@ func ascending[R any](in []*R, cmp func(a, b *R) int) bool {
 }
 
 func (t *table[R, V]) merge(a []*R, av []V, b []*R, ops *tableOps[R, V]) ([]V, int) {
-	out := make([]V, 0, len(b))
+	out := t.buf[:0]
 	changed, i := 0, 0
 	for _, rec := range b {
 		for i < len(a) && a[i] != rec && ops.cmp(a[i], rec) < 0 {
@@ -86,5 +87,6 @@ func (t *table[R, V]) merge(a []*R, av []V, b []*R, ops *tableOps[R, V]) ([]V, i
 		ops.remove(av[i])
 		changed++
 	}
+	t.buf = out
 	return out, changed
 }

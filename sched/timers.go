@@ -69,7 +69,7 @@ func (s *Scheduler) reprioritise(in *Snapshot) {
 		if prio := s.priorityOf(j.rec); prio != j.prio {
 			j.prio = prio
 			for _, e := range j.entries {
-				e.class.sorted, e.class.short = false, nil
+				e.class.sorted = false
 			}
 		}
 	}

@@ -504,11 +504,18 @@ type Params struct {
 	WindowS      int64
 	ResolutionS  int64 // promises are rounded up to it; 0 means 1
 
-	// Shortest orders backfill candidates by predicted run time, shortest
-	// first; GuardS is how long a job waits before it is taken in order of
+	// Order is how backfill candidates are taken once the jobs before them wait.
+	Order Order
+	// GuardS is how long a job waits before ShortestFirst takes it in order of
 	// priority again. 0 means 24 hours.
-	Shortest bool
-	GuardS   int64
+	GuardS int64
+	// HeadGuardS is how long the first job that has to wait does so before it is
+	// promised a start; 0 promises at once, as the textbook has it. Until then
+	// whatever fits starts. A promise, once due, is kept in either case.
+	HeadGuardS int64
+	// LongGuardS promises a start to every job that has waited longer, however
+	// many promises there are already; 0 to none.
+	LongGuardS int64
 
 	// WholeCores allocates cores rather than threads (CR_Core*); NoMemory does
 	// not count memory (not CR_*_Memory). WholeNodes is select/linear and
@@ -524,6 +531,29 @@ type Params struct {
 	GraceTimeS  int64
 
 	Weights Weights
+}
+
+// Order is an order of backfill candidates. Whether one fits is always decided
+// by its time limit.
+type Order uint8
+
+const (
+	// QueueOrder is by priority.
+	QueueOrder Order = iota
+	// ShortestFirst is by predicted run time; who has waited for GuardS comes
+	// first, by priority.
+	ShortestFirst
+	// Merit is by predicted run time, divided by the job's share of the
+	// cluster and by 1 + (days waited)²: short jobs first, wide ones among
+	// them, and none forgotten. Prompted by the WFP family (Tang et al.,
+	// CLUSTER'09); docs/scheduling.md has the measurements.
+	Merit
+)
+
+// DefaultParams is the configuration that did best on the traces: see
+// docs/scheduling.md.
+func DefaultParams() Params {
+	return Params{Order: Merit, HeadGuardS: 24 * 3600, LongGuardS: 60 * 3600}
 }
 
 // Placement is the rule that chooses among nodes that fit.

@@ -44,15 +44,21 @@ type Policy struct {
 
 // Policies are the names that Options.Policy takes.
 var Policies = map[string]Policy{
-	"default":      {Params: sched.Params{Weights: basic, Shortest: true}, About: "EASY with the shortest predicted candidates first, the default"},
+	"default":      {Params: defaults(), About: "what Sluice does unless told otherwise"},
 	"fifo":         {Params: sched.Params{Weights: basic, Policy: sched.FIFO}, About: "strictly in order"},
 	"easy":         {Params: sched.Params{Weights: basic}, About: "textbook EASY backfill"},
-	"easy-sjbf":    {Params: sched.Params{Weights: basic, Shortest: true}, About: "EASY, candidates by predicted run time"},
+	"easy-sjbf":    {Params: sched.Params{Weights: basic, Order: sched.ShortestFirst}, About: "EASY, candidates by predicted run time"},
 	"conservative": {Params: sched.Params{Weights: basic, Policy: sched.Conservative}, About: "a promise for every job"},
 	"slurm-like":   {Params: sched.Params{Weights: basic, Policy: sched.Conservative, Depth: 500, ResolutionS: 60}, EveryS: 30, About: "conservative, rebuilt every 30 s, first 500 jobs, 60 s resolution"},
 }
 
 var basic = sched.Weights{Basic: true}
+
+func defaults() sched.Params {
+	p := sched.DefaultParams()
+	p.Weights = basic
+	return p
+}
 
 // Record is what became of a job.
 type Record struct {

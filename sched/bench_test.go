@@ -1,0 +1,137 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+	"time"
+)
+
+// bigCluster is n nodes of five kinds, four of them with GPUs.
+func bigCluster(n int) ([]*Node, []*Partition) {
+	kinds := []struct {
+		cpus, gpus int
+		typ        string
+		mem        int64
+	}{{96, 8, "a100", 786432}, {64, 2, "p100", 262144}, {96, 8, "v100", 524288}, {128, 4, "a100", 524288}, {128, 0, "", 262144}}
+	part := &Partition{Name: "p"}
+	var nodes []*Node
+	for i := range n {
+		k := kinds[i%len(kinds)]
+		node := &Node{Name: fmt.Sprintf("n%05d", i), CPUs: k.cpus, Sockets: 2, CoresPerSocket: k.cpus / 2, MemMiB: k.mem}
+		if k.gpus > 0 {
+			g := Gres{Name: "gpu", Type: k.typ}
+			for d := range k.gpus {
+				g.Devices = append(g.Devices, Device{Index: d})
+			}
+			node.Gres = []Gres{g}
+		}
+		nodes = append(nodes, node)
+		part.Nodes = append(part.Nodes, node.Name)
+	}
+	return nodes, []*Partition{part}
+}
+
+// bigQueue is n jobs in so many shapes.
+func bigQueue(n, shapes int) []*Job {
+	r := rand.New(rand.NewSource(1))
+	reqs := make([]*Request, shapes)
+	limits := make([]int64, shapes)
+	for i := range reqs {
+		q := &Request{Tasks: 1 << r.Intn(6), MinNodes: 1, MaxNodes: 1, MemCPUMiB: int64(1+r.Intn(4)) * 1024}
+		switch r.Intn(4) {
+		case 0:
+			q.Gres = []GresRequest{{Name: "gpu", Count: int64(1 << r.Intn(4))}}
+		case 1:
+			q.Gres = []GresRequest{{Name: "gpu", Type: "a100", Count: int64(1 << r.Intn(3))}}
+		case 2:
+			nodes := 1 << r.Intn(5)
+			q.MinNodes, q.MaxNodes, q.Tasks, q.TasksPerNode = nodes, nodes, nodes*8, 8
+		}
+		reqs[i], limits[i] = q, int64(1+r.Intn(48))*1800
+	}
+	jobs := make([]*Job, n)
+	for i := range jobs {
+		k := r.Intn(shapes)
+		jobs[i] = &Job{ID: uint32(i + 1), Request: reqs[k], LimitS: limits[k], Submit: int64(1000 + i/100), Partitions: []string{"p"}, User: fmt.Sprint("u", i%50),
+			Reason: Reason{Code: WaitPriority}, PredictedS: limits[k] / int64(1+r.Intn(5))}
+	}
+	return jobs
+}
+
+// fill runs a plan's starts, in new slices.
+func fill(in *Snapshot, p *Plan) {
+	started := make(map[uint32]bool, len(p.Start))
+	running := slices.Clone(in.Running)
+	for _, st := range p.Start {
+		started[st.Job.ID] = true
+		running = append(running, &Run{ID: st.Job.ID, Task: st.Task, Job: st.Job, Partition: st.Partition, Start: in.Now, End: add(in.Now, st.LimitS), Allocs: st.Allocs})
+	}
+	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *Job) bool { return started[j.ID] })
+	slices.SortFunc(running, func(a, b *Run) int { return cmp.Compare(a.ID, b.ID) })
+	in.Running = running
+}
+
+func benchParams() Params {
+	p := DefaultParams()
+	p.Weights = Weights{Basic: true}
+	return p
+}
+
+// BenchmarkFirstPass is a pass of a new scheduler over an idle cluster:
+// reading the snapshot, building every index, and starting what fits.
+func BenchmarkFirstPass(b *testing.B) {
+	for _, size := range []struct{ nodes, jobs int }{{10, 100}, {100, 1000}, {1000, 10_000}, {10_000, 100_000}} {
+		nodes, parts := bigCluster(size.nodes)
+		jobs := bigQueue(size.jobs, 100)
+		b.Run(fmt.Sprintf("nodes=%d/jobs=%d", size.nodes, size.jobs), func(b *testing.B) {
+			for b.Loop() {
+				p := New(benchParams()).Plan(&Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: jobs})
+				b.ReportMetric(float64(len(p.Start)), "starts/op")
+			}
+		})
+	}
+}
+
+// BenchmarkFullQueue is a pass of a new scheduler over a full cluster.
+func BenchmarkFullQueue(b *testing.B) {
+	nodes, parts := bigCluster(10_000)
+	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
+	fill(in, New(benchParams()).Plan(in))
+	in.Pending = in.Pending[:100_000]
+	for b.Loop() {
+		New(benchParams()).Plan(in)
+	}
+}
+
+// BenchmarkEvent is the pass after one job has ended.
+func BenchmarkEvent(b *testing.B) {
+	for _, size := range []struct{ nodes, jobs int }{{10, 1000}, {100, 1000}, {1000, 1000}, {10_000, 1000}, {10_000, 10_000}, {10_000, 100_000}} {
+		nodes, parts := bigCluster(size.nodes)
+		s := New(benchParams())
+		in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(size.jobs+4*size.nodes, 100)}
+		fill(in, s.Plan(in))
+		in.Pending = in.Pending[:min(len(in.Pending), size.jobs)]
+		fill(in, s.Plan(in))
+		r := rand.New(rand.NewSource(2))
+		b.Run(fmt.Sprintf("nodes=%d/jobs=%d", size.nodes, len(in.Pending)), func(b *testing.B) {
+			probes, n := 0, 0
+			var spent time.Duration
+			for b.Loop() {
+				in.Now++
+				k := r.Intn(len(in.Running))
+				in.Running = slices.Delete(slices.Clone(in.Running), k, k+1)
+				began := time.Now()
+				p := s.Plan(in)
+				spent += time.Since(began)
+				fill(in, p)
+				probes += p.Stats.Probes
+				n++
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(n), "plan-ns/op")
+			b.ReportMetric(float64(probes)/float64(n), "probes/op")
+		})
+	}
+}

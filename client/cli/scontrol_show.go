@@ -133,7 +133,8 @@ func (s *show) nodes(id string) int {
 	}
 	byName := map[string]*pb.NodeRecord{}
 	var all []string
-	now, err := eachNode(s.ctx, c, &pb.NodesRequest{Names: nodeNames(id)}, func(n *pb.NodeRecord) {
+	fc := s.env.formatContext(0)
+	err := eachNode(s.ctx, c, &pb.NodesRequest{Names: nodeNames(id)}, fc, func(n *pb.NodeRecord) {
 		byName[n.GetName()] = n
 		if n.GetState() != pb.NodeState_NODE_FUTURE || s.opts.future {
 			all = append(all, n.GetName())
@@ -145,7 +146,6 @@ func (s *show) nodes(id string) int {
 	if err != nil {
 		return s.failed("slurm_load_node", err)
 	}
-	fc := s.env.formatContext(now)
 	if id == "" {
 		want = all
 		slices.SortStableFunc(want, hostlist.Compare)

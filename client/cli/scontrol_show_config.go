@@ -76,13 +76,12 @@ func (s *show) localNodes(c pb.ControllerAPIClient) []string {
 	if err != nil {
 		return nil
 	}
-	_, _ = eachPage(stream.Recv, func(p *pb.NodesReply) int64 {
+	_ = eachPage(stream.Recv, func(p *pb.NodesReply) {
 		for _, n := range p.GetNodes() {
 			if sameHost(n.GetHostname()) {
 				names = append(names, n.GetName())
 			}
 		}
-		return 0
 	})
 	return names
 }

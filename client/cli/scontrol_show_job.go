@@ -23,10 +23,17 @@ func (s *show) jobs(id string) int {
 		return code
 	}
 	defer func() { _ = c.Close() }()
-	var found []*pb.JobRecord
-	now, err := eachJob(s.ctx, c, request, func(r *pb.JobRecord) {
-		if id == "" || want.matches(r) {
-			found = append(found, r)
+	fc := s.env.formatContext(0)
+	var b []byte
+	found := 0
+	err := eachJob(s.ctx, c, request, fc, func(r *pb.JobRecord) {
+		if id != "" && !want.matches(r) {
+			return
+		}
+		found++
+		if b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details); len(b) >= flushBytes {
+			code = max(code, s.out(b))
+			b = b[:0]
 		}
 	})
 	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(pb.CodeInvalidJobID) {
@@ -35,25 +42,14 @@ func (s *show) jobs(id string) int {
 	switch {
 	case err != nil:
 		return s.failed("slurm_load_jobs", err)
-	case len(found) == 0 && id == "":
+	case found == 0 && id == "":
 		return s.none("No jobs in the system")
-	case len(found) == 0 && want.tasks != nil:
+	case found == 0 && want.tasks != nil:
 		return s.missing("Job " + format.Escape(id) + " not found")
-	case len(found) == 0:
+	case found == 0:
 		return s.complain("slurm_load_jobs error: Invalid job id specified")
 	}
-	fc := s.env.formatContext(now)
-	var b []byte
-	for _, r := range found {
-		b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details)
-		if len(b) >= flushBytes {
-			if s.out(b) != 0 {
-				return 1
-			}
-			b = b[:0]
-		}
-	}
-	return s.out(b)
+	return max(code, s.out(b))
 }
 
 func (s *show) steps(id string) int {
@@ -73,7 +69,8 @@ func (s *show) steps(id string) int {
 	defer func() { _ = c.Close() }()
 	known := false
 	var rows []format.Step
-	now, err := eachJob(s.ctx, c, request, func(r *pb.JobRecord) {
+	fc := s.env.formatContext(0)
+	err := eachJob(s.ctx, c, request, fc, func(r *pb.JobRecord) {
 		if id != "" && !want.matches(r) {
 			return
 		}
@@ -97,7 +94,6 @@ func (s *show) steps(id string) int {
 	case len(rows) == 0:
 		return s.none("No job steps in the system")
 	}
-	fc := s.env.formatContext(now)
 	var b []byte
 	for _, step := range rows {
 		b = format.AppendStep(b, fc, step, s.opts.oneLine)

@@ -39,12 +39,11 @@ func sinfoOnce(ctx context.Context, env *Env, o *sinfoOptions) int {
 		Empty:   !o.reasons && layout.Uses(func(f *format.Field[*format.NodeGroup]) bool { return f.Letter == 'P' || f.Letter == 'R' }),
 	})
 	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
-	order.Sort(fc, rows)
 	cluster := ""
 	if o.haveClusters {
 		cluster = env.clusterName()
 	}
-	return printTable(env, fc, layout, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: cluster})
+	return printTable(env, fc, layout, order, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: cluster})
 }
 
 func sinfoLayout(env *Env, o *sinfoOptions) format.Layout[*format.NodeGroup] {
@@ -75,24 +74,25 @@ func sinfoLoad(ctx context.Context, env *Env) ([]*pb.PartitionRecord, []*pb.Node
 		return nil, nil, nil, env.loadFailed("slurm_load_partitions", err)
 	}
 	var nodes []*pb.NodeRecord
-	now, err := eachNode(ctx, c, &pb.NodesRequest{}, func(n *pb.NodeRecord) { nodes = append(nodes, n) })
+	fc := env.formatContext(0)
+	err = eachNode(ctx, c, &pb.NodesRequest{}, fc, func(n *pb.NodeRecord) { nodes = append(nodes, n) })
 	if err != nil {
 		return nil, nil, nil, env.loadFailed("slurm_load_node", err)
 	}
-	return parts.GetPartitions(), nodes, env.formatContext(now), nil
+	return parts.GetPartitions(), nodes, fc, nil
 }
 
 // eachNode is eachJob for nodes.
-func eachNode(ctx context.Context, c *client.Client, r *pb.NodesRequest, f func(*pb.NodeRecord)) (nowNS int64, err error) {
+func eachNode(ctx context.Context, c *client.Client, r *pb.NodesRequest, fc *format.Context, f func(*pb.NodeRecord)) error {
 	stream, err := c.Nodes(ctx, r)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return eachPage(stream.Recv, func(p *pb.NodesReply) int64 {
+	return eachPage(stream.Recv, func(p *pb.NodesReply) {
+		setClock(fc, p.GetNowNs())
 		for _, n := range p.GetNodes() {
 			f(n)
 		}
-		return p.GetNowNs()
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,12 +81,13 @@ func squeueOnce(ctx context.Context, env *Env, o *squeueOptions) int {
 		env.Errorf("Invalid sort specification: %s", bad)
 		return 1
 	}
-	rows, fc, err := squeueRows(ctx, env, o, needsWholeRecords(layout, order, o))
+	table := &format.Sorter[format.Job]{Layout: layout, Order: order}
+	fc, err := squeueRows(ctx, env, o, needsWholeRecords(layout, order, o), table.Add)
 	if err != nil {
 		return env.viewExit(err)
 	}
-	order.Sort(fc, rows)
-	return printTable(env, fc, layout, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)})
+	head := tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)}
+	return printLines(env, fc, layout, head, table.Lines)
 }
 
 // clusterHeader is the line above a view asked for with -M.
@@ -183,42 +183,46 @@ func plainIDs(jobs []jobSelector) []string {
 	return ids
 }
 
-// squeueRows fetches, selects and expands.
-func squeueRows(ctx context.Context, env *Env, o *squeueOptions, whole bool) ([]format.Job, *format.Context, error) {
+// squeueRows fetches, selects and expands; add gets each row as it comes, and its record is not needed afterwards.
+func squeueRows(ctx context.Context, env *Env, o *squeueOptions, whole bool, add addRow) (*format.Context, error) {
+	fc := env.formatContext(0)
+	fc.NoConvert = o.noConvert
 	if o.haveUsers && len(o.users) == 0 || o.haveJobs && len(o.jobs) == 0 {
-		return nil, env.formatContext(0), nil
+		return fc, nil
 	}
 	c, err := env.Dial(ctx)
 	if err != nil {
-		return nil, nil, env.loadFailed("slurm_load_jobs", err)
+		return nil, env.loadFailed("slurm_load_jobs", err)
 	}
 	defer func() { _ = c.Close() }()
 	if err := squeueNodes(ctx, env, c, o); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	single := o.haveJobs && len(o.jobs) == 1 && o.jobs[0].tasks == nil
-	var found int
-	var rows []format.Job
-	now, err := eachJob(ctx, c, squeueRequest(o, whole), func(r *pb.JobRecord) {
+	found, fits := 0, true
+	err = eachJob(ctx, c, squeueRequest(o, whole), fc, func(r *pb.JobRecord) {
 		found++
-		if o.selects(r) {
-			rows = o.expand(rows, r)
+		if fits && o.selects(r) {
+			fits = o.expand(r, func(j format.Job) bool { return add(fc, j) })
 		}
 	})
 	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(pb.CodeInvalidJobID) && !single {
 		err = nil
 	}
-	if err != nil {
-		return nil, nil, env.loadFailed("slurm_load_jobs", err)
-	}
-	if single && found == 0 {
+	switch {
+	case err != nil:
+		return nil, env.loadFailed("slurm_load_jobs", err)
+	case !fits:
+		return nil, env.fail("the view is too large; choose jobs with -u, -j, -p or -t, or leave out -r")
+	case single && found == 0:
 		fmt.Fprintln(env.Stderr, "slurm_load_jobs error: Invalid job id specified")
-		return nil, nil, exitEarly(1)
+		return nil, exitEarly(1)
 	}
-	fc := env.formatContext(now)
-	fc.NoConvert = o.noConvert
-	return rows, fc, nil
+	return fc, nil
 }
+
+// addRow takes a row; false means that there is no room for more.
+type addRow func(c *format.Context, j format.Job) bool
 
 // loadFailed prints Slurm's message for a query that failed, and the diagnosis after it.
 func (e *Env) loadFailed(call string, err error) error {
@@ -230,54 +234,13 @@ func (e *Env) loadFailed(call string, err error) error {
 	return exitEarly(e.errorExit())
 }
 
-// eachJob calls f with every record of the answer, in the order of ids, and gives the controller's clock. While one page is
-// looked at, the next is being received and decoded.
-func eachJob(ctx context.Context, c *client.Client, r *pb.JobsRequest, f func(*pb.JobRecord)) (nowNS int64, err error) {
-	stream, err := c.Jobs(ctx, r)
-	if err != nil {
-		return 0, err
-	}
-	return eachPage(stream.Recv, func(p *pb.JobsReply) int64 {
-		for _, j := range p.GetJobs() {
-			f(j)
-		}
-		return p.GetNowNs()
-	})
-}
-
-// eachPage receives on one goroutine and calls f on another, which is the caller's.
-func eachPage[P any](recv func() (P, error), f func(P) (nowNS int64)) (nowNS int64, err error) {
-	pages := make(chan P, 8)
-	var failed error
-	go func() {
-		defer close(pages)
-		for {
-			p, err := recv()
-			if err != nil {
-				failed = err
-				return
-			}
-			pages <- p
-		}
-	}()
-	for p := range pages {
-		if ns := f(p); ns != 0 {
-			nowNS = ns
-		}
-	}
-	if errors.Is(failed, io.EOF) {
-		failed = nil
-	}
-	return nowNS, failed
-}
-
 // squeueNodes refuses names of -w that are no node, as Slurm does, and turns host names into node names.
 func squeueNodes(ctx context.Context, env *Env, c *client.Client, o *squeueOptions) error {
 	if len(o.nodes) == 0 {
 		return nil
 	}
 	names, hosts := map[string]bool{}, map[string][]string{}
-	_, err := eachNode(ctx, c, &pb.NodesRequest{}, func(n *pb.NodeRecord) {
+	err := eachNode(ctx, c, &pb.NodesRequest{}, env.formatContext(0), func(n *pb.NodeRecord) {
 		names[n.GetName()] = true
 		hosts[n.GetHostname()] = append(hosts[n.GetHostname()], n.GetName())
 	})
@@ -302,9 +265,7 @@ func squeueNodes(ctx context.Context, env *Env, c *client.Client, o *squeueOptio
 // formatContext is what formats need to know; nowNS is the controller's clock, 0 when it was not asked.
 func (e *Env) formatContext(nowNS int64) *format.Context {
 	c := &format.Context{Now: e.Now(), TimeFormat: e.Getenv("SLURM_TIME_FORMAT"), BitstrLen: format.DefaultBitstrLen, Cluster: e.clusterName()}
-	if nowNS != 0 {
-		c.Now = time.Unix(0, nowNS)
-	}
+	setClock(c, nowNS)
 	if n, err := strconv.Atoi(e.Getenv("SLURM_BITSTR_LEN")); err == nil && n >= 0 {
 		c.BitstrLen = n
 	}
@@ -312,8 +273,8 @@ func (e *Env) formatContext(nowNS int64) *format.Context {
 	c.UserName = func(uid uint32) string {
 		name, ok := names[uid]
 		if !ok {
-			if a, found := lookupUser(strconv.FormatUint(uint64(uid), 10)); found && a.uid == uid {
-				name = a.name
+			if a, found := lookupUser(strconv.FormatUint(uint64(uid), 10)); found && a.UID == uid {
+				name = a.Name
 			}
 			names[uid] = name
 		}

@@ -346,7 +346,7 @@ func (o *squeueOptions) setUsers(env *Env, value string) error {
 			env.Errorf("Invalid user: %s\n", format.Escape(name))
 			continue
 		}
-		o.users = append(o.users, a.uid)
+		o.users = append(o.users, a.UID)
 	}
 	return nil
 }

@@ -14,12 +14,24 @@ type tableOptions struct {
 // flushBytes is how much of a table is gathered before it is written.
 const flushBytes = 64 << 10
 
-// printTable writes a view. A reader that goes away, such as head, ends it without a complaint.
-func printTable[T any](env *Env, fc *format.Context, layout format.Layout[T], rows []T, o tableOptions) int {
+// printTable sorts rows and writes them.
+func printTable[T any](env *Env, fc *format.Context, layout format.Layout[T], order format.Order[T], rows []T, o tableOptions) int {
 	layout.Fit(fc, rows)
+	table := &format.Sorter[T]{Layout: layout, Order: order}
+	for _, row := range rows {
+		if !table.Add(fc, row) {
+			env.Errorf("the view is too large; choose fewer rows")
+			return 1
+		}
+	}
+	return printLines(env, fc, layout, o, table.Lines)
+}
+
+// printLines writes a view. A reader that goes away, such as head, ends it without a complaint.
+func printLines[T any](env *Env, fc *format.Context, layout format.Layout[T], o tableOptions, lines func(func([]byte) bool)) int {
 	b := make([]byte, 0, flushBytes+4096)
 	if o.cluster != "" && !o.noHeader {
-		b = append(append(append(b, "CLUSTER: "...), o.cluster...), '\n')
+		b = append(append(append(b, "CLUSTER: "...), format.Escape(o.cluster)...), '\n')
 	}
 	if !o.noHeader {
 		if o.stamp {
@@ -27,16 +39,18 @@ func printTable[T any](env *Env, fc *format.Context, layout format.Layout[T], ro
 		}
 		b = append(layout.AppendHeader(b), '\n')
 	}
-	for i := range rows {
-		b = append(layout.AppendRow(b, fc, rows[i]), '\n')
-		if len(b) >= flushBytes {
-			if _, err := env.Stdout.Write(b); err != nil {
-				return 1
-			}
+	var err error
+	lines(func(line []byte) bool {
+		if b = append(b, line...); len(b) >= flushBytes {
+			_, err = env.Stdout.Write(b)
 			b = b[:0]
 		}
+		return err == nil
+	})
+	if err == nil {
+		_, err = env.Stdout.Write(b)
 	}
-	if _, err := env.Stdout.Write(b); err != nil {
+	if err != nil {
 		return 1
 	}
 	return 0

@@ -66,42 +66,37 @@ func (o *squeueOptions) hasLicense(r *pb.JobRecord) bool {
 	return false
 }
 
-// maxExpandedRows bounds -r: an array of four billion tasks must not fill memory.
-const maxExpandedRows = 4 << 20
-
-// expand adds the rows of a record: one, or with -r and -P one for each task and each partition.
-func (o *squeueOptions) expand(rows []format.Job, r *pb.JobRecord) []format.Job {
+// expand gives the rows of a record to add: one, or with -r and -P one for each task and each partition. It reports what add did.
+func (o *squeueOptions) expand(r *pb.JobRecord, add func(format.Job) bool) bool {
 	job := format.Job{JobRecord: r}
-	if o.perPartition && r.GetState() == pb.JobState_JOB_PENDING {
-		for _, p := range job.Partitions() {
-			if len(o.partitions) == 0 || slices.Contains(o.partitions, p) {
-				one := job
-				one.InPartition = p
-				rows = o.expandTasks(rows, one)
-			}
-		}
-		return rows
+	if !o.perPartition || r.GetState() != pb.JobState_JOB_PENDING {
+		return o.expandTasks(job, add)
 	}
-	return o.expandTasks(rows, job)
+	for _, p := range job.Partitions() {
+		job.InPartition = p
+		if (len(o.partitions) == 0 || slices.Contains(o.partitions, p)) && !o.expandTasks(job, add) {
+			return false
+		}
+	}
+	return true
 }
 
-func (o *squeueOptions) expandTasks(rows []format.Job, job format.Job) []format.Job {
+func (o *squeueOptions) expandTasks(job format.Job, add func(format.Job) bool) bool {
 	if !o.array || job.GetArrayTasks() == "" {
-		return append(rows, job)
+		return add(job)
 	}
-	before := len(rows)
-	ok := format.ExpandTasks(job.GetArrayTasks(), func(task uint32) bool {
+	if !format.ExpandTasks(job.GetArrayTasks(), func(uint32) bool { return false }) {
+		return add(job) // not an expression that can be taken apart
+	}
+	fits := true
+	format.ExpandTasks(job.GetArrayTasks(), func(task uint32) bool {
 		if o.wantsTask(job.JobRecord, task) {
-			one := job
-			one.Task, one.IsTask = task, true
-			rows = append(rows, one)
+			job.Task, job.IsTask = task, true
+			fits = add(job)
 		}
-		return len(rows) < maxExpandedRows
+		return fits
 	})
-	if !ok {
-		return append(rows[:before], job)
-	}
-	return rows
+	return fits
 }
 
 // wantsTask compares one task of a pending array with -j.
@@ -110,6 +105,6 @@ func (o *squeueOptions) wantsTask(r *pb.JobRecord, task uint32) bool {
 		return true
 	}
 	return slices.ContainsFunc(o.jobs, func(s jobSelector) bool {
-		return s.job == r.GetId() || s.job == r.GetArrayJobId() && (s.tasks == nil || s.tasks[task])
+		return (s.job == r.GetId() || s.job == r.GetArrayJobId()) && (s.tasks == nil || s.tasks[task])
 	})
 }

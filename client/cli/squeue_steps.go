@@ -37,20 +37,20 @@ func squeueSteps(ctx context.Context, env *Env, o *squeueOptions) int {
 	}
 	running := *o // a copy: -i asks again
 	running.haveStates, running.states, running.start = true, []pb.JobState{pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}, false
-	jobs, fc, err := squeueRows(ctx, env, &running, true)
+	rows := &format.Sorter[format.Step]{Layout: layout, Order: order}
+	fc, err := squeueRows(ctx, env, &running, true, func(c *format.Context, j format.Job) bool {
+		for _, s := range format.StepsOf(j.JobRecord) {
+			if o.wantsStep(j.JobRecord, s) && !rows.Add(c, s) {
+				return false
+			}
+		}
+		return true
+	})
 	if err != nil {
 		return env.viewExit(err)
 	}
-	var rows []format.Step
-	for _, j := range jobs {
-		for _, s := range format.StepsOf(j.JobRecord) {
-			if o.wantsStep(j.JobRecord, s) {
-				rows = append(rows, s)
-			}
-		}
-	}
-	order.Sort(fc, rows)
-	return printTable(env, fc, layout, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)})
+	head := tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)}
+	return printLines(env, fc, layout, head, rows.Lines)
 }
 
 // wantsStep compares with the list of -s.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -342,6 +343,19 @@ func (p *pages[P]) Recv() (P, error) {
 	first := p.left[0]
 	p.left = p.left[1:]
 	return first, nil
+}
+
+// RecvMsg is Recv for readers that take messages as they come off the wire.
+func (p *pages[P]) RecvMsg(m any) error {
+	first, err := p.Recv()
+	if err != nil {
+		return err
+	}
+	data, err := proto.Marshal(any(first).(proto.Message))
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(data, m.(proto.Message))
 }
 
 func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.ControllerAPI_NodesClient, error) {

@@ -133,8 +133,8 @@ func lines(s string, header bool) string {
 	return strings.Join(l, "")
 }
 
-// TestRecorded runs every recorded command line against the same facts.
-func TestRecorded(t *testing.T) {
+// TestViewsRecorded runs every recorded command line against the same facts.
+func TestViewsRecorded(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "slurm.conf")
 	if err := os.WriteFile(conf, []byte("ClusterName=lab\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,9 @@ func TestRecorded(t *testing.T) {
 				}
 				want, got := comparable(r.argv, r.stdout, true), comparable(r.argv, stdout, false)
 				if !sortsFully(r.argv) {
-					header := !slices.ContainsFunc(r.argv, func(a string) bool { return strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "--") && strings.Contains(a, "h") })
+					header := !slices.ContainsFunc(r.argv, func(a string) bool {
+						return strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "--") && strings.Contains(a, "h")
+					})
 					want, got = lines(want, header), lines(got, header)
 				}
 				if got != want {

@@ -289,4 +289,4 @@ func taskKey(j Job) uint64 {
 }
 
 // appendNodesKey orders node lists as people read them, jobs without nodes last.
-func appendNodesKey(b []byte, _ *Context, j Job) []byte { return appendNaturalKey(b, j.GetNodeList()) }
+func appendNodesKey(b []byte, _ *Context, j Job) []byte { return appendHostsKey(b, j.GetNodeList()) }

@@ -103,7 +103,7 @@ func nodeLetters() []Field[*NodeGroup] {
 		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*pb.NodeRecord).GetRealMemoryMib), Key: byLeast((*pb.NodeRecord).GetRealMemoryMib)},
 		{Letter: 'M', Names: []string{"preemptmode"}, Header: "PREEMPT_MODE", Text: ofPart("OFF", (*pb.PartitionRecord).GetPreemptMode)},
 		{Letter: 'n', Names: []string{"nodehost", "hostnames"}, Header: "HOSTNAMES", Text: ofNode("", hostname)},
-		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNaturalKey(b, g.names()) }},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendHostsKey(b, g.names()) }},
 		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*pb.NodeRecord).GetAddr)},
 		{Letter: 'O', Names: []string{"cpusload"}, Header: "CPU_LOAD", Fold: FoldRange, Text: appendLoad},
 		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Key: byPart((*pb.PartitionRecord).GetPriorityTier)},

@@ -77,11 +77,26 @@ func appendNumberKey(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(n)^1<<63)
 }
 
-// appendNaturalKey writes a text so that n2 comes before n10; the empty text comes last.
-func appendNaturalKey(b []byte, s string) []byte {
-	if s == "" {
+// appendHostsKey sorts host lists by their first name as people read them, n2 before n10; the empty list comes last.
+func appendHostsKey(b []byte, list string) []byte {
+	if list == "" {
 		return append(b, 0xff, 0)
 	}
+	name, ranges, bracket := strings.Cut(list, "[")
+	if comma := strings.IndexByte(name, ','); comma >= 0 {
+		name, bracket = name[:comma], false
+	}
+	if bracket {
+		if end := strings.IndexAny(ranges, "-,]"); end >= 0 {
+			ranges = ranges[:end]
+		}
+		name += ranges
+	}
+	return append(appendNaturalKey(b, name), append([]byte(list), 0)...)
+}
+
+// appendNaturalKey writes a text so that numbers in it sort by value.
+func appendNaturalKey(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if s[i] < '0' || s[i] > '9' {
 			b = append(b, s[i])

@@ -144,6 +144,7 @@ func TestViewsRecorded(t *testing.T) {
 		answers string
 		facts   []string
 	}{
+		{"facts.txt", []string{"facts.txt"}},
 		{"squeue.txt", []string{"facts.txt"}},
 		{"sinfo.txt", []string{"facts.txt"}},
 		{"sinfo-b.txt", []string{"facts.txt", "facts-b.txt"}},
@@ -169,7 +170,9 @@ func TestViewsRecorded(t *testing.T) {
 					t.Errorf("exit code %d, Slurm's is %d", rc, r.rc)
 				}
 				want, got := comparable(r.argv, r.stdout, true), comparable(r.argv, stdout, false)
-				if !sortsFully(r.argv) {
+				if set.answers == "facts.txt" { // one line each; Slurm has them in the order of its list
+					want, got = lines(want, false), lines(got, false)
+				} else if !sortsFully(r.argv) {
 					header := !slices.ContainsFunc(r.argv, func(a string) bool {
 						return strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "--") && strings.Contains(a, "h")
 					})
@@ -183,7 +186,7 @@ func TestViewsRecorded(t *testing.T) {
 				}
 			})
 		}
-		if compared < 40 {
+		if compared < 40 && set.answers != "facts.txt" {
 			t.Errorf("only %d answers of %s are compared", compared, set.answers)
 		}
 	}

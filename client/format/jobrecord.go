@@ -179,7 +179,7 @@ func jobTimes(k *Block, r *pb.JobRecord) {
 	k.when("AccrueTime", r.GetAccrueNs(), "Unknown")
 	k.line()
 	k.when("StartTime", started(r), "Unknown")
-	if end, unlimited := ends(r); unlimited {
+	if end, unlimited := ends(r); unlimited && r.GetState() != pb.JobState_JOB_PENDING {
 		k.put(" EndTime", "Unlimited")
 	} else {
 		k.when(" EndTime", end, "Unknown")

@@ -337,10 +337,21 @@ func (c *cluster) nothingLeft() {
 		}
 	}
 	for _, n := range c.nodes {
-		if left, _ := os.ReadDir(filepath.Join(c.spool(n), "steps")); len(left) > 0 {
-			c.t.Errorf("node %s has %d step folders left, the first is %s", n, len(left), left[0].Name())
+		if left := c.steps(n); len(left) > 0 {
+			c.t.Errorf("node %s has %d step folders left, the first is %s", n, len(left), left[0])
 		}
 	}
+}
+
+// steps are the folders of steps in a node's spool; those that wait for another step (.free-*) are none.
+func (c *cluster) steps(node string) (names []string) {
+	all, _ := os.ReadDir(filepath.Join(c.spool(node), "steps"))
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), ".free-") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // settled waits until the nodes have been told to forget every step.
@@ -348,7 +359,7 @@ func (c *cluster) settled() {
 	c.t.Helper()
 	c.await("the spools are empty", func() bool {
 		for _, n := range c.nodes {
-			if left, _ := os.ReadDir(filepath.Join(c.spool(n), "steps")); len(left) > 0 {
+			if len(c.steps(n)) > 0 {
 				return false
 			}
 		}

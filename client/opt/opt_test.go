@@ -1,0 +1,285 @@
+package opt
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-hpc/sluice/client/submitwire"
+)
+
+var now = time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// parse runs a whole command line through the table.
+func parse(argv ...string) (*Request, []string, error) {
+	r := New(Sbatch, "/home/u", now, os.ReadFile)
+	hits, rest, err := Scan(Names(Sbatch), argv, false)
+	if err != nil {
+		return r, rest, err
+	}
+	for _, h := range hits {
+		if err := r.Apply(CommandLine, h); err != nil {
+			return r, rest, err
+		}
+	}
+	return r, rest, r.Finish()
+}
+
+func TestScan(t *testing.T) {
+	names := []Name{{Long: "alpha", Short: 'a'}, {Long: "alphabet", Short: 'b', Arg: Required}, {Long: "gamma", Short: 'g', Arg: Optional}, {Long: "name", Short: 'n', Arg: Required}, {Long: "namely", Arg: Required, Canon: "name"}}
+	for line, want := range map[string]string{
+		"-a x y":          "a= | x y",
+		"-ab1 x":          "a= b=1 | x",
+		"-ab 1 x":         "a= b=1 | x",
+		"--alpha x":       "a= | x",
+		"--alphab=1 x":    "b=1 | x",
+		"--alphab 1 x":    "b=1 | x",
+		"--alphabet= x":   "b= | x",
+		"-g1 -g x":        "g=1 g= | x",
+		"--gam=1 --gam x": "g=1 g= | x",
+		"-a -- -b x":      "a= | -b x",
+		"x -a":            "| x -a",
+		"--nam 3 x":       "n=3 | x",
+		"-":               "| -",
+		"--alph x":        "error option '--alph' is ambiguous; possibilities: '--alpha' '--alphabet'",
+		"--alpha=1":       "error option '--alpha' doesn't allow an argument",
+		"--alphabet":      "error option '--alphabet' requires an argument",
+		"-b":              "error option requires an argument -- 'b'",
+		"-z":              "error invalid option -- 'z'",
+		"--zeta=3":        "error unrecognized option '--zeta=3'",
+		"--gamna":         "error unrecognized option '--gamna'",
+	} {
+		hits, rest, err := Scan(names, strings.Fields(line), false)
+		got := ""
+		if err != nil {
+			got = "error " + err.Error()
+		} else {
+			for _, h := range hits {
+				got += names[h.Index].Long[:1] + "=" + h.Value + " "
+				if names[h.Index].Long == "alphabet" {
+					got = strings.TrimSuffix(got, "a="+h.Value+" ") + "b=" + h.Value + " "
+				}
+			}
+			got = strings.TrimSpace(got + "| " + strings.Join(rest, " "))
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	_, rest, err := Scan(names, []string{"x", "-a", "y", "--", "-b"}, true)
+	if err != nil || !reflect.DeepEqual(rest, []string{"x", "y", "-b"}) {
+		t.Errorf("permuted: %q, %v", rest, err)
+	}
+	_, _, err = Scan(names, []string{"--gamna"}, false)
+	var u *UsageError
+	if !errors.As(err, &u) || u.Hint != "did you mean --gamma?" {
+		t.Errorf("hint %+v", u)
+	}
+}
+
+func TestValues(t *testing.T) {
+	type spec = submitwire.JobSpec
+	for line, want := range map[string]*spec{
+		"-J train -A acct -p a,b -q high":    {Name: "train", Account: "acct", Partition: "a,b", Qos: "high"},
+		"-N2 -n 4 -c8":                       {MinNodes: 2, MaxNodes: 2, NumTasks: 4, CpusPerTask: 8},
+		"-N 2-4":                             {MinNodes: 2, MaxNodes: 4},
+		"-N 2,8,4":                           {MinNodes: 2, MaxNodes: 8, NodesSet: "2,8,4"},
+		"-N 4-16:4":                          {MinNodes: 4, MaxNodes: 16, NodesSet: "4-16:4"},
+		"-N 1k":                              {MinNodes: 1024, MaxNodes: 1024},
+		"--mem=3G":                           {MemPerNodeMib: 3072},
+		"--mem 0":                            {MemAll: true},
+		"--mem-per-cpu=512M":                 {MemPerCpuMib: 512},
+		"--mem-per-gpu=1G":                   {MemPerGpuMib: 1024, MemPerTres: "gres/gpu:1024"},
+		"--tmp=2T":                           {TmpDiskMib: 2 << 20},
+		"-t 90":                              {TimeLimitS: 5400},
+		"-t 1:30":                            {TimeLimitS: 120},
+		"-t 1-2:03:04":                       {TimeLimitS: (26*60 + 4) * 60},
+		"-t 0":                               {TimeLimitS: unlimited},
+		"-t infinite":                        {TimeLimitS: unlimited},
+		"--time-min=5 -t 10":                 {TimeMinS: 300, TimeLimitS: 600},
+		"--begin=now+60":                     {BeginNs: now.Add(time.Minute).UnixNano()},
+		"--deadline=2027-03-05T00:00":        {DeadlineNs: time.Date(2027, 3, 5, 0, 0, 0, 0, time.UTC).UnixNano()},
+		"-o %x-%j.out -e none -i in.txt":     {StdOut: "%x-%j.out", StdErr: "/dev/null", StdIn: "in.txt"},
+		"-D sub":                             {WorkDir: "/home/u/sub"},
+		"-D /tmp/x":                          {WorkDir: "/tmp/x"},
+		"--signal=USR1":                      {WarnSignal: 10, WarnSeconds: 60},
+		"--signal=B:TERM@120":                {WarnSignal: 15, WarnSeconds: 120, WarnBatch: true},
+		"--signal=RB:sigusr2@0":              {WarnSignal: 12, WarnBatch: true, WarnResv: true},
+		"--nice":                             {Nice: 100},
+		"--nice=-5":                          {Nice: -5},
+		"-H -k -O -s":                        {Hold: true, NoKill: true, Overcommit: true, Sharing: "oversubscribe"},
+		"--exclusive":                        {Sharing: "exclusive"},
+		"--exclusive=user":                   {Sharing: "user"},
+		"--requeue":                          {Requeue: yes},
+		"--requeue --no-requeue":             {Requeue: no},
+		"--open-mode=append":                 {OpenMode: openAppend},
+		"--mail-type=END,FAIL":               {MailType: mailEnd | mailFail},
+		"--mail-type=all,NONE":               {},
+		"-w n[1-3] -x n2":                    {ReqNodes: "n[1-3]", ExcNodes: "n2"},
+		"--gres=gpu:a100:2,shard:1":          {TresPerNode: "gres/gpu:a100:2,gres/shard:1"},
+		"--gres=gpu":                         {TresPerNode: "gres/gpu:1"},
+		"-G a100:2":                          {TresPerJob: "gres/gpu:a100:2"},
+		"--gpus-per-node=2 --gres=shard:1":   {TresPerNode: "gres/shard:1,gres/gpu:2"},
+		"--gpus-per-task=1 -n2":              {TresPerTask: "gres/gpu:1", NumTasks: 2},
+		"--tres-per-task=cpu=2,gres/gpu=1":   {TresPerTask: "gres/gpu:1", CpusPerTask: 2},
+		"--cpus-per-gpu=4":                   {CpusPerTres: "gres/gpu:4"},
+		"--gpu-bind=single:2":                {TresBind: "gres/gpu:single:2"},
+		"--gpu-freq=high,memory=low":         {TresFreq: "gpu:high,memory=low"},
+		"-B 2:4:1":                           {SocketsPerNode: 2, CoresPerSocket: 4, ThreadsPerCore: 1},
+		"-B 1-2:*:2":                         {SocketsPerNode: 1, ThreadsPerCore: 2},
+		"--hint=nomultithread":               {Hint: "nomultithread", ThreadsPerCore: 1},
+		"--switches=1@10":                    {Switches: "1@10"},
+		"-a 0-31%4":                          {Array: "0-31%4"},
+		"-d afterok:12:13":                   {Dependency: "afterok:12:13"},
+		"-C intel&gpu --prefer=x":            {Features: "intel&gpu", Prefer: "x"},
+		"-m block:cyclic,Pack":               {Distribution: "block:cyclic,Pack"},
+		"--export=NONE":                      {ExportEnv: "NONE"},
+		"--priority=7 --reboot --spread-job": {Priority: 7, Reboot: true, Spread: true},
+		"--wait-all-nodes=1 --profile=task":  {WaitAllNodes: true, Profile: "task"},
+		"--kill-on-invalid-dep=yes":          {KillOnInvalidDep: yes},
+		"--delay-boot=5 --use-min-nodes":     {DelayBootS: 300, UseMinNodes: true},
+	} {
+		r, _, err := parse(strings.Fields(line)...)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if want.WorkDir == "" {
+			want.WorkDir = "/home/u"
+		}
+		if !reflect.DeepEqual(r.Spec, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", line, r.Spec, want)
+		}
+	}
+}
+
+// What a real sbatch takes and Sluice refuses, because it is not what was meant.
+func TestRefused(t *testing.T) {
+	for _, argv := range [][]string{
+		{"-t", "-5"}, {"-N", "-1"}, {"-n", "99999999999"}, {"-n", "4294967295"}, {"--nice=abc"}, {"--priority=x"}, {"--switches=2@x"},
+		{"--gpus=-1"}, {"-J", "a\nb"}, {"-J", "a\x1b[31m"}, {"--comment=\u202egnp"}, {"-J", "\xff"}, {"-o", "a\x00"}, {"--mem=99999999999T"},
+		{"-t", "99999999999999"}, {"-w", "n[1-99999999]"}, {"--begin=2027-02-30"}, {"--time-min=20", "-t", "10"},
+	} {
+		_, _, err := parse(argv...)
+		var v *ValueError
+		if !errors.As(err, &v) {
+			t.Errorf("%q: %v", argv, err)
+			continue
+		}
+		for _, l := range append(v.Lines, v.Hint) {
+			if strings.ContainsFunc(l, hidden) {
+				t.Errorf("%q: the message %q shows what it should not", argv, l)
+			}
+		}
+	}
+}
+
+func TestSourcesOverride(t *testing.T) {
+	r := New(Sbatch, "/", now, os.ReadFile)
+	names := Names(Sbatch)
+	script, _, _ := Scan(names, strings.Fields("--mem=1G -p script -n 2 --exclusive --requeue --wrap=ignored"), false)
+	for _, h := range script {
+		if err := r.Apply(Script, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := map[string]string{"SBATCH_PARTITION": "env", "SBATCH_MEM_PER_CPU": "10", "SBATCH_NO_REQUEUE": "", "SBATCH_OVERCOMMIT": "0", "SBATCH_WAIT": "no", "SBATCH_EXCLUSIVE": "user", "SALLOC_QOS": "no"}
+	if err := r.FromEnvironment(func(n string) (string, bool) { v, ok := env[n]; return v, ok }); err != nil {
+		t.Fatal(err)
+	}
+	argv, _, _ := Scan(names, strings.Fields("--mem-per-gpu=7 -s"), false)
+	for _, h := range argv {
+		if err := r.Apply(CommandLine, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	want := &submitwire.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: no, Sharing: "oversubscribe", WorkDir: "/"}
+	if !reflect.DeepEqual(r.Spec, want) || r.WrapGiven || r.Wait {
+		t.Errorf("got %+v, want %+v", r.Spec, want)
+	}
+}
+
+func TestTableIsSound(t *testing.T) {
+	short := map[byte]string{}
+	for i := range Options {
+		o := &Options[i]
+		if i > 0 && Options[i-1].Long >= o.Long {
+			t.Errorf("%s stands behind %s", o.Long, Options[i-1].Long)
+		}
+		if o.Short != 0 {
+			if short[o.Short] != "" {
+				t.Errorf("-%c is %s and %s", o.Short, short[o.Short], o.Long)
+			}
+			short[o.Short] = o.Long
+		}
+		actions := 0
+		for _, given := range []bool{o.text != nil, o.count != nil, o.flag != nil, o.set != nil, o.ignored} {
+			if given {
+				actions++
+			}
+		}
+		if actions != 1 || o.Cmds == 0 || (o.group != noGroup && o.clear == nil) {
+			t.Errorf("row %s: %d actions, commands %b", o.Long, actions, o.Cmds)
+		}
+		if (o.text != nil || o.count != nil) != (o.Arg == Required) && (o.text != nil || o.count != nil) {
+			t.Errorf("row %s needs an argument", o.Long)
+		}
+		if o.Arg != NoArg && o.Meta == "" {
+			t.Errorf("row %s does not name its argument", o.Long)
+		}
+	}
+	help := HelpText(Sbatch)
+	for i := range Options {
+		if o := &Options[i]; o.Cmds&Sbatch != 0 && o.Help != "" && !strings.Contains(help, "--"+o.Long) {
+			t.Errorf("the help lacks --%s", o.Long)
+		}
+	}
+}
+
+// Whatever is typed: no panic, every refusal has an exit code and shows no control characters.
+func TestAnyWords(t *testing.T) {
+	longs := make([]string, 0, len(Options))
+	for i := range Options {
+		longs = append(longs, Options[i].Long)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom(longs).Draw(t, "option")
+		value := rapid.OneOf(rapid.String(), rapid.StringMatching(`[0-9a-z:,@\[\]%=+\-]{0,12}`)).Draw(t, "value")
+		check(t, "--"+name+"="+value)
+	})
+}
+
+func check(t interface{ Fatalf(string, ...any) }, argv ...string) {
+	_, _, err := parse(argv...)
+	if err == nil {
+		return
+	}
+	var v *ValueError
+	var u *UsageError
+	if errors.As(err, &u) {
+		return
+	}
+	if !errors.As(err, &v) || v.Exit == 0 || len(v.Lines) == 0 {
+		t.Fatalf("%q: %#v", argv, err)
+	}
+	for _, l := range append(append([]string{}, v.Lines...), v.Hint) {
+		if strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			t.Fatalf("%q: message %q", argv, l)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"-N2 -n4 --mem=1G", "--time=1-2:3 -d afterok:1", "--signal=B:USR1@60 -w n[1-3]", "--gres=gpu:a100:2 -a 1-3%2", "-B 1:2:3 --nice=-3", "--begin=now+1hour -m plane=4"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) { check(t, strings.Split(line, " ")...) })
+}

@@ -1,0 +1,375 @@
+package sbatch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-hpc/sluice/client/clienttest"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/wire"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// session is one run of sbatch against a fake controller.
+type session struct {
+	ctl     *clienttest.Controller
+	dir     string
+	stdin   string
+	environ []string
+	slept   time.Duration
+}
+
+func newSession(t *testing.T) *session {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &session{ctl: &clienttest.Controller{}, dir: dir, environ: []string{"HOME=/home/u", "PATH=/bin", "FOO=1", "SLURM_CONF=/c"}}
+}
+
+func (s *session) file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (s *session) run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	socket, stop, err := s.ctl.Serve(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	var out, errs bytes.Buffer
+	clock := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	env := &Env{Env: &command.Env{Name: "sbatch", Stdin: strings.NewReader(s.stdin), Stdout: &out, Stderr: &errs,
+		Args: append([]string{"sbatch"}, args...), Environ: s.environ, Getwd: func() (string, error) { return s.dir, nil },
+		Now:   func() time.Time { return clock.Add(s.slept) },
+		Sleep: func(d time.Duration) { s.slept += d }},
+		Dial: func() (*wire.Conn, error) { return wire.Dial(socket) }}
+	exit = Main(env, args)
+	return out.String(), errs.String(), exit
+}
+
+// one runs sbatch, which has to succeed, and returns what was submitted.
+func (s *session) one(t *testing.T, args ...string) *pb.SubmitRequest {
+	t.Helper()
+	out, errs, exit := s.run(t, args...)
+	if exit != 0 || len(s.ctl.Submitted) == 0 {
+		t.Fatalf("sbatch %q: exit %d, %s%s", args, exit, out, errs)
+	}
+	return s.ctl.Submitted[len(s.ctl.Submitted)-1]
+}
+
+const script = "#!/bin/sh\n#SBATCH -J fromscript -p a\necho $1\n"
+
+func TestFile(t *testing.T) {
+	s := newSession(t)
+	path := s.file(t, "job.sh", script)
+	r := s.one(t, "-p", "b", "job.sh", "-p", "c d")
+	spec := r.GetSpec()
+	if string(r.GetScript()) != script || spec.GetName() != "fromscript" || spec.GetPartition() != "b" || spec.GetCommand() != path {
+		t.Errorf("submitted %v", spec)
+	}
+	if !slices.Equal(spec.GetArgs(), []string{"-p", "c d"}) || spec.GetSubmitLine() != "sbatch -p b job.sh -p c d" || spec.GetWorkDir() != s.dir {
+		t.Errorf("args %q, line %q, folder %q", spec.GetArgs(), spec.GetSubmitLine(), spec.GetWorkDir())
+	}
+	if len(r.GetRequestId()) != 32 || len(spec.GetRlimits()) != 10 || spec.GetAllocNode() == "" || spec.GetScriptBytes() != uint64(len(script)) {
+		t.Errorf("request %q, limits %v, host %q", r.GetRequestId(), spec.GetRlimits(), spec.GetAllocNode())
+	}
+}
+
+func TestFoundInChdirAndPath(t *testing.T) {
+	s := newSession(t)
+	for _, d := range []string{"sub", "bin"} {
+		if err := os.Mkdir(filepath.Join(s.dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.file(t, "sub/in.sh", "#!/bin/sh\n")
+	s.file(t, "bin/tool.sh", "#!/bin/sh\n")
+	s.environ = append(s.environ, "PATH="+s.dir+"/bin")
+	if got := s.one(t, "-D", "sub", "in.sh").GetSpec(); got.GetCommand() != s.dir+"/sub/in.sh" || got.GetWorkDir() != s.dir+"/sub" {
+		t.Errorf("command %q in %q", got.GetCommand(), got.GetWorkDir())
+	}
+	if got := s.one(t, "tool.sh").GetSpec().GetCommand(); got != s.dir+"/bin/tool.sh" {
+		t.Errorf("command %q", got)
+	}
+}
+
+func TestStdinAndWrap(t *testing.T) {
+	s := newSession(t)
+	s.stdin = script
+	if r := s.one(t, "-J", "x"); string(r.GetScript()) != script || r.GetSpec().GetName() != "x" || r.GetSpec().GetCommand() != "(null)" {
+		t.Errorf("submitted %v", r)
+	}
+	s.stdin = "#!/bin/sh\n"
+	if r := s.one(t); r.GetSpec().GetName() != "sbatch" {
+		t.Errorf("name %q", r.GetSpec().GetName())
+	}
+	r := s.one(t, "--wrap=echo 'a b'")
+	if want := "#!/bin/sh\n# This script was created by sbatch --wrap.\n\necho 'a b'\n\n"; string(r.GetScript()) != want || r.GetSpec().GetName() != "wrap" {
+		t.Errorf("script %q, name %q", r.GetScript(), r.GetSpec().GetName())
+	}
+}
+
+func TestOutputForms(t *testing.T) {
+	s := newSession(t)
+	conf := s.file(t, "slurm.conf", "ClusterName=Lab\n")
+	s.environ = append(s.environ, "SLURM_CONF="+conf)
+	for line, want := range map[string]string{
+		"--wrap=true": "Submitted batch job ", "--parsable --wrap=true": "", "-Q --wrap=true": "silent",
+		"-M lab --wrap=true": "on cluster lab", "-M lab --parsable --wrap=true": ";lab",
+	} {
+		out, errs, exit := s.run(t, strings.Fields(line)...)
+		switch {
+		case exit != 0 || errs != "":
+			t.Errorf("%s: exit %d, %q", line, exit, errs)
+		case want == "silent" && out != "":
+			t.Errorf("%s printed %q", line, out)
+		case want != "silent" && !strings.Contains(out, want):
+			t.Errorf("%s printed %q, want %q", line, out, want)
+		}
+	}
+	out, _, _ := s.run(t, "--parsable", "--wrap=true")
+	if out != fmt.Sprintln(len(s.ctl.Submitted)) {
+		t.Errorf("--parsable printed %q", out)
+	}
+	if _, errs, exit := s.run(t, "-M", "other", "--wrap=true"); exit != 1 || !strings.Contains(errs, "No cluster 'other' known by database.") {
+		t.Errorf("-M other: %d, %q", exit, errs)
+	}
+	_, errs, exit := s.run(t, "--test-only", "--wrap=true")
+	if want := "sbatch: Job 7 to start at 2023-11-14T22:13:20 using 1 processors on nodes n1 in partition debug\n"; exit != 0 || !strings.HasSuffix(errs, strings.SplitN(want, " to ", 2)[1]) {
+		t.Errorf("--test-only: %d, %q", exit, errs)
+	}
+}
+
+func TestExport(t *testing.T) {
+	s := newSession(t)
+	s.environ = append(s.environ, "BAD=\xff", "SPACE=a b", "=odd", "plain")
+	names := func(r *pb.SubmitRequest) string {
+		var list []string
+		for _, v := range r.GetEnv() {
+			if n, _, _ := strings.Cut(v, "="); n == "FOO" || n == "SPACE" || n == "NEW" || n == "SLURM_CONF" || n == "BAD" || n == "Q" {
+				list = append(list, v)
+			}
+		}
+		slices.Sort(list)
+		return strings.Join(list, " ")
+	}
+	for export, want := range map[string]string{
+		"":                          "FOO=1 SLURM_CONF=/c SPACE=a b",
+		"ALL":                       "FOO=1 SLURM_CONF=/c SPACE=a b",
+		"NONE":                      "SLURM_CONF=/c",
+		"NIL":                       "SLURM_CONF=/c",
+		"FOO,NEW=3,MISSING,Q='a,b'": "FOO=1 NEW=3 Q='a,b' SLURM_CONF=/c",
+		"ALL,NEW=3,FOO=9":           "FOO=1 NEW=3 SLURM_CONF=/c SPACE=a b",
+		"FOO=9":                     "FOO=9 SLURM_CONF=/c",
+	} {
+		args := []string{"--wrap=true"}
+		if export != "" {
+			args = append([]string{"--export=" + export}, args...)
+		}
+		r := s.one(t, args...)
+		if got := names(r); got != want {
+			t.Errorf("--export=%s: %s, want %s", export, got, want)
+		}
+		if r.GetSpec().GetExportEnv() != export || int(r.GetSpec().GetEnvCount()) != len(r.GetEnv()) {
+			t.Errorf("--export=%s is kept as %q", export, r.GetSpec().GetExportEnv())
+		}
+		for _, must := range []string{"SLURM_SUBMIT_DIR=" + s.dir, "SLURM_PRIO_PROCESS=0"} {
+			if !slices.Contains(r.GetEnv(), must) {
+				t.Errorf("--export=%s: %s is missing", export, must)
+			}
+		}
+		login := export == "NONE" || export == "NIL" || strings.HasPrefix(export, "FOO")
+		if hasHome := slices.Contains(r.GetEnv(), "HOME=/home/u"); hasHome == login {
+			t.Errorf("--export=%s: the submitter's HOME is there: %v", export, hasHome)
+		}
+	}
+}
+
+func TestExportFile(t *testing.T) {
+	s := newSession(t)
+	path := s.file(t, "env", "A=1\x00B=x\ny\x00")
+	r := s.one(t, "--export-file="+path, "--wrap=true")
+	if !slices.Contains(r.GetEnv(), "A=1") || !slices.Contains(r.GetEnv(), "B=x\ny") || slices.Contains(r.GetEnv(), "FOO=1") {
+		t.Errorf("environment %q", r.GetEnv())
+	}
+}
+
+// A job that submits a job does not hand its own allocation on.
+func TestInsideAJob(t *testing.T) {
+	s := newSession(t)
+	s.environ = append(s.environ, "SLURM_JOB_ID=7", "SLURM_NTASKS=4", "SLURM_MEM_PER_NODE=50", "SLURM_JOB_GPUS=0", "CUDA_VISIBLE_DEVICES=0", "SLURM_TIME_FORMAT=standard")
+	env := s.one(t, "--wrap=true").GetEnv()
+	for _, gone := range []string{"SLURM_JOB_ID=7", "SLURM_NTASKS=4", "SLURM_MEM_PER_NODE=50", "CUDA_VISIBLE_DEVICES=0"} {
+		if slices.Contains(env, gone) {
+			t.Errorf("%s is handed on", gone)
+		}
+	}
+	for _, kept := range []string{"SLURM_TIME_FORMAT=standard", "SLURM_CONF=/c", "FOO=1"} {
+		if !slices.Contains(env, kept) {
+			t.Errorf("%s is lost", kept)
+		}
+	}
+}
+
+func TestEnvironmentLimits(t *testing.T) {
+	s := newSession(t)
+	s.environ = append(s.environ, "BIG="+strings.Repeat("x", maxEnvBytes))
+	if _, errs, exit := s.run(t, "--wrap=true"); exit != 1 || !strings.Contains(errs, "Job script or environment too large") || !strings.Contains(errs, "--export=NONE") {
+		t.Errorf("1 MiB of variables: %d, %q", exit, errs)
+	}
+	s.environ = nil
+	for i := range maxEnvVars + 1 {
+		s.environ = append(s.environ, fmt.Sprintf("V%d=", i))
+	}
+	if _, _, exit := s.run(t, "--wrap=true"); exit != 1 {
+		t.Errorf("%d variables: exit %d", len(s.environ), exit)
+	}
+}
+
+func TestLargeScriptTravelsInPieces(t *testing.T) {
+	s := newSession(t)
+	text := "#!/bin/sh\n" + strings.Repeat("# filler line\n", 250000)
+	s.stdin = text
+	if r := s.one(t); string(r.GetScript()) != text {
+		t.Errorf("%d of %d bytes arrived", len(r.GetScript()), len(text))
+	}
+}
+
+func TestRetriesWithTheSameID(t *testing.T) {
+	s := newSession(t)
+	s.ctl.DropCalls = 3
+	out, errs, exit := s.run(t, "--wrap=true")
+	if exit != 0 || out != "Submitted batch job 1\n" {
+		t.Fatalf("exit %d, %q, %q", exit, out, errs)
+	}
+	for _, r := range s.ctl.Submitted {
+		if r.GetRequestId() != s.ctl.Submitted[0].GetRequestId() {
+			t.Error("a retry had another request id")
+		}
+	}
+	if len(s.ctl.Submitted) != 4 || s.slept == 0 {
+		t.Errorf("%d tries, slept %v", len(s.ctl.Submitted), s.slept)
+	}
+}
+
+func TestGivesUpWhenTheControllerStaysAway(t *testing.T) {
+	s := newSession(t)
+	s.ctl.DropCalls = 1 << 30
+	_, errs, exit := s.run(t, "--wrap=true")
+	if exit != 1 || !strings.Contains(errs, "nobody knows whether the job was taken") || s.slept < retryS*time.Second {
+		t.Errorf("exit %d after %v: %q", exit, s.slept, errs)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := newSession(t)
+	s.ctl.Fail = pb.NewProblem(pb.CodeInvalidPartition, "there is no partition bad").WithHint("there are debug and long")
+	_, errs, exit := s.run(t, "-p", "bad", "--wrap=true")
+	want := "sbatch: error: invalid partition specified: bad\nsbatch: error: Batch job submission failed: Invalid partition name specified\nsbatch: error: there is no partition bad (there are debug and long)\n"
+	if exit != 1 || errs != want {
+		t.Errorf("exit %d, %q", exit, errs)
+	}
+	_, errs, exit = s.run(t, "--test-only", "--wrap=true")
+	if exit != 1 || !strings.HasPrefix(errs, "allocation failure: Invalid partition name specified\n") {
+		t.Errorf("exit %d, %q", exit, errs)
+	}
+	s.ctl.Fail = pb.NewProblem(pb.CodeQueueFull, "")
+	_, errs, exit = s.run(t, "--wrap=true")
+	if exit != 1 || strings.Count(errs, "sleeping and retrying") != busyTries+1 {
+		t.Errorf("a full queue: exit %d, %q", exit, errs)
+	}
+}
+
+func TestWait(t *testing.T) {
+	for _, c := range []struct {
+		job  *pb.JobRecord
+		exit int
+	}{
+		{&pb.JobRecord{State: pb.JobState_JOB_COMPLETED}, 0},
+		{&pb.JobRecord{State: pb.JobState_JOB_FAILED, ExitStatus: 3 << 8}, 3},
+		{&pb.JobRecord{State: pb.JobState_JOB_TIMEOUT, ExitStatus: 15}, 1},
+		{&pb.JobRecord{State: pb.JobState_JOB_CANCELLED}, 1},
+		{&pb.JobRecord{State: pb.JobState_JOB_NODE_FAIL}, 1},
+	} {
+		s := newSession(t)
+		s.ctl.Finished = c.job
+		if out, errs, exit := s.run(t, "-W", "--wrap=true"); exit != c.exit || out != "Submitted batch job 1\n" {
+			t.Errorf("%v: exit %d, want %d; %q", c.job, exit, c.exit, errs)
+		}
+	}
+}
+
+func TestGresHelp(t *testing.T) {
+	s := newSession(t)
+	s.ctl.NodeList = []*pb.NodeRecord{{Name: "a", Gres: "gpu:a100:2,shard:4"}, {Name: "b", Gres: "gpu:h100:1"}, {Name: "c"}}
+	if out, errs, exit := s.run(t, "--gres=help", "--wrap=true"); exit != 0 || out != "Valid gres options are:\ngpu[[:type]:count]\nshard[[:type]:count]\n" {
+		t.Errorf("exit %d, %q, %q", exit, out, errs)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	s := newSession(t)
+	for arg, want := range map[string]string{"--version": "slurm 25.", "-V": "\nsluice ", "--usage": "Usage: sbatch", "--help": "--cpus-per-task=n", "-h": "Examples:"} {
+		if out, _, exit := s.run(t, arg); exit != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, %q", arg, exit, out)
+		}
+	}
+	if _, errs, _ := s.run(t, "-v", "-n4", "--wrap=true"); !strings.Contains(errs, "sbatch: ntasks              : 4\n") {
+		t.Errorf("-v says %q", errs)
+	}
+	s.stdin = "#!/bin/sh\n#PBS -N x\n"
+	if _, errs, _ := s.run(t); !strings.Contains(errs, "PBS directives") {
+		t.Errorf("PBS: %q", errs)
+	}
+	if _, errs, _ := s.run(t, "--acctg-freq=task=1", "--wrap=true"); !strings.Contains(errs, "--acctg-freq is accepted and has no effect") {
+		t.Errorf("ignored option: %q", errs)
+	}
+}
+
+func TestTwoOptionsOfRoot(t *testing.T) {
+	s := newSession(t)
+	if os.Getuid() != 0 {
+		if _, errs, exit := s.run(t, "--uid=0", "--wrap=true"); exit != 1 || !strings.Contains(errs, "for root") {
+			t.Errorf("exit %d, %q", exit, errs)
+		}
+		return
+	}
+	spec := s.one(t, "--uid=54321", "--gid=54322", "--wrap=true").GetSpec()
+	if spec.GetUid() != 54321 || spec.GetGid() != 54322 {
+		t.Errorf("uid %d, gid %d", spec.GetUid(), spec.GetGid())
+	}
+}
+
+// The command links neither protobuf nor ttrpc: that is its reason to be a binary of its own.
+func TestLinksLittle(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "github.com/sluice-hpc/sluice/cmd/sluice-sbatch").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, pkg := range strings.Fields(string(out)) {
+		for _, heavy := range []string{"google.golang.org/", "github.com/containerd/", "github.com/sluice-hpc/sluice/proto/", "net/", "crypto/", "regexp", "encoding/json", "text/template"} {
+			if strings.HasPrefix(pkg, heavy) {
+				t.Errorf("sbatch links %s", pkg)
+			}
+		}
+	}
+}

@@ -43,6 +43,10 @@ func sluice(env *Env, args []string) int {
 		}
 		return 0
 	}
+	if args[0] == "completion" && len(args) == 2 && args[1] == "bash" {
+		fmt.Fprint(env.Stdout, completionBash())
+		return 0
+	}
 	for _, c := range commands() {
 		if c.name == args[0] {
 			return c.run(ProcessEnv(c.name), args[1:])
@@ -60,7 +64,7 @@ func sluiceHelp(env *Env) {
 	for _, c := range commands() {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.name, c.help)
 	}
-	fmt.Fprintln(env.Stdout, "\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands.")
+	fmt.Fprintln(env.Stdout, "\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion bash` prints completions for bash.")
 }
 
 // becomeAdmin replaces this process; it returns only when that fails.

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -322,7 +323,7 @@ func (s *Scheduler) pickFlexible(sh *shape, c *candidates, end int64) *choice {
 	}
 	caps := func(p int32) int { return int(c.caps[p]) }
 	room := func(p int32) int64 { return sh.deviceRoom(c, c.nodes[p].cfg, c.nodes[p].prof.Now()) }
-	chosen, tasks, gpus := sh.spread(c, places, caps, room)
+	chosen, tasks, gpus := sh.spread(c, places, caps, room, func(p int32) int64 { return c.cost[p] })
 	if chosen == nil {
 		return nil
 	}
@@ -367,7 +368,7 @@ func (sh *shape) deviceRoom(c *candidates, cfg *config, free []int64) int64 {
 
 // spread chooses the fewest allowed places whose caps and rooms suffice, and
 // shares the tasks and devices out: one each, then filling up in node order.
-func (sh *shape) spread(c *candidates, places []int32, caps func(int32) int, room func(int32) int64) ([]int32, []int, []int64) {
+func (sh *shape) spread(c *candidates, places []int32, caps func(int32) int, room, cost func(int32) int64) ([]int32, []int, []int64) {
 	d := &sh.demand
 	devices := int64(0)
 	if len(d.jobGres) > 0 {
@@ -384,7 +385,7 @@ func (sh *shape) spread(c *candidates, places []int32, caps func(int32) int, roo
 		if caps(a) != caps(b) && !sh.req.Spread {
 			return caps(b) - caps(a)
 		}
-		return int(min(max(c.cost[a]-c.cost[b], -1), 1))
+		return cmp.Compare(cost(a), cost(b))
 	})
 	tasks, rooms := 0, int64(0)
 	for i, p := range places {

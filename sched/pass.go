@@ -90,10 +90,11 @@ func (p *pass) run() {
 // drain takes the classes of h one job at a time.
 func (p *pass) drain(h *classHeap) {
 	for len(h.list) > 0 {
+		c := h.list[0]
 		if p.spent() {
+			p.stopAt(c)
 			return
 		}
-		c := h.list[0]
 		if p.step(c) && p.skip(c) {
 			heap.Fix(h, 0)
 		} else {
@@ -115,13 +116,39 @@ func (p *pass) spent() bool {
 	return true
 }
 
+// stopAt notes where a truncated pass stopped: the next one goes on from
+// there, and only renews the promises of what stands before.
+func (p *pass) stopAt(c *class) {
+	if p.short || c.pos >= len(c.queue) || !p.plan.Truncated {
+		return
+	}
+	e := c.queue[c.pos]
+	p.plan.Resume = Cursor{Tier: c.part.rec.PriorityTier, Priority: e.job.prio, Submit: e.job.rec.Submit, ID: e.job.rec.ID}
+}
+
+// passed reports whether e stands before the place where the last pass stopped.
+func (p *pass) passed(e *entry) bool {
+	cur := p.in.Resume
+	if cur == (Cursor{}) {
+		return false
+	}
+	j := e.job
+	return cmp.Or(cmp.Compare(cur.Tier, e.class.part.rec.PriorityTier), cmp.Compare(cur.Priority, j.prio), cmp.Compare(j.rec.Submit, cur.Submit), cmp.Compare(j.rec.ID, cur.ID)) < 0
+}
+
 // drainCandidates takes what is left in the order of candidates. Classes of
 // which nothing fits now are left out before they are sorted: nothing of them
 // will fit later in the pass.
 func (p *pass) drainCandidates() {
 	h := classHeap{less: func(a, b *class) bool { return a.short[0].before(b.short[0]) }}
 	for _, c := range p.second {
-		if !p.couldStart(c) {
+		if p.passed(c.queue[0]) || p.spent() || !p.couldStart(c) {
+			if p.plan.Truncated && p.plan.Resume == (Cursor{}) {
+				c.pos = 0
+				p.short = false
+				p.stopAt(c)
+				p.short = true
+			}
 			continue
 		}
 		c.short = c.short[:0]
@@ -144,7 +171,7 @@ func (p *pass) couldStart(c *class) bool {
 		c.wait = Reason{Code: WaitLicenses}
 		return false
 	}
-	return !p.spent() && s.pick(c.shape, add(s.now, c.least)) != nil
+	return s.pick(c.shape, add(s.now, c.least)) != nil
 }
 
 // current is the job of c that is next in the order under way.
@@ -206,7 +233,8 @@ func (p *pass) step(c *class) bool {
 		p.second = append(p.second, c)
 		return false
 	}
-	if c.failed {
+	if c.failed || !p.short && p.passed(e) {
+		c.failed = true
 		return p.wait(c, e)
 	}
 	limit, ok := p.deadline(c, j)

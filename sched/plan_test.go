@@ -7,15 +7,21 @@ import (
 	"testing"
 )
 
+// testingT is what testing.T and rapid.T share.
+type testingT interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // world is a small cluster for table tests: its clock, and a controller that
 // believes every plan.
 type world struct {
-	t  testing.TB
+	t  testingT
 	s  *Scheduler
 	in Snapshot
 }
 
-func newWorld(t testing.TB, p Params, nodes, cpus int) *world {
+func newWorld(t testingT, p Params, nodes, cpus int) *world {
 	w := &world{t: t, s: New(p)}
 	w.in.Now = 1000
 	part := &Partition{Name: "p"}
@@ -124,7 +130,7 @@ func showPlan(p *Plan) string {
 
 // checkPlan: no node is oversubscribed by what runs and what starts, cores and
 // devices are held once, and every start is of a pending job.
-func checkPlan(t testing.TB, params *Params, in *Snapshot, p *Plan) {
+func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 	t.Helper()
 	cpus, mem := map[string]int{}, map[string]int64{}
 	held := map[string]string{}
@@ -163,7 +169,7 @@ func checkPlan(t testing.TB, params *Params, in *Snapshot, p *Plan) {
 	checkReasons(t, in, p)
 }
 
-func claim(t testing.TB, held map[string]string, what, who string) {
+func claim(t testingT, held map[string]string, what, who string) {
 	t.Helper()
 	if by, taken := held[what]; taken {
 		t.Fatalf("%s is held by %s and %s", what, by, who)
@@ -172,7 +178,7 @@ func claim(t testing.TB, held map[string]string, what, who string) {
 }
 
 // checkReasons: a job that still waits has a reason, old or new.
-func checkReasons(t testing.TB, in *Snapshot, p *Plan) {
+func checkReasons(t testingT, in *Snapshot, p *Plan) {
 	t.Helper()
 	started := map[uint32]bool{}
 	for _, s := range p.Start {
@@ -227,7 +233,7 @@ func TestFlexibleTasks(t *testing.T) {
 	w.add(2, 50, Request{Tasks: 2})
 	w.want("start 2 n2:2")
 	w.add(3, 50, Request{Tasks: 8})
-	w.want("reserve 3 at 50 on n1,n3; 3: Resources")
+	w.want("reserve 3 at 50 on n1,n2; 3: Resources")
 }
 
 func TestMemoryAndHold(t *testing.T) {
@@ -372,6 +378,38 @@ func TestAdmissible(t *testing.T) {
 	} {
 		if got := try(c.r); got != c.want {
 			t.Errorf("%+v:\n got %s\nwant %s", c.r, got, c.want)
+		}
+	}
+}
+
+// TestBudget: a pass that may ask little still gets through a queue of which
+// only the last job can start.
+func TestBudget(t *testing.T) {
+	for _, order := range []Order{QueueOrder, Merit} {
+		w := newWorld(t, Params{Order: order}, 8, 4)
+		for i := range 8 {
+			w.add(uint32(i+1), 1000, Request{Tasks: 3})
+		}
+		w.plan()
+		for i := range 20 {
+			w.add(uint32(i+10), int64(2000+i), Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, CPUsPerTask: 1, MemSaid: true, MemNodeMiB: int64(i + 1)})
+		}
+		w.add(99, 10, Request{Tasks: 1})
+		w.in.Budget = 50
+		passes := 0
+		for {
+			in := w.in
+			p := w.s.Plan(&in)
+			if passes++; len(p.Start) > 0 {
+				break
+			}
+			if !p.Truncated || passes > 50 {
+				t.Fatalf("order %d: pass %d: truncated %v and nothing started: %s", order, passes, p.Truncated, showPlan(p))
+			}
+			w.in.Resume = p.Resume
+		}
+		if passes == 1 {
+			t.Fatalf("order %d: the budget did not bound the pass", order)
 		}
 	}
 }

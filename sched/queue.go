@@ -181,6 +181,7 @@ func (s *Scheduler) removeJob(j *vjob) {
 	}
 	j.entries = nil
 	delete(s.aside, j)
+	delete(s.multi, j)
 }
 
 // changeJob follows a changed record. When only what it says about itself
@@ -247,8 +248,22 @@ func (s *Scheduler) enter(j *vjob) Reason {
 	if len(j.entries) == 0 {
 		return Reason{Code: WaitPartitionDown}
 	}
+	if len(j.entries) > 1 {
+		s.multi[j] = struct{}{}
+	}
 	j.choosePrimary(s)
 	return Reason{}
+}
+
+// choosePrimaries follows a change of what partitions and nodes can do.
+func (s *Scheduler) choosePrimaries() {
+	if s.multiEpoch == s.epoch {
+		return
+	}
+	s.multiEpoch = s.epoch
+	for j := range s.multi {
+		j.choosePrimary(s)
+	}
 }
 
 // choosePrimary lets the first partition speak that could start the job.

@@ -328,7 +328,8 @@ func (s *Scheduler) flexibleAt(sh *shape, c *candidates, t, lengthS int64) *choi
 		caps[p], rooms[p] = sh.capOf(c, n, free), sh.deviceRoom(c, n.cfg, free)
 		places = append(places, int32(p))
 	}
-	chosen, tasks, gpus := sh.spread(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] })
+	chosen, tasks, gpus := sh.spread(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] },
+		func(p int32) int64 { return int64(c.nodes[p].rec.Weight) })
 	if chosen == nil {
 		return nil
 	}

@@ -29,6 +29,7 @@ type Scheduler struct {
 	shares     []Share
 	cluster    cluster
 	period     int64
+	multiEpoch uint64
 	epoch      uint64 // of node states, partitions and reservations, for faults
 	limited    bool
 	byUser     bool
@@ -45,7 +46,8 @@ type Scheduler struct {
 	reqByKey map[string]int32
 	shapes   map[shapeKey]*shape
 	classes  map[classKey]*class
-	aside    map[*vjob]struct{}
+	aside    map[*vjob]struct{} // jobs that are not in the queue
+	multi    map[*vjob]struct{} // jobs of several partitions
 	timers   timers
 	ends     runHeap
 
@@ -95,6 +97,7 @@ func New(p Params) *Scheduler {
 // of its slices.
 func (s *Scheduler) Plan(in *Snapshot) *Plan {
 	changed := s.follow(in)
+	s.choosePrimaries()
 	p := newPass(s, in)
 	p.run()
 	p.finish()
@@ -107,7 +110,7 @@ func (s *Scheduler) reset() {
 	*s = Scheduler{params: s.params, guardS: s.guardS, pass: s.pass, byUser: s.byUser,
 		nodeByName: map[string]int32{}, configs: map[string]*config{},
 		reqByPtr: map[*Request]int32{}, reqByKey: map[string]int32{},
-		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, buffers: map[int][]int64{}}
+		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, multi: map[*vjob]struct{}{}, buffers: map[int][]int64{}}
 }
 
 // follow makes the index say what the snapshot says, and returns how many

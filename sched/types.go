@@ -56,6 +56,7 @@ type Snapshot struct {
 
 // Cursor says where a truncated pass stopped. Opaque; the zero value is the head.
 type Cursor struct {
+	Tier     uint16
 	Priority uint32
 	Submit   int64
 	ID       uint32

@@ -1,0 +1,180 @@
+package sched
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// randomWorld draws a small cluster with devices, features, partitions,
+// licenses and reservations.
+func randomWorld(t *rapid.T) *world {
+	params := Params{
+		Policy:       Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+		Reservations: rapid.IntRange(0, 3).Draw(t, "reservations"),
+		Order:        Order(rapid.IntRange(0, 2).Draw(t, "order")),
+		GuardS:       rapid.Int64Range(0, 100).Draw(t, "guard"),
+		HeadGuardS:   rapid.Int64Range(0, 30).Draw(t, "headGuard"),
+		LongGuardS:   rapid.Int64Range(0, 100).Draw(t, "longGuard"),
+		Placement:    Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
+		Weights:      Weights{Basic: rapid.Bool().Draw(t, "basic"), Age: 1000, JobSize: 500, CalcPeriodS: 20},
+	}
+	w := &world{t: t, s: New(params)}
+	w.in.Now = 1000
+	p, q := &Partition{Name: "p"}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60}
+	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+		n := &Node{Name: fmt.Sprintf("n%d", i), CPUs: rapid.IntRange(1, 8).Draw(t, "cpus"), MemMiB: 100, Features: []string{string(rune('a' + i%2))}}
+		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {
+			g := Gres{Name: "gpu", Type: "t"}
+			for d := range gpus {
+				g.Devices = append(g.Devices, Device{Index: d})
+			}
+			if rapid.Bool().Draw(t, "shared") {
+				g.Shared, g.Shares = "shard", 4
+			}
+			n.Gres = []Gres{g}
+		}
+		w.in.Nodes = append(w.in.Nodes, n)
+		p.Nodes = append(p.Nodes, n.Name)
+		if i%2 == 0 {
+			q.Nodes = append(q.Nodes, n.Name)
+		}
+	}
+	w.in.Partitions = []*Partition{p, q}
+	w.in.Licenses = []License{{"l", 3}}
+	if rapid.Bool().Draw(t, "resv") {
+		start := rapid.Int64Range(990, 1100).Draw(t, "start")
+		w.in.Reservations = []*Reservation{{Name: "r", Start: start, End: start + 50, Nodes: []string{"n0", "n1"}, Users: []string{"v"}, Flex: rapid.Bool().Draw(t, "flex")}}
+	}
+	return w
+}
+
+func (w *world) randomJob(t *rapid.T, id uint32) *Job {
+	nodes := rapid.IntRange(0, 3).Draw(t, "n")
+	r := Request{MinNodes: nodes, MaxNodes: nodes, Tasks: rapid.IntRange(0, 6).Draw(t, "tasks"), CPUsPerTask: rapid.IntRange(0, 2).Draw(t, "c"),
+		MemSaid: true, MemNodeMiB: rapid.Int64Range(0, 60).Draw(t, "mem"), Exclusive: rapid.IntRange(0, 9).Draw(t, "excl") == 0, ExclusiveUser: rapid.IntRange(0, 19).Draw(t, "exclu") == 0}
+	switch rapid.IntRange(0, 5).Draw(t, "gres") {
+	case 0:
+		r.Gres = []GresRequest{{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))}}
+	case 1:
+		r.Gres = []GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
+	}
+	r.Features = rapid.SampledFrom([]string{"", "", "", "a", "a|b", "[a|b]", "b*1"}).Draw(t, "features")
+	if rapid.IntRange(0, 4).Draw(t, "lic") == 0 {
+		r.Licenses = []License{{"l", 2}}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "inresv") == 0 {
+		r.Reservation = "r"
+	}
+	j := w.add(id, rapid.Int64Range(1, 80).Draw(t, "limit"), r)
+	j.User = rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user")
+	j.PredictedS = rapid.Int64Range(0, 50).Draw(t, "predicted")
+	j.Partitions = rapid.SampledFrom([][]string{{"p"}, {"q"}, {"p", "q"}, {"q", "p"}}).Draw(t, "parts")
+	if rapid.IntRange(0, 5).Draw(t, "array") == 0 {
+		j.Array = &Array{Tasks: []TaskRange{{First: 1, Last: uint32(rapid.IntRange(1, 5).Draw(t, "last"))}}, Limit: rapid.IntRange(0, 2).Draw(t, "throttle")}
+	}
+	if rapid.IntRange(0, 7).Draw(t, "begin") == 0 {
+		j.Begin = w.in.Now + 20
+	}
+	if rapid.IntRange(0, 9).Draw(t, "min") == 0 {
+		j.TimeMinS = 1
+	}
+	return j
+}
+
+// TestRandomWorlds runs random clusters for a while. Each plan is checked by
+// checkPlan, against a fresh scheduler, and against the same snapshot in
+// another order.
+func TestRandomWorlds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := randomWorld(t)
+		id := uint32(0)
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			for range rapid.IntRange(0, 4).Draw(t, "submit") {
+				id++
+				w.randomJob(t, id)
+			}
+			in := w.in
+			plan := showPlan(w.s.Plan(&in))
+			shuffled := w.shuffled(rapid.Int64().Draw(t, "seed"))
+			if other := showPlan(New(w.s.params).Plan(&shuffled)); other != plan {
+				t.Fatalf("in another order the plan differs:\n%s\n%s\n%s", plan, other, showPlan(New(w.s.params).Plan(&in)))
+			}
+			w.plan()
+			w.in.Now += rapid.Int64Range(0, 30).Draw(t, "pass")
+			w.endSome(t)
+			w.flap(t)
+		}
+	})
+}
+
+func (w *world) shuffled(seed int64) Snapshot {
+	r := rand.New(rand.NewSource(seed))
+	in := w.in
+	in.Nodes, in.Partitions, in.Pending, in.Running = slices.Clone(in.Nodes), slices.Clone(in.Partitions), slices.Clone(in.Pending), slices.Clone(in.Running)
+	r.Shuffle(len(in.Nodes), func(i, j int) { in.Nodes[i], in.Nodes[j] = in.Nodes[j], in.Nodes[i] })
+	r.Shuffle(len(in.Partitions), func(i, j int) { in.Partitions[i], in.Partitions[j] = in.Partitions[j], in.Partitions[i] })
+	r.Shuffle(len(in.Pending), func(i, j int) { in.Pending[i], in.Pending[j] = in.Pending[j], in.Pending[i] })
+	r.Shuffle(len(in.Running), func(i, j int) { in.Running[i], in.Running[j] = in.Running[j], in.Running[i] })
+	return in
+}
+
+// endSome ends what is over its limit, most of the time, and some of the rest.
+func (w *world) endSome(t *rapid.T) {
+	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool {
+		if r.End <= w.in.Now {
+			return rapid.IntRange(0, 9).Draw(t, "late") > 0
+		}
+		return rapid.IntRange(0, 3).Draw(t, "early") == 0
+	})
+}
+
+func (w *world) flap(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "flap") > 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(w.in.Nodes)-1).Draw(t, "node")
+	n := *w.in.Nodes[i]
+	n.State = NodeState(rapid.IntRange(0, 3).Draw(t, "state"))
+	w.in.Nodes = slices.Clone(w.in.Nodes)
+	w.in.Nodes[i] = &n
+}
+
+// TestPromiseKept: with nothing but later submissions and jobs that run to
+// their limits, the first job that was promised a start has it by then.
+func TestPromiseKept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, Params{Weights: Weights{Basic: true}, Order: Order(rapid.IntRange(0, 2).Draw(t, "order")), LongGuardS: rapid.Int64Range(0, 60).Draw(t, "long")}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
+		id, promised := uint32(0), map[uint32]int64{}
+		for range rapid.IntRange(2, 25).Draw(t, "steps") {
+			for range rapid.IntRange(0, 3).Draw(t, "submit") {
+				id++
+				nodes := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
+				w.add(id, rapid.Int64Range(1, 60).Draw(t, "limit"), Request{MinNodes: nodes, MaxNodes: nodes, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")})
+			}
+			in := w.in
+			p := w.s.Plan(&in)
+			for _, r := range p.Reserve[:min(1, len(p.Reserve))] {
+				if at, known := promised[r.ID]; known && r.At > at {
+					t.Fatalf("job %d was promised %d, and is now promised %d", r.ID, at, r.At)
+				}
+				promised[r.ID] = r.At
+			}
+			for _, st := range p.Start {
+				if at, known := promised[st.Job.ID]; known && w.in.Now > at {
+					t.Fatalf("job %d was promised %d and starts at %d", st.Job.ID, at, w.in.Now)
+				}
+			}
+			w.plan()
+			next := w.in.Now + rapid.Int64Range(1, 20).Draw(t, "dt")
+			for _, r := range w.in.Running { // never past an end: the pass there is due
+				next = min(next, r.End)
+			}
+			w.in.Now = next
+			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool { return r.End <= next })
+		}
+	})
+}

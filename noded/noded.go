@@ -123,7 +123,7 @@ func newNode(ctx context.Context, o Options, sp *spool) (*node, error) {
 	}
 	layout := ""
 	if o.Steps == nil {
-		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Log: o.Log})
+		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Group: cgroupName, Log: o.Log})
 		if err != nil {
 			return nil, err
 		}

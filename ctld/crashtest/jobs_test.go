@@ -156,3 +156,52 @@ func zombie(pid int) bool {
 	rest := text[strings.LastIndexByte(string(text), ')')+1:]
 	return len(rest) > 1 && rest[1] == 'Z'
 }
+
+// TestTornBundle: what a node daemon finds in its spool may have been cut by a power failure (nothing there is synced but exit
+// records). A step that cannot be read has failed; it is not started again, and nothing of it is left.
+func TestTornBundle(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start()
+	older := c.witness("older")
+	id := c.submit(gatedJob, nil, older)
+	c.started(older)
+	oldBundle := readFile(t, c.bundle(id))
+	for i, content := range []string{"", "\xff\xff\xff\xff torn", oldBundle} {
+		w := c.witness(fmt.Sprint("torn", i))
+		torn := c.submit(gatedJob, nil, w)
+		first := c.started(w)
+		bundle := c.bundle(torn)
+		c.noded["n1"].kill()
+		must(t, unix.Kill(parent(t, first.pid), unix.SIGKILL))
+		must(t, os.WriteFile(bundle, []byte(content), 0o600))
+		c.startNoded("n1")
+		if j := c.wait(torn); j.State != pb.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
+			t.Errorf("case %d: the job is %v, attempt %d, %q, want NODE_FAIL", i, j.State, j.Attempt, j.ReasonDetail)
+		}
+		if unix.Kill(first.pid, 0) == nil && !zombie(first.pid) {
+			t.Errorf("case %d: the job has ended, its process %d is left", i, first.pid)
+		}
+		if left := c.groupsOfJob(torn); len(left) > 0 {
+			t.Errorf("case %d: cgroups left: %v", i, left)
+		}
+		if seen, err := readWitness(w); len(seen) != 1 || err != nil {
+			t.Errorf("case %d: the witness has %v, %v", i, seen, err)
+		}
+	}
+	open(c, older)
+	if j := c.wait(id); j.State != pb.JobState_JOB_COMPLETED {
+		t.Errorf("the job beside them is %v", j.State)
+	}
+	c.settled()
+	c.nodesUp()
+}
+
+// bundle is the file that says what the first attempt of a job is.
+func (c *cluster) bundle(job uint32) string {
+	c.t.Helper()
+	found, _ := filepath.Glob(filepath.Join(c.spool("*"), "steps", fmt.Sprintf("%d.1.*", job), "bundle.pb"))
+	if len(found) != 1 {
+		c.t.Fatalf("job %d has the bundles %v", job, found)
+	}
+	return found[0]
+}

@@ -23,12 +23,17 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	}
 	register(tx, n, c.Hello, c.Stream)
 	for _, r := range c.Steps {
-		takeReport(tx, c.Hello.Node, r)
+		if r.GetExit().GetVerdict() != "lost" || !rebooted(share(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
+			takeReport(tx, c.Hello.Node, r)
+		}
 	}
-	if c.Hello.BootId != "" {
-		loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
-	}
+	loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
 	return nil
+}
+
+// rebooted: the share was started in an earlier boot of its node.
+func rebooted(a *pb.NodeAlloc, boot string) bool {
+	return a != nil && boot != "" && a.BootId != "" && a.BootId != boot
 }
 
 func change(n *state.Node) *state.Node {
@@ -108,17 +113,20 @@ func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
 	return lowReason + strings.Join(low, ", ")
 }
 
-// loseRebooted ends what an earlier boot of the node ran: nothing of it can be left.
+// loseRebooted ends what an earlier boot of the node ran: nothing of it can be left. A step whose folder survived, but not its shim, is
+// no exception: it is the node that failed, so the job may be requeued.
 func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	has := map[uint32]bool{}
 	for _, r := range steps {
-		has[r.GetKey().GetJobId()] = true
+		if r.GetExit().GetVerdict() != "lost" {
+			has[r.GetKey().GetJobId()] = true
+		}
 	}
 	n := tx.Node(node)
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
 		a := share(j, node)
-		if a != nil && !has[id] && a.BootId != "" && a.BootId != boot {
+		if !has[id] && rebooted(a, boot) {
 			lose(tx, j, node, fmt.Sprintf("node %s was rebooted", node))
 		}
 	}

@@ -368,6 +368,39 @@ func TestRebootLosesWhatRan(t *testing.T) {
 	}
 }
 
+func TestRebootFindsWhatRan(t *testing.T) {
+	b := newBench(t, nil)
+	ids := []uint32{b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{Requeue: 2})}
+	var found []*pb.StepReport
+	for _, id := range ids {
+		b.start(id, "n1")
+		found = append(found, endReport(b.job(id), "lost", 0)) // its folder outlived the reboot, its shim did not
+	}
+	b.trace = nil
+	b.do(hello("n1", "boot2", found...))
+	b.expect("NodeChanged n1 registered", "JobLeftNode n1", "JobRequeued nodefail", "JobLeftNode n1", "JobEnded NODE_FAIL NodeDown")
+	if b.state(ids[0]) != "PENDING BeginTime" || b.state(ids[1]) != "NODE_FAIL NodeDown" {
+		t.Errorf("%s and %s", b.state(ids[0]), b.state(ids[1]))
+	}
+}
+
+func TestLostStepWithoutEpoch(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	unreadable := endReport(b.job(id), "exited", 0)
+	unreadable.Key.Epoch = 0
+	b.do(hello("n1", "boot1", unreadable))
+	if b.state(id) != "RUNNING None" {
+		t.Errorf("an end of another epoch is believed: %s", b.state(id))
+	}
+	unreadable.Exit.Verdict = "lost"
+	b.do(hello("n1", "boot1", unreadable))
+	if b.state(id) != "NODE_FAIL NodeDown" {
+		t.Errorf("%s: the node cannot read what it ran, so nothing runs", b.state(id))
+	}
+}
+
 func TestEndDuringAbsenceIsTrue(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})

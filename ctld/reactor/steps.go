@@ -26,7 +26,7 @@ func (c StepReports) Handle(tx *state.Tx) any {
 func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 	k := r.GetKey()
 	j := tx.Job(k.GetJobId())
-	if j == nil || k.Attempt != j.Attempt || k.Epoch != j.Epoch || r.Phase != pb.StepPhase_STEP_ENDED || r.Exit == nil {
+	if j == nil || k.Attempt != j.Attempt || !sameEpoch(j, r) || r.Phase != pb.StepPhase_STEP_ENDED || r.Exit == nil {
 		return
 	}
 	if share(j, node) == nil {
@@ -35,9 +35,15 @@ func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 	leave(tx, j, node, r.Exit)
 }
 
+// sameEpoch: the report is of the attempt that the job is in. A node that can no longer read what it was given (its disk lost it in
+// a power cut) reports the step as lost, with epoch 0: job and attempt tell which, and it must not be started again.
+func sameEpoch(j *pb.JobRecord, r *pb.StepReport) bool {
+	return r.Key.Epoch == j.Epoch || r.Key.Epoch == 0 && r.GetExit().GetVerdict() == "lost"
+}
+
 // share is a job's unfinished part on a node, or nil.
 func share(j *pb.JobRecord, node string) *pb.NodeAlloc {
-	for _, a := range j.Alloc {
+	for _, a := range j.GetAlloc() {
 		if a.Node == node && !a.Ended {
 			return a
 		}

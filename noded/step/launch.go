@@ -145,7 +145,7 @@ func (r *Runner) lost(e *entry) {
 // bury makes sure that nothing of a step is left but an exit record.
 func (r *Runner) bury(name string, b *pb.Bundle, key *pb.StepKey) (*pb.StepReport, error) {
 	dir := r.dir(name)
-	if full, err := folder.ReadBundle(dir); err == nil {
+	if full, err := r.readBundle(name); err == nil {
 		b = full // with the environment, which the process-tree layout needs
 	}
 	if b.GetCgroup() != "" {

@@ -95,7 +95,7 @@ func (r *Runner) call(ctx context.Context, pid int) (*shim, *pb.StepReport) {
 
 func (r *Runner) adopt(s *shim, rep *pb.StepReport) {
 	e := &entry{key: rep.Key, name: folder.Name(rep.Key), shim: s}
-	if b, err := folder.ReadBundle(r.dir(e.name)); err == nil {
+	if b, err := r.readBundle(e.name); err == nil {
 		e.cg = reclaimable(b)
 	} else {
 		r.log.Error("cannot read the bundle of a running step", "step", e.name, "err", err)
@@ -113,10 +113,13 @@ func (r *Runner) settle(name string) *pb.StepReport {
 		r.log.Warn("a strange folder in the spool is left alone", "name", name)
 		return nil
 	}
-	b, err := folder.ReadBundle(r.dir(name))
+	b, err := r.readBundle(name)
 	if err != nil {
-		r.log.Error("cannot read a bundle", "step", name, "err", err)
-		b = &pb.Bundle{Key: key, Cgroup: ""}
+		r.log.Error("cannot read a bundle: the step counts as lost", "step", name, "err", err)
+		b = &pb.Bundle{Key: key} // without the epoch, which no name tells: the controller goes by job and attempt
+		if r.o.Group != nil {
+			b.Cgroup = r.o.Group(key)
+		}
 	}
 	e := &entry{key: b.Key, name: name, cg: b}
 	r.mu.Lock()
@@ -134,6 +137,19 @@ func (r *Runner) settle(name string) *pb.StepReport {
 	e.cg = reclaimable(b)
 	r.report(e, rep)
 	return rep
+}
+
+// readBundle refuses what is not this step's: bundles are not synced, so after a power cut one may be empty, torn, or, where a folder
+// was used again, the one of an earlier step.
+func (r *Runner) readBundle(name string) (*pb.Bundle, error) {
+	b, err := folder.ReadBundle(r.dir(name))
+	if err != nil {
+		return nil, err
+	}
+	if of := folder.Name(b.Key); of != name {
+		return nil, fmt.Errorf("cannot use the bundle in %s: it is of step %s", r.dir(name), of)
+	}
+	return b, nil
 }
 
 func readNames(dir string) ([]string, error) {

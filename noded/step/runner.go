@@ -24,6 +24,8 @@ type Options struct {
 	CgroupPlugin string
 	MinIdle      int           // idle shims kept; 0: 2
 	IdleTimeout  time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
+	// Group names the cgroup of a step, to clear away one whose bundle cannot be read; nil: what is left of such a step stays.
+	Group func(*pb.StepKey) string
 	// AnswerTimeout is how long a shim that is found by Recover, or whose connection broke, may take to answer before it is
 	// taken for dead and killed; 0: 5 s.
 	AnswerTimeout time.Duration
@@ -133,7 +135,7 @@ func (r *Runner) Dir(k *pb.StepKey) string { return r.dir(folder.Name(k)) }
 func (r *Runner) dir(name string) string { return filepath.Join(r.o.Spool, folder.Steps, name) }
 
 // Bundle is what the step was launched with.
-func (r *Runner) Bundle(k *pb.StepKey) (*pb.Bundle, error) { return folder.ReadBundle(r.Dir(k)) }
+func (r *Runner) Bundle(k *pb.StepKey) (*pb.Bundle, error) { return r.readBundle(folder.Name(k)) }
 
 // Layout is the cgroup layout in use, for the log and for what the node can promise.
 func (r *Runner) Layout() cgroup.Layout { return r.root.Layout() }

@@ -15,14 +15,13 @@ help: ## this list
 build: ## build the programs into bin/, with a link for each of Slurm's commands
 	@mkdir -p bin
 	$(BUILD) -o bin/ ./cmd/...
-	@for c in $$(bin/sluice commands); do ln -sfn sluice bin/$$c; done
+	@.ci/link bin
 
 install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/libexec/sluice $(DESTDIR)$(PREFIX)/share/doc/sluice
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/doc/sluice
 	install -m 755 bin/sluice $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(DAEMONS:%=bin/%) $(DESTDIR)$(PREFIX)/sbin/
-	install -m 755 bin/sluice-admin $(DESTDIR)$(PREFIX)/libexec/sluice/
-	for c in $$(bin/sluice commands); do ln -sfn sluice $(DESTDIR)$(PREFIX)/bin/$$c; done
+	.ci/link $(DESTDIR)$(PREFIX)/bin
 	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice/
 	cp -r examples $(DESTDIR)$(PREFIX)/share/doc/sluice/
 

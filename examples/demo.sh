@@ -12,12 +12,13 @@ title() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 die() { printf '%sdemo: %s%s\n' "$red" "$*" "$plain" >&2; exit 1; }
 
-[ -x "$root/bin/sluice" ] || die "bin/sluice is missing: run make build"
+bin=${SLUICE_BIN:-$root/bin}
+[ -x "$bin/sluice" ] || die "bin/sluice is missing: run make build"
 command -v python3 >/dev/null || die "python3 is missing: apt-get install python3-minimal"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/sluice-demo.XXXXXX")
 finish() {
 	local code=$?
-	if [ -d "$tmp/cluster" ]; then "$root/bin/sluice" down --now --dir "$tmp/cluster" >/dev/null 2>&1 || code=1; fi
+	if [ -d "$tmp/cluster" ]; then "$bin/sluice" down --now --dir "$tmp/cluster" >/dev/null 2>&1 || code=1; fi
 	cd /
 	rm -rf "$tmp"
 	exit $code
@@ -39,7 +40,7 @@ until_state() {
 }
 
 title "A cluster on this machine: one controller, two nodes"
-show "$root/bin/sluice" up --dir "$tmp/cluster" --nodes 2
+show "$bin/sluice" up --dir "$tmp/cluster" --nodes 2
 . "$tmp/cluster/env.sh"
 show sinfo
 
@@ -87,7 +88,7 @@ printf '%sjob 2 is %s after %s, exit code %s; the process that it left behind we
 
 title "The cluster is stopped"
 cluster=$(sed -n 's/^ClusterName=//p' "$SLURM_CONF")
-show "$root/bin/sluice" down --dir "$tmp/cluster"
+show "$bin/sluice" down --dir "$tmp/cluster"
 left=()
 for p in /proc/[0-9]*; do
 	if tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -qF "$tmp"; then left+=("process ${p#/proc/}"); fi

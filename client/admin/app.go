@@ -1,7 +1,4 @@
 // Package admin holds the verbs of `sluice` that are not Slurm's commands: up, down, conf, ….
-//
-// They are a program of their own, sluice-admin, which `sluice VERB` becomes: the packages they need would cost every sbatch
-// a quarter of its time, just by being linked into it.
 package admin
 
 import (
@@ -15,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
-// App is the command line of sluice-admin; commands are the names of Slurm's commands.
+// App is the command line of those verbs; commands are the names of Slurm's commands.
 func App(commands []string, stdout, stderr io.Writer) *cli.App {
 	cli.VersionPrinter = func(c *cli.Context) { fmt.Fprint(c.App.Writer, version.Text()) }
 	return &cli.App{

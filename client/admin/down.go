@@ -53,8 +53,13 @@ func stopped(s *cluster.Stopped) string {
 	default:
 		fmt.Fprintf(&b, "cluster %s is stopped: %d daemon%s", s.Cluster, s.Daemons, plural(s.Daemons))
 	}
-	if n := s.Running + s.Pending; n > 0 {
-		fmt.Fprintf(&b, ", %d running and %d pending job%s cancelled", s.Running, s.Pending, plural(n))
+	switch {
+	case s.Running > 0 && s.Pending > 0:
+		fmt.Fprintf(&b, ", %d running and %d pending jobs cancelled", s.Running, s.Pending)
+	case s.Running > 0:
+		fmt.Fprintf(&b, ", %d running job%s cancelled", s.Running, plural(s.Running))
+	case s.Pending > 0:
+		fmt.Fprintf(&b, ", %d pending job%s cancelled", s.Pending, plural(s.Pending))
 	}
 	b.WriteString("; nothing of it is left running")
 	if s.Wiped {

@@ -126,6 +126,13 @@ func (u *upper) prepare() (err error) {
 	if u.plan, err = newPlan(u.dir, u.rec.Conf); err != nil {
 		return err
 	}
+	// A record was lost, and the configuration that it belonged to is there still.
+	if n := len(u.plan.conf.Nodes); u.rec.Cluster == "" && u.rec.Nodes > 0 && n != u.rec.Nodes {
+		if u.o.Nodes != 0 {
+			return fmt.Errorf("cannot start a cluster of %d nodes in %s: the slurm.conf there has %d; %s", u.o.Nodes, u.dir, n, u.instead())
+		}
+		u.rec.Nodes = n
+	}
 	if was := u.rec.Cluster; was != "" && was != u.plan.conf.ClusterName {
 		return fmt.Errorf("cannot start cluster %s in %s: its state is of cluster %s; change ClusterName back, or give another --dir", u.plan.conf.ClusterName, u.dir, was)
 	}
@@ -159,9 +166,13 @@ func realPath(conf string) (string, error) {
 	return path, nil
 }
 
+func (u *upper) instead() string {
+	return fmt.Sprintf("`sluice down --dir %s --wipe` removes it, and another --dir leaves it alone", u.dir)
+}
+
 // sameCluster refuses flags that ask for another cluster than the one that the folder holds.
 func (u *upper) sameCluster() error {
-	instead := fmt.Sprintf("`sluice down --dir %s --wipe` removes it, and another --dir leaves it alone", u.dir)
+	instead := u.instead()
 	if u.o.Conf != "" {
 		path, err := realPath(u.o.Conf)
 		if err != nil {
@@ -181,29 +192,30 @@ func (u *upper) sameCluster() error {
 	return fmt.Errorf("cannot start a cluster of %d nodes in %s: the one there has %d; %s", u.o.Nodes, u.dir, u.rec.Nodes, instead)
 }
 
-// start runs every daemon that does not run, the controller first.
+// start runs every daemon that does not run. Certificates come first: signing them makes the cluster's authority, which the
+// controller would otherwise make at the same time.
 func (u *upper) start(ctx context.Context) error {
 	u.from = time.Now()
 	u.adopt()
-	if !u.rec.Daemons["ctld"].alive() {
+	var todo []daemon
+	if dm := u.plan.ctldDaemon(); !u.rec.Daemons[dm.name].alive() {
 		if err := u.plan.checkPort(); err != nil {
 			return err
 		}
-		if err := u.launch(u.plan.ctldDaemon()); err != nil {
-			return err
-		}
+		todo = append(todo, dm)
 	}
 	for _, n := range u.plan.nodes() {
 		if ctx.Err() != nil {
 			return interrupted(ctx)
 		}
-		dm := u.plan.nodeDaemon(n)
-		if u.rec.Daemons[dm.name].alive() {
-			continue
+		if dm := u.plan.nodeDaemon(n); !u.rec.Daemons[dm.name].alive() {
+			if err := u.claim(n); err != nil {
+				return err
+			}
+			todo = append(todo, dm)
 		}
-		if err := u.claim(n); err != nil {
-			return err
-		}
+	}
+	for _, dm := range todo {
 		if err := u.launch(dm); err != nil {
 			return err
 		}

@@ -1,0 +1,76 @@
+package admin
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/client/cli"
+	"github.com/sluice-hpc/sluice/client/cluster"
+)
+
+// TestHelpListsEveryVerb: `sluice help` is printed by another program than the one that has the verbs.
+func TestHelpListsEveryVerb(t *testing.T) {
+	listed := map[string]bool{}
+	for _, v := range cli.Verbs() {
+		listed[v[0]] = true
+	}
+	for _, c := range App(nil, nil, nil).Commands {
+		if !listed[c.Name] {
+			t.Errorf("sluice help does not list %s", c.Name)
+		}
+		delete(listed, c.Name)
+	}
+	for name := range listed {
+		t.Errorf("sluice help lists %s, which is no verb", name)
+	}
+}
+
+func run(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err = App(nil, &out, &errs).Run(append([]string{"sluice"}, args...))
+	return out.String(), err
+}
+
+func TestConfCheck(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good.conf", "ClusterName=c\nSlurmctldHost=h\nAuthType=auth/munge\nNodeName=n1\nPartitionName=p Nodes=n1 Default=YES\n")
+	out, err := run(t, "conf", "check", good)
+	if err != nil || !strings.Contains(out, "good.conf:3: ignored: AuthType") || !strings.Contains(out, "no faults; cluster c, 1 node, 1 partition\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	bad := write("bad.conf", "ClusterName=c\nSlurmctldHost=h\nNodeNme=n1\nKillWait=soon\n")
+	out, err = run(t, "conf", "check", bad)
+	if err == nil || !strings.Contains(out, "bad.conf:3: unknown key NodeNme (did you mean NodeName?)") || !strings.Contains(out, "bad.conf:4: KillWait: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := run(t, "conf", "check", good, bad); err == nil {
+		t.Error("two files were accepted")
+	}
+}
+
+func TestStoppedSays(t *testing.T) {
+	for want, s := range map[string]cluster.Stopped{
+		"there is no cluster in /d":                                     {Dir: "/d"},
+		"cluster c was not running; nothing of it is left running":      {Dir: "/d", Cluster: "c"},
+		"cluster c is stopped: 1 daemon; nothing of it is left running": {Dir: "/d", Cluster: "c", Daemons: 1},
+		"cluster c is stopped: 3 daemons, 1 running job cancelled; nothing of it is left running, and /d is wiped": {
+			Dir: "/d", Cluster: "c", Daemons: 3, Running: 1, Wiped: true},
+		"cluster c is stopped: 3 daemons, 2 running and 1 pending jobs cancelled; nothing of it is left running": {
+			Dir: "/d", Cluster: "c", Daemons: 3, Running: 2, Pending: 1},
+	} {
+		if got := stopped(&s); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/conf"
+)
+
+func TestGeneratedConfigurationIsFaultless(t *testing.T) {
+	for _, n := range []int{1, 2, MaxNodes} {
+		dir, err := openDir(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dir.generate(n); err != nil {
+			t.Fatal(err)
+		}
+		c, err := conf.Load(dir.ownConf(), conf.Options{})
+		if err != nil {
+			t.Fatalf("%d nodes: %v", n, err)
+		}
+		if len(c.Nodes) != n || len(c.Warnings) != 0 || len(c.Ignored) != 0 {
+			t.Errorf("%d nodes: %d nodes, warnings %v, ignored %v", n, len(c.Nodes), c.Warnings, c.Ignored)
+		}
+		if c.Cgroup.ConstrainCores != (n == 1) {
+			t.Errorf("%d nodes: ConstrainCores is %v, but nodes that share cores must not be tied to some", n, c.Cgroup.ConstrainCores)
+		}
+		before, _ := os.ReadFile(dir.ownConf())
+		if err := dir.generate(n); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := os.ReadFile(dir.ownConf()); string(after) != string(before) {
+			t.Error("a configuration that somebody may have edited was written again")
+		}
+	}
+}
+
+func TestARecycledPidIsNotSignalled(t *testing.T) {
+	cmd := exec.Command("sleep", "100")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	id, ok := identify(cmd.Process.Pid)
+	if !ok || !id.alive() {
+		t.Fatalf("a process that runs is not alive: %+v", id)
+	}
+	for name, other := range map[string]identity{
+		"another start": {id.PID, id.Start + 1, id.Boot},
+		"another boot":  {id.PID, id.Start, "0"},
+		"no process":    {},
+	} {
+		if other.alive() {
+			t.Errorf("%s: alive", name)
+		}
+		if err := other.signal(unix.SIGKILL); err != nil && name != "no process" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !id.alive() {
+		t.Fatal("a process that was not meant has been killed")
+	}
+	if err := stop([]identity{id}, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if id.alive() {
+		t.Error("alive after stop")
+	}
+}
+
+func TestStopKillsWhatDoesNotListen(t *testing.T) {
+	cmd := exec.Command("bash", "-c", `trap "" TERM; echo ready; while :; do sleep 0.05; done`)
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	id, _ := identify(cmd.Process.Pid)
+	if err := stop([]identity{id}, 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if id.alive() {
+		t.Error("alive after stop")
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("it ended with %v, not of SIGKILL", err)
+	}
+}
+
+func TestFoldersThatAreRefused(t *testing.T) {
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		open: "others may write to it",
+		file: "not a directory",
+		filepath.Join(t.TempDir(), strings.Repeat("deep/", 30)): "give a shorter --dir",
+	} {
+		if _, err := openDir(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("openDir(%s) says %v, not %q", path, err, want)
+		}
+	}
+	if os.Getuid() == 0 {
+		other := t.TempDir()
+		if err := os.Chown(other, 12345, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openDir(other); err == nil || !strings.Contains(err.Error(), "belongs to uid 12345") {
+			t.Errorf("another user's folder: %v", err)
+		}
+	}
+}
+
+func TestEnvironmentOfAnyFolder(t *testing.T) {
+	odd := filepath.Join(t.TempDir(), "it's a $(folder) with \"quotes\"")
+	dir, err := openDir(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plan{dir: dir, confPath: dir.ownConf(), bin: dir.join("bin")}
+	if err := p.writeEnv(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `. "$1"; . "$1"; printf '%s\n' "${PATH%%:*}" "$SLURM_CONF" "$SLUICE_SOCKET"; echo "$PATH" | grep -o bin: | wc -l`, "sh", dir.envFile())
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	out, err := cmd.CombinedOutput()
+	want := strings.Join([]string{p.bin, p.confPath, dir.socket(), "2", ""}, "\n")
+	if err != nil || string(out) != want {
+		t.Errorf("env.sh gives %q, %v; want %q", out, err, want)
+	}
+}
+
+func TestPortHolder(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	p := &plan{confPath: "x.conf", conf: &conf.Config{SlurmctldPort: port}}
+	err = p.checkPort()
+	if err == nil || !strings.Contains(err.Error(), "cluster.test") || !strings.Contains(err.Error(), "x.conf") {
+		t.Errorf("a port that this test holds: %v", err)
+	}
+	l.Close()
+	if err := p.checkPort(); err != nil {
+		t.Errorf("a free port: %v", err)
+	}
+}
+
+func TestDownWithoutACluster(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "missing")} {
+		s, err := Down(context.Background(), DownOptions{Dir: dir, Wipe: true})
+		if err != nil || s.Cluster != "" || s.Wiped {
+			t.Errorf("%s: %+v, %v", dir, s, err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+			t.Errorf("%s now has %v", dir, entries)
+		}
+	}
+}
+
+func TestOneCommandAtATime(t *testing.T) {
+	dir, err := openDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := dir.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Up(context.Background(), UpOptions{Dir: string(dir)}); err == nil || !strings.Contains(err.Error(), "is at work on it") {
+		t.Errorf("Up beside another command: %v", err)
+	}
+	release()
+	if again, err := dir.lock(); err != nil {
+		t.Error(err)
+	} else {
+		again()
+	}
+}
+
+func TestClusterNamesTellFoldersApart(t *testing.T) {
+	a, b := Dir("/tmp/a").clusterName(), Dir("/tmp/b").clusterName()
+	if a == b || len(a) > 40 {
+		t.Errorf("%s and %s", a, b)
+	}
+	if got := Dir(DefaultDir()).clusterName(); got != "sluice" {
+		t.Errorf("the usual folder's cluster is %s", got)
+	}
+}

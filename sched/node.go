@@ -52,7 +52,8 @@ type vnode struct {
 	units   Bits // cores in use
 	dev     [][]int64
 	runs    []*vrun
-	planned int // promises on it in this pass
+	planned int    // promises on it in this pass
+	yields  uint64 // the pass in which jobs on it were told to go
 	windows []window
 }
 
@@ -68,7 +69,8 @@ type vrun struct {
 	end   int64 // as the profiles have it
 	parts []vpartOf
 	lic   []int64
-	late  bool
+	late  bool // over its limit
+	fresh bool // started or told to go by the pass under way
 	heap  int
 }
 

@@ -347,7 +347,9 @@ func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
 		st.Reservation = c.shape.resv.rec.Name
 	}
 	run := &Run{ID: j.rec.ID, Task: task, Job: j.rec, Partition: st.Partition, Priority: j.prio, Start: s.now, End: add(s.now, limit), Allocs: allocs}
-	p.started = append(p.started, s.addRun(run))
+	vr := s.addRun(run)
+	vr.fresh = true
+	p.started = append(p.started, vr)
 	p.plan.Start = append(p.plan.Start, st)
 	p.useLimits(c, allocs)
 	j.taken++
@@ -408,6 +410,10 @@ func (p *pass) wait(c *class, e *entry) bool {
 	if firstHere && e.primary && c.wait.Code == WaitPriority {
 		p.say(e, Reason{Code: WaitResources})
 	}
+	if c.wait.Code == WaitPriority && p.preempt(c, e) {
+		p.advance(c)
+		return true
+	}
 	if p.short || c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
 		return false
 	}
@@ -451,6 +457,11 @@ func (p *pass) finish() {
 	}
 	for _, h := range p.heldLic {
 		p.s.lic.Free(h.from, h.to, h.need)
+	}
+	for i := range p.plan.Preempt {
+		if r, ok := p.s.runOf(p.plan.Preempt[i].ID, p.plan.Preempt[i].Task); ok {
+			r.fresh = false
+		}
 	}
 	for i := len(p.started) - 1; i >= 0; i-- {
 		p.s.removeRun(p.started[i])

@@ -413,3 +413,28 @@ func TestBudget(t *testing.T) {
 		}
 	}
 }
+
+func TestPreempt(t *testing.T) {
+	w := newWorld(t, Params{Preempt: PreemptPartition, PreemptMode: PreemptRequeue, GraceTimeS: 30}, 2, 4)
+	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "high", Nodes: []string{"n1", "n2"}, PriorityTier: 5})
+	w.add(1, 1000, Request{Tasks: 3})
+	w.add(2, 1000, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	w.in.Now += 50
+	w.add(3, 1000, Request{Tasks: 2})
+	w.want("start 3 n2:2")
+	w.in.Now += 50
+	w.add(4, 100, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.want("preempt 3 for 4; reserve 4 at 30 on n2; 4: Resources") // one has to go, and 3 has run for the shortest time
+	gone := *w.in.Running[2]
+	gone.NotPreemptable, gone.End = true, w.in.Now+30
+	w.in.Running = append(slices.Clone(w.in.Running[:2]), &gone)
+	w.in.Now++
+	w.want("reserve 4 at 1 on n2") // its place is being made: nobody else has to go
+	w.end(3)
+	w.want("start 4 n2:2")
+	w.add(5, 100, Request{Tasks: 5, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.want("5: BadConstraints")
+	w.add(6, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.want("preempt 1 for 6; reserve 6 at 30 on n1; 6: Resources") // 4 is of the same tier
+}

@@ -154,6 +154,15 @@ func compareRuns(a, b *Run) int {
 	return cmp.Compare(a.Task, b.Task)
 }
 
+// runOf finds what runs.
+func (s *Scheduler) runOf(id uint32, task int32) (*vrun, bool) {
+	i, ok := slices.BinarySearchFunc(s.runs.recs, &Run{ID: id, Task: task}, compareRuns)
+	if !ok {
+		return nil, false
+	}
+	return s.runs.vals[i], true
+}
+
 func compareJobIDs(a, b *Job) int { return cmp.Compare(a.ID, b.ID) }
 
 // restructured reports whether the index has to be built anew.

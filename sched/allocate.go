@@ -13,7 +13,11 @@ func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
 		n := ch.c.nodes[place]
 		v := sh.vecFor(ch.c, n.cfg, ch.tasks[i], ch.gpus[i])
 		a := Alloc{Node: n.rec.Name, Tasks: ch.tasks[i], CPUs: int(v.cpu), MemMiB: v.mem}
-		near, ok := n.takeGres(v, &a)
+		device := -1
+		if s.params.Placement == FGD {
+			_, device = s.growth(n, v, n.prof.Now())
+		}
+		near, ok := n.takeGres(v, &a, device)
 		if !ok || !n.takeCores(int(v.cpu/n.cfg.threads), near, sh.req.Binding, &a) {
 			return nil, false
 		}
@@ -23,12 +27,13 @@ func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
 }
 
 // takeGres chooses devices and returns the cores near them.
-func (n *vnode) takeGres(v *vec, a *Alloc) (Bits, bool) {
+// share is the place of the device to take a share of; -1 is best fit.
+func (n *vnode) takeGres(v *vec, a *Alloc, share int) (Bits, bool) {
 	var near Bits
 	taken := make(map[int][]int, 1)
 	if v.whole {
 		for gi := range n.cfg.groups {
-			near = n.grant(gi, n.cfg.groups[gi].capacity, 0, a, taken, near)
+			near = n.grant(gi, n.cfg.groups[gi].capacity, 0, a, taken, near, -1)
 		}
 		return near, true
 	}
@@ -41,13 +46,13 @@ func (n *vnode) takeGres(v *vec, a *Alloc) (Bits, bool) {
 			}
 			if g.shares > 0 {
 				if n.shareDevice(gi, g.shares) >= 0 {
-					near = n.grant(gi, 1, g.shares, a, taken, near)
+					near = n.grant(gi, 1, g.shares, a, taken, near, share)
 					left = 0
 				}
 				continue
 			}
 			k := min(left, n.freeNow(gi, taken[gi]))
-			near = n.grant(gi, k, 0, a, taken, near)
+			near = n.grant(gi, k, 0, a, taken, near, -1)
 			left -= k
 		}
 		if left > 0 {
@@ -73,7 +78,7 @@ func (n *vnode) freeNow(gi int, taken []int) int64 {
 }
 
 // grant adds count of a group to the allocation.
-func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int, near Bits) Bits {
+func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int, near Bits, share int) Bits {
 	if count <= 0 {
 		return near
 	}
@@ -84,7 +89,10 @@ func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int
 	case g.devices == 0:
 	case shares > 0:
 		out.Name, out.Count = g.shared, shares
-		places = []int{n.shareDevice(gi, shares)}
+		if share < 0 {
+			share = n.shareDevice(gi, shares)
+		}
+		places = []int{share}
 	default:
 		places = n.wholeDevices(gi, int(count), taken[gi])
 	}

@@ -131,6 +131,9 @@ func (s *Scheduler) costOf(sh *shape, n *vnode, v *vec, free []int64) int64 {
 	if s.params.LLN || sh.part.rec.LLN || sh.req.Spread {
 		return weight | (n.cfg.cpus-free[dimCPU])<<30/max(1, n.cfg.cpus)
 	}
+	if s.params.Placement != Pack {
+		return s.placementCost(n, v, free, weight)
+	}
 	idle := int64(0)
 	if len(n.runs) == 0 {
 		idle = 1

@@ -125,6 +125,9 @@ func (c *config) layoutCPUs(n *Node, wholeCores bool) {
 	if !wholeCores {
 		c.cores, c.threads = cpus, 1
 	}
+	if c.cores > maxCores {
+		c.cores = 0
+	}
 	c.socket = max(1, c.cores/sockets)
 	spec := 0
 	for _, k := range n.SpecCores.List() {
@@ -134,6 +137,10 @@ func (c *config) layoutCPUs(n *Node, wholeCores bool) {
 	}
 	c.cpus = int64(cpus) - int64(spec*max(1, cpus/max(1, cores)))
 }
+
+// maxCores is how many allocation units of a node have numbers; a node with
+// more (CPUs in thousandths, a whole machine as one node) has its CPUs counted.
+const maxCores = 4096
 
 func (c *config) addGroup(g *Gres) {
 	out := group{name: g.Name, typ: g.Type, shared: g.Shared, shares: g.Shares, devices: len(g.Devices), dim: len(c.full), capacity: g.Count}

@@ -59,6 +59,12 @@ type Scheduler struct {
 	pass    uint64
 	probes  int
 	buffers map[int][]int64
+
+	// placement
+	typicalRecs []Typical
+	typicals    map[*config][]typical
+	fragFree    []int64
+	biggest     [3]int64
 }
 
 // vpart is a partition.
@@ -171,6 +177,9 @@ func (s *Scheduler) restructured(in *Snapshot) bool {
 		return false
 	}
 	limited := len(in.Limits) > 0
+	if len(in.Typical) != len(s.typicalRecs) || len(in.Typical) > 0 && &in.Typical[0] != &s.typicalRecs[0] {
+		return true
+	}
 	return limited != s.limited || !slices.Equal(s.partRecs, in.Partitions) || !slices.Equal(s.resvRecs, in.Reservations) ||
 		!slices.Equal(s.licenses, in.Licenses) || !slices.Equal(s.qos, in.QOS) || s.nodesReplaced(in.Nodes)
 }
@@ -221,6 +230,7 @@ func (s *Scheduler) build(in *Snapshot) {
 	s.licenses, s.limited = slices.Clone(in.Licenses), len(in.Limits) > 0
 	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.qos = slices.Clone(in.QOS)
+	s.typicalRecs, s.typicals = in.Typical, map[*config][]typical{}
 	s.buildLicenses()
 	recs := slices.Clone(in.Partitions)
 	slices.SortFunc(recs, func(a, b *Partition) int { return strings.Compare(a.Name, b.Name) })
@@ -254,6 +264,7 @@ func (s *Scheduler) buildNodes(in []*Node) {
 		s.nodes.vals = append(s.nodes.vals, n)
 	}
 	s.nodes.recs = slices.Clone(in)
+	s.measureNodes()
 }
 
 func (s *Scheduler) nodeList(names []string) []int32 {

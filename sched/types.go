@@ -52,6 +52,9 @@ type Snapshot struct {
 	QOS          []*QOS
 	Shares       []Share  // fair-share factors; a user without one has 0
 	Limits       []*Limit // remaining room under association and QOS limits
+	// Typical requests, most frequent first, for Placement FGD. Compared by
+	// place: hand over the same slice while it is the same.
+	Typical []Typical
 }
 
 // Cursor says where a truncated pass stopped. Opaque; the zero value is the head.

@@ -1,0 +1,33 @@
+package sim
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+var seeds = flag.Int("seeds", 2, "seeds of the placement experiment")
+
+// TestPlacement: GPU allocation at 130 % of demand.
+func TestPlacement(t *testing.T) {
+	for _, c := range []struct {
+		list         string
+		fgd, bestFit float64
+	}{{"default", 95.3, 93.1}, {"multigpu50", 97.1, 95.7}, {"gpuspec33", 94.5, 93.1}} {
+		nodes, pods, err := ReadOpenb(needTrace(t, "openb_node_list_gpu_node.csv.gz"), needTrace(t, "openb_pod_list_"+c.list+".csv.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fgd, best, pack mean
+		for seed := range int64(*seeds) {
+			fgd.add(100 * Placement(nodes, pods, sched.FGD, seed))
+			best.add(100 * Placement(nodes, pods, sched.BestFit, seed))
+			pack.add(100 * Placement(nodes, pods, sched.Pack, seed))
+		}
+		t.Logf("%s: FGD %.2f %% (aim %.1f), best fit %.2f (%.1f), pack %.2f", c.list, fgd.value(), c.fgd, best.value(), c.bestFit, pack.value())
+		if fgd.value() < c.fgd-0.3 {
+			t.Errorf("%s: FGD allocates %.2f %%, want at least %.1f", c.list, fgd.value(), c.fgd)
+		}
+	}
+}

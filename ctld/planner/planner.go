@@ -91,6 +91,10 @@ func (p *Planner) nodesMatter(c state.Change) bool {
 	return false
 }
 
+// Woken has a value when there is reason for a pass: what Run waits for, besides the moment that the last plan named. For
+// simulations.
+func (p *Planner) Woken() <-chan struct{} { return p.wake }
+
 func (p *Planner) poke() {
 	select {
 	case p.wake <- struct{}{}:

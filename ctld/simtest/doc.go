@@ -1,0 +1,20 @@
+// Package simtest runs a whole cluster in one process, without goroutines, disk, network and clock: the controller's real loop,
+// reactor, state, planner, scheduler and dispatcher, the node daemon's real agent, over a journal in memory, streams that delay,
+// break and partition, and shims that are told when their scripts end. Everything that happens is an event on one heap, everything
+// random comes from one seed, so a failure is repeated by its seed alone.
+//
+// What a run does (sim.go): users submit jobs and interfere with them while faults strike (faults.go); then everything is repaired
+// and the cluster must come to rest: every acknowledged job has ended, and nothing is left on any node.
+//
+// What is watched (witness.go), from outside, by what the simulated processes do and not by what the controller believes:
+//
+//   - a script of an attempt starts once, and only while the attempt is the job's;
+//   - no two attempts of a job are alive at the same time, and no two jobs share a CPU, unless a node was declared DOWN;
+//   - a node's share of a job is free only when nothing of the job is alive there, with the same exception;
+//   - an attempt has one terminal record, and it says what the shim's exit record says, or what somebody ordered;
+//   - what was acknowledged is there after every crash, record for record;
+//   - state.Check holds after every commit.
+//
+// What is not the real thing: the glue around the agent (node.go follows noded/act.go and noded/sync.go), around the dispatcher
+// (controller.go follows rpc/node.go), and the shims (shim.go follows noded/stepd).
+package simtest

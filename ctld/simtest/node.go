@@ -1,0 +1,347 @@
+package simtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// machine is a node: what survives its daemon, and the daemon.
+type machine struct {
+	s       *sim
+	name    string
+	boot    int
+	spool   map[agent.Key]*shim
+	d       *daemon // nil: not running
+	away    bool    // partitioned from the controller
+	off     bool    // rebooting
+	streams []*stream
+}
+
+func (m *machine) bootID() string { return fmt.Sprintf("%s-boot%d", m.name, m.boot) }
+
+func sortedKeys[V any](spool map[agent.Key]V) []agent.Key {
+	return slices.SortedFunc(maps.Keys(spool), func(a, b agent.Key) int {
+		switch {
+		case a == b:
+			return 0
+		case a.Job != b.Job:
+			return int(a.Job) - int(b.Job)
+		case a.Epoch != b.Epoch:
+			return int(a.Epoch) - int(b.Epoch)
+		}
+		return int(int64(a.Step) - int64(b.Step))
+	})
+}
+
+// daemon is one life of the node daemon. It follows noded/node.go, act.go and sync.go, one event at a time.
+type daemon struct {
+	m       *machine
+	dead    bool
+	desired *agent.Desired
+	jobs    map[agent.Key]*job
+	dirty   map[agent.Key]bool
+	changed bool
+	turning bool // a turn is planned
+	stream  *stream
+	greeted bool
+}
+
+// job is one step attempt as the daemon knows it.
+type job struct {
+	key       agent.Key
+	phase     pb.StepPhase
+	applied   agent.Applied
+	exit      *pb.ExitRecord
+	seen      uint32
+	launching bool
+	stopped   bool // ended by order before its script began
+	busy      bool
+}
+
+// start begins a life of the daemon: it learns what earlier ones left.
+func (m *machine) start() {
+	if m.d != nil || m.off {
+		return
+	}
+	d := &daemon{m: m, desired: agent.NewDesired(), jobs: map[agent.Key]*job{}, dirty: map[agent.Key]bool{}}
+	m.d = d
+	m.s.logf("%s: daemon starts, %d steps in the spool", m.name, len(m.spool))
+	for _, k := range sortedKeys(m.spool) {
+		sh := m.spool[k]
+		if sh.exit == nil && sh.killed {
+			m.d = nil // it is not told: it looks
+			sh.bury()
+			m.d = d
+		}
+		d.jobs[k] = &job{key: k, phase: sh.phase, exit: sh.exit, seen: sh.seen}
+		d.desired.Present(k)
+		d.mark(d.jobs[k])
+	}
+	d.dial()
+}
+
+// stop ends the daemon; its steps go on.
+func (m *machine) stop() {
+	if m.d == nil {
+		return
+	}
+	m.s.logf("%s: daemon is killed", m.name)
+	d := m.d
+	d.dead, m.d = true, nil
+	if d.stream != nil {
+		d.stream.cut(0, time.Second)
+	}
+}
+
+// reboot ends everything; with wipe the spool is lost as well.
+func (m *machine) reboot(wipe bool) {
+	m.s.logf("%s: reboots, wipe=%v", m.name, wipe)
+	if d := m.d; d != nil {
+		d.dead, m.d = true, nil
+		if d.stream != nil {
+			d.stream.cut(0, 40*time.Second)
+		}
+	}
+	for _, k := range sortedKeys(m.spool) {
+		sh := m.spool[k]
+		if sh.alive {
+			sh.alive = false
+			m.s.witness.vanished(sh)
+		}
+		if sh.exit == nil {
+			sh.killed = true
+		}
+		if wipe {
+			m.s.witness.wiped(sh)
+			delete(m.spool, k)
+		}
+	}
+	m.boot++
+	m.off = true
+	m.s.after(m.s.between(5*time.Second, 90*time.Second), func() {
+		m.off = false
+		m.start()
+	})
+}
+
+func (d *daemon) after(t time.Duration, f func()) {
+	d.m.s.after(t, func() {
+		if !d.dead {
+			f()
+		}
+	})
+}
+
+// dial opens a stream when it can.
+func (d *daemon) dial() {
+	if d.stream != nil {
+		return
+	}
+	s := d.m.s
+	if d.m.away || s.ctl == nil {
+		d.after(s.between(100*time.Millisecond, 5*time.Second), d.dial)
+		return
+	}
+	d.stream, d.greeted = s.openStream(d), false
+	d.wake()
+}
+
+// lost: the daemon notices that its stream is broken.
+func (d *daemon) lost(st *stream) {
+	if d.dead || d.stream != st {
+		return
+	}
+	d.stream = nil
+	d.after(d.m.s.between(50*time.Millisecond, 5*time.Second), d.dial)
+}
+
+func (d *daemon) ordered(m *pb.NodeOrders) {
+	d.desired.Apply(m)
+	d.changed = true
+	d.wake()
+}
+
+func (d *daemon) mark(j *job) {
+	d.dirty[j.key], d.changed = true, true
+	d.wake()
+}
+
+// wake plans a turn of the daemon's loop.
+func (d *daemon) wake() {
+	if d.turning {
+		return
+	}
+	d.turning = true
+	d.after(d.m.s.short(20*time.Millisecond), func() {
+		d.turning = false
+		if d.changed {
+			d.changed = false
+			d.reconcile()
+		}
+		d.flush()
+	})
+}
+
+func (d *daemon) reconcile() {
+	actual := make(map[agent.Key]agent.State, len(d.jobs))
+	for k, j := range d.jobs {
+		actual[k] = agent.State{Phase: j.phase, Applied: j.applied}
+	}
+	for _, a := range agent.Reconcile(d.desired, actual) {
+		d.m.s.logf("%s: %s %s", d.m.name, a.Kind, keyWords(a.Key))
+		switch j := d.jobs[a.Key]; a.Kind {
+		case agent.Start:
+			d.launch(a)
+		case agent.Control:
+			d.control(j, a)
+		case agent.Forget:
+			d.forget(j)
+		case agent.Refuse:
+			d.refuse(a)
+		}
+	}
+	d.desired.Tidy(actual)
+}
+
+// launch is the prolog, then a shim that accepts the step. A daemon that dies before leaves nothing.
+func (d *daemon) launch(a agent.Action) {
+	s := d.m.s
+	j := &job{key: a.Key, phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order), launching: true}
+	d.jobs[a.Key] = j
+	d.desired.Present(a.Key)
+	d.mark(j)
+	l := a.Order.Launch
+	d.after(s.short(3*time.Second), func() {
+		j.launching = false
+		switch {
+		case j.stopped:
+			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, EndNs: s.now}, false)
+		case s.faulty(s.faults.prolog):
+			d.fail(j, &pb.ExitRecord{Verdict: "prolog_failed", Detail: "as planned", EndNs: s.now}, false)
+		default:
+			d.m.launch(a.Key, l)
+			d.tell(j)
+		}
+	})
+}
+
+// fail keeps the record of a step that never began.
+func (d *daemon) fail(j *job, x *pb.ExitRecord, refused bool) {
+	x.Key = j.key.Proto()
+	sh := &shim{m: d.m, key: j.key, phase: pb.StepPhase_STEP_ENDED, exit: x, refused: refused}
+	d.m.spool[j.key] = sh
+	d.m.s.witness.ended(sh)
+	d.tell(j)
+}
+
+func (d *daemon) refuse(a agent.Action) {
+	j := &job{key: a.Key, phase: pb.StepPhase_STEP_PREPARING, launching: true}
+	d.jobs[a.Key] = j
+	d.desired.Present(a.Key)
+	d.after(d.m.s.short(time.Second), func() {
+		j.launching = false
+		d.fail(j, &pb.ExitRecord{Verdict: a.Verdict, Detail: a.Detail, StoppedOnOrder: a.Verdict == "cancelled", EndNs: d.m.s.now}, true)
+	})
+}
+
+func (d *daemon) control(j *job, a agent.Action) {
+	switch {
+	case j.busy:
+		return
+	case j.launching:
+		if a.Order.Want == pb.StepWant_WANT_STOP || a.Order.Want == pb.StepWant_WANT_KILL {
+			j.stopped = true
+		}
+		return
+	}
+	j.busy = true
+	d.after(d.m.s.short(2*time.Second), func() {
+		j.busy = false
+		if d.m.s.faulty(d.m.s.faults.control) {
+			d.after(time.Second, func() { d.changed = true; d.wake() })
+			return
+		}
+		if sh := d.m.spool[j.key]; sh != nil {
+			sh.order(a.Order)
+		}
+		j.applied = j.applied.After(a.Order)
+		d.changed = true
+		d.wake()
+	})
+}
+
+func (d *daemon) forget(j *job) {
+	if j.busy || j.launching {
+		return
+	}
+	j.busy = true
+	d.after(d.m.s.short(time.Second), func() {
+		if sh := d.m.spool[j.key]; sh != nil && sh.exit == nil {
+			d.m.s.fail("%s forgets %s, which has not ended", d.m.name, keyWords(j.key))
+		}
+		delete(d.m.spool, j.key)
+		delete(d.jobs, j.key)
+		delete(d.dirty, j.key)
+		d.changed = true
+		d.wake()
+	})
+}
+
+// told: a shim has something to say to the daemon that runs, if one does.
+func (m *machine) told(sh *shim) {
+	d := m.d
+	if d == nil {
+		return
+	}
+	d.after(m.s.short(time.Second), func() {
+		if j := d.jobs[sh.key]; j != nil {
+			d.tell(j)
+		}
+	})
+}
+
+// tell takes over what the shim says.
+func (d *daemon) tell(j *job) {
+	sh := d.m.spool[j.key]
+	if sh == nil || j.launching || j.phase == pb.StepPhase_STEP_ENDED {
+		return
+	}
+	j.phase, j.exit, j.seen = sh.phase, sh.exit, sh.seen
+	d.mark(j)
+}
+
+func (d *daemon) flush() {
+	if d.stream == nil {
+		return
+	}
+	m := &pb.NodeReport{}
+	if !d.greeted {
+		d.greeted = true
+		m.Hello = &pb.NodeHello{Node: d.m.name, BootId: d.m.bootID(), ClusterId: clusterID, Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
+		for _, k := range sortedKeys(d.jobs) {
+			d.dirty[k] = true
+		}
+	}
+	for _, k := range sortedKeys(d.dirty) {
+		if j := d.jobs[k]; j != nil {
+			m.Steps = append(m.Steps, j.report())
+		}
+	}
+	clear(d.dirty)
+	if m.Hello != nil || len(m.Steps) > 0 {
+		d.stream.up(m)
+	}
+}
+
+func (j *job) report() *pb.StepReport {
+	r := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.seen}
+	if j.phase == pb.StepPhase_STEP_ENDED {
+		r.Exit = j.exit
+	}
+	return r
+}

@@ -1,0 +1,204 @@
+package simtest
+
+import (
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// script is what a batch script will do, decided when its job is submitted.
+type script struct {
+	run     time.Duration // until it ends by itself
+	verdict string        // exited, signaled, oom, output_failed
+	status  uint32        // wait status
+	onTERM  int           // dies, traps (and exits 0), ignores
+	lingers time.Duration // processes it left behind keep the cgroup for so long
+}
+
+const (
+	dies = iota
+	traps
+	ignores
+)
+
+// shim is one step attempt as its folder in the spool and its processes show it. It outlives the node daemon.
+type shim struct {
+	m      *machine
+	key    agent.Key
+	hold   bool // no process of the user: only holds the allocation
+	script script
+
+	phase   pb.StepPhase
+	exit    *pb.ExitRecord // once on disk
+	seen    uint32         // highest numbered signal
+	endNS   int64
+	stop    string
+	onOrder bool
+	frozen  bool
+	left    time.Duration // of the script, while frozen
+	doneNS  int64         // when the script ends by itself
+
+	alive   bool // processes exist
+	refused bool // never began: the answer to an order that cannot be carried out
+	killed  bool // the shim itself has died: nobody will write a record
+	timer   int  // number of the timer in force; older ones do nothing
+}
+
+func (m *machine) launch(k agent.Key, l *pb.LaunchSpec) *shim {
+	sh := &shim{m: m, key: k, hold: !l.Batch, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, endNS: l.EndNs, alive: true}
+	m.spool[k] = sh
+	m.s.witness.started(m, sh, l)
+	if !sh.hold {
+		sh.runFor(sh.script.run)
+	}
+	sh.arm()
+	return sh
+}
+
+func (sh *shim) after(d time.Duration, f func()) {
+	sh.timer++
+	n := sh.timer
+	sh.m.s.after(d, func() {
+		if sh.timer == n && sh.alive {
+			f()
+		}
+	})
+}
+
+func (sh *shim) runFor(d time.Duration) {
+	sh.doneNS = sh.m.s.now + int64(d)
+	sh.after(d, func() { sh.done(sh.script.verdict, sh.script.status) })
+}
+
+// arm waits for the time limit that is in force now.
+func (sh *shim) arm() {
+	end := sh.endNS
+	if end == 0 || sh.hold {
+		return
+	}
+	sh.m.s.at(end, func() {
+		if sh.endNS == end && sh.alive && !sh.killed && !sh.frozen && sh.stop == "" && sh.phase == pb.StepPhase_STEP_RUNNING {
+			sh.end("timeout", false)
+		}
+	})
+}
+
+// order is what the daemon passes on.
+func (sh *shim) order(o *pb.StepOrder) {
+	if sh.killed || sh.phase != pb.StepPhase_STEP_RUNNING {
+		return
+	}
+	switch o.Want {
+	case pb.StepWant_WANT_RUN:
+		sh.suspend(o.Suspended)
+		if sh.endNS != o.EndNs || !sh.frozen {
+			sh.endNS = o.EndNs
+			sh.arm()
+		}
+	case pb.StepWant_WANT_STOP:
+		sh.end(orElse(o.StopReason, "cancel"), true)
+	case pb.StepWant_WANT_KILL:
+		sh.end(orElse(o.StopReason, "cancel"), true)
+		sh.kill()
+	}
+	for _, sig := range o.Signals {
+		if sig.Seq > sh.seen {
+			sh.seen = sig.Seq
+			sh.signal(sig)
+		}
+	}
+}
+
+// signal is a numbered signal, delivered once.
+func (sh *shim) signal(sig *pb.Signal) {
+	if sig.Target == pb.SignalAll && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies && sh.phase == pb.StepPhase_STEP_RUNNING {
+		sh.after(10*time.Millisecond, func() { sh.done("signaled", sig.Signal) })
+	}
+}
+
+func orElse(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+func (sh *shim) suspend(want bool) {
+	switch {
+	case sh.hold || want == sh.frozen || sh.stop != "":
+	case want:
+		sh.frozen, sh.left = true, time.Duration(sh.doneNS-sh.m.s.now)
+		sh.timer++
+	default:
+		sh.frozen = false
+		sh.runFor(max(sh.left, 0))
+	}
+}
+
+// end begins the end, as SIGTERM does.
+func (sh *shim) end(why string, onOrder bool) {
+	if sh.stop != "" || sh.phase != pb.StepPhase_STEP_RUNNING {
+		return
+	}
+	sh.stop, sh.onOrder, sh.frozen = why, onOrder, false
+	switch {
+	case sh.hold:
+		sh.done("exited", 0)
+	case sh.script.onTERM == traps:
+		sh.after(sh.m.s.between(0, 2*time.Second), func() { sh.done("exited", 0) })
+	case sh.script.onTERM == ignores:
+		sh.after(killWaitS*time.Second, func() { sh.done("signaled", 9) })
+	default:
+		sh.after(sh.m.s.between(0, 100*time.Millisecond), func() { sh.done("signaled", 15) })
+	}
+}
+
+func (sh *shim) kill() {
+	if sh.phase == pb.StepPhase_STEP_RUNNING && !sh.hold {
+		sh.after(10*time.Millisecond, func() { sh.done("signaled", 9) })
+	}
+}
+
+// done: the first process is gone; what it left behind may keep the cgroup a while.
+func (sh *shim) done(verdict string, status uint32) {
+	if sh.killed { // nobody watches
+		sh.alive = false
+		sh.m.s.witness.vanished(sh)
+		return
+	}
+	if sh.stop == "timeout" {
+		verdict = "timeout"
+	} else if sh.stop != "" && !sh.hold {
+		verdict = "cancelled"
+	}
+	sh.phase = pb.StepPhase_STEP_COMPLETING
+	x := &pb.ExitRecord{Key: sh.key.Proto(), Verdict: verdict, WaitStatus: status, StoppedOnOrder: sh.onOrder}
+	sh.m.told(sh)
+	sh.after(sh.script.lingers, func() {
+		if sh.killed {
+			sh.alive = false
+			sh.m.s.witness.vanished(sh)
+			return
+		}
+		x.EndNs = sh.m.s.now
+		sh.record(x)
+	})
+}
+
+// record is the exit record on disk: the cgroup is empty.
+func (sh *shim) record(x *pb.ExitRecord) {
+	sh.alive, sh.exit, sh.phase = false, x, pb.StepPhase_STEP_ENDED
+	sh.timer++
+	sh.m.s.witness.ended(sh)
+	sh.m.told(sh)
+}
+
+// bury is what the runner does about a dead shim: it ends what is left and writes the record itself.
+func (sh *shim) bury() {
+	sh.record(&pb.ExitRecord{Key: sh.key.Proto(), Verdict: "lost", Detail: "its shim died", EndNs: sh.m.s.now})
+}
+
+func (sh *shim) report() *pb.StepReport {
+	return &pb.StepReport{Key: sh.key.Proto(), Phase: sh.phase, Exit: sh.exit, SignalsSeen: sh.seen}
+}

@@ -1,0 +1,64 @@
+package simtest
+
+import (
+	"flag"
+	"testing"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "the first seed to simulate")
+	seeds     = flag.Uint64("seeds", 250, "how many seeds to simulate")
+	tail      = flag.Int("tail", 150, "how much of the trace of a failing seed to print")
+)
+
+// TestCluster simulates seeds; go test ./ctld/simtest -seed 1000 -seeds 10000 looks for longer.
+func TestCluster(t *testing.T) {
+	total := Stats{Ends: map[string]int{}}
+	var events uint64
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+		r := Run(Options{Seed: seed})
+		if r.Err != nil {
+			again := Run(Options{Seed: seed, Trace: true})
+			t.Fatalf("seed %d: %v\nthe end of its trace (repeat with -seed %d -seeds 1):\n%s", seed, r.Err, seed, again.Tail(*tail))
+		}
+		events += r.Events
+		total.add(r.Stats)
+	}
+	t.Logf("%d seeds, %d events: %+v", *seeds, events, total)
+	if *seeds < 200 {
+		return
+	}
+	// Simulations in which nothing goes wrong, or nothing goes right, prove nothing.
+	if total.Crashes < 200 || total.Requeues < 200 {
+		t.Errorf("only %d crashes of the controller and %d requeues", total.Crashes, total.Requeues)
+	}
+	for _, end := range []string{"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"} {
+		if total.Ends[end] < 50 {
+			t.Errorf("only %d jobs ended as %s", total.Ends[end], end)
+		}
+	}
+}
+
+func (s *Stats) add(o Stats) {
+	s.Commits += o.Commits
+	s.Crashes += o.Crashes
+	s.Starts += o.Starts
+	s.Requeues += o.Requeues
+	s.Terminal += o.Terminal
+	for k, n := range o.Ends {
+		s.Ends[k] += n
+	}
+}
+
+// TestSameSeedSameRun: a failure can be repeated only if nothing but the seed decides.
+func TestSameSeedSameRun(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		a, b := Run(Options{Seed: seed}), Run(Options{Seed: seed, Trace: true})
+		if a.Hash != b.Hash || a.Events != b.Events {
+			t.Errorf("seed %d: %d events with hash %x, then %d with %x", seed, a.Events, a.Hash, b.Events, b.Hash)
+		}
+	}
+	if a, b := Run(Options{Seed: 1}), Run(Options{Seed: 2}); a.Hash == b.Hash {
+		t.Error("two seeds gave the same run")
+	}
+}

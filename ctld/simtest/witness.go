@@ -1,0 +1,466 @@
+package simtest
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"maps"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/noded/agent"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// witness watches from outside: what processes there are, and what the controller has said in public.
+type witness struct {
+	s    *sim
+	hash hash.Hash64
+
+	view      *state.View
+	jobs      map[uint32]*pb.JobRecord // as last published
+	highest   uint32                   // id
+	forgotten map[uint32]bool
+	acks      map[uint32]*submission
+	cancelled map[uint32]bool   // somebody asked for it
+	submitted map[string]uint32 // number of a submission -> its job
+
+	steps   map[stepAt]*step
+	ends    map[ending]bool
+	harmed  map[attempt]string     // why an attempt may end as NODE_FAIL
+	excused map[stepAt]bool        // its share was freed because the node was DOWN
+	freedAt map[stepAt]bool        // its share was freed
+	boots   map[attemptNode]string // boot that the share was given on
+	stats   Stats
+
+	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
+	downing          map[string]int   // orders to set a node DOWN that are under way
+}
+
+type stepAt struct {
+	agent.Key
+	node string
+}
+
+type attempt struct {
+	job, attempt uint32
+	epoch        uint64
+}
+
+type attemptNode struct {
+	attempt
+	node string
+}
+
+// ending names a terminal record: a requeued job ends once more.
+type ending struct{ job, attempt, restarts uint32 }
+
+// step is one step attempt as its processes and its record show it.
+type step struct {
+	at   stepAt
+	sh   *shim
+	cpus state.Cores
+	live bool
+	rec  *pb.ExitRecord
+}
+
+func newWitness(s *sim) *witness {
+	return &witness{s: s, hash: fnv.New64a(), jobs: map[uint32]*pb.JobRecord{}, forgotten: map[uint32]bool{}, acks: map[uint32]*submission{}, cancelled: map[uint32]bool{}, submitted: map[string]uint32{},
+		steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{}, excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
+		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}},
+		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{}}
+}
+
+func attemptOf(j *pb.JobRecord) attempt { return attempt{j.Id, j.Attempt, j.Epoch} }
+
+func (k stepAt) attempt() attempt { return attempt{k.Job, k.Attempt, k.Epoch} }
+
+func stepOf(j *pb.JobRecord, node string) stepAt {
+	k := stepAt{agent.Key{Job: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}, node}
+	if node == j.BatchHost {
+		k.Step = pb.BatchStep
+	}
+	return k
+}
+
+// note puts a fact into the hash of the run and into the trace.
+func (w *witness) note(format string, args ...any) {
+	fmt.Fprintf(w.hash, "%d ", w.s.now)
+	fmt.Fprintf(w.hash, format, args...)
+	w.s.logf(format, args...)
+}
+
+// started: processes of a step exist from now on.
+func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
+	at := stepAt{sh.key, m.name}
+	w.note("%s: %s runs", m.name, keyWords(at.Key))
+	if w.steps[at] != nil {
+		w.s.fail("%s starts for a second time on %s", keyWords(at.Key), m.name)
+		return
+	}
+	st := &step{at: at, sh: sh, live: true}
+	for _, a := range l.Alloc {
+		if a.Node == m.name {
+			st.cpus, _ = state.ParseCores(a.CpuIds)
+		}
+	}
+	w.steps[at] = st
+	w.stats.Starts++
+	if w.freedAt[at] && !w.excused[at] {
+		w.s.fail("%s starts on %s after its share was freed", keyWords(at.Key), m.name)
+	}
+	if j := w.jobs[at.Job]; !w.excused[at] && (j == nil || attemptOf(j) != at.attempt()) {
+		w.s.fail("%s starts on %s, but the job is %v", keyWords(at.Key), m.name, j)
+	}
+	for _, o := range w.steps {
+		if o.live && o != st {
+			w.beside(st, o)
+		}
+	}
+}
+
+// beside checks a step that starts against one that is alive. What was given up with its node may be alive elsewhere, but a node
+// itself never runs two attempts of a job.
+func (w *witness) beside(st, o *step) {
+	excused := w.excused[o.at] || w.excused[st.at]
+	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {
+		w.s.fail("%s starts on %s while %s is alive on %s", keyWords(st.at.Key), st.at.node, keyWords(o.at.Key), o.at.node)
+	}
+	if !excused && o.at.node == st.at.node && o.at.Job != st.at.Job && o.cpus.Overlaps(st.cpus) {
+		w.s.fail("%s and %s share CPUs of %s: %s and %s", keyWords(st.at.Key), keyWords(o.at.Key), st.at.node, st.cpus, o.cpus)
+	}
+}
+
+// ended: the exit record of a step is on disk, also of one that never began.
+func (w *witness) ended(sh *shim) {
+	at := stepAt{sh.key, sh.m.name}
+	w.note("%s: %s has ended: %s", sh.m.name, keyWords(at.Key), exitWords(sh.exit))
+	st := w.steps[at]
+	if st == nil {
+		st = &step{at: at, sh: sh}
+		w.steps[at] = st
+	}
+	if st.rec != nil && sh.refused {
+		return // a late order was answered; what the step came to stands
+	}
+	if st.rec != nil && !w.excused[at] {
+		w.s.fail("%s has a second exit record on %s: %s after %s", keyWords(at.Key), sh.m.name, exitWords(sh.exit), exitWords(st.rec))
+	}
+	st.live, st.rec = false, sh.exit
+}
+
+// vanished: the processes are gone and nobody has written a record.
+func (w *witness) vanished(sh *shim) {
+	at := stepAt{sh.key, sh.m.name}
+	w.note("%s: %s is gone without a record", sh.m.name, keyWords(at.Key))
+	w.steps[at].live = false
+	w.harmed[at.attempt()] = "its processes vanished"
+}
+
+// wiped: what the spool said of a step is lost.
+func (w *witness) wiped(sh *shim) {
+	w.harmed[attempt{sh.key.Job, sh.key.Attempt, sh.key.Epoch}] = "its spool was lost"
+}
+
+func (w *witness) shimDied(sh *shim) {
+	w.harmed[attempt{sh.key.Job, sh.key.Attempt, sh.key.Epoch}] = "its shim died"
+}
+
+func (w *witness) acknowledged(id uint32, sub *submission) {
+	w.acks[id] = sub
+	if w.jobs[id] == nil && !w.forgotten[id] {
+		w.s.fail("job %d is acknowledged and not there", id)
+	}
+}
+
+// committed sees what every commit has changed.
+func (w *witness) committed(c state.Change) {
+	w.view = c.View
+	if len(c.Jobs)+len(c.Nodes) == 0 {
+		return
+	}
+	w.stats.Commits++
+	if err := c.View.Check(); err != nil {
+		w.s.fail("the state is not sound: %w", err)
+	}
+	for _, n := range c.View.Nodes() {
+		w.link(n, c.View.NowNS)
+	}
+	for _, id := range c.Jobs {
+		w.change(id, c.View)
+	}
+}
+
+// link follows how long a node has been without a stream.
+func (w *witness) link(n *state.Node, nowNS int64) {
+	if n.LinkUp {
+		w.outage[n.Name] = 0
+		if since := w.unlinked[n.Name]; since != 0 {
+			w.outage[n.Name], w.unlinked[n.Name] = nowNS-since, 0
+		}
+		return
+	}
+	if w.unlinked[n.Name] == 0 {
+		w.unlinked[n.Name] = nowNS
+	}
+	w.outage[n.Name] = nowNS - w.unlinked[n.Name]
+}
+
+// change compares a job with what it was.
+func (w *witness) change(id uint32, v *state.View) {
+	old, now := w.jobs[id], v.Jobs.Get(id)
+	if old == now {
+		return
+	}
+	w.jobs[id] = now
+	switch {
+	case now == nil:
+		delete(w.jobs, id)
+		w.forgotten[id] = true
+		if state.Active(old) {
+			w.s.fail("an active job is forgotten: %s", jobWords(old))
+		}
+		return
+	case old == nil:
+		if id <= w.highest {
+			w.s.fail("job id %d is used again", id)
+		}
+		w.highest = id
+		if first := w.submitted[now.Spec.Comment]; first != 0 {
+			w.s.fail("submission %s became job %d and job %d", now.Spec.Comment, first, id)
+		}
+		w.submitted[now.Spec.Comment] = id
+		w.note("%s is new", jobWords(now))
+		return
+	}
+	w.note("%s", jobWords(now))
+	w.attempts(old, now)
+	w.shares(old, now, v)
+	switch {
+	case !state.Active(old) && now.Restarts == old.Restarts && (now.State != old.State || now.ExitStatus != old.ExitStatus):
+		w.s.fail("a terminal record changed: %s was %s", jobWords(now), jobWords(old))
+	case !state.Active(now) && (state.Active(old) || now.Restarts > old.Restarts):
+		w.terminal(old, now)
+	}
+	if now.Restarts > old.Restarts {
+		w.stats.Requeues++
+	}
+}
+
+func (w *witness) attempts(old, now *pb.JobRecord) {
+	switch {
+	case now.Attempt == old.Attempt && now.Epoch == old.Epoch:
+	case now.Attempt != old.Attempt+1 || now.Epoch <= old.Epoch:
+		w.s.fail("attempts are not in order: %s epoch %d was %s epoch %d", jobWords(now), now.Epoch, jobWords(old), old.Epoch)
+	case !state.Pending(old):
+		w.s.fail("an attempt begins before the last has ended: %s was %s", jobWords(now), jobWords(old))
+	default:
+		for _, a := range now.Alloc {
+			w.boots[attemptNode{attemptOf(now), a.Node}] = a.BootId
+		}
+	}
+}
+
+// shares looks at the nodes that are free of the job now.
+func (w *witness) shares(old, now *pb.JobRecord, v *state.View) {
+	free := map[string]bool{}
+	j := now
+	switch {
+	case old.Attempt != now.Attempt:
+		for _, a := range now.Alloc {
+			free[a.Node] = a.Ended
+		}
+	default:
+		if len(now.Alloc) == 0 {
+			j = old
+		}
+		for _, a := range old.Alloc {
+			free[a.Node] = !a.Ended
+		}
+		for _, a := range now.Alloc {
+			free[a.Node] = free[a.Node] && a.Ended
+		}
+	}
+	for node, is := range free {
+		if is {
+			w.freed(stepOf(j, node), v.Node(node))
+		}
+	}
+}
+
+func (w *witness) freed(at stepAt, n *state.Node) {
+	w.freedAt[at] = true
+	down := n.State == pb.NodeState_NODE_DOWN || w.outage[at.node] >= nodeTimeout*1e9 || w.downing[at.node] > 0 // and back in the same commit
+	if down {
+		w.excused[at] = true
+		w.harmed[at.attempt()] = "node " + at.node + " was DOWN"
+	}
+	if n.BootId != w.boots[attemptNode{at.attempt(), at.node}] {
+		w.harmed[at.attempt()] = "node " + at.node + " was rebooted"
+	}
+	if st := w.steps[at]; st != nil && st.live && !down {
+		w.s.fail("the share of %s on %s is free, but it is alive", keyWords(at.Key), at.node)
+	}
+}
+
+// terminal checks a terminal record against what has happened.
+func (w *witness) terminal(old, now *pb.JobRecord) {
+	end := ending{now.Id, now.Attempt, now.Restarts}
+	if w.ends[end] {
+		w.s.fail("a second terminal record: %s", jobWords(now))
+	}
+	w.ends[end] = true
+	w.stats.Terminal++
+	w.stats.Ends[state.StateName(now)]++
+	if now.Attempt == old.Attempt && (state.Pending(old) || now.Restarts > old.Restarts) { // it never started (again)
+		w.expect(now, w.cancelled[now.Id], pb.JobState_JOB_CANCELLED)
+		return
+	}
+	harm := w.harmed[attemptOf(now)]
+	batch := w.steps[stepOf(now, now.BatchHost)]
+	var rec *pb.ExitRecord
+	if batch != nil {
+		rec = batch.rec
+	}
+	success := rec != nil && rec.Verdict == "exited" && rec.WaitStatus == 0
+	failed := w.failure(now)
+	switch now.State {
+	case pb.JobState_JOB_COMPLETED:
+		w.expect(now, success, now.State)
+	case pb.JobState_JOB_TIMEOUT:
+		w.expect(now, rec.GetVerdict() == "timeout", now.State)
+	case pb.JobState_JOB_OUT_OF_MEMORY:
+		w.expect(now, rec.GetVerdict() == "oom", now.State)
+	case pb.JobState_JOB_FAILED:
+		w.expect(now, failed != "", now.State)
+		if rec != nil && now.FailedNode == "" && (rec.Verdict == "exited" && now.ExitStatus != rec.WaitStatus || rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
+			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
+		}
+	case pb.JobState_JOB_CANCELLED:
+		w.expect(now, w.cancelled[now.Id], now.State)
+	case pb.JobState_JOB_NODE_FAIL:
+		w.expect(now, harm != "", now.State)
+	default:
+		w.expect(now, false, now.State)
+	}
+	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !w.cancelled[now.Id] && failed == "" {
+		w.s.fail("%s, but its script ended well", jobWords(now))
+	}
+}
+
+func (w *witness) expect(j *pb.JobRecord, ok bool, want pb.JobState) {
+	if !ok || j.State != want {
+		var recs []string
+		for at, st := range w.steps {
+			if at.attempt() == attemptOf(j) {
+				recs = append(recs, at.node+": "+exitWords(st.rec))
+			}
+		}
+		slices.Sort(recs)
+		w.s.fail("%s, but nothing that happened says so: records %v, harm %q, cancelled %v", jobWords(j), recs, w.harmed[attemptOf(j)], w.cancelled[j.Id])
+	}
+}
+
+// failure is a record of the attempt, on any of its nodes, that says that it failed by itself.
+func (w *witness) failure(j *pb.JobRecord) string {
+	for _, a := range j.Alloc {
+		if st := w.steps[stepOf(j, a.Node)]; st != nil && st.rec != nil {
+			switch r := st.rec; r.Verdict {
+			case "exited":
+				if r.WaitStatus != 0 {
+					return exitWords(r)
+				}
+			case "signaled", "output_failed", "prolog_failed", "launch_failed":
+				return exitWords(r)
+			}
+		}
+	}
+	return ""
+}
+
+// loaded compares what a new controller has read with what the last one had said.
+func (w *witness) loaded(v *state.View) {
+	unseen := w.s.unseen // the last commit is on disk and nobody was told
+	w.s.unseen = false
+	ids := map[uint32]bool{}
+	for id := range w.jobs {
+		ids[id] = true
+	}
+	for j := range v.Jobs.All() {
+		ids[j.Id] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		old, now := w.jobs[id], v.Jobs.Get(id)
+		if unseen {
+			if old == nil || now == nil || !proto.Equal(plain(old), plain(now)) {
+				w.change(id, v)
+			}
+		} else if !proto.Equal(plain(old), plain(now)) {
+			w.s.fail("job %d is not what it was before the crash:\n was %v\n now %v", id, old, now)
+		}
+		w.jobs[id] = now
+	}
+	for id := range w.acks {
+		if w.jobs[id] == nil && !w.forgotten[id] {
+			w.s.fail("job %d was acknowledged and is lost", id)
+		}
+	}
+	if v.NextJobID <= w.highest {
+		w.s.fail("the next job id is %d, %d has been used", v.NextJobID, w.highest)
+	}
+	if err := v.Check(); err != nil {
+		w.s.fail("the loaded state is not sound: %w", err)
+	}
+	if w.view != nil {
+		w.stats.Crashes++
+	}
+	w.view = v
+	clear(w.unlinked)
+	clear(w.outage)
+	clear(w.downing)
+	for _, n := range v.Nodes() {
+		w.link(n, w.s.now)
+	}
+}
+
+// plain leaves out what is only shown of a waiting job and not stored.
+func plain(j *pb.JobRecord) *pb.JobRecord {
+	if j == nil || j.State != pb.JobState_JOB_PENDING {
+		return j
+	}
+	c := state.CloneJob(j)
+	c.Reason, c.ReasonDetail, c.ExpectedStartNs, c.ExpectedNodes, c.LastSchedNs = "", "", 0, "", 0
+	return c
+}
+
+// strays looks for what was given up with its node and is still alive, long after the node has come back.
+func (w *witness) strays() {
+	for at, st := range w.steps {
+		if st.live && w.excused[at] {
+			w.s.fail("%s is still alive on %s, which was DOWN", keyWords(at.Key), at.node)
+		}
+	}
+}
+
+// final looks at what is left when everything is at rest.
+func (w *witness) final() {
+	for id := range w.acks {
+		if j := w.jobs[id]; j != nil && state.Active(j) {
+			w.s.fail("at the end: %s", jobWords(j))
+		}
+	}
+	for at, st := range w.steps {
+		if st.live {
+			w.s.fail("%s is still alive on %s", keyWords(at.Key), at.node)
+		}
+		if st.rec == nil && w.harmed[at.attempt()] == "" {
+			w.s.fail("%s ended on %s without a record", keyWords(at.Key), at.node)
+		}
+	}
+	for _, n := range w.view.Nodes() {
+		if len(n.Jobs) > 0 || n.AllocCpus != 0 {
+			w.s.fail("node %s is still allocated: %v", n.Name, n.Jobs)
+		}
+	}
+}

@@ -29,8 +29,8 @@ const (
 // Codes of problems that sbatch treats in a way of its own (a test holds them against the messages').
 const (
 	codeInvalidPartition = 2000
-	codeQueueFull        = 2101
-	codeRateLimited      = 2105
+	codeQueueFull        = 9101
+	codeRateLimited      = 9105
 )
 
 const stateCompleted = 3 // of JobState

@@ -1331,7 +1331,8 @@ type JobRecord struct {
 	DependencyNever bool   `protobuf:"varint,55,opt,name=dependency_never,json=dependencyNever,proto3" json:"dependency_never,omitempty"` // one of them can no longer happen
 	ArraySpec       string `protobuf:"bytes,56,opt,name=array_spec,json=arraySpec,proto3" json:"array_spec,omitempty"`                    // all tasks of the array as submitted, "0-31"
 	PreemptedBy     string `protobuf:"bytes,57,opt,name=preempted_by,json=preemptedBy,proto3" json:"preempted_by,omitempty"`
-	PreemptNs       int64  `protobuf:"varint,58,opt,name=preempt_ns,json=preemptNs,proto3" json:"preempt_ns,omitempty"` // when a preempted job must be gone
+	PreemptNs       int64  `protobuf:"varint,58,opt,name=preempt_ns,json=preemptNs,proto3" json:"preempt_ns,omitempty"`                  // when a preempted job must be gone
+	DependencyShown string `protobuf:"bytes,59,opt,name=dependency_shown,json=dependencyShown,proto3" json:"dependency_shown,omitempty"` // dependency as squeue shows it: "afterok:12_*(failed),afterany:13(unfulfilled)"
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1770,6 +1771,13 @@ func (x *JobRecord) GetPreemptNs() int64 {
 		return x.PreemptNs
 	}
 	return 0
+}
+
+func (x *JobRecord) GetDependencyShown() string {
+	if x != nil {
+		return x.DependencyShown
+	}
+	return ""
 }
 
 // Signal is one numbered request to signal a job, so that it is applied exactly once.
@@ -2746,26 +2754,27 @@ func (x *PartitionRecord) GetSelectTypeParameters() string {
 
 // ReservationRecord sets nodes aside for a time (scontrol(1), "RESERVATIONS - SPECIFICATIONS").
 type ReservationRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	StartNs       int64                  `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
-	EndNs         int64                  `protobuf:"varint,3,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
-	Nodes         string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // folded
-	NodeCount     uint32                 `protobuf:"varint,5,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"`
-	CoreCount     uint32                 `protobuf:"varint,6,opt,name=core_count,json=coreCount,proto3" json:"core_count,omitempty"`
-	Features      string                 `protobuf:"bytes,7,opt,name=features,proto3" json:"features,omitempty"`
-	Partition     string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
-	Flags         []string               `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"` // upper case: MAINT, FLEX, IGNORE_JOBS, OVERLAP, DAILY, …
-	Tres          string                 `protobuf:"bytes,10,opt,name=tres,proto3" json:"tres,omitempty"`
-	Users         string                 `protobuf:"bytes,11,opt,name=users,proto3" json:"users,omitempty"`
-	Accounts      string                 `protobuf:"bytes,12,opt,name=accounts,proto3" json:"accounts,omitempty"`
-	Groups        string                 `protobuf:"bytes,13,opt,name=groups,proto3" json:"groups,omitempty"`
-	Licenses      string                 `protobuf:"bytes,14,opt,name=licenses,proto3" json:"licenses,omitempty"`
-	Comment       string                 `protobuf:"bytes,15,opt,name=comment,proto3" json:"comment,omitempty"`
-	Creator       string                 `protobuf:"bytes,16,opt,name=creator,proto3" json:"creator,omitempty"`
-	AllNodes      bool                   `protobuf:"varint,17,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	StartNs        int64                  `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndNs          int64                  `protobuf:"varint,3,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
+	Nodes          string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // folded
+	NodeCount      uint32                 `protobuf:"varint,5,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"`
+	CoreCount      uint32                 `protobuf:"varint,6,opt,name=core_count,json=coreCount,proto3" json:"core_count,omitempty"`
+	Features       string                 `protobuf:"bytes,7,opt,name=features,proto3" json:"features,omitempty"`
+	Partition      string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	Flags          []string               `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"` // upper case: MAINT, FLEX, IGNORE_JOBS, OVERLAP, DAILY, …
+	Tres           string                 `protobuf:"bytes,10,opt,name=tres,proto3" json:"tres,omitempty"`
+	Users          string                 `protobuf:"bytes,11,opt,name=users,proto3" json:"users,omitempty"`
+	Accounts       string                 `protobuf:"bytes,12,opt,name=accounts,proto3" json:"accounts,omitempty"`
+	Groups         string                 `protobuf:"bytes,13,opt,name=groups,proto3" json:"groups,omitempty"`
+	Licenses       string                 `protobuf:"bytes,14,opt,name=licenses,proto3" json:"licenses,omitempty"`
+	Comment        string                 `protobuf:"bytes,15,opt,name=comment,proto3" json:"comment,omitempty"`
+	Creator        string                 `protobuf:"bytes,16,opt,name=creator,proto3" json:"creator,omitempty"`
+	AllNodes       bool                   `protobuf:"varint,17,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
+	MaxStartDelayS uint32                 `protobuf:"varint,18,opt,name=max_start_delay_s,json=maxStartDelayS,proto3" json:"max_start_delay_s,omitempty"` // shown only
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReservationRecord) Reset() {
@@ -2917,6 +2926,13 @@ func (x *ReservationRecord) GetAllNodes() bool {
 	return false
 }
 
+func (x *ReservationRecord) GetMaxStartDelayS() uint32 {
+	if x != nil {
+		return x.MaxStartDelayS
+	}
+	return 0
+}
+
 var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
@@ -3066,7 +3082,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x14\n" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
-	"\x05count\x18\x06 \x01(\rR\x05count\"\x97\x0f\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\"\xc2\x0f\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -3146,7 +3162,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"array_spec\x188 \x01(\tR\tarraySpec\x12!\n" +
 	"\fpreempted_by\x189 \x01(\tR\vpreemptedBy\x12\x1d\n" +
 	"\n" +
-	"preempt_ns\x18: \x01(\x03R\tpreemptNs\"^\n" +
+	"preempt_ns\x18: \x01(\x03R\tpreemptNs\x12)\n" +
+	"\x10dependency_shown\x18; \x01(\tR\x0fdependencyShown\"^\n" +
 	"\x06Signal\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
@@ -3275,7 +3292,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x14tres_billing_weights\x18% \x01(\tR\x12tresBillingWeights\x12!\n" +
 	"\fjob_defaults\x18& \x01(\tR\vjobDefaults\x12)\n" +
 	"\x11over_time_limit_s\x18' \x01(\rR\x0eoverTimeLimitS\x124\n" +
-	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters\"\xc8\x03\n" +
+	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters\"\xf3\x03\n" +
 	"\x11ReservationRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
@@ -3296,7 +3313,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\blicenses\x18\x0e \x01(\tR\blicenses\x12\x18\n" +
 	"\acomment\x18\x0f \x01(\tR\acomment\x12\x18\n" +
 	"\acreator\x18\x10 \x01(\tR\acreator\x12\x1b\n" +
-	"\tall_nodes\x18\x11 \x01(\bR\ballNodes*\xe8\x01\n" +
+	"\tall_nodes\x18\x11 \x01(\bR\ballNodes\x12)\n" +
+	"\x11max_start_delay_s\x18\x12 \x01(\rR\x0emaxStartDelayS*\xe8\x01\n" +
 	"\bJobState\x12\x0f\n" +
 	"\vJOB_PENDING\x10\x00\x12\x0f\n" +
 	"\vJOB_RUNNING\x10\x01\x12\x11\n" +

@@ -25,28 +25,35 @@ const (
 	CodeTransition         Code = 2020
 	CodeAlreadyDone        Code = 2021
 	CodeJobPending         Code = 2024
-	CodeInvalidNodeState   Code = 2029
-	CodeInvalidFeature     Code = 2030
-	CodeNotSupported       Code = 2034
-	CodeDisabled           Code = 2035
-	CodeDependency         Code = 2036
-	CodeBatchOnly          Code = 2037
-	CodeJobHeld            Code = 2039
+	CodeInvalidNodeState   Code = 2028
+	CodeInvalidFeature     Code = 2029
+	CodeNotSupported       Code = 2036
+	CodeDisabled           Code = 2037
+	CodeDependency         Code = 2038
+	CodeBatchOnly          Code = 2039
+	CodeJobHeld            Code = 2042
 	CodeInvalidAccount     Code = 2045
 	CodeInvalidLicenses    Code = 2048
 	CodeInvalidTimeLimit   Code = 2051
-	CodeResvInvalid        Code = 2052
-	CodeInvalidArray       Code = 2062
+	CodeResvInvalid        Code = 2053
+	CodeInvalidArray       Code = 2081
 	CodeInvalidQOS         Code = 2066
 	CodeInvalidGres        Code = 2072
-	CodeInvalidTime        Code = 2076
+	CodeInvalidTime        Code = 2054
 	CodeInvalidMemory      Code = 2044
-	CodeQueueFull          Code = 2101 // Sluice's own: too many queued jobs
-	CodeNoSpace            Code = 2102 // Sluice's own: the state cannot be written
-	CodeTooLarge           Code = 2103 // Sluice's own: script or environment over the limit
-	CodeInvalidSpec        Code = 2104 // Sluice's own: malformed value
-	CodeRateLimited        Code = 2105 // Sluice's own
-	CodeNotRunning         Code = 2106
+	CodeQueueFull          Code = 9101 // Sluice's own: too many queued jobs
+	CodeNoSpace            Code = 9102 // Sluice's own: the state cannot be written
+	CodeTooLarge           Code = 9103 // Sluice's own: script or environment over the limit
+	CodeInvalidSpec        Code = 9104 // Sluice's own: malformed value
+	CodeRateLimited        Code = 9105 // Sluice's own
+	CodeNotRunning         Code = 2085
+	CodeResvAccess         Code = 2052
+	CodeResvBusy           Code = 2055
+	CodeResvOverlap        Code = 2058
+	CodeResvEmpty          Code = 2080
+	CodeResvDuplicate      Code = 2082
+	CodeCircularDependency Code = 2071
+	CodeFinished           Code = 2084
 )
 
 var phrases = map[Code]string{
@@ -90,6 +97,13 @@ var phrases = map[Code]string{
 	CodeInvalidSpec:        "Invalid job specification",
 	CodeRateLimited:        "Too many requests",
 	CodeNotRunning:         "Job is not running",
+	CodeResvAccess:         "Access denied to requested reservation",
+	CodeResvBusy:           "Requested reservation is in use",
+	CodeResvOverlap:        "Requested reservation overlaps with another reservation",
+	CodeResvEmpty:          "Reservation request lacks users, groups or accounts",
+	CodeResvDuplicate:      "Duplicate reservation name",
+	CodeCircularDependency: "Circular job dependency",
+	CodeFinished:           "Job has already finished",
 }
 
 // NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.

@@ -2,16 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
-)
 
-// adminName is the program that holds the verbs which are not Slurm's commands: what they are linked with (the whole
-// configuration, a command line library) would make every sbatch start a quarter slower.
-const adminName = "sluice-admin"
+	"github.com/sluice-hpc/sluice/client/admin"
+)
 
 // Verbs are those of `sluice` that are not Slurm's commands, with a line of help each.
 func Verbs() [][2]string {
@@ -52,7 +45,7 @@ func sluice(env *Env, args []string) int {
 			return c.run(ProcessEnv(c.name), args[1:])
 		}
 	}
-	return becomeAdmin(env, args)
+	return admin.Main(append([]string{"sluice"}, args...), Names())
 }
 
 func sluiceHelp(env *Env) {
@@ -65,30 +58,4 @@ func sluiceHelp(env *Env) {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.name, c.help)
 	}
 	fmt.Fprintln(env.Stdout, "\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion bash` prints completions for bash.")
-}
-
-// becomeAdmin replaces this process; it returns only when that fails.
-func becomeAdmin(env *Env, args []string) int {
-	path, err := adminPath()
-	if err == nil {
-		err = &fs.PathError{Op: "execute", Path: path, Err: syscall.Exec(path, append([]string{"sluice"}, args...), env.Environ)}
-	}
-	fmt.Fprintf(env.Stderr, "sluice: cannot run %q: %v; is Sluice installed as a whole?\n", args[0], err)
-	return 1
-}
-
-func adminPath() (string, error) {
-	self, err := os.Executable()
-	if err == nil {
-		self, err = filepath.EvalSymlinks(self)
-	}
-	if err == nil {
-		for _, dir := range []string{".", "../libexec/sluice"} {
-			path := filepath.Join(filepath.Dir(self), dir, adminName)
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-				return path, nil
-			}
-		}
-	}
-	return exec.LookPath(adminName)
 }

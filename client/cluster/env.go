@@ -49,12 +49,9 @@ func (p *plan) linkCommands(commands []string) error {
 		return fmt.Errorf("cannot make the folder of the commands: %w", err)
 	}
 	for _, name := range append([]string{"sluice"}, commands...) {
-		link, program := filepath.Join(p.bin, name), self
-		if own := filepath.Join(filepath.Dir(self), "sluice-"+name); executable(own) {
-			program = own
-		}
+		link := filepath.Join(p.bin, name)
 		_ = os.Remove(link)
-		if err := os.Symlink(program, link); err != nil {
+		if err := os.Symlink(self, link); err != nil {
 			return fmt.Errorf("cannot link the command %s: %w", name, err)
 		}
 	}

@@ -100,7 +100,7 @@ func localNames() (map[string]bool, error) {
 	return names, nil
 }
 
-// program finds a program of ours: beside this one, in ../sbin or ../libexec/sluice, or by PATH.
+// program finds a program of ours: beside this one, in ../sbin, or by PATH.
 func program(name string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -108,7 +108,7 @@ func program(name string) (string, error) {
 	}
 	if err == nil {
 		dir := filepath.Dir(self)
-		for _, path := range []string{filepath.Join(dir, name), filepath.Join(dir, "../bin", name), filepath.Join(dir, "../sbin", name), filepath.Join(dir, "../libexec/sluice", name)} {
+		for _, path := range []string{filepath.Join(dir, name), filepath.Join(dir, "../bin", name), filepath.Join(dir, "../sbin", name)} {
 			if executable(path) {
 				return filepath.Clean(path), nil
 			}

@@ -361,7 +361,7 @@ func TestTwoOptionsOfRoot(t *testing.T) {
 
 // The command links neither protobuf nor ttrpc: that is its reason to be a binary of its own.
 func TestLinksLittle(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "github.com/sluice-hpc/sluice/cmd/sluice-sbatch").Output()
+	out, err := exec.Command("go", "list", "-deps", "github.com/sluice-hpc/sluice/client/sbatch/early").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/sluice-hpc/sluice/client/cli"
+	_ "github.com/sluice-hpc/sluice/client/sbatch/early" // called as sbatch it goes no further
 )
 
 func main() { os.Exit(cli.Main(os.Args)) }

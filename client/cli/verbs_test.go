@@ -1,0 +1,24 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/sluice-hpc/sluice/client/admin"
+)
+
+// TestHelpListsEveryVerb: `sluice help` and package admin each have a list.
+func TestHelpListsEveryVerb(t *testing.T) {
+	listed := map[string]bool{}
+	for _, v := range Verbs() {
+		listed[v[0]] = true
+	}
+	for _, c := range admin.App(nil, nil, nil).Commands {
+		if !listed[c.Name] {
+			t.Errorf("sluice help does not list %s", c.Name)
+		}
+		delete(listed, c.Name)
+	}
+	for name := range listed {
+		t.Errorf("sluice help lists %s, which is no verb", name)
+	}
+}

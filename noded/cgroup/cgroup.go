@@ -59,9 +59,7 @@ type Root interface {
 type Group interface {
 	// FD is an open folder for CLONE_INTO_CGROUP, or -1. It stays valid until Remove.
 	FD() int
-	// Held says that the first process must be held before its first instruction until Add has placed it.
-	Held() bool
-	// Add places the first process: cloned says that it was started with FD.
+	// Add places the first process, which must be held before its first instruction: cloned says that it was started with FD.
 	Add(pid int, cloned bool) error
 	// Signal sends sig to every process in the group, once.
 	Signal(sig int) error

@@ -145,8 +145,7 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 	return res
 }
 
-func (g *group) FD() int    { return int(g.fd.Load()) }
-func (g *group) Held() bool { return g.FD() < 0 || len(g.v1) > 0 }
+func (g *group) FD() int { return int(g.fd.Load()) }
 
 func (g *group) Add(pid int, cloned bool) error {
 	dirs := g.v1

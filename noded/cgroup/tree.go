@@ -32,7 +32,6 @@ func (t *tree) Create(string, *pb.Limits) (Group, error) { return treeGroup{os.G
 type treeGroup struct{ root int }
 
 func (treeGroup) FD() int             { return -1 }
-func (treeGroup) Held() bool          { return false }
 func (treeGroup) Add(int, bool) error { return nil }
 func (treeGroup) Usage() Usage        { return Usage{} }
 func (treeGroup) Remove() error       { return nil }

@@ -60,7 +60,9 @@ import os, sys
 st = dict(l.split(":", 1) for l in open("/proc/self/status"))
 for k in ("Uid", "Gid", "Groups", "Umask", "SigIgn", "SigBlk", "CapEff", "CapPrm", "NoNewPrivs", "TracerPid"):
     print(k, st[k].split())
-print("env", open("/proc/self/environ").read().split("\0")[:-1])
+env = [e for e in open("/proc/self/environ").read().split("\0") if e]
+print("task pid", env[0] == "SLURM_TASK_PID=%d" % os.getpid() and os.environ["SLURM_TASK_PID"] == str(os.getpid()))
+print("env", env[1:])
 print("argv", sys.argv[1:])
 print("cwd", os.getcwd())
 print("leader", os.getsid(0) == os.getpid() == os.getpgid(0))
@@ -79,6 +81,7 @@ CapEff ['0000000000000000']
 CapPrm ['0000000000000000']
 NoNewPrivs ['0']
 TracerPid ['0']
+task pid True
 env ['B=2', 'A=1 with space', 'EMPTY=', 'SLURMD_NODENAME=n1']
 argv ['arg one', '']
 cwd ` + n.work + `
@@ -379,5 +382,49 @@ func TestScriptIsBusy(t *testing.T) {
 	}
 	if shims, _ := os.ReadDir(n.spool + "/shims"); len(shims) > 6 {
 		t.Errorf("%d shims for 40 short jobs launched one after another: not recycled", len(shims))
+	}
+}
+
+// TestTaskProlog: what it prints changes the task's environment and output, as Slurm 22.05 did with the same program.
+func TestTaskProlog(t *testing.T) {
+	n := newNode(t)
+	prolog := n.work + "/prolog"
+	must(t, os.WriteFile(prolog, []byte(`#!/bin/sh
+echo "export TPVAR=hello world"
+echo "print from the prolog"
+echo "unset GONE"
+echo noise
+echo hidden >&2
+[ -z "$FAIL" ] || exit 7
+`), 0o755))
+	b := n.bundle()
+	b.TaskProlog = []string{prolog}
+	b.Env = append(b.Env, "GONE=1")
+	b.Rlimits = []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: 88}}
+	rec := n.run(b, `echo "v=$TPVAR g=$GONE $(ulimit -n)"; [ $SLURM_TASK_PID = $$ ] && echo same; exit 3`)
+	if want := "from the prolog\nv=hello world g= 77\nsame\n"; n.output(b) != want || rec.WaitStatus != 3<<8 {
+		t.Errorf("%v, output %q, want %q", rec, n.output(b), want)
+	}
+	b = n.bundle()
+	b.TaskProlog = []string{prolog}
+	b.Env = append(b.Env, "FAIL=1")
+	rec = n.run(b, "echo ran")
+	if want := "slurmstepd: error: TaskProlog failed status=7\n"; n.output(b) != want || rec.WaitStatus != 7<<8 {
+		t.Errorf("%v, output %q, want %q", rec, n.output(b), want)
+	}
+	b = n.bundle()
+	b.TaskProlog = []string{n.work + "/none"}
+	if rec = n.run(b, "echo ran"); rec.WaitStatus != 1<<8 || !strings.Contains(n.output(b), "cannot run TaskProlog") {
+		t.Errorf("missing: %v, output %q", rec, n.output(b))
+	}
+	b = n.bundle()
+	must(t, os.WriteFile(prolog, []byte("#!/bin/sh\nsleep 600\n"), 0o755))
+	b.TaskProlog = []string{prolog}
+	b.KillWaitS = 600
+	k := n.launch(b, "true")
+	n.running(k)
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	if rec := n.ended(k); rec.Verdict != "cancelled" {
+		t.Errorf("stopped in its prolog: %v", rec)
 	}
 }

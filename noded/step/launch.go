@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -40,6 +41,7 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []byte) error {
 	tmp := filepath.Join(r.o.Spool, folder.Steps, folder.New+e.name)
 	err := r.write(tmp, b, script)
+	failpoint.Hit("noded.written")
 	for try := 0; err == nil; try++ {
 		var s *shim
 		if s, err = r.pool.take(ctx); err != nil {
@@ -64,6 +66,7 @@ func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp string) (take
 	cctx, cancel := context.WithTimeout(ctx, launchTimeout)
 	defer cancel()
 	rep, err := s.api.Launch(cctx, &pb.LaunchRequest{Bundle: tmp})
+	failpoint.Hit("noded.offered")
 	if err != nil {
 		withdrawn := tmp + ".w"
 		if rerr := os.Rename(tmp, withdrawn); rerr == nil {

@@ -19,11 +19,12 @@ import (
 
 // task is one launch, on its way from run to the launcher. The launcher answers with events, at most four, and never blocks on them.
 type task struct {
-	b      *pb.Bundle
-	dir    string // the step's folder
-	grp    cgroup.Group
-	events chan event
-	state  atomic.Int32 // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
+	b       *pb.Bundle
+	dir     string // the step's folder
+	grp     cgroup.Group
+	events  chan event
+	errFile *os.File     // the job's stderr, as in event; the launcher's until it has answered
+	state   atomic.Int32 // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
 }
 
 const (
@@ -110,6 +111,7 @@ func (l *launcher) serve(t *task) error {
 		return nil
 	}
 	errFile := dupRegular(files.err)
+	t.errFile = errFile
 	if note != "" {
 		complain(errFile, note)
 	}
@@ -191,34 +193,23 @@ func (l *launcher) start(t *task, files *stdio) (child, error) {
 		path = filepath.Join(t.dir, path)
 	}
 	argv = append([]string{path}, argv[1:]...)
-	held := l.held(t)
-	if held && l.noTrace {
+	if l.noTrace || len(t.b.TaskProlog) > 0 {
 		return l.viaTrampoline(t, files, argv)
 	}
-	p, err := l.fork(t, files, path, argv, held)
+	p, err := l.fork(t, files, path, argv)
 	switch {
 	case err == unix.ENOSYS && l.cgroupFD(t) >= 0:
 		l.noClone = true
 		l.log.Warn("clone3 is refused on this machine (a seccomp filter?): processes are moved into their cgroup after they were made")
 		return l.start(t, files)
-	case err == unix.EPERM && held && l.traceRefused():
+	case err == unix.EPERM && l.traceRefused():
 		l.noTrace = true
 		l.log.Warn("ptrace is refused on this machine (kernel.yama.ptrace_scope=3?): each job starts through one more exec, which costs about 2 ms")
 		return l.viaTrampoline(t, files, argv)
 	case err != nil:
 		return p, startError(path, err)
-	case held:
-		return p, l.release(t, p)
 	}
-	if l.self.root {
-		resetOOM(p.pid)
-	}
-	return p, nil
-}
-
-// held says that something must be done to the first process before its first instruction.
-func (l *launcher) held(t *task) bool {
-	return t.grp.Held() || len(t.b.Rlimits) > 0 || l.noClone && t.grp.FD() >= 0
+	return p, l.release(t, p)
 }
 
 func (l *launcher) cgroupFD(t *task) int {
@@ -246,10 +237,11 @@ func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
 
 // fork clones into the cgroup where the kernel offers it, and waits out ETXTBSY: another thread's fork may hold the script's
 // writable descriptor between its clone and its exec.
-func (l *launcher) fork(t *task, files *stdio, path string, argv []string, trace bool) (child, error) {
+func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (child, error) {
 	p := child{pidfd: -1}
 	attr := l.attr(t, files, &p.pidfd)
-	attr.Sys.Ptrace = trace
+	attr.Sys.Ptrace = true
+	attr.Env = withTaskPID(attr.Env)
 	l.floor = ownMemory()
 	for try := 0; ; try++ {
 		pid, err := syscall.ForkExec(path, argv, attr)
@@ -275,6 +267,7 @@ func (l *launcher) release(t *task, p child) error {
 	if err := l.place(t, p.pid); err != nil {
 		return err
 	}
+	fillTaskPID(p.pid)
 	if err := syscall.PtraceDetach(p.pid); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("cannot let go of process %d: %w", p.pid, err)
 	}

@@ -78,6 +78,9 @@ func (r *run) stop(reason string, onOrder bool, now time.Time) {
 // kill sends SIGKILL to everything; tick repeats it until nothing is left.
 func (r *run) kill(now time.Time) {
 	if r.phase == pb.StepPhase_STEP_PREPARING || r.phase == pb.StepPhase_STEP_ENDED || r.f.holdOnly && r.emptied == nil {
+		if r.phase == pb.StepPhase_STEP_PREPARING && r.f.stop != "" {
+			_ = r.grp.Kill() // the user can stop a process that is being started: it must not hold up the end
+		}
 		r.killAt = now.Add(10 * time.Millisecond) // as soon as there is something to kill
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -133,17 +132,6 @@ func runStep(t *testing.T, l *launcher, root cgroup.Root, b *pb.Bundle, script s
 func testLauncher(t *testing.T) *launcher {
 	t.Helper()
 	l := newLauncher(quiet)
-	exe := fmt.Sprintf("/var/tmp/sluice-stepd-exe-%d", os.Getpid())
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Another process writes it: no descriptor of this one makes it busy.
-	if err := exec.Command("install", "-m", "755", self, exe).Run(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(exe) })
-	l.exe = exe // where another user can execute it
 	t.Cleanup(func() { close(l.tasks) })
 	return l
 }
@@ -256,4 +244,27 @@ func TestUsageErrors(t *testing.T) {
 			t.Errorf("Main(%q) = %d, want 2", args, code)
 		}
 	}
+}
+
+func TestObey(t *testing.T) {
+	env, text := obey([]byte("export A=1=2\nexport B=\nexport NOVALUE\nexport  X=1\nunset C\nprint hello  there\nprint\nnoise\nexport A=3"), []string{"A=0", "C=1", "D=1"})
+	if got := fmt.Sprintf("%q", env); got != `["D=1" "B=" "A=3"]` || string(text) != "hello  there\n\n" {
+		t.Errorf("environment %s, text %q", got, text)
+	}
+}
+
+func FuzzObey(f *testing.F) {
+	f.Add([]byte("export A=1\nunset B\nprint x"))
+	f.Add([]byte("export =\nexport \x00=1\nunset \n"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		env, _ := obey(said, []string{"K=1"})
+		seen := map[string]bool{}
+		for _, kv := range env {
+			name, _, ok := strings.Cut(kv, "=")
+			if !ok || name == "" || seen[name] || strings.ContainsRune(kv, 0) {
+				t.Errorf("%q made the environment %q", said, env)
+			}
+			seen[name] = true
+		}
+	})
 }

@@ -1,9 +1,11 @@
 package stepd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,48 +14,69 @@ import (
 )
 
 // viaTrampoline starts the shim's own binary as the user; it waits on descriptor 3 until the launcher has placed it, then
-// executes the script. Only for machines that forbid ptrace.
+// executes the script. For machines that forbid ptrace, and for TaskProlog, which runs as the task before it becomes the script.
 func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, error) {
-	var go3, back [2]int
-	if err := unix.Pipe2(go3[:], unix.O_CLOEXEC); err != nil {
-		return child{pidfd: -1}, fmt.Errorf("cannot make a pipe: %w", err)
-	}
-	if err := unix.Pipe2(back[:], unix.O_CLOEXEC); err != nil {
-		unix.Close(go3[0])
-		unix.Close(go3[1])
-		return child{pidfd: -1}, fmt.Errorf("cannot make a pipe: %w", err)
-	}
-	defer unix.Close(back[0])
-	defer unix.Close(go3[1])
 	p := child{pidfd: -1}
-	attr := l.attr(t, files, &p.pidfd)
-	attr.Files = append(attr.Files, uintptr(go3[0]), uintptr(back[1]))
-	l.floor = ownMemory()
-	pid, err := syscall.ForkExec(l.exe, append([]string{l.exe, "stepd", trampolineArg}, argv...), attr)
-	unix.Close(go3[0])
-	unix.Close(back[1])
+	exe, err := unix.Open(l.exe, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return p, fmt.Errorf("cannot start %s as uid %d (the jobs' users must be able to execute it): %w", l.exe, t.b.Uid, err)
+		return p, fmt.Errorf("cannot open %s: %w", l.exe, err)
 	}
-	p.pid = pid
+	defer unix.Close(exe)
+	var pipes [4]int // to it: [0] read by it, [1] written here; from it: [2] read here, [3] written by it
+	if err := errors.Join(unix.Pipe2(pipes[0:2], unix.O_CLOEXEC), unix.Pipe2(pipes[2:4], unix.O_CLOEXEC)); err != nil {
+		return p, fmt.Errorf("cannot make a pipe: %w", err) // out of descriptors: this shim is done for
+	}
+	defer unix.Close(pipes[1])
+	defer unix.Close(pipes[2])
+	attr := l.attr(t, files, &p.pidfd)
+	attr.Files = append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe))
+	l.floor = ownMemory()
+	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
+	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
+	unix.Close(pipes[0])
+	unix.Close(pipes[3])
+	if err != nil {
+		return p, fmt.Errorf("cannot start %s as uid %d (it must be executable for everybody): %w", l.exe, t.b.Uid, err)
+	}
+	return p, l.releaseTrampoline(t, p.pid, pipes[1], pipes[2], argv[0])
+}
+
+// releaseTrampoline is release for that way.
+func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) error {
 	var answer [1]byte
-	if n, _ := unix.Read(back[0], answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
-		return p, fmt.Errorf("cannot start %s as uid %d: it ended at once", l.exe, t.b.Uid)
+	if n, _ := unix.Read(from, answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
+		return fmt.Errorf("cannot start %s as uid %d: it ended at once", l.exe, t.b.Uid)
 	}
 	if err := l.place(t, pid); err != nil {
-		return p, err
+		return err
 	}
 	say := byte(trampolineGo)
 	if slices.ContainsFunc(t.b.Rlimits, func(r *pb.Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE }) {
 		say = trampolineKeepFiles
 	}
-	if _, err := unix.Write(go3[1], []byte{say}); err != nil {
-		return p, fmt.Errorf("cannot release process %d: %w", pid, err)
+	if _, err := unix.Write(to, []byte{say}); err != nil {
+		return fmt.Errorf("cannot release process %d: %w", pid, err)
 	}
-	if n, _ := unix.Read(back[0], answer[:]); n == 1 { // else: closed by a successful execve
-		return p, startError(argv[0], syscall.Errno(answer[0]))
+	l.watchExec(t, from, path)
+	return nil
+}
+
+// watchExec learns whether the script could be executed, when TaskProlog has run: that may take long, and the step is running
+// meanwhile. The trampoline ends with the errno as its exit code, as Slurm's does; what is left to do is to say why.
+func (l *launcher) watchExec(t *task, back int, path string) {
+	fd, err := unix.FcntlInt(uintptr(back), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return
 	}
-	return p, nil
+	errFile := t.errFile
+	go func() {
+		f := os.NewFile(uintptr(fd), "trampoline")
+		defer f.Close()
+		var answer [1]byte
+		if n, _ := f.Read(answer[:]); n == 1 {
+			complain(errFile, startError(path, syscall.Errno(answer[0])).Error())
+		}
+	}()
 }
 
 const (
@@ -62,10 +85,16 @@ const (
 	trampolineKeepFiles = 2 // RLIMIT_NOFILE has been set: keep it
 )
 
-// trampoline is the other side: argv is the script and its arguments.
-func trampoline(argv []string) int {
+// trampoline is the other side, the user's process; args are how many programs of TaskProlog there are, those, the script and
+// its arguments.
+func trampoline(args []string) int {
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
+	unix.CloseOnExec(5)
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < 0 || len(args) < n+2 {
+		return 1
+	}
 	_, _ = unix.Write(4, []byte{0})
 	var b [1]byte
 	if n, _ := unix.Read(3, b[:]); n != 1 {
@@ -78,7 +107,15 @@ func trampoline(argv []string) int {
 			_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
 		}
 	}
-	err := syscall.Exec(argv[0], argv, os.Environ())
+	prologs, argv := args[1:1+n], args[1+n:]
+	env := setEnv(os.Environ(), "SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	for _, p := range prologs {
+		if env, err = taskProlog(p, env); err != nil {
+			complain(os.Stderr, err.Error())
+			return exitCode(err)
+		}
+	}
+	err = syscall.Exec(argv[0], argv, env)
 	errno, _ := err.(syscall.Errno)
 	_, _ = unix.Write(4, []byte{byte(errno)})
 	return int(errno)

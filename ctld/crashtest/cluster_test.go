@@ -308,8 +308,7 @@ func (c *cluster) cleanUp() {
 			c.t.Log("\n" + d.tail(12) + "\n" + d.complaints(20))
 		}
 	}
-	sweep(c.dir)
-	removeGroups(c.name)
+	sweep(c.dir, c.name)
 }
 
 func (c *cluster) daemons() (all []*daemon) {

@@ -144,7 +144,7 @@ func TestFailpointsOfController(t *testing.T) {
 	c := newCluster(t, 2)
 	c.start()
 	l := newLedger(c)
-	for _, point := range []string{"commit.before", "commit.after", "send.before", "send.after"} {
+	for _, point := range []string{"commit.before", "commit.redo", "commit.after", "send.before", "send.after"} {
 		for _, n := range []int{1, 2, 3, 5, 8} {
 			c.ctld.kill()
 			d := c.launchCtld(fmt.Sprintf("SLUICE_FAILPOINT=%s:%d", point, n))
@@ -179,4 +179,4 @@ func TestFailpointsOfNodeDaemon(t *testing.T) {
 	l.check()
 }
 
-var nodeFailpoints = []string{"noded.launch", "noded.launched", "noded.report", "noded.forget"}
+var nodeFailpoints = []string{"noded.launch", "noded.written", "noded.offered", "noded.launched", "noded.report", "noded.forget"}

@@ -114,7 +114,7 @@ func startKeeper() (stop func(), err error) {
 // keep waits for the end of its parent, which holds the other end of the pipe.
 func keep(dir string) int {
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	sweep(dir)
+	sweep(dir, filepath.Base(dir))
 	return 0
 }
 

@@ -75,7 +75,7 @@ func TestOutputElsewhere(t *testing.T) {
 		path := o.path(u, other)
 		for _, options := range [][]string{{"-o", path, "--open-mode=append"}, {"-o", "/dev/null", "-e", path, "--open-mode=append"}, {"-o", path}} {
 			w := c.witness(fmt.Sprintf("out%d.%d", i, len(options)))
-			j := c.wait(u.sbatch(plainJob, options, w))
+			j := c.wait(u.sbatch(witnessed+"echo harm; echo harm >&2; say end\n", options, w))
 			if j.State != pb.JobState_JOB_FAILED || j.Reason != "JobLaunchFailure" || !strings.Contains(j.ReasonDetail, path) || !strings.Contains(j.ReasonDetail, "cannot open") {
 				t.Errorf("%s, %v: the job is %v, reason %s: %q", o.name, options, j.State, j.Reason, j.ReasonDetail)
 			}

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep removes everything that belongs to a folder: processes, mounts, cgroups, files.
-func sweep(dir string) {
+// sweep removes everything that belongs to a folder and to the clusters whose name begins so: processes, mounts, cgroups, files.
+func sweep(dir, clusters string) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		left := processesOf(dir)
-		for _, g := range groupsOf(filepath.Base(dir)) {
+		for _, g := range groupsOf(clusters) {
 			left = append(left, procsIn(g)...)
 		}
 		left = slices.DeleteFunc(left, func(pid int) bool { return pid == os.Getpid() || pid == os.Getppid() })
@@ -34,7 +34,7 @@ func sweep(dir string) {
 	for _, m := range mountsBelow(dir) {
 		_ = exec.Command("umount", "-l", m).Run()
 	}
-	removeGroups(filepath.Base(dir))
+	removeGroups(clusters)
 	_ = os.RemoveAll(dir)
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
@@ -127,6 +128,7 @@ func (s *Bolt) Commit(b Batch) error {
 		return err
 	}
 	undo := s.log(b)
+	failpoint.Hit("commit.redo")
 	txid, err := s.update(b, &next)
 	if err != nil {
 		undo()

@@ -15,6 +15,7 @@ type typical struct {
 	count  int64
 	v      *vec // nil: no such node can ever hold it
 	shares int64
+	milli  int64 // of devices it takes
 }
 
 // typicalOn works out the typical requests for a config, once.
@@ -30,7 +31,10 @@ func (s *Scheduler) typicalOn(cfg *config) []typical {
 		con, err := fit.ParseConstraint(rec.Request.Features)
 		v := makeVec(rec.Request, cfg, d.perNode, -int64(d.lo))
 		if err == nil && con.Alternatives[0].Each.Match(cfg.rec.Features) && v.fits(cfg, cfg.full) && len(v.gres) > 0 {
-			t.v, t.shares = v, v.gres[0].shares
+			t.v, t.shares, t.milli = v, v.gres[0].shares, v.gres[0].count*1000
+			if t.shares > 0 {
+				t.milli = t.shares * 1000 / cfg.groups[v.gres[0].groups[0]].shares
+			}
 		}
 		list = append(list, t)
 	}
@@ -40,7 +44,8 @@ func (s *Scheduler) typicalOn(cfg *config) []typical {
 
 // fragmentation is the expected part of a node's free devices that a typical
 // request could not use, in device thousandths times the counts: all of it
-// when the request does not fit, else the devices too full for its share.
+// when the request does not fit, else the devices too full for its share, and
+// half of what the CPUs left would not serve.
 func (s *Scheduler) fragmentation(cfg *config, free []int64) int64 {
 	left := cfg.deviceLeft(free)
 	if left == 0 {
@@ -52,7 +57,12 @@ func (s *Scheduler) fragmentation(cfg *config, free []int64) int64 {
 		case t.v == nil || !t.v.fits(cfg, free):
 			sum += t.count * left
 		default:
-			sum += t.count * cfg.tooSmall(free, t.shares)
+			// CPUs may run out before the devices do. What would then be left
+			// of the devices counts half: counted in full it makes jobs of many
+			// devices fail more often (docs/scheduling.md has the figures).
+			byCPU := left - free[dimCPU]/max(1, t.v.cpu)*t.milli
+			full := cfg.tooSmall(free, t.shares)
+			sum += t.count * (full + max(0, byCPU-full)/2)
 		}
 	}
 	return sum
@@ -160,8 +170,9 @@ func (c *config) takeWhole(free []int64, need *vecGres) {
 	}
 }
 
-// leftover is how much of the node stays free beyond v, summed over resources
-// as parts of the largest amount that any node has, in 2^-18: best fit.
+// leftover is how much of the node's CPUs and devices stays free beyond v, as
+// parts of the largest amount that any node has, in 2^-18: best fit. Memory is
+// left out: with it, allocation was 0.7 to 1.3 % lower on the openb tasks.
 func (s *Scheduler) leftover(n *vnode, v *vec, free []int64) int64 {
 	part := func(a, b int64) int64 { return min(max(a, 0), b) << 18 / max(1, b) }
 	devices := n.cfg.deviceLeft(free)
@@ -175,14 +186,14 @@ func (s *Scheduler) leftover(n *vnode, v *vec, free []int64) int64 {
 			devices -= g.count * 1000
 		}
 	}
-	return part(free[dimCPU]-v.cpu, s.biggest[0]) + part(free[dimMem]-v.mem, s.biggest[1]) + part(devices, s.biggest[2])
+	return part(free[dimCPU]-v.cpu, s.biggest[0]) + part(devices, s.biggest[1])
 }
 
 // measureNodes finds the largest amounts that any node has.
 func (s *Scheduler) measureNodes() {
 	for _, n := range s.nodes.vals {
 		c := n.cfg
-		s.biggest[0], s.biggest[1], s.biggest[2] = max(s.biggest[0], c.cpus), max(s.biggest[1], c.full[dimMem]), max(s.biggest[2], c.deviceLeft(c.full))
+		s.biggest[0], s.biggest[1] = max(s.biggest[0], c.cpus), max(s.biggest[1], c.deviceLeft(c.full))
 	}
 }
 

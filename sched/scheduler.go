@@ -64,7 +64,7 @@ type Scheduler struct {
 	typicalRecs []Typical
 	typicals    map[*config][]typical
 	fragFree    []int64
-	biggest     [3]int64
+	biggest     [2]int64 // CPUs and device thousandths of any node
 }
 
 // vpart is a partition.

@@ -19,14 +19,13 @@ func TestPlacement(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var fgd, best, pack mean
+		var fgd, best mean
 		for seed := range int64(*seeds) {
 			fgd.add(100 * Placement(nodes, pods, sched.FGD, seed))
 			best.add(100 * Placement(nodes, pods, sched.BestFit, seed))
-			pack.add(100 * Placement(nodes, pods, sched.Pack, seed))
 		}
-		t.Logf("%s: FGD %.2f %% (aim %.1f), best fit %.2f (%.1f), pack %.2f", c.list, fgd.value(), c.fgd, best.value(), c.bestFit, pack.value())
-		if fgd.value() < c.fgd-0.3 {
+		t.Logf("%s: FGD %.2f %% (aim %.1f), best fit %.2f (%.1f)", c.list, fgd.value(), c.fgd, best.value(), c.bestFit)
+		if fgd.value() < c.fgd {
 			t.Errorf("%s: FGD allocates %.2f %%, want at least %.1f", c.list, fgd.value(), c.fgd)
 		}
 	}

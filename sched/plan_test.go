@@ -438,3 +438,30 @@ func TestPreempt(t *testing.T) {
 	w.add(6, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
 	w.want("preempt 1 for 6; reserve 6 at 30 on n1; 6: Resources") // 4 is of the same tier
 }
+
+func TestExplain(t *testing.T) {
+	w := newWorld(t, Params{}, 4, 4)
+	w.in.Nodes[3] = &Node{Name: "n4", CPUs: 2, MemMiB: 1000}
+	w.in.Nodes[2] = &Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: NodeDrained}
+	w.add(1, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	w.add(3, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	in := w.in
+	x, ok := w.s.Explain(&in, 3)
+	want := `reason: Resources
+2 nodes: 4 CPUs in use
+1 nodes: drained
+1 nodes: 4 CPUs not there
+expected on n1
+after the end of jobs 1
+would start now: with half of the tasks and nodes
+`
+	if !ok || x.Start != w.in.Now+100 || x.String() != want {
+		t.Fatalf("at %d:\n%s\nwant:\n%s", x.Start, x, want)
+	}
+	if _, ok := w.s.Explain(&in, 77); ok {
+		t.Fatal("a job that is not there is explained")
+	}
+}

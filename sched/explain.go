@@ -1,0 +1,247 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Explanation says in words why a pending job waits.
+type Explanation struct {
+	Reason Reason
+	// Nodes counts the partition's nodes by the first thing that keeps the job
+	// off each, most frequent first.
+	Nodes []Failing
+	// Start and Where are the expected start and nodes; Start is 0 when the
+	// job would start now, Forever when nothing can be said.
+	Start int64
+	Where []string
+	// After are running jobs on those nodes that have to end first.
+	After []uint32
+	// Smaller is a smaller request that would start now; "" when none of those
+	// tried would.
+	Smaller string
+}
+
+// Failing is a number of nodes and what keeps the job off them.
+type Failing struct {
+	Nodes int
+	Why   string
+}
+
+// String is the explanation as `sluice explain` prints it, a line for each point.
+func (x *Explanation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "reason: %s\n", x.Reason)
+	for _, f := range x.Nodes {
+		fmt.Fprintf(&b, "%d nodes: %s\n", f.Nodes, f.Why)
+	}
+	if x.Start > 0 && x.Start < Forever {
+		fmt.Fprintf(&b, "expected on %s\n", foldNames(x.Where))
+	}
+	if len(x.After) > 0 {
+		fmt.Fprintf(&b, "after the end of jobs %s\n", joinIDs(x.After))
+	}
+	if x.Smaller != "" {
+		fmt.Fprintf(&b, "would start now: %s\n", x.Smaller)
+	}
+	return b.String()
+}
+
+func joinIDs(ids []uint32) string {
+	const most = 20
+	var words []string
+	for i, id := range ids {
+		if i == most {
+			words = append(words, fmt.Sprintf("and %d more", len(ids)-most))
+			break
+		}
+		words = append(words, fmt.Sprint(id))
+	}
+	return strings.Join(words, ",")
+}
+
+// Explain says why the pending job id waits in the snapshot. It costs up to a
+// conservative pass: call it when somebody asks, on a Scheduler of its own or
+// between passes. It reports false when the job is not pending.
+func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
+	s.follow(in)
+	s.choosePrimaries()
+	at, ok := slices.BinarySearchFunc(s.jobs.recs, &Job{ID: id}, compareJobIDs)
+	if !ok {
+		return nil, false
+	}
+	j := s.jobs.vals[at]
+	x := &Explanation{Reason: j.rec.Reason, Start: Forever}
+	if j.wait.Code != "" {
+		x.Reason = j.wait
+		return x, true
+	}
+	e := j.primary()
+	if fault := s.faultOf(e.class); fault.Code != "" {
+		x.Reason = fault
+	}
+	x.Nodes = s.failing(e.class)
+	if s.faultOf(e.class).Code == "" {
+		s.expect(in, j, e.class, x)
+		x.Smaller = s.smaller(e.class)
+	}
+	return x, true
+}
+
+func (j *vjob) primary() *entry {
+	for _, e := range j.entries {
+		if e.primary {
+			return e
+		}
+	}
+	return j.entries[0]
+}
+
+// failing counts nodes by why the least part of the job does not fit there now.
+func (s *Scheduler) failing(c *class) []Failing {
+	count := map[string]int{}
+	var order []string
+	for _, i := range c.part.nodes {
+		why := s.whyNot(c, s.nodes.vals[i])
+		if count[why]++; count[why] == 1 {
+			order = append(order, why)
+		}
+	}
+	out := make([]Failing, 0, len(order))
+	for _, why := range order {
+		out = append(out, Failing{count[why], why})
+	}
+	slices.SortStableFunc(out, func(a, b Failing) int { return b.Nodes - a.Nodes })
+	return out
+}
+
+// whyNot is the first thing that keeps jobs of the class off a node now.
+func (s *Scheduler) whyNot(c *class, n *vnode) string {
+	sh := c.shape
+	if len(sh.alts) == 0 {
+		return "the constraint cannot be read"
+	}
+	alt := &sh.alts[len(sh.alts)-1]
+	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
+	switch blocked, _ := n.blocked(sh.resv, s.now); {
+	case n.rec.State == NodeFuture:
+		return "not part of the cluster yet"
+	case alt.pos[n.idx] < 0:
+		return s.neverFits(sh, n, v)
+	case n.rec.State != NodeUsable:
+		return map[NodeState]string{NodeDrained: "drained", NodeDown: "down", NodeMaint: "under maintenance"}[n.rec.State]
+	case blocked:
+		return "reserved"
+	}
+	if why := v.shortOf(n.cfg, n.prof.Now()); why != "" {
+		return why + " in use"
+	}
+	if sh.stranger(n, v) {
+		return "in use by other jobs, and the job wants it alone"
+	}
+	return "could take a part of the job now"
+}
+
+// neverFits: the node is not a candidate at all.
+func (s *Scheduler) neverFits(sh *shape, n *vnode, v *vec) string {
+	if slices.Contains(sh.req.Exclude, n.rec.Name) {
+		return "excluded by the job"
+	}
+	if len(sh.req.NodeList) > 0 && !slices.Contains(sh.req.NodeList, n.rec.Name) {
+		return "not among the nodes the job names"
+	}
+	if why := v.shortOf(n.cfg, n.cfg.full); why != "" {
+		return why + " not there"
+	}
+	if sh.req.Features != "" {
+		return "no feature " + sh.req.Features
+	}
+	return "too small"
+}
+
+// shortOf names the first resource of which free has too little.
+func (v *vec) shortOf(cfg *config, free []int64) string {
+	switch {
+	case free[dimCPU] < v.cpu:
+		return fmt.Sprintf("%d CPUs", v.cpu)
+	case free[dimMem] < v.mem:
+		return fmt.Sprintf("%d MiB of memory", v.mem)
+	case v.cap > 0 && free[v.cap] < v.cpu:
+		return "CPUs that the partition may use per node"
+	}
+	for i := range v.gres {
+		if g := &v.gres[i]; !g.fits(cfg, free) {
+			return fmt.Sprintf("%d %s", g.count, g.name)
+		}
+	}
+	return ""
+}
+
+// expect takes the start from a plan in which every job is promised one.
+func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
+	params := s.params
+	params.Policy, params.Depth = Conservative, 0
+	plan := New(params).Plan(in)
+	for i := range plan.Start {
+		if st := &plan.Start[i]; st.Job.ID == j.rec.ID {
+			x.Start = 0
+			for _, a := range st.Allocs {
+				x.Where = append(x.Where, a.Node)
+			}
+		}
+	}
+	for i := range plan.Reserve {
+		if r := &plan.Reserve[i]; r.ID == j.rec.ID {
+			x.Start, x.Where = r.At, r.Nodes
+		}
+	}
+	if x.Start == 0 || x.Start == Forever {
+		return
+	}
+	for _, i := range s.nodeList(x.Where) {
+		for _, r := range s.nodes.vals[i].runs {
+			if r.rec.End <= x.Start {
+				x.After = append(x.After, r.rec.ID)
+			}
+		}
+	}
+	slices.Sort(x.After)
+	x.After = slices.Compact(x.After)
+}
+
+// smaller tries a shorter limit, then fewer of everything, on what is free now
+// and promised to nobody.
+func (s *Scheduler) smaller(c *class) string {
+	r := *c.shape.req
+	for _, try := range []func(*Request) string{
+		func(q *Request) string {
+			q.MemNodeMiB, q.MemCPUMiB, q.MemGPUMiB = q.MemNodeMiB/2, q.MemCPUMiB/2, q.MemGPUMiB/2
+			return "with half of the memory"
+		},
+		func(q *Request) string {
+			q.Gres = slices.Clone(q.Gres)
+			for i := range q.Gres {
+				q.Gres[i].Count = max(1, q.Gres[i].Count/2)
+			}
+			return "with half of the devices"
+		},
+		func(q *Request) string {
+			q.Tasks, q.MinNodes, q.MaxNodes = max(1, q.Tasks/2), (q.MinNodes+1)/2, (q.MaxNodes+1)/2
+			return "with half of the tasks and nodes"
+		},
+		func(q *Request) string { q.Exclusive = false; return "without --exclusive" },
+	} {
+		q := r
+		words := try(&q)
+		if string(q.appendKey(nil)) == string(r.appendKey(nil)) || q.MemSaid && r.MemNodeMiB > 0 && q.MemNodeMiB == 0 {
+			continue
+		}
+		id := s.intern(&q)
+		sh := s.shapeOf(shapeKey{id, c.part.idx, c.shape.resv, c.shape.user}, s.requests[id], c.part, c.shape.resv)
+		if s.licensesUntil(sh) > s.now && s.pick(sh, add(s.now, c.limit)) != nil {
+			return words
+		}
+	}
+	return ""
+}

@@ -23,7 +23,7 @@ install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
 	install -m 755 $(DAEMONS:%=bin/%) $(DESTDIR)$(PREFIX)/sbin/
 	.ci/link $(DESTDIR)$(PREFIX)/bin
 	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice/
-	cp -r examples $(DESTDIR)$(PREFIX)/share/doc/sluice/
+	cp -r examples docs $(DESTDIR)$(PREFIX)/share/doc/sluice/
 
 packages: ## install the Debian packages that tests and demo need, those that are missing
 	@.ci/packages

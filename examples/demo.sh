@@ -13,6 +13,7 @@ show() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 die() { printf '%sdemo: %s%s\n' "$red" "$*" "$plain" >&2; exit 1; }
 
 bin=${SLUICE_BIN:-$root/bin}
+[ -x "$bin/sluice" ] || ! command -v sluice >/dev/null || bin=$(dirname "$(command -v sluice)") # installed
 [ -x "$bin/sluice" ] || die "bin/sluice is missing: run make build"
 command -v python3 >/dev/null || die "python3 is missing: apt-get install python3-minimal"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/sluice-demo.XXXXXX")

@@ -369,6 +369,9 @@ func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
 // the limit lets start.
 func (a *Array) nth(n int) uint32 {
 	for _, r := range a.Tasks {
+		if r.Last < r.First {
+			continue
+		}
 		step := max(1, r.Step)
 		k := int((r.Last-r.First)/step) + 1
 		if n < k {

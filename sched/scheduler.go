@@ -60,6 +60,8 @@ type Scheduler struct {
 	probes  int
 	buffers map[int][]int64
 
+	forecaster *Scheduler // of Forecast
+
 	// placement
 	typicalRecs []Typical
 	typicals    map[*config][]typical
@@ -113,7 +115,7 @@ func (s *Scheduler) Plan(in *Snapshot) *Plan {
 
 // reset forgets everything, as after New.
 func (s *Scheduler) reset() {
-	*s = Scheduler{params: s.params, guardS: s.guardS, pass: s.pass, byUser: s.byUser,
+	*s = Scheduler{params: s.params, guardS: s.guardS, pass: s.pass, byUser: s.byUser, forecaster: s.forecaster,
 		nodeByName: map[string]int32{}, configs: map[string]*config{},
 		reqByPtr: map[*Request]int32{}, reqByKey: map[string]int32{},
 		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, multi: map[*vjob]struct{}{}, buffers: map[int][]int64{}}

@@ -109,8 +109,8 @@ type Gres struct {
 	Shares int64
 }
 
-// Device is one device file's worth of a Gres. Its number is its place in
-// Gres.Devices unless Index says otherwise; plans name devices by Index.
+// Device is one device file's worth of a Gres. Plans name it by Index, which
+// is unique within the Gres.
 type Device struct {
 	Index int
 	Cores Bits  // cores near it; empty when unknown

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"math"
 	"slices"
 )
@@ -87,4 +90,13 @@ func jain(users map[string]*mean) float64 {
 		return 1
 	}
 	return sum * sum / (float64(len(values)) * squares)
+}
+
+// WriteRecords writes a line "id submit start end" per job, in order of submission.
+func (r *Report) WriteRecords(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	for _, rec := range r.Records {
+		fmt.Fprintf(b, "%d %d %d %d\n", rec.ID, rec.Submit, rec.Start, rec.End)
+	}
+	return b.Flush()
 }

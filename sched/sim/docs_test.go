@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+var updateDocs = flag.Bool("update-docs", false, "measure, and rewrite the tables of docs/scheduling.md")
+
+const docPath = "../../docs/scheduling.md"
+
+// TestDocTables rewrites the tables of docs/scheduling.md:
+//
+//	go test ./sched/sim -run TestDocTables -update-docs -seeds 10 -timeout 30m -traces DIR
+func TestDocTables(t *testing.T) {
+	if !*updateDocs {
+		t.Skip("tables are measured only with -update-docs")
+	}
+	for name, table := range map[string]func(*testing.T) string{"policies": policyTable, "philly": phillyTable, "placement": placementTable} {
+		began := time.Now()
+		text := table(t)
+		t.Logf("%s took %v", name, time.Since(began))
+		if err := replaceTable(docPath, name, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func replaceTable(path, name, text string) error {
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	open, end := []byte("<!-- table "+name+" -->\n"), []byte("<!-- end "+name+" -->\n")
+	i, j := bytes.Index(doc, open), bytes.Index(doc, end)
+	if i < 0 || j < i {
+		return fmt.Errorf("no table %s in %s", name, path)
+	}
+	out := append(append(append([]byte(nil), doc[:i+len(open)]...), text...), doc[j:]...)
+	return os.WriteFile(path, out, 0o644)
+}
+
+func policyTable(t *testing.T) string {
+	var b bytes.Buffer
+	b.WriteString("| trace | policy | mean wait s | p50 | p90 | p99 | max | slowdown | utilization | Jain | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, c := range []struct {
+		trace string
+		procs int
+	}{{"KTH-SP2", 100}, {"CTC-SP2", 338}, {"SDSC-SP2", 128}} {
+		jobs, err := ReadSWF(needTrace(t, c.trace+".swf.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var slurm, easy *Report
+		for _, policy := range []string{"slurm-like", "easy", "fifo", "easy-sjbf", "default"} {
+			r, err := Run(Options{Jobs: jobs, Procs: c.procs, Policy: policy})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch policy {
+			case "slurm-like":
+				slurm = r
+			case "easy":
+				easy = r
+			}
+			fmt.Fprintf(&b, "| %s | %s | %.0f | %d | %d | %d | %d | %.2f | %.3f | %.3f | %+.0f %% | %+.0f %% |", c.trace, policy, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness,
+				percent(r.WaitMean, slurm.WaitMean), percent(r.Slowdown, slurm.Slowdown))
+			if easy != nil {
+				fmt.Fprintf(&b, " %+.1f %%", percent(float64(r.WaitMax), float64(easy.WaitMax)))
+			}
+			b.WriteString(" |\n")
+		}
+	}
+	return b.String()
+}
+
+func percent(x, of float64) float64 { return 100 * (x - of) / of }
+
+func phillyTable(t *testing.T) string {
+	jobs, err := ReadSWF(needTrace(t, "philly.swf.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	b.WriteString("| GPUs | policy | longest queue | mean wait s | slowdown | passes | probes | wall s | µs per pass |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, procs := range []int{640, 440} {
+		for _, policy := range []string{"easy", "default"} {
+			r, err := Run(Options{Jobs: jobs, Procs: procs, Policy: policy, Clock: time.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "| %d | %s | %d | %.0f | %.2f | %d | %d | %.1f | %.0f |\n", procs, policy, r.Queue, r.WaitMean, r.Slowdown, r.Passes, r.Probes, r.WallS, 1e6*r.WallS/float64(r.Passes))
+		}
+	}
+	return b.String()
+}
+
+func placementTable(t *testing.T) string {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "GPU allocation in %% at 130 %% of demand, mean of %d seeds.\n\n| tasks | fgd | best fit | pack |\n|---|---|---|---|\n", *seeds)
+	for _, list := range []string{"default", "multigpu50", "gpuspec33"} {
+		nodes, pods, err := ReadOpenb(needTrace(t, "openb_node_list_gpu_node.csv.gz"), needTrace(t, "openb_pod_list_"+list+".csv.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "| %s |", list)
+		for _, rule := range []sched.Placement{sched.FGD, sched.BestFit, sched.Pack} {
+			var m mean
+			for seed := range int64(*seeds) {
+				m.add(100 * Placement(nodes, pods, rule, seed))
+			}
+			fmt.Fprintf(&b, " %.2f |", m.value())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

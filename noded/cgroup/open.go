@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
@@ -223,13 +224,23 @@ func (r *linuxRoot) Tidy() {
 		if dir == "" {
 			continue
 		}
-		_ = unix.Rmdir(filepath.Join(dir, shelter))
+		removeSoon(filepath.Join(dir, shelter))
 		for range depth {
 			if unix.Rmdir(dir) != nil {
 				break
 			}
 			dir = filepath.Dir(dir)
 		}
+	}
+}
+
+// removeSoon waits a moment for shims that are just ending.
+func removeSoon(dir string) {
+	for range 50 {
+		if err := unix.Rmdir(dir); err != unix.EBUSY {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 

@@ -70,7 +70,11 @@ func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp string) (take
 	if err != nil {
 		withdrawn := tmp + ".w"
 		if rerr := os.Rename(tmp, withdrawn); rerr == nil {
-			s.discard()
+			if status.Code(err) == codes.FailedPrecondition {
+				r.pool.put(s) // not the shim's fault
+			} else {
+				s.discard()
+			}
 			return false, errors.Join(err, os.Rename(withdrawn, tmp))
 		} else if !errors.Is(rerr, unix.ENOENT) {
 			s.discard()

@@ -264,6 +264,10 @@ func (n *node) nothingLeft() {
 	if root, err := cgroup.Open(n.groups, n.plugin); err == nil {
 		root.Tidy()
 	}
+	for _, d := range n.groupDirs() {
+		raw, _ := os.ReadFile(d + "/shims/cgroup.procs")
+		n.t.Errorf("cgroup left over: %s, shims in it: %q", d, raw)
+	}
 	if pids := ofUser(n.uid); len(pids) > 0 {
 		n.t.Errorf("processes left over: %v", pids)
 		for _, p := range pids {

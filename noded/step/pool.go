@@ -32,6 +32,19 @@ type shim struct {
 // discard gives up a shim that must get no more steps.
 func (s *shim) discard() { s.client.Close() }
 
+// end lets an idle shim go, and waits until it has.
+func (s *shim) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := s.api.Release(ctx, &pb.ReleaseRequest{End: true}); err == nil {
+		select {
+		case <-s.dead:
+		case <-ctx.Done():
+		}
+	}
+	s.discard()
+}
+
 func (s *shim) gone() bool {
 	select {
 	case <-s.dead:
@@ -46,11 +59,9 @@ type pool struct {
 	r   *Runner
 	dir string
 
-	mu       sync.Mutex
-	idle     []*shim
-	starting int
-	closed   bool
-	wg       sync.WaitGroup
+	mu     sync.Mutex
+	idle   []*shim
+	closed bool
 }
 
 func (p *pool) init(r *Runner) {
@@ -78,13 +89,15 @@ func (p *pool) take(ctx context.Context) (*shim, error) {
 
 func (p *pool) put(s *shim) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || s.gone() {
-		s.discard()
-		return
+	closed := p.closed || s.gone()
+	if !closed {
+		s.idle = time.Now()
+		p.idle = append(p.idle, s)
 	}
-	s.idle = time.Now()
-	p.idle = append(p.idle, s)
+	p.mu.Unlock()
+	if closed {
+		s.end()
+	}
 }
 
 // housekeep keeps MinIdle shims ready, and no more than that for long.
@@ -136,18 +149,11 @@ func (p *pool) close() {
 	idle := p.idle
 	p.idle = nil
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
+	var wg sync.WaitGroup
 	for _, s := range idle {
-		_, _ = s.api.Release(ctx, &pb.ReleaseRequest{End: true})
+		wg.Go(s.end)
 	}
-	for _, s := range idle {
-		select {
-		case <-s.dead:
-		case <-ctx.Done():
-		}
-		s.discard()
-	}
+	wg.Wait()
 }
 
 // start makes the socket, so that it can be called at once, and gives it to a new shim in a session of its own.

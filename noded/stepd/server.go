@@ -48,6 +48,7 @@ func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport,
 }
 
 func (s *shim) take(dir string) (*run, error) {
+	s.settled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending || !s.free() {
@@ -60,6 +61,18 @@ func (s *shim) take(dir string) (*run, error) {
 	s.cur = newRun(b, final, s.log)
 	go s.serve(s.cur)
 	return s.cur, nil
+}
+
+// settled gives a step whose end has been told the moment that it needs to clear up.
+func (s *shim) settled() {
+	r := s.current()
+	if r == nil || r.board.get().Phase != pb.StepPhase_STEP_ENDED {
+		return
+	}
+	select {
+	case <-r.done:
+	case <-time.After(50 * time.Millisecond):
+	}
 }
 
 // free is called with mu held.
@@ -149,23 +162,27 @@ func (s *shim) connected(n int) {
 	}
 }
 
-// endIfUnused ends a shim without a step that nobody talks to, after a moment in which a restarted node daemon may call.
+// endIfUnused ends a shim without a step that nobody talks to: at once when it would take no other step, else after a moment in
+// which a restarted node daemon may call.
 func (s *shim) endIfUnused() {
-	if !s.unused() {
-		return
+	unused, ending := s.unused()
+	switch {
+	case unused && ending:
+		s.exit()
+	case unused:
+		time.AfterFunc(time.Second, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.conns == 0 && s.free() {
+				s.ending = true
+				s.exit()
+			}
+		})
 	}
-	time.AfterFunc(time.Second, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.conns == 0 && s.free() {
-			s.ending = true
-			s.exit()
-		}
-	})
 }
 
-func (s *shim) unused() bool {
+func (s *shim) unused() (unused, ending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.conns == 0 && s.free()
+	return s.conns == 0 && s.free(), s.ending
 }

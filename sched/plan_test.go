@@ -465,3 +465,17 @@ would start now: with half of the tasks and nodes
 		t.Fatal("a job that is not there is explained")
 	}
 }
+
+func TestHeadGuard(t *testing.T) {
+	w := newWorld(t, Params{Order: Merit, HeadGuardS: 100}, 1, 4)
+	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "high", Nodes: []string{"n1"}, PriorityTier: 1})
+	w.add(1, 1000, Request{Tasks: 3})
+	w.want("start 1 n1:3")
+	w.add(2, 1000, Request{Tasks: 2})
+	w.want("2: Resources") // no promise yet
+	w.in.Now += 100
+	w.want("reserve 2 at 900 on n1")
+	w.in.Now++
+	w.add(3, 500, Request{Tasks: 4}).Partitions = []string{"high"}
+	w.want("reserve 3 at 899 on n1; reserve 2 at 1399 on n1; 3: Resources")
+}

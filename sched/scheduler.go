@@ -35,6 +35,7 @@ type Scheduler struct {
 	byUser     bool
 	loading    bool
 	redo       bool
+	lowTier    uint16 // lowest tier of a partition
 	capped     []*vpart
 	nodeByName map[string]int32
 	configs    map[string]*config
@@ -239,7 +240,9 @@ func (s *Scheduler) build(in *Snapshot) {
 	s.parts = make([]*vpart, 0, len(recs))
 	for _, rec := range recs {
 		p := &vpart{rec: rec, idx: int32(len(s.parts))}
-		s.parts = append(s.parts, p)
+		if s.parts = append(s.parts, p); p.idx == 0 || rec.PriorityTier < s.lowTier {
+			s.lowTier = rec.PriorityTier
+		}
 		if rec.MaxCPUsPerNode > 0 {
 			s.capped = append(s.capped, p)
 			p.cap = len(s.capped)

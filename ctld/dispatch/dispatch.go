@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // Scripts reads a stored script and environment (state.EncodeScript).
@@ -103,6 +104,8 @@ type Link struct {
 	known map[stepID]pb.StepPhase // what the node has said it has
 	sent  map[stepID]sent         // what it was told on this stream
 	full  bool                    // the next message carries settings and everything
+
+	failed []*pb.StepReport // cannot be launched
 }
 
 type stepID struct {
@@ -157,8 +160,19 @@ func (l *Link) Saw(steps []*pb.StepReport) {
 	}
 }
 
-// maxScriptBytes bounds what one message carries of scripts and environments; the rest follows in the next.
-const maxScriptBytes = 4 << 20
+// maxLaunchBytes bounds the launches of one message; the rest follows in the next. A launch that is larger by itself goes alone: with
+// the largest script and environment (4 MiB and 1 MiB) it stays below the 8 MiB that a message may have.
+const maxLaunchBytes = 4 << 20
+
+// Failed are the steps that cannot be launched because their script cannot be read, as ends for the writer to record; the node
+// was not told of them. What the writer does not take is given again after the next Next.
+func (l *Link) Failed() []*pb.StepReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.failed
+	l.failed = nil
+	return f
+}
 
 // Next computes the next message for the node, nil when there is nothing to say. more: there is more to say at once.
 func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
@@ -174,7 +188,7 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		msg.Settings, msg.Full = l.d.settings(v, n), true
 	}
 	want := make(map[stepID]bool, len(n.Jobs))
-	room := maxScriptBytes
+	room := maxLaunchBytes
 	for _, id := range n.Jobs {
 		j := v.Jobs.Get(id)
 		if j == nil {
@@ -182,22 +196,17 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		}
 		key := stepOf(j, l.node)
 		want[key] = true
-		if room <= 0 && !l.full {
-			more = true
-			continue
-		}
-		if o := l.order(j, key, &room); o != nil {
+		o, later := l.order(j, key, &room)
+		if o != nil {
 			msg.Steps = append(msg.Steps, o)
 		}
+		more = more || later
 	}
 	msg.Steps = append(msg.Steps, l.unwanted(want)...)
 	if len(msg.Steps) == 0 && msg.Settings == nil {
 		return nil, more
 	}
-	if l.full {
-		l.full = false
-		more = true // launches left out of the full message follow
-	}
+	l.full = false
 	return msg, more
 }
 
@@ -209,8 +218,8 @@ func stepOf(j *pb.JobRecord, node string) stepID {
 	return stepID{job: j.Id, attempt: j.Attempt, epoch: j.Epoch, step: step}
 }
 
-// order is what to say of one step, nil when the node knows.
-func (l *Link) order(j *pb.JobRecord, key stepID, room *int) *pb.StepOrder {
+// order is what to say of one step, nil when the node knows. later: its launch has no room in this message.
+func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, later bool) {
 	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, suspended: j.State == pb.JobState_JOB_SUSPENDED}
 	if k := len(j.Signals); k > 0 {
 		now.signal = j.Signals[k-1].Seq
@@ -220,31 +229,49 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) *pb.StepOrder {
 	}
 	before, told := l.sent[key]
 	if told && before == now && !l.full {
-		return nil
+		return nil, false
 	}
-	o := &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS, Suspended: now.suspended}
+	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS, Suspended: now.suspended}
 	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
-		if l.full && *room <= 0 {
-			return o // named, so that the node keeps it in mind; the launch follows
+		var err error
+		switch later, err = l.addLaunch(o, j, room); {
+		case err != nil:
+			l.fail(j, key, err)
+			return nil, false
+		case later && l.full:
+			return o, true // named, so that the node keeps it in mind
+		case later:
+			return nil, true
 		}
-		spec, err := l.d.launch(j, l.node)
-		if err != nil {
-			l.d.log.Error("cannot launch a job: its script cannot be read", "job", j.Id, "err", err)
-			return nil
-		}
-		o.Launch = spec
-		*room -= len(spec.Script) + envBytes(spec.Env) + 1024
 	}
 	l.sent[key] = now
-	return o
+	return o, false
 }
 
-func envBytes(env []string) int {
-	n := 0
-	for _, e := range env {
-		n += len(e) + 4
+// addLaunch puts the launch into an order, unless the message is full.
+func (l *Link) addLaunch(o *pb.StepOrder, j *pb.JobRecord, room *int) (later bool, err error) {
+	if *room <= 0 {
+		return true, nil
 	}
-	return n
+	spec, err := l.d.launch(j, l.node)
+	if err != nil {
+		return false, err
+	}
+	size := proto.Size(spec)
+	if size > *room && *room < maxLaunchBytes {
+		*room = 0 // in order: what comes later does not overtake
+		return true, nil
+	}
+	o.Launch = spec
+	*room -= size
+	return false, nil
+}
+
+// fail ends a step whose script is lost: it would hold its resources for ever.
+func (l *Link) fail(j *pb.JobRecord, key stepID, err error) {
+	l.d.log.Error("cannot launch a job", "job", j.Id, "node", l.node, "err", err)
+	l.failed = append(l.failed, &pb.StepReport{Key: key.key(), Phase: pb.StepPhase_STEP_ENDED,
+		Exit: &pb.ExitRecord{Key: key.key(), Verdict: "launch_failed", Detail: err.Error(), EndNs: l.d.view().NowNS}})
 }
 
 // unwanted are orders for what the node has and should not.

@@ -139,16 +139,19 @@ func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc, st
 				return status.FromContextError(ctx.Err()).Err()
 			}
 		case <-link.Woken():
-			if err := s.sendAll(stream, link); err != nil {
+			if err := s.sendAll(stream, link, name); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (s *NodeServer) sendAll(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link) error {
+func (s *NodeServer) sendAll(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
 	for {
 		msg, more := link.Next()
+		if failed := link.Failed(); len(failed) > 0 {
+			s.recordFailed(stream.Context(), link, name, failed)
+		}
 		if msg != nil {
 			failpoint.Hit("send.before")
 			if err := stream.Send(msg); err != nil {
@@ -159,6 +162,13 @@ func (s *NodeServer) sendAll(stream grpc.BidiStreamingServer[pb.NodeReport, pb.N
 		if !more {
 			return nil
 		}
+	}
+}
+
+// recordFailed ends steps that cannot be launched; when the writer has no time now, the link is asked again.
+func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name string, failed []*pb.StepReport) {
+	if _, err := s.Writer.Do(ctx, reactor.StepReports{Node: name, Steps: failed}); err != nil {
+		time.AfterFunc(busyRetry, link.Wake)
 	}
 }
 

@@ -260,10 +260,15 @@ func (p *pass) reordered(c *class) bool {
 	return p.s.params.Order != QueueOrder && !p.short && p.s.params.Policy == EASY && (c.part.promises >= p.promises() || c.part.put)
 }
 
+// maxLong bounds the promises of a partition under LongGuardS: in an overfull
+// cluster everybody has waited long, and a plan of thousands of promises costs
+// much and promises little.
+const maxLong = 16
+
 // waitedLong: the job is promised a start whatever else is.
 func (p *pass) waitedLong(e *entry) bool {
 	long := p.s.params.LongGuardS
-	return long > 0 && p.s.params.Policy == EASY && p.s.now-eligibleAt(e.job.rec) > long
+	return long > 0 && p.s.params.Policy == EASY && e.class.part.promises < maxLong && p.s.now-eligibleAt(e.job.rec) > long
 }
 
 // tooSoon: the first job that waits has not done so for long enough to be

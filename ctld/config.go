@@ -170,9 +170,30 @@ func groupIDs(p *conf.Partition) ([]uint32, error) {
 	return gids, nil
 }
 
-// schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters).
+// schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
+// SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard and
+// bf_long_guard (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
 func schedParams(c *conf.Config) sched.Params {
-	p := sched.Params{Depth: c.SchedulerParameters.Int("bf_max_job_test", 0), UserDepth: c.SchedulerParameters.Int("bf_max_job_user", 0)}
+	p, own := sched.DefaultParams(), c.SchedulerParameters
+	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
+	p.ResolutionS, p.WindowS = int64(own.Int("bf_resolution", 0)), 60*int64(own.Int("bf_window", 0))
+	p.GuardS = int64(own.Int("bf_guard", int(p.GuardS)))
+	p.HeadGuardS, p.LongGuardS = int64(own.Int("bf_head_guard", int(p.HeadGuardS))), int64(own.Int("bf_long_guard", int(p.LongGuardS)))
+	if own.Get("bf_policy") == "conservative" {
+		p.Policy = sched.Conservative
+	}
+	switch own.Get("bf_order") {
+	case "queue":
+		p.Order = sched.QueueOrder
+	case "sjbf":
+		p.Order = sched.ShortestFirst
+	}
+	switch own.Get("placement") {
+	case "fgd":
+		p.Placement = sched.FGD
+	case "bestfit":
+		p.Placement = sched.BestFit
+	}
 	if c.SchedulerType == "sched/builtin" {
 		p.Policy = sched.FIFO
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/predict"
 )
 
 // mirror holds the scheduler's records of the state: sorted slices of pointers, in which a record is replaced when what it is
@@ -22,6 +23,7 @@ type mirror struct {
 	sources map[uint32]source
 	arrays  map[uint32]*arrayFacts
 
+	history  predict.History
 	licenses []sched.License
 	resvs    []*sched.Reservation
 
@@ -253,6 +255,10 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 			req = old.job.Request
 		}
 		s.job = pendingJob(v, j, req)
+		s.job.PredictedS = m.history.Predict(j.Spec.User, j.Spec.Name)
+		if old.job != nil && old.spec == j.Spec {
+			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
+		}
 		m.addArray(&s, &old, j)
 		if old.job != nil && sameJob(old.job, s.job) {
 			s.job = old.job
@@ -266,6 +272,9 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 			s.run = old.run
 		}
 	default:
+		if old.run != nil && j.State == pb.JobState_JOB_COMPLETED {
+			m.history.Ended(j.Spec.User, j.Spec.Name, (j.EndNs-j.StartNs)/1e9)
+		}
 		delete(m.sources, j.Id)
 		return s
 	}

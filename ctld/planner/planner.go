@@ -36,10 +36,11 @@ type Planner struct {
 	params  sched.Params
 
 	// of the planner goroutine alone
-	sched  *sched.Scheduler
-	used   sched.Params
-	mirror mirror
-	stats  Stats
+	sched        *sched.Scheduler
+	used         sched.Params
+	mirror       mirror
+	nextForecast int64 // seconds
+	stats        Stats
 }
 
 // Stats are counters since the start, for sdiag.
@@ -204,12 +205,40 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	} else {
 		p.mirror.update(v, dirty)
 	}
-	plan := p.sched.Plan(p.mirror.snapshot(v, p.clock().Unix(), resume))
+	now := p.clock().Unix()
+	plan := p.sched.Plan(p.mirror.snapshot(v, now, resume))
+	p.forecast(v, plan, now)
 	cmd := p.mirror.command(v, plan)
 	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never)+len(cmd.Preempt) == 0 {
 		return plan, nil
 	}
 	return plan, &cmd
+}
+
+// forecastDepth is how many waiting jobs are told when they are expected to start, forecastEveryS how often at most.
+const (
+	forecastDepth  = 200
+	forecastEveryS = 10
+)
+
+// forecast adds to a plan when the first jobs of the queue are expected to start, where the plan does not promise it. It costs more
+// than a pass, so it is made now and then, and only while somebody waits.
+func (p *Planner) forecast(v *state.View, plan *sched.Plan, now int64) {
+	if len(p.mirror.pending) == 0 || now < p.nextForecast {
+		return
+	}
+	begun := p.clock()
+	promised := make(map[uint32]bool, len(plan.Reserve))
+	for i := range plan.Reserve {
+		promised[plan.Reserve[i].ID] = true
+	}
+	for _, r := range p.sched.Forecast(p.mirror.snapshot(v, now, sched.Cursor{}), forecastDepth) {
+		if !promised[r.ID] && r.At > now {
+			promised[r.ID] = true
+			plan.Reserve = append(plan.Reserve, r)
+		}
+	}
+	p.nextForecast = now + max(forecastEveryS, 20*int64(p.clock().Sub(begun)/time.Second))
 }
 
 func (p *Planner) count(plan *sched.Plan, took time.Duration) {

@@ -30,7 +30,7 @@ func (t *table[R, V]) update(in []*R, ops *tableOps[R, V]) int {
 		return 0
 	}
 	hi := suffix(a[lo:], b[lo:])
-	if !ascending(b[max(0, lo-1):min(len(b), len(b)-hi+1)], ops.cmp) {
+	if !inOrder(a[max(0, lo-1):min(len(a), len(a)-hi+1)], b[max(0, lo-1):min(len(b), len(b)-hi+1)], ops.cmp) {
 		b = slices.Clone(b)
 		slices.SortStableFunc(b, ops.cmp)
 		b = slices.CompactFunc(b, func(x, y *R) bool { return ops.cmp(x, y) == 0 })
@@ -51,11 +51,23 @@ func suffix[R any](a, b []*R) int {
 	return n
 }
 
-// ascending looks only at the part that differs from a slice known to ascend.
-func ascending[R any](in []*R, cmp func(a, b *R) int) bool {
-	for i := 1; i < len(in); i++ {
-		if cmp(in[i-1], in[i]) >= 0 {
+// inOrder reports whether b ascends, given that a does. Records that stand in
+// both in the same order need no looking into, unless one is new beside them.
+func inOrder[R any](a, b []*R, cmp func(a, b *R) int) bool {
+	i, known := 0, false
+	for k, rec := range b {
+		same := i < len(a) && a[i] == rec
+		if k > 0 && !(same && known) && cmp(b[k-1], rec) >= 0 {
 			return false
+		}
+		if !same {
+			for i < len(a) && a[i] != rec && cmp(a[i], rec) < 0 {
+				i++
+			}
+			same = i < len(a) && a[i] == rec
+		}
+		if known = same; same {
+			i++
 		}
 	}
 	return true

@@ -39,22 +39,27 @@ func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
 	}
 	n, m := state.CloneJob(j), state.CloneJob(j)
 	n.Id, n.RequestId = tx.NextJobID(), ""
-	n.ArrayTasks = state.FormatTasks(part, j.ArrayThrottle)
-	m.ArrayTasks = state.FormatTasks(rest, j.ArrayThrottle)
-	if part.Count() == 1 {
-		t, _ := part.Min()
-		n.ArrayTasks, n.IsArrayTask, n.ArrayTaskId = "", true, t
-	}
+	setTasks(n, part)
+	setTasks(m, rest)
 	tx.Emit(state.ArraySplit{Rest: m, Part: n})
 	return n
+}
+
+// setTasks says which tasks a record stands for; one alone makes it a task.
+func setTasks(j *pb.JobRecord, set jobid.Set) {
+	j.ArrayTasks, j.IsArrayTask, j.ArrayTaskId = state.FormatTasks(set, j.ArrayThrottle), false, 0
+	if set.Count() == 1 {
+		t, _ := set.Min()
+		j.ArrayTasks, j.IsArrayTask, j.ArrayTaskId = "", true, t
+	}
 }
 
 // ownTask makes the record of one task that is about to start.
 func ownTask(tx *state.Tx, j *pb.JobRecord, task uint32) *pb.JobRecord {
 	n := splitTasks(tx, j, jobid.SetOf(task))
-	if n.ArrayTasks != "" { // it was the last
+	if n.ArrayTasks != "" { // an array of one task
 		n = state.CloneJob(n)
-		n.ArrayTasks, n.IsArrayTask, n.ArrayTaskId = "", true, task
+		setTasks(n, jobid.SetOf(task))
 	}
 	return n
 }

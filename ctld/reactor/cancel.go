@@ -35,7 +35,7 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
 		if p == nil {
-			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, t.step) })
+			p = firstProblem(t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, t.step) }))
 		}
 		out.List = append(out.List, outcome(id, p))
 	}
@@ -52,7 +52,7 @@ func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 			if p != nil {
 				continue
 			}
-			_ = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem {
+			_ = t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem {
 				if state.Active(j) && c.Match(j) {
 					jobs = append(jobs, j)
 				}

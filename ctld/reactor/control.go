@@ -18,10 +18,11 @@ func (c Control) Handle(tx *state.Tx) any {
 	out := Outcomes{Seq: tx.Seq}
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
-		if p == nil {
-			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })
+		if p != nil {
+			out.List = append(out.List, outcome(id, p))
+			continue
 		}
-		out.List = append(out.List, outcome(id, p))
+		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })...)
 	}
 	for _, name := range c.Names {
 		found := false
@@ -57,7 +58,7 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %d is %s", j.Id, state.StateName(j))
 	}
 	n := state.CloneJob(j)
 	if verb == "release" {
@@ -73,6 +74,7 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		if state.Pending(j) {
 			n.Reason, n.ReasonDetail = "None", ""
 			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)
+			waitForDependency(n)
 		}
 		tx.Emit(state.JobChanged{Job: n, What: "released"})
 		return nil

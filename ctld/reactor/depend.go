@@ -1,7 +1,7 @@
 package reactor
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -10,7 +10,8 @@ import (
 
 // Dependencies (sbatch(1), --dependency). JobRecord.dependency holds what is still to happen; a condition that has been met is
 // dropped for good, so that its job may be forgotten. Follow looks at the waiting jobs after every change of a job they name;
-// nothing polls.
+// nothing polls. An array as a whole is judged when its last task has ended, as in Slurm: a task that failed may still be
+// requeued.
 
 // truth of a condition.
 type truth int
@@ -21,7 +22,8 @@ const (
 	never
 )
 
-// firstLook reads the dependency of a new job and drops what has been met already. Naming a job that does not exist is refused.
+// firstLook reads the dependency of a new job and drops what has been met already. Naming a job or a task that there has never been
+// is refused.
 func firstLook(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	d, p := readDependency(tx, j.Spec.Dependency)
 	if p != nil {
@@ -32,22 +34,73 @@ func firstLook(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
+// readDependency reads what a user wrote. A job that has been forgotten (MinJobAge) counts as what it was waited for: its
+// condition is dropped, as Slurm does. One that has never been is a slip of the pen, which Slurm would drop as well, and start
+// the job at once.
 func readDependency(tx *state.Tx, text string) (jobid.Dependency, *pb.Problem) {
 	d, err := jobid.ParseDependency(text)
 	if err != nil {
 		return d, pb.NewProblem(pb.CodeDependency, "%v", err)
 	}
+	known := d.Conditions[:0:0]
 	for _, c := range d.Conditions {
-		if c.Kind != jobid.Singleton && tx.Job(c.Job) == nil {
-			return d, pb.NewProblem(pb.CodeDependency, "there is no job %d (%s)", c.Job, c)
+		forgotten, p := checkCondition(tx, c)
+		switch {
+		case p != nil:
+			return d, p
+		case forgotten && d.Any:
+			return jobid.Dependency{}, nil // one of them is enough
+		case !forgotten:
+			known = append(known, c)
 		}
 	}
+	d.Conditions = known
 	return d, nil
+}
+
+func checkCondition(tx *state.Tx, c jobid.Condition) (forgotten bool, p *pb.Problem) {
+	if c.Kind == jobid.Singleton {
+		return false, nil
+	}
+	isArray := tx.ArrayCounts(c.Job).Records > 0
+	switch {
+	case c.Job >= tx.NextJobID():
+		return false, pb.NewProblem(pb.CodeDependency, "there has never been a job %d (%s)", c.Job, c)
+	case tx.Job(c.Job) == nil && !isArray:
+		return true, nil
+	case !c.HasTask:
+		return false, nil
+	case !isArray:
+		return false, pb.NewProblem(pb.CodeDependency, "job %d is not an array (%s)", c.Job, c)
+	case tx.TaskRecord(c.Job, c.Task) != 0:
+		return false, nil
+	case wasTask(tx, c.Job, c.Task):
+		return true, nil
+	}
+	return false, pb.NewProblem(pb.CodeDependency, "array %d has no task %d (%s)", c.Job, c.Task, c)
+}
+
+// wasTask reports whether an array was submitted with a task.
+func wasTask(tx *state.Tx, array, task uint32) bool {
+	for _, id := range tx.ArrayRecords(array) {
+		a, err := jobid.ParseArray(tx.Job(id).ArraySpec)
+		if err != nil {
+			return false
+		}
+		for _, r := range a.Ranges {
+			if task >= r.First && task <= r.Last && (task-r.First)%r.Step == 0 {
+				return true
+			}
+		}
+		return false // all records of an array have the same
+	}
+	return false
 }
 
 // weigh drops the conditions that have been met, in j itself, and says in the reason what is the matter.
 func weigh(tx *state.Tx, j *pb.JobRecord) {
 	if j.Dependency == "" {
+		settleDependency(tx, j, "", "", false)
 		return
 	}
 	d, err := jobid.ParseDependency(j.Dependency)
@@ -55,141 +108,164 @@ func weigh(tx *state.Tx, j *pb.JobRecord) {
 		return // written by this program
 	}
 	var rest []jobid.Condition
+	var shown []string
 	impossible := 0
 	for _, c := range d.Conditions {
-		switch t := judgeCondition(tx, j, c); {
-		case t == met && d.Any:
-			d.Conditions, rest, impossible = nil, nil, 0
-			settleDependency(tx, j, "", false)
+		t := judgeCondition(tx, j, c)
+		if t == met && d.Any {
+			settleDependency(tx, j, "", "", false)
 			return
-		case t == met:
-		case t == never:
-			impossible++
-			rest = append(rest, c)
-		default:
-			rest = append(rest, c)
 		}
+		if t == met {
+			continue
+		}
+		if t == never {
+			impossible++
+		}
+		rest, shown = append(rest, c), append(shown, showCondition(tx, c, t))
 	}
 	d.Conditions = rest
-	settleDependency(tx, j, d.String(), impossible > 0 && (!d.Any || impossible == len(rest)))
+	sep := ","
+	if d.Any {
+		sep = "?"
+	}
+	settleDependency(tx, j, d.String(), strings.Join(shown, sep), impossible > 0 && (!d.Any || impossible == len(rest)))
 }
 
-func settleDependency(tx *state.Tx, j *pb.JobRecord, rest string, impossible bool) {
-	j.Dependency, j.DependencyNever = rest, impossible
+// showCondition writes a condition as squeue does: "afterok:12_*(unfulfilled)".
+func showCondition(tx *state.Tx, c jobid.Condition, t truth) string {
+	text := c.String()
+	if !c.HasTask && c.Kind != jobid.Singleton && tx.ArrayCounts(c.Job).Records > 0 {
+		name, delay, delayed := strings.Cut(text, "+")
+		if text = name + "_*"; delayed {
+			text += "+" + delay
+		}
+	}
+	if t == never {
+		return text + "(failed)"
+	}
+	return text + "(unfulfilled)"
+}
+
+func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossible bool) {
+	j.Dependency, j.DependencyShown, j.DependencyNever = rest, shown, impossible
 	if j.Priority == 0 {
 		return // held: that reason comes first
 	}
-	switch {
-	case impossible:
-		j.Reason = "DependencyNeverSatisfied"
-	case rest != "":
-		j.Reason = "Dependency"
-	case j.Reason == "Dependency" || j.Reason == "DependencyNeverSatisfied":
+	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == "DependencyNeverSatisfied") {
 		j.Reason = "None"
-	}
-	if rest == "" {
 		j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs, j.EligibleNs)
-	} else {
-		j.EligibleNs = 0
 	}
+	waitForDependency(j)
+}
+
+// waitForDependency says of a job that is not held what it waits for.
+func waitForDependency(j *pb.JobRecord) {
+	switch {
+	case j.Dependency == "":
+		return
+	case j.DependencyNever:
+		j.Reason = "DependencyNeverSatisfied"
+	default:
+		j.Reason = "Dependency"
+	}
+	j.EligibleNs = 0
 }
 
 func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 	if c.Kind == jobid.Singleton {
-		for _, id := range tx.SameName(j.Spec.Uid, j.Spec.Name) {
-			if o := tx.Job(id); o.Id < j.Id && (o.ArrayJobId == 0 || o.ArrayJobId != j.ArrayJobId) {
-				return waits
-			}
+		if tx.Alone(j) {
+			return met
 		}
-		return met
+		return waits
 	}
 	if c.Kind == jobid.AfterCorr {
-		if j.IsArrayTask && len(tx.ArrayRecords(c.Job)) > 0 {
-			c.Kind, c.Task, c.HasTask = jobid.AfterOK, j.ArrayTaskId, true
-		} else if j.ArrayTasks != "" && len(tx.ArrayRecords(c.Job)) > 0 {
-			return waits // task by task: corresponding splits them off
-		} else {
-			c.Kind = jobid.AfterOK
+		c.Kind = jobid.AfterOK
+		switch n := tx.ArrayCounts(c.Job); {
+		case n.Records == 0:
+		case j.IsArrayTask && (tx.TaskRecord(c.Job, j.ArrayTaskId) != 0 || wasTask(tx, c.Job, j.ArrayTaskId)):
+			c.Task, c.HasTask = j.ArrayTaskId, true
+		case j.ArrayTasks != "" && n.Active > 0:
+			return judgeTasks(tx, c.Job, state.ArraySet(j))
 		}
 	}
-	jobs := meant(tx, c)
-	if len(jobs) == 0 { // forgotten, or a task that never was
-		if c.Kind == jobid.After || c.Kind == jobid.AfterAny {
-			return met
-		}
+	if n := tx.ArrayCounts(c.Job); n.Records > 0 && !c.HasTask {
+		return judgeArray(tx, j, c, n)
+	}
+	id := c.Job
+	if c.HasTask {
+		id = tx.TaskRecord(c.Job, c.Task)
+	}
+	if o := tx.Job(id); o != nil {
+		return judgeJob(j, c, o)
+	}
+	if c.Kind == jobid.After || c.Kind == jobid.AfterAny {
+		return met // forgotten
+	}
+	return never // had it been well, this condition would have gone
+}
+
+// judgeTasks judges aftercorr for several tasks at once: it is decided when it is the same for all of them.
+func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) truth {
+	good, bad := endedTasks(tx, array, tasks)
+	switch tasks.Count() {
+	case good.Count():
+		return met
+	case bad.Count():
 		return never
 	}
-	return overall(tx, j, c, jobs)
+	return waits
 }
 
-// meant are the records that a condition speaks of.
-func meant(tx *state.Tx, c jobid.Condition) []*pb.JobRecord {
-	if c.HasTask {
-		if id := tx.TaskRecord(c.Job, c.Task); id != 0 {
-			return []*pb.JobRecord{tx.Job(id)}
-		}
-		return nil
+func judgeJob(j *pb.JobRecord, c jobid.Condition, o *pb.JobRecord) truth {
+	n := state.ArrayCounts{Records: 1}
+	if state.Active(o) {
+		n.Active = 1
 	}
-	var jobs []*pb.JobRecord
-	for _, id := range tx.ArrayRecords(c.Job) {
-		jobs = append(jobs, tx.Job(id))
+	if state.Good(o) {
+		n.Good = 1
 	}
-	if len(jobs) == 0 {
-		if o := tx.Job(c.Job); o != nil {
-			jobs = append(jobs, o)
-		}
+	if !state.Begun(o) {
+		n.Unbegun = 1
 	}
-	return jobs
+	return judgeCounts(j, c, n, func() int64 { return o.StartNs })
 }
 
-// overall judges a condition over all records it speaks of: of an array every task counts.
-func overall(tx *state.Tx, j *pb.JobRecord, c jobid.Condition, jobs []*pb.JobRecord) truth {
-	ended, good, begun := 0, 0, 0
-	var lastStart int64
-	for _, o := range jobs {
-		if o.StartNs > 0 || o.State != pb.JobState_JOB_PENDING {
-			begun++
-			lastStart = max(lastStart, o.StartNs)
+// judgeArray judges a condition over all records of an array.
+func judgeArray(tx *state.Tx, j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts) truth {
+	return judgeCounts(j, c, n, func() (last int64) {
+		for _, id := range tx.ArrayRecords(c.Job) {
+			last = max(last, tx.Job(id).StartNs)
 		}
-		if !state.Active(o) {
-			ended++
-			if o.State == pb.JobState_JOB_COMPLETED && o.ExitStatus == 0 {
-				good++
-			}
-		}
-	}
-	switch c.Kind {
-	case jobid.After:
-		if begun < len(jobs) {
+		return last
+	})
+}
+
+func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastStart func() int64) truth {
+	switch {
+	case c.Kind == jobid.After:
+		if n.Unbegun > 0 {
 			return waits
 		}
-		if c.DelayMin > 0 { // from now on it is a matter of time alone
-			if at := lastStart + int64(c.DelayMin)*60e9; at > j.Spec.BeginNs {
-				j.Spec = state.CloneSpec(j.Spec)
-				j.Spec.BeginNs = at
-			}
-		}
+		delay(j, c, lastStart)
 		return met
-	case jobid.AfterAny:
-		if ended == len(jobs) {
-			return met
-		}
-	case jobid.AfterOK:
-		if ended > good {
-			return never
-		}
-		if good == len(jobs) {
-			return met
-		}
-	case jobid.AfterNotOK:
-		if ended > good {
-			return met
-		}
-		if ended == len(jobs) {
-			return never
-		}
+	case n.Active > 0:
+		return waits
+	case c.Kind == jobid.AfterAny, (c.Kind == jobid.AfterNotOK) == (n.Good < n.Records):
+		return met
 	}
-	return waits
+	return never
+}
+
+// delay makes "after:12+30", which has been met but for the minutes, a matter of time alone.
+func delay(j *pb.JobRecord, c jobid.Condition, lastStart func() int64) {
+	if c.DelayMin == 0 {
+		return
+	}
+	if at := lastStart() + int64(c.DelayMin)*60e9; at > j.Spec.BeginNs {
+		j.Spec = state.CloneSpec(j.Spec)
+		j.Spec.BeginNs = at
+	}
 }
 
 // Follow brings the waiting jobs up to date after the events from the given one on. The loop calls it after every command. What it
@@ -199,13 +275,21 @@ func Follow(tx *state.Tx, from int) {
 		switch e := tx.Events()[from].(type) {
 		case state.JobStarted:
 			follow(tx, e.Job)
+		case state.JobRequeued:
+			resumeFor(tx, e.Job)
+			followName(tx, e.Job.Spec)
 		case state.JobEnded:
 			follow(tx, e.Job)
 			resumeFor(tx, e.Job)
-			for _, id := range tx.SameName(e.Job.Spec.Uid, e.Job.Spec.Name) {
-				look(tx, tx.Job(id), e.Job)
-			}
+			followName(tx, e.Job.Spec)
 		}
+	}
+}
+
+// followName looks at the singletons of a name, one record of which has gone or stopped running.
+func followName(tx *state.Tx, s *pb.JobSpec) {
+	for _, id := range tx.NextAlone(s.Uid, s.Name) {
+		look(tx, tx.Job(id))
 	}
 }
 
@@ -215,47 +299,127 @@ func follow(tx *state.Tx, changed *pb.JobRecord) {
 		ids = append(ids, tx.Waiting(changed.ArrayJobId)...)
 	}
 	for _, id := range ids {
-		look(tx, tx.Job(id), changed)
+		j := tx.Job(id)
+		if corresponds(j, changed) {
+			if part := common(state.ArraySet(j), tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
+				look(tx, splitTasks(tx, j, part))
+			}
+			if tx.ArrayActive(changed.ArrayJobId) {
+				continue // the others wait for tasks of their own
+			}
+			j = tx.Job(id)
+		}
+		look(tx, j)
 	}
 }
 
+// corresponds reports whether a record of several tasks waits with aftercorr, and nothing else, for the array of another.
+func corresponds(j, changed *pb.JobRecord) bool {
+	if j == nil || j.ArrayTasks == "" || changed.ArrayJobId == 0 || !state.Pending(j) {
+		return false
+	}
+	d, err := jobid.ParseDependency(j.Dependency)
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, c := range d.Conditions {
+		if c.Job == changed.ArrayJobId || c.Job == changed.Id {
+			if c.Kind != jobid.AfterCorr {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// tasksOf are the tasks of an array that a record stands for.
+func tasksOf(j *pb.JobRecord) jobid.Set {
+	if j.IsArrayTask {
+		return jobid.SetOf(j.ArrayTaskId)
+	}
+	return state.ArraySet(j)
+}
+
+func common(a, b jobid.Set) jobid.Set { return a.Without(a.Without(b)) }
+
 // look weighs a waiting job again because another changed.
-func look(tx *state.Tx, j, changed *pb.JobRecord) {
+func look(tx *state.Tx, j *pb.JobRecord) {
 	if j == nil || j.Dependency == "" || !state.Pending(j) {
 		return
 	}
-	if j.ArrayTasks != "" && changed.IsArrayTask && !state.Active(changed) {
-		j = corresponding(tx, j, changed)
-	}
 	n := state.CloneJob(j)
 	weigh(tx, n)
-	if n.Dependency == j.Dependency && n.DependencyNever == j.DependencyNever && n.Spec == j.Spec {
-		return
-	}
 	if n.DependencyNever && killsOnInvalid(tx, n) {
 		endPending(tx, n, pb.JobState_JOB_CANCELLED, "DependencyNeverSatisfied")
 		return
 	}
-	tx.Emit(state.JobChanged{Job: n, What: "dependency"})
+	if n.Dependency != j.Dependency || n.DependencyNever != j.DependencyNever || n.DependencyShown != j.DependencyShown || n.Spec != j.Spec {
+		tx.Emit(state.JobChanged{Job: n, What: "dependency"})
+	}
 }
 
-// corresponding splits off the task with the index of a task that has ended, when aftercorr asks for it.
-func corresponding(tx *state.Tx, j, ended *pb.JobRecord) *pb.JobRecord {
+// settleNew does, after a submission or an update, what look does after a change: tasks of an array whose counterparts have ended
+// already part from the others, and a job that can never start ends if it was asked to.
+func settleNew(tx *state.Tx, j *pb.JobRecord) {
+	if j.Dependency == "" {
+		return
+	}
+	for _, part := range spread(tx, j) {
+		look(tx, part)
+	}
+}
+
+// spread splits a record of several tasks by what has become of those that aftercorr makes them wait for.
+func spread(tx *state.Tx, j *pb.JobRecord) []*pb.JobRecord {
+	parts := []*pb.JobRecord{j}
+	if j.ArrayTasks == "" {
+		return parts
+	}
 	d, err := jobid.ParseDependency(j.Dependency)
-	if err != nil || !state.ArraySet(j).Has(ended.ArrayTaskId) {
-		return j
+	if err != nil {
+		return parts
 	}
-	corr := slices.ContainsFunc(d.Conditions, func(c jobid.Condition) bool { return c.Kind == jobid.AfterCorr && c.Job == ended.ArrayJobId })
-	if !corr {
-		return j
+	for _, c := range d.Conditions {
+		if c.Kind != jobid.AfterCorr || tx.ArrayCounts(c.Job).Records == 0 {
+			continue
+		}
+		for i := range parts { // those that this condition adds need not be split by it
+			good, bad := endedTasks(tx, c.Job, state.ArraySet(parts[i]))
+			for _, set := range []jobid.Set{good, bad} {
+				if n := set.Count(); n > 0 && n < state.ArraySet(parts[i]).Count() {
+					parts = append(parts, splitTasks(tx, parts[i], set))
+					parts[i] = tx.Job(parts[i].Id)
+				}
+			}
+		}
 	}
-	n := splitTasks(tx, j, jobid.SetOf(ended.ArrayTaskId))
-	if n.ArrayTasks != "" {
-		n = state.CloneJob(n)
-		n.ArrayTasks, n.IsArrayTask, n.ArrayTaskId = "", true, ended.ArrayTaskId
-		tx.Emit(state.JobChanged{Job: n, What: "last task"})
+	return parts
+}
+
+// endedTasks are those of the given tasks that have ended in an array: well, or not.
+func endedTasks(tx *state.Tx, array uint32, tasks jobid.Set) (good, bad jobid.Set) {
+	var own [2][]uint32
+	for t := range tasks.All() {
+		if o := tx.Job(tx.OwnRecord(array, t)); o != nil && !state.Active(o) {
+			own[wentBadly(o)] = append(own[wentBadly(o)], t)
+		}
 	}
-	return n
+	sets := [2]jobid.Set{jobid.SetOf(own[0]...), jobid.SetOf(own[1]...)}
+	for _, id := range tx.SharedRecords(array) {
+		if o := tx.Job(id); !state.Active(o) {
+			sets[wentBadly(o)] = sets[wentBadly(o)].With(common(tasks, state.ArraySet(o)))
+		}
+	}
+	return sets[0], sets[1]
+}
+
+func wentBadly(o *pb.JobRecord) int {
+	if state.Good(o) {
+		return 0
+	}
+	return 1
 }
 
 // killsOnInvalid: --kill-on-invalid-dep, or kill_invalid_depend of DependencyParameters.
@@ -269,11 +433,12 @@ func killsOnInvalid(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Settings().KillInvalidDepend
 }
 
-// maxCycleWalk bounds the walk that looks for a cycle.
-const maxCycleWalk = 1 << 20
+// maxCycleWalk bounds the walk that looks for a cycle: some hundred milliseconds.
+const maxCycleWalk = 200000
 
-// dependsOnSelf reports whether a changed dependency would, over others, lead back to the job.
-func dependsOnSelf(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency) bool {
+// circular refuses a changed dependency that would, over others, lead back to the job.
+func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency) *pb.Problem {
+	isSelf := func(id uint32) bool { return id == j.Id || j.ArrayJobId != 0 && id == j.ArrayJobId }
 	seen := map[uint32]bool{}
 	var open []uint32
 	push := func(d jobid.Dependency) {
@@ -284,20 +449,42 @@ func dependsOnSelf(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency) bool {
 			}
 		}
 	}
+	for _, c := range d.Conditions {
+		if isSelf(c.Job) {
+			return pb.NewProblem(pb.CodeDependency, "job %s would wait for itself", jobName(j))
+		}
+	}
 	push(d)
-	for len(open) > 0 && len(seen) < maxCycleWalk {
+	for len(open) > 0 {
 		id := open[len(open)-1]
 		open = open[:len(open)-1]
-		if id == j.Id || j.ArrayJobId != 0 && id == j.ArrayJobId {
-			return true
+		if isSelf(id) {
+			return pb.NewProblem(pb.CodeCircularDependency, "job %s would wait for jobs that wait for it", jobName(j))
 		}
-		if o := tx.Job(id); o != nil && o.Dependency != "" {
-			if next, err := jobid.ParseDependency(o.Dependency); err == nil {
-				push(next)
+		if len(seen) > maxCycleWalk {
+			return pb.NewProblem(pb.CodeDependency, "job %s would wait for more than %d jobs", jobName(j), maxCycleWalk)
+		}
+		for _, next := range dependenciesOf(tx, id) {
+			push(next)
+		}
+	}
+	return nil
+}
+
+// dependenciesOf are what the records of a job or array wait for.
+func dependenciesOf(tx *state.Tx, id uint32) (list []jobid.Dependency) {
+	records := tx.ArrayRecords(id)
+	if len(records) == 0 {
+		records = []uint32{id}
+	}
+	for _, r := range records {
+		if o := tx.Job(r); o != nil && o.Dependency != "" {
+			if d, err := jobid.ParseDependency(o.Dependency); err == nil {
+				list = append(list, d)
 			}
 		}
 	}
-	return false
+	return list
 }
 
 func setDependency(e *jobEdit, key, value string) *pb.Problem {
@@ -308,16 +495,10 @@ func setDependency(e *jobEdit, key, value string) *pb.Problem {
 	if p != nil {
 		return p
 	}
-	if dependsOnSelf(e.tx, e.job, d) {
-		return pb.NewProblem(pb.CodeDependency, "job %d would wait for itself", e.job.Id)
+	if p := circular(e.tx, e.job, d); p != nil {
+		return p
 	}
-	e.job.Spec.Dependency, e.job.Dependency, e.job.DependencyNever = value, d.String(), false
-	if e.job.EligibleNs == 0 {
-		e.job.EligibleNs = max(e.tx.NowNS, e.job.Spec.BeginNs)
-	}
+	e.job.Spec.Dependency, e.job.Dependency = value, d.String()
 	weigh(e.tx, e.job)
-	if e.job.Dependency == "" && e.job.Reason == "Dependency" {
-		e.job.Reason = "None"
-	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -12,6 +13,7 @@ import (
 type target struct {
 	records []*pb.JobRecord
 	parts   []jobid.Set // per record; nil = all of it
+	named   bool        // tasks were named, not the array as a whole
 	step    string
 }
 
@@ -31,6 +33,7 @@ func find(tx *state.Tx, text string) (target, *pb.Problem) {
 	members := tx.ArrayRecords(id.Job)
 	switch {
 	case id.Tasks != nil:
+		t.named = true
 		set, err := id.Tasks.Set(int(tx.Settings().MaxArraySize))
 		if err != nil {
 			return none()
@@ -70,31 +73,61 @@ func (t *target) tasks(tx *state.Tx, array uint32, members []uint32, set jobid.S
 	}
 }
 
-// each applies a verb to every record meant, splitting off the tasks of a record that is meant in part. Of a whole array the
-// ended records are passed over while there are active ones. The first problem is reported, the others go on.
-func (t target) each(tx *state.Tx, c Caller, verb func(*pb.JobRecord) *pb.Problem) *pb.Problem {
+// each applies a verb to every record meant, splitting off the tasks of a record that is meant in part, and returns the outcome of
+// the id as typed. Of a whole array the ended records are passed over while there are active ones. When some records of an array
+// refuse, each has an outcome of its own, as in Slurm.
+func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecord) *pb.Problem) []*pb.JobOutcome {
 	active := 0
 	for _, j := range t.records {
 		if !c.mayTouch(j) {
-			return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+			return []*pb.JobOutcome{outcome(text, pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User))}
 		}
 		if state.Active(j) {
 			active++
 		}
 	}
-	var first *pb.Problem
+	var list []*pb.JobOutcome
+	refused := false
 	for i, j := range t.records {
-		if active > 0 && !state.Active(j) {
+		if active > 0 && !state.Active(j) && !t.named {
 			continue
+		}
+		id := plainName(j)
+		if t.parts[i] != nil {
+			id = fmt.Sprintf("%d_%s", j.ArrayJobId, t.parts[i])
 		}
 		if t.parts[i] != nil && state.Active(j) {
 			j = splitTasks(tx, j, t.parts[i])
 		}
-		if p := verb(j); p != nil && first == nil {
-			first = p
+		p := verb(j)
+		refused = refused || p != nil
+		list = append(list, outcome(id, p))
+	}
+	switch {
+	case !refused:
+		return []*pb.JobOutcome{outcome(text, nil)}
+	case len(list) == 1 && t.records[0].ArrayJobId == 0:
+		list[0].Id = text
+	}
+	return list
+}
+
+// firstProblem is the first refusal of a list, nil when there is none.
+func firstProblem(list []*pb.JobOutcome) *pb.Problem {
+	for _, o := range list {
+		if o.Problem != nil {
+			return o.Problem
 		}
 	}
-	return first
+	return nil
+}
+
+// plainName is a job's name without brackets and throttle, as Slurm writes it in front of an error: "12_4-9".
+func plainName(j *pb.JobRecord) string {
+	if j.ArrayTasks != "" {
+		return fmt.Sprintf("%d_%s", j.ArrayJobId, state.ArraySet(j))
+	}
+	return jobName(j)
 }
 
 // jobName is what users call a job: "12", "12_3", "12_[4-9]".

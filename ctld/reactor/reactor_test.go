@@ -27,7 +27,7 @@ var (
 func newBench(t *testing.T, set func(*state.Settings)) *bench {
 	t.Helper()
 	s := &state.Settings{Cluster: "test", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: 30, NodeTimeoutS: 100, ReturnToService: 1,
-		MinJobAgeS: 300, JobRequeue: true, HoldOnPrologFail: true, RequeueDelayS: 120, PriorityBasic: true, MaxJobsPerUser: 1000}
+		MinJobAgeS: 300, JobRequeue: true, HoldOnPrologFail: true, RequeueDelayS: 120, PriorityBasic: true, MaxJobsPerUser: 1000, MaxArraySize: 1001}
 	if set != nil {
 		set(s)
 	}

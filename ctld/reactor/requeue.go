@@ -29,9 +29,6 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, hold bool) *pb.Problem {
 	case !c.mayTouch(j):
 		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
 	case state.Pending(j):
-		if hold {
-			return setHold(tx, c, j, "hold")
-		}
 		return pb.NewProblem(pb.CodeJobPending, "job %d is pending already", j.Id)
 	case j.StopReason != "" && state.Active(j):
 		return pb.NewProblem(pb.CodeTransition, "job %d is being stopped (%s)", j.Id, j.StopReason)

@@ -50,6 +50,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 		return p
 	}
 	tx.Emit(state.JobSubmitted{Job: j, Script: c.Script})
+	settleNew(tx, j)
 	return Submitted{ID: j.Id, Seq: tx.Seq}
 }
 

@@ -23,10 +23,11 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 	out := Outcomes{Seq: tx.Seq}
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
-		if p == nil {
-			p = t.each(tx, c.Caller, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })
+		if p != nil {
+			out.List = append(out.List, outcome(id, p))
+			continue
 		}
-		out.List = append(out.List, outcome(id, p))
+		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })...)
 	}
 	return out
 }
@@ -38,6 +39,8 @@ type jobEdit struct {
 	job     *pb.JobRecord // a clone with a specification of its own
 	pending bool
 	readmit bool
+	// throttled: the limit of the whole array changed
+	throttled bool
 }
 
 func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
@@ -45,7 +48,7 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %d is %s", j.Id, state.StateName(j))
 	}
 	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j)}
 	e.job.Spec = state.CloneSpec(j.Spec)
@@ -63,6 +66,15 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 		e.job.Partition, _ = firstPartition(tx, e.job.Spec)
 	}
 	tx.Emit(state.JobChanged{Job: e.job, What: "updated"})
+	if e.job.Dependency != j.Dependency {
+		settleNew(tx, e.job)
+	}
+	if e.job.Spec.Name != j.Spec.Name {
+		followName(tx, j.Spec)
+	}
+	if e.throttled {
+		throttleArray(tx, e.job)
+	}
 	return nil
 }
 
@@ -319,16 +331,33 @@ func setSharing(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// setThrottle changes how many tasks of an array may run at a time; 0 = all.
+// setThrottle changes how many tasks of an array may run at a time; 0 = all. It is the array's, whichever task is named.
 func setThrottle(e *jobEdit, key, value string) *pb.Problem {
 	if e.job.ArrayJobId == 0 {
-		return pb.NewProblem(pb.CodeInvalidArray, "job %d is not an array", e.job.Id)
+		return pb.NewProblem(pb.CodeNotSupported, "job %d is not an array", e.job.Id)
 	}
 	if p := setCount(&e.job.ArrayThrottle, key, value); p != nil {
 		return p
 	}
-	if e.job.ArrayTasks != "" {
-		e.job.ArrayTasks = state.FormatTasks(state.ArraySet(e.job), e.job.ArrayThrottle)
-	}
+	rethrottle(e.job)
+	e.throttled = true
 	return nil
+}
+
+func rethrottle(j *pb.JobRecord) {
+	if j.ArrayTasks != "" {
+		j.ArrayTasks = state.FormatTasks(state.ArraySet(j), j.ArrayThrottle)
+	}
+}
+
+// throttleArray gives the other active records of an array the limit of one.
+func throttleArray(tx *state.Tx, j *pb.JobRecord) {
+	for _, id := range tx.ArrayRecords(j.ArrayJobId) {
+		if o := tx.Job(id); state.Active(o) && o.ArrayThrottle != j.ArrayThrottle {
+			n := state.CloneJob(o)
+			n.ArrayThrottle = j.ArrayThrottle
+			rethrottle(n)
+			tx.Emit(state.JobChanged{Job: n, What: "throttle"})
+		}
+	}
 }

@@ -89,6 +89,6 @@ func CloneJob(j *pb.JobRecord) *pb.JobRecord {
 		DependencyNever: j.DependencyNever,
 		ArraySpec:       j.ArraySpec,
 		PreemptedBy:     j.PreemptedBy,
-		PreemptNs:       j.PreemptNs,
+		PreemptNs:       j.PreemptNs, DependencyShown: j.DependencyShown,
 	}
 }

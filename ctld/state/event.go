@@ -120,7 +120,7 @@ func (e JobForgotten) apply(tx *Tx) {
 	switch {
 	case j.ArrayJobId == 0:
 		tx.putScript(e.ID, nil)
-	case len(tx.next.writer.arrays[j.ArrayJobId]) == 0:
+	case tx.ArrayCounts(j.ArrayJobId).Records == 0:
 		tx.putScript(j.ArrayJobId, nil) // shared by the tasks; this was the last
 	}
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -11,14 +12,63 @@ import (
 // writerIndex is what only the writer looks up. It is shared by successive views and changed in place: a batch that fails to
 // commit ends the process, so there is nothing to take back.
 type writerIndex struct {
-	requests  map[string]uint32             // request id -> job
-	userJobs  map[uint32]int                // active jobs by uid
-	arrays    map[uint32]map[uint32]bool    // array -> ids of its records; true: the record stands for several tasks
-	tasks     map[taskKey]uint32            // one task -> its record
-	activeIn  map[uint32]int                // array -> its active records
-	waiting   map[uint32]map[uint32]bool    // job or array -> records whose dependency names it
-	single    map[singleKey]map[uint32]bool // user and name -> active records
-	preempted map[string]map[uint32]bool    // name of a job -> active records that gave way to it
+	requests  map[string]uint32 // request id -> job
+	userJobs  map[uint32]int    // active jobs by uid
+	arrays    map[uint32]*arrayIndex
+	tasks     map[taskKey]uint32         // one task -> its record
+	waiting   map[uint32]map[uint32]bool // job or array -> records whose dependency names it
+	single    map[singleKey]*nameIndex
+	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
+}
+
+// arrayIndex is what is known of an array without looking at each of its records.
+type arrayIndex struct {
+	ids     map[uint32]bool
+	several map[uint32]bool // those that stand for several tasks
+	counts  ArrayCounts
+}
+
+// ArrayCounts counts the records of an array: one for all tasks that have not been split off, and one for each that has.
+type ArrayCounts struct {
+	Records, Active, Good int // Good: completed with exit code 0
+	Unbegun               int // neither started nor cancelled yet
+}
+
+func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
+	c.Records += by
+	if Active(j) {
+		c.Active += by
+	}
+	if Good(j) {
+		c.Good += by
+	}
+	if !Begun(j) {
+		c.Unbegun += by
+	}
+}
+
+// Good reports whether a job has ended as its dependents wish: completed, with exit code 0.
+func Good(j *pb.JobRecord) bool {
+	return !Active(j) && j.State == pb.JobState_JOB_COMPLETED && j.ExitStatus == 0
+}
+
+// Begun reports whether a job has started, or ended without (sbatch(1), --dependency=after).
+func Begun(j *pb.JobRecord) bool { return j.StartNs > 0 || j.State != pb.JobState_JOB_PENDING }
+
+// nameIndex is what singleton looks at: the active records of one user with one name. A record counts by its place in the order of
+// submission, which for all records of an array is the array's.
+type nameIndex struct {
+	at      map[uint32]int             // place -> active records there
+	running map[uint32]int             // place -> those that hold resources
+	heap    []uint32                   // places, a heap; those without records are dropped when they come up
+	waiting map[uint32]map[uint32]bool // place -> records there that wait as singletons
+}
+
+func place(j *pb.JobRecord) uint32 {
+	if j.ArrayJobId != 0 {
+		return j.ArrayJobId
+	}
+	return j.Id
 }
 
 type taskKey struct{ array, task uint32 }
@@ -29,8 +79,32 @@ type singleKey struct {
 }
 
 func newIndex() *writerIndex {
-	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, arrays: map[uint32]map[uint32]bool{}, tasks: map[taskKey]uint32{}, activeIn: map[uint32]int{},
-		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]map[uint32]bool{}, preempted: map[string]map[uint32]bool{}}
+	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, arrays: map[uint32]*arrayIndex{}, tasks: map[taskKey]uint32{},
+		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{}}
+}
+
+// indexed is all of a record that the index depends on.
+type indexed struct {
+	active, live, pending, good, begun, several, task bool
+	uid, array, taskID                                uint32
+	name, preemptedBy, dependency                     string
+}
+
+func indexedOf(j *pb.JobRecord) indexed {
+	if j == nil {
+		return indexed{}
+	}
+	return indexed{Active(j), Live(j), Pending(j), Good(j), Begun(j), j.ArrayTasks != "", j.IsArrayTask, j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId,
+		j.Spec.GetName(), j.PreemptedBy, j.Dependency}
+}
+
+// reindex brings the index from one record of a job to the next; either may be nil.
+func (tx *Tx) reindex(old, fresh *pb.JobRecord) {
+	if old != nil && fresh != nil && indexedOf(old) == indexedOf(fresh) {
+		return
+	}
+	tx.index(old, false)
+	tx.index(fresh, true)
 }
 
 // index takes a record into the index, or out of it.
@@ -45,19 +119,13 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	tx.countUser(j, by)
 	w := tx.next.writer
 	if Active(j) {
-		enter(w.single, singleKey{j.Spec.GetUid(), j.Spec.GetName()}, j.Id, in, true)
+		w.indexName(j, in, by)
 	}
 	if j.PreemptedBy != "" && Active(j) {
 		enter(w.preempted, j.PreemptedBy, j.Id, in, true)
 	}
 	if j.ArrayJobId != 0 {
-		enter(w.arrays, j.ArrayJobId, j.Id, in, j.ArrayTasks != "")
-		if Active(j) {
-			w.activeIn[j.ArrayJobId] += by
-			if w.activeIn[j.ArrayJobId] == 0 {
-				delete(w.activeIn, j.ArrayJobId)
-			}
-		}
+		w.indexArray(j, in, by)
 		if j.IsArrayTask {
 			if in {
 				w.tasks[taskKey{j.ArrayJobId, j.ArrayTaskId}] = j.Id
@@ -71,6 +139,126 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 			enter(w.waiting, id, j.Id, in, true)
 		}
 	}
+}
+
+func (w *writerIndex) indexArray(j *pb.JobRecord, in bool, by int) {
+	a := w.arrays[j.ArrayJobId]
+	if a == nil {
+		a = &arrayIndex{ids: map[uint32]bool{}, several: map[uint32]bool{}}
+		w.arrays[j.ArrayJobId] = a
+	}
+	put(a.ids, j.Id, in)
+	put(a.several, j.Id, in && j.ArrayTasks != "")
+	a.counts.count(j, by)
+	if len(a.ids) == 0 {
+		delete(w.arrays, j.ArrayJobId)
+	}
+}
+
+func put(set map[uint32]bool, id uint32, in bool) {
+	if in {
+		set[id] = true
+	} else {
+		delete(set, id)
+	}
+}
+
+func (w *writerIndex) indexName(j *pb.JobRecord, in bool, by int) {
+	key := singleKey{j.Spec.GetUid(), j.Spec.GetName()}
+	n := w.single[key]
+	if n == nil {
+		n = &nameIndex{at: map[uint32]int{}, running: map[uint32]int{}, waiting: map[uint32]map[uint32]bool{}}
+		w.single[key] = n
+	}
+	p := place(j)
+	if in && n.at[p] == 0 {
+		n.push(p)
+	}
+	add(n.at, p, by)
+	if Live(j) {
+		add(n.running, p, by)
+	}
+	if waitsAlone(j) {
+		enter(n.waiting, p, j.Id, in, true)
+	}
+	if len(n.at) == 0 {
+		delete(w.single, key)
+	}
+}
+
+func waitsAlone(j *pb.JobRecord) bool {
+	return strings.Contains(j.Dependency, string(jobid.Singleton)) && Pending(j)
+}
+
+func add(m map[uint32]int, key uint32, by int) {
+	if m[key] += by; m[key] == 0 {
+		delete(m, key)
+	}
+}
+
+func (n *nameIndex) push(p uint32) {
+	if len(n.heap) > 2*len(n.at)+64 { // most of it is of jobs that have ended behind one that has not
+		n.heap = slices.Sorted(maps.Keys(n.at))
+	}
+	h := append(n.heap, p)
+	for i := len(h) - 1; i > 0 && h[i] < h[(i-1)/2]; i = (i - 1) / 2 {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+	}
+	n.heap = h
+}
+
+func (n *nameIndex) pop() {
+	h := n.heap
+	last := len(h) - 1
+	h[0] = h[last]
+	h = h[:last]
+	for i := 0; 2*i+1 < len(h); {
+		c := 2*i + 1
+		if c+1 < len(h) && h[c+1] < h[c] {
+			c++
+		}
+		if h[i] <= h[c] {
+			break
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+	n.heap = h
+}
+
+// first is the earliest place with active records.
+func (n *nameIndex) first() uint32 {
+	for len(n.heap) > 0 && n.at[n.heap[0]] == 0 {
+		n.pop()
+	}
+	if len(n.heap) == 0 {
+		return 0
+	}
+	return n.heap[0]
+}
+
+// Alone reports whether a job may start as a singleton: no job of its user with its name runs, and none waits that was submitted
+// before it. Tasks of one array do not wait for each other.
+func (tx *Tx) Alone(j *pb.JobRecord) bool {
+	n := tx.next.writer.single[singleKey{j.Spec.GetUid(), j.Spec.GetName()}]
+	if n == nil {
+		return true
+	}
+	p := place(j)
+	if f := n.first(); f != 0 && f < p {
+		return false
+	}
+	return len(n.running) == 0 || len(n.running) == 1 && n.running[p] > 0
+}
+
+// NextAlone are the records of a user that wait as singletons of a name and are the earliest, ascending: those that may start when
+// another has ended.
+func (tx *Tx) NextAlone(uid uint32, name string) []uint32 {
+	n := tx.next.writer.single[singleKey{uid, name}]
+	if n == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(n.waiting[n.first()]))
 }
 
 func enter[K comparable](m map[K]map[uint32]bool, key K, id uint32, in, value bool) {
@@ -103,24 +291,48 @@ func dependsOn(text string) []uint32 {
 
 // ArrayRecords are the ids of the records of an array, ascending. Only for the writer.
 func (tx *Tx) ArrayRecords(array uint32) []uint32 {
-	return slices.Sorted(maps.Keys(tx.next.writer.arrays[array]))
+	if a := tx.next.writer.arrays[array]; a != nil {
+		return slices.Sorted(maps.Keys(a.ids))
+	}
+	return nil
+}
+
+// ArrayCounts counts the records of an array; all zero when there is no such array. Only for the writer.
+func (tx *Tx) ArrayCounts(array uint32) ArrayCounts {
+	if a := tx.next.writer.arrays[array]; a != nil {
+		return a.counts
+	}
+	return ArrayCounts{}
 }
 
 // TaskRecord is the record of one task of an array: its own, or the one that stands for it among others; 0 = none.
 func (tx *Tx) TaskRecord(array, task uint32) uint32 {
-	if id := tx.next.writer.tasks[taskKey{array, task}]; id != 0 {
+	if id := tx.OwnRecord(array, task); id != 0 {
 		return id
 	}
-	for id, several := range tx.next.writer.arrays[array] {
-		if several && ArraySet(tx.Job(id)).Has(task) {
+	for _, id := range tx.SharedRecords(array) {
+		if ArraySet(tx.Job(id)).Has(task) {
 			return id
 		}
 	}
 	return 0
 }
 
+// OwnRecord is the record that stands for one task alone; 0 = none.
+func (tx *Tx) OwnRecord(array, task uint32) uint32 {
+	return tx.next.writer.tasks[taskKey{array, task}]
+}
+
+// SharedRecords are the records of an array that stand for several tasks, ascending.
+func (tx *Tx) SharedRecords(array uint32) []uint32 {
+	if a := tx.next.writer.arrays[array]; a != nil {
+		return slices.Sorted(maps.Keys(a.several))
+	}
+	return nil
+}
+
 // ArrayActive reports whether any record of an array is active.
-func (tx *Tx) ArrayActive(array uint32) bool { return tx.next.writer.activeIn[array] > 0 }
+func (tx *Tx) ArrayActive(array uint32) bool { return tx.ArrayCounts(array).Active > 0 }
 
 // FormatTasks writes a set of tasks with the array's throttle, as ArrayTasks of a record holds it: "4-9%2".
 func FormatTasks(s jobid.Set, throttle uint32) string { return jobid.FormatTasks(s, throttle, 0) }
@@ -143,11 +355,6 @@ func (tx *Tx) Preempted() []uint32 {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// SameName are the active records of a user with a name, ascending.
-func (tx *Tx) SameName(uid uint32, name string) []uint32 {
-	return slices.Sorted(maps.Keys(tx.next.writer.single[singleKey{uid, name}]))
 }
 
 // ArraySet is the set of tasks that a record stands for.

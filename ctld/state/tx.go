@@ -68,8 +68,7 @@ func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
 	if tx.next.Jobs == tx.base.Jobs {
 		tx.next.Jobs = tx.base.Jobs.clone()
 	}
-	tx.index(tx.next.Jobs.Get(j.Id), false)
-	tx.index(j, true)
+	tx.reindex(tx.next.Jobs.Get(j.Id), j)
 	tx.next.Jobs.put(tx, j.Id, j)
 	tx.dirty[j.Id] = tx.dirty[j.Id] || durable
 	for _, a := range j.Alloc {
@@ -83,7 +82,7 @@ func (tx *Tx) deleteJob(id uint32) {
 	if tx.next.Jobs == tx.base.Jobs {
 		tx.next.Jobs = tx.base.Jobs.clone()
 	}
-	tx.index(tx.next.Jobs.Get(id), false)
+	tx.reindex(tx.next.Jobs.Get(id), nil)
 	tx.next.Jobs.put(tx, id, nil)
 	tx.dirty[id] = true
 }

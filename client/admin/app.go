@@ -12,6 +12,9 @@ import (
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
+// Extra are verbs that the program adds: those that need packages which the commands must not know, such as the scheduler.
+var Extra []*cli.Command
+
 // App is the command line of those verbs; commands are the names of Slurm's commands.
 func App(commands []string, stdout, stderr io.Writer) *cli.App {
 	cli.VersionPrinter = func(c *cli.Context) { fmt.Fprint(c.App.Writer, version.Text()) }
@@ -25,7 +28,7 @@ func App(commands []string, stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion: true,
 		// Errors are printed and turned into an exit code by Main alone.
 		ExitErrHandler: func(*cli.Context, error) {},
-		Commands:       []*cli.Command{up(commands), down(), confCommand()},
+		Commands:       append([]*cli.Command{up(commands), down(), confCommand()}, Extra...),
 	}
 }
 

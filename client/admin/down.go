@@ -61,6 +61,9 @@ func stopped(s *cluster.Stopped) string {
 	case s.Pending > 0:
 		fmt.Fprintf(&b, ", %d pending job%s cancelled", s.Pending, plural(s.Pending))
 	}
+	if s.Killed > 0 {
+		fmt.Fprintf(&b, ", %d process%s of jobs killed", s.Killed, map[bool]string{true: "", false: "es"}[s.Killed == 1])
+	}
 	b.WriteString("; nothing of it is left running")
 	if s.Wiped {
 		fmt.Fprintf(&b, ", and %s is wiped", s.Dir)

@@ -35,6 +35,7 @@ type Stopped struct {
 	Daemons int    // that ran
 	Running int    // jobs that were running, and have been cancelled
 	Pending int    // jobs that were waiting, and have been cancelled
+	Killed  int    // processes of jobs that nobody watched over any more
 	Wiped   bool
 }
 
@@ -108,7 +109,9 @@ func (w *downer) run(ctx context.Context) error {
 	w.say("stopping %d daemons", w.out.Daemons)
 	err := errors.Join(stop(nodes, 10*time.Second), stop(ctld, 10*time.Second))
 	gone(shims, 500*time.Millisecond) // idle ones end with their daemon
-	err = errors.Join(err, sweep(w.dir, w.rec.Cluster, w.nodes()), w.unmount())
+	killed, swept := sweep(w.dir, w.rec.Cluster, w.nodes())
+	w.out.Killed = killed
+	err = errors.Join(err, swept, w.unmount())
 	if err != nil {
 		return err
 	}

@@ -81,25 +81,32 @@ func foreignShim(pid int, d Dir) bool {
 const sweepTimeout = 15 * time.Second
 
 // sweep ends whatever is left of the nodes' jobs when no daemon watches over them any more: processes in their cgroups, shims
-// and what descends from them, and then the cgroups.
-func sweep(d Dir, cluster string, nodes []string) error {
+// and what descends from them, and then the cgroups. killed is how many processes of jobs there were.
+func sweep(d Dir, cluster string, nodes []string) (killed int, err error) {
+	all := map[int]bool{}
 	for deadline := time.Now().Add(sweepTimeout); ; time.Sleep(pollEvery) {
-		left := sweepOnce(d, cluster, nodes)
+		left, jobs := sweepOnce(d, cluster, nodes)
+		for _, pid := range jobs {
+			all[pid] = true
+		}
 		if len(left) == 0 {
-			return nil
+			return len(all), nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cannot clear away everything of the cluster in %s: left are %s", d, strings.Join(left, ", "))
+			return len(all), fmt.Errorf("cannot clear away everything of the cluster in %s: left are %s", d, strings.Join(left, ", "))
 		}
 	}
 }
 
-// sweepOnce gives what is left.
-func sweepOnce(d Dir, cluster string, nodes []string) (left []string) {
+// sweepOnce gives what is left, and the processes of jobs among that.
+func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int) {
 	shims := d.shimsOf(nodes)
-	kill(descendants(shims))
+	isShim := map[int]bool{}
+	jobs = descendants(shims)
+	kill(jobs)
 	for _, s := range shims {
 		kill([]int{s.PID})
+		isShim[s.PID] = true
 		left = append(left, "process "+strconv.Itoa(s.PID))
 	}
 	for _, node := range nodes {
@@ -108,6 +115,9 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string) {
 			for _, pid := range cgroupPids([]string{dir}) {
 				kill([]int{pid})
 				left = append(left, "process "+strconv.Itoa(pid))
+				if !isShim[pid] {
+					jobs = append(jobs, pid)
+				}
 			}
 			if !removeTree(dir) {
 				left = append(left, "cgroup "+dir)
@@ -118,7 +128,7 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string) {
 		_ = os.Remove(filepath.Join(mount, cgroupTop, cluster))
 		_ = os.Remove(filepath.Join(mount, cgroupTop))
 	}
-	return left
+	return left, jobs
 }
 
 // shimsOf gives the shims of these nodes.

@@ -315,7 +315,7 @@ func (u *upper) undo() {
 		<-c.exited
 		delete(u.rec.Daemons, c.name)
 	}
-	if err := sweep(u.dir, u.rec.Cluster, u.clean); err != nil {
+	if _, err := sweep(u.dir, u.rec.Cluster, u.clean); err != nil {
 		u.say("%v", err)
 	}
 	_ = u.dir.save(u.rec)

@@ -53,6 +53,9 @@ func sluiceHelp(env *Env) {
 	for _, v := range Verbs() {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", v[0], v[1])
 	}
+	for _, c := range admin.Extra {
+		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.Name, c.Usage)
+	}
 	fmt.Fprintln(env.Stdout, "\nSlurm's commands (also installed under their own names):")
 	for _, c := range commands() {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.name, c.help)

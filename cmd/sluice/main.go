@@ -10,8 +10,12 @@ package main
 import (
 	"os"
 
+	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/client/cli"
 	_ "github.com/sluice-hpc/sluice/client/sbatch/early" // called as sbatch it goes no further
 )
 
-func main() { os.Exit(cli.Main(os.Args)) }
+func main() {
+	admin.Extra = append(admin.Extra, simCommand())
+	os.Exit(cli.Main(os.Args))
+}

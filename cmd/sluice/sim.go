@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/sim"
+)
+
+// simCommand replays workload traces through the scheduler of the controller.
+func simCommand() *cli.Command {
+	return &cli.Command{
+		Name: "sim", Usage: "replay a workload trace through the scheduler",
+		Description: "An SWF trace (Parallel Workloads Archive; .gz too), or the openb placement experiment (Alibaba cluster-trace-gpu-v2023).\n\n" +
+			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100 --policy easy\n   sluice sim --swf trace.swf --procs 64 --policy all --json\n" +
+			"   sluice sim --openb-nodes nodes.csv.gz --openb-pods pods.csv.gz --placement fgd --seeds 10",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "swf", Usage: "trace in the standard workload format `FILE`"},
+			&cli.IntFlag{Name: "procs", Usage: "processors of the machine `P`"},
+			&cli.IntFlag{Name: "node-procs", Usage: "cut the machine into nodes of `N` processors (default: one pool)"},
+			&cli.StringFlag{Name: "policy", Value: "default", Usage: "`NAME`: " + strings.Join(policyNames(), ", ") + ", or all"},
+			&cli.StringFlag{Name: "estimates", Value: "requested", Usage: "run times as `requested` by users, or exact"},
+			&cli.StringFlag{Name: "openb-nodes", Usage: "node list `CSV` of the placement experiment"},
+			&cli.StringFlag{Name: "openb-pods", Usage: "pod list `CSV` of the placement experiment"},
+			&cli.StringFlag{Name: "placement", Value: "fgd", Usage: "`RULE`: pack, fgd or bestfit"},
+			&cli.IntFlag{Name: "seeds", Value: 10, Usage: "repetitions of the placement experiment `N`"},
+			&cli.StringFlag{Name: "jobs-out", Usage: "write \"id submit start end\" of each job to `FILE`"},
+			&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		},
+		Action: runSim,
+	}
+}
+
+func policyNames() []string { return slices.Sorted(maps.Keys(sim.Policies)) }
+
+func runSim(c *cli.Context) error {
+	switch {
+	case c.Args().Present():
+		return fmt.Errorf("unknown argument %q; see sluice sim --help", c.Args().First())
+	case c.String("openb-nodes") != "" && c.String("openb-pods") != "":
+		return runOpenb(c)
+	case c.String("swf") == "":
+		return fmt.Errorf("say which trace: --swf FILE, or --openb-nodes FILE --openb-pods FILE")
+	case c.Int("procs") < 1:
+		return fmt.Errorf("say how many processors the machine has: --procs P")
+	}
+	exact := c.String("estimates") == "exact"
+	if !exact && c.String("estimates") != "requested" {
+		return fmt.Errorf("--estimates is requested or exact, not %q", c.String("estimates"))
+	}
+	jobs, err := sim.ReadSWF(c.String("swf"))
+	if err != nil {
+		return err
+	}
+	policies := []string{c.String("policy")}
+	if policies[0] == "all" {
+		policies = policyNames()
+	}
+	var reports []*sim.Report
+	for _, p := range policies {
+		r, err := sim.Run(sim.Options{Jobs: jobs, Procs: c.Int("procs"), NodeProcs: c.Int("node-procs"), Policy: p, Exact: exact, Progress: progress(c, p), Clock: time.Now})
+		if err != nil {
+			return err
+		}
+		reports = append(reports, r)
+		if err := writeJobs(c.String("jobs-out"), r); err != nil {
+			return err
+		}
+	}
+	return printReports(c, reports)
+}
+
+// progress shows on a terminal how far a run has come.
+func progress(c *cli.Context, policy string) func(done, all int) {
+	if info, err := os.Stderr.Stat(); c.Bool("quiet") || err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return func(done, all int) {
+		end := "\r"
+		if done == all {
+			end = "\r\033[K"
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d of %d jobs%s", policy, done, all, end)
+	}
+}
+
+func writeJobs(path string, r *sim.Report) error {
+	if path == "" {
+		return nil
+	}
+	var b strings.Builder
+	for _, j := range r.Records {
+		fmt.Fprintf(&b, "%d %d %d %d\n", j.ID, j.Submit, j.Start, j.End)
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		return fmt.Errorf("cannot write the jobs: %w", err)
+	}
+	return nil
+}
+
+func printReports(c *cli.Context, reports []*sim.Report) error {
+	if c.Bool("json") {
+		return writeJSON(c.App.Writer, reports)
+	}
+	fmt.Fprintf(c.App.Writer, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90", "p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
+	for _, r := range reports {
+		fmt.Fprintf(c.App.Writer, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+var placements = map[string]sched.Placement{"pack": sched.Pack, "fgd": sched.FGD, "bestfit": sched.BestFit}
+
+func runOpenb(c *cli.Context) error {
+	rule, ok := placements[c.String("placement")]
+	if !ok {
+		return fmt.Errorf("--placement is pack, fgd or bestfit, not %q", c.String("placement"))
+	}
+	nodes, pods, err := sim.ReadOpenb(c.String("openb-nodes"), c.String("openb-pods"))
+	if err != nil {
+		return err
+	}
+	var sum float64
+	var each []float64
+	for seed := range c.Int("seeds") {
+		share := sim.Placement(nodes, pods, rule, int64(seed+1))
+		each = append(each, share)
+		sum += share
+	}
+	if len(each) == 0 {
+		return fmt.Errorf("--seeds is at least 1")
+	}
+	if c.Bool("json") {
+		return writeJSON(c.App.Writer, map[string]any{"placement": c.String("placement"), "allocated": each, "mean": sum / float64(len(each))})
+	}
+	fmt.Fprintf(c.App.Writer, "%s: %.2f %% of the GPUs allocated at 130 %% of demand (mean of %d seeds)\n", c.String("placement"), 100*sum/float64(len(each)), len(each))
+	return nil
+}

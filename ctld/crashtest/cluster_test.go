@@ -306,6 +306,9 @@ func (c *cluster) cleanUp() {
 	if c.t.Failed() {
 		for _, d := range c.daemons() {
 			c.t.Log("\n" + d.tail(12) + "\n" + d.complaints(20))
+			if *logs != "" {
+				_ = exec.Command("cp", d.log, filepath.Join(*logs, c.t.Name()+"."+d.name+".log")).Run()
+			}
 		}
 	}
 	sweep(c.dir, c.name)

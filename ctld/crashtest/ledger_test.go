@@ -286,7 +286,9 @@ func (l *ledger) check() {
 		}
 		owners[job] = e.name
 		if err := ranOnce(seen); err != nil {
-			t.Errorf("%s, job %d, acknowledged %v: %v", e.name, job, e.job != 0, err)
+			j := all[job]
+			t.Errorf("%s, job %d, acknowledged %v: %v; the controller says %v, status %#x, attempt %d, %q, on %s", e.name, job, e.job != 0, err,
+				j.GetState(), j.GetExitStatus(), j.GetAttempt(), j.GetReasonDetail(), j.GetNodeList())
 			continue
 		}
 		ran++

@@ -16,6 +16,7 @@ import (
 var (
 	kills = flag.Int("kills", 50, "how often each daemon is killed")
 	seed  = flag.Uint64("seed", 0, "seed of the random decisions; 0: another one each time")
+	logs  = flag.String("logs", "", "folder that gets the daemons' logs of failed tests")
 	built = flag.String("bin", "", "folder with the programs to test; empty: build them")
 )
 

@@ -39,7 +39,8 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 }
 
 func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []byte) error {
-	tmp := filepath.Join(r.o.Spool, folder.Steps, folder.New+e.name)
+	first := filepath.Join(r.o.Spool, folder.Steps, folder.New+e.name)
+	tmp := first
 	err := r.write(tmp, b, script)
 	failpoint.Hit("noded.written")
 	for try := 0; err == nil; try++ {
@@ -48,9 +49,11 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 			break
 		}
 		var taken bool
-		if taken, err = r.offer(ctx, e, s, tmp); taken {
+		again := fmt.Sprintf("%s.%d", first, try+1)
+		if taken, err = r.offer(ctx, e, s, tmp, again); taken {
 			return nil
 		}
+		tmp = again
 		// Only a shim that is going away is worth another try.
 		if status.Code(err) == codes.Unavailable && try < 3 && ctx.Err() == nil {
 			err = nil
@@ -61,21 +64,21 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 }
 
 // offer gives the step to one shim. When the answer is lost, the folder's name tells what happened: it is the shim's rename
-// that accepts, and ours, to another name, that makes accepting impossible.
-func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp string) (taken bool, err error) {
+// that accepts, and ours, to the name again, that makes accepting impossible. The old name is not used a second time: this shim may
+// be slow, not dead.
+func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp, again string) (taken bool, err error) {
 	cctx, cancel := context.WithTimeout(ctx, launchTimeout)
 	defer cancel()
 	rep, err := s.api.Launch(cctx, &pb.LaunchRequest{Bundle: tmp})
 	failpoint.Hit("noded.offered")
 	if err != nil {
-		withdrawn := tmp + ".w"
-		if rerr := os.Rename(tmp, withdrawn); rerr == nil {
+		if rerr := os.Rename(tmp, again); rerr == nil {
 			if status.Code(err) == codes.FailedPrecondition {
 				r.pool.put(s) // not the shim's fault
 			} else {
 				s.discard()
 			}
-			return false, errors.Join(err, os.Rename(withdrawn, tmp))
+			return false, err
 		} else if !errors.Is(rerr, unix.ENOENT) {
 			s.discard()
 			return false, errors.Join(err, rerr)

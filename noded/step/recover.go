@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,13 +45,36 @@ func (r *Runner) withdrawAll() error {
 	steps := filepath.Join(r.o.Spool, folder.Steps)
 	names, err := readNames(steps)
 	for _, n := range names {
-		if strings.HasPrefix(n, folder.New) || strings.HasPrefix(n, folder.Free) {
-			if err := os.RemoveAll(filepath.Join(steps, n)); err != nil {
-				return fmt.Errorf("cannot withdraw a launch: %w", err)
-			}
+		if !strings.HasPrefix(n, folder.New) && !strings.HasPrefix(n, folder.Free) {
+			continue
+		}
+		if err := withdraw(filepath.Join(steps, n)); err != nil {
+			return fmt.Errorf("cannot withdraw a launch: %w", err)
 		}
 	}
 	return err
+}
+
+// withdrawn is the end of the name that no shim accepts.
+const withdrawn = ".w"
+
+// withdraw takes a folder away from the shim that may be accepting it this moment, and then deletes it: deleted under its name, it
+// could be accepted half empty.
+func withdraw(dir string) error {
+	if !strings.HasSuffix(dir, withdrawn) {
+		if err := os.RemoveAll(dir + withdrawn); err != nil {
+			return err
+		}
+		err := os.Rename(dir, dir+withdrawn)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // accepted
+		}
+		if err != nil {
+			return err
+		}
+		dir += withdrawn
+	}
+	return os.RemoveAll(dir)
 }
 
 // callShims adopts each shim that answers; live holds the names of the steps that run.

@@ -45,7 +45,7 @@ func (s *Scheduler) typicalOn(cfg *config) []typical {
 // fragmentation is the expected part of a node's free devices that a typical
 // request could not use, in device thousandths times the counts: all of it
 // when the request does not fit, else the devices too full for its share, and
-// half of what the CPUs left would not serve.
+// a third of what the CPUs left would not serve.
 func (s *Scheduler) fragmentation(cfg *config, free []int64) int64 {
 	left := cfg.deviceLeft(free)
 	if left == 0 {
@@ -58,11 +58,11 @@ func (s *Scheduler) fragmentation(cfg *config, free []int64) int64 {
 			sum += t.count * left
 		default:
 			// CPUs may run out before the devices do. What would then be left
-			// of the devices counts half: counted in full it makes jobs of many
+			// of the devices counts a third: counted in full it makes jobs of many
 			// devices fail more often (docs/scheduling.md has the figures).
 			byCPU := left - free[dimCPU]/max(1, t.v.cpu)*t.milli
 			full := cfg.tooSmall(free, t.shares)
-			sum += t.count * (full + max(0, byCPU-full)/2)
+			sum += t.count * (full + max(0, byCPU-full)/3)
 		}
 	}
 	return sum

@@ -277,7 +277,8 @@ func TestConvergence(t *testing.T) {
 				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "r"}}})
 				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}})
 			},
-			"": func(t *rapid.T) { w.check() },
+			"settle": func(*rapid.T) { w.settle() },
+			"":       func(t *rapid.T) { w.check() },
 		})
 		w.settle()
 	})

@@ -292,7 +292,8 @@ func sameJob(a, b *sched.Job) bool {
 }
 
 func sameRun(a, b *sched.Run) bool {
-	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable
+	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable &&
+		a.Partition == b.Partition && a.Priority == b.Priority
 }
 
 // addArray says which tasks a waiting record of an array stands for, keeping the old list where it is the same.

@@ -171,13 +171,14 @@ func groupIDs(p *conf.Partition) ([]uint32, error) {
 }
 
 // schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
-// SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard and
+// SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard, bf_short_queue and
 // bf_long_guard (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
 func schedParams(c *conf.Config) sched.Params {
 	p, own := sched.DefaultParams(), c.SchedulerParameters
 	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
 	p.ResolutionS, p.WindowS = int64(own.Int("bf_resolution", 0)), 60*int64(own.Int("bf_window", 0))
 	p.GuardS = int64(own.Int("bf_guard", int(p.GuardS)))
+	p.ShortQueue = own.Int("bf_short_queue", p.ShortQueue)
 	p.HeadGuardS, p.LongGuardS = int64(own.Int("bf_head_guard", int(p.HeadGuardS))), int64(own.Int("bf_long_guard", int(p.LongGuardS)))
 	if own.Get("bf_policy") == "conservative" {
 		p.Policy = sched.Conservative

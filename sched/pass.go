@@ -275,7 +275,7 @@ func (p *pass) waitedLong(e *entry) bool {
 // promised a start. Partitions of a higher tier than others are not made to
 // wait: what starts meanwhile would be of those others.
 func (p *pass) tooSoon(e *entry) bool {
-	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && p.s.now-eligibleAt(e.job.rec) < p.s.params.HeadGuardS
+	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && p.s.now-eligibleAt(e.job.rec) < p.s.params.HeadGuardS
 }
 
 func (p *pass) promises() int {

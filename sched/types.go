@@ -517,6 +517,9 @@ type Params struct {
 	// promised a start; 0 promises at once, as the textbook has it. Until then
 	// whatever fits starts. A promise, once due, is kept in either case.
 	HeadGuardS int64
+	// ShortQueue is how many jobs may be pending for the guard not to count: in
+	// a queue that short the first is promised its start at once.
+	ShortQueue int
 	// LongGuardS promises a start to every job that has waited longer, however
 	// many promises there are already; 0 to none.
 	LongGuardS int64
@@ -557,7 +560,7 @@ const (
 // DefaultParams is the configuration that did best on the traces: see
 // docs/scheduling.md.
 func DefaultParams() Params {
-	return Params{Order: Merit, HeadGuardS: 24 * 3600, LongGuardS: 60 * 3600}
+	return Params{Order: Merit, HeadGuardS: 24 * 3600, ShortQueue: 2, LongGuardS: 60 * 3600}
 }
 
 // Placement is the rule that chooses among nodes that fit.

@@ -13,6 +13,7 @@
 //	go test ./ctld/crashtest                 # as root, within five minutes on two cores
 //	go test ./ctld/crashtest -v -kills 200   # more kills
 //	go test ./ctld/crashtest -v -seed 7      # the same decisions again (not the same interleaving)
+//	go test ./ctld/crashtest -bin $PWD/bin   # the programs of make build; -logs DIR keeps the logs of what fails
 //
 // All that the suite makes lies in one folder below /var/tmp; a keeper process removes processes, mounts, cgroups and files also
 // when the test binary itself is killed.

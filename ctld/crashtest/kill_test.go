@@ -2,7 +2,6 @@ package crashtest
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -15,14 +14,6 @@ var crowdOf8 = []submitter{persistent, persistent, persistent, careless, careles
 
 // ticketsPerLife is how many jobs are submitted in one life of the daemon that is killed, at most.
 const ticketsPerLife = 16
-
-// needRoot explains why nothing is tested.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-}
 
 // life is how long a daemon is left alone before it is killed: mostly long enough to do some work, sometimes not even to start.
 func (c *cluster) life() time.Duration {

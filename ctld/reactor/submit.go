@@ -54,6 +54,14 @@ func (c Submit) Handle(tx *state.Tx) any {
 	return Submitted{ID: j.Id, Seq: tx.Seq}
 }
 
+// FindRequest asks for the job that a request id made. The reply is Submitted, with id 0 when there is none.
+type FindRequest struct{ RequestID string }
+
+// Handle looks it up.
+func (c FindRequest) Handle(tx *state.Tx) any {
+	return Submitted{ID: tx.JobByRequest(c.RequestID), Seq: tx.Seq}
+}
+
 // topPriority is where priority/basic begins to count down, one for each job, as Slurm's does.
 const topPriority = 4294901760
 

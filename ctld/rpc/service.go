@@ -125,7 +125,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 		p = s.Feasible(v, j)
 	}
 	if p != nil {
-		return nil, problem(p)
+		return s.refused(ctx, r.RequestId, p)
 	}
 	if r.TestOnly {
 		return s.test(v, j)
@@ -140,6 +140,18 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	}
 	done := out.(reactor.Submitted)
 	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
+}
+
+// refused answers a submission that cannot be admitted now; unless it is the retry of one that was, whose answer got lost.
+func (s *Service) refused(ctx context.Context, requestID string, p *pb.Problem) (*pb.SubmitReply, error) {
+	if requestID != "" {
+		if out, err := s.Writer.Do(ctx, reactor.FindRequest{RequestID: requestID}); err == nil {
+			if done := out.(reactor.Submitted); done.ID != 0 {
+				return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
+			}
+		}
+	}
+	return nil, problem(p)
 }
 
 func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) {

@@ -53,5 +53,6 @@ $(TOOLBIN)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLBIN)
 	cd .ci/tools && $(GO) build -o $@ $$($(GO) list -f '{{.ImportPath}}' tool | grep "/$*$$")
 
-generate: tools ## regenerate proto/
+generate: tools ## regenerate proto/ and client/msg
 	cd proto && for t in buf.gen.yaml buf.gen.local.yaml buf.gen.node.yaml; do PATH=$(TOOLBIN):$$PATH buf generate --template $$t || exit 1; done
+	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client

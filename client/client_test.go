@@ -1,16 +1,13 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +17,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/clienttest"
+	"github.com/sluice-hpc/sluice/client/msg"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -35,26 +33,22 @@ func serve(t *testing.T, c *clienttest.Controller) string {
 	return socket
 }
 
-// both runs a test on a full and on a short connection.
-func both(t *testing.T, c *clienttest.Controller, test func(t *testing.T, c *client.Client)) {
-	socket := serve(t, c)
-	for name, dial := range map[string]func(context.Context, string) (*client.Client, error){"full": client.Dial, "short": client.DialShort} {
-		t.Run(name, func(t *testing.T) {
-			conn, err := dial(context.Background(), socket)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			test(t, conn)
-		})
+// connected runs a test on a client of c.
+func connected(t *testing.T, c *clienttest.Controller, test func(*client.Client)) {
+	t.Helper()
+	conn, err := client.Dial(context.Background(), serve(t, c))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer conn.Close()
+	test(conn)
 }
 
 func TestCallsOneAfterAnother(t *testing.T) {
-	both(t, &clienttest.Controller{Script: []byte("#!/bin/sh\n"), JobList: []*pb.JobRecord{{Id: 3}}}, func(t *testing.T, c *client.Client) {
+	connected(t, &clienttest.Controller{Script: []byte("#!/bin/sh\n"), JobList: []*pb.JobRecord{{Id: 3}}}, func(c *client.Client) {
 		ctx := context.Background()
 		for range 3 {
-			r, err := c.Ping(ctx, &pb.PingRequest{})
+			r, err := c.Ping(ctx, &msg.PingRequest{})
 			if err != nil || r.GetHost() != "head" {
 				t.Fatalf("Ping = %v, %v", r, err)
 			}
@@ -62,7 +56,7 @@ func TestCallsOneAfterAnother(t *testing.T) {
 			if err != nil || string(script) != "#!/bin/sh\n" {
 				t.Fatalf("Script = %q, %v", script, err)
 			}
-			stream, err := c.Jobs(ctx, &pb.JobsRequest{})
+			stream, err := c.Jobs(ctx, &msg.JobsRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,8 +73,8 @@ func TestCallsOneAfterAnother(t *testing.T) {
 
 func TestProblemsComeBack(t *testing.T) {
 	want := pb.NewProblem(pb.CodeInvalidPartition, "there is no partition x").WithHint("sinfo lists them")
-	both(t, &clienttest.Controller{Fail: want}, func(t *testing.T, c *client.Client) {
-		_, err := c.Ping(context.Background(), &pb.PingRequest{})
+	connected(t, &clienttest.Controller{Fail: want}, func(c *client.Client) {
+		_, err := c.Ping(context.Background(), &msg.PingRequest{})
 		got := client.ProblemOf(err)
 		if got.GetCode() != want.Code || got.GetPhrase() != want.Phrase || got.GetDetail() != want.Detail || got.GetHint() != want.Hint {
 			t.Errorf("ProblemOf(%v) = %v, want %v", err, got, want)
@@ -93,11 +87,11 @@ func TestProblemsComeBack(t *testing.T) {
 
 func TestSubmissionsOfAnySize(t *testing.T) {
 	ctl := &clienttest.Controller{}
-	both(t, ctl, func(t *testing.T, c *client.Client) {
+	connected(t, ctl, func(c *client.Client) {
 		for i, size := range []int{10, 2 << 20, 4 << 20} {
 			script := []byte(strings.Repeat("x", size))
 			id := fmt.Sprintf("%s-%d", t.Name(), i)
-			if _, err := c.SubmitJob(context.Background(), &pb.SubmitRequest{RequestId: id, Spec: &pb.JobSpec{Name: "n"}, Script: script}); err != nil {
+			if _, err := c.SubmitJob(context.Background(), &msg.SubmitRequest{RequestId: id, Spec: &msg.JobSpec{Name: "n"}, Script: script}); err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
 			last := ctl.Submitted[len(ctl.Submitted)-1]
@@ -119,7 +113,7 @@ func TestManyInFlight(t *testing.T) {
 	for i := range 64 {
 		wg.Go(func() {
 			for k := range 10 {
-				if _, err := c.Submit(context.Background(), &pb.SubmitRequest{RequestId: fmt.Sprint(i, "/", k)}); err != nil {
+				if _, err := c.Submit(context.Background(), &msg.SubmitRequest{RequestId: fmt.Sprint(i, "/", k)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -132,8 +126,8 @@ func TestManyInFlight(t *testing.T) {
 }
 
 func TestABrokenConnectionIsToldFromARefusal(t *testing.T) {
-	both(t, &clienttest.Controller{DropCalls: 2}, func(t *testing.T, c *client.Client) {
-		_, err := c.Submit(context.Background(), &pb.SubmitRequest{RequestId: "a"})
+	connected(t, &clienttest.Controller{DropCalls: 2}, func(c *client.Client) {
+		_, err := c.Submit(context.Background(), &msg.SubmitRequest{RequestId: "a"})
 		if !client.Broken(err) || client.ProblemOf(err) != nil {
 			t.Errorf("a cut connection gave %v", err)
 		}
@@ -150,15 +144,13 @@ func TestNobodyListens(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file", stale: "nobody listens"} {
-		for _, dial := range []func(context.Context, string) (*client.Client, error){client.Dial, client.DialShort} {
-			_, err := dial(context.Background(), path)
-			var ce *client.ConnectError
-			if !errors.As(err, &ce) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Unable to contact slurm controller (connect failure)") {
-				t.Errorf("dialling %s: %v", path, err)
-			}
-			if !client.Broken(err) {
-				t.Errorf("%v does not count as broken", err)
-			}
+		_, err := client.Dial(context.Background(), path)
+		var ce *client.ConnectError
+		if !errors.As(err, &ce) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Unable to contact slurm controller (connect failure)") {
+			t.Errorf("dialling %s: %v", path, err)
+		}
+		if !client.Broken(err) {
+			t.Errorf("%v does not count as broken", err)
 		}
 	}
 }
@@ -169,43 +161,98 @@ func TestADeadlineEndsACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := client.DialShort(context.Background(), l.Addr().String())
+	c, err := client.Dial(context.Background(), l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := c.Ping(ctx, &pb.PingRequest{}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Ping(ctx, &msg.PingRequest{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a silent controller gave %v", err)
 	}
 }
 
-var update = flag.Bool("update", false, "write short.gen.go")
-
-// Every unary call of the interface has its method on a short connection.
-func TestShortHasEveryUnaryCall(t *testing.T) {
-	var b bytes.Buffer
-	b.WriteString("// Code generated by go test ./client -run TestShortHasEveryUnaryCall -update. DO NOT EDIT.\n\npackage client\n\n" +
-		"import (\n\t\"context\"\n\n\tpb \"github.com/sluice-hpc/sluice/proto/sluice/v1\"\n)\n")
-	api := reflect.TypeFor[pb.ControllerAPIClient]()
-	for i := range api.NumMethod() {
-		m := api.Method(i)
-		if m.Type.NumIn() != 2 || m.Type.Out(0).Kind() != reflect.Pointer {
-			continue // a stream
-		}
-		fmt.Fprintf(&b, "\nfunc (s *short) %s(ctx context.Context, req *pb.%s) (*pb.%s, error) {\n\tresp := new(pb.%s)\n\treturn resp, s.call(ctx, %q, req, resp)\n}\n",
-			m.Name, m.Type.In(1).Elem().Name(), m.Type.Out(0).Elem().Name(), m.Type.Out(0).Elem().Name(), m.Name)
+func TestTheEndOfAContextEndsACall(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if *update {
-		if err := os.WriteFile("short.gen.go", b.Bytes(), 0o644); err != nil {
+	defer l.Close()
+	c, err := client.Dial(context.Background(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = peer.Read(make([]byte, 1)) // the request is there
+		cancel()
+	}()
+	if _, err := c.Ping(ctx, &msg.PingRequest{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was given up gave %v", err)
+	}
+	if _, err := c.Ping(ctx, &msg.PingRequest{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call after its context has ended gave %v", err)
+	}
+}
+
+// A deadline and a connection that broke belong to one call: the next finds a connection without them.
+func TestACallIsNotHurtByTheOneBefore(t *testing.T) {
+	connected(t, &clienttest.Controller{DropCalls: 1}, func(c *client.Client) {
+		if _, err := c.Submit(context.Background(), &msg.SubmitRequest{RequestId: "a"}); !client.Broken(err) {
+			t.Fatalf("a cut connection gave %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		if _, err := c.Ping(ctx, &msg.PingRequest{}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	have, err := os.ReadFile("short.gen.go")
-	if err != nil || !bytes.Equal(have, b.Bytes()) {
-		t.Errorf("short.gen.go is not up to date (%v): run go test ./client -run TestShortHasEveryUnaryCall -update", err)
-	}
+		cancel()
+		if _, err := c.Ping(context.Background(), &msg.PingRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A call may be made while the answer of another is still being read.
+func TestCallsDuringAStream(t *testing.T) {
+	connected(t, &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 3, Spec: &pb.JobSpec{Name: "x"}}}}, func(c *client.Client) {
+		ctx := context.Background()
+		jobs, err := c.Jobs(ctx, &msg.JobsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Ping(ctx, &msg.PingRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		page, err := jobs.Recv()
+		if err != nil || page.GetJobs()[0].GetSpec().GetName() != "x" {
+			t.Fatalf("Jobs = %v, %v", page, err)
+		}
+		for range 2 {
+			if _, err := jobs.Recv(); err != io.EOF {
+				t.Fatalf("end of the jobs: %v", err)
+			}
+		}
+	})
+}
+
+func TestAClosedClient(t *testing.T) {
+	connected(t, &clienttest.Controller{}, func(c *client.Client) {
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Ping(context.Background(), &msg.PingRequest{}); err == nil {
+			t.Error("a closed client made a call")
+		}
+	})
 }
 
 func TestSocketPath(t *testing.T) {

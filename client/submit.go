@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/protobuf/proto"
-
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 const (
@@ -19,21 +17,18 @@ const (
 
 // SubmitJob submits in one message or, when script and environment are too large for one, in pieces. A request that is sent
 // again with the same request id is the same job.
-func (c *Client) SubmitJob(ctx context.Context, req *pb.SubmitRequest) (*pb.SubmitReply, error) {
+func (c *Client) SubmitJob(ctx context.Context, req *msg.SubmitRequest) (*msg.SubmitReply, error) {
 	if submitBytes(req) <= onePieceBytes {
 		return c.Submit(ctx, req)
 	}
-	data, err := proto.Marshal(req)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode the submission: %w", err)
-	}
+	data := req.Marshal()
 	stream, err := c.SubmitLarge(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for len(data) > 0 {
 		n := min(len(data), chunkBytes)
-		if err := stream.Send(&pb.SubmitChunk{Data: data[:n]}); err != nil {
+		if err := stream.Send(&msg.SubmitChunk{Data: data[:n]}); err != nil {
 			return nil, fmt.Errorf("cannot send the submission: %w", err)
 		}
 		data = data[n:]
@@ -42,7 +37,7 @@ func (c *Client) SubmitJob(ctx context.Context, req *pb.SubmitRequest) (*pb.Subm
 }
 
 // submitBytes is the size of a request without what is small in any case.
-func submitBytes(req *pb.SubmitRequest) int {
+func submitBytes(req *msg.SubmitRequest) int {
 	const rest = 2 << 10
 	n := len(req.GetScript()) + rest
 	for _, v := range req.GetEnv() {
@@ -57,7 +52,7 @@ func submitBytes(req *pb.SubmitRequest) int {
 
 // Script reads a job's batch script to the end.
 func (c *Client) Script(ctx context.Context, job uint32) ([]byte, error) {
-	stream, err := c.BatchScript(ctx, &pb.BatchScriptRequest{JobId: job})
+	stream, err := c.BatchScript(ctx, &msg.BatchScriptRequest{JobId: job})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/accounts"
 	"github.com/sluice-hpc/sluice/client/command"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Env is everything that a command takes from its process.
@@ -43,7 +43,7 @@ func ProcessEnv(name string) *Env {
 		if err != nil {
 			return nil, err
 		}
-		return client.DialShort(ctx, socket)
+		return client.Dial(ctx, socket)
 	}
 	return e
 }

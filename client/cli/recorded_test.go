@@ -94,7 +94,7 @@ func run(t *testing.T, c *clienttest.Controller, stdin string, environ []string,
 		Now: func() time.Time { return time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC) }, Sleep: func(time.Duration) {},
 		Getwd:  func() (string, error) { return dir, nil },
 		Socket: func() (string, error) { return socket, nil },
-		Dial:   func(ctx context.Context) (*client.Client, error) { return client.DialShort(ctx, socket) }}
+		Dial:   func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
 	for _, cmd := range commands() {
 		if cmd.name == argv[0] {
 			exit = cmd.run(env, argv[1:])

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/version"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // scancel cancels or signals jobs: those named, those that match filters, or both. The controller applies the filters, so

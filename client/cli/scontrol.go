@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/version"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // showOptions are scontrol's flags that change what show prints.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // jobVerb makes the command of one verb of ControlJobs. Each word is a list of jobs, "jobname=NAME", or an option of the verb.

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"syscall"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // keywords in the order in which a beginning is looked up: "hold" before "holdu", "requeue" before "requeuehold".

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // showEntity is one thing that scontrol show knows. least is how many letters of the name are enough.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // configKeyWidth is where the equals signs of scontrol show config stand.

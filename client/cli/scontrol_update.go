@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // pair is one KEY=VALUE word of update, create or delete. add is '+' or '-' for KEY+=VALUE and KEY-=VALUE.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/version"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // The default views (squeue(1), --format).

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // squeueOptions is a parsed command line of squeue.

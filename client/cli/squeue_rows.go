@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // selects makes the choices that a record has to meet whatever the controller left out.

@@ -13,13 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // recorded is one answer of a real Slurm (testdata/slurm-22.05/README.md).
@@ -330,48 +327,42 @@ func (s *scene) Partitions(context.Context, *pb.PartitionsRequest) (*pb.Partitio
 }
 
 // pages is a stream of given messages.
-type pages[P any] struct {
-	ttrpc.ClientStream
-	left []P
-}
+type pages[M any, P interface {
+	*M
+	Marshal() []byte
+}] struct{ left []*M }
 
-func (p *pages[P]) Recv() (P, error) {
+func (p *pages[M, P]) Recv() (*M, error) {
 	if len(p.left) == 0 {
-		var zero P
-		return zero, io.EOF
+		return nil, io.EOF
 	}
 	first := p.left[0]
 	p.left = p.left[1:]
 	return first, nil
 }
 
-// RecvMsg is Recv for readers that take messages as they come off the wire.
-func (p *pages[P]) RecvMsg(m any) error {
+func (p *pages[M, P]) RecvEncoded() (string, error) {
 	first, err := p.Recv()
 	if err != nil {
-		return err
+		return "", err
 	}
-	data, err := proto.Marshal(any(first).(proto.Message))
-	if err != nil {
-		return err
-	}
-	return proto.Unmarshal(data, m.(proto.Message))
+	return string(P(first).Marshal()), nil
 }
 
-func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.ControllerAPI_NodesClient, error) {
+func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.Stream[pb.NodesReply], error) {
 	reply := &pb.NodesReply{NowNs: s.now.UnixNano()}
 	for _, n := range s.nodes {
 		if len(r.Names) == 0 || slices.ContainsFunc(r.Names, func(l string) bool { names, _ := hostlist.Expand(l); return slices.Contains(names, n.Name) }) {
 			reply.Nodes = append(reply.Nodes, n)
 		}
 	}
-	return &pages[*pb.NodesReply]{left: []*pb.NodesReply{reply}}, nil
+	return &pages[pb.NodesReply, *pb.NodesReply]{left: []*pb.NodesReply{reply}}, nil
 }
 
-func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.ControllerAPI_JobsClient, error) {
+func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsReply], error) {
 	s.asked = append(s.asked, r)
 	in := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
-	var stream pages[*pb.JobsReply]
+	var stream pages[pb.JobsReply, *pb.JobsReply]
 	for _, j := range s.jobs {
 		ids := []string{fmt.Sprint(j.Id), fmt.Sprint(j.ArrayJobId)}
 		state := r.AllStates || slices.Contains(r.States, j.State) || r.StateFlags&j.StateFlags != 0

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // DownOptions say which cluster to stop.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // wait returns when every node is ready, or a daemon has ended, or the time is over.

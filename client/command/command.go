@@ -1,6 +1,4 @@
 // Package command is what the commands have in common: the process they run in, and how they say that something is wrong.
-//
-// It is kept apart from client/cli because sbatch is a binary of its own that links as little as possible.
 package command
 
 import (

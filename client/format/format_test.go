@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 func testContext() *Context {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Job is one row of squeue: a job, one task of an array that has not started (-r), or a job in one of its partitions (-P).

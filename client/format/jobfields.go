@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"sync"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/tres"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Jobs is the table of squeue's fields, made when it is first asked for.

@@ -3,7 +3,7 @@ package format
 import (
 	"strconv"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // jobNames are the fields that only -O has (squeue(1), --Format). Those of things that Sluice does not have (federations, burst

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Block is how scontrol show prints one record: keys with values, several to a line, or all on one (-o).

@@ -3,8 +3,8 @@ package format
 import (
 	"strings"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // foldNodes sorts names and writes them as one host list.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Nodes is the table of sinfo's fields, made when it is first asked for.

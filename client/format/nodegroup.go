@@ -1,7 +1,7 @@
 package format
 
 import (
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Fold says how sinfo puts nodes in one row when a field is shown.

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // AppendNode writes a node as `scontrol show node` does.

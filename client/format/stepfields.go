@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"sync"
 
+	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/jobid"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Step is one row of squeue -s. The batch script of a running job is its first step.

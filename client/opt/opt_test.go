@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 var now = time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -83,7 +83,7 @@ func TestScan(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	type spec = submitwire.JobSpec
+	type spec = msg.JobSpec
 	for line, want := range map[string]*spec{
 		"-J train -A acct -p a,b -q high":    {Name: "train", Account: "acct", Partition: "a,b", Qos: "high"},
 		"-N2 -n 4 -c8":                       {MinNodes: 2, MaxNodes: 2, NumTasks: 4, CpusPerTask: 8},
@@ -201,7 +201,7 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	want := &submitwire.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: no, Sharing: "oversubscribe", WorkDir: "/"}
+	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: no, Sharing: "oversubscribe", WorkDir: "/"}
 	if !reflect.DeepEqual(r.Spec, want) || r.WrapGiven || r.Wait {
 		t.Errorf("got %+v, want %+v", r.Spec, want)
 	}

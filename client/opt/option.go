@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Commands is a set of the commands that share the table.
@@ -42,9 +42,9 @@ type Option struct {
 	// Section groups the help text.
 	Section Section
 
-	text  func(*submitwire.JobSpec) *string // a word, kept as it is
-	count func(*submitwire.JobSpec) *uint32 // a number from 1
-	flag  func(*submitwire.JobSpec) *bool
+	text  func(*msg.JobSpec) *string // a word, kept as it is
+	count func(*msg.JobSpec) *uint32 // a number from 1
+	flag  func(*msg.JobSpec) *bool
 	set   func(r *Request, value string, given bool) error
 	// ignored: accepted for the sake of existing scripts, without effect; the command says so.
 	ignored bool

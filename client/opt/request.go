@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Source says where an option was given; a higher one overrides a lower one.
@@ -19,7 +19,7 @@ const (
 // Request is what a command was asked for: the job's specification and what the command itself has to do. Make it with New,
 // apply the sources with Apply in ascending order, then Finish.
 type Request struct {
-	Spec *submitwire.JobSpec
+	Spec *msg.JobSpec
 
 	Wrap       string
 	WrapGiven  bool
@@ -56,7 +56,7 @@ type Request struct {
 
 // New makes an empty request of one command. now carries the user's time zone; readFile is for --nodefile.
 func New(cmd Commands, dir string, now time.Time, readFile func(string) ([]byte, error)) *Request {
-	return &Request{Spec: &submitwire.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8), readFile: readFile}
+	return &Request{Spec: &msg.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8), readFile: readFile}
 }
 
 // Given reports whether an option was given anywhere.

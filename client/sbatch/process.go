@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // What a job takes from the process that submits it.
@@ -32,12 +32,12 @@ func niceValue() int {
 	return offset - n
 }
 
-func limits(numbers []uint32) []*submitwire.Rlimit {
-	out := make([]*submitwire.Rlimit, 0, len(numbers))
+func limits(numbers []uint32) []*msg.Rlimit {
+	out := make([]*msg.Rlimit, 0, len(numbers))
 	for _, n := range numbers {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(int(n), &l) == nil {
-			out = append(out, &submitwire.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max})
+			out = append(out, &msg.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max})
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 // Package sbatch is the command that submits a batch script.
 //
-// It links neither protobuf nor ttrpc, because a process that submits one job would spend most of its time on setting them up:
-// see packages submitwire and wire.
+// A process that submits one job lives for two milliseconds, so the package keeps to what costs little to set up.
 package sbatch
 
 import (
@@ -13,12 +12,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/accounts"
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
-	"github.com/sluice-hpc/sluice/client/submitwire"
-	"github.com/sluice-hpc/sluice/client/wire"
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
@@ -64,19 +63,7 @@ func info(hits []opt.Hit) string {
 // Env is what the command takes from its process, and the way to the controller.
 type Env struct {
 	*command.Env
-	Dial func() (*wire.Conn, error)
-}
-
-// Process is the Env of this process.
-func Process() *Env {
-	e := command.Process("sbatch")
-	return &Env{Env: e, Dial: func() (*wire.Conn, error) {
-		socket, err := wire.SocketPath(e.Getenv)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Dial(socket)
-	}}
+	Dial func(context.Context) (*client.Client, error)
 }
 
 // submission is one run of sbatch.
@@ -447,6 +434,6 @@ func (s *submission) explain() {
 	s.env.Infof("end of defined options")
 }
 
-func (s *submission) request() *submitwire.SubmitRequest {
-	return &submitwire.SubmitRequest{RequestId: s.id, Spec: s.req.Spec, Script: s.script, Env: s.environ, TestOnly: s.req.TestOnly}
+func (s *submission) request() *msg.SubmitRequest {
+	return &msg.SubmitRequest{RequestId: s.id, Spec: s.req.Spec, Script: s.script, Env: s.environ, TestOnly: s.req.TestOnly}
 }

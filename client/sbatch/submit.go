@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/client/submitwire"
-	"github.com/sluice-hpc/sluice/client/wire"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
@@ -20,20 +21,7 @@ const (
 	retryS = 60
 	// busyTries is how often it asks again when the controller cannot take the job now, as Slurm's sbatch does.
 	busyTries = 15
-	// onePieceBytes is the size up to which a request travels as one message.
-	onePieceBytes = 2 << 20
-	// pieceBytes is the size of the pieces of a longer one.
-	pieceBytes = 1 << 20
 )
-
-// Codes of problems that sbatch treats in a way of its own (a test holds them against the messages').
-const (
-	codeInvalidPartition = 2000
-	codeQueueFull        = 9101
-	codeRateLimited      = 9105
-)
-
-const stateCompleted = 3 // of JobState
 
 // submit sends the job and prints what became of it.
 func (s *submission) submit(ctx context.Context) int {
@@ -58,29 +46,29 @@ func (s *submission) submit(ctx context.Context) int {
 
 // send calls the controller until it has an answer. A connection that breaks leaves open whether the job was taken, so the
 // same request, with its id, is sent again: the controller takes it once.
-func (s *submission) send(ctx context.Context) (*wire.Conn, *submitwire.SubmitReply, error) {
-	request := submitwire.AppendRequest(make([]byte, 0, 4096+len(s.script)+envBytes(s.environ)), s.request())
-	c, err := s.env.Dial()
+func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply, error) {
+	c, err := s.env.Dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	busy := 0
 	for started, pause := s.env.Now(), 50*time.Millisecond; ; {
-		reply, err := call(ctx, c, request)
+		reply, err := c.SubmitJob(ctx, s.request())
 		if err == nil {
 			return c, reply, nil
 		}
-		switch code := problem(err).Code; {
-		case code == codeQueueFull && busy < busyTries && !s.req.TestOnly:
+		problem := client.ProblemOf(err)
+		switch code := msg.Code(problem.GetCode()); {
+		case code == msg.CodeQueueFull && busy < busyTries && !s.req.TestOnly:
 			busy++
-			s.env.Errorf("%s", problem(err).Phrase)
+			s.env.Errorf("%s", problem.GetPhrase())
 			s.env.Sleep(time.Duration(busy) * time.Second)
-		case code == codeRateLimited && busy < busyTries:
+		case code == msg.CodeRateLimited && busy < busyTries:
 			busy++
 			s.env.Sleep(time.Duration(busy) * 100 * time.Millisecond)
-		case wire.Broken(err) && s.env.Now().Sub(started) < retryS*time.Second:
+		case client.Broken(err) && s.env.Now().Sub(started) < retryS*time.Second:
 			_ = c.Close()
-			if c = s.redial(started, &pause); c == nil {
+			if c = s.redial(ctx, started, &pause); c == nil {
 				return nil, nil, err
 			}
 		default:
@@ -90,53 +78,12 @@ func (s *submission) send(ctx context.Context) (*wire.Conn, *submitwire.SubmitRe
 	}
 }
 
-func envBytes(vars []string) int {
-	n := 0
-	for _, v := range vars {
-		n += len(v) + 4
-	}
-	return n
-}
-
-// call submits an encoded request, in pieces when it is too long for one message.
-func call(ctx context.Context, c *wire.Conn, request []byte) (*submitwire.SubmitReply, error) {
-	var answer []byte
-	var err error
-	if len(request) <= onePieceBytes {
-		answer, err = c.Call(ctx, "Submit", request)
-	} else {
-		answer, err = c.Upload(ctx, "SubmitLarge", func(send func([]byte) error) error {
-			for rest := request; len(rest) > 0; {
-				n := min(len(rest), pieceBytes)
-				if err := send(submitwire.AppendChunk(nil, rest[:n])); err != nil {
-					return err
-				}
-				rest = rest[n:]
-			}
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	return submitwire.Reply(answer)
-}
-
-// problem is what the controller refused a call with; the zero Problem when the error is something else.
-func problem(err error) *submitwire.Problem {
-	var r *wire.Refusal
-	if errors.As(err, &r) && r.Problem != nil {
-		return r.Problem
-	}
-	return &submitwire.Problem{}
-}
-
 // redial connects again, waiting a little longer each time; nil when the time is over.
-func (s *submission) redial(started time.Time, pause *time.Duration) *wire.Conn {
+func (s *submission) redial(ctx context.Context, started time.Time, pause *time.Duration) *client.Client {
 	for s.env.Now().Sub(started) < retryS*time.Second {
 		s.env.Sleep(*pause)
 		*pause = min(2**pause, time.Second)
-		if c, err := s.env.Dial(); err == nil {
+		if c, err := s.env.Dial(ctx); err == nil {
 			return c
 		}
 	}
@@ -146,15 +93,15 @@ func (s *submission) redial(started time.Time, pause *time.Duration) *wire.Conn 
 // failed prints why there is no job.
 func (s *submission) failed(err error) int {
 	text, more := command.Phrase(err)
-	var connect *wire.ConnectError
-	if wire.Broken(err) && !errors.As(err, &connect) {
+	var connect *client.ConnectError
+	if client.Broken(err) && !errors.As(err, &connect) {
 		more = fmt.Sprintf("nobody knows whether the job was taken: look for it with squeue (request id %s)", s.id)
 	}
 	switch {
 	case s.req.TestOnly:
 		fmt.Fprintf(s.env.Stderr, "allocation failure: %s\n", text)
 	default:
-		if problem(err).Code == codeInvalidPartition && s.req.Spec.Partition != "" {
+		if client.ProblemOf(err).GetCode() == uint32(msg.CodeInvalidPartition) && s.req.Spec.Partition != "" {
 			s.env.Errorf("invalid partition specified: %s", s.req.Spec.Partition)
 		}
 		s.env.Errorf("Batch job submission failed: %s", text)
@@ -165,12 +112,12 @@ func (s *submission) failed(err error) int {
 	return s.env.ErrorExit()
 }
 
-func (s *submission) printForecast(r *submitwire.SubmitReply) {
+func (s *submission) printForecast(r *msg.SubmitReply) {
 	at := time.Unix(0, r.StartNs).In(s.req.Now.Location()).Format(timespec.Layout)
 	s.env.Infof("Job %d to start at %s using %d processors on nodes %s in partition %s", r.JobId, at, r.Cpus, r.Nodes, r.Partition)
 }
 
-func (s *submission) printID(r *submitwire.SubmitReply) {
+func (s *submission) printID(r *msg.SubmitReply) {
 	id := fmt.Sprint(r.JobId)
 	switch cluster := s.req.Clusters; {
 	case s.req.Parsable && cluster != "":
@@ -187,37 +134,29 @@ func (s *submission) printID(r *submitwire.SubmitReply) {
 
 // wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own
 // (sbatch(1), --wait). The job goes on without the controller, and so does the waiting.
-func (s *submission) wait(ctx context.Context, c *wire.Conn, job uint32) int {
+func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int {
 	for pause := 50 * time.Millisecond; ; {
-		answer, err := c.Call(ctx, "WaitJob", submitwire.AppendWaitJob(nil, job))
+		reply, err := c.WaitJob(ctx, &msg.WaitJobRequest{JobId: job})
 		if err == nil {
-			state, status, err := submitwire.JobEnd(answer)
-			if err != nil {
-				s.env.Errorf("cannot wait for job %d: %v", job, err)
-				return s.env.ErrorExit()
+			return waitCode(reply.GetJob())
+		}
+		if client.Broken(err) {
+			_ = c.Close()
+			if c = s.redial(ctx, s.env.Now(), &pause); c != nil {
+				continue
 			}
-			return waitCode(state, status)
 		}
-		if !wire.Broken(err) {
-			s.env.Errorf("cannot wait for job %d: %v", job, err)
-			return s.env.ErrorExit()
-		}
-		_ = c.Close()
-		next := s.redial(s.env.Now(), &pause)
-		if next == nil {
-			s.env.Errorf("cannot wait for job %d: %v", job, err)
-			return s.env.ErrorExit()
-		}
-		c = next
+		s.env.Errorf("cannot wait for job %d: %v", job, err)
+		return s.env.ErrorExit()
 	}
 }
 
-func waitCode(state int32, status uint32) int {
-	ws := syscall.WaitStatus(status)
+func waitCode(job *msg.JobRecord) int {
+	ws := syscall.WaitStatus(job.GetExitStatus())
 	switch {
 	case ws.Exited() && ws.ExitStatus() != 0:
 		return ws.ExitStatus()
-	case ws.Exited() && state == stateCompleted:
+	case ws.Exited() && job.GetState() == msg.JobState_JOB_COMPLETED:
 		return 0
 	}
 	return 1
@@ -225,32 +164,44 @@ func waitCode(state int32, status uint32) int {
 
 // listGres prints the generic resources that nodes have, for --gres=help.
 func (s *submission) listGres(ctx context.Context) int {
-	c, err := s.env.Dial()
+	c, err := s.env.Dial(ctx)
 	if err != nil {
 		return s.failed(err)
 	}
 	defer c.Close()
-	names := map[string]bool{}
-	err = c.Download(ctx, "Nodes", nil, func(page []byte) error {
-		return submitwire.NodeGres(page, func(list string) {
-			for _, g := range strings.Split(list, ",") {
-				if name, _, _ := strings.Cut(g, ":"); name != "" {
-					names[name] = true
-				}
-			}
-		})
-	})
+	names, err := gresNames(ctx, c)
 	if err != nil {
 		return s.failed(err)
 	}
 	fmt.Fprintln(s.env.Stdout, "Valid gres options are:")
-	sorted := make([]string, 0, len(names))
-	for n := range names {
-		sorted = append(sorted, n)
-	}
-	sort.Strings(sorted)
-	for _, n := range sorted {
+	for _, n := range names {
 		fmt.Fprintf(s.env.Stdout, "%s[[:type]:count]\n", n)
 	}
 	return 0
+}
+
+// gresNames are the names of all generic resources, sorted.
+func gresNames(ctx context.Context, c *client.Client) ([]string, error) {
+	stream, err := c.Nodes(ctx, &msg.NodesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for {
+		page, err := stream.Recv()
+		if err == io.EOF {
+			slices.Sort(names)
+			return slices.Compact(names), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range page.GetNodes() {
+			for _, g := range strings.Split(n.GetGres(), ",") {
+				if name, _, _ := strings.Cut(g, ":"); name != "" {
+					names = append(names, name)
+				}
+			}
+		}
+	}
 }

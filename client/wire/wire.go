@@ -1,7 +1,7 @@
-// Package wire is a connection to the controller for a command that makes one call, or a few one after another, and ends.
+// Package wire is a connection to the controller that carries one call after another.
 //
-// ttrpc's own client starts goroutines, buffers and timers for that, and brings protobuf's library with it, which together
-// cost more CPU than the call. wire moves the same bytes itself: each frame is 10 bytes of header (length, stream, type,
+// ttrpc's own client starts goroutines, buffers and timers, and brings protobuf's library with it, which together cost a
+// command more CPU than its call. wire moves the same bytes itself: each frame is 10 bytes of header (length, stream, type,
 // flags; big endian) and a body; a call is a ttrpc.Request on a new odd stream and a ttrpc.Response on the same one; a
 // stream carries messages in data frames between or instead of them (ttrpc, PROTOCOL.md).
 //
@@ -18,8 +18,9 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
-	"github.com/sluice-hpc/sluice/client/submitwire"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // ConnectTimeoutS bounds how long connecting may take.
@@ -43,6 +44,8 @@ const (
 type Conn struct {
 	file   *os.File
 	stream uint32
+	timed  bool // a deadline is set
+	dirty  bool // a call has not come to its end: nothing can follow it
 }
 
 // Dial connects to the controller's socket. The error is a *ConnectError.
@@ -76,93 +79,153 @@ func connect(socket string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), socket), nil
 }
 
-// Close ends the connection.
+// Close ends the connection; a call in flight fails.
 func (c *Conn) Close() error { return c.file.Close() }
 
-// Call makes one unary call with encoded messages. A deadline of ctx is kept; cancelling it has no effect.
-func (c *Conn) Call(ctx context.Context, method string, request []byte) ([]byte, error) {
-	if err := c.begin(ctx, method, request, 0); err != nil {
-		return nil, err
+// Usable reports whether another call can follow: the one before has been read to its end.
+func (c *Conn) Usable() bool { return !c.dirty }
+
+// Call makes one unary call with encoded messages.
+func (c *Conn) Call(ctx context.Context, method string, request []byte) (string, error) {
+	s, err := c.Open(ctx, method, request)
+	if err != nil {
+		return "", err
 	}
-	kind, _, body, err := c.receive()
-	if err == nil && kind != typeResponse {
-		err = confused(kind)
+	return s.Answer()
+}
+
+// Exchange is a call that is under way.
+type Exchange struct {
+	conn *Conn
+	ctx  context.Context
+	stop func() bool // keeps the end of ctx from ending the connection; nil when ctx cannot end
+	done bool        // the answer has been read to its end
+}
+
+// Open begins a call that has one request, and is answered by one message (Answer) or by a stream of them (Next).
+func (c *Conn) Open(ctx context.Context, method string, request []byte) (*Exchange, error) {
+	return c.open(ctx, method, request, 0)
+}
+
+// OpenUpload begins a call whose request is a stream of messages: Send, then Answer.
+func (c *Conn) OpenUpload(ctx context.Context, method string) (*Exchange, error) {
+	return c.open(ctx, method, nil, flagOpen)
+}
+
+func (c *Conn) open(ctx context.Context, method string, request []byte, flags byte) (*Exchange, error) {
+	if c.dirty {
+		return nil, errBroken
 	}
+	left, err := c.limit(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.stream += 2
-	return answer(body)
-}
-
-// Upload makes a call whose request is a stream of encoded messages.
-func (c *Conn) Upload(ctx context.Context, method string, pieces func(send func([]byte) error) error) ([]byte, error) {
-	if err := c.begin(ctx, method, nil, flagOpen); err != nil {
-		return nil, err
-	}
-	if err := pieces(func(m []byte) error { return c.send(typeData, 0, m) }); err != nil {
-		return nil, err
-	}
-	if err := c.send(typeData, flagClosed|flagNoData, nil); err != nil {
-		return nil, err
-	}
-	kind, _, body, err := c.receive()
-	if err == nil && kind != typeResponse {
-		err = confused(kind)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.stream += 2
-	return answer(body)
-}
-
-// Download makes a call that is answered by a stream, and gives each message to each.
-func (c *Conn) Download(ctx context.Context, method string, request []byte, each func([]byte) error) error {
-	if err := c.begin(ctx, method, request, flagClosed); err != nil {
-		return err
-	}
-	for {
-		kind, flags, body, err := c.receive()
-		if err != nil {
-			return err
-		}
-		switch {
-		case kind == typeResponse:
-			c.stream += 2
-			_, err := answer(body)
-			return err
-		case kind != typeData:
-			return confused(kind)
-		case flags&flagNoData == 0:
-			if err := each(body); err != nil {
-				return err
-			}
-		}
-		if flags&flagClosed != 0 {
-			c.stream += 2
-			return nil
-		}
-	}
-}
-
-// begin sends the request frame.
-func (c *Conn) begin(ctx context.Context, method string, request []byte, flags byte) error {
-	left := int64(0)
-	if dl, ok := ctx.Deadline(); ok {
-		if left = int64(time.Until(dl)); left <= 0 {
-			return context.DeadlineExceeded
-		}
-		if err := c.file.SetDeadline(dl); err != nil {
-			return err
-		}
+	c.dirty = true
+	x := &Exchange{conn: c, ctx: ctx}
+	if ctx.Done() != nil {
+		x.stop = context.AfterFunc(ctx, func() { _ = c.file.SetDeadline(time.Unix(1, 0)) })
 	}
 	b := make([]byte, headerBytes, headerBytes+len(request)+128)
-	return c.sendFrame(typeRequest, flags, submitwire.AppendCall(b, service, method, request, left))
+	if err := c.sendFrame(typeRequest, flags, appendCall(b, service, method, request, left)); err != nil {
+		return nil, x.fail(err)
+	}
+	return x, nil
 }
 
-func (c *Conn) send(kind, flags byte, body []byte) error {
-	return c.sendFrame(kind, flags, append(make([]byte, headerBytes, headerBytes+len(body)), body...))
+// limit sets the deadline of ctx and tells how much time is left, in nanoseconds; 0 is without end.
+func (c *Conn) limit(ctx context.Context) (leftNS int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	deadline, ok := ctx.Deadline()
+	if ok || c.timed {
+		c.timed = ok
+		if err := c.file.SetDeadline(deadline); err != nil {
+			return 0, brokenBy(err)
+		}
+	}
+	if !ok {
+		return 0, nil
+	}
+	if leftNS = int64(time.Until(deadline)); leftNS <= 0 {
+		return 0, context.DeadlineExceeded
+	}
+	return leftNS, nil
+}
+
+// fail ends the call, and with it the connection. A deadline on the connection that ctx has set is told as what ctx says.
+func (x *Exchange) fail(err error) error {
+	if x.stop != nil {
+		x.stop()
+	}
+	if errors.Is(err, context.DeadlineExceeded) && x.ctx.Err() != nil {
+		return x.ctx.Err()
+	}
+	return err
+}
+
+// end is the end of a call, after which the connection is free for another. It is not when ctx has just ended: what that does
+// to the connection may still be to come.
+func (x *Exchange) end() {
+	x.done = true
+	if x.stop == nil || x.stop() {
+		x.conn.stream += 2
+		x.conn.dirty = false
+	}
+}
+
+// Send sends one message of a stream.
+func (x *Exchange) Send(message []byte) error {
+	frame := append(make([]byte, headerBytes, headerBytes+len(message)), message...)
+	if err := x.conn.sendFrame(typeData, 0, frame); err != nil {
+		return x.fail(err)
+	}
+	return nil
+}
+
+// CloseSend ends the stream of messages.
+func (x *Exchange) CloseSend() error {
+	if err := x.conn.sendFrame(typeData, flagClosed|flagNoData, make([]byte, headerBytes)); err != nil {
+		return x.fail(err)
+	}
+	return nil
+}
+
+// Answer is the answer of a call that has one.
+func (x *Exchange) Answer() (string, error) {
+	kind, _, body, err := x.conn.receive()
+	if err == nil && kind != typeResponse {
+		err = confused(kind)
+	}
+	if err != nil {
+		return "", x.fail(err)
+	}
+	x.end()
+	return answer(body)
+}
+
+// Next is the next message of an answer in several; io.EOF is the end.
+func (x *Exchange) Next() (string, error) {
+	for !x.done {
+		kind, flags, body, err := x.conn.receive()
+		if err == nil && kind != typeResponse && kind != typeData {
+			err = confused(kind)
+		}
+		if err != nil {
+			return "", x.fail(err)
+		}
+		if kind == typeResponse || flags&flagClosed != 0 {
+			x.end()
+		}
+		if kind == typeResponse {
+			if _, err := answer(body); err != nil {
+				return "", err
+			}
+		} else if flags&flagNoData == 0 {
+			return body, nil
+		}
+	}
+	return "", io.EOF
 }
 
 // sendFrame fills in the header of a frame and writes it with one system call.
@@ -180,20 +243,21 @@ func (c *Conn) sendFrame(kind, flags byte, frame []byte) error {
 	return nil
 }
 
-func (c *Conn) receive() (kind, flags byte, body []byte, err error) {
+// receive reads one frame. Its body is a string because what is decoded from it stays part of it; nobody else has the bytes.
+func (c *Conn) receive() (kind, flags byte, body string, err error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(c.file, header[:]); err != nil {
-		return 0, 0, nil, brokenBy(err)
+		return 0, 0, "", brokenBy(err)
 	}
 	length := binary.BigEndian.Uint32(header[:])
 	if length > messageBytes || binary.BigEndian.Uint32(header[4:]) != c.stream {
-		return 0, 0, nil, confused(header[8])
+		return 0, 0, "", confused(header[8])
 	}
-	body = make([]byte, length)
-	if _, err := io.ReadFull(c.file, body); err != nil {
-		return 0, 0, nil, brokenBy(err)
+	b := make([]byte, length)
+	if _, err := io.ReadFull(c.file, b); err != nil {
+		return 0, 0, "", brokenBy(err)
 	}
-	return header[8], header[9], body, nil
+	return header[8], header[9], unsafe.String(unsafe.SliceData(b), len(b)), nil
 }
 
 func confused(kind byte) error {
@@ -201,41 +265,30 @@ func confused(kind byte) error {
 }
 
 // answer is the payload of a response, or the error it carries.
-func answer(body []byte) ([]byte, error) {
-	status, payload, err := submitwire.Call(body)
-	if err != nil || len(status) == 0 {
+func answer(body string) (string, error) {
+	failure, payload, err := response(body)
+	if err != nil || failure == nil {
 		return payload, err
 	}
-	code, text, problem, err := submitwire.Status(status)
-	if err != nil {
-		return nil, err
-	}
-	if code == 0 {
-		return payload, nil
-	}
-	return nil, &Refusal{Code: code, Text: text, Problem: problem}
+	return "", failure
 }
 
 // Refusal is an error that the controller answered with.
 type Refusal struct {
-	Code    int32               // of google.rpc
-	Text    string              // message of the status
-	Problem *submitwire.Problem // what was wrong, or nil
+	Code    int32        // of google.rpc
+	Text    string       // message of the status
+	Problem *msg.Problem // what was wrong, or nil
 }
 
 func (e *Refusal) Error() string {
-	if p := e.Problem; p != nil {
-		text := p.Phrase
-		if p.Detail != "" {
-			text += ": " + p.Detail
-		}
-		if p.Hint != "" {
-			text += " (" + p.Hint + ")"
-		}
-		return text
+	if e.Problem != nil {
+		return e.Problem.Error()
 	}
 	return e.Text
 }
+
+// ErrClosed is the error of a call on a client that has been closed.
+var ErrClosed = errors.New("cannot call the controller: the connection is closed")
 
 var errBroken = errors.New("the connection to the controller broke before it answered")
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/client/cli"
-	_ "github.com/sluice-hpc/sluice/client/sbatch/early" // called as sbatch it goes no further
 )
 
 func main() {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
@@ -167,7 +167,7 @@ func (c *cluster) startCtld() {
 func (c *cluster) ping() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	cl, err := client.DialShort(ctx, c.sock)
+	cl, err := client.Dial(ctx, c.sock)
 	if err != nil {
 		return false
 	}

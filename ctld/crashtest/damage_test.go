@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // damages are what can happen to the database file while the controller does not run. changed: the file is surely not sound any more.

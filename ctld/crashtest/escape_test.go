@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // escapes are ways in which processes try to outlive their job. Each has said "up" before the script ends.

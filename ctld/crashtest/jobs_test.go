@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // TestEndsWhileNodeDaemonIsDown: jobs end in every way while there is nobody to tell; afterwards the truth is known.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // crowdOf8 is eight submitters of all kinds.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // ledger is what the submitters know: for each submission, whether it was acknowledged, and as which job.

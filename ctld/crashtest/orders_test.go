@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // TestOrdersSurvive: what the controller has said yes to is still so when it is killed the moment after.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // outputs are places where a user may point --output, that are not his to write to.

@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/wire"
+)
+
+// idleConns is how many connections are kept for later calls.
+const idleConns = 4
+
+// calls makes the calls of the ControllerAPI (calls.gen.go). Each has a connection for itself until its answer has been read;
+// then the next call takes it over, so that a program that makes one call after another uses one connection. Many calls on one
+// connection at once, as ttrpc allows, would need a goroutine that hands the answers out, which a command should not pay for.
+type calls struct {
+	socket string
+
+	mu     sync.Mutex
+	idle   []*wire.Conn
+	busy   map[*wire.Conn]bool
+	closed bool
+}
+
+func newCalls(socket string, first *wire.Conn) *calls {
+	return &calls{socket: socket, idle: []*wire.Conn{first}, busy: map[*wire.Conn]bool{}}
+}
+
+// take gives a connection that no other call uses.
+func (c *calls) take() (*wire.Conn, error) {
+	if conn, err := c.takeIdle(); conn != nil || err != nil {
+		return conn, err
+	}
+	conn, err := wire.Dial(c.socket)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close()
+		return nil, wire.ErrClosed
+	}
+	c.busy[conn] = true
+	return conn, nil
+}
+
+func (c *calls) takeIdle() (*wire.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, wire.ErrClosed
+	}
+	n := len(c.idle)
+	if n == 0 {
+		return nil, nil
+	}
+	conn := c.idle[n-1]
+	c.idle, c.busy[conn] = c.idle[:n-1], true
+	return conn, nil
+}
+
+// give takes a connection back when its call has ended.
+func (c *calls) give(conn *wire.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, conn)
+	if c.closed || !conn.Usable() || len(c.idle) == idleConns {
+		_ = conn.Close()
+		return
+	}
+	c.idle = append(c.idle, conn)
+}
+
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.idle {
+		_ = conn.Close()
+	}
+	for conn := range c.busy {
+		_ = conn.Close()
+	}
+	c.idle, c.busy = nil, nil
+}
+
+// pointer is a *M that is a message.
+type pointer[M any] interface {
+	*M
+	msg.Message
+}
+
+// unary makes a call with one request and one answer.
+func unary[R any, P pointer[R]](ctx context.Context, c *calls, method string, req msg.Message) (*R, error) {
+	conn, err := c.take()
+	if err != nil {
+		return nil, err
+	}
+	defer c.give(conn)
+	return decoded[R, P](conn.Call(ctx, method, req.AppendTo(nil)))
+}
+
+func decoded[R any, P pointer[R]](answer string, err error) (*R, error) {
+	if err != nil {
+		return nil, err
+	}
+	r := new(R)
+	if err := P(r).Merge(answer); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// download makes a call that is answered by several messages.
+func download[R any, P pointer[R]](ctx context.Context, c *calls, method string, req msg.Message) (msg.Stream[R], error) {
+	conn, err := c.take()
+	if err != nil {
+		return nil, err
+	}
+	x, err := conn.Open(ctx, method, req.AppendTo(nil))
+	if err != nil {
+		c.give(conn)
+		return nil, err
+	}
+	return &stream[R, P]{calls: c, conn: conn, exchange: x}, nil
+}
+
+// stream gives its connection back at its end.
+type stream[R any, P pointer[R]] struct {
+	calls    *calls
+	conn     *wire.Conn
+	exchange *wire.Exchange
+	end      error
+}
+
+func (s *stream[R, P]) Recv() (*R, error) { return decoded[R, P](s.RecvEncoded()) }
+
+func (s *stream[R, P]) RecvEncoded() (string, error) {
+	if s.end != nil {
+		return "", s.end
+	}
+	m, err := s.exchange.Next()
+	if err != nil {
+		s.end = err
+		s.calls.give(s.conn)
+	}
+	return m, err
+}
+
+// upload makes a call whose request goes in several messages.
+func upload[M, R any, PM pointer[M], P pointer[R]](ctx context.Context, c *calls, method string) (msg.Upload[M, R], error) {
+	conn, err := c.take()
+	if err != nil {
+		return nil, err
+	}
+	x, err := conn.OpenUpload(ctx, method)
+	if err != nil {
+		c.give(conn)
+		return nil, err
+	}
+	return &uploading[M, R, PM, P]{calls: c, conn: conn, exchange: x}, nil
+}
+
+type uploading[M, R any, PM pointer[M], P pointer[R]] struct {
+	calls    *calls
+	conn     *wire.Conn
+	exchange *wire.Exchange
+	ended    bool
+}
+
+func (u *uploading[M, R, PM, P]) Send(m *M) error {
+	if u.ended {
+		return io.EOF
+	}
+	err := u.exchange.Send(PM(m).AppendTo(nil))
+	if err != nil {
+		u.giveBack()
+	}
+	return err
+}
+
+func (u *uploading[M, R, PM, P]) CloseAndRecv() (*R, error) {
+	if u.ended {
+		return nil, io.EOF
+	}
+	defer u.giveBack()
+	if err := u.exchange.CloseSend(); err != nil {
+		return nil, err
+	}
+	return decoded[R, P](u.exchange.Answer())
+}
+
+func (u *uploading[M, R, PM, P]) giveBack() {
+	u.ended = true
+	u.calls.give(u.conn)
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFilesAreUpToDate(t *testing.T) {
+	files, err := generate("../../../proto/sluice/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		path := filepath.Join("..", name)
+		if name == callsFile {
+			path = filepath.Join("../..", name)
+		}
+		have, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(have, want) {
+			t.Errorf("%s is not what the messages give (%v): run make generate", path, err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/coding"
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+// The messages around those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.
+
+// appendCall appends a ttrpc.Request: service, method, payload and the time left in nanoseconds (0: no limit).
+func appendCall(b []byte, service, method string, payload []byte, timeoutNS int64) []byte {
+	b = coding.AppendText(coding.AppendText(b, 1, service), 2, method)
+	b = coding.AppendBytes(b, 3, payload)
+	return coding.AppendNumber(b, 4, uint64(max(0, timeoutNS)))
+}
+
+// response takes a ttrpc.Response apart; failure is nil for success.
+func response(s string) (failure *Refusal, payload string, err error) {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			failure, err = refusal(d.Data)
+			d.Fail(err)
+		case 2<<3 | coding.Chunk:
+			payload = d.Data
+		}
+	}
+	return failure, payload, d.Err()
+}
+
+// refusal reads a google.rpc.Status; nil is success.
+func refusal(s string) (*Refusal, error) {
+	r := &Refusal{}
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			r.Code = int32(d.Number())
+		case 2<<3 | coding.Chunk:
+			r.Text = d.Text()
+		case 3<<3 | coding.Chunk:
+			if p := problem(d.Data); p != nil {
+				r.Problem = p
+			}
+		}
+	}
+	if d.Err() != nil || r.Code == 0 {
+		return nil, d.Err()
+	}
+	return r, nil
+}
+
+// problem reads a google.protobuf.Any; nil when it holds something else. One that is damaged only takes the detail away.
+func problem(s string) *msg.Problem {
+	var url, value string
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			url = d.Text()
+		case 2<<3 | coding.Chunk:
+			value = d.Data
+		}
+	}
+	p := &msg.Problem{}
+	if d.Err() != nil || !strings.HasSuffix(url, "/sluice.v1.Problem") || p.Merge(value) != nil {
+		return nil
+	}
+	return p
+}

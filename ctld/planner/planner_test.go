@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -357,9 +358,9 @@ func TestStartsAtOnce(t *testing.T) {
 // While the disk is full the planner tries now and then; when there is room again jobs start within seconds.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var full bool
+		var full atomic.Bool
 		store := journal.NewFailing(journal.NewMemory(), func(_ int, b journal.Batch) journal.Fault {
-			if full && !b.Must {
+			if full.Load() && !b.Must {
 				return journal.Fault{Err: journal.ErrNoSpace}
 			}
 			return journal.Fault{}
@@ -369,7 +370,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		full = true
+		full.Store(true)
 		if _, err := do(hello("n1")); err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +380,7 @@ func TestFullDisk(t *testing.T) {
 		if n := p.Stats().Passes.Load() - passes; n < 5 || n > 40 {
 			t.Errorf("%d passes in a minute of full disk", n)
 		}
-		full = false
+		full.Store(false)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		if j := l.View().Jobs.Get(1); j.State != pb.JobState_JOB_RUNNING {

@@ -69,6 +69,8 @@ type Peer struct {
 	PID      int32
 	Groups   []uint32
 	Operator bool
+
+	crowded bool // has too many connections
 }
 
 type peerKey struct{}

@@ -21,8 +21,13 @@ import (
 const (
 	callRate  = 50
 	callBurst = 200
-	// maxLocalConns bounds open connections of the unix socket.
+	// maxCallWait bounds how long a call over the rate waits, and with it how many do.
+	maxCallWait = 5 * time.Second
+	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
 	maxLocalConns = 4096
+	maxUserConns  = 1024
+	// crowdedFor is how long a connection too many lives: long enough to be told so.
+	crowdedFor = 2 * time.Second
 )
 
 // Local serves ControllerAPI on a unix socket.
@@ -36,12 +41,13 @@ type Local struct {
 
 	mu       sync.Mutex
 	limiters map[uint32]*rate.Limiter
+	conns    map[uint32]int // open, by uid
 	servers  map[*ttrpc.Server]struct{}
 }
 
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
-	l := &Local{service: s, operator: operator, log: log, limiters: map[uint32]*rate.Limiter{}, servers: map[*ttrpc.Server]struct{}{}}
+	l := &Local{service: s, operator: operator, log: log, limiters: map[uint32]*rate.Limiter{}, conns: map[uint32]int{}, servers: map[*ttrpc.Server]struct{}{}}
 	s.stream = l.admit
 	return l
 }
@@ -110,6 +116,12 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn) {
 		s.log.Warn("a local connection was refused: the kernel does not say who it is", "err", err)
 		return
 	}
+	if s.hold(peer.UID, 1) > maxUserConns && !peer.Operator {
+		peer.crowded = true
+		t := time.AfterFunc(crowdedFor, func() { _ = conn.Close() })
+		defer t.Stop()
+	}
+	defer s.hold(peer.UID, -1)
 	srv, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(s.intercept))
 	if err != nil {
 		s.log.Error("cannot serve a local connection", "err", err)
@@ -121,6 +133,17 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn) {
 	one := newOneConn(conn)
 	_ = srv.Serve(context.WithValue(ctx, peerKey{}, peer), one)
 	_ = srv.Close()
+}
+
+// hold counts the connections of a user.
+func (s *Local) hold(uid uint32, by int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.conns[uid] + by
+	if s.conns[uid] = n; n == 0 {
+		delete(s.conns, uid)
+	}
+	return n
 }
 
 func (s *Local) track(srv *ttrpc.Server, open bool) {
@@ -179,8 +202,11 @@ func (s *Local) admit(ctx context.Context, method string) error {
 	if err != nil {
 		return err
 	}
-	if peer.Operator {
+	switch {
+	case peer.Operator:
 		return nil
+	case peer.crowded:
+		return problem(pb.NewProblem(pb.CodeRateLimited, "you have more than %d connections to the controller", maxUserConns).WithHint("let some of your commands end"))
 	}
 	s.mu.Lock()
 	lim := s.limiters[peer.UID]
@@ -189,10 +215,32 @@ func (s *Local) admit(ctx context.Context, method string) error {
 		s.limiters[peer.UID] = lim
 	}
 	s.mu.Unlock()
-	if err := lim.Wait(ctx); err != nil {
+	if !wait(ctx, lim) {
 		return problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint("ask less often, or for more at once"))
 	}
 	return nil
+}
+
+// wait takes a place under the rate, unless that would take too long.
+func wait(ctx context.Context, lim *rate.Limiter) bool {
+	r := lim.Reserve()
+	d := r.Delay()
+	if until, ok := ctx.Deadline(); d > maxCallWait || ok && time.Until(until) < d {
+		r.Cancel()
+		return false
+	}
+	if d == 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		r.Cancel()
+		return false
+	}
 }
 
 // oneConn is a listener of one connection: Accept gives it once and then waits until it is closed.

@@ -1,0 +1,606 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+func stateConfig() *state.Config {
+	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", PriorityBasic: true, MaxJobCount: 100000, MaxJobsPerUser: 100000, MaxArraySize: 1000, JobRequeue: true}, Default: "debug",
+		PartitionNodes: map[string][]string{"debug": {"n1", "n2"}}}
+	for _, n := range []string{"n1", "n2"} {
+		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000})
+	}
+	cfg.Partitions = []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited, DefaultTimeS: 60, MaxNodes: pb.Unlimited}}
+	return cfg
+}
+
+// server is a writer and its services on a real socket.
+type server struct {
+	t      *testing.T
+	socket string
+	loop   *loop.Loop
+	local  *Local
+	stops  chan struct{}
+}
+
+func serve(t *testing.T) *server {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it connects as other users")
+	}
+	dir, err := os.MkdirTemp("", "rpc") // and not t.TempDir: other users must get through
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store := journal.NewMemory()
+	log := slog.New(slog.DiscardHandler)
+	watch := NewWatch()
+	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
+	judge := planner.NewJudge(sched.Params{})
+	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
+	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h", Started: time.Now(), Users: NewUsers(), Feasible: judge.Feasible, Forecast: judge.Forecast,
+		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (*state.Config, error) { return stateConfig(), nil }, Stop: func() { s.stops <- struct{}{} },
+		Script: func(id uint32) ([]byte, error) {
+			return store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
+		},
+		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil }, Pairs: func() []*pb.KeyValue { return nil },
+		Figures: func(bool) map[string]float64 { return nil }}
+	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
+	listener, err := Listen(s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.Run(ctx) })
+	wg.Go(func() {
+		if err := s.local.Serve(ctx, listener); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return s
+}
+
+// as is a connection made by a thread that is somebody else: the kernel tells the other end who it was. Root of the test process
+// is not given up, because only that thread changes, and it ends.
+func (s *server) as(uid, gid uint32, groups ...uint32) pb.ControllerAPIClient {
+	s.t.Helper()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlock it
+		conn, err := connectAs(s.socket, uid, gid, groups)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		s.t.Fatal(r.err)
+	}
+	client := ttrpc.NewClient(r.conn)
+	s.t.Cleanup(func() { _ = client.Close() })
+	return pb.NewControllerAPIClient(client)
+}
+
+func connectAs(path string, uid, gid uint32, groups []uint32) (net.Conn, error) {
+	var first *uint32
+	if len(groups) > 0 {
+		first = &groups[0]
+	}
+	for _, call := range [][4]uintptr{
+		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(first))}, {unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)},
+		{unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+			return nil, errno
+		}
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, fmt.Errorf("cannot connect: %w", err)
+	}
+	return net.FileConn(f)
+}
+
+const (
+	alice  = 65533
+	nobody = 65534
+)
+
+func request(script string) *pb.SubmitRequest {
+	return &pb.SubmitRequest{Script: []byte(script), Env: []string{"SECRET=x"}, Spec: &pb.JobSpec{Name: "job", NumTasks: 1, WorkDir: "/", Hold: true}}
+}
+
+func submit(t *testing.T, c pb.ControllerAPIClient, r *pb.SubmitRequest) uint32 {
+	t.Helper()
+	reply, err := c.Submit(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.JobId
+}
+
+// problemOf is the Problem in an error, with its code.
+func problemOf(err error) (*pb.Problem, codes.Code) {
+	st, _ := status.FromError(err)
+	for _, d := range st.Details() {
+		if p, ok := d.(*pb.Problem); ok {
+			return p, st.Code()
+		}
+	}
+	return nil, st.Code()
+}
+
+// calls are one call of each method, on a job of alice's. What the reactor refuses per job comes back as an error, too.
+var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
+	"Ping": func(c pb.ControllerAPIClient, _ uint32) error { _, err := c.Ping(ctx, &pb.PingRequest{}); return err },
+	"Submit": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Submit(ctx, request("#!/bin/sh\n"))
+		return err
+	},
+	"SubmitLarge": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := submitLarge(c, request("#!/bin/sh\n"), 10)
+		return err
+	},
+	"Jobs": func(c pb.ControllerAPIClient, _ uint32) error {
+		return drain(c.Jobs(ctx, &pb.JobsRequest{}))(func(s pb.ControllerAPI_JobsClient) error { _, err := s.Recv(); return err })
+	},
+	"Nodes": func(c pb.ControllerAPIClient, _ uint32) error {
+		return drain(c.Nodes(ctx, &pb.NodesRequest{}))(func(s pb.ControllerAPI_NodesClient) error { _, err := s.Recv(); return err })
+	},
+	"Partitions": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Partitions(ctx, &pb.PartitionsRequest{})
+		return err
+	},
+	"Config": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Config(ctx, &pb.ConfigRequest{})
+		return err
+	},
+	"BatchScript": func(c pb.ControllerAPIClient, job uint32) error {
+		return drain(c.BatchScript(ctx, &pb.BatchScriptRequest{JobId: job}))(func(s pb.ControllerAPI_BatchScriptClient) error { _, err := s.Recv(); return err })
+	},
+	"CancelJobs": func(c pb.ControllerAPIClient, job uint32) error {
+		r, err := c.CancelJobs(ctx, &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(job)}})
+		return outcome(r.GetOutcomes(), err)
+	},
+	"ControlJobs": func(c pb.ControllerAPIClient, job uint32) error {
+		r, err := c.ControlJobs(ctx, &pb.ControlJobsRequest{Verb: "hold", Ids: []string{fmt.Sprint(job)}})
+		return outcome(r.GetOutcomes(), err)
+	},
+	"UpdateJob": func(c pb.ControllerAPIClient, job uint32) error {
+		r, err := c.UpdateJob(ctx, &pb.UpdateJobRequest{Ids: []string{fmt.Sprint(job)}, Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
+		return outcome(r.GetOutcomes(), err)
+	},
+	"UpdateNode": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.UpdateNode(ctx, &pb.UpdateNodeRequest{Nodes: "n1", Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
+		return err
+	},
+	"UpdatePartition": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.UpdatePartition(ctx, &pb.UpdatePartitionRequest{Name: "debug", Set: []*pb.KeyValue{{Key: "State", Value: "UP"}}})
+		return err
+	},
+	"WaitJob": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.WaitJob(ctx, &pb.WaitJobRequest{JobId: 1}) // has ended
+		return err
+	},
+	"Reconfigure": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Reconfigure(ctx, &pb.ReconfigureRequest{})
+		return err
+	},
+	"Shutdown": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Shutdown(ctx, &pb.ShutdownRequest{})
+		return err
+	},
+	"Backup": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Backup(ctx, &pb.BackupRequest{})
+		return err
+	},
+	"Stats": func(c pb.ControllerAPIClient, _ uint32) error { _, err := c.Stats(ctx, &pb.StatsRequest{}); return err },
+	"Reservations": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Reservations(ctx, &pb.ReservationsRequest{})
+		return err
+	},
+	"UpdateReservation": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.UpdateReservation(ctx, &pb.UpdateReservationRequest{Name: "no-such", Delete: true})
+		if p, _ := problemOf(err); p != nil && pb.Code(p.Code) == pb.CodeResvInvalid {
+			return nil // it was allowed to ask
+		}
+		return err
+	},
+	"Licenses": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Licenses(ctx, &pb.LicensesRequest{})
+		return err
+	},
+	"Explain": func(c pb.ControllerAPIClient, job uint32) error {
+		_, err := c.Explain(ctx, &pb.ExplainRequest{Id: fmt.Sprint(job)})
+		return err
+	},
+	"Priorities": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Priorities(ctx, &pb.PrioritiesRequest{})
+		return err
+	},
+}
+
+var ctx = context.Background()
+
+func outcome(list []*pb.JobOutcome, err error) error {
+	for _, o := range list {
+		if o.Problem != nil {
+			return problem(o.Problem)
+		}
+	}
+	return err
+}
+
+// drain reads a stream to its end.
+func drain[S any](stream S, err error) func(recv func(S) error) error {
+	return func(recv func(S) error) error {
+		for err == nil {
+			err = recv(stream)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+}
+
+func submitLarge(c pb.ControllerAPIClient, r *pb.SubmitRequest, piece int) (*pb.SubmitReply, error) {
+	data, err := proto.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := c.SubmitLarge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(data, piece) {
+		if err := stream.Send(&pb.SubmitChunk{Data: chunk}); err != nil {
+			break // the answer says why
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+// Every method, called over the socket by the job's owner, by somebody else and by root, does what its row in the table says.
+func TestWhoMayCall(t *testing.T) {
+	s := serve(t)
+	root, owner, other := s.as(0, 0), s.as(alice, alice), s.as(nobody, nobody)
+	ended := submit(t, root, request("#!/bin/sh\n"))
+	if err := calls["CancelJobs"](root, ended); err != nil {
+		t.Fatal(err)
+	}
+	methods := pb.File_sluice_v1_controller_proto.Services().ByName("ControllerAPI").Methods()
+	for i := range methods.Len() {
+		name := string(methods.Get(i).Name())
+		call := calls[name]
+		if call == nil {
+			t.Errorf("%s is not tested", name)
+			continue
+		}
+		for _, by := range []struct {
+			name   string
+			client pb.ControllerAPIClient
+			may    bool
+		}{
+			{"other", other, Table["sluice.v1.ControllerAPI/"+name] == Anyone},
+			{"owner", owner, Table["sluice.v1.ControllerAPI/"+name] != Operator},
+			{"root", root, true},
+		} {
+			err := call(by.client, submit(t, owner, request("#!/bin/sh\n")))
+			p, code := problemOf(err)
+			switch {
+			case by.may && err != nil:
+				t.Errorf("%s by %s: %v", name, by.name, err)
+			case !by.may && (p == nil || pb.Code(p.Code) != pb.CodeAccessDenied || code != codes.PermissionDenied):
+				t.Errorf("%s by %s: %v", name, by.name, err)
+			}
+		}
+	}
+	<-s.stops // Shutdown by root
+	if len(s.stops) > 0 {
+		t.Error("somebody else could shut the controller down")
+	}
+	if _, err := other.Stats(ctx, &pb.StatsRequest{Reset_: true}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("counters reset by a user: %v", err)
+	}
+}
+
+// A job is the peer's, whatever its specification says; only root may submit for others.
+func TestIdentity(t *testing.T) {
+	s := serve(t)
+	user, root := s.as(nobody, nobody, nobody, 7), s.as(0, 0)
+	forged := request("#!/bin/sh\n")
+	forged.Spec.Gid, forged.Spec.Groups, forged.Spec.User, forged.Spec.Group = 5, []uint32{0, 4}, "root", "root"
+	id := submit(t, user, forged)
+	j := s.loop.View().Jobs.Get(id)
+	if j.Spec.Uid != nobody || j.Spec.Gid != nobody || !slices.Equal(j.Spec.Groups, []uint32{7, nobody}) || j.Spec.User != NewUsers().Name(nobody) {
+		t.Errorf("the job is of uid %d gid %d groups %v, user %s", j.Spec.Uid, j.Spec.Gid, j.Spec.Groups, j.Spec.User)
+	}
+	for what, change := range map[string]func(*pb.JobSpec){
+		"another's uid": func(s *pb.JobSpec) { s.Uid = alice }, "negative nice": func(s *pb.JobSpec) { s.Nice = -1 }, "a priority": func(s *pb.JobSpec) { s.Priority = 5 },
+	} {
+		r := request("#!/bin/sh\n")
+		change(r.Spec)
+		if _, err := user.Submit(ctx, r); err == nil {
+			t.Errorf("a user may submit with %s", what)
+		}
+	}
+	forOther := request("#!/bin/sh\n")
+	forOther.Spec.Uid, forOther.Spec.Groups = nobody, []uint32{0}
+	id = submit(t, root, forOther)
+	j = s.loop.View().Jobs.Get(id)
+	if j.Spec.Uid != nobody || j.Spec.Gid == 0 || slices.Contains(j.Spec.Groups, 0) {
+		t.Errorf("root's job for another is of uid %d gid %d groups %v", j.Spec.Uid, j.Spec.Gid, j.Spec.Groups)
+	}
+}
+
+// Nothing that users are shown has a script or an environment in it.
+func TestNoSecretsInLists(t *testing.T) {
+	s := serve(t)
+	id := submit(t, s.as(alice, alice), request("#!/bin/sh\n# TOP-SECRET\n"))
+	other := s.as(nobody, nobody)
+	stream, err := other.Jobs(ctx, &pb.JobsRequest{Ids: []string{fmt.Sprint(id)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := stream.Recv()
+	if err != nil || len(reply.Jobs) != 1 {
+		t.Fatal(reply, err)
+	}
+	if text := reply.String(); strings.Contains(text, "SECRET") {
+		t.Errorf("shown to another user: %s", text)
+	}
+	explained, err := other.Explain(ctx, &pb.ExplainRequest{Id: fmt.Sprint(id)})
+	if err != nil || strings.Contains(explained.Text, "SECRET") {
+		t.Errorf("explained to another user: %v %v", explained, err)
+	}
+}
+
+func TestSubmitLarge(t *testing.T) {
+	s := serve(t)
+	c := s.as(alice, alice)
+	r := request("#!/bin/sh\n" + strings.Repeat("# a line\n", 400000))
+	reply, err := submitLarge(c, r, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.BatchScript(ctx, &pb.BatchScriptRequest{JobId: reply.JobId})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script []byte
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		script = append(script, m.Data...)
+	}
+	if !bytes.Equal(script, r.Script) {
+		t.Errorf("%d bytes were submitted, %d came back", len(r.Script), len(script))
+	}
+	for _, n := range []int{maxScript + 1, maxScript + 3*maxEnv} {
+		_, err := submitLarge(c, request("#!"+strings.Repeat("x", n)), 1<<20)
+		if p, _ := problemOf(err); p == nil || pb.Code(p.Code) != pb.CodeTooLarge {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	st, err := c.SubmitLarge(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = st.Send(&pb.SubmitChunk{Data: []byte("no message")})
+	if _, err := st.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("what is no submission: %v", err)
+	}
+	if n := s.loop.View().Jobs.Len(); n != 1 {
+		t.Errorf("%d jobs", n)
+	}
+}
+
+// The same request is the same job, however often it comes.
+func TestSameRequest(t *testing.T) {
+	s := serve(t)
+	c := s.as(alice, alice)
+	r := request("#!/bin/sh\n")
+	r.RequestId = "0123456789abcdef"
+	if a, b := submit(t, c, r), submit(t, c, r); a != b {
+		t.Errorf("jobs %d and %d", a, b)
+	}
+}
+
+// Calls over the rate wait; those that would wait for too long are refused. Root is not held up.
+func TestRate(t *testing.T) {
+	s := serve(t)
+	c, root := s.as(nobody, nobody), s.as(0, 0)
+	ping := func(c pb.ControllerAPIClient) error { _, err := c.Ping(ctx, &pb.PingRequest{}); return err }
+	begun := time.Now()
+	for range callBurst + callRate/5 {
+		if err := ping(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took < 150*time.Millisecond {
+		t.Errorf("a burst of %d calls and %d more took %v", callBurst, callRate/5, took)
+	}
+	for range callBurst + callRate {
+		if err := ping(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hurry, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	if _, err := c.Ping(hurry, &pb.PingRequest{}); err == nil {
+		t.Error("a call over the rate was answered before its time")
+	}
+	limit := s.local.limiters[nobody]
+	for range int(maxCallWait/time.Second) * callRate {
+		limit.Reserve() // as many calls as may wait
+	}
+	if p, code := problemOf(ping(c)); p == nil || pb.Code(p.Code) != pb.CodeRateLimited || code != codes.ResourceExhausted {
+		t.Errorf("a call with too many before it: %v %v", p, code)
+	}
+}
+
+// One user cannot take all connections.
+func TestConnections(t *testing.T) {
+	s := serve(t)
+	c := s.as(nobody, nobody)
+	if err := calls["Ping"](c, 0); err != nil { // it has been counted
+		t.Fatal(err)
+	}
+	s.local.hold(nobody, maxUserConns)
+	crowded := s.as(nobody, nobody)
+	if p, _ := problemOf(calls["Ping"](crowded, 0)); p == nil || pb.Code(p.Code) != pb.CodeRateLimited {
+		t.Errorf("a connection too many: %v", p)
+	}
+	for who, c := range map[string]pb.ControllerAPIClient{"the connection that was there": c, "another user": s.as(alice, alice), "root": s.as(0, 0)} {
+		if err := calls["Ping"](c, 0); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+}
+
+// WaitJob answers when the job has ended, and not before.
+func TestWaitJob(t *testing.T) {
+	s := serve(t)
+	c := s.as(alice, alice)
+	id := submit(t, c, request("#!/bin/sh\n"))
+	done := make(chan *pb.WaitJobReply, 1)
+	go func() {
+		r, err := c.WaitJob(ctx, &pb.WaitJobRequest{JobId: id})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	if err := calls["ControlJobs"](c, id); err != nil { // a change that is no end
+		t.Fatal(err)
+	}
+	if len(done) > 0 {
+		t.Fatal("answered while the job waits")
+	}
+	if err := calls["CancelJobs"](c, id); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.GetJob().GetState() != pb.JobState_JOB_CANCELLED {
+		t.Errorf("the job is %v", r.GetJob().GetState())
+	}
+	_, err := c.WaitJob(ctx, &pb.WaitJobRequest{JobId: 999})
+	if p, code := problemOf(err); p == nil || pb.Code(p.Code) != pb.CodeInvalidJobID || code != codes.NotFound {
+		t.Errorf("a job that does not exist: %v", err)
+	}
+}
+
+// A list of many jobs comes in pages, all of one moment, each job once and in order.
+func TestPages(t *testing.T) {
+	s := serve(t)
+	const n = 2*pageJobs + 100
+	for range n {
+		if _, err := s.loop.Do(ctx, reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", Uid: alice, Hold: true}, Partition: "debug"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream, err := s.as(nobody, nobody).Jobs(ctx, &pb.JobsRequest{Summary: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next uint32 = 1
+	var seq uint64
+	pages := 0
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pages++; pages == 1 {
+			seq = r.Seq
+		}
+		if len(r.Jobs) > pageJobs || r.Seq != seq {
+			t.Errorf("page %d has %d jobs, of moment %d", pages, len(r.Jobs), r.Seq)
+		}
+		for _, j := range r.Jobs {
+			if j.Id != next {
+				t.Fatalf("job %d comes where %d should", j.Id, next)
+			}
+			next++
+		}
+		if pages == 1 {
+			if err := calls["CancelJobs"](s.as(alice, alice), n); err != nil { // must not be seen
+				t.Fatal(err)
+			}
+		}
+	}
+	if next != n+1 || pages != 3 {
+		t.Errorf("%d jobs in %d pages", next-1, pages)
+	}
+}
+
+// A socket on which a controller answers is not taken over; one that is left over is.
+func TestListen(t *testing.T) {
+	s := serve(t)
+	if l, err := Listen(s.socket); err == nil {
+		_ = l.Close()
+		t.Error("two controllers listen on one socket")
+	}
+	old := filepath.Join(t.TempDir(), "old")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: old, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	again, err := Listen(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}

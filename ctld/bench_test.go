@@ -10,14 +10,21 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/ttrpc"
+	confload "github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
+
+// lastConf is the slurm.conf of the controller that startDaemon started last.
+var lastConf string
 
 // startDaemon runs a whole controller in this process, on a state folder of its own, and returns a connection to it.
 func startDaemon(tb testing.TB, extra string) (dial func() pb.ControllerAPIClient, stop func()) {
@@ -29,6 +36,7 @@ func startDaemon(tb testing.TB, extra string) (dial func() pb.ControllerAPIClien
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
+	lastConf = conf
 	ctx, cancel := context.WithCancel(context.Background())
 	socket := filepath.Join(dir, "s")
 	done := make(chan error, 1)
@@ -95,5 +103,65 @@ func BenchmarkSubmit(b *testing.B) {
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "submissions/s")
 		})
+	}
+}
+
+// BenchmarkQueue is a controller with so many pending jobs: memory, and the time to load them after a restart.
+func BenchmarkQueue(b *testing.B) {
+	for _, jobs := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
+			for range b.N {
+				queue(b, jobs)
+			}
+		})
+	}
+}
+
+func queue(b *testing.B, jobs int) {
+	dial, stop := startDaemon(b, "")
+	client := dial()
+	var left atomic.Int64
+	left.Store(int64(jobs))
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for left.Add(-1) >= 0 {
+				if _, err := client.Submit(context.Background(), heldJob()); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "MiB-heap")
+	b.ReportMetric(float64(m.Sys-m.HeapReleased)/(1<<20), "MiB-from-system")
+	conf := lastConf
+	stop()
+	c, err := confload.Load(conf, confload.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg, err := stateConfig(c, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	begun := time.Now()
+	store, err := journal.Open(c.StateSaveLocation, journal.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	v, err := state.Load(cfg, store, store.ClusterID(), 1)
+	if err != nil || v.Jobs.Len() != jobs {
+		b.Fatal(err, v.Jobs.Len())
+	}
+	b.ReportMetric(float64(time.Since(begun).Milliseconds()), "ms-restart")
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -26,7 +26,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if n := tx.Jobs().Len(); s.MaxJobCount > 0 && n >= int(s.MaxJobCount) {
 		return pb.NewProblem(pb.CodeQueueFull, "the controller holds %d jobs, MaxJobCount of slurm.conf", n).WithHint("try again when some have finished")
 	}
-	if n := tx.UserJobs(c.Job.Spec.Uid); s.MaxJobsPerUser > 0 && n >= int(s.MaxJobsPerUser) {
+	if n := tx.UserJobs(c.Job.Spec.Uid); s.MaxJobsPerUser > 0 && n >= int(s.MaxJobsPerUser) && c.Job.Spec.Uid != 0 && c.Job.Spec.Uid != s.SlurmUserUID {
 		return pb.NewProblem(pb.CodeQueueFull, "%d jobs of user %s are queued or running, the limit for one user", n, c.Job.Spec.User).WithHint("use a job array, or try again when some have finished")
 	}
 	j := state.CloneJob(c.Job)

@@ -182,18 +182,20 @@ func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// checkLicenses refuses licenses that the cluster does not have, or not as many of.
-func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem {
-	if s.Licenses == "" {
+func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem { return Licenses(v, s.Licenses) }
+
+// Licenses refuses licenses that the cluster does not have, or not as many of.
+func Licenses(v *state.View, text string) *pb.Problem {
+	if text == "" {
 		return nil
 	}
-	for _, part := range strings.Split(s.Licenses, ",") {
+	for _, part := range strings.Split(text, ",") {
 		name, count, counted := strings.Cut(part, ":")
-		n, err := strconv.Atoi(count)
-		if !counted {
+		n, err := strconv.ParseUint(count, 10, 32)
+		if !counted || count == "" {
 			n, err = 1, nil
 		}
-		if err != nil || n < 1 || name == "" {
+		if err != nil || name == "" {
 			return pb.NewProblem(pb.CodeInvalidLicenses, "%q", part).WithHint("write name:count,…")
 		}
 		have := -1
@@ -204,27 +206,43 @@ func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem {
 		}
 		switch {
 		case have < 0:
-			return pb.NewProblem(pb.CodeInvalidLicenses, "there is no license %q", name).WithHint("Licenses= of slurm.conf lists them")
-		case n > have:
+			return pb.NewProblem(pb.CodeInvalidLicenses, "there is no license %q", name).WithHint("scontrol show licenses lists them")
+		case n > uint64(have):
 			return pb.NewProblem(pb.CodeInvalidLicenses, "%d licenses %q, the cluster has %d", n, name, have)
 		}
 	}
 	return nil
 }
 
-// checkReservation refuses a reservation that does not exist or is for others.
+// CountLicenses adds what a list of licenses asks for, "name:count,name".
+func CountLicenses(sum map[string]uint64, text string) {
+	if text == "" {
+		return
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, count, counted := strings.Cut(part, ":")
+		n, err := strconv.ParseUint(count, 10, 32)
+		if !counted || err != nil {
+			n = 1
+		}
+		sum[name] += n
+	}
+}
+
+// checkReservation refuses a reservation that does not exist or is for others; root is no exception, as in Slurm.
 func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.Reservation == "" {
 		return nil
 	}
-	for _, name := range strings.Split(s.Reservation, ",") {
-		r := v.Reservation(name)
-		if r == nil {
-			return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", name)
-		}
-		if s.Uid != 0 && !listed(r.Users, s.User) && !listed(r.Accounts, s.Account) && !listed(r.Groups, s.Group) {
-			return pb.NewProblem(pb.CodeAccessDenied, "reservation %s is not for user %s", name, s.User)
-		}
+	if strings.Contains(s.Reservation, ",") {
+		return pb.NewProblem(pb.CodeResvInvalid, "%q: a job can be in one reservation", s.Reservation)
+	}
+	r := v.Reservation(s.Reservation)
+	if r == nil {
+		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", s.Reservation).WithHint("scontrol show reservation lists them")
+	}
+	if !listed(r.Users, s.User) && !listed(r.Accounts, s.Account) && !listed(r.Groups, s.Group) {
+		return pb.NewProblem(pb.CodeResvAccess, "reservation %s is not for user %s", s.Reservation, s.User)
 	}
 	return nil
 }

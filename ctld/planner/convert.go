@@ -246,11 +246,19 @@ func cpusPerGPU(s *pb.JobSpec) int {
 	return int(list[0].Count)
 }
 
+// reservation is one as the scheduler sees it. Who may use it was checked when the job was submitted; where that is more than a list
+// of names (groups, exclusions), the scheduler lets every job in that asks for it.
 func reservation(r *pb.ReservationRecord) *sched.Reservation {
 	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
 	split := func(s string) []string { return strings.FieldsFunc(s, func(c rune) bool { return c == ',' }) }
 	s := &sched.Reservation{Name: r.Name, Start: seconds(r.StartNs), End: ceilSeconds(r.EndNs), Users: split(r.Users), Accounts: split(r.Accounts),
-		Maint: has("MAINT"), Flex: has("FLEX"), IgnoreJobs: has("IGNORE_JOBS"), Licenses: licenses(r.Licenses)}
+		Maint: has("MAINT"), Flex: has("FLEX"), IgnoreJobs: has("IGNORE_JOBS")}
+	if r.Licenses != "" {
+		s.Licenses = licenses(r.Licenses)
+	}
+	if r.Groups != "" || strings.HasPrefix(r.Users, "-") || strings.HasPrefix(r.Accounts, "-") {
+		s.Users, s.Accounts = nil, nil
+	}
 	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
 	return s
 }

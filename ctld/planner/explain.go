@@ -56,16 +56,17 @@ func clock(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:0
 // maxNamed bounds how many running jobs an explanation names.
 const maxNamed = 10
 
-// Priorities are the terms of the priorities of waiting jobs (sprio).
-func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord) (parts []priority.Parts, weights sched.Weights) {
+// Priorities are the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
+func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights sched.Weights) {
 	g.mu.Lock()
 	params := g.params
 	g.mu.Unlock()
 	var m mirror
-	m.rebuild(v)
+	m.rebuildNodes(v)
 	list := make([]*sched.Job, len(jobs))
 	for i, j := range jobs {
 		list[i] = pendingJob(v, j, nil)
+		list[i].Partitions = partitions[i : i+1]
 	}
 	return sched.Priorities(&params, m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), list), params.Weights
 }

@@ -40,6 +40,7 @@ type Planner struct {
 	used         sched.Params
 	mirror       mirror
 	nextForecast int64 // seconds
+	renewal      renewal
 	stats        Stats
 }
 
@@ -206,9 +207,13 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 		p.mirror.update(v, dirty)
 	}
 	now := p.clock().Unix()
-	plan := p.sched.Plan(p.mirror.snapshot(v, now, resume))
+	snap := p.mirror.snapshot(v, now, resume)
+	plan := p.sched.Plan(snap)
 	p.forecast(v, plan, now)
 	cmd := p.mirror.command(v, plan)
+	if p.mirror.priorities(&cmd, v, snap, &params, &p.renewal) {
+		p.poke()
+	}
 	if len(cmd.Starts)+len(cmd.Shown)+len(cmd.Never)+len(cmd.Preempt) == 0 {
 		return plan, nil
 	}

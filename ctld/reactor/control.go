@@ -70,7 +70,7 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		}
 		n.HoldAdmin = false
 		n.Priority = submitPriority(tx, n)
-		n.StateFlags &^= pb.JobRequeueHold | pb.JobSpecialExit
+		n.StateFlags &^= pb.JobRequeueHold | pb.JobSpecialExit | pb.JobResvDelHold
 		if state.Pending(j) {
 			n.Reason, n.ReasonDetail = "None", ""
 			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)

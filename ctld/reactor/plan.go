@@ -35,6 +35,7 @@ type PlannedShow struct {
 	Detail        string
 	ExpectedNS    int64
 	ExpectedNodes string
+	Priority      uint32 // as computed for the present period; 0 = no change
 }
 
 // Applied is the reply to ApplyPlan.
@@ -154,11 +155,14 @@ func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
 
 func show(tx *state.Tx, s *PlannedShow) {
 	j := tx.Job(s.ID)
-	if j == nil || !state.Pending(j) || (j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
+	if j == nil || !state.Pending(j) || ((s.Priority == 0 || s.Priority == j.Priority) && j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
 		return
 	}
 	n := state.CloneJob(j)
 	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = s.Reason, s.Detail, s.ExpectedNS, s.ExpectedNodes
 	n.LastSchedNs = tx.NowNS
+	if s.Priority != 0 && j.Priority != 0 { // not of a job that has been held meanwhile
+		n.Priority = s.Priority
+	}
 	tx.Emit(state.JobShown{Job: n})
 }

@@ -3,11 +3,16 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/priority"
 )
 
 // Explain says in words why a job waits, or what has become of it.
@@ -45,21 +50,56 @@ func (s *Service) Priorities(_ context.Context, r *pb.PrioritiesRequest) (*pb.Pr
 		return nil, problem(p)
 	}
 	v := s.Writer.View()
+	if v.Settings.PriorityBasic {
+		return &pb.PrioritiesReply{Weights: map[string]float64{"basic": 1}}, nil
+	}
 	var jobs []*pb.JobRecord
+	var parts []string
 	for j := range candidates(v, f) {
-		if state.Pending(j) && match(j) {
-			jobs = append(jobs, j)
+		if !competes(v, j) || !match(j) {
+			continue
+		}
+		for _, p := range strings.Split(admit.PartitionList(v, j.Spec), ",") {
+			if len(f.Partitions) == 0 || slices.Contains(f.Partitions, p) {
+				jobs, parts = append(jobs, j), append(parts, p)
+			}
 		}
 	}
-	parts, w := s.Terms(v, jobs)
-	reply := &pb.PrioritiesReply{Weights: map[string]float64{"age": float64(w.Age), "fairshare": float64(w.FairShare), "jobsize": float64(w.JobSize),
-		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc)}}
+	terms, w := s.Terms(v, jobs, parts)
+	reply := &pb.PrioritiesReply{Weights: weights(&w)}
 	for i, j := range jobs {
-		t := &parts[i]
-		reply.Jobs = append(reply.Jobs, &pb.PriorityRecord{JobId: j.Id, Id: strconv.FormatUint(uint64(j.Id), 10), User: j.Spec.User, Partition: j.Partition, Account: j.Spec.Account,
-			Qos: j.Spec.Qos, Priority: float64(j.Priority), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
-			JobSize: t.JobSize.Value(), PartitionPart: t.Partition.Value(), QosPart: t.QOS.Value(), Nice: t.Nice, AgeNorm: t.Age.Factor, AssocNorm: t.Assoc.Factor,
-			FairShareNorm: t.FairShare.Factor, JobSizeNorm: t.JobSize.Factor, PartitionNorm: t.Partition.Factor, QosNorm: t.QOS.Factor})
+		reply.Jobs = append(reply.Jobs, priorityRecord(j, parts[i], &terms[i]))
 	}
 	return reply, nil
+}
+
+// competes reports whether a job waits for nothing but its turn: held jobs, and those whose time has not come, have no priority yet.
+func competes(v *state.View, j *pb.JobRecord) bool {
+	return state.Pending(j) && j.Priority != 0 && j.Dependency == "" && j.EligibleNs != 0 && j.EligibleNs <= v.NowNS && j.Spec.BeginNs <= v.NowNS
+}
+
+func weights(w *sched.Weights) map[string]float64 {
+	return map[string]float64{"site": 1, "age": float64(w.Age), "fairshare": float64(w.FairShare), "jobsize": float64(w.JobSize),
+		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc), "cpu": w.TRES.CPU, "mem": w.TRES.MemGiB, "node": w.TRES.Node, "gres/gpu": w.TRES.GPU}
+}
+
+func priorityRecord(j *pb.JobRecord, part string, t *priority.Parts) *pb.PriorityRecord {
+	r := &pb.PriorityRecord{JobId: j.Id, Id: strconv.FormatUint(uint64(j.Id), 10), User: j.Spec.User, Partition: part, Account: j.Spec.Account,
+		Qos: j.Spec.Qos, Priority: float64(priority.Total(*t)), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
+		JobSize: t.JobSize.Value(), PartitionPart: t.Partition.Value(), QosPart: t.QOS.Value(), Nice: t.Nice, AgeNorm: t.Age.Factor, AssocNorm: t.Assoc.Factor,
+		FairShareNorm: t.FairShare.Factor, JobSizeNorm: t.JobSize.Factor, PartitionNorm: t.Partition.Factor, QosNorm: t.QOS.Factor}
+	if j.Spec.Priority != 0 {
+		r.Priority = float64(j.Spec.Priority)
+	}
+	var tres []string
+	for _, x := range []struct {
+		name string
+		part priority.Part
+	}{{"cpu", t.CPU}, {"mem", t.Mem}, {"node", t.Node}, {"gres/gpu", t.GPU}} {
+		if x.part.Weight != 0 {
+			tres = append(tres, fmt.Sprintf("%s=%.0f", x.name, x.part.Value()))
+		}
+	}
+	r.Tres = strings.Join(tres, ",")
+	return r
 }

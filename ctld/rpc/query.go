@@ -228,13 +228,14 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 			return problem(p)
 		}
 	}
+	reserved := reservedFlags(v)
 	reply := &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS}
 	sent := false
 	for _, n := range v.Nodes() {
 		if want != nil && !want[n.Name] {
 			continue
 		}
-		reply.Nodes = append(reply.Nodes, shownNode(v, n))
+		reply.Nodes = append(reply.Nodes, shownNode(v, n, reserved[n.Name]))
 		if len(reply.Nodes) == pageNodes {
 			if err := out.Send(reply); err != nil {
 				return err
@@ -248,18 +249,14 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	return nil
 }
 
-// shownNode adds to a node's record what follows from its jobs.
-func shownNode(v *state.View, n *state.Node) *pb.NodeRecord {
+// shownNode adds to a node's record what follows from its jobs and reservations.
+func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 	r := state.CloneNode(n.NodeRecord)
 	r.RunningJobs = uint32(len(n.Jobs))
 	if n.AllocCpus > 0 {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
 	}
-	if reserved, maint := inReservation(v, n.Name); maint {
-		r.StateFlags |= pb.NodeMaint
-	} else if reserved {
-		r.StateFlags |= pb.NodeReserved
-	}
+	r.StateFlags |= reserved
 	if n.Gres != "" {
 		used, total := gresUsed(v, n)
 		r.GresUsed = used

@@ -3,10 +3,10 @@ package rpc
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -32,7 +32,15 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 			return nil, problem(p)
 		}
 	}
-	out, err := s.do(ctx, reactor.UpdateReservation{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: r.Set, Create: r.Create, Delete: r.Delete})
+	set := make([]*pb.KeyValue, len(r.Set))
+	for i, kv := range r.Set {
+		value, p := s.knownNames(kv.Key, kv.Value)
+		if p != nil {
+			return nil, problem(p)
+		}
+		set[i] = &pb.KeyValue{Key: kv.Key, Value: value}
+	}
+	out, err := s.do(ctx, reactor.UpdateReservation{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete})
 	if err != nil {
 		return nil, err
 	}
@@ -40,45 +48,84 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 	return &pb.UpdateReply{Seq: done.Seq, Outcomes: []*pb.JobOutcome{{Id: done.Name}}}, nil
 }
 
+// maxReservedFor bounds the users or groups that one reservation names.
+const maxReservedFor = 1000
+
+// knownNames refuses users and groups that this machine does not know, and turns numbers into names.
+func (s *Service) knownNames(key, value string) (string, *pb.Problem) {
+	find, code, what := s.Users.Find, pb.CodeUserID, "user"
+	switch strings.ToLower(strings.TrimRight(key, "+-")) {
+	case "users":
+	case "groups":
+		find, code, what = s.Users.FindGroup, pb.CodeInvalidGroup, "group"
+	default:
+		return value, nil
+	}
+	words := strings.Split(value, ",")
+	if len(words) > maxReservedFor {
+		return "", pb.NewProblem(code, "%d names, at most %d", len(words), maxReservedFor)
+	}
+	for i, w := range words {
+		bare, not := strings.CutPrefix(w, "-")
+		if bare == "" {
+			continue
+		}
+		name, ok := find(bare)
+		if !ok {
+			return "", pb.NewProblem(code, "there is no %s %q", what, bare)
+		}
+		if words[i] = name; not {
+			words[i] = "-" + name
+		}
+	}
+	return strings.Join(words, ","), nil
+}
+
 // Licenses answers how many of each license there are and are in use.
 func (s *Service) Licenses(_ context.Context, r *pb.LicensesRequest) (*pb.LicensesReply, error) {
 	v := s.Writer.View()
-	used := map[string]uint32{}
+	used, reserved := map[string]uint64{}, map[string]uint64{}
 	for j := range v.Jobs.All() {
 		if j.Spec.Licenses != "" && state.Live(j) {
-			countLicenses(used, j.Spec.Licenses)
+			admit.CountLicenses(used, j.Spec.Licenses)
+		}
+	}
+	for _, x := range v.Reservations() {
+		if inForce(v, x) {
+			admit.CountLicenses(reserved, x.Licenses)
 		}
 	}
 	reply := &pb.LicensesReply{}
 	for _, l := range v.Settings.Licenses {
 		if len(r.Names) == 0 || slices.Contains(r.Names, l.Name) {
-			reply.Licenses = append(reply.Licenses, &pb.LicenseRecord{Name: l.Name, Total: uint32(l.Count), Used: used[l.Name]})
+			reply.Licenses = append(reply.Licenses, &pb.LicenseRecord{Name: l.Name, Total: uint32(l.Count), Used: uint32(used[l.Name]), Reserved: uint32(reserved[l.Name])})
 		}
 	}
 	return reply, nil
 }
 
-func countLicenses(used map[string]uint32, text string) {
-	for _, part := range strings.Split(text, ",") {
-		name, count, counted := strings.Cut(part, ":")
-		n, err := strconv.ParseUint(count, 10, 32)
-		if !counted || err != nil {
-			n = 1
-		}
-		used[name] += uint32(n)
-	}
+func inForce(v *state.View, r *pb.ReservationRecord) bool {
+	return v.NowNS >= r.StartNs && v.NowNS < r.EndNs
 }
 
-// inReservation says whether a node is in a reservation that is in force, and whether that is for maintenance.
-func inReservation(v *state.View, node string) (reserved, maint bool) {
+// reservedFlags are the nodes that are in a reservation in force, with the flag that shows it: MAINT before RESERVED.
+func reservedFlags(v *state.View) map[string]uint32 {
+	var flags map[string]uint32
 	for _, r := range v.Reservations() {
-		if v.NowNS < r.StartNs || v.NowNS >= r.EndNs {
+		if !inForce(v, r) {
 			continue
 		}
-		if names, err := hostlist.Expand(r.Nodes); err == nil && slices.Contains(names, node) {
-			reserved = true
-			maint = maint || slices.Contains(r.Flags, "MAINT")
+		if flags == nil {
+			flags = map[string]uint32{}
+		}
+		names, _ := hostlist.Expand(r.Nodes) // the reactor has read it
+		for _, n := range names {
+			if slices.Contains(r.Flags, "MAINT") {
+				flags[n] = pb.NodeMaint
+			} else if flags[n] == 0 {
+				flags[n] = pb.NodeReserved
+			}
 		}
 	}
-	return reserved, maint
+	return flags
 }

@@ -42,8 +42,8 @@ type Service struct {
 	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem)
 	// Explain says in words why a job waits.
 	Explainer func(v *state.View, j *pb.JobRecord) (text string, startNS int64, nodes []string)
-	// Terms are what the priorities of waiting jobs are made of, and the weights.
-	Terms func(v *state.View, jobs []*pb.JobRecord) ([]priority.Parts, sched.Weights)
+	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
+	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, sched.Weights)
 	// Script reads a stored script.
 	Script func(id uint32) ([]byte, error)
 	// Reload reads the configuration again; Stop ends the controller; MakeBackup writes a backup.

@@ -60,6 +60,30 @@ func (u *Users) Group(gid uint32) string {
 	})
 }
 
+// Find is the name of a user given by name or number.
+func (u *Users) Find(who string) (string, bool) {
+	a, err := user.Lookup(who)
+	if err != nil {
+		a, err = user.LookupId(who)
+	}
+	if err != nil {
+		return "", false
+	}
+	return a.Username, true
+}
+
+// FindGroup is the name of a group given by name or number.
+func (u *Users) FindGroup(which string) (string, bool) {
+	g, err := user.LookupGroup(which)
+	if err != nil {
+		g, err = user.LookupGroupId(which)
+	}
+	if err != nil {
+		return "", false
+	}
+	return g.Name, true
+}
+
 func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(string) (string, error)) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

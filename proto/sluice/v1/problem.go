@@ -50,6 +50,8 @@ const (
 	CodeResvAccess         Code = 2052
 	CodeResvBusy           Code = 2055
 	CodeResvOverlap        Code = 2058
+	CodeResvStarted        Code = 2104
+	CodeInvalidGroup       Code = 2113
 	CodeResvEmpty          Code = 2080
 	CodeResvDuplicate      Code = 2082
 	CodeCircularDependency Code = 2071
@@ -100,6 +102,8 @@ var phrases = map[Code]string{
 	CodeResvAccess:         "Access denied to requested reservation",
 	CodeResvBusy:           "Requested reservation is in use",
 	CodeResvOverlap:        "Requested reservation overlaps with another reservation",
+	CodeInvalidGroup:       "Invalid group id",
+	CodeResvStarted:        "Reservation already started",
 	CodeResvEmpty:          "Reservation request lacks users, groups or accounts",
 	CodeResvDuplicate:      "Duplicate reservation name",
 	CodeCircularDependency: "Circular job dependency",

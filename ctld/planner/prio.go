@@ -1,0 +1,79 @@
+package planner
+
+import (
+	"slices"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/priority"
+)
+
+// renewal is the round through the waiting jobs that brings the priorities up to date that are shown of them, once in each
+// PriorityCalcPeriod. (The scheduler computes its own; what is shown is not what it decides by.)
+type renewal struct {
+	period int64
+	after  uint32 // the last job seen
+	under  bool   // there is more to see
+}
+
+// renewAtOnce bounds the jobs that one commit renews.
+const renewAtOnce = 2000
+
+// defaultPeriodS is PriorityCalcPeriod where it is not set.
+const defaultPeriodS = 300
+
+// priorities adds to a command the priorities of the jobs that it shows, and those of the next jobs in the round; it reports whether
+// the round has to go on.
+func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *sched.Snapshot, params *sched.Params, r *renewal) bool {
+	if params.Weights.Basic {
+		return false
+	}
+	if p := snap.Now / max(params.Weights.CalcPeriodS, defaultPeriodS); p != r.period {
+		*r = renewal{period: p, under: true}
+	}
+	jobs := make([]*sched.Job, 0, len(cmd.Shown))
+	for i := range cmd.Shown {
+		jobs = append(jobs, m.sources[cmd.Shown[i].ID].job)
+	}
+	for i, prio := range m.priorityOf(jobs, snap, params) {
+		cmd.Shown[i].Priority = prio
+	}
+	if !r.under {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(m.pending, r.after+1, func(j *sched.Job, id uint32) int { return int(int64(j.ID) - int64(id)) })
+	part := m.pending[at:min(at+renewAtOnce, len(m.pending))]
+	seen := map[uint32]bool{}
+	for i := range cmd.Shown {
+		seen[cmd.Shown[i].ID] = true
+	}
+	for i, prio := range m.priorityOf(part, snap, params) {
+		id := part[i].ID
+		r.after = id
+		if j := v.Jobs.Get(id); j != nil && prio != 0 && j.Priority != 0 && j.Priority != prio && !seen[id] {
+			cmd.Shown = append(cmd.Shown, reactor.PlannedShow{ID: id, Reason: j.Reason, Detail: j.ReasonDetail, ExpectedNS: j.ExpectedStartNs, ExpectedNodes: j.ExpectedNodes, Priority: prio})
+		}
+	}
+	r.under = at+len(part) < len(m.pending)
+	return r.under
+}
+
+// priorityOf computes priorities; 0 for those that are fixed, and for jobs that are gone.
+func (m *mirror) priorityOf(jobs []*sched.Job, snap *sched.Snapshot, params *sched.Params) []uint32 {
+	out := make([]uint32, len(jobs))
+	var list []*sched.Job
+	var at []int
+	for i, j := range jobs {
+		if j != nil && j.Priority == 0 && j.Hold == sched.NotHeld {
+			list, at = append(list, j), append(at, i)
+		}
+	}
+	if len(list) == 0 {
+		return out
+	}
+	for i, parts := range sched.Priorities(params, snap, list) {
+		out[at[i]] = priority.Total(parts)
+	}
+	return out
+}

@@ -65,39 +65,41 @@ const (
 	whyOwnCgroups   = "the node daemon makes its own cgroups"
 )
 
-var cgroupKeys = recordKeys([]recordKey[Cgroup]{
-	{name: "CgroupPlugin", set: func(c *Cgroup, v string) (err error) {
-		c.CgroupPlugin, err = oneOf(v, "autodetect", "cgroup/v1", "cgroup/v2", "disabled")
-		return err
-	}},
-	{name: "CgroupMountpoint", set: func(c *Cgroup, v string) error {
-		c.CgroupMountpoint = v
-		return nil
-	}},
-	{name: "ConstrainCores", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainCores })},
-	{name: "ConstrainDevices", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainDevices })},
-	{name: "ConstrainRAMSpace", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainRAMSpace })},
-	{name: "ConstrainSwapSpace", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainSwapSpace })},
-	{name: "AllowedRAMSpace", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.AllowedRAMPercent })},
-	{name: "AllowedSwapSpace", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.AllowedSwapPercent })},
-	{name: "MaxRAMPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxRAMPercent })},
-	{name: "MaxSwapPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxSwapPercent })},
-	{name: "MinRAMSpace", set: func(c *Cgroup, v string) error { return readMiB(&c.MinRAMSpaceMiB, v) }},
-	{name: "MemorySwappiness", set: func(c *Cgroup, v string) error { return readNumber(&c.MemorySwappiness, v, 0, 100) }},
-	{name: "IgnoreSystemd", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemd })},
-	{name: "IgnoreSystemdOnFailure", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemdOnFailure })},
-	{name: "AllowedKmemSpace", why: whyKernelMemory},
-	{name: "ConstrainKmemSpace", why: whyKernelMemory},
-	{name: "MaxKmemPercent", why: whyKernelMemory},
-	{name: "MinKmemSpace", why: whyKernelMemory},
-	{name: "CgroupAutomount", why: whyOwnCgroups},
-	{name: "CgroupReleaseAgentDir", why: whyOwnCgroups},
-	{name: "CgroupSlice", why: whyOwnCgroups},
-	{name: "EnableControllers", why: whyOwnCgroups},
-	{name: "EnableExtraControllers", why: whyOwnCgroups},
-	{name: "SystemdTimeout", why: whyOwnCgroups},
-	{name: "SignalChildrenProcesses", why: "signals reach every process of a step"},
-	{name: "TaskAffinity", why: "it was removed from Slurm; tasks are bound by ConstrainCores"},
+var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
+	return []recordKey[Cgroup]{
+		{name: "CgroupPlugin", set: func(c *Cgroup, v string) (err error) {
+			c.CgroupPlugin, err = oneOf(v, "autodetect", "cgroup/v1", "cgroup/v2", "disabled")
+			return err
+		}},
+		{name: "CgroupMountpoint", set: func(c *Cgroup, v string) error {
+			c.CgroupMountpoint = v
+			return nil
+		}},
+		{name: "ConstrainCores", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainCores })},
+		{name: "ConstrainDevices", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainDevices })},
+		{name: "ConstrainRAMSpace", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainRAMSpace })},
+		{name: "ConstrainSwapSpace", set: cgroupBool(func(c *Cgroup) *bool { return &c.ConstrainSwapSpace })},
+		{name: "AllowedRAMSpace", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.AllowedRAMPercent })},
+		{name: "AllowedSwapSpace", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.AllowedSwapPercent })},
+		{name: "MaxRAMPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxRAMPercent })},
+		{name: "MaxSwapPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxSwapPercent })},
+		{name: "MinRAMSpace", set: func(c *Cgroup, v string) error { return readMiB(&c.MinRAMSpaceMiB, v) }},
+		{name: "MemorySwappiness", set: func(c *Cgroup, v string) error { return readNumber(&c.MemorySwappiness, v, 0, 100) }},
+		{name: "IgnoreSystemd", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemd })},
+		{name: "IgnoreSystemdOnFailure", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemdOnFailure })},
+		{name: "AllowedKmemSpace", why: whyKernelMemory},
+		{name: "ConstrainKmemSpace", why: whyKernelMemory},
+		{name: "MaxKmemPercent", why: whyKernelMemory},
+		{name: "MinKmemSpace", why: whyKernelMemory},
+		{name: "CgroupAutomount", why: whyOwnCgroups},
+		{name: "CgroupReleaseAgentDir", why: whyOwnCgroups},
+		{name: "CgroupSlice", why: whyOwnCgroups},
+		{name: "EnableControllers", why: whyOwnCgroups},
+		{name: "EnableExtraControllers", why: whyOwnCgroups},
+		{name: "SystemdTimeout", why: whyOwnCgroups},
+		{name: "SignalChildrenProcesses", why: "signals reach every process of a step"},
+		{name: "TaskAffinity", why: "it was removed from Slurm; tasks are bound by ConstrainCores"},
+	}
 })
 
 // cgroupLine takes one line of cgroup.conf.
@@ -105,5 +107,5 @@ func (l *loader) cgroupLine(pairs []pair) {
 	for _, p := range pairs {
 		l.c.Cgroup.given[strings.ToLower(p.key)] = true
 	}
-	readRecord(l, "cgroup.conf", cgroupKeys, pairs, &l.c.Cgroup)
+	readRecord(l, "cgroup.conf", cgroupKeys(), pairs, &l.c.Cgroup)
 }

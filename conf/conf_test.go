@@ -185,10 +185,10 @@ func TestEveryKeyOfTheManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	records := map[string]func(string) bool{
-		"NodeName":      func(k string) bool { _, ok := nodeKeys[k]; return ok },
-		"PartitionName": func(k string) bool { _, ok := partitionKeys[k]; return ok },
-		"DownNodes":     func(k string) bool { _, ok := downNodesKeys[k]; return ok },
-		"NodeSet":       func(k string) bool { _, ok := nodeSetKeys[k]; return ok },
+		"NodeName":      func(k string) bool { _, ok := nodeKeys()[k]; return ok },
+		"PartitionName": func(k string) bool { _, ok := partitionKeys()[k]; return ok },
+		"DownNodes":     func(k string) bool { _, ok := downNodesKeys()[k]; return ok },
+		"NodeSet":       func(k string) bool { _, ok := nodeSetKeys()[k]; return ok },
 	}
 	n := 0
 	for line := range strings.Lines(string(data)) {
@@ -198,7 +198,7 @@ func TestEveryKeyOfTheManual(t *testing.T) {
 		}
 		n++
 		name := strings.ToLower(f[len(f)-1])
-		_, known := keys[name]
+		_, known := keys()[name]
 		if len(f) == 2 {
 			known = records[f[0]](name)
 		}
@@ -209,7 +209,7 @@ func TestEveryKeyOfTheManual(t *testing.T) {
 	if n < 270 {
 		t.Errorf("only %d keys in the list", n)
 	}
-	for name, k := range keys {
+	for name, k := range keys() {
 		if (k.set == nil) == (k.why == "") {
 			t.Errorf("%s needs either an effect or a reason for having none", name)
 		}
@@ -451,7 +451,7 @@ Name=gpu File=/dev/nvidia9 Links=-1,0,4 Flags=nvidia_gpu_env
 /etc/gres.conf:4: File nvidia0 is not an absolute path (write it as /dev/nvidia[0-3])
 /etc/gres.conf:5: the line has no Name (add Name=gpu, for instance)
 /etc/gres.conf:6: Cores: "x" is not a list of cores such as 0-3,8
-/etc/gres.conf:7: MultipleFiles: File and MultipleFiles exclude each other`
+/etc/gres.conf:7: MultipleFiles: cannot have both File and MultipleFiles`
 	if err == nil || err.Error() != want {
 		t.Errorf("faults:\n%v", err)
 	}
@@ -502,7 +502,7 @@ func TestWriteLocal(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	for in, want := range map[string]string{"MaxJobCont": "MaxJobCount", "nodename": "NodeName", "SlurmdTimout": "SlurmdTimeout", "qqqqqqqq": ""} {
-		if got := nearest(in, keyNames); got != want {
+		if got := nearest(in, keyNames()); got != want {
 			t.Errorf("nearest(%s) = %s, want %s", in, got, want)
 		}
 	}

@@ -27,7 +27,6 @@ type GresLine struct {
 	Line int
 
 	counted bool
-	cores   string
 }
 
 // For says whether the line is about a node.
@@ -46,66 +45,68 @@ func (c *Config) GresOf(node string) []GresLine {
 	return out
 }
 
-var gresKeys = recordKeys([]recordKey[GresLine]{
-	{name: "NodeName", set: func(g *GresLine, v string) (err error) {
-		if g.Nodes, err = hostlist.Expand(v); err == nil && len(g.Nodes) == 0 {
-			err = fmt.Errorf("it has no value")
-		}
-		return err
-	}},
-	{name: "AutoDetect", set: func(g *GresLine, v string) (err error) {
-		g.AutoDetect, err = oneOf(v, "nvml", "nvidia", "rsmi", "oneapi", "nrt", "full", "off")
-		return err
-	}},
-	{name: "Name", set: func(g *GresLine, v string) error {
-		g.Name = v
-		return nil
-	}},
-	{name: "Type", set: func(g *GresLine, v string) error {
-		g.Type = v
-		return nil
-	}},
-	{name: "File", set: func(g *GresLine, v string) (err error) {
-		if len(g.Files) > 0 {
-			return fmt.Errorf("File and MultipleFiles exclude each other")
-		}
-		g.Files, err = hostlist.Expand(v)
-		return err
-	}},
-	{name: "MultipleFiles", set: func(g *GresLine, v string) (err error) {
-		if len(g.Files) > 0 {
-			return fmt.Errorf("File and MultipleFiles exclude each other")
-		}
-		g.Multiple = true
-		g.Files, err = hostlist.Expand(v)
-		return err
-	}},
-	{name: "Count", set: func(g *GresLine, v string) error {
-		list, err := tres.ParseNodeGres("x:" + v)
-		if err != nil || len(list) != 1 || list[0].Type != "" {
-			return fmt.Errorf("%.40q is not a count; write a whole number, with K, M or G where that helps", v)
-		}
-		g.Count, g.counted = list[0].Count, true
-		return nil
-	}},
-	{name: "Cores", set: readCores},
-	{name: "CPUs", set: readCores},
-	{name: "Links", set: func(g *GresLine, v string) (err error) {
-		g.Links, err = readInts(v, -1)
-		return err
-	}},
-	{name: "Flags", set: func(g *GresLine, v string) error {
-		g.Flags = nil
-		for _, w := range words(v) {
-			flag, err := oneOf(w, "CountOnly", "explicit", "one_sharing", "all_sharing", "nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env")
-			if err != nil {
-				return err
+var gresKeys = recordKeys(func() []recordKey[GresLine] {
+	return []recordKey[GresLine]{
+		{name: "NodeName", set: func(g *GresLine, v string) (err error) {
+			if g.Nodes, err = hostlist.Expand(v); err == nil && len(g.Nodes) == 0 {
+				err = fmt.Errorf("it has no value")
 			}
-			g.Flags = append(g.Flags, flag)
-		}
-		return nil
-	}},
-	{name: "Ignore", why: "nothing can be ignored of what is not detected"},
+			return err
+		}},
+		{name: "AutoDetect", set: func(g *GresLine, v string) (err error) {
+			g.AutoDetect, err = oneOf(v, "nvml", "nvidia", "rsmi", "oneapi", "nrt", "full", "off")
+			return err
+		}},
+		{name: "Name", set: func(g *GresLine, v string) error {
+			g.Name = v
+			return nil
+		}},
+		{name: "Type", set: func(g *GresLine, v string) error {
+			g.Type = v
+			return nil
+		}},
+		{name: "File", set: func(g *GresLine, v string) (err error) {
+			if len(g.Files) > 0 {
+				return fmt.Errorf("cannot have both File and MultipleFiles")
+			}
+			g.Files, err = hostlist.Expand(v)
+			return err
+		}},
+		{name: "MultipleFiles", set: func(g *GresLine, v string) (err error) {
+			if len(g.Files) > 0 {
+				return fmt.Errorf("cannot have both File and MultipleFiles")
+			}
+			g.Multiple = true
+			g.Files, err = hostlist.Expand(v)
+			return err
+		}},
+		{name: "Count", set: func(g *GresLine, v string) error {
+			list, err := tres.ParseNodeGres("x:" + v)
+			if err != nil || len(list) != 1 || list[0].Type != "" {
+				return fmt.Errorf("%.40q is not a count; write a whole number, with K, M or G where that helps", v)
+			}
+			g.Count, g.counted = list[0].Count, true
+			return nil
+		}},
+		{name: "Cores", set: readCores},
+		{name: "CPUs", set: readCores},
+		{name: "Links", set: func(g *GresLine, v string) (err error) {
+			g.Links, err = readInts(v, -1)
+			return err
+		}},
+		{name: "Flags", set: func(g *GresLine, v string) error {
+			g.Flags = nil
+			for _, w := range words(v) {
+				flag, err := oneOf(w, "CountOnly", "explicit", "one_sharing", "all_sharing", "nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env")
+				if err != nil {
+					return err
+				}
+				g.Flags = append(g.Flags, flag)
+			}
+			return nil
+		}},
+		{name: "Ignore", why: "nothing can be ignored of what is not detected"},
+	}
 })
 
 // readCores reads "0-3,8".
@@ -135,7 +136,7 @@ func (l *loader) gresLine(pairs []pair) {
 	at := pairs[0].place
 	g := GresLine{File: at.file, Line: at.line}
 	before := len(l.faults)
-	readRecord(l, "gres.conf", gresKeys, pairs, &g)
+	readRecord(l, "gres.conf", gresKeys(), pairs, &g)
 	if len(l.faults) > before {
 		return
 	}

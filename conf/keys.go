@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // key is one key of slurm.conf that stands on a line of its own. Exactly one
@@ -14,223 +15,229 @@ type key struct {
 	why  string // why it has no effect
 }
 
-// keys are all keys of slurm.conf by lower-case name.
-var keys = func() map[string]key {
+// keys are all keys of slurm.conf by lower-case name, made when they are first asked for.
+var keys = sync.OnceValue(func() map[string]key {
 	m := map[string]key{}
-	for _, k := range used {
+	for _, k := range used() {
 		m[strings.ToLower(k.name)] = k
 	}
-	for why, names := range ignored {
+	for why, names := range ignored() {
 		for name := range strings.FieldsSeq(names) {
 			m[strings.ToLower(name)] = key{name: name, why: why}
 		}
 	}
 	return m
-}()
+})
 
 // keyNames are the names of keys and of the records that have lines of their
 // own, sorted: what a misspelt key is compared with.
-var keyNames = func() []string {
+var keyNames = sync.OnceValue(func() []string {
 	names := []string{"NodeName", "PartitionName", "DownNodes", "NodeSet", "Include"}
-	for _, k := range keys {
+	for _, k := range keys() {
 		names = append(names, k.name)
 	}
 	slices.Sort(names)
 	return names
-}()
+})
 
 // used are the keys that have an effect.
-var used = []key{
-	{name: "AccountingStorageEnforce", set: list(func(c *Config) *[]string { return &c.AccountingStorageEnforce })},
-	{name: "AccountingStorageTRES", set: list(func(c *Config) *[]string { return &c.AccountingStorageTRES })},
-	{name: "AccountingStoreFlags", set: list(func(c *Config) *[]string { return &c.AccountingStoreFlags })},
-	{name: "BatchStartTimeout", set: seconds(func(c *Config) *int64 { return &c.BatchStartTimeoutSec })},
-	{name: "ClusterName", set: text(func(c *Config) *string { return &c.ClusterName })},
-	{name: "CompleteWait", set: seconds(func(c *Config) *int64 { return &c.CompleteWaitSec })},
-	{name: "CpuFreqGovernors", set: list(func(c *Config) *[]string { return &c.CPUFreqGovernors })},
-	{name: "DebugFlags", set: list(func(c *Config) *[]string { return &c.DebugFlags })},
-	{name: "DefCpuPerGPU", set: number(func(c *Config) *int { return &c.DefCPUPerGPU }, 0, 65533)},
-	{name: "DefMemPerCPU", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerCPUMiB })},
-	{name: "DefMemPerGPU", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerGPUMiB })},
-	{name: "DefMemPerNode", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerNodeMiB })},
-	{name: "DependencyParameters", set: params(func(c *Config) *Params { return &c.DependencyParameters })},
-	{name: "DisableRootJobs", set: yesNo(func(c *Config) *bool { return &c.DisableRootJobs })},
-	{name: "Epilog", set: text(func(c *Config) *string { return &c.Epilog })},
-	{name: "EpilogSlurmctld", set: text(func(c *Config) *string { return &c.EpilogSlurmctld })},
-	{name: "FairShareDampeningFactor", set: number(func(c *Config) *int { return &c.FairShareDampeningFactor }, 1, 65533)},
-	{name: "FirstJobId", set: number(func(c *Config) *uint32 { return &c.FirstJobID }, 1, 0x3ffffff)},
-	{name: "GpuFreqDef", set: text(func(c *Config) *string { return &c.GPUFreqDef })},
-	{name: "GresTypes", set: list(func(c *Config) *[]string { return &c.GresTypes })},
-	{name: "HealthCheckInterval", set: seconds(func(c *Config) *int64 { return &c.HealthCheckIntervalSec })},
-	{name: "HealthCheckNodeState", set: list(func(c *Config) *[]string { return &c.HealthCheckNodeState })},
-	{name: "HealthCheckProgram", set: text(func(c *Config) *string { return &c.HealthCheckProgram })},
-	{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec })},
-	{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions })},
-	{name: "JobAcctGatherFrequency", set: text(func(c *Config) *string { return &c.JobAcctGatherFrequency })},
-	{name: "JobFileAppend", set: yesNo(func(c *Config) *bool { return &c.JobFileAppend })},
-	{name: "JobRequeue", set: yesNo(func(c *Config) *bool { return &c.JobRequeue })},
-	{name: "JobSubmitPlugins", set: list(func(c *Config) *[]string { return &c.JobSubmitPlugins })},
-	{name: "KillOnBadExit", set: yesNo(func(c *Config) *bool { return &c.KillOnBadExit })},
-	{name: "KillWait", set: seconds(func(c *Config) *int64 { return &c.KillWaitSec })},
-	{name: "LaunchParameters", set: params(func(c *Config) *Params { return &c.LaunchParameters })},
-	{name: "LogTimeFormat", set: text(func(c *Config) *string { return &c.LogTimeFormat })},
-	{name: "MailDomain", set: text(func(c *Config) *string { return &c.MailDomain })},
-	{name: "MailProg", set: text(func(c *Config) *string { return &c.MailProg })},
-	{name: "MaxArraySize", set: number(func(c *Config) *uint32 { return &c.MaxArraySize }, 0, 4000001)},
-	{name: "MaxJobCount", set: number(func(c *Config) *int { return &c.MaxJobCount }, 1, math.MaxInt32)},
-	{name: "MaxJobId", set: number(func(c *Config) *uint32 { return &c.MaxJobID }, 1, 0x3ffffff)},
-	{name: "MaxMemPerCPU", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerCPUMiB })},
-	{name: "MaxMemPerNode", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerNodeMiB })},
-	{name: "MaxNodeCount", set: number(func(c *Config) *int { return &c.MaxNodeCount }, 1, 65536)},
-	{name: "MaxStepCount", set: number(func(c *Config) *int { return &c.MaxStepCount }, 1, math.MaxInt32)},
-	{name: "MaxTasksPerNode", set: number(func(c *Config) *int { return &c.MaxTasksPerNode }, 1, 65533)},
-	{name: "MessageTimeout", set: seconds(func(c *Config) *int64 { return &c.MessageTimeoutSec })},
-	{name: "MinJobAge", set: seconds(func(c *Config) *int64 { return &c.MinJobAgeSec })},
-	{name: "MpiDefault", set: text(func(c *Config) *string { return &c.MpiDefault })},
-	{name: "OverTimeLimit", set: minutes(func(c *Config) *int64 { return &c.OverTimeLimitMin })},
-	{name: "PreemptExemptTime", set: minutes(func(c *Config) *int64 { return &c.PreemptExemptTimeMin })},
-	{name: "PreemptParameters", set: params(func(c *Config) *Params { return &c.PreemptParameters })},
-	{name: "PreemptType", set: text(func(c *Config) *string { return &c.PreemptType })},
-	{name: "PriorityCalcPeriod", set: minutes(func(c *Config) *int64 { return &c.PriorityCalcPeriodMin })},
-	{name: "PriorityDecayHalfLife", set: minutes(func(c *Config) *int64 { return &c.PriorityDecayHalfLifeMin })},
-	{name: "PriorityFavorSmall", set: yesNo(func(c *Config) *bool { return &c.PriorityFavorSmall })},
-	{name: "PriorityFlags", set: list(func(c *Config) *[]string { return &c.PriorityFlags })},
-	{name: "PriorityMaxAge", set: minutes(func(c *Config) *int64 { return &c.PriorityMaxAgeMin })},
-	{name: "PriorityType", set: text(func(c *Config) *string { return &c.PriorityType })},
-	{name: "PriorityWeightAge", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAge }, 0, math.MaxUint32)},
-	{name: "PriorityWeightAssoc", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAssoc }, 0, math.MaxUint32)},
-	{name: "PriorityWeightFairshare", set: number(func(c *Config) *uint32 { return &c.PriorityWeightFairshare }, 0, math.MaxUint32)},
-	{name: "PriorityWeightJobSize", set: number(func(c *Config) *uint32 { return &c.PriorityWeightJobSize }, 0, math.MaxUint32)},
-	{name: "PriorityWeightPartition", set: number(func(c *Config) *uint32 { return &c.PriorityWeightPartition }, 0, math.MaxUint32)},
-	{name: "PriorityWeightQOS", set: number(func(c *Config) *uint32 { return &c.PriorityWeightQOS }, 0, math.MaxUint32)},
-	{name: "PrivateData", set: list(func(c *Config) *[]string { return &c.PrivateData })},
-	{name: "ProctrackType", set: text(func(c *Config) *string { return &c.ProctrackType })},
-	{name: "Prolog", set: text(func(c *Config) *string { return &c.Prolog })},
-	{name: "PrologEpilogTimeout", set: seconds(func(c *Config) *int64 { return &c.PrologEpilogTimeoutSec })},
-	{name: "PrologFlags", set: list(func(c *Config) *[]string { return &c.PrologFlags })},
-	{name: "PrologSlurmctld", set: text(func(c *Config) *string { return &c.PrologSlurmctld })},
-	{name: "PropagatePrioProcess", set: number(func(c *Config) *int { return &c.PropagatePrioProcess }, 0, 2)},
-	{name: "PropagateResourceLimits", set: list(func(c *Config) *[]string { return &c.PropagateResourceLimits })},
-	{name: "PropagateResourceLimitsExcept", set: list(func(c *Config) *[]string { return &c.PropagateLimitsExcept })},
-	{name: "RebootProgram", set: text(func(c *Config) *string { return &c.RebootProgram })},
-	{name: "RequeueExit", set: text(func(c *Config) *string { return &c.RequeueExit })},
-	{name: "RequeueExitHold", set: text(func(c *Config) *string { return &c.RequeueExitHold })},
-	{name: "ResumeFailProgram", set: text(func(c *Config) *string { return &c.ResumeFailProgram })},
-	{name: "ResumeProgram", set: text(func(c *Config) *string { return &c.ResumeProgram })},
-	{name: "ResumeRate", set: number(func(c *Config) *int { return &c.ResumeRate }, 0, 65533)},
-	{name: "ResumeTimeout", set: seconds(func(c *Config) *int64 { return &c.ResumeTimeoutSec })},
-	{name: "ResvEpilog", set: text(func(c *Config) *string { return &c.ResvEpilog })},
-	{name: "ResvOverRun", set: minutes(func(c *Config) *int64 { return &c.ResvOverRunMin })},
-	{name: "ResvProlog", set: text(func(c *Config) *string { return &c.ResvProlog })},
-	{name: "ReturnToService", set: number(func(c *Config) *int { return &c.ReturnToService }, 0, 2)},
-	{name: "SchedulerParameters", set: params(func(c *Config) *Params { return &c.SchedulerParameters })},
-	{name: "SchedulerTimeSlice", set: seconds(func(c *Config) *int64 { return &c.SchedulerTimeSliceSec })},
-	{name: "SchedulerType", set: text(func(c *Config) *string { return &c.SchedulerType })},
-	{name: "SelectType", set: text(func(c *Config) *string { return &c.SelectType })},
-	{name: "SelectTypeParameters", set: list(func(c *Config) *[]string { return &c.SelectTypeParameters })},
-	{name: "SlurmctldAddr", set: text(func(c *Config) *string { return &c.SlurmctldAddr })},
-	{name: "SlurmctldLogFile", set: text(func(c *Config) *string { return &c.SlurmctldLogFile })},
-	{name: "SlurmctldParameters", set: params(func(c *Config) *Params { return &c.SlurmctldParameters })},
-	{name: "SlurmctldPidFile", set: text(func(c *Config) *string { return &c.SlurmctldPidFile })},
-	{name: "SlurmctldTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmctldTimeoutSec })},
-	{name: "SlurmdLogFile", set: text(func(c *Config) *string { return &c.SlurmdLogFile })},
-	{name: "SlurmdParameters", set: params(func(c *Config) *Params { return &c.SlurmdParameters })},
-	{name: "SlurmdPidFile", set: text(func(c *Config) *string { return &c.SlurmdPidFile })},
-	{name: "SlurmdPort", set: number(func(c *Config) *int { return &c.SlurmdPort }, 1, 65535)},
-	{name: "SlurmdSpoolDir", set: text(func(c *Config) *string { return &c.SlurmdSpoolDir })},
-	{name: "SlurmdTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmdTimeoutSec })},
-	{name: "SlurmdUser", set: text(func(c *Config) *string { return &c.SlurmdUser })},
-	{name: "SlurmUser", set: text(func(c *Config) *string { return &c.SlurmUser })},
-	{name: "SrunEpilog", set: text(func(c *Config) *string { return &c.SrunEpilog })},
-	{name: "SrunProlog", set: text(func(c *Config) *string { return &c.SrunProlog })},
-	{name: "StateSaveLocation", set: text(func(c *Config) *string { return &c.StateSaveLocation })},
-	{name: "SuspendExcNodes", set: text(func(c *Config) *string { return &c.SuspendExcNodes })},
-	{name: "SuspendExcParts", set: list(func(c *Config) *[]string { return &c.SuspendExcParts })},
-	{name: "SuspendExcStates", set: list(func(c *Config) *[]string { return &c.SuspendExcStates })},
-	{name: "SuspendProgram", set: text(func(c *Config) *string { return &c.SuspendProgram })},
-	{name: "SuspendRate", set: number(func(c *Config) *int { return &c.SuspendRate }, 0, 65533)},
-	{name: "SuspendTime", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeSec })},
-	{name: "SuspendTimeout", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeoutSec })},
-	{name: "TaskEpilog", set: text(func(c *Config) *string { return &c.TaskEpilog })},
-	{name: "TaskPlugin", set: list(func(c *Config) *[]string { return &c.TaskPlugin })},
-	{name: "TaskPluginParam", set: list(func(c *Config) *[]string { return &c.TaskPluginParam })},
-	{name: "TaskProlog", set: text(func(c *Config) *string { return &c.TaskProlog })},
-	{name: "TmpFS", set: text(func(c *Config) *string { return &c.TmpFS })},
-	{name: "TopologyParam", set: list(func(c *Config) *[]string { return &c.TopologyParam })},
-	{name: "TopologyPlugin", set: text(func(c *Config) *string { return &c.TopologyPlugin })},
-	{name: "TrackWCKey", set: yesNo(func(c *Config) *bool { return &c.TrackWCKey })},
-	{name: "UnkillableStepProgram", set: text(func(c *Config) *string { return &c.UnkillableStepProgram })},
-	{name: "UnkillableStepTimeout", set: seconds(func(c *Config) *int64 { return &c.UnkillableStepTimeoutSec })},
-	{name: "WaitTime", set: seconds(func(c *Config) *int64 { return &c.WaitTimeSec })},
+func used() []key {
+	return []key{
+		{name: "AccountingStorageEnforce", set: list(func(c *Config) *[]string { return &c.AccountingStorageEnforce })},
+		{name: "AccountingStorageTRES", set: list(func(c *Config) *[]string { return &c.AccountingStorageTRES })},
+		{name: "AccountingStoreFlags", set: list(func(c *Config) *[]string { return &c.AccountingStoreFlags })},
+		{name: "BatchStartTimeout", set: seconds(func(c *Config) *int64 { return &c.BatchStartTimeoutSec })},
+		{name: "ClusterName", set: text(func(c *Config) *string { return &c.ClusterName })},
+		{name: "CompleteWait", set: seconds(func(c *Config) *int64 { return &c.CompleteWaitSec })},
+		{name: "CpuFreqGovernors", set: list(func(c *Config) *[]string { return &c.CPUFreqGovernors })},
+		{name: "DebugFlags", set: list(func(c *Config) *[]string { return &c.DebugFlags })},
+		{name: "DefCpuPerGPU", set: number(func(c *Config) *int { return &c.DefCPUPerGPU }, 0, 65533)},
+		{name: "DefMemPerCPU", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerCPUMiB })},
+		{name: "DefMemPerGPU", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerGPUMiB })},
+		{name: "DefMemPerNode", set: mebibytes(func(c *Config) *uint64 { return &c.DefMemPerNodeMiB })},
+		{name: "DependencyParameters", set: params(func(c *Config) *Params { return &c.DependencyParameters })},
+		{name: "DisableRootJobs", set: yesNo(func(c *Config) *bool { return &c.DisableRootJobs })},
+		{name: "Epilog", set: text(func(c *Config) *string { return &c.Epilog })},
+		{name: "EpilogSlurmctld", set: text(func(c *Config) *string { return &c.EpilogSlurmctld })},
+		{name: "FairShareDampeningFactor", set: number(func(c *Config) *int { return &c.FairShareDampeningFactor }, 1, 65533)},
+		{name: "FirstJobId", set: number(func(c *Config) *uint32 { return &c.FirstJobID }, 1, 0x3ffffff)},
+		{name: "GpuFreqDef", set: text(func(c *Config) *string { return &c.GPUFreqDef })},
+		{name: "GresTypes", set: list(func(c *Config) *[]string { return &c.GresTypes })},
+		{name: "HealthCheckInterval", set: seconds(func(c *Config) *int64 { return &c.HealthCheckIntervalSec })},
+		{name: "HealthCheckNodeState", set: list(func(c *Config) *[]string { return &c.HealthCheckNodeState })},
+		{name: "HealthCheckProgram", set: text(func(c *Config) *string { return &c.HealthCheckProgram })},
+		{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec })},
+		{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions })},
+		{name: "JobAcctGatherFrequency", set: text(func(c *Config) *string { return &c.JobAcctGatherFrequency })},
+		{name: "JobFileAppend", set: yesNo(func(c *Config) *bool { return &c.JobFileAppend })},
+		{name: "JobRequeue", set: yesNo(func(c *Config) *bool { return &c.JobRequeue })},
+		{name: "JobSubmitPlugins", set: list(func(c *Config) *[]string { return &c.JobSubmitPlugins })},
+		{name: "KillOnBadExit", set: yesNo(func(c *Config) *bool { return &c.KillOnBadExit })},
+		{name: "KillWait", set: seconds(func(c *Config) *int64 { return &c.KillWaitSec })},
+		{name: "LaunchParameters", set: params(func(c *Config) *Params { return &c.LaunchParameters })},
+		{name: "LogTimeFormat", set: text(func(c *Config) *string { return &c.LogTimeFormat })},
+		{name: "MailDomain", set: text(func(c *Config) *string { return &c.MailDomain })},
+		{name: "MailProg", set: text(func(c *Config) *string { return &c.MailProg })},
+		{name: "MaxArraySize", set: number(func(c *Config) *uint32 { return &c.MaxArraySize }, 0, 4000001)},
+		{name: "MaxJobCount", set: number(func(c *Config) *int { return &c.MaxJobCount }, 1, math.MaxInt32)},
+		{name: "MaxJobId", set: number(func(c *Config) *uint32 { return &c.MaxJobID }, 1, 0x3ffffff)},
+		{name: "MaxMemPerCPU", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerCPUMiB })},
+		{name: "MaxMemPerNode", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerNodeMiB })},
+		{name: "MaxNodeCount", set: number(func(c *Config) *int { return &c.MaxNodeCount }, 1, 65536)},
+		{name: "MaxStepCount", set: number(func(c *Config) *int { return &c.MaxStepCount }, 1, math.MaxInt32)},
+		{name: "MaxTasksPerNode", set: number(func(c *Config) *int { return &c.MaxTasksPerNode }, 1, 65533)},
+		{name: "MessageTimeout", set: seconds(func(c *Config) *int64 { return &c.MessageTimeoutSec })},
+		{name: "MinJobAge", set: seconds(func(c *Config) *int64 { return &c.MinJobAgeSec })},
+		{name: "MpiDefault", set: text(func(c *Config) *string { return &c.MpiDefault })},
+		{name: "OverTimeLimit", set: minutes(func(c *Config) *int64 { return &c.OverTimeLimitMin })},
+		{name: "PreemptExemptTime", set: minutes(func(c *Config) *int64 { return &c.PreemptExemptTimeMin })},
+		{name: "PreemptParameters", set: params(func(c *Config) *Params { return &c.PreemptParameters })},
+		{name: "PreemptType", set: text(func(c *Config) *string { return &c.PreemptType })},
+		{name: "PriorityCalcPeriod", set: minutes(func(c *Config) *int64 { return &c.PriorityCalcPeriodMin })},
+		{name: "PriorityDecayHalfLife", set: minutes(func(c *Config) *int64 { return &c.PriorityDecayHalfLifeMin })},
+		{name: "PriorityFavorSmall", set: yesNo(func(c *Config) *bool { return &c.PriorityFavorSmall })},
+		{name: "PriorityFlags", set: list(func(c *Config) *[]string { return &c.PriorityFlags })},
+		{name: "PriorityMaxAge", set: minutes(func(c *Config) *int64 { return &c.PriorityMaxAgeMin })},
+		{name: "PriorityType", set: text(func(c *Config) *string { return &c.PriorityType })},
+		{name: "PriorityWeightAge", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAge }, 0, math.MaxUint32)},
+		{name: "PriorityWeightAssoc", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAssoc }, 0, math.MaxUint32)},
+		{name: "PriorityWeightFairshare", set: number(func(c *Config) *uint32 { return &c.PriorityWeightFairshare }, 0, math.MaxUint32)},
+		{name: "PriorityWeightJobSize", set: number(func(c *Config) *uint32 { return &c.PriorityWeightJobSize }, 0, math.MaxUint32)},
+		{name: "PriorityWeightPartition", set: number(func(c *Config) *uint32 { return &c.PriorityWeightPartition }, 0, math.MaxUint32)},
+		{name: "PriorityWeightQOS", set: number(func(c *Config) *uint32 { return &c.PriorityWeightQOS }, 0, math.MaxUint32)},
+		{name: "PrivateData", set: list(func(c *Config) *[]string { return &c.PrivateData })},
+		{name: "ProctrackType", set: text(func(c *Config) *string { return &c.ProctrackType })},
+		{name: "Prolog", set: text(func(c *Config) *string { return &c.Prolog })},
+		{name: "PrologEpilogTimeout", set: seconds(func(c *Config) *int64 { return &c.PrologEpilogTimeoutSec })},
+		{name: "PrologFlags", set: list(func(c *Config) *[]string { return &c.PrologFlags })},
+		{name: "PrologSlurmctld", set: text(func(c *Config) *string { return &c.PrologSlurmctld })},
+		{name: "PropagatePrioProcess", set: number(func(c *Config) *int { return &c.PropagatePrioProcess }, 0, 2)},
+		{name: "PropagateResourceLimits", set: list(func(c *Config) *[]string { return &c.PropagateResourceLimits })},
+		{name: "PropagateResourceLimitsExcept", set: list(func(c *Config) *[]string { return &c.PropagateLimitsExcept })},
+		{name: "RebootProgram", set: text(func(c *Config) *string { return &c.RebootProgram })},
+		{name: "RequeueExit", set: text(func(c *Config) *string { return &c.RequeueExit })},
+		{name: "RequeueExitHold", set: text(func(c *Config) *string { return &c.RequeueExitHold })},
+		{name: "ResumeFailProgram", set: text(func(c *Config) *string { return &c.ResumeFailProgram })},
+		{name: "ResumeProgram", set: text(func(c *Config) *string { return &c.ResumeProgram })},
+		{name: "ResumeRate", set: number(func(c *Config) *int { return &c.ResumeRate }, 0, 65533)},
+		{name: "ResumeTimeout", set: seconds(func(c *Config) *int64 { return &c.ResumeTimeoutSec })},
+		{name: "ResvEpilog", set: text(func(c *Config) *string { return &c.ResvEpilog })},
+		{name: "ResvOverRun", set: minutes(func(c *Config) *int64 { return &c.ResvOverRunMin })},
+		{name: "ResvProlog", set: text(func(c *Config) *string { return &c.ResvProlog })},
+		{name: "ReturnToService", set: number(func(c *Config) *int { return &c.ReturnToService }, 0, 2)},
+		{name: "SchedulerParameters", set: params(func(c *Config) *Params { return &c.SchedulerParameters })},
+		{name: "SchedulerTimeSlice", set: seconds(func(c *Config) *int64 { return &c.SchedulerTimeSliceSec })},
+		{name: "SchedulerType", set: text(func(c *Config) *string { return &c.SchedulerType })},
+		{name: "SelectType", set: text(func(c *Config) *string { return &c.SelectType })},
+		{name: "SelectTypeParameters", set: list(func(c *Config) *[]string { return &c.SelectTypeParameters })},
+		{name: "SlurmctldAddr", set: text(func(c *Config) *string { return &c.SlurmctldAddr })},
+		{name: "SlurmctldLogFile", set: text(func(c *Config) *string { return &c.SlurmctldLogFile })},
+		{name: "SlurmctldParameters", set: params(func(c *Config) *Params { return &c.SlurmctldParameters })},
+		{name: "SlurmctldPidFile", set: text(func(c *Config) *string { return &c.SlurmctldPidFile })},
+		{name: "SlurmctldTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmctldTimeoutSec })},
+		{name: "SlurmdLogFile", set: text(func(c *Config) *string { return &c.SlurmdLogFile })},
+		{name: "SlurmdParameters", set: params(func(c *Config) *Params { return &c.SlurmdParameters })},
+		{name: "SlurmdPidFile", set: text(func(c *Config) *string { return &c.SlurmdPidFile })},
+		{name: "SlurmdPort", set: number(func(c *Config) *int { return &c.SlurmdPort }, 1, 65535)},
+		{name: "SlurmdSpoolDir", set: text(func(c *Config) *string { return &c.SlurmdSpoolDir })},
+		{name: "SlurmdTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmdTimeoutSec })},
+		{name: "SlurmdUser", set: text(func(c *Config) *string { return &c.SlurmdUser })},
+		{name: "SlurmUser", set: text(func(c *Config) *string { return &c.SlurmUser })},
+		{name: "SrunEpilog", set: text(func(c *Config) *string { return &c.SrunEpilog })},
+		{name: "SrunProlog", set: text(func(c *Config) *string { return &c.SrunProlog })},
+		{name: "StateSaveLocation", set: text(func(c *Config) *string { return &c.StateSaveLocation })},
+		{name: "SuspendExcNodes", set: text(func(c *Config) *string { return &c.SuspendExcNodes })},
+		{name: "SuspendExcParts", set: list(func(c *Config) *[]string { return &c.SuspendExcParts })},
+		{name: "SuspendExcStates", set: list(func(c *Config) *[]string { return &c.SuspendExcStates })},
+		{name: "SuspendProgram", set: text(func(c *Config) *string { return &c.SuspendProgram })},
+		{name: "SuspendRate", set: number(func(c *Config) *int { return &c.SuspendRate }, 0, 65533)},
+		{name: "SuspendTime", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeSec })},
+		{name: "SuspendTimeout", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeoutSec })},
+		{name: "TaskEpilog", set: text(func(c *Config) *string { return &c.TaskEpilog })},
+		{name: "TaskPlugin", set: list(func(c *Config) *[]string { return &c.TaskPlugin })},
+		{name: "TaskPluginParam", set: list(func(c *Config) *[]string { return &c.TaskPluginParam })},
+		{name: "TaskProlog", set: text(func(c *Config) *string { return &c.TaskProlog })},
+		{name: "TmpFS", set: text(func(c *Config) *string { return &c.TmpFS })},
+		{name: "TopologyParam", set: list(func(c *Config) *[]string { return &c.TopologyParam })},
+		{name: "TopologyPlugin", set: text(func(c *Config) *string { return &c.TopologyPlugin })},
+		{name: "TrackWCKey", set: yesNo(func(c *Config) *bool { return &c.TrackWCKey })},
+		{name: "UnkillableStepProgram", set: text(func(c *Config) *string { return &c.UnkillableStepProgram })},
+		{name: "UnkillableStepTimeout", set: seconds(func(c *Config) *int64 { return &c.UnkillableStepTimeoutSec })},
+		{name: "WaitTime", set: seconds(func(c *Config) *int64 { return &c.WaitTimeSec })},
 
-	{name: "SlurmctldHost", set: setHost},
-	{name: "ControlMachine", set: keep},
-	{name: "ControlAddr", set: keep},
-	{name: "SlurmctldPort", set: setControllerPort},
-	{name: "SrunPortRange", set: setPortRange},
-	{name: "SlurmctldDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmctldDebug })},
-	{name: "SlurmdDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmdDebug })},
-	{name: "EnforcePartLimits", set: setEnforcePartLimits},
-	{name: "PreemptMode", set: setPreemptMode},
-	{name: "PriorityUsageResetPeriod", set: setResetPeriod},
-	{name: "PriorityWeightTRES", set: setPriorityWeightTRES},
-	{name: "Licenses", set: setLicenses},
-	{name: "JobDefaults", set: setJobDefaults},
+		{name: "SlurmctldHost", set: setHost},
+		{name: "ControlMachine", set: keep},
+		{name: "ControlAddr", set: keep},
+		{name: "SlurmctldPort", set: setControllerPort},
+		{name: "SrunPortRange", set: setPortRange},
+		{name: "SlurmctldDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmctldDebug })},
+		{name: "SlurmdDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmdDebug })},
+		{name: "EnforcePartLimits", set: setEnforcePartLimits},
+		{name: "PreemptMode", set: setPreemptMode},
+		{name: "PriorityUsageResetPeriod", set: setResetPeriod},
+		{name: "PriorityWeightTRES", set: setPriorityWeightTRES},
+		{name: "Licenses", set: setLicenses},
+		{name: "JobDefaults", set: setJobDefaults},
+	}
 }
 
 // ignored are the keys that Slurm knows, as slurm.conf(5) of 22.05 and later
 // lists them, and that have no effect here: by reason, names in Slurm's
 // spelling.
-var ignored = map[string]string{
-	"Sluice authenticates local callers by their socket and daemons by certificates; there is no munge": `
+func ignored() map[string]string {
+	return map[string]string{
+		"Sluice authenticates local callers by their socket and daemons by certificates; there is no munge": `
 		AuthType AuthInfo AuthAltTypes AuthAltParameters CredType CryptoType JobCredentialPrivateKey
 		JobCredentialPublicCertificate HashPlugin TLSType TLSParameters CertmgrType CertmgrParameters CertgenType
 		CertgenParameters`,
-	"accounting is built into the controller; there is no slurmdbd to reach": `
+		"accounting is built into the controller; there is no slurmdbd to reach": `
 		AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageParameters
 		AccountingStoragePass AccountingStoragePort AccountingStorageType AccountingStorageUser MaxDBDMsgs`,
-	"finished jobs are kept by the controller; there is no job completion plugin": `
+		"finished jobs are kept by the controller; there is no job completion plugin": `
 		JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType JobCompUser`,
-	"Sluice has no plugins": `
+		"Sluice has no plugins": `
 		PluginDir PlugStackConfig SlurmctldPlugstack CliFilterPlugins CliFilterParameters PrEpPlugins PrEpParameters
 		JobContainerType NamespaceType NodeFeaturesPlugins PrioritySiteFactorPlugin PrioritySiteFactorParameters
 		PriorityParameters CoreSpecPlugin LaunchType RoutePlugin MCSPlugin MCSParameters DataParserParameters
 		UrlParserType HttpParserType MetricsType`,
-	"usage is always read from the job's cgroup": `
+		"usage is always read from the job's cgroup": `
 		JobAcctGatherType JobAcctGatherParams AcctGatherNodeFreq AcctGatherEnergyType AcctGatherInterconnectType
 		AcctGatherInfinibandType AcctGatherFilesystemType AcctGatherProfileType ExtSensorsFreq ExtSensorsType VSizeFactor`,
-	"there is one controller; a standby is a restart on another host": `
+		"there is one controller; a standby is a restart on another host": `
 		BackupAddr BackupController SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg`,
-	"Sluice keeps one stream to each node and has no message tree": `
+		"Sluice keeps one stream to each node and has no message tree": `
 		TreeWidth TCPTimeout EioTimeout KeepAliveTime CommunicationParameters EpilogMsgTime`,
-	"interconnects are left to MPI and the kernel":    `SwitchType SwitchParameters MpiParams`,
-	"burst buffers are not supported":                 `BurstBufferType BurstBufferParameters`,
-	"federations are not supported":                   `FederationParameters`,
-	"power capping is not supported":                  `PowerParameters PowerPlugin`,
-	"CPU frequencies are left to the kernel":          `CpuFreqDef`,
-	"files are sent without compression or libraries": `BcastExclude BcastParameters`,
-	"use the logging of the service manager": `
+		"interconnects are left to MPI and the kernel":    `SwitchType SwitchParameters MpiParams`,
+		"burst buffers are not supported":                 `BurstBufferType BurstBufferParameters`,
+		"federations are not supported":                   `FederationParameters`,
+		"power capping is not supported":                  `PowerParameters PowerPlugin`,
+		"CPU frequencies are left to the kernel":          `CpuFreqDef`,
+		"files are sent without compression or libraries": `BcastExclude BcastParameters`,
+		"use the logging of the service manager": `
 		SlurmSchedLogFile SlurmSchedLogLevel SlurmctldSyslogDebug SlurmdSyslogDebug`,
-	"groups are looked up when a job starts":               `GroupUpdateForce GroupUpdateTime GetEnvTimeout`,
-	"scrontab is always on":                                `ScronParameters`,
-	"sessions are opened by the node daemon itself":        `UsePAM`,
-	"X11 forwarding is not supported":                      `X11Parameters`,
-	"nothing is kept of partitions on a reconfigure":       `ReconfigFlags`,
-	"reserved cores are never given to jobs":               `AllowSpecResourcesUsage`,
-	"it was removed from Slurm and had no effect":          `FastSchedule`,
-	"batch jobs are requeued without a bound of their own": `MaxBatchRequeue`,
-	"one timeout serves both; set PrologEpilogTimeout":     `PrologTimeout EpilogTimeout`,
+		"groups are looked up when a job starts":               `GroupUpdateForce GroupUpdateTime GetEnvTimeout`,
+		"scrontab is always on":                                `ScronParameters`,
+		"sessions are opened by the node daemon itself":        `UsePAM`,
+		"X11 forwarding is not supported":                      `X11Parameters`,
+		"nothing is kept of partitions on a reconfigure":       `ReconfigFlags`,
+		"reserved cores are never given to jobs":               `AllowSpecResourcesUsage`,
+		"it was removed from Slurm and had no effect":          `FastSchedule`,
+		"batch jobs are requeued without a bound of their own": `MaxBatchRequeue`,
+		"one timeout serves both; set PrologEpilogTimeout":     `PrologTimeout EpilogTimeout`,
+	}
 }
 
 // removed are keys that Slurm refuses by name, with what to write instead.
-var removed = map[string]string{
-	"sallocdefaultcommand":      "it was removed from Slurm; set LaunchParameters=use_interactive_step",
-	"accountingstorageloc":      "it was removed from Slurm; delete the line",
-	"accountingstorejobcomment": "it was removed from Slurm; set AccountingStoreFlags=job_comment",
-	"checkpointtype":            "it was removed from Slurm; delete the line",
-	"jobcheckpointdir":          "it was removed from Slurm; delete the line",
-	"schedulerport":             "it was removed from Slurm; delete the line",
-	"schedulerrootfilter":       "it was removed from Slurm; delete the line",
-	"memlimitenforce":           "it was removed from Slurm; set ConstrainRAMSpace=yes in cgroup.conf",
-	"frontendname":              "front-end nodes are not supported",
+func removed() map[string]string {
+	return map[string]string{
+		"sallocdefaultcommand":      "it was removed from Slurm; set LaunchParameters=use_interactive_step",
+		"accountingstorageloc":      "it was removed from Slurm; delete the line",
+		"accountingstorejobcomment": "it was removed from Slurm; set AccountingStoreFlags=job_comment",
+		"checkpointtype":            "it was removed from Slurm; delete the line",
+		"jobcheckpointdir":          "it was removed from Slurm; delete the line",
+		"schedulerport":             "it was removed from Slurm; delete the line",
+		"schedulerrootfilter":       "it was removed from Slurm; delete the line",
+		"memlimitenforce":           "it was removed from Slurm; set ConstrainRAMSpace=yes in cgroup.conf",
+		"frontendname":              "front-end nodes are not supported",
+	}
 }

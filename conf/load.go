@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // DefaultPath is where slurm.conf is when SLURM_CONF does not say.
@@ -134,13 +135,13 @@ func (l *loader) line(pairs []pair) {
 // scalar takes one key that stands on a line of its own.
 func (l *loader) scalar(p pair) {
 	lower := strings.ToLower(p.key)
-	k, ok := keys[lower]
+	k, ok := keys()[lower]
 	switch {
-	case !ok && removed[lower] != "":
-		l.fault(p.place, removed[lower], "%s is not a key any more", p.key)
+	case !ok && removed()[lower] != "":
+		l.fault(p.place, removed()[lower], "%s is not a key any more", p.key)
 		return
 	case !ok:
-		l.fault(p.place, didYouMean(p.key, keyNames), "unknown key %s", p.key)
+		l.fault(p.place, didYouMean(p.key, keyNames()), "unknown key %s", p.key)
 		return
 	case p.value == "":
 		l.fault(p.place, "delete the line to have the default", "%s has no value", k.name)
@@ -195,13 +196,16 @@ type recordKey[T any] struct {
 	why  string // why it has no effect, where set is nil
 }
 
-// recordKeys indexes by lower-case name.
-func recordKeys[T any](keys []recordKey[T]) map[string]recordKey[T] {
-	m := map[string]recordKey[T]{}
-	for _, k := range keys {
-		m[strings.ToLower(k.name)] = k
-	}
-	return m
+// recordKeys indexes by lower-case name, when the keys are first asked for: programs that are linked with this package and read
+// no configuration should not pay for it.
+func recordKeys[T any](keys func() []recordKey[T]) func() map[string]recordKey[T] {
+	return sync.OnceValue(func() map[string]recordKey[T] {
+		m := map[string]recordKey[T]{}
+		for _, k := range keys() {
+			m[strings.ToLower(k.name)] = k
+		}
+		return m
+	})
 }
 
 // readRecord reads the pairs behind the first one into t, in any order.
@@ -216,7 +220,7 @@ func readRecord[T any](l *loader, record string, known map[string]recordKey[T], 
 			}
 			slices.Sort(names)
 			help := didYouMean(p.key, names)
-			if _, global := keys[strings.ToLower(p.key)]; global && help == "" {
+			if _, global := keys()[strings.ToLower(p.key)]; global && help == "" {
 				help = "it belongs on a line of its own"
 			}
 			l.fault(p.place, help, "unknown key %s on a %s line", p.key, record)

@@ -80,46 +80,48 @@ func readFeatures(s *nodeSpec, v string) error {
 	return nil
 }
 
-var nodeKeys = recordKeys([]recordKey[nodeSpec]{
-	{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
-	{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
-	{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast })},
-	{name: "Port", set: nodeList(func(s *nodeSpec) *[]string { return &s.ports })},
-	{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
-	{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},
-	{name: "SocketsPerBoard", set: nodeNumber(func(s *nodeSpec) *int { return &s.perBoard }, 1, 65533)},
-	{name: "CoresPerSocket", set: nodeNumber(func(s *nodeSpec) *int { return &s.cores }, 1, 65533)},
-	{name: "ThreadsPerCore", set: nodeNumber(func(s *nodeSpec) *int { return &s.threads }, 1, 65533)},
-	{name: "CPUs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
-	{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
-	{name: "RealMemory", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.RealMemoryMiB })},
-	{name: "TmpDisk", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.TmpDiskMiB })},
-	{name: "MemSpecLimit", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.MemSpecLimitMiB })},
-	{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0, 65533)},
-	{name: "CpuSpecList", set: nodeText(func(s *nodeSpec) *string { return &s.node.CPUSpecList })},
-	{name: "CpuBind", set: func(s *nodeSpec, v string) (err error) {
-		s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
-		return err
-	}},
-	{name: "Features", set: readFeatures},
-	{name: "Feature", set: readFeatures},
-	{name: "Gres", set: func(s *nodeSpec, v string) (err error) {
-		s.node.Gres, err = tres.ParseNodeGres(v)
-		return err
-	}},
-	{name: "Weight", set: func(s *nodeSpec, v string) error { return readNumber(&s.node.Weight, v, 0, 1<<32-1) }},
-	{name: "State", set: func(s *nodeSpec, v string) (err error) {
-		s.node.State, err = oneOf(v, nodeStates...)
-		return err
-	}},
-	{name: "Reason", set: nodeText(func(s *nodeSpec) *string { return &s.node.Reason })},
-	{name: "Topology", set: nodeText(func(s *nodeSpec) *string { return &s.node.Topology })},
-	{name: "RestrictedCoresPerGPU", why: "cores are not reserved for GPUs"},
-	{name: "Parameters", why: "there are no per-node parameters"},
-	{name: "CPUBind", set: func(s *nodeSpec, v string) (err error) {
-		s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
-		return err
-	}},
+var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
+	return []recordKey[nodeSpec]{
+		{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
+		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
+		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast })},
+		{name: "Port", set: nodeList(func(s *nodeSpec) *[]string { return &s.ports })},
+		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
+		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},
+		{name: "SocketsPerBoard", set: nodeNumber(func(s *nodeSpec) *int { return &s.perBoard }, 1, 65533)},
+		{name: "CoresPerSocket", set: nodeNumber(func(s *nodeSpec) *int { return &s.cores }, 1, 65533)},
+		{name: "ThreadsPerCore", set: nodeNumber(func(s *nodeSpec) *int { return &s.threads }, 1, 65533)},
+		{name: "CPUs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
+		{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
+		{name: "RealMemory", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.RealMemoryMiB })},
+		{name: "TmpDisk", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.TmpDiskMiB })},
+		{name: "MemSpecLimit", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.MemSpecLimitMiB })},
+		{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0, 65533)},
+		{name: "CpuSpecList", set: nodeText(func(s *nodeSpec) *string { return &s.node.CPUSpecList })},
+		{name: "CpuBind", set: func(s *nodeSpec, v string) (err error) {
+			s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
+			return err
+		}},
+		{name: "Features", set: readFeatures},
+		{name: "Feature", set: readFeatures},
+		{name: "Gres", set: func(s *nodeSpec, v string) (err error) {
+			s.node.Gres, err = tres.ParseNodeGres(v)
+			return err
+		}},
+		{name: "Weight", set: func(s *nodeSpec, v string) error { return readNumber(&s.node.Weight, v, 0, 1<<32-1) }},
+		{name: "State", set: func(s *nodeSpec, v string) (err error) {
+			s.node.State, err = oneOf(v, nodeStates...)
+			return err
+		}},
+		{name: "Reason", set: nodeText(func(s *nodeSpec) *string { return &s.node.Reason })},
+		{name: "Topology", set: nodeText(func(s *nodeSpec) *string { return &s.node.Topology })},
+		{name: "RestrictedCoresPerGPU", why: "cores are not reserved for GPUs"},
+		{name: "Parameters", why: "there are no per-node parameters"},
+		{name: "CPUBind", set: func(s *nodeSpec, v string) (err error) {
+			s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
+			return err
+		}},
+	}
 })
 
 // maxNodes bounds the nodes of one configuration.
@@ -130,13 +132,13 @@ func (l *loader) nodeLine(pairs []pair) {
 	name := pairs[0]
 	spec := nodeSpec{node: Node{Weight: 1, RealMemoryMiB: 1, State: "UNKNOWN", File: name.file, Line: name.line}}
 	if strings.EqualFold(name.value, "DEFAULT") {
-		readRecord(l, "NodeName", nodeKeys, pairs[1:], &spec)
+		readRecord(l, "NodeName", nodeKeys(), pairs[1:], &spec)
 		keepDefaults(l.nodeDefault, pairs[1:])
 		return
 	}
 	l.nodeLines++
 	before := len(l.faults)
-	readRecord(l, "NodeName", nodeKeys, merge(l.nodeDefault, pairs[1:]), &spec)
+	readRecord(l, "NodeName", nodeKeys(), merge(l.nodeDefault, pairs[1:]), &spec)
 	names, err := hostlist.Expand(name.value)
 	switch {
 	case err != nil:
@@ -267,15 +269,17 @@ type downNodes struct {
 	place
 }
 
-var downNodesKeys = recordKeys([]recordKey[downNodes]{
-	{name: "State", set: func(d *downNodes, v string) (err error) {
-		d.state, err = oneOf(v, "DOWN", "DRAIN", "FAIL", "FAILING", "UNKNOWN")
-		return err
-	}},
-	{name: "Reason", set: func(d *downNodes, v string) error {
-		d.reason = v
-		return nil
-	}},
+var downNodesKeys = recordKeys(func() []recordKey[downNodes] {
+	return []recordKey[downNodes]{
+		{name: "State", set: func(d *downNodes, v string) (err error) {
+			d.state, err = oneOf(v, "DOWN", "DRAIN", "FAIL", "FAILING", "UNKNOWN")
+			return err
+		}},
+		{name: "Reason", set: func(d *downNodes, v string) error {
+			d.reason = v
+			return nil
+		}},
+	}
 })
 
 func (l *loader) downNodesLine(pairs []pair) {
@@ -284,7 +288,7 @@ func (l *loader) downNodesLine(pairs []pair) {
 	if d.names, err = hostlist.Expand(pairs[0].value); err != nil {
 		l.fault(d.place, "", "DownNodes: %s", err)
 	}
-	readRecord(l, "DownNodes", downNodesKeys, pairs[1:], &d)
+	readRecord(l, "DownNodes", downNodesKeys(), pairs[1:], &d)
 	l.downNodes = append(l.downNodes, d)
 }
 

@@ -154,82 +154,84 @@ func partNames(field func(*Partition) *[]string) func(*Partition, string) error 
 	}
 }
 
-var partitionKeys = recordKeys([]recordKey[Partition]{
-	{name: "Nodes", set: partText(func(p *Partition) *string { return &p.nodesText })},
-	{name: "Default", set: partBool(func(p *Partition) *bool { return &p.Default })},
-	{name: "State", set: func(p *Partition, v string) (err error) {
-		p.State, err = oneOf(v, "UP", "DOWN", "DRAIN", "INACTIVE")
-		return err
-	}},
-	{name: "MaxTime", set: partMinutes(func(p *Partition) *int64 { return &p.MaxTimeMin })},
-	{name: "DefaultTime", set: partMinutes(func(p *Partition) *int64 { return &p.DefaultTimeMin })},
-	{name: "OverTimeLimit", set: partMinutes(func(p *Partition) *int64 { return &p.OverTimeLimitMin })},
-	{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, 0, maxNodes)},
-	{name: "MaxNodes", set: partLimit(func(p *Partition) *int64 { return &p.MaxNodes })},
-	{name: "MaxCPUsPerNode", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerNode })},
-	{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket })},
-	{name: "GraceTime", set: partSeconds(func(p *Partition) *int64 { return &p.GraceTimeSec })},
-	{name: "DefMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerCPUMiB })},
-	{name: "DefMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerNodeMiB })},
-	{name: "DefMemPerGPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerGPUMiB })},
-	{name: "MaxMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerCPUMiB })},
-	{name: "MaxMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerNodeMiB })},
-	{name: "DefCpuPerGPU", set: partNumber(func(p *Partition) *int { return &p.DefCPUPerGPU }, 0, 65533)},
-	{name: "JobDefaults", set: func(p *Partition, v string) error {
-		p.JobDefaults = v
-		return readJobDefaults(v, &p.DefCPUPerGPU, &p.DefMemPerGPUMiB)
-	}},
-	{name: "AllowGroups", set: partNames(func(p *Partition) *[]string { return &p.AllowGroups })},
-	{name: "AllowAccounts", set: partNames(func(p *Partition) *[]string { return &p.AllowAccounts })},
-	{name: "DenyAccounts", set: partNames(func(p *Partition) *[]string { return &p.DenyAccounts })},
-	{name: "AllowQos", set: partNames(func(p *Partition) *[]string { return &p.AllowQOS })},
-	{name: "DenyQos", set: partNames(func(p *Partition) *[]string { return &p.DenyQOS })},
-	{name: "AllocNodes", set: func(p *Partition, v string) (err error) {
-		if p.AllocNodes, err = hostlist.Expand(v); strings.EqualFold(v, "ALL") {
-			p.AllocNodes = nil
-		}
-		return err
-	}},
-	{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate })},
-	{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
-	{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 0, 65533)},
-	{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 0, 65533)},
-	{name: "Priority", set: func(p *Partition, v string) error {
-		p.PriorityJobFactor, p.PriorityTier = 1, 1
-		if err := readNumber(&p.PriorityTier, v, 0, 65533); err != nil {
+var partitionKeys = recordKeys(func() []recordKey[Partition] {
+	return []recordKey[Partition]{
+		{name: "Nodes", set: partText(func(p *Partition) *string { return &p.nodesText })},
+		{name: "Default", set: partBool(func(p *Partition) *bool { return &p.Default })},
+		{name: "State", set: func(p *Partition, v string) (err error) {
+			p.State, err = oneOf(v, "UP", "DOWN", "DRAIN", "INACTIVE")
 			return err
-		}
-		p.PriorityJobFactor = p.PriorityTier
-		return nil
-	}},
-	{name: "PreemptMode", set: func(p *Partition, v string) (err error) {
-		p.PreemptMode, err = readPreemptMode(v)
-		return err
-	}},
-	{name: "OverSubscribe", set: readOverSubscribe},
-	{name: "Shared", set: readOverSubscribe},
-	{name: "Hidden", set: partBool(func(p *Partition) *bool { return &p.Hidden })},
-	{name: "RootOnly", set: partBool(func(p *Partition) *bool { return &p.RootOnly })},
-	{name: "ReqResv", set: partBool(func(p *Partition) *bool { return &p.ReqResv })},
-	{name: "LLN", set: partBool(func(p *Partition) *bool { return &p.LLN })},
-	{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser })},
-	{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo })},
-	{name: "DisableRootJobs", set: partBool(func(p *Partition) *bool { return &p.DisableRootJobs })},
-	{name: "CpuBind", set: func(p *Partition, v string) (err error) {
-		p.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
-		return err
-	}},
-	{name: "SelectTypeParameters", set: partText(func(p *Partition) *string { return &p.SelectTypeParameters })},
-	{name: "TRESBillingWeights", set: func(p *Partition, v string) (err error) {
-		p.TRESBillingWeights = v
-		p.BillingWeights, err = tres.ParseWeights(v)
-		return err
-	}},
-	{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec })},
-	{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec })},
-	{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec })},
-	{name: "Topology", set: partText(func(p *Partition) *string { return &p.Topology })},
-	{name: "PowerDownOnIdle", why: "nodes are suspended after SuspendTime"},
+		}},
+		{name: "MaxTime", set: partMinutes(func(p *Partition) *int64 { return &p.MaxTimeMin })},
+		{name: "DefaultTime", set: partMinutes(func(p *Partition) *int64 { return &p.DefaultTimeMin })},
+		{name: "OverTimeLimit", set: partMinutes(func(p *Partition) *int64 { return &p.OverTimeLimitMin })},
+		{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, 0, maxNodes)},
+		{name: "MaxNodes", set: partLimit(func(p *Partition) *int64 { return &p.MaxNodes })},
+		{name: "MaxCPUsPerNode", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerNode })},
+		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket })},
+		{name: "GraceTime", set: partSeconds(func(p *Partition) *int64 { return &p.GraceTimeSec })},
+		{name: "DefMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerCPUMiB })},
+		{name: "DefMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerNodeMiB })},
+		{name: "DefMemPerGPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerGPUMiB })},
+		{name: "MaxMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerCPUMiB })},
+		{name: "MaxMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerNodeMiB })},
+		{name: "DefCpuPerGPU", set: partNumber(func(p *Partition) *int { return &p.DefCPUPerGPU }, 0, 65533)},
+		{name: "JobDefaults", set: func(p *Partition, v string) error {
+			p.JobDefaults = v
+			return readJobDefaults(v, &p.DefCPUPerGPU, &p.DefMemPerGPUMiB)
+		}},
+		{name: "AllowGroups", set: partNames(func(p *Partition) *[]string { return &p.AllowGroups })},
+		{name: "AllowAccounts", set: partNames(func(p *Partition) *[]string { return &p.AllowAccounts })},
+		{name: "DenyAccounts", set: partNames(func(p *Partition) *[]string { return &p.DenyAccounts })},
+		{name: "AllowQos", set: partNames(func(p *Partition) *[]string { return &p.AllowQOS })},
+		{name: "DenyQos", set: partNames(func(p *Partition) *[]string { return &p.DenyQOS })},
+		{name: "AllocNodes", set: func(p *Partition, v string) (err error) {
+			if p.AllocNodes, err = hostlist.Expand(v); strings.EqualFold(v, "ALL") {
+				p.AllocNodes = nil
+			}
+			return err
+		}},
+		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate })},
+		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
+		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 0, 65533)},
+		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 0, 65533)},
+		{name: "Priority", set: func(p *Partition, v string) error {
+			p.PriorityJobFactor, p.PriorityTier = 1, 1
+			if err := readNumber(&p.PriorityTier, v, 0, 65533); err != nil {
+				return err
+			}
+			p.PriorityJobFactor = p.PriorityTier
+			return nil
+		}},
+		{name: "PreemptMode", set: func(p *Partition, v string) (err error) {
+			p.PreemptMode, err = readPreemptMode(v)
+			return err
+		}},
+		{name: "OverSubscribe", set: readOverSubscribe},
+		{name: "Shared", set: readOverSubscribe},
+		{name: "Hidden", set: partBool(func(p *Partition) *bool { return &p.Hidden })},
+		{name: "RootOnly", set: partBool(func(p *Partition) *bool { return &p.RootOnly })},
+		{name: "ReqResv", set: partBool(func(p *Partition) *bool { return &p.ReqResv })},
+		{name: "LLN", set: partBool(func(p *Partition) *bool { return &p.LLN })},
+		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser })},
+		{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo })},
+		{name: "DisableRootJobs", set: partBool(func(p *Partition) *bool { return &p.DisableRootJobs })},
+		{name: "CpuBind", set: func(p *Partition, v string) (err error) {
+			p.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
+			return err
+		}},
+		{name: "SelectTypeParameters", set: partText(func(p *Partition) *string { return &p.SelectTypeParameters })},
+		{name: "TRESBillingWeights", set: func(p *Partition, v string) (err error) {
+			p.TRESBillingWeights = v
+			p.BillingWeights, err = tres.ParseWeights(v)
+			return err
+		}},
+		{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec })},
+		{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec })},
+		{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec })},
+		{name: "Topology", set: partText(func(p *Partition) *string { return &p.Topology })},
+		{name: "PowerDownOnIdle", why: "nodes are suspended after SuspendTime"},
+	}
 })
 
 // partitionLine takes a PartitionName line.
@@ -243,12 +245,12 @@ func (l *loader) partitionLine(pairs []pair) {
 		SuspendTimeSec: NotSet, SuspendTimeoutSec: NotSet, ResumeTimeoutSec: NotSet, given: map[string]bool{},
 	}
 	if strings.EqualFold(name.value, "DEFAULT") {
-		readRecord(l, "PartitionName", partitionKeys, pairs[1:], p)
+		readRecord(l, "PartitionName", partitionKeys(), pairs[1:], p)
 		keepDefaults(l.partDefault, pairs[1:])
 		return
 	}
 	all := merge(l.partDefault, pairs[1:])
-	readRecord(l, "PartitionName", partitionKeys, all, p)
+	readRecord(l, "PartitionName", partitionKeys(), all, p)
 	for _, pair := range all {
 		p.given[strings.ToLower(pair.key)] = true
 	}
@@ -266,20 +268,22 @@ type nodeSet struct {
 	place
 }
 
-var nodeSetKeys = recordKeys([]recordKey[nodeSet]{
-	{name: "Feature", set: func(s *nodeSet, v string) error {
-		s.feature = v
-		return nil
-	}},
-	{name: "Nodes", set: func(s *nodeSet, v string) (err error) {
-		s.nodes, err = hostlist.Expand(v)
-		return err
-	}},
+var nodeSetKeys = recordKeys(func() []recordKey[nodeSet] {
+	return []recordKey[nodeSet]{
+		{name: "Feature", set: func(s *nodeSet, v string) error {
+			s.feature = v
+			return nil
+		}},
+		{name: "Nodes", set: func(s *nodeSet, v string) (err error) {
+			s.nodes, err = hostlist.Expand(v)
+			return err
+		}},
+	}
 })
 
 func (l *loader) nodeSetLine(pairs []pair) {
 	s := &nodeSet{name: pairs[0].value, place: pairs[0].place}
-	readRecord(l, "NodeSet", nodeSetKeys, pairs[1:], s)
+	readRecord(l, "NodeSet", nodeSetKeys(), pairs[1:], s)
 	if first, twice := l.nodeSets[s.name]; twice {
 		l.fault(s.place, "", "node set %s is already defined at %s:%d", s.name, first.file, first.line)
 		return

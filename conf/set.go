@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
@@ -47,7 +48,7 @@ func params(field func(*Config) *Params) setter {
 	return func(c *Config, v string) error {
 		p := parseParams(v)
 		for name, value := range p.value {
-			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams, name) {
+			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams(), name) {
 				return fmt.Errorf("%s=%s is not a whole number", name, value)
 			}
 		}
@@ -58,12 +59,14 @@ func params(field func(*Config) *Params) setter {
 
 // numericParams are the parameters of slurm.conf(5) SchedulerParameters that
 // are numbers, in lower case.
-var numericParams = strings.Fields(`batch_sched_delay bf_interval bf_job_part_count_reserve bf_max_job_array_resv
+var numericParams = sync.OnceValue(func() []string {
+	return strings.Fields(`batch_sched_delay bf_interval bf_job_part_count_reserve bf_max_job_array_resv
 	bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user bf_max_job_user_part bf_max_time
 	bf_min_age_reserve bf_min_prio_reserve bf_node_space_size bf_resolution bf_window bf_window_linear bf_yield_interval
 	bf_yield_sleep build_queue_timeout correspond_after_task_cnt default_queue_depth delay_boot max_array_tasks
 	max_rpc_cnt max_sched_time max_script_size max_switch_wait partition_job_depth preempt_reorder_count sched_interval
 	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth`)
+})
 
 func yesNo(field func(*Config) *bool) setter {
 	return func(c *Config, v string) error { return readBool(field(c), v) }

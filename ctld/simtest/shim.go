@@ -198,7 +198,3 @@ func (sh *shim) record(x *pb.ExitRecord) {
 func (sh *shim) bury() {
 	sh.record(&pb.ExitRecord{Key: sh.key.Proto(), Verdict: "lost", Detail: "its shim died", EndNs: sh.m.s.now})
 }
-
-func (sh *shim) report() *pb.StepReport {
-	return &pb.StepReport{Key: sh.key.Proto(), Phase: sh.phase, Exit: sh.exit, SignalsSeen: sh.seen}
-}

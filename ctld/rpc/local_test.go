@@ -473,14 +473,17 @@ func TestRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hurry, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	limit := s.local.limiters[nobody]
+	for limit.Allow() {
+	}
+	limit.ReserveN(time.Now(), callRate) // a second's worth of calls wait
+	hurry, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Ping(hurry, &pb.PingRequest{}); err == nil {
 		t.Error("a call over the rate was answered before its time")
 	}
-	limit := s.local.limiters[nobody]
-	for range int(maxCallWait/time.Second) * callRate {
-		limit.Reserve() // as many calls as may wait
+	for range int(maxCallWait / time.Second) {
+		limit.ReserveN(time.Now(), callRate) // as many as may
 	}
 	if p, code := problemOf(ping(c)); p == nil || pb.Code(p.Code) != pb.CodeRateLimited || code != codes.ResourceExhausted {
 		t.Errorf("a call with too many before it: %v %v", p, code)

@@ -25,7 +25,7 @@ type Runtime struct {
 // effect are given as they were written.
 func (c *Config) Pairs(rt Runtime) []Pair {
 	var out []Pair
-	for _, r := range pairRows {
+	for _, r := range pairRows() {
 		switch {
 		case r.each != nil:
 			out = append(out, r.each(c)...)

@@ -483,15 +483,13 @@ func (p *pass) finish() {
 // whose record differs from what their class says are looked at.
 func (p *pass) reasons() {
 	for _, c := range p.s.classes {
-		c.setUniform(c.wait)
-		for e := range c.odd {
-			p.say(e, c.wait)
-		}
+		p.s.setUniform(c, c.wait)
 	}
-	for j := range p.s.aside {
-		if j.rec.Reason != j.wait {
-			p.plan.Reasons = append(p.plan.Reasons, JobReason{j.rec.ID, j.wait})
-		}
+	for e := range p.s.odd {
+		p.say(e, e.class.wait)
+	}
+	for j := range p.s.asideOdd {
+		p.plan.Reasons = append(p.plan.Reasons, JobReason{j.rec.ID, j.wait})
 	}
 	slices.SortFunc(p.plan.Reasons, func(a, b JobReason) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(p.plan.Never)

@@ -46,7 +46,6 @@ type class struct {
 	sorted  bool
 	short   candidateHeap // while candidates are taken
 	uniform Reason        // what the records are thought to say
-	odd     map[*entry]struct{}
 
 	// of the pass that is under way
 	pos      int
@@ -180,7 +179,7 @@ func (s *Scheduler) removeJob(j *vjob) {
 		s.leave(e)
 	}
 	j.entries = nil
-	delete(s.aside, j)
+	s.takeFromAside(j)
 	delete(s.multi, j)
 }
 
@@ -191,8 +190,9 @@ func (s *Scheduler) changeJob(j *vjob, rec *Job) *vjob {
 	if sameToQueue(old, rec) {
 		j.rec = rec
 		for _, e := range j.entries {
-			e.note()
+			s.note(e)
 		}
+		s.noteAside(j)
 		return j
 	}
 	s.removeJob(j)
@@ -222,6 +222,7 @@ func (s *Scheduler) enqueue(j *vjob) {
 		return
 	}
 	s.aside[j] = struct{}{}
+	s.noteAside(j)
 	if j.when < Forever {
 		s.timers.add(j.when, j)
 	}
@@ -277,7 +278,7 @@ func (j *vjob) choosePrimary(s *Scheduler) {
 	}
 	for i, e := range j.entries {
 		e.primary = i == at
-		e.note()
+		s.note(e)
 	}
 }
 
@@ -297,7 +298,7 @@ func (s *Scheduler) classOf(j *Job, req int32, part *vpart, resv *vresv) *class 
 		return c
 	}
 	c := &class{key: key, shape: key.shape, part: part, limit: key.limit, least: key.least, sorted: true,
-		uniform: Reason{Code: WaitPriority}, odd: map[*entry]struct{}{}}
+		uniform: Reason{Code: WaitPriority}}
 	s.classes[key] = c
 	return c
 }
@@ -341,12 +342,12 @@ func (s *Scheduler) join(e *entry) {
 	} else {
 		c.queue, c.sorted = append(c.queue, e), false
 	}
-	e.note()
+	s.note(e)
 }
 
 func (s *Scheduler) leave(e *entry) {
 	c := e.class
-	delete(c.odd, e)
+	delete(s.odd, e)
 	i, ok := 0, false
 	if c.sorted {
 		i, ok = slices.BinarySearchFunc(c.queue, e, compareEntries)
@@ -369,22 +370,36 @@ func (c *class) sort() {
 }
 
 // note keeps the set of entries whose record does not say what the class says.
-func (e *entry) note() {
+func (s *Scheduler) note(e *entry) {
 	if e.primary && e.job.rec.Reason != e.class.uniform {
-		e.class.odd[e] = struct{}{}
+		s.odd[e] = struct{}{}
 	} else {
-		delete(e.class.odd, e)
+		delete(s.odd, e)
 	}
 }
 
+// noteAside does the same for a job that is not in the queue.
+func (s *Scheduler) noteAside(j *vjob) {
+	if _, in := s.aside[j]; in && j.rec.Reason != j.wait {
+		s.asideOdd[j] = struct{}{}
+	} else {
+		delete(s.asideOdd, j)
+	}
+}
+
+func (s *Scheduler) takeFromAside(j *vjob) {
+	delete(s.aside, j)
+	delete(s.asideOdd, j)
+}
+
 // setUniform changes what the class as a whole says.
-func (c *class) setUniform(r Reason) {
+func (s *Scheduler) setUniform(c *class, r Reason) {
 	if c.uniform == r {
 		return
 	}
 	c.uniform = r
 	for _, e := range c.queue {
-		e.note()
+		s.note(e)
 	}
 }
 

@@ -86,7 +86,7 @@ func (s *Scheduler) licensesFrom(sh *shape, t, lengthS int64) int64 {
 	if sh.lic == nil {
 		return t
 	}
-	begin, _, ok := s.lic.Window(t, lengthS, s.scratch(len(sh.lic)), func(free []int64) bool { return covers(free, sh.lic) })
+	begin, _, ok := s.lic.Window(t, lengthS, Forever, s.scratch(len(sh.lic)), func(free []int64) bool { return covers(free, sh.lic) })
 	if !ok {
 		return Forever
 	}
@@ -117,18 +117,19 @@ type stretch struct {
 	place      int32
 }
 
-// stretches are the times from from on at which v could start on the node and
-// stay for lengthS seconds.
-func (s *Scheduler) stretches(sh *shape, c *candidates, place int32, from, lengthS int64, out []stretch) []stretch {
+// stretchFrom is the first time from from on at which v could start on the
+// node and stay for lengthS seconds; false when there is none that begins by
+// latest.
+func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, lengthS, latest int64) (stretch, bool) {
 	n := c.nodes[place]
 	if n.rec.State != NodeUsable {
-		return out
+		return stretch{}, false
 	}
 	v := sh.vecFor(c, n.cfg, c.tasks, c.gpus)
 	fits := func(free []int64) bool { return v.fits(n.cfg, free) }
 	for from < Forever {
 		s.probes++
-		begin, end, ok := n.prof.Window(from, lengthS, s.scratch(n.cfg.dims), fits)
+		begin, end, ok := n.prof.Window(from, lengthS, latest, s.scratch(n.cfg.dims), fits)
 		if !ok {
 			break
 		}
@@ -140,15 +141,9 @@ func (s *Scheduler) stretches(sh *shape, c *candidates, place int32, from, lengt
 		if sh.resv != nil && !sh.resv.rec.Flex {
 			end = min(end, sh.resv.rec.End-lengthS+1)
 		}
-		if begin < end {
-			out = append(out, stretch{begin, end, place})
-		}
-		from = end
-		if begin >= end {
-			break
-		}
+		return stretch{begin, end, place}, begin < end && begin <= latest
 	}
-	return out
+	return stretch{}, false
 }
 
 // clip shortens a stretch to what other reservations on the node leave; again
@@ -170,34 +165,80 @@ func (n *vnode) clip(resv *vresv, begin, end, lengthS int64) (int64, int64, int6
 }
 
 // earliestEven sweeps over the nodes' stretches for the first time at which
-// enough of them overlap.
+// enough of them overlap. Each node's next stretch is worked out only when the
+// sweep has come to the end of the one before.
 func (s *Scheduler) earliestEven(sh *shape, c *candidates, from, lengthS int64) (int64, *choice) {
-	var all []stretch
-	for place := range c.nodes {
-		all = s.stretches(sh, c, int32(place), from, lengthS, all)
-	}
-	begins := slices.Clone(all)
-	slices.SortFunc(begins, func(a, b stretch) int { return cmp.Compare(a.begin, b.begin) })
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.end, b.end) })
 	need := s.leastCount(sh, c)
-	open, ended := 0, 0
-	for i := range begins {
-		t := begins[i].begin
-		open++
-		if i+1 < len(begins) && begins[i+1].begin == t {
+	next := s.firstStretches(sh, c, from, lengthS, need)
+	s.open = s.open[:0]
+	for len(next) > 0 {
+		t := next[0].begin
+		s.open = slices.DeleteFunc(s.open, func(st stretch) bool { return st.end <= t })
+		for len(next) > 0 && next[0].begin == t {
+			s.open = append(s.open, next[0])
+			if st, ok := s.stretchFrom(sh, c, next[0].place, next[0].end, lengthS, Forever); ok && need > 1 {
+				next[0] = st
+				next.down(0)
+			} else {
+				next.drop()
+			}
+		}
+		if len(s.open) < need {
 			continue
 		}
-		for ; ended < len(all) && all[ended].end <= t; ended++ {
-			open--
-		}
-		if open < need {
-			continue
-		}
-		if ch := s.chooseAt(sh, c, begins[:i+1], t, need); ch != nil {
+		if ch := s.chooseAt(sh, c, s.open, need); ch != nil {
 			return t, ch
 		}
 	}
 	return 0, nil
+}
+
+// firstStretches are the nodes' first ones. When a single node will do, none
+// that begins after another matters.
+func (s *Scheduler) firstStretches(sh *shape, c *candidates, from, lengthS int64, need int) stretchHeap {
+	next := s.next[:0]
+	single := need == 1 && len(c.must) == 0 && len(c.counts) == 0
+	latest := Forever
+	for place := range c.nodes {
+		st, ok := s.stretchFrom(sh, c, int32(place), from, lengthS, latest)
+		if !ok {
+			continue
+		}
+		if single && st.begin < latest {
+			latest = st.begin
+			next = next[:0]
+		}
+		next = append(next, st)
+	}
+	s.next = next
+	for i := len(next)/2 - 1; i >= 0; i-- {
+		next.down(i)
+	}
+	return next
+}
+
+// stretchHeap has the earliest first.
+type stretchHeap []stretch
+
+func (h stretchHeap) down(i int) {
+	for {
+		k := 2*i + 1
+		if k+1 < len(h) && h[k+1].begin < h[k].begin {
+			k++
+		}
+		if k >= len(h) || h[i].begin <= h[k].begin {
+			return
+		}
+		h[i], h[k] = h[k], h[i]
+		i = k
+	}
+}
+
+func (h *stretchHeap) drop() {
+	last := len(*h) - 1
+	(*h)[0] = (*h)[last]
+	*h = (*h)[:last]
+	h.down(0)
 }
 
 func (s *Scheduler) leastCount(sh *shape, c *candidates) int {
@@ -211,14 +252,8 @@ func (s *Scheduler) leastCount(sh *shape, c *candidates) int {
 // chooseAt chooses need nodes among those free at t: those that -w names, those
 // the constraint counts, then those that become free last, so that the promise
 // leaves what is free now to others.
-func (s *Scheduler) chooseAt(sh *shape, c *candidates, begins []stretch, t int64, need int) *choice {
-	open := make([]stretch, 0, need)
-	for _, st := range begins {
-		if st.end > t {
-			open = append(open, st)
-		}
-	}
-	slices.SortStableFunc(open, func(a, b stretch) int {
+func (s *Scheduler) chooseAt(sh *shape, c *candidates, open []stretch, need int) *choice {
+	slices.SortFunc(open, func(a, b stretch) int {
 		return cmp.Or(cmp.Compare(b.begin, a.begin), cmp.Compare(c.nodes[a.place].rec.Weight, c.nodes[b.place].rec.Weight), cmp.Compare(a.place, b.place))
 	})
 	var places []int32

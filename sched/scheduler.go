@@ -47,8 +47,10 @@ type Scheduler struct {
 	reqByKey map[string]int32
 	shapes   map[shapeKey]*shape
 	classes  map[classKey]*class
-	aside    map[*vjob]struct{} // jobs that are not in the queue
-	multi    map[*vjob]struct{} // jobs of several partitions
+	aside    map[*vjob]struct{}  // jobs that are not in the queue
+	asideOdd map[*vjob]struct{}  // those whose record does not say why
+	odd      map[*entry]struct{} // those in the queue whose record does not say what their class says
+	multi    map[*vjob]struct{}  // jobs of several partitions
 	timers   timers
 	ends     runHeap
 
@@ -60,6 +62,8 @@ type Scheduler struct {
 	pass    uint64
 	probes  int
 	buffers map[int][]int64
+	open    []stretch // of earliestEven
+	next    stretchHeap
 
 	forecaster *Scheduler // of Forecast
 
@@ -119,7 +123,7 @@ func (s *Scheduler) reset() {
 	*s = Scheduler{params: s.params, guardS: s.guardS, pass: s.pass, byUser: s.byUser, forecaster: s.forecaster,
 		nodeByName: map[string]int32{}, configs: map[string]*config{},
 		reqByPtr: map[*Request]int32{}, reqByKey: map[string]int32{},
-		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, multi: map[*vjob]struct{}{}, buffers: map[int][]int64{}}
+		shapes: map[shapeKey]*shape{}, classes: map[classKey]*class{}, aside: map[*vjob]struct{}{}, asideOdd: map[*vjob]struct{}{}, odd: map[*entry]struct{}{}, multi: map[*vjob]struct{}{}, buffers: map[int][]int64{}}
 }
 
 // follow makes the index say what the snapshot says, and returns how many

@@ -44,7 +44,7 @@ func (s *Scheduler) wakeJobs() {
 	for s.timers.next() <= s.now {
 		j := heap.Pop(&s.timers).(timer).job
 		if _, waits := s.aside[j]; waits {
-			delete(s.aside, j)
+			s.takeFromAside(j)
 			s.enqueue(j)
 		}
 	}

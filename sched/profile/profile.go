@@ -152,12 +152,15 @@ func (p *Profile) Until(from int64, scratch []int64, fits func([]int64) bool) in
 
 // Window finds the first stretch [begin, end) of start times, at or after
 // from, at which fits holds for the least amounts over the following lengthS
-// seconds. It reports false when there is none. The stretch may end before
-// fits stops holding: ask again from its end.
-func (p *Profile) Window(from, lengthS int64, scratch []int64, fits func([]int64) bool) (begin, end int64, ok bool) {
+// seconds. It reports false when there is none that begins by latest. The
+// stretch may end before fits stops holding: ask again from its end.
+func (p *Profile) Window(from, lengthS, latest int64, scratch []int64, fits func([]int64) bool) (begin, end int64, ok bool) {
 	i := p.Find(from)
 	for i < len(p.t) {
 		start := max(from, p.t[i])
+		if start > latest {
+			break
+		}
 		j, good := p.covers(i, start, lengthS, scratch, fits)
 		if !good {
 			if j == i {

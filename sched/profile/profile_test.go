@@ -70,7 +70,7 @@ func checkWindows(t *rapid.T, p *Profile, m *model, length int64, need [2]int64)
 	scratch := make([]int64, 2)
 	got := [horizon]bool{}
 	for from := int64(0); from < horizon; {
-		begin, end, ok := p.Window(from, length, scratch, fits)
+		begin, end, ok := p.Window(from, length, Forever, scratch, fits)
 		if !ok {
 			break
 		}

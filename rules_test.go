@@ -164,7 +164,7 @@ func eachFile(t *testing.T, dir string, visit func(path string, fset *token.File
 // TestCommandsStayLight: a command lives for two milliseconds, and all that it is linked with is set up before it begins.
 func TestCommandsStayLight(t *testing.T) {
 	for target, heavy := range map[string][]string{
-		"./cmd/sluice": {"google.golang.org", "github.com/containerd/ttrpc", "net/http", "crypto/tls", module + "proto"},
+		"./cmd/sluice": {"google.golang.org", "github.com/containerd/ttrpc", "github.com/urfave", "text/template", "net/http", "crypto/tls", module + "proto"},
 		// What the commands themselves are made of; the rest of the program serves up, down, conf and sim.
 		"./client/sbatch": {"net", "crypto/sha256", "encoding/json", "regexp", "text/template", "github.com/urfave", module + "conf"},
 	} {

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/cluster"
 )
 
-func run(t *testing.T, args ...string) (stdout string, err error) {
+func sluice(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	err = App(nil, &out, &errs).Run(append([]string{"sluice"}, args...))
+	err = Run(args, nil, &out, &errs)
 	return out.String(), err
 }
 
@@ -27,16 +27,16 @@ func TestConfCheck(t *testing.T) {
 		return path
 	}
 	good := write("good.conf", "ClusterName=c\nSlurmctldHost=h\nAuthType=auth/munge\nNodeName=n1\nPartitionName=p Nodes=n1 Default=YES\n")
-	out, err := run(t, "conf", "check", good)
+	out, err := sluice(t, "conf", "check", good)
 	if err != nil || !strings.Contains(out, "good.conf:3: ignored: AuthType") || !strings.Contains(out, "no faults; cluster c, 1 node, 1 partition\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	bad := write("bad.conf", "ClusterName=c\nSlurmctldHost=h\nNodeNme=n1\nKillWait=soon\n")
-	out, err = run(t, "conf", "check", bad)
+	out, err = sluice(t, "conf", "check", bad)
 	if err == nil || !strings.Contains(out, "bad.conf:3: unknown key NodeNme (did you mean NodeName?)") || !strings.Contains(out, "bad.conf:4: KillWait: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, err := run(t, "conf", "check", good, bad); err == nil {
+	if _, err := sluice(t, "conf", "check", good, bad); err == nil {
 		t.Error("two files were accepted")
 	}
 }

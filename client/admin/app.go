@@ -5,41 +5,21 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-
-	"github.com/urfave/cli/v2"
 
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
 // Extra are verbs that the program adds: those that need packages which the commands must not know, such as the scheduler.
-var Extra []*cli.Command
+var Extra []*Verb
 
-// App is the command line of those verbs; commands are the names of Slurm's commands.
-func App(commands []string, stdout, stderr io.Writer) *cli.App {
-	cli.VersionPrinter = func(c *cli.Context) { fmt.Fprint(c.App.Writer, version.Text()) }
-	return &cli.App{
-		Name:                 "sluice",
-		Usage:                "a batch scheduler for GPU clusters that speaks Slurm",
-		Version:              version.Sluice,
-		Writer:               stdout,
-		ErrWriter:            stderr,
-		HideHelpCommand:      true,
-		EnableBashCompletion: true,
-		// Errors are printed and turned into an exit code by Main alone.
-		ExitErrHandler: func(*cli.Context, error) {},
-		Commands:       append([]*cli.Command{up(commands), down(), confCommand()}, Extra...),
-	}
+// Verbs are all verbs; commands are the names of Slurm's commands.
+func Verbs(commands []string) []*Verb {
+	return append([]*Verb{up(commands), down(), confVerb()}, Extra...)
 }
 
-// Main runs the verb of argv and returns its exit code.
-func Main(argv, commands []string) int {
-	app := App(commands, os.Stdout, os.Stderr)
-	if len(argv) > 1 && argv[1] != "" && argv[1][0] != '-' && !slices.ContainsFunc(app.Commands, func(c *cli.Command) bool { return c.HasName(argv[1]) }) {
-		fmt.Fprintf(os.Stderr, "sluice: unknown command %q; `sluice help` lists them\n", argv[1])
-		return 1
-	}
-	if err := app.Run(argv); err != nil {
+// Main runs the verb of args and returns its exit code.
+func Main(args, commands []string) int {
+	if err := Run(args, commands, os.Stdout, os.Stderr); err != nil {
 		if text := err.Error(); text != "" {
 			fmt.Fprintln(os.Stderr, "sluice: error:", text)
 		}
@@ -48,10 +28,11 @@ func Main(argv, commands []string) int {
 	return 0
 }
 
-// noArguments refuses what flags do not explain.
-func noArguments(c *cli.Context) error {
-	if c.Args().Present() {
-		return fmt.Errorf("unknown argument %q; see `sluice %s --help`", c.Args().First(), c.Command.Name)
+// Run runs the verb of args.
+func Run(args, commands []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-v" || args[0] == "-V") {
+		fmt.Fprint(stdout, version.Text())
+		return nil
 	}
-	return nil
+	return run(Verbs(commands), "", args, stdout, stderr)
 }

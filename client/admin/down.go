@@ -1,45 +1,41 @@
 package admin
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"os/signal"
 	"strings"
 	"syscall"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/sluice-hpc/sluice/client/cluster"
 )
 
-func down() *cli.Command {
-	return &cli.Command{
-		Name:      "down",
-		Usage:     "stop a cluster that `sluice up` started",
-		ArgsUsage: " ",
+func down() *Verb {
+	return &Verb{
+		Name:  "down",
+		Usage: "stop a cluster that `sluice up` started",
 		Description: `Cancels its jobs, waits until they have ended, stops its daemons, and leaves no process, cgroup or mount behind.
 Its state stays, unless --wipe says otherwise; ` + "`sluice up`" + ` goes on with it.`,
-		Flags: []cli.Flag{
-			dirFlag(),
-			&cli.BoolFlag{Name: "wipe", Usage: "delete its state, logs and configuration too", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "now", Usage: "kill jobs at once instead of giving them KillWait to end", DisableDefaultText: true},
+		Flags: func(f *flag.FlagSet) {
+			dirFlag(f)
+			f.Bool("wipe", false, "delete its state, logs and configuration too")
+			f.Bool("now", false, "kill jobs at once instead of giving them KillWait to end")
 		},
-		Action: runDown,
+		Run: runDown,
 	}
 }
 
-func runDown(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGINT, syscall.SIGTERM)
+func runDown(c *Call) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	p := newProgress(c.App.ErrWriter)
+	p := newProgress(c.Stderr)
 	s, err := cluster.Down(ctx, cluster.DownOptions{Dir: c.String("dir"), Wipe: c.Bool("wipe"), Now: c.Bool("now"), Progress: p.say})
 	p.end()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.App.Writer, stopped(s))
+	fmt.Fprintln(c.Stdout, stopped(s))
 	return nil
 }
 

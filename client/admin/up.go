@@ -1,52 +1,49 @@
 package admin
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"os/signal"
 	"syscall"
-
-	"github.com/urfave/cli/v2"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client/cluster"
 )
 
-func up(commands []string) *cli.Command {
-	return &cli.Command{
-		Name:      "up",
-		Usage:     "start a cluster on this machine: a controller and node daemons",
-		ArgsUsage: " ",
+func up(commands []string) *Verb {
+	return &Verb{
+		Name:  "up",
+		Usage: "start a cluster on this machine: a controller and node daemons",
 		Description: `Returns when every node is idle. Typed again, it starts whatever of the cluster does not run, with its state.
 
 Examples:
    sluice up --nodes 2                   a cluster of two nodes, in the usual folder
    sluice up --dir /tmp/c --conf my.conf the nodes of my.conf, which all are this machine`,
-		Flags: []cli.Flag{
-			dirFlag(),
-			&cli.IntFlag{Name: "nodes", Usage: "write a configuration with `N` nodes", DefaultText: "1"},
-			&cli.StringFlag{Name: "conf", Usage: "use this slurm.conf `FILE`; state, logs and sockets are below --dir all the same"},
-			&cli.BoolFlag{Name: "detach", Usage: "do not wait until the nodes are idle", DisableDefaultText: true},
-			&cli.DurationFlag{Name: "timeout", Usage: "wait at most this `TIME` for the nodes, such as 30s", DefaultText: "2m"},
+		Flags: func(f *flag.FlagSet) {
+			dirFlag(f)
+			f.Int("nodes", 0, "write a configuration with `N` nodes (default: 1)")
+			f.String("conf", "", "use this slurm.conf `FILE`; state, logs and sockets are below --dir all the same")
+			f.Bool("detach", false, "do not wait until the nodes are idle")
+			f.Duration("timeout", 0, "wait at most this `TIME` for the nodes, such as 30s (default: 2m)")
 		},
-		Action: func(c *cli.Context) error { return runUp(c, commands) },
+		Run: func(c *Call) error { return runUp(c, commands) },
 	}
 }
 
-func dirFlag() cli.Flag {
-	return &cli.StringFlag{Name: "dir", Usage: "folder `DIR` of the cluster", DefaultText: cluster.DefaultDir()}
+func dirFlag(f *flag.FlagSet) {
+	f.String("dir", "", "folder `DIR` of the cluster (default: "+cluster.DefaultDir()+")")
 }
 
-func runUp(c *cli.Context, commands []string) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
+func runUp(c *Call, commands []string) error {
 	if c.IsSet("nodes") && c.Int("nodes") < 1 {
 		return fmt.Errorf("cannot start %d nodes: at least 1 and at most %d run on one machine", c.Int("nodes"), cluster.MaxNodes)
 	}
-	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	p := newProgress(c.App.ErrWriter)
+	p := newProgress(c.Stderr)
 	s, err := cluster.Up(ctx, cluster.UpOptions{
-		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), Detach: c.Bool("detach"), Timeout: c.Duration("timeout"),
+		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), Detach: c.Bool("detach"), Timeout: value[time.Duration](c, "timeout"),
 		Commands: commands, Progress: p.say,
 	})
 	p.end()
@@ -57,8 +54,8 @@ func runUp(c *cli.Context, commands []string) error {
 	return nil
 }
 
-func tellStarted(c *cli.Context, s *cluster.Started) {
-	out := c.App.Writer
+func tellStarted(c *Call, s *cluster.Started) {
+	out := c.Stdout
 	state := "up"
 	switch {
 	case s.Detached:

@@ -45,7 +45,7 @@ func sluice(env *Env, args []string) int {
 			return c.run(ProcessEnv(c.name), args[1:])
 		}
 	}
-	return admin.Main(append([]string{"sluice"}, args...), Names())
+	return admin.Main(args, Names())
 }
 
 func sluiceHelp(env *Env) {

@@ -57,6 +57,9 @@ func setOpenMode(r *Request, value string, _ bool) error {
 
 func setExport(r *Request, value string, _ bool) error {
 	r.Spec.ExportEnv = value
+	if value == "" { // --export= exports nothing, unlike no --export
+		r.Spec.ExportEnv = "NONE"
+	}
 	return printable("export", value)
 }
 

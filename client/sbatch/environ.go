@@ -20,7 +20,9 @@ const (
 type export struct {
 	all   bool // ALL, or no --export
 	login bool // begin with the login environment: NONE, NIL or a list without ALL (sbatch(1), --export)
-	names []string
+	// names are NAME and NAME=value, in order. Those before ALL give way to the submitter's environment, those behind it win
+	// (observed; sbatch(1) speaks of the former only).
+	before, names []string
 }
 
 func parseExport(value string) export {
@@ -32,6 +34,7 @@ func parseExport(value string) export {
 		switch {
 		case strings.EqualFold(item, "ALL"):
 			x.all = true
+			x.before, x.names = append(x.before, x.names...), nil
 		case strings.EqualFold(item, "NONE"), strings.EqualFold(item, "NIL"), item == "":
 		default:
 			x.names = append(x.names, item)
@@ -98,27 +101,31 @@ func (e *environment) add(vars []string) {
 }
 
 // exported is the part of the submitter's environment that the job gets. Variables of Slurm's and Sluice's own are always
-// part of it; with ALL, what the submitter has set wins over what --export says (sbatch(1)).
+// part of it.
 func exported(environ []string, x export) *environment {
 	out := newEnvironment(nil)
 	source := newEnvironment(outerJobRemoved(environ))
+	out.export(x.before, source)
 	for _, v := range source.vars {
 		if x.all || strings.HasPrefix(v, "SLURM_") || strings.HasPrefix(v, "SLUICE_") {
 			name, _, _ := strings.Cut(v, "=")
 			out.put(name, v)
 		}
 	}
-	for _, item := range x.names {
+	out.export(x.names, source)
+	return out
+}
+
+// export puts the variables that --export names: NAME with the submitter's value, NAME=value as given.
+func (e *environment) export(items []string, source *environment) {
+	for _, item := range items {
 		name, _, given := strings.Cut(item, "=")
-		i, known := source.index[name]
-		switch {
-		case given && (!x.all || !known):
-			out.put(name, item)
-		case !given && known:
-			out.put(name, source.vars[i])
+		if given {
+			e.put(name, item)
+		} else if i, known := source.index[name]; known {
+			e.put(name, source.vars[i])
 		}
 	}
-	return out
 }
 
 // outerJobRemoved leaves out what describes the allocation in which sbatch itself runs: a job submitted from a job is not

@@ -352,6 +352,7 @@ func (s *submission) buildEnvironment() error {
 			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
 		}
 		e.add(vars)
+		e.set("SLURM_GET_USER_ENV", "1")
 	}
 	return s.useEnvironment(e)
 }

@@ -178,7 +178,8 @@ func TestExport(t *testing.T) {
 		"NONE":                      "SLURM_CONF=/c",
 		"NIL":                       "SLURM_CONF=/c",
 		"FOO,NEW=3,MISSING,Q='a,b'": "FOO=1 NEW=3 Q='a,b' SLURM_CONF=/c",
-		"ALL,NEW=3,FOO=9":           "FOO=1 NEW=3 SLURM_CONF=/c SPACE=a b",
+		"ALL,NEW=3,FOO=9":           "FOO=9 NEW=3 SLURM_CONF=/c SPACE=a b",
+		"NEW=3,FOO=9,ALL":           "FOO=1 NEW=3 SLURM_CONF=/c SPACE=a b",
 		"FOO=9":                     "FOO=9 SLURM_CONF=/c",
 	} {
 		args := []string{"--wrap=true"}
@@ -198,6 +199,9 @@ func TestExport(t *testing.T) {
 			}
 		}
 		login := export == "NONE" || export == "NIL" || strings.HasPrefix(export, "FOO")
+		if slices.Contains(r.GetEnv(), "SLURM_GET_USER_ENV=1") != login {
+			t.Errorf("--export=%s: SLURM_GET_USER_ENV is not %v", export, login)
+		}
 		if hasHome := slices.Contains(r.GetEnv(), "HOME=/home/u"); hasHome == login {
 			t.Errorf("--export=%s: the submitter's HOME is there: %v", export, hasHome)
 		}

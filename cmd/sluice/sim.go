@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -10,43 +11,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
+	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
 
 // simCommand replays workload traces through the scheduler of the controller.
-func simCommand() *cli.Command {
-	return &cli.Command{
+func simCommand() *admin.Verb {
+	return &admin.Verb{
 		Name: "sim", Usage: "replay a workload trace through the scheduler",
 		Description: "An SWF trace (Parallel Workloads Archive; .gz too), or the openb placement experiment (Alibaba cluster-trace-gpu-v2023).\n\n" +
 			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100 --policy easy\n   sluice sim --swf trace.swf --procs 64 --policy all --json\n" +
 			"   sluice sim --openb-nodes nodes.csv.gz --openb-pods pods.csv.gz --placement fgd --seeds 10",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "swf", Usage: "trace in the standard workload format `FILE`"},
-			&cli.IntFlag{Name: "procs", Usage: "processors of the machine `P`"},
-			&cli.IntFlag{Name: "node-procs", Usage: "cut the machine into nodes of `N` processors (default: one pool)"},
-			&cli.StringFlag{Name: "policy", Value: "default", Usage: "`NAME`: " + strings.Join(policyNames(), ", ") + ", or all"},
-			&cli.StringFlag{Name: "estimates", Value: "requested", Usage: "run times as `requested` by users, or exact"},
-			&cli.StringFlag{Name: "openb-nodes", Usage: "node list `CSV` of the placement experiment"},
-			&cli.StringFlag{Name: "openb-pods", Usage: "pod list `CSV` of the placement experiment"},
-			&cli.StringFlag{Name: "placement", Value: "fgd", Usage: "`RULE`: pack, fgd or bestfit"},
-			&cli.IntFlag{Name: "seeds", Value: 10, Usage: "repetitions of the placement experiment `N`"},
-			&cli.StringFlag{Name: "jobs-out", Usage: "write \"id submit start end\" of each job to `FILE`"},
-			&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		Flags: func(f *flag.FlagSet) {
+			f.String("swf", "", "trace in the standard workload format `FILE`")
+			f.Int("procs", 0, "processors of the machine `P`")
+			f.Int("node-procs", 0, "cut the machine into nodes of `N` processors (default: one pool)")
+			f.String("policy", "default", "`NAME`: "+strings.Join(policyNames(), ", ")+", or all")
+			f.String("estimates", "requested", "run times as `requested` by users, or exact")
+			f.String("openb-nodes", "", "node list `CSV` of the placement experiment")
+			f.String("openb-pods", "", "pod list `CSV` of the placement experiment")
+			f.String("placement", "fgd", "`RULE`: pack, fgd or bestfit")
+			f.Int("seeds", 10, "repetitions of the placement experiment `N`")
+			f.String("jobs-out", "", "write \"id submit start end\" of each job to `FILE`")
+			f.Bool("json", false, "print the figures as JSON")
+			f.BoolVar(f.Bool("quiet", false, "no progress (-q)"), "q", false, "")
 		},
-		Action: runSim,
+		Run: runSim,
 	}
 }
 
 func policyNames() []string { return slices.Sorted(maps.Keys(sim.Policies)) }
 
-func runSim(c *cli.Context) error {
+func runSim(c *admin.Call) error {
 	switch {
-	case c.Args().Present():
-		return fmt.Errorf("unknown argument %q; see sluice sim --help", c.Args().First())
 	case c.String("openb-nodes") != "" && c.String("openb-pods") != "":
 		return runOpenb(c)
 	case c.String("swf") == "":
@@ -81,7 +79,7 @@ func runSim(c *cli.Context) error {
 }
 
 // progress shows on a terminal how far a run has come.
-func progress(c *cli.Context, policy string) func(done, all int) {
+func progress(c *admin.Call, policy string) func(done, all int) {
 	if info, err := os.Stderr.Stat(); c.Bool("quiet") || err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil
 	}
@@ -108,13 +106,13 @@ func writeJobs(path string, r *sim.Report) error {
 	return nil
 }
 
-func printReports(c *cli.Context, reports []*sim.Report) error {
+func printReports(c *admin.Call, reports []*sim.Report) error {
 	if c.Bool("json") {
-		return writeJSON(c.App.Writer, reports)
+		return writeJSON(c.Stdout, reports)
 	}
-	fmt.Fprintf(c.App.Writer, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90", "p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
+	fmt.Fprintf(c.Stdout, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90", "p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
 	for _, r := range reports {
-		fmt.Fprintf(c.App.Writer, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
+		fmt.Fprintf(c.Stdout, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
 	}
 	return nil
 }
@@ -127,7 +125,7 @@ func writeJSON(w io.Writer, v any) error {
 
 var placements = map[string]sched.Placement{"pack": sched.Pack, "fgd": sched.FGD, "bestfit": sched.BestFit}
 
-func runOpenb(c *cli.Context) error {
+func runOpenb(c *admin.Call) error {
 	rule, ok := placements[c.String("placement")]
 	if !ok {
 		return fmt.Errorf("--placement is pack, fgd or bestfit, not %q", c.String("placement"))
@@ -147,8 +145,8 @@ func runOpenb(c *cli.Context) error {
 		return fmt.Errorf("--seeds is at least 1")
 	}
 	if c.Bool("json") {
-		return writeJSON(c.App.Writer, map[string]any{"placement": c.String("placement"), "allocated": each, "mean": sum / float64(len(each))})
+		return writeJSON(c.Stdout, map[string]any{"placement": c.String("placement"), "allocated": each, "mean": sum / float64(len(each))})
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %.2f %% of the GPUs allocated at 130 %% of demand (mean of %d seeds)\n", c.String("placement"), 100*sum/float64(len(each)), len(each))
+	fmt.Fprintf(c.Stdout, "%s: %.2f %% of the GPUs allocated at 130 %% of demand (mean of %d seeds)\n", c.String("placement"), 100*sum/float64(len(each)), len(each))
 	return nil
 }

@@ -31,6 +31,7 @@ func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	ours.request(l.GetSpec(), l)
 	ours.allocation(l)
 	ours.array(l)
+	ours.gpus(l)
 	ours.task(l, d)
 	// The client knows best where sbatch was called: that need not be the working folder (--chdir).
 	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
@@ -142,6 +143,42 @@ func (v *vars) array(l *pb.LaunchSpec) {
 	v.num("SLURM_ARRAY_TASK_MIN", uint64(l.GetArrayTaskMin()))
 	v.num("SLURM_ARRAY_TASK_MAX", uint64(l.GetArrayTaskMax()))
 	v.num("SLURM_ARRAY_TASK_STEP", uint64(max(1, l.GetArrayTaskStep())))
+}
+
+// gpus: the devices of this node that are the job's, by index, as recorded from a real 22.05.
+func (v *vars) gpus(l *pb.LaunchSpec) {
+	v.setIf("SLURM_GPUS", gpuCount(l.GetSpec().GetTresPerJob()))
+	v.setIf("SLURM_GPUS_PER_TASK", gpuCount(l.GetSpec().GetTresPerTask()))
+	v.setIf("SLURM_GPUS_PER_SOCKET", gpuCount(l.GetSpec().GetTresPerSocket()))
+	var index []string
+	for _, a := range l.GetAlloc() {
+		if a.GetNode() != l.GetNode() {
+			continue
+		}
+		for _, d := range a.GetDevices() {
+			if d.GetName() == "gpu" && d.GetCount() == 0 {
+				index = append(index, strconv.FormatUint(uint64(d.GetIndex()), 10))
+			}
+		}
+	}
+	if len(index) == 0 {
+		return
+	}
+	list := strings.Join(index, ",")
+	v.num("SLURM_GPUS_ON_NODE", uint64(len(index)))
+	for _, name := range []string{"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"} {
+		v.set(name, list)
+	}
+}
+
+// gpuCount is what a request says of GPUs, "2" or "a100:2"; empty when it says nothing.
+func gpuCount(tres string) string {
+	for _, part := range strings.Split(tres, ",") {
+		if n, ok := strings.CutPrefix(part, "gres/gpu:"); ok {
+			return n
+		}
+	}
+	return ""
 }
 
 // task: the batch script as the first task of the first node.

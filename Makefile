@@ -8,7 +8,7 @@ DESTDIR ?=
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: help build install test check bench demo clean generate tools packages
+.PHONY: help build install test test-vm check bench demo clean generate tools packages
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -31,6 +31,9 @@ packages: ## install the Debian packages that tests and demo need, those that ar
 test: packages ## run all tests; as root with real cgroups and a second user
 	@.ci/test-user
 	SLUICE_TEST_USER=$$(.ci/test-user --name) $(GO) test -timeout 20m ./...
+
+test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about a minute
+	@GO=$(GO) .ci/vm/run
 
 check: tools ## formatting, vet, staticcheck, and generated files up to date
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }

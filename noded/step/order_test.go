@@ -1,6 +1,7 @@
 package step_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -22,29 +23,40 @@ os.write(1, b"ready\n")
 while True: time.sleep(0.02) # a signal just before a long sleep would wait for its end
 `
 
+// limit is a time limit that a job which starts now has begun long before: longer where the machine is slow.
+func (n *node) limit() time.Duration {
+	from := time.Now()
+	n.run(n.bundle(), "true")
+	return max(300*time.Millisecond, 4*time.Since(from))
+}
+
 func TestTimeLimit(t *testing.T) {
 	n := newNode(t)
+	limit := n.limit()
 	b := n.bundle()
-	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
+	b.EndNs = time.Now().Add(limit).UnixNano()
 	rec := n.run(b, "sleep 600")
 	if rec.Verdict != "timeout" || rec.WaitStatus != 15 || rec.StoppedOnOrder || rec.EndNs < b.EndNs {
 		t.Errorf("default: %v", rec)
 	}
-	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2") || !strings.HasSuffix(got, " DUE TO TIME LIMIT ***\n") {
+	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 2 ON n1 CANCELLED AT 2") || !strings.HasSuffix(got, " DUE TO TIME LIMIT ***\n") {
 		t.Errorf("stderr: %q", got)
 	}
 	// One that does not listen is killed KillWait later, and one that exits 0 on SIGTERM has timed out all the same.
 	b = n.bundle()
-	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
-	rec = n.run(b, deaf)
-	if wait := time.Duration(rec.EndNs - b.EndNs); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 3*time.Second {
+	k := n.launch(b, deaf)
+	n.awaitOutput(b, "ready")
+	end := time.Now().Add(100 * time.Millisecond).UnixNano()
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: end})
+	rec = n.ended(k)
+	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 3*time.Second {
 		t.Errorf("deaf: %v after %v, want SIGKILL after 1 s", rec, wait)
 	}
 	if got := n.output(b); !strings.Contains(got, "SIGTERM\n") || !strings.Contains(got, "SIGCONT\n") {
 		t.Errorf("deaf: got %q, want SIGCONT and SIGTERM", got)
 	}
 	b = n.bundle()
-	b.EndNs = time.Now().Add(300 * time.Millisecond).UnixNano()
+	b.EndNs = time.Now().Add(limit).UnixNano()
 	if rec = n.run(b, "trap 'exit 0' TERM; while :; do sleep 0.05; done"); rec.Verdict != "timeout" || rec.WaitStatus != 0 {
 		t.Errorf("polite: %v", rec)
 	}
@@ -66,9 +78,10 @@ func TestTimeLimitMoves(t *testing.T) {
 	if rec := n.ended(k); rec.Verdict != "timeout" {
 		t.Errorf("shortened: %v", rec)
 	}
+	limit := n.limit()
 	b = n.bundle()
-	b.EndNs = time.Now().Add(400 * time.Millisecond).UnixNano()
-	k = n.launch(b, "sleep 1; exit 7")
+	b.EndNs = time.Now().Add(limit).UnixNano()
+	k = n.launch(b, fmt.Sprintf("sleep %.1f; exit 7", 2*limit.Seconds()))
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(time.Hour).UnixNano()})
 	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
 		t.Errorf("extended: %v", rec)

@@ -3,10 +3,10 @@ package cluster
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -127,8 +127,9 @@ func (d Dir) clusterName() string {
 	if string(d) == DefaultDir() {
 		return "sluice"
 	}
-	sum := sha256.Sum256([]byte(d))
-	return "sluice-" + hex.EncodeToString(sum[:4])
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(d))
+	return "sluice-" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // Generated ports lie below the range from which the kernel gives out ports of its own (ip_local_port_range: 32768).

@@ -1161,6 +1161,7 @@ type Rlimit struct {
 	Resource uint32
 	Soft     uint64
 	Hard     uint64
+	Asked    bool
 }
 
 func (m *Rlimit) GetResource() uint32 {
@@ -1184,6 +1185,13 @@ func (m *Rlimit) GetHard() uint64 {
 	return m.Hard
 }
 
+func (m *Rlimit) GetAsked() bool {
+	if m == nil {
+		return false
+	}
+	return m.Asked
+}
+
 // Marshal gives the encoding of m.
 func (m *Rlimit) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1195,6 +1203,7 @@ func (m *Rlimit) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 1, uint64(m.Resource))
 	b = coding.AppendNumber(b, 2, m.Soft)
 	b = coding.AppendNumber(b, 3, m.Hard)
+	b = coding.AppendBool(b, 4, m.Asked)
 	return b
 }
 
@@ -1215,6 +1224,8 @@ func (m *Rlimit) Merge(s string) error {
 			m.Soft = d.Number()
 		case 3<<3 | coding.Varint:
 			m.Hard = d.Number()
+		case 4<<3 | coding.Varint:
+			m.Asked = d.Bool()
 		}
 	}
 	return d.Err()

@@ -112,6 +112,9 @@ var phrases = map[Code]string{
 	CodeFinished:           "Job has already finished",
 }
 
+// Phrase is Slurm's text for the error, "" when it has none.
+func (c Code) Phrase() string { return phrases[c] }
+
 // NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.
 func NewProblem(code Code, format string, args ...any) *Problem {
 	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: fmt.Sprintf(format, args...)}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
@@ -47,7 +48,7 @@ func (r *Request) checkVerbosity() error {
 // checkGPUs is sbatch(1), --gpus-per-task, --gpus-per-socket and --ntasks-per-gpu.
 func (r *Request) checkGPUs() error {
 	s := r.Spec
-	gres := phraseGres
+	gres := msg.CodeInvalidGres.Phrase()
 	switch {
 	case s.NtasksPerTres != 0 && r.Given("gpus-per-task"):
 		return fatal("give one of them", "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
@@ -110,7 +111,7 @@ func (r *Request) checkNodeList() error {
 func (r *Request) checkTimes() error {
 	s := r.Spec
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return &ValueError{Lines: []string{"Batch job submission failed: " + phraseTimeLimit}, Exit: 1, Hint: "--time-min is longer than --time"}
+		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeLimit.Phrase()}, Exit: 1, Hint: "--time-min is longer than --time"}
 	}
 	return nil
 }

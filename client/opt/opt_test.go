@@ -99,8 +99,8 @@ func TestValues(t *testing.T) {
 		"-t 90":                              {TimeLimitS: 5400},
 		"-t 1:30":                            {TimeLimitS: 120},
 		"-t 1-2:03:04":                       {TimeLimitS: (26*60 + 4) * 60},
-		"-t 0":                               {TimeLimitS: unlimited},
-		"-t infinite":                        {TimeLimitS: unlimited},
+		"-t 0":                               {TimeLimitS: msg.Unlimited},
+		"-t infinite":                        {TimeLimitS: msg.Unlimited},
 		"--time-min=5 -t 10":                 {TimeMinS: 300, TimeLimitS: 600},
 		"--begin=now+60":                     {BeginNs: now.Add(time.Minute).UnixNano()},
 		"--deadline=2027-03-05T00:00":        {DeadlineNs: time.Date(2027, 3, 5, 0, 0, 0, 0, time.UTC).UnixNano()},
@@ -115,10 +115,10 @@ func TestValues(t *testing.T) {
 		"-H -k -O -s":                        {Hold: true, NoKill: true, Overcommit: true, Sharing: "oversubscribe"},
 		"--exclusive":                        {Sharing: "exclusive"},
 		"--exclusive=user":                   {Sharing: "user"},
-		"--requeue":                          {Requeue: yes},
-		"--requeue --no-requeue":             {Requeue: no},
-		"--open-mode=append":                 {OpenMode: openAppend},
-		"--mail-type=END,FAIL":               {MailType: mailEnd | mailFail},
+		"--requeue":                          {Requeue: msg.Yes},
+		"--requeue --no-requeue":             {Requeue: msg.No},
+		"--open-mode=append":                 {OpenMode: msg.OpenAppend},
+		"--mail-type=END,FAIL":               {MailType: msg.MailEnd | msg.MailFail},
 		"--mail-type=all,NONE":               {},
 		"-w n[1-3] -x n2":                    {ReqNodes: "n[1-3]", ExcNodes: "n2"},
 		"--gres=gpu:a100:2,shard:1":          {TresPerNode: "gres/gpu:a100:2,gres/shard:1"},
@@ -141,7 +141,7 @@ func TestValues(t *testing.T) {
 		"--export=NONE":                      {ExportEnv: "NONE"},
 		"--priority=7 --reboot --spread-job": {Priority: 7, Reboot: true, Spread: true},
 		"--wait-all-nodes=1 --profile=task":  {WaitAllNodes: true, Profile: "task"},
-		"--kill-on-invalid-dep=yes":          {KillOnInvalidDep: yes},
+		"--kill-on-invalid-dep=yes":          {KillOnInvalidDep: msg.Yes},
 		"--delay-boot=5 --use-min-nodes":     {DelayBootS: 300, UseMinNodes: true},
 	} {
 		r, _, err := parse(strings.Fields(line)...)
@@ -201,7 +201,7 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: no, Sharing: "oversubscribe", WorkDir: "/"}
+	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: msg.No, Sharing: "oversubscribe", WorkDir: "/"}
 	if !reflect.DeepEqual(r.Spec, want) || r.WrapGiven || r.Wait {
 		t.Errorf("got %+v, want %+v", r.Spec, want)
 	}

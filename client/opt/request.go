@@ -35,10 +35,12 @@ type Request struct {
 	UserEnvGiven bool
 	UID, GID     string // as given; names are looked up by the command
 	Propagate    string // limits to propagate, "ALL" by default
-	Clusters     string
-	Ignored      []string // options that are accepted and have no effect
-	GresHelp     bool     // --gres=help, --hint=help …: print and stop
-	HintHelp     bool
+	// PropagateGiven: the user asked, which outweighs PropagateResourceLimits of slurm.conf.
+	PropagateGiven bool
+	Clusters       string
+	Ignored        []string // options that are accepted and have no effect
+	GresHelp       bool     // --gres=help, --hint=help …: print and stop
+	HintHelp       bool
 
 	Dir string    // working folder of the command, absolute
 	Now time.Time // what relative moments are counted from, with the zone of the user

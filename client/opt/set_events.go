@@ -3,6 +3,8 @@ package opt
 import (
 	"strconv"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // signals are the names that Slurm knows, with their numbers on Linux.
@@ -63,10 +65,10 @@ func setSignal(r *Request, value string, _ bool) error {
 var mailEvents = [...]struct {
 	name string
 	bits uint32
-}{{"NONE", 0}, {"BEGIN", mailBegin}, {"END", mailEnd}, {"FAIL", mailFail}, {"REQUEUE", mailRequeue},
-	{"INVALID_DEPEND", mailInvalidDepend}, {"STAGE_OUT", mailStageOut}, {"TIME_LIMIT", mailTime100}, {"TIME_LIMIT_90", mailTime90},
-	{"TIME_LIMIT_80", mailTime80}, {"TIME_LIMIT_50", mailTime50}, {"ARRAY_TASKS", mailArrayTasks},
-	{"ALL", mailBegin | mailEnd | mailFail | mailRequeue | mailInvalidDepend | mailStageOut}}
+}{{"NONE", 0}, {"BEGIN", msg.MailBegin}, {"END", msg.MailEnd}, {"FAIL", msg.MailFail}, {"REQUEUE", msg.MailRequeue},
+	{"INVALID_DEPEND", msg.MailInvalidDepend}, {"STAGE_OUT", msg.MailStageOut}, {"TIME_LIMIT", msg.MailTime100}, {"TIME_LIMIT_90", msg.MailTime90},
+	{"TIME_LIMIT_80", msg.MailTime80}, {"TIME_LIMIT_50", msg.MailTime50}, {"ARRAY_TASKS", msg.MailArrayTasks},
+	{"ALL", msg.MailBegin | msg.MailEnd | msg.MailFail | msg.MailRequeue | msg.MailInvalidDepend | msg.MailStageOut}}
 
 func setMailType(r *Request, value string, _ bool) error {
 	bits := uint32(0)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
@@ -18,7 +19,7 @@ func setGres(r *Request, value string, _ bool) error {
 	}
 	list, err := tres.ParseGres(value)
 	if err != nil {
-		return &ValueError{Lines: []string{phraseGres}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
+		return &ValueError{Lines: []string{msg.CodeInvalidGres.Phrase()}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
 	}
 	r.gres = tres.FormatGres(list, tresPrefix)
 	return nil

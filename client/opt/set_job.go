@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 func setChdir(r *Request, value string, _ bool) error {
@@ -46,9 +48,9 @@ func setInput(r *Request, value string, _ bool) (err error) {
 func setOpenMode(r *Request, value string, _ bool) error {
 	switch strings.ToLower(value) {
 	case "a", "append":
-		r.Spec.OpenMode = openAppend
+		r.Spec.OpenMode = msg.OpenAppend
 	case "t", "truncate":
-		r.Spec.OpenMode = openTruncate
+		r.Spec.OpenMode = msg.OpenTruncate
 	default:
 		return invalid("open-mode", value, "expected append or truncate")
 	}
@@ -104,9 +106,9 @@ func setNoKill(r *Request, value string, given bool) error {
 func setKillOnInvalidDep(r *Request, value string, _ bool) error {
 	switch strings.ToLower(value) {
 	case "yes":
-		r.Spec.KillOnInvalidDep = yes
+		r.Spec.KillOnInvalidDep = msg.Yes
 	case "no":
-		r.Spec.KillOnInvalidDep = no
+		r.Spec.KillOnInvalidDep = msg.No
 	default:
 		return invalid("kill-on-invalid-dep", value, "expected yes or no")
 	}
@@ -115,11 +117,11 @@ func setKillOnInvalidDep(r *Request, value string, _ bool) error {
 
 func setPriority(r *Request, value string, _ bool) error {
 	if strings.EqualFold(value, "TOP") {
-		r.Spec.Priority = unlimited - 1
+		r.Spec.Priority = msg.Unlimited - 1
 		return nil
 	}
 	n, err := strconv.ParseUint(value, 10, 32)
-	if err != nil || n >= uint64(unlimited) {
+	if err != nil || n >= uint64(msg.Unlimited) {
 		return invalidNumber("priority", value, "expected a number or TOP")
 	}
 	r.Spec.Priority = uint32(n)
@@ -205,7 +207,7 @@ func setPropagate(r *Request, value string, given bool) error {
 				Hint: "expected ALL, NONE or names such as CORE,MEMLOCK,NOFILE,STACK"}
 		}
 	}
-	r.Propagate = value
+	r.Propagate, r.PropagateGiven = value, true
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/tres"
@@ -253,7 +254,7 @@ func setArray(r *Request, value string, _ bool) error {
 		return nil
 	}
 	if _, err := jobid.ParseArray(value); err != nil {
-		return refusedAs(phraseArray, "array", value, err)
+		return refusedAs(msg.CodeInvalidArray.Phrase(), "array", value, err)
 	}
 	r.Spec.Array = value
 	return nil
@@ -261,7 +262,7 @@ func setArray(r *Request, value string, _ bool) error {
 
 func setDependency(r *Request, value string, _ bool) error {
 	if _, err := jobid.ParseDependency(value); err != nil {
-		return refusedAs(phraseDependency, "dependency", value, err)
+		return refusedAs(msg.CodeDependency.Phrase(), "dependency", value, err)
 	}
 	r.Spec.Dependency = value
 	return nil

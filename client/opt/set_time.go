@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
@@ -15,9 +16,9 @@ func limitSeconds(option, value string) (uint32, error) {
 		return 0, invalid(option, value, err)
 	}
 	if minutes == timespec.Unlimited || minutes == 0 {
-		return unlimited, nil
+		return msg.Unlimited, nil
 	}
-	if minutes < 0 || minutes >= int64(unlimited)/60 {
+	if minutes < 0 || minutes >= int64(msg.Unlimited)/60 {
 		return 0, invalid(option, value, "longer than a limit can be; write UNLIMITED for none")
 	}
 	return uint32(minutes) * 60, nil
@@ -35,7 +36,7 @@ func setTimeMin(r *Request, value string, _ bool) (err error) {
 
 func setDelayBoot(r *Request, value string, _ bool) error {
 	minutes, err := timespec.ParseMinutes(value)
-	if err != nil || minutes < 0 || minutes >= int64(unlimited)/60 {
+	if err != nil || minutes < 0 || minutes >= int64(msg.Unlimited)/60 {
 		return invalid("delay-boot", value, "expected minutes or one of the forms of --time")
 	}
 	r.Spec.DelayBootS = uint32(minutes) * 60

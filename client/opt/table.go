@@ -89,7 +89,7 @@ var Options = [...]Option{
 		text: func(s *msg.JobSpec) *string { return &s.Network }},
 	{Name: Name{"nice", 0, Optional, ""}, Cmds: all, Env: "NICE", Meta: "value", Help: "lower the priority by value, 100 without one", Section: Submission, set: setNice},
 	{Name: Name{"no-kill", 'k', Optional, ""}, Cmds: all, Env: "NO_KILL", Meta: "off", Help: "keep the job when one of its nodes fails", set: setNoKill},
-	{Name: Name{"no-requeue", 0, NoArg, ""}, Cmds: Sbatch, Env: "NO_REQUEUE", Help: "never queue the job again", set: func(r *Request, _ string, _ bool) error { r.Spec.Requeue = no; return nil },
+	{Name: Name{"no-requeue", 0, NoArg, ""}, Cmds: Sbatch, Env: "NO_REQUEUE", Help: "never queue the job again", set: func(r *Request, _ string, _ bool) error { r.Spec.Requeue = msg.No; return nil },
 		clear: clearRequeue, group: requeue},
 	{Name: Name{"nodefile", 'F', Required, ""}, Cmds: alloc, Meta: "file", Help: "file with the names of the nodes to use", Section: Constraints, set: setNodeFile},
 	{Name: Name{"nodelist", 'w', Required, ""}, Cmds: all, Meta: "nodes", Help: "nodes to use: n[1-3,7], or a file with a / in its name", Section: Constraints, set: setNodeList},
@@ -126,7 +126,7 @@ var Options = [...]Option{
 		set: func(r *Request, _ string, _ bool) error { r.Quiet = true; return nil }},
 	{Name: Name{"reboot", 0, NoArg, ""}, Cmds: all, Help: "reboot the nodes first", Section: Constraints,
 		flag: func(s *msg.JobSpec) *bool { return &s.Reboot }},
-	{Name: Name{"requeue", 0, NoArg, ""}, Cmds: Sbatch, Env: "REQUEUE", Help: "queue the job again after a node failure or preemption", set: func(r *Request, _ string, _ bool) error { r.Spec.Requeue = yes; return nil },
+	{Name: Name{"requeue", 0, NoArg, ""}, Cmds: Sbatch, Env: "REQUEUE", Help: "queue the job again after a node failure or preemption", set: func(r *Request, _ string, _ bool) error { r.Spec.Requeue = msg.Yes; return nil },
 		clear: clearRequeue, group: requeue},
 	{Name: Name{"reservation", 0, Required, ""}, Cmds: all, Env: "RESERVATION", Meta: "names", Help: "use resources of a reservation", Section: Constraints,
 		text: func(s *msg.JobSpec) *string { return &s.Reservation }},
@@ -171,4 +171,4 @@ var Options = [...]Option{
 func setNothing(*Request, string, bool) error { return nil }
 
 func clearSharing(r *Request) { r.Spec.Sharing = "" }
-func clearRequeue(r *Request) { r.Spec.Requeue = unset }
+func clearRequeue(r *Request) { r.Spec.Requeue = msg.Unset }

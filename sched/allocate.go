@@ -18,7 +18,7 @@ func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
 			_, device = s.growth(n, v, n.prof.Now())
 		}
 		near, ok := n.takeGres(v, &a, device)
-		if !ok || !n.takeCores(int(v.cpu/n.cfg.threads), near, sh.req.Binding, &a) {
+		if !ok || !n.takeCores(sh, int(v.cpu/n.cfg.threads), near, &a) && (sh.req.Binding || s.scale > 1) {
 			return nil, false
 		}
 		out = append(out, a)
@@ -186,33 +186,26 @@ func bestGroup(free []int, count int, devs []Device) []int {
 
 // takeCores chooses count allocation units: near the devices first (only
 // those, when binding), else in the socket where they fit tightest, else from
-// the emptiest sockets.
-func (n *vnode) takeCores(count int, near Bits, binding bool, a *Alloc) bool {
+// the emptiest sockets. It reports whether there were enough.
+func (n *vnode) takeCores(sh *shape, count int, near Bits, a *Alloc) bool {
 	cfg := n.cfg
-	free := make(Bits, (cfg.cores+63)/64)
-	for w := range free {
-		free[w] = ^uint64(0)
-		if w < len(n.units) {
-			free[w] &^= n.units[w]
-		}
-	}
-	if tail := cfg.cores & 63; tail != 0 {
-		free[len(free)-1] &= 1<<tail - 1
-	}
-	a.Cores = make(Bits, len(free))
+	free := n.takeable(sh)
+	a.Cores = make(Bits, (cfg.cores+63)/64)
 	left := count
 	if len(near) > 0 && near.Count() < cfg.cores {
-		for w := range free {
-			if w < len(near) {
+		for _, free := range free {
+			for w := range min(len(free), len(near)) {
 				left -= move(a.Cores, free, w, near[w]&free[w], left)
 			}
 		}
-		if binding && left > 0 {
+		if sh.req.Binding && left > 0 {
 			return false
 		}
 	}
-	n.takeSockets(left, free, a.Cores)
-	return true
+	for _, free := range free {
+		left = n.takeSockets(left, free, a.Cores)
+	}
+	return left <= 0 || cfg.cores == 0
 }
 
 // move takes up to most of the given bits of word w from free.
@@ -227,7 +220,8 @@ func move(to, free Bits, w int, which uint64, most int) int {
 	return n
 }
 
-func (n *vnode) takeSockets(left int, free, to Bits) {
+// takeSockets takes left units and returns how many were not there.
+func (n *vnode) takeSockets(left int, free, to Bits) int {
 	cfg := n.cfg
 	sockets := (cfg.cores + cfg.socket - 1) / cfg.socket
 	for left > 0 {
@@ -243,12 +237,13 @@ func (n *vnode) takeSockets(left int, free, to Bits) {
 			}
 		}
 		if best < 0 {
-			return // CPUs that are counted but have no core of their own
+			break // CPUs that are counted but have no core of their own
 		}
 		for i := best * cfg.socket; i < min(cfg.cores, (best+1)*cfg.socket) && left > 0; i++ {
 			left -= move(to, free, i>>6, free[i>>6]&(1<<(uint(i)&63)), 1)
 		}
 	}
+	return left
 }
 
 func countRange(b Bits, from, to int) int {

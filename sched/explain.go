@@ -140,6 +140,9 @@ func (s *Scheduler) whyNot(c *class, n *vnode) string {
 	if sh.stranger(n, v) {
 		return "in use by other jobs, and the job wants it alone"
 	}
+	if s.lacksCores(sh, n, v) {
+		return "CPUs in use by jobs that do not share them with this one"
+	}
 	return "could take a part of the job now"
 }
 
@@ -163,7 +166,7 @@ func (s *Scheduler) neverFits(sh *shape, n *vnode, v *vec) string {
 // shortOf names the first resource of which free has too little.
 func (v *vec) shortOf(cfg *config, free []int64) string {
 	switch {
-	case free[dimCPU] < v.cpu:
+	case free[dimCPU] < v.cpuUnits:
 		return fmt.Sprintf("%d CPUs", v.cpu)
 	case free[dimMem] < v.mem:
 		return fmt.Sprintf("%d MiB of memory", v.mem)

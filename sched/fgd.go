@@ -30,6 +30,9 @@ func (s *Scheduler) typicalOn(cfg *config) []typical {
 		t := typical{count: rec.Count}
 		con, err := fit.ParseConstraint(rec.Request.Features)
 		v := makeVec(rec.Request, cfg, d.perNode, -int64(d.lo))
+		if rec.Request.Exclusive {
+			v.takeAll(cfg)
+		}
 		if err == nil && con.Alternatives[0].Each.Match(cfg.rec.Features) && v.fits(cfg, cfg.full) && len(v.gres) > 0 {
 			t.v, t.shares, t.milli = v, v.gres[0].shares, v.gres[0].count*1000
 			if t.shares > 0 {
@@ -60,7 +63,7 @@ func (s *Scheduler) fragmentation(cfg *config, free []int64) int64 {
 			// CPUs may run out before the devices do. What would then be left
 			// of the devices counts a third: counted in full it makes jobs of many
 			// devices fail more often (docs/scheduling.md has the figures).
-			byCPU := left - free[dimCPU]/max(1, t.v.cpu)*t.milli
+			byCPU := left - free[dimCPU]/max(1, t.v.cpuUnits)*t.milli
 			full := cfg.tooSmall(free, t.shares)
 			sum += t.count * (full + max(0, byCPU-full)/3)
 		}
@@ -115,7 +118,7 @@ func (s *Scheduler) growth(n *vnode, v *vec, free []int64) (int64, int) {
 	before := s.fragmentation(cfg, free)
 	after := append(s.fragFree[:0], free...)
 	s.fragFree = after
-	after[dimCPU] -= v.cpu
+	after[dimCPU] -= v.cpuUnits
 	after[dimMem] -= v.mem
 	shared, group := int64(0), -1
 	for i := range v.gres {
@@ -186,7 +189,7 @@ func (s *Scheduler) leftover(n *vnode, v *vec, free []int64) int64 {
 			devices -= g.count * 1000
 		}
 	}
-	return part(free[dimCPU]-v.cpu, s.biggest[0]) + part(devices, s.biggest[1])
+	return part((free[dimCPU]-v.cpuUnits)/n.cfg.scale, s.biggest[0]) + part(devices, s.biggest[1])
 }
 
 // measureNodes finds the largest amounts that any node has.

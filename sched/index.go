@@ -63,7 +63,7 @@ func (c *candidates) leaf(s *Scheduler, sh *shape, p int) {
 	blocked, until := n.blocked(sh.resv, s.now)
 	free := n.prof.Now()
 	v := sh.vecFor(c, n.cfg, c.tasks, c.gpus)
-	if blocked || !v.fits(n.cfg, free) || sh.stranger(n, v) {
+	if blocked || !v.fits(n.cfg, free) || sh.stranger(n, v) || s.lacksCores(sh, n, v) {
 		return
 	}
 	if n.planned > 0 {
@@ -105,7 +105,7 @@ func (sh *shape) capOf(c *candidates, n *vnode, free []int64) int {
 	}
 	per := int64(max(1, sh.req.CPUsPerTask))
 	if !sh.req.Overcommit {
-		most = min(most, int(free[dimCPU]/per))
+		most = min(most, int(free[dimCPU]*sh.depth/n.cfg.scale/per))
 	}
 	lo, hi := c.tasks, most+1 // fits at lo, not at hi
 	for hi-lo > 1 {
@@ -129,7 +129,7 @@ func (sh *shape) capOf(c *candidates, n *vnode, free []int64) int {
 func (s *Scheduler) costOf(sh *shape, n *vnode, v *vec, free []int64) int64 {
 	weight := int64(min(max(n.rec.Weight, 0), 4095)) << 50
 	if s.params.LLN || sh.part.rec.LLN || sh.req.Spread {
-		return weight | (n.cfg.cpus-free[dimCPU])<<30/max(1, n.cfg.cpus)
+		return weight | (n.cfg.cpus-free[dimCPU]/n.cfg.scale)<<30/max(1, n.cfg.cpus)
 	}
 	if s.params.Placement != Pack {
 		return s.placementCost(n, v, free, weight)
@@ -149,7 +149,7 @@ func (s *Scheduler) costOf(sh *shape, n *vnode, v *vec, free []int64) int64 {
 			left -= v.gres[i].count
 		}
 	}
-	cpu := min(max(free[dimCPU]-v.cpu, 0), 1<<16-1)
+	cpu := min(max((free[dimCPU]-v.cpuUnits)/n.cfg.scale, 0), 1<<16-1)
 	mem := min(max(free[dimMem]-v.mem, 0)>>4, 1<<23-1)
 	return weight | min(max(left, 0), 1023)<<40 | idle<<39 | cpu<<23 | mem
 }

@@ -21,7 +21,8 @@ type config struct {
 	cores   int // allocation units
 	socket  int // units per socket
 	groups  []group
-	caps    int // first of the partition dimensions
+	scale   int64 // units of a CPU
+	caps    int   // first of the partition dimensions
 	dims    int
 	full    []int64
 }
@@ -50,6 +51,7 @@ type vnode struct {
 	prof    *profile.Profile
 	version uint32
 	units   Bits // cores in use
+	cores   []coreUse
 	dev     [][]int64
 	runs    []*vrun
 	planned int    // promises on it in this pass
@@ -79,6 +81,7 @@ type vpartOf struct {
 	node  *vnode
 	use   []int64
 	cores Bits
+	pool  int32 // place plus one of the partition whose jobs share the cores
 	alloc *Alloc
 }
 
@@ -87,9 +90,9 @@ func (s *Scheduler) configOf(n *Node) *config {
 	if c := s.configs[key]; c != nil {
 		return c
 	}
-	c := &config{rec: n, threads: int64(max(1, n.Threads))}
+	c := &config{rec: n, scale: s.scale, threads: int64(max(1, n.Threads))}
 	c.layoutCPUs(n, s.params.WholeCores)
-	c.full = []int64{c.cpus, max(0, n.MemMiB-n.SpecMemMiB)}
+	c.full = []int64{c.cpus * c.scale, max(0, n.MemMiB-n.SpecMemMiB)}
 	for i := range n.Gres {
 		c.addGroup(&n.Gres[i])
 	}
@@ -189,12 +192,13 @@ func (s *Scheduler) touch(n *vnode) {
 }
 
 // useOf is an allocation in the dimensions of its node.
-func (s *Scheduler) useOf(n *vnode, a *Alloc, partition string, suspended bool) []int64 {
+func (s *Scheduler) useOf(n *vnode, a *Alloc, rec *Run) []int64 {
 	use := make([]int64, n.cfg.dims)
-	if !suspended {
-		use[dimCPU] = int64(a.CPUs)
+	if !rec.Suspended {
+		depth, _ := s.depthOf(rec)
+		use[dimCPU] = int64(a.CPUs) * s.scale / depth
 		for i, p := range s.capped {
-			if p.rec.Name == partition {
+			if p.rec.Name == rec.Partition {
 				use[n.cfg.caps+i] = int64(a.CPUs)
 			}
 		}
@@ -245,16 +249,7 @@ func (n *vnode) deviceAt(gi, index int) int {
 
 // hold and release keep the identity of cores and devices in use.
 func (n *vnode) hold(p *vpartOf, sign int64) {
-	for w, word := range p.cores {
-		for len(n.units) <= w {
-			n.units = append(n.units, 0)
-		}
-		if sign > 0 {
-			n.units[w] |= word
-		} else {
-			n.units[w] &^= word
-		}
-	}
+	n.holdCores(p, int16(sign))
 	for i := range p.alloc.Gres {
 		a := &p.alloc.Gres[i]
 		for gi := range n.cfg.groups {

@@ -132,14 +132,25 @@ func showPlan(p *Plan) string {
 // devices are held once, and every start is of a pending job.
 func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 	t.Helper()
-	cpus, mem := map[string]int{}, map[string]int64{}
+	cpus, mem := map[string]float64{}, map[string]int64{}
 	held := map[string]string{}
-	take := func(who string, allocs []Alloc, suspended bool) {
+	cores := map[string][]string{} // by core: the partition and depth of each job that has it
+	take := func(who string, j *Job, partition string, allocs []Alloc, suspended bool) {
+		depth := int64(1)
+		for _, p := range in.Partitions {
+			if p.Name == partition {
+				depth = p.depth(j.Request)
+			}
+		}
 		for _, a := range allocs {
 			if !suspended {
-				cpus[a.Node] += a.CPUs
+				cpus[a.Node] += float64(a.CPUs) / float64(depth)
 				for _, k := range a.Cores.List() {
-					claim(t, held, fmt.Sprintf("%s core %d", a.Node, k), who)
+					what, mine := fmt.Sprintf("%s core %d", a.Node, k), fmt.Sprintf("%s %d deep", partition, depth)
+					cores[what] = append(cores[what], mine)
+					if all := cores[what]; all[0] != mine || int64(len(all)) > depth {
+						t.Fatalf("%s is held by %v", what, all)
+					}
 				}
 			}
 			mem[a.Node] += a.MemMiB
@@ -153,17 +164,17 @@ func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 		}
 	}
 	for _, r := range in.Running {
-		take(fmt.Sprintf("running %d_%d", r.ID, r.Task), r.Allocs, r.Suspended)
+		take(fmt.Sprintf("running %d_%d", r.ID, r.Task), r.Job, r.Partition, r.Allocs, r.Suspended)
 	}
 	for _, s := range p.Start {
 		if !slices.Contains(in.Pending, s.Job) {
 			t.Fatalf("job %d starts and is not pending", s.Job.ID)
 		}
-		take(fmt.Sprintf("start %d_%d", s.Job.ID, s.Task), s.Allocs, false)
+		take(fmt.Sprintf("start %d_%d", s.Job.ID, s.Task), s.Job, s.Partition, s.Allocs, false)
 	}
 	for _, n := range in.Nodes {
-		if cpus[n.Name] > max(n.CPUs, 1) || !params.NoMemory && mem[n.Name] > n.MemMiB {
-			t.Fatalf("node %s: %d of %d CPUs, %d of %d MiB", n.Name, cpus[n.Name], n.CPUs, mem[n.Name], n.MemMiB)
+		if cpus[n.Name] > float64(max(n.CPUs, 1))+1e-6 || !params.NoMemory && mem[n.Name] > n.MemMiB {
+			t.Fatalf("node %s: %g of %d CPUs, %d of %d MiB", n.Name, cpus[n.Name], n.CPUs, mem[n.Name], n.MemMiB)
 		}
 	}
 	checkReasons(t, in, p)

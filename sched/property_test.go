@@ -24,7 +24,7 @@ func randomWorld(t *rapid.T) *world {
 	}
 	w := &world{t: t, s: New(params)}
 	w.in.Now = 1000
-	p, q := &Partition{Name: "p"}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60}
+	p, q := &Partition{Name: "p", Share: ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")), MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare")}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60}
 	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 		n := &Node{Name: fmt.Sprintf("n%d", i), CPUs: rapid.IntRange(1, 8).Draw(t, "cpus"), MemMiB: 100, Features: []string{string(rune('a' + i%2))}}
 		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {
@@ -55,7 +55,7 @@ func randomWorld(t *rapid.T) *world {
 func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	nodes := rapid.IntRange(0, 3).Draw(t, "n")
 	r := Request{MinNodes: nodes, MaxNodes: nodes, Tasks: rapid.IntRange(0, 6).Draw(t, "tasks"), CPUsPerTask: rapid.IntRange(0, 2).Draw(t, "c"),
-		MemSaid: true, MemNodeMiB: rapid.Int64Range(0, 60).Draw(t, "mem"), Exclusive: rapid.IntRange(0, 9).Draw(t, "excl") == 0, ExclusiveUser: rapid.IntRange(0, 19).Draw(t, "exclu") == 0}
+		MemSaid: true, MemNodeMiB: rapid.Int64Range(0, 60).Draw(t, "mem"), Oversubscribe: rapid.Bool().Draw(t, "s"), Exclusive: rapid.IntRange(0, 9).Draw(t, "excl") == 0, ExclusiveUser: rapid.IntRange(0, 19).Draw(t, "exclu") == 0}
 	switch rapid.IntRange(0, 5).Draw(t, "gres") {
 	case 0:
 		r.Gres = []GresRequest{{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))}}

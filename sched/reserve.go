@@ -141,6 +141,10 @@ func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, len
 		if sh.resv != nil && !sh.resv.rec.Flex {
 			end = min(end, sh.resv.rec.End-lengthS+1)
 		}
+		if begin <= s.now && s.lacksCores(sh, n, v) {
+			from = n.nextEnd()
+			continue
+		}
 		return stretch{begin, end, place}, begin < end && begin <= latest
 	}
 	return stretch{}, false

@@ -61,6 +61,7 @@ type Scheduler struct {
 	// of the pass that is under way
 	pass    uint64
 	probes  int
+	scale   int64 // units of a CPU: see shareScale
 	buffers map[int][]int64
 	open    []stretch // of earliestEven
 	next    stretchHeap
@@ -241,11 +242,14 @@ func (s *Scheduler) build(in *Snapshot) {
 	s.buildLicenses()
 	recs := slices.Clone(in.Partitions)
 	slices.SortFunc(recs, func(a, b *Partition) int { return strings.Compare(a.Name, b.Name) })
-	s.parts = make([]*vpart, 0, len(recs))
+	s.parts, s.scale = make([]*vpart, 0, len(recs)), 1
 	for _, rec := range recs {
 		p := &vpart{rec: rec, idx: int32(len(s.parts))}
 		if s.parts = append(s.parts, p); p.idx == 0 || rec.PriorityTier < s.lowTier {
 			s.lowTier = rec.PriorityTier
+		}
+		if rec.depth(&Request{Oversubscribe: true}) > 1 {
+			s.scale = shareScale
 		}
 		if rec.MaxCPUsPerNode > 0 {
 			s.capped = append(s.capped, p)
@@ -316,6 +320,7 @@ func (s *Scheduler) partition(name string) *vpart {
 // addRun, removeRun, changeRun follow what holds resources.
 func (s *Scheduler) addRun(rec *Run) *vrun {
 	r := &vrun{rec: rec, end: max(rec.End, s.now+1), late: rec.End <= s.now, heap: -1}
+	depth, in := s.depthOf(rec)
 	for i := range rec.Allocs {
 		a := &rec.Allocs[i]
 		at, ok := s.nodeByName[a.Node]
@@ -323,7 +328,14 @@ func (s *Scheduler) addRun(rec *Run) *vrun {
 			continue
 		}
 		n := s.nodes.vals[at]
-		r.parts = append(r.parts, vpartOf{node: n, use: s.useOf(n, a, rec.Partition, rec.Suspended), cores: a.Cores, alloc: a})
+		part := vpartOf{node: n, use: s.useOf(n, a, rec), alloc: a}
+		if !rec.Suspended {
+			part.cores = a.Cores
+		}
+		if depth > 1 {
+			part.pool = in.idx + 1
+		}
+		r.parts = append(r.parts, part)
 	}
 	if rec.Job != nil {
 		s.noteUser(rec.Job.Request)

@@ -19,6 +19,8 @@ type shape struct {
 	fault  Reason // why it cannot start whatever is free; Code "" when it may
 	alts   []candidates
 	lic    []int64 // licenses, in the order of Scheduler.licenses
+	depth  int64   // jobs that may have one CPU
+	whole  bool    // takes its nodes whole
 	user   string  // of jobs that take nodes for one user alone
 	share  int64   // of the cluster, of the resource it takes most of, in 2^-16
 }
@@ -75,7 +77,8 @@ type vecKey struct {
 // vec is what a node of a config must have free.
 type vec struct {
 	cpu, mem int64
-	cap      int // dimension of the partition's CPU limit; 0: none
+	cpuUnits int64 // cpu in the units of the profile
+	cap      int   // dimension of the partition's CPU limit; 0: none
 	gres     []vecGres
 	never    string // why no such node will ever do
 	whole    bool
@@ -166,9 +169,10 @@ func (sh *shape) vecFor(c *candidates, cfg *config, tasks int, gpus int64) *vec 
 	if sh.part != nil && sh.part.cap > 0 {
 		v.cap = cfg.caps + sh.part.cap - 1
 	}
-	if sh.part != nil && sh.part.rec.Share == ShareExclusive {
+	if sh.whole {
 		v.takeAll(cfg)
 	}
+	v.cpuUnits = v.cpu * cfg.scale / sh.depth
 	if c.vecs == nil {
 		c.vecs = map[vecKey]*vec{}
 	}
@@ -218,9 +222,7 @@ func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
 	default:
 		v.mem = r.MemNodeMiB
 	}
-	if r.Exclusive {
-		v.takeAll(cfg)
-	}
+	v.cpuUnits = v.cpu * cfg.scale
 	return v
 }
 
@@ -228,6 +230,7 @@ func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
 func (v *vec) takeAll(cfg *config) {
 	v.whole = true
 	v.cpu = max(v.cpu, cfg.cpus)
+	v.cpuUnits = v.cpu * cfg.scale
 }
 
 func (cfg *config) gresVec(g GresRequest, count int64) vecGres {
@@ -249,7 +252,7 @@ func (cfg *config) gresVec(g GresRequest, count int64) vecGres {
 
 // fits reports whether free (in cfg's dimensions) satisfies v.
 func (v *vec) fits(cfg *config, free []int64) bool {
-	if free[dimCPU] < v.cpu || free[dimMem] < v.mem {
+	if free[dimCPU] < v.cpuUnits || free[dimMem] < v.mem {
 		return false
 	}
 	if v.cap > 0 && free[v.cap] < v.cpu {
@@ -314,7 +317,7 @@ func (g *group) hasShare(free []int64, shares int64) bool {
 // chosen yet: whole ones are counted, and a share counts as a whole device.
 func (v *vec) promise(cfg *config, free []int64, use []int64) {
 	clear(use)
-	use[dimCPU], use[dimMem] = v.cpu, v.mem
+	use[dimCPU], use[dimMem] = v.cpuUnits, v.mem
 	if v.cap > 0 {
 		use[v.cap] = v.cpu
 	}
@@ -350,6 +353,7 @@ func (s *Scheduler) shapeOf(key shapeKey, req *Request, part *vpart, resv *vresv
 		return sh
 	}
 	sh := &shape{id: len(s.shapes), req: req, part: part, resv: resv, demand: workOut(req), user: key.user}
+	sh.whole, sh.depth = s.wholeNodes(part, req), part.rec.depth(req)
 	s.shapes[key] = sh
 	sh.lic, sh.share = s.licenseNeed(req), s.cluster.share(req)
 	con, err := fit.ParseConstraint(req.Features)

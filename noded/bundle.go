@@ -49,6 +49,7 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	if p := s.GetTaskProlog(); p != "" {
 		out.TaskProlog = []string{p}
 	}
+	out.TaskEpilog = s.GetTaskEpilog()
 	if out.WarnSignal = spec.GetWarnSignal(); out.WarnSignal != 0 {
 		out.WarnSeconds, out.WarnBatch = spec.GetWarnSeconds(), spec.GetWarnBatch()
 		if out.WarnSeconds == 0 {
@@ -126,13 +127,13 @@ var limitNames = map[string]uint32{
 	"MEMLOCK": unix.RLIMIT_MEMLOCK, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC, "RSS": unix.RLIMIT_RSS, "STACK": unix.RLIMIT_STACK,
 }
 
-// rlimits keeps those limits of the submitter that propagate names: their soft values, within what this daemon may give. All
+// rlimits keeps those limits of the submitter that propagate or the job's own --propagate names: their soft values, within what this daemon may give. All
 // others are the daemon's own.
 func (b *bundler) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
-	take := propagated(propagate)
+	take, known := propagated(propagate), propagated("ALL")
 	var out []*pb.Rlimit
 	for _, r := range asked {
-		if !take[r.Resource] {
+		if !take[r.Resource] && !(r.Asked && known[r.Resource]) {
 			continue
 		}
 		hard := b.hard(int(r.Resource))

@@ -134,6 +134,10 @@ func TestRlimits(t *testing.T) {
 			t.Errorf("%q: %v", list, got)
 		}
 	}
+	given := []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 500, Asked: true}, {Resource: unix.RLIMIT_CORE, Soft: 1}, {Resource: unix.RLIMIT_NICE, Asked: true}}
+	if got := testBundler().rlimits(given, "NONE"); len(got) != 1 || got[0].Resource != unix.RLIMIT_NOFILE || got[0].Soft != 500 {
+		t.Errorf("asked for by --propagate: %v", got)
+	}
 	got := testBundler().rlimits(asked, "ALL")
 	if got[0].Soft != 500 || got[0].Hard != 1000 || got[1].Soft != 1000 || got[1].Hard != 1000 {
 		t.Errorf("%v: nobody gets more than the daemon may give", got)

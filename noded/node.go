@@ -42,8 +42,9 @@ type node struct {
 	clusterID string
 	desired   *agent.Desired
 	jobs      map[agent.Key]*job
-	dirty     map[agent.Key]bool // changed since the controller was told
-	changed   bool               // agent has to look again
+	dirty     map[agent.Key]bool        // changed since the controller was told
+	changed   bool                      // agent has to look again
+	actual    map[agent.Key]agent.State // of reconcile alone: emptied and filled each time
 
 	stream  *link.Stream
 	greeted bool // the hello is on its way
@@ -75,6 +76,7 @@ type job struct {
 
 func (n *node) init() {
 	n.desired, n.jobs, n.dirty = agent.NewDesired(), map[agent.Key]*job{}, map[agent.Key]bool{}
+	n.actual = map[agent.Key]agent.State{}
 	n.events, n.results, n.workers = make(chan link.Event), make(chan func()), make(chan struct{}, maxWorkers)
 	n.bundler = &bundler{
 		daemon:   taskenv.Daemon{Node: n.o.NodeName, Conf: n.o.Conf, Socket: n.o.Socket},
@@ -219,7 +221,8 @@ func (n *node) mark(j *job) {
 
 // reconcile carries out what is missing.
 func (n *node) reconcile(ctx context.Context) {
-	actual := make(map[agent.Key]agent.State, len(n.jobs))
+	actual := n.actual
+	clear(actual)
 	for k, j := range n.jobs {
 		actual[k] = agent.State{Phase: j.phase, Applied: j.applied}
 	}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path"
 	"path/filepath"
 	"time"
@@ -36,6 +37,9 @@ type Options struct {
 	Addr        string   // address and port of this node, as others should show it
 	Port        uint32
 	Log         *slog.Logger
+	ShimLog     *os.File // where shims write; nil: standard error
+	// CgroupPlugin is that of cgroup.conf(5); empty: autodetect.
+	CgroupPlugin string
 
 	// What follows has defaults and is replaced in tests.
 	Prober    hw.Prober   // hw.Linux
@@ -123,7 +127,8 @@ func newNode(ctx context.Context, o Options, sp *spool) (*node, error) {
 	}
 	layout := ""
 	if o.Steps == nil {
-		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Group: cgroupName, Log: o.Log})
+		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Group: cgroupName, Log: o.Log,
+			ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin})
 		if err != nil {
 			return nil, err
 		}

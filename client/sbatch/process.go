@@ -32,12 +32,12 @@ func niceValue() int {
 	return offset - n
 }
 
-func limits(numbers []uint32) []*msg.Rlimit {
+func limits(numbers []uint32, asked bool) []*msg.Rlimit {
 	out := make([]*msg.Rlimit, 0, len(numbers))
 	for _, n := range numbers {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(int(n), &l) == nil {
-			out = append(out, &msg.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max})
+			out = append(out, &msg.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max, Asked: asked})
 		}
 	}
 	return out

@@ -250,7 +250,7 @@ func (s *submission) complete() error {
 		spec.Args = s.rest[1:]
 	}
 	spec.Umask = umask()
-	spec.Rlimits = limits(s.req.Propagated())
+	spec.Rlimits = limits(s.req.Propagated(), s.req.PropagateGiven)
 	spec.AllocNode = command.ShortHostname()
 	spec.AllocSid = sessionID()
 	spec.SubmitLine = strings.Join(s.env.Args, " ")

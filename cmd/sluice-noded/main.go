@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -56,6 +55,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	o.ShimLog = out
 	o.Log = slog.New(slog.NewTextHandler(out, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -77,7 +77,7 @@ func options(c *cli.Context) (noded.Options, error) {
 		return noded.Options{}, err
 	}
 	o := noded.Options{NodeName: n.Name, Spool: c.String("spool"), TLS: c.String("tls"), Controllers: c.StringSlice("controller"), Cluster: cfg.ClusterName,
-		Conf: c.String("conf"), Socket: c.String("socket"), Addr: n.Addr, Port: uint32(n.Port)}
+		Conf: c.String("conf"), Socket: c.String("socket"), Addr: n.Addr, Port: uint32(n.Port), CgroupPlugin: cfg.Cgroup.CgroupPlugin}
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
@@ -114,7 +114,7 @@ func thisNode(cfg *conf.Config, name string) (*conf.Node, error) {
 	return found[0], nil
 }
 
-func logWriter(path string) (io.Writer, error) {
+func logWriter(path string) (*os.File, error) {
 	if path == "" {
 		return os.Stderr, nil
 	}

@@ -84,26 +84,29 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 	if !d.synced {
 		return nil // before the first full list everything here goes on as it is
 	}
-	r := round{d: d, actual: actual, present: map[uint32]int{}}
-	for k := range actual {
-		r.present[k.Job]++
+	r := round{d: d, actual: actual}
+	for k, s := range actual {
+		r.existing(k, s)
 	}
-	for _, k := range sorted(actual) {
-		r.existing(k, actual[k])
-	}
-	for _, k := range sorted(d.orders) {
+	for k, o := range d.orders {
 		if _, here := actual[k]; !here {
-			r.missing(k, d.orders[k])
+			r.missing(k, o)
 		}
 	}
-	slices.SortStableFunc(r.out, func(a, b Action) int { return int(a.Kind) - int(b.Kind) })
+	// Only what is left to do is sorted: mostly that is little, of many steps.
+	slices.SortFunc(r.out, func(a, b Action) int {
+		if a.Kind != b.Kind {
+			return cmp.Compare(a.Kind, b.Kind)
+		}
+		return compareKeys(a.Key, b.Key)
+	})
 	return r.out
 }
 
 type round struct {
 	d       *Desired
 	actual  map[Key]State
-	present map[uint32]int // steps per job
+	present map[uint32]int // steps per job; made when first asked
 	out     []Action
 }
 
@@ -168,6 +171,12 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 // blocked reports whether a step must wait: another attempt of the job has not ended here, or the name of the step (which has
 // no epoch) is still taken. Steps of the same attempt may run side by side.
 func (r *round) blocked(k Key) bool {
+	if r.present == nil {
+		r.present = make(map[uint32]int, len(r.actual))
+		for k := range r.actual {
+			r.present[k.Job]++
+		}
+	}
 	if r.present[k.Job] == 0 {
 		return false
 	}
@@ -202,13 +211,4 @@ func (was Applied) After(order *pb.StepOrder) Applied {
 		now.Signal = max(now.Signal, s.GetSeq())
 	}
 	return now
-}
-
-func sorted[V any](m map[Key]V) []Key {
-	keys := make([]Key, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, compareKeys)
-	return keys
 }

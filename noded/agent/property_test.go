@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -261,4 +262,13 @@ func (w *world) settle() {
 			w.t.Fatalf("%v was recorded as ended and never was: %s", k, fmt.Sprint(w.record))
 		}
 	}
+}
+
+func sorted[V any](m map[Key]V) []Key {
+	keys := make([]Key, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
 }

@@ -428,3 +428,50 @@ echo hidden >&2
 		t.Errorf("stopped in its prolog: %v", rec)
 	}
 }
+
+// TestTaskEpilog: it runs as the job's user, in its cgroup and folder, once its first process has ended, and changes nothing of
+// the result; what the job left behind ends after it.
+func TestTaskEpilog(t *testing.T) {
+	n := newNode(t)
+	epilog, said := n.work+"/epilog", n.work+"/said"
+	must(t, os.WriteFile(epilog, []byte("#!/bin/sh\n(id -u; pwd; umask; echo \"$SLURM_TASK_PID $X\"; grep -c job_ /proc/self/cgroup) >"+said+"; echo lost; exit 9\n"), 0o755))
+	b := n.bundle()
+	b.TaskEpilog, b.Umask = epilog, 0o026
+	b.Env = append(b.Env, "X=1")
+	rec := n.run(b, "echo $$; sleep 600 & exit 3")
+	if rec.Verdict != "exited" || rec.WaitStatus != 3<<8 {
+		t.Errorf("%v", rec)
+	}
+	got, _ := os.ReadFile(said)
+	want := fmt.Sprintf("%d\n%s\n0026\n%s 1\n", b.Uid, b.Dir, strings.TrimSpace(n.output(b)))
+	if !strings.HasPrefix(string(got), want) || strings.HasSuffix(string(got), "\n0\n") && os.Getuid() == 0 {
+		t.Errorf("the epilog saw %q, want %q", got, want)
+	}
+	for _, bad := range []string{n.work + "/none", n.work} {
+		b = n.bundle()
+		b.TaskEpilog = bad
+		if rec := n.run(b, "sleep 600 & exit 4"); rec.Verdict != "exited" || rec.WaitStatus != 4<<8 {
+			t.Errorf("TaskEpilog=%s: %v", bad, rec)
+		}
+	}
+	must(t, os.WriteFile(epilog, []byte("#!/bin/sh\nsleep 600\n"), 0o755))
+	b = n.bundle()
+	b.TaskEpilog, b.EndNs, b.KillWaitS = epilog, time.Now().Add(200*time.Millisecond).UnixNano(), 1
+	if rec := n.run(b, "exit 0"); rec.WaitStatus != 0 {
+		t.Errorf("an epilog beyond the time limit: %v", rec)
+	}
+}
+
+// TestMissingFolderIsNotMade: parents of output files are made, but not a working folder that is not there.
+func TestMissingFolderIsNotMade(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.Dir = n.work + "/gone"
+	b.StdOut = &pb.StdFile{Path: b.Dir + "/sub/out"}
+	if rec := n.run(b, "true"); rec.Verdict != "output_failed" || !strings.Contains(rec.Detail, "the working folder "+b.Dir+" does not exist") {
+		t.Errorf("%v", rec)
+	}
+	if _, err := os.Stat(b.Dir); err == nil {
+		t.Errorf("%s has been made", b.Dir)
+	}
+}

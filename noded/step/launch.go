@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,12 +31,27 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 		r.repeat(e)
 		return nil
 	}
-	err := r.launch(ctx, e, b, script)
+	err := r.inTurn(ctx, func() error { return r.launch(ctx, e, b, script) })
 	if err != nil {
 		r.drop(e)
 		return fmt.Errorf("cannot launch step %s: %w", e.name, err)
 	}
 	return nil
+}
+
+// maxLaunching is how many launches may be under way: each takes its slot until its job runs, and the few milliseconds more in
+// which a short one ends.
+func maxLaunching() int { return max(4, 2*runtime.NumCPU()) }
+
+// inTurn runs f once one of the slots is free. Nothing has been begun when ctx ends before.
+func (r *Runner) inTurn(ctx context.Context, f func() error) error {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-r.slots }()
+	return f()
 }
 
 func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []byte) error {

@@ -201,7 +201,7 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = o.ShimLog
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

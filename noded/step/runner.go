@@ -22,8 +22,10 @@ type Options struct {
 	CgroupRoot string   // relative name below the cgroup mounts: "sluice/<cluster>/<node>"
 	// CgroupPlugin is that of cgroup.conf(5): autodetect (also when empty), cgroup/v1, cgroup/v2 or disabled.
 	CgroupPlugin string
-	MinIdle      int           // idle shims kept; 0: 2
-	IdleTimeout  time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
+	// ShimLog is where shims write what they have to say; nil: this process's standard error.
+	ShimLog     *os.File
+	MinIdle     int           // idle shims kept; 0: 2
+	IdleTimeout time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
 	// Group names the cgroup of a step, to clear away one whose bundle cannot be read; nil: what is left of such a step stays.
 	Group func(*pb.StepKey) string
 	// AnswerTimeout is how long a shim that is found by Recover, or whose connection broke, may take to answer before it is
@@ -48,6 +50,9 @@ func (o *Options) complete() error {
 		}
 		o.Command = []string{exe, "stepd"}
 	}
+	if o.ShimLog == nil {
+		o.ShimLog = os.Stderr
+	}
 	if o.MinIdle == 0 {
 		o.MinIdle = 2
 	}
@@ -70,6 +75,9 @@ type Runner struct {
 	wg   sync.WaitGroup
 	pool pool
 	feed feed
+	// slots bounds the launches under way: more jobs than processors take turns at beginning, and so cost each other more than
+	// they gain.
+	slots chan struct{}
 
 	closing sync.Once
 
@@ -117,7 +125,7 @@ func New(o Options) (*Runner, error) {
 	for _, n := range root.Notes() {
 		o.Log.Warn(n)
 	}
-	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}, free: map[uint32][]string{}}
+	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}, free: map[uint32][]string{}, slots: make(chan struct{}, maxLaunching())}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.feed.init()
 	r.pool.init(r)

@@ -3,6 +3,7 @@ package stepd
 import (
 	"context"
 	"sync"
+	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -52,4 +53,11 @@ func (b *board) await(ctx context.Context, done func(*pb.StepReport) bool) *pb.S
 			return b.get()
 		}
 	}
+}
+
+// within is await with a limit of its own.
+func (b *board) within(ctx context.Context, limit time.Duration, done func(*pb.StepReport) bool) *pb.StepReport {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return b.await(ctx, done)
 }

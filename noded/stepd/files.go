@@ -41,13 +41,14 @@ func (e *fileError) Error() string {
 
 // openStdio runs as the user. An open may block for as long as it likes (a FIFO nobody reads, a dead NFS server): the step's run
 // goroutine goes on without it. Error and output of the same path share one open file, as in Slurm: two would overwrite each other.
-func openStdio(b *pb.Bundle) (stdio, error) {
+// missing is the working folder when it cannot be entered: nothing makes that.
+func openStdio(b *pb.Bundle, missing string) (stdio, error) {
 	s := stdio{-1, -1, -1}
 	var err error
 	if s.in, err = openIn(b.StdIn); err != nil {
 		return s, err
 	}
-	if s.out, err = openOut("output", b.StdOut); err != nil {
+	if s.out, err = openOut("output", b.StdOut, missing); err != nil {
 		s.close()
 		return s, err
 	}
@@ -55,7 +56,7 @@ func openStdio(b *pb.Bundle) (stdio, error) {
 		s.err = s.out
 		return s, nil
 	}
-	if s.err, err = openOut("error", b.StdErr); err != nil {
+	if s.err, err = openOut("error", b.StdErr, missing); err != nil {
 		s.close()
 	}
 	return s, err
@@ -74,7 +75,7 @@ func openIn(f *pb.StdFile) (int, error) {
 }
 
 // openOut makes missing parent folders, as Slurm does since 23.02.
-func openOut(what string, f *pb.StdFile) (int, error) {
+func openOut(what string, f *pb.StdFile, missing string) (int, error) {
 	path := f.GetPath()
 	if path == "" {
 		path = os.DevNull
@@ -84,6 +85,9 @@ func openOut(what string, f *pb.StdFile) (int, error) {
 		flags = unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_APPEND
 	}
 	fd, err := open(path, flags, 0o666)
+	if err == unix.ENOENT && missing != "" && within(path, missing) {
+		return -1, &fileError{what, path, fmt.Errorf("the working folder %s does not exist on this node", missing)}
+	}
 	if err == unix.ENOENT {
 		if merr := mkdirParents(filepath.Dir(path)); merr != nil {
 			return -1, &fileError{what, path, merr}
@@ -107,6 +111,10 @@ func open(path string, flags int, mode uint32) (int, error) {
 			return fd, err
 		}
 	}
+}
+
+func within(path, dir string) bool {
+	return strings.HasPrefix(path, strings.TrimSuffix(filepath.Clean(dir), "/")+"/")
 }
 
 func mkdirParents(dir string) error {

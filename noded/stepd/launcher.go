@@ -24,6 +24,7 @@ type task struct {
 	grp     cgroup.Group
 	events  chan event
 	errFile *os.File     // the job's stderr, as in event; the launcher's until it has answered
+	second  bool         // TaskEpilog: other processes of the step may run, which somebody else reaps
 	state   atomic.Int32 // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
 }
 
@@ -118,7 +119,9 @@ func (l *launcher) serve(t *task) error {
 	p, err := l.start(t, &files)
 	if err != nil {
 		kill(p)
-		l.drain()
+		if !t.second {
+			l.drain()
+		}
 		ev := failure(err)
 		ev.errFile = errFile
 		t.events <- ev
@@ -151,7 +154,11 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 	}
 	note, err = enter(b.Dir)
 	if err == nil {
-		files, err = openStdio(b)
+		missing := ""
+		if note != "" {
+			missing = b.Dir
+		}
+		files, err = openStdio(b, missing)
 	}
 	if lerr := l.self.leave(); lerr != nil {
 		return files, note, &identityError{lerr}

@@ -14,18 +14,19 @@ import (
 const shortJob = 50 * time.Millisecond
 
 // reap runs beside the step's loop and returns when no descendant is left.
-func reap(events chan<- event, first, pidfd int, floor uint64) {
+func reap(events chan<- event, first, pidfd int, floor uint64, after *epilog) {
 	awaitExit(pidfd, shortJob)
 	var sum reaped
 	var status syscall.WaitStatus
-	got := false
+	got, broken := false, false
+	last := 0 // TaskEpilog's process
 	for flags := 0; ; {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
 		pid, err := wait4(-1, &ws, flags, &ru)
 		switch {
 		case err != nil: // ECHILD
-			events <- event{kind: evGone, status: status, hasStatus: got, use: sum}
+			events <- event{kind: evGone, status: status, hasStatus: got, use: sum, broken: broken}
 			return
 		case pid == 0: // the first process has ended, others run
 			events <- event{kind: evFirst, status: status, hasStatus: true}
@@ -35,8 +36,13 @@ func reap(events chan<- event, first, pidfd int, floor uint64) {
 			continue
 		}
 		sum.add(&ru, floor)
-		if pid == first {
+		switch {
+		case pid == first && !got:
 			status, got = ws, true
+			if last, broken = after.start(first); last == 0 {
+				flags = syscall.WNOHANG
+			}
+		case pid == last:
 			flags = syscall.WNOHANG
 		}
 	}

@@ -26,6 +26,7 @@ type run struct {
 
 	grp      cgroup.Group
 	task     *task
+	launch   chan<- *task
 	events   chan event
 	emptied  chan struct{} // closed when the cgroup is empty after the last descendant was reaped
 	phase    pb.StepPhase
@@ -103,6 +104,7 @@ func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
 		r.publish(nil)
 		return true
 	}
+	r.launch = launch
 	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events}
 	launch <- r.task
 	return true
@@ -116,7 +118,7 @@ func (r *run) on(ev event) {
 	case evStarted:
 		r.pid, r.pidfd, r.startNS = ev.pid, ev.pidfd, ev.startNS
 		r.phase = pb.StepPhase_STEP_RUNNING
-		go reap(r.events, ev.pid, ev.pidfd, ev.floor)
+		go reap(r.events, ev.pid, ev.pidfd, ev.floor, r.epilog())
 		r.started()
 	case evFailed:
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
@@ -133,8 +135,16 @@ func (r *run) on(ev event) {
 			r.f.status, r.f.hasStatus = ev.status, true
 		}
 		r.use = ev.use
+		r.stuck = r.stuck || ev.broken
 		r.gone()
 	}
+}
+
+func (r *run) epilog() *epilog {
+	if r.b.TaskEpilog == "" {
+		return nil
+	}
+	return &epilog{r.task, r.launch}
 }
 
 // started applies what was waiting for a process: signals, suspension.

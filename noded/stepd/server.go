@@ -36,15 +36,23 @@ func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shi
 // endAnswer is how long Launch waits for the end: a step that is as short as that needs no second call and no second report.
 const endAnswer = 10 * time.Millisecond
 
-// Launch takes the step in the folder and answers when it has ended or a little time has passed. An error means: not taken.
+// beginAnswer is how long it waits for the beginning, on a machine with more to do than it can: so the node daemon, which has a
+// bounded number of launches under way, does not add to that.
+const beginAnswer = 100 * time.Millisecond
+
+// Launch takes the step in the folder and answers when it has ended or has run for a little time. An error means: not taken.
 func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport, error) {
 	r, err := s.take(q.Bundle)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, endAnswer)
-	defer cancel()
-	return r.board.await(ctx, func(p *pb.StepReport) bool { return p.Phase == pb.StepPhase_STEP_ENDED }), nil
+	ended := func(p *pb.StepReport) bool { return p.Phase == pb.StepPhase_STEP_ENDED }
+	rep := r.board.within(ctx, endAnswer, ended)
+	if rep.Phase == pb.StepPhase_STEP_PREPARING {
+		r.board.within(ctx, beginAnswer, func(p *pb.StepReport) bool { return p.Phase != pb.StepPhase_STEP_PREPARING })
+		rep = r.board.within(ctx, endAnswer, ended)
+	}
+	return rep, nil
 }
 
 func (s *shim) take(dir string) (*run, error) {

@@ -1021,6 +1021,7 @@ type Rlimit struct {
 	Resource      uint32                 `protobuf:"varint,1,opt,name=resource,proto3" json:"resource,omitempty"` // RLIMIT_* number of Linux
 	Soft          uint64                 `protobuf:"varint,2,opt,name=soft,proto3" json:"soft,omitempty"`
 	Hard          uint64                 `protobuf:"varint,3,opt,name=hard,proto3" json:"hard,omitempty"`
+	Asked         bool                   `protobuf:"varint,4,opt,name=asked,proto3" json:"asked,omitempty"` // named by --propagate: it counts whatever PropagateResourceLimits says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1074,6 +1075,13 @@ func (x *Rlimit) GetHard() uint64 {
 		return x.Hard
 	}
 	return 0
+}
+
+func (x *Rlimit) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
 }
 
 // NodeAlloc is a job's share of one node.
@@ -3060,11 +3068,12 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\aprofile\x18\x7f \x01(\tR\aprofile\x12&\n" +
 	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x1c\n" +
 	"\tenv_count\x18\x81\x01 \x01(\rR\benvCount\x12\"\n" +
-	"\fscript_bytes\x18\x82\x01 \x01(\x04R\vscriptBytes\"L\n" +
+	"\fscript_bytes\x18\x82\x01 \x01(\x04R\vscriptBytes\"b\n" +
 	"\x06Rlimit\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
-	"\x04hard\x18\x03 \x01(\x04R\x04hard\"\xef\x01\n" +
+	"\x04hard\x18\x03 \x01(\x04R\x04hard\x12\x14\n" +
+	"\x05asked\x18\x04 \x01(\bR\x05asked\"\xef\x01\n" +
 	"\tNodeAlloc\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\rR\x04cpus\x12\x17\n" +

@@ -1569,7 +1569,8 @@ type Bundle struct {
 	JobName            string                 `protobuf:"bytes,21,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
 	Partition          string                 `protobuf:"bytes,22,opt,name=partition,proto3" json:"partition,omitempty"`
 	UnkillableTimeoutS uint32                 `protobuf:"varint,23,opt,name=unkillable_timeout_s,json=unkillableTimeoutS,proto3" json:"unkillable_timeout_s,omitempty"`
-	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"` // no process: hold the allocation (cgroup) until told to stop
+	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"`      // no process: hold the allocation (cgroup) until told to stop
+	TaskEpilog         string                 `protobuf:"bytes,25,opt,name=task_epilog,json=taskEpilog,proto3" json:"task_epilog,omitempty"` // runs as the user when the first process has ended
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1770,6 +1771,13 @@ func (x *Bundle) GetHoldOnly() bool {
 		return x.HoldOnly
 	}
 	return false
+}
+
+func (x *Bundle) GetTaskEpilog() string {
+	if x != nil {
+		return x.TaskEpilog
+	}
+	return ""
 }
 
 type StdFile struct {
@@ -2047,7 +2055,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\v2\x14.sluice.v1.StepOrderR\x05order\"\"\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\bR\x03end\"\x0e\n" +
-	"\fReleaseReply\"\xf0\x05\n" +
+	"\fReleaseReply\"\x91\x06\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -2076,7 +2084,9 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\bjob_name\x18\x15 \x01(\tR\ajobName\x12\x1c\n" +
 	"\tpartition\x18\x16 \x01(\tR\tpartition\x120\n" +
 	"\x14unkillable_timeout_s\x18\x17 \x01(\rR\x12unkillableTimeoutS\x12\x1b\n" +
-	"\thold_only\x18\x18 \x01(\bR\bholdOnly\"5\n" +
+	"\thold_only\x18\x18 \x01(\bR\bholdOnly\x12\x1f\n" +
+	"\vtask_epilog\x18\x19 \x01(\tR\n" +
+	"taskEpilog\"5\n" +
 	"\aStdFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06append\x18\x02 \x01(\bR\x06append\"\xa5\x01\n" +

@@ -25,8 +25,13 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 // Every message, with any of its fields set to anything: the same bytes as protobuf's library, and the same message back.
 func TestAnyMessageIsCodedAsProtobufDoes(t *testing.T) {
 	for _, m := range messages {
-		name := reflect.TypeOf(m.plain()).Elem().Name()
-		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+		mine, theirs := reflect.TypeOf(m.plain()).Elem(), reflect.TypeOf(m.library()).Elem()
+		for i := range mine.NumField() {
+			if _, ok := theirs.FieldByName(mine.Field(i).Name); !ok {
+				t.Fatalf("%s.%s is not in the messages: run make generate", mine.Name(), mine.Field(i).Name)
+			}
+		}
+		t.Run(mine.Name(), rapid.MakeCheck(func(t *rapid.T) {
 			want := m.library()
 			fill(t, want.ProtoReflect())
 			plain := m.plain()

@@ -51,8 +51,11 @@ func (n *vnode) takeGres(v *vec, a *Alloc, share int) (Bits, bool) {
 				}
 				continue
 			}
+			if g.each > 0 && !n.hasSockets(gi, g) {
+				continue
+			}
 			k := min(left, n.freeNow(gi, taken[gi]))
-			near = n.grant(gi, k, 0, a, taken, near, -1)
+			near = n.grantOn(gi, k, g.each, a, taken, near)
 			left -= k
 		}
 		if left > 0 {
@@ -106,6 +109,24 @@ func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int
 	}
 	slices.Sort(out.Devices)
 	a.Gres = append(a.Gres, out)
+	return near
+}
+
+// grantOn is grant of whole devices, each on every socket used when each > 0.
+func (n *vnode) grantOn(gi int, count, each int64, a *Alloc, taken map[int][]int, near Bits) Bits {
+	if each == 0 || n.cfg.groups[gi].devices == 0 {
+		return n.grant(gi, count, 0, a, taken, near, -1)
+	}
+	// Everything else is hidden for the moment, so that grant takes these.
+	places := n.socketDevices(gi, count, each, taken[gi])
+	mine := taken[gi]
+	for i := range n.dev[gi] {
+		if !slices.Contains(places, i) {
+			taken[gi] = append(taken[gi], i)
+		}
+	}
+	near = n.grant(gi, count, 0, a, taken, near, -1)
+	taken[gi] = append(mine, places...)
 	return near
 }
 

@@ -143,6 +143,9 @@ func (s *Scheduler) whyNot(c *class, n *vnode) string {
 	if s.lacksCores(sh, n, v) {
 		return "CPUs in use by jobs that do not share them with this one"
 	}
+	if n.lacksSockets(v) {
+		return "not enough devices free on each socket"
+	}
 	return "could take a part of the job now"
 }
 

@@ -63,7 +63,7 @@ func (c *candidates) leaf(s *Scheduler, sh *shape, p int) {
 	blocked, until := n.blocked(sh.resv, s.now)
 	free := n.prof.Now()
 	v := sh.vecFor(c, n.cfg, c.tasks, c.gpus)
-	if blocked || !v.fits(n.cfg, free) || sh.stranger(n, v) || s.lacksCores(sh, n, v) {
+	if blocked || !v.fits(n.cfg, free) || sh.stranger(n, v) || s.lacksPlaces(sh, n, v) {
 		return
 	}
 	if n.planned > 0 {
@@ -187,6 +187,16 @@ func (s *Scheduler) pick(sh *shape, end int64) *choice {
 }
 
 func (s *Scheduler) pickEven(sh *shape, c *candidates, end int64) *choice {
+	if sh.req.Switches > 0 {
+		if sets := sh.switchSets(c, c.fitting(end), max(1, c.lo)); sets != nil {
+			return s.pickOnSwitches(sh, c, end, sets)
+		}
+	}
+	return s.pickAny(sh, c, end)
+}
+
+// pickAny is pickEven with no regard to switches.
+func (s *Scheduler) pickAny(sh *shape, c *candidates, end int64) *choice {
 	want := c.hi
 	if sh.req.UseMinNodes {
 		want = c.lo
@@ -318,15 +328,10 @@ func (c *candidates) consecutive(list *[]int32, want int, end int64) bool {
 
 // pickFlexible spreads tasks and per-job devices over as few nodes as will do.
 func (s *Scheduler) pickFlexible(sh *shape, c *candidates, end int64) *choice {
-	var places []int32
-	for p := range c.nodes {
-		if c.cost[p] != noFit && c.until[p] >= end {
-			places = append(places, int32(p))
-		}
-	}
+	places := c.fitting(end)
 	caps := func(p int32) int { return int(c.caps[p]) }
 	room := func(p int32) int64 { return sh.deviceRoom(c, c.nodes[p].cfg, c.nodes[p].prof.Now()) }
-	chosen, tasks, gpus := sh.spread(c, places, caps, room, func(p int32) int64 { return c.cost[p] })
+	chosen, tasks, gpus := sh.spreadOnSwitches(c, places, caps, room, func(p int32) int64 { return c.cost[p] })
 	if chosen == nil {
 		return nil
 	}

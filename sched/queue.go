@@ -181,6 +181,7 @@ func (s *Scheduler) removeJob(j *vjob) {
 	j.entries = nil
 	s.takeFromAside(j)
 	delete(s.multi, j)
+	j.when = Forever
 }
 
 // changeJob follows a changed record. When only what it says about itself
@@ -231,7 +232,7 @@ func (s *Scheduler) enqueue(j *vjob) {
 // enter adds the job to the class of each of its partitions.
 func (s *Scheduler) enter(j *vjob) Reason {
 	j.prio = s.priorityOf(j.rec)
-	req := s.intern(j.rec.Request)
+	req := s.intern(s.requestOf(j))
 	resv, why := s.reservationOf(j.rec)
 	if why.Code != "" {
 		return why
@@ -429,7 +430,7 @@ const maxPointers = 1 << 18
 
 func (r *Request) appendKey(b []byte) []byte {
 	for _, x := range []int{r.MinNodes, r.MaxNodes, r.Tasks, r.CPUsPerTask, r.TasksPerNode, r.MinCPUs, r.Sockets, r.CoresPerSocket, r.ThreadsPerCore,
-		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches} {
+		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches, int(r.SwitchWaitS)} {
 		b = binary.AppendVarint(b, int64(x))
 	}
 	for _, x := range []bool{r.Overcommit, r.MemSaid, r.Binding, r.Exclusive, r.ExclusiveUser, r.Oversubscribe, r.Contiguous, r.Spread, r.UseMinNodes} {

@@ -86,7 +86,7 @@ func (s *Scheduler) licensesFrom(sh *shape, t, lengthS int64) int64 {
 	if sh.lic == nil {
 		return t
 	}
-	begin, _, ok := s.lic.Window(t, lengthS, Forever, s.scratch(len(sh.lic)), func(free []int64) bool { return covers(free, sh.lic) })
+	begin, _, ok := s.lic.Window(t, lengthS, Forever, s.scratch(len(sh.lic)), func(free []int64) bool { return s.covers(free, sh.lic) })
 	if !ok {
 		return Forever
 	}
@@ -141,7 +141,7 @@ func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, len
 		if sh.resv != nil && !sh.resv.rec.Flex {
 			end = min(end, sh.resv.rec.End-lengthS+1)
 		}
-		if begin <= s.now && s.lacksCores(sh, n, v) {
+		if begin <= s.now && s.lacksPlaces(sh, n, v) {
 			from = n.nextEnd()
 			continue
 		}
@@ -257,6 +257,25 @@ func (s *Scheduler) leastCount(sh *shape, c *candidates) int {
 // the constraint counts, then those that become free last, so that the promise
 // leaves what is free now to others.
 func (s *Scheduler) chooseAt(sh *shape, c *candidates, open []stretch, need int) *choice {
+	if sh.req.Switches > 0 {
+		places := make([]int32, len(open))
+		for i := range open {
+			places[i] = open[i].place
+		}
+		if sets := sh.switchSets(c, places, need); sets != nil {
+			for _, set := range sets {
+				on := slices.DeleteFunc(slices.Clone(open), func(st stretch) bool { return !slices.Contains(set, st.place) })
+				if ch := s.chooseAmong(sh, c, on, need); ch != nil {
+					return ch
+				}
+			}
+			return nil
+		}
+	}
+	return s.chooseAmong(sh, c, open, need)
+}
+
+func (s *Scheduler) chooseAmong(sh *shape, c *candidates, open []stretch, need int) *choice {
 	slices.SortFunc(open, func(a, b stretch) int {
 		return cmp.Or(cmp.Compare(b.begin, a.begin), cmp.Compare(c.nodes[a.place].rec.Weight, c.nodes[b.place].rec.Weight), cmp.Compare(a.place, b.place))
 	})
@@ -367,7 +386,7 @@ func (s *Scheduler) flexibleAt(sh *shape, c *candidates, t, lengthS int64) *choi
 		caps[p], rooms[p] = sh.capOf(c, n, free), sh.deviceRoom(c, n.cfg, free)
 		places = append(places, int32(p))
 	}
-	chosen, tasks, gpus := sh.spread(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] },
+	chosen, tasks, gpus := sh.spreadOnSwitches(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] },
 		func(p int32) int64 { return int64(c.nodes[p].rec.Weight) })
 	if chosen == nil {
 		return nil

@@ -3,8 +3,6 @@ package sched
 import (
 	"slices"
 	"strings"
-
-	"github.com/sluice-hpc/sluice/sched/profile"
 )
 
 // buildReservations puts each reservation as a window on its nodes. One that
@@ -49,6 +47,9 @@ func (r *Reservation) admits(j *Job) bool {
 	return slices.Contains(r.Users, j.User) || slices.Contains(r.Accounts, j.Account)
 }
 
+// licensesOnly: the reservation sets no nodes aside, so its jobs may use any.
+func (r *vresv) licensesOnly() bool { return len(r.rec.Nodes) == 0 && len(r.rec.Licenses) > 0 }
+
 // crossWindows touches the nodes on which a reservation began or ended since
 // the last pass, and starts a new epoch for what waits for one.
 func (s *Scheduler) crossWindows(last int64) {
@@ -75,49 +76,4 @@ func (s *Scheduler) nextWindow() int64 {
 		}
 	}
 	return next
-}
-
-// buildLicenses makes one profile with a dimension per license. Reservations
-// keep theirs away from everybody else.
-func (s *Scheduler) buildLicenses() {
-	slices.SortStableFunc(s.licenses, func(a, b License) int { return strings.Compare(a.Name, b.Name) })
-	full := make([]int64, len(s.licenses))
-	for i, l := range s.licenses {
-		full[i] = l.Count
-	}
-	s.lic = profile.New(full)
-}
-
-// licenseNeed is a request's licenses in the order of the profile; nil when it
-// asks for none. One that does not exist is never available.
-func (s *Scheduler) licenseNeed(r *Request) []int64 {
-	if r == nil || len(r.Licenses) == 0 {
-		return nil
-	}
-	need := make([]int64, len(s.licenses))
-	for _, l := range r.Licenses {
-		i := slices.IndexFunc(s.licenses, func(have License) bool { return have.Name == l.Name })
-		if i >= 0 {
-			need[i] += l.Count
-		}
-	}
-	return need
-}
-
-// licensesUntil is how long from now the licenses of sh stay free; now when
-// they are not.
-func (s *Scheduler) licensesUntil(sh *shape) int64 {
-	if sh.lic == nil {
-		return Forever
-	}
-	return s.lic.Until(s.now, s.scratch(len(sh.lic)), func(free []int64) bool { return covers(free, sh.lic) })
-}
-
-func covers(free, need []int64) bool {
-	for i := range need {
-		if free[i] < need[i] {
-			return false
-		}
-	}
-	return true
 }

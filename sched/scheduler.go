@@ -93,6 +93,7 @@ type vpart struct {
 type vresv struct {
 	rec   *Reservation
 	nodes []int32
+	lic   int // first of its dimensions in the profile of licenses; 0: it has none
 }
 
 // New returns a Scheduler for one configuration. A changed configuration is a
@@ -239,7 +240,6 @@ func (s *Scheduler) build(in *Snapshot) {
 	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.qos = slices.Clone(in.QOS)
 	s.typicalRecs, s.typicals = in.Typical, map[*config][]typical{}
-	s.buildLicenses()
 	recs := slices.Clone(in.Partitions)
 	slices.SortFunc(recs, func(a, b *Partition) int { return strings.Compare(a.Name, b.Name) })
 	s.parts, s.scale = make([]*vpart, 0, len(recs)), 1
@@ -261,6 +261,7 @@ func (s *Scheduler) build(in *Snapshot) {
 		p.nodes = s.nodeList(p.rec.Nodes)
 	}
 	s.buildReservations(in.Reservations)
+	s.buildLicenses()
 	s.period = s.params.Weights.period(s.now)
 	s.epoch++
 }

@@ -89,6 +89,7 @@ type vecGres struct {
 	count  int64
 	shares int64 // of one device; 0: whole devices
 	name   string
+	each   int64 // so many on each of the sockets; 0: anywhere
 }
 
 func (r *Request) memSaid() bool { return r.MemSaid || r.MemCPUMiB > 0 || r.MemGPUMiB > 0 }
@@ -205,6 +206,9 @@ func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
 		}
 		if count > 0 {
 			v.gres = append(v.gres, cfg.gresVec(g, count))
+			if g.Per == PerSocket {
+				v.gres[len(v.gres)-1].each = g.Count
+			}
 		}
 		if g.Name == "gpu" {
 			devices += count
@@ -395,7 +399,7 @@ func (s *Scheduler) candidatesOf(sh *shape, alt *fit.Alternative, c candidates) 
 		c.pos[i] = -1
 	}
 	pool := sh.part.nodes
-	if sh.resv != nil && !sh.resv.rec.Flex {
+	if sh.resv != nil && !sh.resv.rec.Flex && !sh.resv.licensesOnly() {
 		pool = intersect(pool, sh.resv.nodes)
 	}
 	excluded := s.nodeSet(sh.req.Exclude)

@@ -96,6 +96,12 @@ func (s *Scheduler) lacksCores(sh *shape, n *vnode, v *vec) bool {
 	return int64(count) < v.cpu/n.cfg.threads
 }
 
+// lacksPlaces: by count the job would fit on the node now, but not by which
+// cores and devices are free.
+func (s *Scheduler) lacksPlaces(sh *shape, n *vnode, v *vec) bool {
+	return s.lacksCores(sh, n, v) || n.lacksSockets(v)
+}
+
 // nextEnd is when the first job on the node has ended at the latest.
 func (n *vnode) nextEnd() int64 {
 	t := Forever

@@ -31,7 +31,7 @@ func (t *timers) add(at int64, j *vjob) { heap.Push(t, timer{at, j}) }
 // next is the earliest time that still matters.
 func (t *timers) next() int64 {
 	for len(t.list) > 0 {
-		if top := t.list[0]; top.job.wait.Code != "" && top.job.when == top.at {
+		if top := t.list[0]; top.job.when == top.at {
 			return top.at
 		}
 		heap.Pop(t)
@@ -39,14 +39,13 @@ func (t *timers) next() int64 {
 	return Forever
 }
 
-// wakeJobs puts into the queue what has become eligible.
+// wakeJobs puts into the queue what has become eligible, and anew what has
+// waited long enough for its switches.
 func (s *Scheduler) wakeJobs() {
 	for s.timers.next() <= s.now {
 		j := heap.Pop(&s.timers).(timer).job
-		if _, waits := s.aside[j]; waits {
-			s.takeFromAside(j)
-			s.enqueue(j)
-		}
+		s.removeJob(j)
+		s.enqueue(j)
 	}
 }
 

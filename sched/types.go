@@ -264,6 +264,9 @@ type Request struct {
 	NodeList []string // -w: all of these
 	Exclude  []string // -x
 	Switches int      // at most so many leaf switches; 0: no matter
+	// SwitchWaitS is how long the job waits for that before any nodes will do;
+	// 0 means 300 (max_switch_wait).
+	SwitchWaitS int64
 
 	Exclusive     bool
 	ExclusiveUser bool // nodes shared with the same user's jobs only

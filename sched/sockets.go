@@ -1,0 +1,72 @@
+package sched
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// socketOf is the socket that a device is near to: that of the first core near
+// it; -1 when that is not known.
+func (n *vnode) socketOf(d *Device) int {
+	for w, word := range d.Cores {
+		if word != 0 {
+			return (w<<6 + bits.TrailingZeros64(word)) / max(1, n.cfg.socket)
+		}
+	}
+	return -1
+}
+
+// socketDevices chooses count free devices, each of them on as few sockets as
+// hold exactly that many each (--gpus-per-socket in sbatch(1)), the tightest
+// sockets first. nil when there are not enough such sockets. Where it is not
+// known what a device is near to, any will do.
+func (n *vnode) socketDevices(gi int, count, each int64, taken []int) []int {
+	devs := n.rec.Gres[gi].Devices
+	free := map[int][]int{}
+	var sockets []int
+	for i, used := range n.dev[gi] {
+		k := n.socketOf(&devs[i])
+		if k < 0 {
+			return n.wholeDevices(gi, int(count), taken)
+		}
+		if used != 0 || slices.Contains(taken, i) {
+			continue
+		}
+		if free[k] == nil {
+			sockets = append(sockets, k)
+		}
+		free[k] = append(free[k], i)
+	}
+	sockets = slices.DeleteFunc(sockets, func(k int) bool { return int64(len(free[k])) < each })
+	slices.SortFunc(sockets, func(a, b int) int { return cmp.Or(cmp.Compare(len(free[a]), len(free[b])), cmp.Compare(a, b)) })
+	if int64(len(sockets)) < ceilDiv64(count, each) {
+		return nil
+	}
+	var out []int
+	for _, k := range sockets[:ceilDiv64(count, each)] {
+		out = append(out, free[k][:each]...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func ceilDiv64(a, b int64) int64 { return (a + b - 1) / b }
+
+// lacksSockets: enough devices are free, but not so many on each socket.
+func (n *vnode) lacksSockets(v *vec) bool {
+	for i := range v.gres {
+		g := &v.gres[i]
+		if g.each == 0 || g.shares > 0 || v.whole {
+			continue
+		}
+		if !slices.ContainsFunc(g.groups, func(gi int) bool { return n.hasSockets(gi, g) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *vnode) hasSockets(gi int, g *vecGres) bool {
+	return n.cfg.groups[gi].devices == 0 || int64(len(n.socketDevices(gi, g.count, g.each, nil))) >= g.count
+}

@@ -15,6 +15,7 @@ func commands() []row {
 		{"scancel", scancel, "cancel or signal jobs", false},
 		{"squeue", squeue, "show jobs", true},
 		{"sinfo", sinfo, "show partitions and nodes", true},
+		{"sprio", sprio, "show what the priorities of waiting jobs are made of", true},
 		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,23 @@ func words(line string) (vars, argv []string) {
 // run runs one command against a controller.
 func run(t *testing.T, c *clienttest.Controller, stdin string, environ []string, argv ...string) (stdout, stderr string, exit int) {
 	t.Helper()
+	for _, cmd := range commands() {
+		if cmd.name == argv[0] {
+			return runWith(t, c, cmd.run, stdin, environ, argv...)
+		}
+	}
+	t.Fatalf("no command %q", argv[0])
+	return "", "", 0
+}
+
+// runFunc runs a function as a command.
+func runFunc(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	return runWith(t, c, f, "", nil, append([]string{"sluice"}, args...)...)
+}
+
+func runWith(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int, stdin string, environ []string, argv ...string) (stdout, stderr string, exit int) {
+	t.Helper()
 	socket, stop, err := c.Serve(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -95,24 +113,18 @@ func run(t *testing.T, c *clienttest.Controller, stdin string, environ []string,
 		Getwd:  func() (string, error) { return dir, nil },
 		Socket: func() (string, error) { return socket, nil },
 		Dial:   func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
-	for _, cmd := range commands() {
-		if cmd.name == argv[0] {
-			exit = cmd.run(env, argv[1:])
-			return out.String(), errs.String(), exit
-		}
-	}
-	t.Fatalf("no command %q", argv[0])
-	return "", "", 0
+	exit = f(env, argv[1:])
+	return out.String(), errs.String(), exit
 }
 
 // TestRecordedAnswers runs what a real Slurm was asked: the exit code is the same, stdout is the same, and every line that Slurm
 // wrote to stderr is there, in order; Sluice may say more behind it.
 func TestRecordedAnswers(t *testing.T) {
 	t.Chdir("testdata/scripts")
-	for _, file := range []string{"sbatch_refused.txt", "scancel_answers.txt", "scontrol_answers.txt"} {
+	for _, file := range []string{"sbatch_refused.txt", "scancel_answers.txt", "scontrol_answers.txt", "reservation_answers.txt", "sprio_answers.txt"} {
 		for _, r := range records(t, "../"+file) {
 			t.Run(r.command, func(t *testing.T) {
-				c := &clienttest.Controller{OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeInvalidJobID, "") }}
+				c := &clienttest.Controller{PrioritiesOf: recordedPriorities, OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeInvalidJobID, "") }}
 				vars, argv := words(r.command)
 				stdout, stderr, exit := run(t, c, "", vars, argv...)
 				if exit != r.exit {
@@ -127,8 +139,9 @@ func TestRecordedAnswers(t *testing.T) {
 				if len(r.stderr) == 0 && stderr != "" {
 					t.Errorf("Slurm is silent here, and this says %q", stderr)
 				}
-				if len(c.Submitted) > 0 {
-					t.Error("something was submitted")
+				resv := func(u any) bool { _, ok := u.(*pb.UpdateReservationRequest); return ok }
+				if len(c.Submitted) > 0 || slices.ContainsFunc(c.Updates, resv) {
+					t.Error("something was submitted or reserved")
 				}
 			})
 		}

@@ -83,14 +83,27 @@ func (c *control) controlJobs(req *pb.ControlJobsRequest, failure string) int {
 	if err != nil {
 		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
 	}
-	return c.outcomes(reply.GetOutcomes(), failure)
+	return c.outcomes(reply.GetOutcomes(), req.GetIds(), failure)
 }
 
-// outcomes prints the refusals of a call; failure, when set, is printed once more behind them, as hold and release do.
-func (c *control) outcomes(list []*pb.JobOutcome, failure string) int {
+// outcomes prints the refusals of a call; failure, when set, is printed once more behind them, as hold and release do. typed are the
+// ids as they were asked for: the controller answers for parts of an array when some of them refuse.
+func (c *control) outcomes(list []*pb.JobOutcome, typed []string, failure string) int {
 	exit := 0
+	refused := map[string]bool{} // arrays of which some records refused
+	for _, o := range list {
+		if array, _, ok := strings.Cut(o.GetId(), "_"); ok && o.GetProblem() != nil {
+			refused[array] = true
+		}
+	}
 	for i, o := range list {
 		p := o.GetProblem()
+		if array, _, ok := strings.Cut(o.GetId(), "_"); ok {
+			if refused[array] && !(p == nil && slices.Contains(typed, o.GetId())) {
+				exit = max(exit, c.taskOutcome(o.GetId(), p))
+			}
+			continue
+		}
 		if p == nil {
 			continue
 		}
@@ -102,6 +115,19 @@ func (c *control) outcomes(list []*pb.JobOutcome, failure string) int {
 		exit = c.jobFailed(o.GetId(), p, after)
 	}
 	return exit
+}
+
+// taskOutcome prints what came of some tasks of an array, as a real scontrol does when any of them refused.
+func (c *control) taskOutcome(id string, p *pb.Problem) int {
+	if p == nil {
+		c.fail(id + ": No error")
+		return 0
+	}
+	lines := []string{id + ": " + p.GetPhrase()}
+	if d := diagnosis(p); d != "" {
+		lines = append(lines, d)
+	}
+	return c.fail(lines...)
 }
 
 func cmpOr(a, b string) string {

@@ -28,9 +28,9 @@ func keywords() []keyword {
 		{"suspend", 2, 1, -1, jobVerb("suspend", ""), "suspend JOBS: stop running jobs"},
 		{"resume", 3, 1, -1, jobVerb("resume", ""), "resume JOBS: let suspended jobs go on"},
 		{"top", 3, 1, -1, jobVerb("top", ""), "top JOBS: first among the pending jobs of their user"},
-		{"update", 1, 0, -1, (*control).update, "update ENTITY=ID KEY=VALUE …: change a job, node or partition"},
-		{"create", 2, 0, -1, (*control).create, "create PartitionName=NAME KEY=VALUE …"},
-		{"delete", 3, 0, -1, (*control).remove, "delete PartitionName=NAME"},
+		{"update", 1, 0, -1, (*control).update, "update ENTITY=ID KEY=VALUE …: change a job, node, partition or reservation"},
+		{"create", 2, 0, -1, (*control).create, "create reservation[=NAME] StartTime=… Duration=… Nodes=…|NodeCnt=… Users=…; create PartitionName=NAME KEY=VALUE …"},
+		{"delete", 3, 0, -1, (*control).remove, "delete ReservationName=NAME, PartitionName=NAME"},
 		{"ping", 3, 0, 0, (*control).ping, "ping: say whether the controller answers"},
 		{"reconfigure", 3, 0, -1, (*control).reconfigure, "reconfigure: read the configuration again"},
 		{"shutdown", 8, 0, 1, (*control).shutdown, "shutdown [slurmctld]: stop the daemons, or the controller alone"},
@@ -100,6 +100,7 @@ Examples:
   scontrol -o show nodes
   scontrol update JobId=1234 TimeLimit=+30
   scontrol update NodeName=n[1-3] State=DRAIN Reason="bad fan"
+  scontrol create reservation=course StartTime=09:00 Duration=3:00:00 NodeCnt=2 Users=alice,bob
   scontrol show hostnames $SLURM_JOB_NODELIST
 `)
 	return b.String()

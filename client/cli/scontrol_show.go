@@ -205,15 +205,6 @@ func (s *show) partitions(id string) int {
 	return s.none("No partitions in the system")
 }
 
-func (s *show) reservations(id string) int {
-	if id != "" {
-		return s.missing("Reservation " + format.Escape(id) + " not found")
-	}
-	return s.none("No reservations in the system")
-}
-
-func (s *show) licenses(string) int { return s.none("No licenses configured in Slurm.") }
-
 func (s *show) topology(id string) int {
 	if id != "" {
 		s.env.Errorf("Topology information contains no switch or node named %s", format.Escape(id))

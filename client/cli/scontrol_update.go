@@ -59,6 +59,9 @@ func (c *control) update(args []string) int {
 	if len(args) == 0 {
 		return c.fail("too few arguments for update keyword")
 	}
+	if isReservation(args) {
+		return c.updateReservation(args)
+	}
 	list := pairs(args)
 	entity, at := entityOf(list)
 	if entity == "" {
@@ -156,7 +159,7 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 		return c.callFailed("slurm_update error", err)
 	}
 	c.warn(reply.GetWarning())
-	return c.outcomes(reply.GetOutcomes(), "")
+	return c.outcomes(reply.GetOutcomes(), ids, "")
 }
 
 // subjects are the jobs that an update names; jobname= means all of that name.
@@ -278,6 +281,9 @@ func (c *control) create(args []string) int {
 	if len(args) == 0 {
 		return c.fail("too few arguments for create keyword")
 	}
+	if isReservation(args) {
+		return c.createReservation(args)
+	}
 	list := pairs(args)
 	entity, at := entityOf(list)
 	if entity != "partition" {
@@ -289,6 +295,9 @@ func (c *control) create(args []string) int {
 func (c *control) remove(args []string) int {
 	if len(args) == 0 {
 		return c.fail("too few arguments for delete keyword")
+	}
+	if isReservation(args[:1]) {
+		return c.deleteReservation(args)
 	}
 	list := pairs(args)
 	entity, at := entityOf(list)

@@ -22,8 +22,7 @@ func sinfo(env *Env, args []string) int {
 
 func sinfoOnce(ctx context.Context, env *Env, o *sinfoOptions) int {
 	if o.reservations {
-		fmt.Fprintln(env.Stdout, "No reservations in the system")
-		return 0
+		return sinfoReservations(ctx, env, !o.noHeader)
 	}
 	layout := sinfoLayout(env, o)
 	parts, nodes, fc, err := sinfoLoad(ctx, env)

@@ -11,6 +11,7 @@ func Verbs() [][2]string {
 	return [][2]string{
 		{"up", "start a cluster on this machine"},
 		{"down", "stop it"},
+		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
 	}
 }
@@ -39,6 +40,9 @@ func sluice(env *Env, args []string) int {
 	if args[0] == "completion" && len(args) == 2 && args[1] == "bash" {
 		fmt.Fprint(env.Stdout, completionBash())
 		return 0
+	}
+	if args[0] == "explain" {
+		return explain(ProcessEnv("sluice explain"), args[1:])
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {

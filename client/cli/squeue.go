@@ -170,14 +170,10 @@ func squeueRequest(o *squeueOptions, whole bool) *pb.JobsRequest {
 	return r
 }
 
-// plainIDs are the ids to ask for: nil, which asks for all, when an element of an array is among them, whose record has an id
-// of its own.
+// plainIDs are the ids to ask for; of tasks their array's, all of whose records the controller then answers.
 func plainIDs(jobs []jobSelector) []string {
 	var ids []string
 	for _, j := range jobs {
-		if j.tasks != nil {
-			return nil
-		}
 		ids = append(ids, strconv.FormatUint(uint64(j.job), 10))
 	}
 	return ids

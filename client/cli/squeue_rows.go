@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/format"
 	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
 // selects makes the choices that a record has to meet whatever the controller left out.
@@ -68,7 +69,7 @@ func (o *squeueOptions) hasLicense(r *pb.JobRecord) bool {
 
 // expand gives the rows of a record to add: one, or with -r and -P one for each task and each partition. It reports what add did.
 func (o *squeueOptions) expand(r *pb.JobRecord, add func(format.Job) bool) bool {
-	job := format.Job{JobRecord: r}
+	job := format.Job{JobRecord: o.askedPart(r)}
 	if !o.perPartition || r.GetState() != pb.JobState_JOB_PENDING {
 		return o.expandTasks(job, add)
 	}
@@ -79,6 +80,25 @@ func (o *squeueOptions) expand(r *pb.JobRecord, add func(format.Job) bool) bool 
 		}
 	}
 	return true
+}
+
+// askedPart is a record of several tasks without those that -j does not name; with -r, wantsTask leaves them out.
+func (o *squeueOptions) askedPart(r *pb.JobRecord) *pb.JobRecord {
+	if r.GetArrayTasks() == "" || o.array || !o.haveJobs || slices.ContainsFunc(o.jobs, func(s jobSelector) bool { return s.tasks == nil && s.matches(r) }) {
+		return r
+	}
+	var tasks []uint32
+	format.ExpandTasks(r.GetArrayTasks(), func(task uint32) bool {
+		if o.wantsTask(r, task) {
+			tasks = append(tasks, task)
+		}
+		return true
+	})
+	part := *r
+	if part.ArrayTasks = jobid.FormatTasks(jobid.SetOf(tasks...), r.GetArrayThrottle(), 0); len(tasks) == 1 {
+		part.ArrayTasks, part.ArrayTaskId, part.IsArrayTask = "", tasks[0], true
+	}
+	return &part
 }
 
 func (o *squeueOptions) expandTasks(job format.Job, add func(format.Job) bool) bool {

@@ -202,7 +202,7 @@ func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
 		PreSuspendNs: int64(f.num("SecsPreSuspend")) * 1e9, LastSchedNs: f.ns("LastSchedEval"), Scheduler: m["Scheduler"], TimeLimitS: f.limit("TimeLimit"),
 		NodeList: m["NodeList"], BatchHost: m["BatchHost"], NumNodes: uint32(f.num("NumNodes")), NumCpus: uint32(f.num("NumCPUs")),
 		NumTasks: uint32(f.num("NumTasks")), ReqTres: m["TRES"], ArrayJobId: uint32(f.num("ArrayJobId")), ExpectedNodes: m["SchedNodeList"],
-		ArrayThrottle: uint32(f.num("ArrayTaskThrottle"))}
+		ArrayThrottle: uint32(f.num("ArrayTaskThrottle")), DependencyShown: m["Dependency"]}
 	for s := range pb.JobState_name {
 		if strings.TrimPrefix(pb.JobState(s).String(), "JOB_") == m["JobState"] {
 			r.State = pb.JobState(s)
@@ -357,6 +357,14 @@ func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.Stream[pb.Nodes
 		}
 	}
 	return &pages[pb.NodesReply, *pb.NodesReply]{left: []*pb.NodesReply{reply}}, nil
+}
+
+func (s *scene) Reservations(context.Context, *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
+	return &pb.ReservationsReply{}, nil
+}
+
+func (s *scene) Licenses(context.Context, *pb.LicensesRequest) (*pb.LicensesReply, error) {
+	return &pb.LicensesReply{}, nil
 }
 
 func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsReply], error) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/containerd/ttrpc"
@@ -30,12 +31,18 @@ type Controller struct {
 	Updates   []any
 	// OutcomeOf says what becomes of a job that a call names; nil: every job is done as asked.
 	OutcomeOf func(id string) *pb.Problem
-	Finished  *pb.JobRecord // answer of WaitJob
-	Script    []byte        // answer of BatchScript
-	Fail      *pb.Problem   // every call is refused with it
+	Outcomes  []*pb.JobOutcome // of verbs and updates, in place of OutcomeOf
+	Finished  *pb.JobRecord    // answer of WaitJob
+	Script    []byte           // answer of BatchScript
+	Fail      *pb.Problem      // every call is refused with it
 	JobList   []*pb.JobRecord
 	NodeList  []*pb.NodeRecord
-	DropCalls int // close the connection instead of answering, that often
+	// of sprio, scontrol show reservation and licenses; nil: none
+	PrioritiesOf func(*pb.PrioritiesRequest) *pb.PrioritiesReply
+	ResvList     *pb.ReservationsReply
+	LicenseList  []*pb.LicenseRecord
+	Explained    map[string]string
+	DropCalls    int // close the connection instead of answering, that often
 
 	drop func()
 }
@@ -194,6 +201,9 @@ func (c *Controller) update(req any) (*pb.UpdateReply, error) {
 }
 
 func (c *Controller) outcomes(ids []string) []*pb.JobOutcome {
+	if c.Outcomes != nil {
+		return c.Outcomes
+	}
 	var list []*pb.JobOutcome
 	for _, id := range ids {
 		o := &pb.JobOutcome{Id: id}
@@ -215,6 +225,41 @@ func (c *Controller) UpdateNode(_ context.Context, req *pb.UpdateNodeRequest) (*
 
 func (c *Controller) UpdatePartition(_ context.Context, req *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
 	return c.update(req)
+}
+
+func (c *Controller) UpdateReservation(_ context.Context, req *pb.UpdateReservationRequest) (*pb.UpdateReply, error) {
+	reply, err := c.update(req)
+	name := req.GetName()
+	if name == "" {
+		name = "root_1"
+	}
+	reply.Outcomes = []*pb.JobOutcome{{Id: name}}
+	return reply, err
+}
+
+func (c *Controller) Reservations(_ context.Context, req *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
+	reply := &pb.ReservationsReply{NowNs: c.ResvList.GetNowNs()}
+	for _, r := range c.ResvList.GetReservations() {
+		if len(req.GetNames()) == 0 || slices.Contains(req.GetNames(), r.GetName()) {
+			reply.Reservations = append(reply.Reservations, r)
+		}
+	}
+	return reply, c.refuse()
+}
+
+func (c *Controller) Licenses(context.Context, *pb.LicensesRequest) (*pb.LicensesReply, error) {
+	return &pb.LicensesReply{Licenses: c.LicenseList}, c.refuse()
+}
+
+func (c *Controller) Priorities(_ context.Context, req *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
+	if c.PrioritiesOf == nil {
+		return &pb.PrioritiesReply{}, c.refuse()
+	}
+	return c.PrioritiesOf(req), c.refuse()
+}
+
+func (c *Controller) Explain(_ context.Context, req *pb.ExplainRequest) (*pb.ExplainReply, error) {
+	return &pb.ExplainReply{Text: c.Explained[req.GetId()]}, c.refuse()
 }
 
 func (c *Controller) WaitJob(context.Context, *pb.WaitJobRequest) (*pb.WaitJobReply, error) {

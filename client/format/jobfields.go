@@ -94,7 +94,7 @@ func jobLetters() []Field[Job] {
 		{Letter: 'B', Names: []string{"batchhost"}, Header: "EXEC_HOST", Text: text("n/a", (*pb.JobRecord).GetBatchHost)},
 		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Key: by((*pb.JobRecord).GetNumCpus)},
 		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES", Text: count(func(r *pb.JobRecord) uint64 { return uint64(nodeCount(r)) }), Key: by(nodeCount)},
-		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, spec((*pb.JobSpec).GetDependency))},
+		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, (*pb.JobRecord).GetDependencyShown)},
 		{Letter: 'F', Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: count(arrayID), NoSort: true},
 		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }), Key: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetGid() })},
 		{Letter: 'H', Names: []string{"sockets"}, Header: "SOCKETS_PER_NODE", Text: orStar((*pb.JobSpec).GetSocketsPerNode)},

@@ -153,7 +153,7 @@ func jobStateLines(k *Block, r *pb.JobRecord, details int) {
 	if r.GetFailedNode() != "" {
 		k.put(" FailedNode", r.GetFailedNode())
 	}
-	k.put(" Dependency", or(s.GetDependency(), null))
+	k.put(" Dependency", or(r.GetDependencyShown(), null))
 	k.line()
 	k.bit("Requeue", s.GetRequeue() != pb.No)
 	k.num(" Restarts", uint64(r.GetRestarts()))

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,9 +84,22 @@ func weights(w *sched.Weights) map[string]float64 {
 		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc), "cpu": w.TRES.CPU, "mem": w.TRES.MemGiB, "node": w.TRES.Node, "gres/gpu": w.TRES.GPU}
 }
 
+// sum is the priority before it is cut to a whole number.
+func sum(t *priority.Parts) float64 {
+	whole := priority.Total(*t)
+	exact := float64(t.Site) - float64(t.Nice)
+	for _, x := range [...]priority.Part{t.Age, t.Assoc, t.FairShare, t.JobSize, t.Partition, t.QOS, t.CPU, t.Mem, t.Node, t.GPU} {
+		exact += x.Value()
+	}
+	if uint32(min(max(exact, 0), math.MaxUint32)) == whole {
+		return exact
+	}
+	return float64(whole)
+}
+
 func priorityRecord(j *pb.JobRecord, part string, t *priority.Parts) *pb.PriorityRecord {
 	r := &pb.PriorityRecord{JobId: j.Id, Id: strconv.FormatUint(uint64(j.Id), 10), User: j.Spec.User, Partition: part, Account: j.Spec.Account,
-		Qos: j.Spec.Qos, Priority: float64(priority.Total(*t)), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
+		Qos: j.Spec.Qos, Priority: sum(t), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
 		JobSize: t.JobSize.Value(), PartitionPart: t.Partition.Value(), QosPart: t.QOS.Value(), Nice: t.Nice, AgeNorm: t.Age.Factor, AssocNorm: t.Assoc.Factor,
 		FairShareNorm: t.FairShare.Factor, JobSizeNorm: t.JobSize.Factor, PartitionNorm: t.Partition.Factor, QosNorm: t.QOS.Factor}
 	if j.Spec.Priority != 0 {

@@ -1,0 +1,96 @@
+package format
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+)
+
+// ReservationState is ACTIVE while a reservation is in force, as c's clock goes.
+func ReservationState(c *Context, r *pb.ReservationRecord) string {
+	if now := c.Now.UnixNano(); r.GetStartNs() <= now && now < r.GetEndNs() {
+		return "ACTIVE"
+	}
+	return "INACTIVE"
+}
+
+func reservedFor(r *pb.ReservationRecord) string {
+	return timespec.Clock((r.GetEndNs() - r.GetStartNs()) / int64(time.Second))
+}
+
+// AppendReservation writes a reservation as `scontrol show reservation` does.
+func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bool) []byte {
+	k := newBlock(b, c, oneLine)
+	k.put("ReservationName", r.GetName())
+	k.when(" StartTime", r.GetStartNs(), "Unknown")
+	k.when(" EndTime", r.GetEndNs(), "Unknown")
+	k.put(" Duration", reservedFor(r))
+	k.line()
+	k.put("Nodes", or(r.GetNodes(), null))
+	k.num(" NodeCnt", uint64(r.GetNodeCount()))
+	k.num(" CoreCnt", uint64(r.GetCoreCount()))
+	k.put(" Features", or(r.GetFeatures(), null))
+	k.put(" PartitionName", or(r.GetPartition(), null))
+	k.put(" Flags", strings.Join(r.GetFlags(), ","))
+	k.line()
+	k.put("TRES", or(r.GetTres(), null))
+	k.line()
+	k.put("Users", or(r.GetUsers(), null))
+	k.put(" Groups", or(r.GetGroups(), null))
+	k.put(" Accounts", or(r.GetAccounts(), null))
+	k.put(" Licenses", or(r.GetLicenses(), null))
+	k.put(" State", ReservationState(c, r))
+	k.put(" BurstBuffer", null)
+	k.put(" Watts", "n/a")
+	k.line()
+	delay := null
+	if s := r.GetMaxStartDelayS(); s != 0 {
+		delay = timespec.Clock(int64(s))
+	}
+	k.put("MaxStartDelay", delay)
+	if r.GetComment() != "" {
+		k.put(" Comment", r.GetComment())
+	}
+	if oneLine {
+		return append(k.b, '\n')
+	}
+	return append(k.b, "\n\n"...)
+}
+
+// AppendReservations writes the table of `sinfo -T`.
+func AppendReservations(b []byte, c *Context, list []*pb.ReservationRecord, header bool) []byte {
+	width := len("RESV_NAME")
+	for _, r := range list {
+		width = max(width, len(Escape(r.GetName())))
+	}
+	if header {
+		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, "RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST")
+	}
+	for _, r := range list {
+		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, Escape(r.GetName()), ReservationState(c, r), c.AppendTime(nil, r.GetStartNs(), "Unknown"),
+			c.AppendTime(nil, r.GetEndNs(), "Unknown"), reservedFor(r), Escape(or(r.GetNodes(), null)))
+	}
+	return b
+}
+
+// AppendLicense writes a license as `scontrol show licenses` does.
+func AppendLicense(b []byte, l *pb.LicenseRecord, oneLine bool) []byte {
+	b = append(append(b, "LicenseName="...), Escape(l.GetName())...)
+	if oneLine {
+		b = append(b, ' ')
+	} else {
+		b = append(b, "\n    "...)
+	}
+	free := l.GetTotal() - min(l.GetUsed(), l.GetTotal())
+	for _, p := range []struct {
+		key string
+		n   uint32
+	}{{"Total", l.GetTotal()}, {" Used", l.GetUsed()}, {" Free", free}, {" Reserved", l.GetReserved()}} {
+		b = strconv.AppendUint(append(append(b, p.key...), '='), uint64(p.n), 10)
+	}
+	return append(b, " Remote=no\n"...)
+}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
@@ -101,8 +102,21 @@ func settle() {
 		}
 	}
 	signal.Notify(make(chan os.Signal, 1), heard...) // a full channel drops
+	defaultSignals()
 	debug.SetGCPercent(200)
 	runtime.GOMAXPROCS(1) // it hardly ever has two things to do, and waking a second thread costs more than doing them in turn
+}
+
+// defaultSignals gives the two signals that the C library keeps for itself (32 and 33) their default action. Package signal leaves them
+// alone, and GNU make is one of the programs whose children inherit them ignored, down to the jobs.
+func defaultSignals() {
+	type action struct {
+		handler, flags, restorer uintptr
+		mask                     uint64
+	}
+	for _, sig := range []uintptr{32, 33} {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action{})), 0, 8, 0, 0)
+	}
 }
 
 func listener() (net.Listener, error) {

@@ -82,19 +82,17 @@ func checkCondition(tx *state.Tx, c jobid.Condition) (forgotten bool, p *pb.Prob
 
 // wasTask reports whether an array was submitted with a task.
 func wasTask(tx *state.Tx, array, task uint32) bool {
-	for _, id := range tx.ArrayRecords(array) {
-		a, err := jobid.ParseArray(tx.Job(id).ArraySpec)
-		if err != nil {
-			return false
-		}
-		for _, r := range a.Ranges {
-			if task >= r.First && task <= r.Last && (task-r.First)%r.Step == 0 {
-				return true
-			}
-		}
-		return false // all records of an array have the same
+	records := tx.ArrayRecords(array)
+	if len(records) == 0 {
+		return false
 	}
-	return false
+	a, err := jobid.ParseArray(tx.Job(records[0]).ArraySpec) // all of them have the same
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(a.Ranges, func(r jobid.Range) bool {
+		return task >= r.First && task <= r.Last && (task-r.First)%r.Step == 0
+	})
 }
 
 // weigh drops the conditions that have been met, in j itself, and says in the reason what is the matter.

@@ -84,14 +84,18 @@ func (sh *shape) stranger(n *vnode, v *vec) bool {
 		return len(n.runs) > 0
 	}
 	if sh.user == "" && !sh.req.ExclusiveUser {
+		return false
+	}
+	return slices.ContainsFunc(n.runs, sh.strange)
+}
+
+// strange: r and the job do not share a node, because one of them shares none
+// with other users.
+func (sh *shape) strange(r *vrun) bool {
+	if sh.user == "" && !sh.req.ExclusiveUser {
 		return false // nobody asks for nodes of his own
 	}
-	for _, r := range n.runs {
-		if (sh.req.ExclusiveUser || r.exclusiveUser()) && (r.rec.Job == nil || r.rec.Job.User != sh.user) {
-			return true
-		}
-	}
-	return false
+	return (sh.req.ExclusiveUser || r.exclusiveUser()) && (r.rec.Job == nil || r.rec.Job.User != sh.user)
 }
 
 // capOf is how many tasks fit on n with free, at most all of them.

@@ -19,6 +19,8 @@ func randomWorld(t *rapid.T) *world {
 		GuardS:       rapid.Int64Range(0, 100).Draw(t, "guard"),
 		HeadGuardS:   rapid.Int64Range(0, 30).Draw(t, "headGuard"),
 		LongGuardS:   rapid.Int64Range(0, 100).Draw(t, "longGuard"),
+		Preempt:      PreemptType(rapid.IntRange(0, 1).Draw(t, "preempt")),
+		PreemptMode:  PreemptMode(rapid.IntRange(1, 3).Draw(t, "preemptMode")),
 		Placement:    Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
 		Weights:      Weights{Basic: rapid.Bool().Draw(t, "basic"), Age: 1000, JobSize: 500, CalcPeriodS: 20},
 	}

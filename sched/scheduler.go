@@ -63,6 +63,7 @@ type Scheduler struct {
 	probes  int
 	scale   int64 // units of a CPU: see shareScale
 	buffers map[int][]int64
+	free    []int64   // of fitsWithout
 	open    []stretch // of earliestEven
 	next    stretchHeap
 
@@ -408,7 +409,7 @@ func (s *Scheduler) extendLate() {
 		if r.lic != nil {
 			s.lic.Use(r.end, s.now+1, r.lic)
 		}
-		r.end = s.now + 1
+		r.end, r.late = s.now+1, true
 		s.ends.fix(r)
 	}
 }

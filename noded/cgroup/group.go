@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
-	"github.com/opencontainers/cgroups/fscommon"
 	"golang.org/x/sys/unix"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -83,7 +82,7 @@ func (g *group) limit(name string, l *pb.Limits) error {
 			return err
 		}
 		g.mem = dir
-		if err := (&fs.MemoryGroup{}).Set(dir, res); err != nil {
+		if err := limitMemory(dir, res); err != nil {
 			return err
 		}
 	}
@@ -92,7 +91,7 @@ func (g *group) limit(name string, l *pb.Limits) error {
 		if err != nil {
 			return err
 		}
-		if err := (&fs.PidsGroup{}).Set(dir, res); err != nil {
+		if err := write(dir, "pids.max", strconv.FormatInt(*res.PidsLimit, 10)); err != nil {
 			return err
 		}
 	}
@@ -107,9 +106,23 @@ func (g *group) limit(name string, l *pb.Limits) error {
 		if res.CpusetMems == "" {
 			res.CpusetMems = readTrim(r.cpuset, "cpuset.mems")
 		}
-		return (&fs.CpusetGroup{}).Set(dir, res)
+		if err := write(dir, "cpuset.cpus", res.CpusetCpus); err != nil {
+			return err
+		}
+		if res.CpusetMems == "" {
+			return nil
+		}
+		return write(dir, "cpuset.mems", res.CpusetMems)
 	}
 	return nil
+}
+
+// limitMemory is for a group that has no limit yet: that of memory alone must never be above that of memory and swap.
+func limitMemory(dir string, res *cgroups.Resources) error {
+	if err := write(dir, "memory.limit_in_bytes", strconv.FormatInt(res.Memory, 10)); err != nil || res.MemorySwap == 0 {
+		return err
+	}
+	return write(dir, "memory.memsw.limit_in_bytes", strconv.FormatInt(res.MemorySwap, 10))
 }
 
 // mkV1 tolerates a folder that is there: the tracking folder has been fresh, so this one is left over from a crash half-way.
@@ -161,7 +174,12 @@ func (g *group) Add(pid int, cloned bool) error {
 }
 
 // writeProcs: a process that has just been cloned may be TASK_NEW for a moment, which the kernel answers with EINVAL.
-func writeProcs(dir string, pid int) error { return cgroups.WriteCgroupProc(dir, pid) }
+func writeProcs(dir string, pid int) error {
+	if err := write(dir, cgroups.CgroupProcesses, strconv.Itoa(pid)); !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return cgroups.WriteCgroupProc(dir, pid)
+}
 
 func (g *group) procs() ([]int, error) { return cgroups.GetAllPids(g.dir) }
 
@@ -212,7 +230,7 @@ func (g *group) Empty() (bool, error) {
 		}
 		return len(pids) == 0, err
 	}
-	n, err := fscommon.GetValueByKey(g.dir, "cgroup.events", "populated")
+	n, err := readValue(g.dir, "cgroup.events", "populated")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return true, nil
 	}
@@ -236,7 +254,7 @@ func (g *group) Usage() Usage {
 	if g.root.layout == Unified {
 		events, peak = "memory.events", "memory.peak"
 	}
-	n, _ := fscommon.GetValueByKey(g.mem, events, "oom_kill")
+	n, _ := readValue(g.mem, events, "oom_kill")
 	u.OOMKills = uint32(n)
 	b, _ := strconv.ParseUint(readTrim(g.mem, peak), 10, 64)
 	u.PeakMemKiB = b >> 10
@@ -311,16 +329,4 @@ func killUntilEmpty(g Group, timeout time.Duration) error {
 		}
 		time.Sleep(pause)
 	}
-}
-
-func write(dir, file, data string) error {
-	fd, err := unix.Open(dir+"/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
-	}
-	defer unix.Close(fd)
-	if _, err = unix.Write(fd, []byte(data)); err != nil {
-		return &os.PathError{Op: "write", Path: dir + "/" + file, Err: err}
-	}
-	return nil
 }

@@ -260,7 +260,7 @@ func exists(dir, file string) bool {
 }
 
 func readTrim(dir, file string) string {
-	s, err := cgroups.ReadFile(dir, file)
+	s, err := readSmall(dir, file)
 	if err != nil {
 		return ""
 	}

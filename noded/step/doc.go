@@ -14,7 +14,7 @@
 //	<spool>/steps/<job>.<attempt>.<step>/   folder of one step attempt, 0711 root
 //	    bundle.pb   pb.Bundle, 0600
 //	    script      the batch script, 0500, owned by the job's user
-//	    exit.pb     pb.ExitRecord, once it has ended (written whole: temporary file, fsync, rename, fsync of the folder)
+//	    exit.pb     pb.ExitRecord, once it has ended and its checksum (temporary file, rename, fsync)
 //	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
 //	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
 //	<spool>/steps/.free-*                   left by a forgotten step, for the next one of the same user

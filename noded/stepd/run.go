@@ -276,8 +276,8 @@ func accept(spool, dir string) (*pb.Bundle, string, error) {
 		return nil, "", errors.New("cannot take a step without a job id")
 	}
 	final := filepath.Join(spool, folder.Steps, folder.Name(b.Key))
-	if err := os.Rename(dir, final); err != nil {
-		return nil, "", err
+	if err := unix.Rename(dir, final); err != nil { // os.Rename would look at both first
+		return nil, "", &os.LinkError{Op: "rename", Old: dir, New: final, Err: err}
 	}
 	return b, final, nil
 }

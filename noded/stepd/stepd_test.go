@@ -109,7 +109,7 @@ func runStep(t *testing.T, l *launcher, root cgroup.Root, b *pb.Bundle, script s
 	if err := os.Chmod(base, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(base, "step")
+	dir := filepath.Join(base, "1.0.0")
 	if b.Key == nil {
 		b.Key = &pb.StepKey{JobId: 1, Attempt: 1, Step: pb.BatchStep}
 	}
@@ -191,7 +191,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	go l.run()
 	base := t.TempDir()
 	b := &pb.Bundle{Key: &pb.StepKey{JobId: 1}, Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Cgroup: "x", Dir: "/"}
-	dir := filepath.Join(base, "step")
+	dir := filepath.Join(base, "1.0.0")
 	if err := folder.Write(dir, b, []byte("#!/bin/sh\nexit 7\n"), false); err != nil {
 		t.Fatal(err)
 	}

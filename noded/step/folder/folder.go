@@ -3,7 +3,6 @@
 package folder
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,28 +107,8 @@ func ReadBundle(dir string) (*pb.Bundle, error) {
 	return b, read(filepath.Join(dir, Bundle), b)
 }
 
-// ReadExit returns the exit record, or nil and no error when the step has none.
-func ReadExit(dir string) (*pb.ExitRecord, error) {
-	r := &pb.ExitRecord{}
-	err := read(filepath.Join(dir, Exit), r)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 func read(path string, m proto.Message) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if st.Size() > maxFile {
-		return fmt.Errorf("cannot read %s: %d bytes, more than the limit of %d", path, st.Size(), maxFile)
-	}
-	raw, err := os.ReadFile(path)
+	raw, err := slurp(path)
 	if err != nil {
 		return err
 	}
@@ -139,42 +118,35 @@ func read(path string, m proto.Message) error {
 	return nil
 }
 
-// WriteExit makes the record durable: whoever finds exit.pb finds it whole, also after a power cut.
-func WriteExit(dir string, r *pb.ExitRecord) error {
-	raw, err := proto.Marshal(r)
+// slurp is os.ReadFile with a limit and half the system calls: the runtime's poller has no business with these files.
+func slurp(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return fmt.Errorf("cannot encode exit record: %w", err)
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: dir, Err: err}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	defer unix.Close(d)
-	if err := writeExit(d, raw); err != nil {
-		return fmt.Errorf("cannot write exit record in %s: %w", dir, err)
+	if st.Size > maxFile {
+		return nil, fmt.Errorf("cannot read %s: %d bytes, more than the limit of %d", path, st.Size, maxFile)
 	}
-	return nil
-}
-
-func writeExit(d int, raw []byte) error {
-	fd, err := unix.Openat(d, tmp, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
+	raw := make([]byte, st.Size)
+	for got := 0; got < len(raw); {
+		n, err := unix.Pread(fd, raw[got:], int64(got))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n == 0 {
+			return raw[:got], nil
+		}
+		got += n
 	}
-	err = overwrite(fd, raw)
-	if err == nil {
-		err = unix.Fsync(fd)
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = unix.Renameat(d, tmp, d, Exit)
-	}
-	if err == nil {
-		err = unix.Fsync(d)
-	}
-	return err
+	return raw, nil
 }
 
 // overwrite replaces a file's contents in place: the blocks that it has are not given back to be asked for again.

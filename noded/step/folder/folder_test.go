@@ -3,6 +3,7 @@ package folder
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func FuzzParseName(f *testing.F) {
 }
 
 func TestRecords(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "s")
+	dir := filepath.Join(t.TempDir(), "3.0.0")
 	b := &pb.Bundle{Key: &pb.StepKey{JobId: 3}, Env: []string{"A=\xc3\xa9"}}
 	if err := Write(dir, b, []byte("#!/bin/sh\n"), false); err != nil {
 		t.Fatal(err)
@@ -72,11 +73,28 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%q: mode %v, %v; want %o", file, st.Mode(), err, mode)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, Exit), []byte("\xff\xff"), 0o600); err != nil {
+	path := filepath.Join(dir, Exit)
+	whole, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := ReadExit(dir); r != nil || err == nil || !strings.Contains(err.Error(), Exit) {
-		t.Errorf("a torn record: %v, %v", r, err)
+	for i := range whole {
+		torn := slices.Clone(whole)
+		torn[i] ^= 0x20
+		for _, bad := range [][]byte{torn, whole[:i]} {
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := ReadExit(dir); r != nil || err == nil || !strings.Contains(err.Error(), Exit) {
+				t.Fatalf("a torn record %q: %v, %v", bad, r, err)
+			}
+		}
+	}
+	if err := WriteExit(dir, &pb.ExitRecord{Key: &pb.StepKey{JobId: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ReadExit(dir); r != nil || err == nil || !strings.Contains(err.Error(), "4.0.0") {
+		t.Errorf("the record of another step: %v, %v", r, err)
 	}
 	if err := Remove(dir); err != nil {
 		t.Fatal(err)
@@ -88,7 +106,7 @@ func TestRecords(t *testing.T) {
 
 func TestReuse(t *testing.T) {
 	base := t.TempDir()
-	dir, free := filepath.Join(base, "1.1.0"), filepath.Join(base, Free+"1")
+	dir, free := filepath.Join(base, "1.0.0"), filepath.Join(base, Free+"1")
 	b := &pb.Bundle{Key: &pb.StepKey{JobId: 1}, Env: []string{"LONG=" + strings.Repeat("x", 9000)}}
 	end := func() {
 		t.Helper()
@@ -107,6 +125,7 @@ func TestReuse(t *testing.T) {
 	if err := Reuse(free, small, []byte("#!/bin/sh\n"), false); err != nil {
 		t.Fatal(err)
 	}
+	dir = filepath.Join(base, "2.0.0")
 	if err := os.Rename(free, dir); err != nil {
 		t.Fatal(err)
 	}

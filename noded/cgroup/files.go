@@ -1,0 +1,59 @@
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files of a group, with as few system calls as can be: they are touched a dozen times for each job. The names are this package's
+// own, in folders that only root can write.
+
+func write(dir, file, data string) error {
+	fd, err := unix.Open(dir+"/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
+	}
+	defer unix.Close(fd)
+	if _, err = unix.Write(fd, []byte(data)); err != nil {
+		return &os.PathError{Op: "write", Path: dir + "/" + file, Err: err}
+	}
+	return nil
+}
+
+// readSmall gives what fits into one read, which is all of the files with a few lines.
+func readSmall(dir, file string) (string, error) {
+	fd, err := unix.Open(dir+"/"+file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
+	}
+	defer unix.Close(fd)
+	var buf [4096]byte
+	for {
+		n, err := unix.Read(fd, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return "", &os.PathError{Op: "read", Path: dir + "/" + file, Err: err}
+		}
+		return string(buf[:n]), nil
+	}
+}
+
+// readValue finds key in lines of "key value".
+func readValue(dir, file, key string) (uint64, error) {
+	s, err := readSmall(dir, file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(s) {
+		if k, v, _ := strings.Cut(strings.TrimSpace(line), " "); k == key {
+			return strconv.ParseUint(v, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("cannot find %s in %s/%s", key, dir, file)
+}

@@ -62,8 +62,11 @@ func (r *resvRequest) refuseLines(lines ...string) int {
 	return r.c.fail(lines...)
 }
 
-// isReservation reports whether a command line of create, update or delete is about a reservation.
+// isReservation reports whether a command line of create, update or delete is about a reservation, and not about a job that gets one.
 func isReservation(args []string) bool {
+	if entity, _ := entityOf(pairs(args)); entity == "job" {
+		return false
+	}
 	return slices.ContainsFunc(args, func(word string) bool {
 		key, _, _ := strings.Cut(word, "=")
 		name, _ := resvKeyOf(key)

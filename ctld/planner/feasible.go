@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/fit"
 )
 
 // Judge answers, at submission, whether a job could ever run, and when it would. It keeps what it has worked out of the nodes
@@ -44,10 +45,53 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 		}
 		g.admitter, g.nodes, g.parts = sched.NewAdmitter(&g.params, m.nodes, m.parts), v.Nodes(), v.Partitions()
 	}
+	if p := g.unknown(v, j); p != nil {
+		return p
+	}
 	if ok, why := g.admitter.Admit(pendingJob(v, j, nil)); !ok {
 		return pb.NewProblem(pb.CodeNodeConfig, "%s", why)
 	}
 	return nil
+}
+
+// unknown refuses a constraint that cannot be read, features that no node has, and generic resources that there are none of.
+func (g *Judge) unknown(v *state.View, j *pb.JobRecord) *pb.Problem {
+	if _, err := fit.ParseConstraint(j.Spec.Features); err != nil {
+		return pb.NewProblem(pb.CodeInvalidFeature, "%v", err)
+	}
+	for _, want := range features(j.Spec.Features) {
+		if !slices.ContainsFunc(v.Nodes(), func(n *state.Node) bool { return hasWord(n.ActiveFeatures, want) || hasWord(n.Features, want) }) {
+			return pb.NewProblem(pb.CodeInvalidFeature, "no node has the feature %q", want).WithHint("sinfo -o %%f lists them")
+		}
+	}
+	for _, want := range gresRequests(j.Spec) {
+		if !slices.ContainsFunc(v.Nodes(), func(n *state.Node) bool { return strings.Contains(n.Gres, want.Name) }) {
+			return pb.NewProblem(pb.CodeInvalidGres, "no node has %q", want.Name).WithHint("sinfo -o %%G lists what there is")
+		}
+	}
+	return nil
+}
+
+// features are the names in a constraint that can be read.
+func features(text string) []string {
+	var names []string
+	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune("&|,[]()", c) }) {
+		name, _, _ := strings.Cut(word, "*")
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func hasWord(list, word string) bool {
+	for list != "" {
+		var first string
+		if first, list, _ = strings.Cut(list, ","); first == word {
+			return true
+		}
+	}
+	return false
 }
 
 // same reports whether nodes and partitions still have the size that the admitter was made with.

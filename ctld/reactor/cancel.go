@@ -71,10 +71,10 @@ func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 
 func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 	if !c.Caller.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
 	}
 	ends := (c.Signal == 0 || c.Signal == uint32(unix.SIGKILL)) && !(c.Batch && c.Signal != 0) && step == ""
 	if !ends {
@@ -108,7 +108,7 @@ const maxSignals = 16
 
 func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.Problem {
 	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
-		return pb.NewProblem(pb.CodeJobPending, "job %d is %s, only a running job can be signalled", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeJobPending, "job %s is %s, only a running job can be signalled", jobName(j), state.StateName(j))
 	}
 	if sig == 0 {
 		sig = uint32(unix.SIGKILL)
@@ -143,6 +143,9 @@ func endPending(tx *state.Tx, j *pb.JobRecord, final pb.JobState, reason string)
 	n.State, n.StateFlags, n.Reason = final, 0, reason
 	n.StartNs, n.EndNs = tx.NowNS, tx.NowNS
 	n.ExpectedStartNs, n.ExpectedNodes = 0, ""
+	if n.ArrayTasks != "" {
+		n.ArrayTasks = state.FormatTasks(state.ArraySet(n), 0) // the throttle is of those that wait
+	}
 	tx.Emit(state.JobEnded{Job: n})
 }
 

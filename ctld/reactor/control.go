@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"strings"
+
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -21,6 +23,14 @@ func (c Control) Handle(tx *state.Tx) any {
 		if p != nil {
 			out.List = append(out.List, outcome(id, p))
 			continue
+		}
+		if strings.HasPrefix(c.Verb, "requeue") {
+			t.refuse = func(j *pb.JobRecord) *pb.Problem {
+				if state.Pending(j) {
+					return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
+				}
+				return nil
+			}
 		}
 		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })...)
 	}
@@ -55,15 +65,15 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 // uhold; a hold of a running job only zeroes its priority, so that it stays held if it is requeued.
 func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 	if !c.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeFinished, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
 	}
 	n := state.CloneJob(j)
 	if verb == "release" {
 		if j.HoldAdmin && !c.Operator {
-			return pb.NewProblem(pb.CodeAccessDenied, "job %d was held by an administrator", j.Id)
+			return pb.NewProblem(pb.CodeAccessDenied, "job %s was held by an administrator", jobName(j))
 		}
 		if j.Priority != 0 {
 			return nil
@@ -101,11 +111,11 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 	case !c.Operator:
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may %s jobs", verb)
 	case j.State == pb.JobState_JOB_PENDING:
-		return pb.NewProblem(pb.CodeJobPending, "job %d is pending", j.Id)
+		return pb.NewProblem(pb.CodeJobPending, "job %s is pending", jobName(j))
 	case !state.Active(j) || j.StopReason != "":
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
 	case j.State != want:
-		return pb.NewProblem(pb.CodeTransition, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeTransition, "job %s is %s", jobName(j), state.StateName(j))
 	}
 	n := state.CloneJob(j)
 	if stop {

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -153,6 +154,7 @@ func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossi
 	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == "DependencyNeverSatisfied") {
 		j.Reason = "None"
 		j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs, j.EligibleNs)
+		j.AccrueNs = j.EligibleNs
 	}
 	waitForDependency(j)
 }

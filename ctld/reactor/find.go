@@ -15,6 +15,8 @@ type target struct {
 	parts   []jobid.Set // per record; nil = all of it
 	named   bool        // tasks were named, not the array as a whole
 	step    string
+	// refuse, when set, is asked before tasks are split off a record that is meant in part
+	refuse func(*pb.JobRecord) *pb.Problem
 }
 
 // find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records.
@@ -93,6 +95,13 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 			continue
 		}
 		id := plainName(j)
+		if t.refuse != nil && t.parts[i] != nil {
+			if p := t.refuse(j); p != nil {
+				refused = true
+				list = append(list, outcome(id, p))
+				continue
+			}
+		}
 		if t.parts[i] != nil {
 			id = fmt.Sprintf("%d_%s", j.ArrayJobId, t.parts[i])
 		}

@@ -27,13 +27,13 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, hold bool) *pb.Problem {
 	}
 	switch {
 	case !c.mayTouch(j):
-		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
 	case state.Pending(j):
-		return pb.NewProblem(pb.CodeJobPending, "job %d is pending already", j.Id)
+		return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
 	case j.StopReason != "" && state.Active(j):
-		return pb.NewProblem(pb.CodeTransition, "job %d is being stopped (%s)", j.Id, j.StopReason)
+		return pb.NewProblem(pb.CodeTransition, "job %s is being stopped (%s)", jobName(j), j.StopReason)
 	case j.Spec.Requeue == pb.No || (j.Spec.Requeue == pb.Unset && !tx.Settings().JobRequeue):
-		return pb.NewProblem(pb.CodeDisabled, "job %d was submitted with --no-requeue, or JobRequeue=0 is set", j.Id).WithHint("scontrol update jobid=%d requeue=1", j.Id)
+		return pb.NewProblem(pb.CodeDisabled, "job %s was submitted with --no-requeue, or JobRequeue=0 is set", jobName(j)).WithHint("scontrol update jobid=%d requeue=1", j.Id)
 	case state.Live(j):
 		order(tx, j, why, pb.JobState_JOB_PENDING, c.UID)
 	default:
@@ -63,7 +63,9 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	n.EligibleNs = tx.NowNS + int64(tx.Settings().RequeueDelayS)*1e9
 	n.Spec = state.CloneSpec(n.Spec)
 	n.Spec.BeginNs = n.EligibleNs
-	n.Priority = submitPriority(tx, n)
+	if p := submitPriority(tx, n); p > 1 || n.Priority == 0 {
+		n.Priority = p // where it is computed, what it was is nearer than nothing
+	}
 	switch {
 	case why == "requeuehold":
 		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, true, "JobHeldAdmin", pb.JobRequeueHold

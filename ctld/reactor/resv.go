@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -291,6 +292,10 @@ const lateNS = 60e9
 // times works out start and end from what was said of them. A start that moves takes the end along.
 func (e *resvEdit) times() *pb.Problem {
 	r, old := e.r, e.old
+	late := (old == nil || e.startSaid) && r.StartNs < e.tx.NowNS
+	if late && r.StartNs >= e.tx.NowNS-lateNS {
+		r.StartNs = e.tx.NowNS - e.tx.NowNS%1e9 // whole seconds, as it is shown
+	}
 	switch {
 	case e.durationS > 0 && !e.endSaid:
 		r.EndNs = r.StartNs + e.durationS*1e9
@@ -306,11 +311,8 @@ func (e *resvEdit) times() *pb.Problem {
 		return pb.NewProblem(pb.CodeInvalidTime, "the reservation would end before it begins")
 	case r.EndNs <= e.tx.NowNS:
 		return pb.NewProblem(pb.CodeInvalidTime, "the reservation would end in the past")
-	case (old == nil || e.startSaid) && r.StartNs < e.tx.NowNS-lateNS:
+	case late && r.StartNs < e.tx.NowNS-lateNS:
 		return pb.NewProblem(pb.CodeInvalidTime, "the reservation would begin in the past")
-	}
-	if old == nil {
-		r.StartNs = max(r.StartNs, e.tx.NowNS)
 	}
 	return nil
 }
@@ -371,6 +373,12 @@ func (e *resvEdit) chooseNodes() *pb.Problem {
 	if e.pick == 0 {
 		return e.namedNodes()
 	}
+	if e.old != nil && e.pick == e.old.NodeCount && !e.nodesSaid {
+		return nil
+	}
+	if p := e.checkFeatures(); p != nil {
+		return p
+	}
 	if r.Partition == "" {
 		r.Partition = e.tx.DefaultPartition() // as Slurm does
 	}
@@ -392,13 +400,11 @@ func (e *resvEdit) chooseNodes() *pb.Problem {
 
 // pool are the nodes that a count may be taken from: those that the reservation has, those without jobs, those with.
 func (e *resvEdit) pool() (kept, free, busy []string) {
-	have, _ := hostlist.Expand(e.r.Nodes)
+	kept, _ = hostlist.Expand(e.r.Nodes)
 	for _, name := range e.tx.PartitionNodes(e.r.Partition) {
 		n := e.tx.Node(name)
 		switch {
-		case !n.Up() || e.taken(name) || !hasFeatures(n, e.r.Features) || e.busy(n) != nil:
-		case slices.Contains(have, name):
-			kept = append(kept, name)
+		case slices.Contains(kept, name) || !n.Up() || e.taken(name) || !hasFeatures(n, e.r.Features) || e.busy(n) != nil:
 		case len(n.Jobs) == 0:
 			free = append(free, name)
 		default:
@@ -406,6 +412,22 @@ func (e *resvEdit) pool() (kept, free, busy []string) {
 		}
 	}
 	return kept, free, busy
+}
+
+// checkFeatures refuses features that no node has, and a set of them that none of the partition has.
+func (e *resvEdit) checkFeatures() *pb.Problem {
+	any, all := false, false
+	for _, n := range e.tx.Nodes() {
+		any = any || hasFeatures(n, e.r.Features)
+		all = all || hasFeatures(n, e.r.Features) && slices.Contains(e.tx.PartitionNodes(cmp.Or(e.r.Partition, e.tx.DefaultPartition())), n.Name)
+	}
+	switch {
+	case !any:
+		return pb.NewProblem(pb.CodeInvalidFeature, "no node has %s", e.r.Features)
+	case !all:
+		return pb.NewProblem(pb.CodeNodeConfig, "no node of partition %s has %s", cmp.Or(e.r.Partition, e.tx.DefaultPartition()), e.r.Features)
+	}
+	return nil
 }
 
 func hasFeatures(n *state.Node, want string) bool {

@@ -49,6 +49,9 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if p := firstLook(tx, j); p != nil {
 		return p
 	}
+	if j.EligibleNs == 0 {
+		j.AccrueNs = 0
+	}
 	tx.Emit(state.JobSubmitted{Job: j, Script: c.Script})
 	settleNew(tx, j)
 	return Submitted{ID: j.Id, Seq: tx.Seq}

@@ -167,13 +167,14 @@ func (s *submission) searchDirs(dir string) []string {
 // openScript looks for the script in dirs, then in PATH unless its name has a slash. When there is none, f is nil and path
 // says why.
 func openScript(name string, dirs []string, searchPath string) (path string, f *os.File) {
+	near := len(dirs) // of the others, which come from PATH, nobody wants to know why they cannot be read
 	if filepath.IsAbs(name) {
 		dirs = []string{""}
 	} else if !strings.Contains(name, "/") {
 		dirs = append(dirs, filepath.SplitList(searchPath)...)
 	}
 	why := name + ": no such file in " + strings.Join(dirs, ", ")
-	for _, dir := range dirs {
+	for i, dir := range dirs {
 		path := filepath.Join(dir, name)
 		f, err := os.Open(path)
 		if err == nil {
@@ -185,7 +186,7 @@ func openScript(name string, dirs []string, searchPath string) (path string, f *
 			why = path + " is a directory"
 			continue
 		}
-		if !os.IsNotExist(err) && !strings.HasPrefix(why, "/") {
+		if !os.IsNotExist(err) && !strings.HasPrefix(why, "/") && i < near {
 			why = err.Error()
 		}
 	}
@@ -318,7 +319,11 @@ func (s *submission) identity() error {
 		user.GID = gid
 	}
 	if os.Getuid() != 0 && (user.UID != uint32(os.Getuid()) || user.GID != uint32(os.Getgid())) {
-		return fmt.Errorf("--uid and --gid are for root: you are uid %d", os.Getuid())
+		which := "uid"
+		if s.req.UID == "" {
+			which = "gid"
+		}
+		return &opt.ValueError{Lines: []string{"--" + which + " only permitted by root user"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("you are uid %d", os.Getuid())}
 	}
 	s.req.Spec.Uid, s.req.Spec.Gid, s.req.Spec.User = user.UID, user.GID, user.Name
 	return nil

@@ -48,7 +48,7 @@ func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
-	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLicenses, checkReservation} {
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkFeatures, checkGres, checkLicenses, checkReservation} {
 		if p := check(v, spec); p != nil {
 			return p
 		}
@@ -76,7 +76,7 @@ func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	switch {
 	case p.State == "INACTIVE" || p.State == "DRAIN":
-		return pb.NewProblem(pb.CodePartConfig, "partition %s is %s and takes no new jobs", p.Name, p.State)
+		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and takes no new jobs", p.Name, p.State)
 	case p.RootOnly && spec.Uid != 0:
 		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for root only", p.Name)
 	case p.DisableRootJobs && spec.Uid == 0:
@@ -150,7 +150,7 @@ func checkMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
 
 func checkTimes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return pb.NewProblem(pb.CodeInvalidTimeLimit, "--time-min is longer than --time")
+		return pb.NewProblem(pb.CodeInvalidTimeMin, "--time-min is longer than --time")
 	}
 	if !v.Settings.EnforcePartLimits {
 		return nil

@@ -508,6 +508,8 @@ func TestUpdateJob(t *testing.T) {
 		{alice, []string{"Nice", "-5"}, pb.CodeAccessDenied},
 		{alice, []string{"Partition", "nope"}, pb.CodeInvalidPartition},
 		{alice, []string{"TimeLimit", "soon"}, pb.CodeInvalidTimeLimit},
+		{alice, []string{"TimeLimit-", "10"}, pb.CodeInvalidTimeLimit}, // nothing would be left
+		{alice, []string{"Features", "nosuch"}, pb.CodeInvalidFeature},
 		{alice, []string{"Colour", "red"}, pb.CodeNotSupported},
 		{alice, []string{"NumNodes", "3-1"}, pb.CodeNodeCount},
 	} {
@@ -516,7 +518,7 @@ func TestUpdateJob(t *testing.T) {
 		}
 	}
 	b.start(id, "n1")
-	if p := set(alice, "NumNodes", "1"); p.GetCode() != uint32(pb.CodeTransition) {
+	if p := set(alice, "NumNodes", "1"); p.GetCode() != uint32(pb.CodeNotPending) {
 		t.Errorf("changing the size of a running job: %v", p)
 	}
 	if p := set(alice, "TimeLimit", "20"); p.GetCode() != uint32(pb.CodeAccessDenied) {
@@ -524,6 +526,26 @@ func TestUpdateJob(t *testing.T) {
 	}
 	if p := set(root, "TimeLimit", "20"); p != nil || b.job(id).EndNs != b.job(id).StartNs+1200e9 {
 		t.Errorf("%v, end %d", p, b.job(id).EndNs)
+	}
+}
+
+func TestTimeLimitByIncrements(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{TimeLimitS: pb.Unlimited})
+	change := func(key, value string) *pb.Problem {
+		return b.do(UpdateJob{Caller: alice, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(Outcomes).List[0].Problem
+	}
+	for _, c := range []struct {
+		key, value string
+		want       uint32
+		refused    bool
+	}{
+		{"TimeLimit+", "5", pb.Unlimited, false}, {"TimeLimit-", "5", pb.Unlimited, true}, {"TimeLimit", "10", 600, false},
+		{"TimeLimit+", "5", 900, false}, {"TimeLimit-", "10", 300, false}, {"TimeLimit-", "5", 300, true},
+	} {
+		if p := change(c.key, c.value); (p != nil) != c.refused || b.job(id).TimeLimitS != c.want {
+			t.Errorf("%s %s: %v, %d s, want %d", c.key, c.value, p, b.job(id).TimeLimitS, c.want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/admit"
@@ -45,10 +46,10 @@ type jobEdit struct {
 
 func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	if !c.Caller.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User)
+		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeFinished, "job %d is %s", j.Id, state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
 	}
 	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j)}
 	e.job.Spec = state.CloneSpec(j.Spec)
@@ -84,7 +85,7 @@ func (e *jobEdit) onlyPending(key string) *pb.Problem {
 		e.readmit = true
 		return nil
 	}
-	return pb.NewProblem(pb.CodeTransition, "%s of job %d can only be changed while it is pending", key, e.job.Id)
+	return pb.NewProblem(pb.CodeNotPending, "%s of job %d can only be changed while it is pending", key, e.job.Id)
 }
 
 func (e *jobEdit) set(key, value string) *pb.Problem {
@@ -164,11 +165,11 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 	limit := limitSeconds(m)
 	cur := e.job.TimeLimitS
 	switch {
-	case strings.HasSuffix(key, "+") && cur != pb.Unlimited:
+	case strings.HasSuffix(key, "+"): // what is unlimited stays so
 		limit = uint32(min(uint64(cur)+uint64(limit), uint64(pb.Unlimited)))
 	case strings.HasSuffix(key, "-"):
-		if cur == pb.Unlimited || limit > cur {
-			return pb.NewProblem(pb.CodeInvalidTimeLimit, "cannot take %s from the limit of job %d", value, e.job.Id)
+		if cur == pb.Unlimited || limit >= cur {
+			return pb.NewProblem(pb.CodeInvalidTimeLimit, "cannot take %s from the limit of job %d, which is %s", value, e.job.Id, limitText(cur))
 		}
 		limit = cur - limit
 	}
@@ -183,6 +184,13 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 		}
 	}
 	return nil
+}
+
+func limitText(seconds uint32) string {
+	if seconds == pb.Unlimited {
+		return "UNLIMITED"
+	}
+	return (time.Duration(seconds) * time.Second).String()
 }
 
 func setTimeMin(e *jobEdit, key, value string) *pb.Problem {

@@ -201,7 +201,7 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 	}
 	spec.Group = s.Users.Group(spec.Gid)
 	if spec.Nice < 0 && !peer.Operator {
-		return pb.NewProblem(pb.CodeAccessDenied, "a negative nice value is for root and SlurmUser")
+		return pb.NewProblem(pb.CodeInvalidNice, "a negative nice value is for root and SlurmUser")
 	}
 	if spec.Priority != 0 && !peer.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "--priority is for root and SlurmUser")

@@ -56,6 +56,10 @@ const (
 	CodeResvDuplicate      Code = 2082
 	CodeCircularDependency Code = 2071
 	CodeFinished           Code = 2084
+	CodePartClosed         Code = 2070
+	CodeNotPending         Code = 2073
+	CodeInvalidNice        Code = 2123
+	CodeInvalidTimeMin     Code = 2124
 )
 
 var phrases = map[Code]string{
@@ -108,6 +112,10 @@ var phrases = map[Code]string{
 	CodeResvDuplicate:      "Duplicate reservation name",
 	CodeCircularDependency: "Circular job dependency",
 	CodeFinished:           "Job has already finished",
+	CodeNotPending:         "Job is no longer pending execution",
+	CodePartClosed:         "Required partition not available (inactive or drain)",
+	CodeInvalidNice:        "Invalid --nice value",
+	CodeInvalidTimeMin:     "Invalid time-min specification (exceeds job's time or other limits)",
 }
 
 // Phrase is Slurm's text for the error, "" when it has none.

@@ -1,0 +1,81 @@
+package admit
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// checkFeatures refuses a --constraint with a feature that no node has (sbatch(1), -C). Whether nodes satisfy the expression is
+// for the scheduler to say.
+func checkFeatures(v *state.View, s *pb.JobSpec) *pb.Problem {
+	if s.Features == "" {
+		return nil
+	}
+	var have []string
+	for _, n := range v.Nodes() {
+		have = append(have, strings.Split(n.Features, ",")...)
+		have = append(have, strings.Split(n.ActiveFeatures, ",")...)
+	}
+	return unknown(pb.CodeInvalidFeature, "feature", featureNames(s.Features), have)
+}
+
+// featureNames are the words of an expression such as "[a*2&b]|(c&d)".
+func featureNames(expr string) []string {
+	words := strings.FieldsFunc(expr, func(r rune) bool { return strings.ContainsRune("&|,[]() ", r) })
+	for i, w := range words {
+		words[i], _, _ = strings.Cut(w, "*")
+	}
+	return words
+}
+
+// checkGres refuses generic resources that no node has (sbatch(1), --gres).
+func checkGres(v *state.View, s *pb.JobSpec) *pb.Problem {
+	var asked, have []string
+	for _, list := range []string{s.TresPerJob, s.TresPerNode, s.TresPerSocket, s.TresPerTask} {
+		asked = append(asked, gresNames(list)...)
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	for _, n := range v.Nodes() {
+		have = append(have, gresNames(n.Gres)...)
+	}
+	return unknown(pb.CodeInvalidGres, "generic resource", asked, have)
+}
+
+// gresNames are the names in "gres/gpu:a100:2,shard:1"; resources of other kinds are left out.
+func gresNames(list string) []string {
+	var names []string
+	for _, item := range strings.Split(list, ",") {
+		name, _, _ := strings.Cut(item, ":")
+		name, _, _ = strings.Cut(name, "=")
+		name, isGres := strings.CutPrefix(name, "gres/")
+		switch {
+		case name == "" || name == "none":
+		case !isGres && (name == "cpu" || name == "mem" || name == "billing" || strings.Contains(name, "/")):
+		default:
+			name, _, _ = strings.Cut(name, "/")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func unknown(code pb.Code, what string, asked, have []string) *pb.Problem {
+	slices.Sort(have)
+	have = slices.DeleteFunc(slices.Compact(have), func(s string) bool { return s == "" })
+	for _, name := range asked {
+		if name == "" || slices.Contains(have, name) {
+			continue
+		}
+		p := pb.NewProblem(code, "no node has the %s %q", what, name)
+		if len(have) > 0 {
+			p.WithHint("there are: %s", strings.Join(have[:min(len(have), 20)], ", "))
+		}
+		return p
+	}
+	return nil
+}

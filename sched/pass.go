@@ -361,6 +361,10 @@ func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
 	j.taken++
 	if j.rec.Array == nil || j.taken >= j.rec.Array.startable() {
 		j.done = true
+		if _, said := p.seen[j.rec.ID]; said { // by another partition, in which it waits
+			p.plan.Reasons = slices.DeleteFunc(p.plan.Reasons, func(r JobReason) bool { return r.ID == j.rec.ID })
+			delete(p.seen, j.rec.ID)
+		}
 		if j.rec.Array != nil && j.taken < j.rec.Array.count() {
 			p.say(e, Reason{Code: JobArrayTaskLimit})
 		} else {

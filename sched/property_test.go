@@ -100,7 +100,9 @@ func TestRandomWorlds(t *testing.T) {
 				w.randomJob(t, id)
 			}
 			in := w.in
-			plan := showPlan(w.s.Plan(&in))
+			made := w.s.Plan(&in)
+			checkTrue(t, &w.s.params, &in, made)
+			plan := showPlan(made)
 			shuffled := w.shuffled(rapid.Int64().Draw(t, "seed"))
 			if other := showPlan(New(w.s.params).Plan(&shuffled)); other != plan {
 				t.Fatalf("in another order the plan differs:\n%s\n%s\n%s", plan, other, showPlan(New(w.s.params).Plan(&in)))

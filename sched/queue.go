@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/sluice-hpc/sluice/sched/priority"
@@ -268,19 +269,30 @@ func (s *Scheduler) choosePrimaries() {
 	}
 }
 
-// choosePrimary lets the first partition speak that could start the job.
+// choosePrimary lets the first partition speak that could start the job; else
+// the first in which what keeps it may pass.
 func (j *vjob) choosePrimary(s *Scheduler) {
-	at := 0
+	at, least := 0, math.MaxInt
 	for i, e := range j.entries {
-		if s.faultOf(e.class).Code == "" {
-			at = i
-			break
+		if n := lasting(s.faultOf(e.class).Code); n < least {
+			at, least = i, n
 		}
 	}
 	for i, e := range j.entries {
 		e.primary = i == at
 		s.note(e)
 	}
+}
+
+// lasting ranks faults: none, one that passes, one that stays.
+func lasting(fault Code) int {
+	switch fault {
+	case "":
+		return 0
+	case BadConstraints, PartitionTimeLimit, PartitionNodeLimit:
+		return 2
+	}
+	return 1
 }
 
 func (s *Scheduler) classOf(j *Job, req int32, part *vpart, resv *vresv) *class {

@@ -1,0 +1,237 @@
+package sched
+
+import (
+	"slices"
+	"strings"
+)
+
+// checkTrue: what the plan says of jobs that wait is true. It is judged by
+// counting, not by the scheduler's own means.
+//
+//   - A job that waits for resources or for its turn does not fit, now, on
+//     nodes of which nothing is promised to anybody. So whatever else is free is
+//     kept for a promise (FIFO keeps it for whoever stands before).
+//   - Every other reason is what the records say.
+func checkTrue(t testingT, params *Params, in *Snapshot, p *Plan) {
+	t.Helper()
+	c := count(in, p)
+	said := map[uint32]Reason{}
+	for _, r := range p.Reasons {
+		said[r.ID] = r.Reason
+	}
+	for _, j := range in.Pending {
+		r, changed := said[j.ID]
+		if !changed {
+			r = j.Reason
+		}
+		if c.gone[j.ID] || r.Code == "" {
+			continue
+		}
+		if why := c.lie(params, j, r.Code); why != "" {
+			t.Fatalf("job %d waits for %q, and %s\n%+v\n%+v\n%s", j.ID, r, why, j, j.Request, showPlan(p))
+		}
+	}
+}
+
+// counted is what runs and starts, added up.
+type counted struct {
+	in       *Snapshot
+	plan     *Plan
+	nodes    map[string]*countedNode
+	licenses int64
+	gone     map[uint32]bool // jobs of which nothing waits any more
+	active   map[uint32]int
+}
+
+type countedNode struct {
+	rec     *Node
+	cpus    int
+	mem     int64
+	devices map[int]int64 // shares taken, 4 for whole
+	jobs    []*Job
+}
+
+func count(in *Snapshot, p *Plan) *counted {
+	c := &counted{in: in, plan: p, nodes: map[string]*countedNode{}, licenses: 3, gone: map[uint32]bool{}, active: map[uint32]int{}}
+	for _, n := range in.Nodes {
+		c.nodes[n.Name] = &countedNode{rec: n, cpus: n.CPUs, mem: n.MemMiB, devices: map[int]int64{}}
+	}
+	for _, r := range in.Running {
+		c.take(r.Job, r.Allocs)
+	}
+	for _, s := range p.Start {
+		c.take(s.Job, s.Allocs)
+		c.active[s.Job.ID]++
+		c.gone[s.Job.ID] = s.Job.Array == nil || c.active[s.Job.ID] == s.Job.Array.count()
+	}
+	return c
+}
+
+func (c *counted) take(j *Job, allocs []Alloc) {
+	for _, l := range j.Request.Licenses {
+		c.licenses -= l.Count
+	}
+	for _, a := range allocs {
+		n := c.nodes[a.Node]
+		n.cpus -= a.CPUs
+		n.mem -= a.MemMiB
+		n.jobs = append(n.jobs, j)
+		for _, g := range a.Gres {
+			for _, d := range g.Devices {
+				if g.Shares > 0 {
+					n.devices[d] += g.Shares
+				} else {
+					n.devices[d] += 4
+				}
+			}
+		}
+	}
+}
+
+// lie is what speaks against the reason; "" when nothing does.
+func (c *counted) lie(params *Params, j *Job, code Code) string {
+	now := c.in.Now
+	resv := j.Request.Reservation
+	switch code {
+	case BeginTime:
+		return unless(j.Begin > now, "its time has come")
+	case JobArrayTaskLimit:
+		return unless(j.Array != nil && j.Array.Limit > 0 && j.Array.Active+c.active[j.ID] >= j.Array.Limit, "its array's limit is not reached")
+	case PartitionTimeLimit:
+		return unless(slices.Contains(j.Partitions, "q") && j.LimitS > 60 && (j.TimeMinS == 0 || j.TimeMinS > 60), "no partition forbids its limit")
+	case WaitReservation, ReservationDeleted:
+		return unless(resv != "" && (code == WaitReservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
+	case WaitLicenses:
+		return unless(len(j.Request.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0), "the licenses are there")
+	case WaitResources, WaitPriority:
+		if params.Policy == FIFO {
+			return ""
+		}
+		for _, name := range j.Partitions {
+			if c.startable(j, name) {
+				return "could start now in partition " + name
+			}
+		}
+	case BadConstraints:
+		for _, name := range j.Partitions {
+			if resv == "" && c.possible(j, name) { // of a reservation there may be no nodes
+				return "could start in partition " + name + " if that were idle"
+			}
+		}
+	default:
+		return "no such reason is expected here"
+	}
+	return ""
+}
+
+func unless(ok bool, why string) string {
+	if ok {
+		return ""
+	}
+	return why
+}
+
+// possible is startable in an idle cluster.
+func (c *counted) possible(j *Job, partition string) bool {
+	in := *c.in
+	in.Running, in.Reservations = nil, nil
+	in.Nodes = nil
+	for _, n := range c.in.Nodes {
+		up := *n
+		up.State = NodeUsable
+		in.Nodes = append(in.Nodes, &up)
+	}
+	return count(&in, &Plan{}).startable(j, partition)
+}
+
+// startable: enough nodes without a promise or a reservation of others have
+// room, for requests that can be judged node by node.
+func (c *counted) startable(j *Job, partition string) bool {
+	r := j.Request
+	part := c.in.Partitions[slices.IndexFunc(c.in.Partitions, func(p *Partition) bool { return p.Name == partition })]
+	want := max(1, r.MinNodes)
+	perJob := slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
+	switch {
+	case want > 1 && (r.Tasks > 0 || perJob), part.Share == ShareYes, part.Share == ShareForce:
+		return false // beyond these means
+	case part.MaxTimeS > 0 && j.LimitS > part.MaxTimeS, len(r.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0):
+		return false
+	}
+	fit, counts := 0, 0
+	for _, name := range part.Nodes {
+		if n := c.nodes[name]; c.open(j, n) && n.holds(j, part) {
+			fit++
+			if slices.Contains(n.rec.Features, "b") {
+				counts++
+			}
+		}
+	}
+	if strings.Contains(r.Features, "*") && counts == 0 || r.Features == "[a|b]" && want > 1 {
+		return false
+	}
+	return fit >= want
+}
+
+// open: the node is up, and neither promised nor reserved while the job would run.
+func (c *counted) open(j *Job, n *countedNode) bool {
+	end := c.in.Now + j.LimitS
+	for i := range c.plan.Reserve {
+		if r := &c.plan.Reserve[i]; r.At < end && slices.Contains(r.Nodes, n.rec.Name) {
+			return false
+		}
+	}
+	for _, r := range c.in.Reservations {
+		mine := j.Request.Reservation == r.Name
+		on := slices.Contains(r.Nodes, n.rec.Name)
+		if !mine && on && r.Start < end && c.in.Now < r.End || mine && !r.Flex && (!on || c.in.Now < r.Start || end > r.End) || mine && j.User != "v" {
+			return false
+		}
+	}
+	return n.rec.State == NodeUsable
+}
+
+// holds: there is room on the node for one node's part of the job.
+func (n *countedNode) holds(j *Job, part *Partition) bool {
+	r := j.Request
+	tasks := max(1, r.Tasks)
+	cpus := tasks * max(1, r.CPUsPerTask)
+	mem := r.MemNodeMiB
+	if mem == 0 {
+		mem = n.rec.MemMiB
+	}
+	if (r.Exclusive || part.Share == ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem || len(r.Features) == 1 && !slices.Contains(n.rec.Features, r.Features) {
+		return false
+	}
+	for _, other := range n.jobs {
+		if (r.ExclusiveUser || other.Request.ExclusiveUser) && other.User != j.User {
+			return false
+		}
+	}
+	for _, g := range r.Gres {
+		if !n.gives(g, tasks) {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *countedNode) gives(g GresRequest, tasks int) bool {
+	want := g.Count
+	if g.Per == PerTask {
+		want *= int64(tasks)
+	}
+	whole, share := int64(0), false
+	for i := range n.rec.Gres {
+		for _, d := range n.rec.Gres[i].Devices {
+			used := n.devices[d.Index]
+			if used == 0 {
+				whole++
+			}
+			share = share || n.rec.Gres[i].Shared != "" && used+want <= 4
+		}
+	}
+	if g.Name == "shard" {
+		return share
+	}
+	return whole >= want
+}

@@ -8,7 +8,7 @@ DESTDIR ?=
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: help build install test test-vm check bench demo clean generate tools packages
+.PHONY: throughput help build install test test-vm check bench demo clean generate tools packages
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -43,6 +43,9 @@ check: tools ## formatting, vet, staticcheck, and generated files up to date
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+
+throughput: build ## what submitting, looking and running cost on a cluster of this machine (N=1000 jobs)
+	@.ci/throughput --up $(or $(N),1000)
 
 demo: build ## a cluster, a training job and a job that reaches its time limit; about 75 seconds
 	@examples/demo.sh

@@ -30,7 +30,7 @@ type pass struct {
 	tried   int
 	perUser map[string]int
 	limits  []Limit
-	failed  []failure
+	defeats map[string][]defeat
 	seen    map[uint32]struct{} // jobs whose reason is settled
 }
 
@@ -46,14 +46,11 @@ type licHeld struct {
 	need     []int64
 }
 
-// failure is a need that could not be met in this pass.
-type failure struct{ end int64 }
-
 func newPass(s *Scheduler, in *Snapshot) *pass {
 	s.pass++
 	s.probes = 0
 	p := &pass{s: s, in: in, plan: &Plan{Seq: in.Seq, Now: in.Now, Wake: Forever}, budget: in.Budget,
-		perUser: map[string]int{}, seen: map[uint32]struct{}{}}
+		perUser: map[string]int{}, defeats: map[string][]defeat{}, seen: map[uint32]struct{}{}}
 	if p.budget == 0 {
 		p.budget = s.params.Budget
 	}
@@ -171,7 +168,14 @@ func (p *pass) couldStart(c *class) bool {
 		c.wait = Reason{Code: WaitLicenses}
 		return false
 	}
-	return s.pick(c.shape, add(s.now, c.least)) != nil
+	if p.hopeless(c) {
+		return false
+	}
+	if s.pick(c.shape, add(s.now, c.least)) == nil {
+		p.defeated(c)
+		return false
+	}
+	return true
 }
 
 // current is the job of c that is next in the order under way.
@@ -321,11 +325,17 @@ func (p *pass) start(c *class, e *entry, limit int64) bool {
 		c.wait = Reason{Code: WaitReservation}
 		return false
 	}
+	if p.hopeless(c) {
+		return false
+	}
 	ch := s.pick(c.shape, end)
 	if ch == nil && c.least < limit {
 		if ch = s.pick(c.shape, add(s.now, c.least)); ch != nil {
 			end = min(ch.until, licUntil)
 		}
+	}
+	if ch == nil {
+		p.defeated(c)
 	}
 	if ch == nil || licUntil < end {
 		return false

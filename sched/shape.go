@@ -16,6 +16,7 @@ type shape struct {
 	part   *vpart
 	resv   *vresv
 	demand demand
+	bulk   bulk
 	fault  Reason // why it cannot start whatever is free; Code "" when it may
 	alts   []candidates
 	lic    []int64 // licenses, in the order of Scheduler.licenses
@@ -359,6 +360,7 @@ func (s *Scheduler) shapeOf(key shapeKey, req *Request, part *vpart, resv *vresv
 	sh := &shape{id: len(s.shapes), req: req, part: part, resv: resv, demand: workOut(req), user: key.user}
 	sh.whole, sh.depth = s.wholeNodes(part, req), part.rec.depth(req)
 	s.shapes[key] = sh
+	sh.bulk = sh.bulkOf(key)
 	sh.lic, sh.share = s.licenseNeed(req), s.cluster.share(req)
 	con, err := fit.ParseConstraint(req.Features)
 	if err != nil {

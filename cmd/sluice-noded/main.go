@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 
@@ -21,6 +22,9 @@ import (
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "stepd" {
 		os.Exit(stepd.Main(os.Args[2:]))
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // a heap of a few MiB: collecting it less often costs little memory and saves a tenth of the work
 	}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
 	app := &cli.App{

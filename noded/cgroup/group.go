@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -147,7 +148,7 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 			res.MemorySwap = int64(l.MemorySwapMib) << 20
 		}
 	}
-	if r.pids != "" && l.Pids > 0 {
+	if r.pids != "" && l.Pids > 0 && uint64(l.Pids) < mostPids() {
 		n := int64(l.Pids)
 		res.PidsLimit = &n
 	}
@@ -156,6 +157,20 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 		res.CpusetMems = l.CpusetMems
 	}
 	return res
+}
+
+// mostPids is how many processes this machine can have at all: a limit at or above it needs no group, which in v1 would be a folder
+// of its own. Read each time, as sysctl(8) may change it.
+func mostPids() uint64 {
+	s, err := readSmall("/proc/sys/kernel", "pid_max")
+	if err != nil {
+		return math.MaxUint64
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return n
 }
 
 func (g *group) FD() int { return int(g.fd.Load()) }

@@ -49,8 +49,9 @@
 //
 // Launch returns an error only when no shim has accepted the step: nothing of it runs, nothing is left, it may be tried again.
 // Everything later (working folder, output files, exec) ends the step with an exit record: launch_failed, output_failed.
-// Launch of a step that is known is no error and starts nothing. It returns when the step has ended or after about 10 ms: a job as
-// short as that costs one call and one report (ENDED, with start_ns). Launch several at once from several goroutines.
+// Launch of a step that is known is no error and starts nothing. It returns when the step has ended or has run for about 10 ms: a job
+// as short as that costs one call and one report (ENDED, with start_ns). Launch several at once from several goroutines: they take
+// turns, two per processor, so that a burst of short jobs runs through a few warm shims and does not start a shim for each.
 //
 // Control takes end_ns (0: no limit) and suspended from an order with WANT_RUN; from other orders only an end_ns that is not 0.
 // A COMPLETING report that carries an ExitRecord carries only its detail: what keeps the step from ending.

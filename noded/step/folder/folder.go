@@ -171,25 +171,38 @@ func overwrite(fd int, data []byte) error {
 // Retire takes an ended step's folder out of the steps, under the name free, for Reuse by the same user. Making and deleting files
 // costs more than a short job on some file systems. It is an error, after which Remove is due, when somebody else's files are in it.
 func Retire(dir, free string) error {
-	d, err := os.Open(dir)
+	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
+	defer unix.Close(d)
+	if err := onlyOurs(d, dir); err != nil {
 		return err
-	}
-	for _, n := range names {
-		if n != Bundle && n != Script && n != Exit {
-			return fmt.Errorf("cannot reuse %s: %s is in it", dir, n)
-		}
 	}
 	// First the folder, then what is in it: a crash between leaves no step without a record.
 	if err := unix.Rename(dir, free); err != nil {
 		return err
 	}
-	return unix.Renameat(int(d.Fd()), Exit, int(d.Fd()), tmp)
+	return unix.Renameat(d, Exit, d, tmp)
+}
+
+// onlyOurs reads the folder once: more names than one read gives cannot be ours alone.
+func onlyOurs(d int, dir string) error {
+	var buf [1024]byte
+	n, err := unix.ReadDirent(d, buf[:])
+	if err != nil {
+		return &os.PathError{Op: "read", Path: dir, Err: err}
+	}
+	_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+	for _, name := range names {
+		if name != Bundle && name != Script && name != Exit {
+			return fmt.Errorf("cannot reuse %s: %s is in it", dir, name)
+		}
+	}
+	if n, err := unix.ReadDirent(d, buf[:]); n != 0 || err != nil {
+		return fmt.Errorf("cannot reuse %s: more is in it than a step leaves", dir)
+	}
+	return nil
 }
 
 // Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
 	"github.com/urfave/cli/v2"
@@ -37,7 +38,7 @@ func main() {
 			{Name: "issue", Usage: "write a node's certificate into a folder", Description: "Example:\n   sluice-ctld issue --state /var/spool/sluice --node n1 --out /etc/sluice/tls",
 				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node"}, &cli.StringFlag{Name: "out", Required: true, Usage: "folder `DIR` to write to"}},
 				Action: issue},
-			{Name: "restore", Usage: "replace a damaged database by the newest good backup", Description: "The controller must not be running. The damaged database is kept beside.\n\nExample:\n   sluice-ctld restore --state /var/spool/sluice",
+			{Name: "restore", Usage: "replace a damaged database by the newest good backup", Description: "The controller must not be running. The damaged database is kept beside.\n\nExample:\n   sluice-ctld --conf /etc/slurm/slurm.conf restore",
 				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"}},
 				Action: restore},
 		},
@@ -77,11 +78,16 @@ func logWriter(path string) (io.Writer, error) {
 	return f, nil
 }
 
+// needState is --state, else what slurm.conf (--conf, SLURM_CONF) says.
 func needState(c *cli.Context) (string, error) {
 	if s := c.String("state"); s != "" {
 		return s, nil
 	}
-	return "", fmt.Errorf("say which state: --state DIR (StateSaveLocation of slurm.conf)")
+	cfg, err := conf.Load(c.String("conf"), conf.Options{})
+	if err != nil {
+		return "", fmt.Errorf("%w; or say which state: --state DIR", err)
+	}
+	return cfg.StateSaveLocation, nil
 }
 
 func issue(c *cli.Context) error {

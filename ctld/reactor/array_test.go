@@ -109,6 +109,11 @@ func TestArrayTasksApart(t *testing.T) {
 	if got := b.control("requeue", "1_1"); got != "1_1" {
 		t.Error(got)
 	}
+	b.runTask(1, 2, 0)
+	want := "1_6: Job is pending execution; 1_3; 1_4-5; 1_0: Job is pending execution; 1_1: Job is pending execution; 1_2; 1_9: Job is pending execution; 1_7: Job is pending execution; 1_8: Job is pending execution"
+	if got := b.control("requeue", "1"); got != want {
+		t.Errorf("requeue of all:\n%s\nwant\n%s", got, want)
+	}
 	b.do(Cancel{Caller: alice, IDs: []string{"1"}})
 	for j := range b.view.Jobs.All() {
 		if j.State != pb.JobState_JOB_CANCELLED {

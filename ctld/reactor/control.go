@@ -25,6 +25,7 @@ func (c Control) Handle(tx *state.Tx) any {
 			continue
 		}
 		if strings.HasPrefix(c.Verb, "requeue") {
+			t.named = true // tasks that have ended are meant, too
 			t.refuse = func(j *pb.JobRecord) *pb.Problem {
 				if state.Pending(j) {
 					return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))

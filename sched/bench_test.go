@@ -106,32 +106,90 @@ func BenchmarkFullQueue(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is the pass after one job has ended.
-func BenchmarkEvent(b *testing.B) {
-	for _, size := range []struct{ nodes, jobs int }{{10, 1000}, {100, 1000}, {1000, 1000}, {10_000, 1000}, {10_000, 10_000}, {10_000, 100_000}} {
-		nodes, parts := bigCluster(size.nodes)
-		s := New(benchParams())
-		in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(size.jobs+4*size.nodes, 100)}
-		fill(in, s.Plan(in))
-		in.Pending = in.Pending[:min(len(in.Pending), size.jobs)]
-		fill(in, s.Plan(in))
-		r := rand.New(rand.NewSource(2))
-		b.Run(fmt.Sprintf("nodes=%d/jobs=%d", size.nodes, len(in.Pending)), func(b *testing.B) {
-			probes, n := 0, 0
-			var spent time.Duration
-			for b.Loop() {
-				in.Now++
-				k := r.Intn(len(in.Running))
-				in.Running = slices.Delete(slices.Clone(in.Running), k, k+1)
-				began := time.Now()
-				p := s.Plan(in)
-				spent += time.Since(began)
-				fill(in, p)
-				probes += p.Stats.Probes
-				n++
+// event measures the pass after one job has ended, with a queue that is as
+// long as before: what starts is submitted again.
+func event(b *testing.B, nodeCount int, jobs []*Job) {
+	nodes, parts := bigCluster(nodeCount)
+	s := New(benchParams())
+	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(len(jobs)+4*nodeCount, 100)}
+	fill(in, s.Plan(in))
+	in.Pending = jobs
+	fill(in, s.Plan(in))
+	r := rand.New(rand.NewSource(2))
+	probes, started, n, next := 0, 0, 0, uint32(20_000_000)
+	var spent time.Duration
+	for b.Loop() {
+		in.Now++
+		k := r.Intn(len(in.Running))
+		in.Running = slices.Delete(slices.Clone(in.Running), k, k+1)
+		began := time.Now()
+		p := s.Plan(in)
+		spent += time.Since(began)
+		fill(in, p)
+		for i := range p.Start {
+			again := *p.Start[i].Job
+			next++
+			again.ID = next
+			in.Pending = append(in.Pending, &again)
+		}
+		probes += p.Stats.Probes
+		started += len(p.Start)
+		n++
+	}
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(n), "plan-ns/op")
+	b.ReportMetric(float64(probes)/float64(n), "probes/op")
+	b.ReportMetric(float64(started)/spent.Seconds(), "starts/s")
+}
+
+// BenchmarkEventByQueue: 1,000 nodes, queues of 100 shapes.
+func BenchmarkEventByQueue(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("jobs=%d", n), func(b *testing.B) { event(b, 1000, later(bigQueue(n, 100))) })
+	}
+}
+
+// BenchmarkEventByNodes: a queue of 10,000 jobs in 100 shapes.
+func BenchmarkEventByNodes(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) { event(b, n, later(bigQueue(10_000, 100))) })
+	}
+}
+
+// BenchmarkEventLargest: 100,000 jobs in 100 shapes on 10,000 nodes.
+func BenchmarkEventLargest(b *testing.B) { event(b, 10_000, later(bigQueue(100_000, 100))) }
+
+// BenchmarkEventLimits: each job has a time limit of its own.
+func BenchmarkEventLimits(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("jobs=%d", n), func(b *testing.B) {
+			jobs := later(bigQueue(n, 100))
+			for i, j := range jobs {
+				j.LimitS += int64(i)
 			}
-			b.ReportMetric(float64(spent.Nanoseconds())/float64(n), "plan-ns/op")
-			b.ReportMetric(float64(probes)/float64(n), "probes/op")
+			event(b, 1000, jobs)
 		})
 	}
+}
+
+// BenchmarkEventShapes: each job has a shape of its own.
+func BenchmarkEventShapes(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("jobs=%d", n), func(b *testing.B) {
+			jobs := later(bigQueue(n, 100))
+			for i, j := range jobs {
+				r := *j.Request
+				r.MemCPUMiB += int64(i)
+				j.Request = &r
+			}
+			event(b, 1000, jobs)
+		})
+	}
+}
+
+// later gives jobs ids that none of those that fill the cluster has.
+func later(jobs []*Job) []*Job {
+	for _, j := range jobs {
+		j.ID += 10_000_000
+	}
+	return jobs
 }

@@ -80,10 +80,10 @@ func (f *defeat) within(amounts []int64, least int64) bool {
 const maxDefeats = 32
 
 // hopeless reports whether something no larger and no longer has failed.
-func (p *pass) hopeless(c *class) bool {
+func (p *pass) hopeless(c *class, least int64) bool {
 	b := &c.shape.bulk
 	for i := range p.defeats[b.kind] {
-		if p.defeats[b.kind][i].within(b.amounts, c.least) {
+		if p.defeats[b.kind][i].within(b.amounts, least) {
 			return true
 		}
 	}
@@ -92,9 +92,9 @@ func (p *pass) hopeless(c *class) bool {
 
 // defeated notes that a job of c could not start; what is within it need not
 // be kept.
-func (p *pass) defeated(c *class) {
+func (p *pass) defeated(c *class, least int64) {
 	b := &c.shape.bulk
-	f := defeat{b.amounts, c.least}
+	f := defeat{b.amounts, least}
 	list := slices.DeleteFunc(p.defeats[b.kind], func(g defeat) bool { return f.within(g.amounts, g.least) })
 	if len(list) < maxDefeats {
 		list = append(list, f)

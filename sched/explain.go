@@ -84,7 +84,7 @@ func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 	x.Nodes = s.failing(e.class)
 	if s.faultOf(e.class).Code == "" {
 		s.expect(in, j, e.class, x)
-		x.Smaller = s.smaller(e.class)
+		x.Smaller = s.smaller(e)
 	}
 	return x, true
 }
@@ -218,7 +218,8 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
 
 // smaller tries a shorter limit, then fewer of everything, on what is free now
 // and promised to nobody.
-func (s *Scheduler) smaller(c *class) string {
+func (s *Scheduler) smaller(e *entry) string {
+	c := e.class
 	r := *c.shape.req
 	for _, try := range []func(*Request) string{
 		func(q *Request) string {
@@ -245,7 +246,7 @@ func (s *Scheduler) smaller(c *class) string {
 		}
 		id := s.intern(&q)
 		sh := s.shapeOf(shapeKey{id, c.part.idx, c.shape.resv, c.shape.user}, s.requests[id], c.part, c.shape.resv)
-		if s.licensesUntil(sh) > s.now && s.pick(sh, add(s.now, c.limit)) != nil {
+		if s.licensesUntil(sh) > s.now && s.pick(sh, add(s.now, e.limit)) != nil {
 			return words
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Scheduler) findFault(c *class) Reason {
 		return Reason{Code: WaitPartitionDown}
 	case p.State == PartitionInactive:
 		return Reason{Code: WaitPartitionInactive}
-	case p.MaxTimeS > 0 && c.least > p.MaxTimeS:
+	case c.key.over:
 		return Reason{Code: PartitionTimeLimit}
 	case p.MaxNodes > 0 && d.lo > p.MaxNodes, p.MinNodes > 0 && d.hi < p.MinNodes:
 		return Reason{Code: PartitionNodeLimit}

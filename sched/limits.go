@@ -1,11 +1,13 @@
 package sched
 
+import "slices"
+
 // limited is the limit that keeps a job of the class from starting; "" when none does.
 func (p *pass) limited(c *class, limitS int64) Code {
 	if len(p.limits) == 0 {
 		return ""
 	}
-	j := c.queue[0].job.rec
+	j := c.root.job.rec
 	sz := sizeOf(c.shape.req)
 	for i := range p.limits {
 		l := &p.limits[i]
@@ -14,6 +16,11 @@ func (p *pass) limited(c *class, limitS int64) Code {
 		}
 	}
 	return ""
+}
+
+// timedLimits: jobs of different time limits may be judged differently.
+func timedLimits(limits []*Limit) bool {
+	return slices.ContainsFunc(limits, func(l *Limit) bool { return l.TimeS >= 0 })
 }
 
 func over(room, need int64) bool { return room >= 0 && need > room }
@@ -27,7 +34,7 @@ func (p *pass) useLimits(c *class, allocs []Alloc) {
 	if len(p.limits) == 0 {
 		return
 	}
-	j := c.queue[0].job.rec
+	j := c.root.job.rec
 	for i := range p.limits {
 		l := &p.limits[i]
 		if l.PerJob || !l.appliesTo(j) {

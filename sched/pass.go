@@ -68,15 +68,16 @@ func newPass(s *Scheduler, in *Snapshot) *pass {
 
 func (p *pass) run() {
 	for _, c := range p.s.classes {
-		c.pos, c.reserved, c.failed = 0, 0, false
+		c.next, c.bound, c.reserved, c.lasting = nil, math.MaxInt64, 0, 0
 		c.wait = p.s.faultOf(c)
-		if c.wait.Code != "" || len(c.queue) == 0 {
+		if c.wait.Code != "" {
 			continue
 		}
+		c.next = c.root.first()
 		c.wait = Reason{Code: WaitPriority}
 		p.first.list = append(p.first.list, c)
 	}
-	p.first.less = func(a, b *class) bool { return compareEntries(a.queue[a.pos], b.queue[b.pos]) < 0 }
+	p.first.less = func(a, b *class) bool { return compareEntries(a.next, b.next) < 0 }
 	heap.Init(&p.first)
 	p.drain(&p.first)
 	if p.short = len(p.second) > 0; p.short {
@@ -89,7 +90,7 @@ func (p *pass) drain(h *classHeap) {
 	for len(h.list) > 0 {
 		c := h.list[0]
 		if p.spent() {
-			p.stopAt(c)
+			p.stopAt(c.next)
 			return
 		}
 		if p.step(c) && p.skip(c) {
@@ -115,12 +116,11 @@ func (p *pass) spent() bool {
 
 // stopAt notes where a truncated pass stopped: the next one goes on from
 // there, and only renews the promises of what stands before.
-func (p *pass) stopAt(c *class) {
-	if p.short || c.pos >= len(c.queue) || !p.plan.Truncated {
+func (p *pass) stopAt(e *entry) {
+	if p.short || e == nil || !p.plan.Truncated {
 		return
 	}
-	e := c.queue[c.pos]
-	p.plan.Resume = Cursor{Tier: c.part.rec.PriorityTier, Priority: e.job.prio, Submit: e.job.rec.Submit, ID: e.job.rec.ID}
+	p.plan.Resume = Cursor{Tier: e.class.part.rec.PriorityTier, Priority: e.job.prio, Submit: e.job.rec.Submit, ID: e.job.rec.ID}
 }
 
 // passed reports whether e stands before the place where the last pass stopped.
@@ -137,22 +137,18 @@ func (p *pass) passed(e *entry) bool {
 // which nothing fits now are left out before they are sorted: nothing of them
 // will fit later in the pass.
 func (p *pass) drainCandidates() {
-	h := classHeap{less: func(a, b *class) bool { return a.short[0].before(b.short[0]) }}
+	h := classHeap{less: func(a, b *class) bool { return a.top.before(b.top) }}
 	for _, c := range p.second {
-		if p.passed(c.queue[0]) || p.spent() || !p.couldStart(c) {
+		first := c.root.first()
+		if p.passed(first) || p.spent() || !p.couldStart(c) {
 			if p.plan.Truncated && p.plan.Resume == (Cursor{}) {
-				c.pos = 0
 				p.short = false
-				p.stopAt(c)
+				p.stopAt(first)
 				p.short = true
 			}
 			continue
 		}
-		c.short = c.short[:0]
-		for _, e := range c.queue {
-			c.short = append(c.short, p.s.candidateOf(e))
-		}
-		heap.Init(&c.short)
+		c.walk.start(p.s, c.root)
 		if p.skip(c) {
 			h.list = append(h.list, c)
 		}
@@ -161,18 +157,19 @@ func (p *pass) drainCandidates() {
 	p.drain(&h)
 }
 
-// couldStart reports whether a job of the class fits now.
+// couldStart reports whether any job of the class fits now.
 func (p *pass) couldStart(c *class) bool {
 	s := p.s
 	if s.licensesUntil(c.shape) <= s.now {
 		c.wait = Reason{Code: WaitLicenses}
 		return false
 	}
-	if p.hopeless(c) {
+	least := c.root.min.least
+	if least >= c.bound || p.hopeless(c, least) {
 		return false
 	}
-	if s.pick(c.shape, add(s.now, c.least)) == nil {
-		p.defeated(c)
+	if s.pick(c.shape, add(s.now, least)) == nil {
+		p.defeated(c, least)
 		return false
 	}
 	return true
@@ -181,30 +178,42 @@ func (p *pass) couldStart(c *class) bool {
 // current is the job of c that is next in the order under way.
 func (p *pass) current(c *class) *entry {
 	if p.short {
-		return c.short[0].e
+		return c.top.e
 	}
-	return c.queue[c.pos]
+	return c.next
 }
 
-func (p *pass) advance(c *class) {
+// advance goes on to the next job of c: to the very next one where it may be
+// promised something, else to the next that may start, or that has waited so
+// long that it is promised something in any case.
+func (p *pass) advance(c *class, promises bool) {
 	if p.short {
-		heap.Pop(&c.short)
-	} else {
-		c.pos++
+		c.walk.pop()
+		return
 	}
+	w := wanted{all: promises, below: c.bound, since: math.MinInt64}
+	if p.longLeft(c.part) {
+		w.since = p.s.now - p.s.params.LongGuardS
+	}
+	c.next = c.root.next(c.next, &w)
 }
 
 // skip moves c on to a job that has something left to start; false when there
 // is none.
 func (p *pass) skip(c *class) bool {
 	for {
-		if p.short && len(c.short) == 0 || !p.short && c.pos >= len(c.queue) {
+		if p.short {
+			top, ok := c.walk.top(c.bound)
+			if c.top = top; !ok {
+				return false
+			}
+		} else if c.next == nil {
 			return false
 		}
 		if !p.s.finished(p.current(c).job) {
 			return true
 		}
-		p.advance(c)
+		p.advance(c, true)
 	}
 }
 
@@ -237,24 +246,29 @@ func (p *pass) step(c *class) bool {
 		p.second = append(p.second, c)
 		return false
 	}
-	if c.failed || !p.short && p.passed(e) {
-		c.failed = true
-		return p.wait(c, e)
+	if !p.short && p.passed(e) {
+		p.wait(c, e)
+		if c.next != nil && p.passed(c.next) && !p.promisesLeft(c.part) {
+			c.next = c.root.seek(p.passed)
+		}
+		return true
 	}
-	limit, ok := p.deadline(c, j)
+	limit, ok := p.deadline(e)
 	if !ok {
 		p.never(e)
-		p.advance(c)
+		p.advance(c, true)
 		return true
 	}
 	if why := p.limited(c, limit); why != "" {
 		c.wait = Reason{Code: why}
 		return false
 	}
-	if p.start(c, e, limit) {
-		return true
+	if e.least < c.bound {
+		if p.start(c, e, limit) {
+			return true
+		}
+		c.bound = e.least
 	}
-	c.failed = limit == c.limit || c.failed
 	return p.wait(c, e)
 }
 
@@ -271,15 +285,24 @@ const maxLong = 16
 
 // waitedLong: the job is promised a start whatever else is.
 func (p *pass) waitedLong(e *entry) bool {
-	long := p.s.params.LongGuardS
-	return long > 0 && p.s.params.Policy == EASY && e.class.part.promises < maxLong && p.s.now-eligibleAt(e.job.rec) > long
+	return p.longLeft(e.class.part) && p.s.now-e.elig > p.s.params.LongGuardS
+}
+
+// longLeft: promises to those who have waited long are left.
+func (p *pass) longLeft(part *vpart) bool {
+	return p.s.params.LongGuardS > 0 && p.s.params.Policy == EASY && part.promises < maxLong
+}
+
+// promisesLeft: the next job that waits may be promised a start.
+func (p *pass) promisesLeft(part *vpart) bool {
+	return !part.put && part.promises < p.promises()
 }
 
 // tooSoon: the first job that waits has not done so for long enough to be
 // promised a start. Partitions of a higher tier than others are not made to
 // wait: what starts meanwhile would be of those others.
 func (p *pass) tooSoon(e *entry) bool {
-	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && p.s.now-eligibleAt(e.job.rec) < p.s.params.HeadGuardS
+	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && p.s.now-e.elig < p.s.params.HeadGuardS
 }
 
 func (p *pass) promises() int {
@@ -294,13 +317,13 @@ func (p *pass) promises() int {
 
 // deadline is the longest limit the job may be given, and whether that is
 // enough.
-func (p *pass) deadline(c *class, j *vjob) (int64, bool) {
-	d := j.rec.Deadline
-	if d == 0 || p.s.now+min(c.limit, Forever/2) <= d {
-		return c.limit, true
+func (p *pass) deadline(e *entry) (int64, bool) {
+	d := e.job.rec.Deadline
+	if d == 0 || p.s.now+min(e.limit, Forever/2) <= d {
+		return e.limit, true
 	}
 	left := d - p.s.now
-	if j.rec.TimeMinS > 0 && left >= c.least {
+	if e.job.rec.TimeMinS > 0 && left >= e.least {
 		return left, true
 	}
 	return 0, false
@@ -322,20 +345,21 @@ func (p *pass) start(c *class, e *entry, limit int64) bool {
 	}
 	end := add(s.now, limit)
 	if r := c.shape.resv; r != nil && !r.rec.Flex && end > r.rec.End {
-		c.wait = Reason{Code: WaitReservation}
-		return false
+		if end = r.rec.End; end-s.now < e.least {
+			return false
+		}
 	}
-	if p.hopeless(c) {
+	if p.hopeless(c, e.least) {
 		return false
 	}
 	ch := s.pick(c.shape, end)
-	if ch == nil && c.least < limit {
-		if ch = s.pick(c.shape, add(s.now, c.least)); ch != nil {
+	if ch == nil && e.least < limit {
+		if ch = s.pick(c.shape, add(s.now, e.least)); ch != nil {
 			end = min(ch.until, licUntil)
 		}
 	}
 	if ch == nil {
-		p.defeated(c)
+		p.defeated(c, e.least)
 	}
 	if ch == nil || licUntil < end {
 		return false
@@ -380,7 +404,7 @@ func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
 		} else {
 			p.seen[j.rec.ID] = struct{}{}
 		}
-		p.advance(c)
+		p.advance(c, p.promisesLeft(c.part))
 	}
 	return true
 }
@@ -421,8 +445,8 @@ func (a *Array) startable() int {
 }
 
 // wait settles what becomes of a job that cannot start: a promise while there
-// are any to give, and a reason. It reports whether the class goes on (for
-// more promises).
+// are any to give, and a reason. It moves the class on, and reports whether
+// there may be more of it to look at.
 func (p *pass) wait(c *class, e *entry) bool {
 	part := c.part
 	firstHere := part.waiting == 0
@@ -430,18 +454,26 @@ func (p *pass) wait(c *class, e *entry) bool {
 	if p.s.params.Policy == FIFO {
 		part.closed = true
 	}
-	if firstHere && e.primary && c.wait.Code == WaitPriority {
+	if firstHere && e.primary && c.wait.Code == WaitPriority && !p.outlasts(e) {
 		p.say(e, Reason{Code: WaitResources})
 	}
 	if c.wait.Code == WaitPriority && p.preempt(c, e) {
-		p.advance(c)
+		p.advance(c, true)
 		return true
 	}
-	if p.short || c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
+	if c.wait.Code != WaitPriority && c.wait.Code != WaitLicenses {
 		return false
 	}
+	p.advance(c, !p.short && p.reserve(c, e))
+	return true
+}
+
+// reserve promises e a start, if there is a promise for it; false when there is
+// none for it or any that is as long.
+func (p *pass) reserve(c *class, e *entry) bool {
+	part := c.part
 	if !p.waitedLong(e) {
-		if part.put || part.promises >= p.promises() {
+		if !p.promisesLeft(part) {
 			return false
 		}
 		if p.tooSoon(e) {
@@ -453,8 +485,13 @@ func (p *pass) wait(c *class, e *entry) bool {
 		return false // never, as far as anybody knows: nor would its equals
 	}
 	part.promises++
-	p.advance(c)
 	return true
+}
+
+// outlasts: the reservation that e asks for ends before e could.
+func (p *pass) outlasts(e *entry) bool {
+	r := e.class.shape.resv
+	return r != nil && !r.rec.Flex && add(p.s.now, e.least) > r.rec.End
 }
 
 // say settles a job's own reason.
@@ -497,6 +534,13 @@ func (p *pass) finish() {
 // whose record differs from what their class says are looked at.
 func (p *pass) reasons() {
 	for _, c := range p.s.classes {
+		if c.shape.resv != nil {
+			c.root.each(func(e *entry) {
+				if e.primary && c.wait.Code == WaitPriority && p.outlasts(e) {
+					p.say(e, Reason{Code: WaitReservation})
+				}
+			})
+		}
 		p.s.setUniform(c, c.wait)
 	}
 	for e := range p.s.odd {

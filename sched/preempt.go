@@ -100,7 +100,7 @@ func (ev *eviction) choose() bool {
 	s := ev.p.s
 	for place, n := range ev.alt.nodes {
 		blocked, until := n.blocked(ev.c.shape.resv, s.now)
-		if n.rec.State == NodeUsable && !blocked && until >= add(s.now, ev.c.least) && n.yields != s.pass && n.planned == 0 {
+		if n.rec.State == NodeUsable && !blocked && until >= add(s.now, ev.e.least) && n.yields != s.pass && n.planned == 0 {
 			ev.nodes = append(ev.nodes, int32(place))
 			for _, r := range n.runs {
 				ev.able[r] = ev.p.mayPreempt(ev.c, ev.e, r)
@@ -393,7 +393,7 @@ func (p *pass) giveWay(c *class, e *entry, ev *eviction) {
 				Why: fmt.Sprintf("preempted by job %d of %s in partition %s on %s", e.job.rec.ID, e.job.rec.User, c.part.rec.Name, n.rec.Name)})
 		}
 	}
-	end := add(at, c.limit)
+	end := add(at, e.limit)
 	res := Reserve{ID: e.job.rec.ID, Task: -1, Partition: c.part.rec.Name, At: at, End: end, Promised: true}
 	for _, place := range ev.chosen {
 		n := ev.alt.nodes[place]

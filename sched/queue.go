@@ -29,37 +29,48 @@ type entry struct {
 	class   *class
 	primary bool // speaks for the job when it waits
 	order   int  // of the partition in the job's list
+
+	limit     int64 // seconds
+	least     int64 // --time-min, or limit
+	elig      int64
+	predicted int64
+
+	// in the class's tree
+	weight      uint32
+	left, right *entry
+	min         span
 }
 
-// class is jobs that are equal in all but their place in the queue: of one
-// shape, one time limit, and, where limits are by user, one user. When one of
-// them cannot start, none can, so a pass looks at one.
+// class is jobs that are equal in all but their time limit and their place in
+// the queue: of one shape, and, where limits are by user, one user. When one of
+// them cannot start, none that is as long can, so a pass looks at few.
 type class struct {
 	key    classKey
 	shape  *shape
 	part   *vpart
-	limit  int64
-	least  int64 // --time-min, or limit
 	fault  Reason
 	faultN uint64 // the epoch it was worked out in
 
-	queue   []*entry // by priority
-	sorted  bool
-	short   candidateHeap // while candidates are taken
-	uniform Reason        // what the records are thought to say
+	root    *entry   // the queue
+	size    int      // of it, with what is in arrived
+	arrived []*entry // to be planted, while many arrive
+	uniform Reason   // what the records are thought to say
 
 	// of the pass that is under way
-	pos      int
-	reserved int64 // start promised to the last one that got a promise
-	failed   bool
+	next     *entry
+	walk     walk // while candidates are taken
+	top      candidate
+	bound    int64  // entries that cannot be given less cannot start
+	reserved int64  // start promised to the last one that got a promise
+	lasting  int64  // and its limit
 	wait     Reason // why those that remain wait
 }
 
 type classKey struct {
 	shape *shape
 	part  int32
-	limit int64
-	least int64
+	over  bool  // longer than the partition allows
+	limit int64 // where limits depend on it; else 0
 	who   string
 }
 
@@ -90,14 +101,16 @@ type candidate struct {
 	e   *entry
 }
 
-func (s *Scheduler) candidateOf(e *entry) candidate {
+// keyOf is the place in that order of an entry of c. A shorter or earlier one
+// never comes later.
+func (s *Scheduler) keyOf(c *class, predicted, elig int64) int64 {
 	switch {
 	case s.params.Order == Merit:
-		return candidate{s.merit(e), e}
-	case s.guarded(e):
-		return candidate{-1, e} // before the others, and by priority among themselves
+		return s.merit(c, predicted, elig)
+	case s.now-elig > s.guardS:
+		return -1 // before the others, and by priority among themselves
 	}
-	return candidate{e.predicted(), e}
+	return predicted
 }
 
 func (a candidate) before(b candidate) bool {
@@ -110,38 +123,14 @@ func (a candidate) before(b candidate) bool {
 	return compareEntries(a.e, b.e) < 0
 }
 
-// candidateHeap is a heap of them, best first.
-type candidateHeap []candidate
-
-func (h candidateHeap) Len() int           { return len(h) }
-func (h candidateHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h candidateHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *candidateHeap) Push(x any)        { *h = append(*h, x.(candidate)) }
-func (h *candidateHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
 // merit is lower for jobs to be taken earlier: see Merit. In whole numbers, so
 // that it is the same on every machine.
-func (s *Scheduler) merit(e *entry) int64 {
+func (s *Scheduler) merit(c *class, predicted, elig int64) int64 {
 	const perDay = 32
-	days := min(max(0, s.now-eligibleAt(e.job.rec)), 1<<32) * perDay / 86400
+	days := min(max(0, s.now-elig), 1<<32) * perDay / 86400
 	days = min(days, 1<<15)
-	scaled := min(e.predicted(), 1<<31) << 30
-	return scaled / (perDay*perDay + days*days) / e.class.shape.share
-}
-
-func (s *Scheduler) guarded(e *entry) bool {
-	return s.now-eligibleAt(e.job.rec) > s.guardS
-}
-
-func (e *entry) predicted() int64 {
-	if p := e.job.rec.PredictedS; p > 0 {
-		return min(p, e.class.limit)
-	}
-	return e.class.limit
+	scaled := min(predicted, 1<<31) << 30
+	return scaled / (perDay*perDay + days*days) / c.shape.share
 }
 
 func eligibleAt(j *Job) int64 { return max(j.Submit, j.Begin, j.Eligible) }
@@ -243,8 +232,16 @@ func (s *Scheduler) enter(j *vjob) Reason {
 		if part == nil {
 			continue
 		}
-		e := &entry{job: j, primary: len(j.entries) == 0, order: i}
-		e.class = s.classOf(j.rec, req, part, resv)
+		e := &entry{job: j, primary: len(j.entries) == 0, order: i, elig: eligibleAt(j.rec), limit: limitOf(j.rec, part.rec)}
+		e.least, e.predicted = e.limit, e.limit
+		if j.rec.TimeMinS > 0 {
+			e.least = min(j.rec.TimeMinS, e.limit)
+		}
+		if j.rec.PredictedS > 0 {
+			e.predicted = min(j.rec.PredictedS, e.limit)
+		}
+		e.weigh()
+		e.class = s.classOf(e, req, part, resv)
 		j.entries = append(j.entries, e)
 		s.join(e)
 	}
@@ -295,23 +292,21 @@ func lasting(fault Code) int {
 	return 1
 }
 
-func (s *Scheduler) classOf(j *Job, req int32, part *vpart, resv *vresv) *class {
-	key := classKey{part: part.idx, who: s.whoOf(j)}
+func (s *Scheduler) classOf(e *entry, req int32, part *vpart, resv *vresv) *class {
+	j := e.job.rec
+	key := classKey{part: part.idx, who: s.whoOf(j), over: part.rec.MaxTimeS > 0 && e.least > part.rec.MaxTimeS}
+	if s.timed {
+		key.limit = e.limit
+	}
 	user := ""
 	if s.byUser {
 		user = j.User
 	}
 	key.shape = s.shapeOf(shapeKey{req, part.idx, resv, user}, s.requests[req], part, resv)
-	key.limit = limitOf(j, part.rec)
-	key.least = key.limit
-	if j.TimeMinS > 0 {
-		key.least = min(j.TimeMinS, key.limit)
-	}
 	if c := s.classes[key]; c != nil {
 		return c
 	}
-	c := &class{key: key, shape: key.shape, part: part, limit: key.limit, least: key.least, sorted: true,
-		uniform: Reason{Code: WaitPriority}}
+	c := &class{key: key, shape: key.shape, part: part, uniform: Reason{Code: WaitPriority}}
 	s.classes[key] = c
 	return c
 }
@@ -347,38 +342,33 @@ func limitOf(j *Job, p *Partition) int64 {
 // join and leave keep the class's queues.
 func (s *Scheduler) join(e *entry) {
 	c := e.class
-	if c.sorted && (len(c.queue) == 0 || compareEntries(c.queue[len(c.queue)-1], e) < 0) {
-		c.queue = append(c.queue, e)
-	} else if c.sorted && !s.loading {
-		i, _ := slices.BinarySearchFunc(c.queue, e, compareEntries)
-		c.queue = slices.Insert(c.queue, i, e)
+	c.size++
+	if s.loading {
+		if c.arrived = append(c.arrived, e); len(c.arrived) == 1 {
+			s.arriving = append(s.arriving, c)
+		}
 	} else {
-		c.queue, c.sorted = append(c.queue, e), false
+		e.left, e.right = nil, nil
+		c.root = c.root.insert(e)
 	}
 	s.note(e)
+}
+
+// plantArrived puts what arrived while loading into the trees.
+func (s *Scheduler) plantArrived() {
+	for _, c := range s.arriving {
+		c.root.each(func(e *entry) { c.arrived = append(c.arrived, e) })
+		c.root, c.arrived = plant(c.arrived), nil
+	}
+	s.arriving = s.arriving[:0]
 }
 
 func (s *Scheduler) leave(e *entry) {
 	c := e.class
 	delete(s.odd, e)
-	i, ok := 0, false
-	if c.sorted {
-		i, ok = slices.BinarySearchFunc(c.queue, e, compareEntries)
-	}
-	if ok && c.queue[i] == e {
-		c.queue = slices.Delete(c.queue, i, i+1)
-	} else if i := slices.Index(c.queue, e); i >= 0 {
-		c.queue = slices.Delete(c.queue, i, i+1)
-	}
-	if len(c.queue) == 0 {
+	c.root = c.root.remove(e)
+	if c.size--; c.size == 0 {
 		delete(s.classes, c.key)
-	}
-}
-
-func (c *class) sort() {
-	if !c.sorted {
-		slices.SortFunc(c.queue, compareEntries)
-		c.sorted = true
 	}
 }
 
@@ -411,9 +401,7 @@ func (s *Scheduler) setUniform(c *class, r Reason) {
 		return
 	}
 	c.uniform = r
-	for _, e := range c.queue {
-		s.note(e)
-	}
+	c.root.each(s.note)
 }
 
 // intern gives equal requests one number.

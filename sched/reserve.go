@@ -10,13 +10,16 @@ import (
 // could never start as far as the plan reaches.
 func (p *pass) promise(c *class, e *entry) bool {
 	s := p.s
-	from := max(s.now, c.reserved)
-	at, ch := s.earliest(c.shape, from, c.limit)
+	from := s.now
+	if e.limit >= c.lasting {
+		from = max(from, c.reserved)
+	}
+	at, ch := s.earliest(c.shape, from, e.limit)
 	if ch == nil || s.params.WindowS > 0 && at > s.now+s.params.WindowS {
 		return false
 	}
-	c.reserved = at
-	end := add(at, c.limit)
+	c.reserved, c.lasting = at, e.limit
+	end := add(at, e.limit)
 	r := Reserve{ID: e.job.rec.ID, Task: -1, Partition: c.part.rec.Name, At: at, End: end, Promised: true}
 	if a := e.job.rec.Array; a != nil {
 		r.Task = int32(a.nth(e.job.taken))

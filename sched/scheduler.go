@@ -32,8 +32,10 @@ type Scheduler struct {
 	multiEpoch uint64
 	epoch      uint64 // of node states, partitions and reservations, for faults
 	limited    bool
+	timed      bool // limits depend on time limits
 	byUser     bool
 	loading    bool
+	arriving   []*class
 	redo       bool
 	lowTier    uint16 // lowest tier of a partition
 	capped     []*vpart
@@ -155,6 +157,7 @@ func (s *Scheduler) follow(in *Snapshot) int {
 	s.wakeJobs()
 	changed += s.jobs.update(in.Pending, &tableOps[Job, *vjob]{cmp: compareJobIDs, add: s.addJob, change: s.changeJob, remove: s.removeJob})
 	s.loading = false
+	s.plantArrived()
 	if s.redo { // the first --exclusive=user: shapes are by user from now on
 		s.reset()
 		return changed + s.follow(in)
@@ -187,6 +190,9 @@ func (s *Scheduler) restructured(in *Snapshot) bool {
 		return false
 	}
 	limited := len(in.Limits) > 0
+	if timedLimits(in.Limits) != s.timed {
+		return true
+	}
 	if len(in.Typical) != len(s.typicalRecs) || len(in.Typical) > 0 && &in.Typical[0] != &s.typicalRecs[0] {
 		return true
 	}
@@ -237,7 +243,7 @@ func (s *Scheduler) nodeStates(in []*Node) int {
 // build makes the structures for nodes, partitions and reservations.
 func (s *Scheduler) build(in *Snapshot) {
 	s.partRecs, s.resvRecs = slices.Clone(in.Partitions), slices.Clone(in.Reservations)
-	s.licenses, s.limited = slices.Clone(in.Licenses), len(in.Limits) > 0
+	s.licenses, s.limited, s.timed = slices.Clone(in.Licenses), len(in.Limits) > 0, timedLimits(in.Limits)
 	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.qos = slices.Clone(in.QOS)
 	s.typicalRecs, s.typicals = in.Typical, map[*config][]typical{}

@@ -61,6 +61,7 @@ func (s *Scheduler) reprioritise(in *Snapshot) {
 	if s.params.Weights.Basic {
 		return
 	}
+	dirty := map[*class]struct{}{}
 	for _, j := range s.jobs.vals {
 		if len(j.entries) == 0 {
 			continue
@@ -68,12 +69,14 @@ func (s *Scheduler) reprioritise(in *Snapshot) {
 		if prio := s.priorityOf(j.rec); prio != j.prio {
 			j.prio = prio
 			for _, e := range j.entries {
-				e.class.sorted = false
+				dirty[e.class] = struct{}{}
 			}
 		}
 	}
-	for _, c := range s.classes {
-		c.sort()
+	for c := range dirty {
+		list := make([]*entry, 0, c.size)
+		c.root.each(func(e *entry) { list = append(list, e) })
+		c.root = plant(list)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -275,6 +276,16 @@ func (o *oneConn) Addr() net.Addr { return o.addr }
 type watchedConn struct {
 	net.Conn
 	onClose func()
+}
+
+// Read ends with io.EOF however the connection ended: after any other error ttrpc's server goes on waiting, for ever, and the
+// connection would count against its user for as long as the controller runs.
+func (w *watchedConn) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func (w *watchedConn) Close() error {

@@ -607,3 +607,36 @@ func TestListen(t *testing.T) {
 	}
 	_ = again.Close()
 }
+
+// TestConnectionsTooManyAreForgotten: whoever had too many connections, and closed them, can connect again. A connection that this
+// side closes ends its server too.
+func TestConnectionsTooManyAreForgotten(t *testing.T) {
+	t.Parallel()
+	local := NewLocal(&Service{}, func(uint32) bool { return false }, slog.New(slog.DiscardHandler))
+	listener, err := Listen(filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	uid := uint32(os.Getuid())
+	local.hold(uid, maxUserConns)
+	client, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); local.serveConn(t.Context(), conn) }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("a connection that was closed for being one too many is served on")
+	}
+	if n := local.hold(uid, 0); n != maxUserConns {
+		t.Errorf("%d connections are counted, want %d", n, maxUserConns)
+	}
+}

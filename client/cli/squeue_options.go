@@ -256,7 +256,7 @@ func (o *squeueOptions) setMore(env *Env, name string, h opt.Hit) error {
 	case "iterate":
 		n, err := strconv.Atoi(h.Value)
 		if err != nil || n <= 0 {
-			return env.fail("--iterate=%s", format.Escape(h.Value))
+			return env.fail("--iterate=%s: expected seconds, 1 or more", format.Escape(h.Value))
 		}
 		o.iterateS = n
 	case "jobs":

@@ -296,7 +296,8 @@ func (w *walker) startSome() {
 	if j.ArrayTasks != "" {
 		s.Task = int32(rapid.IntRange(0, 9).Draw(w.rt, "task"))
 	}
-	free := j.Priority != 0 && j.Dependency == "" && w.view.Node("n1").AllocCpus < 4 && (s.Task < 0 || state.ArraySet(j).Has(uint32(s.Task)))
+	free := j.Priority != 0 && j.Dependency == "" && w.view.Node("n1").AllocCpus < 4 && (s.Task < 0 || state.ArraySet(j).Has(uint32(s.Task))) &&
+		(j.ArrayThrottle == 0 || state.Begin(w.view, w.now).ArrayCounts(j.ArrayJobId).Live < int(j.ArrayThrottle))
 	if a := w.do(ApplyPlan{Starts: []PlannedStart{s}}).(Applied); (a.Started == 1) != free {
 		w.rt.Fatalf("start of %s (priority %d, dependency %q): %+v, want %t", jobName(j), j.Priority, j.Dependency, a, free)
 	}

@@ -77,6 +77,9 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 			return false
 		}
 	}
+	if j.ArrayThrottle != 0 && tx.ArrayCounts(j.ArrayJobId).Live >= int(j.ArrayThrottle) {
+		return false // the scheduler counts by record, and others of the array have been started since
+	}
 	if j.ArrayTasks != "" {
 		if s.Task < 0 || !state.ArraySet(j).Has(uint32(s.Task)) {
 			return false

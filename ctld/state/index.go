@@ -32,6 +32,7 @@ type arrayIndex struct {
 type ArrayCounts struct {
 	Records, Active, Good int // Good: completed with exit code 0
 	Unbegun               int // neither started nor cancelled yet
+	Live                  int // hold resources
 }
 
 func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
@@ -44,6 +45,9 @@ func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
 	}
 	if !Begun(j) {
 		c.Unbegun += by
+	}
+	if Live(j) {
+		c.Live += by
 	}
 }
 

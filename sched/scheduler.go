@@ -135,7 +135,7 @@ func (s *Scheduler) reset() {
 // records differed. A change of what nodes, partitions or reservations are
 // (not of their state) starts over: it is rare, and exactness is worth more.
 func (s *Scheduler) follow(in *Snapshot) int {
-	if s.now > in.Now || s.restructured(in) {
+	if s.now > in.Now || s.restructured(in) || len(s.shapes) > idleShapes+2*len(s.classes) {
 		s.reset()
 	}
 	last := s.now
@@ -165,6 +165,11 @@ func (s *Scheduler) follow(in *Snapshot) int {
 	s.trimLog()
 	return changed
 }
+
+// idleShapes is how many requests are remembered of which no job waits, before
+// all is forgotten: in a cluster where no two jobs are alike the index must not
+// grow for ever.
+const idleShapes = 4096
 
 func compareRuns(a, b *Run) int {
 	if c := cmp.Compare(a.ID, b.ID); c != 0 {

@@ -15,16 +15,13 @@ type step struct {
 	leaf bool
 }
 
+// before: among equals the first in the queue. The parts are disjoint and the
+// queue is the order of the tree, so any entry of a part tells where it stands.
 func (a step) before(b step) bool {
-	switch {
-	case a.key != b.key:
+	if a.key != b.key {
 		return a.key < b.key
-	case a.leaf != b.leaf:
-		return b.leaf // there may be one as good that stands before
-	case a.leaf:
-		return compareEntries(a.e, b.e) < 0
 	}
-	return false
+	return compareEntries(a.e, b.e) < 0
 }
 
 func (w *walk) start(s *Scheduler, root *entry) {

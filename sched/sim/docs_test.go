@@ -89,7 +89,7 @@ func phillyTable(t *testing.T) string {
 	}
 	var b bytes.Buffer
 	b.WriteString("| GPUs | policy | longest queue | mean wait s | slowdown | passes | probes | wall s | µs per pass |\n|---|---|---|---|---|---|---|---|---|\n")
-	for _, procs := range []int{640, 440} {
+	for _, procs := range []int{768, 640, 440} {
 		for _, policy := range []string{"easy", "default"} {
 			r, err := Run(Options{Jobs: jobs, Procs: procs, Policy: policy, Clock: time.Now})
 			if err != nil {

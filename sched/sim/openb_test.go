@@ -2,12 +2,29 @@ package sim
 
 import (
 	"flag"
+	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/sched"
 )
 
 var seeds = flag.Int("seeds", 2, "seeds of the placement experiment")
+
+// TestPlacementOrder: in whatever order the nodes are listed.
+func TestPlacementOrder(t *testing.T) {
+	nodes, pods, err := ReadOpenb(needTrace(t, "openb_node_list_gpu_node.csv.gz"), needTrace(t, "openb_pod_list_multigpu50.csv.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := slices.Clone(nodes)
+	rand.New(rand.NewSource(7)).Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+	for _, rule := range []sched.Placement{sched.FGD, sched.BestFit, sched.Pack} {
+		if a, b := Placement(nodes, pods, rule, 0), Placement(other, pods, rule, 0); a != b {
+			t.Errorf("rule %d: %.6f and, with the nodes in another order, %.6f", rule, a, b)
+		}
+	}
+}
 
 // TestPlacement: GPU allocation at 130 % of demand.
 func TestPlacement(t *testing.T) {

@@ -27,6 +27,8 @@ const (
 	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
 	maxLocalConns = 4096
 	maxUserConns  = 1024
+	// maxOperatorConns are on top of them: several users together do not shut out root either.
+	maxOperatorConns = 256
 	// crowdedFor is how long a connection too many lives: long enough to be told so.
 	crowdedFor = 2 * time.Second
 )
@@ -39,6 +41,7 @@ type Local struct {
 	service  *Service
 	operator func(uid uint32) bool
 	log      *slog.Logger
+	places   int // maxLocalConns
 
 	mu       sync.Mutex
 	limiters map[uint32]*rate.Limiter
@@ -48,7 +51,7 @@ type Local struct {
 
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
-	l := &Local{service: s, operator: operator, log: log, limiters: map[uint32]*rate.Limiter{}, conns: map[uint32]int{}, servers: map[*ttrpc.Server]struct{}{}}
+	l := &Local{service: s, operator: operator, log: log, places: maxLocalConns, limiters: map[uint32]*rate.Limiter{}, conns: map[uint32]int{}, servers: map[*ttrpc.Server]struct{}{}}
 	s.stream = l.admit
 	return l
 }
@@ -81,7 +84,7 @@ func Listen(path string) (net.Listener, error) {
 func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	slots := make(chan struct{}, maxLocalConns)
+	slots := map[bool]chan struct{}{false: make(chan struct{}, s.places), true: make(chan struct{}, maxOperatorConns)}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer s.closeAll()
@@ -101,22 +104,29 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("cannot accept on %s: %w", l.Addr(), err)
 		}
-		slots <- struct{}{}
+		peer, err := s.identify(conn.(*net.UnixConn))
+		if err != nil {
+			s.log.Warn("a local connection was refused: the kernel does not say who it is", "err", err)
+			_ = conn.Close()
+			continue
+		}
+		slot := slots[peer.Operator]
+		select {
+		case slot <- struct{}{}:
+		default: // commands that submit try again
+			_ = conn.Close()
+			continue
+		}
 		wg.Add(1)
 		go func() {
-			defer func() { <-slots; wg.Done() }()
-			s.serveConn(ctx, conn)
+			defer func() { <-slot; wg.Done() }()
+			s.serveConn(ctx, conn, peer)
 		}()
 	}
 }
 
-func (s *Local) serveConn(ctx context.Context, conn net.Conn) {
+func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer conn.Close()
-	peer, err := s.identify(conn.(*net.UnixConn))
-	if err != nil {
-		s.log.Warn("a local connection was refused: the kernel does not say who it is", "err", err)
-		return
-	}
 	if s.hold(peer.UID, 1) > maxUserConns && !peer.Operator {
 		peer.crowded = true
 		t := time.AfterFunc(crowdedFor, func() { _ = conn.Close() })

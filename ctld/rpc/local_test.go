@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -630,7 +631,7 @@ func TestConnectionsTooManyAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); local.serveConn(t.Context(), conn) }()
+	go func() { defer close(ended); local.serveConn(t.Context(), conn, &Peer{UID: uid}) }()
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
@@ -638,5 +639,44 @@ func TestConnectionsTooManyAreForgotten(t *testing.T) {
 	}
 	if n := local.hold(uid, 0); n != maxUserConns {
 		t.Errorf("%d connections are counted, want %d", n, maxUserConns)
+	}
+}
+
+// TestOperatorsHavePlacesOfTheirOwn: ordinary users, however many, leave room for root.
+func TestOperatorsHavePlacesOfTheirOwn(t *testing.T) {
+	var operator atomic.Bool
+	local := NewLocal(&Service{}, func(uint32) bool { return operator.Load() }, slog.New(slog.DiscardHandler))
+	local.places = 2
+	listener, err := Listen(filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = local.Serve(ctx, listener) })
+	defer wg.Wait()
+	defer cancel()
+	// connect says whether the connection has been closed by the other side.
+	connect := func(patience time.Duration) (closed bool) {
+		c, err := net.Dial("unix", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_, err = c.Read(make([]byte, 1))
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	for range local.places {
+		if connect(50 * time.Millisecond) {
+			t.Fatal("a connection within the bound was closed")
+		}
+	}
+	if !connect(10 * time.Second) {
+		t.Error("a connection too many was taken")
+	}
+	operator.Store(true)
+	if connect(50 * time.Millisecond) {
+		t.Error("an operator was shut out by ordinary users")
 	}
 }

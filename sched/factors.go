@@ -2,6 +2,21 @@ package sched
 
 import "github.com/sluice-hpc/sluice/sched/priority"
 
+// Weights configures multifactor priority (PriorityWeight*, PriorityMaxAge, …).
+type Weights struct {
+	Basic       bool // priority/basic: by submission alone
+	Age         uint32
+	FairShare   uint32
+	JobSize     uint32
+	Partition   uint32
+	QOS         uint32
+	Assoc       uint32
+	TRES        TRESWeights
+	MaxAgeS     int64 // 0 means 7 days
+	SmallFirst  bool  // PriorityFavorSmall
+	CalcPeriodS int64 // factors are taken at multiples of it; 0 means 300
+}
+
 // cluster is what the factors are relative to.
 type cluster struct {
 	nodes, cpus, memMiB, gpus int64

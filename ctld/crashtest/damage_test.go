@@ -102,11 +102,11 @@ func TestDamagedDatabase(t *testing.T) {
 	running := c.submit(gatedJob, nil, w, "9")
 	c.started(w)
 	for i := range 20 {
-		c.submit(plainJob+"# the "+ordinals[i]+" job\n", func(s *pb.JobSpec) { s.Hold = true; s.Name = ordinals[i] }, "nowhere")
+		c.submit(plainJob+"# the "+ordinals[i]+" job\n", func(s *pb.JobSpec) { s.Hold = true; s.Name = ordinals[i] }, c.witness("held"))
 	}
 	quick := c.submit(plainJob, nil, c.witness("quick"), "3")
 	c.wait(quick)
-	deleted := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, "nowhere")
+	deleted := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held"))
 	c.cancel(deleted)
 	c.wait(deleted)
 	for i, d := range damages {
@@ -199,7 +199,7 @@ func (c *cluster) compare(what string, before map[uint32]*pb.JobRecord) {
 	if len(after) != len(before) {
 		c.t.Errorf("%s: there were %d jobs, there are %d", what, len(before), len(after))
 	}
-	if id := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, "nowhere"); id <= highest {
+	if id := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held")); id <= highest {
 		c.t.Errorf("%s: a new job gets id %d, there was one with %d", what, id, highest)
 	}
 }

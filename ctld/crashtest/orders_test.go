@@ -13,7 +13,7 @@ import (
 func TestOrdersSurvive(t *testing.T) {
 	c := newCluster(t, 1)
 	c.start()
-	held := func() uint32 { return c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, "nowhere") }
+	held := func() uint32 { return c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held")) }
 	gated := func(name string) (uint32, string) {
 		w := c.witness(name)
 		id := c.submit(gatedJob, nil, w)

@@ -81,7 +81,6 @@ type vec struct {
 	cpuUnits int64 // cpu in the units of the profile
 	cap      int   // dimension of the partition's CPU limit; 0: none
 	gres     []vecGres
-	never    string // why no such node will ever do
 	whole    bool
 }
 
@@ -92,8 +91,6 @@ type vecGres struct {
 	name   string
 	each   int64 // so many on each of the sockets; 0: anywhere
 }
-
-func (r *Request) memSaid() bool { return r.MemSaid || r.MemCPUMiB > 0 || r.MemGPUMiB > 0 }
 
 // workOut settles counts: sbatch(1), -N, -n, --ntasks-per-node.
 func workOut(r *Request) demand {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/ctld/journal"
@@ -225,5 +226,22 @@ func TestCores(t *testing.T) {
 		if _, err := ParseCores(s); err == nil {
 			t.Errorf("ParseCores(%q) was accepted", s)
 		}
+	}
+}
+
+// TestOldViewsAreForgotten: what a commit brought along (scripts, events, the view before) is not kept alive by the pages it wrote.
+func TestOldViewsAreForgotten(t *testing.T) {
+	v := New(testConfig(0, 0), "c", 1)
+	const commits, script = 200, 1 << 20
+	for i := range uint32(commits) {
+		tx := Begin(v, 1)
+		tx.Emit(JobSubmitted{Job: &pb.JobRecord{Id: i*pageSize + 1, Spec: &pb.JobSpec{}}, Script: make([]byte, script)})
+		v, _ = tx.Freeze()
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if v.Jobs.Len() != commits || m.HeapAlloc > commits*script/2 {
+		t.Errorf("%d jobs keep %d MiB of the %d MiB of scripts that were committed", v.Jobs.Len(), m.HeapAlloc>>20, commits*script>>20)
 	}
 }

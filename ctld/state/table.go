@@ -14,12 +14,17 @@ type Jobs struct {
 	count int
 }
 
+// token stands for one transaction. It is not empty, so that each has an address of its own.
+type token struct{ _ byte }
+
 const pageSize = 256
 
 type jobPage struct {
 	jobs  [pageSize]*pb.JobRecord
 	count int
-	owner *Tx // the transaction that may write to this page; nil once published
+	// owner is the token of the transaction that may write to this page. Not the transaction itself: a published page would keep it
+	// alive, with the view it began from, and that view's pages theirs, back to the beginning.
+	owner *token
 }
 
 // Get returns the record of a job, or nil.
@@ -98,10 +103,10 @@ func (t *Jobs) writable(tx *Tx, id uint32) *jobPage {
 	p := t.pages[n-t.base]
 	switch {
 	case p == nil:
-		p = &jobPage{owner: tx}
-	case p.owner != tx:
+		p = &jobPage{owner: tx.token}
+	case p.owner != tx.token:
 		c := *p
-		c.owner = tx
+		c.owner = tx.token
 		p = &c
 	}
 	t.pages[n-t.base] = p

@@ -13,6 +13,7 @@ type Tx struct {
 	NowNS int64
 
 	base   *View
+	token  *token
 	next   View
 	dirty  map[uint32]bool // jobs put; true = the row must be written
 	nodes  map[string]bool // node records put; true = the row must be written
@@ -29,7 +30,7 @@ type Tx struct {
 
 // Begin opens a transaction on a view. nowNS is the stamp of every command in the batch.
 func Begin(v *View, nowNS int64) *Tx {
-	tx := &Tx{Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
+	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
 	tx.next.Seq, tx.next.NowNS = tx.Seq, nowNS
 	return tx
 }

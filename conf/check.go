@@ -17,6 +17,7 @@ func (l *loader) check() {
 	l.checkNodes()
 	l.checkPartitions()
 	l.checkGres()
+	l.checkGPU()
 }
 
 // at gives the place of a key, or the file as a whole.
@@ -72,6 +73,9 @@ func (l *loader) checkScalars() {
 	}
 	if c.DefMemPerNodeMiB > 0 && c.MaxMemPerNodeMiB > 0 && c.DefMemPerNodeMiB > c.MaxMemPerNodeMiB {
 		l.fault(l.at("DefMemPerNode"), "", "DefMemPerNode=%d is larger than MaxMemPerNode=%d", c.DefMemPerNodeMiB, c.MaxMemPerNodeMiB)
+	}
+	if _, err := c.PurgeJobAfter(); err != nil {
+		l.fault(l.at("AccountingStorageParameters"), "write PurgeJobAfter=12months, 365days or 72hours", "AccountingStorageParameters: %s", err)
 	}
 	if c.SlurmctldPort == c.SlurmdPort {
 		l.fault(l.at("SlurmdPort"), "", "SlurmctldPort and SlurmdPort are both %d", c.SlurmdPort)

@@ -235,6 +235,8 @@ func TestFaults(t *testing.T) {
 		"empty": {"", []string{
 			": ClusterName is missing (add ClusterName=mycluster)", ": SlurmctldHost is missing (add SlurmctldHost=host)",
 			": no node is defined (add NodeName=name CPUs=…)", ": no partition is defined (add PartitionName=debug Nodes=ALL Default=YES)"}},
+		"own parameter":    {good + "SchedulerParameters=bf_policy=greedy\n", []string{":5: SchedulerParameters: bf_policy=greedy is none of easy, conservative"}},
+		"own number":       {good + "SchedulerParameters=bf_max_wait=3d\n", []string{":5: SchedulerParameters: bf_max_wait=3d is not a whole number"}},
 		"unknown key":      {good + "MinJobAgee=5\n", []string{":5: unknown key MinJobAgee (did you mean MinJobAge?)"}},
 		"foreign key":      {good + "Zzzzzzzzzzzzzzzzz=5\n", []string{":5: unknown key Zzzzzzzzzzzzzzzzz"}},
 		"removed key":      {good + "AccountingStorageLoc=x\n", []string{":5: AccountingStorageLoc is not a key any more (it was removed from Slurm; delete the line)"}},
@@ -381,6 +383,23 @@ PartitionName=b Nodes=ALL Shared=NO
 	}
 }
 
+// TestShownWithoutEffect: keys of partitions that are shown, and have no effect, are told among those that have none.
+func TestShownWithoutEffect(t *testing.T) {
+	c := mustLoad(t, good+"PartitionName=q Nodes=n1 MaxCPUsPerSocket=3 ExclusiveUser=YES MaxMemPerCPU=100\n")
+	q := c.Partitions[len(c.Partitions)-1]
+	if q.MaxCPUsPerSocket != 3 || !q.ExclusiveUser || len(c.Ignored) != 2 {
+		t.Errorf("%+v, ignored: %v", q, c.Ignored)
+	}
+	for i, want := range []string{
+		"ignored: PartitionName MaxCPUsPerSocket — CPUs are not limited by socket; set MaxCPUsPerNode",
+		"ignored: PartitionName ExclusiveUser — it is shown only; jobs can ask for --exclusive=user",
+	} {
+		if i < len(c.Ignored) && c.Ignored[i].String() != want {
+			t.Errorf("%s, want %s", c.Ignored[i], want)
+		}
+	}
+}
+
 // TestWarnings: what Slurm overrules with a word or none is accepted and told.
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "MinJobAge=5\nMinJobAge=6\n"+good+"PartitionName=q Nodes=n1 Default=YES\n")
@@ -433,13 +452,14 @@ NodeName=n1 AutoDetect=off Name=gpu Type=a100 File=/dev/nvidia[0,2-3] Cores=0-3,
 NodeName=n[1-2] Name=mps Count=200 File=/dev/nvidia0
 Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia-caps/nvidia-cap[12,21]
 Name=gpu File=/dev/nvidia9 Links=-1,0,4 Flags=nvidia_gpu_env
+NodeName=n1 Name=shard File=/dev/nvidia[8-9]
 `}
 	c, err := Load("/etc/slurm.conf", f.options())
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := c.GresOf("n1")[1]
-	if len(c.Gres) != 5 || g.Count != 3 || g.Files[2] != "/dev/nvidia3" || !slices.Equal(g.Cores, []int{0, 1, 2, 3, 8}) || g.AutoDetect != "off" {
+	if len(c.Gres) != 6 || c.Gres[5].Count != 0 || g.Count != 3 || g.Files[2] != "/dev/nvidia3" || !slices.Equal(g.Cores, []int{0, 1, 2, 3, 8}) || g.AutoDetect != "off" {
 		t.Errorf("gres.conf is %+v", c.Gres)
 	}
 	if len(c.GresOf("n2")) != 4 || c.Gres[2].Count != 200 || c.Gres[3].Count != 1 || !slices.Equal(c.Gres[4].Links, []int{-1, 0, 4}) || c.GresFile != "/etc/gres.conf" {

@@ -56,6 +56,7 @@ type Config struct {
 	DependencyParameters Params
 	SlurmctldParameters  Params
 	SlurmdParameters     Params
+	GPU                  GPU // of SlurmdParameters
 	LaunchParameters     Params
 
 	MaxJobCount     int
@@ -97,35 +98,36 @@ type Config struct {
 	OverTimeLimitMin         int64
 	ResvOverRunMin           int64
 
-	PriorityType             string
-	PriorityFlags            []string
-	PriorityFavorSmall       bool
-	PriorityDecayHalfLifeMin int64 // 0: usage does not decay
-	PriorityCalcPeriodMin    int64
-	PriorityMaxAgeMin        int64
-	PriorityUsageResetPeriod string
-	PriorityWeightAge        uint32
-	PriorityWeightAssoc      uint32
-	PriorityWeightFairshare  uint32
-	PriorityWeightJobSize    uint32
-	PriorityWeightPartition  uint32
-	PriorityWeightQOS        uint32
-	PriorityWeightTRES       []tres.Weight
-	FairShareDampeningFactor int
-	PreemptType              string
-	PreemptMode              []string // OFF, CANCEL, REQUEUE, SUSPEND, GANG, WITHIN
-	PreemptExemptTimeMin     int64
-	PreemptParameters        Params
-	SchedulerTimeSliceSec    int64
-	AccountingStorageEnforce []string
-	AccountingStorageTRES    []string
-	AccountingStoreFlags     []string
-	JobAcctGatherFrequency   string
-	JobDefaults              string
-	InteractiveStepOptions   string
-	PropagateResourceLimits  []string // ALL, NONE or names of limits
-	PropagateLimitsExcept    []string
-	PropagatePrioProcess     int
+	PriorityType                string
+	PriorityFlags               []string
+	PriorityFavorSmall          bool
+	PriorityDecayHalfLifeMin    int64 // 0: usage does not decay
+	PriorityCalcPeriodMin       int64
+	PriorityMaxAgeMin           int64
+	PriorityUsageResetPeriod    string
+	PriorityWeightAge           uint32
+	PriorityWeightAssoc         uint32
+	PriorityWeightFairshare     uint32
+	PriorityWeightJobSize       uint32
+	PriorityWeightPartition     uint32
+	PriorityWeightQOS           uint32
+	PriorityWeightTRES          []tres.Weight
+	FairShareDampeningFactor    int
+	PreemptType                 string
+	PreemptMode                 []string // OFF, CANCEL, REQUEUE, SUSPEND, GANG, WITHIN
+	PreemptExemptTimeMin        int64
+	PreemptParameters           Params
+	SchedulerTimeSliceSec       int64
+	AccountingStorageEnforce    []string
+	AccountingStorageParameters Params // PurgeJobAfter=, see PurgeJobAfter
+	AccountingStorageTRES       []string
+	AccountingStoreFlags        []string
+	JobAcctGatherFrequency      string
+	JobDefaults                 string
+	InteractiveStepOptions      string
+	PropagateResourceLimits     []string // ALL, NONE or names of limits
+	PropagateLimitsExcept       []string
+	PropagatePrioProcess        int
 
 	Prolog                 string
 	Epilog                 string
@@ -170,6 +172,8 @@ type Config struct {
 	Gres       []GresLine
 	GresFile   string // empty: there is none
 	Cgroup     Cgroup
+	Switches   []*Switch // of topology.conf, leaves first
+	leaf       map[string]*Switch
 
 	raw       map[string]string // by lower-case key: the last value written
 	nodeByID  map[string]*Node

@@ -150,6 +150,8 @@ func (l *loader) gresLine(pairs []pair) {
 		devices = 1
 	}
 	switch {
+	case !g.counted && g.Name == "shard": // as many as the memory of the GPUs has room for
+		g.Count = 0
 	case !g.counted && devices > 0:
 		g.Count = devices
 	case !g.counted && g.Name != "":

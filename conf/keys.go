@@ -44,6 +44,7 @@ var keyNames = sync.OnceValue(func() []string {
 func used() []key {
 	return []key{
 		{name: "AccountingStorageEnforce", set: list(func(c *Config) *[]string { return &c.AccountingStorageEnforce })},
+		{name: "AccountingStorageParameters", set: params(func(c *Config) *Params { return &c.AccountingStorageParameters })},
 		{name: "AccountingStorageTRES", set: list(func(c *Config) *[]string { return &c.AccountingStorageTRES })},
 		{name: "AccountingStoreFlags", set: list(func(c *Config) *[]string { return &c.AccountingStoreFlags })},
 		{name: "BatchStartTimeout", set: seconds(func(c *Config) *int64 { return &c.BatchStartTimeoutSec })},
@@ -191,7 +192,7 @@ func ignored() map[string]string {
 		JobCredentialPublicCertificate HashPlugin TLSType TLSParameters CertmgrType CertmgrParameters CertgenType
 		CertgenParameters`,
 		"accounting is built into the controller; there is no slurmdbd to reach": `
-		AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageParameters
+		AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost
 		AccountingStoragePass AccountingStoragePort AccountingStorageType AccountingStorageUser MaxDBDMsgs`,
 		"finished jobs are kept by the controller; there is no job completion plugin": `
 		JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType JobCompUser`,

@@ -66,6 +66,7 @@ func Load(path string, o Options) (*Config, error) {
 	l.finish()
 	l.optional("gres.conf", l.gresLine)
 	l.optional("cgroup.conf", l.cgroupLine)
+	l.readTopology()
 	l.check()
 	l.inFileOrder(l.c.Warnings)
 	if len(l.faults) > 0 {
@@ -193,7 +194,7 @@ func (l *loader) finish() {
 type recordKey[T any] struct {
 	name string
 	set  func(t *T, value string) error
-	why  string // why it has no effect, where set is nil
+	why  string // why it has no effect; with set, the value is shown all the same
 }
 
 // recordKeys indexes by lower-case name, when the keys are first asked for: programs that are linked with this package and read
@@ -229,6 +230,8 @@ func readRecord[T any](l *loader, record string, known map[string]recordKey[T], 
 		default:
 			if err := k.set(t, p.value); err != nil {
 				l.fault(p.place, "", "%s: %s", k.name, err)
+			} else if k.why != "" {
+				l.ignore(key{name: record + " " + k.name, why: k.why}, p)
 			}
 		}
 	}

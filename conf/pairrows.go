@@ -15,7 +15,7 @@ func pairRows() []pairRow {
 		row("AccountingStorageEnforce", func(c *Config, _ Runtime) string { return enforced(c) }),
 		written("AccountingStorageHost", "localhost", ""),
 		written("AccountingStorageExternalHost", null, ""),
-		written("AccountingStorageParameters", null, ""),
+		row("AccountingStorageParameters", func(c *Config, _ Runtime) string { return or(c.AccountingStorageParameters.String()) }),
 		written("AccountingStoragePort", "0", ""),
 		row("AccountingStorageTRES", func(c *Config, _ Runtime) string { return trackedTRES(c) }),
 		written("AccountingStorageType", "accounting_storage/none", ""),

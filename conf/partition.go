@@ -168,7 +168,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, 0, maxNodes)},
 		{name: "MaxNodes", set: partLimit(func(p *Partition) *int64 { return &p.MaxNodes })},
 		{name: "MaxCPUsPerNode", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerNode })},
-		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket })},
+		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket }), why: "CPUs are not limited by socket; set MaxCPUsPerNode"},
 		{name: "GraceTime", set: partSeconds(func(p *Partition) *int64 { return &p.GraceTimeSec })},
 		{name: "DefMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerCPUMiB })},
 		{name: "DefMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerNodeMiB })},
@@ -213,7 +213,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "RootOnly", set: partBool(func(p *Partition) *bool { return &p.RootOnly })},
 		{name: "ReqResv", set: partBool(func(p *Partition) *bool { return &p.ReqResv })},
 		{name: "LLN", set: partBool(func(p *Partition) *bool { return &p.LLN })},
-		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser })},
+		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser }), why: "it is shown only; jobs can ask for --exclusive=user"},
 		{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo })},
 		{name: "DisableRootJobs", set: partBool(func(p *Partition) *bool { return &p.DisableRootJobs })},
 		{name: "CpuBind", set: func(p *Partition, v string) (err error) {

@@ -51,6 +51,9 @@ func params(field func(*Config) *Params) setter {
 			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams(), name) {
 				return fmt.Errorf("%s=%s is not a whole number", name, value)
 			}
+			if choices := wordParams()[name]; choices != nil && !slices.Contains(choices, value) {
+				return fmt.Errorf("%s=%s is none of %s", name, value, strings.Join(choices, ", "))
+			}
 		}
 		*field(c) = p
 		return nil
@@ -65,7 +68,15 @@ var numericParams = sync.OnceValue(func() []string {
 	bf_min_age_reserve bf_min_prio_reserve bf_node_space_size bf_resolution bf_window bf_window_linear bf_yield_interval
 	bf_yield_sleep build_queue_timeout correspond_after_task_cnt default_queue_depth delay_boot max_array_tasks
 	max_rpc_cnt max_sched_time max_script_size max_switch_wait partition_job_depth preempt_reorder_count sched_interval
-	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth`)
+	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth
+	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue`) // the last are Sluice's own
+})
+
+// wordParams are the parameters of Sluice's own that are one of a few words.
+var wordParams = sync.OnceValue(func() map[string][]string {
+	return map[string][]string{
+		"bf_policy": {"easy", "conservative"}, "bf_order": {"merit", "sjbf", "queue"}, "placement": {"pack", "fgd", "bestfit"},
+	}
 })
 
 func yesNo(field func(*Config) *bool) setter {
@@ -173,16 +184,10 @@ func oneOf(v string, names ...string) (string, error) {
 	return "", fmt.Errorf("%.40q is not one of %s", v, strings.Join(names, ", "))
 }
 
-var debugLevels = []string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
-
 // debugLevel takes a name or its number.
 func debugLevel(field func(*Config) *string) setter {
 	return func(c *Config, v string) error {
-		if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(debugLevels) {
-			*field(c) = debugLevels[n]
-			return nil
-		}
-		level, err := oneOf(v, debugLevels...)
+		level, err := DebugLevel(v)
 		if err == nil {
 			*field(c) = level
 		}

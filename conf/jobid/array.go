@@ -47,7 +47,7 @@ func ParseArray(s string) (*Array, error) {
 	list, throttle, throttled := strings.Cut(unbracket(s), "%")
 	list = unbracket(list)
 	a := &Array{}
-	if throttled {
+	if throttled && throttle != "" { // "0-31%" has no limit, as in Slurm
 		n, err := strconv.ParseUint(throttle, 10, 31)
 		if err != nil {
 			return fail("%.20q behind the '%%' is not a number of tasks", throttle)

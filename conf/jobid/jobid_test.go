@@ -48,7 +48,7 @@ func TestArraysAsRecorded(t *testing.T) {
 
 func TestArrayErrors(t *testing.T) {
 	for in, want := range map[string]string{
-		"": "no index", ",": "no index", "%2": "no index", "1%": "not a number of tasks", "1%-1": "not a number of tasks", "1%x": "not a number",
+		"": "no index", ",": "no index", "%2": "no index", "1%-1": "not a number of tasks", "1%x": "not a number",
 		"1-3%2,5": "not a number of tasks", "3-1": "runs backwards", "1-5:0": "step", "1:2": "step but no range", "1-4294967295": "below 4294967294",
 		"+1": "misses a number", "1-2-3": "not a whole number", "99999999999": "not a whole number", strings.Repeat("1,", 70000): "more than 65536",
 	} {

@@ -15,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -158,6 +159,9 @@ func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 // Authority reads the certificate of the cluster's authority.
 func Authority(path string) (*x509.CertPool, error) {
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read the cluster's authority: %w; `sluice-ctld issue --node NAME --out DIR` on the controller writes a node's folder", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the cluster's authority: %w", err)
 	}

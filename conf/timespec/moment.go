@@ -32,7 +32,7 @@ func (e *MomentError) Error() string {
 	return fmt.Sprintf("cannot read time %.80q: at character %d: %s", e.Text, e.Pos+1, e.Msg)
 }
 
-const momentForms = "write HH:MM[:SS][AM|PM], MMDDYY, MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]], today, tomorrow, midnight, noon, elevenses, fika, teatime or now[+count[seconds|minutes|hours|days|weeks]]"
+const momentForms = "write HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]], today, tomorrow, midnight, noon, elevenses, fika, teatime or now[+count[seconds|minutes|hours|days|weeks]]"
 
 // moments are the names of clock times, as hours.
 var clockNames = map[string]int{"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
@@ -60,13 +60,26 @@ type moment struct {
 // time may stand together in either order, with a blank, '-' or 'T' between
 // them ("12/25 10:00", "noon-tomorrow"). Days and clock times are meant in
 // loc. now+count is counted in seconds of real time. The result has whole
-// seconds and is in loc. It depends on its arguments alone.
+// seconds and is in loc. "uts" and a number are seconds since 1970. It depends on its arguments alone.
 func ParseMoment(text string, now time.Time, loc *time.Location, dir Direction) (time.Time, error) {
-	now = now.In(loc).Truncate(time.Second)
 	m := &moment{text: text}
+	t, err := m.parse(now.In(loc).Truncate(time.Second), loc, dir)
+	if err == nil && (t.Year() < minYear || t.Year() > maxYear) {
+		return time.Time{}, m.fail(0, "a year is from %d to %d", minYear, maxYear)
+	}
+	return t, err
+}
+
+// minYear and maxYear are those of which all moments can be told in nanoseconds since 1970, with 64 bits.
+const minYear, maxYear = 1678, 2261
+
+func (m *moment) parse(now time.Time, loc *time.Location, dir Direction) (time.Time, error) {
 	m.blanks()
 	if m.word("now") {
 		return m.shift(now)
+	}
+	if m.word("uts") {
+		return m.seconds(loc)
 	}
 	for {
 		m.blanks()
@@ -74,7 +87,7 @@ func ParseMoment(text string, now time.Time, loc *time.Location, dir Direction) 
 			m.skip("-T")
 			m.blanks()
 		}
-		if m.pos == len(text) {
+		if m.pos == len(m.text) {
 			break
 		}
 		if err := m.token(now); err != nil {
@@ -157,14 +170,31 @@ func (m *moment) token(now time.Time) error {
 	switch {
 	case n == 6 && !m.digit():
 		return m.setDay(start, 2000+value%100, time.Month(value/10000), value/100%100, true)
-	case n == 4 && m.at('-'):
+	case n == 4 && m.at('-') && !m.clockBehind():
 		return m.isoDay(start, value)
+	case n == 4:
+		return m.setDay(start, 0, time.Month(value/100), value%100, false)
 	case (n == 1 || n == 2) && m.at(':'):
 		return m.clock(start, value)
 	case (n == 1 || n == 2) && (m.at('/') || m.at('.')):
 		return m.slashDay(start, value)
 	}
 	return m.fail(start, "%s", momentForms)
+}
+
+// clockBehind reports whether "-HH:" follows and not the month of a year.
+func (m *moment) clockBehind() bool {
+	return m.pos+3 < len(m.text) && (m.text[m.pos+2] == ':' || m.text[m.pos+3] == ':')
+}
+
+// seconds reads what follows "uts": seconds since 1970, after the eleventh of January of that year.
+func (m *moment) seconds(loc *time.Location) (time.Time, error) {
+	start := m.pos
+	value, _ := m.digits(11)
+	if m.pos != len(m.text) || value < 1000000 {
+		return time.Time{}, m.fail(start, "seconds since 1970 follow uts, 1000000 or more")
+	}
+	return time.Unix(int64(value), 0).In(loc), nil
 }
 
 func (m *moment) digit() bool {

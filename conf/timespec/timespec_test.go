@@ -121,6 +121,12 @@ func TestMomentsBeyond(t *testing.T) {
 		{"Today", Past, "2026-11-20T00:00:00"},
 		{"TOMORROW", Future, "2026-11-21T00:00:00"},
 		{"elevenses", Future, "2026-11-21T11:00:00"},
+		{"1225", Future, "2026-12-25T00:00:00"},
+		{"0101", Past, "2026-01-01T00:00:00"},
+		{"1231", Past, "2025-12-31T00:00:00"},
+		{"0101-10:00", Past, "2026-01-01T10:00:00"},
+		{"10:00 0101", Past, "2026-01-01T10:00:00"},
+		{"uts1577836800", Past, "2020-01-01T00:00:00"},
 		{"112026", Future, "2026-11-20T00:00:00"},
 		{"2020-02-29", Future, "2020-02-29T00:00:00"},
 		{"16:00", Past, "2026-11-20T16:00:00"},
@@ -138,6 +144,9 @@ func TestMomentsBeyond(t *testing.T) {
 		{"today tomorrow", Future, ""},
 		{"now+9999999999999999", Future, ""},
 		{"now+99999999weeks", Future, ""},
+		{"9999-12-31", Future, ""}, // no moment of ours: it would wrap to one that has passed
+		{"2262-01-01", Future, ""},
+		{"2261-12-31", Future, "2261-12-31T00:00:00"},
 	} {
 		got, err := ParseMoment(c.in, recordedAt, time.UTC, c.dir)
 		if (err != nil) != (c.want == "") || err == nil && got.Format(Layout) != c.want {

@@ -104,6 +104,9 @@ func ParseGPUs(s string) ([]Gres, error) {
 	})
 }
 
+// MixedTypesError is that of a list which names a resource with a type and without.
+type MixedTypesError struct{ error }
+
 // parseGres cuts s and reads each element by read, which answers why it
 // refuses.
 func parseGres(s, forms string, read func([]string) (Gres, string)) ([]Gres, error) {
@@ -125,7 +128,8 @@ func parseGres(s, forms string, read func([]string) (Gres, string)) ([]Gres, err
 			case other.Type == g.Type:
 				return fail(part, "it is given twice")
 			case other.Type == "" || g.Type == "":
-				return fail(part, g.Name+" stands in the list with and without a type")
+				_, err := fail(part, g.Name+" stands in the list with and without a type")
+				return nil, &MixedTypesError{err}
 			}
 		}
 		list = append(list, g)
@@ -159,6 +163,8 @@ func fromFields(f []string) (Gres, string) {
 		g.Type, g.Count = f[1], count
 	case len(f) == 2 && err != nil && last[0] == '-':
 		return g, "a count cannot be negative"
+	case len(f) == 2 && err != nil && strings.Trim(last, "0123456789") == "":
+		return g, "the count is too large"
 	case len(f) == 2 && err != nil:
 		g.Type = last
 	case len(f) == 2:

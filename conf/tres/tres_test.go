@@ -119,19 +119,20 @@ func TestGres(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"gpu:a100:1,gpu:1": "with and without a type",
-		"gpu,gpu":          "given twice",
-		"gpu:x:y":          `"y" is not a count`,
-		"gpu:":             "is empty",
-		"gpu::1":           "is empty",
-		"gpu:1,":           "is empty",
-		"gpu:-1":           "cannot be negative",
-		"gpu=1":            "a character",
-		"gpu:a100=2":       "a character",
-		"1":                "name of the resource is missing",
-		"gpu:a:1:1":        "too many",
-		"gres":             "too few",
-		"gpu:a\x1bb":       "a character",
+		"gpu:a100:1,gpu:1":         "with and without a type",
+		"gpu,gpu":                  "given twice",
+		"gpu:18446744073709551616": "too large",
+		"gpu:x:y":                  `"y" is not a count`,
+		"gpu:":                     "is empty",
+		"gpu::1":                   "is empty",
+		"gpu:1,":                   "is empty",
+		"gpu:-1":                   "cannot be negative",
+		"gpu=1":                    "a character",
+		"gpu:a100=2":               "a character",
+		"1":                        "name of the resource is missing",
+		"gpu:a:1:1":                "too many",
+		"gres":                     "too few",
+		"gpu:a\x1bb":               "a character",
 	} {
 		if list, err := ParseGres(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseGres(%q) = %v, %v, want %q", in, list, err, want)

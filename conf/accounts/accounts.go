@@ -1,0 +1,161 @@
+// Package accounts finds users and groups.
+//
+// Names come from /etc/passwd and /etc/group, then from getent(1): the binaries are static, so the C library's name service
+// (LDAP, SSSD) is only to be had by asking a program that has it.
+package accounts
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// patience is how long getent(1) may wait for a directory service that does not answer.
+const patience = 5 * time.Second
+
+// getent asks the C library's name service; what it does not know, or cannot say in time, is nothing.
+func getent(database, key string) []byte {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "getent", database, "--", key)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// User finds a user by name or number.
+func User(who string) (Account, bool) {
+	data, _ := os.ReadFile("/etc/passwd")
+	if a, ok := findUser(data, who); ok {
+		return a, true
+	}
+	return findUser(getent("passwd", who), who)
+}
+
+func findUser(passwd []byte, who string) (Account, bool) {
+	uid, numeric := Decimal([]byte(who))
+	for len(passwd) > 0 {
+		var line []byte
+		line, passwd, _ = bytes.Cut(passwd, []byte("\n"))
+		if a, ok := passwdLine(line); ok && (a.Name == who || (numeric && a.UID == uid)) {
+			return a, true
+		}
+	}
+	return Account{}, false
+}
+
+// UID gives the uid of a name, or of a number even when nobody has it.
+func UID(who string) (uint32, bool) {
+	if a, ok := User(who); ok {
+		return a.UID, true
+	}
+	return Decimal([]byte(who))
+}
+
+// GID gives the gid of a group's name, or of a number even when no group has it.
+func GID(group string) (uint32, bool) {
+	if n, ok := Decimal([]byte(group)); ok {
+		return n, true
+	}
+	_, gid, ok := Group(group)
+	return gid, ok
+}
+
+// Group finds a group by name or number.
+func Group(which string) (name string, gid uint32, ok bool) {
+	data, _ := os.ReadFile("/etc/group")
+	if name, gid, ok := findGroup(data, which); ok {
+		return name, gid, true
+	}
+	return findGroup(getent("group", which), which)
+}
+
+func findGroup(groups []byte, which string) (name string, gid uint32, ok bool) {
+	id, numeric := Decimal([]byte(which))
+	for len(groups) > 0 {
+		var line []byte
+		line, groups, _ = bytes.Cut(groups, []byte("\n"))
+		f := bytes.Split(line, []byte(":"))
+		if len(f) < 3 {
+			continue
+		}
+		if gid, ok := Decimal(f[2]); ok && (string(f[0]) == which || (numeric && gid == id)) {
+			return string(f[0]), gid, true
+		}
+	}
+	return "", 0, false
+}
+
+// Groups are the gids that login would give a user: the one of passwd(5) first.
+func Groups(a Account) []uint32 {
+	gids := []uint32{a.GID}
+	add := func(gid uint32, ok bool) {
+		if ok && !slices.Contains(gids, gid) {
+			gids = append(gids, gid)
+		}
+	}
+	data, _ := os.ReadFile("/etc/group")
+	for line := range bytes.Lines(data) {
+		f := bytes.Split(bytes.TrimSpace(line), []byte(":"))
+		if len(f) == 4 && slices.Contains(strings.Split(string(f[3]), ","), a.Name) {
+			add(Decimal(f[2]))
+		}
+	}
+	words := bytes.Fields(getent("initgroups", a.Name)) // its name, then the numbers
+	for _, w := range words[min(1, len(words)):] {
+		add(Decimal(w))
+	}
+	return gids
+}
+
+// Self is the account of the user who runs the command; one without a line in passwd has a number for a name.
+func Self() Account {
+	uid := os.Getuid()
+	if a, ok := User(strconv.Itoa(uid)); ok && a.UID == uint32(uid) {
+		return a
+	}
+	return Account{Name: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uint32(uid), GID: uint32(os.Getgid())}
+}
+
+// Account is a line of passwd(5).
+type Account struct {
+	Name, Home, Shell string
+	UID, GID          uint32
+}
+
+// passwdLine reads "name:x:uid:gid:gecos:home:shell".
+func passwdLine(line []byte) (Account, bool) {
+	f := bytes.Split(line, []byte(":"))
+	if len(f) < 7 {
+		return Account{}, false
+	}
+	uid, okUID := Decimal(f[2])
+	gid, okGID := Decimal(f[3])
+	return Account{Name: string(f[0]), Home: string(f[5]), Shell: string(f[6]), UID: uid, GID: gid}, okUID && okGID
+}
+
+// Decimal reads a number of digits alone, below the value that stands for no id.
+func Decimal(b []byte) (uint32, bool) {
+	n := uint64(0)
+	for _, c := range b {
+		if c < '0' || c > '9' || n > 1<<32 {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return uint32(n), len(b) > 0 && n < 1<<32-1
+}
+
+// GroupName is the name of a group, "" when it has none.
+func GroupName(gid uint32) string {
+	name, _, _ := Group(strconv.FormatUint(uint64(gid), 10))
+	return name
+}

@@ -1,0 +1,46 @@
+package conf
+
+import (
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var debugLevels = []string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
+
+// DebugLevel reads a level of SlurmctldDebug and SlurmdDebug (slurm.conf(5)): its name, in any case, or its number. It gives the name.
+func DebugLevel(s string) (string, error) {
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n < len(debugLevels) {
+		return debugLevels[n], nil
+	}
+	return oneOf(s, debugLevels...)
+}
+
+// SlogLevel is from which level on a daemon logs whose debug level has this name.
+func SlogLevel(name string) slog.Level {
+	switch name {
+	case "quiet", "fatal":
+		return slog.LevelError + 4 // above all that is logged
+	case "error":
+		return slog.LevelError
+	case "", "info", "verbose":
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// debugFlags are the words of DebugFlags (slurm.conf(5)).
+var debugFlags = strings.Fields(`Accrue Agent AuditRPCs AuditTLS Backfill BackfillMap BurstBuffer Cgroup ConMgr CPU_Bind CpuFrequency
+	Data DBD_Agent Dependency Elasticsearch Energy Federation FrontEnd Gang GLOB_SILENCE Gres Hetjob JobAccountGather JobComp JobContainer
+	Kafka License MPI Network NetworkRaw NodeFeatures NO_CONF_HASH Power Priority Profile Protocol Reservation Route Script SelectType
+	Steps Switch TLS TraceJobs Triggers WorkQueue`)
+
+// DebugFlag reads a word of DebugFlags, in any case, and gives it as slurm.conf(5) spells it.
+func DebugFlag(s string) (string, bool) {
+	i := slices.IndexFunc(debugFlags, func(f string) bool { return strings.EqualFold(f, s) })
+	if i < 0 {
+		return "", false
+	}
+	return debugFlags[i], true
+}

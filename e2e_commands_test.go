@@ -9,10 +9,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long a script waits for a state: far longer than it takes, so that a slow machine is no failure.
@@ -120,7 +120,10 @@ func logTails(ts *testscript.TestScript) string {
 
 // output runs a program of ours in the script's environment, without putting it into the script's log.
 func output(ts *testscript.TestScript, name string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(bin, name), args...)
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(bin, name)
+	}
+	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "SLURM_CONF="+ts.Getenv("SLURM_CONF"), "SLUICE_SOCKET="+ts.Getenv("SLUICE_SOCKET"), "TZ=UTC")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -208,10 +211,14 @@ func cmdKill9(ts *testscript.TestScript, neg bool, args []string) {
 		if pid <= 0 {
 			ts.Fatalf("no daemon %s in %s", name, b)
 		}
-		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+		fd, err := unix.PidfdOpen(pid, 0)
+		ts.Check(err)
+		ts.Check(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
+		// Readable once the last thread is gone: until then the port is held, though the process shows as a zombie already.
 		poll(ts, func() (bool, string) {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return err != nil || strings.Contains(string(stat), ") Z "), fmt.Sprintf("process %d lives", pid)
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n == 1, fmt.Sprintf("process %d lives", pid)
 		})
+		_ = unix.Close(fd)
 	}
 }

@@ -21,11 +21,12 @@ func TestReadme(t *testing.T) {
 	}
 	dir := scratch(t)
 	t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, "mycluster")) })
+	t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, "gpucluster")) })
 	out, err := shell(dir, "set -eu\n"+strings.Join(examples, "\n"))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"hello from n", "Submitted batch job 3", "new disk", "is stopped", "wiped"} {
+	for _, want := range []string{"hello from n", "Submitted batch job 3", "new disk", "is stopped", "wiped", "CPU Efficiency", "device 0, number ", "8 GPUs: "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the examples do not print %q", want)
 		}

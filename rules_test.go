@@ -31,12 +31,14 @@ var importRules = []rule{
 	{in: "conf/tres", may: []string{}},
 	{in: "conf/jobid", may: []string{"conf/hostlist"}},
 	{in: "conf/filename", may: []string{}},
+	{in: "conf/accounts", may: []string{}},
 	{in: "conf", may: []string{}},
 	{in: "sched", may: []string{"conf/"}},
 	{in: "proto", may: []string{}},
 	{in: "ctld/state", never: []string{"ctld/admit", "ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/admit", never: []string{"ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/reactor", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/acct", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld", never: []string{"noded/", "client/"}, but: []string{"ctld/simtest", "ctld/crashtest"}},
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
@@ -95,7 +97,7 @@ func packages(t *testing.T) map[string][]string {
 }
 
 // pure are the folders where decisions are made: no clock, no chance, no goroutine.
-var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/admit", "noded/agent"}
+var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/admit", "ctld/crontab", "noded/agent"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.
 var impure = map[string][]string{
@@ -164,7 +166,7 @@ func eachFile(t *testing.T, dir string, visit func(path string, fset *token.File
 // TestCommandsStayLight: a command lives for two milliseconds, and all that it is linked with is set up before it begins.
 func TestCommandsStayLight(t *testing.T) {
 	for target, heavy := range map[string][]string{
-		"./cmd/sluice": {"google.golang.org", "github.com/containerd/ttrpc", "github.com/urfave", "text/template", "net/http", "crypto/tls", module + "proto"},
+		"./cmd/sluice": {"google.golang.org", "github.com/containerd/ttrpc", "github.com/urfave", "text/template", "net/http", "crypto/tls", module + "proto/sluice"},
 		// What the commands themselves are made of; the rest of the program serves up, down, conf and sim.
 		"./client/sbatch": {"net", "crypto/sha256", "encoding/json", "regexp", "text/template", "github.com/urfave", module + "conf"},
 	} {

@@ -72,8 +72,20 @@ func (c *calls) Shutdown(ctx context.Context, req *msg.ShutdownRequest) (*msg.Up
 	return unary[msg.UpdateReply](ctx, c, "Shutdown", req)
 }
 
+func (c *calls) SetDebug(ctx context.Context, req *msg.SetDebugRequest) (*msg.UpdateReply, error) {
+	return unary[msg.UpdateReply](ctx, c, "SetDebug", req)
+}
+
 func (c *calls) Backup(ctx context.Context, req *msg.BackupRequest) (*msg.BackupReply, error) {
 	return unary[msg.BackupReply](ctx, c, "Backup", req)
+}
+
+func (c *calls) Crontab(ctx context.Context, req *msg.CrontabRequest) (*msg.CrontabReply, error) {
+	return unary[msg.CrontabReply](ctx, c, "Crontab", req)
+}
+
+func (c *calls) UpdateCrontab(ctx context.Context, req *msg.UpdateCrontabRequest) (*msg.CrontabReply, error) {
+	return unary[msg.CrontabReply](ctx, c, "UpdateCrontab", req)
 }
 
 func (c *calls) Stats(ctx context.Context, req *msg.StatsRequest) (*msg.StatsReply, error) {
@@ -98,4 +110,24 @@ func (c *calls) Explain(ctx context.Context, req *msg.ExplainRequest) (*msg.Expl
 
 func (c *calls) Priorities(ctx context.Context, req *msg.PrioritiesRequest) (*msg.PrioritiesReply, error) {
 	return unary[msg.PrioritiesReply](ctx, c, "Priorities", req)
+}
+
+func (c *calls) Topology(ctx context.Context, req *msg.TopologyRequest) (*msg.TopologyReply, error) {
+	return unary[msg.TopologyReply](ctx, c, "Topology", req)
+}
+
+func (c *calls) Accounting(ctx context.Context, req *msg.AccountingRequest) (msg.Stream[msg.AccountingReply], error) {
+	return download[msg.AccountingReply](ctx, c, "Accounting", req)
+}
+
+func (c *calls) AccountingScript(ctx context.Context, req *msg.AccountingScriptRequest) (msg.Stream[msg.BatchScriptReply], error) {
+	return download[msg.BatchScriptReply](ctx, c, "AccountingScript", req)
+}
+
+func (c *calls) Usage(ctx context.Context, req *msg.UsageRequest) (*msg.UsageReply, error) {
+	return unary[msg.UsageReply](ctx, c, "Usage", req)
+}
+
+func (c *calls) Gpus(ctx context.Context, req *msg.GpusRequest) (msg.Stream[msg.GpusReply], error) {
+	return download[msg.GpusReply](ctx, c, "Gpus", req)
 }

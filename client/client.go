@@ -44,6 +44,13 @@ func (c *Client) Close() error {
 // ConnectError says that no controller answers on the socket.
 type ConnectError = wire.ConnectError
 
+// MayReturn reports whether err says that nobody listens where a controller has been: its socket is there, or the folder in which it
+// would be.
+func MayReturn(err error) bool { return wire.MayReturn(err) }
+
+// MessageTimeoutS is how long commands that change something try to reach the controller: MessageTimeout of slurm.conf(5).
+func MessageTimeoutS(getenv func(string) string) int { return wire.MessageTimeoutS(getenv) }
+
 // DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = wire.DefaultConf
 

@@ -2,12 +2,11 @@ package ctld
 
 import (
 	"fmt"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
@@ -26,9 +25,12 @@ const requeueDelayS = 120
 
 // stateConfig makes the state's configuration of slurm.conf.
 func stateConfig(c *conf.Config, uid uint32) (*state.Config, error) {
-	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{}}
+	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{}, Gres: map[string]state.GresConfig{}}
 	for _, n := range c.Nodes {
-		cfg.Nodes = append(cfg.Nodes, nodeRecord(n))
+		r := nodeRecord(n)
+		r.Switches = c.SwitchesAbove(n.Name)
+		cfg.Nodes = append(cfg.Nodes, r)
+		cfg.Gres[n.Name] = state.GresConfig{Lines: gresLines(c, n.Name), DynamicMIG: c.DynamicMIG(n.Name)}
 	}
 	for _, p := range c.Partitions {
 		r := partitionRecord(c, p)
@@ -54,14 +56,20 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 	for _, l := range c.Licenses {
 		licenses = append(licenses, state.License{Name: l.Name, Count: l.Count})
 	}
+	var switches []state.Switch
+	for _, s := range c.Switches {
+		switches = append(switches, state.Switch{Name: s.Name, Level: s.Level, LinkSpeed: s.LinkSpeed, Nodes: s.Nodes, Switches: s.Switches})
+	}
 	return &state.Settings{
-		Licenses: licenses,
-		Cluster:  c.ClusterName, SlurmUserUID: uid, KillWaitS: clampSeconds(c.KillWaitSec), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
+		Licenses: licenses, Switches: switches,
+		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec), OverTimeLimitS: minutes(c.OverTimeLimitMin), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
+		RebootProgram: c.RebootProgram, ResumeTimeoutS: clampSeconds(c.ResumeTimeoutSec),
 		HeartbeatS: heartbeat(c.SlurmdTimeoutSec), ReturnToService: c.ReturnToService, MinJobAgeS: clampSeconds(c.MinJobAgeSec),
 		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
 		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB, DefMemPerNodeMiB: c.DefMemPerNodeMiB,
-		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, CountMemory: countsMemory,
+		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores, CountMemory: countsMemory,
 		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
+		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU), GPUFaultDrains: c.GPU.FaultDrains,
 		EnforcePartLimits: c.EnforcePartLimits != "NO", JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
 		PriorityBasic: c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}
@@ -118,6 +126,9 @@ func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
 	if p.DefaultTimeMin != conf.NotSet {
 		r.DefaultTimeS = minutes(p.DefaultTimeMin)
 	}
+	if p.OverTimeLimitMin != conf.NotSet {
+		r.OverTimeLimitS, r.NoOverTime = minutes(p.OverTimeLimitMin), p.OverTimeLimitMin == 0
+	}
 	var mem uint64
 	for _, name := range p.Nodes {
 		if n, ok := c.Node(name); ok {
@@ -157,29 +168,26 @@ func groupIDs(p *conf.Partition) ([]uint32, error) {
 	}
 	gids := []uint32{}
 	for _, name := range p.AllowGroups {
-		g, err := user.LookupGroup(name)
-		if err != nil {
+		_, gid, ok := accounts.Group(name)
+		if !ok {
 			return nil, fmt.Errorf("partition %s: AllowGroups names %q, which is no group of this machine", p.Name, name)
 		}
-		n, err := strconv.ParseUint(g.Gid, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("partition %s: group %s has no usable id: %w", p.Name, name, err)
-		}
-		gids = append(gids, uint32(n))
+		gids = append(gids, gid)
 	}
 	return gids, nil
 }
 
 // schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
 // SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard, bf_short_queue and
-// bf_long_guard (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
+// bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
 func schedParams(c *conf.Config) sched.Params {
 	p, own := sched.DefaultParams(), c.SchedulerParameters
 	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
+	p.MaxSwitchWaitS = int64(own.Int("max_switch_wait", 0))
 	p.ResolutionS, p.WindowS = int64(own.Int("bf_resolution", 0)), 60*int64(own.Int("bf_window", 0))
 	p.GuardS = int64(own.Int("bf_guard", int(p.GuardS)))
 	p.ShortQueue = own.Int("bf_short_queue", p.ShortQueue)
-	p.HeadGuardS, p.LongGuardS = int64(own.Int("bf_head_guard", int(p.HeadGuardS))), int64(own.Int("bf_long_guard", int(p.LongGuardS)))
+	p.HeadGuardS, p.MaxWaitS = int64(own.Int("bf_head_guard", int(p.HeadGuardS))), int64(own.Int("bf_max_wait", int(p.MaxWaitS)))
 	if own.Get("bf_policy") == "conservative" {
 		p.Policy = sched.Conservative
 	}

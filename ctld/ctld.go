@@ -16,11 +16,14 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -57,7 +60,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	d := &daemon{opts: o, log: o.Log, conf: &atomic.Pointer[conf.Config]{}}
-	d.conf.Store(c)
+	d.useConfig(c)
 	if d.opts.State == "" {
 		d.opts.State = c.StateSaveLocation
 	}
@@ -75,13 +78,20 @@ type daemon struct {
 	log   *slog.Logger
 	conf  *atomic.Pointer[conf.Config]
 	uid   uint32 // SlurmUser
+	gid   uint32 // its group
 	store *journal.Bolt
 
 	loop    *loop.Loop
 	planner *planner.Planner
 	judge   *planner.Judge
 	disp    *dispatch.Dispatcher
+	samples *rpc.Samples
+	acct    *acct.Accounting
+	live    *rpc.Live
 	started time.Time
+	figures *figures
+
+	nodeDebug nodeDebug
 }
 
 func (d *daemon) run(ctx context.Context) error {
@@ -92,6 +102,7 @@ func (d *daemon) run(ctx context.Context) error {
 	} else if os.Geteuid() == 0 {
 		return err
 	}
+	d.gid = primaryGroup(d.uid)
 	cfg, err := stateConfig(c, d.uid)
 	if err != nil {
 		return err
@@ -118,6 +129,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := rpc.NewWatch()
+	d.samples = rpc.NewSamples()
 	params := schedParams(d.conf.Load())
 	d.loop = loop.New(d.store, v, time.Now, d.log)
 	d.planner = planner.New(d.loop, params, time.Now, d.log)
@@ -126,6 +138,11 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 	d.loop.Observe(watch.Changed)
 	d.loop.Observe(d.disp.Changed)
 	d.loop.Observe(d.planner.Changed)
+	d.figures = newFigures(time.Now())
+	d.loop.Observe(d.figures.Changed)
+	post := mail.New(d.mailSettings, d.loop.View, time.Now, d.log)
+	d.loop.Observe(post.Changed)
+	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
 
 	nodes, nodeListener, err := d.nodeServer()
 	if err != nil {
@@ -137,7 +154,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 		return err
 	}
 	beats := rpc.NewBeats()
-	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, ClusterID: v.ClusterID, Log: d.log})
+	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, Live: d.live, Samples: d.samples, ClusterID: v.ClusterID, Log: d.log})
 	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
 
 	var wg sync.WaitGroup
@@ -164,7 +181,16 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 	part("commands", func() error { return localServer.Serve(ctx, local) })
 	part("nodes", func() error { return nodes.Serve(nodeListener) })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
+	part("accounting", func() error { d.acct.Run(ctx); return nil })
 	part("backups", func() error { d.backups(ctx); return nil })
+	part("idle GPUs", func() error {
+		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do, log: d.log}
+		w.Run(ctx)
+		return nil
+	})
+	part("mail", func() error { post.Run(ctx); return nil })
+	part("counters", func() error { d.midnights(ctx); return nil })
+	part("memory", func() error { giveBack(ctx); return nil })
 	d.log.Info("controller is up", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", nodeListener.Addr().String(), "pid", os.Getpid())
 	<-ctx.Done()
 	nodes.Stop()
@@ -250,8 +276,8 @@ func (d *daemon) backup() (string, error) {
 	return path, d.store.RotateBackups(keepBackups)
 }
 
-// reload reads slurm.conf again (scontrol reconfigure).
-func (d *daemon) reload() (*state.Config, error) {
+// reload reads slurm.conf again (scontrol reconfigure). Nothing changes until the command that it returns is committed.
+func (d *daemon) reload() (reactor.Command, error) {
 	c, err := conf.Load(d.opts.Conf, conf.Options{})
 	if err != nil {
 		return nil, err
@@ -260,16 +286,26 @@ func (d *daemon) reload() (*state.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.conf.Store(c)
-	d.planner.Configure(schedParams(c))
-	d.judge.Configure(schedParams(c))
-	return cfg, nil
+	return reconfigure{Reconfigure: reactor.Reconfigure{Config: cfg}, use: func() {
+		d.forgetDebug(c)
+		d.planner.Configure(schedParams(c))
+		d.judge.Configure(schedParams(c))
+	}}, nil
 }
+
+// reconfigure puts in force, besides the state's configuration, what the rest of the controller goes by: both or neither.
+type reconfigure struct {
+	reactor.Reconfigure
+	use func()
+}
+
+// Committed is for the writer.
+func (r reconfigure) Committed() { r.use() }
 
 func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()
 	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
 		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
-		Pairs: d.pairs, Figures: d.figures}
+		Pairs: d.pairs, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: planner.Withheld, Figures: d.counters, Debug: d.setDebug}
 	return s
 }

@@ -2,10 +2,11 @@ package ctld
 
 import (
 	"fmt"
-	"os/user"
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -26,8 +27,17 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 		ConstrainCores: c.Cgroup.ConstrainCores, ConstrainRam: c.Cgroup.ConstrainRAMSpace && v.Settings.CountMemory, ConstrainSwap: c.Cgroup.ConstrainSwapSpace,
 		ConstrainDevices: c.Cgroup.ConstrainDevices, UnkillableTimeoutS: clampSeconds(c.UnkillableStepTimeoutSec), JobFileAppend: c.JobFileAppend,
 		PropagateLimits: strings.Join(c.PropagateResourceLimits, ","), HealthCheck: c.HealthCheckProgram, HealthCheckS: clampSeconds(c.HealthCheckIntervalSec),
-		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, ControllerHost: host, MaxPids: maxPids, Node: n.NodeRecord, ConfigOverrides: v.Settings.ConfigOverrides,
+		Gres: gresLines(c, n.Name), Gpu: gpuPolicy(c, n.Name),
+		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, ControllerHost: host, MaxPids: maxPids, Node: configured(n), ConfigOverrides: v.Settings.ConfigOverrides,
+		LogLevel: int32(d.nodeLevel(n.Name)),
 	}
+}
+
+// configured is a node's record without what it has reported itself.
+func configured(n *state.Node) *pb.NodeRecord {
+	r := state.CloneNode(n.NodeRecord)
+	r.Reported = nil
+	return r
 }
 
 // clampTimeout turns "no limit" into 0.
@@ -39,12 +49,23 @@ func clampTimeout(s int64) uint32 {
 }
 
 func slurmUser(name string) (uint32, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return 0, fmt.Errorf("SlurmUser=%s is no user of this machine: %w", name, err)
+	u, ok := accounts.User(name)
+	if !ok {
+		return 0, fmt.Errorf("SlurmUser=%s is no user of this machine", name)
 	}
-	n, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(n), err
+	return u.UID, nil
+}
+
+// slurmdUser is the uid that node daemons run as; one that is no user of this machine may be one of theirs.
+func slurmdUser(name string) uint32 {
+	u, _ := accounts.User(name)
+	return u.UID
+}
+
+// primaryGroup is the group of a user, 0 when it is not known.
+func primaryGroup(uid uint32) uint32 {
+	u, _ := accounts.User(strconv.FormatUint(uint64(uid), 10))
+	return u.GID
 }
 
 func (d *daemon) makeBackup(path string) (string, int64, error) {
@@ -55,13 +76,8 @@ func (d *daemon) makeBackup(path string) (string, int64, error) {
 	return p, d.store.Size(), err
 }
 
-// figures are the counters of sdiag.
-func (d *daemon) figures(bool) map[string]float64 {
-	l, p := d.loop.Stats(), d.planner.Stats()
-	return map[string]float64{
-		"commands": float64(l.Commands.Load()), "batches": float64(l.Batches.Load()), "commits": float64(l.Commits.Load()), "commit_ns": float64(l.CommitNS.Load()),
-		"passes": float64(p.Passes.Load()), "pass_last_ns": float64(p.LastNS.Load()), "pass_total_ns": float64(p.TotalNS.Load()), "pass_max_ns": float64(p.MaxNS.Load()),
-		"probes": float64(p.Probes.Load()), "started": float64(p.Started.Load()), "dropped": float64(p.Dropped.Load()), "backfilled": float64(p.Backfilled.Load()),
-		"queue": float64(p.LastQueue.Load()), "links": float64(d.disp.Links()), "database_bytes": float64(d.store.Size()),
-	}
+// mailSettings are what slurm.conf says of mail now.
+func (d *daemon) mailSettings() mail.Settings {
+	c := d.conf.Load()
+	return mail.Settings{Program: c.MailProg, Domain: c.MailDomain, Cluster: c.ClusterName, UID: d.uid, GID: d.gid}
 }

@@ -21,16 +21,31 @@ func (s stopped) Error() string { return "ended by order before it began" }
 func (n *node) start(ctx context.Context, a agent.Action) {
 	l := a.Order.Launch
 	j := &job{key: a.Key, name: step.Name(a.Key.Proto()), phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order),
-		spec: bare(l), launching: true, hooked: n.settings.GetProlog() != "" || n.settings.GetEpilog() != ""}
+		spec: bare(l), uid: l.GetSpec().GetUid(), devices: devicesOf(l), launching: true, hooked: n.settings.GetProlog() != "" || n.settings.GetEpilog() != ""}
 	jctx, cancel := context.WithCancelCause(ctx)
 	j.cancel = cancel
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
 	n.mark(j)
+	if n.mustCut(l) {
+		n.cut(ctx, j, l, func(l *pb.LaunchSpec, err error) { n.begin(ctx, jctx, j, l, err) })
+		return
+	}
+	n.begin(ctx, jctx, j, l, nil)
+}
+
+// begin starts a step whose devices are as they should be, or could not be made so. jctx ends with an order to stop.
+func (n *node) begin(ctx, jctx context.Context, j *job, l *pb.LaunchSpec, cutErr error) {
+	j.spec = bare(l)
+	if cutErr == nil {
+		cutErr = n.gone(l)
+	}
 	set, bundle := n.settings, n.bundler.bundle(l, n.settings)
+	j.devices = bundle.Devices
+	n.holdDevices(j.name, bundle)
 	n.work(ctx, func() func() {
-		err := n.prepare(jctx, j.name, j.spec, set, bundle, l.Script)
-		cancel(nil)
+		err := n.prepare(jctx, j.name, j.spec, set, bundle, l.Script, cutErr)
+		j.cancel(nil)
 		return func() { n.launched(ctx, j, err) }
 	})
 }
@@ -38,10 +53,12 @@ func (n *node) start(ctx context.Context, a agent.Action) {
 // Launching is tried again: what refuses it (no process to be had, no space) may pass.
 const launchTries = 3
 
-// prepare runs the prolog and gives the step to a shim. It returns nil when the runner knows the step, if only as failed.
-func (n *node) prepare(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings, b *pb.Bundle, script []byte) error {
-	err := n.prolog(ctx, name, l, set)
-	verdict := "prolog_failed"
+// prepare runs the prolog and gives the step to a shim, unless err says that it cannot begin. It returns nil when the runner knows the step, if only as failed.
+func (n *node) prepare(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings, b *pb.Bundle, script []byte, err error) error {
+	verdict := "launch_failed"
+	if err == nil {
+		err, verdict = n.prolog(ctx, name, l, set), "prolog_failed"
+	}
 	if err == nil {
 		verdict = "launch_failed"
 		err = n.launch(ctx, b, script)
@@ -69,7 +86,7 @@ func (n *node) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *p
 	if set.GetProlog() == "" {
 		return ctx.Err()
 	}
-	env := taskenv.Hook(taskenv.Prolog, l, nil, set.GetCluster(), n.bundler.daemon)
+	env := taskenv.Hook(taskenv.Prolog, l, nil, set.GetCluster(), n.bundler.daemonFor(set))
 	return n.hooks.Prolog(ctx, name, set.GetProlog(), env, hookTimeout(set))
 }
 
@@ -219,13 +236,14 @@ func (n *node) startEpilog(ctx context.Context, j *job) {
 			b, _ := n.steps.Bundle(key)
 			spec = fromBundle(b, n.o.NodeName)
 		}
-		env := taskenv.Hook(taskenv.Epilog, spec, exit, set.GetCluster(), n.bundler.daemon)
+		env := taskenv.Hook(taskenv.Epilog, spec, exit, set.GetCluster(), n.bundler.daemonFor(set))
 		failed, err := n.hooks.Epilog(ctx, j.name, set.GetEpilog(), env, hookTimeout(set))
 		return func() {
 			if err != nil {
 				return // the daemon ends: the next one runs the epilog again
 			}
 			j.epilogErr, j.phase = failed, pb.StepPhase_STEP_ENDED
+			n.endUse(j)
 			n.mark(j)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,11 @@ type bundler struct {
 	// hard gives this daemon's own hard limit of a resource: no job gets more (slurm.conf(5), PropagateResourceLimits).
 	hard func(resource int) uint64
 	log  *slog.Logger
+	// devices tells what this node gives to jobs; nil: nothing.
+	devices func() isolate.Node
+	kernel  isolate.Kernel
+	open    error           // why no device can be closed on this machine; nil: they can
+	told    map[string]bool // what has been said of devices
 }
 
 // bundle builds the bundle of a launch.
@@ -36,14 +42,14 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	spec := l.GetSpec()
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
-		Dir: spec.GetWorkDir(), EndNs: l.EndNs, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
-		JobName: spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: cgroupName(l.Key),
+		Dir: spec.GetWorkDir(), EndNs: l.EndNs, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
+		JobName: spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: cgroupName(l.Key), Devices: devicesOf(l),
 	}
 	if out.HoldOnly {
 		return out
 	}
 	out.Argv = append([]string{scriptName}, spec.GetArgs()...)
-	out.Env = taskenv.Batch(l, s.GetCluster(), b.daemon)
+	out.Env = taskenv.Batch(l, s.GetCluster(), b.daemonFor(s))
 	out.StdIn, out.StdOut, out.StdErr = b.files(l, s)
 	out.Rlimits = b.rlimits(spec.GetRlimits(), s.GetPropagateLimits())
 	if p := s.GetTaskProlog(); p != "" {
@@ -98,6 +104,9 @@ func (b *bundler) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
 				out.MemorySwapMib = out.MemoryMib
 			}
 		}
+	}
+	if l.Batch {
+		out.Devices = b.closeDevices(l, s)
 	}
 	return out
 }

@@ -78,8 +78,10 @@ type controller struct {
 	phases   map[agent.Key][]pb.StepPhase // in the order in which they were reported
 	hellos   []*pb.NodeReport
 	beats    int
-	streams  int // open
-	stream   int // number of the newest
+	devices  *pb.DeviceReport   // newest, after the hello
+	samples  []*pb.DeviceSample // newest
+	streams  int                // open
+	stream   int                // number of the newest
 }
 
 func newController(t testing.TB) *controller {
@@ -173,6 +175,12 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 func (c *controller) take(m *pb.NodeReport) {
 	if m.Heartbeat != nil {
 		c.beats++
+	}
+	if m.Devices != nil {
+		c.devices = m.Devices
+	}
+	if len(m.Samples) > 0 {
+		c.samples = m.Samples
 	}
 	for _, r := range m.Steps {
 		k := agent.KeyOf(r.Key)

@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/gpu"
+	"github.com/sluice-hpc/sluice/noded/gpufiles"
 	"github.com/sluice-hpc/sluice/noded/hook"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
+	"github.com/sluice-hpc/sluice/noded/usage"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -35,6 +39,8 @@ type node struct {
 	hooks   *hook.Runner
 	inv     hw.Inventory
 	cgroup  string
+	open    error // why jobs cannot be kept from each other's devices
+	gpus    *gpu.Monitor
 	startNS int64
 	bundler *bundler
 
@@ -48,7 +54,18 @@ type node struct {
 
 	stream  *link.Stream
 	greeted bool // the hello is on its way
+	heard   bool // the controller has spoken on it
+	ending  bool // RebootProgram runs
 	beat    bool // a heartbeat is due
+	devices bool // the report of the devices is due
+	uses    *gpufiles.Keeper
+	// usesChanged: jobs with devices have come or gone, or the devices have.
+	usesChanged bool
+	sampled     bool // so is what they are doing
+
+	looking  bool                          // a look at the running steps is under way
+	usages   []*pb.StepUsage               // what it found, to be reported
+	priorUse map[agent.Key][]*pb.DeviceUse // by an earlier daemon, of steps that are not recorded yet
 
 	events  chan link.Event
 	results chan func() // what workers found out, to be run by loop
@@ -64,7 +81,9 @@ type job struct {
 	applied agent.Applied
 	rep     *pb.StepReport // newest of the runner
 	spec    *pb.LaunchSpec // without script and environment; nil for a step found at start-up
-	refused bool           // never began here
+	uid     uint32
+	devices []*pb.GresDevice // of this node
+	refused bool             // never began here
 	// launching is set while the prolog runs and until the runner has the step; cancel ends that.
 	launching bool
 	cancel    context.CancelCauseFunc
@@ -72,6 +91,9 @@ type job struct {
 	hooked    bool // package hook may have records of it
 	epilog    bool // has been started
 	epilogErr string
+	recording bool            // of the use of its devices
+	used      []*pb.DeviceUse // once it has ended
+	peak      usage.Peak
 }
 
 func (n *node) init() {
@@ -80,11 +102,14 @@ func (n *node) init() {
 	n.events, n.results, n.workers = make(chan link.Event), make(chan func()), make(chan struct{}, maxWorkers)
 	n.bundler = &bundler{
 		daemon:   taskenv.Daemon{Node: n.o.NodeName, Conf: n.o.Conf, Socket: n.o.Socket},
-		hostname: n.inv.Hostname, topology: n.inv.Topology, hard: ownHardLimit, log: n.log,
+		hostname: n.inv.Hostname, topology: n.inv.Topology, hard: ownHardLimit, log: n.log, devices: n.ownDevices, kernel: isolate.Linux{}, open: n.open,
 	}
 	if s := n.sp.loadSettings(); s != nil {
 		n.settings, n.clusterID = s, s.ClusterId
 	}
+	n.watchDevices()
+	n.loadUses()
+	n.uses, n.usesChanged = gpufiles.NewKeeper(n.log), true
 }
 
 // recover takes in what the runner found. What ended while no daemon ran may still need its epilog.
@@ -93,7 +118,8 @@ func (n *node) recover(have []*pb.StepReport) {
 		k := agent.KeyOf(rep.Key)
 		j := &job{key: k, name: step.Name(rep.Key), phase: pb.StepPhase_STEP_RUNNING, rep: rep, hooked: true}
 		if b, err := n.steps.Bundle(rep.Key); err == nil {
-			j.refused = isRefusal(b)
+			j.refused, j.uid, j.devices = isRefusal(b), b.Uid, b.Devices
+			n.holdDevices(j.name, b)
 		}
 		n.jobs[k] = j
 		n.desired.Present(k)
@@ -124,6 +150,8 @@ func (n *node) run(ctx context.Context) error {
 		defer close(linked)
 		link.Run(ctx, link.Options{Controllers: n.o.Controllers, TLS: n.o.TLSConfig, Log: n.log}, n.events)
 	}()
+	n.runDevices(ctx)
+	n.runUses(ctx)
 	err := n.loop(ctx)
 	cancel()
 	for range n.events { // until the link has ended
@@ -155,11 +183,16 @@ func (n *node) loop(ctx context.Context) error {
 			return nil
 		case <-beats.C:
 			n.beat = true
+			n.lookAtSteps(ctx)
+		case <-n.gpus.Changed():
+			n.devices, n.usesChanged = true, true
+		case <-n.gpus.Sampled():
+			n.sampled = true
 		case ev, ok := <-n.events:
-			if !ok {
-				return ctx.Err()
+			if !ok { // the link ends only with ctx
+				return nil
 			}
-			n.linked(ev)
+			n.linked(ctx, ev)
 		case rep, ok := <-n.steps.Reports():
 			if !ok {
 				return fmt.Errorf("cannot go on: the steps of this node are not watched any more")
@@ -172,6 +205,9 @@ func (n *node) loop(ctx context.Context) error {
 		if n.changed {
 			n.changed = false
 			n.reconcile(ctx)
+		}
+		if n.usesChanged {
+			n.showUses()
 		}
 		n.flush()
 	}
@@ -217,6 +253,10 @@ func (n *node) work(ctx context.Context, f func() func()) {
 func (n *node) mark(j *job) {
 	n.dirty[j.key] = true
 	n.changed = true
+	n.usesChanged = n.usesChanged || len(j.devices) > 0
+	if j.phase == pb.StepPhase_STEP_ENDED {
+		n.gpus.Release(j.name)
+	}
 }
 
 // reconcile carries out what is missing.
@@ -259,6 +299,8 @@ func (n *node) advance(ctx context.Context, j *job) {
 		n.startEpilog(ctx, j)
 	}
 	j.phase = phase
+	n.beginUse(j)
+	n.endUse(j)
 	n.mark(j)
 }
 
@@ -268,7 +310,7 @@ func (j *job) report() *pb.StepReport {
 	if j.phase != pb.StepPhase_STEP_ENDED {
 		return out
 	}
-	out.Exit = j.rep.GetExit()
+	out.Exit = j.withDevices(j.rep.GetExit())
 	if j.epilogErr != "" {
 		out.Exit = proto.Clone(out.Exit).(*pb.ExitRecord)
 		out.Exit.EpilogError = j.epilogErr

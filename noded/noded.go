@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/hook"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/step"
@@ -37,9 +38,15 @@ type Options struct {
 	Addr        string   // address and port of this node, as others should show it
 	Port        uint32
 	Log         *slog.Logger
-	ShimLog     *os.File // where shims write; nil: standard error
+	Level       *slog.LevelVar `json:"-"` // of Log, when the controller may change it (SlurmdDebug)
+	ShimLog     *os.File       // where shims write; nil: standard error
 	// CgroupPlugin is that of cgroup.conf(5); empty: autodetect.
 	CgroupPlugin string
+	// GPUs is the driver; nil: there is none, because of NoGPUs.
+	GPUs   gpu.Source `json:"-"`
+	NoGPUs string
+	// GPUFiles: the usual files about the jobs of GPUs (package gpufiles) are this daemon's to write, when it runs as root.
+	GPUFiles bool
 
 	// What follows has defaults and is replaced in tests.
 	Prober    hw.Prober   // hw.Linux
@@ -125,16 +132,16 @@ func newNode(ctx context.Context, o Options, sp *spool) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	layout := ""
+	layout, open := "", error(nil)
 	if o.Steps == nil {
 		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Group: cgroupName, Log: o.Log,
 			ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin})
 		if err != nil {
 			return nil, err
 		}
-		o.Steps, layout = r, r.Layout().String()
+		o.Steps, layout, open = r, r.Layout().String(), r.Devices()
 	}
-	n := &node{o: o, log: o.Log, sp: sp, steps: o.Steps, hooks: hooks, inv: inv, cgroup: layout, startNS: time.Now().UnixNano()}
+	n := &node{o: o, log: o.Log, sp: sp, steps: o.Steps, hooks: hooks, inv: inv, cgroup: layout, open: open, startNS: time.Now().UnixNano()}
 	n.init()
 	have, err := o.Steps.Recover(ctx)
 	if err != nil {
@@ -151,9 +158,11 @@ func (n *node) hello() *pb.NodeHello {
 		n.inv = inv // processors go on- and offline
 		n.bundler.topology = inv.Topology
 	}
+	h := hardware(n.inv, n.cgroup)
+	n.addDevices(h)
 	return &pb.NodeHello{
 		Node: n.o.NodeName, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.startNS,
-		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: hardware(n.inv, n.cgroup), ClusterId: n.clusterID, Addr: n.o.Addr, Port: n.o.Port,
+		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, Addr: n.o.Addr, Port: n.o.Port,
 	}
 }
 

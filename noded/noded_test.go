@@ -1,7 +1,9 @@
 package noded
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/stepd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
@@ -477,5 +480,36 @@ func TestOptionsFaultsAreNamedTogether(t *testing.T) {
 	err = Run(context.Background(), Options{NodeName: "n1", Spool: t.TempDir(), Controllers: []string{"x:1"}, TLS: t.TempDir(), Log: quiet})
 	if err == nil || !strings.Contains(err.Error(), "ca.crt") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Where everybody may write, others could put files in place of the daemon's own.
+func TestSpoolThatEverybodyWritesToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o1777); err != nil {
+		t.Fatal(err)
+	}
+	if sp, err := openSpool(dir, quiet); err == nil || !strings.Contains(err.Error(), "chmod o-w") {
+		t.Errorf("%v %v", sp, err)
+	}
+}
+
+// TestLinkIsSaidOnceHeard: a controller that turns the node away is no link, however often it is tried.
+func TestLinkIsSaidOnceHeard(t *testing.T) {
+	var said bytes.Buffer
+	n := &node{log: slog.New(slog.NewTextHandler(&said, nil)), desired: agent.NewDesired()}
+	up, down := link.Event{Up: &link.Stream{Controller: "ctl:1"}}, link.Event{Down: errors.New("the certificate is for node n2, not n1")}
+	for range 3 {
+		n.linked(t.Context(), up)
+		n.linked(t.Context(), down)
+	}
+	if said.Len() > 0 {
+		t.Errorf("turned away: %s", &said)
+	}
+	for _, ev := range []link.Event{up, {Orders: &pb.NodeOrders{}}, {Orders: &pb.NodeOrders{}}, down} {
+		n.linked(t.Context(), ev)
+	}
+	if got := said.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "linked to the controller") || !strings.Contains(got, "lost the link") {
+		t.Errorf("heard: %s", got)
 	}
 }

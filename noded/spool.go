@@ -32,6 +32,9 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot make the spool folder: %w", err)
 	}
+	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("cannot use the spool folder %s: everybody may write to it, and could put files where this daemon looks for its own; chmod o-w it", dir)
+	}
 	path := filepath.Join(dir, "noded.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

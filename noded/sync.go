@@ -1,7 +1,9 @@
 package noded
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/noded/link"
@@ -9,32 +11,41 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// linked takes in what happened on the way to the controller.
-func (n *node) linked(ev link.Event) {
+// linked takes in what happened on the way to the controller. There is a link once it has spoken: why there is none is said by package
+// link.
+func (n *node) linked(ctx context.Context, ev link.Event) {
 	switch {
 	case ev.Up != nil:
-		n.stream, n.greeted = ev.Up, false
-		n.log.Info("linked to the controller", "controller", ev.Up.Controller)
+		n.stream, n.greeted, n.heard = ev.Up, false, false
 	case ev.Down != nil:
 		n.stream = nil
-		n.log.Warn("lost the link to the controller; jobs go on", "err", ev.Down)
+		if n.heard {
+			n.log.Warn("lost the link to the controller; jobs go on", "err", ev.Down)
+		}
 	case ev.Orders != nil:
-		n.ordered(ev.Orders)
+		n.ordered(ctx, ev.Orders)
 	}
 }
 
 // ordered takes in a message of the controller.
-func (n *node) ordered(m *pb.NodeOrders) {
+func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if n.stream == nil {
 		return
 	}
 	if s := m.GetSettings(); s != nil {
 		if err := n.adopt(s); err != nil {
-			n.log.Error("not working with this controller", "controller", n.stream.Controller, "err", err)
 			n.stream.Refuse(err)
 			n.stream = nil
 			return
 		}
+	}
+	if !n.heard {
+		n.heard = true
+		n.log.Info("linked to the controller", "controller", n.stream.Controller)
+	}
+	n.log.Debug("orders", "steps", len(m.GetSteps()), "full", m.GetFull(), "settings", m.GetSettings() != nil)
+	if r := m.GetReboot(); r != nil {
+		n.reboot(ctx, r)
 	}
 	n.desired.Apply(m)
 	n.changed = true
@@ -52,6 +63,11 @@ func (n *node) adopt(s *pb.NodeSettings) error {
 		}
 	}
 	n.settings = s
+	if n.o.Level != nil {
+		n.o.Level.Set(slog.Level(s.GetLogLevel()))
+	}
+	n.gpus.Configure(s.GetGres(), s.GetGpu())
+	n.usesChanged = true
 	if s.ClusterId != "" {
 		n.clusterID = s.ClusterId
 	}
@@ -82,10 +98,12 @@ func (n *node) message() *pb.NodeReport {
 		}
 		return m
 	}
-	if len(n.dirty) == 0 && !n.beat {
+	if len(n.dirty) == 0 && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 {
 		return nil
 	}
 	m := &pb.NodeReport{}
+	devices := n.addDeviceChanges(m)
+	m.Usage, n.usages = n.usages, nil
 	if n.beat {
 		n.beat = false
 		m.Heartbeat = n.heartbeat()
@@ -99,7 +117,7 @@ func (n *node) message() *pb.NodeReport {
 			m.Steps = append(m.Steps, j.report())
 		}
 	}
-	if m.Heartbeat == nil && len(m.Steps) == 0 {
+	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 {
 		return nil
 	}
 	return m

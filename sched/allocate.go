@@ -17,8 +17,10 @@ func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
 		if s.params.Placement == FGD {
 			_, device = s.growth(n, v, n.prof.Now())
 		}
+		n.hide(s.now, ch.until, 1)
 		near, ok := n.takeGres(v, &a, device)
-		if !ok || !n.takeCores(sh, int(v.cpu/n.cfg.threads), near, &a) && (sh.req.Binding || s.scale > 1) {
+		n.hide(s.now, ch.until, -1)
+		if !ok || !n.takeCores(sh, int(v.cpu/n.cfg.threads), near, n.shut(s.now, ch.until), &a) && (sh.req.Binding || s.scale > 1 || len(n.subs) > 0 || n.whole != nil) {
 			return nil, false
 		}
 		out = append(out, a)
@@ -30,7 +32,8 @@ func (s *Scheduler) allocate(sh *shape, ch *choice) ([]Alloc, bool) {
 // share is the place of the device to take a share of; -1 is best fit.
 func (n *vnode) takeGres(v *vec, a *Alloc, share int) (Bits, bool) {
 	var near Bits
-	taken := make(map[int][]int, 1)
+	taken, mine := make(map[int][]int, 1), overlay{}
+	var pieces []piece
 	if v.whole {
 		for gi := range n.cfg.groups {
 			near = n.grant(gi, n.cfg.groups[gi].capacity, 0, a, taken, near, -1)
@@ -58,11 +61,26 @@ func (n *vnode) takeGres(v *vec, a *Alloc, share int) (Bits, bool) {
 			near = n.grantOn(gi, k, g.each, a, taken, near)
 			left -= k
 		}
+		if len(g.cuts) > 0 {
+			pieces = append(pieces, piece{g.cuts, left})
+			continue
+		}
 		if left > 0 {
 			return nil, false
 		}
 	}
+	for _, p := range pieces { // behind whole devices, so that what is cut is none of those
+		if p.count, near = n.takeCuts(p.cuts, p.count, a, mine, taken, near); p.count > 0 {
+			return nil, false
+		}
+	}
 	return near, true
+}
+
+// piece is a number of instances to take.
+type piece struct {
+	cuts  []cut
+	count int64
 }
 
 // freeNow is how many devices (or how much of the count) nothing holds.
@@ -92,7 +110,7 @@ func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int
 	case g.devices == 0:
 	case shares > 0:
 		out.Name, out.Count = g.shared, shares
-		if share < 0 {
+		if share < 0 || n.dev[gi][share]+shares > g.shares { // the best one is a reservation's
 			share = n.shareDevice(gi, shares)
 		}
 		places = []int{share}
@@ -103,9 +121,7 @@ func (n *vnode) grant(gi int, count, shares int64, a *Alloc, taken map[int][]int
 	devs := n.rec.Gres[gi].Devices
 	for _, i := range places {
 		out.Devices = append(out.Devices, devs[i].Index)
-		for _, k := range devs[i].Cores.List() {
-			near = near.Set(k)
-		}
+		near = n.near(near, &devs[i])
 	}
 	slices.Sort(out.Devices)
 	a.Gres = append(a.Gres, out)
@@ -208,9 +224,9 @@ func bestGroup(free []int, count int, devs []Device) []int {
 // takeCores chooses count allocation units: near the devices first (only
 // those, when binding), else in the socket where they fit tightest, else from
 // the emptiest sockets. It reports whether there were enough.
-func (n *vnode) takeCores(sh *shape, count int, near Bits, a *Alloc) bool {
+func (n *vnode) takeCores(sh *shape, count int, near, shut Bits, a *Alloc) bool {
 	cfg := n.cfg
-	free := n.takeable(sh)
+	free := n.takeable(sh, shut)
 	a.Cores = make(Bits, (cfg.cores+63)/64)
 	left := count
 	if len(near) > 0 && near.Count() < cfg.cores {

@@ -49,3 +49,22 @@ func BitsOf(list ...int) Bits {
 	}
 	return b
 }
+
+// And is what is in both sets.
+func (b Bits) And(c Bits) Bits {
+	out := make(Bits, min(len(b), len(c)))
+	for i := range out {
+		out[i] = b[i] & c[i]
+	}
+	return out
+}
+
+// Or is what is in either set.
+func (b Bits) Or(c Bits) Bits {
+	out := make(Bits, max(len(b), len(c)))
+	copy(out, b)
+	for i, w := range c {
+		out[i] |= w
+	}
+	return out
+}

@@ -4,23 +4,31 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // Explanation says in words why a pending job waits.
 type Explanation struct {
 	Reason Reason
+	// Partition is what the job asks for beyond what the partition has or
+	// allows; Nodes then says nothing.
+	Partition string
 	// Nodes counts the partition's nodes by the first thing that keeps the job
 	// off each, most frequent first.
 	Nodes []Failing
+	// Switches is how the nodes that could take a part of the job now are
+	// connected, where that is what keeps it from starting; else "".
+	Switches string
 	// Start and Where are the expected start and nodes; Start is 0 when the
 	// job would start now, Forever when nothing can be said.
 	Start int64
 	Where []string
 	// After are running jobs on those nodes that have to end first.
 	After []uint32
-	// Smaller is a smaller request that would start now; "" when none of those
-	// tried would.
-	Smaller string
+	// Smaller are changes to the request with each of which the job would start
+	// now, as options of sbatch.
+	Smaller []string
 }
 
 // Failing is a number of nodes and what keeps the job off them.
@@ -33,8 +41,14 @@ type Failing struct {
 func (x *Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "reason: %s\n", x.Reason)
+	if x.Partition != "" {
+		fmt.Fprintf(&b, "%s\n", x.Partition)
+	}
 	for _, f := range x.Nodes {
 		fmt.Fprintf(&b, "%d nodes: %s\n", f.Nodes, f.Why)
+	}
+	if x.Switches != "" {
+		fmt.Fprintf(&b, "%s\n", x.Switches)
 	}
 	if x.Start > 0 && x.Start < Forever {
 		fmt.Fprintf(&b, "expected on %s\n", foldNames(x.Where))
@@ -42,8 +56,8 @@ func (x *Explanation) String() string {
 	if len(x.After) > 0 {
 		fmt.Fprintf(&b, "after the end of jobs %s\n", joinIDs(x.After))
 	}
-	if x.Smaller != "" {
-		fmt.Fprintf(&b, "would start now: %s\n", x.Smaller)
+	for _, how := range x.Smaller {
+		fmt.Fprintf(&b, "would start now: %s\n", how)
 	}
 	return b.String()
 }
@@ -81,10 +95,15 @@ func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 	if fault := s.faultOf(e.class); fault.Code != "" {
 		x.Reason = fault
 	}
-	x.Nodes = s.failing(e.class)
+	if x.Partition = s.beyond(e); x.Partition == "" {
+		x.Nodes = s.failing(e.class)
+	}
 	if s.faultOf(e.class).Code == "" {
+		x.Switches = s.scattered(e)
 		s.expect(in, j, e.class, x)
-		x.Smaller = s.smaller(e)
+	}
+	if x.Start > 0 {
+		x.Smaller = s.smaller(in, e)
 	}
 	return x, true
 }
@@ -98,12 +117,43 @@ func (j *vjob) primary() *entry {
 	return j.entries[0]
 }
 
+// beyond says in which way e asks for more than its partition has or allows;
+// "" when it does not.
+func (s *Scheduler) beyond(e *entry) string {
+	p, r := e.class.part.rec, e.class.shape.req
+	d := &e.class.shape.demand
+	switch s.faultOf(e.class).Code {
+	case WaitPartitionDown:
+		return fmt.Sprintf("partition %s is down", p.Name)
+	case WaitPartitionInactive:
+		return fmt.Sprintf("partition %s is inactive", p.Name)
+	case PartitionTimeLimit:
+		return fmt.Sprintf("asks for %s, partition %s allows %s", timespec.Clock(e.least), p.Name, timespec.Clock(p.MaxTimeS))
+	case PartitionNodeLimit:
+		if p.MaxNodes > 0 && d.lo > p.MaxNodes {
+			return fmt.Sprintf("asks for %d nodes, partition %s allows %d", d.lo, p.Name, p.MaxNodes)
+		}
+		return fmt.Sprintf("asks for %d nodes, partition %s wants at least %d", d.hi, p.Name, p.MinNodes)
+	case MaxMemPerLimit:
+		return fmt.Sprintf("asks for %d MiB of memory on each node, partition %s allows %d", e.class.shape.leastMemory(), p.Name, p.MaxMemNodeMiB)
+	case PartitionConfig:
+		if n := len(e.class.part.nodes); r.MinNodes > n {
+			return fmt.Sprintf("asks for %d nodes, partition %s has %d", r.MinNodes, p.Name, n)
+		}
+		return fmt.Sprintf("asks for %d CPUs, partition %s has %d", max(r.Tasks, 1)*max(r.CPUsPerTask, 1), p.Name, s.cpusOf(e.class.part))
+	}
+	return ""
+}
+
 // failing counts nodes by why the least part of the job does not fit there now.
 func (s *Scheduler) failing(c *class) []Failing {
 	count := map[string]int{}
 	var order []string
 	for _, i := range c.part.nodes {
-		why := s.whyNot(c, s.nodes.vals[i])
+		why := "not in the reservation"
+		if n := c.shape.resv.seat(s.nodes.vals[i]); n != nil {
+			why = s.whyNot(c, n)
+		}
 		if count[why]++; count[why] == 1 {
 			order = append(order, why)
 		}
@@ -135,13 +185,22 @@ func (s *Scheduler) whyNot(c *class, n *vnode) string {
 		return "reserved"
 	}
 	if why := v.shortOf(n.cfg, n.prof.Now()); why != "" {
+		if n.soonReserved(s.now, s.now+1) {
+			return why + " in use or reserved"
+		}
 		return why + " in use"
+	}
+	if s.openUntil(sh, n, v) <= s.now {
+		return "what is free is reserved"
 	}
 	if sh.stranger(n, v) {
 		return "in use by other jobs, and the job wants it alone"
 	}
 	if s.lacksCores(sh, n, v) {
 		return "CPUs in use by jobs that do not share them with this one"
+	}
+	if n.lacksCuts(v) {
+		return "no place for the MIG instance: the GPUs are cut otherwise, or in use"
 	}
 	if n.lacksSockets(v) {
 		return "not enough devices free on each socket"
@@ -158,6 +217,9 @@ func (s *Scheduler) neverFits(sh *shape, n *vnode, v *vec) string {
 		return "not among the nodes the job names"
 	}
 	if why := v.shortOf(n.cfg, n.cfg.full); why != "" {
+		if len(n.rec.Withheld) > 0 {
+			return why + " not there, or faulty"
+		}
 		return why + " not there"
 	}
 	if sh.req.Features != "" {
@@ -214,41 +276,4 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
 	}
 	slices.Sort(x.After)
 	x.After = slices.Compact(x.After)
-}
-
-// smaller tries a shorter limit, then fewer of everything, on what is free now
-// and promised to nobody.
-func (s *Scheduler) smaller(e *entry) string {
-	c := e.class
-	r := *c.shape.req
-	for _, try := range []func(*Request) string{
-		func(q *Request) string {
-			q.MemNodeMiB, q.MemCPUMiB, q.MemGPUMiB = q.MemNodeMiB/2, q.MemCPUMiB/2, q.MemGPUMiB/2
-			return "with half of the memory"
-		},
-		func(q *Request) string {
-			q.Gres = slices.Clone(q.Gres)
-			for i := range q.Gres {
-				q.Gres[i].Count = max(1, q.Gres[i].Count/2)
-			}
-			return "with half of the devices"
-		},
-		func(q *Request) string {
-			q.Tasks, q.MinNodes, q.MaxNodes = max(1, q.Tasks/2), (q.MinNodes+1)/2, (q.MaxNodes+1)/2
-			return "with half of the tasks and nodes"
-		},
-		func(q *Request) string { q.Exclusive = false; return "without --exclusive" },
-	} {
-		q := r
-		words := try(&q)
-		if string(q.appendKey(nil)) == string(r.appendKey(nil)) || q.MemSaid && r.MemNodeMiB > 0 && q.MemNodeMiB == 0 {
-			continue
-		}
-		id := s.intern(&q)
-		sh := s.shapeOf(shapeKey{id, c.part.idx, c.shape.resv, c.shape.user}, s.requests[id], c.part, c.shape.resv)
-		if s.licensesUntil(sh) > s.now && s.pick(sh, add(s.now, e.limit)) != nil {
-			return words
-		}
-	}
-	return ""
 }

@@ -1,6 +1,11 @@
 package sched
 
-import "github.com/sluice-hpc/sluice/conf/hostlist"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+)
 
 // nodesGone is what squeue shows when the nodes a job could use are not there,
 // unless it named them.
@@ -29,6 +34,8 @@ func (s *Scheduler) findFault(c *class) Reason {
 		return Reason{Code: PartitionTimeLimit}
 	case p.MaxNodes > 0 && d.lo > p.MaxNodes, p.MinNodes > 0 && d.hi < p.MinNodes:
 		return Reason{Code: PartitionNodeLimit}
+	case p.MaxMemNodeMiB > 0 && sh.leastMemory() > p.MaxMemNodeMiB:
+		return Reason{Code: MaxMemPerLimit}
 	case sh.fault.Code != "":
 		return sh.fault
 	}
@@ -41,6 +48,25 @@ func (s *Scheduler) findFault(c *class) Reason {
 		return Reason{Code: WaitLicenses}
 	}
 	return s.nodeFault(sh)
+}
+
+// leastMemory is the least that the job takes of the memory of a node, in MiB, with as few tasks there as it may have; 0 when it fits
+// on none.
+func (sh *shape) leastMemory() int64 {
+	d, least := &sh.demand, int64(0)
+	for i := range sh.alts {
+		c := &sh.alts[i]
+		tasks := c.tasks
+		if c.flex {
+			tasks = max(tasks, ceilDiv(d.tasks, d.hi), min(d.tasks, d.tpnCap))
+		}
+		for _, n := range c.nodes {
+			if mem := sh.vecFor(c, n.cfg, tasks, c.gpus).mem; least == 0 || mem < least {
+				least = mem
+			}
+		}
+	}
+	return least
 }
 
 func (s *Scheduler) licensesExist(sh *shape) bool {
@@ -70,16 +96,54 @@ func (s *Scheduler) nodeFault(sh *shape) Reason {
 			return Reason{}
 		}
 	}
+	if !exist && s.withheld(sh) {
+		return Reason{Code: WaitResources}
+	}
 	if !exist {
-		return Reason{Code: BadConstraints}
+		return Reason{Code: cmp.Or(s.outgrown(sh.req, sh.part), BadConstraints)}
 	}
 	return s.goneReason(sh)
 }
 
+// outgrown is the reason of a request for more nodes, or more CPUs in all, than the partition has; "" of any other. The partition
+// may grow, so that Slurm takes such a job where EnforcePartLimits does not forbid it, and lets it wait.
+func (s *Scheduler) outgrown(req *Request, part *vpart) Code {
+	if req.MinNodes > len(part.nodes) {
+		return PartitionConfig
+	}
+	if open := req.MaxNodes == 0 || req.MaxNodes >= len(part.nodes); open && int64(max(req.Tasks, 1))*int64(max(req.CPUsPerTask, 1)) > s.cpusOf(part) {
+		return PartitionConfig
+	}
+	return ""
+}
+
+// cpusOf counts the CPUs of a partition's nodes.
+func (s *Scheduler) cpusOf(part *vpart) int64 {
+	var cpus int64
+	for _, i := range part.nodes {
+		cpus += s.nodes.vals[i].cfg.cpus
+	}
+	return cpus
+}
+
+// withheld: some node of the partition has more of what the job asks for than it gives out now, so that the job may fit one day.
+func (s *Scheduler) withheld(sh *shape) bool {
+	for _, i := range sh.part.nodes {
+		for _, name := range s.nodes.vals[i].rec.Withheld {
+			if slices.ContainsFunc(sh.req.Gres, func(g GresRequest) bool {
+				return g.Name == name || name == "gpu" && (g.Name == "shard" || g.Name == "mps")
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // maintained: a maintenance reservation is on the node now.
 func (s *Scheduler) maintained(n *vnode, resv *vresv) bool {
-	for _, w := range n.windows {
-		if w.resv != resv && w.resv.rec.Maint && w.start <= s.now && s.now < w.end {
+	for _, w := range n.reserved() {
+		if !resv.passes(w.resv) && w.resv.rec.Maint && w.start <= s.now && s.now < w.end {
 			return true
 		}
 	}
@@ -87,8 +151,23 @@ func (s *Scheduler) maintained(n *vnode, resv *vresv) bool {
 }
 
 // enough reports whether the nodes for which ok holds could hold the job if
-// they were empty.
+// they were empty. A job runs below one topmost switch.
 func (sh *shape) enough(c *candidates, ok func(*vnode) bool) bool {
+	if len(c.nodes) == 0 || c.hi == 1 || c.nodes[0].above == nil {
+		return sh.enoughOf(c, ok)
+	}
+	tried := map[int32]bool{}
+	for p := range c.nodes {
+		root := c.rootOf(int32(p))
+		if !tried[root] && sh.enoughOf(c, func(n *vnode) bool { return n.above[0] == root && ok(n) }) {
+			return true
+		}
+		tried[root] = true
+	}
+	return false
+}
+
+func (sh *shape) enoughOf(c *candidates, ok func(*vnode) bool) bool {
 	d := &sh.demand
 	nodes, tasks, room := 0, 0, int64(0)
 	must := 0
@@ -114,30 +193,33 @@ func (sh *shape) enough(c *candidates, ok func(*vnode) bool) bool {
 		tasks += k
 		room += sh.deviceRoom(c, n.cfg, n.cfg.full)
 	}
-	if nodes < c.lo || must < len(sh.req.NodeList) {
+	if nodes < c.lo || c.lacks || must < len(c.must) {
 		return false
 	}
 	return !c.flex || (tasks >= d.tasks || sh.req.Overcommit) && (len(d.jobGres) == 0 || room >= d.jobGres[0].Count)
 }
 
+// goneReason is why a job waits that could run if all nodes were up: those that it names are not, or too few of the others.
 func (s *Scheduler) goneReason(sh *shape) Reason {
-	if len(sh.req.NodeList) == 0 {
-		return Reason{Code: WaitResources, Text: nodesGone}
-	}
 	var gone []string
-	maint := false
 	for _, i := range s.nodeList(sh.req.NodeList) {
 		n := s.nodes.vals[i]
-		m := s.maintained(n, sh.resv)
-		maint = maint || m
-		if n.rec.State != NodeUsable || m {
+		if s.maintained(n, sh.resv) {
+			return Reason{Code: ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+		}
+		if n.rec.State != NodeUsable {
 			gone = append(gone, n.rec.Name)
 		}
 	}
-	if maint {
-		return Reason{Code: ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+	if len(gone) > 0 {
+		return Reason{Code: ReqNodeNotAvail, Text: "ReqNodeNotAvail, UnavailableNodes:" + foldNames(gone)}
 	}
-	return Reason{Code: ReqNodeNotAvail, Text: "ReqNodeNotAvail, UnavailableNodes:" + foldNames(gone)}
+	for i := range sh.alts {
+		if sh.enough(&sh.alts[i], func(n *vnode) bool { return n.rec.State == NodeUsable }) {
+			return Reason{Code: ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+		}
+	}
+	return Reason{Code: WaitResources, Text: nodesGone}
 }
 
 func foldNames(names []string) string { return hostlist.Fold(names) }

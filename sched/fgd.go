@@ -31,7 +31,7 @@ func (s *Scheduler) typicalOn(cfg *config) []typical {
 		con, err := fit.ParseConstraint(rec.Request.Features)
 		v := makeVec(rec.Request, cfg, d.perNode, -int64(d.lo))
 		if rec.Request.Exclusive {
-			v.takeAll(cfg)
+			v.takeAll(rec.Request, cfg)
 		}
 		if err == nil && con.Alternatives[0].Each.Match(cfg.rec.Features) && v.fits(cfg, cfg.full) && len(v.gres) > 0 {
 			t.v, t.shares, t.milli = v, v.gres[0].shares, v.gres[0].count*1000

@@ -66,7 +66,10 @@ func (c *candidates) leaf(s *Scheduler, sh *shape, p int) {
 	if blocked || !v.fits(n.cfg, free) || sh.stranger(n, v) || s.lacksPlaces(sh, n, v) {
 		return
 	}
-	if n.planned > 0 {
+	if until = min(until, s.openUntil(sh, n, v)); until <= s.now {
+		return
+	}
+	if n.planned > 0 || len(n.subs) > 0 {
 		fits := func(free []int64) bool { return v.fits(n.cfg, free) }
 		until = min(until, n.prof.Until(0, s.scratch(n.cfg.dims), fits))
 	}
@@ -176,6 +179,9 @@ type choice struct {
 func (s *Scheduler) pick(sh *shape, end int64) *choice {
 	for i := range sh.alts {
 		c := &sh.alts[i]
+		if c.lacks {
+			continue
+		}
 		s.refresh(sh, c)
 		var ch *choice
 		if c.flex {
@@ -191,8 +197,8 @@ func (s *Scheduler) pick(sh *shape, end int64) *choice {
 }
 
 func (s *Scheduler) pickEven(sh *shape, c *candidates, end int64) *choice {
-	if sh.req.Switches > 0 {
-		if sets := sh.switchSets(c, c.fitting(end), max(1, c.lo)); sets != nil {
+	if s.switches > 0 && c.hi > 1 {
+		if sets, ok := s.switchSets(sh, c, c.fitting(end)); ok {
 			return s.pickOnSwitches(sh, c, end, sets)
 		}
 	}
@@ -335,7 +341,7 @@ func (s *Scheduler) pickFlexible(sh *shape, c *candidates, end int64) *choice {
 	places := c.fitting(end)
 	caps := func(p int32) int { return int(c.caps[p]) }
 	room := func(p int32) int64 { return sh.deviceRoom(c, c.nodes[p].cfg, c.nodes[p].prof.Now()) }
-	chosen, tasks, gpus := sh.spreadOnSwitches(c, places, caps, room, func(p int32) int64 { return c.cost[p] })
+	chosen, tasks, gpus := s.spreadOnSwitches(sh, c, places, caps, room, func(p int32) int64 { return c.cost[p] })
 	if chosen == nil {
 		return nil
 	}
@@ -348,8 +354,9 @@ func (s *Scheduler) pickFlexible(sh *shape, c *candidates, end int64) *choice {
 		if !v.fits(n.cfg, n.prof.Now()) {
 			return nil
 		}
-		if n.planned > 0 {
+		if n.planned > 0 || len(n.subs) > 0 {
 			until := n.prof.Until(0, s.scratch(n.cfg.dims), func(f []int64) bool { return v.fits(n.cfg, f) })
+			until = min(until, s.openUntil(sh, n, v))
 			if ch.until = min(ch.until, until); until < need {
 				return nil
 			}
@@ -373,13 +380,16 @@ func (sh *shape) deviceRoom(c *candidates, cfg *config, free []int64) int64 {
 		for _, gi := range v.gres[i].groups {
 			here += cfg.groups[gi].free(free)
 		}
+		for _, k := range v.gres[i].cuts {
+			here += cfg.groups[k.gi].cutRoom(k.profile, free)
+		}
 		room = min(room, here)
 	}
 	return room
 }
 
-// spread chooses the fewest allowed places whose caps and rooms suffice, and
-// shares the tasks and devices out: one each, then filling up in node order.
+// spread chooses the fewest allowed places whose caps and rooms suffice (the most, where the request is for as many as there are),
+// and shares the tasks and devices out: one each, then filling up in node order.
 func (sh *shape) spread(c *candidates, places []int32, caps func(int32) int, room, cost func(int32) int64) ([]int32, []int, []int64) {
 	d := &sh.demand
 	devices := int64(0)
@@ -399,21 +409,33 @@ func (sh *shape) spread(c *candidates, places []int32, caps func(int32) int, roo
 		}
 		return cmp.Compare(cost(a), cost(b))
 	})
-	tasks, rooms := 0, int64(0)
+	tasks, rooms, named, best := 0, int64(0), 0, 0
+	most := 0
+	if sh.req.wide() {
+		most = min(d.hi, d.tasks)
+	}
 	for i, p := range places {
+		if must(p) {
+			named++
+		}
 		tasks += caps(p)
 		rooms += room(p)
 		n := i + 1
-		enough := tasks >= d.tasks && rooms >= devices && n >= len(c.must) && sh.satisfied(c, places[:n])
-		if !enough || !d.allowed(n) || sh.req.Spread && n < min(len(places), d.hi) {
-			continue
+		enough := tasks >= d.tasks && rooms >= devices && named == len(c.must) && sh.satisfied(c, places[:n])
+		if enough && d.allowed(n) {
+			best = n
 		}
-		chosen := slices.Clone(places[:n])
-		slices.Sort(chosen)
-		t, g := share(chosen, max(d.tasks, n), devices, caps, room)
-		return chosen, t, g
+		if best > 0 && n >= most {
+			break
+		}
 	}
-	return nil, nil, nil
+	if best == 0 {
+		return nil, nil, nil
+	}
+	chosen := slices.Clone(places[:best])
+	slices.Sort(chosen)
+	t, g := share(chosen, max(d.tasks, best), devices, caps, room)
+	return chosen, t, g
 }
 
 // satisfied checks the feature counts.

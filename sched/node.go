@@ -20,6 +20,7 @@ type config struct {
 	threads int64
 	cores   int // allocation units
 	socket  int // units per socket
+	perCore int // units per core: more than one where CPUs are given one by one
 	groups  []group
 	scale   int64 // units of a CPU
 	caps    int   // first of the partition dimensions
@@ -36,6 +37,7 @@ type group struct {
 	dim       int // whole devices or count
 	dev       int // first of the shares' dimensions; 0: not shared
 	capacity  int64
+	mig       []MigProfile
 }
 
 const (
@@ -53,15 +55,23 @@ type vnode struct {
 	units   Bits // cores in use
 	cores   []coreUse
 	dev     [][]int64
+	cuts    [][]uint64 // slices in use of devices that are cut, as dev; missing: none
 	runs    []*vrun
-	planned int    // promises on it in this pass
-	yields  uint64 // the pass in which jobs on it were told to go
+	above   []int32 // numbers of its switches, the topmost first; nil: no switches are known
+	planned int     // promises on it in this pass
+	yields  uint64  // the pass in which jobs on it were told to go
 	windows []window
+
+	subs  []*vnode // parts that reservations set aside
+	whole *vnode   // of a part: the node; nil for a node
+	resv  *vresv   // of a part: whose it is
+	share *Alloc   // of a part: what it is
 }
 
 // window is a reservation on a node.
 type window struct {
 	start, end int64
+	delay      int64 // jobs of others may go on for so long after start
 	resv       *vresv
 }
 
@@ -83,6 +93,7 @@ type vpartOf struct {
 	cores Bits
 	pool  int32 // place plus one of the partition whose jobs share the cores
 	alloc *Alloc
+	backs []back // what reservations of parts of the node have taken as well
 }
 
 func (s *Scheduler) configOf(n *Node) *config {
@@ -124,8 +135,9 @@ func (c *config) layoutCPUs(n *Node, wholeCores bool) {
 		c.threads = 1
 		cores = cpus
 	}
-	c.cores = cores
+	c.cores, c.perCore = cores, 1
 	if !wholeCores {
+		c.perCore = max(1, cpus/max(1, cores))
 		c.cores, c.threads = cpus, 1
 	}
 	if c.cores > maxCores {
@@ -150,14 +162,27 @@ func (c *config) addGroup(g *Gres) {
 	if out.devices > 0 {
 		out.capacity = int64(out.devices)
 	}
+	if len(g.Profiles) > 0 {
+		out.mig, out.shared, out.shares = g.Profiles, "", int64(slicesOf(g.Profiles))
+	}
 	c.full = append(c.full, out.capacity)
-	if g.Shared != "" && g.Shares > 1 && out.devices > 0 {
+	if (g.Shared != "" || out.mig != nil) && out.shares > 0 && out.devices > 0 {
 		out.dev = len(c.full)
 		for range g.Devices {
-			c.full = append(c.full, g.Shares)
+			c.full = append(c.full, out.shares)
 		}
 	}
 	c.groups = append(c.groups, out)
+}
+
+// gpus are all that a node has.
+func (c *config) gpus() (n int64) {
+	for i := range c.groups {
+		if c.groups[i].name == "gpu" {
+			n += c.groups[i].capacity
+		}
+	}
+	return n
 }
 
 // configKey is equal for nodes that differ in name and state only.
@@ -165,7 +190,7 @@ func configKey(n *Node) string {
 	b := fmt.Appendf(nil, "%d %d %d %d %v %d %d %d %d %q %q", n.CPUs, n.Sockets, n.CoresPerSocket, n.Threads, n.SpecCores.List(), n.MemMiB, n.SpecMemMiB, n.TmpMiB, n.Weight, n.Features, n.Switch)
 	for i := range n.Gres {
 		g := &n.Gres[i]
-		b = fmt.Appendf(b, " %q %q %d %q %d", g.Name, g.Type, g.Count, g.Shared, g.Shares)
+		b = fmt.Appendf(b, " %q %q %d %q %d %v", g.Name, g.Type, g.Count, g.Shared, g.Shares, g.Profiles)
 		for _, d := range g.Devices {
 			b = fmt.Appendf(b, "/%d %v %v", d.Index, []uint64(d.Cores), d.Links)
 		}
@@ -214,28 +239,44 @@ func (s *Scheduler) useOf(n *vnode, a *Alloc, rec *Run) []int64 {
 
 // gresUse adds a held gres to use. What the node no longer has is ignored.
 func (n *vnode) gresUse(a *GresAlloc, use []int64) {
-	gi := slices.IndexFunc(n.cfg.groups, func(g group) bool { return (g.name == a.Name || g.shared == a.Name && a.Shares > 0) && g.typ == a.Type })
-	if gi < 0 {
+	if len(a.Devices) == 0 {
+		if gi := slices.IndexFunc(n.cfg.groups, func(g group) bool { return g.devices == 0 && g.name == a.Name && g.typ == a.Type }); gi >= 0 {
+			use[n.cfg.groups[gi].dim] += a.Count
+		}
 		return
-	}
-	g := &n.cfg.groups[gi]
-	if g.devices == 0 {
-		use[g.dim] += a.Count
-		return
-	}
-	if g.dev == 0 {
-		use[g.dim] += int64(len(a.Devices))
-		return
-	}
-	part := a.Shares
-	if part == 0 {
-		part = g.shares
 	}
 	for _, d := range a.Devices {
-		if i := n.deviceAt(gi, d); i >= 0 {
-			use[g.dev+i] += part
+		gi, at := n.find(a, d)
+		switch {
+		case gi < 0:
+		case n.cfg.groups[gi].dev == 0:
+			use[n.cfg.groups[gi].dim]++
+		default:
+			use[n.cfg.groups[gi].dev+at] += n.cfg.groups[gi].part(a)
 		}
 	}
+}
+
+// part is what a holder has of one device of the group.
+func (g *group) part(a *GresAlloc) int64 {
+	if a.Shares == 0 {
+		return max(1, g.shares)
+	}
+	return a.Shares
+}
+
+// find is the group and the place in it of a device that is held; -1 when the node has it no more.
+func (n *vnode) find(a *GresAlloc, index int) (gi, at int) {
+	for gi := range n.cfg.groups {
+		g := &n.cfg.groups[gi]
+		if g.devices == 0 || g.name != a.Name && g.shared != a.Name {
+			continue
+		}
+		if at := n.deviceAt(gi, index); at >= 0 {
+			return gi, at
+		}
+	}
+	return -1, -1
 }
 
 // deviceAt is the place of the device with an index, or -1.
@@ -252,19 +293,10 @@ func (n *vnode) hold(p *vpartOf, sign int64) {
 	n.holdCores(p, int16(sign))
 	for i := range p.alloc.Gres {
 		a := &p.alloc.Gres[i]
-		for gi := range n.cfg.groups {
-			g := &n.cfg.groups[gi]
-			if g.devices == 0 || g.typ != a.Type || g.name != a.Name && g.shared != a.Name {
-				continue
-			}
-			part := a.Shares
-			if part == 0 {
-				part = max(1, g.shares)
-			}
-			for _, d := range a.Devices {
-				if at := n.deviceAt(gi, d); at >= 0 {
-					n.dev[gi][at] += sign * part
-				}
+		for k, d := range a.Devices {
+			if gi, at := n.find(a, d); gi >= 0 {
+				n.dev[gi][at] += sign * n.cfg.groups[gi].part(a)
+				n.holdCut(gi, at, a, k, sign)
 			}
 		}
 	}
@@ -274,14 +306,22 @@ func (n *vnode) hold(p *vpartOf, sign int64) {
 // of none), and until when it stays as it is.
 func (n *vnode) blocked(resv *vresv, now int64) (bool, int64) {
 	until := Forever
-	for _, w := range n.windows {
-		if w.resv == resv || w.end <= now {
+	for _, w := range n.reserved() {
+		if w.end <= now || resv.passes(w.resv) {
 			continue
 		}
 		if w.start <= now {
 			return true, w.end
 		}
-		until = min(until, w.start)
+		until = min(until, w.start+w.delay)
 	}
 	return false, until
+}
+
+// reserved are the times for which the node is reserved whole.
+func (n *vnode) reserved() []window {
+	if n.whole != nil {
+		return n.whole.windows
+	}
+	return n.windows
 }

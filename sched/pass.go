@@ -20,6 +20,10 @@ type pass struct {
 	plan   *Plan
 	budget int
 
+	// longGuard is how long a job waits before a start is kept free for it: see
+	// Params.MaxWaitS.
+	longGuard int64
+
 	first  classHeap // by queue order
 	second []*class  // backfill candidates to be taken by predicted time
 	short  bool      // taking those
@@ -61,7 +65,7 @@ func newPass(s *Scheduler, in *Snapshot) *pass {
 		p.limits = append(p.limits, *l)
 	}
 	for _, part := range s.parts {
-		part.promises, part.waiting, part.closed, part.put = 0, 0, false, false
+		part.promises, part.old, part.waiting, part.closed, part.put = 0, 0, 0, false, false
 	}
 	return p
 }
@@ -75,8 +79,12 @@ func (p *pass) run() {
 		}
 		c.next = c.root.first()
 		c.wait = Reason{Code: WaitPriority}
+		if max := p.s.params.MaxWaitS; max > 0 {
+			c.part.old += c.root.older(p.s.now-max, overfull+1)
+		}
 		p.first.list = append(p.first.list, c)
 	}
+	p.longGuard = p.guardOf(p.s.params.MaxWaitS)
 	p.first.less = func(a, b *class) bool { return compareEntries(a.next, b.next) < 0 }
 	heap.Init(&p.first)
 	p.drain(&p.first)
@@ -193,7 +201,7 @@ func (p *pass) advance(c *class, promises bool) {
 	}
 	w := wanted{all: promises, below: c.bound, since: math.MinInt64}
 	if p.longLeft(c.part) {
-		w.since = p.s.now - p.s.params.LongGuardS
+		w.since = p.s.now - p.longGuard
 	}
 	c.next = c.root.next(c.next, &w)
 }
@@ -278,19 +286,47 @@ func (p *pass) reordered(c *class) bool {
 	return p.s.params.Order != QueueOrder && !p.short && p.s.params.Policy == EASY && (c.part.promises >= p.promises() || c.part.put)
 }
 
-// maxLong bounds the promises of a partition under LongGuardS: in an overfull
+// guardOf is how long a job has to have waited before it matters to it what
+// starts now, so that it may start after maxWaitS at the latest: until the
+// longest job that waits could still run by then. A sixth of that at least, so
+// that jobs without a limit do not make everybody be promised a start.
+func (p *pass) guardOf(maxWaitS int64) int64 {
+	longest := int64(0)
+	for _, c := range p.first.list {
+		longest = max(longest, c.root.min.longest)
+	}
+	return max(maxWaitS/6, maxWaitS-longest)
+}
+
+// maxLong bounds the promises of a partition under MaxWaitS: in an overfull
 // cluster everybody has waited long, and a plan of thousands of promises costs
 // much and promises little.
 const maxLong = 16
 
-// waitedLong: the job is promised a start whatever else is.
+// Where more than overfull wait for longer than MaxWaitS, the bound cannot be
+// kept for all, and promises to the oldest would only keep the machine from the
+// rest: then overfullLong are made.
+const (
+	overfull     = 32
+	overfullLong = 2
+)
+
+// longPromises is how many promises under MaxWaitS the partition has.
+func (part *vpart) longPromises() int {
+	if part.old > overfull {
+		return overfullLong
+	}
+	return maxLong
+}
+
+// waitedLong: a start is kept free for the job whatever else is.
 func (p *pass) waitedLong(e *entry) bool {
-	return p.longLeft(e.class.part) && p.s.now-e.elig > p.s.params.LongGuardS
+	return p.longLeft(e.class.part) && p.s.now-e.elig > p.longGuard
 }
 
 // longLeft: promises to those who have waited long are left.
 func (p *pass) longLeft(part *vpart) bool {
-	return p.s.params.LongGuardS > 0 && p.s.params.Policy == EASY && part.promises < maxLong
+	return p.s.params.MaxWaitS > 0 && p.s.params.Policy == EASY && part.promises < part.longPromises()
 }
 
 // promisesLeft: the next job that waits may be promised a start.
@@ -386,7 +422,7 @@ func (p *pass) commit(c *class, e *entry, ch *choice, limit int64) bool {
 	if c.shape.resv != nil {
 		st.Reservation = c.shape.resv.rec.Name
 	}
-	run := &Run{ID: j.rec.ID, Task: task, Job: j.rec, Partition: st.Partition, Priority: j.prio, Start: s.now, End: add(s.now, limit), Allocs: allocs}
+	run := &Run{ID: j.rec.ID, Task: task, Job: j.rec, Partition: st.Partition, Reservation: st.Reservation, Priority: j.prio, Start: s.now, End: add(s.now, limit), Allocs: allocs}
 	vr := s.addRun(run)
 	vr.fresh = true
 	p.started = append(p.started, vr)
@@ -449,13 +485,20 @@ func (a *Array) startable() int {
 // there may be more of it to look at.
 func (p *pass) wait(c *class, e *entry) bool {
 	part := c.part
+	if c.attracted() {
+		return false // the job waits in its partition; this was worth a try
+	}
 	firstHere := part.waiting == 0
 	part.waiting++
 	if p.s.params.Policy == FIFO {
 		part.closed = true
 	}
-	if firstHere && e.primary && c.wait.Code == WaitPriority && !p.outlasts(e) {
-		p.say(e, Reason{Code: WaitResources})
+	if e.primary && c.wait.Code == WaitPriority && !p.outlasts(e) {
+		if why := p.s.awayFor(c, e); why.Code != "" {
+			p.say(e, why)
+		} else if firstHere {
+			p.say(e, Reason{Code: WaitResources})
+		}
 	}
 	if c.wait.Code == WaitPriority && p.preempt(c, e) {
 		p.advance(c, true)
@@ -469,19 +512,19 @@ func (p *pass) wait(c *class, e *entry) bool {
 }
 
 // reserve promises e a start, if there is a promise for it; false when there is
-// none for it or any that is as long.
+// none for it or any that is as long. The first that waits is promised the
+// earliest there is; who is only not to wait too long, one as late as that allows.
 func (p *pass) reserve(c *class, e *entry) bool {
 	part := c.part
-	if !p.waitedLong(e) {
-		if !p.promisesLeft(part) {
+	from := p.s.now
+	if !p.promisesLeft(part) || p.tooSoon(e) {
+		if !p.waitedLong(e) {
+			part.put = part.put || p.promisesLeft(part)
 			return false
 		}
-		if p.tooSoon(e) {
-			part.put = true
-			return false
-		}
+		from = max(from, e.elig+p.s.params.MaxWaitS)
 	}
-	if !p.promise(c, e) {
+	if !p.promise(c, e, from) {
 		return false // never, as far as anybody knows: nor would its equals
 	}
 	part.promises++
@@ -541,6 +584,7 @@ func (p *pass) reasons() {
 				}
 			})
 		}
+		p.reservedAway(c)
 		p.s.setUniform(c, c.wait)
 	}
 	for e := range p.s.odd {

@@ -177,7 +177,78 @@ func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 			t.Fatalf("node %s: %g of %d CPUs, %d of %d MiB", n.Name, cpus[n.Name], n.CPUs, mem[n.Name], n.MemMiB)
 		}
 	}
+	checkSwitches(t, in, p)
+	checkNamed(t, p)
+	checkLicenses(t, in, p)
 	checkReasons(t, in, p)
+	checkReserved(t, in, p)
+}
+
+// checkSwitches: the nodes of a job are below one topmost switch, and on no more leaves than it wants, unless it has waited enough.
+func checkSwitches(t testingT, in *Snapshot, p *Plan) {
+	t.Helper()
+	where, known := map[string]string{}, false
+	for _, n := range in.Nodes {
+		where[n.Name] = n.Switch
+		known = known || n.Switch != ""
+	}
+	for _, s := range p.Start {
+		if !known || len(s.Allocs) == 1 {
+			continue
+		}
+		roots, leaves := map[string]bool{}, map[string]bool{}
+		for _, a := range s.Allocs {
+			root, _, _ := strings.Cut(where[a.Node], "/")
+			if root == "" {
+				root = "alone " + a.Node
+			}
+			roots[root], leaves[where[a.Node]] = true, true
+		}
+		r := s.Job.Request
+		patient := in.Now < eligibleAt(s.Job)+min(max(r.SwitchWaitS, 1), switchWaitS)
+		if len(roots) > 1 || r.Switches > 0 && patient && len(leaves) > r.Switches {
+			t.Fatalf("job %d, which wants %d leaves, starts on %v", s.Job.ID, r.Switches, s.Allocs)
+		}
+	}
+}
+
+// checkLicenses: no more are in use than there are.
+func checkLicenses(t testingT, in *Snapshot, p *Plan) {
+	t.Helper()
+	left := map[string]int64{}
+	for _, l := range in.Licenses {
+		left[l.Name] = l.Count
+	}
+	use := func(j *Job) {
+		for _, l := range j.Request.Licenses {
+			left[l.Name] -= l.Count
+		}
+	}
+	for _, r := range in.Running {
+		use(r.Job)
+	}
+	for _, s := range p.Start {
+		use(s.Job)
+	}
+	for name, n := range left {
+		if n < 0 {
+			t.Fatalf("%d more of license %s are in use than there are", -n, name)
+		}
+	}
+}
+
+// checkNamed: a job has all nodes that it names and none that it excludes.
+func checkNamed(t testingT, p *Plan) {
+	t.Helper()
+	for _, s := range p.Start {
+		has := func(name string) bool {
+			return slices.ContainsFunc(s.Allocs, func(a Alloc) bool { return a.Node == name })
+		}
+		r := s.Job.Request
+		if slices.ContainsFunc(r.Exclude, has) || slices.ContainsFunc(r.NodeList, func(name string) bool { return !has(name) }) {
+			t.Fatalf("job %d names %v and excludes %v, and starts on %v", s.Job.ID, r.NodeList, r.Exclude, s.Allocs)
+		}
+	}
 }
 
 func claim(t testingT, held map[string]string, what, who string) {
@@ -381,6 +452,8 @@ func TestAdmissible(t *testing.T) {
 		{Request{Tasks: 8}, "true "},
 		{Request{Tasks: 9}, "false cannot place 9 tasks on 1 nodes: partition p has 2 nodes that could hold a part of the job"},
 		{Request{Tasks: 1, CPUsPerTask: 5}, "false no node of partition p can give 5 CPUs; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Tasks: 1, TmpMiB: 5}, "false no node of partition p can give 1 CPUs, 5 MiB of temporary disk space; the largest has 4 CPUs, 1000 MiB, 0 MiB of temporary disk space (TmpDisk in slurm.conf)"},
+		{Request{Tasks: 1, Sockets: 2, ThreadsPerCore: 2}, "false no node of partition p can give 1 CPUs, 2 sockets, 2 threads per core; the largest has 4 CPUs, 1000 MiB, 1 sockets, 4 cores per socket, 1 threads per core"},
 		{Request{MemSaid: true, MemNodeMiB: 2000}, "false no node of partition p can give 1 CPUs, 2000 MiB; the largest has 4 CPUs, 1000 MiB"},
 		{Request{Gres: []GresRequest{{Name: "gpu", Count: 1}}}, "false no node of partition p can give 1 CPUs, 1 gpu; the largest has 4 CPUs, 1000 MiB"},
 		{Request{Features: "[a"}, `false cannot read constraint "[a" at character 1: "[" has no matching "]"`},
@@ -389,6 +462,20 @@ func TestAdmissible(t *testing.T) {
 	} {
 		if got := try(c.r); got != c.want {
 			t.Errorf("%+v:\n got %s\nwant %s", c.r, got, c.want)
+		}
+	}
+	// Of nodes that were named it is these that are described.
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 3, MemMiB: 500}
+	// Shares are parts of one device: more than one has cannot be had, however many devices there are.
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}, Shared: "mps", Shares: 50}}}
+	for count, want := range map[int64]string{50: "true ", 60: "false no node of partition p can give 1 CPUs, 60 mps; the largest has 4 CPUs, 1000 MiB, 2 gpu, 50 mps of one device"} {
+		if got := try(Request{Gres: []GresRequest{{Name: "mps", Count: count}}}); got != want {
+			t.Errorf("%d mps:\n got %s\nwant %s", count, got, want)
+		}
+	}
+	for _, cpus := range []int{4, 9} { // n1 has four
+		if got, want := try(Request{NodeList: []string{"n2"}, CPUsPerTask: cpus}), fmt.Sprintf("false no node of partition p can give %d CPUs on n2; the largest has 3 CPUs, 500 MiB", cpus); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}
 }
@@ -467,7 +554,7 @@ func TestExplain(t *testing.T) {
 1 nodes: 4 CPUs not there
 expected on n1
 after the end of jobs 1
-would start now: with half of the tasks and nodes
+would start now: with --ntasks=2
 `
 	if !ok || x.Start != w.in.Now+100 || x.String() != want {
 		t.Fatalf("at %d:\n%s\nwant:\n%s", x.Start, x, want)
@@ -489,4 +576,59 @@ func TestHeadGuard(t *testing.T) {
 	w.in.Now++
 	w.add(3, 500, Request{Tasks: 4}).Partitions = []string{"high"}
 	w.want("reserve 3 at 899 on n1; reserve 2 at 1399 on n1; 3: Resources")
+}
+
+// TestMaxWait: a start is kept free for a job once what starts now could still run when it has waited long enough, and not before.
+func TestMaxWait(t *testing.T) {
+	p := Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}
+	w := newWorld(t, p, 2, 1)
+	w.add(1, 50, Request{MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, Request{MinNodes: 1, MaxNodes: 1})
+	w.add(3, 100, Request{MinNodes: 2, MaxNodes: 2})
+	w.want("start 1 n1:1; start 2 n2:1; 3: Resources")
+	w.in.Now = 1050
+	w.end(1)
+	w.add(4, 400, Request{MinNodes: 1, MaxNodes: 1}) // by 1450 it has gone; 3 may wait until 1600
+	w.want("start 4 n1:1")
+	w.in.Now = 1300
+	w.end(2)
+	w.add(5, 500, Request{MinNodes: 1, MaxNodes: 1}) // until 1800
+	w.want("reserve 3 at 300 on n1,n2; 5: Priority")
+	w.in.Now = 1310
+	w.add(6, 290, Request{MinNodes: 1, MaxNodes: 1}) // until 1600
+	w.want("start 6 n2:1; reserve 3 at 290 on n1,n2")
+}
+
+// TestMaxWaitOverfull: where more have waited too long than can be helped, only the first two are promised a start.
+func TestMaxWaitOverfull(t *testing.T) {
+	for waiting, want := range map[int]int{maxLong - 1: maxLong - 1, overfull: maxLong, overfull + 1: overfullLong} {
+		w := newWorld(t, Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}, 1, 4)
+		w.add(1, 2000, Request{Tasks: 1})
+		w.plan()
+		for i := range waiting {
+			w.add(uint32(i+2), 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+		}
+		w.in.Now += 700
+		in := w.in
+		if p := w.s.Plan(&in); len(p.Reserve) != want {
+			t.Errorf("of %d that have waited too long %d are promised a start, want %d: %s", waiting, len(p.Reserve), want, showPlan(p))
+		}
+	}
+}
+
+// TestRangeOfNodes: a range of nodes is for as many as there are, without waiting for more (sbatch(1), -N).
+func TestRangeOfNodes(t *testing.T) {
+	w := newWorld(t, Params{}, 4, 4)
+	w.add(1, 50, Request{Tasks: 3, MinNodes: 2, MaxNodes: 4})
+	w.want("start 1 n1:1 n2:1 n3:1")
+	w.add(2, 50, Request{Tasks: 6, MinNodes: 1, MaxNodes: 4})
+	w.want("start 2 n1:3 n2:1 n3:1 n4:1")
+	w.add(3, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 3, UseMinNodes: true})
+	w.add(4, 50, Request{Tasks: 4, MinNodes: 1, MaxNodes: 4}) // three nodes have one CPU left or two
+	w.want("start 3 n2:2; start 4 n3:2 n4:2")
+	for id := range uint32(4) {
+		w.end(id + 1)
+	}
+	w.add(5, 50, Request{Tasks: 8, NodeCounts: []NodeCount{{Min: 2, Max: 2}, {Min: 8, Max: 8}}, MinNodes: 2, MaxNodes: 8})
+	w.want("start 5 n1:4 n2:4")
 }

@@ -22,6 +22,9 @@ func (p *pass) preempt(c *class, e *entry) bool {
 	}
 	var best *eviction
 	for i := range c.shape.alts {
+		if c.shape.alts[i].lacks {
+			continue
+		}
 		for _, ev := range p.evictions(c, e, &c.shape.alts[i]) {
 			if ev.choose() && (best == nil || ev.cheaper(best)) {
 				best = ev
@@ -45,6 +48,7 @@ type eviction struct {
 	gpus   int64
 	need   int
 	wide   bool           // begin with jobs that hold many nodes
+	root   int32          // the topmost switch below which the nodes are; -1: no matter
 	nodes  []int32        // that may be had at all
 	chosen []int32        // places
 	gone   map[*vrun]bool // victims
@@ -57,9 +61,9 @@ func (p *pass) evictions(c *class, e *entry, alt *candidates) []*eviction {
 	d := &c.shape.demand
 	var out []*eviction
 	try := func(n, tasks int, gpus int64) {
-		for _, wide := range []bool{false, true} {
-			if n > 1 || !wide {
-				out = append(out, &eviction{p: p, c: c, e: e, alt: alt, tasks: tasks, gpus: gpus, need: n, wide: wide, gone: map[*vrun]bool{}, able: map[*vrun]bool{}})
+		for _, root := range alt.roots(n) {
+			for _, wide := range []bool{false, true}[:min(n, 2)] {
+				out = append(out, &eviction{p: p, c: c, e: e, alt: alt, tasks: tasks, gpus: gpus, need: n, wide: wide, root: root, gone: map[*vrun]bool{}, able: map[*vrun]bool{}})
 			}
 		}
 	}
@@ -100,7 +104,10 @@ func (ev *eviction) choose() bool {
 	s := ev.p.s
 	for place, n := range ev.alt.nodes {
 		blocked, until := n.blocked(ev.c.shape.resv, s.now)
-		if n.rec.State == NodeUsable && !blocked && until >= add(s.now, ev.e.least) && n.yields != s.pass && n.planned == 0 {
+		if ev.root >= 0 && n.above[0] != ev.root {
+			continue
+		}
+		if n.rec.State == NodeUsable && !blocked && until >= add(s.now, ev.e.least) && n.yields != s.pass && n.planned == 0 && !n.soonReserved(s.now, add(s.now, ev.e.least)) {
 			ev.nodes = append(ev.nodes, int32(place))
 			for _, r := range n.runs {
 				ev.able[r] = ev.p.mayPreempt(ev.c, ev.e, r)

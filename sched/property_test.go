@@ -18,7 +18,7 @@ func randomWorld(t *rapid.T) *world {
 		Order:        Order(rapid.IntRange(0, 2).Draw(t, "order")),
 		GuardS:       rapid.Int64Range(0, 100).Draw(t, "guard"),
 		HeadGuardS:   rapid.Int64Range(0, 30).Draw(t, "headGuard"),
-		LongGuardS:   rapid.Int64Range(0, 100).Draw(t, "longGuard"),
+		MaxWaitS:     rapid.Int64Range(0, 100).Draw(t, "maxWait"),
 		Preempt:      PreemptType(rapid.IntRange(0, 1).Draw(t, "preempt")),
 		PreemptMode:  PreemptMode(rapid.IntRange(1, 3).Draw(t, "preemptMode")),
 		Placement:    Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
@@ -45,13 +45,43 @@ func randomWorld(t *rapid.T) *world {
 			q.Nodes = append(q.Nodes, n.Name)
 		}
 	}
+	if rapid.IntRange(0, 2).Draw(t, "switches") == 0 {
+		for _, n := range w.in.Nodes {
+			n.Switch = rapid.SampledFrom([]string{"x/s1", "x/s2", "x/y/s3", "z", ""}).Draw(t, "switch")
+		}
+	}
 	w.in.Partitions = []*Partition{p, q}
 	w.in.Licenses = []License{{"l", 3}}
 	if rapid.Bool().Draw(t, "resv") {
 		start := rapid.Int64Range(990, 1100).Draw(t, "start")
-		w.in.Reservations = []*Reservation{{Name: "r", Start: start, End: start + 50, Nodes: []string{"n0", "n1"}, Users: []string{"v"}, Flex: rapid.Bool().Draw(t, "flex")}}
+		r := &Reservation{Name: "r", Start: start, End: start + 50, Nodes: []string{"n0", "n1"}, Users: []string{"v"}, Flex: rapid.Bool().Draw(t, "flex")}
+		w.in.Reservations = []*Reservation{r}
+		if rapid.Bool().Draw(t, "again") {
+			r.Again = []Span{{start + 100, start + 150}, {start + 200, start + 250}}
+		}
+		r.Magnetic = rapid.Bool().Draw(t, "magnetic")
+		if rapid.Bool().Draw(t, "parts") {
+			r.Flex = false
+			w.reserveParts(t, r)
+		}
 	}
 	return w
+}
+
+// reserveParts reserves some cores and devices of the nodes.
+func (w *world) reserveParts(t *rapid.T, r *Reservation) {
+	r.Nodes = nil
+	for _, n := range w.in.Nodes[:min(2, len(w.in.Nodes))] {
+		cpus := rapid.IntRange(1, n.CPUs).Draw(t, "reserved")
+		part := Alloc{Node: n.Name, CPUs: cpus}
+		for k := range cpus {
+			part.Cores = part.Cores.Set(k)
+		}
+		if len(n.Gres) > 0 && rapid.Bool().Draw(t, "device") {
+			part.Gres = []GresAlloc{{Name: "gpu", Type: "t", Count: 1, Devices: []int{0}}}
+		}
+		r.Nodes, r.Parts = append(r.Nodes, n.Name), append(r.Parts, part)
+	}
 }
 
 func (w *world) randomJob(t *rapid.T, id uint32) *Job {
@@ -63,6 +93,13 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 		r.Gres = []GresRequest{{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))}}
 	case 1:
 		r.Gres = []GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
+	}
+	r.Switches, r.SwitchWaitS = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "leaves"), 15
+	if rapid.IntRange(0, 9).Draw(t, "named") == 0 {
+		r.NodeList = []string{"n0"}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "excluded") == 0 {
+		r.Exclude = []string{"n1"}
 	}
 	r.Features = rapid.SampledFrom([]string{"", "", "", "a", "a|b", "[a|b]", "b*1"}).Draw(t, "features")
 	if rapid.IntRange(0, 4).Draw(t, "lic") == 0 {
@@ -140,6 +177,14 @@ func (w *world) flap(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "flap") > 0 {
 		return
 	}
+	w.in.Running = slices.Clone(w.in.Running)
+	for i, r := range w.in.Running {
+		if rapid.IntRange(0, 3).Draw(t, "suspend") == 0 {
+			c := *r
+			c.Suspended = true
+			w.in.Running[i] = &c
+		}
+	}
 	i := rapid.IntRange(0, len(w.in.Nodes)-1).Draw(t, "node")
 	n := *w.in.Nodes[i]
 	n.State = NodeState(rapid.IntRange(0, 3).Draw(t, "state"))
@@ -151,7 +196,7 @@ func (w *world) flap(t *rapid.T) {
 // their limits, the first job that was promised a start has it by then.
 func TestPromiseKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, Params{Weights: Weights{Basic: true}, Order: Order(rapid.IntRange(0, 2).Draw(t, "order")), LongGuardS: rapid.Int64Range(0, 60).Draw(t, "long")}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
+		w := newWorld(t, Params{Weights: Weights{Basic: true}, Order: Order(rapid.IntRange(0, 2).Draw(t, "order")), MaxWaitS: rapid.Int64Range(0, 60).Draw(t, "maxWait")}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
 		id, promised := uint32(0), map[uint32]int64{}
 		for range rapid.IntRange(2, 25).Draw(t, "steps") {
 			for range rapid.IntRange(0, 3).Draw(t, "submit") {

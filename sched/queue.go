@@ -56,6 +56,11 @@ type class struct {
 	arrived []*entry // to be planted, while many arrive
 	uniform Reason   // what the records are thought to say
 
+	awayN    uint64 // the epoch of the next two: see awayFor
+	awayFrom int64
+	away     Reason
+	longest  int64 // no job of the class has been given longer
+
 	// of the pass that is under way
 	next     *entry
 	walk     walk // while candidates are taken
@@ -227,23 +232,16 @@ func (s *Scheduler) enter(j *vjob) Reason {
 	if why.Code != "" {
 		return why
 	}
+	magnets := s.attracting(j.rec)
 	for i, name := range j.rec.Partitions {
 		part := s.partition(name)
 		if part == nil {
 			continue
 		}
-		e := &entry{job: j, primary: len(j.entries) == 0, order: i, elig: eligibleAt(j.rec), limit: limitOf(j.rec, part.rec)}
-		e.least, e.predicted = e.limit, e.limit
-		if j.rec.TimeMinS > 0 {
-			e.least = min(j.rec.TimeMinS, e.limit)
+		s.enterPart(j, req, part, resv, len(magnets)*len(j.rec.Partitions)+i)
+		for k, r := range magnets { // taken first, so that what is not reserved is left to others
+			s.enterPart(j, req, part, r, i*len(magnets)+k)
 		}
-		if j.rec.PredictedS > 0 {
-			e.predicted = min(j.rec.PredictedS, e.limit)
-		}
-		e.weigh()
-		e.class = s.classOf(e, req, part, resv)
-		j.entries = append(j.entries, e)
-		s.join(e)
 	}
 	if len(j.entries) == 0 {
 		return Reason{Code: WaitPartitionDown}
@@ -253,6 +251,23 @@ func (s *Scheduler) enter(j *vjob) Reason {
 	}
 	j.choosePrimary(s)
 	return Reason{}
+}
+
+// enterPart adds the job to its class in a partition and reservation.
+func (s *Scheduler) enterPart(j *vjob, req int32, part *vpart, resv *vresv, order int) {
+	e := &entry{job: j, primary: len(j.entries) == 0, order: order, elig: eligibleAt(j.rec), limit: limitOf(j.rec, part.rec)}
+	e.least, e.predicted = e.limit, e.limit
+	if j.rec.TimeMinS > 0 {
+		e.least = min(j.rec.TimeMinS, e.limit)
+	}
+	if j.rec.PredictedS > 0 {
+		e.predicted = min(j.rec.PredictedS, e.limit)
+	}
+	e.weigh()
+	e.class = s.classOf(e, req, part, resv)
+	e.class.longest = max(e.class.longest, e.least)
+	j.entries = append(j.entries, e)
+	s.join(e)
 }
 
 // choosePrimaries follows a change of what partitions and nodes can do.
@@ -271,7 +286,7 @@ func (s *Scheduler) choosePrimaries() {
 func (j *vjob) choosePrimary(s *Scheduler) {
 	at, least := 0, math.MaxInt
 	for i, e := range j.entries {
-		if n := lasting(s.faultOf(e.class).Code); n < least {
+		if n := lasting(s.faultOf(e.class).Code); n < least && !e.class.attracted() {
 			at, least = i, n
 		}
 	}
@@ -286,7 +301,7 @@ func lasting(fault Code) int {
 	switch fault {
 	case "":
 		return 0
-	case BadConstraints, PartitionTimeLimit, PartitionNodeLimit:
+	case BadConstraints, PartitionTimeLimit, PartitionNodeLimit, PartitionConfig, MaxMemPerLimit:
 		return 2
 	}
 	return 1

@@ -112,12 +112,20 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 				return "could start now in partition " + name
 			}
 		}
-	case BadConstraints:
+	case BadConstraints, PartitionNodeLimit, PartitionConfig:
 		for _, name := range j.Partitions {
 			if resv == "" && c.possible(j, name) { // of a reservation there may be no nodes
 				return "could start in partition " + name + " if that were idle"
 			}
 		}
+	case ReqNodeNotAvail:
+		for _, r := range c.in.Reservations {
+			if len(r.Parts) == 0 && r.Start < now+j.LimitS || len(r.Again) > 0 {
+				return ""
+			}
+		}
+		gone := func(name string) bool { return c.nodes[name].rec.State != NodeUsable }
+		return unless(slices.ContainsFunc(j.Request.NodeList, gone), "nothing is reserved until then, and the nodes it names are up")
 	default:
 		return "no such reason is expected here"
 	}
@@ -152,21 +160,28 @@ func (c *counted) startable(j *Job, partition string) bool {
 	want := max(1, r.MinNodes)
 	perJob := slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
 	switch {
-	case want > 1 && (r.Tasks > 0 || perJob), part.Share == ShareYes, part.Share == ShareForce:
+	case want > 1 && (r.Tasks > 0 || perJob || r.Switches > 0), len(r.NodeList)+len(r.Exclude) > 0, part.Share == ShareYes, part.Share == ShareForce:
 		return false // beyond these means
 	case part.MaxTimeS > 0 && j.LimitS > part.MaxTimeS, len(r.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0):
 		return false
 	}
 	fit, counts := 0, 0
+	roots := map[string]int{} // nodes by topmost switch, where switches are known
+	known := slices.ContainsFunc(c.in.Nodes, func(n *Node) bool { return n.Switch != "" })
 	for _, name := range part.Nodes {
 		if n := c.nodes[name]; c.open(j, n) && n.holds(j, part) {
-			fit++
+			root, _, _ := strings.Cut(n.rec.Switch, "/")
+			if known && root == "" {
+				root = "alone " + name
+			}
+			roots[root]++
+			fit = max(fit, roots[root])
 			if slices.Contains(n.rec.Features, "b") {
 				counts++
 			}
 		}
 	}
-	if strings.Contains(r.Features, "*") && counts == 0 || r.Features == "[a|b]" && want > 1 {
+	if strings.Contains(r.Features, "*") && (counts == 0 || known && want > 1) || r.Features == "[a|b]" && want > 1 {
 		return false
 	}
 	return fit >= want
@@ -183,6 +198,14 @@ func (c *counted) open(j *Job, n *countedNode) bool {
 	for _, r := range c.in.Reservations {
 		mine := j.Request.Reservation == r.Name
 		on := slices.Contains(r.Nodes, n.rec.Name)
+		if on && len(r.Parts) > 0 && r.Start < end && c.in.Now < r.End {
+			return false // beyond these means
+		}
+		for _, w := range r.Again {
+			if on && w.Start < end && c.in.Now < w.End {
+				return false
+			}
+		}
 		if !mine && on && r.Start < end && c.in.Now < r.End || mine && !r.Flex && (!on || c.in.Now < r.Start || end > r.End) || mine && j.User != "v" {
 			return false
 		}

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// promise finds the earliest start for a job that cannot start now, takes the
+// promise finds the earliest start from from on for a job that cannot start now, takes the
 // resources from then on, and adds the Reserve. It reports false when the job
 // could never start as far as the plan reaches.
-func (p *pass) promise(c *class, e *entry) bool {
+func (p *pass) promise(c *class, e *entry, from int64) bool {
 	s := p.s
-	from := s.now
+	early := from <= s.now
 	if e.limit >= c.lasting {
 		from = max(from, c.reserved)
 	}
@@ -18,7 +18,9 @@ func (p *pass) promise(c *class, e *entry) bool {
 	if ch == nil || s.params.WindowS > 0 && at > s.now+s.params.WindowS {
 		return false
 	}
-	c.reserved, c.lasting = at, e.limit
+	if early {
+		c.reserved, c.lasting = at, e.limit
+	}
 	end := add(at, e.limit)
 	r := Reserve{ID: e.job.rec.ID, Task: -1, Partition: c.part.rec.Name, At: at, End: end, Promised: true}
 	if a := e.job.rec.Array; a != nil {
@@ -100,6 +102,9 @@ func (s *Scheduler) earliestNodes(sh *shape, from, lengthS int64) (int64, *choic
 	best, chosen := Forever, (*choice)(nil)
 	for i := range sh.alts {
 		c := &sh.alts[i]
+		if c.lacks {
+			continue
+		}
 		var at int64
 		var ch *choice
 		if c.flex {
@@ -144,7 +149,7 @@ func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, len
 		if sh.resv != nil && !sh.resv.rec.Flex {
 			end = min(end, sh.resv.rec.End-lengthS+1)
 		}
-		if begin <= s.now && s.lacksPlaces(sh, n, v) {
+		if begin <= s.now && (s.lacksPlaces(sh, n, v) || s.openUntil(sh, n, v) < add(s.now, lengthS)) {
 			from = n.nextEnd()
 			continue
 		}
@@ -158,14 +163,14 @@ func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, len
 func (n *vnode) clip(resv *vresv, begin, end, lengthS int64) (int64, int64, int64) {
 	for moved := true; moved; {
 		moved = false
-		for _, w := range n.windows {
-			if w.resv == resv || w.end <= begin {
+		for _, w := range n.reserved() {
+			if w.end <= begin || resv.passes(w.resv) {
 				continue
 			}
-			if add(begin, lengthS) > w.start {
+			if begin >= w.start || add(begin, lengthS) > w.start+w.delay {
 				return 0, 0, w.end
 			}
-			end = min(end, w.start-lengthS+1)
+			end = min(end, w.start, w.start+w.delay-lengthS+1)
 		}
 	}
 	return begin, end, 0
@@ -260,14 +265,21 @@ func (s *Scheduler) leastCount(sh *shape, c *candidates) int {
 // the constraint counts, then those that become free last, so that the promise
 // leaves what is free now to others.
 func (s *Scheduler) chooseAt(sh *shape, c *candidates, open []stretch, need int) *choice {
-	if sh.req.Switches > 0 {
+	if s.switches > 0 && c.hi > 1 {
 		places := make([]int32, len(open))
 		for i := range open {
 			places[i] = open[i].place
 		}
-		if sets := sh.switchSets(c, places, need); sets != nil {
+		if sets, ok := s.switchSets(sh, c, places); ok {
 			for _, set := range sets {
-				on := slices.DeleteFunc(slices.Clone(open), func(st stretch) bool { return !slices.Contains(set, st.place) })
+				in := make([]bool, len(c.nodes))
+				for _, p := range set {
+					in[p] = true
+				}
+				on := slices.DeleteFunc(slices.Clone(open), func(st stretch) bool { return !in[st.place] })
+				if len(on) < need {
+					continue
+				}
 				if ch := s.chooseAmong(sh, c, on, need); ch != nil {
 					return ch
 				}
@@ -348,7 +360,7 @@ func (s *Scheduler) earliestFlexible(sh *shape, c *candidates, from, lengthS, be
 				times = append(times, t)
 			}
 		}
-		for _, w := range n.windows {
+		for _, w := range n.reserved() {
 			if w.end > from && w.end < before {
 				times = append(times, w.end)
 			}
@@ -389,7 +401,7 @@ func (s *Scheduler) flexibleAt(sh *shape, c *candidates, t, lengthS int64) *choi
 		caps[p], rooms[p] = sh.capOf(c, n, free), sh.deviceRoom(c, n.cfg, free)
 		places = append(places, int32(p))
 	}
-	chosen, tasks, gpus := sh.spreadOnSwitches(c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] },
+	chosen, tasks, gpus := s.spreadOnSwitches(sh, c, places, func(p int32) int { return caps[p] }, func(p int32) int64 { return rooms[p] },
 		func(p int32) int64 { return int64(c.nodes[p].rec.Weight) })
 	if chosen == nil {
 		return nil

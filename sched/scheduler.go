@@ -76,6 +76,7 @@ type Scheduler struct {
 	typicals    map[*config][]typical
 	fragFree    []int64
 	biggest     [2]int64 // CPUs and device thousandths of any node
+	switches    int      // 0: not known
 }
 
 // vpart is a partition.
@@ -87,6 +88,7 @@ type vpart struct {
 
 	// of the pass that is under way
 	promises int
+	old      int // jobs that have waited for longer than MaxWaitS
 	waiting  int
 	closed   bool // FIFO: something before waits
 	put      bool // put off: the first that waits is not promised a start yet
@@ -96,7 +98,8 @@ type vpart struct {
 type vresv struct {
 	rec   *Reservation
 	nodes []int32
-	lic   int // first of its dimensions in the profile of licenses; 0: it has none
+	parts map[int32]*vnode // of one that has parts of nodes: by the node's number
+	lic   int              // first of its dimensions in the profile of licenses; 0: it has none
 }
 
 // New returns a Scheduler for one configuration. A changed configuration is a
@@ -237,6 +240,10 @@ func (s *Scheduler) nodeStates(in []*Node) int {
 		if v.rec != n {
 			v.rec = n
 			s.touch(v)
+			for _, part := range v.subs {
+				part.rec = n
+				s.touch(part)
+			}
 			s.epoch++
 			changed++
 		}
@@ -291,6 +298,7 @@ func (s *Scheduler) buildNodes(in []*Node) {
 	}
 	s.nodes.recs = slices.Clone(in)
 	s.measureNodes()
+	s.connect()
 }
 
 func (s *Scheduler) nodeList(names []string) []int32 {
@@ -341,14 +349,11 @@ func (s *Scheduler) addRun(rec *Run) *vrun {
 			continue
 		}
 		n := s.nodes.vals[at]
-		part := vpartOf{node: n, use: s.useOf(n, a, rec), alloc: a}
-		if !rec.Suspended {
-			part.cores = a.Cores
-		}
+		pool := int32(0)
 		if depth > 1 {
-			part.pool = in.idx + 1
+			pool = in.idx + 1
 		}
-		r.parts = append(r.parts, part)
+		s.runParts(r, n, a, pool)
 	}
 	if rec.Job != nil {
 		s.noteUser(rec.Job.Request)
@@ -370,6 +375,7 @@ func (s *Scheduler) occupy(r *vrun) {
 	for i := range r.parts {
 		p := &r.parts[i]
 		p.node.prof.Use(0, r.end, p.use)
+		p.giveBack(0, r.end, 1)
 		p.node.hold(p, 1)
 		p.node.runs = append(p.node.runs, r)
 		s.touch(p.node)
@@ -383,6 +389,7 @@ func (s *Scheduler) vacate(r *vrun) {
 	for i := range r.parts {
 		p := &r.parts[i]
 		p.node.prof.Free(0, r.end, p.use)
+		p.giveBack(0, r.end, -1)
 		p.node.hold(p, -1)
 		if at := slices.Index(p.node.runs, r); at >= 0 {
 			last := len(p.node.runs) - 1
@@ -415,6 +422,7 @@ func (s *Scheduler) extendLate() {
 		for i := range r.parts {
 			p := &r.parts[i]
 			p.node.prof.Use(r.end, s.now+1, p.use)
+			p.giveBack(r.end, s.now+1, 1)
 			s.touch(p.node)
 		}
 		if r.lic != nil {

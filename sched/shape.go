@@ -45,6 +45,7 @@ type candidates struct {
 	pos    []int32 // by node index; -1: not a candidate
 	counts []countOf
 	must   []int32 // places in nodes that -w names
+	lacks  bool    // a node that -w names is none of them
 	tasks  int     // on each node; of flexible ones the least
 	gpus   int64   // part of the per-job devices, as makeVec takes it
 	lo, hi int     // node counts
@@ -89,6 +90,7 @@ type vecGres struct {
 	count  int64
 	shares int64 // of one device; 0: whole devices
 	name   string
+	cuts   []cut // the instances that the request means
 	each   int64 // so many on each of the sockets; 0: anywhere
 }
 
@@ -109,9 +111,14 @@ func workOut(r *Request) demand {
 	}
 	d.lo = max(d.lo, len(r.NodeList))
 	if d.hi == 0 {
-		d.hi = max(d.lo, d.tasks)
-		if d.even && r.MinNodes > 0 {
+		perJob := slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
+		switch {
+		case d.even && (r.MinNodes > 0 || perJob): // devices in all may come from several nodes
 			d.hi = math.MaxInt32
+		case d.even: // so many tasks on each node, and not so many nodes: those that hold one such share
+			d.hi = d.lo
+		default:
+			d.hi = d.tasks
 		}
 	}
 	d.hi = max(d.hi, d.lo)
@@ -126,6 +133,13 @@ func workOut(r *Request) demand {
 		d.flexible = !d.even || slices.ContainsFunc(d.jobGres, func(g GresRequest) bool { return g.Count%int64(d.lo) != 0 })
 	}
 	return d
+}
+
+// wide reports whether a request is for as many nodes as there are: --spread-job, or a range (sbatch(1), -N: "as many nodes as
+// possible within the range specified and without delaying the initiation of the job"). Devices in all stay together.
+func (r *Request) wide() bool {
+	ranged := r.MaxNodes > max(r.MinNodes, 1) && !r.UseMinNodes && !slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
+	return r.Spread || ranged
 }
 
 // settleEven recognises requests in which each node has the same share.
@@ -169,7 +183,7 @@ func (sh *shape) vecFor(c *candidates, cfg *config, tasks int, gpus int64) *vec 
 		v.cap = cfg.caps + sh.part.cap - 1
 	}
 	if sh.whole {
-		v.takeAll(cfg)
+		v.takeAll(sh.req, cfg)
 	}
 	v.cpuUnits = v.cpu * cfg.scale / sh.depth
 	if c.vecs == nil {
@@ -205,7 +219,9 @@ func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
 		if count > 0 {
 			v.gres = append(v.gres, cfg.gresVec(g, count))
 			if g.Per == PerSocket {
-				v.gres[len(v.gres)-1].each = g.Count
+				last := &v.gres[len(v.gres)-1]
+				last.each = g.Count
+				last.groups = slices.DeleteFunc(last.groups, func(gi int) bool { return !cfg.reachesSockets(gi, last) })
 			}
 		}
 		if g.Name == "gpu" {
@@ -228,18 +244,28 @@ func makeVec(r *Request, cfg *config, tasks int, gpus int64) *vec {
 	return v
 }
 
-// takeAll makes the need that of the whole node: all its CPUs and devices.
-func (v *vec) takeAll(cfg *config) {
+// takeAll makes the need that of the whole node: all its CPUs and devices, with the memory that goes with them.
+func (v *vec) takeAll(r *Request, cfg *config) {
 	v.whole = true
 	v.cpu = max(v.cpu, cfg.cpus)
 	v.cpuUnits = v.cpu * cfg.scale
+	switch {
+	case r.MemCPUMiB > 0:
+		v.mem = v.cpu * r.MemCPUMiB
+	case r.MemGPUMiB > 0:
+		v.mem = max(v.mem, cfg.gpus()*r.MemGPUMiB)
+	}
 }
 
 func (cfg *config) gresVec(g GresRequest, count int64) vecGres {
 	out := vecGres{count: count, name: g.Name}
 	for i := range cfg.groups {
 		have := &cfg.groups[i]
-		if g.Type != "" && have.typ != g.Type {
+		if p := have.cutOf(g.Type); p >= 0 && have.name == g.Name && have.dev > 0 {
+			out.cuts = append(out.cuts, cut{i, p})
+			continue
+		}
+		if !isType(have.typ, g.Type) {
 			continue
 		}
 		if have.name == g.Name {
@@ -283,7 +309,10 @@ func (g *vecGres) fits(cfg *config, free []int64) bool {
 			return true
 		}
 	}
-	return false
+	for _, c := range g.cuts {
+		left -= cfg.groups[c.gi].cutRoom(c.profile, free)
+	}
+	return left <= 0 && len(g.cuts) > 0
 }
 
 // free is how many whole devices (or units of the count) are free.
@@ -303,6 +332,9 @@ func (g *group) free(free []int64) int64 {
 // hasShare: some device has the shares, and one does even if every promised
 // whole device is taken from the untouched ones.
 func (g *group) hasShare(free []int64, shares int64) bool {
+	if shares > g.shares {
+		return false
+	}
 	whole := free[g.dim] - g.capacity
 	for _, x := range free[g.dev : g.dev+g.devices] {
 		if x >= shares && x < g.shares {
@@ -333,6 +365,9 @@ func (v *vec) promise(cfg *config, free []int64, use []int64) {
 			take := min(left, max(0, cfg.groups[gi].free(free)))
 			use[cfg.groups[gi].dim] += take
 			left -= take
+		}
+		for _, c := range g.cuts {
+			left = cfg.groups[c.gi].cutPromise(c.profile, left, free, use)
 		}
 	}
 	if v.whole {
@@ -378,7 +413,7 @@ func (sh *shape) addModes(s *Scheduler, alt *fit.Alternative) {
 		sh.alts = append(sh.alts, s.candidatesOf(sh, alt, candidates{tasks: d.perNode, gpus: -int64(d.lo), lo: d.lo, hi: d.hi}))
 		return
 	}
-	if d.allowed(1) && !sh.req.Spread {
+	if d.allowed(1) && !sh.req.wide() {
 		sh.alts = append(sh.alts, s.candidatesOf(sh, alt, candidates{tasks: d.tasks, gpus: -1, lo: 1, hi: 1}))
 	}
 	least := candidates{tasks: 1, lo: d.lo, hi: d.hi, flex: true}
@@ -405,8 +440,8 @@ func (s *Scheduler) candidatesOf(sh *shape, alt *fit.Alternative, c candidates) 
 	required := s.nodeSet(sh.req.NodeList)
 	matches := map[*config]bool{}
 	for _, i := range pool {
-		n := s.nodes.vals[i]
-		if excluded[i] || len(required) >= c.hi && len(required) > 0 && !required[i] || n.rec.State == NodeFuture {
+		n := sh.resv.seat(s.nodes.vals[i])
+		if n == nil || excluded[i] || len(required) >= c.hi && len(required) > 0 && !required[i] || n.rec.State == NodeFuture {
 			continue
 		}
 		ok, known := matches[n.cfg]
@@ -415,13 +450,14 @@ func (s *Scheduler) candidatesOf(sh *shape, alt *fit.Alternative, c candidates) 
 			matches[n.cfg] = ok
 		}
 		if ok {
-			c.pos[i] = int32(len(c.nodes))
+			c.pos[n.idx] = int32(len(c.nodes))
 			if required[i] {
-				c.must = append(c.must, c.pos[i])
+				c.must = append(c.must, c.pos[n.idx])
 			}
 			c.nodes = append(c.nodes, n)
 		}
 	}
+	c.lacks = len(c.must) < len(slices.Compact(slices.Sorted(slices.Values(sh.req.NodeList))))
 	for _, count := range alt.Counts {
 		co := countOf{n: count.N}
 		for _, n := range c.nodes {

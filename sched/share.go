@@ -51,7 +51,8 @@ type coreUse struct {
 // which they are to be taken: idle ones, then those that the fewest jobs have.
 // A partition in which jobs may also want CPUs for themselves shares as few
 // cores as it can instead: it begins with those that the most jobs have.
-func (n *vnode) takeable(sh *shape) []Bits {
+// Those in shut are left out.
+func (n *vnode) takeable(sh *shape, shut Bits) []Bits {
 	cfg := n.cfg
 	out := make([]Bits, sh.depth)
 	for i := range out {
@@ -63,6 +64,9 @@ func (n *vnode) takeable(sh *shape) []Bits {
 		if w < len(n.units) {
 			idle[w] &^= n.units[w]
 		}
+		if w < len(shut) {
+			idle[w] &^= shut[w]
+		}
 	}
 	if tail := cfg.cores & 63; tail != 0 {
 		idle[len(idle)-1] &= 1<<tail - 1
@@ -71,7 +75,7 @@ func (n *vnode) takeable(sh *shape) []Bits {
 		return out
 	}
 	for k := range n.cores {
-		if u := &n.cores[k]; u.jobs > 0 && int64(u.jobs) < sh.depth && u.pool == sh.part.idx+1 {
+		if u := &n.cores[k]; u.jobs > 0 && int64(u.jobs) < sh.depth && u.pool == sh.part.idx+1 && !shut.Has(k) {
 			out[u.jobs] = out[u.jobs].Set(k)
 		}
 	}
@@ -90,7 +94,7 @@ func (s *Scheduler) lacksCores(sh *shape, n *vnode, v *vec) bool {
 		return false
 	}
 	count := 0
-	for _, b := range n.takeable(sh) {
+	for _, b := range n.takeable(sh, n.shut(s.now, s.now+1)) {
 		count += b.Count()
 	}
 	return int64(count) < v.cpu/n.cfg.threads
@@ -99,7 +103,7 @@ func (s *Scheduler) lacksCores(sh *shape, n *vnode, v *vec) bool {
 // lacksPlaces: by count the job would fit on the node now, but not by which
 // cores and devices are free.
 func (s *Scheduler) lacksPlaces(sh *shape, n *vnode, v *vec) bool {
-	return s.lacksCores(sh, n, v) || n.lacksSockets(v)
+	return s.lacksCores(sh, n, v) || n.lacksSockets(v) || n.lacksCuts(v)
 }
 
 // nextEnd is when the first job on the node has ended at the latest.

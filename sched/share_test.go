@@ -48,6 +48,43 @@ func TestWholeNodes(t *testing.T) {
 	w.want("start 1 n1:4")
 }
 
+// TestWholeNodesMemory: memory by CPU or by device is that of all CPUs or devices of a node taken whole, as in Slurm; what no node
+// has so much of is refused. Memory by node is what was asked for.
+func TestWholeNodesMemory(t *testing.T) {
+	for _, tt := range []struct {
+		r    Request
+		want int64 // 0: no node can ever give it
+	}{
+		{Request{Tasks: 1, MemCPUMiB: 100}, 400},
+		{Request{Tasks: 1, CPUsPerTask: 2, MemCPUMiB: 250}, 1000},
+		{Request{Tasks: 1, MemCPUMiB: 300}, 0},
+		{Request{Tasks: 1, MemSaid: true, MemNodeMiB: 300}, 300},
+		{Request{Tasks: 1, MemGPUMiB: 200, Gres: []GresRequest{{Name: "gpu", Count: 1}}}, 400},
+		{Request{Tasks: 1, MemGPUMiB: 600, Gres: []GresRequest{{Name: "gpu", Count: 1}}}, 0},
+	} {
+		w := newWorld(t, Params{}, 1, 4)
+		w.in.Nodes[0].Gres = []Gres{{Name: "gpu", Type: "a100", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}
+		tt.r.Exclusive = true
+		w.add(1, 100, tt.r)
+		w.plan()
+		got := int64(0)
+		if len(w.in.Running) > 0 {
+			got = w.in.Running[0].Allocs[0].MemMiB
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %d MiB, want %d", tt.r, got, tt.want)
+		}
+	}
+}
+
+// TestTasksPerNodeAlone: --ntasks-per-node without counts of tasks and nodes is one node.
+func TestTasksPerNodeAlone(t *testing.T) {
+	w := newWorld(t, Params{}, 4, 4)
+	w.add(1, 100, Request{TasksPerNode: 3})
+	w.add(2, 100, Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 2})
+	w.want("start 1 n1:3; start 2 n2:2 n3:2")
+}
+
 // TestResumedJobs: a suspended job leaves its cores to another, and getting
 // them back does not make them free when one of the two ends.
 func TestResumedJobs(t *testing.T) {

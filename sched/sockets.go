@@ -11,10 +11,40 @@ import (
 func (n *vnode) socketOf(d *Device) int {
 	for w, word := range d.Cores {
 		if word != 0 {
-			return (w<<6 + bits.TrailingZeros64(word)) / max(1, n.cfg.socket)
+			return (w<<6 + bits.TrailingZeros64(word)) * n.cfg.perCore / max(1, n.cfg.socket)
 		}
 	}
 	return -1
+}
+
+// reachesSockets reports whether a group has devices enough near enough sockets when all are free.
+func (cfg *config) reachesSockets(gi int, g *vecGres) bool {
+	n := &vnode{cfg: cfg}
+	devices := map[int]int64{}
+	for i := range cfg.rec.Gres[gi].Devices {
+		k := n.socketOf(&cfg.rec.Gres[gi].Devices[i])
+		if k < 0 {
+			return true
+		}
+		devices[k]++
+	}
+	sockets := int64(0)
+	for _, have := range devices {
+		if have >= g.each {
+			sockets++
+		}
+	}
+	return len(devices) == 0 || sockets >= ceilDiv64(g.count, g.each)
+}
+
+// near adds the allocation units of the cores that a device is near to.
+func (n *vnode) near(to Bits, d *Device) Bits {
+	for _, k := range d.Cores.List() {
+		for i := range n.cfg.perCore {
+			to = to.Set(k*n.cfg.perCore + i)
+		}
+	}
+	return to
 }
 
 // socketDevices chooses count free devices, each of them on as few sockets as
@@ -57,7 +87,7 @@ func ceilDiv64(a, b int64) int64 { return (a + b - 1) / b }
 func (n *vnode) lacksSockets(v *vec) bool {
 	for i := range v.gres {
 		g := &v.gres[i]
-		if g.each == 0 || g.shares > 0 || v.whole {
+		if g.each == 0 || g.shares > 0 || len(g.cuts) > 0 || v.whole {
 			continue
 		}
 		if !slices.ContainsFunc(g.groups, func(gi int) bool { return n.hasSockets(gi, g) }) {

@@ -5,7 +5,7 @@ import "testing"
 func switchedWorld(t *testing.T) *world {
 	w := newWorld(t, Params{}, 6, 1)
 	for i, n := range w.in.Nodes {
-		n.Switch = []string{"s1", "s1", "s1", "s2", "s2", "s3"}[i]
+		n.Switch = []string{"top/s1", "top/s1", "top/s1", "top/s2", "top/s2", "top/s3"}[i]
 	}
 	return w
 }
@@ -68,4 +68,127 @@ func TestGPUsPerSocket(t *testing.T) {
 	w.in.Now += 30
 	w.end(1)
 	w.want("start 2 n1:1/gpu[0 1 3 4]")
+	w.end(2)
+	// All near one socket: never.
+	for i := range g.Devices {
+		g.Devices[i].Cores = BitsOf(1)
+	}
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Sockets: 2, CoresPerSocket: 4, Gres: []Gres{g}}
+	for sockets, want := range map[int]bool{1: true, 2: false} {
+		j := &Job{Request: &Request{Tasks: 1, Sockets: sockets, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerSocket}}}, Partitions: []string{"p"}}
+		if ok, why := Admissible(j, w.in.Nodes, w.in.Partitions); ok != want {
+			t.Errorf("one near each of %d sockets: %v %s", sockets, ok, why)
+		}
+	}
+}
+
+// TestGPUsInAll: what is asked for in all comes from as few nodes as have it, unless the request says how many nodes or tasks
+// (sbatch --gpus, compared with a real Slurm).
+func TestGPUsInAll(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 8)
+	for i := range w.in.Nodes {
+		n := *w.in.Nodes[i]
+		n.Gres = []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}}}}
+		w.in.Nodes[i] = &n
+	}
+	in := func(count int64, r Request) *Job {
+		r.Gres = []GresRequest{{Name: "gpu", Count: count, Per: PerJob}}
+		return &Job{Request: &r, Partitions: []string{"p"}}
+	}
+	for _, c := range []struct {
+		j    *Job
+		want bool
+	}{
+		{in(4, Request{}), true},
+		{in(5, Request{}), false},
+		{in(3, Request{Tasks: 1}), false},
+		{in(3, Request{MinNodes: 1, MaxNodes: 1}), false},
+		{in(3, Request{Tasks: 2}), true},
+		{in(3, Request{CPUsPerTask: 3}), true},
+	} {
+		if ok, why := Admissible(c.j, w.in.Nodes, w.in.Partitions); ok != c.want {
+			t.Errorf("%+v: %v %s", c.j.Request, ok, why)
+		}
+	}
+	w.add(1, 10, *in(3, Request{}).Request)
+	w.add(2, 10, *in(1, Request{}).Request)
+	w.want("start 1 n1:1/gpu[0 1] n2:1/gpu[0]; start 2 n2:1/gpu[1]")
+}
+
+// TestSwitchesPreferred: without being asked a job of several nodes goes below the lowest switch that can hold it.
+func TestSwitchesPreferred(t *testing.T) {
+	w := newWorld(t, Params{}, 8, 1)
+	for i, n := range w.in.Nodes {
+		n.Switch = []string{"top/a/s1", "top/a/s1", "top/a/s2", "top/a/s2", "top/b/s3", "top/b/s3", "top/b/s3", "top/b/s4"}[i]
+	}
+	w.add(1, 100, Request{MinNodes: 1, MaxNodes: 1})
+	w.add(2, 100, Request{MinNodes: 2, MaxNodes: 2}) // s2 has two and is left none
+	w.add(3, 100, Request{Tasks: 4})                 // a has one left, b four
+	w.want("start 1 n1:1; start 2 n3:1 n4:1; start 3 n5:1 n6:1 n7:1 n8:1")
+	w.add(4, 100, Request{MinNodes: 3, MaxNodes: 3})
+	w.want("reserve 4 at 100 on n5,n6,n7; 4: Resources") // all on s3
+}
+
+// TestFabrics: a job runs on nodes that some switch connects.
+func TestFabrics(t *testing.T) {
+	w := newWorld(t, Params{}, 5, 1)
+	for i, n := range w.in.Nodes {
+		n.Switch = []string{"a/s1", "a/s2", "b", "b", ""}[i]
+	}
+	w.add(1, 100, Request{MinNodes: 2, MaxNodes: 2}) // b is a leaf
+	w.add(2, 100, Request{MinNodes: 2, MaxNodes: 2}) // a is above two leaves
+	w.add(3, 100, Request{MinNodes: 2, MaxNodes: 2})
+	w.add(4, 100, Request{MinNodes: 3, MaxNodes: 3}) // never: no fabric has three
+	w.want("start 1 n3:1 n4:1; start 2 n1:1 n2:1; reserve 3 at 100 on n3,n4; 3: Resources; 4: BadConstraints")
+	job := &Job{ID: 9, Partitions: []string{"p"}, Request: &Request{MinNodes: 3}}
+	if ok, why := Admissible(job, w.in.Nodes, w.in.Partitions); ok {
+		t.Error("a job across fabrics is accepted")
+	} else if why != "cannot place 3 tasks on 3 nodes: partition p has 5 nodes that could hold a part of the job, no 3 of them connected by switches" {
+		t.Error(why)
+	}
+}
+
+// TestSwitchWait: as long as the job says, and no longer than max_switch_wait.
+func TestSwitchWait(t *testing.T) {
+	for wait, want := range map[int64]int64{0: 1060, 20: 1020, 1000: 1060} {
+		w := switchedWorld(t)
+		w.s = New(Params{MaxSwitchWaitS: 60})
+		w.add(1, 5000, Request{MinNodes: 1, MaxNodes: 1})
+		w.want("start 1 n1:1")
+		w.add(2, 50, Request{MinNodes: 3, MaxNodes: 3, Switches: 1, SwitchWaitS: wait})
+		in := w.in
+		if p := w.s.Plan(&in); p.Wake != want || len(p.Start) > 0 {
+			t.Errorf("wait %d: wake %d, want %d; %s", wait, p.Wake, want, showPlan(p))
+		}
+	}
+}
+
+// TestNamedNodesOfSpreadTasks: nodes that -w names are among those of a job whose tasks may be spread, or it waits.
+func TestNamedNodesOfSpreadTasks(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 2)
+	w.add(1, 100, Request{Tasks: 2, NodeList: []string{"n1"}})
+	w.add(2, 100, Request{Tasks: 2, NodeList: []string{"n1"}})
+	w.want("start 1 n1:2; reserve 2 at 100 on n1; 2: Resources")
+}
+
+func TestExplainSwitches(t *testing.T) {
+	w := switchedWorld(t)
+	w.add(1, 1000, Request{MinNodes: 1, MaxNodes: 1})
+	w.want("start 1 n1:1")
+	w.add(2, 50, Request{MinNodes: 3, MaxNodes: 3, Switches: 1})
+	w.want("reserve 2 at 1000 on n1,n2,n3; 2: Resources")
+	in := w.in
+	x, ok := New(Params{}).Explain(&in, 2)
+	const want = `reason: Resources
+5 nodes: could take a part of the job now
+1 nodes: 1 CPUs in use
+5 nodes could take a part of the job now, on 3 leaf switches; the job waits for 3 nodes on at most 1 (--switches)
+expected on n[1-3]
+after the end of jobs 1
+would start now: with --nodes=2
+would start now: without --switches
+`
+	if !ok || x.String() != want {
+		t.Errorf("got\n%swant\n%s", x, want)
+	}
 }

@@ -8,17 +8,30 @@ import "slices"
 // both take about the logarithm of the queue.
 
 // span is the least of a subtree: of what its jobs must be given, of when they
-// became eligible, and of how long they are expected to run.
-type span struct{ least, elig, predicted int64 }
+// became eligible, and of how long they are expected to run; and its longest
+// time limit.
+type span struct{ least, elig, predicted, longest int64 }
 
 // pull works out what e knows of its subtree.
 func (e *entry) pull() {
-	e.min = span{e.least, e.elig, e.predicted}
+	e.min = span{e.least, e.elig, e.predicted, e.limit}
 	for _, t := range []*entry{e.left, e.right} {
 		if t != nil {
-			e.min = span{min(e.min.least, t.min.least), min(e.min.elig, t.min.elig), min(e.min.predicted, t.min.predicted)}
+			e.min = span{min(e.min.least, t.min.least), min(e.min.elig, t.min.elig), min(e.min.predicted, t.min.predicted), max(e.min.longest, t.min.longest)}
 		}
 	}
+}
+
+// older counts those of a subtree that became eligible before since, up to most.
+func (e *entry) older(since int64, most int) int {
+	if e == nil || most <= 0 || e.min.elig >= since {
+		return 0
+	}
+	n := e.left.older(since, most)
+	if e.elig < since {
+		n++
+	}
+	return min(most, n+e.right.older(since, most-n))
 }
 
 // weigh gives e its place in the heap order: a number that looks random and is

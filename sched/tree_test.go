@@ -37,6 +37,15 @@ func TestTree(t *testing.T) {
 		}
 		slices.SortFunc(list, compareEntries)
 		checkNext(t, c.root, list)
+		since, most, older := rapid.Int64Range(0, 500_000).Draw(t, "older than"), rapid.IntRange(0, 40).Draw(t, "most"), 0
+		for _, e := range list {
+			if e.elig < since && older < most {
+				older++
+			}
+		}
+		if got := c.root.older(since, most); got != older {
+			t.Fatalf("%d older ones, want %d", got, older)
+		}
 		checkWalk(t, s, c, list)
 	})
 }

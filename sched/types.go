@@ -92,7 +92,8 @@ type Node struct {
 	TmpMiB         int64
 	Features       []string // active features
 	Weight         int      // lower is used first
-	Switch         string   // name of the leaf switch; "" when unknown
+	Withheld       []string // names of generic resources of which it has more than Gres says, given to nobody for now
+	Switch         string   // names of the switches above it, the topmost first, with slashes between them; "" when unknown
 	Gres           []Gres
 }
 
@@ -107,6 +108,9 @@ type Gres struct {
 	// share is taken is not available whole, and the reverse.
 	Shared string
 	Shares int64
+	// Profiles are instances that its devices can be cut into as jobs ask for
+	// them; such devices have no shares.
+	Profiles []MigProfile
 }
 
 // Device is one device file's worth of a Gres. Plans name it by Index, which
@@ -159,12 +163,12 @@ type Partition struct {
 	MinNodes       int
 	MaxNodes       int
 	MaxCPUsPerNode int
+	MaxMemNodeMiB  int64 // MaxMemPerNode
 	Share          ShareMode
 	MaxShare       int // jobs per CPU under ShareYes and ShareForce; 0 means 4
 	LLN            bool
 	PreemptMode    PreemptMode
 	GraceTimeS     int64
-	Billing        TRESWeights // TRESBillingWeights; zero means one per CPU
 }
 
 // TRESWeights weighs trackable resources.
@@ -198,6 +202,7 @@ type Job struct {
 	Array      *Array // nil: not an array
 	Name       string
 	User       string
+	Groups     []uint32
 	Account    string
 	QOS        string
 	Partitions []string // any of these
@@ -264,8 +269,8 @@ type Request struct {
 	NodeList []string // -w: all of these
 	Exclude  []string // -x
 	Switches int      // at most so many leaf switches; 0: no matter
-	// SwitchWaitS is how long the job waits for that before any nodes will do;
-	// 0 means 300 (max_switch_wait).
+	// SwitchWaitS is how long the job waits for that before any nodes will do,
+	// at most Params.MaxSwitchWaitS; 0: as long as that.
 	SwitchWaitS int64
 
 	Exclusive     bool
@@ -312,11 +317,13 @@ type Run struct {
 	Task      int32 // -1: not an array task
 	Job       *Job  // the record it was started from
 	Partition string
-	Priority  uint32 // at its start
-	Start     int64
-	End       int64 // by which it must have ended; at or before Now counts as Now+1
-	Allocs    []Alloc
-	Suspended bool // holds memory and devices, not CPUs
+	// Reservation it was started in; "" is that of its request.
+	Reservation string
+	Priority    uint32 // at its start
+	Start       int64
+	End         int64 // by which it must have ended; at or before Now counts as Now+1
+	Allocs      []Alloc
+	Suspended   bool // holds memory and devices, not CPUs
 	// NotPreemptable keeps it from being chosen again: already told to go, or exempt.
 	NotPreemptable bool
 }
@@ -339,20 +346,39 @@ type GresAlloc struct {
 	Count      int64
 	Devices    []int
 	Shares     int64
+	// Starts are, of instances that are cut out of Devices, the slices at which
+	// they begin; Shares is their size.
+	Starts []int
 }
 
-// Reservation sets nodes aside for a time.
+// Reservation sets nodes, or cores and devices of nodes, aside for a time.
 type Reservation struct {
 	Name       string
 	Start, End int64
+	Again      []Span // later times of one that recurs, ascending
 	Nodes      []string
-	Users      []string // may use it; with Accounts, either
-	Accounts   []string
-	Maint      bool
-	Flex       bool // its jobs may begin before it, end after it and use other nodes
-	IgnoreJobs bool
-	Licenses   []License
+	// Parts says what of each node is set aside: its cores and devices. Empty:
+	// the nodes whole. Memory is not set aside.
+	Parts []Alloc
+	// Who may use it: one of Users or with one of Groups, where either is said,
+	// and with one of Accounts where they are; and nobody of NotUsers and
+	// NotAccounts.
+	Users, NotUsers       []string
+	Groups                []uint32
+	Accounts, NotAccounts []string
+	Maint                 bool
+	Overlap               bool
+	Flex                  bool // its jobs may begin before it, end after it and use other nodes
+	Magnetic              bool // jobs that may use it do so without asking
+	IgnoreJobs            bool
+	Licenses              []License
+	// MaxStartDelayS is how long jobs that do not ask for it may keep its nodes
+	// beyond its start.
+	MaxStartDelayS int64
 }
+
+// Span is a time from Start until before End.
+type Span struct{ Start, End int64 }
 
 // QOS is what of a quality of service matters here.
 type QOS struct {
@@ -477,6 +503,8 @@ const (
 	WaitPartitionDown        Code = "PartitionDown"
 	WaitPartitionInactive    Code = "PartitionInactive"
 	PartitionNodeLimit       Code = "PartitionNodeLimit"
+	PartitionConfig          Code = "PartitionConfig"
+	MaxMemPerLimit           Code = "MaxMemPerLimit"
 	PartitionTimeLimit       Code = "PartitionTimeLimit"
 	ReqNodeNotAvail          Code = "ReqNodeNotAvail"
 	WaitReservation          Code = "Reservation"
@@ -484,7 +512,6 @@ const (
 	BadConstraints           Code = "BadConstraints"
 	WaitLicenses             Code = "Licenses"
 	DeadLine                 Code = "DeadLine"
-	InvalidQOS               Code = "InvalidQOS"
 )
 
 // Policy is how waiting jobs are promised a start.
@@ -523,9 +550,10 @@ type Params struct {
 	// ShortQueue is how many jobs may be pending for the guard not to count: in
 	// a queue that short the first is promised its start at once.
 	ShortQueue int
-	// LongGuardS promises a start to every job that has waited longer, however
-	// many promises there are already; 0 to none.
-	LongGuardS int64
+	// MaxWaitS bounds how long a job waits, as far as it can be: a start no later
+	// than that is kept free for it while a job that starts now could still run by
+	// then; 0 bounds nothing. What starts before it in the meantime is what fits.
+	MaxWaitS int64
 
 	// WholeCores allocates cores rather than threads (CR_Core*); NoMemory does
 	// not count memory (not CR_*_Memory). WholeNodes is select/linear and
@@ -536,6 +564,8 @@ type Params struct {
 	LLN        bool
 	Placement  Placement
 	Preempt    PreemptType
+	// MaxSwitchWaitS is how long jobs wait for the switches they ask for at most; 0 means 300.
+	MaxSwitchWaitS int64
 	// PreemptMode is the cluster's; partitions and QOS override it.
 	PreemptMode PreemptMode
 	GraceTimeS  int64
@@ -563,7 +593,7 @@ const (
 // DefaultParams is the configuration that did best on the traces: see
 // docs/scheduling.md.
 func DefaultParams() Params {
-	return Params{Order: Merit, HeadGuardS: 24 * 3600, ShortQueue: 2, LongGuardS: 60 * 3600}
+	return Params{Order: Merit, HeadGuardS: 42 * 3600, ShortQueue: 2, MaxWaitS: 72 * 3600}
 }
 
 // Placement is the rule that chooses among nodes that fit.

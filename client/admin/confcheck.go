@@ -15,7 +15,7 @@ func confVerb() *Verb {
 			Name:  "check",
 			Usage: "say what is wrong with a slurm.conf, and what of it has no effect",
 			Args:  "[FILE]",
-			Description: `Reads FILE (default: SLURM_CONF, else ` + conf.DefaultPath + `) and the gres.conf and cgroup.conf beside it. The exit code is 1
+			Description: `Reads FILE (default: SLURM_CONF, else ` + conf.DefaultPath + `) and the gres.conf, cgroup.conf and topology.conf beside it. The exit code is 1
 when there is a fault; keys without effect and warnings are no faults.`,
 			Run: runConfCheck,
 		}},

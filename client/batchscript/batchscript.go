@@ -124,23 +124,6 @@ func split(s string) ([]string, error) {
 	return words, nil
 }
 
-// Foreign names the other batch system whose directives the script carries before its first command: "PBS", "LSF" or "".
-func Foreign(script []byte) string {
-	for len(script) > 0 {
-		var text []byte
-		text, script, _ = bytes.Cut(script, []byte("\n"))
-		switch trimmed := bytes.TrimSpace(text); {
-		case bytes.HasPrefix(text, []byte("#PBS")):
-			return "PBS"
-		case bytes.HasPrefix(text, []byte("#BSUB")):
-			return "LSF"
-		case len(trimmed) > 0 && trimmed[0] != '#':
-			return ""
-		}
-	}
-	return ""
-}
-
 // Wrap is the script that --wrap submits.
 func Wrap(command string) []byte {
 	return []byte("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" + command + "\n\n")

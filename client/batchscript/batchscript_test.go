@@ -82,16 +82,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestForeign(t *testing.T) {
-	for script, want := range map[string]string{
-		"#!/bin/sh\n#PBS -N x\n": "PBS", "#!/bin/sh\n#BSUB -J x\n": "LSF", "#!/bin/sh\n#SBATCH -n1\ntrue\n#PBS -N x\n": "", "#!/bin/sh\n# PBS\n": "",
-	} {
-		if got := Foreign([]byte(script)); got != want {
-			t.Errorf("Foreign(%q) = %q, want %q", script, got, want)
-		}
-	}
-}
-
 func FuzzDirectives(f *testing.F) {
 	f.Add("#!/bin/sh\n#SBATCH -J 'a b' --mem=\"1 G\" # c\n")
 	f.Add("#SBATCH \\\n#SBATCH '\n")
@@ -127,7 +117,7 @@ func FuzzDirectives(f *testing.F) {
 			}
 		}
 		_ = Check([]byte(script))
-		_ = Foreign([]byte(script))
+		_, _ = Translate([]byte(script))
 	})
 }
 

@@ -65,7 +65,7 @@ func TestScancelAsks(t *testing.T) {
 func TestScancelReports(t *testing.T) {
 	denied := &clienttest.Controller{OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeAccessDenied, "job 12 belongs to alice") }}
 	_, stderr, exit := run(t, denied, "", nil, "scancel", "12")
-	if exit != 1 || stderr != "scancel: error: Kill job error on job id 12: Access/permission denied\nscancel: error: job 12 belongs to alice\n" {
+	if exit != 210 || stderr != "scancel: error: Kill job error on job id 12: Access/permission denied\nscancel: error: job 12 belongs to alice\n" {
 		t.Errorf("exit %d, %q", exit, stderr)
 	}
 	_, stderr, _ = run(t, &clienttest.Controller{}, "", nil, "scancel", "-v", "-s", "TERM", "-b", "12")
@@ -156,12 +156,14 @@ func TestScontrolWritesScripts(t *testing.T) {
 
 func TestScontrolWaitJob(t *testing.T) {
 	c := &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 12, State: pb.JobState_JOB_RUNNING}}}
-	if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 0 || stderr != "" {
+	if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 0 || stderr != "scontrol: Nodes are ready for job 12\n" {
 		t.Errorf("a running job: exit %d, %q", exit, stderr)
 	}
-	c.JobList[0].State = pb.JobState_JOB_FAILED
-	if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 1 || stderr != "scontrol: Job 12 no longer running\n" {
-		t.Errorf("an ended job: exit %d, %q", exit, stderr)
+	for _, state := range []pb.JobState{pb.JobState_JOB_FAILED, pb.JobState_JOB_PENDING} {
+		c.JobList[0].State = state
+		if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 1 || stderr != "scontrol: Job 12 no longer running\n" {
+			t.Errorf("a job that is %s: exit %d, %q", state, exit, stderr)
+		}
 	}
 }
 

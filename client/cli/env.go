@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	"github.com/sluice-hpc/sluice/client/accounts"
 	"github.com/sluice-hpc/sluice/client/command"
 	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // Env is everything that a command takes from its process.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/format"
 	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -73,6 +74,9 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 		o := &scancelOptions[i]
 		if v, ok := c.env.LookupEnv(o.env); o.env != "" && ok {
 			if err := c.set(o.Long, v); err != nil {
+				if o.Long == "state" {
+					return &opt.ValueError{Plain: []string{"Unrecognized SCANCEL_STATE value: " + v, cancelStates}, Exit: 1}
+				}
 				return opt.At(err, "from the variable "+o.env)
 			}
 		}
@@ -101,7 +105,7 @@ func (c *cancellation) set(long, value string) error {
 	case "account":
 		f.Accounts = c.list(long, value)
 	case "name", "jobname":
-		f.Names = c.list("name", value)
+		f.Names = c.list("job_name", value)
 	case "partition":
 		f.Partitions = c.list(long, value)
 	case "qos":
@@ -119,7 +123,7 @@ func (c *cancellation) set(long, value string) error {
 		return c.setUser(value)
 	case "me":
 		f.Uids = []uint32{uint32(os.Getuid())}
-		c.filters = append(c.filters, "user="+self().Name)
+		c.filters = append(c.filters, "user_name="+self().Name)
 	case "signal":
 		n, ok := opt.Signal(value)
 		if !ok {
@@ -173,7 +177,9 @@ func (c *cancellation) setNodes(value string) error {
 	return nil
 }
 
-// cancelStates are the states that scancel(1) knows for -t; finished ones are accepted and match nothing.
+const cancelStates = "Valid job states are PENDING, RUNNING, and SUSPENDED"
+
+// setState takes the states that scancel(1) knows for -t; finished ones are accepted and match nothing.
 func (c *cancellation) setState(value string) error {
 	for n, long := range pb.JobState_name {
 		name := strings.TrimPrefix(long, "JOB_")
@@ -184,7 +190,12 @@ func (c *cancellation) setState(value string) error {
 			return nil
 		}
 	}
-	return &opt.ValueError{Plain: []string{"Invalid job state specified: " + value, "Valid job states are PENDING, RUNNING, and SUSPENDED"}, Exit: 1}
+	if _, _, ok := format.ParseJobState(value); ok { // a flag, or the short name of an end: no active job is just that
+		c.filter.States = []pb.JobState{pb.JobState_JOB_COMPLETED}
+		c.filters = append(c.filters, "state="+strings.ToUpper(value))
+		return nil
+	}
+	return &opt.ValueError{Plain: []string{"Invalid job state specified: " + value, cancelStates}, Exit: 1}
 }
 
 func compactState(s pb.JobState) string {
@@ -208,7 +219,7 @@ func (c *cancellation) setUser(value string) error {
 		}
 		c.filter.Uids = append(c.filter.Uids, uid)
 	}
-	c.filters = append(c.filters, "user="+value)
+	c.filters = append(c.filters, "user_name="+value)
 	return nil
 }
 
@@ -266,13 +277,28 @@ func (c *cancellation) report(outcomes []*pb.JobOutcome) int {
 	}
 	for _, o := range outcomes {
 		if p := o.GetProblem(); p != nil && c.complain(o.GetId(), p) {
-			exit = c.env.errorExit()
+			exit = c.exitOf(p)
 		}
 	}
 	if len(outcomes) == 0 && c.verbose > 0 && len(c.filters) > 0 {
-		c.env.Errorf("No active jobs match ALL job filters, including: %s", strings.Join(c.filters, ", "))
+		c.env.Errorf("No active jobs match ALL job filters, including: %s ", strings.Join(c.inOrder(), " "))
 	}
 	return exit
+}
+
+// exitOf is 1 for a job that does not exist; else Slurm's scancel exits with the number of its last error, in one byte.
+func (c *cancellation) exitOf(p *pb.Problem) int {
+	if p.GetCode() == uint32(pb.CodeInvalidJobID) {
+		return c.env.errorExit()
+	}
+	return int(p.GetCode() & 0xff)
+}
+
+// inOrder are the filters in the order in which Slurm's scancel names them.
+func (c *cancellation) inOrder() []string {
+	list := slices.Clone(c.filters)
+	slices.Sort(list)
+	return list
 }
 
 func (c *cancellation) action(id string) string {

@@ -35,6 +35,7 @@ var scancelOptions = [...]option{
 	{opt.Name{Long: "batch", Short: 'b'}, "SCANCEL_BATCH", "", "signal the batch shell only"},
 	{opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, "SLURM_CLUSTERS", "names", "cluster to act on: this one's name"},
 	{opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, "", "", ""},
+	{opt.Name{Long: "cron"}, "SCANCEL_CRON", "", "jobs of crontabs are meant, too (always so)"},
 	{opt.Name{Long: "ctld"}, "SCANCEL_CTLD", "", "send through the controller (always so)"},
 	{opt.Name{Long: "full", Short: 'f'}, "SCANCEL_FULL", "", "signal the batch shell and all steps"},
 	{opt.Name{Long: "help"}, "", "", "show this help"},

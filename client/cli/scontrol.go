@@ -23,10 +23,13 @@ type showOptions struct {
 	quiet   bool // -Q
 	verbose int  // -v
 	hide    bool // --hide
+
+	document documentKind // --json, --yaml
 }
 
 // scontrol runs one command, or those it reads from standard input when there is none.
 func scontrol(env *Env, args []string) int {
+	args, flags := debugFlagsApart(args)
 	hits, rest, err := opt.Scan(namesOf(scontrolOptions[:]), args, true)
 	if err != nil {
 		return env.usageError(err, 1)
@@ -43,7 +46,17 @@ func scontrol(env *Env, args []string) int {
 	if len(rest) == 0 {
 		return c.interactive()
 	}
-	return c.command(rest)
+	return c.command(append(rest, flags...))
+}
+
+// debugFlagsApart sets the words of setdebugflags apart, which may begin with a minus and are no options.
+func debugFlagsApart(args []string) (others, flags []string) {
+	for i, a := range args {
+		if len(a) >= len("setdebugf") && strings.HasPrefix("setdebugflags", strings.ToLower(a)) {
+			return args[:i+1], args[i+1:]
+		}
+	}
+	return args, nil
 }
 
 func clustersOption() int {
@@ -78,6 +91,12 @@ func (c *control) option(long, value string) (done bool, exit int) {
 		c.opts.oneLine = true
 	case "quiet":
 		c.opts.quiet = true
+	case "json", "yaml":
+		kind, err := c.env.documentOption(long, value)
+		if err != nil {
+			return true, c.env.viewExit(err)
+		}
+		c.opts.document = kind
 	case "verbose":
 		c.opts.verbose++
 	case "help", "usage":
@@ -193,10 +212,14 @@ func (c *control) unsupported(name string) int {
 // Small commands.
 
 func (c *control) ping([]string) int {
+	began := c.env.Now()
 	conn, err := c.dial()
 	var r *pb.PingReply
 	if err == nil {
 		r, err = conn.Ping(context.Background(), &pb.PingRequest{})
+	}
+	if c.opts.document.wanted {
+		return c.pingDocument(r, c.env.Now().Sub(began), err)
 	}
 	if err != nil {
 		fmt.Fprintf(c.env.Stdout, "Slurmctld(primary) at %s is DOWN\n", shortHostname())

@@ -11,7 +11,7 @@ import (
 
 // hostnames prints the names of a host list one per line; without an argument that of the job it runs in.
 func (c *control) hostnames(args []string) int {
-	list := c.env.Getenv("SLURM_JOB_NODELIST")
+	list := cmpOr(c.env.Getenv("SLURM_JOB_NODELIST"), c.env.Getenv("SLURM_NODELIST"))
 	if len(args) > 0 {
 		list = args[0]
 	}

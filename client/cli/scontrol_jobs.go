@@ -65,25 +65,30 @@ func jobIDs(list string) (ids []string, bad string) {
 
 func (c *control) jobFailed(id string, p *pb.Problem, failure string) int {
 	lines := []string{p.GetPhrase() + " for job " + id}
-	if d := diagnosis(p); d != "" {
-		lines = append(lines, d)
-	}
 	if failure != "" {
 		lines = append(lines, failure+": "+p.GetPhrase())
+	}
+	if d := diagnosis(p); d != "" {
+		lines = append(lines, d)
 	}
 	return c.fail(lines...)
 }
 
 func (c *control) controlJobs(req *pb.ControlJobsRequest, failure string) int {
+	list, err := c.control(req)
+	if err != nil {
+		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
+	}
+	return c.outcomes(list, req.GetIds(), failure)
+}
+
+func (c *control) control(req *pb.ControlJobsRequest) ([]*pb.JobOutcome, error) {
 	conn, err := c.dial()
 	if err != nil {
-		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
+		return nil, err
 	}
 	reply, err := conn.ControlJobs(context.Background(), req)
-	if err != nil {
-		return c.callFailed(cmpOr(failure, "slurm_"+req.GetVerb()+" error"), err)
-	}
-	return c.outcomes(reply.GetOutcomes(), req.GetIds(), failure)
+	return reply.GetOutcomes(), err
 }
 
 // outcomes prints the refusals of a call; failure, when set, is printed once more behind them, as hold and release do. typed are the
@@ -141,7 +146,7 @@ func cmpOr(a, b string) string {
 func (c *control) write(args []string) int {
 	if len(args[0]) < 5 || !strings.HasPrefix("batch_script", strings.ToLower(args[0])) {
 		if strings.EqualFold(args[0], "config") {
-			return c.unsupported("write config")
+			return c.writeConfig(args[1:])
 		}
 		return c.fail("invalid write argument:" + args[0])
 	}
@@ -192,7 +197,8 @@ func (c *control) writeScript(id, file string) int {
 // waitPause is how often wait_job looks again.
 const waitPause = 500 * time.Millisecond
 
-// waitJob returns when a job and its nodes are ready (exit 0) or the job has ended (exit 1).
+// waitJob returns when a running job's nodes are ready (exit 0), or at once when the job does not run (exit 1), as Slurm's does for jobs
+// that have not started, too.
 func (c *control) waitJob(args []string) int {
 	id, err := strconv.ParseUint(args[0], 10, 32)
 	if err != nil || id == 0 {
@@ -205,9 +211,10 @@ func (c *control) waitJob(args []string) int {
 			return c.fail("scontrol: Problem running job " + args[0])
 		case err != nil:
 			return c.callFailed("scontrol: wait_job", err)
-		case jobs[0].GetState().Terminal():
+		case jobs[0].GetState() != pb.JobState_JOB_RUNNING && jobs[0].GetState() != pb.JobState_JOB_SUSPENDED:
 			return c.fail(fmt.Sprintf("scontrol: Job %d no longer running", id))
-		case jobs[0].GetState() == pb.JobState_JOB_RUNNING && jobs[0].GetStateFlags()&pb.JobConfiguring == 0:
+		case jobs[0].GetStateFlags()&pb.JobConfiguring == 0:
+			c.warn(fmt.Sprintf("Nodes are ready for job %d", id))
 			return 0
 		}
 		c.env.Sleep(waitPause)

@@ -24,7 +24,7 @@ type resvKey struct {
 func resvKeys() []resvKey {
 	return []resvKey{{"ReservationName", 3}, {"Accounts", 1}, {"BurstBuffer", 2}, {"Comment", 3}, {"CoreCnt", 5}, {"CoreCount", 5}, {"Duration", 1}, {"EndTime", 1},
 		{"Features", 2}, {"Flags", 2}, {"Groups", 1}, {"Licenses", 1}, {"MaxStartDelay", 1}, {"NodeCnt", 5}, {"NodeCount", 5}, {"Nodes", 5},
-		{"PartitionName", 1}, {"StartTime", 1}, {"TRES", 1}, {"Users", 1}, {"Watts", 1}}
+		{"PartitionName", 1}, {"Skip", 2}, {"StartTime", 1}, {"TRES", 1}, {"Users", 1}, {"Watts", 1}}
 }
 
 // resvRequest is a reservation as a command line describes it. Its values are read here, as a real scontrol does, and travel as they
@@ -92,6 +92,9 @@ func (r *resvRequest) parse(args []string) (ok bool, exit int) {
 		switch {
 		case !given && i == 0 && name == "ReservationName":
 			continue // "create reservation …" lets the controller choose the name
+		case !given && r.update && name == "Skip":
+			r.req.Set = append(r.req.Set, &pb.KeyValue{Key: name})
+			continue
 		case !given:
 			return false, r.refuse("", "Misformatted parameter '"+word+"', most options have a parameter after '='.")
 		case name == "":
@@ -113,7 +116,7 @@ func (r *resvRequest) known() string {
 	var names []string
 	for _, k := range resvKeys() {
 		switch k.name {
-		case "BurstBuffer", "CoreCnt", "CoreCount", "NodeCount", "TRES", "Watts":
+		case "BurstBuffer", "CoreCount", "NodeCount", "Watts":
 		default:
 			names = append(names, k.name)
 		}
@@ -155,8 +158,14 @@ func (r *resvRequest) check(word, name, add, value string) (ok bool, exit int) {
 		if !knownResvFlags(value) {
 			return false, r.refuse("", "Error parsing flags "+value+".", "flags are "+strings.Join(resvFlagNames(), ", "))
 		}
-	case "CoreCnt", "CoreCount", "TRES", "BurstBuffer", "Watts":
-		return false, r.refuse("", name+" is not supported by Sluice, which reserves whole nodes and licenses.")
+	case "CoreCnt", "CoreCount":
+		for _, n := range strings.Split(value, ",") {
+			if _, err := strconv.ParseUint(n, 10, 24); err != nil {
+				return false, r.refuseLines("scontrol: error: Invalid core count " + value)
+			}
+		}
+	case "BurstBuffer", "Watts":
+		return false, r.refuse("", name+" is not supported by Sluice, which reserves nodes, cores, GPUs and licenses.")
 	}
 	return true, 0
 }
@@ -209,12 +218,16 @@ func (r *resvRequest) complete() (ok bool, exit int) {
 		return false, r.refuse("", "Start time cannot be after end time.")
 	case !r.end.IsZero() && r.durationS > 0 && r.start.Add(time.Duration(r.durationS)*time.Second).Unix() != r.end.Unix():
 		return false, r.refuse("", "StartTime + Duration does not equal EndTime.")
-	case !r.given["Nodes"] && !r.given["NodeCnt"] && !r.given["NodeCount"] && !r.given["Licenses"] && !r.given["PartitionName"]:
+	case !r.givenAny("Nodes", "NodeCnt", "NodeCount", "Licenses", "PartitionName", "CoreCnt", "CoreCount", "TRES"):
 		return false, r.refuse("", "CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified.")
 	case !r.given["Users"] && !r.given["Groups"] && !r.given["Accounts"]:
 		return false, r.refuse("", "Either Users/Groups and/or Accounts must be specified.")
 	}
 	return true, 0
+}
+
+func (r *resvRequest) givenAny(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return r.given[key] })
 }
 
 func (c *control) newResv(update bool) *resvRequest {
@@ -305,6 +318,8 @@ func (s *show) reservations(id string) int {
 		return s.failed("slurm_load_reservations", err)
 	case len(reply.GetReservations()) == 0 && id != "":
 		return s.missing("Reservation " + format.Escape(id) + " not found")
+	case s.opts.document.wanted:
+		return s.env.reservationsDocument(s.opts.document, reply.GetReservations(), reply.GetNowNs())
 	case len(reply.GetReservations()) == 0:
 		return s.none("No reservations in the system")
 	}
@@ -326,6 +341,8 @@ func (s *show) licenses(id string) int {
 	switch {
 	case err != nil:
 		return s.failed("slurm_load_licenses", err)
+	case s.opts.document.wanted:
+		return s.licensesDocument(reply.GetLicenses(), id)
 	case len(reply.GetLicenses()) == 0:
 		return s.none("No licenses configured in Slurm.")
 	}
@@ -341,7 +358,7 @@ func (s *show) licenses(id string) int {
 }
 
 // sinfoReservations is sinfo -T.
-func sinfoReservations(ctx context.Context, env *Env, header bool) int {
+func sinfoReservations(ctx context.Context, env *Env, o *sinfoOptions) int {
 	c, err := env.Dial(ctx)
 	if err != nil {
 		return env.viewExit(env.loadFailed("slurm_load_reservations", err))
@@ -351,11 +368,13 @@ func sinfoReservations(ctx context.Context, env *Env, header bool) int {
 	switch {
 	case err != nil:
 		return env.viewExit(env.loadFailed("slurm_load_reservations", err))
+	case o.document.wanted:
+		return env.reservationsDocument(o.document, reply.GetReservations(), reply.GetNowNs())
 	case len(reply.GetReservations()) == 0:
 		fmt.Fprintln(env.Stdout, "No reservations in the system")
 		return 0
 	}
-	if _, err := env.Stdout.Write(format.AppendReservations(nil, env.formatContext(reply.GetNowNs()), reply.GetReservations(), header)); err != nil {
+	if _, err := env.Stdout.Write(format.AppendReservations(nil, env.formatContext(reply.GetNowNs()), reply.GetReservations(), !o.noHeader)); err != nil {
 		return 1
 	}
 	return 0

@@ -15,9 +15,10 @@ import (
 
 // showEntity is one thing that scontrol show knows. least is how many letters of the name are enough.
 type showEntity struct {
-	names []string
-	least int
-	run   func(s *show, id string) int
+	names    []string
+	least    int
+	document bool // has --json and --yaml
+	run      func(s *show, id string) int
 }
 
 // show is one run of scontrol show.
@@ -29,19 +30,20 @@ type show struct {
 
 func showEntities() []showEntity {
 	return []showEntity{
-		{[]string{"jobs", "jobid"}, 1, (*show).jobs},
-		{[]string{"nodes"}, 1, (*show).nodes},
-		{[]string{"partitions", "partitionname"}, 2, (*show).partitions},
-		{[]string{"config"}, 1, (*show).config},
-		{[]string{"steps", "stepid"}, 2, (*show).steps},
-		{[]string{"reservations", "reservationname"}, 1, (*show).reservations},
-		{[]string{"licenses"}, 2, (*show).licenses},
-		{[]string{"daemons"}, 1, (*show).daemons},
-		{[]string{"aliases"}, 1, (*show).aliases},
-		{[]string{"topology"}, 1, (*show).topology},
-		{[]string{"frontend"}, 2, func(s *show, _ string) int { return s.none("No nodes in the system") }},
-		{[]string{"burstbuffer", "bbstat", "dwstat"}, 2, func(*show, string) int { return 0 }},
-		{[]string{"federation"}, 2, func(*show, string) int { return 0 }},
+		{[]string{"jobs", "jobid"}, 1, true, (*show).jobs},
+		{[]string{"nodes"}, 1, true, (*show).nodes},
+		{[]string{"partitions", "partitionname"}, 2, true, (*show).partitions},
+		{[]string{"config"}, 1, false, (*show).config},
+		{[]string{"steps", "stepid"}, 2, true, (*show).steps},
+		{[]string{"reservations", "reservationname"}, 1, true, (*show).reservations},
+		{[]string{"licenses"}, 2, true, (*show).licenses},
+		{[]string{"daemons"}, 1, false, (*show).daemons},
+		{[]string{"aliases"}, 1, false, (*show).aliases},
+		{[]string{"assoc_mgr"}, 2, false, (*show).assocMgr},
+		{[]string{"topology"}, 1, false, (*show).topology},
+		{[]string{"frontend"}, 2, false, func(s *show, _ string) int { return s.none("No nodes in the system") }},
+		{[]string{"burstbuffer", "bbstat", "dwstat"}, 2, false, func(*show, string) int { return 0 }},
+		{[]string{"federation"}, 2, false, func(*show, string) int { return 0 }},
 	}
 }
 
@@ -65,6 +67,9 @@ func scontrolShow(env *Env, opts showOptions, args []string) int {
 	for _, e := range showEntities() {
 		for _, name := range e.names {
 			if len(tag) >= e.least && len(tag) <= len(name) && strings.EqualFold(tag, name[:len(tag)]) {
+				if opts.document.wanted && !e.document {
+					return s.complain("scontrol: error: --json and --yaml are for jobs, nodes, partitions, reservations, licenses and steps, not for " + name)
+				}
 				return e.run(s, id)
 			}
 		}
@@ -149,9 +154,12 @@ func (s *show) nodes(id string) int {
 	if id == "" {
 		want = all
 		slices.SortStableFunc(want, hostlist.Compare)
-		if len(want) == 0 {
+		if len(want) == 0 && !s.opts.document.wanted {
 			return s.none("No nodes in the system")
 		}
+	}
+	if s.opts.document.wanted {
+		return s.nodesDocument(fc, want, byName)
 	}
 	var b []byte
 	for _, name := range want {
@@ -186,18 +194,18 @@ func (s *show) partitions(id string) int {
 		return s.failed("slurm_load_partitions", err)
 	}
 	fc := s.env.formatContext(0)
-	var b []byte
-	shown := 0
-	for _, p := range reply.GetPartitions() {
+	shown := slices.DeleteFunc(slices.Clone(reply.GetPartitions()), func(p *pb.PartitionRecord) bool {
 		hidden := p.GetHidden() && !s.opts.all && os.Getuid() != 0
-		if id == "" && hidden || id != "" && p.GetName() != id {
-			continue
-		}
+		return id == "" && hidden || id != "" && p.GetName() != id
+	})
+	var b []byte
+	for _, p := range shown {
 		b = format.AppendPartition(b, fc, p, s.opts.oneLine)
-		shown++
 	}
 	switch {
-	case shown > 0:
+	case s.opts.document.wanted && (len(shown) > 0 || id == ""):
+		return s.partitionsDocument(fc, shown)
+	case len(shown) > 0:
 		return s.out(b)
 	case id != "":
 		return s.missing("Partition " + format.Escape(id) + " not found")
@@ -206,10 +214,25 @@ func (s *show) partitions(id string) int {
 }
 
 func (s *show) topology(id string) int {
-	if id != "" {
+	c, code := s.dial("slurm_load_topo")
+	if c == nil {
+		return code
+	}
+	defer func() { _ = c.Close() }()
+	reply, err := c.Topology(s.ctx, &pb.TopologyRequest{Name: id})
+	switch {
+	case err != nil:
+		return s.failed("slurm_load_topo", err)
+	case id != "" && len(reply.GetSwitches()) == 0:
 		s.env.Errorf("Topology information contains no switch or node named %s", format.Escape(id))
 		return 0
+	case len(reply.GetSwitches()) == 0:
+		s.env.Errorf("No topology information available")
+		return 0
 	}
-	s.env.Errorf("No topology information available")
-	return 0
+	var b []byte
+	for _, w := range reply.GetSwitches() {
+		b = format.AppendSwitch(b, w)
+	}
+	return s.out(b)
 }

@@ -9,7 +9,11 @@ import (
 )
 
 func (s *show) jobs(id string) int {
-	request := &pb.JobsRequest{AllStates: true}
+	needs := format.NeedsOfJobBlock()
+	if s.opts.document.wanted {
+		needs = format.NeedsOfJobDocument()
+	}
+	request := needs.AskJobs(&pb.JobsRequest{AllStates: true})
 	var want jobSelector
 	if id != "" {
 		var ok bool
@@ -26,11 +30,23 @@ func (s *show) jobs(id string) int {
 	fc := s.env.formatContext(0)
 	var b []byte
 	found := 0
+	var doc *document
+	if s.opts.document.wanted {
+		doc = s.env.newDocument(s.opts.document, "jobs")
+		fc.Nodes = nodesByName(s.ctx, c)
+	}
 	err := eachJob(s.ctx, c, request, fc, func(r *pb.JobRecord) {
 		if id != "" && !want.matches(r) {
 			return
 		}
-		found++
+		if id != "" {
+			r = (&squeueOptions{haveJobs: true, jobs: []jobSelector{want}}).askedPart(r)
+		}
+		if found++; doc != nil {
+			doc.begin()
+			format.WriteJob(doc.Writer, fc, format.Job{JobRecord: r})
+			return
+		}
 		if b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details); len(b) >= flushBytes {
 			code = max(code, s.out(b))
 			b = b[:0]
@@ -40,8 +56,13 @@ func (s *show) jobs(id string) int {
 		err = nil
 	}
 	switch {
-	case err != nil:
+	case err != nil && (doc == nil || !doc.Started()):
 		return s.failed("slurm_load_jobs", err)
+	case doc != nil && (found > 0 || id == ""):
+		return doc.finish(err, func() {
+			doc.Seconds("last_backfill", 0)
+			doc.Seconds("last_update", fc.Now.UnixNano())
+		})
 	case found == 0 && id == "":
 		return s.none("No jobs in the system")
 	case found == 0 && want.tasks != nil:
@@ -62,6 +83,7 @@ func (s *show) steps(id string) int {
 		}
 		request = &pb.JobsRequest{AllStates: true, Ids: plainIDs([]jobSelector{want})}
 	}
+	format.NeedsOfSteps().AskJobs(request)
 	c, code := s.dial("slurm_get_job_steps")
 	if c == nil {
 		return code
@@ -89,6 +111,13 @@ func (s *show) steps(id string) int {
 		return s.failed("slurm_get_job_steps", err)
 	case id != "" && !known:
 		return s.complain("slurm_get_job_steps error: Invalid job id specified")
+	case s.opts.document.wanted:
+		doc := s.env.newDocument(s.opts.document, "steps")
+		doc.begin()
+		for _, step := range rows {
+			format.WriteStep(doc.Writer, fc, step)
+		}
+		return doc.finish(nil, func() { doc.Seconds("last_update", fc.Now.UnixNano()) })
 	case len(rows) == 0 && id != "":
 		return s.missing("Job step " + format.Escape(id) + " not found")
 	case len(rows) == 0:

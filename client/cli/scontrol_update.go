@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // pair is one KEY=VALUE word of update, create or delete. add is '+' or '-' for KEY+=VALUE and KEY-=VALUE.
@@ -77,7 +76,23 @@ func (c *control) update(args []string) int {
 	case "partition":
 		return c.updatePartition(subject, rest, false)
 	}
+	if entity == "step" {
+		return c.updateStep(subject)
+	}
 	return c.unsupported("update " + entity)
+}
+
+// updateStep refuses: a step has no time limit of its own, the job's holds for it.
+func (c *control) updateStep(subject pair) int {
+	ids, bad := jobIDs(strings.TrimSpace(strings.SplitN(subject.value, ".", 2)[0]))
+	jobs, err := []*pb.JobRecord(nil), error(nil)
+	if bad == "" {
+		jobs, err = c.listJobs(&pb.JobsRequest{Ids: ids})
+	}
+	if bad != "" || err != nil || len(jobs) == 0 {
+		return c.fail("slurm_update error: Invalid job id specified")
+	}
+	return c.fail("slurm_update error: Requested operation not supported on this system", "steps have the time limit of their job: scontrol update jobid="+ids[0]+" timelimit=…")
 }
 
 // notUpdatable is Slurm's answer to a key that does not exist, with the nearest that does.
@@ -132,18 +147,20 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 	req := &pb.UpdateJobRequest{}
 	for _, p := range rest {
 		key, ok := canonicalKey(jobKeys(), p.key)
-		if !ok || !p.given {
+		switch {
+		case !p.given:
+			return c.fail("Invalid input: "+p.word, "Request aborted")
+		case !ok:
 			return c.notUpdatable(p.word, jobKeys(), p.key)
 		}
 		if (key == "TimeLimit" || key == "TimeMin") && p.add == "" && strings.IndexAny(p.value, "+-") == 0 && p.value != "-1" {
 			p.add, p.value = p.value[:1], p.value[1:]
 		}
-		if key == "TimeLimit" || key == "TimeMin" {
-			if _, err := timespec.ParseMinutes(p.value); err != nil {
-				return c.fail("scontrol: error: Invalid "+key+" value", fmt.Sprintf("scontrol: error: %s=%s: %v", key, p.value, err))
-			}
+		value, refusal := jobValue(c.env.Now(), key, p.value)
+		if refusal != nil {
+			return c.fail(refusal...)
 		}
-		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: p.value})
+		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: value})
 	}
 	ids, exit := c.subjects(subject)
 	if exit != 0 || len(ids) == 0 {
@@ -178,6 +195,9 @@ func (c *control) subjects(subject pair) (ids []string, exit int) {
 	for _, j := range jobs {
 		ids = append(ids, fmt.Sprint(j.GetId()))
 	}
+	if len(ids) == 0 {
+		return nil, c.failf("No jobs with name '%s'", subject.value)
+	}
 	return ids, 0
 }
 
@@ -207,6 +227,9 @@ func (c *control) updateNode(subject pair, rest []pair) int {
 			p.value = state
 			needsReason = state == "DOWN" || state == "DRAIN" || state == "FAIL"
 		}
+		if key == "Weight" && !number(p.value) {
+			return c.fail("scontrol: error: Weight value ("+p.value+") is not a valid number", "No changes specified")
+		}
 		reason = reason || (key == "Reason" && p.value != "")
 		req.Set = append(req.Set, &pb.KeyValue{Key: key, Value: p.value})
 	}
@@ -216,14 +239,7 @@ func (c *control) updateNode(subject pair, rest []pair) int {
 	if needsReason && !reason {
 		return c.fail("You must specify a reason when DOWNING or DRAINING a node. Request denied")
 	}
-	conn, err := c.dial()
-	if err == nil {
-		var r *pb.UpdateReply
-		if r, err = conn.UpdateNode(context.Background(), req); err == nil {
-			c.warn(r.GetWarning())
-		}
-	}
-	if err != nil {
+	if err := c.sendNodes(req); err != nil {
 		return c.callFailed("slurm_update error", err)
 	}
 	return 0
@@ -251,7 +267,7 @@ func (c *control) updatePartition(subject pair, rest []pair, create bool) int {
 			}
 			p.value = state
 		}
-		req.Set = append(req.Set, &pb.KeyValue{Key: key, Value: p.value})
+		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: p.value})
 	}
 	if len(req.Set) == 0 && !create {
 		return c.fail("scontrol: error: No changes specified")
@@ -286,8 +302,11 @@ func (c *control) create(args []string) int {
 	}
 	list := pairs(args)
 	entity, at := entityOf(list)
+	if entity == "node" || strings.EqualFold(args[0], "node") {
+		return c.fail("Error creating the node(s): Requested operation not supported on this system", "nodes are made and deleted in slurm.conf: edit it, then scontrol reconfigure")
+	}
 	if entity != "partition" {
-		return c.unsupported("create " + cmpOr(entity, args[0]))
+		return c.fail("No valid entity in create command", `Input line must include either "reservation", "nodename" or "partition" entity.`)
 	}
 	return c.updatePartition(list[at], append(append([]pair{}, list[:at]...), list[at+1:]...), true)
 }
@@ -304,8 +323,11 @@ func (c *control) remove(args []string) int {
 	switch {
 	case entity == "" || !list[at].given:
 		return c.fail("scontrol: error: Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'")
+	case entity == "node":
+		return c.fail("scontrol: error: failed to delete nodes "+list[at].value, "delete_node "+strings.Join(args, " ")+": Requested operation not supported on this system",
+			"nodes are made and deleted in slurm.conf: edit it, then scontrol reconfigure")
 	case entity != "partition":
-		return c.unsupported("delete " + entity)
+		return c.fail("Invalid deletion entity: " + args[0])
 	}
 	return c.sendPartition(&pb.UpdatePartitionRequest{Name: list[at].value, Delete: true}, "delete_partition "+strings.Join(args, " "))
 }

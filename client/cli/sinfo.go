@@ -22,27 +22,50 @@ func sinfo(env *Env, args []string) int {
 
 func sinfoOnce(ctx context.Context, env *Env, o *sinfoOptions) int {
 	if o.reservations {
-		return sinfoReservations(ctx, env, !o.noHeader)
+		return sinfoReservations(ctx, env, o)
+	}
+	if o.document.wanted {
+		return sinfoDocument(ctx, env, o)
 	}
 	layout := sinfoLayout(env, o)
-	parts, nodes, fc, err := sinfoLoad(ctx, env)
+	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
+	parts, nodes, fc, err := sinfoLoad(ctx, env, format.NeedsOfNodes(layout, order).With(format.NeedsOfFolding()))
 	if err != nil {
 		return env.viewExit(err)
 	}
 	fc.Cluster = "" // only a federation names its clusters here
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p *pb.PartitionRecord) bool { return !o.showsPartition(p) })
-	nodes = slices.DeleteFunc(nodes, func(n *pb.NodeRecord) bool { return !o.showsNode(n) })
-	rows := format.FoldNodes(fc, layout, parts, format.PartitionNodes(parts, nodes), format.FoldOptions{
-		Exact:   o.exact,
-		PerNode: o.perNode,
-		Empty:   !o.reasons && layout.Uses(func(f *format.Field[*format.NodeGroup]) bool { return f.Letter == 'P' || f.Letter == 'R' }),
-	})
-	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
+	rows := sinfoRows(fc, layout, parts, nodes, o)
 	cluster := ""
 	if o.haveClusters {
 		cluster = env.clusterName()
 	}
 	return printTable(env, fc, layout, order, rows, tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: cluster})
+}
+
+// sinfoRows selects and folds.
+func sinfoRows(fc *format.Context, layout format.Layout[*format.NodeGroup], parts []*pb.PartitionRecord, nodes []*pb.NodeRecord, o *sinfoOptions) []*format.NodeGroup {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *pb.PartitionRecord) bool { return !o.showsPartition(p) })
+	nodes = slices.DeleteFunc(nodes, func(n *pb.NodeRecord) bool { return !o.showsNode(n) })
+	return format.FoldNodes(fc, layout, parts, format.PartitionNodes(parts, nodes), format.FoldOptions{
+		Exact:   o.exact,
+		PerNode: o.perNode,
+		Empty:   !o.reasons && layout.Uses(func(f *format.Field[*format.NodeGroup]) bool { return f.Letter == 'P' || f.Letter == 'R' }),
+	})
+}
+
+// sinfoDocument prints the same rows as JSON or YAML: nodes of a partition that look the same are one element.
+func sinfoDocument(ctx context.Context, env *Env, o *sinfoOptions) int {
+	layout := format.SinfoLayout()
+	parts, nodes, fc, err := sinfoLoad(ctx, env, format.NeedsOfNodes(layout, nil).With(format.NeedsOfNodeGroup()))
+	if err != nil {
+		return env.viewExit(err)
+	}
+	doc := env.newDocument(o.document, "sinfo")
+	doc.begin()
+	for _, g := range sinfoRows(fc, layout, parts, nodes, o) {
+		format.WriteNodeGroup(doc.Writer, fc, g)
+	}
+	return doc.finish(nil, nil)
 }
 
 func sinfoLayout(env *Env, o *sinfoOptions) format.Layout[*format.NodeGroup] {
@@ -61,8 +84,8 @@ func sinfoLayout(env *Env, o *sinfoOptions) format.Layout[*format.NodeGroup] {
 	return layout
 }
 
-// sinfoLoad asks for partitions and nodes.
-func sinfoLoad(ctx context.Context, env *Env) ([]*pb.PartitionRecord, []*pb.NodeRecord, *format.Context, error) {
+// sinfoLoad asks for partitions, and for what is needed of nodes.
+func sinfoLoad(ctx context.Context, env *Env, needs format.Needs) ([]*pb.PartitionRecord, []*pb.NodeRecord, *format.Context, error) {
 	c, err := env.Dial(ctx)
 	if err != nil {
 		return nil, nil, nil, env.loadFailed("slurm_load_partitions", err)
@@ -74,7 +97,7 @@ func sinfoLoad(ctx context.Context, env *Env) ([]*pb.PartitionRecord, []*pb.Node
 	}
 	var nodes []*pb.NodeRecord
 	fc := env.formatContext(0)
-	err = eachNode(ctx, c, &pb.NodesRequest{}, fc, func(n *pb.NodeRecord) { nodes = append(nodes, n) })
+	err = eachNode(ctx, c, needs.AskNodes(&pb.NodesRequest{}), fc, func(n *pb.NodeRecord) { nodes = append(nodes, n) })
 	if err != nil {
 		return nil, nil, nil, env.loadFailed("slurm_load_node", err)
 	}
@@ -109,7 +132,7 @@ func (o *sinfoOptions) showsNode(n *pb.NodeRecord) bool {
 		return false
 	case o.dead && !format.NoRespond(n), o.responding && format.NoRespond(n):
 		return false
-	case o.reasons && !o.haveStates && !format.Unavailable(n):
+	case o.reasons && !o.haveStates && !format.Unavailable(n) && n.GetGresDrain() == "": // a device that is not given out has its reason, too
 		return false
 	case n.GetState() == pb.NodeState_NODE_FUTURE && !o.haveStates:
 		return false

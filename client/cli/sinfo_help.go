@@ -1,7 +1,7 @@
 package cli
 
 const sinfoUsage = `Usage: sinfo [-p partitions] [-n nodes] [-t states] [-S fields] [-i seconds] [-o format] [-O format]
-             [-M cluster] [-adehlrsvNRT] [--hide] [--noconvert]
+             [-M cluster] [-adehlrsvNRT] [--hide] [--noconvert] [--json] [--yaml]
 `
 
 const sinfoHelp = `Usage: sinfo [OPTIONS...]
@@ -25,6 +25,7 @@ What about them:
   -h, --noheader           no header
   -i, --iterate=SECONDS    again and again
   -T, --reservation        reservations
+      --json, --yaml       a document in the shape of data_parser v0.0.42
   -V, --version            versions
       --help, --usage      this text, or the short one
 

@@ -15,19 +15,20 @@ import (
 type sinfoOptions struct {
 	all, hide, dead, responding, exact, long, perNode, noHeader, reasons, summary, reservations bool
 
-	format       string
-	haveFormat   bool
-	formatLong   string
-	haveLong     bool
-	sort         string
-	haveSort     bool
-	clusters     string
-	haveClusters bool
-	iterateS     int
-	partitions   []string
-	nodes        map[string]bool
-	states       format.NodeFilter
-	haveStates   bool
+	format        string
+	haveFormat    bool
+	formatFromEnv bool
+	byName        bool // the format is one of -O
+	sort          string
+	haveSort      bool
+	clusters      string
+	haveClusters  bool
+	iterateS      int
+	partitions    []string
+	nodes         map[string]bool
+	states        format.NodeFilter
+	haveStates    bool
+	document      documentKind
 }
 
 var sinfoNames = []opt.Name{
@@ -63,6 +64,7 @@ func sinfoParse(env *Env, argv []string) (*sinfoOptions, error) {
 		if err := o.set(env, v.option, opt.Hit{Value: value, Given: true}); err != nil {
 			return nil, err
 		}
+		o.formatFromEnv = o.formatFromEnv || v.option == "format"
 	}
 	for _, h := range hits {
 		if err := o.set(env, canonical(&sinfoNames[h.Index]), h); err != nil {
@@ -73,8 +75,6 @@ func sinfoParse(env *Env, argv []string) (*sinfoOptions, error) {
 	case given["long"] && given["format"]:
 		fmt.Fprintf(env.Stderr, "%s: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.\n", env.Name)
 		return nil, exitEarly(1)
-	case given["format"] && given["Format"]:
-		return nil, env.fail("-O (--Format) is incompatible with -o (--format)")
 	case o.haveClusters:
 		return o, env.checkClusters(o.clusters)
 	}
@@ -95,8 +95,8 @@ func (o *sinfoOptions) set(env *Env, name string, h opt.Hit) error {
 		o.exact = true
 	case "format":
 		o.format, o.haveFormat = h.Value, true
-	case "Format":
-		o.formatLong, o.haveLong = h.Value, true
+	case "Format": // of several formats the last counts, and is read as this one's once it has been given
+		o.format, o.haveFormat, o.byName = h.Value, true, true
 	case "list-reasons":
 		o.reasons = true
 	case "long":
@@ -126,7 +126,7 @@ func (o *sinfoOptions) setMore(env *Env, name string, h opt.Hit) error {
 	case "iterate":
 		n, err := strconv.Atoi(h.Value)
 		if err != nil || n <= 0 {
-			return env.fail("--iterate=%s: expected seconds, 1 or more", format.Escape(h.Value))
+			return env.fail("Error: invalid entry for --iterate=%s\nsinfo: error: expected seconds, 1 or more", format.Escape(h.Value))
 		}
 		o.iterateS = n
 	case "nodes":
@@ -150,7 +150,9 @@ func (o *sinfoOptions) setMore(env *Env, name string, h opt.Hit) error {
 		}
 		o.states, o.haveStates = filter, true
 	case "json", "yaml":
-		return env.fail("--%s is not supported yet; -O gives every field, for instance -O \"NodeList:|,StateLong:|\"", name)
+		kind, err := env.documentOption(name, h.Value)
+		o.document = kind
+		return err
 	case "help":
 		_, _ = io.WriteString(env.Stdout, sinfoHelp)
 		return exitEarly(0)
@@ -166,24 +168,22 @@ func (o *sinfoOptions) setMore(env *Env, name string, h opt.Hit) error {
 // view gives the format of the options and the layout it is written in; the "#" widths are as wide as the rows need.
 func (o *sinfoOptions) view() (spec string, byName bool) {
 	switch {
-	case o.haveFormat:
-		return o.format, false
-	case o.haveLong:
-		return o.formatLong, true
+	case o.haveFormat && !o.formatFromEnv, o.haveFormat && !o.summary && !o.perNode && !o.reasons:
+		return o.format, o.byName
 	case o.summary:
-		return "%9#P %.5a %.10l %.16F %N", false
+		return "%9" + format.Widest + "P %.5a %.10l %.16F %N", false
+	case o.perNode && o.long:
+		return "%9" + format.Widest + "N %.6D %.9" + format.Widest + "P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E", false
+	case o.perNode:
+		return "%9" + format.Widest + "N %.6D %.9" + format.Widest + "P %6t", false
 	case o.reasons && o.long:
 		return "%20E %12U %19H %6t %N", false
 	case o.reasons:
 		return "%20E %9u %19H %N", false
-	case o.perNode && o.long:
-		return "%9#N %.6D %.9#P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E", false
-	case o.perNode:
-		return "%9#N %.6D %.9#P %6t", false
 	case o.long:
-		return "%9#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N", false
+		return "%9" + format.Widest + "P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N", false
 	}
-	return "%9#P %.5a %.10l %.6D %.6t %N", false
+	return "%9" + format.Widest + "P %.5a %.10l %.6D %.6t %N", false
 }
 
 // order is the --sort in force.
@@ -191,8 +191,6 @@ func (o *sinfoOptions) order() string {
 	switch {
 	case o.haveSort:
 		return strings.TrimSpace(o.sort)
-	case o.reasons:
-		return "E,u,H"
 	case o.perNode:
 		return "N"
 	}

@@ -12,6 +12,7 @@ func Verbs() [][2]string {
 		{"up", "start a cluster on this machine"},
 		{"down", "stop it"},
 		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
+		{"gpus", "show every GPU: what it is doing and for whom"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
 	}
 }
@@ -37,9 +38,11 @@ func sluice(env *Env, args []string) int {
 		}
 		return 0
 	}
-	if args[0] == "completion" && len(args) == 2 && args[1] == "bash" {
-		fmt.Fprint(env.Stdout, completionBash())
-		return 0
+	if args[0] == "completion" {
+		return completion(env, args[1:])
+	}
+	if args[0] == "gpus" {
+		return gpus(ProcessEnv("sluice gpus"), args[1:])
 	}
 	if args[0] == "explain" {
 		return explain(ProcessEnv("sluice explain"), args[1:])
@@ -50,6 +53,31 @@ func sluice(env *Env, args []string) int {
 		}
 	}
 	return admin.Main(args, Names())
+}
+
+const completionUsage = `usage: sluice completion bash
+
+Print completions of all commands for bash.
+
+Examples:
+   source <(sluice completion bash)                        for this shell
+   sluice completion bash > /etc/bash_completion.d/sluice  for everybody
+`
+
+func completion(env *Env, args []string) int {
+	switch {
+	case len(args) == 1 && args[0] == "bash":
+		fmt.Fprint(env.Stdout, completionBash())
+	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
+		fmt.Fprint(env.Stdout, completionUsage)
+	case len(args) == 0:
+		fmt.Fprintln(env.Stderr, "sluice: error: name the shell: sluice completion bash")
+		return 1
+	default:
+		fmt.Fprintf(env.Stderr, "sluice: error: cannot make completions for %q: there are those for bash (sluice completion bash)\n", args[0])
+		return 1
+	}
+	return 0
 }
 
 func sluiceHelp(env *Env) {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
+	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
@@ -22,6 +22,8 @@ const (
 	squeueLong    = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 	squeueStart   = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 	squeueSort    = "P,t,-p"
+
+	squeueOnlyState = "%.18i %.8T" // --only-job-state, since 24.05
 )
 
 // squeue runs one squeue command line.
@@ -56,19 +58,43 @@ func (e *Env) printVersion() error {
 	return exitEarly(0)
 }
 
-// repeat runs a view once, or every so many seconds (-i) until it is killed or fails.
+// repeat runs a view once, or every so many seconds (-i) with a blank line between, until it is killed or its reader goes away. A view
+// that fails the first time ends it; a controller that goes away later may come back.
 func (e *Env) repeat(everyS int, once func(ctx context.Context) int) int {
-	for {
+	if everyS == 0 {
+		return once(context.Background())
+	}
+	out := &tracked{Writer: e.Stdout}
+	e.Stdout = out
+	for first := true; ; first = false {
 		code := once(context.Background())
-		if everyS == 0 || code != 0 {
+		if code != 0 && first {
 			return code
+		}
+		if _, err := io.WriteString(out, "\n"); err != nil || out.failed {
+			return 1
 		}
 		e.Sleep(time.Duration(everyS) * time.Second)
 	}
 }
 
+// tracked remembers that a write failed.
+type tracked struct {
+	io.Writer
+	failed bool
+}
+
+func (t *tracked) Write(b []byte) (int, error) {
+	n, err := t.Writer.Write(b)
+	t.failed = t.failed || err != nil
+	return n, err
+}
+
 // squeueOnce asks the controller and prints the table.
 func squeueOnce(ctx context.Context, env *Env, o *squeueOptions) int {
+	if o.document.wanted {
+		return squeueDocument(ctx, env, o)
+	}
 	if o.steps {
 		return squeueSteps(ctx, env, o)
 	}
@@ -82,7 +108,7 @@ func squeueOnce(ctx context.Context, env *Env, o *squeueOptions) int {
 		return 1
 	}
 	table := &format.Sorter[format.Job]{Layout: layout, Order: order}
-	fc, err := squeueRows(ctx, env, o, needsWholeRecords(layout, order, o), table.Add)
+	fc, err := squeueRows(ctx, env, o, format.NeedsOfJobs(layout, order), table.Add)
 	if err != nil {
 		return env.viewExit(err)
 	}
@@ -105,6 +131,8 @@ func squeueLayout(env *Env, o *squeueOptions) (layout format.Layout[format.Job],
 		layout, unknown = format.Jobs().ParseLetters(o.format)
 	case o.haveLong:
 		layout, unknown = format.Jobs().ParseNames(o.formatLong)
+	case o.onlyState:
+		layout, _ = format.Jobs().ParseLetters(squeueOnlyState)
 	case o.start:
 		layout, _ = format.Jobs().ParseLetters(squeueStart)
 	case o.long:
@@ -129,27 +157,16 @@ func squeueOrder(o *squeueOptions) (format.Order[format.Job], string) {
 	return format.Jobs().ParseSort(spec)
 }
 
-// summaryLetters are the fields that a summary holds (JobsRequest.summary).
-const summaryLetters = "iAFKPjuUtTrRNMlLSeDCQpV"
-
-// needsWholeRecords reports whether a column or sort key asks for more than a summary holds.
-func needsWholeRecords(layout format.Layout[format.Job], order format.Order[format.Job], o *squeueOptions) bool {
-	more := func(f *format.Field[format.Job]) bool {
-		return f.Letter == 0 || strings.IndexByte(summaryLetters, f.Letter) < 0
-	}
-	if len(o.licenses) > 0 || layout.Uses(more) {
-		return true
-	}
-	return slices.ContainsFunc(order, func(k format.Key[format.Job]) bool { return more(k.Field) })
-}
-
 // activeStates are what squeue shows when nobody says which: jobs that wait, run or are being cleaned up.
 var activeStates = []pb.JobState{pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}
 
-// squeueRequest is the selection that the controller can make.
-func squeueRequest(o *squeueOptions, whole bool) *pb.JobsRequest {
+// squeueRequest is the selection that the controller can make, and what is needed of each job.
+func squeueRequest(o *squeueOptions, needs format.Needs) *pb.JobsRequest {
 	r := &pb.JobsRequest{Uids: o.users, Partitions: o.partitions, Names: o.names, Accounts: o.accounts, Qos: o.qos, Reservations: o.reservations,
-		Nodes: o.nodes, Summary: !whole}
+		Nodes: o.nodes}
+	needs.With(format.NeedsOfChoice()).AskJobs(r)
+	// Hidden partitions are hidden from ordinary users who did not ask for them by -a or by name, as sinfo has it.
+	r.ShownPartitions = !o.all && len(o.partitions) == 0 && !o.haveJobs && os.Getuid() != 0
 	switch {
 	case o.haveJobs:
 		// All states: an id that does not exist must be told from one whose job has ended.
@@ -179,24 +196,37 @@ func plainIDs(jobs []jobSelector) []string {
 	return ids
 }
 
-// squeueRows fetches, selects and expands; add gets each row as it comes, and its record is not needed afterwards.
-func squeueRows(ctx context.Context, env *Env, o *squeueOptions, whole bool, add addRow) (*format.Context, error) {
-	fc := env.formatContext(0)
+// squeueRows fetches, selects and expands; add gets each row as it comes, and its record is not needed afterwards. What went wrong
+// has been said when it returns an error.
+func squeueRows(ctx context.Context, env *Env, o *squeueOptions, needs format.Needs, add addRow) (*format.Context, error) {
+	fc, failed, err := squeueFetch(ctx, env, o, needs, add)
+	if failed != nil {
+		return nil, env.loadFailed("slurm_load_jobs", failed)
+	}
+	return fc, err
+}
+
+// squeueFetch is squeueRows that leaves it to the caller to say why the controller did not answer (failed).
+func squeueFetch(ctx context.Context, env *Env, o *squeueOptions, needs format.Needs, add addRow) (fc *format.Context, failed, err error) {
+	fc = env.formatContext(0)
 	fc.NoConvert = o.noConvert
 	if o.haveUsers && len(o.users) == 0 || o.haveJobs && len(o.jobs) == 0 {
-		return fc, nil
+		return fc, nil, nil
 	}
 	c, err := env.Dial(ctx)
 	if err != nil {
-		return nil, env.loadFailed("slurm_load_jobs", err)
+		return fc, err, nil
 	}
 	defer func() { _ = c.Close() }()
 	if err := squeueNodes(ctx, env, c, o); err != nil {
-		return nil, err
+		return fc, nil, err
+	}
+	if o.document.wanted {
+		fc.Nodes = nodesByName(ctx, c)
 	}
 	single := o.haveJobs && len(o.jobs) == 1 && o.jobs[0].tasks == nil
 	found, fits := 0, true
-	err = eachJob(ctx, c, squeueRequest(o, whole), fc, func(r *pb.JobRecord) {
+	err = eachJob(ctx, c, squeueRequest(o, needs), fc, func(r *pb.JobRecord) {
 		found++
 		if fits && o.selects(r) {
 			fits = o.expand(r, func(j format.Job) bool { return add(fc, j) })
@@ -207,14 +237,14 @@ func squeueRows(ctx context.Context, env *Env, o *squeueOptions, whole bool, add
 	}
 	switch {
 	case err != nil:
-		return nil, env.loadFailed("slurm_load_jobs", err)
+		return fc, err, nil
 	case !fits:
-		return nil, env.fail("the view is too large; choose jobs with -u, -j, -p or -t, or leave out -r")
+		return fc, nil, env.fail("the view is too large; choose jobs with -u, -j, -p or -t, or leave out -r")
 	case single && found == 0:
 		fmt.Fprintln(env.Stderr, "slurm_load_jobs error: Invalid job id specified")
-		return nil, exitEarly(1)
+		return fc, nil, exitEarly(1)
 	}
-	return fc, nil
+	return fc, nil, nil
 }
 
 // addRow takes a row; false means that there is no room for more.

@@ -3,6 +3,7 @@ package cli
 const squeueUsage = `Usage: squeue [-A account] [-u user] [--me] [-j jobid] [-n name] [-p partitions] [-q qos]
               [-t states] [-w nodes] [-R reservation] [-L licenses] [-S fields] [-i seconds]
               [-o format] [-O format] [--start] [-s [step]] [-M cluster] [-ahlrvP] [--noconvert]
+              [--json] [--yaml]
 `
 
 const squeueHelp = `Usage: squeue [OPTIONS...]
@@ -10,7 +11,7 @@ const squeueHelp = `Usage: squeue [OPTIONS...]
 Shows jobs that wait, run or are being cleaned up.
 
 Which jobs:
-  -u, --user=LIST          users, by name or number         --me  the caller
+  -u, --user=LIST          users, by name or number         --me  the caller, --notme  all others
   -j, --jobs=LIST          12, 12_3, 12_[1-3]
   -p, --partition=LIST     partitions                       -n, --name=LIST  job names
   -A, --account=LIST       accounts                         -q, --qos=LIST   qualities of service
@@ -31,17 +32,20 @@ What about them:
   -S, --sort=LETTERS       "P,-p,i": letters of -o, "-" for descending (default P,t,-p)
   -h, --noheader           no header
       --noconvert          2048M stays 2048M
+      --only-job-state     ids and states alone
+      --json, --yaml       a document in the shape of data_parser v0.0.42; SLURM_JSON=compact leaves out blanks
   -i, --iterate=SECONDS    again and again
   -v, --verbose            accepted
   -V, --version            versions
       --help, --usage      this text, or the short one
 
 Environment: SQUEUE_FORMAT, SQUEUE_FORMAT2, SQUEUE_STATES, SQUEUE_SORT, SQUEUE_USERS, SQUEUE_PARTITION, SQUEUE_NAMES,
-SQUEUE_ACCOUNT, SQUEUE_QOS, SQUEUE_ARRAY, SQUEUE_ALL, SLURM_TIME_FORMAT, SLURM_BITSTR_LEN.
+SQUEUE_ACCOUNT, SQUEUE_QOS, SQUEUE_ARRAY, SQUEUE_ALL, SLURM_TIME_FORMAT, SLURM_BITSTR_LEN, SLURM_JSON.
 
 Examples:
   squeue --me -o "%.10i %.20j %.8T %.10M %R"     my jobs, with long names
   squeue -t PD --start                           when will they start?
   squeue -h -t all -j 42 -o %T                   how did job 42 end?
+  squeue --json -u alice | jq '.jobs[].job_state'
   squeue -p gpu -O "JobID:10,UserName:12,tres-per-node:30,ReasonList"
 `

@@ -44,6 +44,9 @@ type squeueOptions struct {
 	haveStates    bool
 	allStates     bool
 	layoutFromEnv bool
+	document      documentKind
+	notMe         bool // --notme
+	onlyState     bool // --only-job-state
 }
 
 // jobSelector is one element of -j or -s: a job, or tasks of an array.
@@ -63,13 +66,13 @@ var squeueNames = []opt.Name{
 	{Long: "account", Short: 'A', Arg: opt.Required}, {Long: "accounts", Arg: opt.Required, Canon: "account"},
 	{Long: "all", Short: 'a'}, {Long: "array", Short: 'r'}, {Long: "array-unique"},
 	{Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "cluster", Arg: opt.Required, Canon: "clusters"},
-	{Long: "federation"}, {Long: "format", Short: 'o', Arg: opt.Required}, {Long: "Format", Short: 'O', Arg: opt.Required},
+	{Long: "expand-patterns"}, {Long: "federation"}, {Long: "format", Short: 'o', Arg: opt.Required}, {Long: "Format", Short: 'O', Arg: opt.Required},
 	{Long: "help"}, {Long: "hide"}, {Long: "iterate", Short: 'i', Arg: opt.Required},
 	{Long: "jobs", Short: 'j', Arg: opt.Optional}, {Long: "job", Arg: opt.Optional, Canon: "jobs"}, {Long: "json", Arg: opt.Optional},
 	{Long: "licenses", Short: 'L', Arg: opt.Required}, {Long: "local"}, {Long: "long", Short: 'l'}, {Long: "me"},
 	{Long: "name", Short: 'n', Arg: opt.Required}, {Long: "names", Arg: opt.Required, Canon: "name"}, {Long: "noconvert"},
 	{Long: "node", Short: 'w', Arg: opt.Required, Canon: "nodelist"}, {Long: "nodes", Arg: opt.Required, Canon: "nodelist"},
-	{Long: "nodelist", Arg: opt.Required}, {Long: "noheader", Short: 'h'}, {Long: "only-job-state"},
+	{Long: "nodelist", Arg: opt.Required}, {Long: "noheader", Short: 'h'}, {Long: "notme"}, {Long: "only-job-state"},
 	{Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "partitions", Arg: opt.Required, Canon: "partition"},
 	{Long: "priority", Short: 'P'}, {Long: "qos", Short: 'q', Arg: opt.Required},
 	{Long: "reservation", Short: 'R', Arg: opt.Required}, {Long: "reservations", Arg: opt.Required, Canon: "reservation"},
@@ -185,7 +188,7 @@ func (o *squeueOptions) environment(env *Env, given map[string]bool) error {
 			continue
 		}
 		if v.option == "format" || v.option == "Format" {
-			if given["format"] || given["Format"] || given["long"] || given["start"] || o.layoutFromEnv {
+			if given["format"] || given["Format"] || given["long"] || given["start"] || given["steps"] || o.layoutFromEnv {
 				continue
 			}
 			o.layoutFromEnv = true
@@ -210,8 +213,14 @@ func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
 	case "clusters":
 		o.clusters, o.haveClusters = h.Value, true
 	case "format":
+		if o.haveLong {
+			return env.fail("-o (--format) is incompatible with -O (--Format)")
+		}
 		o.format, o.haveFormat = h.Value, true
 	case "Format":
+		if o.haveFormat {
+			return env.fail("-O (--Format) is incompatible with -o (--format)")
+		}
 		o.formatLong, o.haveLong = h.Value, true
 	case "hide":
 		o.hide = true
@@ -244,7 +253,9 @@ func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
 	case "verbose":
 		o.verbose = true
 	case "only-job-state":
-		o.format, o.haveFormat = "%.18i %.8T", true
+		o.onlyState = true
+	case "notme":
+		o.notMe = true
 	default:
 		return o.setMore(env, name, h)
 	}
@@ -256,7 +267,7 @@ func (o *squeueOptions) setMore(env *Env, name string, h opt.Hit) error {
 	case "iterate":
 		n, err := strconv.Atoi(h.Value)
 		if err != nil || n <= 0 {
-			return env.fail("--iterate=%s: expected seconds, 1 or more", format.Escape(h.Value))
+			return env.fail("--iterate=%s\n\nsqueue: error: expected seconds, 1 or more", format.Escape(h.Value))
 		}
 		o.iterateS = n
 	case "jobs":
@@ -277,7 +288,9 @@ func (o *squeueOptions) setMore(env *Env, name string, h opt.Hit) error {
 	case "user":
 		return o.setUsers(env, h.Value)
 	case "json", "yaml":
-		return env.fail("--%s is not supported yet; -o and -O give every field, for instance -O \"JobID:|,State:|\"", name)
+		kind, err := env.documentOption(name, h.Value)
+		o.document = kind
+		return err
 	case "help":
 		_, _ = io.WriteString(env.Stdout, squeueHelp)
 		return exitEarly(0)
@@ -296,8 +309,6 @@ func (o *squeueOptions) check(env *Env, given map[string]bool) error {
 	case o.long && given["format"]:
 		fmt.Fprintf(env.Stderr, "%s: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.\n", env.Name)
 		return exitEarly(1)
-	case given["format"] && given["Format"]:
-		return env.fail("-O (--Format) is incompatible with -o (--format)")
 	case o.haveClusters:
 		return env.checkClusters(o.clusters)
 	}
@@ -317,11 +328,11 @@ func list(s string) []string {
 
 func (o *squeueOptions) setStates(env *Env, value string) error {
 	o.haveStates, o.states, o.flags, o.allStates = true, nil, 0, false
+	if strings.EqualFold(value, "all") {
+		o.allStates = true
+		return nil
+	}
 	for _, name := range list(value) {
-		if strings.EqualFold(name, "all") {
-			o.allStates = true
-			continue
-		}
 		state, flag, ok := format.ParseJobState(name)
 		switch {
 		case !ok:

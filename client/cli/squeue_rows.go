@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"slices"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 
 // selects makes the choices that a record has to meet whatever the controller left out.
 func (o *squeueOptions) selects(r *pb.JobRecord) bool {
-	return o.inStates(r) && o.isAskedFor(r) && o.hasLicense(r)
+	return o.inStates(r) && o.isAskedFor(r) && o.hasLicense(r) && !(o.notMe && r.GetSpec().GetUid() == uint32(os.Getuid()))
 }
 
 func (o *squeueOptions) inStates(r *pb.JobRecord) bool {

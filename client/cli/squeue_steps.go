@@ -35,10 +35,8 @@ func squeueSteps(ctx context.Context, env *Env, o *squeueOptions) int {
 		env.Errorf("Invalid sort specification: %s", bad)
 		return 1
 	}
-	running := *o // a copy: -i asks again
-	running.haveStates, running.states, running.start = true, []pb.JobState{pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}, false
 	rows := &format.Sorter[format.Step]{Layout: layout, Order: order}
-	fc, err := squeueRows(ctx, env, &running, true, func(c *format.Context, j format.Job) bool {
+	fc, err := squeueRows(ctx, env, o.ofRunning(), format.NeedsOfSteps(), func(c *format.Context, j format.Job) bool {
 		for _, s := range format.StepsOf(j.JobRecord) {
 			if o.wantsStep(j.JobRecord, s) && !rows.Add(c, s) {
 				return false
@@ -51,6 +49,13 @@ func squeueSteps(ctx context.Context, env *Env, o *squeueOptions) int {
 	}
 	head := tableOptions{noHeader: o.noHeader, stamp: o.long || o.iterateS > 0, cluster: o.clusterHeader(env)}
 	return printLines(env, fc, layout, head, rows.Lines)
+}
+
+// ofRunning is a copy of the options that chooses jobs that have steps; -i asks again with the first.
+func (o *squeueOptions) ofRunning() *squeueOptions {
+	running := *o
+	running.haveStates, running.states, running.start = true, []pb.JobState{pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}, false
+	return &running
 }
 
 // wantsStep compares with the list of -s.

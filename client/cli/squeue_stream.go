@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	"github.com/sluice-hpc/sluice/client/coding"
 	"github.com/sluice-hpc/sluice/client/format"
 	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
 // Tags of the fields of JobsReply (controller.proto).

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,40 +85,27 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Default columns are asked for as a summary, others are not.
-func TestSummary(t *testing.T) {
+// A view asks for what it shows and chooses by, and for no more. (That this is enough every test of a view shows: the scene sends
+// nothing else.)
+func TestViewsAskForWhatTheyNeed(t *testing.T) {
+	const rlimits, submitLine, workDir, licenses = 118, 123, 110, 17
 	for _, c := range []struct {
-		argv    string
-		summary bool
+		argv        string
+		field       uint32
+		ofSpec, has bool
 	}{
-		{"squeue", true}, {"squeue -l", true}, {"squeue -o %i|%T", true}, {"squeue -O JobID,State", true}, {"squeue -S V", true},
-		{"squeue --start", false}, {"squeue -o %Z", false}, {"squeue -O stdout", false}, {"squeue -S a", false}, {"squeue -L lic", false},
+		{"squeue", workDir, true, false}, {"squeue -o %Z", workDir, true, true}, {"squeue -O workdir", workDir, true, true},
+		{"squeue -S Z", workDir, true, true}, {"squeue -L lic", licenses, true, true}, {"squeue --json", rlimits, true, false},
+		{"scontrol show job", submitLine, true, false}, {"scontrol show job", workDir, true, true}, {"squeue", 33, false, true},
 	} {
 		s := readScene(t, "facts.txt")
 		s.mustRun(t, strings.Fields(c.argv)...)
-		if got := s.asked[0].GetSummary(); got != c.summary {
-			t.Errorf("%s: summary %v, want %v", c.argv, got, c.summary)
+		asked := s.asked[0].GetFields()
+		if c.ofSpec {
+			asked = s.asked[0].GetSpecFields()
 		}
-	}
-}
-
-// Every letter that counts as part of a summary is printed alike from a summary and from a whole record.
-func TestSummaryHoldsItsLetters(t *testing.T) {
-	s := readScene(t, "facts.txt")
-	var whole []string
-	for _, letter := range summaryLetters {
-		whole = append(whole, s.mustRun(t, "squeue", "-t", "all", "-o", "%"+string(letter)))
-	}
-	for i, j := range s.jobs {
-		s.jobs[i] = &pb.JobRecord{Id: j.Id, State: j.State, StateFlags: j.StateFlags, Reason: j.Reason, Partition: j.Partition, Priority: j.Priority,
-			SubmitNs: j.SubmitNs, EligibleNs: j.EligibleNs, StartNs: j.StartNs, EndNs: j.EndNs, SuspendNs: j.SuspendNs, PreSuspendNs: j.PreSuspendNs,
-			ExpectedStartNs: j.ExpectedStartNs, TimeLimitS: j.TimeLimitS, NodeList: j.NodeList, NumNodes: j.NumNodes, NumCpus: j.NumCpus,
-			ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, ArrayTasks: j.ArrayTasks, ArrayThrottle: j.ArrayThrottle, IsArrayTask: j.IsArrayTask,
-			Spec: &pb.JobSpec{Name: j.Spec.Name, User: j.Spec.User, Uid: j.Spec.Uid, Partition: j.Spec.Partition}}
-	}
-	for i, letter := range summaryLetters {
-		if got := s.mustRun(t, "squeue", "-t", "all", "-o", "%"+string(letter)); got != whole[i] {
-			t.Errorf("%%%c of a summary\n%s\nof whole records\n%s", letter, got, whole[i])
+		if len(asked) == 0 || slices.Contains(asked, c.field) != c.has {
+			t.Errorf("%s asks for %v; with field %d: want %v", c.argv, asked, c.field, c.has)
 		}
 	}
 }
@@ -166,14 +154,14 @@ func (f *failAfter) Write(b []byte) (int, error) {
 
 func TestIterate(t *testing.T) {
 	s := readScene(t, "facts.txt")
-	out := &failAfter{writes: 2}
+	out := &failAfter{writes: 4}
 	var slept []time.Duration
 	e := &Env{Name: "squeue", Stdout: out, Stderr: &bytes.Buffer{}, Now: func() time.Time { return s.now }, Sleep: func(d time.Duration) { slept = append(slept, d) },
 		Dial: func(context.Context) (*client.Client, error) { return &client.Client{ControllerAPIClient: s}, nil }}
 	if rc := squeue(e, []string{"-i", "5", "-j", "8", "-o", "%i"}); rc != 1 {
 		t.Errorf("exit code %d after the reader went away", rc)
 	}
-	if got := strings.Count(out.String(), "2026\nJOBID\n8\n"); got != 2 || len(slept) != 2 || slept[0] != 5*time.Second {
+	if got := strings.Count(out.String(), "2026\nJOBID\n8\n\n"); got != 2 || len(slept) != 2 || slept[0] != 5*time.Second {
 		t.Errorf("%d views, slept %v:\n%s", got, slept, out.String())
 	}
 }
@@ -181,10 +169,10 @@ func TestIterate(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := readScene(t, "facts.txt")
 	for argv, want := range map[string]string{
-		"squeue --json":                "squeue: error: --json is not supported yet",
+		"squeue --json=x":              "squeue: error: Invalid data_parser plugin: x",
 		"squeue -i 0":                  "squeue: error: --iterate=0",
 		"squeue -i x":                  "squeue: error: --iterate=x",
-		"sinfo -i -1":                  "sinfo: error: --iterate=-1",
+		"sinfo -i -1":                  "sinfo: error: Error: invalid entry for --iterate=-1",
 		"squeue -w n[1-":               "squeue: error: Invalid node name n[1-",
 		"sinfo -n n[1-":                "sinfo: error: ",
 		"scontrol show node n[1-":      "",
@@ -245,4 +233,24 @@ func FuzzViewArguments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A controller that is away for a moment does not end a view that repeats itself.
+func TestIterateOutlivesTheController(t *testing.T) {
+	s := readScene(t, "facts.txt")
+	out, errs := &failAfter{writes: 6}, &bytes.Buffer{}
+	dials := 0
+	e := &Env{Name: "squeue", Stdout: out, Stderr: errs, Now: func() time.Time { return s.now }, Sleep: func(time.Duration) {},
+		Dial: func(context.Context) (*client.Client, error) {
+			if dials++; dials == 2 {
+				return nil, errors.New("away")
+			}
+			return &client.Client{ControllerAPIClient: s}, nil
+		}}
+	if rc := squeue(e, []string{"-i", "1", "-j", "8", "-o", "%i"}); rc != 1 || dials < 3 {
+		t.Errorf("exit code %d after %d views", rc, dials)
+	}
+	if got := strings.Count(out.String(), "JOBID\n8\n"); got < 2 || errs.String() != "slurm_load_jobs error: away\n" {
+		t.Errorf("%d views, stderr %q", got, errs.String())
+	}
 }

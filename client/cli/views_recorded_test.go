@@ -13,10 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/sluice-hpc/sluice/client"
 	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/proto/coding"
+	library "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // recorded is one answer of a real Slurm (testdata/slurm-22.05/README.md).
@@ -281,11 +285,13 @@ func partitionFromFacts(t testing.TB, line string) *pb.PartitionRecord {
 // scene is a fake controller that holds what the facts say and answers selections as the real one does.
 type scene struct {
 	pb.ControllerAPIClient
-	now   time.Time
-	jobs  []*pb.JobRecord
-	nodes []*pb.NodeRecord
-	parts []*pb.PartitionRecord
-	asked []*pb.JobsRequest
+	now      time.Time
+	jobs     []*pb.JobRecord
+	nodes    []*pb.NodeRecord
+	parts    []*pb.PartitionRecord
+	resvs    []*pb.ReservationRecord
+	licenses []*pb.LicenseRecord
+	asked    []*pb.JobsRequest
 }
 
 func readScene(t testing.TB, files ...string) *scene {
@@ -353,18 +359,22 @@ func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.Stream[pb.Nodes
 	reply := &pb.NodesReply{NowNs: s.now.UnixNano()}
 	for _, n := range s.nodes {
 		if len(r.Names) == 0 || slices.ContainsFunc(r.Names, func(l string) bool { names, _ := hostlist.Expand(l); return slices.Contains(names, n.Name) }) {
-			reply.Nodes = append(reply.Nodes, n)
+			reply.Nodes = append(reply.Nodes, askedNode(n, r))
 		}
 	}
 	return &pages[pb.NodesReply, *pb.NodesReply]{left: []*pb.NodesReply{reply}}, nil
 }
 
 func (s *scene) Reservations(context.Context, *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
-	return &pb.ReservationsReply{}, nil
+	return &pb.ReservationsReply{Reservations: s.resvs, NowNs: s.now.UnixNano()}, nil
 }
 
 func (s *scene) Licenses(context.Context, *pb.LicensesRequest) (*pb.LicensesReply, error) {
-	return &pb.LicensesReply{}, nil
+	return &pb.LicensesReply{Licenses: s.licenses}, nil
+}
+
+func (s *scene) Topology(context.Context, *pb.TopologyRequest) (*pb.TopologyReply, error) {
+	return &pb.TopologyReply{}, nil
 }
 
 func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsReply], error) {
@@ -382,10 +392,36 @@ func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsRep
 		if (len(r.Ids) == 0 || in(r.Ids, ids[0]) || in(r.Ids, ids[1])) && state && part && in(r.Names, j.Spec.Name) && in(r.Accounts, j.Spec.Account) &&
 			in(r.Qos, j.Spec.Qos) && in(r.Reservations, j.Spec.Reservation) && (len(r.Uids) == 0 || slices.Contains(r.Uids, j.Spec.Uid)) &&
 			(len(r.Nodes) == 0 || slices.ContainsFunc(nodes, func(n string) bool { return slices.Contains(r.Nodes, n) })) {
-			stream.left = append(stream.left, &pb.JobsReply{Jobs: []*pb.JobRecord{j}, NowNs: s.now.UnixNano()})
+			stream.left = append(stream.left, &pb.JobsReply{Jobs: []*pb.JobRecord{asked(j, r)}, NowNs: s.now.UnixNano()})
 		}
 	}
 	return &stream, nil
+}
+
+// asked is what the controller sends of a job.
+func asked(j *pb.JobRecord, r *pb.JobsRequest) *pb.JobRecord {
+	some := &pb.JobRecord{}
+	part(j.Marshal(), &library.JobRecord{}, &library.Fields{Job: coding.FieldsOf(r.GetFields()), Spec: coding.FieldsOf(r.GetSpecFields())}, some)
+	return some
+}
+
+func askedNode(n *pb.NodeRecord, r *pb.NodesRequest) *pb.NodeRecord {
+	some := &pb.NodeRecord{}
+	part(n.Marshal(), &library.NodeRecord{}, &library.Fields{Node: coding.FieldsOf(r.GetFields())}, some)
+	return some
+}
+
+// part makes of an encoded record what the controller sends when some fields are asked for.
+func part(encoded []byte, whole interface {
+	proto.Message
+	AppendFields([]byte, *library.Fields) []byte
+}, in *library.Fields, some interface{ Unmarshal([]byte) error }) {
+	if err := proto.Unmarshal(encoded, whole); err != nil {
+		panic(err)
+	}
+	if err := some.Unmarshal(whole.AppendFields(nil, in)); err != nil {
+		panic(err)
+	}
 }
 
 // run runs a command line against the scene.
@@ -423,6 +459,8 @@ func showCommand(e *Env, args []string) int {
 			o.all = true
 		case "-Q":
 			o.quiet = true
+		case "--json", "--yaml":
+			o.document = documentKind{wanted: true, yaml: a == "--yaml"}
 		default:
 			words = append(words, a)
 		}

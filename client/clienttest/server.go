@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/containerd/ttrpc"
@@ -42,7 +43,12 @@ type Controller struct {
 	ResvList     *pb.ReservationsReply
 	LicenseList  []*pb.LicenseRecord
 	Explained    map[string]string
-	DropCalls    int // close the connection instead of answering, that often
+	// of sacct
+	AccountingList   []*pb.JobRecord
+	AccountingAsked  []*pb.AccountingRequest
+	AccountingNowNS  int64
+	AccountingExtern bool
+	DropCalls        int // close the connection instead of answering, that often
 
 	drop func()
 }
@@ -153,7 +159,15 @@ func (c *Controller) Jobs(_ context.Context, _ *pb.JobsRequest, s pb.ControllerA
 	if err := c.refuse(); err != nil {
 		return err
 	}
-	return s.Send(&pb.JobsReply{Jobs: c.JobList})
+	for page := range slices.Chunk(c.JobList, 500) {
+		if err := s.Send(&pb.JobsReply{Jobs: page}); err != nil {
+			return err
+		}
+	}
+	if len(c.JobList) > 0 {
+		return nil
+	}
+	return s.Send(&pb.JobsReply{})
 }
 
 func (c *Controller) Nodes(_ context.Context, _ *pb.NodesRequest, s pb.ControllerAPI_NodesServer) error {
@@ -280,4 +294,18 @@ func (c *Controller) Backup(_ context.Context, req *pb.BackupRequest) (*pb.Backu
 
 func (c *Controller) Stats(context.Context, *pb.StatsRequest) (*pb.StatsReply, error) {
 	return &pb.StatsReply{}, c.refuse()
+}
+
+// Accounting answers with the jobs of AccountingList, those that are named or all; AccountingAsked keeps the questions.
+func (c *Controller) Accounting(_ context.Context, r *pb.AccountingRequest, out pb.ControllerAPI_AccountingServer) error {
+	c.mu.Lock()
+	c.AccountingAsked = append(c.AccountingAsked, r)
+	c.mu.Unlock()
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	list := slices.DeleteFunc(slices.Clone(c.AccountingList), func(j *pb.JobRecord) bool {
+		return len(r.Ids) > 0 && !slices.Contains(r.Ids, strconv.Itoa(int(j.Id))) && !slices.Contains(r.Ids, strconv.Itoa(int(j.ArrayJobId)))
+	})
+	return out.Send(&pb.AccountingReply{Jobs: list, NowNs: c.AccountingNowNS, Extern: c.AccountingExtern})
 }

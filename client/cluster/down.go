@@ -216,7 +216,7 @@ func (w *downer) jobs(ctx context.Context) ([]*pb.JobRecord, error) {
 	}
 	defer c.Close()
 	req := unended()
-	req.Summary = true
+	req.Fields = []uint32{1, 3} // id and state
 	stream, err := c.Jobs(ctx, req)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type plan struct {
 	ctld     string // path of the program
 	noded    string
 	bin      string // folder of the commands
+	gpus     string // what each node pretends to have; empty: the machine's
 }
 
 // newPlan reads the configuration and checks that all its nodes are of this machine.
@@ -137,7 +138,20 @@ func (p *plan) ctldDaemon() daemon {
 
 func (p *plan) nodeDaemon(n *conf.Node) daemon {
 	name := nodeDaemonName(n.Name)
-	return daemon{name, []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name), "--controller", p.listen()}, p.dir.log(name)}
+	argv := []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name), "--controller", p.listen(), "--no-gpu-files"}
+	if gpus := p.nodeGPUs(n); gpus != "" {
+		argv = append(argv, "--gpus", gpus)
+	}
+	return daemon{name, argv, p.dir.log(name)}
+}
+
+// nodeGPUs is what a node is told to pretend. The machine's own GPUs are the first node's: two nodes that both offered them would
+// give each to two jobs.
+func (p *plan) nodeGPUs(n *conf.Node) string {
+	if p.gpus == "" && n != p.nodes()[0] {
+		return "none"
+	}
+	return p.gpus
 }
 
 func nodeDaemonName(node string) string { return "noded." + node }

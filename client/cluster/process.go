@@ -146,7 +146,7 @@ type child struct {
 
 // start runs a daemon in a session of its own, its output at the end of its log.
 func (dm daemon) start() (*child, error) {
-	out, err := os.OpenFile(dm.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	out, err := os.OpenFile(dm.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) // whose jobs there are is no secret of nobody's
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log of %s: %w", dm.name, err)
 	}

@@ -64,6 +64,9 @@ func (u *upper) logs(last string) string {
 	return last + "\nlogs: " + u.dir.join("log")
 }
 
+// unsettledWords is what a node that has never had a controller says of its devices, until it has been told of gres.conf.
+const unsettledWords = "gres.conf has not been read yet"
+
 // judge gives the nodes that are not ready, and remarks on those that are up and yet cannot be used. A node that this call
 // has started is ready once that very daemon has registered.
 func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
@@ -82,6 +85,8 @@ func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
 		case !fresh, n.StateFlags&pb.NodeNoRespond != 0, n.State == pb.NodeState_NODE_UNKNOWN:
 			waiting = append(waiting, n.Name)
 		case down && mine[n.Name] && n.Reason == "" && c.State != "DOWN":
+			waiting = append(waiting, n.Name)
+		case mine[n.Name] && strings.HasSuffix(n.Reason, unsettledWords):
 			waiting = append(waiting, n.Name)
 		case down, n.StateFlags&(pb.NodeDrain|pb.NodeFail) != 0:
 			remarks = append(remarks, unusable(n))

@@ -15,6 +15,8 @@ type record struct {
 	Cluster string `json:"cluster"` // ClusterName
 	Conf    string `json:"conf"`    // path of slurm.conf
 	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
+	// GPUs is what each node pretends to have (sluice-noded --gpus); empty: those of the machine.
+	GPUs string `json:"gpus,omitempty"`
 	// Daemons by name: "ctld", or the name of a node behind "noded.".
 	Daemons map[string]identity `json:"daemons"`
 }

@@ -103,12 +103,12 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int
 	shims := d.shimsOf(nodes)
 	isShim := map[int]bool{}
 	jobs = descendants(shims)
-	kill(jobs)
-	for _, s := range shims {
+	for _, s := range shims { // before their jobs: a shim that sees its job killed would record that as the job's own end
 		kill([]int{s.PID})
 		isShim[s.PID] = true
 		left = append(left, "process "+strconv.Itoa(s.PID))
 	}
+	kill(jobs)
 	for _, node := range nodes {
 		for _, dir := range cgroupFolders(cluster, node) {
 			thaw(dir)

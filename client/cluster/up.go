@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type UpOptions struct {
 	Dir   string // "": DefaultDir
 	Nodes int    // nodes of a generated configuration; 0: as before, or 1
 	Conf  string // slurm.conf to use instead of a generated one
+	GPUs  string // GPUs that each node pretends to have: "a100:8"; "": as before, or those of the machine
 	// Detach returns once every process has been started, without waiting for the nodes to be ready.
 	Detach bool
 	// Timeout bounds the wait for the nodes; 0: two minutes.
@@ -116,7 +118,7 @@ func (u *upper) prepare() (err error) {
 		return err
 	}
 	if u.rec == nil {
-		u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}}
+		u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs}
 		if u.rec.Conf, err = u.newConf(); err != nil {
 			return err
 		}
@@ -126,6 +128,7 @@ func (u *upper) prepare() (err error) {
 	if u.plan, err = newPlan(u.dir, u.rec.Conf); err != nil {
 		return err
 	}
+	u.plan.gpus = u.rec.GPUs
 	// A record was lost, and the configuration that it belonged to is there still.
 	if n := len(u.plan.conf.Nodes); u.rec.Cluster == "" && u.rec.Nodes > 0 && n != u.rec.Nodes {
 		if u.o.Nodes != 0 {
@@ -173,6 +176,9 @@ func (u *upper) instead() string {
 // sameCluster refuses flags that ask for another cluster than the one that the folder holds.
 func (u *upper) sameCluster() error {
 	instead := u.instead()
+	if u.o.GPUs != "" && u.o.GPUs != u.rec.GPUs {
+		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the one there has %s; %s", u.o.GPUs, u.dir, cmp.Or(u.rec.GPUs, "those of the machine"), instead)
+	}
 	if u.o.Conf != "" {
 		path, err := realPath(u.o.Conf)
 		if err != nil {

@@ -34,7 +34,7 @@ type Env struct {
 
 // Process is the Env of this process.
 func Process(name string) *Env {
-	return &Env{Name: name, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(),
+	return &Env{Name: name, Stdin: os.Stdin, Stdout: &output{File: os.Stdout, name: name}, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(),
 		Now: time.Now, Sleep: time.Sleep, Getwd: WorkingDir}
 }
 
@@ -78,10 +78,10 @@ func (e *Env) Infof(format string, args ...any) {
 func (e *Env) UsageError(err error, exit int) int {
 	fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, err.Error())
 	var u *opt.UsageError
+	fmt.Fprintf(e.Stderr, "Try \"%s --help\" for more information\n", e.Name)
 	if errors.As(err, &u) && u.Hint != "" {
 		fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, u.Hint)
 	}
-	fmt.Fprintf(e.Stderr, "Try \"%s --help\" for more information\n", e.Name)
 	return exit
 }
 

@@ -12,6 +12,8 @@ package format
 import (
 	"time"
 	"unicode/utf8"
+
+	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Context is what the text of a field depends on besides its record.
@@ -22,6 +24,7 @@ type Context struct {
 	NoConvert  bool           // --noconvert: 2048M stays 2048M
 	BitstrLen  int            // SLURM_BITSTR_LEN: bytes of an array expression, 0 no limit
 	Cluster    string
+	Nodes      map[string]*pb.NodeRecord // by name, where a document says what of a node a job has; nil = not known
 	// UserName and GroupName name ids that the record leaves without a name; nil prints the number.
 	UserName  func(uid uint32) string
 	GroupName func(gid uint32) string

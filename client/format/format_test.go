@@ -257,16 +257,19 @@ func TestTimeFormats(t *testing.T) {
 	}
 }
 
+// TestCutTasks has what a 22.05 answers with these values of SLURM_BITSTR_LEN.
 func TestCutTasks(t *testing.T) {
 	for _, c := range []struct {
 		tasks string
 		limit int
 		want  string
 	}{
-		{"1-5,8,12-700", 10, "1-5,8,..."}, {"1-5,8,12-700", 64, "1-5,8,12-700"}, {"1-5,8,12-700", 0, "1-5,8,12-700"},
-		{"1,3,5,7%2", 6, "1,..."}, {"", 5, ""}, {"100000000000", 4, "..."},
+		{"1,3-4,7,9-11", 0, "1,3-4,7,9-11"}, {"1,3-4,7,9-11", 1, ""}, {"1,3-4,7,9-11", 2, "."}, {"1,3-4,7,9-11", 4, "..."},
+		{"1,3-4,7,9-11", 5, "1..."}, {"1,3-4,7,9-11", 9, "1,3-4..."}, {"1,3-4,7,9-11", 12, "1,3-4,7,..."}, {"1,3-4,7,9-11", 14, "1,3-4,7,9-..."}, {"1,3-4,7,9-11", 15, "1,3-4,7,9-11"},
+		{"1-5", 3, ".."}, {"1-5", 4, "..."}, {"1-5", 6, "1-5"}, {"1-5%2", 1, "%2"}, {"1-5%2", 5, "1...%2"}, {"1-5%2", 6, "1-5%2"},
+		{"1,3,5,7,9%3", 8, "1,3,...%3"}, {"1,3,5,7,9%3", 11, "1,3,5,7...%3"}, {"1,3,5,7,9%3", 12, "1,3,5,7,9%3"}, {"", 5, ""},
 	} {
-		if got := CutTasks(c.tasks, c.limit); !strings.HasPrefix(got, c.want) || c.limit > 0 && len(strings.Split(got, "%")[0]) >= max(c.limit, 4) {
+		if got := CutTasks(c.tasks, c.limit); got != c.want {
 			t.Errorf("CutTasks(%q, %d) = %q, want %q", c.tasks, c.limit, got, c.want)
 		}
 	}
@@ -374,4 +377,23 @@ func BenchmarkDefaultView(b *testing.B) {
 		}
 	}
 	b.SetBytes(int64(len(out)))
+}
+
+// TestReservationOfParts: of a reservation of cores, the cores of each node are shown, and PURGE_COMP with its time.
+func TestReservationOfParts(t *testing.T) {
+	c := &Context{Now: time.Unix(1000, 0), Loc: time.UTC}
+	r := &pb.ReservationRecord{Name: "r", StartNs: 900e9, EndNs: 4500e9, Nodes: "n[1-2]", NodeCount: 2, CoreCount: 3, Flags: []string{"SPEC_NODES", "PURGE_COMP"}, PurgeCompS: 600, Tres: "cpu=3,gres/gpu=2",
+		Users: "root", Parts: []*pb.NodeAlloc{{Node: "n1", CpuIds: "0-1", Devices: []*pb.GresDevice{{Name: "gpu", Index: 0}, {Name: "gpu", Index: 3}}}, {Node: "n2", CpuIds: "3"}}}
+	want := `ReservationName=r StartTime=1970-01-01T00:15:00 EndTime=1970-01-01T01:15:00 Duration=01:00:00
+   Nodes=n[1-2] NodeCnt=2 CoreCnt=3 Features=(null) PartitionName=(null) Flags=SPEC_NODES,PURGE_COMP=00:10:00
+     NodeName=n1 CoreIDs=0-1 GRES=gpu:0,3
+     NodeName=n2 CoreIDs=3
+   TRES=cpu=3,gres/gpu=2
+   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null) Watts=n/a
+   MaxStartDelay=(null)
+
+`
+	if got := string(AppendReservation(nil, c, r, false)); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 }

@@ -98,16 +98,15 @@ func appendJobID(b []byte, c *Context, j Job) []byte {
 	return strconv.AppendUint(b, uint64(r.GetArrayTaskId()), 10)
 }
 
-// CutTasks cuts an array expression to less than limit bytes, whole elements and "..." for the rest; the throttle stays.
+// CutTasks cuts an array expression to less than limit bytes, of which the last are "..." and for which there must be room whether
+// they are needed or not; the throttle stays, and is not counted.
 func CutTasks(tasks string, limit int) string {
-	if limit <= 0 || len(tasks) < limit {
+	const more = "..."
+	list, throttle, has := strings.Cut(tasks, "%")
+	if limit <= 0 || len(list)+len(more) <= limit {
 		return tasks
 	}
-	list, throttle, has := strings.Cut(tasks, "%")
-	if len(list) >= limit {
-		end := strings.LastIndexByte(list[:max(limit-len("...")-1, 0)+1], ',')
-		list = list[:end+1] + "..."
-	}
+	list = list[:max(limit-1-len(more), 0)] + more[:min(limit-1, len(more))]
 	if has {
 		list += "%" + throttle
 	}
@@ -239,8 +238,12 @@ func memory(s *pb.JobSpec) (mib uint64, perCPU bool) {
 	return s.GetMemPerNodeMib(), false
 }
 
-// oversubscribe is squeue's %h.
-func oversubscribe(s *pb.JobSpec) string {
+// oversubscribe is squeue's %h: what the partition decides (FORCE, EXCLUSIVE), else what the job asks for.
+func oversubscribe(r *pb.JobRecord) string {
+	if r.GetOversubscribe() != "" {
+		return r.GetOversubscribe()
+	}
+	s := r.GetSpec()
 	switch s.GetSharing() {
 	case "exclusive":
 		return "NO"

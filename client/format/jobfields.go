@@ -67,7 +67,7 @@ func jobLetters() []Field[Job] {
 		{Letter: 'e', Names: []string{"endtime"}, Header: "END_TIME", Text: appendEnd, Key: by(endKey)},
 		{Letter: 'f', Names: []string{"feature"}, Header: "FEATURES", Text: text(null, spec((*pb.JobSpec).GetFeatures))},
 		{Letter: 'g', Names: []string{"groupname"}, Header: "GROUP", Text: appendGroup},
-		{Letter: 'h', Names: []string{"oversubscribe", "shared"}, Header: "OVER_SUBSCRIBE", Text: text("", spec(oversubscribe))},
+		{Letter: 'h', Names: []string{"oversubscribe", "shared"}, Header: "OVER_SUBSCRIBE", Text: text("", oversubscribe)},
 		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Key: appendIDKey},
 		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*pb.JobSpec).GetName))},
 		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*pb.JobSpec).GetComment))},
@@ -82,7 +82,7 @@ func jobLetters() []Field[Job] {
 		{Letter: 's', Names: []string{"selectjobinfo"}, Header: "", Text: fixed(""), NoSort: true},
 		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 1)...) }},
 		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: appendUser},
-		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION", Text: text(null, spec((*pb.JobSpec).GetReservation))},
+		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION", Text: text(null, func(r *pb.JobRecord) string { return or(r.GetResvName(), r.GetSpec().GetReservation()) })},
 		{Letter: 'w', Names: []string{"wckey"}, Header: "WCKEY", Text: text(null, spec((*pb.JobSpec).GetWckey))},
 		{Letter: 'x', Header: "EXC_NODES", Text: text("", spec((*pb.JobSpec).GetExcNodes))},
 		{Letter: 'y', Names: []string{"nice"}, Header: "NICE", Text: func(b []byte, _ *Context, j Job) []byte {

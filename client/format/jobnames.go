@@ -25,6 +25,12 @@ func jobNames() []Field[Job] {
 		{Names: []string{"container"}, Header: "CONTAINER", Text: text(null, spec((*pb.JobSpec).GetContainer))},
 		{Names: []string{"cpus-per-task"}, Header: "CPUS_PER_TASK", Text: count(func(r *pb.JobRecord) uint64 { return uint64(max(r.GetSpec().GetCpusPerTask(), 1)) })},
 		{Names: []string{"cpus-per-tres"}, Header: "CPUS_PER_TRES", Text: text("N/A", spec((*pb.JobSpec).GetCpusPerTres))},
+		{Names: []string{"cronjob"}, Header: "CRON_JOB", Text: func(b []byte, _ *Context, j Job) []byte {
+			if j.GetSpec().GetCron() != "" {
+				return append(b, "Yes"...)
+			}
+			return append(b, "No"...)
+		}},
 		{Names: []string{"deadline"}, Header: "DEADLINE", Text: moment(func(r *pb.JobRecord) int64 { return r.GetSpec().GetDeadlineNs() })},
 		{Names: []string{"delayboot"}, Header: "DELAY_BOOT", Text: func(b []byte, _ *Context, j Job) []byte {
 			return appendElapsed(b, int64(j.GetSpec().GetDelayBootS()))
@@ -56,7 +62,7 @@ func jobNames() []Field[Job] {
 		{Names: []string{"prefer"}, Header: "PREFER", Text: text(null, spec((*pb.JobSpec).GetPrefer))},
 		{Names: []string{"profile"}, Header: "PROFILE", Text: text("NotSet", spec((*pb.JobSpec).GetProfile))},
 		{Names: []string{"reboot"}, Header: "REBOOT", Text: flag(func(r *pb.JobRecord) bool { return r.GetSpec().GetReboot() })},
-		{Names: []string{"reqswitch"}, Header: "REQ_SWITCH", Text: text("0", spec((*pb.JobSpec).GetSwitches))},
+		{Names: []string{"reqswitch"}, Header: "REQ_SWITCH", Text: text("0", spec(switchCount))},
 		{Names: []string{"requeue"}, Header: "REQUEUE", Text: flag(func(r *pb.JobRecord) bool { return r.GetSpec().GetRequeue() != pb.No })},
 		{Names: []string{"resizetime"}, Header: "RESIZE_TIME", Text: na},
 		{Names: []string{"restartcnt"}, Header: "RESTART_COUNT", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetRestarts()) })},
@@ -75,7 +81,7 @@ func jobNames() []Field[Job] {
 		{Names: []string{"tres-per-job"}, Header: "TRES_PER_JOB", Text: text("N/A", spec((*pb.JobSpec).GetTresPerJob))},
 		{Names: []string{"tres-per-socket"}, Header: "TRES_PER_SOCKET", Text: text("N/A", spec((*pb.JobSpec).GetTresPerSocket))},
 		{Names: []string{"tres-per-task"}, Header: "TRES_PER_TASK", Text: text("N/A", spec((*pb.JobSpec).GetTresPerTask))},
-		{Names: []string{"wait4switch"}, Header: "WAIT4SWITCH", Text: fixed("0:00")},
+		{Names: []string{"wait4switch"}, Header: "WAIT4SWITCH", Text: text("0:00", spec(switchWait))},
 	}
 }
 

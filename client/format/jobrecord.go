@@ -1,6 +1,7 @@
 package format
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -266,16 +267,17 @@ func jobShape(k *Block, r *pb.JobRecord, details int) {
 	k.put(" MinTmpDiskNode", string(appendMiB(nil, k.c, s.GetTmpDiskMib())))
 	k.line()
 	k.put("Features", or(s.GetFeatures(), null))
-	if s.GetPrefer() != "" {
-		k.put(" Prefer", s.GetPrefer())
-	}
 	k.put(" DelayBoot", timespec.Clock(int64(s.GetDelayBootS())))
-	if s.GetReservation() != "" {
+	if s.GetPrefer() != "" {
 		k.line()
-		k.put("Reservation", s.GetReservation())
+		k.put("Prefer", s.GetPrefer())
+	}
+	if in := or(r.GetResvName(), s.GetReservation()); in != "" {
+		k.line()
+		k.put("Reservation", in)
 	}
 	k.line()
-	k.put("OverSubscribe", oversubscribe(s))
+	k.put("OverSubscribe", oversubscribe(r))
 	k.bit(" Contiguous", s.GetContiguous())
 	k.put(" Licenses", or(s.GetLicenses(), null))
 	k.put(" Network", or(s.GetNetwork(), null))
@@ -287,15 +289,7 @@ func jobAllocation(k *Block, r *pb.JobRecord) {
 		return
 	}
 	k.line()
-	gres := ""
-	for _, a := range r.GetAlloc() {
-		if a.GetGres() != "" {
-			name, _, _ := strings.Cut(a.GetGres(), "(")
-			gres = name
-			break
-		}
-	}
-	k.put("JOB_GRES", or(gres, null))
+	k.put("JOB_GRES", or(jobGres(r.GetAlloc()), null))
 	for i := 0; i < len(r.GetAlloc()); {
 		first := r.GetAlloc()[i]
 		var nodes []string
@@ -308,6 +302,39 @@ func jobAllocation(k *Block, r *pb.JobRecord) {
 		k.num(" Mem", first.GetMemMib())
 		k.put(" GRES", first.GetGres())
 	}
+}
+
+// jobGres is what a job has on all its nodes: "gpu:a100:4,shard:2".
+func jobGres(alloc []*pb.NodeAlloc) string {
+	total := map[string]uint64{}
+	var order []string
+	for _, a := range alloc {
+		text := a.GetGres()
+		for text != "" {
+			var one string
+			if open := strings.IndexByte(text, '('); open >= 0 && !strings.Contains(text[:open], ",") {
+				var inside string
+				one, inside = text[:open], text[open:]
+				_, text, _ = strings.Cut(inside, ")")
+				text = strings.TrimPrefix(text, ",")
+			} else {
+				one, text, _ = strings.Cut(text, ",")
+			}
+			at := strings.LastIndexByte(one, ':')
+			n, err := strconv.ParseUint(one[at+1:], 10, 64)
+			if at < 0 || err != nil {
+				continue
+			}
+			if _, known := total[one[:at]]; !known {
+				order = append(order, one[:at])
+			}
+			total[one[:at]] += n
+		}
+	}
+	for i, name := range order {
+		order[i] = name + ":" + strconv.FormatUint(total[name], 10)
+	}
+	return strings.Join(order, ",")
 }
 
 func sameShare(a, b *pb.NodeAlloc) bool {
@@ -336,12 +363,65 @@ func jobFiles(k *Block, r *pb.JobRecord) {
 	k.put("StdOut", StdOut(r))
 	if s.GetSwitches() != "" {
 		k.line()
-		k.put("Switches", s.GetSwitches())
+		count, wait := switchesOf(s)
+		k.put("Switches", fmt.Sprintf("%d@%s", count, timespec.Clock(wait)))
 	}
+}
+
+// maxSwitchWaitS is how long jobs wait for their switches at most: max_switch_wait of SchedulerParameters, unless that says otherwise.
+const maxSwitchWaitS = 300
+
+// switchesOf is how many leaf switches a job wants at most, 0 = any number, and how many seconds it waits for that.
+func switchesOf(s *pb.JobSpec) (count, waitS int64) {
+	n, wait := docSwitches(s.GetSwitches())
+	if wait == 0 || wait > maxSwitchWaitS {
+		wait = maxSwitchWaitS
+	}
+	return n, wait
+}
+
+func switchCount(s *pb.JobSpec) string {
+	if s.GetSwitches() == "" {
+		return ""
+	}
+	n, _ := switchesOf(s)
+	return strconv.FormatInt(n, 10)
+}
+
+func switchWait(s *pb.JobSpec) string {
+	if s.GetSwitches() == "" {
+		return ""
+	}
+	_, wait := switchesOf(s)
+	return timespec.Elapsed(wait)
 }
 
 func jobTresRequests(k *Block, r *pb.JobRecord) {
 	s := r.GetSpec()
+	if s.GetContainer() != "" {
+		k.line()
+		k.put("Container", s.GetContainer())
+	}
+	switch flags := s.GetGresFlags(); {
+	case strings.Contains(flags, "enforce-binding"):
+		k.line()
+		k.put("GresEnforceBind", "Yes")
+	case strings.Contains(flags, "disable-binding"):
+		k.line()
+		k.put("GresEnforceBind", "No")
+	}
+	if s.GetCron() != "" {
+		k.line()
+		k.put("CronJob", "Yes CrontabSpec=\""+s.GetCron()+"\"")
+	}
+	if s.GetKillOnInvalidDep() != 0 {
+		k.line()
+		k.put("KillOInInvalidDependent", map[bool]string{true: "Yes", false: "No"}[s.GetKillOnInvalidDep() == pb.Yes])
+	}
+	if s.GetSpread() {
+		k.line()
+		k.put("SpreadJob", "Yes")
+	}
 	pairs := [...][2]string{
 		{"CpusPerTres", s.GetCpusPerTres()}, {"MemPerTres", s.GetMemPerTres()}, {"TresBind", s.GetTresBind()}, {"TresFreq", s.GetTresFreq()},
 		{"TresPerJob", s.GetTresPerJob()}, {"TresPerNode", s.GetTresPerNode()}, {"TresPerSocket", s.GetTresPerSocket()}, {"TresPerTask", s.GetTresPerTask()},
@@ -352,18 +432,14 @@ func jobTresRequests(k *Block, r *pb.JobRecord) {
 			k.put(pair[0], pair[1])
 		}
 	}
-	if strings.Contains(s.GetGresFlags(), "enforce-binding") {
-		k.line()
-		k.put("GresEnforceBind", "Yes")
-	}
-	if s.GetKillOnInvalidDep() != 0 {
-		k.line()
-		k.put("KillOInInvalidDependent", map[bool]string{true: "Yes", false: "No"}[s.GetKillOnInvalidDep() == pb.Yes])
-	}
 	if s.GetMailType() != 0 {
 		k.line()
 		k.put("MailUser", or(s.GetMailUser(), s.GetUser()))
 		k.put(" MailType", mailTypes(s.GetMailType()))
+	}
+	if s.GetNtasksPerTres() != 0 {
+		k.line()
+		k.num("NtasksPerTRES", uint64(s.GetNtasksPerTres()))
 	}
 }
 

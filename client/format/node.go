@@ -236,8 +236,10 @@ func stateTest(name string) func(*pb.NodeRecord) bool {
 		}
 	case "error":
 		return is(pb.NodeState_NODE_ERROR)
-	case "mix", "mixed":
-		return is(pb.NodeState_NODE_MIXED)
+	case "mix", "mixed": // what drains counts as allocated alone
+		return func(n *pb.NodeRecord) bool {
+			return nodeBase(n) == pb.NodeState_NODE_MIXED && nodeFlags(n)&pb.NodeDrain == 0
+		}
 	case "future", "futr":
 		return is(pb.NodeState_NODE_FUTURE)
 	case "drain":

@@ -40,6 +40,13 @@ func AppendNode(b []byte, c *Context, n *pb.NodeRecord, oneLine bool, details in
 			k.b = append(k.b, ']')
 		}
 	}
+	if d := n.GetDiagnosis(); d != "" {
+		k.line()
+		if oneLine {
+			d = strings.ReplaceAll(d, " ", "_")
+		}
+		k.put("Diagnosis", d)
+	}
 	if oneLine {
 		return append(k.b, '\n')
 	}
@@ -146,7 +153,7 @@ func AppendPartition(b []byte, c *Context, p *pb.PartitionRecord, oneLine bool) 
 	k.put(" ReqResv", upperYes(p.GetReqResv()))
 	k.put(" OverSubscribe", or(p.GetOversubscribe(), "NO"))
 	k.line()
-	k.put("OverTimeLimit", overTime(p.GetOverTimeLimitS()))
+	k.put("OverTimeLimit", overTime(p))
 	k.put(" PreemptMode", or(p.GetPreemptMode(), "OFF"))
 	partitionTotals(k, p)
 	if oneLine {
@@ -219,12 +226,13 @@ func partitionTime(s uint32, unset string) string {
 	return timespec.Clock(limitSeconds(s))
 }
 
-func overTime(s uint32) string {
-	switch s {
-	case 0:
-		return "NONE"
-	case pb.Unlimited:
+func overTime(p *pb.PartitionRecord) string {
+	s := p.GetOverTimeLimitS()
+	switch {
+	case s == pb.Unlimited:
 		return "UNLIMITED"
+	case s == 0 && !p.GetNoOverTime():
+		return "NONE"
 	}
 	return decimal((s + 59) / 60)
 }

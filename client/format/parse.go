@@ -11,6 +11,9 @@ const maxWidth = 1 << 16
 // defaultWidth is how wide a plain field of -O is (squeue(1), --Format).
 const defaultWidth = 20
 
+// Widest stands in the commands' own formats, and in no other: no argument holds it.
+const Widest = "\x00"
+
 // Table is the fields of one kind of row.
 type Table[T any] struct {
 	Fields []Field[T]
@@ -43,7 +46,7 @@ func (t *Table[T]) ByName(name string) *Field[T] { return t.names[strings.ToLowe
 
 // ParseLetters reads the value of -o: text and fields "%[.][size]x". A field that does not exist is named in unknown and printed
 // as it was written, which is what Slurm does; two percent signs count as one. "%all" is every field with '|' between.
-// size is in bytes; a "#" after it widens the column to its widest row, which the commands' own formats use.
+// size is in bytes; Widest after it widens the column to its widest row.
 func (t *Table[T]) ParseLetters(spec string) (layout Layout[T], unknown []string) {
 	text, rest, found := strings.Cut(spec, "%")
 	if text != "" {
@@ -76,7 +79,7 @@ func (t *Table[T]) letterColumn(token string) (col Column[T], bad string) {
 		i++
 	}
 	col.Width, i = number(token, i)
-	if i < len(token) && token[i] == '#' {
+	if i < len(token) && token[i] == Widest[0] {
 		col.Auto = true
 		i++
 	}
@@ -115,7 +118,7 @@ func (t *Table[T]) all(suffix string) Layout[T] {
 
 // ParseNames reads the value of -O: "name[:[.][size][suffix]]" by commas. A name alone is 20 wide; with a colon and no size it is
 // as wide as its text. What follows the size is printed after the field as it stands, control characters too: portals ask for
-// "JobID:\x1F". Names that do not exist are returned and left out, as Slurm does.
+// "JobID:\x1F". Names that do not exist are returned; what was to follow them is printed all the same, as Slurm does.
 func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) {
 	for _, token := range strings.Split(spec, ",") {
 		if token == "" {
@@ -129,7 +132,6 @@ func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) 
 			continue
 		case f == nil:
 			unknown = append(unknown, name)
-			continue
 		case !sized:
 			layout = append(layout, Column[T]{Field: f, Width: defaultWidth})
 			continue
@@ -142,6 +144,9 @@ func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) 
 		}
 		col.Width, i = number(form, i)
 		col.Suffix = form[i:]
+		if f == nil {
+			col = Column[T]{Suffix: col.Suffix}
+		}
 		layout = append(layout, col)
 	}
 	return layout, unknown

@@ -35,7 +35,15 @@ func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bo
 	k.num(" CoreCnt", uint64(r.GetCoreCount()))
 	k.put(" Features", or(r.GetFeatures(), null))
 	k.put(" PartitionName", or(r.GetPartition(), null))
-	k.put(" Flags", strings.Join(r.GetFlags(), ","))
+	k.put(" Flags", strings.Join(resvFlags(r), ","))
+	for _, p := range r.GetParts() {
+		k.line()
+		k.put("  NodeName", p.GetNode())
+		k.put(" CoreIDs", p.GetCpuIds())
+		if gres := partDevices(p); gres != "" {
+			k.put(" GRES", gres)
+		}
+	}
 	k.line()
 	k.put("TRES", or(r.GetTres(), null))
 	k.line()
@@ -59,6 +67,34 @@ func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bo
 		return append(k.b, '\n')
 	}
 	return append(k.b, "\n\n"...)
+}
+
+// resvFlags are the flags as Slurm shows them: PURGE_COMP with its time.
+func resvFlags(r *pb.ReservationRecord) []string {
+	out := make([]string, 0, len(r.GetFlags()))
+	for _, f := range r.GetFlags() {
+		if f == "PURGE_COMP" {
+			f += "=" + timespec.Clock(int64(r.GetPurgeCompS()))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// partDevices are the devices of a part by their numbers: "gpu:0-1".
+func partDevices(p *pb.NodeAlloc) string {
+	var names []string
+	list := map[string][]string{}
+	for _, d := range p.GetDevices() {
+		if list[d.GetName()] == nil {
+			names = append(names, d.GetName())
+		}
+		list[d.GetName()] = append(list[d.GetName()], strconv.FormatUint(uint64(d.GetIndex()), 10))
+	}
+	for i, name := range names {
+		names[i] = name + ":" + strings.Join(list[name], ",")
+	}
+	return strings.Join(names, " ")
 }
 
 // AppendReservations writes the table of `sinfo -T`.

@@ -38,22 +38,38 @@ var Steps = sync.OnceValue(func() *Table[Step] {
 		return func(b []byte, c *Context, s Step) []byte { return get(b, c, Job{JobRecord: s.Job}) }
 	}
 	return NewTable([]Field[Step]{
-		{Letter: 'i', Names: []string{"stepid", "jobid"}, Header: "STEPID", Text: id, Key: func(b []byte, c *Context, s Step) []byte {
+		{Letter: 'i', Names: []string{"stepid"}, Header: "STEPID", Text: id, Key: func(b []byte, c *Context, s Step) []byte {
 			return appendNumberKey(appendIDKey(b, c, Job{JobRecord: s.Job}), int64(s.ID))
 		}},
-		{Letter: 'j', Names: []string{"stepname", "name"}, Header: "NAME", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.Name()...) }},
+		{Names: []string{"jobid"}, Header: "JOB_ID", Text: job(count(func(r *pb.JobRecord) uint64 { return uint64(r.GetId()) }))},
+		{Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: job(count(func(r *pb.JobRecord) uint64 { return uint64(r.GetArrayJobId()) }))},
+		{Names: []string{"arraytaskid"}, Header: "ARRAY_TASK_ID", Text: job(appendTaskID)},
+		{Letter: 'j', Names: []string{"stepname"}, Header: "NAME", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.Name()...) }},
 		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: job(text("", func(r *pb.JobRecord) string { return Job{JobRecord: r}.partition() }))},
 		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: job(appendUser)},
 		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: job(count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }))},
 		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, s Step) []byte { return appendElapsed(b, usedSeconds(c, s.Job)) },
 			Key: func(b []byte, c *Context, s Step) []byte { return appendNumberKey(b, usedSeconds(c, s.Job)) }},
 		{Letter: 'l', Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: job(fixed("UNLIMITED"))},
-		{Letter: 'N', Names: []string{"nodes", "nodelist"}, Header: "NODELIST", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.node()...) }},
+		{Letter: 'N', Names: []string{"nodes"}, Header: "NODELIST", Text: func(b []byte, _ *Context, s Step) []byte { return append(b, s.node()...) }},
 		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: job(moment((*pb.JobRecord).GetStartNs))},
-		{Letter: 'A', Names: []string{"numtasks"}, Header: "TASKS", Text: job(fixed("1"))},
-		{Names: []string{"stepstate"}, Header: "STATE", Text: job(text("", JobStateName))},
-		{Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: job(count(arrayID))},
+		{Names: []string{"stepstate"}, Header: "STATE", Text: job(fixed("RUNNING"))}, // of a suspended job, too
 		{Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ Step) []byte { return append(b, c.Cluster...) }},
+		// The script is one task that asks for nothing of its own.
+		{Letter: 'A', Names: []string{"numtasks"}, Header: "TASKS", Text: job(fixed("1"))},
+		{Names: []string{"numcpus"}, Header: "NUM_CPUS", Text: job(fixed("0"))},
+		{Names: []string{"cpufreq"}, Header: "CPU_FREQ", Text: job(fixed("0-0:0"))},
+		{Names: []string{"network"}, Header: "NETWORK", Text: job(fixed(null))},
+		{Names: []string{"resvports"}, Header: "RESERVED_PORTS", Text: job(fixed(null))},
+		{Names: []string{"container", "containerid"}, Header: "CONTAINER", Text: job(fixed(null))},
+		{Names: []string{"cpus-per-tres"}, Header: "CPUS_PER_TRES", Text: job(fixed(null))},
+		{Names: []string{"mem-per-tres"}, Header: "MEM_PER_TRES", Text: job(fixed(null))},
+		{Names: []string{"tres-bind"}, Header: "TRES_BIND", Text: job(fixed(null))},
+		{Names: []string{"tres-freq"}, Header: "TRES_FREQ", Text: job(fixed(null))},
+		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_JOB", Text: job(fixed(null))}, // so are the headers of Slurm
+		{Names: []string{"tres-per-job", "tres-per-step"}, Header: "TRES_PER_STEP", Text: job(fixed(null))},
+		{Names: []string{"tres-per-socket"}, Header: "TRES_PER_SOCKET", Text: job(fixed(null))},
+		{Names: []string{"tres-per-task"}, Header: "TRES_PER_TASK", Text: job(fixed(null))},
 	})
 })
 
@@ -65,7 +81,7 @@ func AppendStep(b []byte, c *Context, s Step, oneLine bool) []byte {
 	k.when(" StartTime", s.Job.GetStartNs(), "Unknown")
 	k.put(" TimeLimit", "UNLIMITED")
 	k.line()
-	k.put("State", JobStateName(s.Job))
+	k.put("State", "RUNNING")
 	k.put(" Partition", Job{JobRecord: s.Job}.partition())
 	k.put(" NodeList", s.node())
 	k.line()

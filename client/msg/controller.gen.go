@@ -2,7 +2,7 @@
 
 package msg
 
-import "github.com/sluice-hpc/sluice/client/coding"
+import "github.com/sluice-hpc/sluice/proto/coding"
 
 // PingRequest is the message of that name in sluice/v1/controller.proto.
 type PingRequest struct {
@@ -385,19 +385,21 @@ func (m *SubmitChunk) Merge(s string) error {
 
 // JobsRequest is the message of that name in sluice/v1/controller.proto.
 type JobsRequest struct {
-	Ids          []string
-	Uids         []uint32
-	Partitions   []string
-	Names        []string
-	States       []JobState
-	StateFlags   uint32
-	AllStates    bool
-	Nodes        []string
-	Accounts     []string
-	Qos          []string
-	MinSeq       uint64
-	Summary      bool
-	Reservations []string
+	Ids             []string
+	Uids            []uint32
+	Partitions      []string
+	Names           []string
+	States          []JobState
+	StateFlags      uint32
+	AllStates       bool
+	Nodes           []string
+	Accounts        []string
+	Qos             []string
+	MinSeq          uint64
+	Reservations    []string
+	ShownPartitions bool
+	Fields          []uint32
+	SpecFields      []uint32
 }
 
 func (m *JobsRequest) GetIds() []string {
@@ -477,18 +479,32 @@ func (m *JobsRequest) GetMinSeq() uint64 {
 	return m.MinSeq
 }
 
-func (m *JobsRequest) GetSummary() bool {
-	if m == nil {
-		return false
-	}
-	return m.Summary
-}
-
 func (m *JobsRequest) GetReservations() []string {
 	if m == nil {
 		return nil
 	}
 	return m.Reservations
+}
+
+func (m *JobsRequest) GetShownPartitions() bool {
+	if m == nil {
+		return false
+	}
+	return m.ShownPartitions
+}
+
+func (m *JobsRequest) GetFields() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Fields
+}
+
+func (m *JobsRequest) GetSpecFields() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.SpecFields
 }
 
 // Marshal gives the encoding of m.
@@ -522,10 +538,12 @@ func (m *JobsRequest) AppendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 10, v)
 	}
 	b = coding.AppendNumber(b, 11, m.MinSeq)
-	b = coding.AppendBool(b, 12, m.Summary)
 	for _, v := range m.Reservations {
 		b = coding.AppendElement(b, 13, v)
 	}
+	b = coding.AppendBool(b, 14, m.ShownPartitions)
+	b = coding.AppendPacked(b, 15, m.Fields)
+	b = coding.AppendPacked(b, 16, m.SpecFields)
 	return b
 }
 
@@ -566,10 +584,18 @@ func (m *JobsRequest) Merge(s string) error {
 			m.Qos = append(m.Qos, d.Text())
 		case 11<<3 | coding.Varint:
 			m.MinSeq = d.Number()
-		case 12<<3 | coding.Varint:
-			m.Summary = d.Bool()
 		case 13<<3 | coding.Chunk:
 			m.Reservations = append(m.Reservations, d.Text())
+		case 14<<3 | coding.Varint:
+			m.ShownPartitions = d.Bool()
+		case 15<<3 | coding.Chunk:
+			m.Fields = coding.Packed(d, m.Fields)
+		case 15<<3 | coding.Varint:
+			m.Fields = append(m.Fields, uint32(d.Number()))
+		case 16<<3 | coding.Chunk:
+			m.SpecFields = coding.Packed(d, m.SpecFields)
+		case 16<<3 | coding.Varint:
+			m.SpecFields = append(m.SpecFields, uint32(d.Number()))
 		}
 	}
 	return d.Err()
@@ -649,6 +675,7 @@ func (m *JobsReply) Merge(s string) error {
 type NodesRequest struct {
 	Names  []string
 	MinSeq uint64
+	Fields []uint32
 }
 
 func (m *NodesRequest) GetNames() []string {
@@ -665,6 +692,13 @@ func (m *NodesRequest) GetMinSeq() uint64 {
 	return m.MinSeq
 }
 
+func (m *NodesRequest) GetFields() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Fields
+}
+
 // Marshal gives the encoding of m.
 func (m *NodesRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -677,6 +711,7 @@ func (m *NodesRequest) AppendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 1, v)
 	}
 	b = coding.AppendNumber(b, 2, m.MinSeq)
+	b = coding.AppendPacked(b, 3, m.Fields)
 	return b
 }
 
@@ -695,6 +730,10 @@ func (m *NodesRequest) Merge(s string) error {
 			m.Names = append(m.Names, d.Text())
 		case 2<<3 | coding.Varint:
 			m.MinSeq = d.Number()
+		case 3<<3 | coding.Chunk:
+			m.Fields = coding.Packed(d, m.Fields)
+		case 3<<3 | coding.Varint:
+			m.Fields = append(m.Fields, uint32(d.Number()))
 		}
 	}
 	return d.Err()
@@ -1348,6 +1387,7 @@ type Problem struct {
 	Phrase string
 	Detail string
 	Hint   string
+	Lead   string
 }
 
 func (m *Problem) GetCode() uint32 {
@@ -1378,6 +1418,13 @@ func (m *Problem) GetHint() string {
 	return m.Hint
 }
 
+func (m *Problem) GetLead() string {
+	if m == nil {
+		return ""
+	}
+	return m.Lead
+}
+
 // Marshal gives the encoding of m.
 func (m *Problem) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1390,6 +1437,7 @@ func (m *Problem) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 2, m.Phrase)
 	b = coding.AppendText(b, 3, m.Detail)
 	b = coding.AppendText(b, 4, m.Hint)
+	b = coding.AppendText(b, 5, m.Lead)
 	return b
 }
 
@@ -1412,6 +1460,8 @@ func (m *Problem) Merge(s string) error {
 			m.Detail = d.Text()
 		case 4<<3 | coding.Chunk:
 			m.Hint = d.Text()
+		case 5<<3 | coding.Chunk:
+			m.Lead = d.Text()
 		}
 	}
 	return d.Err()
@@ -1424,6 +1474,7 @@ type ControlJobsRequest struct {
 	Names      []string
 	Incomplete bool
 	State      string
+	Text       string
 }
 
 func (m *ControlJobsRequest) GetVerb() string {
@@ -1461,6 +1512,13 @@ func (m *ControlJobsRequest) GetState() string {
 	return m.State
 }
 
+func (m *ControlJobsRequest) GetText() string {
+	if m == nil {
+		return ""
+	}
+	return m.Text
+}
+
 // Marshal gives the encoding of m.
 func (m *ControlJobsRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1478,6 +1536,7 @@ func (m *ControlJobsRequest) AppendTo(b []byte) []byte {
 	}
 	b = coding.AppendBool(b, 4, m.Incomplete)
 	b = coding.AppendText(b, 5, m.State)
+	b = coding.AppendText(b, 6, m.Text)
 	return b
 }
 
@@ -1502,6 +1561,8 @@ func (m *ControlJobsRequest) Merge(s string) error {
 			m.Incomplete = d.Bool()
 		case 5<<3 | coding.Chunk:
 			m.State = d.Text()
+		case 6<<3 | coding.Chunk:
+			m.Text = d.Text()
 		}
 	}
 	return d.Err()
@@ -1996,6 +2057,85 @@ func (m *ShutdownRequest) Merge(s string) error {
 	return d.Err()
 }
 
+// SetDebugRequest is the message of that name in sluice/v1/controller.proto.
+type SetDebugRequest struct {
+	Level       string
+	AddFlags    []string
+	RemoveFlags []string
+	Nodes       string
+}
+
+func (m *SetDebugRequest) GetLevel() string {
+	if m == nil {
+		return ""
+	}
+	return m.Level
+}
+
+func (m *SetDebugRequest) GetAddFlags() []string {
+	if m == nil {
+		return nil
+	}
+	return m.AddFlags
+}
+
+func (m *SetDebugRequest) GetRemoveFlags() []string {
+	if m == nil {
+		return nil
+	}
+	return m.RemoveFlags
+}
+
+func (m *SetDebugRequest) GetNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.Nodes
+}
+
+// Marshal gives the encoding of m.
+func (m *SetDebugRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *SetDebugRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Level)
+	for _, v := range m.AddFlags {
+		b = coding.AppendElement(b, 2, v)
+	}
+	for _, v := range m.RemoveFlags {
+		b = coding.AppendElement(b, 3, v)
+	}
+	b = coding.AppendText(b, 4, m.Nodes)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *SetDebugRequest) Unmarshal(b []byte) error {
+	*m = SetDebugRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *SetDebugRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Level = d.Text()
+		case 2<<3 | coding.Chunk:
+			m.AddFlags = append(m.AddFlags, d.Text())
+		case 3<<3 | coding.Chunk:
+			m.RemoveFlags = append(m.RemoveFlags, d.Text())
+		case 4<<3 | coding.Chunk:
+			m.Nodes = d.Text()
+		}
+	}
+	return d.Err()
+}
+
 // BackupRequest is the message of that name in sluice/v1/controller.proto.
 type BackupRequest struct {
 	Path string
@@ -2102,6 +2242,499 @@ func (m *BackupReply) Merge(s string) error {
 	return d.Err()
 }
 
+// CrontabRequest is the message of that name in sluice/v1/controller.proto.
+type CrontabRequest struct {
+	OfOther bool
+	Uid     uint32
+}
+
+func (m *CrontabRequest) GetOfOther() bool {
+	if m == nil {
+		return false
+	}
+	return m.OfOther
+}
+
+func (m *CrontabRequest) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+// Marshal gives the encoding of m.
+func (m *CrontabRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CrontabRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendBool(b, 1, m.OfOther)
+	b = coding.AppendNumber(b, 2, uint64(m.Uid))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CrontabRequest) Unmarshal(b []byte) error {
+	*m = CrontabRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CrontabRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.OfOther = d.Bool()
+		case 2<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// CrontabReply is the message of that name in sluice/v1/controller.proto.
+type CrontabReply struct {
+	Crontab   *CrontabRecord
+	Seq       uint64
+	Problem   *Problem
+	FirstLine uint32
+	LastLine  uint32
+}
+
+func (m *CrontabReply) GetCrontab() *CrontabRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Crontab
+}
+
+func (m *CrontabReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+func (m *CrontabReply) GetProblem() *Problem {
+	if m == nil {
+		return nil
+	}
+	return m.Problem
+}
+
+func (m *CrontabReply) GetFirstLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.FirstLine
+}
+
+func (m *CrontabReply) GetLastLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.LastLine
+}
+
+// Marshal gives the encoding of m.
+func (m *CrontabReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CrontabReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Crontab != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Crontab.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, m.Seq)
+	if m.Problem != nil {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(m.Problem.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 4, uint64(m.FirstLine))
+	b = coding.AppendNumber(b, 5, uint64(m.LastLine))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CrontabReply) Unmarshal(b []byte) error {
+	*m = CrontabReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CrontabReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Crontab == nil {
+				m.Crontab = new(CrontabRecord)
+			}
+			d.Fail(m.Crontab.Merge(d.Data))
+		case 2<<3 | coding.Varint:
+			m.Seq = d.Number()
+		case 3<<3 | coding.Chunk:
+			if m.Problem == nil {
+				m.Problem = new(Problem)
+			}
+			d.Fail(m.Problem.Merge(d.Data))
+		case 4<<3 | coding.Varint:
+			m.FirstLine = uint32(d.Number())
+		case 5<<3 | coding.Varint:
+			m.LastLine = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// CrontabRecord is the message of that name in sluice/v1/controller.proto.
+type CrontabRecord struct {
+	Uid     uint32
+	User    string
+	Text    string
+	Entries []*CrontabEntry
+}
+
+func (m *CrontabRecord) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *CrontabRecord) GetUser() string {
+	if m == nil {
+		return ""
+	}
+	return m.User
+}
+
+func (m *CrontabRecord) GetText() string {
+	if m == nil {
+		return ""
+	}
+	return m.Text
+}
+
+func (m *CrontabRecord) GetEntries() []*CrontabEntry {
+	if m == nil {
+		return nil
+	}
+	return m.Entries
+}
+
+// Marshal gives the encoding of m.
+func (m *CrontabRecord) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CrontabRecord) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendNumber(b, 1, uint64(m.Uid))
+	b = coding.AppendText(b, 2, m.User)
+	b = coding.AppendText(b, 3, m.Text)
+	for _, v := range m.Entries {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CrontabRecord) Unmarshal(b []byte) error {
+	*m = CrontabRecord{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CrontabRecord) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 2<<3 | coding.Chunk:
+			m.User = d.Text()
+		case 3<<3 | coding.Chunk:
+			m.Text = d.Text()
+		case 4<<3 | coding.Chunk:
+			v := new(CrontabEntry)
+			d.Fail(v.Merge(d.Data))
+			m.Entries = append(m.Entries, v)
+		}
+	}
+	return d.Err()
+}
+
+// CrontabEntry is the message of that name in sluice/v1/controller.proto.
+type CrontabEntry struct {
+	JobId     uint32
+	Cron      string
+	FirstLine uint32
+	LastLine  uint32
+	Digest    string
+}
+
+func (m *CrontabEntry) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *CrontabEntry) GetCron() string {
+	if m == nil {
+		return ""
+	}
+	return m.Cron
+}
+
+func (m *CrontabEntry) GetFirstLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.FirstLine
+}
+
+func (m *CrontabEntry) GetLastLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.LastLine
+}
+
+func (m *CrontabEntry) GetDigest() string {
+	if m == nil {
+		return ""
+	}
+	return m.Digest
+}
+
+// Marshal gives the encoding of m.
+func (m *CrontabEntry) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CrontabEntry) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendText(b, 2, m.Cron)
+	b = coding.AppendNumber(b, 3, uint64(m.FirstLine))
+	b = coding.AppendNumber(b, 4, uint64(m.LastLine))
+	b = coding.AppendText(b, 5, m.Digest)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CrontabEntry) Unmarshal(b []byte) error {
+	*m = CrontabEntry{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CrontabEntry) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Chunk:
+			m.Cron = d.Text()
+		case 3<<3 | coding.Varint:
+			m.FirstLine = uint32(d.Number())
+		case 4<<3 | coding.Varint:
+			m.LastLine = uint32(d.Number())
+		case 5<<3 | coding.Chunk:
+			m.Digest = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// UpdateCrontabRequest is the message of that name in sluice/v1/controller.proto.
+type UpdateCrontabRequest struct {
+	OfOther bool
+	Uid     uint32
+	Text    string
+	Jobs    []*CrontabJob
+	Remove  bool
+}
+
+func (m *UpdateCrontabRequest) GetOfOther() bool {
+	if m == nil {
+		return false
+	}
+	return m.OfOther
+}
+
+func (m *UpdateCrontabRequest) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *UpdateCrontabRequest) GetText() string {
+	if m == nil {
+		return ""
+	}
+	return m.Text
+}
+
+func (m *UpdateCrontabRequest) GetJobs() []*CrontabJob {
+	if m == nil {
+		return nil
+	}
+	return m.Jobs
+}
+
+func (m *UpdateCrontabRequest) GetRemove() bool {
+	if m == nil {
+		return false
+	}
+	return m.Remove
+}
+
+// Marshal gives the encoding of m.
+func (m *UpdateCrontabRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *UpdateCrontabRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendBool(b, 1, m.OfOther)
+	b = coding.AppendNumber(b, 2, uint64(m.Uid))
+	b = coding.AppendText(b, 3, m.Text)
+	for _, v := range m.Jobs {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 5, m.Remove)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *UpdateCrontabRequest) Unmarshal(b []byte) error {
+	*m = UpdateCrontabRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *UpdateCrontabRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.OfOther = d.Bool()
+		case 2<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 3<<3 | coding.Chunk:
+			m.Text = d.Text()
+		case 4<<3 | coding.Chunk:
+			v := new(CrontabJob)
+			d.Fail(v.Merge(d.Data))
+			m.Jobs = append(m.Jobs, v)
+		case 5<<3 | coding.Varint:
+			m.Remove = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// CrontabJob is the message of that name in sluice/v1/controller.proto.
+type CrontabJob struct {
+	Cron      string
+	Submit    *SubmitRequest
+	FirstLine uint32
+	LastLine  uint32
+}
+
+func (m *CrontabJob) GetCron() string {
+	if m == nil {
+		return ""
+	}
+	return m.Cron
+}
+
+func (m *CrontabJob) GetSubmit() *SubmitRequest {
+	if m == nil {
+		return nil
+	}
+	return m.Submit
+}
+
+func (m *CrontabJob) GetFirstLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.FirstLine
+}
+
+func (m *CrontabJob) GetLastLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.LastLine
+}
+
+// Marshal gives the encoding of m.
+func (m *CrontabJob) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CrontabJob) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Cron)
+	if m.Submit != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Submit.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 3, uint64(m.FirstLine))
+	b = coding.AppendNumber(b, 4, uint64(m.LastLine))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CrontabJob) Unmarshal(b []byte) error {
+	*m = CrontabJob{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CrontabJob) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Cron = d.Text()
+		case 2<<3 | coding.Chunk:
+			if m.Submit == nil {
+				m.Submit = new(SubmitRequest)
+			}
+			d.Fail(m.Submit.Merge(d.Data))
+		case 3<<3 | coding.Varint:
+			m.FirstLine = uint32(d.Number())
+		case 4<<3 | coding.Varint:
+			m.LastLine = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
 // StatsRequest is the message of that name in sluice/v1/controller.proto.
 type StatsRequest struct {
 	Reset_ bool
@@ -2146,7 +2779,11 @@ func (m *StatsRequest) Merge(s string) error {
 
 // StatsReply is the message of that name in sluice/v1/controller.proto.
 type StatsReply struct {
-	Values map[string]float64
+	Values  map[string]float64
+	Methods []*CallStats
+	Users   []*CallStats
+	NowNs   int64
+	SinceNs int64
 }
 
 func (m *StatsReply) GetValues() map[string]float64 {
@@ -2154,6 +2791,34 @@ func (m *StatsReply) GetValues() map[string]float64 {
 		return nil
 	}
 	return m.Values
+}
+
+func (m *StatsReply) GetMethods() []*CallStats {
+	if m == nil {
+		return nil
+	}
+	return m.Methods
+}
+
+func (m *StatsReply) GetUsers() []*CallStats {
+	if m == nil {
+		return nil
+	}
+	return m.Users
+}
+
+func (m *StatsReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+func (m *StatsReply) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
 }
 
 // Marshal gives the encoding of m.
@@ -2164,7 +2829,18 @@ func (m *StatsReply) AppendTo(b []byte) []byte {
 	if m == nil {
 		return b
 	}
+	at := 0
 	b = coding.AppendMap(b, 1, m.Values)
+	for _, v := range m.Methods {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Users {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 4, uint64(m.NowNs))
+	b = coding.AppendNumber(b, 5, uint64(m.SinceNs))
 	return b
 }
 
@@ -2185,6 +2861,93 @@ func (m *StatsReply) Merge(s string) error {
 			}
 			key, value := d.Entry()
 			m.Values[key] = value
+		case 2<<3 | coding.Chunk:
+			v := new(CallStats)
+			d.Fail(v.Merge(d.Data))
+			m.Methods = append(m.Methods, v)
+		case 3<<3 | coding.Chunk:
+			v := new(CallStats)
+			d.Fail(v.Merge(d.Data))
+			m.Users = append(m.Users, v)
+		case 4<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		case 5<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// CallStats is the message of that name in sluice/v1/controller.proto.
+type CallStats struct {
+	Name    string
+	Uid     uint32
+	Count   uint64
+	TotalUs uint64
+}
+
+func (m *CallStats) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *CallStats) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *CallStats) GetCount() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Count
+}
+
+func (m *CallStats) GetTotalUs() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.TotalUs
+}
+
+// Marshal gives the encoding of m.
+func (m *CallStats) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CallStats) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendNumber(b, 2, uint64(m.Uid))
+	b = coding.AppendNumber(b, 3, m.Count)
+	b = coding.AppendNumber(b, 4, m.TotalUs)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CallStats) Unmarshal(b []byte) error {
+	*m = CallStats{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CallStats) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.Count = d.Number()
+		case 4<<3 | coding.Varint:
+			m.TotalUs = d.Number()
 		}
 	}
 	return d.Err()
@@ -3038,6 +3801,1170 @@ func (m *PriorityRecord) Merge(s string) error {
 			m.PartitionNorm = d.Double()
 		case 22<<3 | coding.Fixed64:
 			m.QosNorm = d.Double()
+		}
+	}
+	return d.Err()
+}
+
+// TopologyRequest is the message of that name in sluice/v1/controller.proto.
+type TopologyRequest struct {
+	Name string
+}
+
+func (m *TopologyRequest) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+// Marshal gives the encoding of m.
+func (m *TopologyRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *TopologyRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *TopologyRequest) Unmarshal(b []byte) error {
+	*m = TopologyRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *TopologyRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// TopologyReply is the message of that name in sluice/v1/controller.proto.
+type TopologyReply struct {
+	Switches   []*SwitchRecord
+	Configured bool
+}
+
+func (m *TopologyReply) GetSwitches() []*SwitchRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Switches
+}
+
+func (m *TopologyReply) GetConfigured() bool {
+	if m == nil {
+		return false
+	}
+	return m.Configured
+}
+
+// Marshal gives the encoding of m.
+func (m *TopologyReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *TopologyReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Switches {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 2, m.Configured)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *TopologyReply) Unmarshal(b []byte) error {
+	*m = TopologyReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *TopologyReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(SwitchRecord)
+			d.Fail(v.Merge(d.Data))
+			m.Switches = append(m.Switches, v)
+		case 2<<3 | coding.Varint:
+			m.Configured = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// SwitchRecord is the message of that name in sluice/v1/controller.proto.
+type SwitchRecord struct {
+	Name      string
+	Level     uint32
+	LinkSpeed uint32
+	Nodes     string
+	Switches  string
+}
+
+func (m *SwitchRecord) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *SwitchRecord) GetLevel() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Level
+}
+
+func (m *SwitchRecord) GetLinkSpeed() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.LinkSpeed
+}
+
+func (m *SwitchRecord) GetNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.Nodes
+}
+
+func (m *SwitchRecord) GetSwitches() string {
+	if m == nil {
+		return ""
+	}
+	return m.Switches
+}
+
+// Marshal gives the encoding of m.
+func (m *SwitchRecord) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *SwitchRecord) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendNumber(b, 2, uint64(m.Level))
+	b = coding.AppendNumber(b, 3, uint64(m.LinkSpeed))
+	b = coding.AppendText(b, 4, m.Nodes)
+	b = coding.AppendText(b, 5, m.Switches)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *SwitchRecord) Unmarshal(b []byte) error {
+	*m = SwitchRecord{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *SwitchRecord) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Level = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.LinkSpeed = uint32(d.Number())
+		case 4<<3 | coding.Chunk:
+			m.Nodes = d.Text()
+		case 5<<3 | coding.Chunk:
+			m.Switches = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// AccountingRequest is the message of that name in sluice/v1/controller.proto.
+type AccountingRequest struct {
+	Ids          []string
+	Uids         []uint32
+	Gids         []uint32
+	Accounts     []string
+	Partitions   []string
+	Names        []string
+	Qos          []string
+	Reservations []string
+	Wckeys       []string
+	Nodes        []string
+	Features     []string
+	States       []JobState
+	StateFlags   uint32
+	SinceNs      int64
+	UntilNs      int64
+	Duplicates   bool
+	MinNodes     uint64
+	MaxNodes     uint64
+	MinCpus      uint64
+	MaxCpus      uint64
+	MinLimitS    uint64
+	MaxLimitS    uint64
+	MinSeq       uint64
+	Runaway      bool
+}
+
+func (m *AccountingRequest) GetIds() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Ids
+}
+
+func (m *AccountingRequest) GetUids() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Uids
+}
+
+func (m *AccountingRequest) GetGids() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Gids
+}
+
+func (m *AccountingRequest) GetAccounts() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Accounts
+}
+
+func (m *AccountingRequest) GetPartitions() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Partitions
+}
+
+func (m *AccountingRequest) GetNames() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Names
+}
+
+func (m *AccountingRequest) GetQos() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Qos
+}
+
+func (m *AccountingRequest) GetReservations() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Reservations
+}
+
+func (m *AccountingRequest) GetWckeys() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Wckeys
+}
+
+func (m *AccountingRequest) GetNodes() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Nodes
+}
+
+func (m *AccountingRequest) GetFeatures() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Features
+}
+
+func (m *AccountingRequest) GetStates() []JobState {
+	if m == nil {
+		return nil
+	}
+	return m.States
+}
+
+func (m *AccountingRequest) GetStateFlags() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.StateFlags
+}
+
+func (m *AccountingRequest) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *AccountingRequest) GetUntilNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntilNs
+}
+
+func (m *AccountingRequest) GetDuplicates() bool {
+	if m == nil {
+		return false
+	}
+	return m.Duplicates
+}
+
+func (m *AccountingRequest) GetMinNodes() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MinNodes
+}
+
+func (m *AccountingRequest) GetMaxNodes() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxNodes
+}
+
+func (m *AccountingRequest) GetMinCpus() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MinCpus
+}
+
+func (m *AccountingRequest) GetMaxCpus() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxCpus
+}
+
+func (m *AccountingRequest) GetMinLimitS() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MinLimitS
+}
+
+func (m *AccountingRequest) GetMaxLimitS() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxLimitS
+}
+
+func (m *AccountingRequest) GetMinSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MinSeq
+}
+
+func (m *AccountingRequest) GetRunaway() bool {
+	if m == nil {
+		return false
+	}
+	return m.Runaway
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountingRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountingRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	for _, v := range m.Ids {
+		b = coding.AppendElement(b, 1, v)
+	}
+	b = coding.AppendPacked(b, 2, m.Uids)
+	b = coding.AppendPacked(b, 3, m.Gids)
+	for _, v := range m.Accounts {
+		b = coding.AppendElement(b, 4, v)
+	}
+	for _, v := range m.Partitions {
+		b = coding.AppendElement(b, 5, v)
+	}
+	for _, v := range m.Names {
+		b = coding.AppendElement(b, 6, v)
+	}
+	for _, v := range m.Qos {
+		b = coding.AppendElement(b, 7, v)
+	}
+	for _, v := range m.Reservations {
+		b = coding.AppendElement(b, 8, v)
+	}
+	for _, v := range m.Wckeys {
+		b = coding.AppendElement(b, 9, v)
+	}
+	for _, v := range m.Nodes {
+		b = coding.AppendElement(b, 10, v)
+	}
+	for _, v := range m.Features {
+		b = coding.AppendElement(b, 11, v)
+	}
+	b = coding.AppendPacked(b, 12, m.States)
+	b = coding.AppendNumber(b, 13, uint64(m.StateFlags))
+	b = coding.AppendNumber(b, 14, uint64(m.SinceNs))
+	b = coding.AppendNumber(b, 15, uint64(m.UntilNs))
+	b = coding.AppendBool(b, 16, m.Duplicates)
+	b = coding.AppendNumber(b, 17, m.MinNodes)
+	b = coding.AppendNumber(b, 18, m.MaxNodes)
+	b = coding.AppendNumber(b, 19, m.MinCpus)
+	b = coding.AppendNumber(b, 20, m.MaxCpus)
+	b = coding.AppendNumber(b, 21, m.MinLimitS)
+	b = coding.AppendNumber(b, 22, m.MaxLimitS)
+	b = coding.AppendNumber(b, 23, m.MinSeq)
+	b = coding.AppendBool(b, 24, m.Runaway)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountingRequest) Unmarshal(b []byte) error {
+	*m = AccountingRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountingRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Ids = append(m.Ids, d.Text())
+		case 2<<3 | coding.Chunk:
+			m.Uids = coding.Packed(d, m.Uids)
+		case 2<<3 | coding.Varint:
+			m.Uids = append(m.Uids, uint32(d.Number()))
+		case 3<<3 | coding.Chunk:
+			m.Gids = coding.Packed(d, m.Gids)
+		case 3<<3 | coding.Varint:
+			m.Gids = append(m.Gids, uint32(d.Number()))
+		case 4<<3 | coding.Chunk:
+			m.Accounts = append(m.Accounts, d.Text())
+		case 5<<3 | coding.Chunk:
+			m.Partitions = append(m.Partitions, d.Text())
+		case 6<<3 | coding.Chunk:
+			m.Names = append(m.Names, d.Text())
+		case 7<<3 | coding.Chunk:
+			m.Qos = append(m.Qos, d.Text())
+		case 8<<3 | coding.Chunk:
+			m.Reservations = append(m.Reservations, d.Text())
+		case 9<<3 | coding.Chunk:
+			m.Wckeys = append(m.Wckeys, d.Text())
+		case 10<<3 | coding.Chunk:
+			m.Nodes = append(m.Nodes, d.Text())
+		case 11<<3 | coding.Chunk:
+			m.Features = append(m.Features, d.Text())
+		case 12<<3 | coding.Chunk:
+			m.States = coding.Packed(d, m.States)
+		case 12<<3 | coding.Varint:
+			m.States = append(m.States, JobState(d.Number()))
+		case 13<<3 | coding.Varint:
+			m.StateFlags = uint32(d.Number())
+		case 14<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 15<<3 | coding.Varint:
+			m.UntilNs = int64(d.Number())
+		case 16<<3 | coding.Varint:
+			m.Duplicates = d.Bool()
+		case 17<<3 | coding.Varint:
+			m.MinNodes = d.Number()
+		case 18<<3 | coding.Varint:
+			m.MaxNodes = d.Number()
+		case 19<<3 | coding.Varint:
+			m.MinCpus = d.Number()
+		case 20<<3 | coding.Varint:
+			m.MaxCpus = d.Number()
+		case 21<<3 | coding.Varint:
+			m.MinLimitS = d.Number()
+		case 22<<3 | coding.Varint:
+			m.MaxLimitS = d.Number()
+		case 23<<3 | coding.Varint:
+			m.MinSeq = d.Number()
+		case 24<<3 | coding.Varint:
+			m.Runaway = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// AccountingReply is the message of that name in sluice/v1/controller.proto.
+type AccountingReply struct {
+	Jobs    []*JobRecord
+	Seq     uint64
+	NowNs   int64
+	Extern  bool
+	Wckeys  bool
+	Warning string
+}
+
+func (m *AccountingReply) GetJobs() []*JobRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Jobs
+}
+
+func (m *AccountingReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+func (m *AccountingReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+func (m *AccountingReply) GetExtern() bool {
+	if m == nil {
+		return false
+	}
+	return m.Extern
+}
+
+func (m *AccountingReply) GetWckeys() bool {
+	if m == nil {
+		return false
+	}
+	return m.Wckeys
+}
+
+func (m *AccountingReply) GetWarning() string {
+	if m == nil {
+		return ""
+	}
+	return m.Warning
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountingReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountingReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Jobs {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, m.Seq)
+	b = coding.AppendNumber(b, 3, uint64(m.NowNs))
+	b = coding.AppendBool(b, 4, m.Extern)
+	b = coding.AppendBool(b, 5, m.Wckeys)
+	b = coding.AppendText(b, 6, m.Warning)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountingReply) Unmarshal(b []byte) error {
+	*m = AccountingReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountingReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(JobRecord)
+			d.Fail(v.Merge(d.Data))
+			m.Jobs = append(m.Jobs, v)
+		case 2<<3 | coding.Varint:
+			m.Seq = d.Number()
+		case 3<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		case 4<<3 | coding.Varint:
+			m.Extern = d.Bool()
+		case 5<<3 | coding.Varint:
+			m.Wckeys = d.Bool()
+		case 6<<3 | coding.Chunk:
+			m.Warning = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// AccountingScriptRequest is the message of that name in sluice/v1/controller.proto.
+type AccountingScriptRequest struct {
+	JobId uint32
+	Env   bool
+}
+
+func (m *AccountingScriptRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *AccountingScriptRequest) GetEnv() bool {
+	if m == nil {
+		return false
+	}
+	return m.Env
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountingScriptRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountingScriptRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendBool(b, 2, m.Env)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountingScriptRequest) Unmarshal(b []byte) error {
+	*m = AccountingScriptRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountingScriptRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.Env = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// UsageRequest is the message of that name in sluice/v1/controller.proto.
+type UsageRequest struct {
+	Ids []string
+}
+
+func (m *UsageRequest) GetIds() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Ids
+}
+
+// Marshal gives the encoding of m.
+func (m *UsageRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *UsageRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	for _, v := range m.Ids {
+		b = coding.AppendElement(b, 1, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *UsageRequest) Unmarshal(b []byte) error {
+	*m = UsageRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *UsageRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Ids = append(m.Ids, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// UsageReply is the message of that name in sluice/v1/controller.proto.
+type UsageReply struct {
+	Usage    []*StepUsage
+	Outcomes []*JobOutcome
+}
+
+func (m *UsageReply) GetUsage() []*StepUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Usage
+}
+
+func (m *UsageReply) GetOutcomes() []*JobOutcome {
+	if m == nil {
+		return nil
+	}
+	return m.Outcomes
+}
+
+// Marshal gives the encoding of m.
+func (m *UsageReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *UsageReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Usage {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Outcomes {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *UsageReply) Unmarshal(b []byte) error {
+	*m = UsageReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *UsageReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(StepUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Usage = append(m.Usage, v)
+		case 2<<3 | coding.Chunk:
+			v := new(JobOutcome)
+			d.Fail(v.Merge(d.Data))
+			m.Outcomes = append(m.Outcomes, v)
+		}
+	}
+	return d.Err()
+}
+
+// GpusRequest is the message of that name in sluice/v1/controller.proto.
+type GpusRequest struct {
+	Nodes      []string
+	Partitions []string
+}
+
+func (m *GpusRequest) GetNodes() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Nodes
+}
+
+func (m *GpusRequest) GetPartitions() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Partitions
+}
+
+// Marshal gives the encoding of m.
+func (m *GpusRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *GpusRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	for _, v := range m.Nodes {
+		b = coding.AppendElement(b, 1, v)
+	}
+	for _, v := range m.Partitions {
+		b = coding.AppendElement(b, 2, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *GpusRequest) Unmarshal(b []byte) error {
+	*m = GpusRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *GpusRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Nodes = append(m.Nodes, d.Text())
+		case 2<<3 | coding.Chunk:
+			m.Partitions = append(m.Partitions, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// GpusReply is the message of that name in sluice/v1/controller.proto.
+type GpusReply struct {
+	Gpus  []*GpuRecord
+	Seq   uint64
+	NowNs int64
+}
+
+func (m *GpusReply) GetGpus() []*GpuRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Gpus
+}
+
+func (m *GpusReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+func (m *GpusReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+// Marshal gives the encoding of m.
+func (m *GpusReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *GpusReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Gpus {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, m.Seq)
+	b = coding.AppendNumber(b, 3, uint64(m.NowNs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *GpusReply) Unmarshal(b []byte) error {
+	*m = GpusReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *GpusReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(GpuRecord)
+			d.Fail(v.Merge(d.Data))
+			m.Gpus = append(m.Gpus, v)
+		case 2<<3 | coding.Varint:
+			m.Seq = d.Number()
+		case 3<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// GpuRecord is the message of that name in sluice/v1/controller.proto.
+type GpuRecord struct {
+	Node        string
+	Device      *Device
+	Sample      *DeviceSample
+	Owners      []*GpuOwner
+	State       string
+	Why         string
+	IdleSinceNs int64
+	Diagnosis   string
+}
+
+func (m *GpuRecord) GetNode() string {
+	if m == nil {
+		return ""
+	}
+	return m.Node
+}
+
+func (m *GpuRecord) GetDevice() *Device {
+	if m == nil {
+		return nil
+	}
+	return m.Device
+}
+
+func (m *GpuRecord) GetSample() *DeviceSample {
+	if m == nil {
+		return nil
+	}
+	return m.Sample
+}
+
+func (m *GpuRecord) GetOwners() []*GpuOwner {
+	if m == nil {
+		return nil
+	}
+	return m.Owners
+}
+
+func (m *GpuRecord) GetState() string {
+	if m == nil {
+		return ""
+	}
+	return m.State
+}
+
+func (m *GpuRecord) GetWhy() string {
+	if m == nil {
+		return ""
+	}
+	return m.Why
+}
+
+func (m *GpuRecord) GetIdleSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.IdleSinceNs
+}
+
+func (m *GpuRecord) GetDiagnosis() string {
+	if m == nil {
+		return ""
+	}
+	return m.Diagnosis
+}
+
+// Marshal gives the encoding of m.
+func (m *GpuRecord) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *GpuRecord) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Node)
+	if m.Device != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Device.AppendTo(b), at)
+	}
+	if m.Sample != nil {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(m.Sample.AppendTo(b), at)
+	}
+	for _, v := range m.Owners {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 5, m.State)
+	b = coding.AppendText(b, 6, m.Why)
+	b = coding.AppendNumber(b, 7, uint64(m.IdleSinceNs))
+	b = coding.AppendText(b, 8, m.Diagnosis)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *GpuRecord) Unmarshal(b []byte) error {
+	*m = GpuRecord{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *GpuRecord) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Node = d.Text()
+		case 2<<3 | coding.Chunk:
+			if m.Device == nil {
+				m.Device = new(Device)
+			}
+			d.Fail(m.Device.Merge(d.Data))
+		case 3<<3 | coding.Chunk:
+			if m.Sample == nil {
+				m.Sample = new(DeviceSample)
+			}
+			d.Fail(m.Sample.Merge(d.Data))
+		case 4<<3 | coding.Chunk:
+			v := new(GpuOwner)
+			d.Fail(v.Merge(d.Data))
+			m.Owners = append(m.Owners, v)
+		case 5<<3 | coding.Chunk:
+			m.State = d.Text()
+		case 6<<3 | coding.Chunk:
+			m.Why = d.Text()
+		case 7<<3 | coding.Varint:
+			m.IdleSinceNs = int64(d.Number())
+		case 8<<3 | coding.Chunk:
+			m.Diagnosis = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// GpuOwner is the message of that name in sluice/v1/controller.proto.
+type GpuOwner struct {
+	JobId   uint32
+	Id      string
+	User    string
+	Uid     uint32
+	Share   uint32
+	Type    string
+	Name    string
+	StartNs int64
+	Start   uint32
+}
+
+func (m *GpuOwner) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *GpuOwner) GetId() string {
+	if m == nil {
+		return ""
+	}
+	return m.Id
+}
+
+func (m *GpuOwner) GetUser() string {
+	if m == nil {
+		return ""
+	}
+	return m.User
+}
+
+func (m *GpuOwner) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *GpuOwner) GetShare() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Share
+}
+
+func (m *GpuOwner) GetType() string {
+	if m == nil {
+		return ""
+	}
+	return m.Type
+}
+
+func (m *GpuOwner) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *GpuOwner) GetStartNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.StartNs
+}
+
+func (m *GpuOwner) GetStart() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Start
+}
+
+// Marshal gives the encoding of m.
+func (m *GpuOwner) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *GpuOwner) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendText(b, 2, m.Id)
+	b = coding.AppendText(b, 3, m.User)
+	b = coding.AppendNumber(b, 4, uint64(m.Uid))
+	b = coding.AppendNumber(b, 5, uint64(m.Share))
+	b = coding.AppendText(b, 6, m.Type)
+	b = coding.AppendText(b, 7, m.Name)
+	b = coding.AppendNumber(b, 8, uint64(m.StartNs))
+	b = coding.AppendNumber(b, 9, uint64(m.Start))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *GpuOwner) Unmarshal(b []byte) error {
+	*m = GpuOwner{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *GpuOwner) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Chunk:
+			m.Id = d.Text()
+		case 3<<3 | coding.Chunk:
+			m.User = d.Text()
+		case 4<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 5<<3 | coding.Varint:
+			m.Share = uint32(d.Number())
+		case 6<<3 | coding.Chunk:
+			m.Type = d.Text()
+		case 7<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 8<<3 | coding.Varint:
+			m.StartNs = int64(d.Number())
+		case 9<<3 | coding.Varint:
+			m.Start = uint32(d.Number())
 		}
 	}
 	return d.Err()

@@ -2,7 +2,7 @@
 
 package msg
 
-import "github.com/sluice-hpc/sluice/client/coding"
+import "github.com/sluice-hpc/sluice/proto/coding"
 
 // JobSpec is the message of that name in sluice/v1/job.proto.
 type JobSpec struct {
@@ -107,6 +107,7 @@ type JobSpec struct {
 	BatchFeatures    string
 	EnvCount         uint32
 	ScriptBytes      uint64
+	Cron             string
 }
 
 func (m *JobSpec) GetName() string {
@@ -816,6 +817,13 @@ func (m *JobSpec) GetScriptBytes() uint64 {
 	return m.ScriptBytes
 }
 
+func (m *JobSpec) GetCron() string {
+	if m == nil {
+		return ""
+	}
+	return m.Cron
+}
+
 // Marshal gives the encoding of m.
 func (m *JobSpec) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -931,6 +939,7 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 128, m.BatchFeatures)
 	b = coding.AppendNumber(b, 129, uint64(m.EnvCount))
 	b = coding.AppendNumber(b, 130, m.ScriptBytes)
+	b = coding.AppendText(b, 131, m.Cron)
 	return b
 }
 
@@ -1151,6 +1160,8 @@ func (m *JobSpec) Merge(s string) error {
 			m.EnvCount = uint32(d.Number())
 		case 130<<3 | coding.Varint:
 			m.ScriptBytes = d.Number()
+		case 131<<3 | coding.Chunk:
+			m.Cron = d.Text()
 		}
 	}
 	return d.Err()
@@ -1329,6 +1340,15 @@ type JobRecord struct {
 	PreemptedBy     string
 	PreemptNs       int64
 	DependencyShown string
+	Usage           []*StepUsage
+	BatchStartNs    int64
+	BatchEndNs      int64
+	BatchStatus     uint32
+	BatchVerdict    string
+	SuspendedNs     int64
+	WaitReason      string
+	ResvName        string
+	Oversubscribe   string
 }
 
 func (m *JobRecord) GetId() uint32 {
@@ -1744,6 +1764,69 @@ func (m *JobRecord) GetDependencyShown() string {
 	return m.DependencyShown
 }
 
+func (m *JobRecord) GetUsage() []*StepUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Usage
+}
+
+func (m *JobRecord) GetBatchStartNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.BatchStartNs
+}
+
+func (m *JobRecord) GetBatchEndNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.BatchEndNs
+}
+
+func (m *JobRecord) GetBatchStatus() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.BatchStatus
+}
+
+func (m *JobRecord) GetBatchVerdict() string {
+	if m == nil {
+		return ""
+	}
+	return m.BatchVerdict
+}
+
+func (m *JobRecord) GetSuspendedNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SuspendedNs
+}
+
+func (m *JobRecord) GetWaitReason() string {
+	if m == nil {
+		return ""
+	}
+	return m.WaitReason
+}
+
+func (m *JobRecord) GetResvName() string {
+	if m == nil {
+		return ""
+	}
+	return m.ResvName
+}
+
+func (m *JobRecord) GetOversubscribe() string {
+	if m == nil {
+		return ""
+	}
+	return m.Oversubscribe
+}
+
 // Marshal gives the encoding of m.
 func (m *JobRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1821,6 +1904,18 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 57, m.PreemptedBy)
 	b = coding.AppendNumber(b, 58, uint64(m.PreemptNs))
 	b = coding.AppendText(b, 59, m.DependencyShown)
+	for _, v := range m.Usage {
+		b, at = coding.Open(b, 70)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 71, uint64(m.BatchStartNs))
+	b = coding.AppendNumber(b, 72, uint64(m.BatchEndNs))
+	b = coding.AppendNumber(b, 73, uint64(m.BatchStatus))
+	b = coding.AppendText(b, 74, m.BatchVerdict)
+	b = coding.AppendNumber(b, 75, uint64(m.SuspendedNs))
+	b = coding.AppendText(b, 79, m.ResvName)
+	b = coding.AppendText(b, 80, m.Oversubscribe)
+	b = coding.AppendText(b, 81, m.WaitReason)
 	return b
 }
 
@@ -1960,6 +2055,26 @@ func (m *JobRecord) Merge(s string) error {
 			m.PreemptNs = int64(d.Number())
 		case 59<<3 | coding.Chunk:
 			m.DependencyShown = d.Text()
+		case 70<<3 | coding.Chunk:
+			v := new(StepUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Usage = append(m.Usage, v)
+		case 71<<3 | coding.Varint:
+			m.BatchStartNs = int64(d.Number())
+		case 72<<3 | coding.Varint:
+			m.BatchEndNs = int64(d.Number())
+		case 73<<3 | coding.Varint:
+			m.BatchStatus = uint32(d.Number())
+		case 74<<3 | coding.Chunk:
+			m.BatchVerdict = d.Text()
+		case 75<<3 | coding.Varint:
+			m.SuspendedNs = int64(d.Number())
+		case 79<<3 | coding.Chunk:
+			m.ResvName = d.Text()
+		case 80<<3 | coding.Chunk:
+			m.Oversubscribe = d.Text()
+		case 81<<3 | coding.Chunk:
+			m.WaitReason = d.Text()
 		}
 	}
 	return d.Err()
@@ -1967,15 +2082,18 @@ func (m *JobRecord) Merge(s string) error {
 
 // NodeAlloc is the message of that name in sluice/v1/job.proto.
 type NodeAlloc struct {
-	Node    string
-	Cpus    uint32
-	CpuIds  string
-	MemMib  uint64
-	Gres    string
-	Tasks   uint32
-	Ended   bool
-	Devices []*GresDevice
-	BootId  string
+	Node     string
+	Cpus     uint32
+	CpuIds   string
+	MemMib   uint64
+	Gres     string
+	Tasks    uint32
+	Ended    bool
+	Devices  []*GresDevice
+	BootId   string
+	Shared   uint32
+	CpusFree bool
+	Topology string
 }
 
 func (m *NodeAlloc) GetNode() string {
@@ -2041,6 +2159,27 @@ func (m *NodeAlloc) GetBootId() string {
 	return m.BootId
 }
 
+func (m *NodeAlloc) GetShared() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Shared
+}
+
+func (m *NodeAlloc) GetCpusFree() bool {
+	if m == nil {
+		return false
+	}
+	return m.CpusFree
+}
+
+func (m *NodeAlloc) GetTopology() string {
+	if m == nil {
+		return ""
+	}
+	return m.Topology
+}
+
 // Marshal gives the encoding of m.
 func (m *NodeAlloc) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -2062,6 +2201,9 @@ func (m *NodeAlloc) AppendTo(b []byte) []byte {
 		b = coding.Close(v.AppendTo(b), at)
 	}
 	b = coding.AppendText(b, 9, m.BootId)
+	b = coding.AppendNumber(b, 10, uint64(m.Shared))
+	b = coding.AppendBool(b, 11, m.CpusFree)
+	b = coding.AppendText(b, 12, m.Topology)
 	return b
 }
 
@@ -2096,6 +2238,12 @@ func (m *NodeAlloc) Merge(s string) error {
 			m.Devices = append(m.Devices, v)
 		case 9<<3 | coding.Chunk:
 			m.BootId = d.Text()
+		case 10<<3 | coding.Varint:
+			m.Shared = uint32(d.Number())
+		case 11<<3 | coding.Varint:
+			m.CpusFree = d.Bool()
+		case 12<<3 | coding.Chunk:
+			m.Topology = d.Text()
 		}
 	}
 	return d.Err()
@@ -2103,12 +2251,14 @@ func (m *NodeAlloc) Merge(s string) error {
 
 // GresDevice is the message of that name in sluice/v1/job.proto.
 type GresDevice struct {
-	Name  string
-	Type  string
-	Index uint32
-	Id    string
-	Share uint32
-	Count uint32
+	Name     string
+	Type     string
+	Index    uint32
+	Id       string
+	Share    uint32
+	Count    uint32
+	Parent   string
+	MigStart uint32
 }
 
 func (m *GresDevice) GetName() string {
@@ -2153,6 +2303,20 @@ func (m *GresDevice) GetCount() uint32 {
 	return m.Count
 }
 
+func (m *GresDevice) GetParent() string {
+	if m == nil {
+		return ""
+	}
+	return m.Parent
+}
+
+func (m *GresDevice) GetMigStart() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.MigStart
+}
+
 // Marshal gives the encoding of m.
 func (m *GresDevice) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -2167,6 +2331,8 @@ func (m *GresDevice) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 4, m.Id)
 	b = coding.AppendNumber(b, 5, uint64(m.Share))
 	b = coding.AppendNumber(b, 6, uint64(m.Count))
+	b = coding.AppendText(b, 7, m.Parent)
+	b = coding.AppendNumber(b, 8, uint64(m.MigStart))
 	return b
 }
 
@@ -2193,6 +2359,10 @@ func (m *GresDevice) Merge(s string) error {
 			m.Share = uint32(d.Number())
 		case 6<<3 | coding.Varint:
 			m.Count = uint32(d.Number())
+		case 7<<3 | coding.Chunk:
+			m.Parent = d.Text()
+		case 8<<3 | coding.Varint:
+			m.MigStart = uint32(d.Number())
 		}
 	}
 	return d.Err()
@@ -2204,6 +2374,7 @@ type Signal struct {
 	Signal uint32
 	Target uint32
 	Step   string
+	Text   string
 }
 
 func (m *Signal) GetSeq() uint32 {
@@ -2234,6 +2405,13 @@ func (m *Signal) GetStep() string {
 	return m.Step
 }
 
+func (m *Signal) GetText() string {
+	if m == nil {
+		return ""
+	}
+	return m.Text
+}
+
 // Marshal gives the encoding of m.
 func (m *Signal) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -2246,6 +2424,7 @@ func (m *Signal) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 2, uint64(m.Signal))
 	b = coding.AppendNumber(b, 3, uint64(m.Target))
 	b = coding.AppendText(b, 4, m.Step)
+	b = coding.AppendText(b, 5, m.Text)
 	return b
 }
 
@@ -2268,6 +2447,434 @@ func (m *Signal) Merge(s string) error {
 			m.Target = uint32(d.Number())
 		case 4<<3 | coding.Chunk:
 			m.Step = d.Text()
+		case 5<<3 | coding.Chunk:
+			m.Text = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// StepUsage is the message of that name in sluice/v1/job.proto.
+type StepUsage struct {
+	Key           *StepKey
+	AtNs          int64
+	CpuUsecUser   uint64
+	CpuUsecSystem uint64
+	RssKib        uint64
+	MaxRssKib     uint64
+	VmKib         uint64
+	MaxVmKib      uint64
+	ReadBytes     uint64
+	WriteBytes    uint64
+	PageFaults    uint64
+	Pids          uint32
+	Devices       []*DeviceUse
+	Node          string
+	PidList       []uint32
+}
+
+func (m *StepUsage) GetKey() *StepKey {
+	if m == nil {
+		return nil
+	}
+	return m.Key
+}
+
+func (m *StepUsage) GetAtNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.AtNs
+}
+
+func (m *StepUsage) GetCpuUsecUser() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.CpuUsecUser
+}
+
+func (m *StepUsage) GetCpuUsecSystem() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.CpuUsecSystem
+}
+
+func (m *StepUsage) GetRssKib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.RssKib
+}
+
+func (m *StepUsage) GetMaxRssKib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxRssKib
+}
+
+func (m *StepUsage) GetVmKib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.VmKib
+}
+
+func (m *StepUsage) GetMaxVmKib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxVmKib
+}
+
+func (m *StepUsage) GetReadBytes() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.ReadBytes
+}
+
+func (m *StepUsage) GetWriteBytes() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.WriteBytes
+}
+
+func (m *StepUsage) GetPageFaults() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.PageFaults
+}
+
+func (m *StepUsage) GetPids() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Pids
+}
+
+func (m *StepUsage) GetDevices() []*DeviceUse {
+	if m == nil {
+		return nil
+	}
+	return m.Devices
+}
+
+func (m *StepUsage) GetNode() string {
+	if m == nil {
+		return ""
+	}
+	return m.Node
+}
+
+func (m *StepUsage) GetPidList() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.PidList
+}
+
+// Marshal gives the encoding of m.
+func (m *StepUsage) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *StepUsage) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Key != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Key.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, uint64(m.AtNs))
+	b = coding.AppendNumber(b, 3, m.CpuUsecUser)
+	b = coding.AppendNumber(b, 4, m.CpuUsecSystem)
+	b = coding.AppendNumber(b, 5, m.RssKib)
+	b = coding.AppendNumber(b, 6, m.MaxRssKib)
+	b = coding.AppendNumber(b, 7, m.VmKib)
+	b = coding.AppendNumber(b, 8, m.MaxVmKib)
+	b = coding.AppendNumber(b, 9, m.ReadBytes)
+	b = coding.AppendNumber(b, 10, m.WriteBytes)
+	b = coding.AppendNumber(b, 11, m.PageFaults)
+	b = coding.AppendNumber(b, 12, uint64(m.Pids))
+	for _, v := range m.Devices {
+		b, at = coding.Open(b, 13)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 14, m.Node)
+	b = coding.AppendPacked(b, 15, m.PidList)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *StepUsage) Unmarshal(b []byte) error {
+	*m = StepUsage{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *StepUsage) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Key == nil {
+				m.Key = new(StepKey)
+			}
+			d.Fail(m.Key.Merge(d.Data))
+		case 2<<3 | coding.Varint:
+			m.AtNs = int64(d.Number())
+		case 3<<3 | coding.Varint:
+			m.CpuUsecUser = d.Number()
+		case 4<<3 | coding.Varint:
+			m.CpuUsecSystem = d.Number()
+		case 5<<3 | coding.Varint:
+			m.RssKib = d.Number()
+		case 6<<3 | coding.Varint:
+			m.MaxRssKib = d.Number()
+		case 7<<3 | coding.Varint:
+			m.VmKib = d.Number()
+		case 8<<3 | coding.Varint:
+			m.MaxVmKib = d.Number()
+		case 9<<3 | coding.Varint:
+			m.ReadBytes = d.Number()
+		case 10<<3 | coding.Varint:
+			m.WriteBytes = d.Number()
+		case 11<<3 | coding.Varint:
+			m.PageFaults = d.Number()
+		case 12<<3 | coding.Varint:
+			m.Pids = uint32(d.Number())
+		case 13<<3 | coding.Chunk:
+			v := new(DeviceUse)
+			d.Fail(v.Merge(d.Data))
+			m.Devices = append(m.Devices, v)
+		case 14<<3 | coding.Chunk:
+			m.Node = d.Text()
+		case 15<<3 | coding.Chunk:
+			m.PidList = coding.Packed(d, m.PidList)
+		case 15<<3 | coding.Varint:
+			m.PidList = append(m.PidList, uint32(d.Number()))
+		}
+	}
+	return d.Err()
+}
+
+// StepKey is the message of that name in sluice/v1/job.proto.
+type StepKey struct {
+	JobId   uint32
+	Attempt uint32
+	Epoch   uint64
+	Step    uint32
+}
+
+func (m *StepKey) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *StepKey) GetAttempt() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Attempt
+}
+
+func (m *StepKey) GetEpoch() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Epoch
+}
+
+func (m *StepKey) GetStep() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Step
+}
+
+// Marshal gives the encoding of m.
+func (m *StepKey) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *StepKey) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendNumber(b, 2, uint64(m.Attempt))
+	b = coding.AppendNumber(b, 3, m.Epoch)
+	b = coding.AppendNumber(b, 4, uint64(m.Step))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *StepKey) Unmarshal(b []byte) error {
+	*m = StepKey{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *StepKey) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.Attempt = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.Epoch = d.Number()
+		case 4<<3 | coding.Varint:
+			m.Step = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// DeviceUse is the message of that name in sluice/v1/job.proto.
+type DeviceUse struct {
+	Id             string
+	Index          uint32
+	UtilPercent    int64
+	MaxUtilPercent int64
+	MemoryMib      int64
+	MaxMemoryMib   int64
+	EnergyMj       int64
+	IdleS          uint64
+	Samples        uint64
+	Type           string
+}
+
+func (m *DeviceUse) GetId() string {
+	if m == nil {
+		return ""
+	}
+	return m.Id
+}
+
+func (m *DeviceUse) GetIndex() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Index
+}
+
+func (m *DeviceUse) GetUtilPercent() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UtilPercent
+}
+
+func (m *DeviceUse) GetMaxUtilPercent() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxUtilPercent
+}
+
+func (m *DeviceUse) GetMemoryMib() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemoryMib
+}
+
+func (m *DeviceUse) GetMaxMemoryMib() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxMemoryMib
+}
+
+func (m *DeviceUse) GetEnergyMj() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.EnergyMj
+}
+
+func (m *DeviceUse) GetIdleS() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.IdleS
+}
+
+func (m *DeviceUse) GetSamples() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Samples
+}
+
+func (m *DeviceUse) GetType() string {
+	if m == nil {
+		return ""
+	}
+	return m.Type
+}
+
+// Marshal gives the encoding of m.
+func (m *DeviceUse) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *DeviceUse) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Id)
+	b = coding.AppendNumber(b, 2, uint64(m.Index))
+	b = coding.AppendNumber(b, 3, uint64(m.UtilPercent))
+	b = coding.AppendNumber(b, 4, uint64(m.MaxUtilPercent))
+	b = coding.AppendNumber(b, 5, uint64(m.MemoryMib))
+	b = coding.AppendNumber(b, 6, uint64(m.MaxMemoryMib))
+	b = coding.AppendNumber(b, 7, uint64(m.EnergyMj))
+	b = coding.AppendNumber(b, 8, m.IdleS)
+	b = coding.AppendNumber(b, 9, m.Samples)
+	b = coding.AppendText(b, 10, m.Type)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *DeviceUse) Unmarshal(b []byte) error {
+	*m = DeviceUse{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *DeviceUse) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Id = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Index = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.UtilPercent = int64(d.Number())
+		case 4<<3 | coding.Varint:
+			m.MaxUtilPercent = int64(d.Number())
+		case 5<<3 | coding.Varint:
+			m.MemoryMib = int64(d.Number())
+		case 6<<3 | coding.Varint:
+			m.MaxMemoryMib = int64(d.Number())
+		case 7<<3 | coding.Varint:
+			m.EnergyMj = int64(d.Number())
+		case 8<<3 | coding.Varint:
+			m.IdleS = d.Number()
+		case 9<<3 | coding.Varint:
+			m.Samples = d.Number()
+		case 10<<3 | coding.Chunk:
+			m.Type = d.Text()
 		}
 	}
 	return d.Err()
@@ -2325,6 +2932,12 @@ type NodeRecord struct {
 	Reserved       bool
 	Maint          bool
 	Planned        bool
+	Diagnosis      string
+	Strays         []*StepKey
+	Switches       []string
+	RebootAsap     bool
+	RebootNext     string
+	RebootNs       int64
 }
 
 func (m *NodeRecord) GetName() string {
@@ -2677,6 +3290,48 @@ func (m *NodeRecord) GetPlanned() bool {
 	return m.Planned
 }
 
+func (m *NodeRecord) GetDiagnosis() string {
+	if m == nil {
+		return ""
+	}
+	return m.Diagnosis
+}
+
+func (m *NodeRecord) GetStrays() []*StepKey {
+	if m == nil {
+		return nil
+	}
+	return m.Strays
+}
+
+func (m *NodeRecord) GetSwitches() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Switches
+}
+
+func (m *NodeRecord) GetRebootAsap() bool {
+	if m == nil {
+		return false
+	}
+	return m.RebootAsap
+}
+
+func (m *NodeRecord) GetRebootNext() string {
+	if m == nil {
+		return ""
+	}
+	return m.RebootNext
+}
+
+func (m *NodeRecord) GetRebootNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.RebootNs
+}
+
 // Marshal gives the encoding of m.
 func (m *NodeRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -2741,6 +3396,17 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendBool(b, 49, m.Reserved)
 	b = coding.AppendBool(b, 50, m.Maint)
 	b = coding.AppendBool(b, 51, m.Planned)
+	b = coding.AppendText(b, 52, m.Diagnosis)
+	for _, v := range m.Switches {
+		b = coding.AppendElement(b, 60, v)
+	}
+	for _, v := range m.Strays {
+		b, at = coding.Open(b, 61)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 62, m.RebootAsap)
+	b = coding.AppendText(b, 63, m.RebootNext)
+	b = coding.AppendNumber(b, 64, uint64(m.RebootNs))
 	return b
 }
 
@@ -2858,6 +3524,20 @@ func (m *NodeRecord) Merge(s string) error {
 			m.Maint = d.Bool()
 		case 51<<3 | coding.Varint:
 			m.Planned = d.Bool()
+		case 52<<3 | coding.Chunk:
+			m.Diagnosis = d.Text()
+		case 60<<3 | coding.Chunk:
+			m.Switches = append(m.Switches, d.Text())
+		case 61<<3 | coding.Chunk:
+			v := new(StepKey)
+			d.Fail(v.Merge(d.Data))
+			m.Strays = append(m.Strays, v)
+		case 62<<3 | coding.Varint:
+			m.RebootAsap = d.Bool()
+		case 63<<3 | coding.Chunk:
+			m.RebootNext = d.Text()
+		case 64<<3 | coding.Varint:
+			m.RebootNs = int64(d.Number())
 		}
 	}
 	return d.Err()
@@ -2900,7 +3580,9 @@ type Hardware struct {
 	RealMemoryMib uint64
 	TmpDiskMib    uint64
 	Cgroup        string
-	Devices       []*GresDevice
+	Devices       []*Device
+	Driver        string
+	Mismatches    []string
 }
 
 func (m *Hardware) GetCpus() uint32 {
@@ -2959,11 +3641,25 @@ func (m *Hardware) GetCgroup() string {
 	return m.Cgroup
 }
 
-func (m *Hardware) GetDevices() []*GresDevice {
+func (m *Hardware) GetDevices() []*Device {
 	if m == nil {
 		return nil
 	}
 	return m.Devices
+}
+
+func (m *Hardware) GetDriver() string {
+	if m == nil {
+		return ""
+	}
+	return m.Driver
+}
+
+func (m *Hardware) GetMismatches() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Mismatches
 }
 
 // Marshal gives the encoding of m.
@@ -2984,8 +3680,12 @@ func (m *Hardware) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 7, m.TmpDiskMib)
 	b = coding.AppendText(b, 8, m.Cgroup)
 	for _, v := range m.Devices {
-		b, at = coding.Open(b, 9)
+		b, at = coding.Open(b, 10)
 		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 11, m.Driver)
+	for _, v := range m.Mismatches {
+		b = coding.AppendElement(b, 12, v)
 	}
 	return b
 }
@@ -3017,10 +3717,418 @@ func (m *Hardware) Merge(s string) error {
 			m.TmpDiskMib = d.Number()
 		case 8<<3 | coding.Chunk:
 			m.Cgroup = d.Text()
-		case 9<<3 | coding.Chunk:
-			v := new(GresDevice)
+		case 10<<3 | coding.Chunk:
+			v := new(Device)
 			d.Fail(v.Merge(d.Data))
 			m.Devices = append(m.Devices, v)
+		case 11<<3 | coding.Chunk:
+			m.Driver = d.Text()
+		case 12<<3 | coding.Chunk:
+			m.Mismatches = append(m.Mismatches, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// Device is the message of that name in sluice/v1/job.proto.
+type Device struct {
+	Name        string
+	Type        string
+	Index       uint32
+	Id          string
+	Files       []string
+	Minor       int32
+	Pci         string
+	Model       string
+	MemoryMib   uint64
+	Numa        int32
+	Cores       string
+	Links       []uint32
+	Parent      string
+	MigStart    uint32
+	MigMode     string
+	MigProfiles []*MigProfile
+	Ecc         string
+	Fault       string
+	FaultNs     int64
+	Foreign     string
+	Shares      uint64
+	SharedAs    string
+	Declared    string
+	MigNoReset  bool
+}
+
+func (m *Device) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *Device) GetType() string {
+	if m == nil {
+		return ""
+	}
+	return m.Type
+}
+
+func (m *Device) GetIndex() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Index
+}
+
+func (m *Device) GetId() string {
+	if m == nil {
+		return ""
+	}
+	return m.Id
+}
+
+func (m *Device) GetFiles() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Files
+}
+
+func (m *Device) GetMinor() int32 {
+	if m == nil {
+		return 0
+	}
+	return m.Minor
+}
+
+func (m *Device) GetPci() string {
+	if m == nil {
+		return ""
+	}
+	return m.Pci
+}
+
+func (m *Device) GetModel() string {
+	if m == nil {
+		return ""
+	}
+	return m.Model
+}
+
+func (m *Device) GetMemoryMib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemoryMib
+}
+
+func (m *Device) GetNuma() int32 {
+	if m == nil {
+		return 0
+	}
+	return m.Numa
+}
+
+func (m *Device) GetCores() string {
+	if m == nil {
+		return ""
+	}
+	return m.Cores
+}
+
+func (m *Device) GetLinks() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Links
+}
+
+func (m *Device) GetParent() string {
+	if m == nil {
+		return ""
+	}
+	return m.Parent
+}
+
+func (m *Device) GetMigStart() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.MigStart
+}
+
+func (m *Device) GetMigMode() string {
+	if m == nil {
+		return ""
+	}
+	return m.MigMode
+}
+
+func (m *Device) GetMigProfiles() []*MigProfile {
+	if m == nil {
+		return nil
+	}
+	return m.MigProfiles
+}
+
+func (m *Device) GetEcc() string {
+	if m == nil {
+		return ""
+	}
+	return m.Ecc
+}
+
+func (m *Device) GetFault() string {
+	if m == nil {
+		return ""
+	}
+	return m.Fault
+}
+
+func (m *Device) GetFaultNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.FaultNs
+}
+
+func (m *Device) GetForeign() string {
+	if m == nil {
+		return ""
+	}
+	return m.Foreign
+}
+
+func (m *Device) GetShares() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Shares
+}
+
+func (m *Device) GetSharedAs() string {
+	if m == nil {
+		return ""
+	}
+	return m.SharedAs
+}
+
+func (m *Device) GetDeclared() string {
+	if m == nil {
+		return ""
+	}
+	return m.Declared
+}
+
+func (m *Device) GetMigNoReset() bool {
+	if m == nil {
+		return false
+	}
+	return m.MigNoReset
+}
+
+// Marshal gives the encoding of m.
+func (m *Device) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *Device) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendText(b, 2, m.Type)
+	b = coding.AppendNumber(b, 3, uint64(m.Index))
+	b = coding.AppendText(b, 4, m.Id)
+	for _, v := range m.Files {
+		b = coding.AppendElement(b, 5, v)
+	}
+	b = coding.AppendSigned(b, 6, m.Minor)
+	b = coding.AppendText(b, 7, m.Pci)
+	b = coding.AppendText(b, 8, m.Model)
+	b = coding.AppendNumber(b, 9, m.MemoryMib)
+	b = coding.AppendSigned(b, 10, m.Numa)
+	b = coding.AppendText(b, 11, m.Cores)
+	b = coding.AppendPacked(b, 12, m.Links)
+	b = coding.AppendText(b, 13, m.Parent)
+	b = coding.AppendNumber(b, 14, uint64(m.MigStart))
+	b = coding.AppendText(b, 15, m.MigMode)
+	for _, v := range m.MigProfiles {
+		b, at = coding.Open(b, 16)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 17, m.Ecc)
+	b = coding.AppendText(b, 18, m.Fault)
+	b = coding.AppendNumber(b, 19, uint64(m.FaultNs))
+	b = coding.AppendText(b, 20, m.Foreign)
+	b = coding.AppendNumber(b, 21, m.Shares)
+	b = coding.AppendText(b, 22, m.SharedAs)
+	b = coding.AppendText(b, 23, m.Declared)
+	b = coding.AppendBool(b, 24, m.MigNoReset)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *Device) Unmarshal(b []byte) error {
+	*m = Device{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *Device) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Chunk:
+			m.Type = d.Text()
+		case 3<<3 | coding.Varint:
+			m.Index = uint32(d.Number())
+		case 4<<3 | coding.Chunk:
+			m.Id = d.Text()
+		case 5<<3 | coding.Chunk:
+			m.Files = append(m.Files, d.Text())
+		case 6<<3 | coding.Varint:
+			m.Minor = d.Signed()
+		case 7<<3 | coding.Chunk:
+			m.Pci = d.Text()
+		case 8<<3 | coding.Chunk:
+			m.Model = d.Text()
+		case 9<<3 | coding.Varint:
+			m.MemoryMib = d.Number()
+		case 10<<3 | coding.Varint:
+			m.Numa = d.Signed()
+		case 11<<3 | coding.Chunk:
+			m.Cores = d.Text()
+		case 12<<3 | coding.Chunk:
+			m.Links = coding.Packed(d, m.Links)
+		case 12<<3 | coding.Varint:
+			m.Links = append(m.Links, uint32(d.Number()))
+		case 13<<3 | coding.Chunk:
+			m.Parent = d.Text()
+		case 14<<3 | coding.Varint:
+			m.MigStart = uint32(d.Number())
+		case 15<<3 | coding.Chunk:
+			m.MigMode = d.Text()
+		case 16<<3 | coding.Chunk:
+			v := new(MigProfile)
+			d.Fail(v.Merge(d.Data))
+			m.MigProfiles = append(m.MigProfiles, v)
+		case 17<<3 | coding.Chunk:
+			m.Ecc = d.Text()
+		case 18<<3 | coding.Chunk:
+			m.Fault = d.Text()
+		case 19<<3 | coding.Varint:
+			m.FaultNs = int64(d.Number())
+		case 20<<3 | coding.Chunk:
+			m.Foreign = d.Text()
+		case 21<<3 | coding.Varint:
+			m.Shares = d.Number()
+		case 22<<3 | coding.Chunk:
+			m.SharedAs = d.Text()
+		case 23<<3 | coding.Chunk:
+			m.Declared = d.Text()
+		case 24<<3 | coding.Varint:
+			m.MigNoReset = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// MigProfile is the message of that name in sluice/v1/job.proto.
+type MigProfile struct {
+	Name      string
+	Slices    uint32
+	MemoryMib uint64
+	Starts    []uint32
+	Size      uint32
+	Id        uint32
+}
+
+func (m *MigProfile) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *MigProfile) GetSlices() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Slices
+}
+
+func (m *MigProfile) GetMemoryMib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemoryMib
+}
+
+func (m *MigProfile) GetStarts() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Starts
+}
+
+func (m *MigProfile) GetSize() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Size
+}
+
+func (m *MigProfile) GetId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Id
+}
+
+// Marshal gives the encoding of m.
+func (m *MigProfile) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *MigProfile) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendNumber(b, 2, uint64(m.Slices))
+	b = coding.AppendNumber(b, 3, m.MemoryMib)
+	b = coding.AppendPacked(b, 4, m.Starts)
+	b = coding.AppendNumber(b, 5, uint64(m.Size))
+	b = coding.AppendNumber(b, 6, uint64(m.Id))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *MigProfile) Unmarshal(b []byte) error {
+	*m = MigProfile{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *MigProfile) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Slices = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.MemoryMib = d.Number()
+		case 4<<3 | coding.Chunk:
+			m.Starts = coding.Packed(d, m.Starts)
+		case 4<<3 | coding.Varint:
+			m.Starts = append(m.Starts, uint32(d.Number()))
+		case 5<<3 | coding.Varint:
+			m.Size = uint32(d.Number())
+		case 6<<3 | coding.Varint:
+			m.Id = uint32(d.Number())
 		}
 	}
 	return d.Err()
@@ -3068,6 +4176,9 @@ type PartitionRecord struct {
 	JobDefaults          string
 	OverTimeLimitS       uint32
 	SelectTypeParameters string
+	Made                 bool
+	AllowGids            []uint32
+	NoOverTime           bool
 }
 
 func (m *PartitionRecord) GetName() string {
@@ -3350,6 +4461,27 @@ func (m *PartitionRecord) GetSelectTypeParameters() string {
 	return m.SelectTypeParameters
 }
 
+func (m *PartitionRecord) GetMade() bool {
+	if m == nil {
+		return false
+	}
+	return m.Made
+}
+
+func (m *PartitionRecord) GetAllowGids() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.AllowGids
+}
+
+func (m *PartitionRecord) GetNoOverTime() bool {
+	if m == nil {
+		return false
+	}
+	return m.NoOverTime
+}
+
 // Marshal gives the encoding of m.
 func (m *PartitionRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -3398,6 +4530,9 @@ func (m *PartitionRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 38, m.JobDefaults)
 	b = coding.AppendNumber(b, 39, uint64(m.OverTimeLimitS))
 	b = coding.AppendText(b, 40, m.SelectTypeParameters)
+	b = coding.AppendBool(b, 41, m.Made)
+	b = coding.AppendPacked(b, 42, m.AllowGids)
+	b = coding.AppendBool(b, 43, m.NoOverTime)
 	return b
 }
 
@@ -3492,6 +4627,14 @@ func (m *PartitionRecord) Merge(s string) error {
 			m.OverTimeLimitS = uint32(d.Number())
 		case 40<<3 | coding.Chunk:
 			m.SelectTypeParameters = d.Text()
+		case 41<<3 | coding.Varint:
+			m.Made = d.Bool()
+		case 42<<3 | coding.Chunk:
+			m.AllowGids = coding.Packed(d, m.AllowGids)
+		case 42<<3 | coding.Varint:
+			m.AllowGids = append(m.AllowGids, uint32(d.Number()))
+		case 43<<3 | coding.Varint:
+			m.NoOverTime = d.Bool()
 		}
 	}
 	return d.Err()
@@ -3517,6 +4660,11 @@ type ReservationRecord struct {
 	Creator        string
 	AllNodes       bool
 	MaxStartDelayS uint32
+	Parts          []*NodeAlloc
+	GroupIds       []uint32
+	PurgeCompS     uint32
+	IdleNs         int64
+	FloatS         uint32
 }
 
 func (m *ReservationRecord) GetName() string {
@@ -3645,6 +4793,41 @@ func (m *ReservationRecord) GetMaxStartDelayS() uint32 {
 	return m.MaxStartDelayS
 }
 
+func (m *ReservationRecord) GetParts() []*NodeAlloc {
+	if m == nil {
+		return nil
+	}
+	return m.Parts
+}
+
+func (m *ReservationRecord) GetGroupIds() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.GroupIds
+}
+
+func (m *ReservationRecord) GetPurgeCompS() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.PurgeCompS
+}
+
+func (m *ReservationRecord) GetIdleNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.IdleNs
+}
+
+func (m *ReservationRecord) GetFloatS() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.FloatS
+}
+
 // Marshal gives the encoding of m.
 func (m *ReservationRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -3653,6 +4836,7 @@ func (m *ReservationRecord) AppendTo(b []byte) []byte {
 	if m == nil {
 		return b
 	}
+	at := 0
 	b = coding.AppendText(b, 1, m.Name)
 	b = coding.AppendNumber(b, 2, uint64(m.StartNs))
 	b = coding.AppendNumber(b, 3, uint64(m.EndNs))
@@ -3673,6 +4857,14 @@ func (m *ReservationRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 16, m.Creator)
 	b = coding.AppendBool(b, 17, m.AllNodes)
 	b = coding.AppendNumber(b, 18, uint64(m.MaxStartDelayS))
+	for _, v := range m.Parts {
+		b, at = coding.Open(b, 19)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendPacked(b, 20, m.GroupIds)
+	b = coding.AppendNumber(b, 21, uint64(m.PurgeCompS))
+	b = coding.AppendNumber(b, 22, uint64(m.IdleNs))
+	b = coding.AppendNumber(b, 23, uint64(m.FloatS))
 	return b
 }
 
@@ -3723,6 +4915,172 @@ func (m *ReservationRecord) Merge(s string) error {
 			m.AllNodes = d.Bool()
 		case 18<<3 | coding.Varint:
 			m.MaxStartDelayS = uint32(d.Number())
+		case 19<<3 | coding.Chunk:
+			v := new(NodeAlloc)
+			d.Fail(v.Merge(d.Data))
+			m.Parts = append(m.Parts, v)
+		case 20<<3 | coding.Chunk:
+			m.GroupIds = coding.Packed(d, m.GroupIds)
+		case 20<<3 | coding.Varint:
+			m.GroupIds = append(m.GroupIds, uint32(d.Number()))
+		case 21<<3 | coding.Varint:
+			m.PurgeCompS = uint32(d.Number())
+		case 22<<3 | coding.Varint:
+			m.IdleNs = int64(d.Number())
+		case 23<<3 | coding.Varint:
+			m.FloatS = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// DeviceSample is the message of that name in sluice/v1/job.proto.
+type DeviceSample struct {
+	Id             string
+	AtNs           int64
+	UtilPercent    int64
+	MemoryUsedMib  int64
+	TemperatureC   int64
+	PowerMw        int64
+	EnergyMj       int64
+	SmClockMhz     int64
+	MemoryClockMhz int64
+	EccUncorrected int64
+	Throttle       string
+}
+
+func (m *DeviceSample) GetId() string {
+	if m == nil {
+		return ""
+	}
+	return m.Id
+}
+
+func (m *DeviceSample) GetAtNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.AtNs
+}
+
+func (m *DeviceSample) GetUtilPercent() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UtilPercent
+}
+
+func (m *DeviceSample) GetMemoryUsedMib() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemoryUsedMib
+}
+
+func (m *DeviceSample) GetTemperatureC() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.TemperatureC
+}
+
+func (m *DeviceSample) GetPowerMw() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.PowerMw
+}
+
+func (m *DeviceSample) GetEnergyMj() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.EnergyMj
+}
+
+func (m *DeviceSample) GetSmClockMhz() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SmClockMhz
+}
+
+func (m *DeviceSample) GetMemoryClockMhz() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemoryClockMhz
+}
+
+func (m *DeviceSample) GetEccUncorrected() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.EccUncorrected
+}
+
+func (m *DeviceSample) GetThrottle() string {
+	if m == nil {
+		return ""
+	}
+	return m.Throttle
+}
+
+// Marshal gives the encoding of m.
+func (m *DeviceSample) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *DeviceSample) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Id)
+	b = coding.AppendNumber(b, 2, uint64(m.AtNs))
+	b = coding.AppendNumber(b, 3, uint64(m.UtilPercent))
+	b = coding.AppendNumber(b, 4, uint64(m.MemoryUsedMib))
+	b = coding.AppendNumber(b, 5, uint64(m.TemperatureC))
+	b = coding.AppendNumber(b, 6, uint64(m.PowerMw))
+	b = coding.AppendNumber(b, 7, uint64(m.EnergyMj))
+	b = coding.AppendNumber(b, 8, uint64(m.SmClockMhz))
+	b = coding.AppendNumber(b, 9, uint64(m.MemoryClockMhz))
+	b = coding.AppendNumber(b, 10, uint64(m.EccUncorrected))
+	b = coding.AppendText(b, 11, m.Throttle)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *DeviceSample) Unmarshal(b []byte) error {
+	*m = DeviceSample{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *DeviceSample) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Id = d.Text()
+		case 2<<3 | coding.Varint:
+			m.AtNs = int64(d.Number())
+		case 3<<3 | coding.Varint:
+			m.UtilPercent = int64(d.Number())
+		case 4<<3 | coding.Varint:
+			m.MemoryUsedMib = int64(d.Number())
+		case 5<<3 | coding.Varint:
+			m.TemperatureC = int64(d.Number())
+		case 6<<3 | coding.Varint:
+			m.PowerMw = int64(d.Number())
+		case 7<<3 | coding.Varint:
+			m.EnergyMj = int64(d.Number())
+		case 8<<3 | coding.Varint:
+			m.SmClockMhz = int64(d.Number())
+		case 9<<3 | coding.Varint:
+			m.MemoryClockMhz = int64(d.Number())
+		case 10<<3 | coding.Varint:
+			m.EccUncorrected = int64(d.Number())
+		case 11<<3 | coding.Chunk:
+			m.Throttle = d.Text()
 		}
 	}
 	return d.Err()

@@ -10,7 +10,7 @@ import (
 
 // Finish checks what options mean together and completes the specification. It is called once, after the last source.
 func (r *Request) Finish() error {
-	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.checkHint, r.checkNodeList, r.checkTimes} {
+	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkNodeList, r.checkTimes} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -31,6 +31,12 @@ func (r *Request) combine() {
 	}
 }
 
+// GPUsPerNode is what --gpus-per-node asked for, "2" or "a100:2"; empty when it was not given (sbatch(1), SLURM_GPUS_PER_NODE). The
+// job's description has it together with --gres.
+func (r *Request) GPUsPerNode() string {
+	return strings.ReplaceAll(r.gpusPerNode, tresPrefix+"gpu:", "")
+}
+
 func joined(a, b string) string {
 	if a != "" && b != "" {
 		return a + "," + b
@@ -45,46 +51,30 @@ func (r *Request) checkVerbosity() error {
 	return nil
 }
 
-// checkGPUs is sbatch(1), --gpus-per-task, --gpus-per-socket and --ntasks-per-gpu.
-func (r *Request) checkGPUs() error {
+// useHint fills in what --hint means, unless the same source says it more exactly: then the hint counts for nothing (sbatch(1)).
+func (r *Request) useHint() error {
 	s := r.Spec
-	gres := msg.CodeInvalidGres.Phrase()
-	switch {
-	case s.NtasksPerTres != 0 && r.Given("gpus-per-task"):
-		return fatal("give one of them", "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
-	case s.NtasksPerTres != 0 && s.TresPerSocket != "":
-		return fatal("give one of them", "--gpus-per-socket is mutually exclusive with --ntasks-per-gpu")
-	case s.NtasksPerTres != 0 && s.NtasksPerNode != 0:
-		return fatal("give one of them", "--ntasks-per-node is mutually exclusive with --ntasks-per-gpu")
-	case r.Given("gpus-per-task") && s.NumTasks == 0 && s.TresPerJob == "" && s.NtasksPerNode == 0:
-		return &ValueError{Lines: []string{"Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed.", gres}, Exit: 1, Hint: "add --ntasks"}
-	case s.TresPerSocket != "" && s.SocketsPerNode == 0:
-		return &ValueError{Lines: []string{"--gpus-per-socket option requires --sockets-per-node specification", gres}, Exit: 1, Hint: "add --sockets-per-node"}
-	case typed(r.gres) && untyped(r.gpusPerNode), untyped(r.gres) && typed(r.gpusPerNode):
-		return &ValueError{Lines: []string{"Invalid GRES specification (with and without type identification)", gres}, Exit: 1, Hint: "name the type in both or in neither"}
-	}
-	return nil
-}
-
-// typed and untyped ask whether a list "gres/gpu:a100:2" names the type of its GPUs.
-func typed(list string) bool {
-	return strings.HasPrefix(list, "gres/gpu:") && strings.Count(list, ":") >= 2
-}
-
-func untyped(list string) bool {
-	return strings.HasPrefix(list, "gres/gpu:") && strings.Count(list, ":") == 1
-}
-
-func (r *Request) checkHint() error {
-	if r.Spec.Hint == "" {
-		return nil
-	}
 	for _, other := range [...]string{"ntasks-per-core", "threads-per-core", "cores-per-socket", "extra-node-info"} {
-		if r.Given(other) && r.GivenBy(other) == r.GivenBy("hint") {
-			return fatal("give one of them", "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and --cores-per-socket")
+		if r.Given(other) && r.GivenBy(other) >= r.GivenBy("hint") {
+			s.Hint = ""
 		}
 	}
+	switch s.Hint {
+	case "compute_bound", "nomultithread":
+		s.ThreadsPerCore = 1
+	case "memory_bound":
+		s.CoresPerSocket, s.ThreadsPerCore = 1, 1
+	}
 	return nil
+}
+
+// checkPartition refuses an empty name, which is a variable that is not set in somebody's script.
+func (r *Request) checkPartition() error {
+	if !r.Given("partition") || strings.Trim(r.Spec.Partition, ",") != "" {
+		return nil
+	}
+	return &ValueError{Lines: []string{"invalid partition specified: (null)", "Batch job submission failed: " + msg.CodeInvalidPartition.Phrase()}, Exit: 1,
+		Hint: "--partition was given without a name; leave it out for the default partition"}
 }
 
 // checkNodeList refuses more named nodes than -N allows.
@@ -111,7 +101,7 @@ func (r *Request) checkNodeList() error {
 func (r *Request) checkTimes() error {
 	s := r.Spec
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeLimit.Phrase()}, Exit: 1, Hint: "--time-min is longer than --time"}
+		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1, Hint: "--time-min is longer than --time"}
 	}
 	return nil
 }

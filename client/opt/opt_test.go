@@ -85,54 +85,57 @@ func TestScan(t *testing.T) {
 func TestValues(t *testing.T) {
 	type spec = msg.JobSpec
 	for line, want := range map[string]*spec{
-		"-J train -A acct -p a,b -q high":    {Name: "train", Account: "acct", Partition: "a,b", Qos: "high"},
-		"-N2 -n 4 -c8":                       {MinNodes: 2, MaxNodes: 2, NumTasks: 4, CpusPerTask: 8},
-		"-N 2-4":                             {MinNodes: 2, MaxNodes: 4},
-		"-N 2,8,4":                           {MinNodes: 2, MaxNodes: 8, NodesSet: "2,8,4"},
-		"-N 4-16:4":                          {MinNodes: 4, MaxNodes: 16, NodesSet: "4-16:4"},
-		"-N 1k":                              {MinNodes: 1024, MaxNodes: 1024},
-		"--mem=3G":                           {MemPerNodeMib: 3072},
-		"--mem 0":                            {MemAll: true},
-		"--mem-per-cpu=512M":                 {MemPerCpuMib: 512},
-		"--mem-per-gpu=1G":                   {MemPerGpuMib: 1024, MemPerTres: "gres/gpu:1024"},
-		"--tmp=2T":                           {TmpDiskMib: 2 << 20},
-		"-t 90":                              {TimeLimitS: 5400},
-		"-t 1:30":                            {TimeLimitS: 120},
-		"-t 1-2:03:04":                       {TimeLimitS: (26*60 + 4) * 60},
-		"-t 0":                               {TimeLimitS: msg.Unlimited},
-		"-t infinite":                        {TimeLimitS: msg.Unlimited},
-		"--time-min=5 -t 10":                 {TimeMinS: 300, TimeLimitS: 600},
-		"--begin=now+60":                     {BeginNs: now.Add(time.Minute).UnixNano()},
-		"--deadline=2027-03-05T00:00":        {DeadlineNs: time.Date(2027, 3, 5, 0, 0, 0, 0, time.UTC).UnixNano()},
-		"-o %x-%j.out -e none -i in.txt":     {StdOut: "%x-%j.out", StdErr: "/dev/null", StdIn: "in.txt"},
-		"-D sub":                             {WorkDir: "/home/u/sub"},
-		"-D /tmp/x":                          {WorkDir: "/tmp/x"},
-		"--signal=USR1":                      {WarnSignal: 10, WarnSeconds: 60},
-		"--signal=B:TERM@120":                {WarnSignal: 15, WarnSeconds: 120, WarnBatch: true},
-		"--signal=RB:sigusr2@0":              {WarnSignal: 12, WarnBatch: true, WarnResv: true},
-		"--nice":                             {Nice: 100},
-		"--nice=-5":                          {Nice: -5},
-		"-H -k -O -s":                        {Hold: true, NoKill: true, Overcommit: true, Sharing: "oversubscribe"},
-		"--exclusive":                        {Sharing: "exclusive"},
-		"--exclusive=user":                   {Sharing: "user"},
-		"--requeue":                          {Requeue: msg.Yes},
-		"--requeue --no-requeue":             {Requeue: msg.No},
-		"--open-mode=append":                 {OpenMode: msg.OpenAppend},
-		"--mail-type=END,FAIL":               {MailType: msg.MailEnd | msg.MailFail},
-		"--mail-type=all,NONE":               {},
-		"-w n[1-3] -x n2":                    {ReqNodes: "n[1-3]", ExcNodes: "n2"},
-		"--gres=gpu:a100:2,shard:1":          {TresPerNode: "gres/gpu:a100:2,gres/shard:1"},
-		"--gres=gpu":                         {TresPerNode: "gres/gpu:1"},
-		"-G a100:2":                          {TresPerJob: "gres/gpu:a100:2"},
-		"--gpus-per-node=2 --gres=shard:1":   {TresPerNode: "gres/shard:1,gres/gpu:2"},
-		"--gpus-per-task=1 -n2":              {TresPerTask: "gres/gpu:1", NumTasks: 2},
-		"--tres-per-task=cpu=2,gres/gpu=1":   {TresPerTask: "gres/gpu:1", CpusPerTask: 2},
-		"--cpus-per-gpu=4":                   {CpusPerTres: "gres/gpu:4"},
-		"--gpu-bind=single:2":                {TresBind: "gres/gpu:single:2"},
-		"--gpu-freq=high,memory=low":         {TresFreq: "gpu:high,memory=low"},
-		"-B 2:4:1":                           {SocketsPerNode: 2, CoresPerSocket: 4, ThreadsPerCore: 1},
-		"-B 1-2:*:2":                         {SocketsPerNode: 1, ThreadsPerCore: 2},
-		"--hint=nomultithread":               {Hint: "nomultithread", ThreadsPerCore: 1},
+		"-J train -A acct -p a,b -q high":  {Name: "train", Account: "acct", Partition: "a,b", Qos: "high"},
+		"-N2 -n 4 -c8":                     {MinNodes: 2, MaxNodes: 2, NumTasks: 4, CpusPerTask: 8},
+		"-N 2-4":                           {MinNodes: 2, MaxNodes: 4},
+		"-N 2,8,4":                         {MinNodes: 2, MaxNodes: 8, NodesSet: "2,8,4"},
+		"-N 4-16:4":                        {MinNodes: 4, MaxNodes: 16, NodesSet: "4-16:4"},
+		"-N 1k":                            {MinNodes: 1024, MaxNodes: 1024},
+		"--mem=3G":                         {MemPerNodeMib: 3072},
+		"--mem 0":                          {MemAll: true},
+		"--mem-per-cpu=512M":               {MemPerCpuMib: 512},
+		"--mem-per-gpu=1G -G1":             {MemPerGpuMib: 1024, MemPerTres: "gres/gpu:1024", TresPerJob: "gres/gpu:1"},
+		"--tmp=2T":                         {TmpDiskMib: 2 << 20},
+		"-t 90":                            {TimeLimitS: 5400},
+		"-t 1:30":                          {TimeLimitS: 120},
+		"-t 1-2:03:04":                     {TimeLimitS: (26*60 + 4) * 60},
+		"-t 0":                             {TimeLimitS: msg.Unlimited},
+		"-t infinite":                      {TimeLimitS: msg.Unlimited},
+		"--time-min=5 -t 10":               {TimeMinS: 300, TimeLimitS: 600},
+		"--begin=now+60":                   {BeginNs: now.Add(time.Minute).UnixNano()},
+		"--deadline=2027-03-05T00:00":      {DeadlineNs: time.Date(2027, 3, 5, 0, 0, 0, 0, time.UTC).UnixNano()},
+		"-o %x-%j.out -e none -i in.txt":   {StdOut: "%x-%j.out", StdErr: "/dev/null", StdIn: "in.txt"},
+		"-D sub":                           {WorkDir: "/home/u/sub"},
+		"-D /tmp/x":                        {WorkDir: "/tmp/x"},
+		"--signal=USR1":                    {WarnSignal: 10, WarnSeconds: 60},
+		"--signal=B:TERM@120":              {WarnSignal: 15, WarnSeconds: 120, WarnBatch: true},
+		"--signal=RB:sigusr2@0":            {WarnSignal: 12, WarnBatch: true, WarnResv: true},
+		"--nice":                           {Nice: 100},
+		"--nice=-5":                        {Nice: -5},
+		"-H -k -O -s":                      {Hold: true, NoKill: true, Overcommit: true, Sharing: "oversubscribe"},
+		"--exclusive":                      {Sharing: "exclusive"},
+		"--exclusive=user":                 {Sharing: "user"},
+		"--requeue":                        {Requeue: msg.Yes},
+		"--requeue --no-requeue":           {Requeue: msg.No},
+		"--open-mode=append":               {OpenMode: msg.OpenAppend},
+		"--mail-type=END,FAIL":             {MailType: msg.MailEnd | msg.MailFail},
+		"--mail-type=all,NONE":             {},
+		"-w n[1-3] -x n2":                  {ReqNodes: "n[1-3]", ExcNodes: "n2"},
+		"--gres=gpu:a100:2,shard:1":        {TresPerNode: "gres/gpu:a100:2,gres/shard:1"},
+		"--gres=gpu":                       {TresPerNode: "gres/gpu:1"},
+		"-G a100:2":                        {TresPerJob: "gres/gpu:a100:2"},
+		"--gpus-per-node=2 --gres=shard:1": {TresPerNode: "gres/shard:1,gres/gpu:2"},
+		"--gpus-per-task=1 -n2":            {TresPerTask: "gres/gpu:1", NumTasks: 2},
+		"--tres-per-task=cpu=2,gres/gpu=1": {TresPerTask: "gres/gpu:1", CpusPerTask: 2},
+		"--cpus-per-gpu=4":                 {CpusPerTres: "gres/gpu:4"},
+		"--gpu-bind=single:2":              {TresBind: "gres/gpu:single:2"},
+		"--gpu-freq=high,memory=low":       {TresFreq: "gpu:high,memory=low"},
+		"-B 2:4:1":                         {SocketsPerNode: 2, CoresPerSocket: 4, ThreadsPerCore: 1},
+		"-B 1-2:*:2":                       {SocketsPerNode: 1, ThreadsPerCore: 2},
+		"--hint=nomultithread":             {Hint: "nomultithread", ThreadsPerCore: 1},
+		"--hint=memory_bound":              {Hint: "memory_bound", CoresPerSocket: 1, ThreadsPerCore: 1},
+		"--threads-per-core=2 --hint=nomultithread": {ThreadsPerCore: 2},
+		"--hint=nomultithread --threads-per-core=2": {ThreadsPerCore: 2},
 		"--switches=1@10":                    {Switches: "1@10"},
 		"-a 0-31%4":                          {Array: "0-31%4"},
 		"-d afterok:12:13":                   {Dependency: "afterok:12:13"},
@@ -140,7 +143,9 @@ func TestValues(t *testing.T) {
 		"-m block:cyclic,Pack":               {Distribution: "block:cyclic,Pack"},
 		"--export=NONE":                      {ExportEnv: "NONE"},
 		"--priority=7 --reboot --spread-job": {Priority: 7, Reboot: true, Spread: true},
-		"--wait-all-nodes=1 --profile=task":  {WaitAllNodes: true, Profile: "task"},
+		"--wait-all-nodes=1 --profile=task":  {WaitAllNodes: true, Profile: "Task"},
+		"--profile=task,ENERGY":              {Profile: "Energy,Task"},
+		"--profile=all":                      {Profile: "Energy,Lustre,Network,Task"},
 		"--kill-on-invalid-dep=yes":          {KillOnInvalidDep: msg.Yes},
 		"--delay-boot=5 --use-min-nodes":     {DelayBootS: 300, UseMinNodes: true},
 	} {
@@ -192,7 +197,7 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.FromEnvironment(func(n string) (string, bool) { v, ok := env[n]; return v, ok }); err != nil {
 		t.Fatal(err)
 	}
-	argv, _, _ := Scan(names, strings.Fields("--mem-per-gpu=7 -s"), false)
+	argv, _, _ := Scan(names, strings.Fields("--mem-per-gpu=7 -G1 -s"), false)
 	for _, h := range argv {
 		if err := r.Apply(CommandLine, h); err != nil {
 			t.Fatal(err)
@@ -201,7 +206,7 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", Requeue: msg.No, Sharing: "oversubscribe", WorkDir: "/"}
+	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", TresPerJob: "gres/gpu:1", Requeue: msg.No, Sharing: "oversubscribe", WorkDir: "/"}
 	if !reflect.DeepEqual(r.Spec, want) || r.WrapGiven || r.Wait {
 		t.Errorf("got %+v, want %+v", r.Spec, want)
 	}
@@ -282,4 +287,14 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) { check(t, strings.Split(line, " ")...) })
+}
+
+// TestGPUsPerNode: what the job is told of --gpus-per-node, and of nothing else.
+func TestGPUsPerNode(t *testing.T) {
+	for line, want := range map[string]string{"--gpus-per-node=2 --gres=shard:1": "2", "--gpus-per-node=a100:2,v100:1": "a100:2,v100:1", "--gres=gpu:2": "", "--gpus=4": ""} {
+		r, _, err := parse(strings.Fields(line)...)
+		if err != nil || r.GPUsPerNode() != want {
+			t.Errorf("%s: %q, %v, want %q", line, r.GPUsPerNode(), err, want)
+		}
+	}
 }

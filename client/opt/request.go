@@ -39,6 +39,7 @@ type Request struct {
 	PropagateGiven bool
 	Clusters       string
 	Ignored        []string // options that are accepted and have no effect
+	NotAllowed     []string // options that the configuration of the cluster does not allow
 	GresHelp       bool     // --gres=help, --hint=help …: print and stop
 	HintHelp       bool
 
@@ -138,6 +139,9 @@ func (o *Option) apply(r *Request, value string, given bool) error {
 	case o.flag != nil:
 		*o.flag(r.Spec) = true
 	case o.ignored:
+		if err := checkIgnored(o.Long, value); err != nil {
+			return err
+		}
 		r.Ignored = append(r.Ignored, o.Long)
 	default:
 		return o.set(r, value, given)

@@ -1,6 +1,7 @@
 package opt
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ func setGres(r *Request, value string, _ bool) error {
 		return nil
 	}
 	list, err := tres.ParseGres(value)
+	if mixed := mixedTypes("gres", value, err); mixed != nil {
+		return mixed
+	}
 	if err != nil {
 		return &ValueError{Lines: []string{msg.CodeInvalidGres.Phrase()}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
 	}
@@ -25,8 +29,20 @@ func setGres(r *Request, value string, _ bool) error {
 	return nil
 }
 
+// mixedTypes is the refusal of a list that names types for some of its GPUs, in Slurm's words; nil for other errors.
+func mixedTypes(option, value string, err error) error {
+	var mixed *tres.MixedTypesError
+	if !errors.As(err, &mixed) {
+		return nil
+	}
+	return &ValueError{Lines: []string{mixedTypesWords}, Exit: 1, Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
+}
+
 func gpus(option, value string) (string, error) {
 	list, err := tres.ParseGPUs(value)
+	if mixed := mixedTypes(option, value, err); mixed != nil {
+		return "", mixed
+	}
 	if err != nil {
 		return "", invalid(option, value, err)
 	}
@@ -100,20 +116,48 @@ func setGPUBind(r *Request, value string, _ bool) error {
 	kind := strings.TrimPrefix(value, "verbose,")
 	name, arg, given := strings.Cut(kind, ":")
 	ok := false
+	var why []string
 	switch strings.ToLower(name) {
 	case "none", "closest", "n", "c":
 		ok = !given
 	case "single", "per_task":
 		ok = allDigits(arg)
-	case "map_gpu", "mask_gpu":
-		ok = arg != ""
+	case "map_gpu":
+		ok, why = bindList(arg, 10)
+	case "mask_gpu":
+		ok, why = bindList(arg, 16)
 	}
 	if !ok {
-		return &ValueError{Lines: []string{"Invalid --gpu-bind argument: gpu:" + quoted(value)}, Exit: 255,
+		return &ValueError{Lines: append(why, "Invalid --gpu-bind argument: gpu:"+quoted(value)), Exit: 255,
 			Hint: "expected [verbose,] and one of none, closest, single:n, per_task:n, map_gpu:list, mask_gpu:list"}
 	}
 	r.Spec.TresBind = "gres/gpu:" + value
 	return printable("gpu-bind", value)
+}
+
+// bindList checks the numbers of map_gpu (base 10) and the masks of mask_gpu (base 16), each with *count where it is meant more
+// than once.
+func bindList(list string, base int) (ok bool, why []string) {
+	for item := range strings.SplitSeq(list, ",") {
+		number, count, times := strings.Cut(item, "*")
+		if base == 16 {
+			number = strings.TrimPrefix(strings.ToLower(number), "0x")
+		}
+		if _, err := strconv.ParseUint(number, base, 64); err == nil && (!times || allDigits(count)) {
+			continue
+		}
+		text := item
+		if times && !allDigits(count) {
+			number = count
+		} else if base == 16 {
+			text = number
+		}
+		if bad := strings.TrimLeft(number, "0123456789abcdef"[:base]); bad != "" {
+			why = []string{"Failed to validate " + quoted(text) + ", offending character is " + quoted(string([]rune(bad)[:1]))}
+		}
+		return false, why
+	}
+	return true, nil
 }
 
 // setGPUFreq checks level[,memory=level][,verbose] with level low, medium, high, highm1 or MHz.
@@ -139,12 +183,17 @@ func gpuLevel(s string) bool {
 }
 
 func setGresFlags(r *Request, value string, _ bool) error {
-	for _, f := range strings.Split(value, ",") {
-		switch strings.ToLower(f) {
-		case "disable-binding", "enforce-binding", "one-task-per-sharing", "multiple-tasks-per-sharing", "allow-task-sharing":
-		default:
+	chosen := map[string]string{} // by what a flag is about
+	for f := range strings.SplitSeq(strings.ToLower(value), ",") {
+		about := map[string]string{"disable-binding": "binding", "enforce-binding": "binding", "one-task-per-sharing": "sharing", "multiple-tasks-per-sharing": "sharing",
+			"allow-task-sharing": "tasks"}[f]
+		switch {
+		case chosen[about] != "" && chosen[about] != f:
+			return invalid("gres-flags", value, chosen[about]+" and "+f+" exclude each other")
+		case about == "":
 			return invalid("gres-flags", value, "expected enforce-binding, disable-binding, one-task-per-sharing, multiple-tasks-per-sharing or allow-task-sharing")
 		}
+		chosen[about] = f
 	}
 	r.Spec.GresFlags = strings.ToLower(value)
 	return nil

@@ -2,6 +2,7 @@ package opt
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -120,6 +121,9 @@ func setPriority(r *Request, value string, _ bool) error {
 		r.Spec.Priority = msg.Unlimited - 1
 		return nil
 	}
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n < 0 {
+		return &ValueError{Lines: []string{"Priority must be >= 0"}, Exit: 255}
+	}
 	n, err := strconv.ParseUint(value, 10, 32)
 	if err != nil || n >= uint64(msg.Unlimited) {
 		return invalidNumber("priority", value, "expected a number or TOP")
@@ -131,24 +135,37 @@ func setPriority(r *Request, value string, _ bool) error {
 	return nil
 }
 
+// profiles are what --profile names, as jobs and views see them, in their order.
+var profiles = [...]string{"Energy", "Lustre", "Network", "Task"}
+
 func setProfile(r *Request, value string, _ bool) error {
-	kinds := strings.Split(strings.ToLower(value), ",")
-	for _, k := range kinds {
-		switch k {
-		case "all", "none":
-			if len(kinds) == 1 {
-				continue
-			}
-		case "energy", "task", "lustre", "network":
-			continue
-		}
-		return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255, Hint: "expected all, none, or any of energy, task, lustre, network"}
+	if strings.EqualFold(value, "none") {
+		r.Spec.Profile = "None"
+		return nil
 	}
-	r.Spec.Profile = strings.ToLower(value)
+	asked := strings.Split(value, ",")
+	if i := slices.IndexFunc(asked, func(a string) bool { return strings.EqualFold(a, "all") }); i >= 0 {
+		asked = append(slices.Delete(asked, i, i+1), profiles[:]...)
+	}
+	var kinds []string
+	for _, name := range profiles {
+		if slices.ContainsFunc(asked, func(a string) bool { return strings.EqualFold(a, name) }) {
+			kinds = append(kinds, name)
+		}
+	}
+	for _, a := range asked {
+		if !slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(a, k) }) {
+			return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255, Hint: "expected all, none, or any of energy, task, lustre, network"}
+		}
+	}
+	r.Spec.Profile = strings.Join(kinds, ",")
 	return nil
 }
 
 func setWaitAllNodes(r *Request, value string, _ bool) error {
+	if !digits(value) {
+		return invalidNumber("wait-all-nodes", value, "expected 0 or 1")
+	}
 	if value != "0" && value != "1" {
 		return invalid("wait-all-nodes", value, "expected 0 or 1")
 	}
@@ -183,11 +200,7 @@ func setHint(r *Request, value string, _ bool) error {
 	case "help":
 		r.HintHelp = true
 		return nil
-	case "compute_bound", "nomultithread":
-		r.Spec.ThreadsPerCore = 1
-	case "memory_bound":
-		r.Spec.CoresPerSocket, r.Spec.ThreadsPerCore = 1, 1
-	case "multithread":
+	case "compute_bound", "memory_bound", "multithread", "nomultithread":
 	default:
 		return &ValueError{Lines: []string{"unrecognized --hint argument \"" + quoted(value) + "\", see --hint=help"}, Exit: 1,
 			Hint: "expected compute_bound, memory_bound, multithread or nomultithread"}

@@ -37,13 +37,16 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-func setCoreSpec(r *Request, value string, _ bool) (err error) {
-	r.Spec.CoreSpec, err = number("core-spec", value, 0)
+// setCoreSpec reads and forgets: no cluster of ours has AllowSpecResourcesUsage, without which Slurm ignores the option, too.
+func setCoreSpec(r *Request, value string, _ bool) error {
+	_, err := number("core-spec", value, 0)
+	r.NotAllowed = append(r.NotAllowed, "-S")
 	return err
 }
 
-func setThreadSpec(r *Request, value string, _ bool) (err error) {
-	r.Spec.ThreadSpec, err = number("thread-spec", value, 0)
+func setThreadSpec(r *Request, value string, _ bool) error {
+	_, err := number("thread-spec", value, 0)
+	r.NotAllowed = append(r.NotAllowed, "--thread-spec")
 	return err
 }
 

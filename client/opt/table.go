@@ -139,6 +139,8 @@ var Options = [...]Option{
 		flag: func(s *msg.JobSpec) *bool { return &s.Spread }},
 	{Name: Name{"stepmgr", 0, NoArg, ""}, Cmds: alloc, Help: "step manager (accepted, no effect)", Section: Other, ignored: true},
 	{Name: Name{"switches", 0, Required, ""}, Cmds: all, Env: "REQ_SWITCH", Meta: "n[@time]", Help: "leaf switches at most, and how long to wait for that", Section: Constraints, set: setSwitches},
+	{Name: Name{"tasks-per-node", 0, Required, "ntasks-per-node"}, Cmds: all, Meta: "n", Help: "the same as --ntasks-per-node", Section: Resources,
+		count: func(s *msg.JobSpec) *uint32 { return &s.NtasksPerNode }},
 	{Name: Name{"test-only", 0, NoArg, ""}, Cmds: Sbatch | Srun, Env: "TEST_ONLY", Help: "check the script and say when it would start; submit nothing", Section: Submission,
 		set: func(r *Request, _ string, _ bool) error { r.TestOnly = true; return nil }},
 	{Name: Name{"thread-spec", 0, Required, ""}, Cmds: all, Env: "THREAD_SPEC", Meta: "threads", Help: "threads per node to leave to the system", Section: Resources, set: setThreadSpec,

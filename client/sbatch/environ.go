@@ -150,7 +150,7 @@ func outerJobRemoved(environ []string) []string {
 
 func ofDevices(name string) bool {
 	switch name {
-	case "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK":
+	case "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE":
 		return true
 	}
 	return false
@@ -164,7 +164,7 @@ func ofAllocation(name string) bool {
 	if !ok {
 		return false
 	}
-	for _, p := range [...]string{"ARRAY_", "CPUS_", "CPU_BIND", "GPUS", "MEM_", "NTASKS", "STEP", "SUBMIT_", "TASK", "TOPOLOGY_", "TRES_", "LAUNCH_", "SRUN_COMM_", "RLIMIT_"} {
+	for _, p := range [...]string{"ARRAY_", "CPUS_", "CPU_BIND", "GPUS", "GPU_BIND", "GPU_FREQ", "SHARDS", "MEM_", "NTASKS", "STEP", "SUBMIT_", "TASK", "TOPOLOGY_", "TRES_", "LAUNCH_", "SRUN_COMM_", "RLIMIT_"} {
 		if strings.HasPrefix(rest, p) {
 			return true
 		}

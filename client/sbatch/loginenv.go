@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/client/accounts"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // loginTimeoutS bounds the login shell when --get-user-env names no other time (sbatch(1)).

@@ -5,6 +5,7 @@ package sbatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,11 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client"
-	"github.com/sluice-hpc/sluice/client/accounts"
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
@@ -77,7 +78,8 @@ type submission struct {
 	name    string // what messages call the script
 	path    string // absolute, "" for stdin and --wrap
 	environ []string
-	id      string // request id
+	unread  []string // directives of other batch systems that mean nothing here
+	id      string   // request id
 }
 
 // prepare does everything up to the call: it reads the script and merges the sources.
@@ -173,21 +175,25 @@ func openScript(name string, dirs []string, searchPath string) (path string, f *
 	} else if !strings.Contains(name, "/") {
 		dirs = append(dirs, filepath.SplitList(searchPath)...)
 	}
-	why := name + ": no such file in " + strings.Join(dirs, ", ")
+	why := ""
 	for i, dir := range dirs {
 		path := filepath.Join(dir, name)
 		f, err := os.Open(path)
 		if err == nil {
-			st, err := f.Stat()
-			if err == nil && !st.IsDir() {
+			if st, serr := f.Stat(); serr == nil && !st.IsDir() {
 				return path, f
 			}
 			f.Close()
-			why = path + " is a directory"
-			continue
+			err = errors.New(path + " is a directory")
 		}
-		if !os.IsNotExist(err) && !strings.HasPrefix(why, "/") && i < near {
+		if !os.IsNotExist(err) && why == "" && i < near {
 			why = err.Error()
+		}
+	}
+	if why == "" {
+		why = name + ": no such file"
+		if dirs[0] != "" {
+			why += " in " + strings.Join(dirs, ", ")
 		}
 	}
 	return why, nil
@@ -200,7 +206,7 @@ func (s *submission) merge() error {
 		return fatalFault(err)
 	}
 	names := opt.Names(opt.Sbatch)
-	for _, d := range directives {
+	for _, d := range append(s.translated(), directives...) {
 		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
 		hits, rest, err := opt.Scan(names, d.Words, false)
 		if err != nil {
@@ -220,6 +226,19 @@ func (s *submission) merge() error {
 		return err
 	}
 	return s.req.Finish()
+}
+
+// translated are the directives of other batch systems, unless they are to be ignored.
+func (s *submission) translated() []batchscript.Directive {
+	if _, given := s.last("ignore-pbs"); given {
+		return nil
+	}
+	if _, set := s.env.LookupEnv("SBATCH_IGNORE_PBS"); set {
+		return nil
+	}
+	var found []batchscript.Directive
+	found, s.unread = batchscript.Translate(s.script)
+	return found
 }
 
 // fatalFault: Slurm calls a directive that cannot be cut into words fatal.
@@ -372,6 +391,9 @@ func (s *submission) useEnvironment(e *environment) error {
 	if spec.ExportEnv != "" {
 		e.set("SLURM_EXPORT_ENV", spec.ExportEnv)
 	}
+	if n := s.req.GPUsPerNode(); n != "" {
+		e.set("SLURM_GPUS_PER_NODE", n)
+	}
 	vars, dropped, err := e.usable()
 	if err != nil {
 		return err
@@ -409,20 +431,23 @@ func readExportFile(name string) ([]string, error) {
 func (s *submission) listChoices() int {
 	if s.req.HintHelp {
 		fmt.Fprint(s.env.Stdout, hintHelp)
-		return 0
+		return 1 // as Slurm: no job was submitted
 	}
 	return s.listGres(context.Background())
 }
 
 // explain prints the options in force (-v) and those without effect.
 func (s *submission) explain() {
+	for _, o := range s.req.NotAllowed {
+		s.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
+	}
 	for _, o := range s.req.Ignored {
 		if !s.req.Quiet {
 			s.env.Infof("--%s is accepted and has no effect on this cluster", o)
 		}
 	}
-	if foreign := batchscript.Foreign(s.script); foreign != "" && !s.req.IgnorePBS && !s.req.Quiet {
-		s.env.Infof("the script has %s directives, which are not read; write them as #SBATCH lines, or give --ignore-pbs", foreign)
+	if len(s.unread) > 0 && !s.req.Quiet {
+		s.env.Infof("%s is not read; write it as an #SBATCH line, or give --ignore-pbs", strings.Join(s.unread, ", "))
 	}
 	if s.req.Verbose == 0 {
 		return

@@ -3,11 +3,13 @@ package sbatch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +30,8 @@ type session struct {
 	stdin   string
 	environ []string
 	slept   time.Duration
+	away    time.Duration // nobody listens for so long
+	gone    error         // what connecting says then
 }
 
 func newSession(t *testing.T) *session {
@@ -61,7 +65,12 @@ func (s *session) run(t *testing.T, args ...string) (stdout, stderr string, exit
 		Args: append([]string{"sbatch"}, args...), Environ: s.environ, Getwd: func() (string, error) { return s.dir, nil },
 		Now:   func() time.Time { return clock.Add(s.slept) },
 		Sleep: func(d time.Duration) { s.slept += d }},
-		Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
+		Dial: func(ctx context.Context) (*client.Client, error) {
+			if s.slept < s.away {
+				return nil, &client.ConnectError{Socket: socket, Err: s.gone}
+			}
+			return client.Dial(ctx, socket)
+		}}
 	exit = Main(env, args)
 	return out.String(), errs.String(), exit
 }
@@ -284,6 +293,37 @@ func TestGivesUpWhenTheControllerStaysAway(t *testing.T) {
 	}
 }
 
+// TestControllerRestarts: sbatch waits for a controller that is not there at the moment, for MessageTimeout.
+func TestControllerRestarts(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "slurm.conf")
+	if err := os.WriteFile(conf, []byte("ClusterName=c\nMessageTimeout=3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		away   time.Duration
+		gone   error
+		args   string
+		exit   int
+		waited bool
+	}{
+		{2 * time.Second, syscall.ECONNREFUSED, "--wrap=true", 0, true},
+		{2 * time.Second, syscall.ENOENT, "--wrap=true", 0, true},
+		{time.Hour, syscall.ECONNREFUSED, "--wrap=true", 1, true},
+		{time.Hour, syscall.EACCES, "--wrap=true", 1, false},
+		{time.Hour, syscall.ECONNREFUSED, "--test-only --wrap=true", 1, false},
+	} {
+		s := newSession(t)
+		s.away, s.gone, s.environ = c.away, c.gone, append(s.environ, "SLURM_CONF="+conf)
+		_, errs, exit := s.run(t, strings.Fields(c.args)...)
+		if exit != c.exit || (s.slept >= 2*time.Second) != c.waited || s.slept > 5*time.Second {
+			t.Errorf("%v for %v: exit %d after %v: %s", c.gone, c.away, exit, s.slept, errs)
+		}
+		if exit != 0 && !strings.Contains(errs, "Unable to contact slurm controller (connect failure)") && c.args == "--wrap=true" {
+			t.Errorf("%v: %s", c.gone, errs)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	s := newSession(t)
 	s.ctl.Fail = pb.NewProblem(pb.CodeInvalidPartition, "there is no partition bad").WithHint("there are debug and long")
@@ -340,8 +380,8 @@ func TestTexts(t *testing.T) {
 	if _, errs, _ := s.run(t, "-v", "-n4", "--wrap=true"); !strings.Contains(errs, "sbatch: ntasks              : 4\n") {
 		t.Errorf("-v says %q", errs)
 	}
-	s.stdin = "#!/bin/sh\n#PBS -N x\n"
-	if _, errs, _ := s.run(t); !strings.Contains(errs, "PBS directives") {
+	s.stdin = "#!/bin/sh\n#PBS -N x\n#PBS -z\n"
+	if _, errs, _ := s.run(t); !strings.Contains(errs, "#PBS -z is not read") {
 		t.Errorf("PBS: %q", errs)
 	}
 	if _, errs, _ := s.run(t, "--acctg-freq=task=1", "--wrap=true"); !strings.Contains(errs, "--acctg-freq is accepted and has no effect") {
@@ -360,5 +400,28 @@ func TestTwoOptionsOfRoot(t *testing.T) {
 	spec := s.one(t, "--uid=54321", "--gid=54322", "--wrap=true").GetSpec()
 	if spec.GetUid() != 54321 || spec.GetGid() != 54322 {
 		t.Errorf("uid %d, gid %d", spec.GetUid(), spec.GetGid())
+	}
+}
+
+// TestOpenScriptSaysWhy: what keeps the script from being read is told of the folders where it was looked for, and not of PATH.
+func TestOpenScriptSaysWhy(t *testing.T) {
+	dir, path := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o755), os.Mkdir(filepath.Join(path, "run"), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"folder":       filepath.Join(dir, "folder") + " is a directory",
+		dir:            dir + " is a directory",
+		"run":          "run: no such file in " + dir + ", " + path,
+		"./run":        "./run: no such file in " + dir,
+		"/no/such":     "/no/such: no such file",
+		file + "/x":    "open " + file + "/x: not a directory",
+		"missing.sh":   "missing.sh: no such file in " + dir + ", " + path,
+		"folder/../no": "folder/../no: no such file in " + dir,
+	} {
+		if why, f := openScript(name, []string{dir}, path); f != nil || why != want {
+			t.Errorf("%s: %q, want %q", name, why, want)
+		}
 	}
 }

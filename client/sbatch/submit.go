@@ -47,7 +47,7 @@ func (s *submission) submit(ctx context.Context) int {
 // send calls the controller until it has an answer. A connection that breaks leaves open whether the job was taken, so the
 // same request, with its id, is sent again: the controller takes it once.
 func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply, error) {
-	c, err := s.env.Dial(ctx)
+	c, err := s.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,6 +78,23 @@ func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply
 	}
 }
 
+// dial connects. Where a controller has been, and is not at the moment, it may be restarting: as Slurm does, sbatch tries for
+// MessageTimeout (slurm.conf(5)) before it gives up. Commands that only look do not: they are asked again soon enough.
+func (s *submission) dial(ctx context.Context) (*client.Client, error) {
+	c, err := s.env.Dial(ctx)
+	if err == nil || s.req.TestOnly || !client.MayReturn(err) {
+		return c, err
+	}
+	patience := time.Duration(client.MessageTimeoutS(s.env.Getenv)) * time.Second
+	for started, pause := s.env.Now(), 50*time.Millisecond; s.env.Now().Sub(started) < patience; pause = min(2*pause, time.Second) {
+		s.env.Sleep(pause)
+		if c, err = s.env.Dial(ctx); err == nil || !client.MayReturn(err) {
+			return c, err
+		}
+	}
+	return nil, err
+}
+
 // redial connects again, waiting a little longer each time; nil when the time is over.
 func (s *submission) redial(ctx context.Context, started time.Time, pause *time.Duration) *client.Client {
 	for s.env.Now().Sub(started) < retryS*time.Second {
@@ -99,10 +116,20 @@ func (s *submission) failed(err error) int {
 	}
 	switch {
 	case s.req.TestOnly:
+		if lead := client.ProblemOf(err).GetLead(); lead != "" {
+			s.env.Errorf("%s", lead)
+		}
 		fmt.Fprintf(s.env.Stderr, "allocation failure: %s\n", text)
 	default:
-		if client.ProblemOf(err).GetCode() == uint32(msg.CodeInvalidPartition) && s.req.Spec.Partition != "" {
+		problem := client.ProblemOf(err)
+		if lead := problem.GetLead(); lead != "" {
+			s.env.Errorf("%s", lead)
+		} else if problem.GetCode() == uint32(msg.CodeInvalidPartition) && s.req.Spec.Partition != "" {
 			s.env.Errorf("invalid partition specified: %s", s.req.Spec.Partition)
+		}
+		if problem.GetCode() == uint32(msg.CodeInvalidGres) { // Slurm's sbatch finds this out by itself
+			s.env.Errorf("%s", text)
+			break
 		}
 		s.env.Errorf("Batch job submission failed: %s", text)
 	}
@@ -120,11 +147,11 @@ func (s *submission) printForecast(r *msg.SubmitReply) {
 func (s *submission) printID(r *msg.SubmitReply) {
 	id := fmt.Sprint(r.JobId)
 	switch cluster := s.req.Clusters; {
+	case s.req.Quiet: // also with --parsable
 	case s.req.Parsable && cluster != "":
 		fmt.Fprintf(s.env.Stdout, "%s;%s\n", id, s.env.ClusterName())
 	case s.req.Parsable:
 		fmt.Fprintln(s.env.Stdout, id)
-	case s.req.Quiet:
 	case cluster != "":
 		fmt.Fprintf(s.env.Stdout, "Submitted batch job %s on cluster %s\n", id, s.env.ClusterName())
 	default:

@@ -3,8 +3,8 @@ package wire
 import (
 	"strings"
 
-	"github.com/sluice-hpc/sluice/client/coding"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
 // The messages around those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -42,19 +43,42 @@ func ClusterName(getenv func(string) string) (string, error) {
 	return name, nil
 }
 
-func clusterNameIn(data []byte) string {
+func clusterNameIn(data []byte) string { return strings.ToLower(keyIn(data, "ClusterName")) }
+
+// defaultMessageTimeoutS is MessageTimeout where slurm.conf does not say.
+const defaultMessageTimeoutS = 10
+
+// MessageTimeoutS reads MessageTimeout, in seconds.
+func MessageTimeoutS(getenv func(string) string) int {
+	path := getenv("SLURM_CONF")
+	if path == "" {
+		path = DefaultConf
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return defaultMessageTimeoutS
+	}
+	n, err := strconv.ParseUint(keyIn(data, "MessageTimeout"), 10, 16)
+	if err != nil || n == 0 {
+		return defaultMessageTimeoutS
+	}
+	return int(n)
+}
+
+// keyIn is the value of a key of slurm.conf, "" when it is not there.
+func keyIn(data []byte, want string) string {
 	name := ""
 	sc := bufio.NewScanner(bytes.NewReader(data))
 	for sc.Scan() {
 		key, value, ok := strings.Cut(strings.TrimSpace(sc.Text()), "=")
-		if !ok || !strings.EqualFold(strings.TrimSpace(key), "ClusterName") {
+		if !ok || !strings.EqualFold(strings.TrimSpace(key), want) {
 			continue
 		}
 		value = strings.TrimSpace(value)
 		if i := strings.IndexAny(value, " \t#"); i >= 0 {
 			value = value[:i]
 		}
-		name = strings.ToLower(strings.Trim(value, `"`))
+		name = strings.Trim(value, `"`)
 	}
 	return name
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 	"unsafe"
@@ -305,6 +306,19 @@ func brokenBy(err error) error {
 func Broken(err error) bool {
 	var ce *ConnectError
 	return errors.Is(err, errBroken) || errors.As(err, &ce)
+}
+
+// MayReturn reports whether err says that nobody listens where a controller has been.
+func MayReturn(err error) bool {
+	var ce *ConnectError
+	if !errors.As(err, &ce) {
+		return false
+	}
+	if errors.Is(ce.Err, os.ErrNotExist) {
+		dir, err := os.Stat(filepath.Dir(ce.Socket))
+		return err == nil && dir.IsDir()
+	}
+	return errors.Is(ce.Err, syscall.ECONNREFUSED)
 }
 
 // ConnectError says that no controller answers on the socket.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 
@@ -57,7 +58,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(out, nil))
+	log := slog.New(ctld.NewLogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"), Listen: c.String("listen"), Log: log})
@@ -99,7 +100,21 @@ func issue(c *cli.Context) error {
 	if err == nil && signed {
 		fmt.Printf("wrote the certificate of node %s to %s\n", c.String("node"), c.String("out"))
 	}
+	if err == nil {
+		warnUnknown(c, dir)
+	}
 	return err
+}
+
+// warnUnknown says that the slurm.conf of this state, where it can be read, does not have the node: a typing error, or a node yet to come.
+func warnUnknown(c *cli.Context, state string) {
+	cfg, err := conf.Load(c.String("conf"), conf.Options{})
+	if err != nil || filepath.Clean(cfg.StateSaveLocation) != filepath.Clean(state) {
+		return
+	}
+	if _, ok := cfg.Node(c.String("node")); !ok {
+		fmt.Fprintf(os.Stderr, "sluice-ctld: warning: %s has no node %s; the controller refuses it until it does\n", c.String("conf"), c.String("node"))
+	}
 }
 
 func restore(c *cli.Context) error {

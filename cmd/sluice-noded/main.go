@@ -37,6 +37,8 @@ func main() {
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls", Usage: "folder `DIR` with ca.crt, node.crt and node.key (sluice-ctld issue writes it)"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},
 			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"}, Usage: "the controller's unix socket on this host, passed on to jobs `PATH`"},
+			&cli.StringFlag{Name: "gpus", Usage: "pretend the GPUs of `SPEC` instead of looking for real ones: a100:8, titan_xp:1,titan_v:1, h100:4:mig; none: no GPU at all"},
+			&cli.BoolFlag{Name: "no-gpu-files", Usage: "do not write the usual files about the GPUs' jobs (/run/gpustat, /run/dcgm-job-map), only those of SlurmdParameters"},
 			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: standard error)"},
 		},
 		Action: run,
@@ -60,7 +62,15 @@ func run(c *cli.Context) error {
 		return err
 	}
 	o.ShimLog = out
-	o.Log = slog.New(slog.NewTextHandler(out, nil))
+	o.Level = &slog.LevelVar{}
+	o.Log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.Level}))
+	o.GPUFiles = !c.Bool("no-gpu-files")
+	if err := gpus(c.String("gpus"), &o); err != nil {
+		return err
+	}
+	if o.GPUs != nil {
+		defer o.GPUs.Close()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = noded.Run(ctx, o)

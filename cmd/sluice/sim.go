@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -56,13 +57,31 @@ func runSim(c *admin.Call) error {
 	if !exact && c.String("estimates") != "requested" {
 		return fmt.Errorf("--estimates is requested or exact, not %q", c.String("estimates"))
 	}
-	jobs, err := sim.ReadSWF(c.String("swf"))
-	if err != nil {
-		return err
-	}
 	policies := []string{c.String("policy")}
 	if policies[0] == "all" {
 		policies = policyNames()
+	}
+	out := c.String("jobs-out")
+	if out != "" && len(policies) > 1 {
+		return fmt.Errorf("--jobs-out is for one policy at a time, not --policy all")
+	}
+	jobs, left, err := sim.ReadSWF(c.String("swf"))
+	if err != nil {
+		return err
+	}
+	jobs, large := sim.Fitting(jobs, c.Int("procs"))
+	if left > 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.Stderr, "%d jobs without a run time, processors or a time of submission are left out\n", left)
+	}
+	if large > 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.Stderr, "%d jobs that ask for more than %d processors are left out\n", large, c.Int("procs"))
+	}
+	var records *os.File
+	if out != "" { // before the work, so that nobody waits for what cannot be written
+		if records, err = os.Create(out); err != nil {
+			return fmt.Errorf("cannot write the jobs: %w", err)
+		}
+		defer records.Close()
 	}
 	var reports []*sim.Report
 	for _, p := range policies {
@@ -71,8 +90,10 @@ func runSim(c *admin.Call) error {
 			return err
 		}
 		reports = append(reports, r)
-		if err := writeJobs(c.String("jobs-out"), r); err != nil {
-			return err
+	}
+	if records != nil {
+		if err := errors.Join(reports[0].WriteRecords(records), records.Close()); err != nil {
+			return fmt.Errorf("cannot write the jobs: %w", err)
 		}
 	}
 	return printReports(c, reports)
@@ -90,20 +111,6 @@ func progress(c *admin.Call, policy string) func(done, all int) {
 		}
 		fmt.Fprintf(os.Stderr, "%s: %d of %d jobs%s", policy, done, all, end)
 	}
-}
-
-func writeJobs(path string, r *sim.Report) error {
-	if path == "" {
-		return nil
-	}
-	var b strings.Builder
-	for _, j := range r.Records {
-		fmt.Fprintf(&b, "%d %d %d %d\n", j.ID, j.Submit, j.Start, j.End)
-	}
-	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-		return fmt.Errorf("cannot write the jobs: %w", err)
-	}
-	return nil
 }
 
 func printReports(c *admin.Call, reports []*sim.Report) error {

@@ -3,7 +3,9 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,13 +24,53 @@ func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.
 	if p := Check(v, spec); p != nil {
 		return nil, p
 	}
-	part := v.Partition(firstOf(PartitionList(v, spec)))
-	defaults(v.Settings, part, spec)
+	part := Complete(v, spec)
 	j := &pb.JobRecord{Spec: spec, State: pb.JobState_JOB_PENDING, Reason: "None", RequestId: requestID, Partition: part.Name, TimeLimitS: Limit(part, spec)}
 	j.NumNodes, j.NumCpus, j.NumTasks = Size(spec)
-	j.ReqTres = ReqTRES(spec)
+	j.ReqTres = ReqTRES(v.Settings, spec)
 	return j, nil
 }
+
+// Complete fills in what a checked request does not say, and returns the first of its partitions.
+func Complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
+	part := v.Partition(firstOf(PartitionList(v, spec)))
+	gpuDefaults(v.Settings, part, spec)
+	defaults(v.Settings, part, spec)
+	memoryPerCPU(v, part, spec)
+	return part
+}
+
+// memoryPerCPU gives a job that wants more memory for each CPU than MaxMemPerCPU allows as many CPUs as go with its memory
+// (slurm.conf(5), MaxMemPerCPU): for each task, or, with --mem, on each node.
+func memoryPerCPU(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) {
+	most := p.MaxMemPerCpuMib
+	if most == 0 && p.MaxMemPerNodeMib == 0 {
+		most = v.Settings.MaxMemPerCPUMiB
+	}
+	node := spec.MemPerNodeMib
+	if spec.MemAll {
+		for i, name := range v.PartitionNodes(p.Name) {
+			if n := v.Node(name); i == 0 || n.RealMemoryMib < node {
+				node = n.RealMemoryMib
+			}
+		}
+	}
+	switch {
+	case most == 0:
+	case spec.MemPerCpuMib > most:
+		n := (spec.MemPerCpuMib + most - 1) / most
+		spec.CpusPerTask = uint32(min(uint64(max(spec.CpusPerTask, 1))*n, maxCount))
+		spec.MemPerCpuMib = (spec.MemPerCpuMib + n - 1) / n
+	case node > most:
+		spec.PnMinCpus = max(spec.PnMinCpus, uint32(min((node+most-1)/most, maxCount)))
+	}
+}
+
+// DefaultAccount and DefaultQOS are what a job without one belongs to; they are those that every new Slurm database has.
+const (
+	DefaultAccount = "root"
+	DefaultQOS     = "normal"
+)
 
 // PartitionList is what a job may run in: what it named, or the default partition.
 func PartitionList(v *state.View, spec *pb.JobSpec) string {
@@ -48,7 +90,10 @@ func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
-	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkFeatures, checkGres, checkLicenses, checkReservation} {
+	if uid := v.Settings.SlurmdUID; uid != 0 && spec.Uid != uid {
+		return pb.NewProblem(pb.CodeUserID, "the nodes of this cluster run as uid %d (SlurmdUser) and can run no jobs of uid %d", uid, spec.Uid).WithHint("submit as that user, or to a cluster that root has started")
+	}
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLists, checkPreferred, checkFeatures, checkGresText, checkGres, checkLicenses, checkReservation} {
 		if p := check(v, spec); p != nil {
 			return p
 		}
@@ -64,25 +109,11 @@ func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	for _, name := range strings.Split(list, ",") {
 		p := v.Partition(name)
 		if p == nil {
-			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v))
+			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v)).WithLead("invalid partition specified: %s", name)
 		}
 		if problem := mayUse(v, p, spec); problem != nil {
 			return problem
 		}
-	}
-	return nil
-}
-
-func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
-	switch {
-	case p.State == "INACTIVE" || p.State == "DRAIN":
-		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and takes no new jobs", p.Name, p.State)
-	case p.RootOnly && spec.Uid != 0:
-		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for root only", p.Name)
-	case p.DisableRootJobs && spec.Uid == 0:
-		return pb.NewProblem(pb.CodeAccessDenied, "partition %s takes no jobs of root", p.Name)
-	case !inGroups(v.PartitionGIDs(p.Name), spec):
-		return pb.NewProblem(pb.CodePartitionGroup, "partition %s is for the groups %s", p.Name, p.AllowGroups)
 	}
 	return nil
 }
@@ -164,12 +195,13 @@ func checkTimes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
+// checkNodes refuses names of no node, and writes the lists in order and without repetitions, as the views show them.
 func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
-	for _, list := range []string{s.ReqNodes, s.ExcNodes} {
-		if list == "" {
+	for _, list := range []*string{&s.ReqNodes, &s.ExcNodes} {
+		if *list == "" {
 			continue
 		}
-		names, err := hostlist.Expand(list)
+		names, err := hostlist.Expand(*list)
 		if err != nil {
 			return pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
 		}
@@ -178,6 +210,8 @@ func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
 				return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", n)
 			}
 		}
+		slices.Sort(names)
+		*list = hostlist.FoldSorted(slices.Compact(names))
 	}
 	return nil
 }
@@ -241,7 +275,9 @@ func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if r == nil {
 		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", s.Reservation).WithHint("scontrol show reservation lists them")
 	}
-	if !listed(r.Users, s.User) && !listed(r.Accounts, s.Account) && !listed(r.Groups, s.Group) {
+	inGroup := slices.ContainsFunc(append([]uint32{s.Gid}, s.Groups...), func(g uint32) bool { return slices.Contains(r.GroupIds, g) })
+	who := r.Users == "" && r.Groups == "" || listed(r.Users, s.User) || r.Groups != "" && inGroup
+	if !who || r.Accounts != "" && !listed(r.Accounts, s.Account) {
 		return pb.NewProblem(pb.CodeResvAccess, "reservation %s is not for user %s", s.Reservation, s.User)
 	}
 	return nil
@@ -267,6 +303,7 @@ func listed(list, name string) bool {
 // defaults fills what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with
 // memory counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
 func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
+	spec.Account, spec.Qos = cmp.Or(spec.Account, DefaultAccount), cmp.Or(spec.Qos, DefaultQOS)
 	if spec.MemPerNodeMib|spec.MemPerCpuMib|spec.MemPerGpuMib != 0 || spec.MemAll || !s.CountMemory {
 		return
 	}
@@ -314,13 +351,22 @@ func Size(s *pb.JobSpec) (nodes, cpus, tasks uint32) {
 }
 
 // ReqTRES is what a request asks for, as scontrol shows it.
-func ReqTRES(s *pb.JobSpec) string {
-	nodes, cpus, _ := Size(s)
+func ReqTRES(st *state.Settings, s *pb.JobSpec) string {
+	nodes, cpus, tasks := Size(s)
+	list := gresTotals(s, uint64(nodes), uint64(tasks))
 	mem := s.MemPerNodeMib * uint64(nodes)
 	if s.MemPerCpuMib != 0 {
 		mem = s.MemPerCpuMib * uint64(cpus)
 	}
-	return TRES(cpus, mem, nodes)
+	if s.MemPerGpuMib != 0 {
+		mem = 0
+		for _, g := range list {
+			if g.Name == "gpu" {
+				mem += min(s.MemPerGpuMib*min(g.Count, maxCount), tres.MaxMiB)
+			}
+		}
+	}
+	return TRES(cpus, mem, nodes) + GresTRES(st, list)
 }
 
 // TRES writes a set of resources as Slurm does.

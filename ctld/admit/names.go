@@ -41,7 +41,11 @@ func checkGres(v *state.View, s *pb.JobSpec) *pb.Problem {
 		return nil
 	}
 	for _, n := range v.Nodes() {
-		have = append(have, gresNames(n.Gres)...)
+		if n.Inv != nil {
+			for i := range n.Inv.Kinds {
+				have = append(have, n.Inv.Kinds[i].Name)
+			}
+		}
 	}
 	return unknown(pb.CodeInvalidGres, "generic resource", asked, have)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -25,5 +26,16 @@ func TestNamesInRequests(t *testing.T) {
 	}
 	if p := unknown(pb.CodeInvalidGres, "generic resource", []string{"gpu", ""}, []string{"gpu"}); p != nil {
 		t.Error(p)
+	}
+}
+
+// TestNodesOfOneUser: what node daemons of an ordinary user could not run is refused at once.
+func TestNodesOfOneUser(t *testing.T) {
+	for _, c := range []struct{ slurmd, uid uint32 }{{0, 0}, {0, 1000}, {1000, 1000}, {1000, 0}, {1000, 1001}} {
+		cfg := &state.Config{Settings: &state.Settings{SlurmdUID: c.slurmd}, Default: "p", Partitions: []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
+		_, p := Job(state.New(cfg, "c", 1), &pb.JobSpec{Uid: c.uid, NumTasks: 1}, "")
+		if refused := p != nil && pb.Code(p.Code) == pb.CodeUserID; refused != (c.slurmd != 0 && c.slurmd != c.uid) {
+			t.Errorf("nodes of uid %d, job of uid %d: %v", c.slurmd, c.uid, p)
+		}
 	}
 }

@@ -1,10 +1,12 @@
 package admit
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -14,9 +16,15 @@ const maxText = 4096
 // maxName bounds job names and the like.
 const maxName = 1024
 
+// maxSpec bounds a specification in all, in bytes: it stays in memory, and is written with each change of its job.
+const maxSpec = 512 << 10
+
 // Text refuses control characters, bidirectional marks and broken UTF-8 in any text of a specification: they would break the
-// columns of every view and can deceive on a terminal.
+// columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
 func Text(spec *pb.JobSpec) *pb.Problem {
+	if n := proto.Size(spec); n > maxSpec {
+		return pb.NewProblem(pb.CodePathTooLong, "the request has %d bytes beside script and environment, at most %d", n, maxSpec).WithHint("give long lists of arguments to the script in a file")
+	}
 	var p *pb.Problem
 	spec.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if fd.Kind() != protoreflect.StringKind {
@@ -76,7 +84,7 @@ func badText(name, s string, blanks bool) *pb.Problem {
 
 func clip(s string) string {
 	if len(s) > 80 {
-		return s[:80] + "…"
+		return strings.ToValidUTF8(s[:80], "") + "…"
 	}
 	return s
 }

@@ -303,6 +303,12 @@ func (c *cluster) cleanUp() {
 		}
 	}
 	c.nothingLeft()
+	for _, d := range c.daemons() {
+		text, _ := os.ReadFile(d.log)
+		if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); found {
+			c.t.Errorf("a race in %s:%s", d.name, race[:min(len(race), 4000)])
+		}
+	}
 	if c.t.Failed() {
 		for _, d := range c.daemons() {
 			c.t.Log("\n" + d.tail(12) + "\n" + d.complaints(20))

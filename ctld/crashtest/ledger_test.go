@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ type ledger struct {
 	c *cluster
 
 	mu      sync.Mutex
+	rng     *mathrand.Rand // beside the cluster's, which the test uses meanwhile
 	entries []*entry
 	tries   int // answers that did not come
 }
@@ -37,7 +39,7 @@ type entry struct {
 	refused error
 }
 
-func newLedger(c *cluster) *ledger { return &ledger{c: c} }
+func newLedger(c *cluster) *ledger { return &ledger{c: c, rng: newRand(c.t.Name() + " ledger")} }
 
 // durations are how long test jobs run, in seconds: most do not at all.
 var durations = []string{"0", "0", "0", "0", "0.02", "0.1", "0.3"}
@@ -46,7 +48,7 @@ var durations = []string{"0", "0", "0", "0", "0.02", "0.1", "0.3"}
 func (l *ledger) next() *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &entry{name: fmt.Sprint("w", len(l.entries)), code: l.c.rng.IntN(4) * 7, secs: durations[l.c.rng.IntN(len(durations))]}
+	e := &entry{name: fmt.Sprint("w", len(l.entries)), code: l.rng.IntN(4) * 7, secs: durations[l.rng.IntN(len(durations))]}
 	l.entries = append(l.entries, e)
 	return e
 }
@@ -302,6 +304,7 @@ func (l *ledger) check() {
 			t.Errorf("job %d is in the controller's books as %v, and nobody has seen it run", id, all[id].State)
 		}
 	}
+	c.accounted(all)
 	c.settled()
 	c.nodesUp()
 	t.Logf("%d submissions, %d acknowledged, %d ran exactly once, %d calls without an answer", len(l.entries), acked, ran, l.tries)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -82,9 +83,13 @@ func programs() error {
 	return os.Symlink("sluice", filepath.Join(bin, "sbatch"))
 }
 
+// buildFlags are those of the daemons.
+var buildFlags []string
+
 func build() error {
 	started := time.Now()
-	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded")
+	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", bin + "/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded"})
+	cmd := exec.Command("go", args...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)

@@ -63,6 +63,7 @@ func TestOutputElsewhere(t *testing.T) {
 		"/etc/passwd": "",
 	}
 	must(t, os.WriteFile(filepath.Join(c.dir, "roots"), []byte("root's own\n"), 0o644))
+	c.await("n1 keeps its settings", func() bool { _, err := os.Stat(filepath.Join(c.spool("n1"), "settings.pb")); return err == nil })
 	for path := range precious {
 		precious[path] = readFile(t, path)
 	}

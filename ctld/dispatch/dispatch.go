@@ -58,6 +58,17 @@ func (d *Dispatcher) Changed(c state.Change) {
 	}
 }
 
+// Resend tells nodes their settings, and with them everything, again.
+func (d *Dispatcher) Resend(nodes []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range nodes {
+		if l := d.links[n]; l != nil {
+			l.resend()
+		}
+	}
+}
+
 // Open makes the link of a node that has said hello; an older link of the node is closed. steps is what the node has.
 func (d *Dispatcher) Open(node string, steps []*pb.StepReport) *Link {
 	l := &Link{d: d, node: node, wake: make(chan struct{}, 1), closed: make(chan struct{}), known: map[stepID]pb.StepPhase{}, sent: map[stepID]sent{}, full: true}
@@ -104,6 +115,8 @@ type Link struct {
 	known map[stepID]pb.StepPhase // what the node has said it has
 	sent  map[stepID]sent         // what it was told on this stream
 	full  bool                    // the next message carries settings and everything
+
+	rebooting int64 // the reboot that it was told of
 
 	failed []*pb.StepReport // cannot be launched
 }
@@ -156,9 +169,15 @@ func (l *Link) Saw(steps []*pb.StepReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range steps {
-		l.known[idOf(r.Key)] = r.Phase
+		id := idOf(r.Key)
+		if _, known := l.known[id]; known || len(l.known) < maxKnown {
+			l.known[id] = r.Phase
+		}
 	}
 }
+
+// maxKnown bounds the steps that a node can say it has: far more than there can be on one.
+const maxKnown = 1 << 16
 
 // maxLaunchBytes bounds the launches of one message; the rest follows in the next. A launch that is larger by itself goes alone: with
 // the largest script and environment (4 MiB and 1 MiB) it stays below the 8 MiB that a message may have.
@@ -187,6 +206,10 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	if l.full {
 		msg.Settings, msg.Full = l.d.settings(v, n), true
 	}
+	if n.StateFlags&pb.NodeRebootIssued != 0 && l.rebooting != n.RebootNs {
+		l.rebooting = n.RebootNs
+		msg.Reboot = &pb.RebootOrder{Program: v.Settings.RebootProgram, BootId: n.BootId}
+	}
 	want := make(map[stepID]bool, len(n.Jobs))
 	room := maxLaunchBytes
 	for _, id := range n.Jobs {
@@ -202,8 +225,9 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		}
 		more = more || later
 	}
+	msg.Steps = append(msg.Steps, l.strays(n, want)...)
 	msg.Steps = append(msg.Steps, l.unwanted(want)...)
-	if len(msg.Steps) == 0 && msg.Settings == nil {
+	if len(msg.Steps) == 0 && msg.Settings == nil && msg.Reboot == nil {
 		return nil, more
 	}
 	l.full = false
@@ -272,6 +296,22 @@ func (l *Link) fail(j *pb.JobRecord, key stepID, err error) {
 	l.d.log.Error("cannot launch a job", "job", j.Id, "node", l.node, "err", err)
 	l.failed = append(l.failed, &pb.StepReport{Key: key.key(), Phase: pb.StepPhase_STEP_ENDED,
 		Exit: &pb.ExitRecord{Key: key.key(), Verdict: "launch_failed", Detail: err.Error(), EndNs: l.d.view().NowNS}})
+}
+
+// strays are orders to kill what was given up with the node. The node answers for each, also for what it does not have; until the
+// writer has taken that in they stay wanted, so that the answer is not forgotten before.
+func (l *Link) strays(n *state.Node, want map[stepID]bool) []*pb.StepOrder {
+	var out []*pb.StepOrder
+	for _, k := range n.Strays {
+		key := idOf(k)
+		want[key] = true
+		if told := l.sent[key]; told.want == pb.StepWant_WANT_KILL && !l.full {
+			continue
+		}
+		out = append(out, &pb.StepOrder{Key: k, Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+		l.sent[key] = sent{want: pb.StepWant_WANT_KILL}
+	}
+	return out
 }
 
 // unwanted are orders for what the node has and should not.

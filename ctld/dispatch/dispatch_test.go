@@ -261,6 +261,9 @@ func TestConvergence(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"start": func(t *rapid.T) {
 				on := rapid.SampledFrom([][]string{{"n1"}, {"n1", "n2"}, {"n2", "n1"}}).Draw(t, "nodes")
+				if !w.view.Node("n1").Up() {
+					w.settle() // what was given up with the node is gone first
+				}
 				w.run([]byte("x"), on...)
 			},
 			"cancel": func(t *rapid.T) { w.control(t, "cancel") },
@@ -451,6 +454,9 @@ func (w *world) settle() {
 			w.t.Fatalf("at rest the node has %v (%v), wanted is %v", k, r.Phase, want)
 		}
 	}
+	if left := w.view.Node("n1").Strays; len(left) > 0 {
+		w.t.Fatalf("at rest the node still has strays: %v", left)
+	}
 	for k := range want {
 		if w.has[k] == nil {
 			w.t.Fatalf("at rest the node lacks %v", k)
@@ -459,5 +465,17 @@ func (w *world) settle() {
 		if len(o.Signals) != len(j.Signals) || o.Suspended != (j.State == pb.JobState_JOB_SUSPENDED) || o.EndNs != j.EndNs {
 			w.t.Fatalf("at rest the node was told %v of %v", o, j)
 		}
+	}
+}
+
+// A node that says it has more steps than there can be does not take the controller's memory.
+func TestKnownStepsAreBounded(t *testing.T) {
+	b := newBench(t)
+	l := b.d.Open("n1", nil)
+	for i := range uint32(3 * maxKnown) {
+		l.Saw([]*pb.StepReport{report(&pb.StepKey{JobId: i + 1, Attempt: 1, Epoch: 1}, pb.StepPhase_STEP_RUNNING)})
+	}
+	if n := len(l.known); n != maxKnown {
+		t.Errorf("%d steps are kept", n)
 	}
 }

@@ -13,8 +13,12 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 	s := &pb.LaunchSpec{
 		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: j.Alloc, NodeList: j.NodeList, Node: node, Batch: node == j.BatchHost,
 		Partition: j.Partition, Account: j.Spec.Account, Qos: j.Spec.Qos, NumTasks: j.NumTasks, NumCpus: j.NumCpus,
-		TimeLimitS: j.TimeLimitS, StartNs: j.StartNs, EndNs: j.EndNs, Restarts: j.Restarts, Dependency: j.Spec.Dependency,
-		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask,
+		TimeLimitS: j.TimeLimitS, StartNs: j.StartNs, EndNs: j.EndNs, Restarts: restarts(j), Dependency: j.Spec.Dependency,
+		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, OverTimeS: d.view().OverTime(j.Partition),
+	}
+	if j.ResvName != "" { // drawn into a reservation: SLURM_JOB_RESERVATION says so
+		s.Spec = state.CloneSpec(j.Spec)
+		s.Spec.Reservation = j.ResvName
 	}
 	for i, a := range j.Alloc {
 		if a.Node == node {
@@ -48,4 +52,12 @@ func arrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
 	s.ArrayTaskCount = uint32(set.Count())
 	s.ArrayTaskMin, _ = set.Min()
 	s.ArrayTaskMax, _ = set.Max()
+}
+
+// restarts is what SLURM_RESTART_COUNT says: the runs of a job of a crontab are no restarts, each is a first one.
+func restarts(j *pb.JobRecord) uint32 {
+	if j.Spec.GetCron() != "" {
+		return 0
+	}
+	return j.Restarts
 }

@@ -25,7 +25,8 @@ const (
 	Usage
 	Finished
 	Tokens
-	lastBucket = Tokens
+	Crontabs
+	lastBucket = Crontabs
 )
 
 // bucketInfo says how a kind of row is stored and named.
@@ -50,6 +51,7 @@ var buckets = [lastBucket + 1]bucketInfo{
 	Usage:        {"usage", "usage of", false, 0.7},
 	Finished:     {"finished", "finished job", true, 0.95},
 	Tokens:       {"tokens", "token", false, 0.7},
+	Crontabs:     {"crontabs", "crontab of", false, 0.7},
 }
 
 const headName = "head" // the bolt bucket of the head record; checksummed as Bucket 0

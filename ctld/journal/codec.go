@@ -95,6 +95,7 @@ type head struct {
 	timeline uint64
 	floor    uint32 // ids up to this one may be in use
 	tally    [lastBucket + 1]tally
+	newer    int // empty buckets of a newer version; not encoded
 }
 
 const (
@@ -146,6 +147,8 @@ func decodeHead(b []byte) (*head, error) {
 			h.tally[b] = t
 		} else if t.rows > 0 {
 			return nil, fmt.Errorf("it has rows of a kind that this program does not know (%d): %w", p[0], ErrNewer)
+		} else {
+			h.newer++
 		}
 	}
 	return h, nil

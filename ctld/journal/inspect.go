@@ -17,6 +17,7 @@ type inspection struct {
 	head  *head
 	got   [lastBucket + 1]tally
 	row   func(b Bucket, key, value []byte) error
+	other []string // buckets that this program does not know
 }
 
 const (
@@ -38,6 +39,9 @@ func inspect(r io.ReaderAt, m meta, row func(b Bucket, key, value []byte) error)
 	if in.head == nil {
 		return nil, fmt.Errorf("it has no head record")
 	}
+	if len(in.other) > in.head.newer {
+		return nil, fmt.Errorf("it has an unknown bucket %q", in.other[0])
+	}
 	for b := Bucket(1); b <= lastBucket; b++ {
 		want, got := in.head.tally[b], in.got[b]
 		if got.rows != want.rows {
@@ -53,11 +57,15 @@ func inspect(r io.ReaderAt, m meta, row func(b Bucket, key, value []byte) error)
 // entry is called for each element of a leaf; its slices are only valid during the call.
 type entry func(bucket bool, key, value []byte) error
 
-// bucket is the entry of the root: every element must be one of our buckets.
+// bucket is the entry of the root: every element must be one of our buckets. The head tells whether another one is a newer version's.
 func (in *inspection) bucket(isBucket bool, name, value []byte) error {
 	b, known := bucketNamed(name)
-	if !isBucket || (!known && string(name) != headName) {
-		return fmt.Errorf("it has an unknown bucket %q", name)
+	if !isBucket {
+		return fmt.Errorf("%q beside the buckets is none", name)
+	}
+	if !known && string(name) != headName {
+		in.other = append(in.other, string(name))
+		return nil
 	}
 	rows := func(nested bool, key, stored []byte) error { return in.value(b, nested, key, stored) }
 	if len(value) < 16 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 )
 
@@ -367,6 +368,55 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// TestDowngrade: what a newer version added does no harm while nothing is in it, and is no damage when something is.
+func TestDowngrade(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		kinds int // that the head knows beyond ours
+		rows  uint64
+		want  error
+	}{{"empty", 1, 0, nil}, {"in use", 1, 1, ErrNewer}, {"a stranger", 0, 0, ErrDamaged}} {
+		dir := t.TempDir()
+		s := open(t, dir, small)
+		commit(t, s, 1, job(1, "a"))
+		h := s.head
+		s.Close()
+		db, _, err := openBolt(dbPath(dir), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = transact(db, func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucket([]byte("a-later-kind"))
+			if err == nil && tc.rows > 0 {
+				err = b.Put([]byte("k"), []byte("v"))
+			}
+			raw := h.encode()
+			if tc.kinds > 0 {
+				raw[headFixed-1]++
+				raw = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(append(raw, byte(lastBucket)+1), tc.rows), 7*tc.rows)
+			}
+			stored, _ := seal(0, []byte(headName), raw)
+			return errors.Join(err, tx.Bucket([]byte(headName)).Put([]byte(headName), stored))
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it stays so
+			s, err = Open(dir, small)
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("%s: %v, want %v", tc.name, err, tc.want)
+			}
+			if err != nil {
+				break
+			}
+			if _, got := mustContents(t, s); len(got) != 1 {
+				t.Errorf("%s: %v", tc.name, got)
+			}
+			s.Close()
+		}
+	}
+}
+
 func TestFailing(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -396,5 +446,16 @@ func TestFailing(t *testing.T) {
 		if errors.Is(err, ErrCrashed) != tc.crashed {
 			t.Errorf("%s: the next commit: %v", tc.name, err)
 		}
+	}
+}
+
+// Where everybody may write, others could put files in place of the controller's own.
+func TestDirectoryThatEverybodyWritesToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o1777); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "chmod o-w") {
+		t.Errorf("%v %v", s, err)
 	}
 }

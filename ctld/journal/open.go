@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -25,6 +26,9 @@ func Open(dir string, opts Options) (*Bolt, error) {
 	opts = opts.withDefaults(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create the state directory: %w", err)
+	}
+	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("cannot use the state directory %s: everybody may write to it, and could put files where the controller looks for its own; chmod o-w it", dir)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -215,7 +219,21 @@ func rewrite(path string, h *head) error {
 	return errors.Join(err, db.Close())
 }
 
+// makeBuckets makes those that are missing, and takes away those of a newer version, which are empty: the head stops to name them.
 func makeBuckets(tx *bbolt.Tx) error {
+	var others [][]byte
+	err := tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+		if _, known := bucketNamed(name); !known && string(name) != headName {
+			others = append(others, bytes.Clone(name))
+		}
+		return nil
+	})
+	for _, name := range others {
+		err = errors.Join(err, tx.DeleteBucket(name))
+	}
+	if err != nil {
+		return err
+	}
 	if _, err := tx.CreateBucketIfNotExists([]byte(headName)); err != nil {
 		return err
 	}

@@ -6,8 +6,9 @@
 // bbolt's Batch, which waits 10 ms and may run a function twice.
 //
 // A commit that fails ends the process: what is on disk is then found out by reading it, there is no code that takes a state
-// back. The exception is a full disk, which the journal reports with nothing changed: then the commands of the batch are tried
-// one by one, so that new submissions are refused while ends of running jobs are recorded from the journal's reserve.
+// back. The exceptions are a full disk, and a batch that is more than the journal takes, which it reports with nothing changed: then the
+// commands of the batch are tried one by one, so that new submissions are refused while ends of running jobs are recorded from the
+// journal's reserve, and nobody's command takes others with it.
 package loop
 
 import (
@@ -34,6 +35,9 @@ const (
 // ErrBusy: the mailbox is full.
 var ErrBusy = errors.New("the controller has too many requests waiting")
 
+// ErrEnded: the writer has ended, and nobody knows whether the command was carried out.
+var ErrEnded = errors.New("the controller is ending")
+
 // Loop is the writer. Create with New, run with Run.
 type Loop struct {
 	store     journal.Store
@@ -44,7 +48,12 @@ type Loop struct {
 	observers []func(state.Change)
 	done      chan struct{}
 	stats     Stats
+	unstored  func() map[uint32]struct{}
 }
+
+// Committer is a command that concerns more than the state. The writer calls Committed once the command is carried out, not refused,
+// and its View published, before the answer and the observers. It must not block.
+type Committer interface{ Committed() }
 
 // Stats are counters since the start.
 type Stats struct {
@@ -91,7 +100,7 @@ func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-l.done:
-		return nil, context.Canceled
+		return nil, ErrEnded
 	}
 }
 
@@ -111,13 +120,24 @@ func (l *Loop) Run(ctx context.Context) error {
 			batch = append(batch, r)
 		case <-tick.C:
 			ticks++
-			batch = append(batch, request{cmd: reactor.Tick{Purge: ticks%2 == 0}, reply: make(chan any, 1)})
+			batch = append(batch, request{cmd: l.tick(ticks), reply: make(chan any, 1)})
 		}
 		batch = l.drain(batch)
 		if err := l.process(batch); err != nil {
 			return err
 		}
 	}
+}
+
+// Unstored says, before Run, how to learn which jobs accounting has not stored as they are now.
+func (l *Loop) Unstored(f func() map[uint32]struct{}) { l.unstored = f }
+
+func (l *Loop) tick(n int) reactor.Tick {
+	t := reactor.Tick{Purge: n%2 == 0}
+	if t.Purge && l.unstored != nil {
+		t.Unstored = l.unstored()
+	}
+	return t
 }
 
 func (l *Loop) drain(batch []request) []request {
@@ -152,28 +172,33 @@ func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
 // process is one turn: events, commit, publish, replies.
 func (l *Loop) process(batch []request) error {
 	err := l.turn(batch)
-	if !errors.Is(err, journal.ErrNoSpace) {
+	p := refusal(err)
+	if p == nil {
 		return err
 	}
-	l.log.Error("cannot write the state: the disk is full; new work is refused, running jobs still end", "err", err)
-	l.View().Reindex()
-	if len(batch) == 1 {
-		l.refuse(batch[0])
+	l.View().Reindex() // of what the refused commands had put in
+	if len(batch) > 1 {
+		for i := range batch {
+			if err := l.process(batch[i : i+1]); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
-	for i := range batch {
-		if err := l.turn(batch[i : i+1]); errors.Is(err, journal.ErrNoSpace) {
-			l.View().Reindex() // of what the refused command had put in
-			l.refuse(batch[i])
-		} else if err != nil {
-			return err
-		}
-	}
+	l.log.Error("cannot write the state: a command is refused", "command", fmt.Sprintf("%T", batch[0].cmd), "err", err)
+	batch[0].reply <- p
 	return nil
 }
 
-func (l *Loop) refuse(r request) {
-	r.reply <- pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full").WithHint("free some space there; nothing was changed by this request")
+// refusal is the answer to a command whose commit failed with nothing changed; nil after any other error, and after none.
+func refusal(err error) *pb.Problem {
+	switch {
+	case errors.Is(err, journal.ErrNoSpace):
+		return pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full; running jobs still end").WithHint("free some space there; nothing was changed by this request")
+	case errors.Is(err, journal.ErrBatch):
+		return pb.NewProblem(pb.CodeInvalidSpec, "this request alone would change more than one commit can hold; nothing was changed").WithHint("ask for less at a time")
+	}
+	return nil
 }
 
 func (l *Loop) turn(batch []request) error {
@@ -192,6 +217,11 @@ func (l *Loop) turn(batch []request) error {
 	v, change := tx.Freeze()
 	l.view.Store(v)
 	for i, r := range batch {
+		if c, ok := r.cmd.(Committer); ok {
+			if _, refused := replies[i].(*pb.Problem); !refused {
+				c.Committed()
+			}
+		}
 		r.reply <- replies[i]
 	}
 	for _, f := range l.observers {

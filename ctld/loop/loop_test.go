@@ -174,6 +174,31 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// What the journal cannot take in one piece is refused alone: the controller goes on, and so do the commands beside it.
+func TestTooLargeForTheJournal(t *testing.T) {
+	l := newLoop(journal.NewMemory())
+	huge, broken := submission("huge"), submission("broken")
+	huge.Script = make([]byte, journal.MaxValue+1)
+	broken.Job.Spec.Comment = "\xff" // cannot be encoded
+	replies := turn(t, l, submission("a"), huge, broken, submission("b"))
+	for _, i := range []int{1, 2} {
+		if p, ok := replies[i].(*pb.Problem); !ok || pb.Code(p.Code) != pb.CodeInvalidSpec {
+			t.Errorf("answered with %v", replies[i])
+		}
+	}
+	for _, i := range []int{0, 3} {
+		if _, ok := replies[i].(reactor.Submitted); !ok {
+			t.Errorf("a submission beside it was answered with %v", replies[i])
+		}
+	}
+	if n := l.View().Jobs.Len(); n != 2 {
+		t.Errorf("%d jobs, want 2", n)
+	}
+	if err := l.View().Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node can register on a full disk: it could not report the ends of its jobs otherwise.
 func TestFullDiskHello(t *testing.T) {
 	l := newLoop(journal.NewFailing(journal.NewMemory(), journal.DiskFull(1)))

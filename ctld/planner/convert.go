@@ -1,11 +1,14 @@
 package planner
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -15,11 +18,13 @@ import (
 
 func seconds(ns int64) int64 { return ns / 1e9 }
 
-func node(n *state.Node) *sched.Node {
+// node makes the scheduler's record of a node. With all, it has also what it does not give out now (nodeGres).
+func node(n *state.Node, all bool) *sched.Node {
 	s := &sched.Node{Name: n.Name, State: nodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
-	s.Gres = nodeGres(n)
+	s.Gres, s.Withheld = nodeGres(n, all), withheld(n)
+	s.Switch = strings.Join(n.Switches, "/")
 	if n.ActiveFeatures != "" {
 		s.Features = strings.Split(n.ActiveFeatures, ",")
 	}
@@ -38,11 +43,15 @@ func partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
 	if p.MaxCpusPerNode == pb.Unlimited {
 		s.MaxCPUsPerNode = 0
 	}
-	if strings.HasPrefix(p.Oversubscribe, "EXCLUSIVE") {
-		s.Share = sched.ShareExclusive
+	if s.MaxMemNodeMiB = int64(p.MaxMemPerNodeMib); s.MaxMemNodeMiB == 0 && p.MaxMemPerCpuMib == 0 {
+		s.MaxMemNodeMiB = int64(v.Settings.MaxMemPerNodeMiB)
 	}
+	mode, jobs := state.OverSubscribe(p)
+	s.Share, s.MaxShare = shareModes[mode], jobs
 	return s
 }
+
+var shareModes = map[string]sched.ShareMode{"NO": sched.ShareNo, "EXCLUSIVE": sched.ShareExclusive, "YES": sched.ShareYes, "FORCE": sched.ShareForce}
 
 var preemptModes = map[sched.PreemptMode]string{sched.PreemptRequeue: "REQUEUE", sched.PreemptCancel: "CANCEL", sched.PreemptSuspend: "SUSPEND"}
 
@@ -70,7 +79,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	if req == nil {
 		req = Request(j.Spec)
 	}
-	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Account: j.Spec.Account, QOS: j.Spec.Qos, Request: req,
+	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos, Request: req,
 		Partitions: strings.Split(admit.PartitionList(v, j.Spec), ","), Submit: seconds(j.SubmitNs), Eligible: seconds(j.EligibleNs),
 		Begin: ceilSeconds(j.Spec.BeginNs), Deadline: seconds(j.Spec.DeadlineNs), TimeMinS: int64(j.Spec.TimeMinS), Nice: j.Spec.Nice,
 		Reason: reasonOf(j)}
@@ -96,11 +105,30 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 		if j.HoldAdmin {
 			s.Hold = sched.HeldAdmin
 		}
-		if strings.HasPrefix(j.Reason, "launch_failed") || j.Reason == "JobHoldMaxRequeue" {
+		if strings.HasPrefix(j.Reason, "launch_failed") || strings.HasPrefix(j.Reason, "job requeued") || j.Reason == "JobHoldMaxRequeue" {
 			s.Hold, s.HoldReason = sched.HeldRequeue, j.Reason
 		}
+	} else if open, why := admitting(v, s.Partitions, j.Spec); len(open) > 0 {
+		s.Partitions = open
+	} else { // until the rules change, as if it were held
+		s.Hold, s.HoldReason = sched.HeldRequeue, why
 	}
 	return s
+}
+
+// admitting are those of a job's partitions whose rules on accounts and QOS do not keep it out; why is the first one's rule that does.
+func admitting(v *state.View, names []string, spec *pb.JobSpec) (open []string, why string) {
+	for _, name := range names {
+		bar := ""
+		if p := v.Partition(name); p != nil {
+			bar = admit.Barred(p, spec)
+		}
+		if bar == "" {
+			open = append(open, name)
+		}
+		why = cmp.Or(why, bar)
+	}
+	return open, why
 }
 
 // ceilSeconds rounds up, so that nothing begins before its time.
@@ -124,26 +152,45 @@ func Request(s *pb.JobSpec) *sched.Request {
 		Contiguous: s.Contiguous, Spread: s.Spread, UseMinNodes: s.UseMinNodes, Reservation: s.Reservation,
 		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
 	r.Gres, r.CPUsPerGPU, r.Binding = gresRequests(s), cpusPerGPU(s), strings.Contains(s.GresFlags, "enforce-binding")
+	if oneTaskPerGPU(s) { // and a job has shares of one GPU of a node
+		if r.Tasks == 0 {
+			r.Tasks = max(r.MinNodes, 1) * max(r.TasksPerNode, 1)
+		}
+		r.TasksPerNode = 1
+	}
 	if s.Licenses != "" {
 		r.Licenses = licenses(s.Licenses)
 	}
 	if s.NodesSet != "" {
 		r.NodeCounts = nodeCounts(s.NodesSet)
 	}
-	if n, _, _ := strings.Cut(s.Switches, "@"); n != "" {
-		r.Switches, _ = strconv.Atoi(n)
-	}
+	r.Switches, r.SwitchWaitS = switches(s.Switches)
 	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
 	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
 	return r
+}
+
+// switches reads "count[@max-time]" (sbatch(1), --switches); admit has checked it. Without a time waitS is 0; a time of 0 is the
+// shortest there is.
+func switches(text string) (count int, waitS int64) {
+	n, wait, timed := strings.Cut(text, "@")
+	count, _ = strconv.Atoi(n)
+	switch t, err := timespec.ParseSeconds(wait); {
+	case !timed || err != nil:
+	case t == timespec.Unlimited:
+		waitS = sched.Forever
+	default:
+		waitS = max(t, 1)
+	}
+	return count, waitS
 }
 
 func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
 	if job == nil {
 		job = pendingJob(v, j, nil)
 	}
-	r := &sched.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Priority: j.Priority, Start: seconds(j.StartNs), End: sched.Forever,
-		Suspended: j.State == pb.JobState_JOB_SUSPENDED, NotPreemptable: j.StopReason != "" || j.PreemptedBy != ""}
+	r := &sched.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Reservation: j.ResvName, Priority: j.Priority, Start: seconds(j.StartNs), End: sched.Forever,
+		Suspended: slices.ContainsFunc(j.Alloc, (*pb.NodeAlloc).GetCpusFree), NotPreemptable: j.StopReason != "" || j.PreemptedBy != ""}
 	if j.EndNs != 0 {
 		r.End = ceilSeconds(j.EndNs) // of one being stopped: its end, which is past; the scheduler takes that as "any moment"
 	}
@@ -152,14 +199,14 @@ func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
 			continue
 		}
 		c, _ := state.ParseCores(a.CpuIds) // written by this program
-		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c), MemMiB: int64(a.MemMib), Gres: gresAllocs(a)})
+		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c), MemMiB: int64(a.MemMib), Gres: gresAllocs(v.Node(a.Node), a)})
 	}
 	return r
 }
 
 // command turns a plan into what the reactor applies.
 func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
-	var cmd reactor.ApplyPlan
+	cmd := reactor.ApplyPlan{Reservations: v.Reservations()}
 	for i := range plan.Start {
 		cmd.Starts = append(cmd.Starts, m.start(v, &plan.Start[i]))
 	}
@@ -197,7 +244,7 @@ func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.Pl
 }
 
 func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
-	p := reactor.PlannedStart{ID: s.Job.ID, Task: s.Task, Partition: s.Partition, Priority: s.Priority, Backfilled: s.Backfilled, LimitS: pb.Unlimited}
+	p := reactor.PlannedStart{Reservation: s.Reservation, ID: s.Job.ID, Task: s.Task, Partition: s.Partition, Priority: s.Priority, Backfilled: s.Backfilled, LimitS: pb.Unlimited}
 	if src, ok := m.sources[s.Job.ID]; ok {
 		p.Spec = src.spec
 	}
@@ -207,58 +254,27 @@ func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
 	var names []string
 	var cpus uint32
 	var mem uint64
-	total := map[string]int64{}
-	var order []string
+	var held []tres.Gres
 	for i := range s.Allocs {
 		a := &s.Allocs[i]
-		list, text := devices(a.Gres)
+		list, text := devices(v.Node(a.Node), a.Gres)
 		p.Alloc = append(p.Alloc, &pb.NodeAlloc{Node: a.Node, Cpus: uint32(a.CPUs), CpuIds: state.Cores(a.Cores).String(), MemMib: uint64(a.MemMiB), Tasks: uint32(a.Tasks), Gres: text, Devices: list})
 		for _, g := range a.Gres {
-			for _, name := range gresNames(g) {
-				if _, known := total[name]; !known {
-					order = append(order, name)
-				}
-				total[name] += g.Count
-			}
+			held = append(held, tres.Gres{Name: g.Name, Type: g.Type, Count: uint64(g.Count)})
 		}
 		names = append(names, a.Node)
 		cpus += uint32(a.CPUs)
 		mem += uint64(a.MemMiB)
 	}
-	p.NodeList, p.AllocTRES = hostlist.FoldSorted(names), admit.TRES(cpus, mem, uint32(len(names)))+gresTRES(total, order)
+	p.NodeList, p.AllocTRES = hostlist.FoldSorted(names), admit.TRES(cpus, mem, uint32(len(names)))+admit.GresTRES(v.Settings, held)
 	return p
-}
-
-// gresNames are the TRES that a generic resource counts for: by name, and by name and type where it has one.
-func gresNames(g sched.GresAlloc) []string {
-	if g.Type == "" {
-		return []string{g.Name}
-	}
-	return []string{g.Name, g.Name + ":" + g.Type}
 }
 
 // cpusPerGPU reads CpusPerTres, "gres/gpu:4".
 func cpusPerGPU(s *pb.JobSpec) int {
-	list := readGres(s.CpusPerTres)
+	list := admit.Gres(s.CpusPerTres)
 	if len(list) == 0 {
 		return 0
 	}
 	return int(list[0].Count)
-}
-
-// reservation is one as the scheduler sees it. Who may use it was checked when the job was submitted; where that is more than a list
-// of names (groups, exclusions), the scheduler lets every job in that asks for it.
-func reservation(r *pb.ReservationRecord) *sched.Reservation {
-	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
-	split := func(s string) []string { return strings.FieldsFunc(s, func(c rune) bool { return c == ',' }) }
-	s := &sched.Reservation{Name: r.Name, Start: seconds(r.StartNs), End: ceilSeconds(r.EndNs), Users: split(r.Users), Accounts: split(r.Accounts),
-		Maint: has("MAINT"), Flex: has("FLEX"), IgnoreJobs: has("IGNORE_JOBS")}
-	if r.Licenses != "" {
-		s.Licenses = licenses(r.Licenses)
-	}
-	if r.Groups != "" || strings.HasPrefix(r.Users, "-") || strings.HasPrefix(r.Accounts, "-") {
-		s.Users, s.Accounts = nil, nil
-	}
-	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
-	return s
 }

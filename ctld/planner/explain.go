@@ -29,6 +29,9 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
+	for _, line := range append(partitionNotes(v, j), deviceNotes(v, j, true)...) {
+		fmt.Fprintln(&b, line)
+	}
 	if j.Dependency != "" {
 		fmt.Fprintf(&b, "waits for %s\n", j.Dependency)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -36,7 +37,7 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.admitter == nil || !g.same(v) {
-		var m mirror
+		m := mirror{all: true}
 		m.rebuildNodes(v)
 		for _, n := range m.nodes {
 			if n.State != sched.NodeFuture {
@@ -48,10 +49,56 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 	if p := g.unknown(v, j); p != nil {
 		return p
 	}
-	if ok, why := g.admitter.Admit(pendingJob(v, j, nil)); !ok {
-		return pb.NewProblem(pb.CodeNodeConfig, "%s", why)
+	job := pendingJob(v, j, nil)
+	if v.Settings.EnforcePartLimits {
+		if why := g.admitter.Memory(job); why != "" {
+			return pb.NewProblem(pb.CodeInvalidMemory, "%s", why)
+		}
 	}
-	return nil
+	if j.Spec.Hold {
+		return nil // Slurm looks for nodes when a job may start; until then it waits, and then with BadConstraints
+	}
+	ok, why := g.admitter.Admit(job)
+	lead := lacking(v, j.Spec)
+	if ok && j.Spec.NtasksPerNode > 1 && lead == lackingCPUs { // fewer tasks on a node is not what --ntasks-per-node says
+		ok, why = false, "no node holds as many tasks as --ntasks-per-node says"
+	}
+	if ok || !v.Settings.EnforcePartLimits && g.admitter.Outgrown(job) {
+		return nil
+	}
+	p := pb.NewProblem(pb.CodeNodeConfig, "%s", why).WithLead("%s", lead)
+	if notes := deviceNotes(v, j, true); len(notes) > 0 {
+		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
+	}
+	return p
+}
+
+const lackingCPUs = "CPU count per node can not be satisfied"
+
+// lacking is what Slurm says first when no node of the partitions has as much of one resource as the job wants of a single node; ""
+// when it is not a single resource.
+func lacking(v *state.View, s *pb.JobSpec) string {
+	var cpus, sockets, cores, threads uint32
+	var mem, tmp uint64
+	for _, part := range strings.Split(admit.PartitionList(v, s), ",") {
+		for _, name := range v.PartitionNodes(part) {
+			n := v.Node(name)
+			cpus, mem, tmp = max(cpus, n.Cpus), max(mem, n.RealMemoryMib), max(tmp, n.TmpDiskMib)
+			sockets, cores, threads = max(sockets, n.Sockets), max(cores, n.Cores), max(threads, n.Threads)
+		}
+	}
+	perTask := max(s.CpusPerTask, 1)
+	switch {
+	case max(s.PnMinCpus, perTask, s.NtasksPerNode*perTask) > cpus:
+		return lackingCPUs
+	case max(s.MemPerNodeMib, s.MemPerCpuMib) > mem:
+		return "Memory specification can not be satisfied"
+	case s.TmpDiskMib > tmp:
+		return "Temporary disk specification can not be satisfied"
+	case s.SocketsPerNode > sockets, s.CoresPerSocket > cores, s.ThreadsPerCore > threads:
+		return "Socket, core and/or thread specification can not be satisfied"
+	}
+	return ""
 }
 
 // unknown refuses a constraint that cannot be read, features that no node has, and generic resources that there are none of.
@@ -65,7 +112,7 @@ func (g *Judge) unknown(v *state.View, j *pb.JobRecord) *pb.Problem {
 		}
 	}
 	for _, want := range gresRequests(j.Spec) {
-		if !slices.ContainsFunc(v.Nodes(), func(n *state.Node) bool { return strings.Contains(n.Gres, want.Name) }) {
+		if !slices.ContainsFunc(v.Nodes(), func(n *state.Node) bool { return n.Inv.Has(want.Name) }) {
 			return pb.NewProblem(pb.CodeInvalidGres, "no node has %q", want.Name).WithHint("sinfo -o %%G lists what there is")
 		}
 	}
@@ -101,7 +148,7 @@ func (g *Judge) same(v *state.View) bool {
 	}
 	for i, n := range v.Nodes() {
 		o := g.nodes[i]
-		if o != n && (o.Name != n.Name || o.Cpus != n.Cpus || o.RealMemoryMib != n.RealMemoryMib || o.ActiveFeatures != n.ActiveFeatures || (o.State == pb.NodeState_NODE_FUTURE) != (n.State == pb.NodeState_NODE_FUTURE)) {
+		if o != n && (o.Name != n.Name || o.Cpus != n.Cpus || o.RealMemoryMib != n.RealMemoryMib || o.ActiveFeatures != n.ActiveFeatures || o.Inv != n.Inv || (o.State == pb.NodeState_NODE_FUTURE) != (n.State == pb.NodeState_NODE_FUTURE)) {
 			return false
 		}
 	}
@@ -120,7 +167,8 @@ func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes [
 }
 
 // when plans with j as it is given, in place of the record that the state has of it: a pass of its own over the present state, in
-// which every job of the queue is promised a start.
+// which every job of the queue is promised a start. Of a job that begins later it is the state of that time, as far as limits tell:
+// what runs then, and all that waits.
 func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
 	g.mu.Lock()
 	params := g.params
@@ -130,13 +178,18 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	m.rebuild(v)
 	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
 	m.pending = append(m.pending, pendingJob(v, j, nil))
-	plan := sched.New(params).Plan(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}))
+	now := v.NowNS
+	if j.Spec.BeginNs > now {
+		now = (j.Spec.BeginNs + 1e9 - 1) / 1e9 * 1e9
+		m.running = slices.DeleteFunc(m.running, func(r *sched.Run) bool { return r.End <= now/1e9 })
+	}
+	plan := sched.New(params).Plan(m.snapshot(v, now/1e9, sched.Cursor{}))
 	for i := range plan.Start {
 		if s := &plan.Start[i]; s.Job.ID == j.Id {
 			for k := range s.Allocs {
 				nodes = append(nodes, s.Allocs[k].Node)
 			}
-			return v.NowNS, nodes, nil
+			return now, nodes, nil
 		}
 	}
 	for i := range plan.Reserve {
@@ -146,7 +199,11 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	}
 	for i := range plan.Reasons {
 		if r := &plan.Reasons[i]; r.ID == j.Id {
-			return 0, nil, pb.NewProblem(pb.CodePartConfig, "it cannot be said when the job would start: %s", r.Reason)
+			code := pb.CodePartConfig
+			if r.Reason.Code == sched.PartitionNodeLimit || r.Reason.Code == sched.PartitionConfig || r.Reason.Code == sched.BadConstraints {
+				code = pb.CodeNodeConfig
+			}
+			return 0, nil, pb.NewProblem(code, "it cannot be said when the job would start: %s", r.Reason)
 		}
 	}
 	return 0, nil, pb.NewProblem(pb.CodePartConfig, "it cannot be said when the job would start")

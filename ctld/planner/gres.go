@@ -1,115 +1,251 @@
 package planner
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-// gresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives).
+// gresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives). Where one is asked
+// for in several ways they are ways to say the same: the finest counts, and admit has worked the numbers of tasks and nodes out.
 func gresRequests(s *pb.JobSpec) []sched.GresRequest {
 	var out []sched.GresRequest
+	seen := map[string]bool{}
 	for _, part := range []struct {
 		text string
 		per  sched.GresPer
-	}{{s.TresPerNode, sched.PerNode}, {s.TresPerJob, sched.PerJob}, {s.TresPerSocket, sched.PerSocket}, {s.TresPerTask, sched.PerTask}} {
-		for _, g := range readGres(part.text) {
-			out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(g.Count), Per: part.per})
-		}
-	}
-	return out
-}
-
-// readGres reads "gres/gpu:a100:2,gres/shard:4", with "gres:" as older versions write it; admit has checked the text.
-func readGres(text string) []tres.Gres {
-	if text == "" {
-		return nil
-	}
-	var bare []string
-	for _, part := range strings.Split(text, ",") {
-		bare = append(bare, strings.TrimPrefix(strings.TrimPrefix(part, "gres/"), "gres:"))
-	}
-	list, _ := tres.ParseGres(strings.Join(bare, ","))
-	return list
-}
-
-// nodeGres are a node's generic resources: each of a count is a device of its own. Resources that are not consumed are left out:
-// any job may use them.
-func nodeGres(n *state.Node) []sched.Gres {
-	list, _ := tres.ParseNodeGres(n.Gres)
-	var out []sched.Gres
-	next := map[string]int{} // devices of one name are numbered over all its types
-	for _, g := range list {
-		if g.NoConsume {
-			continue
-		}
-		s := sched.Gres{Name: g.Name, Type: g.Type, Count: int64(g.Count)}
-		if g.Name == "gpu" {
-			for range g.Count {
-				s.Devices = append(s.Devices, sched.Device{Index: next[g.Name]})
-				next[g.Name]++
+	}{{s.TresPerTask, sched.PerTask}, {s.TresPerSocket, sched.PerSocket}, {s.TresPerNode, sched.PerNode}, {s.TresPerJob, sched.PerJob}} {
+		list := admit.Gres(part.text)
+		for _, g := range list {
+			if !seen[g.Name] {
+				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(g.Count), Per: part.per})
 			}
 		}
-		out = append(out, s)
+		for _, g := range list {
+			seen[g.Name] = true
+		}
 	}
 	return out
 }
 
-// gresAllocs turns the devices of a record into the scheduler's terms.
-func gresAllocs(a *pb.NodeAlloc) []sched.GresAlloc {
+// nodeGres are a node's generic resources: those that are not consumed are left out, any job may use them, and so are devices that
+// must not be given out now. With all, everything that the node could ever have counts: for what may be asked for.
+func nodeGres(n *state.Node, all bool) []sched.Gres {
+	if n.Inv == nil {
+		return nil
+	}
+	var out []sched.Gres
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		switch {
+		case k.NoConsume || k.Shared:
+		case len(k.Devices) == 0 && (k.Name != "gpu" || k.Count == 0):
+			out = append(out, sched.Gres{Name: k.Name, Type: k.Type, Count: int64(k.Count)})
+		default:
+			out = append(out, deviceGres(n, k, all)...)
+		}
+	}
+	return out
+}
+
+// deviceGres makes the scheduler's records of the devices of a kind: one for those that are worth the same number of shares.
+func deviceGres(n *state.Node, k *state.Kind, all bool) []sched.Gres {
+	var groups [][]*pb.Device
+	last := uint32(0)
+	for _, d := range k.Devices {
+		last = max(last, d.Index)
+		if !all && state.Withheld(d) != "" {
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g []*pb.Device) bool { return sameWorth(n, g[0], d, all) })
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], d)
+	}
+	out := make([]sched.Gres, len(groups))
+	for i, g := range groups {
+		out[i] = sched.Gres{Name: k.Name, Type: k.Type, Count: int64(len(g)), Shared: sharedAs(g[0]), Shares: int64(g[0].Shares), Profiles: profiles(n, g[0], all)}
+		for _, d := range g {
+			cores, _ := state.ParseCores(d.Cores) // not known when it cannot be read
+			out[i].Devices = append(out[i].Devices, sched.Device{Index: int(d.Index), Cores: sched.Bits(cores), Links: links(g, d)})
+		}
+	}
+	if missing := int(min(k.Count, maxMissing)) - len(k.Devices); all && missing > 0 {
+		if len(out) == 0 {
+			out = append(out, sched.Gres{Name: k.Name, Type: k.Type})
+		}
+		for range missing {
+			last++
+			out[0].Devices = append(out[0].Devices, sched.Device{Index: int(last)})
+			out[0].Count++
+		}
+	}
+	return out
+}
+
+// sameWorth: two devices of a kind are of one record.
+func sameWorth(n *state.Node, a, b *pb.Device, all bool) bool {
+	return sharedAs(a) == sharedAs(b) && a.Shares == b.Shares && slices.EqualFunc(profiles(n, a, all), profiles(n, b, all), func(p, q sched.MigProfile) bool {
+		return p.Name == q.Name && p.Size == q.Size && slices.Equal(p.Starts, q.Starts)
+	})
+}
+
+// profiles are what a GPU may be cut into as jobs ask for it.
+func profiles(n *state.Node, d *pb.Device, all bool) []sched.MigProfile {
+	if !n.GresConf.DynamicMIG || d.Shares > 0 || d.Parent != "" || !all && !state.Cuttable(d) {
+		return nil
+	}
+	var out []sched.MigProfile
+	for _, p := range d.MigProfiles {
+		one := sched.MigProfile{Name: p.Name, Size: int(p.Size)}
+		for _, s := range p.Starts {
+			if s+p.Size > 64 {
+				return nil
+			}
+			one.Starts = append(one.Starts, int(s))
+		}
+		slices.Sort(one.Starts)
+		if p.Size > 0 && len(one.Starts) > 0 {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// oneTaskPerGPU: tasks of a job are not to have shares of one GPU (sbatch(1), --gres-flags=one-task-per-sharing).
+func oneTaskPerGPU(s *pb.JobSpec) bool {
+	return strings.Contains(s.GresFlags, "one-task-per-sharing") && slices.ContainsFunc(admit.Gres(s.TresPerTask), func(g tres.Gres) bool { return g.Name == "shard" || g.Name == "mps" })
+}
+
+// maxMissing bounds the devices of a kind that are known to be missing.
+const maxMissing = 1024
+
+func sharedAs(d *pb.Device) string {
+	if d.Shares == 0 {
+		return ""
+	}
+	return cmp.Or(d.SharedAs, "shard")
+}
+
+// links are those of a device to each of a group, nil when they are not known.
+func links(group []*pb.Device, d *pb.Device) []int {
+	out := make([]int, len(group))
+	for i, o := range group {
+		if int(o.Index) >= len(d.Links) {
+			return nil
+		}
+		out[i] = int(d.Links[o.Index])
+	}
+	return out
+}
+
+// withheld are the names of the resources of which something is there, or should be, and is not given out.
+func withheld(n *state.Node) []string {
+	if n.Inv == nil {
+		return nil
+	}
+	var out []string
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		kept := k.Name == "gpu" && uint64(len(k.Devices)) < k.Count || slices.ContainsFunc(k.Devices, func(d *pb.Device) bool {
+			return state.Withheld(d) != "" || n.GresConf.DynamicMIG && state.Uncut(d) != ""
+		})
+		if kept && !slices.Contains(out, k.Name) {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// gresAllocs turns the devices of a record into the scheduler's terms: by the index that the node gives each device now, which is
+// not always the one it had when the job started. What is gone is left out.
+func gresAllocs(n *state.Node, a *pb.NodeAlloc) []sched.GresAlloc {
 	var out []sched.GresAlloc
 	for _, d := range a.Devices {
+		index, name, typ, shares := int(d.Index), d.Name, d.Type, int64(d.Share)
+		var part *pb.GresDevice
+		if d.Count == 0 && n != nil && n.Inv != nil {
+			var have *pb.Device
+			if have, part = n.Inv.Part(d); have == nil {
+				continue
+			}
+			index = int(have.Index)
+			if shares > 0 && sharedAs(have) != d.Name { // it is not shared any more: those who share it have it
+				name, shares = have.Name, 0
+			}
+			if part != nil {
+				typ, shares = part.Type, int64(state.Profile(have, part.Type).GetSize())
+			}
+		}
 		i := len(out) - 1
-		if i < 0 || out[i].Name != d.Name || out[i].Type != d.Type {
-			out = append(out, sched.GresAlloc{Name: d.Name, Type: d.Type})
+		if i < 0 || out[i].Name != name || out[i].Type != typ || out[i].Shares != shares {
+			out = append(out, sched.GresAlloc{Name: name, Type: typ, Shares: shares})
 			i++
 		}
 		if d.Count > 0 {
 			out[i].Count += int64(d.Count)
 			continue
 		}
-		out[i].Count++
-		out[i].Devices = append(out[i].Devices, int(d.Index))
-		out[i].Shares = int64(d.Share)
+		out[i].Devices = append(out[i].Devices, index)
+		if part != nil {
+			out[i].Starts = append(out[i].Starts, int(part.MigStart))
+			shares = 1
+		}
+		out[i].Count += max(shares, 1)
 	}
 	return out
 }
 
 // devices turns an allocation into records, and the text that scontrol shows of it: "gpu:a100:2(IDX:0-1)".
-func devices(gres []sched.GresAlloc) (list []*pb.GresDevice, text string) {
-	var parts []string
+func devices(n *state.Node, gres []sched.GresAlloc) (list []*pb.GresDevice, text string) {
+	type shown struct {
+		tres.Gres
+		index state.Cores
+	}
+	var parts []shown
 	for _, g := range gres {
-		t := tres.Gres{Name: g.Name, Type: g.Type, Count: uint64(max(g.Count, int64(len(g.Devices))))}.String()
+		count := uint64(max(g.Count, int64(len(g.Devices))))
+		at := slices.IndexFunc(parts, func(p shown) bool { return p.Name == g.Name && p.Type == g.Type })
+		if at < 0 {
+			parts = append(parts, shown{Gres: tres.Gres{Name: g.Name, Type: g.Type}})
+			at = len(parts) - 1
+		}
+		parts[at].Count += count
 		if len(g.Devices) == 0 {
 			list = append(list, &pb.GresDevice{Name: g.Name, Type: g.Type, Count: uint32(g.Count)})
-			parts = append(parts, t)
 			continue
 		}
-		var index state.Cores
-		for _, d := range g.Devices {
-			list = append(list, &pb.GresDevice{Name: g.Name, Type: g.Type, Index: uint32(d), Share: uint32(g.Shares)})
-			set, _ := state.ParseCores(strconv.Itoa(d))
-			index = index.With(set)
+		for i, d := range g.Devices {
+			one := &pb.GresDevice{Name: g.Name, Type: g.Type, Index: uint32(d), Share: uint32(g.Shares)}
+			if n != nil {
+				one.Id = n.Inv.Current(one).GetId()
+			}
+			if g.Starts != nil && n != nil {
+				one.Parent, one.Id, one.Share, one.MigStart = one.Id, "", 0, uint32(g.Starts[i])
+				one.Index = n.Inv.InstanceIndex(one.Index, one.MigStart)
+			}
+			list = append(list, one)
+			set, _ := state.ParseCores(strconv.Itoa(int(one.Index)))
+			parts[at].index = parts[at].index.With(set)
 		}
-		parts = append(parts, t+"(IDX:"+index.String()+")")
 	}
-	return list, strings.Join(parts, ",")
-}
-
-// gresTRES is the part of AllocTRES for generic resources: ",gres/gpu=2,gres/gpu:a100=2".
-func gresTRES(total map[string]int64, order []string) string {
-	var b strings.Builder
-	for _, name := range order {
-		b.WriteString(",gres/")
-		b.WriteString(name)
-		b.WriteByte('=')
-		b.WriteString(strconv.FormatInt(total[name], 10))
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = p.String()
+		if p.index.Count() > 0 {
+			words[i] += "(IDX:" + p.index.String() + ")"
+		}
 	}
-	return b.String()
+	return list, strings.Join(words, ",")
 }
 
 // licenses reads "name:count,name" as sbatch(1) has it.

@@ -24,10 +24,13 @@ type mirror struct {
 	arrays  map[uint32]*arrayFacts
 
 	history  predict.History
+	typical  typicals
 	licenses []sched.License
 	resvs    []*sched.Reservation
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
+
+	all bool // nodes have also the devices that are not given out now
 
 	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
 	seen map[string]nodeFacts
@@ -114,10 +117,11 @@ type nodeFacts struct {
 	feats  string
 	cpus   uint32
 	memMiB uint64
+	inv    *state.Inventory // replaced when anything about the devices changes
 }
 
 func factsOf(n *state.Node) nodeFacts {
-	return nodeFacts{nodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib}
+	return nodeFacts{nodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv}
 }
 
 func nodeState(n *state.Node) sched.NodeState {
@@ -128,7 +132,7 @@ func nodeState(n *state.Node) sched.NodeState {
 		return sched.NodeDown
 	case n.StateFlags&pb.NodeMaint != 0:
 		return sched.NodeMaint
-	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0:
+	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0:
 		return sched.NodeDrained
 	}
 	return sched.NodeUsable
@@ -146,7 +150,7 @@ func (m *mirror) rebuild(v *state.View) {
 	m.settings = v.Settings
 	m.resvs = nil
 	for _, r := range v.Reservations() {
-		m.resvs = append(m.resvs, reservation(r))
+		m.resvs = append(m.resvs, reservation(v, r))
 	}
 	m.licenses = nil
 	for _, l := range v.Settings.Licenses {
@@ -171,11 +175,15 @@ func (m *mirror) rebuild(v *state.View) {
 
 // update renews the records of the jobs that changed, and of nodes.
 func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
-	m.updateNodes(v)
-	if len(dirty) == 0 {
+	ids := m.withArrays(v, dirty)
+	if moved := m.updateNodes(v); moved != nil { // devices have come, gone or got other indexes
+		ids = append(ids, moved...)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	}
+	if len(ids) == 0 {
 		return
 	}
-	ids := m.withArrays(v, dirty)
 	var jobs []*sched.Job
 	var runs []*sched.Run
 	for _, id := range ids {
@@ -217,17 +225,18 @@ func merge[T any](old []*T, ids []uint32, fresh []*T, id func(*T) uint32) []*T {
 	return append(out, old[i:]...)
 }
 
-func (m *mirror) updateNodes(v *state.View) {
+// updateNodes renews the records of nodes that changed. It returns the jobs on nodes whose devices changed.
+func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.nodes) != len(v.Nodes()) {
 		m.nodes = nil
 		for _, n := range v.Nodes() {
-			m.nodes = append(m.nodes, node(n))
+			m.nodes = append(m.nodes, node(n, m.all))
 			m.seen[n.Name] = factsOf(n)
 		}
 		slices.SortFunc(m.nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
-		return
+		return nil
 	}
 	var fresh []*sched.Node
 	for i, old := range m.nodes {
@@ -236,12 +245,16 @@ func (m *mirror) updateNodes(v *state.View) {
 			if fresh == nil {
 				fresh = slices.Clone(m.nodes)
 			}
-			fresh[i], m.seen[old.Name] = node(n), f
+			if f.inv != m.seen[old.Name].inv {
+				moved = append(moved, n.Jobs...)
+			}
+			fresh[i], m.seen[old.Name] = node(n, m.all), f
 		}
 	}
 	if fresh != nil {
 		m.nodes = fresh
 	}
+	return moved
 }
 
 // convert makes the records of one job, reusing the old ones where nothing that they say has changed.
@@ -260,6 +273,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
 		}
 		m.addArray(&s, &old, j)
+		m.typical.note(j, s.job.Request)
 		if old.job != nil && sameJob(old.job, s.job) {
 			s.job = old.job
 		}
@@ -293,7 +307,14 @@ func sameJob(a, b *sched.Job) bool {
 
 func sameRun(a, b *sched.Run) bool {
 	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable &&
-		a.Partition == b.Partition && a.Priority == b.Priority
+		a.Partition == b.Partition && a.Priority == b.Priority && slices.EqualFunc(a.Allocs, b.Allocs, sameGres)
+}
+
+// sameGres compares what two allocations of a run hold of generic resources.
+func sameGres(a, b sched.Alloc) bool {
+	return slices.EqualFunc(a.Gres, b.Gres, func(x, y sched.GresAlloc) bool {
+		return x.Name == y.Name && x.Type == y.Type && x.Count == y.Count && x.Shares == y.Shares && slices.Equal(x.Devices, y.Devices) && slices.Equal(x.Starts, y.Starts)
+	})
 }
 
 // addArray says which tasks a waiting record of an array stands for, keeping the old list where it is the same.
@@ -325,5 +346,5 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
-	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses, Reservations: m.resvs}
+	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current()}
 }

@@ -39,7 +39,8 @@ type Planner struct {
 	sched        *sched.Scheduler
 	used         sched.Params
 	mirror       mirror
-	nextForecast int64 // seconds
+	nextForecast int64 // seconds; none is made before
+	owedForecast bool  // the last pass made none although somebody waits
 	renewal      renewal
 	stats        Stats
 }
@@ -49,6 +50,7 @@ type Stats struct {
 	Passes, Started, Dropped, Probes, Truncated atomic.Uint64
 	LastNS, TotalNS, MaxNS, LastAtNS            atomic.Int64
 	LastQueue, Backfilled                       atomic.Int64
+	Queued, Tried, LastTried                    atomic.Int64 // sums over the passes, and of the last
 }
 
 // New makes a planner with the scheduler parameters of the configuration.
@@ -135,7 +137,7 @@ func (p *Planner) Run(ctx context.Context) error {
 			resume = plan.Resume
 			p.poke()
 		}
-		timer.Reset(p.until(plan.Wake))
+		timer.Reset(p.until(p.wakeAt(plan)))
 		if !rest(ctx, min(took, maxRest)) {
 			return nil
 		}
@@ -162,7 +164,15 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// until is the time to the moment of a plan's Wake, at most an hour.
+// wakeAt is when the next pass is due though nothing happens: for the plan's sake, or for a forecast that was put off.
+func (p *Planner) wakeAt(plan *sched.Plan) int64 {
+	if p.owedForecast {
+		return min(plan.Wake, max(p.nextForecast, plan.Now+1))
+	}
+	return plan.Wake
+}
+
+// until is the time to a moment in seconds since 1970, at most an hour.
 func (p *Planner) until(wake int64) time.Duration {
 	d := time.Unix(wake, 0).Sub(p.clock())
 	if wake == sched.Forever || d > time.Hour {
@@ -177,6 +187,7 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, t
 	plan, cmd := p.Prepare(resume)
 	took := p.clock().Sub(begun)
 	p.count(plan, took)
+	p.log.Debug("pass", "flag", "Backfill", "took", took, "waiting", len(p.mirror.pending), "tried", plan.Stats.Tried, "starts", len(plan.Start), "promises", len(plan.Reserve))
 	if cmd == nil {
 		return plan, took, nil
 	}
@@ -201,6 +212,7 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	if p.sched == nil || params != p.used {
 		p.sched, p.used = sched.New(params), params
 	}
+	p.mirror.typical.on = params.Placement == sched.FGD
 	if rebuild || p.mirror.settings != v.Settings { // a reconfiguration that Changed has not been told of yet
 		p.mirror.rebuild(v)
 	} else {
@@ -211,6 +223,10 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	plan := p.sched.Plan(snap)
 	p.forecast(v, plan, now)
 	cmd := p.mirror.command(v, plan)
+	if len(cmd.Shown) > maxShown { // the rest is listed again by the next pass
+		cmd.Shown = cmd.Shown[:maxShown]
+		p.poke()
+	}
 	if p.mirror.priorities(&cmd, v, snap, &params, &p.renewal) {
 		p.poke()
 	}
@@ -219,6 +235,9 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	}
 	return plan, &cmd
 }
+
+// maxShown bounds the jobs of which one commit renews what is shown, so that starts do not wait long behind it.
+const maxShown = 500
 
 // forecastDepth is how many waiting jobs are told when they are expected to start, forecastEveryS how often at most.
 const (
@@ -229,7 +248,12 @@ const (
 // forecast adds to a plan when the first jobs of the queue are expected to start, where the plan does not promise it. It costs more
 // than a pass, so it is made now and then, and only while somebody waits.
 func (p *Planner) forecast(v *state.View, plan *sched.Plan, now int64) {
-	if len(p.mirror.pending) == 0 || now < p.nextForecast {
+	due := p.nextForecast
+	if len(plan.Start) > 0 { // nothing that starts should have to wait for what is only shown, unless there is never a pause
+		due += forecastEveryS
+	}
+	p.owedForecast = len(p.mirror.pending) > 0 && now < due
+	if len(p.mirror.pending) == 0 || p.owedForecast {
 		return
 	}
 	begun := p.clock()
@@ -253,6 +277,9 @@ func (p *Planner) count(plan *sched.Plan, took time.Duration) {
 	p.stats.TotalNS.Add(int64(took))
 	p.stats.LastAtNS.Store(p.clock().UnixNano())
 	p.stats.LastQueue.Store(int64(len(p.mirror.pending)))
+	p.stats.Queued.Add(int64(len(p.mirror.pending)))
+	p.stats.Tried.Add(int64(plan.Stats.Tried))
+	p.stats.LastTried.Store(int64(plan.Stats.Tried))
 	if int64(took) > p.stats.MaxNS.Load() {
 		p.stats.MaxNS.Store(int64(took))
 	}

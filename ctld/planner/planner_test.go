@@ -414,3 +414,87 @@ func TestHeartbeatsDoNotWake(t *testing.T) {
 		}
 	})
 }
+
+// Who waits is told when to expect a start within seconds, though nothing else happens.
+func TestExpectedStartsWithoutEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p, do := cluster(t, journal.NewMemory())
+		if _, err := do(hello("n1")); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if _, err := do(submission(t, l, &pb.JobSpec{NumTasks: 4, TimeLimitS: 600})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * forecastEveryS * time.Second)
+		v := l.View()
+		for id := uint32(2); id <= 4; id++ {
+			j, before := v.Jobs.Get(id), v.Jobs.Get(id-1)
+			if j.ExpectedStartNs < max(before.ExpectedStartNs, before.StartNs)+600e9 {
+				t.Errorf("job %d is expected at %v, the one before it at %v", id, time.Unix(0, j.ExpectedStartNs), time.Unix(0, before.ExpectedStartNs))
+			}
+		}
+		passes := p.Stats().Passes.Load()
+		time.Sleep(time.Minute)
+		if n := p.Stats().Passes.Load() - passes; n > 6 {
+			t.Errorf("%d passes in a minute in which nothing happened", n)
+		}
+	})
+}
+
+// TestForecastOfBegin: a job that begins later is forecast for that time, or for when what runs then has ended.
+func TestForecastOfBegin(t *testing.T) {
+	b := newBench(t)
+	judge := NewJudge(sched.Params{Weights: sched.Weights{Basic: true}})
+	forecast := func(after int64) int64 {
+		t.Helper()
+		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "late", User: "u", Uid: 1000, NumTasks: 12, BeginNs: b.now + after*1e9}, "")
+		if p != nil {
+			t.Fatal(p)
+		}
+		start, nodes, p := judge.Forecast(b.loop.View(), j)
+		if p != nil || len(nodes) != 3 {
+			t.Fatalf("in %d s: on %v, %v", after, nodes, p)
+		}
+		return (start - b.now) / 1e9
+	}
+	if got := forecast(100); got != 100 {
+		t.Errorf("on idle nodes a job that begins in 100 s starts in %d s", got)
+	}
+	b.submit(&pb.JobSpec{NumTasks: 12, TimeLimitS: 600})
+	b.prepare()
+	b.do(*b.plan)
+	for after, want := range map[int64]int64{100: 600, 700: 700} {
+		if got := forecast(after); got != want {
+			t.Errorf("behind a job of 600 s one that begins in %d s starts in %d s, want %d", after, got, want)
+		}
+	}
+}
+
+// A job that no partition of its list takes, by their rules on accounts and QOS, waits until they change.
+func TestBarredJobsWait(t *testing.T) {
+	b := newBench(t)
+	rule := func(partition, key, value string) {
+		t.Helper()
+		if p, refused := b.do(reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: partition, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(*pb.Problem); refused {
+			t.Fatal(p)
+		}
+	}
+	rule("debug", "AllowAccounts", "physics")
+	rule("other", "DenyQOS", "normal")
+	b.submit(&pb.JobSpec{NumTasks: 1, Partition: "debug,other"})
+	b.apply()
+	if b.plan != nil {
+		b.do(*b.plan) // what is shown
+	}
+	j := b.loop.View().Jobs.Get(1)
+	if want := "Job's account not permitted to use this partition (debug allows physics not root)"; j.State != pb.JobState_JOB_PENDING || j.Reason != want {
+		t.Errorf("%v: %s", j.State, j.Reason)
+	}
+	rule("other", "DenyQOS", "")
+	b.apply()
+	if j := b.loop.View().Jobs.Get(1); j.State != pb.JobState_JOB_RUNNING || j.Partition != "other" {
+		t.Errorf("%v in %s: %s", j.State, j.Partition, j.Reason)
+	}
+}

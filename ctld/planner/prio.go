@@ -18,7 +18,7 @@ type renewal struct {
 }
 
 // renewAtOnce bounds the jobs that one commit renews.
-const renewAtOnce = 2000
+const renewAtOnce = 500
 
 // defaultPeriodS is PriorityCalcPeriod where it is not set.
 const defaultPeriodS = 300

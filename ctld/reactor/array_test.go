@@ -53,6 +53,24 @@ func TestArrayIsOneRecord(t *testing.T) {
 	}
 }
 
+// Each part of an array that is treated apart is a record more, and counts as one.
+func TestArrayPartsAreBounded(t *testing.T) {
+	b := newBench(t, func(s *state.Settings) { s.MaxJobsPerUser = 5 })
+	arr := b.submit(&pb.JobSpec{Array: "0-99"})
+	refused := 0
+	for i := range 50 {
+		if strings.Contains(outcomesOf(b.do(Control{Caller: alice, Verb: "hold", IDs: []string{fmt.Sprintf("%d_%d", arr, 2*i)}})), ":") {
+			refused++
+		}
+	}
+	if n := b.view.Jobs.Len(); n != 5 || refused != 46 {
+		t.Errorf("%d records, %d refused", n, refused)
+	}
+	if got := b.control("hold", fmt.Sprint(arr)); got != fmt.Sprint(arr)+": " && got != fmt.Sprint(arr) {
+		t.Errorf("the whole array: %s", got)
+	}
+}
+
 func TestArrayRefused(t *testing.T) {
 	b := newBench(t, nil)
 	var before, after runtime.MemStats
@@ -298,7 +316,7 @@ func (w *walker) startSome() {
 	}
 	free := j.Priority != 0 && j.Dependency == "" && w.view.Node("n1").AllocCpus < 4 && (s.Task < 0 || state.ArraySet(j).Has(uint32(s.Task))) &&
 		(j.ArrayThrottle == 0 || state.Begin(w.view, w.now).ArrayCounts(j.ArrayJobId).Live < int(j.ArrayThrottle))
-	if a := w.do(ApplyPlan{Starts: []PlannedStart{s}}).(Applied); (a.Started == 1) != free {
+	if a := w.do(ApplyPlan{Starts: []PlannedStart{s}, Reservations: w.view.Reservations()}).(Applied); (a.Started == 1) != free {
 		w.rt.Fatalf("start of %s (priority %d, dependency %q): %+v, want %t", jobName(j), j.Priority, j.Dependency, a, free)
 	}
 }
@@ -384,7 +402,7 @@ func TestPreemption(t *testing.T) {
 		}
 		if c.grace > 0 {
 			sigs := b.job(victim).Signals
-			if n := len(sigs); n != 2 || sigs[0].Signal != 18 || sigs[1].Signal != 15 {
+			if n := len(sigs); n != 2 || sigs[0].Signal != 18 || sigs[1].Signal != 15 || sigs[0].Target != pb.SignalSteps || sigs[1].Target != pb.SignalSteps {
 				t.Errorf("%s: signals %v", name, sigs)
 			}
 			b.now += 29e9

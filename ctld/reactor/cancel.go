@@ -42,8 +42,8 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	return out
 }
 
-// matching are the active jobs that the filter takes, restricted to the ids when both are given. Jobs of others are passed over
-// silently, as scancel does when it selects.
+// matching are the active jobs that the filter takes, restricted to the ids when both are given; those of others are
+// refused one by one, as by Slurm.
 func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 	var jobs []*pb.JobRecord
 	if len(c.IDs) > 0 {
@@ -62,7 +62,7 @@ func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 		return jobs
 	}
 	for j := range tx.Jobs().All() {
-		if state.Active(j) && c.Caller.mayTouch(j) && c.Match(j) {
+		if state.Active(j) && c.Match(j) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -114,14 +114,26 @@ func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.
 		sig = uint32(unix.SIGKILL)
 	}
 	n := state.CloneJob(j)
-	seq := uint32(1)
-	if k := len(j.Signals); k > 0 {
-		seq = j.Signals[k-1].Seq + 1
+	tell(n, &pb.Signal{Signal: sig, Target: target, Step: step})
+	switch { // STOPPED: it has its CPUs still (squeue(1))
+	case step != "" || j.State != pb.JobState_JOB_RUNNING || j.StopReason != "":
+	case sig == uint32(unix.SIGSTOP):
+		n.StateFlags |= pb.JobStopped
+	case sig == uint32(unix.SIGCONT):
+		n.StateFlags &^= pb.JobStopped
 	}
-	keep := j.Signals[max(0, len(j.Signals)-maxSignals+1):]
-	n.Signals = append(append([]*pb.Signal{}, keep...), &pb.Signal{Seq: seq, Signal: sig, Target: target, Step: step})
 	tx.Emit(state.JobChanged{Job: n, What: "signalled"})
 	return nil
+}
+
+// tell numbers a signal or a message and adds it to those of a job, n being a copy of its record.
+func tell(n *pb.JobRecord, s *pb.Signal) {
+	s.Seq = 1
+	if k := len(n.Signals); k > 0 {
+		s.Seq = n.Signals[k-1].Seq + 1
+	}
+	keep := n.Signals[max(0, len(n.Signals)-maxSignals+1):]
+	n.Signals = append(append([]*pb.Signal{}, keep...), s)
 }
 
 // order tells the nodes to stop a live attempt. The job shows its final state with COMPLETING until nothing is left of it.

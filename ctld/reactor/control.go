@@ -7,12 +7,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Control is hold, uhold, release, requeue, requeuehold, suspend and resume (scontrol(1)).
+// Control is hold, uhold, release, requeue, requeuehold, top, suspend, resume and notify (scontrol(1)).
 type Control struct {
 	Caller Caller
 	Verb   string
 	IDs    []string
 	Names  []string // jobs by name, instead of ids
+	// Special: requeuehold state=SpecialExit (scontrol(1)), shown as SPECIAL_EXIT.
+	Special bool
+	Text    string // of notify
 }
 
 // Handle applies the verb to each job.
@@ -55,18 +58,30 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	case "hold", "uhold", "release":
 		return setHold(tx, c.Caller, j, c.Verb)
 	case "requeue", "requeuehold":
-		return requeue(tx, c.Caller, j, c.Verb == "requeuehold")
+		return requeue(tx, c.Caller, j, c.requeueKind())
+	case "top":
+		return top(tx, c.Caller, j)
 	case "suspend", "resume":
 		return suspend(tx, c.Caller, j, c.Verb == "suspend")
+	case "notify":
+		return notify(tx, c.Caller, j, c.Text)
 	}
 	return pb.NewProblem(pb.CodeNotSupported, "no such verb %q", c.Verb)
+}
+
+// requeueKind is what the attempt is stopped for.
+func (c Control) requeueKind() string {
+	if c.Verb == "requeuehold" && c.Special {
+		return "specialexit"
+	}
+	return c.Verb
 }
 
 // setHold holds or releases a job. A hold by root or SlurmUser is an admin hold that the user cannot release, unless it is
 // uhold; a hold of a running job only zeroes its priority, so that it stays held if it is requeued.
 func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 	if !c.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return pb.NewProblem(pb.CodeUserID, "job %s belongs to %s", jobName(j), j.Spec.User)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
@@ -83,6 +98,7 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		n.Priority = submitPriority(tx, n)
 		n.StateFlags &^= pb.JobRequeueHold | pb.JobSpecialExit | pb.JobResvDelHold
 		if state.Pending(j) {
+			n.WaitReason = waitReason(n)
 			n.Reason, n.ReasonDetail = "None", ""
 			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)
 			waitForDependency(n)
@@ -115,20 +131,48 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 		return pb.NewProblem(pb.CodeJobPending, "job %s is pending", jobName(j))
 	case !state.Active(j) || j.StopReason != "":
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
+	case stop && j.State == pb.JobState_JOB_SUSPENDED:
+		return nil // it is what was asked for
+	case !stop && j.State == pb.JobState_JOB_RUNNING:
+		return pb.NewProblem(pb.CodeNotSuspended, "job %s is %s", jobName(j), state.StateName(j))
 	case j.State != want:
 		return pb.NewProblem(pb.CodeTransition, "job %s is %s", jobName(j), state.StateName(j))
 	}
-	n := state.CloneJob(j)
 	if stop {
-		n.State = pb.JobState_JOB_SUSPENDED
-		n.PreSuspendNs += tx.NowNS - max(j.SuspendNs, j.StartNs)
+		pause(tx, state.CloneJob(j), verb)
 	} else {
-		n.State = pb.JobState_JOB_RUNNING
-		if n.EndNs != 0 {
-			n.EndNs += tx.NowNS - j.SuspendNs
-		}
+		goOn(tx, state.CloneJob(j), verb)
 	}
-	n.SuspendNs = tx.NowNS
-	tx.Emit(state.JobChanged{Job: n, What: verb})
 	return nil
+}
+
+// pause suspends a job, n being a copy of its record: its CPUs are others' to have (squeue(1), SUSPENDED), its memory and devices are
+// not.
+func pause(tx *state.Tx, n *pb.JobRecord, why string) {
+	n.State = pb.JobState_JOB_SUSPENDED
+	n.PreSuspendNs += tx.NowNS - max(n.SuspendNs, n.StartNs)
+	n.SuspendNs = tx.NowNS
+	n.Alloc = freeCPUs(n.Alloc, true)
+	tx.Emit(state.JobSuspended{Job: n, Why: why})
+}
+
+// goOn resumes a suspended job, n being a copy of its record.
+func goOn(tx *state.Tx, n *pb.JobRecord, why string) {
+	n.State = pb.JobState_JOB_RUNNING
+	if n.EndNs != 0 {
+		n.EndNs += tx.NowNS - n.SuspendNs
+	}
+	n.SuspendedNs += tx.NowNS - n.SuspendNs
+	n.SuspendNs = tx.NowNS
+	n.Alloc = freeCPUs(n.Alloc, false)
+	tx.Emit(state.JobResumed{Job: n, Why: why})
+}
+
+func freeCPUs(list []*pb.NodeAlloc, free bool) []*pb.NodeAlloc {
+	out := make([]*pb.NodeAlloc, len(list))
+	for i, a := range list {
+		out[i] = state.CloneAlloc(a)
+		out[i].CpusFree = free
+	}
+	return out
 }

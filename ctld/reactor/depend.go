@@ -152,6 +152,7 @@ func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossi
 		return // held: that reason comes first
 	}
 	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == "DependencyNeverSatisfied") {
+		j.WaitReason = waitReason(j)
 		j.Reason = "None"
 		j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs, j.EligibleNs)
 		j.AccrueNs = j.EligibleNs
@@ -185,8 +186,10 @@ func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 		case n.Records == 0:
 		case j.IsArrayTask && (tx.TaskRecord(c.Job, j.ArrayTaskId) != 0 || wasTask(tx, c.Job, j.ArrayTaskId)):
 			c.Task, c.HasTask = j.ArrayTaskId, true
-		case j.ArrayTasks != "" && n.Active > 0:
-			return judgeTasks(tx, c.Job, state.ArraySet(j))
+		case j.ArrayTasks != "":
+			if t, ok := judgeTasks(tx, c.Job, state.ArraySet(j)); ok || n.Active > 0 {
+				return t
+			}
 		}
 	}
 	if n := tx.ArrayCounts(c.Job); n.Records > 0 && !c.HasTask {
@@ -205,16 +208,18 @@ func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 	return never // had it been well, this condition would have gone
 }
 
-// judgeTasks judges aftercorr for several tasks at once: it is decided when it is the same for all of them.
-func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) truth {
+// judgeTasks judges aftercorr for several tasks at once: it is decided when it is the same for all of them. It reports false when none
+// of them has a counterpart that has ended.
+func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) (truth, bool) {
 	good, bad := endedTasks(tx, array, tasks)
+	ended := good.Count()+bad.Count() > 0
 	switch tasks.Count() {
 	case good.Count():
-		return met
+		return met, ended
 	case bad.Count():
-		return never
+		return never, ended
 	}
-	return waits
+	return waits, ended
 }
 
 func judgeJob(j *pb.JobRecord, c jobid.Condition, o *pb.JobRecord) truth {
@@ -257,12 +262,15 @@ func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastSt
 	return never
 }
 
+// maxDelayMin is a hundred years: more would wrap to a moment that has passed.
+const maxDelayMin = 100 * 366 * 24 * 60
+
 // delay makes "after:12+30", which has been met but for the minutes, a matter of time alone.
 func delay(j *pb.JobRecord, c jobid.Condition, lastStart func() int64) {
 	if c.DelayMin == 0 {
 		return
 	}
-	if at := lastStart() + int64(c.DelayMin)*60e9; at > j.Spec.BeginNs {
+	if at := lastStart() + min(int64(c.DelayMin), maxDelayMin)*60e9; at > j.Spec.BeginNs {
 		j.Spec = state.CloneSpec(j.Spec)
 		j.Spec.BeginNs = at
 	}
@@ -282,6 +290,9 @@ func Follow(tx *state.Tx, from int) {
 			follow(tx, e.Job)
 			resumeFor(tx, e.Job)
 			followName(tx, e.Job.Spec)
+			if e.Job.Spec.Cron != "" {
+				cronEnded(tx, e.Job)
+			}
 		}
 	}
 }
@@ -433,15 +444,16 @@ func killsOnInvalid(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Settings().KillInvalidDepend
 }
 
-// maxCycleWalk bounds the walk that looks for a cycle: some hundred milliseconds.
+// maxCycleWalk bounds the walks of one command that look for cycles: some hundred milliseconds.
 const maxCycleWalk = 200000
 
-// circular refuses a changed dependency that would, over others, lead back to the job.
-func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency) *pb.Problem {
+// circular refuses a changed dependency that would, over others, lead back to the job. Each condition that it looks at is taken off walk.
+func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.Problem {
 	isSelf := func(id uint32) bool { return id == j.Id || j.ArrayJobId != 0 && id == j.ArrayJobId }
 	seen := map[uint32]bool{}
 	var open []uint32
 	push := func(d jobid.Dependency) {
+		*walk -= 1 + len(d.Conditions)
 		for _, c := range d.Conditions {
 			if c.Kind != jobid.Singleton && !seen[c.Job] {
 				seen[c.Job] = true
@@ -461,8 +473,8 @@ func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency) *pb.Problem {
 		if isSelf(id) {
 			return pb.NewProblem(pb.CodeCircularDependency, "job %s would wait for jobs that wait for it", jobName(j))
 		}
-		if len(seen) > maxCycleWalk {
-			return pb.NewProblem(pb.CodeDependency, "job %s would wait for more than %d jobs", jobName(j), maxCycleWalk)
+		if *walk < 0 {
+			return pb.NewProblem(pb.CodeDependency, "job %s would wait, over others, for too many jobs: one request may look at %d dependencies", jobName(j), maxCycleWalk).WithHint("change fewer jobs at a time, or name fewer jobs to wait for")
 		}
 		for _, next := range dependenciesOf(tx, id) {
 			push(next)
@@ -495,7 +507,7 @@ func setDependency(e *jobEdit, key, value string) *pb.Problem {
 	if p != nil {
 		return p
 	}
-	if p := circular(e.tx, e.job, d); p != nil {
+	if p := circular(e.tx, e.job, d, e.walk); p != nil {
 		return p
 	}
 	e.job.Spec.Dependency, e.job.Dependency = value, d.String()

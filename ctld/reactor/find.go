@@ -82,7 +82,7 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 	active := 0
 	for _, j := range t.records {
 		if !c.mayTouch(j) {
-			return []*pb.JobOutcome{outcome(text, pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User))}
+			return []*pb.JobOutcome{outcome(text, verb(j))} // each verb refuses in its own words
 		}
 		if state.Active(j) {
 			active++
@@ -95,8 +95,8 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 			continue
 		}
 		id := plainName(j)
-		if t.refuse != nil && t.parts[i] != nil {
-			if p := t.refuse(j); p != nil {
+		if t.parts[i] != nil {
+			if p := t.mayPart(tx, j); p != nil {
 				refused = true
 				list = append(list, outcome(id, p))
 				continue
@@ -119,6 +119,19 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 		list[0].Id = text
 	}
 	return list
+}
+
+// mayPart refuses to split tasks off a record: because of what the verb does, or because each part is a record more.
+func (t target) mayPart(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
+	if t.refuse != nil {
+		if p := t.refuse(j); p != nil {
+			return p
+		}
+	}
+	if !state.Active(j) {
+		return nil
+	}
+	return roomFor(tx, j.Spec.Uid, j.Spec.User, 1)
 }
 
 // firstProblem is the first refusal of a list, nil when there is none.

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -21,13 +22,16 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	if n == nil {
 		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
 	}
+	PlainWords(c.Hello)
 	register(tx, n, c.Hello, c.Stream)
+	markJobs(tx, tx.Node(c.Hello.Node))
 	for _, r := range c.Steps {
 		if r.GetExit().GetVerdict() != "lost" || !rebooted(share(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
 			takeReport(tx, c.Hello.Node, r)
 		}
 	}
 	loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
+	straysGone(tx, c.Hello.Node, c.Steps)
 	return nil
 }
 
@@ -51,7 +55,8 @@ func register(tx *state.Tx, old *state.Node, h *pb.NodeHello, stream uint64) {
 	n.StateFlags &^= pb.NodeNoRespond
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
-	n.Reported, n.LastSeenNs = h.Hardware, tx.NowNS
+	n.LastSeenNs = tx.NowNS
+	takeHardware(tx, n, h.Hardware)
 	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
 		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
 		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = low, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
@@ -72,6 +77,10 @@ func register(tx *state.Tx, old *state.Node, h *pb.NodeHello, stream uint64) {
 	}
 	if n.LastBusyNs == 0 || rebooted {
 		n.LastBusyNs = tx.NowNS
+	}
+	if rebooted {
+		n.Strays = nil
+		rebootDone(tx, n)
 	}
 	tx.Emit(state.NodeChanged{Node: n, What: "registered", Durable: true})
 }
@@ -177,6 +186,9 @@ func (c NodeBeats) Handle(tx *state.Tx) any {
 		if old := tx.Node(name); old != nil {
 			n := change(old)
 			n.CpuLoad, n.CpuLoadKnown, n.FreeMemMib, n.LastSeenNs = b.CpuLoad, true, b.FreeMemMib, tx.NowNS
+			if math.IsNaN(b.CpuLoad) || math.IsInf(b.CpuLoad, 0) { // no number of JSON's
+				n.CpuLoad = 0
+			}
 			tx.Emit(state.NodeChanged{Node: n})
 		}
 	}
@@ -200,6 +212,7 @@ func nodeDown(tx *state.Tx, name, reason string, by Caller, byName string) {
 	n := change(tx.Node(name))
 	n.State = pb.NodeState_NODE_DOWN
 	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, byName, by.UID
+	n.Strays = withStrays(tx, n)
 	tx.Emit(state.NodeChanged{Node: n, What: "down", Durable: true})
 	for _, id := range n.Jobs {
 		if j := tx.Job(id); j != nil && share(j, name) != nil {

@@ -1,6 +1,10 @@
 package reactor
 
 import (
+	"slices"
+
+	"strings"
+
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -12,6 +16,8 @@ type ApplyPlan struct {
 	Shown   []PlannedShow
 	Preempt []PlannedPreempt
 	Never   []uint32 // jobs that cannot meet their deadline
+	// Reservations are those that the plan was made with: with others, nothing of it starts.
+	Reservations []*pb.ReservationRecord
 }
 
 // PlannedStart starts a job. Spec is the specification that the plan was made for.
@@ -26,6 +32,8 @@ type PlannedStart struct {
 	Priority   uint32
 	Backfilled bool
 	AllocTRES  string
+	// Reservation it starts in; one that it has not asked for draws it in (MAGNETIC).
+	Reservation string
 }
 
 // PlannedShow is what is shown of a job that waits.
@@ -44,8 +52,9 @@ type Applied struct{ Started, Dropped int }
 // Handle applies the plan.
 func (c ApplyPlan) Handle(tx *state.Tx) any {
 	var r Applied
+	same := slices.Equal(c.Reservations, tx.Reservations())
 	for i := range c.Starts {
-		if start(tx, &c.Starts[i]) {
+		if same && start(tx, &c.Starts[i]) {
 			r.Started++
 		} else {
 			r.Dropped++
@@ -72,8 +81,9 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 || j.Dependency != "" {
 		return false
 	}
+	shared := state.Shares(tx.Partition(s.Partition), j.Spec)
 	for _, a := range s.Alloc {
-		if !fits(tx, a) {
+		if !fits(tx, s.Partition, shared, a) {
 			return false
 		}
 	}
@@ -88,6 +98,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	}
 	n := state.CloneJob(j)
 	n.State, n.StateFlags = pb.JobState_JOB_RUNNING, 0
+	n.WaitReason = waitReason(j)
 	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = "None", "", 0, ""
 	n.Attempt, n.Epoch = j.Attempt+1, tx.Seq
 	n.Partition, n.NodeList, n.BatchHost = s.Partition, s.NodeList, s.Alloc[0].Node
@@ -95,6 +106,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	if s.LimitS != pb.Unlimited {
 		n.EndNs = tx.NowNS + int64(s.LimitS)*1e9
 	}
+	n.Oversubscribe = state.Oversubscribed(tx.Partition(s.Partition))
 	n.LastSchedNs, n.Scheduler = tx.NowNS, "Main"
 	if s.Backfilled {
 		n.Scheduler = "Backfill"
@@ -103,12 +115,27 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		n.Priority = s.Priority
 	}
 	n.NumNodes, n.NumCpus, n.AllocTres = uint32(len(s.Alloc)), 0, s.AllocTRES
+	perNode := j.Spec.NumTasks == 0 && j.Spec.NtasksPerNode > 0 // so many on each node that it has got
+	if perNode {
+		n.NumTasks = 0
+	}
 	n.Alloc = make([]*pb.NodeAlloc, len(s.Alloc))
 	for i, a := range s.Alloc {
+		if perNode {
+			n.NumTasks += a.Tasks
+		}
 		c := state.CloneAlloc(a)
 		c.BootId = tx.Node(a.Node).BootId
+		c.Topology = topologyOf(tx.Node(a.Node))
+		if shared > 1 {
+			c.Shared = shared
+		}
 		n.Alloc[i] = c
 		n.NumCpus += a.Cpus
+	}
+	n.ResvName = ""
+	if s.Reservation != j.Spec.Reservation {
+		n.ResvName = s.Reservation
 	}
 	n.PreemptedBy, n.PreemptNs = "", 0
 	n.Signals, n.StopReason, n.ExitStatus, n.DerivedStatus, n.FailedNode = nil, "", 0, 0, ""
@@ -116,45 +143,56 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	return true
 }
 
-// fits reports whether a share is still free on its node.
-func fits(tx *state.Tx, a *pb.NodeAlloc) bool {
+// topologyOf names a node's switches from the topmost down, then the node; "" without topology.conf.
+func topologyOf(n *state.Node) string {
+	if len(n.Switches) == 0 {
+		return ""
+	}
+	return strings.Join(n.Switches, "/") + "/" + n.Name
+}
+
+// fits reports whether a share is still free on its node, for a job of which so many may have one CPU of the partition.
+func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 	n := tx.Node(a.Node)
-	if n == nil || !n.Up() || n.AllocCpus+a.Cpus > n.Cpus {
+	if n == nil || !n.Up() {
 		return false
 	}
 	if tx.Settings().CountMemory && n.AllocMemMib+a.MemMib > n.RealMemoryMib-min(n.MemSpecMib, n.RealMemoryMib) {
 		return false
 	}
 	cores, err := state.ParseCores(a.CpuIds)
-	return err == nil && !n.Cores.Overlaps(cores) && devicesFree(tx, n, a)
+	if err != nil || !devicesFree(tx, n, a) {
+		return false
+	}
+	if shared > 1 {
+		return mayShare(tx, n, partition, shared, cores, a)
+	}
+	return n.AllocCpus+a.Cpus <= n.Cpus && !n.Held.InUse().Overlaps(cores)
 }
 
-// devicesFree reports whether no job on the node has one of the devices.
-func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
-	if len(a.Devices) == 0 {
-		return true
-	}
-	type device struct {
-		name  string
-		index uint32
-	}
-	want := map[device]bool{}
-	for _, d := range a.Devices {
-		if d.Count == 0 && d.Share == 0 {
-			want[device{d.Name, d.Index}] = true
-		}
-	}
+// mayShare reports whether a job may share the CPUs of others on a node: of its partition, and with room for one more.
+func mayShare(tx *state.Tx, n *state.Node, partition string, shared uint32, cores state.Cores, a *pb.NodeAlloc) bool {
+	counted := a.Cpus * countedUnit / shared // of CPUs without numbers each job counts for its part
 	for _, id := range n.Jobs {
-		if held := share(tx.Job(id), n.Name); held != nil {
-			for _, d := range held.Devices {
-				if d.Count == 0 && want[device{d.Name, d.Index}] {
-					return false
-				}
-			}
+		held := share(tx.Job(id), n.Name)
+		if held == nil || held.CpusFree {
+			continue
 		}
+		theirs, err := state.ParseCores(held.CpuIds)
+		if err != nil {
+			return false
+		}
+		depth := min(max(held.Shared, 1), shared)
+		if theirs.Overlaps(cores) && (tx.Job(id).Partition != partition || n.Held.By(int(depth)).Overlaps(theirs.And(cores))) {
+			return false
+		}
+		counted += held.Cpus * countedUnit / max(held.Shared, 1)
 	}
-	return true
+	return cores != nil || counted <= n.Cpus*countedUnit
 }
+
+// countedUnit is what a CPU counts for, so that parts of it are whole numbers.
+const countedUnit = 720
 
 func show(tx *state.Tx, s *PlannedShow) {
 	j := tx.Job(s.ID)
@@ -162,6 +200,7 @@ func show(tx *state.Tx, s *PlannedShow) {
 		return
 	}
 	n := state.CloneJob(j)
+	n.WaitReason = waitReason(j)
 	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = s.Reason, s.Detail, s.ExpectedNS, s.ExpectedNodes
 	n.LastSchedNs = tx.NowNS
 	if s.Priority != 0 && j.Priority != 0 { // not of a job that has been held meanwhile

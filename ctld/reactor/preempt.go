@@ -25,10 +25,7 @@ func preempt(tx *state.Tx, p *PlannedPreempt) bool {
 	n := state.CloneJob(j)
 	n.PreemptedBy, n.ReasonDetail = jobName(by), fmt.Sprintf("gives way to job %s of %s: %s", jobName(by), by.Spec.User, p.Why)
 	if p.Mode == "SUSPEND" {
-		n.State = pb.JobState_JOB_SUSPENDED
-		n.PreSuspendNs += tx.NowNS - max(j.SuspendNs, j.StartNs)
-		n.SuspendNs = tx.NowNS
-		tx.Emit(state.JobChanged{Job: n, What: "suspended for " + n.PreemptedBy})
+		pause(tx, n, "for "+n.PreemptedBy)
 		return true
 	}
 	n.StopState = pb.JobState_JOB_PREEMPTED
@@ -41,8 +38,9 @@ func preempt(tx *state.Tx, p *PlannedPreempt) bool {
 	}
 	n.PreemptNs = tx.NowNS + p.GraceS*1e9
 	tx.Emit(state.JobChanged{Job: n, What: "preempted, with grace"})
-	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGCONT), pb.SignalAll, "")
-	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGTERM), pb.SignalAll, "")
+	// To its steps and not to the script, as in Slurm: a script that takes no care would end of it and neither have its grace nor be requeued.
+	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGCONT), pb.SignalSteps, "")
+	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGTERM), pb.SignalSteps, "")
 	return true
 }
 
@@ -61,11 +59,7 @@ func resumeFor(tx *state.Tx, ended *pb.JobRecord) {
 			continue
 		}
 		n := state.CloneJob(j)
-		n.State, n.PreemptedBy, n.ReasonDetail = pb.JobState_JOB_RUNNING, "", ""
-		if n.EndNs != 0 {
-			n.EndNs += tx.NowNS - j.SuspendNs
-		}
-		n.SuspendNs = tx.NowNS
-		tx.Emit(state.JobChanged{Job: n, What: "resumed"})
+		n.PreemptedBy, n.ReasonDetail = "", ""
+		goOn(tx, n, "resumed")
 	}
 }

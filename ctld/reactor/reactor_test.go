@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ func (b *bench) start(id uint32, nodes ...string) Applied {
 	for _, n := range nodes {
 		s.Alloc = append(s.Alloc, &pb.NodeAlloc{Node: n, Cpus: 1, MemMib: 100})
 	}
-	return b.do(ApplyPlan{Starts: []PlannedStart{s}}).(Applied)
+	return b.do(ApplyPlan{Starts: []PlannedStart{s}, Reservations: b.view.Reservations()}).(Applied)
 }
 
 // ended is a node's report that its part of a job has ended.
@@ -349,8 +350,12 @@ func TestNodeTimeout(t *testing.T) {
 	b.do(Tick{})
 	b.expect("NodeChanged n1 down", "JobLeftNode n1", "JobRequeued nodefail", "JobLeftNode n1", "JobEnded NODE_FAIL NodeDown")
 	b.do(hello("n1", "boot1"))
+	if n := b.view.Node("n1"); n.State != pb.NodeState_NODE_IDLE || n.Up() || len(n.Strays) != 2 {
+		t.Errorf("ReturnToService=1: a node that was down for not responding is back when it registers, once it is rid of what it ran: %v, strays %v", n.State, n.Strays)
+	}
+	b.do(StepReports{Node: "n1", Steps: endsOf(b.view.Node("n1").Strays)})
 	if !b.view.Node("n1").Up() {
-		t.Error("ReturnToService=1: a node that was down for not responding is back when it registers")
+		t.Error("the strays are gone and the node is not back")
 	}
 }
 
@@ -464,6 +469,36 @@ func TestUserLimit(t *testing.T) {
 	}
 }
 
+// What a node says of the end of a step is cut and made plain before it is kept: it is shown on terminals, and written with the job.
+func TestNodeWordsAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{NumTasks: 1})
+	b.start(id, "n1")
+	r := endReport(b.job(id), "exited", 256)
+	r.Exit.Detail, r.Exit.EpilogError = "\x1b[2J"+strings.Repeat("x", 1<<20), "one\ntwo"
+	r.Exit.Usage = &pb.StepUsage{PageFaults: 1}
+	for range 10000 {
+		r.Exit.Usage.Devices = append(r.Exit.Usage.Devices, &pb.DeviceUse{Id: "GPU-x"})
+	}
+	b.do(StepReports{Node: "n1", Steps: []*pb.StepReport{r}})
+	if j := b.job(id); len(j.ReasonDetail) > maxWords || strings.Contains(j.ReasonDetail, "\x1b") || len(j.Usage[0].Devices) != 0 {
+		t.Errorf("%d bytes of detail, %d devices", len(j.ReasonDetail), len(j.Usage[0].Devices))
+	}
+	if n := b.view.Node("n1"); !strings.HasSuffix(n.Reason, "one; two") {
+		t.Errorf("the reason is %q", n.Reason)
+	}
+	h := hello("n2", "boot\x00")
+	h.Hello.Version, h.Hello.Hardware.Driver = "1\x1b", strings.Repeat("d", 1<<20)
+	b.do(h)
+	if n := b.view.Node("n2"); n.Version != "1?" || n.BootId != "boot?" || len(n.Reported.Driver) > maxWords {
+		t.Errorf("version %q, boot %q, %d bytes of driver", n.Version, n.BootId, len(n.Reported.Driver))
+	}
+	b.do(NodeBeats{Beats: map[string]*pb.Heartbeat{"n2": {CpuLoad: math.NaN()}}})
+	if n := b.view.Node("n2"); n.CpuLoad != 0 {
+		t.Error("a load that is no number was kept")
+	}
+}
+
 func TestPurgeKeepsRequestIDsForAWhile(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MinJobAgeS = 2 })
 	j, _ := admit.Job(b.view, &pb.JobSpec{Uid: 1}, "req")
@@ -503,7 +538,7 @@ func TestUpdateJob(t *testing.T) {
 		kv   []string
 		code pb.Code
 	}{
-		{bob, []string{"JobName", "y"}, pb.CodeAccessDenied},
+		{bob, []string{"JobName", "y"}, pb.CodeUserID},
 		{alice, []string{"Priority", "4294967294"}, pb.CodeAccessDenied},
 		{alice, []string{"Nice", "-5"}, pb.CodeAccessDenied},
 		{alice, []string{"Partition", "nope"}, pb.CodeInvalidPartition},
@@ -512,6 +547,10 @@ func TestUpdateJob(t *testing.T) {
 		{alice, []string{"Features", "nosuch"}, pb.CodeInvalidFeature},
 		{alice, []string{"Colour", "red"}, pb.CodeNotSupported},
 		{alice, []string{"NumNodes", "3-1"}, pb.CodeNodeCount},
+		{alice, []string{"JobName", "a\x00b"}, pb.CodeInvalidSpec},                // in the environment of a prolog it would drain the node
+		{alice, []string{"Comment", "\x1b[2J"}, pb.CodeInvalidSpec},               // on the terminal of whoever looks
+		{alice, []string{"MailUser", "a\nBcc: all"}, pb.CodeInvalidSpec},          // in a letter
+		{alice, []string{"Extra", strings.Repeat("x", 5000)}, pb.CodePathTooLong}, // in memory, and in each commit
 	} {
 		if p := set(c.by, c.kv...); p.GetCode() != uint32(c.code) {
 			t.Errorf("%v: %v, want code %d", c.kv, p, c.code)
@@ -571,6 +610,10 @@ func TestUpdateNode(t *testing.T) {
 		t.Error(b.state(id), b.view.Node("n1").Reason)
 	}
 	set("State", "RESUME")
+	if b.view.Node("n1").Up() {
+		t.Error("the node is used while what it ran may be alive")
+	}
+	b.do(StepReports{Node: "n1", Steps: endsOf(b.view.Node("n1").Strays)})
 	if !b.view.Node("n1").Up() || b.view.Node("n1").Reason != "" {
 		t.Error("RESUME did not bring the node back")
 	}

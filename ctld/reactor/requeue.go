@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -20,11 +21,7 @@ func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
 }
 
 // requeue is scontrol requeue and requeuehold.
-func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, hold bool) *pb.Problem {
-	why := "requeue"
-	if hold {
-		why = "requeuehold"
-	}
+func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
 		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
@@ -54,6 +51,8 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	n.StartNs, n.EndNs, n.SuspendNs, n.PreSuspendNs = 0, 0, 0, 0
 	n.ExitStatus, n.DerivedStatus, n.StopReason, n.Signals = 0, 0, "", nil
 	n.PreemptNs = 0
+	n.Usage, n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict, n.SuspendedNs = nil, 0, 0, 0, "", 0
+	n.MaxRssKib, n.CpuUsecUser, n.CpuUsecSystem = 0, 0, 0
 	n.Partition, _ = firstPartition(tx, n.Spec)
 	n.NumNodes, n.NumCpus, n.NumTasks = admit.Size(n.Spec)
 	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waits until everything of the last run is cleaned up", why)
@@ -61,17 +60,44 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 		n.ReasonDetail = "requeued: " + j.ReasonDetail
 	}
 	n.EligibleNs = tx.NowNS + int64(tx.Settings().RequeueDelayS)*1e9
+	if why == cronWhy {
+		runAgainAt(tx, n)
+	}
 	n.Spec = state.CloneSpec(n.Spec)
 	n.Spec.BeginNs = n.EligibleNs
-	if p := submitPriority(tx, n); p > 1 || n.Priority == 0 {
+	switch p := submitPriority(tx, n); {
+	case j.Priority == 0: // held while it ran
+		n.Reason, n.ReasonDetail = "JobHeldUser", ""
+		if n.HoldAdmin {
+			n.Reason = "JobHeldAdmin"
+		}
+	case p > 1:
 		n.Priority = p // where it is computed, what it was is nearer than nothing
 	}
 	switch {
-	case why == "requeuehold":
-		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, true, "JobHeldAdmin", pb.JobRequeueHold
+	case why == "requeuehold", why == "specialexit":
+		n.Priority, n.HoldAdmin, n.Reason = 0, true, "job requeued in held state" // Slurm's words, in the place of a reason
+		if why == "specialexit" {
+			n.StateFlags = pb.JobSpecialExit
+		}
 	case why == "prolog" && tx.Settings().HoldOnPrologFail:
 		n.Priority, n.HoldAdmin, n.Reason = 0, true, "launch_failed_requeued_held"
 		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
 	}
+	waitAgain(tx, n)
 	tx.Emit(state.JobRequeued{Job: n, Why: why})
+}
+
+// waitAgain looks anew at what a job waited for that had ended without having run: while it was no longer waiting nobody told it what
+// became of that, which may be forgotten by now.
+func waitAgain(tx *state.Tx, n *pb.JobRecord) {
+	if n.Dependency == "" {
+		return
+	}
+	d, p := readDependency(tx, n.Dependency)
+	if p != nil {
+		d = jobid.Dependency{}
+	}
+	n.Dependency = d.String()
+	weigh(tx, n)
 }

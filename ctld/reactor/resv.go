@@ -1,14 +1,14 @@
 package reactor
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -22,6 +22,7 @@ type UpdateReservation struct {
 	Set      []*pb.KeyValue
 	Create   bool
 	Delete   bool
+	Groups   map[string]uint32 // the ids of the groups that Set names
 }
 
 // Reserved is the reply: the name, which may have been made up.
@@ -55,10 +56,14 @@ func (c UpdateReservation) Handle(tx *state.Tx) any {
 	if old != nil {
 		e.r = state.CloneReservation(old)
 	}
+	e.groups = c.Groups
 	for _, kv := range c.Set {
 		if p := e.set(kv.Key, kv.Value); p != nil {
 			return p
 		}
+	}
+	if e.skip {
+		return c.skip(tx, old)
 	}
 	if p := e.complete(); p != nil {
 		return p
@@ -73,7 +78,7 @@ func (c UpdateReservation) end(tx *state.Tx, old *pb.ReservationRecord) any {
 		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", c.Name)
 	}
 	for j := range tx.Jobs().All() {
-		if j.Spec.Reservation == c.Name && state.Active(j) {
+		if resvOf(j) == c.Name && state.Active(j) {
 			return pb.NewProblem(pb.CodeResvBusy, "job %s %s in reservation %s", jobName(j), inResv(j), c.Name).WithHint("cancel its jobs first, or take them out with scontrol update JobId=%d Reservation=", j.Id)
 		}
 	}
@@ -97,7 +102,13 @@ type resvEdit struct {
 	startSaid bool
 	endSaid   bool
 	nodesSaid bool
-	pick      uint32 // nodes to choose
+	pick      uint32   // nodes to choose
+	refill    bool     // Nodes= with nothing: others
+	cores     []uint32 // CoreCnt=: in all, or of each node
+	cpus      bool     // cores are CPUs (TRES=cpu=)
+	gres      []tres.Gres
+	skip      bool
+	groups    map[string]uint32
 }
 
 func (e *resvEdit) set(key, value string) *pb.Problem {
@@ -118,12 +129,18 @@ func (e *resvEdit) set(key, value string) *pb.Problem {
 		return e.nodes(value, op)
 	case "nodecnt", "nodecount":
 		return e.count(value)
+	case "corecnt", "corecount":
+		return e.coreCount(value)
+	case "tres":
+		return e.tres(value)
+	case "skip":
+		e.skip = true
 	case "users":
-		e.r.Users = editList(e.r.Users, value, op)
+		e.r.Users = e.list(e.r.Users, value, op)
 	case "accounts":
-		e.r.Accounts = editList(e.r.Accounts, value, op)
+		e.r.Accounts = e.list(e.r.Accounts, value, op)
 	case "groups":
-		e.r.Groups = editList(e.r.Groups, value, op)
+		e.r.Groups = e.list(e.r.Groups, value, op)
 	case "flags":
 		return e.flags(value, op)
 	case "partitionname", "partition":
@@ -144,146 +161,9 @@ func (e *resvEdit) set(key, value string) *pb.Problem {
 	case "comment":
 		e.r.Comment = value
 	default:
-		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a reservation", key).WithHint("what can be set: StartTime, EndTime, Duration, Nodes, NodeCnt, Users, Accounts, Groups, Flags, PartitionName, Features, Licenses, MaxStartDelay, Comment")
+		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a reservation", key).WithHint("what can be set: StartTime, EndTime, Duration, Nodes, NodeCnt, CoreCnt, TRES, Users, Accounts, Groups, Flags, PartitionName, Features, Licenses, MaxStartDelay, Skip, Comment")
 	}
 	return nil
-}
-
-// count reads NodeCnt: "4", or "4,2", which is their sum.
-func (e *resvEdit) count(value string) *pb.Problem {
-	e.pick = 0
-	for _, part := range strings.Split(value, ",") {
-		n, err := strconv.ParseUint(part, 10, 24)
-		if err != nil || n == 0 || e.pick+uint32(n) > 1<<24 {
-			return pb.NewProblem(pb.CodeNodeCount, "NodeCnt=%s is not a count", value)
-		}
-		e.pick += uint32(n)
-	}
-	return nil
-}
-
-// licenses checks that there are as many; of what another reservation has at that time, complete does.
-func (e *resvEdit) licenses(value string) *pb.Problem {
-	if value != "" {
-		if p := admit.Licenses(e.tx.View(), value); p != nil {
-			return p
-		}
-	}
-	e.r.Licenses = value
-	return nil
-}
-
-func (e *resvEdit) moment(dst *int64, key, value string) *pb.Problem {
-	t, err := parseMoment(value, e.tx.NowNS)
-	if err != nil {
-		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s: %v", key, value, err)
-	}
-	*dst = t.UnixNano()
-	return nil
-}
-
-func (e *resvEdit) duration(value, op string) *pb.Problem {
-	m, err := timespec.ParseMinutes(value)
-	if err != nil {
-		return pb.NewProblem(pb.CodeInvalidTime, "Duration=%s: %v", value, err)
-	}
-	if m == timespec.Unlimited {
-		m = 365 * 24 * 60
-	}
-	now := (e.r.EndNs - e.r.StartNs) / 1e9
-	switch op {
-	case "+":
-		e.durationS = now + m*60
-	case "-":
-		e.durationS = now - m*60
-	default:
-		e.durationS = m * 60
-	}
-	if e.durationS <= 0 {
-		return pb.NewProblem(pb.CodeInvalidTime, "a reservation of %d seconds", e.durationS)
-	}
-	return nil
-}
-
-func (e *resvEdit) nodes(value, op string) *pb.Problem {
-	if strings.EqualFold(value, "ALL") {
-		var all []string
-		for _, n := range e.tx.Nodes() {
-			all = append(all, n.Name)
-		}
-		e.nodesSaid, e.r.AllNodes = true, true
-		e.r.Nodes = hostlist.FoldSorted(all)
-		return nil
-	}
-	names, err := hostlist.Expand(value)
-	if err != nil {
-		return pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
-	}
-	for _, n := range names {
-		if e.tx.Node(n) == nil {
-			return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", n)
-		}
-	}
-	have, _ := hostlist.Expand(e.r.Nodes)
-	switch op {
-	case "+":
-		names = append(have, names...)
-	case "-":
-		names = slices.DeleteFunc(have, func(n string) bool { return slices.Contains(names, n) })
-	}
-	slices.SortFunc(names, hostlist.Compare)
-	e.nodesSaid, e.r.AllNodes = true, false
-	e.r.Nodes = hostlist.FoldSorted(slices.Compact(names))
-	return nil
-}
-
-// resvFlags are those that mean something here, in the order in which Slurm shows them. SPEC_NODES, ALL_NODES and PART_NODES say how
-// the nodes were named.
-var resvFlags = []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY", "STATIC", "NO_HOLD_JOBS_AFTER",
-	"ANY_NODES", "SPEC_NODES", "ALL_NODES", "PART_NODES"}
-
-// flagAliases are other words for them. Nodes are never exchanged while a reservation lasts, which is what STATIC_ALLOC asks for.
-var flagAliases = map[string]string{"STATIC_ALLOC": "STATIC", "LICENSE_ONLY": "ANY_NODES", "IGNORE_RUNNING": "IGNORE_JOBS", "NO_HOLD_JOBS": "NO_HOLD_JOBS_AFTER", "NO_HOLD_JOBS_AFTER_END": "NO_HOLD_JOBS_AFTER"}
-
-func (e *resvEdit) flags(value, op string) *pb.Problem {
-	if op == "" {
-		e.r.Flags = slices.DeleteFunc(slices.Clone(e.r.Flags), func(f string) bool { return !strings.HasSuffix(f, "_NODES") })
-	}
-	for _, f := range strings.Split(strings.ToUpper(value), ",") {
-		if f == "" {
-			continue
-		}
-		if other := flagAliases[f]; other != "" {
-			f = other
-		}
-		if !slices.Contains(resvFlags, f) {
-			return pb.NewProblem(pb.CodeNotSupported, "flag %s of a reservation", f).WithHint("one of %s", strings.Join(resvFlags, ", "))
-		}
-		e.flag(f, op != "-")
-	}
-	return nil
-}
-
-// flag sets or clears one, and keeps them in order.
-func (e *resvEdit) flag(f string, on bool) {
-	list := slices.DeleteFunc(slices.Clone(e.r.Flags), func(x string) bool { return x == f })
-	if on {
-		list = append(list, f)
-	}
-	slices.SortFunc(list, func(a, b string) int { return slices.Index(resvFlags, a) - slices.Index(resvFlags, b) })
-	e.r.Flags = list
-}
-
-func editList(have, value, op string) string {
-	split := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) }
-	switch op {
-	case "+":
-		return strings.Join(append(split(have), split(value)...), ",")
-	case "-":
-		gone := split(value)
-		return strings.Join(slices.DeleteFunc(split(have), func(s string) bool { return slices.Contains(gone, s) }), ",")
-	}
-	return value
 }
 
 // lateNS is how far back a start may lie: "now" as the command read it.
@@ -326,30 +206,96 @@ func (e *resvEdit) complete() *pb.Problem {
 	if r.Users == "" && r.Accounts == "" && r.Groups == "" {
 		return pb.NewProblem(pb.CodeResvEmpty, "the reservation is for nobody").WithHint("add Users=, Accounts= or Groups=")
 	}
+	for _, check := range []func() *pb.Problem{e.whoFor, e.checkFlags, e.place, e.licensesLeft} {
+		if p := check(); p != nil {
+			return p
+		}
+	}
+	e.measure()
+	if r.Name == "" {
+		r.Name = e.freeName()
+	}
+	return nil
+}
+
+// place finds the nodes, or the cores and devices of nodes.
+func (e *resvEdit) place() *pb.Problem {
+	if len(e.cores) > 0 || len(e.gres) > 0 {
+		return e.chooseParts()
+	}
+	if e.old != nil && len(e.old.Parts) > 0 {
+		if e.nodesSaid || e.pick > 0 {
+			return pb.NewProblem(pb.CodeCoreResvUpdate, "reservation %s has cores of its nodes", e.r.Name).WithHint("delete it and create it anew")
+		}
+		return e.partsStillFree()
+	}
+	if p := e.chooseNodes(); p != nil {
+		return p
+	}
+	return e.overlaps()
+}
+
+// measure fills in what is shown of the size.
+func (e *resvEdit) measure() {
+	r := e.r
+	names, _ := hostlist.Expand(r.Nodes)
+	r.NodeCount, r.CoreCount, r.Tres = uint32(len(names)), 0, ""
+	cpus, devices := uint32(0), map[string]int{}
+	for _, name := range names {
+		n := e.tx.Node(name)
+		if n == nil {
+			continue // taken out of slurm.conf since
+		}
+		h := hardwareOf(n)
+		r.CoreCount, cpus = r.CoreCount+h.cores, cpus+n.Cpus
+	}
+	if len(r.Parts) > 0 {
+		r.CoreCount, cpus = 0, 0
+	}
+	for _, p := range r.Parts {
+		c, _ := state.ParseCores(p.CpuIds) // written here
+		r.CoreCount, cpus = r.CoreCount+uint32(c.Count()), cpus+p.Cpus
+		for _, d := range p.Devices {
+			devices["gres/"+d.Name]++
+		}
+	}
+	if cpus > 0 {
+		r.Tres = fmt.Sprintf("cpu=%d", cpus)
+	}
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		r.Tres += fmt.Sprintf(",%s=%d", name, devices[name])
+	}
+}
+
+// whoFor checks the lists of users, groups and accounts.
+func (e *resvEdit) whoFor() *pb.Problem {
+	r := e.r
 	for _, list := range []string{r.Users, r.Accounts, r.Groups} {
 		if p := oneSided(list); p != nil {
 			return p
 		}
 	}
-	if p := e.chooseNodes(); p != nil {
-		return p
+	switch {
+	case r.Users != "" && r.Groups != "":
+		return pb.NewProblem(pb.CodeResvUserGroup, "Users=%s and Groups=%s", r.Users, r.Groups).WithHint("set one of them to nothing: Users= or Groups=")
+	case strings.HasPrefix(r.Groups, "-"):
+		return pb.NewProblem(pb.CodeInvalidGroup, "%q: groups cannot be denied, users and accounts can", r.Groups)
 	}
-	if p := e.overlaps(); p != nil {
-		return p
+	have := map[string]uint32{}
+	if e.old != nil {
+		for i, name := range splitList(e.old.Groups) {
+			if i < len(e.old.GroupIds) {
+				have[name] = e.old.GroupIds[i]
+			}
+		}
 	}
-	if p := e.licensesLeft(); p != nil {
-		return p
-	}
-	names, _ := hostlist.Expand(r.Nodes)
-	r.NodeCount, r.CoreCount, r.Tres = uint32(len(names)), 0, ""
-	for _, n := range names {
-		r.CoreCount += e.tx.Node(n).Cpus
-	}
-	if r.CoreCount > 0 {
-		r.Tres = fmt.Sprintf("cpu=%d", r.CoreCount)
-	}
-	if r.Name == "" {
-		r.Name = e.freeName()
+	r.GroupIds = nil
+	for _, name := range splitList(r.Groups) {
+		id, known := e.groups[name]
+		if !known {
+			id = have[name]
+		}
+		r.GroupIds = append(r.GroupIds, id)
 	}
 	return nil
 }
@@ -360,186 +306,6 @@ func oneSided(list string) *pb.Problem {
 	not := func(s string) bool { return strings.HasPrefix(s, "-") }
 	if i := slices.IndexFunc(words, not); i >= 0 && slices.ContainsFunc(words, func(s string) bool { return !not(s) }) {
 		return pb.NewProblem(pb.CodeUserID, "%q both names and excludes", list).WithHint("either name those who may, or exclude those who may not")
-	}
-	return nil
-}
-
-// chooseNodes picks nodes where a count was asked for, or a partition: those that it has, then free ones first.
-func (e *resvEdit) chooseNodes() *pb.Problem {
-	r := e.r
-	if e.pick == 0 && !e.nodesSaid && r.Nodes == "" && r.Partition != "" {
-		r.AllNodes = true
-	}
-	if e.pick == 0 {
-		return e.namedNodes()
-	}
-	if e.old != nil && e.pick == e.old.NodeCount && !e.nodesSaid {
-		return nil
-	}
-	if p := e.checkFeatures(); p != nil {
-		return p
-	}
-	if r.Partition == "" {
-		r.Partition = e.tx.DefaultPartition() // as Slurm does
-	}
-	kept, free, busy := e.pool()
-	pool := slices.Concat(kept, free, busy)
-	if len(pool) < int(e.pick) {
-		what := ""
-		if r.Features != "" {
-			what = " with feature " + r.Features
-		}
-		return pb.NewProblem(pb.CodeNodesBusy, "%d nodes asked for, %d of partition %s%s are up, not reserved and free by then", e.pick, len(pool), r.Partition, what)
-	}
-	chosen := pool[:e.pick]
-	slices.SortFunc(chosen, hostlist.Compare)
-	r.Nodes, r.AllNodes = hostlist.FoldSorted(chosen), false
-	e.howNamed(false, false)
-	return nil
-}
-
-// pool are the nodes that a count may be taken from: those that the reservation has, those without jobs, those with.
-func (e *resvEdit) pool() (kept, free, busy []string) {
-	kept, _ = hostlist.Expand(e.r.Nodes)
-	for _, name := range e.tx.PartitionNodes(e.r.Partition) {
-		n := e.tx.Node(name)
-		switch {
-		case slices.Contains(kept, name) || !n.Up() || e.taken(name) || !hasFeatures(n, e.r.Features) || e.busy(n) != nil:
-		case len(n.Jobs) == 0:
-			free = append(free, name)
-		default:
-			busy = append(busy, name)
-		}
-	}
-	return kept, free, busy
-}
-
-// checkFeatures refuses features that no node has, and a set of them that none of the partition has.
-func (e *resvEdit) checkFeatures() *pb.Problem {
-	any, all := false, false
-	for _, n := range e.tx.Nodes() {
-		any = any || hasFeatures(n, e.r.Features)
-		all = all || hasFeatures(n, e.r.Features) && slices.Contains(e.tx.PartitionNodes(cmp.Or(e.r.Partition, e.tx.DefaultPartition())), n.Name)
-	}
-	switch {
-	case !any:
-		return pb.NewProblem(pb.CodeInvalidFeature, "no node has %s", e.r.Features)
-	case !all:
-		return pb.NewProblem(pb.CodeNodeConfig, "no node of partition %s has %s", cmp.Or(e.r.Partition, e.tx.DefaultPartition()), e.r.Features)
-	}
-	return nil
-}
-
-func hasFeatures(n *state.Node, want string) bool {
-	have := strings.Split(n.ActiveFeatures, ",")
-	for _, f := range strings.FieldsFunc(want, func(c rune) bool { return c == '&' || c == ',' }) {
-		if !slices.Contains(have, f) {
-			return false
-		}
-	}
-	return true
-}
-
-// namedNodes completes a reservation whose nodes were named, or that has all of a partition or of the cluster.
-func (e *resvEdit) namedNodes() *pb.Problem {
-	r := e.r
-	switch {
-	case r.AllNodes && r.Partition != "":
-		r.Nodes = hostlist.FoldSorted(e.tx.PartitionNodes(r.Partition))
-	case r.Nodes == "" && (r.Licenses == "" || !e.has("ANY_NODES")):
-		return pb.NewProblem(pb.CodeNodeCount, "the reservation has no nodes").WithHint("add Nodes=, NodeCnt= or PartitionName=; for licenses alone, Flags=ANY_NODES")
-	}
-	e.howNamed(r.Nodes != "", r.AllNodes)
-	return nil
-}
-
-func (e *resvEdit) howNamed(named, all bool) {
-	e.flag("SPEC_NODES", named)
-	e.flag("ALL_NODES", all && e.r.Partition == "")
-	e.flag("PART_NODES", all && e.r.Partition != "")
-}
-
-func (e *resvEdit) has(flag string) bool { return slices.Contains(e.r.Flags, flag) }
-
-// sharing are the flags of reservations that may share nodes with others.
-func sharing(r *pb.ReservationRecord) bool {
-	return slices.Contains(r.Flags, "OVERLAP") || slices.Contains(r.Flags, "MAINT")
-}
-
-// atOnce yields the other reservations that are in force at some time of this one; of those that recur, the repetitions count.
-func (e *resvEdit) atOnce(yield func(*pb.ReservationRecord) bool) {
-	for _, o := range e.tx.Reservations() {
-		if o.Name != e.r.Name && meets(o, e.r) && !yield(o) {
-			return
-		}
-	}
-}
-
-// taken reports whether another reservation has the node during the time of this one.
-func (e *resvEdit) taken(node string) bool { return e.holder(node) != "" }
-
-func (e *resvEdit) holder(node string) string {
-	if sharing(e.r) {
-		return ""
-	}
-	for o := range e.atOnce {
-		if names, err := hostlist.Expand(o.Nodes); err == nil && !sharing(o) && slices.Contains(names, node) {
-			return o.Name
-		}
-	}
-	return ""
-}
-
-// overlaps refuses nodes that another reservation has, or on which a job runs into this one, unless the flags allow it.
-func (e *resvEdit) overlaps() *pb.Problem {
-	names, err := hostlist.Expand(e.r.Nodes)
-	if err != nil {
-		return pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
-	}
-	had := map[string]bool{}
-	if e.old != nil && !e.startSaid {
-		list, _ := hostlist.Expand(e.old.Nodes)
-		for _, n := range list {
-			had[n] = true // what runs there was no obstacle, and is none
-		}
-	}
-	if p := e.overlapsOther(names); p != nil {
-		return p
-	}
-	for _, name := range names {
-		if j := e.busy(e.tx.Node(name)); j != nil && !had[name] {
-			return pb.NewProblem(pb.CodeNodesBusy, "job %s may run on node %s beyond the start of the reservation", jobName(j), name).WithHint("begin later, or add Flags=IGNORE_JOBS")
-		}
-	}
-	return nil
-}
-
-func (e *resvEdit) overlapsOther(names []string) *pb.Problem {
-	if sharing(e.r) {
-		return nil
-	}
-	mine := make(map[string]bool, len(names))
-	for _, n := range names {
-		mine[n] = true
-	}
-	for o := range e.atOnce {
-		others, _ := hostlist.Expand(o.Nodes)
-		if i := slices.IndexFunc(others, func(n string) bool { return mine[n] }); i >= 0 && !sharing(o) {
-			return pb.NewProblem(pb.CodeResvOverlap, "node %s is in reservation %s at that time", others[i], o.Name).WithHint("choose other nodes or another time, or add Flags=OVERLAP")
-		}
-	}
-	return nil
-}
-
-// busy is a job that may run on a node when the reservation begins, nil when there is none or it does not matter.
-func (e *resvEdit) busy(n *state.Node) *pb.JobRecord {
-	if e.has("IGNORE_JOBS") {
-		return nil
-	}
-	for _, id := range n.Jobs {
-		if j := e.tx.Job(id); (e.r.Name == "" || j.Spec.Reservation != e.r.Name) && (j.EndNs == 0 || j.EndNs > e.r.StartNs) {
-			return j
-		}
 	}
 	return nil
 }

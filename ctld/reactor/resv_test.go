@@ -84,7 +84,6 @@ func TestReservations(t *testing.T) {
 		{"create x StartTime=now Duration=10 Users=root NodeCnt=0", "2006 Node count specification invalid"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n1 PartitionName=nope", "2000 Invalid partition name specified"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n1 Flags=FOO", "2036 Requested operation not supported on this system"},
-		{"create x StartTime=now Duration=10 Users=root Nodes=n1 CoreCnt=3", "2036 Requested operation not supported on this system"},
 		{"create x StartTime=now Duration=10 Users=root Flags=ANY_NODES Licenses=matlab:30", "2048 Invalid license specification"},
 		{"create x StartTime=now Duration=10 Users=root Flags=ANY_NODES Licenses=nope:3", "2048 Invalid license specification"},
 		{"create lic StartTime=now Duration=60 Users=root Flags=LICENSE_ONLY Licenses=matlab:6", "lic"},

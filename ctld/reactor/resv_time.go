@@ -83,13 +83,8 @@ func endReservations(tx *state.Tx) {
 		if r.EndNs > tx.NowNS {
 			continue
 		}
-		if flag := recurs(r); flag != "" {
-			n := state.CloneReservation(r)
-			for n.EndNs <= tx.NowNS {
-				start := next(flag, n.StartNs)
-				n.StartNs, n.EndNs = start, start+r.EndNs-r.StartNs
-			}
-			tx.Emit(state.ReservationChanged{Reservation: n})
+		if recurs(r) != "" {
+			tx.Emit(state.ReservationChanged{Reservation: following(r, tx.NowNS, 0)})
 			continue
 		}
 		holdJobsOf(tx, r)

@@ -20,6 +20,7 @@ func (c StepReports) Handle(tx *state.Tx) any {
 	for _, r := range c.Steps {
 		takeReport(tx, c.Node, r)
 	}
+	straysGone(tx, c.Node, c.Steps)
 	return nil
 }
 
@@ -32,7 +33,7 @@ func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 	if share(j, node) == nil {
 		return
 	}
-	leave(tx, j, node, r.Exit)
+	leave(tx, j, node, boundExit(r.Exit))
 }
 
 // sameEpoch: the report is of the attempt that the job is in. A node that can no longer read what it was given (its disk lost it in
@@ -65,6 +66,7 @@ func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 	n.MaxRssKib = max(n.MaxRssKib, x.MaxRssKib)
 	n.CpuUsecUser += x.CpuUsecUser
 	n.CpuUsecSystem += x.CpuUsecSystem
+	charge(n, node, x)
 	decide(tx, n, node, x)
 	tx.Emit(state.JobLeftNode{Job: n, Node: node})
 	settle(tx, n)
@@ -95,7 +97,6 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	v := judge(tx, n, x)
 	n.StopReason, n.StopState = v.stop, v.state
 	n.ExitStatus = v.status
-	n.DerivedStatus = n.ExitStatus
 	n.Reason, n.ReasonDetail = v.reason, x.Detail
 	n.StateFlags |= pb.JobCompleting
 	n.EndNs = x.EndNs
@@ -163,14 +164,14 @@ func settle(tx *state.Tx, j *pb.JobRecord) {
 		return
 	}
 	switch j.StopReason {
-	case "requeue", "requeuehold", "nodefail", "prolog", "preempt":
+	case "requeue", "requeuehold", "specialexit", "nodefail", "prolog", "preempt":
 		if j.StopState == pb.JobState_JOB_PENDING {
 			backToQueue(tx, j)
 			return
 		}
 	}
 	n := state.CloneJob(j)
-	n.StateFlags &^= pb.JobCompleting
+	n.StateFlags &^= pb.JobCompleting | pb.JobStopped
 	n.Signals = nil
 	tx.Emit(state.JobEnded{Job: n})
 }

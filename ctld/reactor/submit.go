@@ -22,19 +22,22 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if id := tx.JobByRequest(c.Job.RequestId); id != 0 {
 		return Submitted{ID: id, Seq: tx.Seq}
 	}
-	s := tx.Settings()
-	if n := tx.Jobs().Len(); s.MaxJobCount > 0 && n >= int(s.MaxJobCount) {
-		return pb.NewProblem(pb.CodeQueueFull, "the controller holds %d jobs, MaxJobCount of slurm.conf", n).WithHint("try again when some have finished")
+	if p := roomFor(tx, c.Job.Spec.Uid, c.Job.Spec.User, 1); p != nil {
+		return p.WithHint("use a job array, or try again when some have finished")
 	}
-	if n := tx.UserJobs(c.Job.Spec.Uid); s.MaxJobsPerUser > 0 && n >= int(s.MaxJobsPerUser) && c.Job.Spec.Uid != 0 && c.Job.Spec.Uid != s.SlurmUserUID {
-		return pb.NewProblem(pb.CodeQueueFull, "%d jobs of user %s are queued or running, the limit for one user", n, c.Job.Spec.User).WithHint("use a job array, or try again when some have finished")
+	if d := c.Job.Spec.DeadlineNs; d != 0 && d <= tx.NowNS {
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "--deadline has passed")
 	}
 	j := state.CloneJob(c.Job)
+	tx.ShareLimits(j.Spec)
 	j.Id = tx.NextJobID()
 	j.SubmitNs = tx.NowNS
 	j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs)
 	if j.Spec.Hold {
-		j.Reason, j.Priority, j.EligibleNs = "JobHeldUser", 0, 0
+		j.Reason, j.Priority = "JobHeldUser", 0
+		if j.Spec.BeginNs <= tx.NowNS {
+			j.EligibleNs = 0
+		}
 	} else {
 		j.Priority = submitPriority(tx, j)
 	}
@@ -52,9 +55,22 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if j.EligibleNs == 0 {
 		j.AccrueNs = 0
 	}
+	j.Oversubscribe = state.Oversubscribed(tx.Partition(j.Partition))
 	tx.Emit(state.JobSubmitted{Job: j, Script: c.Script})
 	settleNew(tx, j)
 	return Submitted{ID: j.Id, Seq: tx.Seq}
+}
+
+// roomFor refuses more records than the controller, or one user, may have. Root and SlurmUser have no limit of their own.
+func roomFor(tx *state.Tx, uid uint32, user string, more int) *pb.Problem {
+	s, all, own := tx.Settings(), tx.Jobs().Len(), tx.UserJobs(uid)
+	switch {
+	case s.MaxJobCount > 0 && all+more > int(s.MaxJobCount):
+		return pb.NewProblem(pb.CodeQueueFull, "the controller holds %d jobs, this needs %d more, and MaxJobCount of slurm.conf is %d", all, more, s.MaxJobCount)
+	case s.MaxJobsPerUser > 0 && own+more > int(s.MaxJobsPerUser) && uid != 0 && uid != s.SlurmUserUID:
+		return pb.NewProblem(pb.CodeQueueFull, "%d jobs of user %s are queued or running, this needs %d more, and one user may have %d", own, user, more, s.MaxJobsPerUser)
+	}
+	return nil
 }
 
 // FindRequest asks for the job that a request id made. The reply is Submitted, with id 0 when there is none.

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"fmt"
+
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -8,6 +10,8 @@ import (
 // Tick is what time alone does; the loop sends one every second.
 type Tick struct {
 	Purge bool // look for jobs to forget, too (a walk over all jobs)
+	// Unstored are the jobs that accounting has not stored as they are now: forgotten, they go into the outbox.
+	Unstored map[uint32]struct{}
 }
 
 // requestMemoryNS is how long the controller remembers a request id at least, so that a client's retry finds its job.
@@ -24,19 +28,23 @@ func (c Tick) Handle(tx *state.Tx) any {
 			silent(tx, n, int64(s.NodeTimeoutS)*1e9)
 		}
 	}
+	for _, n := range tx.Nodes() {
+		reboots(tx, n)
+	}
 	endReservations(tx)
+	keepReservations(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
 	}
 	if c.Purge {
-		purge(tx, int64(s.MinJobAgeS)*1e9)
+		purge(tx, int64(s.MinJobAgeS)*1e9, c.Unstored)
 	}
 	return nil
 }
 
 // silent marks a node that has been without a link: not responding after a third of SlurmdTimeout, DOWN after all of it.
 func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
-	if n.LinkUp || n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
+	if n.LinkUp || n.StateFlags&pb.NodeRebootIssued != 0 || n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
 		return
 	}
 	since := tx.NowNS - n.LinkNS
@@ -57,12 +65,16 @@ func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 	}
 }
 
-func purge(tx *state.Tx, minAgeNS int64) {
+func purge(tx *state.Tx, minAgeNS int64, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
 	var old []uint32
+	var orphans []*pb.JobRecord
 	for j := range tx.Jobs().All() {
 		if left == 0 {
 			break
+		}
+		if state.Live(j) && nodeless(tx, j) != "" {
+			orphans = append(orphans, j)
 		}
 		if state.Active(j) || tx.NowNS-j.EndNs < minAgeNS || tx.NowNS-j.SubmitNs < requestMemoryNS || j.ArrayJobId != 0 && tx.ArrayActive(j.ArrayJobId) {
 			continue
@@ -71,6 +83,23 @@ func purge(tx *state.Tx, minAgeNS int64) {
 		left--
 	}
 	for _, id := range old {
-		tx.Emit(state.JobForgotten{ID: id})
+		_, keep := unstored[id]
+		tx.Emit(state.JobForgotten{ID: id, Keep: keep})
 	}
+	for _, j := range orphans {
+		for name := nodeless(tx, j); name != ""; name = nodeless(tx, tx.Job(j.Id)) {
+			lose(tx, tx.Job(j.Id), name, fmt.Sprintf("node %s is no longer in slurm.conf", name))
+		}
+	}
+}
+
+// nodeless is a node on which a job runs and which is not there any more: it was taken out of slurm.conf while no controller ran; one
+// that runs refuses to. "" = none.
+func nodeless(tx *state.Tx, j *pb.JobRecord) string {
+	for _, a := range j.GetAlloc() {
+		if !a.Ended && tx.Node(a.Node) == nil {
+			return a.Node
+		}
+	}
+	return ""
 }

@@ -21,14 +21,14 @@ type UpdateJob struct {
 
 // Handle changes each job, or says per job why not.
 func (c UpdateJob) Handle(tx *state.Tx) any {
-	out := Outcomes{Seq: tx.Seq}
+	out, walk := Outcomes{Seq: tx.Seq}, maxCycleWalk
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
 		if p != nil {
 			out.List = append(out.List, outcome(id, p))
 			continue
 		}
-		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })...)
+		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, &walk) })...)
 	}
 	return out
 }
@@ -42,28 +42,33 @@ type jobEdit struct {
 	readmit bool
 	// throttled: the limit of the whole array changed
 	throttled bool
+	walk      *int // how many conditions may still be looked at for cycles
 }
 
-func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
+func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if !c.Caller.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return pb.NewProblem(pb.CodeUserID, "job %s belongs to %s", jobName(j), j.Spec.User)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
 	}
-	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j)}
+	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j), walk: walk}
 	e.job.Spec = state.CloneSpec(j.Spec)
 	for _, kv := range c.Set {
 		if p := e.set(kv.Key, kv.Value); p != nil {
 			return p
 		}
 	}
+	if p := admit.Text(e.job.Spec); p != nil {
+		return p
+	}
 	if e.readmit {
 		if p := admit.Check(tx.View(), e.job.Spec); p != nil {
 			return p
 		}
+		admit.Complete(tx.View(), e.job.Spec)
 		e.job.NumNodes, e.job.NumCpus, e.job.NumTasks = admit.Size(e.job.Spec)
-		e.job.ReqTres = admit.ReqTRES(e.job.Spec)
+		e.job.ReqTres = admit.ReqTRES(e.tx.Settings(), e.job.Spec)
 		e.job.Partition, _ = firstPartition(tx, e.job.Spec)
 	}
 	tx.Emit(state.JobChanged{Job: e.job, What: "updated"})
@@ -145,6 +150,7 @@ func init() {
 		"contiguous":    setContiguous,
 		"oversubscribe": setSharing, "shared": setSharing,
 	}
+	moreSetters()
 }
 
 func adminText(e *jobEdit, _, value string) *pb.Problem {
@@ -173,8 +179,13 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 		}
 		limit = cur - limit
 	}
-	if !e.pending && !e.caller.Operator && limit > cur {
-		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+	if !e.caller.Operator && limit > cur {
+		if !e.pending {
+			return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+		}
+		if part := e.tx.Partition(e.job.Partition); part != nil && limit > part.MaxTimeS {
+			return pb.NewProblem(pb.CodeAccessDenied, "partition %s allows %s; only root and SlurmUser may go beyond", part.Name, limitText(part.MaxTimeS))
+		}
 	}
 	e.job.Spec.TimeLimitS, e.job.TimeLimitS = limit, limit
 	if !e.pending && e.job.StartNs > 0 {
@@ -200,7 +211,7 @@ func setTimeMin(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-func setNice(e *jobEdit, key, value string) *pb.Problem {
+func setNice(e *jobEdit, _, value string) *pb.Problem {
 	n, err := strconv.ParseInt(value, 10, 32)
 	if value == "" {
 		n, err = 100, nil
@@ -212,7 +223,8 @@ func setNice(e *jobEdit, key, value string) *pb.Problem {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may set a negative nice value")
 	}
 	e.job.Spec.Nice = int32(n)
-	return e.onlyPending(key)
+	e.readmit = e.readmit || e.pending
+	return nil
 }
 
 // setPriority fixes a priority; 0 holds the job. Only operators may raise it.
@@ -231,6 +243,8 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 			}
 		}
 		return nil
+	case e.pending && e.job.Priority == 0:
+		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", jobName(e.job)).WithHint("scontrol release lets it go")
 	case !e.caller.Operator && (uint32(n) > e.job.Priority || e.job.HoldAdmin):
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may raise a priority")
 	}
@@ -291,9 +305,11 @@ func setNodes(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
+// setNumCPUs takes a count, or the least and the most of them; what is asked for is the least.
 func setNumCPUs(e *jobEdit, key, value string) *pb.Problem {
 	var n uint32
-	if p := setCount(&n, key, value); p != nil {
+	least, _, _ := strings.Cut(value, "-")
+	if p := setCount(&n, key, least); p != nil {
 		return p
 	}
 	e.job.Spec.NumTasks = (n + max(e.job.Spec.CpusPerTask, 1) - 1) / max(e.job.Spec.CpusPerTask, 1)

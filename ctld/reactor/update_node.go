@@ -24,6 +24,11 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 	if len(c.Nodes) == 0 {
 		return pb.NewProblem(pb.CodeInvalidNodeName, "no node was named")
 	}
+	for _, kv := range c.Set {
+		if strings.HasPrefix(strings.ToUpper(kv.Value), "REBOOT") && strings.EqualFold(kv.Key, "state") && tx.Settings().RebootProgram == "" {
+			return pb.NewProblem(pb.CodeDisabled, "slurm.conf does not say how nodes are rebooted").WithHint("set RebootProgram, and run scontrol reconfigure")
+		}
+	}
 	changed := make([]*state.Node, 0, len(c.Nodes))
 	down := map[string]bool{}
 	for _, name := range c.Nodes {
@@ -61,6 +66,9 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map
 		return c.setState(tx, n, kv.Value, down)
 	case "reason":
 		n.Reason, n.ReasonNs, n.ReasonUid, n.ReasonUser = kv.Value, tx.NowNS, c.Caller.UID, c.UserName
+		if kv.Value == "" {
+			n.ReasonNs, n.ReasonUid, n.ReasonUser = 0, 0, ""
+		}
 	case "weight":
 		w, err := strconv.ParseUint(kv.Value, 10, 32)
 		if err != nil {
@@ -75,6 +83,10 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map
 		n.Features, n.ActiveFeatures = kv.Value, kv.Value
 	case "activefeatures":
 		n.ActiveFeatures = kv.Value
+	case "nextstate": // behind the State=REBOOT that it belongs to
+		if n.RebootNext = strings.ToUpper(kv.Value); n.RebootNext != "RESUME" && n.RebootNext != "DOWN" {
+			return pb.NewProblem(pb.CodeInvalidNodeState, "NextState=%q", kv.Value).WithHint("one of DOWN, RESUME")
+		}
 	case "nodeaddr":
 		n.Addr = kv.Value
 	case "nodehostname":
@@ -87,10 +99,7 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map
 
 // setState is State= of scontrol(1): DRAIN and FAIL need a reason, RESUME and IDLE give the node back, UNDRAIN only clears DRAIN.
 func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map[string]bool) *pb.Problem {
-	hasReason := false
-	for _, kv := range c.Set {
-		hasReason = hasReason || strings.EqualFold(kv.Key, "reason")
-	}
+	hasReason := c.sets("reason")
 	up := strings.ToUpper(value)
 	switch up {
 	case "DRAIN", "DRAINED", "DRAINING", "FAIL", "DOWN":
@@ -110,6 +119,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 	case "RESUME", "IDLE":
 		n.StateFlags &^= clear | pb.NodeInvalidReg
 		n.Reason = ""
+		forgetReboot(n)
 		if n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
 			n.State = pb.NodeState_NODE_UNKNOWN
 			if n.LinkUp {
@@ -119,6 +129,10 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		}
 	case "DOWN":
 		down[n.Name] = true
+	case "REBOOT", "REBOOT_ASAP":
+		return c.askReboot(tx, n, up == "REBOOT_ASAP")
+	case "CANCEL_REBOOT":
+		return cancelReboot(n)
 	case "FUTURE":
 		if len(n.Jobs) > 0 {
 			return pb.NewProblem(pb.CodeNodesBusy, "%d job(s) run on node %s", len(n.Jobs), n.Name)

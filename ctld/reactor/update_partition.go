@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -9,11 +10,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// UpdatePartition is scontrol update PartitionName=…. What it sets lasts until the next reconfigure or restart, except State.
+// UpdatePartition is scontrol update PartitionName=…, and create and delete (make_partition.go). What it sets lasts until the next reconfigure or restart, except State.
 type UpdatePartition struct {
 	Caller Caller
 	Name   string
 	Set    []*pb.KeyValue
+	// GIDs are the groups that AllowGroups of Set names; nil = all.
+	GIDs           []uint32
+	Create, Delete bool
 }
 
 // Handle changes the partition.
@@ -21,18 +25,17 @@ func (c UpdatePartition) Handle(tx *state.Tx) any {
 	if !c.Caller.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may change partitions")
 	}
+	switch {
+	case c.Create:
+		return c.create(tx)
+	case c.Delete:
+		return c.delete(tx)
+	}
 	old := tx.Partition(c.Name)
 	if old == nil {
 		return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", c.Name)
 	}
-	p := state.ClonePartition(old)
-	for _, kv := range c.Set {
-		if problem := setPartition(p, kv.Key, kv.Value); problem != nil {
-			return problem
-		}
-	}
-	tx.Emit(state.PartitionChanged{Partition: p})
-	return Outcomes{Seq: tx.Seq}
+	return c.change(tx, state.ClonePartition(old), nil)
 }
 
 func setPartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
@@ -64,15 +67,30 @@ func setPartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 		return setBool(&p.RootOnly, key, value)
 	case "lln":
 		return setBool(&p.Lln, key, value)
-	case "allowgroups":
-		p.AllowGroups = value
 	case "oversubscribe":
-		p.Oversubscribe = strings.ToUpper(value)
-	default:
-		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a partition", key).WithHint("what can be set: State, MaxTime, DefaultTime, MinNodes, MaxNodes, MaxCPUsPerNode, PriorityTier, PriorityJobFactor, AllowGroups, Hidden, RootOnly, LLN, OverSubscribe")
+		return setOversubscribe(p, value)
+	}
+	return setMorePartition(p, key, value)
+}
+
+// setOversubscribe takes OverSubscribe as slurm.conf(5) has it, and keeps it as scontrol shows it, "FORCE:4".
+func setOversubscribe(p *pb.PartitionRecord, value string) *pb.Problem {
+	mode, count, counted := strings.Cut(strings.ToUpper(value), ":")
+	n, err := strconv.Atoi(count)
+	known := mode == "NO" || mode == "EXCLUSIVE" || mode == "YES" || mode == "FORCE"
+	if !known || counted && (err != nil || n < 1 || n > maxShare) {
+		return pb.NewProblem(pb.CodeInvalidSpec, "OverSubscribe=%s of a partition", value).WithHint("one of NO, EXCLUSIVE, YES, YES:n, FORCE, FORCE:n with n from 1 to %d", maxShare)
+	}
+	p.Oversubscribe = mode
+	if mode == "YES" || mode == "FORCE" {
+		_, jobs := state.OverSubscribe(&pb.PartitionRecord{Oversubscribe: mode + ":" + count})
+		p.Oversubscribe = fmt.Sprintf("%s:%d", mode, jobs)
 	}
 	return nil
 }
+
+// maxShare is the most jobs that slurm.conf lets share a CPU.
+const maxShare = 32766
 
 func setMinutes(dst *uint32, key, value string) *pb.Problem {
 	m, err := timespec.ParseMinutes(value)

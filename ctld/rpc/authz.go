@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -45,14 +44,22 @@ var Table = map[string]Who{
 	"sluice.v1.ControllerAPI/WaitJob":         Anyone,
 	"sluice.v1.ControllerAPI/Reconfigure":     Operator,
 	"sluice.v1.ControllerAPI/Shutdown":        Operator,
+	"sluice.v1.ControllerAPI/SetDebug":        Operator,
 	"sluice.v1.ControllerAPI/Backup":          Operator,
 	"sluice.v1.ControllerAPI/Stats":           Anyone,
+	"sluice.v1.ControllerAPI/Crontab":         Anyone, // one's own; others' for operators (crontab.go)
+	"sluice.v1.ControllerAPI/UpdateCrontab":   Anyone,
 
 	"sluice.v1.ControllerAPI/Reservations":      Anyone,
 	"sluice.v1.ControllerAPI/UpdateReservation": Operator,
 	"sluice.v1.ControllerAPI/Licenses":          Anyone,
 	"sluice.v1.ControllerAPI/Explain":           Anyone,
 	"sluice.v1.ControllerAPI/Priorities":        Anyone,
+	"sluice.v1.ControllerAPI/Gpus":              Anyone,
+	"sluice.v1.ControllerAPI/Topology":          Anyone,
+	"sluice.v1.ControllerAPI/Accounting":        Anyone, // PrivateData=jobs: one's own, unless operator (accounting.go)
+	"sluice.v1.ControllerAPI/AccountingScript":  Owner,
+	"sluice.v1.ControllerAPI/Usage":             Anyone, // one's own, unless operator (accounting.go)
 
 	"sluice.node.v1.NodeAPI/Sync": NodeCert,
 
@@ -91,10 +98,10 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 		if peer.Operator {
 			return peer, nil
 		}
-		_, verb, _ := strings.Cut(method, "/")
-		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "%s is for root and SlurmUser, you are uid %d", verb, peer.UID))
+		// Slurm's words for it; the method is no business of who types a command.
+		return nil, problem(pb.NewProblem(pb.CodeUserID, "this is for root and SlurmUser; you are uid %d", peer.UID))
 	}
-	return nil, status.Error(codes.PermissionDenied, fmt.Sprintf("%s is not served here", method))
+	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command", method[strings.LastIndexByte(method, '/')+1:])
 }
 
 // problem makes a status of a Problem: the phrase and diagnosis as message, the Problem itself as detail.
@@ -108,7 +115,7 @@ func problem(p *pb.Problem) error {
 
 func codeOf(p *pb.Problem) codes.Code {
 	switch pb.Code(p.Code) {
-	case pb.CodeAccessDenied, pb.CodePartitionGroup:
+	case pb.CodeAccessDenied, pb.CodePartitionGroup, pb.CodeUserID:
 		return codes.PermissionDenied
 	case pb.CodeInvalidJobID, pb.CodeInvalidNodeName, pb.CodeInvalidPartition:
 		return codes.NotFound

@@ -27,6 +27,12 @@ func TestEveryMethodHasARow(t *testing.T) {
 			}
 		}
 	}
+	served := methods(&Service{})
+	for name := range seen {
+		if m, ours := strings.CutPrefix(name, controllerAPI+"/"); ours && served[m].Handler == nil {
+			t.Errorf("%s is not served", name)
+		}
+	}
 	for name := range Table {
 		if !seen[name] {
 			t.Errorf("the table has a row for %s, which no service has", name)

@@ -17,12 +17,12 @@ import (
 )
 
 // Explain says in words why a job waits, or what has become of it.
-func (s *Service) Explain(_ context.Context, r *pb.ExplainRequest) (*pb.ExplainReply, error) {
+func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainReply, error) {
 	v := s.Writer.View()
 	var found *pb.JobRecord
-	match := named([]string{r.Id})
+	match, sees := named([]string{r.Id}), s.sees(ctx)
 	for j := range candidates(v, &pb.JobsRequest{Ids: []string{r.Id}}) {
-		if match(j) && (found == nil || state.Pending(j)) {
+		if match(j) && sees(j) && (found == nil || state.Pending(j)) {
 			found = j
 		}
 	}
@@ -41,7 +41,7 @@ func (s *Service) Explain(_ context.Context, r *pb.ExplainRequest) (*pb.ExplainR
 }
 
 // Priorities answers what the priorities of waiting jobs are made of (sprio).
-func (s *Service) Priorities(_ context.Context, r *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
+func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
 	f := r.Filter
 	if f == nil {
 		f = &pb.JobsRequest{}
@@ -56,8 +56,9 @@ func (s *Service) Priorities(_ context.Context, r *pb.PrioritiesRequest) (*pb.Pr
 	}
 	var jobs []*pb.JobRecord
 	var parts []string
+	sees := s.sees(ctx)
 	for j := range candidates(v, f) {
-		if !competes(v, j) || !match(j) {
+		if !competes(v, j) || !match(j) || !sees(j) {
 			continue
 		}
 		for _, p := range strings.Split(admit.PartitionList(v, j.Spec), ",") {

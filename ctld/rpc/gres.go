@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,45 +12,134 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// gresUsed is what of a node's generic resources its jobs hold, as sinfo and scontrol show it ("gpu:a100:2(IDX:0-1)", and
-// "gpu:a100:0(IDX:N/A)" when none is held), and the same as TRES ("gres/gpu=2").
-func gresUsed(v *state.View, n *state.Node) (used, total string) {
-	list, err := tres.ParseNodeGres(n.Gres)
-	if err != nil {
-		return "", ""
+// showGres fills in what follows of a node's generic resources: what there is, what its jobs hold, what is not given out and why.
+func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
+	r.Reported = nil // every device of every node, which nobody looks at there
+	if n.Inv == nil {
+		return
 	}
 	held := heldDevices(v, n)
-	sums := map[string]uint64{}
-	var order, parts []string
-	for _, g := range list {
-		var index state.Cores
-		count := uint64(0)
-		for _, d := range held {
-			if d.Name != g.Name || d.Type != g.Type {
-				continue
+	var used, drained, notes []string
+	total, have := map[string]uint64{}, map[string]uint64{}
+	var order []string
+	since := int64(0) // the first fault
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		if !slices.Contains(order, k.Name) {
+			order = append(order, k.Name)
+		}
+		have[k.Name] += k.Count
+		text, count := usedOf(n, k, held)
+		used = append(used, append([]string{text}, instancesOf(n, k, held)...)...)
+		total[k.Name] += count
+		if k.Shared {
+			continue
+		}
+		if text, why := drainedOf(k); text != "" {
+			drained, notes = append(drained, text), append(notes, why...)
+		}
+		for _, d := range k.Devices {
+			if d.FaultNs != 0 && (since == 0 || d.FaultNs < since) {
+				since = d.FaultNs
 			}
-			count += uint64(max(d.Count, 1))
-			if d.Count == 0 {
-				set, _ := state.ParseCores(strconv.FormatUint(uint64(d.Index), 10))
-				index = index.With(set)
-			}
 		}
-		text := index.String()
-		if text == "" {
-			text = "N/A"
-		}
-		parts = append(parts, fmt.Sprintf("%s(IDX:%s)", tres.Gres{Name: g.Name, Type: g.Type, Count: count}, text))
-		if _, known := sums[g.Name]; !known {
-			order = append(order, g.Name)
-		}
-		sums[g.Name] += count
 	}
+	r.Gres, r.GresUsed, r.GresDrain = n.Inv.Gres, strings.Join(used, ","), strings.Join(drained, ",")
+	r.CfgTres, _, _ = strings.Cut(r.CfgTres, ",gres/")
 	for _, name := range order {
-		if sums[name] > 0 {
-			total += fmt.Sprintf(",gres/%s=%d", name, sums[name])
+		r.CfgTres += fmt.Sprintf(",gres/%s=%d", name, have[name])
+		if total[name] > 0 {
+			r.AllocTres += fmt.Sprintf(",gres/%s=%d", name, total[name])
 		}
 	}
-	return strings.Join(parts, ","), total
+	r.AllocTres = strings.TrimPrefix(r.AllocTres, ",")
+	if r.Reason == "" && len(notes) > 0 { // for sinfo -R, where the node has no reason of its own
+		r.Reason, r.ReasonUser, r.ReasonNs = strings.Join(notes, "; "), "slurm", since
+	}
+	for _, differ := range n.Inv.Differ { // what is the fault of a device has been said with it
+		if !slices.ContainsFunc(notes, func(s string) bool { return strings.HasSuffix(s, ": "+differ) }) {
+			notes = append(notes, differ)
+		}
+	}
+	r.Diagnosis = strings.Join(notes, "; ")
+}
+
+// usedOf is what jobs hold of a kind: "gpu:a100:2(IDX:0-1)", "gpu:a100:0(IDX:N/A)" when none is held, and of shards how many of each
+// device's: "shard:3(3/8,0/8)".
+func usedOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) (text string, count uint64) {
+	var index state.Cores
+	parts := map[uint32]uint64{}
+	for _, d := range held {
+		if d.Name != k.Name {
+			continue
+		}
+		if d.Count > 0 {
+			if d.Type == k.Type {
+				count += uint64(d.Count)
+			}
+			continue
+		}
+		have := n.Inv.Current(d)
+		if have == nil || !slices.ContainsFunc(k.Devices, func(o *pb.Device) bool { return o.Index == have.Index }) {
+			continue
+		}
+		one, _ := state.ParseCores(strconv.FormatUint(uint64(have.Index), 10))
+		if d.Parent != "" && index.Overlaps(one) {
+			continue // of a GPU that is counted already
+		}
+		count += uint64(max(d.Share, 1))
+		parts[have.Index] += uint64(d.Share)
+		index = index.With(one)
+	}
+	text = tres.Gres{Name: k.Name, Type: k.Type, Count: count}.String()
+	switch {
+	case k.Shared:
+		var list []string
+		for _, d := range k.Devices {
+			list = append(list, fmt.Sprintf("%d/%d", parts[d.Index], d.Shares))
+		}
+		return text + "(" + strings.Join(list, ",") + ")", count
+	case len(k.Devices) == 0 && k.Name != "gpu":
+		return text, count
+	}
+	return text + "(IDX:" + cmp.Or(index.String(), "N/A") + ")", count
+}
+
+// instancesOf are the MIG instances that jobs hold of the GPUs of a kind, by type: "gpu:a100_3g.20gb:2(IDX:8,12)".
+func instancesOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) []string {
+	index := map[string]state.Cores{}
+	var order []string
+	for _, d := range held {
+		if d.Parent == "" || !slices.ContainsFunc(k.Devices, func(o *pb.Device) bool { return o.Id == d.Parent }) {
+			continue
+		}
+		if index[d.Type] == nil {
+			order = append(order, d.Type)
+		}
+		one, _ := state.ParseCores(strconv.FormatUint(uint64(d.Index), 10))
+		index[d.Type] = index[d.Type].With(one)
+	}
+	slices.Sort(order)
+	for i, typ := range order {
+		order[i] = fmt.Sprintf("%s(IDX:%s)", tres.Gres{Name: k.Name, Type: typ, Count: uint64(index[typ].Count())}, index[typ])
+	}
+	return order
+}
+
+// drainedOf is what of a kind is not given out, "gpu:a100:1(IDX:3)", and why.
+func drainedOf(k *state.Kind) (text string, why []string) {
+	var index state.Cores
+	for _, d := range k.Devices {
+		if w := state.Withheld(d); w != "" {
+			one, _ := state.ParseCores(strconv.FormatUint(uint64(d.Index), 10))
+			index = index.With(one)
+			why = append(why, state.DeviceName(d)+": "+w)
+		}
+	}
+	if len(why) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%s(IDX:%s)", tres.Gres{Name: k.Name, Type: k.Type, Count: uint64(len(why))}, index), why
 }
 
 func heldDevices(v *state.View, n *state.Node) []*pb.GresDevice {

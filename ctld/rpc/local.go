@@ -9,13 +9,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Rates of calls by ordinary users: sustained per second, and at once. Operators are not limited. A call over the rate waits.
@@ -29,8 +33,16 @@ const (
 	maxUserConns  = 1024
 	// maxOperatorConns are on top of them: several users together do not shut out root either.
 	maxOperatorConns = 256
-	// crowdedFor is how long a connection too many lives: long enough to be told so.
+	// crowdedFor is how long a connection too many lives: long enough to be told so. So many of one user live at a time.
 	crowdedFor = 2 * time.Second
+	maxCrowded = 64
+	// maxUserCalls bounds the calls of one ordinary user that are being answered or wait, maxUserStreams those among them that have more
+	// than one message either way: what waits for its reader, or is being collected, takes memory. One more waits for its turn.
+	maxUserCalls   = 1024
+	maxUserStreams = 64
+	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
+	maxUserSelections = 2
+	maxSelectionWait  = time.Minute
 )
 
 // Local serves ControllerAPI on a unix socket.
@@ -39,20 +51,31 @@ const (
 // A server is a small map; making one costs microseconds, and the peer's identity is then in every context of the connection.
 type Local struct {
 	service  *Service
+	methods  map[string]ttrpc.Stream
 	operator func(uid uint32) bool
 	log      *slog.Logger
 	places   int // maxLocalConns
 
-	mu       sync.Mutex
-	limiters map[uint32]*rate.Limiter
-	conns    map[uint32]int // open, by uid
-	servers  map[*ttrpc.Server]struct{}
+	mu    sync.Mutex
+	loads map[uint32]*load
+	conns map[uint32]int // open, by uid
+}
+
+// load is what one ordinary user asks for at present.
+type load struct {
+	rate       *rate.Limiter
+	calls      atomic.Int32
+	streams    chan struct{}
+	selections chan struct{}
 }
 
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
-	l := &Local{service: s, operator: operator, log: log, places: maxLocalConns, limiters: map[uint32]*rate.Limiter{}, conns: map[uint32]int{}, servers: map[*ttrpc.Server]struct{}{}}
-	s.stream = l.admit
+	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, places: maxLocalConns, loads: map[uint32]*load{}, conns: map[uint32]int{}}
+	s.calls = newCalls(log)
+	for name, m := range methods(s) {
+		l.methods[name] = l.guard(name, m)
+	}
 	return l
 }
 
@@ -87,7 +110,6 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	slots := map[bool]chan struct{}{false: make(chan struct{}, s.places), true: make(chan struct{}, maxOperatorConns)}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer s.closeAll()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -110,39 +132,48 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			_ = conn.Close()
 			continue
 		}
-		slot := slots[peer.Operator]
-		select {
-		case slot <- struct{}{}:
-		default: // commands that submit try again
+		slot, mine := slots[peer.Operator], s.hold(peer.UID, 1)
+		if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !enter(slot) { // commands that submit try again
+			s.hold(peer.UID, -1)
 			_ = conn.Close()
 			continue
 		}
+		peer.crowded = mine > maxUserConns && !peer.Operator
 		wg.Add(1)
 		go func() {
-			defer func() { <-slot; wg.Done() }()
+			defer func() { s.hold(peer.UID, -1); <-slot; wg.Done() }()
 			s.serveConn(ctx, conn, peer)
 		}()
 	}
 }
 
+// enter takes a place, unless there is none.
+func enter(places chan<- struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer conn.Close()
-	if s.hold(peer.UID, 1) > maxUserConns && !peer.Operator {
-		peer.crowded = true
+	if peer.crowded {
 		t := time.AfterFunc(crowdedFor, func() { _ = conn.Close() })
 		defer t.Stop()
 	}
-	defer s.hold(peer.UID, -1)
-	srv, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(s.intercept))
+	srv, err := ttrpc.NewServer()
 	if err != nil {
 		s.log.Error("cannot serve a local connection", "err", err)
 		return
 	}
-	pb.RegisterControllerAPIService(srv, s.service)
-	s.track(srv, true)
-	defer s.track(srv, false)
-	one := newOneConn(conn)
-	_ = srv.Serve(context.WithValue(ctx, peerKey{}, peer), one)
+	srv.RegisterService(controllerAPI, &ttrpc.ServiceDesc{Streams: s.methods})
+	// The end of the controller breaks the connection, and that ends its calls, in this order: an answer would say that a call has
+	// failed of which nobody knows what becomes. Commands ask the next controller again.
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	_ = srv.Serve(context.WithValue(context.WithoutCancel(ctx), peerKey{}, peer), newOneConn(conn))
 	_ = srv.Close()
 }
 
@@ -155,28 +186,6 @@ func (s *Local) hold(uid uint32, by int) int {
 		delete(s.conns, uid)
 	}
 	return n
-}
-
-func (s *Local) track(srv *ttrpc.Server, open bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if open {
-		s.servers[srv] = struct{}{}
-	} else {
-		delete(s.servers, srv)
-	}
-}
-
-func (s *Local) closeAll() {
-	s.mu.Lock()
-	open := make([]*ttrpc.Server, 0, len(s.servers))
-	for srv := range s.servers {
-		open = append(open, srv)
-	}
-	s.mu.Unlock()
-	for _, srv := range open {
-		_ = srv.Close()
-	}
 }
 
 // identify asks the kernel who is at the other end: SO_PEERCRED and SO_PEERGROUPS, as of the time of the connect.
@@ -200,36 +209,78 @@ func (s *Local) identify(c *net.UnixConn) (*Peer, error) {
 	return &Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Groups: groups, Operator: s.operator(cred.Uid)}, nil
 }
 
-// intercept authorises and limits a unary call.
-func (s *Local) intercept(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if err := s.admit(ctx, info.FullMethod); err != nil {
-		return nil, err
+const controllerAPI = "sluice.v1.ControllerAPI"
+
+// guard makes a method authorise, limit and count each call. A handler that panics ends its call, and not the controller: it has changed
+// nothing, as it reads published views and hands commands to the writer.
+func (s *Local) guard(method string, m ttrpc.Stream) ttrpc.Stream {
+	handle := m.Handler
+	m.Handler = func(ctx context.Context, in ttrpc.StreamServer) (out any, err error) {
+		leave, err := s.admit(ctx, method, m.StreamingClient || m.StreamingServer)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		uid := peerOf(ctx).UID
+		defer s.service.calls.begin(method, uid)()
+		defer func() {
+			if r := recover(); r != nil {
+				s.log.Error("a call has failed: a fault in this program", "method", method, "uid", uid, "panic", r, "stack", string(debug.Stack()))
+				out, err = nil, status.Error(codes.Internal, "the controller has a fault that this request met; its log says more")
+			}
+		}()
+		return handle(ctx, boundedStream{in})
 	}
-	return method(ctx, unmarshal)
+	return m
 }
 
-func (s *Local) admit(ctx context.Context, method string) error {
-	peer, err := authorise(ctx, method)
-	if err != nil {
-		return err
-	}
+// admit lets a call begin; leave is for its end. streaming: it has more than one message one way or the other.
+func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave func(), err error) {
+	peer, err := authorise(ctx, controllerAPI+"/"+method)
 	switch {
+	case err != nil:
+		return nil, err
 	case peer.Operator:
-		return nil
+		return func() {}, nil
 	case peer.crowded:
-		return problem(pb.NewProblem(pb.CodeRateLimited, "you have more than %d connections to the controller", maxUserConns).WithHint("let some of your commands end"))
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "you have more than %d connections to the controller", maxUserConns).WithHint("let some of your commands end"))
 	}
+	l := s.loadOf(peer.UID)
+	if !wait(ctx, l.rate) {
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint("ask less often, or for more at once"))
+	}
+	if l.calls.Add(1) > maxUserCalls {
+		l.calls.Add(-1)
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d calls of yours are being answered", maxUserCalls).WithHint("let some of your commands end"))
+	}
+	if !streaming {
+		return func() { l.calls.Add(-1) }, nil
+	}
+	places, patience := l.streams, maxCallWait
+	if method == "Accounting" || method == "AccountingScript" {
+		places, patience = l.selections, maxSelectionWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case places <- struct{}{}:
+		return func() { <-places; l.calls.Add(-1) }, nil
+	case <-ctx.Done():
+		l.calls.Add(-1)
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d lists are on their way to you", cap(places)).WithHint("let some of your commands end"))
+	}
+}
+
+// loadOf is what a user asks for. Users are those of this machine, so there are not many.
+func (s *Local) loadOf(uid uint32) *load {
 	s.mu.Lock()
-	lim := s.limiters[peer.UID]
-	if lim == nil {
-		lim = rate.NewLimiter(callRate, callBurst)
-		s.limiters[peer.UID] = lim
+	defer s.mu.Unlock()
+	l := s.loads[uid]
+	if l == nil {
+		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams), selections: make(chan struct{}, maxUserSelections)}
+		s.loads[uid] = l
 	}
-	s.mu.Unlock()
-	if !wait(ctx, lim) {
-		return problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint("ask less often, or for more at once"))
-	}
-	return nil
+	return l
 }
 
 // wait takes a place under the rate, unless that would take too long.

@@ -50,6 +50,9 @@ type server struct {
 	loop   *loop.Loop
 	local  *Local
 	stops  chan struct{}
+	live   *Live
+
+	privacy Privacy
 }
 
 func serve(t *testing.T) *server {
@@ -72,12 +75,14 @@ func serve(t *testing.T) *server {
 	judge := planner.NewJudge(sched.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
 	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h", Started: time.Now(), Users: NewUsers(), Feasible: judge.Feasible, Forecast: judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (*state.Config, error) { return stateConfig(), nil }, Stop: func() { s.stops <- struct{}{} },
+		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command, error) { return reactor.Reconfigure{Config: stateConfig()}, nil }, Stop: func() { s.stops <- struct{}{} },
 		Script: func(id uint32) ([]byte, error) {
 			return store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
 		},
-		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil }, Pairs: func() []*pb.KeyValue { return nil },
-		Figures: func(bool) map[string]float64 { return nil }}
+		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil },
+		Debug:      func(*pb.SetDebugRequest, []string) *pb.Problem { return nil }, Pairs: func() []*pb.KeyValue { return nil },
+		Figures: func(bool) map[string]float64 { return nil }, Acct: shownAccounting{}, Privacy: func() Privacy { return s.privacy }, Live: NewLive()}
+	s.live = service.Live
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
 	listener, err := Listen(s.socket)
 	if err != nil {
@@ -248,6 +253,10 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		}
 		return err
 	},
+	"Topology": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Topology(ctx, &pb.TopologyRequest{})
+		return err
+	},
 	"Licenses": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.Licenses(ctx, &pb.LicensesRequest{})
 		return err
@@ -256,8 +265,38 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.Explain(ctx, &pb.ExplainRequest{Id: fmt.Sprint(job)})
 		return err
 	},
+	"Gpus": func(c pb.ControllerAPIClient, _ uint32) error {
+		stream, err := c.Gpus(ctx, &pb.GpusRequest{})
+		if err != nil {
+			return err
+		}
+		_, err = stream.Recv()
+		return err
+	},
 	"Priorities": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.Priorities(ctx, &pb.PrioritiesRequest{})
+		return err
+	},
+	"Accounting": func(c pb.ControllerAPIClient, _ uint32) error {
+		return drain(c.Accounting(ctx, &pb.AccountingRequest{}))(func(s pb.ControllerAPI_AccountingClient) error { _, err := s.Recv(); return err })
+	},
+	"AccountingScript": func(c pb.ControllerAPIClient, job uint32) error {
+		return drain(c.AccountingScript(ctx, &pb.AccountingScriptRequest{JobId: job}))(func(s pb.ControllerAPI_AccountingScriptClient) error { _, err := s.Recv(); return err })
+	},
+	"Crontab": func(c pb.ControllerAPIClient, _ uint32) error { // whose: crontab_test.go
+		_, err := c.Crontab(ctx, &pb.CrontabRequest{})
+		return err
+	},
+	"UpdateCrontab": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.UpdateCrontab(ctx, &pb.UpdateCrontabRequest{Text: "# nothing\n"})
+		return err
+	},
+	"SetDebug": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.SetDebug(ctx, &pb.SetDebugRequest{Level: "info"})
+		return err
+	},
+	"Usage": func(c pb.ControllerAPIClient, job uint32) error {
+		_, err := c.Usage(ctx, &pb.UsageRequest{Ids: []string{fmt.Sprint(job)}}) // whether the job is the caller's: accounting_test.go
 		return err
 	},
 }
@@ -330,10 +369,14 @@ func TestWhoMayCall(t *testing.T) {
 		} {
 			err := call(by.client, submit(t, owner, request("#!/bin/sh\n")))
 			p, code := problemOf(err)
+			want := pb.CodeAccessDenied
+			if Table["sluice.v1.ControllerAPI/"+name] == Operator || name == "ControlJobs" || name == "UpdateJob" || name == "BatchScript" {
+				want = pb.CodeUserID // as Slurm has it
+			}
 			switch {
 			case by.may && err != nil:
 				t.Errorf("%s by %s: %v", name, by.name, err)
-			case !by.may && (p == nil || pb.Code(p.Code) != pb.CodeAccessDenied || code != codes.PermissionDenied):
+			case !by.may && (p == nil || pb.Code(p.Code) != want || code != codes.PermissionDenied):
 				t.Errorf("%s by %s: %v", name, by.name, err)
 			}
 		}
@@ -352,9 +395,12 @@ func TestIdentity(t *testing.T) {
 	s := serve(t)
 	user, root := s.as(nobody, nobody, nobody, 7), s.as(0, 0)
 	forged := request("#!/bin/sh\n")
-	forged.Spec.Gid, forged.Spec.Groups, forged.Spec.User, forged.Spec.Group = 5, []uint32{0, 4}, "root", "root"
+	forged.Spec.Gid, forged.Spec.Groups, forged.Spec.User, forged.Spec.Group, forged.Spec.AllocNode = 5, []uint32{0, 4}, "root", "root", "login1"
 	id := submit(t, user, forged)
 	j := s.loop.View().Jobs.Get(id)
+	if j.Spec.AllocNode != "h" {
+		t.Errorf("the job says that it comes from %s", j.Spec.AllocNode)
+	}
 	if j.Spec.Uid != nobody || j.Spec.Gid != nobody || !slices.Equal(j.Spec.Groups, []uint32{7, nobody}) || j.Spec.User != NewUsers().Name(nobody) {
 		t.Errorf("the job is of uid %d gid %d groups %v, user %s", j.Spec.Uid, j.Spec.Gid, j.Spec.Groups, j.Spec.User)
 	}
@@ -452,6 +498,9 @@ func TestSameRequest(t *testing.T) {
 	if a, b := submit(t, c, r), submit(t, c, r); a != b {
 		t.Errorf("jobs %d and %d", a, b)
 	}
+	if a, b := submit(t, c, r), submit(t, s.as(nobody, nobody), r); a == b {
+		t.Error("another user's request with the same id was answered with the job")
+	}
 }
 
 // Calls over the rate wait; those that would wait for too long are refused. Root is not held up.
@@ -473,7 +522,7 @@ func TestRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	limit := s.local.limiters[nobody]
+	limit := s.local.loadOf(nobody).rate
 	for limit.Allow() {
 	}
 	limit.ReserveN(time.Now(), callRate) // a second's worth of calls wait
@@ -538,18 +587,21 @@ func TestWaitJob(t *testing.T) {
 	if p, code := problemOf(err); p == nil || pb.Code(p.Code) != pb.CodeInvalidJobID || code != codes.NotFound {
 		t.Errorf("a job that does not exist: %v", err)
 	}
+	if n := len(s.local.service.Watch.jobs); n != 0 {
+		t.Errorf("%d jobs are watched when nobody waits", n)
+	}
 }
 
 // A list of many jobs comes in pages, all of one moment, each job once and in order.
 func TestPages(t *testing.T) {
 	s := serve(t)
-	const n = 2*pageJobs + 100
+	const n = 2*pageRecords + 100
 	for range n {
 		if _, err := s.loop.Do(ctx, reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", Uid: alice, Hold: true}, Partition: "debug"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stream, err := s.as(nobody, nobody).Jobs(ctx, &pb.JobsRequest{Summary: true})
+	stream, err := s.as(nobody, nobody).Jobs(ctx, &pb.JobsRequest{Fields: []uint32{1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -567,7 +619,7 @@ func TestPages(t *testing.T) {
 		if pages++; pages == 1 {
 			seq = r.Seq
 		}
-		if len(r.Jobs) > pageJobs || r.Seq != seq {
+		if len(r.Jobs) > pageRecords || r.Seq != seq {
 			t.Errorf("page %d has %d jobs, of moment %d", pages, len(r.Jobs), r.Seq)
 		}
 		for _, j := range r.Jobs {

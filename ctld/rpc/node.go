@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -28,11 +29,23 @@ type NodeServer struct {
 	Writer     Writer
 	Dispatcher *dispatch.Dispatcher
 	Beats      *Beats
+	Samples    *Samples // nil: nobody looks at them
+	Live       *Live    // nil: nobody looks at it
 	ClusterID  string
 	Log        *slog.Logger
 
 	streams atomic.Uint64 // opened so far
+
+	mu     sync.Mutex
+	hellos map[string]*rate.Limiter // by node of this cluster
 }
+
+// Rates of one node, sustained per second and at once: streams, each of which is a commit, and messages, of which a node puts together
+// what gathers while one is on its way. What is over waits.
+const (
+	helloRate, helloBurst     = 2, 10
+	messageRate, messageBurst = 200, 1000
+)
 
 // maxReports bounds the steps that one commit takes in from a node, and the messages that wait meanwhile.
 const (
@@ -81,19 +94,47 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
+	if err := s.inTurn(ctx, name); err != nil {
+		return status.FromContextError(err).Err()
+	}
 	number := s.streams.Add(1)
 	defer s.gone(name, number)
 	if _, err := s.Writer.Do(ctx, reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number}); err != nil {
+		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
+			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.
+			_ = stream.Send(&pb.NodeOrders{Full: true})
+		}
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	link := s.Dispatcher.Open(name, first.Steps)
 	s.Log.Info("node linked", "node", name, "steps", len(first.Steps), "version", h.Version)
 	defer func() {
 		if s.Dispatcher.Close(link) {
+			if s.Live != nil {
+				s.Live.Forget(name)
+			}
 			s.Log.Info("node link lost", "node", name)
 		}
 	}()
 	return s.converse(ctx, cancel, stream, link, name)
+}
+
+// inTurn waits until a node may open one stream more. Nodes that are not in the configuration share one place.
+func (s *NodeServer) inTurn(ctx context.Context, node string) error {
+	if s.Writer.View().Node(node) == nil {
+		node = ""
+	}
+	s.mu.Lock()
+	l := s.hellos[node]
+	if l == nil {
+		if s.hellos == nil {
+			s.hellos = map[string]*rate.Limiter{}
+		}
+		l = rate.NewLimiter(helloRate, helloBurst)
+		s.hellos[node] = l
+	}
+	s.mu.Unlock()
+	return l.Wait(ctx)
 }
 
 // gone says that a stream has ended: also when the hello was refused, or was taken in while nobody waited for the answer any more,
@@ -173,13 +214,27 @@ func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name
 }
 
 func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], reports chan<- []*pb.StepReport, name string) error {
+	messages := rate.NewLimiter(messageRate, messageBurst)
 	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
+		if err := messages.Wait(ctx); err != nil {
+			return err
+		}
 		if r.Heartbeat != nil {
 			s.Beats.Put(name, r.Heartbeat)
+		}
+		if s.Samples != nil {
+			s.Samples.Put(name, r.Samples, time.Now().UnixNano())
+		}
+		if s.Live != nil {
+			s.Live.Put(s.Writer.View(), name, r.Usage)
+			s.Live.Ended(name, r.Steps)
+		}
+		if r.Devices != nil {
+			s.takeDevices(ctx, name, r.Devices)
 		}
 		if len(r.Steps) == 0 {
 			continue
@@ -188,6 +243,22 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 		case reports <- r.Steps:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// takeDevices hands a list of devices to the writer. It waits until the writer has it: a fault must not be lost, and what the node
+// reports after it may build on it.
+func (s *NodeServer) takeDevices(ctx context.Context, name string, r *pb.DeviceReport) {
+	for {
+		_, err := s.Writer.Do(ctx, reactor.DeviceReport{Node: name, Report: r})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.Log.Warn("cannot take in the devices of a node yet", "node", name, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(busyRetry):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -18,41 +19,29 @@ import (
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// pageJobs and pageNodes bound one message of a stream.
-const (
-	pageJobs  = 512
-	pageNodes = 512
-	pageBytes = 1 << 20
-)
-
 // Jobs streams the jobs that match, in ascending order of id, all of one moment.
 func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.ControllerAPI_JobsServer) error {
-	if err := s.stream(ctx, "/sluice.v1.ControllerAPI/Jobs"); err != nil {
-		return err
-	}
 	match, p := matcher(r)
 	if p != nil {
 		return problem(p)
 	}
 	v := s.Writer.View()
-	reply := &pb.JobsReply{Seq: v.Seq, NowNs: v.NowNS, Jobs: make([]*pb.JobRecord, 0, min(pageJobs, v.Jobs.Len()))}
-	sent := false
+	page := pagesOf(func() *pb.JobsReply { return &pb.JobsReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
+	in := pb.AskedOfJobs(r)
+	withheld, sees := s.withheld(v, in), s.sees(ctx)
+	var hidden []string
+	if r.ShownPartitions {
+		hidden = hiddenPartitions(v)
+	}
 	for j := range candidates(v, r) {
-		if !match(j) {
+		if !match(j) || !sees(j) || len(hidden) > 0 && isHidden(j, hidden) {
 			continue
 		}
-		reply.Jobs = append(reply.Jobs, shownJob(j, r.Summary))
-		if len(reply.Jobs) == pageJobs {
-			if err := out.Send(reply); err != nil {
-				return err
-			}
-			sent, reply.Jobs = true, reply.Jobs[:0]
+		if err := page.add(withheld(j), in); err != nil {
+			return err
 		}
 	}
-	if len(reply.Jobs) > 0 || !sent {
-		return out.Send(reply)
-	}
-	return nil
+	return page.end()
 }
 
 // candidates are the jobs to look at: those named, or all. The tasks of an array have ids of their own, so naming one means
@@ -117,18 +106,6 @@ func named(list []string) func(*pb.JobRecord) bool {
 // maxNamedTasks bounds the tasks that one id may name.
 const maxNamedTasks = 1 << 22
 
-// shownJob leaves out what squeue's default columns do not need, when that is all that was asked for: a quarter of the bytes.
-func shownJob(j *pb.JobRecord, summary bool) *pb.JobRecord {
-	if !summary {
-		return j
-	}
-	return &pb.JobRecord{Id: j.Id, State: j.State, StateFlags: j.StateFlags, Reason: j.Reason, Partition: j.Partition, Priority: j.Priority,
-		SubmitNs: j.SubmitNs, EligibleNs: j.EligibleNs, StartNs: j.StartNs, EndNs: j.EndNs, SuspendNs: j.SuspendNs, PreSuspendNs: j.PreSuspendNs,
-		ExpectedStartNs: j.ExpectedStartNs, TimeLimitS: j.TimeLimitS, NodeList: j.NodeList, NumNodes: j.NumNodes, NumCpus: j.NumCpus,
-		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, ArrayTasks: j.ArrayTasks, ArrayThrottle: j.ArrayThrottle, IsArrayTask: j.IsArrayTask,
-		Spec: &pb.JobSpec{Name: j.Spec.Name, User: j.Spec.User, Uid: j.Spec.Uid, Partition: j.Spec.Partition}}
-}
-
 // matcher is the predicate of a selection; every list that is not empty must match.
 func matcher(r *pb.JobsRequest) (func(*pb.JobRecord) bool, *pb.Problem) {
 	var tests []func(*pb.JobRecord) bool
@@ -189,6 +166,23 @@ func stateTest(r *pb.JobsRequest) func(*pb.JobRecord) bool {
 	return state.Active
 }
 
+func hiddenPartitions(v *state.View) (names []string) {
+	for _, p := range v.Partitions() {
+		if p.Hidden {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// isHidden reports whether a job is in a hidden partition, or waits for hidden ones alone.
+func isHidden(j *pb.JobRecord, hidden []string) bool {
+	if j.State != pb.JobState_JOB_PENDING || !strings.Contains(j.Spec.Partition, ",") {
+		return slices.Contains(hidden, j.Partition)
+	}
+	return !slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), func(p string) bool { return !slices.Contains(hidden, p) })
+}
+
 func inPartitions(j *pb.JobRecord, names []string) bool {
 	if slices.Contains(names, j.Partition) {
 		return true
@@ -201,9 +195,17 @@ func inPartitions(j *pb.JobRecord, names []string) bool {
 	return false
 }
 
+// nodeSet is the nodes of several lists, which together may name as many as one.
 func nodeSet(lists []string) (map[string]bool, *pb.Problem) {
-	set := map[string]bool{}
+	set, named := map[string]bool{}, 0
 	for _, l := range lists {
+		n, err := hostlist.Count(l)
+		if named += n; named > hostlist.Limit {
+			err = &hostlist.LimitError{Count: uint64(named)}
+		}
+		if err != nil {
+			return nil, pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
+		}
 		names, err := hostlist.Expand(l)
 		if err != nil {
 			return nil, pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
@@ -217,9 +219,6 @@ func nodeSet(lists []string) (map[string]bool, *pb.Problem) {
 
 // Nodes streams nodes in the order of the configuration.
 func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.ControllerAPI_NodesServer) error {
-	if err := s.stream(ctx, "/sluice.v1.ControllerAPI/Nodes"); err != nil {
-		return err
-	}
 	v := s.Writer.View()
 	var want map[string]bool
 	if len(r.Names) > 0 {
@@ -229,24 +228,17 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 		}
 	}
 	reserved := reservedFlags(v)
-	reply := &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS}
-	sent := false
+	page := pagesOf(func() *pb.NodesReply { return &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
+	in := pb.AskedOfNodes(r)
 	for _, n := range v.Nodes() {
 		if want != nil && !want[n.Name] {
 			continue
 		}
-		reply.Nodes = append(reply.Nodes, shownNode(v, n, reserved[n.Name]))
-		if len(reply.Nodes) == pageNodes {
-			if err := out.Send(reply); err != nil {
-				return err
-			}
-			sent, reply.Nodes = true, nil
+		if err := page.add(shownNode(v, n, reserved[n.Name]), in); err != nil {
+			return err
 		}
 	}
-	if len(reply.Nodes) > 0 || !sent {
-		return out.Send(reply)
-	}
-	return nil
+	return page.end()
 }
 
 // shownNode adds to a node's record what follows from its jobs and reservations.
@@ -257,11 +249,10 @@ func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
 	}
 	r.StateFlags |= reserved
-	if n.Gres != "" {
-		used, total := gresUsed(v, n)
-		r.GresUsed = used
-		r.AllocTres += total
+	if len(n.Strays) > 0 && n.LinkUp || slices.ContainsFunc(n.Jobs, func(id uint32) bool { return v.Jobs.Get(id).StateFlags&pb.JobCompleting != 0 }) {
+		r.StateFlags |= pb.NodeCompleting
 	}
+	showGres(v, n, r)
 	if r.State == pb.NodeState_NODE_IDLE && n.AllocCpus > 0 {
 		r.State = pb.NodeState_NODE_MIXED
 		if n.AllocCpus >= n.Cpus {
@@ -277,7 +268,7 @@ func (s *Service) Partitions(_ context.Context, r *pb.PartitionsRequest) (*pb.Pa
 	reply := &pb.PartitionsReply{Seq: v.Seq}
 	for _, p := range v.Partitions() {
 		if len(r.Names) == 0 || slices.Contains(r.Names, p.Name) {
-			reply.Partitions = append(reply.Partitions, p)
+			reply.Partitions = append(reply.Partitions, showPartition(v, p))
 		}
 	}
 	return reply, nil
@@ -290,15 +281,12 @@ func (s *Service) Config(context.Context, *pb.ConfigRequest) (*pb.ConfigReply, e
 
 // BatchScript streams a job's script to its owner.
 func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out pb.ControllerAPI_BatchScriptServer) error {
-	if err := s.stream(ctx, "/sluice.v1.ControllerAPI/BatchScript"); err != nil {
-		return err
-	}
 	j := s.Writer.View().Jobs.Get(r.JobId)
 	if j == nil {
 		return problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", r.JobId))
 	}
 	if peer := peerOf(ctx); !peer.Operator && peer.UID != j.Spec.Uid {
-		return problem(pb.NewProblem(pb.CodeAccessDenied, "job %d belongs to %s", j.Id, j.Spec.User))
+		return problem(pb.NewProblem(pb.CodeUserID, "job %d belongs to %s", j.Id, j.Spec.User))
 	}
 	blob, err := s.Script(state.ScriptID(j))
 	if err != nil {
@@ -321,12 +309,18 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 // WaitJob answers when the job has ended and nothing of it is left.
 func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
 	var last *pb.JobRecord
+	var task uint32 // of an array: one that was active when last looked for
+	sees := s.sees(ctx)
 	err := s.Watch.until(ctx, r.JobId, s.Writer.View, func(v *state.View) bool {
 		j := v.Jobs.Get(r.JobId)
-		if j != nil {
-			last = j
+		if j == nil || !sees(j) {
+			return true
 		}
-		return j == nil || !activeAnywhere(v, j)
+		last = j
+		if t := v.Jobs.Get(task); t == nil || !state.Active(t) {
+			task = activeTask(v, j)
+		}
+		return task == 0
 	})
 	if err != nil {
 		return nil, err
@@ -337,17 +331,21 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 	return &pb.WaitJobReply{Job: worst(s.Writer.View(), last)}, nil
 }
 
-// activeAnywhere reports whether a job, or of an array any task, is active.
-func activeAnywhere(v *state.View, j *pb.JobRecord) bool {
-	if state.Active(j) || j.ArrayJobId == 0 || j.ArrayJobId != j.Id {
-		return state.Active(j)
+// activeTask is a job that is active: the job itself, or of an array the record that was made last, which is likely to be the last to
+// end; 0 = none.
+func activeTask(v *state.View, j *pb.JobRecord) uint32 {
+	if state.Active(j) {
+		return j.Id
 	}
-	for o := range v.Jobs.All() {
-		if o.ArrayJobId == j.ArrayJobId && state.Active(o) {
-			return true
+	last := uint32(0)
+	if j.ArrayJobId != 0 && j.ArrayJobId == j.Id {
+		for o := range v.Jobs.All() {
+			if o.ArrayJobId == j.ArrayJobId && state.Active(o) {
+				last = o.Id
+			}
 		}
 	}
-	return false
+	return last
 }
 
 // worst is the job itself, or the task of its array with the highest exit status (sbatch(1), --wait).
@@ -368,5 +366,15 @@ func (s *Service) Stats(ctx context.Context, r *pb.StatsRequest) (*pb.StatsReply
 	if r.Reset_ && !peerOf(ctx).Operator {
 		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may reset the counters"))
 	}
-	return &pb.StatsReply{Values: s.Figures(r.Reset_)}, nil
+	reply := &pb.StatsReply{Values: s.Figures(r.Reset_), NowNs: time.Now().UnixNano()}
+	if reply.Values == nil {
+		reply.Values = map[string]float64{}
+	}
+	reply.SinceNs = int64(reply.Values["since_s"]) * int64(time.Second)
+	if s.calls != nil {
+		var active int
+		reply.Methods, reply.Users, active = s.calls.report(s.Users.Name, r.Reset_)
+		reply.Values["active_calls"] = float64(active)
+	}
+	return reply, nil
 }

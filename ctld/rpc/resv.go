@@ -32,15 +32,15 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 			return nil, problem(p)
 		}
 	}
-	set := make([]*pb.KeyValue, len(r.Set))
+	set, groups := make([]*pb.KeyValue, len(r.Set)), map[string]uint32{}
 	for i, kv := range r.Set {
-		value, p := s.knownNames(kv.Key, kv.Value)
+		value, p := s.knownNames(kv.Key, kv.Value, groups)
 		if p != nil {
 			return nil, problem(p)
 		}
 		set[i] = &pb.KeyValue{Key: kv.Key, Value: value}
 	}
-	out, err := s.do(ctx, reactor.UpdateReservation{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete})
+	out, err := s.do(ctx, reactor.UpdateReservation{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete, Groups: groups})
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,18 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 // maxReservedFor bounds the users or groups that one reservation names.
 const maxReservedFor = 1000
 
-// knownNames refuses users and groups that this machine does not know, and turns numbers into names.
-func (s *Service) knownNames(key, value string) (string, *pb.Problem) {
+// knownNames refuses users and groups that this machine does not know, and turns numbers into names. The ids of groups are noted.
+func (s *Service) knownNames(key, value string, groups map[string]uint32) (string, *pb.Problem) {
 	find, code, what := s.Users.Find, pb.CodeUserID, "user"
 	switch strings.ToLower(strings.TrimRight(key, "+-")) {
 	case "users":
 	case "groups":
-		find, code, what = s.Users.FindGroup, pb.CodeInvalidGroup, "group"
+		code, what = pb.CodeInvalidGroup, "group"
+		find = func(which string) (string, bool) {
+			name, id, ok := s.Users.FindGroup(which)
+			groups[name] = id
+			return name, ok
+		}
 	default:
 		return value, nil
 	}
@@ -108,11 +113,11 @@ func inForce(v *state.View, r *pb.ReservationRecord) bool {
 	return v.NowNS >= r.StartNs && v.NowNS < r.EndNs
 }
 
-// reservedFlags are the nodes that are in a reservation in force, with the flag that shows it: MAINT before RESERVED.
+// reservedFlags are the nodes that are in a reservation in force, with the flags that show it.
 func reservedFlags(v *state.View) map[string]uint32 {
 	var flags map[string]uint32
 	for _, r := range v.Reservations() {
-		if !inForce(v, r) {
+		if !inForce(v, r) || len(r.Parts) > 0 { // of a part, the rest of the node is as ever
 			continue
 		}
 		if flags == nil {
@@ -120,10 +125,9 @@ func reservedFlags(v *state.View) map[string]uint32 {
 		}
 		names, _ := hostlist.Expand(r.Nodes) // the reactor has read it
 		for _, n := range names {
+			flags[n] |= pb.NodeReserved
 			if slices.Contains(r.Flags, "MAINT") {
-				flags[n] = pb.NodeMaint
-			} else if flags[n] == 0 {
-				flags[n] = pb.NodeReserved
+				flags[n] |= pb.NodeMaint
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,16 +48,28 @@ type Service struct {
 	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, sched.Weights)
 	// Script reads a stored script.
 	Script func(id uint32) ([]byte, error)
-	// Reload reads the configuration again; Stop ends the controller; MakeBackup writes a backup.
-	Reload     func() (*state.Config, error)
+	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller; MakeBackup writes a backup.
+	Reload     func() (reactor.Command, error)
 	Stop       func()
 	MakeBackup func(path string) (string, int64, error)
+	// Debug changes how much the controller logs, or the node daemons of these nodes.
+	Debug func(r *pb.SetDebugRequest, nodes []string) *pb.Problem
 	// Pairs are the lines of scontrol show config.
 	Pairs func() []*pb.KeyValue
 	// Figures are the counters of sdiag.
 	Figures func(reset bool) map[string]float64
 
-	stream func(ctx context.Context, method string) error // authorises a streaming call
+	// Acct answers sacct; Privacy says who sees whose jobs there. Live is what running steps use.
+	Acct    Accounting
+	Privacy func() Privacy
+	Live    *Live
+
+	// Samples are what the GPUs were doing when their nodes looked last.
+	Samples *Samples
+	// Withheld says which partitions of a waiting job are gone, which devices it could use if they were given out, and why they are not.
+	Withheld func(v *state.View, j *pb.JobRecord) string
+
+	calls *callLog
 }
 
 // Bounds of a submission (limits page of the documentation).
@@ -80,9 +94,6 @@ func (s *Service) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.SubmitRe
 
 // SubmitLarge is Submit in pieces.
 func (s *Service) SubmitLarge(ctx context.Context, in pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error) {
-	if err := s.stream(ctx, "/sluice.v1.ControllerAPI/SubmitLarge"); err != nil {
-		return nil, err
-	}
 	var data []byte
 	for {
 		c, err := in.Recv()
@@ -118,7 +129,10 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if p := s.identity(peer, r.Spec); p != nil {
 		return nil, problem(p)
 	}
-	r.Spec.EnvCount, r.Spec.ScriptBytes = uint32(len(r.Env)), uint64(len(r.Script))
+	if r.RequestId != "" { // of this user alone
+		r.RequestId = strconv.FormatUint(uint64(peer.UID), 10) + ":" + r.RequestId
+	}
+	r.Spec.EnvCount, r.Spec.ScriptBytes, r.Spec.Cron = uint32(len(r.Env)), uint64(len(r.Script)), ""
 	v := s.Writer.View()
 	j, p := admit.Job(v, r.Spec, r.RequestId)
 	if p == nil {
@@ -200,6 +214,9 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 		spec.Uid, spec.Groups, spec.User = peer.UID, peer.Groups, s.Users.Name(peer.UID)
 	}
 	spec.Group = s.Users.Group(spec.Gid)
+	if !peer.Operator {
+		spec.AllocNode, _, _ = strings.Cut(s.Host, ".") // the socket is of this machine
+	}
 	if spec.Nice < 0 && !peer.Operator {
 		return pb.NewProblem(pb.CodeInvalidNice, "a negative nice value is for root and SlurmUser")
 	}
@@ -221,6 +238,9 @@ func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 		return nil, problem(p)
 	case errors.Is(err, loop.ErrBusy):
 		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, loop.ErrEnded): // and with it the controller, which breaks the connection
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -247,7 +267,7 @@ func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.
 
 // ControlJobs is hold, release, requeue and the like.
 func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
-	out, err := s.do(ctx, reactor.Control{Caller: caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names})
+	out, err := s.do(ctx, reactor.Control{Caller: caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Text: r.Text})
 	if err != nil {
 		return nil, err
 	}
@@ -269,19 +289,27 @@ func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.Up
 	return s.update(ctx, reactor.UpdateJob{Caller: caller(peerOf(ctx)), IDs: r.Ids, Set: r.Set})
 }
 
-// UpdateNode is scontrol update NodeName=….
-func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
-	peer := peerOf(ctx)
-	var names []string
-	if strings.EqualFold(r.Nodes, "ALL") {
+// nodesNamed are the nodes of a host list, or all of them for ALL. They need not exist.
+func (s *Service) nodesNamed(list string) (names []string, p *pb.Problem) {
+	if strings.EqualFold(list, "ALL") {
 		for _, n := range s.Writer.View().Nodes() {
 			names = append(names, n.Name)
 		}
-	} else {
-		var err error
-		if names, err = hostlist.Expand(r.Nodes); err != nil {
-			return nil, problem(pb.NewProblem(pb.CodeInvalidNodeName, "%v", err))
-		}
+		return names, nil
+	}
+	names, err := hostlist.Expand(list)
+	if err != nil {
+		return nil, pb.NewProblem(pb.CodeInvalidNodeName, "%v", err)
+	}
+	return names, nil
+}
+
+// UpdateNode is scontrol update NodeName=….
+func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
+	peer := peerOf(ctx)
+	names, p := s.nodesNamed(r.Nodes)
+	if p != nil {
+		return nil, problem(p)
 	}
 	for _, kv := range r.Set {
 		if p := badValue(kv); p != nil {
@@ -300,19 +328,42 @@ func clip(s string, n int) string { return s[:min(len(s), n)] }
 
 // UpdatePartition is scontrol update PartitionName=….
 func (s *Service) UpdatePartition(ctx context.Context, r *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
-	if r.Create || r.Delete {
-		return nil, problem(pb.NewProblem(pb.CodeNotSupported, "partitions are made and deleted in slurm.conf").WithHint("edit slurm.conf, then scontrol reconfigure"))
+	cmd := reactor.UpdatePartition{Caller: caller(peerOf(ctx)), Name: r.Name, Set: r.Set, Create: r.Create, Delete: r.Delete}
+	for _, kv := range append(slices.Clone(r.Set), &pb.KeyValue{Value: r.Name}) {
+		if p := badValue(kv); p != nil {
+			return nil, problem(p)
+		}
+		if strings.EqualFold(kv.Key, "AllowGroups") && !strings.EqualFold(kv.Value, "ALL") {
+			gids, p := s.groups(kv.Value)
+			if p != nil {
+				return nil, problem(p)
+			}
+			cmd.GIDs = gids
+		}
 	}
-	return s.update(ctx, reactor.UpdatePartition{Caller: caller(peerOf(ctx)), Name: r.Name, Set: r.Set})
+	return s.update(ctx, cmd)
+}
+
+// groups resolves a list of groups.
+func (s *Service) groups(list string) ([]uint32, *pb.Problem) {
+	gids := []uint32{}
+	for _, name := range strings.Split(list, ",") {
+		_, gid, ok := s.Users.FindGroup(name)
+		if !ok {
+			return nil, pb.NewProblem(pb.CodeInvalidGroup, "there is no group %q", name)
+		}
+		gids = append(gids, gid)
+	}
+	return gids, nil
 }
 
 // Reconfigure reads slurm.conf again.
 func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
-	cfg, err := s.Reload()
+	cmd, err := s.Reload()
 	if err != nil {
-		return nil, problem(pb.NewProblem(pb.CodeInvalidSpec, "the configuration has faults, the old one stays in force:\n%v", err))
+		return nil, problem(pb.NewProblem(pb.CodeConfig, "the old one stays in force:\n%v", err))
 	}
-	if _, err := s.do(ctx, reactor.Reconfigure{Config: cfg}); err != nil {
+	if _, err := s.do(ctx, cmd); err != nil {
 		return nil, err
 	}
 	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
@@ -322,6 +373,26 @@ func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*p
 func (s *Service) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.UpdateReply, error) {
 	s.Log.Info("shutdown was asked for", "uid", peerOf(ctx).UID)
 	time.AfterFunc(50*time.Millisecond, s.Stop) // the answer goes out first
+	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
+}
+
+// SetDebug is scontrol setdebug and setdebugflags.
+func (s *Service) SetDebug(_ context.Context, r *pb.SetDebugRequest) (*pb.UpdateReply, error) {
+	var nodes []string
+	if r.Nodes != "" {
+		var p *pb.Problem
+		if nodes, p = s.nodesNamed(r.Nodes); p != nil {
+			return nil, problem(p)
+		}
+		for _, n := range nodes {
+			if s.Writer.View().Node(n) == nil {
+				return nil, problem(pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", n))
+			}
+		}
+	}
+	if p := s.Debug(r, nodes); p != nil {
+		return nil, problem(p)
+	}
 	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
 }
 

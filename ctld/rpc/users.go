@@ -1,11 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"fmt"
-	"os/user"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // User is an account of this machine.
@@ -40,60 +42,37 @@ func NewUsers() *Users {
 
 // Name is the login name of a uid, or the number when there is none.
 func (u *Users) Name(uid uint32) string {
-	return u.remember(u.names, uid, func(id string) (string, error) {
-		a, err := user.LookupId(id)
-		if err != nil {
-			return "", err
-		}
-		return a.Username, nil
+	return u.remember(u.names, uid, func(id string) string {
+		a, _ := accounts.User(id)
+		return a.Name
 	})
 }
 
 // Group is the name of a gid, or the number.
 func (u *Users) Group(gid uint32) string {
-	return u.remember(u.groups, gid, func(id string) (string, error) {
-		g, err := user.LookupGroupId(id)
-		if err != nil {
-			return "", err
-		}
-		return g.Name, nil
-	})
+	return u.remember(u.groups, gid, func(string) string { return accounts.GroupName(gid) })
 }
 
 // Find is the name of a user given by name or number.
 func (u *Users) Find(who string) (string, bool) {
-	a, err := user.Lookup(who)
-	if err != nil {
-		a, err = user.LookupId(who)
-	}
-	if err != nil {
-		return "", false
-	}
-	return a.Username, true
+	a, ok := accounts.User(who)
+	return a.Name, ok
 }
 
-// FindGroup is the name of a group given by name or number.
-func (u *Users) FindGroup(which string) (string, bool) {
-	g, err := user.LookupGroup(which)
-	if err != nil {
-		g, err = user.LookupGroupId(which)
-	}
-	if err != nil {
-		return "", false
-	}
-	return g.Name, true
-}
+// FindGroup is the name and number of a group given by either.
+func (u *Users) FindGroup(which string) (string, uint32, bool) { return accounts.Group(which) }
 
-func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(string) (string, error)) string {
+func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(string) string) string {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if c, ok := m[id]; ok && time.Now().Before(c.until) {
+	c, ok := m[id]
+	u.mu.Unlock()
+	if ok && time.Now().Before(c.until) {
 		return c.value
 	}
 	text := strconv.FormatUint(uint64(id), 10)
-	if name, err := look(text); err == nil {
-		text = name
-	}
+	text = cmp.Or(look(text), text) // a directory service may take its time: nobody waits for it who asks for another
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if len(m) >= maxCached {
 		clear(m)
 	}
@@ -103,23 +82,9 @@ func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(strin
 
 // Lookup finds a user with the groups that login would give (for sbatch --uid, by operators only).
 func (u *Users) Lookup(uid uint32) (User, error) {
-	a, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
-	if err != nil {
+	a, ok := accounts.User(strconv.FormatUint(uint64(uid), 10))
+	if !ok || a.UID != uid {
 		return User{}, fmt.Errorf("there is no user with uid %d on this machine", uid)
 	}
-	gid, err := strconv.ParseUint(a.Gid, 10, 32)
-	if err != nil {
-		return User{}, fmt.Errorf("user %s has no usable group: %w", a.Username, err)
-	}
-	ids, err := a.GroupIds()
-	if err != nil {
-		return User{}, fmt.Errorf("cannot read the groups of %s: %w", a.Username, err)
-	}
-	r := User{Name: a.Username, GID: uint32(gid)}
-	for _, s := range ids {
-		if n, err := strconv.ParseUint(s, 10, 32); err == nil {
-			r.Groups = append(r.Groups, uint32(n))
-		}
-	}
-	return r, nil
+	return User{Name: a.Name, GID: a.GID, Groups: accounts.Groups(a)}, nil
 }

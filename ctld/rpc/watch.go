@@ -10,11 +10,17 @@ import (
 // Watch lets calls wait for changes of one job. Its Changed is a loop observer.
 type Watch struct {
 	mu   sync.Mutex
-	jobs map[uint32]chan struct{} // closed at the job's next change
+	jobs map[uint32]*change // that somebody waits for
+}
+
+// change is the next one of a job.
+type change struct {
+	come    chan struct{} // closed
+	waiting int
 }
 
 // NewWatch makes a Watch.
-func NewWatch() *Watch { return &Watch{jobs: map[uint32]chan struct{}{}} }
+func NewWatch() *Watch { return &Watch{jobs: map[uint32]*change{}} }
 
 // Changed wakes who waits for a job of the commit.
 func (w *Watch) Changed(c state.Change) {
@@ -32,34 +38,49 @@ func (w *Watch) Changed(c state.Change) {
 }
 
 func (w *Watch) wake(id uint32) {
-	if ch, ok := w.jobs[id]; ok {
-		close(ch)
+	if c, ok := w.jobs[id]; ok {
+		close(c.come)
 		delete(w.jobs, id)
 	}
 }
 
-// next returns a channel that is closed at the job's next change.
-func (w *Watch) next(id uint32) <-chan struct{} {
+// next gives the job's next change, until left.
+func (w *Watch) next(id uint32) *change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ch, ok := w.jobs[id]
-	if !ok {
-		ch = make(chan struct{})
-		w.jobs[id] = ch
+	c := w.jobs[id]
+	if c == nil {
+		c = &change{come: make(chan struct{})}
+		w.jobs[id] = c
 	}
-	return ch
+	c.waiting++
+	return c
+}
+
+func (w *Watch) leave(id uint32, c *change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.waiting--; c.waiting == 0 && w.jobs[id] == c {
+		delete(w.jobs, id)
+	}
 }
 
 // until waits for cond to hold of the view, looking again at each change of the job.
 func (w *Watch) until(ctx context.Context, id uint32, view func() *state.View, cond func(*state.View) bool) error {
 	for {
-		changed := w.next(id)
-		if cond(view()) {
-			return nil
+		next := w.next(id)
+		done := cond(view())
+		if !done {
+			select {
+			case <-next.come:
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		w.leave(id, next)
+		switch {
+		case done:
+			return nil
+		case ctx.Err() != nil:
 			return ctx.Err()
 		}
 	}

@@ -3,13 +3,18 @@
 // break and partition, and shims that are told when their scripts end. Everything that happens is an event on one heap, everything
 // random comes from one seed, so a failure is repeated by its seed alone.
 //
-// What a run does (sim.go): users submit jobs and interfere with them while faults strike (faults.go); then everything is repaired
+// What a run does (sim.go): users submit jobs, arrays, jobs that depend on others, that ask for devices and licenses, that share or
+// preempt (workload.go), reserve nodes and cores, and interfere with them while faults strike (faults.go); then everything is repaired
 // and the cluster must come to rest: every acknowledged job has ended, and nothing is left on any node.
 //
 // What is watched (witness.go), from outside, by what the simulated processes do and not by what the controller believes:
 //
 //   - a script of an attempt starts once, and only while the attempt is the job's;
-//   - no two attempts of a job are alive at the same time, and no two jobs share a CPU, unless a node was declared DOWN;
+//   - no two attempts of a job are alive at the same time, unless a node was declared DOWN, and never two on one node;
+//   - no core of a node is had by more jobs than may share it, no device by two, and no more memory than there is, also not by what was
+//     given up with a node and is alive on it still; no more licenses are used than there are (limits.go);
+//   - a job starts only when its array's limit, its dependency and the reservations of others allow it;
+//   - every task of every array comes to an end, and whoever waits has a reason;
 //   - a node's share of a job is free only when nothing of the job is alive there, with the same exception;
 //   - an attempt has one terminal record, and it says what the shim's exit record says, or what somebody ordered;
 //   - what was acknowledged is there after every crash, record for record;

@@ -43,6 +43,7 @@ type Result struct {
 type Stats struct {
 	Commits, Crashes, Starts, Requeues, Terminal int
 	Ends                                         map[string]int // terminal states
+	Seen                                         map[string]int // what jobs had when they started, and what became of them
 }
 
 // sim is one run.
@@ -58,7 +59,10 @@ type sim struct {
 	disk    *journal.Memory
 	ctl     *controller // nil: down
 	nodes   []*machine
-	unseen  bool // the last commit is on disk, and its controller died before it could say so
+	work    workload
+	made    int   // reservations so far
+	calmNS  int64 // since when nothing goes wrong
+	unseen  bool  // the last commit is on disk, and its controller died before it could say so
 	streams int
 	resting bool
 	subs    []*submission
@@ -80,9 +84,12 @@ func Run(o Options) Result {
 	}
 	s.after(s.between(0, s.meddling), s.meddle)
 	s.after(s.between(0, s.faults.every), s.strike)
+	if s.work.reservations {
+		s.after(s.between(0, time.Minute), s.reserve)
+	}
 	s.after(s.o.Chaos, func() {
 		s.logf("-- calm")
-		s.calm = true
+		s.calm, s.calmNS = true, s.now
 		s.faults.latency, s.faults.fsync = 10*time.Millisecond, time.Millisecond
 		s.repair()
 		s.look()
@@ -115,7 +122,7 @@ func newSim(o Options) *sim {
 	s.witness = newWitness(s)
 	s.drawFaults()
 	set := &state.Settings{Cluster: "sim", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: killWaitS, NodeTimeoutS: nodeTimeout, ReturnToService: 1 + s.rng.IntN(2),
-		MinJobAgeS: 1e6, MaxJobCount: 10000, JobRequeue: s.chance(0.5), HoldOnPrologFail: s.chance(0.5), RequeueDelayS: uint32(1 + s.rng.IntN(10)), PriorityBasic: s.chance(0.8), MaxJobsPerUser: 1000}
+		MinJobAgeS: 1e6, MaxJobCount: 10000, MaxArraySize: 1001, JobRequeue: s.chance(0.5), HoldOnPrologFail: s.chance(0.5), RequeueDelayS: uint32(1 + s.rng.IntN(10)), PriorityBasic: s.chance(0.8), MaxJobsPerUser: 1000}
 	if s.chance(0.3) {
 		set.MinJobAgeS = 300 // and jobs are forgotten while others run
 	}
@@ -126,8 +133,9 @@ func newSim(o Options) *sim {
 		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB})
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
-	s.cfg.Partitions = []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited, DefaultTimeS: 300, MaxNodes: pb.Unlimited}}
 	s.params = sched.Params{Weights: sched.Weights{Basic: set.PriorityBasic}}
+	s.drawWorkload()
+	s.work.settings(s)
 	for n := range s.o.Jobs {
 		s.subs = append(s.subs, s.newSubmission(n))
 	}
@@ -137,6 +145,9 @@ func newSim(o Options) *sim {
 // look asks now and then whether everything that was submitted has ended and nothing is left of it.
 func (s *sim) look() {
 	s.resting = s.unrest() == ""
+	if s.ctl != nil {
+		s.witness.reasons(s.ctl.View(), s.calmNS)
+	}
 	s.after(2*time.Second, s.look)
 }
 
@@ -149,8 +160,10 @@ func (s *sim) unrest() string {
 		if sub.id == 0 {
 			return fmt.Sprintf("submission %d is not acknowledged", sub.n)
 		}
-		if j := s.ctl.View().Jobs.Get(sub.id); j != nil && state.Active(j) {
-			return jobWords(j)
+	}
+	for j := range s.ctl.View().Jobs.All() {
+		if state.Active(j) {
+			return fmt.Sprintf("%s waits for %q, reservation %q", jobWords(j), j.Dependency, j.Spec.Reservation)
 		}
 	}
 	for _, m := range s.nodes {

@@ -13,7 +13,7 @@ var (
 
 // TestCluster simulates seeds; go test ./ctld/simtest -seed 1000 -seeds 10000 looks for longer.
 func TestCluster(t *testing.T) {
-	total := Stats{Ends: map[string]int{}}
+	total := Stats{Ends: map[string]int{}, Seen: map[string]int{}}
 	var events uint64
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		r := Run(Options{Seed: seed})
@@ -37,6 +37,12 @@ func TestCluster(t *testing.T) {
 			t.Errorf("only %d jobs ended as %s", total.Ends[end], end)
 		}
 	}
+	for _, what := range []string{"array task", "array task of a limited array", "dependency", "devices", "licenses", "in a reservation", "drawn into a reservation",
+		"beside a reservation of cores", "shared core", "preempted by JOB_SUSPENDED", "preempted by JOB_RUNNING"} {
+		if total.Seen[what] < 10 {
+			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)
+		}
+	}
 }
 
 func (s *Stats) add(o Stats) {
@@ -47,6 +53,9 @@ func (s *Stats) add(o Stats) {
 	s.Terminal += o.Terminal
 	for k, n := range o.Ends {
 		s.Ends[k] += n
+	}
+	for k, n := range o.Seen {
+		s.Seen[k] += n
 	}
 }
 

@@ -17,6 +17,11 @@ type submission struct {
 	spec   *pb.JobSpec
 	script script
 	id     uint32 // once acknowledged
+	tasks  int    // of an array
+	bound  bool   // has named what it depends on
+
+	depends string // what it waits for, as far as that has not been changed
+	on      uint32
 }
 
 var operator = reactor.Caller{UID: 0, Operator: true}
@@ -32,6 +37,7 @@ func (s *sim) newSubmission(n int) *submission {
 	if s.chance(0.1) {
 		sub.spec.BeginNs = s.now + int64(s.between(0, 2*time.Minute))
 	}
+	s.work.dress(s, sub)
 	return sub
 }
 
@@ -84,6 +90,7 @@ func (s *sim) submit(sub *submission) {
 }
 
 func (s *sim) submitTo(c *controller, sub *submission) {
+	s.work.bind(s, sub, c.View())
 	spec := state.CloneSpec(sub.spec)
 	j, p := admit.Job(c.View(), spec, fmt.Sprintf("request-%d", sub.n))
 	if p != nil {
@@ -97,6 +104,9 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 	}
 	c.send(reactor.Submit{Job: j, Script: blob}, func(r any) {
 		done, ok := r.(reactor.Submitted)
+		if p, refused := r.(*pb.Problem); refused && pb.Code(p.Code) == pb.CodeDependency {
+			sub.spec.Dependency, sub.depends = "", "" // what it was to wait for has been forgotten meanwhile
+		}
 		if !ok {
 			return // full disk; it is tried again
 		}
@@ -121,7 +131,7 @@ func (s *sim) meddle() {
 	if s.ctl == nil || sub.id == 0 {
 		return
 	}
-	id := strconv.Itoa(int(sub.id))
+	id := s.anyID(sub)
 	by := operator
 	if s.chance(0.5) {
 		by = reactor.Caller{UID: sub.spec.Uid}
@@ -133,7 +143,7 @@ func (s *sim) meddle() {
 	case 2:
 		s.order(reactor.Cancel{Caller: by, IDs: []string{id}, Signal: 10, Full: true})
 	case 3:
-		s.order(reactor.UpdateJob{Caller: operator, IDs: []string{id}, Set: []*pb.KeyValue{{Key: "TimeLimit", Value: strconv.Itoa(1 + s.rng.IntN(6))}}})
+		s.change(sub, id)
 	default:
 		verbs := []string{"hold", "release", "requeue", "requeuehold", "suspend", "resume"}
 		verb := verbs[s.rng.IntN(len(verbs))]
@@ -196,6 +206,7 @@ func (s *sim) repair() {
 			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name}, Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}}, nil)
 		}
 	}
+	s.settleJobs()
 	for j := range c.View().Jobs.All() {
 		id := strconv.Itoa(int(j.Id))
 		switch {

@@ -19,6 +19,7 @@ type witness struct {
 	hash hash.Hash64
 
 	view      *state.View
+	before    *state.View              // the one before view
 	jobs      map[uint32]*pb.JobRecord // as last published
 	highest   uint32                   // id
 	forgotten map[uint32]bool
@@ -26,13 +27,19 @@ type witness struct {
 	cancelled map[uint32]bool   // somebody asked for it
 	submitted map[string]uint32 // number of a submission -> its job
 
-	steps   map[stepAt]*step
-	ends    map[ending]bool
-	harmed  map[attempt]string     // why an attempt may end as NODE_FAIL
-	excused map[stepAt]bool        // its share was freed because the node was DOWN
-	freedAt map[stepAt]bool        // its share was freed
-	boots   map[attemptNode]string // boot that the share was given on
-	stats   Stats
+	steps      map[stepAt]*step
+	outcomes   map[uint32]map[pb.JobState]bool // terminal states that a job has had
+	began      map[uint32]bool
+	touched    map[uint32]int64 // when the record of a job last changed
+	tasksEnded map[uint32]map[uint32]bool
+	startedNS  int64            // when the present controller started
+	paused     map[attempt]bool // was suspended: its CPUs are others' to have, and when it goes on it shares them
+	ends       map[ending]bool
+	harmed     map[attempt]string     // why an attempt may end as NODE_FAIL
+	excused    map[stepAt]bool        // its share was freed because the node was DOWN
+	freedAt    map[stepAt]bool        // its share was freed
+	boots      map[attemptNode]string // boot that the share was given on
+	stats      Stats
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -58,17 +65,20 @@ type ending struct{ job, attempt, restarts uint32 }
 
 // step is one step attempt as its processes and its record show it.
 type step struct {
-	at   stepAt
-	sh   *shim
-	cpus state.Cores
-	live bool
-	rec  *pb.ExitRecord
+	at        stepAt
+	sh        *shim
+	cpus      state.Cores
+	share     *pb.NodeAlloc
+	partition string
+	live      bool
+	rec       *pb.ExitRecord
 }
 
 func newWitness(s *sim) *witness {
 	return &witness{s: s, hash: fnv.New64a(), jobs: map[uint32]*pb.JobRecord{}, forgotten: map[uint32]bool{}, acks: map[uint32]*submission{}, cancelled: map[uint32]bool{}, submitted: map[string]uint32{},
-		steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{}, excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
-		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}},
+		outcomes: map[uint32]map[pb.JobState]bool{}, began: map[uint32]bool{}, touched: map[uint32]int64{}, tasksEnded: map[uint32]map[uint32]bool{},
+		paused: map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{}, excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
+		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{}}
 }
 
@@ -99,10 +109,11 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 		w.s.fail("%s starts for a second time on %s", keyWords(at.Key), m.name)
 		return
 	}
-	st := &step{at: at, sh: sh, live: true}
+	st := &step{at: at, sh: sh, live: true, partition: l.Partition}
 	for _, a := range l.Alloc {
 		if a.Node == m.name {
 			st.cpus, _ = state.ParseCores(a.CpuIds)
+			st.share = a
 		}
 	}
 	w.steps[at] = st
@@ -118,6 +129,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 			w.beside(st, o)
 		}
 	}
+	w.room(st)
 }
 
 // beside checks a step that starts against one that is alive. What was given up with its node may be alive elsewhere, but a node
@@ -126,9 +138,6 @@ func (w *witness) beside(st, o *step) {
 	excused := w.excused[o.at] || w.excused[st.at]
 	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {
 		w.s.fail("%s starts on %s while %s is alive on %s", keyWords(st.at.Key), st.at.node, keyWords(o.at.Key), o.at.node)
-	}
-	if !excused && o.at.node == st.at.node && o.at.Job != st.at.Job && o.cpus.Overlaps(st.cpus) {
-		w.s.fail("%s and %s share CPUs of %s: %s and %s", keyWords(st.at.Key), keyWords(o.at.Key), st.at.node, st.cpus, o.cpus)
 	}
 }
 
@@ -176,7 +185,7 @@ func (w *witness) acknowledged(id uint32, sub *submission) {
 
 // committed sees what every commit has changed.
 func (w *witness) committed(c state.Change) {
-	w.view = c.View
+	w.before, w.view = w.view, c.View
 	if len(c.Jobs)+len(c.Nodes) == 0 {
 		return
 	}
@@ -187,7 +196,11 @@ func (w *witness) committed(c state.Change) {
 	for _, n := range c.View.Nodes() {
 		w.link(n, c.View.NowNS)
 	}
-	for _, id := range c.Jobs {
+	w.capacity(c.View)
+	ids := slices.Clone(c.Jobs)
+	slices.Sort(ids)
+	for _, id := range ids {
+		w.touched[id] = w.s.now
 		w.change(id, c.View)
 	}
 }
@@ -227,15 +240,27 @@ func (w *witness) change(id uint32, v *state.View) {
 			w.s.fail("job id %d is used again", id)
 		}
 		w.highest = id
-		if first := w.submitted[now.Spec.Comment]; first != 0 {
+		first := w.submitted[now.Spec.Comment]
+		if first != 0 && now.ArrayJobId != first {
 			w.s.fail("submission %s became job %d and job %d", now.Spec.Comment, first, id)
 		}
-		w.submitted[now.Spec.Comment] = id
+		if first == 0 {
+			w.submitted[now.Spec.Comment] = id
+		}
 		w.note("%s is new", jobWords(now))
-		return
+		if state.Pending(now) && now.Attempt == 0 {
+			return
+		}
+		old = &pb.JobRecord{Id: id, State: pb.JobState_JOB_PENDING, Spec: now.Spec} // a task that was made to be started, or ended
 	}
 	w.note("%s", jobWords(now))
-	w.attempts(old, now)
+	if old.PreemptedBy == "" && now.PreemptedBy != "" {
+		w.stats.Seen["preempted by "+now.State.String()]++
+	}
+	if now.State == pb.JobState_JOB_SUSPENDED {
+		w.paused[attemptOf(now)] = true
+	}
+	w.attempts(old, now, v)
 	w.shares(old, now, v)
 	switch {
 	case !state.Active(old) && now.Restarts == old.Restarts && (now.State != old.State || now.ExitStatus != old.ExitStatus):
@@ -248,7 +273,7 @@ func (w *witness) change(id uint32, v *state.View) {
 	}
 }
 
-func (w *witness) attempts(old, now *pb.JobRecord) {
+func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 	switch {
 	case now.Attempt == old.Attempt && now.Epoch == old.Epoch:
 	case now.Attempt != old.Attempt+1 || now.Epoch <= old.Epoch:
@@ -256,6 +281,10 @@ func (w *witness) attempts(old, now *pb.JobRecord) {
 	case !state.Pending(old):
 		w.s.fail("an attempt begins before the last has ended: %s was %s", jobWords(now), jobWords(old))
 	default:
+		w.began[now.Id] = true
+		if len(now.Alloc) > 0 { // else it was started and given up in one commit
+			w.allowed(now, v)
+		}
 		for _, a := range now.Alloc {
 			w.boots[attemptNode{attemptOf(now), a.Node}] = a.BootId
 		}
@@ -311,10 +340,16 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 		w.s.fail("a second terminal record: %s", jobWords(now))
 	}
 	w.ends[end] = true
+	w.taskEnded(now)
+	if w.outcomes[now.Id] == nil {
+		w.outcomes[now.Id] = map[pb.JobState]bool{}
+	}
+	w.outcomes[now.Id][now.State] = true
+	cancelled := w.cancelled[now.Id] || w.cancelled[now.ArrayJobId] || now.Reason == "DependencyNeverSatisfied" && now.DependencyNever
 	w.stats.Terminal++
 	w.stats.Ends[state.StateName(now)]++
 	if now.Attempt == old.Attempt && (state.Pending(old) || now.Restarts > old.Restarts) { // it never started (again)
-		w.expect(now, w.cancelled[now.Id], pb.JobState_JOB_CANCELLED)
+		w.expect(now, cancelled, pb.JobState_JOB_CANCELLED)
 		return
 	}
 	harm := w.harmed[attemptOf(now)]
@@ -338,13 +373,15 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
 		}
 	case pb.JobState_JOB_CANCELLED:
-		w.expect(now, w.cancelled[now.Id], now.State)
+		w.expect(now, cancelled, now.State)
+	case pb.JobState_JOB_PREEMPTED:
+		w.expect(now, w.s.work.preempt != "" && now.PreemptedBy != "", now.State)
 	case pb.JobState_JOB_NODE_FAIL:
 		w.expect(now, harm != "", now.State)
 	default:
 		w.expect(now, false, now.State)
 	}
-	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !w.cancelled[now.Id] && failed == "" {
+	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !cancelled && now.State != pb.JobState_JOB_PREEMPTED && failed == "" {
 		w.s.fail("%s, but its script ended well", jobWords(now))
 	}
 }
@@ -415,6 +452,7 @@ func (w *witness) loaded(v *state.View) {
 	if w.view != nil {
 		w.stats.Crashes++
 	}
+	w.startedNS = w.s.now
 	w.view = v
 	clear(w.unlinked)
 	clear(w.outage)
@@ -430,7 +468,7 @@ func plain(j *pb.JobRecord) *pb.JobRecord {
 		return j
 	}
 	c := state.CloneJob(j)
-	c.Reason, c.ReasonDetail, c.ExpectedStartNs, c.ExpectedNodes, c.LastSchedNs = "", "", 0, "", 0
+	c.Reason, c.ReasonDetail, c.ExpectedStartNs, c.ExpectedNodes, c.LastSchedNs, c.WaitReason = "", "", 0, "", 0, ""
 	return c
 }
 
@@ -445,6 +483,7 @@ func (w *witness) strays() {
 
 // final looks at what is left when everything is at rest.
 func (w *witness) final() {
+	w.accounted()
 	for id := range w.acks {
 		if j := w.jobs[id]; j != nil && state.Active(j) {
 			w.s.fail("at the end: %s", jobWords(j))

@@ -3,6 +3,8 @@ package state
 import (
 	"errors"
 	"fmt"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Check verifies what must hold in every View. It is for tests and simulations; it looks at everything.
@@ -10,7 +12,9 @@ func (v *View) Check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	cpus, mem := map[string]uint32{}, map[string]uint64{}
-	cores := map[string]Cores{}
+	held := map[string]Held{}
+	owners := coreOwners{}
+	devices := deviceOwners{}
 	onNode := map[string]int{}
 	count := 0
 	for j := range v.Jobs.All() {
@@ -25,32 +29,77 @@ func (v *View) Check() error {
 			if a.Ended {
 				continue
 			}
-			cpus[a.Node] += a.Cpus
 			mem[a.Node] += a.MemMib
+			if err := devices.add(v, j.Id, a); err != nil {
+				fault("%w", err)
+			}
 			onNode[a.Node]++
 			c, err := ParseCores(a.CpuIds)
 			if err != nil {
 				fault("job %d: %v", j.Id, err)
 			}
-			if cores[a.Node].Overlaps(c) {
-				fault("job %d: cores %s of %s have two owners", j.Id, a.CpuIds, a.Node)
+			if a.CpusFree {
+				continue
 			}
-			cores[a.Node] = cores[a.Node].With(c)
+			cpus[a.Node] += a.Cpus
+			held[a.Node] = held[a.Node].With(c)
+			if err := owners.add(j, a, c); err != nil {
+				fault("%w", err)
+			}
 		}
 	}
 	if count != v.Jobs.Len() {
 		fault("the job table counts %d but holds %d", v.Jobs.Len(), count)
 	}
 	for _, n := range v.nodes {
-		if n.AllocCpus != cpus[n.Name] || n.AllocMemMib != mem[n.Name] || len(n.Jobs) != onNode[n.Name] {
-			fault("node %s: counts %d CPUs, %d MiB, %d jobs; its jobs hold %d, %d, %d", n.Name, n.AllocCpus, n.AllocMemMib, len(n.Jobs), cpus[n.Name], mem[n.Name], onNode[n.Name])
+		if n.HeldCPUs != cpus[n.Name] || n.AllocMemMib != mem[n.Name] || len(n.Jobs) != onNode[n.Name] {
+			fault("node %s: counts %d CPUs, %d MiB, %d jobs; its jobs hold %d, %d, %d", n.Name, n.HeldCPUs, n.AllocMemMib, len(n.Jobs), cpus[n.Name], mem[n.Name], onNode[n.Name])
 		}
 		if n.AllocCpus > n.Cpus {
 			fault("node %s: %d CPUs allocated of %d", n.Name, n.AllocCpus, n.Cpus)
 		}
-		if n.Cores.String() != cores[n.Name].String() {
-			fault("node %s: cores %s in use, its jobs hold %s", n.Name, n.Cores, cores[n.Name])
+		if len(n.Held) != len(held[n.Name]) || n.Held.InUse().String() != held[n.Name].InUse().String() {
+			fault("node %s: cores %s in use, %d deep; its jobs hold %s, %d deep", n.Name, n.Held.InUse(), len(n.Held), held[n.Name].InUse(), len(held[n.Name]))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// coreOwners are the shares that have a core, by node and core.
+type coreOwners map[string]map[int][]coreOwner
+
+type coreOwner struct {
+	job       *pb.JobRecord
+	shared    uint32
+	suspended bool // was suspended once: it got its CPUs back from whoever had them
+}
+
+// add takes a share in, and says what is wrong with it beside those that share its cores: all must be of one partition, and all must
+// let that many share.
+func (o coreOwners) add(j *pb.JobRecord, a *pb.NodeAlloc, cores Cores) error {
+	if o[a.Node] == nil {
+		o[a.Node] = map[int][]coreOwner{}
+	}
+	me := coreOwner{j, max(a.Shared, 1), j.SuspendNs != 0}
+	var err error
+	for k := range cores.All() {
+		list := append(o[a.Node][k], me)
+		o[a.Node][k] = list
+		together := 0 // those that have it by plan; who was resumed is beside them
+		for _, x := range list {
+			if !x.suspended {
+				together++
+			}
+		}
+		for _, other := range list[:len(list)-1] {
+			if other.suspended || me.suspended {
+				continue
+			}
+			if other.job.Partition != j.Partition || together > int(min(me.shared, other.shared)) {
+				err = fmt.Errorf("core %d of %s has %d owners, among them job %d of partition %s (shared by %d) and job %d of partition %s (shared by %d)",
+					k, a.Node, len(list), other.job.Id, other.job.Partition, other.shared, j.Id, j.Partition, me.shared)
+			}
+		}
+	}
+	return err
 }

@@ -43,6 +43,17 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		}
 		rows = append(rows, row)
 	}
+	rows, err := tx.outboxRows(rows)
+	if err != nil {
+		return nil, err
+	}
+	for uid := range tx.crontabs {
+		row, err := encode(journal.Crontabs, jobKey(uid), tx.Crontab(uid))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
 	for name := range tx.resvs {
 		row, err := encode(journal.Reservations, []byte(name), tx.Reservation(name))
 		if err != nil {
@@ -65,7 +76,7 @@ func encode[M interface {
 	}
 	v, err := proto.Marshal(m)
 	if err != nil {
-		return journal.Row{}, fmt.Errorf("cannot encode a row of %v: %w", b, err)
+		return journal.Row{}, fmt.Errorf("cannot encode a row of %v: %w: %w", b, err, journal.ErrBatch)
 	}
 	return journal.Row{Bucket: b, Key: key, Value: v}, nil
 }
@@ -75,7 +86,7 @@ func encode[M interface {
 func storedNode(n *Node) *pb.NodeRecord {
 	return &pb.NodeRecord{Name: n.Name, State: n.State, StateFlags: n.StateFlags, Reason: n.Reason, ReasonUid: n.ReasonUid,
 		ReasonUser: n.ReasonUser, ReasonNs: n.ReasonNs, BootId: n.BootId, BootNs: n.BootNs, Version: n.Version, Os: n.Os, Arch: n.Arch,
-		Comment: n.Comment, Extra: n.Extra, Reported: n.Reported, Weight: n.Weight}
+		Comment: n.Comment, Extra: n.Extra, Reported: n.Reported, Weight: n.Weight, Strays: n.Strays}
 }
 
 // EncodeScript packs a batch script and its environment for the Scripts bucket. DecodeScript reads it.
@@ -101,6 +112,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 		return nil, err
 	}
 	tx.dirty = map[uint32]bool{}
+	tx.crontabs = nil
 	next, _ := tx.Freeze()
 	next.Seq = seq
 	return next, nil
@@ -114,12 +126,22 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 			return fmt.Errorf("cannot decode job %x: %w", key, err)
 		}
 		tx.loadJob(j)
+	case journal.Crontabs:
+		r := &pb.CrontabRecord{}
+		if err := proto.Unmarshal(value, r); err != nil {
+			return fmt.Errorf("cannot decode the crontab of uid %x: %w", key, err)
+		}
+		tx.putCrontab(r.Uid, r)
 	case journal.Nodes:
 		s := &pb.NodeRecord{}
 		if err := proto.Unmarshal(value, s); err != nil {
 			return fmt.Errorf("cannot decode node %q: %w", key, err)
 		}
 		tx.loadNode(s)
+	case journal.Finished:
+		if a, ok := AttemptOf(key); ok {
+			tx.next.Outbox = append(tx.next.Outbox, a)
+		}
 	case journal.Reservations:
 		r := &pb.ReservationRecord{}
 		if err := proto.Unmarshal(value, r); err != nil {
@@ -131,16 +153,15 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 		if err := proto.Unmarshal(value, s); err != nil {
 			return fmt.Errorf("cannot decode partition %q: %w", key, err)
 		}
-		if p := tx.Partition(s.Name); p != nil {
-			c := ClonePartition(p)
-			c.State = s.State
-			tx.putPartition(c)
-		}
+		tx.loadPartition(s)
 	}
 	return nil
 }
 
 func (tx *Tx) loadJob(j *pb.JobRecord) {
+	if j.Spec != nil {
+		tx.ShareLimits(j.Spec)
+	}
 	tx.putJob(j, false)
 	tx.next.NextJobID = max(tx.next.NextJobID, j.Id+1)
 	tx.rememberRequest(j.RequestId, j.Id)
@@ -162,5 +183,7 @@ func (tx *Tx) loadNode(s *pb.NodeRecord) {
 	c.NodeRecord = CloneNode(n.NodeRecord)
 	c.State, c.StateFlags, c.Reason, c.ReasonUid, c.ReasonUser, c.ReasonNs = s.State, s.StateFlags, s.Reason, s.ReasonUid, s.ReasonUser, s.ReasonNs
 	c.BootId, c.BootNs, c.Version, c.Os, c.Arch, c.Comment, c.Extra, c.Reported = s.BootId, s.BootNs, s.Version, s.Os, s.Arch, s.Comment, s.Extra, s.Reported
+	c.Strays = s.Strays
+	c.Recount()
 	tx.putNode(&c, false)
 }

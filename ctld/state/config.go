@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -14,6 +15,7 @@ type Config struct {
 	PartitionNodes map[string][]string   // expanded
 	PartitionGIDs  map[string][]uint32   // AllowGroups, resolved; no entry = all
 	Default        string                // default partition, "" = none
+	Gres           map[string]GresConfig // by node: what there is beside Gres=
 }
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
@@ -30,18 +32,25 @@ func New(cfg *Config, clusterID string, firstID uint32) *View {
 func (tx *Tx) reconfigure(cfg *Config) {
 	old := tx.next
 	tx.structure = true
-	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, cfg.PartitionNodes
-	tx.next.partGIDs = cfg.PartitionGIDs
+	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, maps.Clone(cfg.PartitionNodes)
+	tx.next.partGIDs = maps.Clone(cfg.PartitionGIDs)
 	tx.next.nodes, tx.next.nodeIndex = make([]*Node, len(cfg.Nodes)), make(map[string]int, len(cfg.Nodes))
 	tx.copied.nodes, tx.copied.parts = true, true
 	for i, n := range cfg.Nodes {
 		tx.next.nodes[i] = merge(n, old.Node(n.Name))
+		tx.next.nodes[i].GresConf = cfg.Gres[n.Name]
+		tx.next.nodes[i].Recount()
 		tx.next.nodeIndex[n.Name] = i
 		tx.wakeNode(n.Name)
 	}
 	tx.next.parts, tx.next.partIndex = slices.Clone(cfg.Partitions), make(map[string]int, len(cfg.Partitions))
 	for i, p := range tx.next.parts {
 		tx.next.partIndex[p.Name] = i
+	}
+	for _, p := range old.parts {
+		if p.Made && tx.Partition(p.Name) == nil {
+			tx.makePartition(p, old.partNodes[p.Name], old.partGIDs[p.Name])
+		}
 	}
 	tx.listPartitions()
 }
@@ -55,6 +64,7 @@ func merge(cfg *pb.NodeRecord, old *Node) *Node {
 	n.NodeRecord = CloneNode(old.NodeRecord)
 	n.Addr, n.Hostname, n.Port, n.Weight = cfg.Addr, cfg.Hostname, cfg.Port, cfg.Weight
 	n.Cpus, n.Boards, n.Sockets, n.NodeRecord.Cores, n.Threads = cfg.Cpus, cfg.Boards, cfg.Sockets, cfg.Cores, cfg.Threads
+	n.Switches = cfg.Switches
 	n.RealMemoryMib, n.TmpDiskMib, n.CoreSpec, n.MemSpecMib = cfg.RealMemoryMib, cfg.TmpDiskMib, cfg.CoreSpec, cfg.MemSpecMib
 	n.Features, n.ActiveFeatures, n.Gres, n.CfgTres = cfg.Features, cfg.Features, cfg.Gres, cfg.CfgTres
 	if n.State == pb.NodeState_NODE_FUTURE && cfg.State != pb.NodeState_NODE_FUTURE {
@@ -65,6 +75,10 @@ func merge(cfg *pb.NodeRecord, old *Node) *Node {
 
 // listPartitions fills Partitions of every node.
 func (tx *Tx) listPartitions() {
+	if !tx.copied.nodes {
+		tx.next.nodes = slices.Clone(tx.next.nodes)
+		tx.copied.nodes = true
+	}
 	of := map[string][]string{}
 	for _, p := range tx.next.parts {
 		for _, n := range tx.next.partNodes[p.Name] {

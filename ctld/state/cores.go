@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -43,6 +44,34 @@ func (c Cores) Count() int {
 		n += bits.OnesCount64(w)
 	}
 	return n
+}
+
+// All yields the numbers of the cores, ascending.
+func (c Cores) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, w := range c {
+			for ; w != 0; w &= w - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(w)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// beyond says whether the set has a core of number n or more.
+func (c Cores) beyond(n int) bool { return c.below(n).Count() != c.Count() }
+
+// below is the part of the set with numbers less than n.
+func (c Cores) below(n int) Cores {
+	out := make(Cores, 0, len(c))
+	for i, w := range c {
+		if left := n - i*64; left < 64 {
+			w &= 1<<max(0, left) - 1
+		}
+		out = append(out, w)
+	}
+	return out
 }
 
 // String writes the set as ParseCores reads it.

@@ -99,21 +99,28 @@ type JobRequeued struct {
 
 func (e JobRequeued) apply(tx *Tx) {
 	tx.must = true
+	if old := tx.Job(e.Job.Id); old != nil && old.Restarts != e.Job.Restarts {
+		tx.putOutbox(endedAttempt(old, e.Why, tx.NowNS))
+	}
 	tx.putJob(e.Job, true)
 }
 func (e JobRequeued) Attrs() []any {
 	return []any{"job", e.Job.Id, "restarts", e.Job.Restarts, "why", e.Why}
 }
 
-// JobForgotten: a finished job is older than MinJobAge. KeepRequest keeps its request id a while longer.
+// JobForgotten: a finished job is older than MinJobAge. Keep: accounting has not stored it yet, it goes into the outbox.
 type JobForgotten struct {
-	ID uint32
+	ID   uint32
+	Keep bool
 }
 
 func (e JobForgotten) apply(tx *Tx) {
 	j := tx.Job(e.ID)
 	if j == nil {
 		return
+	}
+	if e.Keep || tx.dirty[e.ID] {
+		tx.putOutbox(j)
 	}
 	tx.rememberRequest(j.RequestId, 0)
 	tx.deleteJob(e.ID)
@@ -148,69 +155,10 @@ func (e NodeChanged) Attrs() []any {
 	return []any{"node", e.Node.Name, "what", e.What, "reason", e.Node.Reason}
 }
 
-// PartitionChanged: an administrator changed a partition.
-type PartitionChanged struct{ Partition *pb.PartitionRecord }
-
-func (e PartitionChanged) apply(tx *Tx) { tx.putPartition(e.Partition) }
-func (e PartitionChanged) Attrs() []any {
-	return []any{"partition", e.Partition.Name, "state", e.Partition.State}
-}
-
 // Reconfigured: the configuration was read again.
 type Reconfigured struct{ Config *Config }
 
 func (e Reconfigured) apply(tx *Tx) { tx.reconfigure(e.Config) }
 func (e Reconfigured) Attrs() []any {
 	return []any{"nodes", len(e.Config.Nodes), "partitions", len(e.Config.Partitions)}
-}
-
-// occupy counts a job's share of a node as taken.
-func (tx *Tx) occupy(j *pb.JobRecord, a *pb.NodeAlloc) {
-	n := tx.Node(a.Node)
-	if n == nil || a.Ended {
-		return
-	}
-	tx.putNode(n.occupied(j, a), false)
-	tx.wakeNode(a.Node)
-}
-
-func (n *Node) occupied(j *pb.JobRecord, a *pb.NodeAlloc) *Node {
-	c := *n
-	c.NodeRecord = CloneNode(n.NodeRecord)
-	c.AllocCpus += a.Cpus
-	c.AllocMemMib += a.MemMib
-	c.Jobs = insertID(n.Jobs, j.Id)
-	c.LastBusyNs = max(j.StartNs, n.LastBusyNs)
-	if cores, err := ParseCores(a.CpuIds); err == nil && cores != nil {
-		c.Cores = n.Cores.With(cores)
-	}
-	return &c
-}
-
-// vacate gives a job's share of a node back.
-func (tx *Tx) vacate(j *pb.JobRecord, node string) {
-	n := tx.Node(node)
-	if n == nil {
-		return
-	}
-	tx.wakeNode(node)
-	for _, a := range j.Alloc {
-		if a.Node == node {
-			tx.putNode(n.vacated(j, a, tx.NowNS), false)
-			return
-		}
-	}
-}
-
-func (n *Node) vacated(j *pb.JobRecord, a *pb.NodeAlloc, nowNS int64) *Node {
-	c := *n
-	c.NodeRecord = CloneNode(n.NodeRecord)
-	c.AllocCpus -= min(a.Cpus, c.AllocCpus)
-	c.AllocMemMib -= min(a.MemMib, c.AllocMemMib)
-	c.Jobs = removeID(n.Jobs, j.Id)
-	c.LastBusyNs = nowNS
-	if cores, err := ParseCores(a.CpuIds); err == nil && cores != nil {
-		c.Cores = n.Cores.Without(cores)
-	}
-	return &c
 }

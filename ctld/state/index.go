@@ -19,6 +19,7 @@ type writerIndex struct {
 	waiting   map[uint32]map[uint32]bool // job or array -> records whose dependency names it
 	single    map[singleKey]*nameIndex
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
+	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
 }
 
 // arrayIndex is what is known of an array without looking at each of its records.
@@ -84,7 +85,7 @@ type singleKey struct {
 
 func newIndex() *writerIndex {
 	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, arrays: map[uint32]*arrayIndex{}, tasks: map[taskKey]uint32{},
-		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{}}
+		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}}
 }
 
 // indexed is all of a record that the index depends on.
@@ -309,6 +310,13 @@ func (tx *Tx) ArrayCounts(array uint32) ArrayCounts {
 	return ArrayCounts{}
 }
 
+// ArrayRecords and ArrayCounts of a view are those of the transaction that made it, for observers of the loop, which the writer calls
+// before it goes on. Nobody else may ask: the index is changed in place.
+func (v *View) ArrayRecords(array uint32) []uint32 { return (&Tx{next: *v}).ArrayRecords(array) }
+
+// ArrayCounts: see ArrayRecords.
+func (v *View) ArrayCounts(array uint32) ArrayCounts { return (&Tx{next: *v}).ArrayCounts(array) }
+
 // TaskRecord is the record of one task of an array: its own, or the one that stands for it among others; 0 = none.
 func (tx *Tx) TaskRecord(array, task uint32) uint32 {
 	if id := tx.OwnRecord(array, task); id != 0 {
@@ -388,6 +396,21 @@ func (tx *Tx) countUser(j *pb.JobRecord, by int) {
 	if m[j.Spec.GetUid()] += by; m[j.Spec.GetUid()] == 0 {
 		delete(m, j.Spec.GetUid())
 	}
+}
+
+// ShareLimits has the specification of a job that nobody has seen yet name the resource limits of its user's last job where they are
+// equal, as they are nearly always: each with its own, they are a quarter of what a waiting job takes of memory.
+func (tx *Tx) ShareLimits(s *pb.JobSpec) {
+	last := tx.next.writer.limits
+	if slices.EqualFunc(last[s.GetUid()], s.GetRlimits(), equalLimits) {
+		s.Rlimits = last[s.GetUid()]
+	} else {
+		last[s.GetUid()] = s.GetRlimits()
+	}
+}
+
+func equalLimits(a, b *pb.Rlimit) bool {
+	return a.Resource == b.Resource && a.Soft == b.Soft && a.Hard == b.Hard && a.Asked == b.Asked
 }
 
 // Reindex computes the writer's index anew, after a batch whose commit was refused.

@@ -28,7 +28,7 @@ func Pending(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING &
 // Up reports whether jobs can start on a node.
 func (n *Node) Up() bool {
 	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeNoRespond | pb.NodeMaint | pb.NodeInvalidReg | pb.NodePoweredDown | pb.NodeRebootIssued
-	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0
+	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0
 }
 
 // ScriptID is the id under which a job's script and environment are stored: the tasks of an array share theirs.

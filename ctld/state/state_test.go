@@ -61,13 +61,16 @@ func scalar(fd protoreflect.FieldDescriptor, i int) protoreflect.Value {
 	panic(fmt.Sprint("no value for ", fd.FullName()))
 }
 
-func TestCloneJobCopiesEveryField(t *testing.T) {
-	j := &pb.JobRecord{}
+func TestClonesHaveEveryField(t *testing.T) {
+	j, n := &pb.JobRecord{}, &pb.NodeRecord{}
 	fill(j.ProtoReflect(), 2)
-	c := CloneJob(j)
-	if !proto.Equal(j, c) {
-		t.Errorf("the clone differs; run the generator comment of clone.go again:\n%v\n%v", j, c)
+	fill(n.ProtoReflect(), 2)
+	for original, clone := range map[proto.Message]proto.Message{j: CloneJob(j), n: CloneNode(n), j.Spec: CloneSpec(j.Spec), j.Alloc[0]: CloneAlloc(j.Alloc[0])} {
+		if !proto.Equal(original, clone) {
+			t.Errorf("the clone differs:\n%v\n%v", original, clone)
+		}
 	}
+	c := CloneJob(j)
 	c.Id++
 	c.Reason = "other"
 	if j.Id == c.Id || j.Reason == c.Reason {
@@ -196,7 +199,7 @@ func randomEvent(t *rapid.T, tx *Tx) {
 		}
 		core := ""
 		for c := range at.Cpus {
-			if set, _ := ParseCores(fmt.Sprint(c)); !at.Cores.Overlaps(set) {
+			if set, _ := ParseCores(fmt.Sprint(c)); !at.Held.InUse().Overlaps(set) {
 				core = fmt.Sprint(c)
 				break
 			}

@@ -21,8 +21,10 @@ type Tx struct {
 	wake   map[string]struct{} // nodes whose orders may have changed
 	copied struct{ nodes, parts bool }
 
-	scripts   map[uint32][]byte // encoded scripts to store; nil = delete
-	resvs     map[string]bool   // reservations put or removed
+	scripts   map[uint32][]byte         // encoded scripts to store; nil = delete
+	resvs     map[string]bool           // reservations put or removed
+	crontabs  map[uint32]bool           // crontabs put or removed, by uid
+	outbox    map[Attempt]*pb.JobRecord // attempts that accounting has still to store; nil = it has
 	events    []Event
 	must      bool // something that must be recorded even on a full disk
 	structure bool // nodes, partitions or settings changed: everything has to be looked at again
@@ -31,7 +33,7 @@ type Tx struct {
 // Begin opens a transaction on a view. nowNS is the stamp of every command in the batch.
 func Begin(v *View, nowNS int64) *Tx {
 	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
-	tx.next.Seq, tx.next.NowNS = tx.Seq, nowNS
+	tx.next.Seq, tx.next.NowNS, tx.next.Outbox = tx.Seq, nowNS, nil
 	return tx
 }
 
@@ -97,16 +99,6 @@ func (tx *Tx) putNode(n *Node, durable bool) {
 	tx.nodes[n.Name] = tx.nodes[n.Name] || durable
 }
 
-func (tx *Tx) putPartition(p *pb.PartitionRecord) {
-	if !tx.copied.parts {
-		tx.next.parts = slices.Clone(tx.next.parts)
-		tx.copied.parts = true
-	}
-	tx.next.parts[tx.next.partIndex[p.Name]] = p
-	tx.parts[p.Name] = true
-	tx.structure = true
-}
-
 func (tx *Tx) putScript(id uint32, blob []byte) {
 	if tx.scripts == nil {
 		tx.scripts = map[uint32][]byte{}
@@ -140,7 +132,7 @@ func (tx *Tx) Durable() bool {
 			return true
 		}
 	}
-	return len(tx.parts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0
+	return len(tx.parts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 || len(tx.outbox) > 0
 }
 
 // Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the
@@ -149,10 +141,14 @@ func (tx *Tx) Must() bool { return tx.must }
 
 // Freeze publishes the working state: the View from now on, and what changed on the way.
 func (tx *Tx) Freeze() (*View, Change) {
-	c := Change{Structure: tx.structure}
-	for id := range tx.dirty {
+	c := Change{Structure: tx.structure, Events: tx.events}
+	for id, durable := range tx.dirty {
 		c.Jobs = append(c.Jobs, id)
+		if durable {
+			c.Stored = append(c.Stored, id)
+		}
 	}
+	c.Kept = tx.attemptsKept()
 	slices.Sort(c.Jobs)
 	for n := range tx.nodes {
 		c.Nodes = append(c.Nodes, n)
@@ -170,8 +166,11 @@ func (tx *Tx) Freeze() (*View, Change) {
 // Change says what a commit changed, for those who keep something derived from it.
 type Change struct {
 	View      *View
-	Jobs      []uint32 // ids put or deleted, ascending
-	Nodes     []string // node records put
-	Wake      []string // nodes whose orders may have changed
-	Structure bool     // nodes, partitions or settings: look at everything again
+	Jobs      []uint32  // ids put or deleted, ascending
+	Stored    []uint32  // those of them whose rows were written, in no order
+	Kept      []Attempt // attempts whose records are now in the outbox alone
+	Nodes     []string  // node records put
+	Wake      []string  // nodes whose orders may have changed
+	Structure bool      // nodes, partitions or settings: look at everything again
+	Events    []Event   // what happened, in order; not to be changed
 }

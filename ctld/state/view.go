@@ -20,21 +20,30 @@ type View struct {
 	partNodes map[string][]string // expanded node names of each partition
 	partGIDs  map[string][]uint32
 	resvs     []*pb.ReservationRecord // by name
+	crontabs  []*pb.CrontabRecord     // by uid
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition
 	writer    *writerIndex
+
+	// Outbox are the attempts that Load found in the outbox; later Views have none here, a Change tells what comes into it.
+	Outbox []Attempt
 }
 
 // Node is a node's record and what the controller keeps beside it. Immutable like every record.
 type Node struct {
 	*pb.NodeRecord
-	Jobs  []uint32 // jobs with something left on this node, ascending
-	Cores Cores    // cores in use, where cores are allocated by number
+	Jobs []uint32 // jobs with something left on this node, ascending
+	Held Held     // cores in use, where cores are allocated by number
+	// HeldCPUs are the CPUs that jobs hold, one that two share counted twice; AllocCpus counts it once.
+	HeldCPUs uint32
 	// LinkUp says that a stream to the node is open, Stream which one was opened last; LinkNS when that last changed.
 	LinkUp bool
 	LinkNS int64
 	Stream uint64
+	// Inv is what the node has of generic resources, by its configuration (GresConf beside Gres) and its own reports.
+	Inv      *Inventory
+	GresConf GresConfig
 }
 
 // Node returns a node, or nil.
@@ -54,6 +63,14 @@ func (v *View) Partition(name string) *pb.PartitionRecord {
 		return v.parts[i]
 	}
 	return nil
+}
+
+// OverTime is how long the jobs of a partition may exceed their limit, in seconds: its OverTimeLimit, or that of the cluster.
+func (v *View) OverTime(partition string) uint32 {
+	if p := v.Partition(partition); p != nil && (p.OverTimeLimitS != 0 || p.NoOverTime) {
+		return p.OverTimeLimitS
+	}
+	return v.Settings.OverTimeLimitS
 }
 
 // Partitions returns all partitions in the order of the configuration.

@@ -5,7 +5,7 @@
 //
 //   - an attempt is started at most once in the life of a Desired, and never when an attempt of a newer epoch was ordered;
 //   - an attempt starts only when no other attempt of its job is alive here;
-//   - what a full list of orders does not name is killed, and forgotten once it has ended;
+//   - what a full list of orders does not name is killed; no end is forgotten before the controller says so;
 //   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever.
 package agent
 
@@ -117,7 +117,7 @@ func (r *round) existing(k Key, s State) {
 	order, wanted := r.d.orders[k]
 	switch {
 	case s.ended():
-		if !wanted || order.Want == pb.StepWant_WANT_FORGET {
+		if wanted && order.Want == pb.StepWant_WANT_FORGET { // it has been reported, and the controller answers for all it has heard of
 			r.add(Action{Kind: Forget, Key: k})
 		}
 	case !wanted:

@@ -84,7 +84,7 @@ func TestReconcile(t *testing.T) {
 		{"kill of what never started", []*pb.NodeOrders{full(launch(at(1, 1))), delta(order(at(1, 1), kill))}, nil, "refuse 1.1 cancelled"},
 		{"ended, not yet recorded", []*pb.NodeOrders{full(order(at(1, 1), run))}, states{at(1, 1): in(ended)}, ""},
 		{"ended and recorded", []*pb.NodeOrders{full(order(at(1, 1), forget))}, states{at(1, 1): in(ended)}, "forget 1.1"},
-		{"ended and unknown", []*pb.NodeOrders{full()}, states{at(1, 1): in(ended)}, "forget 1.1"},
+		{"ended, and not named: it has yet to be heard of", []*pb.NodeOrders{full()}, states{at(1, 1): in(ended)}, ""},
 		{"forget what is not here", []*pb.NodeOrders{full(order(at(1, 1), forget))}, nil, ""},
 		{"running and recorded", []*pb.NodeOrders{full(order(at(1, 1), forget))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"unknown is killed", []*pb.NodeOrders{full()}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
@@ -94,6 +94,8 @@ func TestReconcile(t *testing.T) {
 		{"until it has ended", []*pb.NodeOrders{full(launch(at(1, 2)), order(at(1, 1), run))}, states{at(1, 1): in(ended)}, "start 1.2"},
 		{"an older attempt still wanted is killed too", []*pb.NodeOrders{full(order(at(1, 1), run), launch(at(1, 2)))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"the same attempt of another epoch waits for the name", []*pb.NodeOrders{full(func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
+			states{at(1, 1): in(ended)}, ""},
+		{"until the old one is forgotten", []*pb.NodeOrders{full(order(at(1, 1), forget), func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
 			states{at(1, 1): in(ended)}, "forget 1.1"},
 		{"an older epoch is refused", []*pb.NodeOrders{full(launch(at(1, 2))), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
 		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
@@ -173,5 +175,16 @@ func TestApplied(t *testing.T) {
 	now := was.After(o)
 	if now != (Applied{Told: true, Want: stop, EndNS: 99, Signal: 2}) {
 		t.Errorf("%+v", now)
+	}
+}
+
+// TestForgetIsFinal: an order from before, delivered a second time, does not bring back what is to be forgotten.
+func TestForgetIsFinal(t *testing.T) {
+	d, k := NewDesired(), at(1, 1)
+	d.Apply(full(order(k, stop)))
+	d.Apply(delta(order(k, forget)))
+	d.Apply(delta(order(k, stop)))
+	if got := Reconcile(d, states{k: in(ended)}); len(got) != 1 || got[0].Kind != Forget {
+		t.Errorf("got %v, want it forgotten", got)
 	}
 }

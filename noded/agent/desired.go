@@ -43,6 +43,9 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 			continue
 		}
 		k := KeyOf(o.Key)
+		if old := d.orders[k]; old != nil && old.Want == pb.StepWant_WANT_FORGET && !m.GetFull() {
+			continue // its end is recorded: an order that comes late must not keep it here
+		}
 		if old := was[k]; o.Launch == nil && old != nil && old.Launch != nil {
 			o = withLaunch(o, old.Launch)
 		}

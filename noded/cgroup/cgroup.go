@@ -47,6 +47,8 @@ type Root interface {
 	// Reclaim kills whatever is left of a step whose shim is gone, waits until nothing is, and removes its group. It returns
 	// nil when there was nothing.
 	Reclaim(b *pb.Bundle) error
+	// Devices is nil when limits of devices can be applied here, else why not: Create fails then when there are any.
+	Devices() error
 	// Notes are remarks for the log about what this machine cannot do; constant after Open.
 	Notes() []string
 	// Shelter moves a process that must survive the node daemon (a shim) out of that daemon's unit.
@@ -67,8 +69,8 @@ type Group interface {
 	Kill() error
 	Freeze(frozen bool) error
 	Empty() (bool, error)
-	// RSSKiB is the resident memory of all processes now.
-	RSSKiB() uint64
+	// Memory is the resident and the virtual memory of all processes now.
+	Memory() (rssKiB, vmKiB uint64)
 	// Usage is read once the group is empty.
 	Usage() Usage
 	// Remove deletes the group, which must be empty; it is no error when it is gone.

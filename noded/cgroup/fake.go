@@ -16,10 +16,12 @@ type Fake struct {
 	Removed   []string
 	Reclaimed []string
 	Fail      func(op, name string) error // may be nil
+	NoDevices error
 }
 
 func (f *Fake) Layout() Layout    { return Tree }
 func (f *Fake) Notes() []string   { return nil }
+func (f *Fake) Devices() error    { return f.NoDevices }
 func (f *Fake) Shelter(int) error { return nil }
 func (f *Fake) Tidy()             {}
 

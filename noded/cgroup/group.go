@@ -43,6 +43,9 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 		return nil, fmt.Errorf("cannot make cgroup %s: %w", g.dir, err)
 	}
 	err := g.limit(name, limits)
+	if rules := limits.GetDevices(); err == nil && len(rules) > 0 {
+		err = g.closeDevices(name, rules)
+	}
 	if err == nil && r.layout != Legacy {
 		var fd int
 		if fd, err = unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
@@ -252,9 +255,9 @@ func (g *group) Empty() (bool, error) {
 	return n == 0, err
 }
 
-func (g *group) RSSKiB() uint64 {
+func (g *group) Memory() (rssKiB, vmKiB uint64) {
 	pids, _ := g.procs()
-	return rssKiB(pids)
+	return memory(pids)
 }
 
 func (g *group) Usage() Usage {
@@ -309,7 +312,7 @@ func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
 	}
 	g := &group{root: r, dir: filepath.Join(r.track, b.Cgroup)}
 	g.fd.Store(-1)
-	for _, base := range []string{r.memory, r.pids, r.cpuset} {
+	for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
 		if base == "" || base == r.track {
 			continue
 		}

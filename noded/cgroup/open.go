@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -25,11 +26,16 @@ type linuxRoot struct {
 	unit string
 	// memory, pids, cpuset are v1 folders, or equal to track in the unified layout; empty: not offered.
 	memory, pids, cpuset string
+	devices              string // v1 folder; empty: not offered
 	name                 string // as given to Open
 	swap                 bool   // memory+swap can be limited
 	cpus                 string // CPUs that exist here, kernel list format
 	kill                 bool   // cgroup.kill works (Linux 5.14)
 	notes                []string
+
+	tryDevices sync.Once
+	filter     bool  // devices are closed by a program, not by the v1 controller
+	noDevices  error // why they cannot be closed
 }
 
 // The values of CgroupPlugin in cgroup.conf(5). Empty means PluginAuto.
@@ -171,6 +177,9 @@ func (r *linuxRoot) addV1(name string) {
 	if r.cpuset != "" {
 		r.inheritCpuset(name)
 	}
+	if mount, err := cgroups.FindCgroupMountpoint("", "devices"); err == nil && mkdirAll(filepath.Join(mount, name)) == nil {
+		r.devices = filepath.Join(mount, name)
+	}
 	if mount, err := cgroups.FindCgroupMountpoint("", "name=systemd"); err == nil {
 		r.unit = filepath.Join(mount, name)
 	}
@@ -220,7 +229,7 @@ func (r *linuxRoot) Shelter(pid int) error {
 // Tidy stops at the first folder of each hierarchy that is still in use, by another node of the cluster for instance.
 func (r *linuxRoot) Tidy() {
 	depth := strings.Count(r.name, "/") + 1
-	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.unit, r.track} {
+	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.devices, r.unit, r.track} {
 		if dir == "" {
 			continue
 		}

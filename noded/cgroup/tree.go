@@ -15,10 +15,13 @@ import (
 )
 
 // tree is the Root without cgroups.
-type tree struct{ notes []string }
+type tree struct {
+	notes []string
+	why   error
+}
 
 func newTree(why error) Root {
-	return &tree{notes: []string{fmt.Sprintf("no cgroups, jobs are tracked as process trees and have no memory, CPU or process limits: %v", why)}}
+	return &tree{why: why, notes: []string{fmt.Sprintf("no cgroups, jobs are tracked as process trees and have no memory, CPU or process limits: %v", why)}}
 }
 
 func (t *tree) Layout() Layout    { return Tree }
@@ -27,7 +30,16 @@ func (t *tree) Shelter(int) error { return nil }
 func (t *tree) Tidy()             {}
 
 // Create returns the group of all descendants of this process: a shim serves one step at a time and is a subreaper, so they are its step's.
-func (t *tree) Create(string, *pb.Limits) (Group, error) { return treeGroup{os.Getpid()}, nil }
+func (t *tree) Create(_ string, l *pb.Limits) (Group, error) {
+	if len(l.GetDevices()) > 0 {
+		return nil, t.Devices()
+	}
+	return treeGroup{os.Getpid()}, nil
+}
+
+func (t *tree) Devices() error {
+	return fmt.Errorf("cannot close devices to jobs without cgroups: %w", t.why)
+}
 
 type treeGroup struct{ root int }
 
@@ -35,7 +47,9 @@ func (treeGroup) FD() int             { return -1 }
 func (treeGroup) Add(int, bool) error { return nil }
 func (treeGroup) Usage() Usage        { return Usage{} }
 func (treeGroup) Remove() error       { return nil }
-func (g treeGroup) RSSKiB() uint64    { return rssKiB(descendants(g.root)) }
+func (g treeGroup) Memory() (rssKiB, vmKiB uint64) {
+	return memory(descendants(g.root))
+}
 func (g treeGroup) Empty() (bool, error) {
 	return len(living(descendants(g.root))) == 0, nil
 }
@@ -196,8 +210,8 @@ func signalAll(pids []int, sig unix.Signal) error {
 	return err
 }
 
-// rssKiB sums resident pages; shared pages count in each process, as in Slurm's jobacct_gather/linux.
-func rssKiB(pids []int) (kib uint64) {
+// memory sums resident and virtual pages; shared pages count in each process, as in Slurm's jobacct_gather/linux.
+func memory(pids []int) (rssKiB, vmKiB uint64) {
 	page := uint64(os.Getpagesize()) >> 10
 	for _, pid := range pids {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
@@ -205,11 +219,12 @@ func rssKiB(pids []int) (kib uint64) {
 			continue
 		}
 		if f := strings.Fields(string(b)); len(f) > 1 {
-			n, _ := strconv.ParseUint(f[1], 10, 64)
-			kib += n * page
+			vm, _ := strconv.ParseUint(f[0], 10, 64)
+			rss, _ := strconv.ParseUint(f[1], 10, 64)
+			rssKiB, vmKiB = rssKiB+rss*page, vmKiB+vm*page
 		}
 	}
-	return kib
+	return rssKiB, vmKiB
 }
 
 // KillDescendants kills every descendant of this process, whatever cgroup it is in.

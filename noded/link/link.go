@@ -84,6 +84,7 @@ func Run(ctx context.Context, o Options, events chan<- Event) {
 		if connected {
 			pause = o.MinBackoff
 			clear(said)
+			said[addr] = err.Error() // by who was told that it is down
 		}
 		if err.Error() != said[addr] { // once, not every five seconds
 			said[addr] = err.Error()

@@ -27,6 +27,7 @@ func TestExitStatus(t *testing.T) {
 		{"kill -TERM $$", "signaled", 15, ""},
 		{"ulimit -c 0; kill -SEGV $$", "signaled", 11, ""},
 		{"#!/no/such/interpreter -x\n", "exited", 2 << 8, "slurmstepd: error: execve(): bad interpreter(/no/such/interpreter): No such file or directory\n"},
+		{"#!/\xff\xfe/sh\n", "exited", 2 << 8, "slurmstepd: error: execve(): bad interpreter(/?/sh): No such file or directory\n"},
 		{"#!/etc/passwd\n", "exited", 13 << 8, "slurmstepd: error: execve(): bad interpreter(/etc/passwd): Permission denied\n"},
 	} {
 		b := n.bundle()
@@ -456,7 +457,7 @@ func TestTaskEpilog(t *testing.T) {
 	}
 	must(t, os.WriteFile(epilog, []byte("#!/bin/sh\nsleep 600\n"), 0o755))
 	b = n.bundle()
-	b.TaskEpilog, b.EndNs, b.KillWaitS = epilog, time.Now().Add(200*time.Millisecond).UnixNano(), 1
+	b.TaskEpilog, b.EndNs, b.KillWaitS = epilog, time.Now().Add(time.Second).UnixNano(), 1
 	if rec := n.run(b, "exit 0"); rec.WaitStatus != 0 {
 		t.Errorf("an epilog beyond the time limit: %v", rec)
 	}

@@ -56,6 +56,7 @@ type node struct {
 	wake   chan struct{}
 	job    uint32
 	plugin string
+	shims  []string // the program that shims are; nil: this one
 	answer time.Duration
 	onEnd  func(name string) // may be nil
 }
@@ -107,7 +108,7 @@ func newUserNode(t *testing.T) *node {
 
 func (n *node) start() []*pb.StepReport {
 	n.t.Helper()
-	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups, CgroupPlugin: n.plugin, AnswerTimeout: n.answer,
+	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups, CgroupPlugin: n.plugin, Command: n.shims, AnswerTimeout: n.answer,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		n.t.Fatal(err)
@@ -276,6 +277,9 @@ func (n *node) nothingLeft() {
 	}
 	if left, _ := filepath.Glob(n.spool + "/steps/.new-*"); len(left) > 0 {
 		n.t.Errorf("spool files left over: %v", left)
+	}
+	if sockets, err := os.ReadDir(filepath.Join(n.spool, "shims")); err != nil || len(sockets) > 0 {
+		n.t.Errorf("sockets of shims are left: %v %v", sockets, err)
 	}
 }
 

@@ -27,6 +27,7 @@ type shim struct {
 	api    pb.StepAPIService
 	idle   time.Time // since when
 	dead   chan struct{}
+	other  bool // of another build: it ends its step, and gets no more
 }
 
 // discard gives up a shim that must get no more steps.
@@ -89,7 +90,7 @@ func (p *pool) take(ctx context.Context) (*shim, error) {
 
 func (p *pool) put(s *shim) {
 	p.mu.Lock()
-	closed := p.closed || s.gone()
+	closed := p.closed || s.gone() || s.other
 	if !closed {
 		s.idle = time.Now()
 		p.idle = append(p.idle, s)
@@ -188,7 +189,7 @@ func (p *pool) start(ctx context.Context) (*shim, error) {
 	return s, nil
 }
 
-func (p *pool) socket(pid int) string { return filepath.Join(p.dir, strconv.Itoa(pid)) }
+func (p *pool) socket(pid int) string { return folder.Socket(p.r.o.Spool, pid) }
 
 func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	f, err := l.File()
@@ -239,6 +240,7 @@ func (p *pool) redial(s *shim) *shim {
 		ctx, cancel := context.WithTimeout(p.r.ctx, p.r.o.AnswerTimeout)
 		defer cancel()
 		if _, err = again.api.Status(ctx, &pb.StatusRequest{}); err == nil {
+			again.other = s.other
 			return again
 		}
 		again.discard()
@@ -259,6 +261,18 @@ func (p *pool) kill(pid int) {
 		}
 	}
 	_ = os.Remove(p.socket(pid))
+}
+
+// otherBuild reports whether a shim runs another program than shims that are started now: the node daemon has been replaced by a newer
+// one, or an older. What it says and writes can be read (StepAPI and Bundle only grow), but what a bundle of this build asks for, such
+// as a limit, it may not know and would leave out.
+func (p *pool) otherBuild(pid int) bool {
+	its, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/exe")
+	if err != nil {
+		return false
+	}
+	ours, err := os.Stat(p.r.o.Command[0])
+	return err == nil && !os.SameFile(its, ours)
 }
 
 // isShim reads the command line: the pid may be somebody else's by now. It is empty once the process has died.

@@ -108,6 +108,9 @@ func (r *Runner) call(ctx context.Context, pid int) (*shim, *pb.StepReport) {
 		defer cancel()
 		var rep *pb.StepReport
 		if rep, err = s.api.Status(cctx, &pb.StatusRequest{}); err == nil {
+			if s.other = r.pool.otherBuild(pid); s.other {
+				r.log.Info("a shim of another build: it ends its step and gets no more", "shim", pid, "step", folder.Name(rep.Key))
+			}
 			return s, rep
 		}
 		s.discard()

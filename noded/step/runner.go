@@ -148,6 +148,9 @@ func (r *Runner) Bundle(k *pb.StepKey) (*pb.Bundle, error) { return r.readBundle
 // Layout is the cgroup layout in use, for the log and for what the node can promise.
 func (r *Runner) Layout() cgroup.Layout { return r.root.Layout() }
 
+// Devices is nil when steps can be kept from devices (Limits.devices), else why not.
+func (r *Runner) Devices() error { return r.root.Devices() }
+
 // Reports tells every change; reports of one step that nobody takes are folded into its newest. Closed by Close.
 func (r *Runner) Reports() <-chan *pb.StepReport { return r.feed.out }
 

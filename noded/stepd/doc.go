@@ -23,7 +23,7 @@
 // cgroup v1 can place a process only once it exists, and limits have to be there before its first instruction. The child asks
 // to be traced (PTRACE_TRACEME) and so stops in execve; the launcher places it, sets its limits with prlimit(2), writes its number
 // into its environment (SLURM_TASK_PID), and lets go. Where tracing is forbidden, and where a TaskProlog has to run, the shim's own
-// binary is started first, waits to be told, and executes the script (trampoline.go).
+// binary is started first, without the job's environment, waits to be told, and executes the script (trampoline.go).
 //
 // # End
 //

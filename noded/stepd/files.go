@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/noded/cgroup"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -45,10 +46,11 @@ func (e *fileError) Error() string {
 func openStdio(b *pb.Bundle, missing string) (stdio, error) {
 	s := stdio{-1, -1, -1}
 	var err error
-	if s.in, err = openIn(b.StdIn); err != nil {
+	rules := b.Limits.GetDevices()
+	if s.in, err = openIn(b.StdIn, rules); err != nil {
 		return s, err
 	}
-	if s.out, err = openOut("output", b.StdOut, missing); err != nil {
+	if s.out, err = openOut("output", b.StdOut, missing, rules); err != nil {
 		s.close()
 		return s, err
 	}
@@ -56,18 +58,18 @@ func openStdio(b *pb.Bundle, missing string) (stdio, error) {
 		s.err = s.out
 		return s, nil
 	}
-	if s.err, err = openOut("error", b.StdErr, missing); err != nil {
+	if s.err, err = openOut("error", b.StdErr, missing, rules); err != nil {
 		s.close()
 	}
 	return s, err
 }
 
-func openIn(f *pb.StdFile) (int, error) {
+func openIn(f *pb.StdFile, rules []*pb.DeviceRule) (int, error) {
 	path := f.GetPath()
 	if path == "" {
 		path = os.DevNull
 	}
-	fd, err := open(path, unix.O_RDONLY|unix.O_NOCTTY, 0)
+	fd, err := open(path, unix.O_RDONLY|unix.O_NOCTTY, 0, rules)
 	if err != nil {
 		return -1, &fileError{"input", path, err}
 	}
@@ -75,7 +77,7 @@ func openIn(f *pb.StdFile) (int, error) {
 }
 
 // openOut makes missing parent folders, as Slurm does since 23.02.
-func openOut(what string, f *pb.StdFile, missing string) (int, error) {
+func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule) (int, error) {
 	path := f.GetPath()
 	if path == "" {
 		path = os.DevNull
@@ -84,7 +86,7 @@ func openOut(what string, f *pb.StdFile, missing string) (int, error) {
 	if f.GetAppend() {
 		flags = unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_APPEND
 	}
-	fd, err := open(path, flags, 0o666)
+	fd, err := open(path, flags, 0o666, rules)
 	if err == unix.ENOENT && missing != "" && within(path, missing) {
 		return -1, &fileError{what, path, fmt.Errorf("the working folder %s does not exist on this node", missing)}
 	}
@@ -92,7 +94,7 @@ func openOut(what string, f *pb.StdFile, missing string) (int, error) {
 		if merr := mkdirParents(filepath.Dir(path)); merr != nil {
 			return -1, &fileError{what, path, merr}
 		}
-		fd, err = open(path, flags, 0o666)
+		fd, err = open(path, flags, 0o666, rules)
 	}
 	if err != nil {
 		return -1, &fileError{what, path, err}
@@ -100,17 +102,48 @@ func openOut(what string, f *pb.StdFile, missing string) (int, error) {
 	return fd, nil
 }
 
-// open keeps clear of 0–2, which the child's dup would collide with, and of paths that are not absolute.
-func open(path string, flags int, mode uint32) (int, error) {
+// open keeps clear of 0–2, which the child's dup would collide with, of paths that are not absolute, and of devices that are
+// closed to the step: this thread is not in its cgroup, so the kernel would let it have them.
+func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return -1, unix.EINVAL
 	}
+	var st unix.Stat_t
+	if len(rules) > 0 && unix.Stat(path, &st) == nil && closed(&st, rules) {
+		return -1, errNotYours // before anything happens to the device
+	}
 	for {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
-		if err != unix.EINTR {
-			return fd, err
+		if err == unix.EINTR {
+			continue
 		}
+		if err == nil && len(rules) > 0 && (unix.Fstat(fd, &st) != nil || closed(&st, rules)) {
+			unix.Close(fd) // the path has become another's meanwhile
+			return -1, errNotYours
+		}
+		if err == nil && inProc(fd) {
+			unix.Close(fd)
+			return -1, errInProc
+		}
+		return fd, err
 	}
+}
+
+// inProc: /proc/self is this process, root's, whoever opens it. The kernel hides its memory and environment from the user unless
+// fs.suid_dumpable=1, and a file there could act on whom it is written by. What /proc/self/fd leads to is not in /proc.
+func inProc(fd int) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(fd, &fs) != nil || fs.Type == unix.PROC_SUPER_MAGIC
+}
+
+var errInProc = fmt.Errorf("%w: a file below /proc", unix.EPERM)
+
+// errNotYours is what the device controller makes of it, with the reason.
+var errNotYours = fmt.Errorf("%w: a device of this node that the job was not given", unix.EPERM)
+
+func closed(st *unix.Stat_t, rules []*pb.DeviceRule) bool {
+	block, major, minor, device := cgroup.Device(st)
+	return device && !cgroup.Allowed(rules, block, major, minor)
 }
 
 func within(path, dir string) bool {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -64,6 +65,8 @@ type event struct {
 type reaped struct {
 	maxRSSKiB            uint64
 	userUsec, systemUsec uint64
+	// faults are major ones. What children read and wrote is counted when they are reaped (used.go).
+	faults, readBytes, writeBytes uint64
 }
 
 type launcher struct {
@@ -167,7 +170,8 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 }
 
 func failure(err error) event {
-	ev := event{kind: evFailed, verdict: "launch_failed", detail: err.Error()}
+	// A script's first line may hold any bytes, and no message can carry them: the shim could not tell of the end.
+	ev := event{kind: evFailed, verdict: "launch_failed", detail: strings.ToValidUTF8(err.Error(), "?")}
 	var fe *fileError
 	var xe *execError
 	switch {
@@ -263,29 +267,41 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 
 // release places a held child and lets it go. Until then it dies with the shim: it would run outside its limits.
 func (l *launcher) release(t *task, p child) error {
-	var ws syscall.WaitStatus
-	if _, err := wait4(p.pid, &ws, 0, nil); err != nil {
-		return fmt.Errorf("cannot wait for process %d to stop in execve: %w", p.pid, err)
+	if err := awaitHeld(p.pid); err != nil {
+		return err
 	}
-	if !ws.Stopped() {
-		return fmt.Errorf("cannot start process %d: it ended before its first instruction (wait status %#x)", p.pid, uint32(ws))
+	if err := t.grp.Add(p.pid, l.cgroupFD(t) >= 0); err != nil {
+		return err
 	}
-	_ = syscall.PtraceSetOptions(p.pid, unix.PTRACE_O_EXITKILL)
-	if err := l.place(t, p.pid); err != nil {
+	if err := l.limit(t, p.pid); err != nil {
 		return err
 	}
 	fillTaskPID(p.pid)
-	if err := syscall.PtraceDetach(p.pid); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("cannot let go of process %d: %w", p.pid, err)
+	return letGo(p.pid)
+}
+
+// awaitHeld waits until a traced child has stopped in execve. It dies with this process then.
+func awaitHeld(pid int) error {
+	var ws syscall.WaitStatus
+	if _, err := wait4(pid, &ws, 0, nil); err != nil {
+		return fmt.Errorf("cannot wait for process %d to stop in execve: %w", pid, err)
+	}
+	if !ws.Stopped() {
+		return fmt.Errorf("cannot start process %d: it ended before its first instruction (wait status %#x)", pid, uint32(ws))
+	}
+	_ = syscall.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL)
+	return nil
+}
+
+func letGo(pid int) error {
+	if err := syscall.PtraceDetach(pid); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("cannot let go of process %d: %w", pid, err)
 	}
 	return nil
 }
 
-// place puts a waiting process into its cgroups and under its limits.
-func (l *launcher) place(t *task, pid int) error {
-	if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
-		return err
-	}
+// limit puts a waiting process under its limits.
+func (l *launcher) limit(t *task, pid int) error {
 	for _, r := range t.b.Rlimits {
 		err := setRlimit(pid, r)
 		if err == unix.EPERM && l.self.root {
@@ -335,6 +351,7 @@ func (r *reaped) add(ru *syscall.Rusage, floor uint64) {
 	}
 	r.userUsec += uint64(ru.Utime.Sec)*1e6 + uint64(ru.Utime.Usec)
 	r.systemUsec += uint64(ru.Stime.Sec)*1e6 + uint64(ru.Stime.Usec)
+	r.faults += uint64(ru.Majflt)
 }
 
 func wait4(pid int, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage) (int, error) {

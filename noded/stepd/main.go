@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -34,7 +35,6 @@ func Main(args []string) int {
 	spool := fl.String("spool", "", "the node's spool `folder`")
 	groups := fl.String("cgroup", "", "`name` of the node's cgroup root")
 	plugin := fl.String("cgroup-plugin", "", "CgroupPlugin of cgroup.conf")
-	socket := fl.String("socket", "", "`path` of the socket that is descriptor 3, to remove at the end")
 	debugLog := fl.Bool("debug", false, "log more")
 	if err := fl.Parse(args); err != nil {
 		return 2
@@ -48,14 +48,14 @@ func Main(args []string) int {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("shim", os.Getpid())
-	if err := serve(*spool, *groups, *plugin, *socket, log); err != nil {
+	if err := serve(*spool, *groups, *plugin, log); err != nil {
 		log.Error("shim ends", "err", err)
 		return 1
 	}
 	return 0
 }
 
-func serve(spool, groups, plugin, socket string, log *slog.Logger) error {
+func serve(spool, groups, plugin string, log *slog.Logger) error {
 	settle()
 	l, err := listener()
 	if err != nil {
@@ -79,9 +79,7 @@ func serve(spool, groups, plugin, socket string, log *slog.Logger) error {
 	}()
 	time.AfterFunc(firstCall, s.endIfUnused)
 	<-done
-	if socket != "" {
-		_ = os.Remove(socket)
-	}
+	_ = os.Remove(folder.Socket(spool, os.Getpid())) // while the number is still this process's
 	return nil
 }
 

@@ -121,12 +121,18 @@ func (r *run) signals(list []*pb.Signal) {
 	}
 }
 
-// deliver follows scancel(1): without --batch or --full a signal goes to steps only, except SIGKILL, which ends the job.
+// deliver writes a message into the batch script's standard error, and signals as scancel(1) says: without --batch or --full a signal goes to steps only, except SIGKILL, which ends the job.
 func (r *run) deliver(s *pb.Signal) {
 	if r.phase != pb.StepPhase_STEP_RUNNING || r.f.holdOnly || s.Step != "" && s.Step != stepName(r.b.Key) {
 		return
 	}
 	batch := r.b.Key.GetStep() == pb.BatchStep
+	if s.Text != "" {
+		if batch {
+			complain(r.errFile, s.Text)
+		}
+		return
+	}
 	sig := unix.Signal(s.Signal)
 	switch {
 	case sig == unix.SIGKILL && (s.Target != targetBatch || !batch):
@@ -180,7 +186,7 @@ func (r *run) next() time.Duration {
 		sooner(r.sampleAt)
 	}
 	if r.clockRuns() {
-		sooner(time.Unix(0, r.endNS))
+		sooner(r.timeout())
 		if r.warnDue() {
 			sooner(r.warnTime())
 		}
@@ -191,6 +197,11 @@ func (r *run) next() time.Duration {
 // clockRuns: the time limit counts, unless there is none, the step is suspended, or it is being stopped.
 func (r *run) clockRuns() bool {
 	return r.endNS != 0 && !r.frozen && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
+}
+
+// timeout is when the step is ended: OverTimeLimit after its time limit.
+func (r *run) timeout() time.Time {
+	return time.Unix(0, r.endNS).Add(time.Duration(r.b.OverTimeS) * time.Second)
 }
 
 func (r *run) warnDue() bool {
@@ -210,7 +221,7 @@ func (r *run) tick(now time.Time) {
 		}
 		r.deliver(&pb.Signal{Signal: r.b.WarnSignal, Target: target})
 	}
-	if r.clockRuns() && now.UnixNano() >= r.endNS {
+	if r.clockRuns() && !now.Before(r.timeout()) {
 		r.stop("timeout", false, now)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) && r.phase != pb.StepPhase_STEP_ENDED {
@@ -218,7 +229,8 @@ func (r *run) tick(now time.Time) {
 		r.unkillable(now)
 	}
 	if !r.sampleAt.IsZero() && !now.Before(r.sampleAt) {
-		r.maxRSS = max(r.maxRSS, r.grp.RSSKiB())
+		rss, vm := r.grp.Memory()
+		r.maxRSS, r.maxVM = max(r.maxRSS, rss), max(r.maxVM, vm)
 		r.sampleIn = min(2*r.sampleIn, 30*time.Second)
 		r.sampleAt = now.Add(r.sampleIn)
 	}

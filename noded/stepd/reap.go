@@ -23,7 +23,7 @@ func reap(events chan<- event, first, pidfd int, floor uint64, after *epilog) {
 	for flags := 0; ; {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
-		pid, err := wait4(-1, &ws, flags, &ru)
+		pid, err := waitNext(&sum, &ws, flags, &ru)
 		switch {
 		case err != nil: // ECHILD
 			events <- event{kind: evGone, status: status, hasStatus: got, use: sum, broken: broken}

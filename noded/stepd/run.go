@@ -46,7 +46,8 @@ type run struct {
 	told     bool      // said that it cannot be killed
 	sampleIn time.Duration
 	sampleAt time.Time
-	maxRSS   uint64
+	maxRSS   uint64 // KiB, the largest of what was sampled
+	maxVM    uint64
 	stuck    bool // the launcher hangs in an open of this step, or failed: the shim cannot be used again
 }
 
@@ -239,6 +240,9 @@ func (r *run) record() *pb.ExitRecord {
 	rec.StartNs, rec.EndNs = r.startNS, time.Now().UnixNano()
 	rec.MaxRssKib = r.use.maxRSSKiB
 	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
+	if !r.b.HoldOnly {
+		rec.Usage = r.used(rec.EndNs)
+	}
 	return rec
 }
 

@@ -3,9 +3,11 @@ package stepd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +17,17 @@ import (
 
 // viaTrampoline starts the shim's own binary as the user; it waits on descriptor 3 until the launcher has placed it, then
 // executes the script. For machines that forbid ptrace, and for TaskProlog, which runs as the task before it becomes the script.
+//
+// Until it is in all its cgroups nothing of the user's may run in it: a process that it forked would be outside of them. So it has
+// no environment, from which the dynamic loader would take the user's libraries, but reads the job's from descriptor 6; and where
+// that is allowed it is held by ptrace as well, so that no other process of the user's can take hold of it.
 func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, error) {
 	p := child{pidfd: -1}
+	env, err := environment(t.b.Env)
+	if err != nil {
+		return p, err
+	}
+	defer unix.Close(env)
 	exe, err := unix.Open(l.exe, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return p, fmt.Errorf("cannot open %s: %w", l.exe, err)
@@ -29,16 +40,67 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	defer unix.Close(pipes[1])
 	defer unix.Close(pipes[2])
 	attr := l.attr(t, files, &p.pidfd)
-	attr.Files = append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe))
+	attr.Files = append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env))
+	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
 	l.floor = ownMemory()
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
 	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
 	unix.Close(pipes[0])
 	unix.Close(pipes[3])
+	switch {
+	case err == unix.EPERM && !l.noTrace && l.traceRefused():
+		l.noTrace = true
+		return l.viaTrampoline(t, files, argv)
+	case err == unix.ENOSYS && l.cgroupFD(t) >= 0:
+		l.noClone = true
+		return l.viaTrampoline(t, files, argv)
+	}
 	if err != nil {
 		return p, fmt.Errorf("cannot start %s as uid %d (it must be executable for everybody): %w", l.exe, t.b.Uid, err)
 	}
+	if !l.noTrace {
+		if err := l.held(t, p.pid); err != nil {
+			return p, err
+		}
+	}
 	return p, l.releaseTrampoline(t, p.pid, pipes[1], pipes[2], argv[0])
+}
+
+// environment is a descriptor from which a trampoline reads the job's.
+func environment(env []string) (int, error) {
+	fd, err := unix.MemfdCreate("environment", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("cannot make a file of the job's environment: %w", err)
+	}
+	for data := []byte(strings.Join(env, "\x00")); len(data) > 0; {
+		n, err := unix.Write(fd, data)
+		if err != nil && err != unix.EINTR {
+			unix.Close(fd)
+			return -1, fmt.Errorf("cannot write a file of the job's environment: %w", err)
+		}
+		data = data[max(n, 0):]
+	}
+	return fd, nil
+}
+
+// readEnvironment is the other side of it.
+func readEnvironment(fd int) ([]string, error) {
+	data, err := io.ReadAll(io.NewSectionReader(os.NewFile(uintptr(fd), "environment"), 0, 1<<30))
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	return strings.Split(string(data), "\x00"), nil
+}
+
+// held puts a process that execve has stopped into its cgroups, and lets it go.
+func (l *launcher) held(t *task, pid int) error {
+	if err := awaitHeld(pid); err != nil {
+		return err
+	}
+	if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
+		return err
+	}
+	return letGo(pid)
 }
 
 // releaseTrampoline is release for that way.
@@ -47,7 +109,12 @@ func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) er
 	if n, _ := unix.Read(from, answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
 		return fmt.Errorf("cannot start %s as uid %d: it ended at once", l.exe, t.b.Uid)
 	}
-	if err := l.place(t, pid); err != nil {
+	if l.noTrace {
+		if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
+			return err
+		}
+	}
+	if err := l.limit(t, pid); err != nil {
 		return err
 	}
 	say := byte(trampolineGo)
@@ -91,6 +158,7 @@ func trampoline(args []string) int {
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
 	unix.CloseOnExec(5)
+	unix.CloseOnExec(6)
 	n, err := strconv.Atoi(args[0])
 	if err != nil || n < 0 || len(args) < n+2 {
 		return 1
@@ -108,7 +176,12 @@ func trampoline(args []string) int {
 		}
 	}
 	prologs, argv := args[1:1+n], args[1+n:]
-	env := setEnv(os.Environ(), "SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	env, err := readEnvironment(6)
+	if err != nil {
+		complain(os.Stderr, "cannot read the job's environment: "+err.Error())
+		return 1
+	}
+	env = setEnv(env, "SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
 	for _, p := range prologs {
 		if env, err = taskProlog(p, env); err != nil {
 			complain(os.Stderr, err.Error())

@@ -25,6 +25,7 @@ func Hook(context string, l *pb.LaunchSpec, exit *pb.ExitRecord, cluster string,
 	v.identity(l, cluster, d)
 	v.allocation(l)
 	v.array(l)
+	v.gresOfHook(l, d.Gres)
 	v.set("SLURMD_NODENAME", d.Node)
 	v.num("SLURM_NODEID", uint64(l.GetNodeIndex()))
 	v.setIf("SLURM_JOB_GROUP", spec.GetGroup())

@@ -22,6 +22,7 @@ type Daemon struct {
 	Node   string // this node's name
 	Conf   string // SLURM_CONF, passed on when not empty
 	Socket string // SLUICE_SOCKET, passed on when not empty
+	Gres   Gres
 }
 
 // Batch gives the environment of the batch script of l: the user's variables, in their order, then ours.
@@ -31,7 +32,8 @@ func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	ours.request(l.GetSpec(), l)
 	ours.allocation(l)
 	ours.array(l)
-	ours.gpus(l)
+	ours.gresAsked(l.GetSpec())
+	ours.gres(l, d.Gres)
 	ours.task(l, d)
 	// The client knows best where sbatch was called: that need not be the working folder (--chdir).
 	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
@@ -116,11 +118,17 @@ func (v *vars) request(spec *pb.JobSpec, l *pb.LaunchSpec) {
 	}
 }
 
-// allocation: what the job was given.
+// allocation: what the job was given. Where it did not say how many tasks it has, as many are told as its CPUs have room for, as
+// Slurm does: mpirun starts so many.
 func (v *vars) allocation(l *pb.LaunchSpec) {
 	cpus, tasks := make([]uint32, 0, len(l.GetAlloc())), make([]uint32, 0, len(l.GetAlloc()))
+	said := l.GetSpec().GetNumTasks() > 0 || l.GetSpec().GetNtasksPerNode() > 0
 	for _, a := range l.GetAlloc() {
-		cpus, tasks = append(cpus, a.GetCpus()), append(tasks, a.GetTasks())
+		room := a.GetCpus() / max(1, l.GetSpec().GetCpusPerTask())
+		if said {
+			room = a.GetTasks()
+		}
+		cpus, tasks = append(cpus, a.GetCpus()), append(tasks, max(1, room))
 		if a.GetNode() == l.GetNode() {
 			v.num("SLURM_CPUS_ON_NODE", uint64(a.GetCpus()))
 		}
@@ -145,42 +153,6 @@ func (v *vars) array(l *pb.LaunchSpec) {
 	v.num("SLURM_ARRAY_TASK_STEP", uint64(max(1, l.GetArrayTaskStep())))
 }
 
-// gpus: the devices of this node that are the job's, by index, as recorded from a real 22.05.
-func (v *vars) gpus(l *pb.LaunchSpec) {
-	v.setIf("SLURM_GPUS", gpuCount(l.GetSpec().GetTresPerJob()))
-	v.setIf("SLURM_GPUS_PER_TASK", gpuCount(l.GetSpec().GetTresPerTask()))
-	v.setIf("SLURM_GPUS_PER_SOCKET", gpuCount(l.GetSpec().GetTresPerSocket()))
-	var index []string
-	for _, a := range l.GetAlloc() {
-		if a.GetNode() != l.GetNode() {
-			continue
-		}
-		for _, d := range a.GetDevices() {
-			if d.GetName() == "gpu" && d.GetCount() == 0 {
-				index = append(index, strconv.FormatUint(uint64(d.GetIndex()), 10))
-			}
-		}
-	}
-	if len(index) == 0 {
-		return
-	}
-	list := strings.Join(index, ",")
-	v.num("SLURM_GPUS_ON_NODE", uint64(len(index)))
-	for _, name := range []string{"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"} {
-		v.set(name, list)
-	}
-}
-
-// gpuCount is what a request says of GPUs, "2" or "a100:2"; empty when it says nothing.
-func gpuCount(tres string) string {
-	for _, part := range strings.Split(tres, ",") {
-		if n, ok := strings.CutPrefix(part, "gres/gpu:"); ok {
-			return n
-		}
-	}
-	return ""
-}
-
 // task: the batch script as the first task of the first node.
 func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
 	v.set("SLURMD_NODENAME", d.Node)
@@ -188,10 +160,21 @@ func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
 	v.set("SLURM_PROCID", "0")
 	v.set("SLURM_LOCALID", "0")
 	v.set("SLURM_GTIDS", "0")
-	v.set("SLURM_TOPOLOGY_ADDR", d.Node)
-	v.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node")
+	addr := topology(l, d.Node)
+	v.set("SLURM_TOPOLOGY_ADDR", strings.ReplaceAll(addr, "/", "."))
+	v.set("SLURM_TOPOLOGY_ADDR_PATTERN", strings.Repeat("switch.", strings.Count(addr, "/"))+"node")
 	v.set("HOSTNAME", d.Node)
 	v.set("ENVIRONMENT", "BATCH")
+}
+
+// topology is the node's name behind those of the switches above it (sbatch(1), SLURM_TOPOLOGY_ADDR), with slashes between them.
+func topology(l *pb.LaunchSpec, node string) string {
+	for _, a := range l.GetAlloc() {
+		if a.GetNode() == node && a.GetTopology() != "" {
+			return a.GetTopology()
+		}
+	}
+	return node
 }
 
 // Repeat writes figures per node as Slurm does: 2,2,2,1 is "2(x3),1".

@@ -74,7 +74,7 @@ func TestBatchAsSlurmGivesIt(t *testing.T) {
 		}},
 		{"mincpus", submit(401, on("n1", 2, 2)), func(l *pb.LaunchSpec) { l.Spec.Distribution, l.Spec.NumTasks = "plane=2", 2 }},
 		{"dep", submit(302, on("n2", 1, 1)), func(l *pb.LaunchSpec) { l.Dependency = "afterany:298" }},
-		{"mem0", submit(306, on("n4", 4, 4)), func(l *pb.LaunchSpec) { l.Spec.MemPerCpuMib, l.Spec.MemAll = 0, true }},
+		{"mem0", submit(306, on("n4", 4, 1)), func(l *pb.LaunchSpec) { l.Spec.MemPerCpuMib, l.Spec.MemAll = 0, true }},
 		{"tpn", submit(399, on("n1", 2, 2), on("n2", 2, 2)), func(l *pb.LaunchSpec) { l.NodeList, l.Spec.NtasksPerNode = "n[1-2]", 2 }},
 		{"ntc", submit(400, on("n1", 2, 2)), func(l *pb.LaunchSpec) {
 			l.Spec.NumTasks, l.Spec.NtasksPerCore, l.Spec.NtasksPerSocket, l.Spec.ThreadsPerCore = 2, 1, 2, 1

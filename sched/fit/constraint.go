@@ -62,7 +62,7 @@ func (e *Expr) Match(features []string) bool {
 	return !e.Any
 }
 
-// String writes e with the parentheses it needs.
+// String writes e with the parentheses it needs; "&" binds tighter than "|".
 func (e *Expr) String() string {
 	if e == nil {
 		return ""
@@ -73,7 +73,7 @@ func (e *Expr) String() string {
 	words := make([]string, len(e.Parts))
 	for i, p := range e.Parts {
 		words[i] = p.String()
-		if p.Parts != nil {
+		if p.Any && !e.Any {
 			words[i] = "(" + words[i] + ")"
 		}
 	}
@@ -130,6 +130,7 @@ type node struct {
 type parser struct {
 	text string
 	pos  int
+	in   [2]bool // inside of "()", of "[]"
 }
 
 func (p *parser) fault(format string, args ...any) error {
@@ -196,10 +197,15 @@ func (p *parser) item(depth int) (*node, error) {
 }
 
 func (p *parser) group(depth int, open byte) (*node, error) {
-	closing := byte(')')
+	closing, kind := byte(')'), 0
 	if open == '[' {
-		closing = ']'
+		closing, kind = ']', 1
 	}
+	if p.in[kind] {
+		return nil, p.fault("%q inside of another %q", string(rune(open)), string(rune(open)))
+	}
+	p.in[kind] = true
+	defer func() { p.in[kind] = false }()
 	at := p.pos
 	p.pos++
 	inner, err := p.or(depth + 1)

@@ -25,7 +25,12 @@ func TestParseConstraint(t *testing.T) {
 		{"intel&gpu", "intel&gpu"},
 		{"intel,gpu", "intel&gpu"},
 		{"intel|amd", "intel|amd"},
-		{"a|b&c", "a|(b&c)"},
+		{"a|b&c", "a|b&c"},
+		{"(cpu)", "cpu"},
+		{"[(cpu)]", "cpu"},
+		{"([cpu])", "cpu"},
+		{"(cpu)&(intel)", "cpu&intel"},
+		{"[cpu]&intel", "cpu&intel"},
 		{"(a|b)&c", "(a|b)&c"},
 		{"[rack1|rack2|rack3]", "rack1 ; rack2 ; rack3"},
 		{"x&[a|b]", "x&a ; x&b"},
@@ -44,7 +49,7 @@ func TestParseConstraint(t *testing.T) {
 }
 
 func TestParseConstraintRefuses(t *testing.T) {
-	for _, in := range []string{"[a", "a]", "(a|b", "a)", "a&", "|a", "a**2", "a*0", "a*", "a*99999999999", "(a*2|b)", "[a|b]*2", "a b", "a\x00", strings.Repeat("(", 200) + "a", strings.Repeat("a", 5000)} {
+	for _, in := range []string{"[a", "a]", "(a|b", "a)", "a&", "|a", "a**2", "a*0", "a*", "a*99999999999", "(a*2|b)", "[a|b]*2", "a b", "a\x00", "[[cpu]]", "((cpu))", "(a&(b|c))", "[a&[b|c]]", "()", "[]", "cpu[", "]cpu[", "cpu(intel)", "[cpu&(intel]", "[cpu][intel]", "a||b", "a&&b", strings.Repeat("(", 200) + "a", strings.Repeat("a", 5000)} {
 		if c, err := ParseConstraint(in); err == nil {
 			t.Errorf("%q accepted as %q", in, show(c))
 		}

@@ -5,13 +5,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-var updateDocs = flag.Bool("update-docs", false, "measure, and rewrite the tables of docs/scheduling.md")
+var (
+	updateDocs = flag.Bool("update-docs", false, "measure, and rewrite the tables of docs/scheduling.md")
+	onlyTables = flag.String("tables", "", "with -update-docs, only tables of these names, such as policies,halves")
+)
 
 const docPath = "../../docs/scheduling.md"
 
@@ -25,7 +30,10 @@ func TestDocTables(t *testing.T) {
 	for _, table := range []struct {
 		name string
 		make func(*testing.T) string
-	}{{"policies", policyTable}, {"placement", placementTable}, {"philly", phillyTable}} {
+	}{{"policies", policyTable}, {"halves", halvesTable}, {"load", loadTable}, {"placement", placementTable}, {"philly", phillyTable}, {"cost", costTable}} {
+		if *onlyTables != "" && !slices.Contains(strings.Split(*onlyTables, ","), table.name) {
+			continue
+		}
 		if err := replaceTable(docPath, table.name, table.make(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -46,17 +54,17 @@ func replaceTable(path, name, text string) error {
 	return os.WriteFile(path, out, 0o644)
 }
 
+// swfTraces are the traces and the processors of their machines.
+var swfTraces = []struct {
+	trace string
+	procs int
+}{{"KTH-SP2", 100}, {"CTC-SP2", 338}, {"SDSC-SP2", 128}}
+
 func policyTable(t *testing.T) string {
 	var b bytes.Buffer
 	b.WriteString("| trace | policy | mean wait s | p50 | p90 | p99 | max | slowdown | utilization | Jain | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, c := range []struct {
-		trace string
-		procs int
-	}{{"KTH-SP2", 100}, {"CTC-SP2", 338}, {"SDSC-SP2", 128}} {
-		jobs, err := ReadSWF(needTrace(t, c.trace+".swf.gz"))
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range swfTraces {
+		jobs := readTrace(t, c.trace)
 		var slurm, easy *Report
 		for _, policy := range []string{"slurm-like", "easy", "fifo", "easy-sjbf", "default"} {
 			r, err := Run(Options{Jobs: jobs, Procs: c.procs, Policy: policy})
@@ -80,13 +88,79 @@ func policyTable(t *testing.T) string {
 	return b.String()
 }
 
-func percent(x, of float64) float64 { return 100 * (x - of) / of }
+// halvesTable is each half of each trace for itself, begun with an idle machine.
+func halvesTable(t *testing.T) string {
+	b := newPartTable("half")
+	for _, c := range swfTraces {
+		jobs := readTrace(t, c.trace)
+		for i, half := range [][]Job{jobs[:len(jobs)/2], jobs[len(jobs)/2:]} {
+			b.rows(t, c.trace, fmt.Sprint(i+1), c.procs, half)
+		}
+	}
+	return b.String()
+}
 
-func phillyTable(t *testing.T) string {
-	jobs, err := ReadSWF(needTrace(t, "philly.swf.gz"))
+// loadTable is each trace with its jobs submitted closer together and further apart, and a synthetic one without estimates.
+func loadTable(t *testing.T) string {
+	b := newPartTable("gaps")
+	for _, c := range swfTraces {
+		for _, tenths := range []int64{11, 9} {
+			jobs := readTrace(t, c.trace)
+			for i := range jobs {
+				jobs[i].Submit = jobs[0].Submit + (jobs[i].Submit-jobs[0].Submit)*tenths/10
+			}
+			b.rows(t, c.trace, fmt.Sprintf("× %d.%d", tenths/10, tenths%10), c.procs, jobs)
+		}
+	}
+	b.rows(t, "lublin_256", "× 1.0", 256, readTrace(t, "lublin_256"))
+	return b.String()
+}
+
+func readTrace(t *testing.T, name string) []Job {
+	t.Helper()
+	jobs, _, err := ReadSWF(needTrace(t, name+".swf.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return jobs
+}
+
+// partTable compares three policies on variants of traces.
+type partTable struct{ bytes.Buffer }
+
+func newPartTable(variant string) *partTable {
+	b := &partTable{}
+	fmt.Fprintf(b, "| trace | %s | policy | mean wait s | max | slowdown | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|\n", variant)
+	return b
+}
+
+func (b *partTable) rows(t *testing.T, trace, variant string, procs int, jobs []Job) {
+	t.Helper()
+	var slurm, easy *Report
+	for _, policy := range []string{"slurm-like", "easy", "default"} {
+		r, err := Run(Options{Jobs: jobs, Procs: procs, Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch policy {
+		case "slurm-like":
+			slurm = r
+		case "easy":
+			easy = r
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %d | %.2f | %+.0f %% | %+.0f %% |", trace, variant, policy, r.WaitMean, r.WaitMax, r.Slowdown,
+			percent(r.WaitMean, slurm.WaitMean), percent(r.Slowdown, slurm.Slowdown))
+		if easy != nil {
+			fmt.Fprintf(b, " %+.1f %%", percent(float64(r.WaitMax), float64(easy.WaitMax)))
+		}
+		b.WriteString(" |\n")
+	}
+}
+
+func percent(x, of float64) float64 { return 100 * (x - of) / of }
+
+func phillyTable(t *testing.T) string {
+	jobs := readTrace(t, "philly")
 	var b bytes.Buffer
 	b.WriteString("| GPUs | policy | longest queue | mean wait s | slowdown | passes | probes | wall s | µs per pass |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, procs := range []int{768, 640, 440} {

@@ -87,7 +87,7 @@ type world struct {
 // Run replays a trace.
 func Run(opts Options) (*Report, error) {
 	if opts.Jobs == nil && opts.SWF != "" {
-		jobs, err := ReadSWF(opts.SWF)
+		jobs, _, err := ReadSWF(opts.SWF)
 		if err != nil {
 			return nil, err
 		}
@@ -184,6 +184,9 @@ func (w *world) replay() error {
 		if w.opts.Progress != nil && w.ended%1024 == 0 {
 			w.opts.Progress(w.ended, len(w.jobs))
 		}
+	}
+	if w.opts.Progress != nil {
+		w.opts.Progress(w.ended, len(w.jobs))
 	}
 	return nil
 }

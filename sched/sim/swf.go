@@ -29,23 +29,29 @@ type Job struct {
 const maxLine = 1 << 16
 
 // ReadSWF reads a trace in the Standard Workload Format, plain or gzipped.
-// Jobs without a run time or processors are left out, as the archive's own
-// tools do. The result is in order of submission, then id.
-func ReadSWF(path string) ([]Job, error) {
+// Jobs without a run time, processors or a time of submission are left out, as
+// the archive's own tools do, and counted. The result is in order of
+// submission, then id.
+func ReadSWF(path string) (jobs []Job, left int, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read trace: %w", err)
+		return nil, 0, fmt.Errorf("cannot read trace: %w", err)
 	}
 	defer f.Close()
 	r, err := unzipped(f)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read trace %s: %w", path, err)
+	if err == nil {
+		jobs, left, err = ParseSWF(r)
 	}
-	jobs, err := ParseSWF(r)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read trace %s: %w", path, err)
+		return nil, 0, fmt.Errorf("cannot read trace %s: %w", path, err)
 	}
-	return jobs, nil
+	return jobs, left, nil
+}
+
+// Fitting leaves out the jobs that a machine of so many processors can never run, and counts them.
+func Fitting(jobs []Job, procs int) (fit []Job, left int) {
+	fit = slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.Procs > procs })
+	return fit, len(jobs) - len(fit)
 }
 
 // unzipped looks at the first bytes, not at the name.
@@ -58,8 +64,7 @@ func unzipped(r io.Reader) (io.Reader, error) {
 }
 
 // ParseSWF is ReadSWF of an open trace.
-func ParseSWF(r io.Reader) ([]Job, error) {
-	var jobs []Job
+func ParseSWF(r io.Reader) (jobs []Job, left int, err error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 4096), maxLine)
 	for line := 1; sc.Scan(); line++ {
@@ -68,18 +73,22 @@ func ParseSWF(r io.Reader) ([]Job, error) {
 			continue
 		}
 		j, ok, err := parseJob(text)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", line, err)
-		}
-		if ok {
+		switch {
+		case err != nil && !sc.Scan() && sc.Err() != nil: // the end of a file that was cut off
+			return nil, 0, fmt.Errorf("after line %d: %w", line-1, sc.Err())
+		case err != nil:
+			return nil, 0, fmt.Errorf("line %d: %w", line, err)
+		case ok:
 			jobs = append(jobs, j)
+		default:
+			left++
 		}
 	}
 	if err := sc.Err(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Or(cmp.Compare(a.Submit, b.Submit), cmp.Compare(a.ID, b.ID)) })
-	return jobs, nil
+	return jobs, left, nil
 }
 
 // Fields of a line, counted from 0: Feitelson, The Standard Workload Format.

@@ -3,8 +3,14 @@ package sim
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -108,11 +114,45 @@ func FuzzParseSWF(f *testing.F) {
 	f.Add([]byte("1 2 3\n"))
 	f.Add([]byte("1 -1 0 1e300 NaN 0 0 0 0\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		jobs, err := ParseSWF(bytes.NewReader(b))
+		jobs, _, err := ParseSWF(bytes.NewReader(b))
 		for _, j := range jobs {
 			if err != nil || j.RunS <= 0 || j.Procs <= 0 || j.RunS > j.RequestS || j.Submit < 0 {
 				t.Fatalf("%+v, %v", j, err)
 			}
 		}
 	})
+}
+
+// TestOddTraces: what the archive writes for what it does not know, and files that are no traces.
+func TestOddTraces(t *testing.T) {
+	const trace = `; MaxProcs: 8
+1 10 -1 100 4 -1 -1 4 50
+2 5 -1 -1 4 -1 -1 4 50
+3 20 -1 0 4 -1 -1 4 50
+4 20 -1 30 -1 -1 -1 8 50
+5 15 -1 30 2 -1 -1 -1 -1 -1 0 7
+6 -1 -1 30 2 -1 -1 2 60
+`
+	jobs, left, err := ParseSWF(strings.NewReader(trace))
+	want := []Job{{ID: 1, Submit: 10, RunS: 50, Procs: 4, RequestS: 50, User: "q-1"}, {ID: 5, Submit: 15, RunS: 30, Procs: 2, RequestS: 30, User: "7"},
+		{ID: 4, Submit: 20, RunS: 30, Procs: 8, RequestS: 50, User: "q-1"}}
+	if err != nil || left != 3 || !slices.Equal(jobs, want) {
+		t.Errorf("%+v, %d left out, %v", jobs, left, err)
+	}
+	if fit, large := Fitting(jobs, 4); large != 1 || !slices.Equal(fit, want[:2]) || len(jobs) != 3 {
+		t.Errorf("on 4 processors: %+v, %d left out", fit, large)
+	}
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	for i := range 2000 {
+		fmt.Fprintf(z, "%d %d -1 %d 4 -1 -1 4 5000\n", i, i*i, i%977+1)
+	}
+	z.Close()
+	path := filepath.Join(t.TempDir(), "cut.swf.gz")
+	if err := os.WriteFile(path, zipped.Bytes()[:zipped.Len()/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadSWF(path); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file that was cut off: %v", err)
+	}
 }

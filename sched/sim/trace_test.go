@@ -49,3 +49,24 @@ func TestTextbookEASY(t *testing.T) {
 		}
 	}
 }
+
+// TestAims: the default against the Slurm-like rule and EASY, whose figures stand in docs/scheduling.md: mean wait at least 25 % and mean
+// bounded slowdown at least 30 % below the one, the longest wait at most 10 % above the other's.
+func TestAims(t *testing.T) {
+	for _, c := range []struct {
+		trace          string
+		procs          int
+		wait, slowdown float64 // of the Slurm-like rule, by an independent implementation
+		longest        float64 // of EASY
+	}{{"KTH-SP2", 100, 7828, 99.4, 262194}, {"CTC-SP2", 338, 22806, 71.2, 303954}, {"SDSC-SP2", 128, 24925, 104.5, 459740}} {
+		r, err := Run(Options{SWF: needTrace(t, c.trace+".swf.gz"), Procs: c.procs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: wait %.0f (%+.0f %%), slowdown %.2f (%+.0f %%), longest wait %d (%+.1f %%)", c.trace, r.WaitMean, percent(r.WaitMean, c.wait),
+			r.Slowdown, percent(r.Slowdown, c.slowdown), r.WaitMax, percent(float64(r.WaitMax), c.longest))
+		if r.WaitMean > 0.75*c.wait || r.Slowdown > 0.7*c.slowdown || float64(r.WaitMax) > 1.1*c.longest {
+			t.Errorf("%s misses an aim", c.trace)
+		}
+	}
+}

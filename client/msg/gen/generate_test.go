@@ -14,8 +14,11 @@ func TestFilesAreUpToDate(t *testing.T) {
 	}
 	for name, want := range files {
 		path := filepath.Join("..", name)
-		if name == callsFile {
+		switch name {
+		case callsFile:
 			path = filepath.Join("../..", name)
+		case encodeFile:
+			path = filepath.Join("../../../proto/sluice/v1", name)
 		}
 		have, err := os.ReadFile(path)
 		if err != nil || !bytes.Equal(have, want) {

@@ -1,5 +1,5 @@
 // gen writes package msg: for each message of the ControllerAPI a plain struct with the same name, fields and getters as the
-// one that protoc-gen-go makes, and its encoding. What it needs to know it reads from package pb, so that names cannot differ.
+// one that protoc-gen-go makes, and its encoding; and into package pb what encodes some fields of a record. What it needs to know it reads from package pb, so that names cannot differ.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 func main() {
 	messages := flag.String("msg", ".", "folder of package msg")
 	calls := flag.String("client", "..", "folder of package client")
+	encode := flag.String("encode", "../../proto/sluice/v1", "folder that encode.gen.go goes to")
 	source := flag.String("pb", "../../proto/sluice/v1", "folder of package pb")
 	flag.Parse()
 	files, err := generate(*source)
@@ -20,8 +21,11 @@ func main() {
 	}
 	for name, text := range files {
 		dir := *messages
-		if name == callsFile {
+		switch name {
+		case callsFile:
 			dir = *calls
+		case encodeFile:
+			dir = *encode
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			log.Fatal(err)

@@ -35,6 +35,9 @@ func Name(k *pb.StepKey) string {
 	return fmt.Sprintf("%d.%d.%d", k.GetJobId(), k.GetAttempt(), k.GetStep())
 }
 
+// Socket is the path of a shim's socket: the node daemon names it when it knows the number of the process, which removes it at its end.
+func Socket(spool string, pid int) string { return filepath.Join(spool, Shims, strconv.Itoa(pid)) }
+
 // ParseName is the reverse of Name, with epoch 0.
 func ParseName(s string) (*pb.StepKey, error) {
 	f := strings.Split(s, ".")

@@ -33,6 +33,7 @@ type Problem struct {
 	Phrase        string                 `protobuf:"bytes,2,opt,name=phrase,proto3" json:"phrase,omitempty"`
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	Hint          string                 `protobuf:"bytes,4,opt,name=hint,proto3" json:"hint,omitempty"`
+	Lead          string                 `protobuf:"bytes,5,opt,name=lead,proto3" json:"lead,omitempty"` // what Slurm says on a line of its own in front of the phrase
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,6 +92,13 @@ func (x *Problem) GetDetail() string {
 func (x *Problem) GetHint() string {
 	if x != nil {
 		return x.Hint
+	}
+	return ""
+}
+
+func (x *Problem) GetLead() string {
+	if x != nil {
+		return x.Lead
 	}
 	return ""
 }
@@ -438,22 +446,24 @@ func (x *SubmitChunk) GetData() []byte {
 
 // JobsRequest selects jobs; every non-empty list must match.
 type JobsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"` // "12", "12_3", "12_[1-3]"
-	Uids          []uint32               `protobuf:"varint,2,rep,packed,name=uids,proto3" json:"uids,omitempty"`
-	Partitions    []string               `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	Names         []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
-	States        []JobState             `protobuf:"varint,5,rep,packed,name=states,proto3,enum=sluice.v1.JobState" json:"states,omitempty"`
-	StateFlags    uint32                 `protobuf:"varint,6,opt,name=state_flags,json=stateFlags,proto3" json:"state_flags,omitempty"` // jobs with any of these flags match as well
-	AllStates     bool                   `protobuf:"varint,7,opt,name=all_states,json=allStates,proto3" json:"all_states,omitempty"`    // finished jobs too
-	Nodes         []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Accounts      []string               `protobuf:"bytes,9,rep,name=accounts,proto3" json:"accounts,omitempty"`
-	Qos           []string               `protobuf:"bytes,10,rep,name=qos,proto3" json:"qos,omitempty"`
-	MinSeq        uint64                 `protobuf:"varint,11,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"` // answer from a state at least this new
-	Summary       bool                   `protobuf:"varint,12,opt,name=summary,proto3" json:"summary,omitempty"`             // only what squeue's default columns need
-	Reservations  []string               `protobuf:"bytes,13,rep,name=reservations,proto3" json:"reservations,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Ids             []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"` // "12", "12_3", "12_[1-3]"
+	Uids            []uint32               `protobuf:"varint,2,rep,packed,name=uids,proto3" json:"uids,omitempty"`
+	Partitions      []string               `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Names           []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
+	States          []JobState             `protobuf:"varint,5,rep,packed,name=states,proto3,enum=sluice.v1.JobState" json:"states,omitempty"`
+	StateFlags      uint32                 `protobuf:"varint,6,opt,name=state_flags,json=stateFlags,proto3" json:"state_flags,omitempty"` // jobs with any of these flags match as well
+	AllStates       bool                   `protobuf:"varint,7,opt,name=all_states,json=allStates,proto3" json:"all_states,omitempty"`    // finished jobs too
+	Nodes           []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Accounts        []string               `protobuf:"bytes,9,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	Qos             []string               `protobuf:"bytes,10,rep,name=qos,proto3" json:"qos,omitempty"`
+	MinSeq          uint64                 `protobuf:"varint,11,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"` // answer from a state at least this new
+	Reservations    []string               `protobuf:"bytes,13,rep,name=reservations,proto3" json:"reservations,omitempty"`
+	ShownPartitions bool                   `protobuf:"varint,14,opt,name=shown_partitions,json=shownPartitions,proto3" json:"shown_partitions,omitempty"` // not the jobs of partitions that are hidden
+	Fields          []uint32               `protobuf:"varint,15,rep,packed,name=fields,proto3" json:"fields,omitempty"`                                   // only these fields of JobRecord, by number; none = all
+	SpecFields      []uint32               `protobuf:"varint,16,rep,packed,name=spec_fields,json=specFields,proto3" json:"spec_fields,omitempty"`         // and of its JobSpec
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobsRequest) Reset() {
@@ -563,16 +573,30 @@ func (x *JobsRequest) GetMinSeq() uint64 {
 	return 0
 }
 
-func (x *JobsRequest) GetSummary() bool {
+func (x *JobsRequest) GetReservations() []string {
 	if x != nil {
-		return x.Summary
+		return x.Reservations
+	}
+	return nil
+}
+
+func (x *JobsRequest) GetShownPartitions() bool {
+	if x != nil {
+		return x.ShownPartitions
 	}
 	return false
 }
 
-func (x *JobsRequest) GetReservations() []string {
+func (x *JobsRequest) GetFields() []uint32 {
 	if x != nil {
-		return x.Reservations
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *JobsRequest) GetSpecFields() []uint32 {
+	if x != nil {
+		return x.SpecFields
 	}
 	return nil
 }
@@ -641,6 +665,7 @@ type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	MinSeq        uint64                 `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
+	Fields        []uint32               `protobuf:"varint,3,rep,packed,name=fields,proto3" json:"fields,omitempty"` // only these fields of NodeRecord, by number; none = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +712,13 @@ func (x *NodesRequest) GetMinSeq() uint64 {
 		return x.MinSeq
 	}
 	return 0
+}
+
+func (x *NodesRequest) GetFields() []uint32 {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type NodesReply struct {
@@ -1280,11 +1312,12 @@ func (x *JobOutcome) GetProblem() *Problem {
 
 type ControlJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"` // hold, uhold, release, requeue, requeuehold, suspend, resume, top
+	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"` // hold, uhold, release, requeue, requeuehold, suspend, resume, top, notify
 	Ids           []string               `protobuf:"bytes,2,rep,name=ids,proto3" json:"ids,omitempty"`
 	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
 	Incomplete    bool                   `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"` // of notify
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1350,6 +1383,13 @@ func (x *ControlJobsRequest) GetIncomplete() bool {
 func (x *ControlJobsRequest) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *ControlJobsRequest) GetText() string {
+	if x != nil {
+		return x.Text
 	}
 	return ""
 }
@@ -1762,6 +1802,74 @@ func (*ReconfigureRequest) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{28}
 }
 
+type SetDebugRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"`                       // quiet … debug5, as in slurm.conf; empty = unchanged
+	AddFlags      []string               `protobuf:"bytes,2,rep,name=add_flags,json=addFlags,proto3" json:"add_flags,omitempty"` // of DebugFlags
+	RemoveFlags   []string               `protobuf:"bytes,3,rep,name=remove_flags,json=removeFlags,proto3" json:"remove_flags,omitempty"`
+	Nodes         string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // host list: the node daemons', not the controller's level
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDebugRequest) Reset() {
+	*x = SetDebugRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDebugRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDebugRequest) ProtoMessage() {}
+
+func (x *SetDebugRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDebugRequest.ProtoReflect.Descriptor instead.
+func (*SetDebugRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SetDebugRequest) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *SetDebugRequest) GetAddFlags() []string {
+	if x != nil {
+		return x.AddFlags
+	}
+	return nil
+}
+
+func (x *SetDebugRequest) GetRemoveFlags() []string {
+	if x != nil {
+		return x.RemoveFlags
+	}
+	return nil
+}
+
+func (x *SetDebugRequest) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
 type ShutdownRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodesToo      bool                   `protobuf:"varint,1,opt,name=nodes_too,json=nodesToo,proto3" json:"nodes_too,omitempty"`
@@ -1771,7 +1879,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	mi := &file_sluice_v1_controller_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1891,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	mi := &file_sluice_v1_controller_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1904,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{29}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShutdownRequest) GetNodesToo() bool {
@@ -1815,7 +1923,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[30]
+	mi := &file_sluice_v1_controller_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1935,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[30]
+	mi := &file_sluice_v1_controller_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1948,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{30}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupRequest) GetPath() string {
@@ -1861,7 +1969,7 @@ type BackupReply struct {
 
 func (x *BackupReply) Reset() {
 	*x = BackupReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[31]
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1981,7 @@ func (x *BackupReply) String() string {
 func (*BackupReply) ProtoMessage() {}
 
 func (x *BackupReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[31]
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1994,7 @@ func (x *BackupReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupReply.ProtoReflect.Descriptor instead.
 func (*BackupReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{31}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupReply) GetPath() string {
@@ -1919,7 +2027,7 @@ type ReservationsRequest struct {
 
 func (x *ReservationsRequest) Reset() {
 	*x = ReservationsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2039,7 @@ func (x *ReservationsRequest) String() string {
 func (*ReservationsRequest) ProtoMessage() {}
 
 func (x *ReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2052,7 @@ func (x *ReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReservationsRequest) GetNames() []string {
@@ -1965,7 +2073,7 @@ type ReservationsReply struct {
 
 func (x *ReservationsReply) Reset() {
 	*x = ReservationsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2085,7 @@ func (x *ReservationsReply) String() string {
 func (*ReservationsReply) ProtoMessage() {}
 
 func (x *ReservationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2098,7 @@ func (x *ReservationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationsReply.ProtoReflect.Descriptor instead.
 func (*ReservationsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReservationsReply) GetReservations() []*ReservationRecord {
@@ -2026,7 +2134,7 @@ type UpdateReservationRequest struct {
 
 func (x *UpdateReservationRequest) Reset() {
 	*x = UpdateReservationRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2146,7 @@ func (x *UpdateReservationRequest) String() string {
 func (*UpdateReservationRequest) ProtoMessage() {}
 
 func (x *UpdateReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2159,7 @@ func (x *UpdateReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReservationRequest.ProtoReflect.Descriptor instead.
 func (*UpdateReservationRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{34}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateReservationRequest) GetName() string {
@@ -2091,7 +2199,7 @@ type LicensesRequest struct {
 
 func (x *LicensesRequest) Reset() {
 	*x = LicensesRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2211,7 @@ func (x *LicensesRequest) String() string {
 func (*LicensesRequest) ProtoMessage() {}
 
 func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2224,7 @@ func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicensesRequest.ProtoReflect.Descriptor instead.
 func (*LicensesRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{35}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LicensesRequest) GetNames() []string {
@@ -2138,7 +2246,7 @@ type LicenseRecord struct {
 
 func (x *LicenseRecord) Reset() {
 	*x = LicenseRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2258,7 @@ func (x *LicenseRecord) String() string {
 func (*LicenseRecord) ProtoMessage() {}
 
 func (x *LicenseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2271,7 @@ func (x *LicenseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicenseRecord.ProtoReflect.Descriptor instead.
 func (*LicenseRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LicenseRecord) GetName() string {
@@ -2203,7 +2311,7 @@ type LicensesReply struct {
 
 func (x *LicensesReply) Reset() {
 	*x = LicensesReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2323,7 @@ func (x *LicensesReply) String() string {
 func (*LicensesReply) ProtoMessage() {}
 
 func (x *LicensesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2336,7 @@ func (x *LicensesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicensesReply.ProtoReflect.Descriptor instead.
 func (*LicensesReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{37}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LicensesReply) GetLicenses() []*LicenseRecord {
@@ -2236,6 +2344,179 @@ func (x *LicensesReply) GetLicenses() []*LicenseRecord {
 		return x.Licenses
 	}
 	return nil
+}
+
+// TopologyRequest asks for the switches that connect all of the named nodes, or for the named switch; all without names.
+type TopologyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a switch, or a list of nodes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopologyRequest) Reset() {
+	*x = TopologyRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologyRequest) ProtoMessage() {}
+
+func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
+func (*TopologyRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *TopologyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SwitchRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Level         uint32                 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"` // 0 = it has nodes
+	LinkSpeed     uint32                 `protobuf:"varint,3,opt,name=link_speed,json=linkSpeed,proto3" json:"link_speed,omitempty"`
+	Nodes         string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"`       // all below it, folded
+	Switches      string                 `protobuf:"bytes,5,opt,name=switches,proto3" json:"switches,omitempty"` // directly below it, folded
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchRecord) Reset() {
+	*x = SwitchRecord{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchRecord) ProtoMessage() {}
+
+func (x *SwitchRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchRecord.ProtoReflect.Descriptor instead.
+func (*SwitchRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SwitchRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SwitchRecord) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *SwitchRecord) GetLinkSpeed() uint32 {
+	if x != nil {
+		return x.LinkSpeed
+	}
+	return 0
+}
+
+func (x *SwitchRecord) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *SwitchRecord) GetSwitches() string {
+	if x != nil {
+		return x.Switches
+	}
+	return ""
+}
+
+type TopologyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Switches      []*SwitchRecord        `protobuf:"bytes,1,rep,name=switches,proto3" json:"switches,omitempty"` // leaves first, in the order of topology.conf
+	Configured    bool                   `protobuf:"varint,2,opt,name=configured,proto3" json:"configured,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopologyReply) Reset() {
+	*x = TopologyReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologyReply) ProtoMessage() {}
+
+func (x *TopologyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologyReply.ProtoReflect.Descriptor instead.
+func (*TopologyReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TopologyReply) GetSwitches() []*SwitchRecord {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *TopologyReply) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
 }
 
 // ExplainRequest asks why a job waits, in words.
@@ -2248,7 +2529,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2541,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2554,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{38}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -2294,7 +2575,7 @@ type ExplainReply struct {
 
 func (x *ExplainReply) Reset() {
 	*x = ExplainReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2587,7 @@ func (x *ExplainReply) String() string {
 func (*ExplainReply) ProtoMessage() {}
 
 func (x *ExplainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2600,7 @@ func (x *ExplainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainReply.ProtoReflect.Descriptor instead.
 func (*ExplainReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{39}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainReply) GetText() string {
@@ -2352,7 +2633,7 @@ type PrioritiesRequest struct {
 
 func (x *PrioritiesRequest) Reset() {
 	*x = PrioritiesRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2645,7 @@ func (x *PrioritiesRequest) String() string {
 func (*PrioritiesRequest) ProtoMessage() {}
 
 func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2658,7 @@ func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrioritiesRequest.ProtoReflect.Descriptor instead.
 func (*PrioritiesRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{40}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PrioritiesRequest) GetFilter() *JobsRequest {
@@ -2419,7 +2700,7 @@ type PriorityRecord struct {
 
 func (x *PriorityRecord) Reset() {
 	*x = PriorityRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	mi := &file_sluice_v1_controller_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2712,7 @@ func (x *PriorityRecord) String() string {
 func (*PriorityRecord) ProtoMessage() {}
 
 func (x *PriorityRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	mi := &file_sluice_v1_controller_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2725,7 @@ func (x *PriorityRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityRecord.ProtoReflect.Descriptor instead.
 func (*PriorityRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{41}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PriorityRecord) GetJobId() uint32 {
@@ -2611,7 +2892,7 @@ type PrioritiesReply struct {
 
 func (x *PrioritiesReply) Reset() {
 	*x = PrioritiesReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	mi := &file_sluice_v1_controller_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2904,7 @@ func (x *PrioritiesReply) String() string {
 func (*PrioritiesReply) ProtoMessage() {}
 
 func (x *PrioritiesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	mi := &file_sluice_v1_controller_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2917,7 @@ func (x *PrioritiesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrioritiesReply.ProtoReflect.Descriptor instead.
 func (*PrioritiesReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{42}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PrioritiesReply) GetJobs() []*PriorityRecord {
@@ -2662,7 +2943,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[43]
+	mi := &file_sluice_v1_controller_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2955,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[43]
+	mi := &file_sluice_v1_controller_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2968,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{43}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StatsRequest) GetReset_() bool {
@@ -2700,13 +2981,17 @@ func (x *StatsRequest) GetReset_() bool {
 type StatsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        map[string]float64     `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Methods       []*CallStats           `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	Users         []*CallStats           `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`
+	NowNs         int64                  `protobuf:"varint,4,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	SinceNs       int64                  `protobuf:"varint,5,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // start, or last reset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[44]
+	mi := &file_sluice_v1_controller_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +3003,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[44]
+	mi := &file_sluice_v1_controller_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +3016,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{44}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StatsReply) GetValues() map[string]float64 {
@@ -2741,16 +3026,1320 @@ func (x *StatsReply) GetValues() map[string]float64 {
 	return nil
 }
 
+func (x *StatsReply) GetMethods() []*CallStats {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *StatsReply) GetUsers() []*CallStats {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *StatsReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+func (x *StatsReply) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+// CallStats counts the calls of one method, or of one user.
+type CallStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // "Submit"; of a user its name
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Count         uint64                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	TotalUs       uint64                 `protobuf:"varint,4,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallStats) Reset() {
+	*x = CallStats{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallStats) ProtoMessage() {}
+
+func (x *CallStats) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallStats.ProtoReflect.Descriptor instead.
+func (*CallStats) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *CallStats) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CallStats) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *CallStats) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *CallStats) GetTotalUs() uint64 {
+	if x != nil {
+		return x.TotalUs
+	}
+	return 0
+}
+
+// AccountingRequest selects attempts of jobs (sacct(1)); every non-empty list must match.
+type AccountingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"` // "12", "12_3", "12_[1-3]"
+	Uids          []uint32               `protobuf:"varint,2,rep,packed,name=uids,proto3" json:"uids,omitempty"`
+	Gids          []uint32               `protobuf:"varint,3,rep,packed,name=gids,proto3" json:"gids,omitempty"`
+	Accounts      []string               `protobuf:"bytes,4,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	Partitions    []string               `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Names         []string               `protobuf:"bytes,6,rep,name=names,proto3" json:"names,omitempty"`
+	Qos           []string               `protobuf:"bytes,7,rep,name=qos,proto3" json:"qos,omitempty"`
+	Reservations  []string               `protobuf:"bytes,8,rep,name=reservations,proto3" json:"reservations,omitempty"`
+	Wckeys        []string               `protobuf:"bytes,9,rep,name=wckeys,proto3" json:"wckeys,omitempty"`
+	Nodes         []string               `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Features      []string               `protobuf:"bytes,11,rep,name=features,proto3" json:"features,omitempty"`
+	States        []JobState             `protobuf:"varint,12,rep,packed,name=states,proto3,enum=sluice.v1.JobState" json:"states,omitempty"` // with since and until: jobs that were in one of them in that time
+	StateFlags    uint32                 `protobuf:"varint,13,opt,name=state_flags,json=stateFlags,proto3" json:"state_flags,omitempty"`      // attempts that ended with one of these flags (requeued) match as well
+	SinceNs       int64                  `protobuf:"varint,14,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`               // jobs that had not ended before; 0 = from the beginning
+	UntilNs       int64                  `protobuf:"varint,15,opt,name=until_ns,json=untilNs,proto3" json:"until_ns,omitempty"`               // jobs that were eligible before; 0 = now
+	Duplicates    bool                   `protobuf:"varint,16,opt,name=duplicates,proto3" json:"duplicates,omitempty"`                        // every attempt, not the last one alone
+	MinNodes      uint64                 `protobuf:"varint,17,opt,name=min_nodes,json=minNodes,proto3" json:"min_nodes,omitempty"`
+	MaxNodes      uint64                 `protobuf:"varint,18,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"`
+	MinCpus       uint64                 `protobuf:"varint,19,opt,name=min_cpus,json=minCpus,proto3" json:"min_cpus,omitempty"`
+	MaxCpus       uint64                 `protobuf:"varint,20,opt,name=max_cpus,json=maxCpus,proto3" json:"max_cpus,omitempty"`
+	MinLimitS     uint64                 `protobuf:"varint,21,opt,name=min_limit_s,json=minLimitS,proto3" json:"min_limit_s,omitempty"`
+	MaxLimitS     uint64                 `protobuf:"varint,22,opt,name=max_limit_s,json=maxLimitS,proto3" json:"max_limit_s,omitempty"`
+	MinSeq        uint64                 `protobuf:"varint,23,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
+	Runaway       bool                   `protobuf:"varint,24,opt,name=runaway,proto3" json:"runaway,omitempty"` // only jobs that are active in the database and that the controller does not know
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingRequest) Reset() {
+	*x = AccountingRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingRequest) ProtoMessage() {}
+
+func (x *AccountingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingRequest.ProtoReflect.Descriptor instead.
+func (*AccountingRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AccountingRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetUids() []uint32 {
+	if x != nil {
+		return x.Uids
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetGids() []uint32 {
+	if x != nil {
+		return x.Gids
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetAccounts() []string {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetQos() []string {
+	if x != nil {
+		return x.Qos
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetReservations() []string {
+	if x != nil {
+		return x.Reservations
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetWckeys() []string {
+	if x != nil {
+		return x.Wckeys
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetStates() []JobState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *AccountingRequest) GetStateFlags() uint32 {
+	if x != nil {
+		return x.StateFlags
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetUntilNs() int64 {
+	if x != nil {
+		return x.UntilNs
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetDuplicates() bool {
+	if x != nil {
+		return x.Duplicates
+	}
+	return false
+}
+
+func (x *AccountingRequest) GetMinNodes() uint64 {
+	if x != nil {
+		return x.MinNodes
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMaxNodes() uint64 {
+	if x != nil {
+		return x.MaxNodes
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMinCpus() uint64 {
+	if x != nil {
+		return x.MinCpus
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMaxCpus() uint64 {
+	if x != nil {
+		return x.MaxCpus
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMinLimitS() uint64 {
+	if x != nil {
+		return x.MinLimitS
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMaxLimitS() uint64 {
+	if x != nil {
+		return x.MaxLimitS
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetMinSeq() uint64 {
+	if x != nil {
+		return x.MinSeq
+	}
+	return 0
+}
+
+func (x *AccountingRequest) GetRunaway() bool {
+	if x != nil {
+		return x.Runaway
+	}
+	return false
+}
+
+type AccountingReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          []*JobRecord           `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // by id, the first attempt first
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	Extern        bool                   `protobuf:"varint,4,opt,name=extern,proto3" json:"extern,omitempty"`  // PrologFlags=Contain: each job has an extern step
+	Wckeys        bool                   `protobuf:"varint,5,opt,name=wckeys,proto3" json:"wckeys,omitempty"`  // TrackWCKey
+	Warning       string                 `protobuf:"bytes,6,opt,name=warning,proto3" json:"warning,omitempty"` // why there may be more than this answer has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingReply) Reset() {
+	*x = AccountingReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingReply) ProtoMessage() {}
+
+func (x *AccountingReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingReply.ProtoReflect.Descriptor instead.
+func (*AccountingReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AccountingReply) GetJobs() []*JobRecord {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *AccountingReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AccountingReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+func (x *AccountingReply) GetExtern() bool {
+	if x != nil {
+		return x.Extern
+	}
+	return false
+}
+
+func (x *AccountingReply) GetWckeys() bool {
+	if x != nil {
+		return x.Wckeys
+	}
+	return false
+}
+
+func (x *AccountingReply) GetWarning() string {
+	if x != nil {
+		return x.Warning
+	}
+	return ""
+}
+
+// AccountingScriptRequest asks for what AccountingStoreFlags=job_script or job_env has kept of a job.
+type AccountingScriptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Env           bool                   `protobuf:"varint,2,opt,name=env,proto3" json:"env,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingScriptRequest) Reset() {
+	*x = AccountingScriptRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingScriptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingScriptRequest) ProtoMessage() {}
+
+func (x *AccountingScriptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingScriptRequest.ProtoReflect.Descriptor instead.
+func (*AccountingScriptRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AccountingScriptRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *AccountingScriptRequest) GetEnv() bool {
+	if x != nil {
+		return x.Env
+	}
+	return false
+}
+
+// UsageRequest asks what running steps have used so far (sstat(1)).
+type UsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"` // "12", "12_3", "12.batch"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageRequest) Reset() {
+	*x = UsageRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageRequest) ProtoMessage() {}
+
+func (x *UsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
+func (*UsageRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *UsageRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+type UsageReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Usage         []*StepUsage           `protobuf:"bytes,1,rep,name=usage,proto3" json:"usage,omitempty"`       // one of each step and node
+	Outcomes      []*JobOutcome          `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"` // ids with nothing to show, and why
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageReply) Reset() {
+	*x = UsageReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageReply) ProtoMessage() {}
+
+func (x *UsageReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageReply.ProtoReflect.Descriptor instead.
+func (*UsageReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *UsageReply) GetUsage() []*StepUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *UsageReply) GetOutcomes() []*JobOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+// GpusRequest selects GPUs; every non-empty list must match.
+type GpusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"` // hostlists
+	Partitions    []string               `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpusRequest) Reset() {
+	*x = GpusRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpusRequest) ProtoMessage() {}
+
+func (x *GpusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpusRequest.ProtoReflect.Descriptor instead.
+func (*GpusRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *GpusRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *GpusRequest) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type GpusReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpus          []*GpuRecord           `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"` // by node in the order of the configuration, then by index
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpusReply) Reset() {
+	*x = GpusReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpusReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpusReply) ProtoMessage() {}
+
+func (x *GpusReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpusReply.ProtoReflect.Descriptor instead.
+func (*GpusReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *GpusReply) GetGpus() []*GpuRecord {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *GpusReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *GpusReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+// GpuRecord is one GPU or MIG instance. Instances that are cut as jobs ask for them are there besides their GPU, with its UUID as parent.
+type GpuRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Device        *Device                `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"` // without files, links, cores and profiles
+	Sample        *DeviceSample          `protobuf:"bytes,3,opt,name=sample,proto3" json:"sample,omitempty"` // missing: nothing has been heard of late
+	Owners        []*GpuOwner            `protobuf:"bytes,4,rep,name=owners,proto3" json:"owners,omitempty"`
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                                   // idle, alloc, mixed (a part is free), fault, foreign, drain, down
+	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`                                       // of a state other than the first three
+	IdleSinceNs   int64                  `protobuf:"varint,7,opt,name=idle_since_ns,json=idleSinceNs,proto3" json:"idle_since_ns,omitempty"` // it has done nothing since; 0 = it is busy, or that is not known
+	Diagnosis     string                 `protobuf:"bytes,8,opt,name=diagnosis,proto3" json:"diagnosis,omitempty"`                           // what is to be said beside the state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuRecord) Reset() {
+	*x = GpuRecord{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuRecord) ProtoMessage() {}
+
+func (x *GpuRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
+func (*GpuRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *GpuRecord) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GpuRecord) GetDevice() *Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+func (x *GpuRecord) GetSample() *DeviceSample {
+	if x != nil {
+		return x.Sample
+	}
+	return nil
+}
+
+func (x *GpuRecord) GetOwners() []*GpuOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *GpuRecord) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GpuRecord) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *GpuRecord) GetIdleSinceNs() int64 {
+	if x != nil {
+		return x.IdleSinceNs
+	}
+	return 0
+}
+
+func (x *GpuRecord) GetDiagnosis() string {
+	if x != nil {
+		return x.Diagnosis
+	}
+	return ""
+}
+
+// GpuOwner is a job that holds a GPU or a part of it.
+type GpuOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"` // as users write it: "12_3"
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Uid           uint32                 `protobuf:"varint,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	Share         uint32                 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"` // shards or mps; 0 = all
+	Type          string                 `protobuf:"bytes,6,opt,name=type,proto3" json:"type,omitempty"`    // of a MIG instance: its profile
+	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`    // of the job
+	StartNs       int64                  `protobuf:"varint,8,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	Start         uint32                 `protobuf:"varint,9,opt,name=start,proto3" json:"start,omitempty"` // of a MIG instance: its first memory slice
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuOwner) Reset() {
+	*x = GpuOwner{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuOwner) ProtoMessage() {}
+
+func (x *GpuOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
+func (*GpuOwner) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *GpuOwner) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *GpuOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GpuOwner) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *GpuOwner) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *GpuOwner) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *GpuOwner) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GpuOwner) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GpuOwner) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *GpuOwner) GetStart() uint32 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+// CrontabRecord is one user's crontab (scrontab(1)).
+type CrontabRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // as written
+	Entries       []*CrontabEntry        `protobuf:"bytes,4,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrontabRecord) Reset() {
+	*x = CrontabRecord{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrontabRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrontabRecord) ProtoMessage() {}
+
+func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
+func (*CrontabRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *CrontabRecord) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *CrontabRecord) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CrontabRecord) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *CrontabRecord) GetEntries() []*CrontabEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// CrontabEntry is one job of a crontab.
+type CrontabEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Cron          string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`                             // when: "*/5 * * * *"
+	FirstLine     uint32                 `protobuf:"varint,3,opt,name=first_line,json=firstLine,proto3" json:"first_line,omitempty"` // of the entry in the text, with its #SCRON lines; counted from 1
+	LastLine      uint32                 `protobuf:"varint,4,opt,name=last_line,json=lastLine,proto3" json:"last_line,omitempty"`
+	Digest        string                 `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"` // of what the job was made of: an entry that is the same keeps its job
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrontabEntry) Reset() {
+	*x = CrontabEntry{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrontabEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrontabEntry) ProtoMessage() {}
+
+func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
+func (*CrontabEntry) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *CrontabEntry) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *CrontabEntry) GetCron() string {
+	if x != nil {
+		return x.Cron
+	}
+	return ""
+}
+
+func (x *CrontabEntry) GetFirstLine() uint32 {
+	if x != nil {
+		return x.FirstLine
+	}
+	return 0
+}
+
+func (x *CrontabEntry) GetLastLine() uint32 {
+	if x != nil {
+		return x.LastLine
+	}
+	return 0
+}
+
+func (x *CrontabEntry) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+type CrontabRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OfOther       bool                   `protobuf:"varint,1,opt,name=of_other,json=ofOther,proto3" json:"of_other,omitempty"`
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"` // with of_other
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrontabRequest) Reset() {
+	*x = CrontabRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrontabRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrontabRequest) ProtoMessage() {}
+
+func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
+func (*CrontabRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *CrontabRequest) GetOfOther() bool {
+	if x != nil {
+		return x.OfOther
+	}
+	return false
+}
+
+func (x *CrontabRequest) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+// CrontabJob is an entry as the command read it.
+type CrontabJob struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cron          string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"`
+	Submit        *SubmitRequest         `protobuf:"bytes,2,opt,name=submit,proto3" json:"submit,omitempty"`
+	FirstLine     uint32                 `protobuf:"varint,3,opt,name=first_line,json=firstLine,proto3" json:"first_line,omitempty"`
+	LastLine      uint32                 `protobuf:"varint,4,opt,name=last_line,json=lastLine,proto3" json:"last_line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrontabJob) Reset() {
+	*x = CrontabJob{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrontabJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrontabJob) ProtoMessage() {}
+
+func (x *CrontabJob) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
+func (*CrontabJob) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *CrontabJob) GetCron() string {
+	if x != nil {
+		return x.Cron
+	}
+	return ""
+}
+
+func (x *CrontabJob) GetSubmit() *SubmitRequest {
+	if x != nil {
+		return x.Submit
+	}
+	return nil
+}
+
+func (x *CrontabJob) GetFirstLine() uint32 {
+	if x != nil {
+		return x.FirstLine
+	}
+	return 0
+}
+
+func (x *CrontabJob) GetLastLine() uint32 {
+	if x != nil {
+		return x.LastLine
+	}
+	return 0
+}
+
+type UpdateCrontabRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OfOther       bool                   `protobuf:"varint,1,opt,name=of_other,json=ofOther,proto3" json:"of_other,omitempty"`
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Jobs          []*CrontabJob          `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Remove        bool                   `protobuf:"varint,5,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateCrontabRequest) Reset() {
+	*x = UpdateCrontabRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateCrontabRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateCrontabRequest) ProtoMessage() {}
+
+func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
+func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *UpdateCrontabRequest) GetOfOther() bool {
+	if x != nil {
+		return x.OfOther
+	}
+	return false
+}
+
+func (x *UpdateCrontabRequest) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *UpdateCrontabRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *UpdateCrontabRequest) GetJobs() []*CrontabJob {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *UpdateCrontabRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+type CrontabReply struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Crontab *CrontabRecord         `protobuf:"bytes,1,opt,name=crontab,proto3" json:"crontab,omitempty"` // absent = there is none
+	Seq     uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// of an update that was refused: which entry, and why; nothing was changed
+	Problem       *Problem `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
+	FirstLine     uint32   `protobuf:"varint,4,opt,name=first_line,json=firstLine,proto3" json:"first_line,omitempty"`
+	LastLine      uint32   `protobuf:"varint,5,opt,name=last_line,json=lastLine,proto3" json:"last_line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrontabReply) Reset() {
+	*x = CrontabReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrontabReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrontabReply) ProtoMessage() {}
+
+func (x *CrontabReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
+func (*CrontabReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *CrontabReply) GetCrontab() *CrontabRecord {
+	if x != nil {
+		return x.Crontab
+	}
+	return nil
+}
+
+func (x *CrontabReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CrontabReply) GetProblem() *Problem {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
+func (x *CrontabReply) GetFirstLine() uint32 {
+	if x != nil {
+		return x.FirstLine
+	}
+	return 0
+}
+
+func (x *CrontabReply) GetLastLine() uint32 {
+	if x != nil {
+		return x.LastLine
+	}
+	return 0
+}
+
 var File_sluice_v1_controller_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
-	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"a\n" +
+	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"u\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06phrase\x18\x02 \x01(\tR\x06phrase\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x12\n" +
-	"\x04hint\x18\x04 \x01(\tR\x04hint\"\r\n" +
+	"\x04hint\x18\x04 \x01(\tR\x04hint\x12\x12\n" +
+	"\x04lead\x18\x05 \x01(\tR\x04lead\"\r\n" +
 	"\vPingRequest\"\xa6\x01\n" +
 	"\tPingReply\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
@@ -2776,7 +4365,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\tpartition\x18\x06 \x01(\tR\tpartition\x12\x12\n" +
 	"\x04cpus\x18\a \x01(\rR\x04cpus\"!\n" +
 	"\vSubmitChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xf1\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xc1\x03\n" +
 	"\vJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
 	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x1e\n" +
@@ -2793,16 +4382,20 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\baccounts\x18\t \x03(\tR\baccounts\x12\x10\n" +
 	"\x03qos\x18\n" +
 	" \x03(\tR\x03qos\x12\x17\n" +
-	"\amin_seq\x18\v \x01(\x04R\x06minSeq\x12\x18\n" +
-	"\asummary\x18\f \x01(\bR\asummary\x12\"\n" +
-	"\freservations\x18\r \x03(\tR\freservations\"^\n" +
+	"\amin_seq\x18\v \x01(\x04R\x06minSeq\x12\"\n" +
+	"\freservations\x18\r \x03(\tR\freservations\x12)\n" +
+	"\x10shown_partitions\x18\x0e \x01(\bR\x0fshownPartitions\x12\x16\n" +
+	"\x06fields\x18\x0f \x03(\rR\x06fields\x12\x1f\n" +
+	"\vspec_fields\x18\x10 \x03(\rR\n" +
+	"specFieldsJ\x04\b\f\x10\r\"^\n" +
 	"\tJobsReply\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"=\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"U\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x17\n" +
-	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\"b\n" +
+	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12\x16\n" +
+	"\x06fields\x18\x03 \x03(\rR\x06fields\"b\n" +
 	"\n" +
 	"NodesReply\x12+\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x15.sluice.v1.NodeRecordR\x05nodes\x12\x10\n" +
@@ -2841,7 +4434,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"JobOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
-	"\aproblem\x18\x02 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\"\x86\x01\n" +
+	"\aproblem\x18\x02 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\"\x9a\x01\n" +
 	"\x12ControlJobsRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x14\n" +
@@ -2849,7 +4442,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"incomplete\x18\x04 \x01(\bR\n" +
 	"incomplete\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\"W\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"W\n" +
 	"\x10ControlJobsReply\x121\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"K\n" +
@@ -2872,7 +4466,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"6\n" +
 	"\fWaitJobReply\x12&\n" +
 	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\"\x14\n" +
-	"\x12ReconfigureRequest\".\n" +
+	"\x12ReconfigureRequest\"}\n" +
+	"\x0fSetDebugRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\x12\x1b\n" +
+	"\tadd_flags\x18\x02 \x03(\tR\baddFlags\x12!\n" +
+	"\fremove_flags\x18\x03 \x03(\tR\vremoveFlags\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\tR\x05nodes\".\n" +
 	"\x0fShutdownRequest\x12\x1b\n" +
 	"\tnodes_too\x18\x01 \x01(\bR\bnodesToo\"#\n" +
 	"\rBackupRequest\x12\x12\n" +
@@ -2900,7 +4499,21 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04used\x18\x03 \x01(\rR\x04used\x12\x1a\n" +
 	"\breserved\x18\x04 \x01(\rR\breserved\"E\n" +
 	"\rLicensesReply\x124\n" +
-	"\blicenses\x18\x01 \x03(\v2\x18.sluice.v1.LicenseRecordR\blicenses\" \n" +
+	"\blicenses\x18\x01 \x03(\v2\x18.sluice.v1.LicenseRecordR\blicenses\"%\n" +
+	"\x0fTopologyRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x89\x01\n" +
+	"\fSwitchRecord\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
+	"\n" +
+	"link_speed\x18\x03 \x01(\rR\tlinkSpeed\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\tR\x05nodes\x12\x1a\n" +
+	"\bswitches\x18\x05 \x01(\tR\bswitches\"d\n" +
+	"\rTopologyReply\x123\n" +
+	"\bswitches\x18\x01 \x03(\v2\x17.sluice.v1.SwitchRecordR\bswitches\x12\x1e\n" +
+	"\n" +
+	"configured\x18\x02 \x01(\bR\n" +
+	"configured\" \n" +
 	"\x0eExplainRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"S\n" +
 	"\fExplainReply\x12\x12\n" +
@@ -2942,13 +4555,132 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
-	"\x05reset\x18\x01 \x01(\bR\x05reset\"\x82\x01\n" +
+	"\x05reset\x18\x01 \x01(\bR\x05reset\"\x90\x02\n" +
 	"\n" +
 	"StatsReply\x129\n" +
-	"\x06values\x18\x01 \x03(\v2!.sluice.v1.StatsReply.ValuesEntryR\x06values\x1a9\n" +
+	"\x06values\x18\x01 \x03(\v2!.sluice.v1.StatsReply.ValuesEntryR\x06values\x12.\n" +
+	"\amethods\x18\x02 \x03(\v2\x14.sluice.v1.CallStatsR\amethods\x12*\n" +
+	"\x05users\x18\x03 \x03(\v2\x14.sluice.v1.CallStatsR\x05users\x12\x15\n" +
+	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x19\n" +
+	"\bsince_ns\x18\x05 \x01(\x03R\asinceNs\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x012\x90\f\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"b\n" +
+	"\tCallStats\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x19\n" +
+	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\"\xa6\x05\n" +
+	"\x11AccountingRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
+	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x12\n" +
+	"\x04gids\x18\x03 \x03(\rR\x04gids\x12\x1a\n" +
+	"\baccounts\x18\x04 \x03(\tR\baccounts\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x05 \x03(\tR\n" +
+	"partitions\x12\x14\n" +
+	"\x05names\x18\x06 \x03(\tR\x05names\x12\x10\n" +
+	"\x03qos\x18\a \x03(\tR\x03qos\x12\"\n" +
+	"\freservations\x18\b \x03(\tR\freservations\x12\x16\n" +
+	"\x06wckeys\x18\t \x03(\tR\x06wckeys\x12\x14\n" +
+	"\x05nodes\x18\n" +
+	" \x03(\tR\x05nodes\x12\x1a\n" +
+	"\bfeatures\x18\v \x03(\tR\bfeatures\x12+\n" +
+	"\x06states\x18\f \x03(\x0e2\x13.sluice.v1.JobStateR\x06states\x12\x1f\n" +
+	"\vstate_flags\x18\r \x01(\rR\n" +
+	"stateFlags\x12\x19\n" +
+	"\bsince_ns\x18\x0e \x01(\x03R\asinceNs\x12\x19\n" +
+	"\buntil_ns\x18\x0f \x01(\x03R\auntilNs\x12\x1e\n" +
+	"\n" +
+	"duplicates\x18\x10 \x01(\bR\n" +
+	"duplicates\x12\x1b\n" +
+	"\tmin_nodes\x18\x11 \x01(\x04R\bminNodes\x12\x1b\n" +
+	"\tmax_nodes\x18\x12 \x01(\x04R\bmaxNodes\x12\x19\n" +
+	"\bmin_cpus\x18\x13 \x01(\x04R\aminCpus\x12\x19\n" +
+	"\bmax_cpus\x18\x14 \x01(\x04R\amaxCpus\x12\x1e\n" +
+	"\vmin_limit_s\x18\x15 \x01(\x04R\tminLimitS\x12\x1e\n" +
+	"\vmax_limit_s\x18\x16 \x01(\x04R\tmaxLimitS\x12\x17\n" +
+	"\amin_seq\x18\x17 \x01(\x04R\x06minSeq\x12\x18\n" +
+	"\arunaway\x18\x18 \x01(\bR\arunaway\"\xae\x01\n" +
+	"\x0fAccountingReply\x12(\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\x12\x16\n" +
+	"\x06extern\x18\x04 \x01(\bR\x06extern\x12\x16\n" +
+	"\x06wckeys\x18\x05 \x01(\bR\x06wckeys\x12\x18\n" +
+	"\awarning\x18\x06 \x01(\tR\awarning\"B\n" +
+	"\x17AccountingScriptRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
+	"\x03env\x18\x02 \x01(\bR\x03env\" \n" +
+	"\fUsageRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"k\n" +
+	"\n" +
+	"UsageReply\x12*\n" +
+	"\x05usage\x18\x01 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x121\n" +
+	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\"C\n" +
+	"\vGpusRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\tR\n" +
+	"partitions\"^\n" +
+	"\tGpusReply\x12(\n" +
+	"\x04gpus\x18\x01 \x03(\v2\x14.sluice.v1.GpuRecordR\x04gpus\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\x92\x02\n" +
+	"\tGpuRecord\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12)\n" +
+	"\x06device\x18\x02 \x01(\v2\x11.sluice.v1.DeviceR\x06device\x12/\n" +
+	"\x06sample\x18\x03 \x01(\v2\x17.sluice.v1.DeviceSampleR\x06sample\x12+\n" +
+	"\x06owners\x18\x04 \x03(\v2\x13.sluice.v1.GpuOwnerR\x06owners\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12\"\n" +
+	"\ridle_since_ns\x18\a \x01(\x03R\vidleSinceNs\x12\x1c\n" +
+	"\tdiagnosis\x18\b \x01(\tR\tdiagnosis\"\xc6\x01\n" +
+	"\bGpuOwner\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\rR\x03uid\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\rR\x05share\x12\x12\n" +
+	"\x04type\x18\x06 \x01(\tR\x04type\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x19\n" +
+	"\bstart_ns\x18\b \x01(\x03R\astartNs\x12\x14\n" +
+	"\x05start\x18\t \x01(\rR\x05start\"|\n" +
+	"\rCrontabRecord\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x121\n" +
+	"\aentries\x18\x04 \x03(\v2\x17.sluice.v1.CrontabEntryR\aentries\"\x8d\x01\n" +
+	"\fCrontabEntry\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x12\n" +
+	"\x04cron\x18\x02 \x01(\tR\x04cron\x12\x1d\n" +
+	"\n" +
+	"first_line\x18\x03 \x01(\rR\tfirstLine\x12\x1b\n" +
+	"\tlast_line\x18\x04 \x01(\rR\blastLine\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\"=\n" +
+	"\x0eCrontabRequest\x12\x19\n" +
+	"\bof_other\x18\x01 \x01(\bR\aofOther\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\"\x8e\x01\n" +
+	"\n" +
+	"CrontabJob\x12\x12\n" +
+	"\x04cron\x18\x01 \x01(\tR\x04cron\x120\n" +
+	"\x06submit\x18\x02 \x01(\v2\x18.sluice.v1.SubmitRequestR\x06submit\x12\x1d\n" +
+	"\n" +
+	"first_line\x18\x03 \x01(\rR\tfirstLine\x12\x1b\n" +
+	"\tlast_line\x18\x04 \x01(\rR\blastLine\"\x9a\x01\n" +
+	"\x14UpdateCrontabRequest\x12\x19\n" +
+	"\bof_other\x18\x01 \x01(\bR\aofOther\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12)\n" +
+	"\x04jobs\x18\x04 \x03(\v2\x15.sluice.v1.CrontabJobR\x04jobs\x12\x16\n" +
+	"\x06remove\x18\x05 \x01(\bR\x06remove\"\xbe\x01\n" +
+	"\fCrontabReply\x122\n" +
+	"\acrontab\x18\x01 \x01(\v2\x18.sluice.v1.CrontabRecordR\acrontab\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12,\n" +
+	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
+	"\n" +
+	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xae\x10\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -2968,15 +4700,24 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x0fUpdatePartition\x12!.sluice.v1.UpdatePartitionRequest\x1a\x16.sluice.v1.UpdateReply\x12=\n" +
 	"\aWaitJob\x12\x19.sluice.v1.WaitJobRequest\x1a\x17.sluice.v1.WaitJobReply\x12D\n" +
 	"\vReconfigure\x12\x1d.sluice.v1.ReconfigureRequest\x1a\x16.sluice.v1.UpdateReply\x12>\n" +
-	"\bShutdown\x12\x1a.sluice.v1.ShutdownRequest\x1a\x16.sluice.v1.UpdateReply\x12:\n" +
-	"\x06Backup\x12\x18.sluice.v1.BackupRequest\x1a\x16.sluice.v1.BackupReply\x127\n" +
+	"\bShutdown\x12\x1a.sluice.v1.ShutdownRequest\x1a\x16.sluice.v1.UpdateReply\x12>\n" +
+	"\bSetDebug\x12\x1a.sluice.v1.SetDebugRequest\x1a\x16.sluice.v1.UpdateReply\x12:\n" +
+	"\x06Backup\x12\x18.sluice.v1.BackupRequest\x1a\x16.sluice.v1.BackupReply\x12=\n" +
+	"\aCrontab\x12\x19.sluice.v1.CrontabRequest\x1a\x17.sluice.v1.CrontabReply\x12I\n" +
+	"\rUpdateCrontab\x12\x1f.sluice.v1.UpdateCrontabRequest\x1a\x17.sluice.v1.CrontabReply\x127\n" +
 	"\x05Stats\x12\x17.sluice.v1.StatsRequest\x1a\x15.sluice.v1.StatsReply\x12L\n" +
 	"\fReservations\x12\x1e.sluice.v1.ReservationsRequest\x1a\x1c.sluice.v1.ReservationsReply\x12P\n" +
 	"\x11UpdateReservation\x12#.sluice.v1.UpdateReservationRequest\x1a\x16.sluice.v1.UpdateReply\x12@\n" +
 	"\bLicenses\x12\x1a.sluice.v1.LicensesRequest\x1a\x18.sluice.v1.LicensesReply\x12=\n" +
 	"\aExplain\x12\x19.sluice.v1.ExplainRequest\x1a\x17.sluice.v1.ExplainReply\x12F\n" +
 	"\n" +
-	"Priorities\x12\x1c.sluice.v1.PrioritiesRequest\x1a\x1a.sluice.v1.PrioritiesReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"Priorities\x12\x1c.sluice.v1.PrioritiesRequest\x1a\x1a.sluice.v1.PrioritiesReply\x12@\n" +
+	"\bTopology\x12\x1a.sluice.v1.TopologyRequest\x1a\x18.sluice.v1.TopologyReply\x12H\n" +
+	"\n" +
+	"Accounting\x12\x1c.sluice.v1.AccountingRequest\x1a\x1a.sluice.v1.AccountingReply0\x01\x12U\n" +
+	"\x10AccountingScript\x12\".sluice.v1.AccountingScriptRequest\x1a\x1b.sluice.v1.BatchScriptReply0\x01\x127\n" +
+	"\x05Usage\x12\x17.sluice.v1.UsageRequest\x1a\x15.sluice.v1.UsageReply\x126\n" +
+	"\x04Gpus\x12\x16.sluice.v1.GpusRequest\x1a\x14.sluice.v1.GpusReply0\x01B1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -2990,7 +4731,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -3021,37 +4762,60 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*WaitJobRequest)(nil),           // 26: sluice.v1.WaitJobRequest
 	(*WaitJobReply)(nil),             // 27: sluice.v1.WaitJobReply
 	(*ReconfigureRequest)(nil),       // 28: sluice.v1.ReconfigureRequest
-	(*ShutdownRequest)(nil),          // 29: sluice.v1.ShutdownRequest
-	(*BackupRequest)(nil),            // 30: sluice.v1.BackupRequest
-	(*BackupReply)(nil),              // 31: sluice.v1.BackupReply
-	(*ReservationsRequest)(nil),      // 32: sluice.v1.ReservationsRequest
-	(*ReservationsReply)(nil),        // 33: sluice.v1.ReservationsReply
-	(*UpdateReservationRequest)(nil), // 34: sluice.v1.UpdateReservationRequest
-	(*LicensesRequest)(nil),          // 35: sluice.v1.LicensesRequest
-	(*LicenseRecord)(nil),            // 36: sluice.v1.LicenseRecord
-	(*LicensesReply)(nil),            // 37: sluice.v1.LicensesReply
-	(*ExplainRequest)(nil),           // 38: sluice.v1.ExplainRequest
-	(*ExplainReply)(nil),             // 39: sluice.v1.ExplainReply
-	(*PrioritiesRequest)(nil),        // 40: sluice.v1.PrioritiesRequest
-	(*PriorityRecord)(nil),           // 41: sluice.v1.PriorityRecord
-	(*PrioritiesReply)(nil),          // 42: sluice.v1.PrioritiesReply
-	(*StatsRequest)(nil),             // 43: sluice.v1.StatsRequest
-	(*StatsReply)(nil),               // 44: sluice.v1.StatsReply
-	nil,                              // 45: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 46: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 47: sluice.v1.JobSpec
-	(JobState)(0),                    // 48: sluice.v1.JobState
-	(*JobRecord)(nil),                // 49: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 50: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 51: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 52: sluice.v1.ReservationRecord
+	(*SetDebugRequest)(nil),          // 29: sluice.v1.SetDebugRequest
+	(*ShutdownRequest)(nil),          // 30: sluice.v1.ShutdownRequest
+	(*BackupRequest)(nil),            // 31: sluice.v1.BackupRequest
+	(*BackupReply)(nil),              // 32: sluice.v1.BackupReply
+	(*ReservationsRequest)(nil),      // 33: sluice.v1.ReservationsRequest
+	(*ReservationsReply)(nil),        // 34: sluice.v1.ReservationsReply
+	(*UpdateReservationRequest)(nil), // 35: sluice.v1.UpdateReservationRequest
+	(*LicensesRequest)(nil),          // 36: sluice.v1.LicensesRequest
+	(*LicenseRecord)(nil),            // 37: sluice.v1.LicenseRecord
+	(*LicensesReply)(nil),            // 38: sluice.v1.LicensesReply
+	(*TopologyRequest)(nil),          // 39: sluice.v1.TopologyRequest
+	(*SwitchRecord)(nil),             // 40: sluice.v1.SwitchRecord
+	(*TopologyReply)(nil),            // 41: sluice.v1.TopologyReply
+	(*ExplainRequest)(nil),           // 42: sluice.v1.ExplainRequest
+	(*ExplainReply)(nil),             // 43: sluice.v1.ExplainReply
+	(*PrioritiesRequest)(nil),        // 44: sluice.v1.PrioritiesRequest
+	(*PriorityRecord)(nil),           // 45: sluice.v1.PriorityRecord
+	(*PrioritiesReply)(nil),          // 46: sluice.v1.PrioritiesReply
+	(*StatsRequest)(nil),             // 47: sluice.v1.StatsRequest
+	(*StatsReply)(nil),               // 48: sluice.v1.StatsReply
+	(*CallStats)(nil),                // 49: sluice.v1.CallStats
+	(*AccountingRequest)(nil),        // 50: sluice.v1.AccountingRequest
+	(*AccountingReply)(nil),          // 51: sluice.v1.AccountingReply
+	(*AccountingScriptRequest)(nil),  // 52: sluice.v1.AccountingScriptRequest
+	(*UsageRequest)(nil),             // 53: sluice.v1.UsageRequest
+	(*UsageReply)(nil),               // 54: sluice.v1.UsageReply
+	(*GpusRequest)(nil),              // 55: sluice.v1.GpusRequest
+	(*GpusReply)(nil),                // 56: sluice.v1.GpusReply
+	(*GpuRecord)(nil),                // 57: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 58: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 59: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 60: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 61: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 62: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 63: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 64: sluice.v1.CrontabReply
+	nil,                              // 65: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 66: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 67: sluice.v1.JobSpec
+	(JobState)(0),                    // 68: sluice.v1.JobState
+	(*JobRecord)(nil),                // 69: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 70: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 71: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 72: sluice.v1.ReservationRecord
+	(*StepUsage)(nil),                // 73: sluice.v1.StepUsage
+	(*Device)(nil),                   // 74: sluice.v1.Device
+	(*DeviceSample)(nil),             // 75: sluice.v1.DeviceSample
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	47, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	48, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	49, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	50, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	51, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	67, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	68, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	69, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	70, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	71, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	6,  // 6: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
 	19, // 7: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
@@ -3061,65 +4825,97 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14, // 11: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
 	14, // 12: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19, // 13: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	49, // 14: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	52, // 15: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	69, // 14: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	72, // 15: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
 	14, // 16: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	36, // 17: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	6,  // 18: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	41, // 19: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	45, // 20: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	46, // 21: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	1,  // 22: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 23: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 24: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 25: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 26: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 27: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 28: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 29: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 30: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 31: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 32: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 33: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 34: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	26, // 35: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	28, // 36: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	29, // 37: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	30, // 38: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	43, // 39: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	32, // 40: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	34, // 41: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	35, // 42: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	38, // 43: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	40, // 44: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	2,  // 45: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 46: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 47: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 48: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 49: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 50: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 51: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 52: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 53: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 54: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 55: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 56: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 57: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 58: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 59: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 60: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	31, // 61: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	44, // 62: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	33, // 63: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	25, // 64: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	37, // 65: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	39, // 66: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	42, // 67: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	45, // [45:68] is the sub-list for method output_type
-	22, // [22:45] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	37, // 17: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	40, // 18: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,  // 19: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	45, // 20: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	65, // 21: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	66, // 22: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	49, // 23: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	49, // 24: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	68, // 25: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	69, // 26: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	73, // 27: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19, // 28: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	57, // 29: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	74, // 30: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	75, // 31: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	58, // 32: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	60, // 33: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 34: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	62, // 35: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	59, // 36: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 37: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 38: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 39: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 40: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 41: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 42: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 43: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 44: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 45: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 46: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 47: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 48: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 49: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 50: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	26, // 51: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	28, // 52: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	30, // 53: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	29, // 54: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	31, // 55: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	61, // 56: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	63, // 57: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	47, // 58: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	33, // 59: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	35, // 60: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	36, // 61: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	42, // 62: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	44, // 63: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	39, // 64: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	50, // 65: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	52, // 66: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	53, // 67: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	55, // 68: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	2,  // 69: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 70: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 71: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 72: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 73: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 74: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 75: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 76: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 77: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 78: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	25, // 79: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	25, // 80: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	25, // 81: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	27, // 82: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	25, // 83: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	25, // 84: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	25, // 85: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	32, // 86: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	64, // 87: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	64, // 88: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	48, // 89: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	34, // 90: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	25, // 91: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	38, // 92: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	43, // 93: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	46, // 94: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	41, // 95: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	51, // 96: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 97: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	54, // 98: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	56, // 99: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	69, // [69:100] is the sub-list for method output_type
+	38, // [38:69] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -3134,7 +4930,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,13 +24,21 @@ type ControllerAPIService interface {
 	WaitJob(context.Context, *WaitJobRequest) (*WaitJobReply, error)
 	Reconfigure(context.Context, *ReconfigureRequest) (*UpdateReply, error)
 	Shutdown(context.Context, *ShutdownRequest) (*UpdateReply, error)
+	SetDebug(context.Context, *SetDebugRequest) (*UpdateReply, error)
 	Backup(context.Context, *BackupRequest) (*BackupReply, error)
+	Crontab(context.Context, *CrontabRequest) (*CrontabReply, error)
+	UpdateCrontab(context.Context, *UpdateCrontabRequest) (*CrontabReply, error)
 	Stats(context.Context, *StatsRequest) (*StatsReply, error)
 	Reservations(context.Context, *ReservationsRequest) (*ReservationsReply, error)
 	UpdateReservation(context.Context, *UpdateReservationRequest) (*UpdateReply, error)
 	Licenses(context.Context, *LicensesRequest) (*LicensesReply, error)
 	Explain(context.Context, *ExplainRequest) (*ExplainReply, error)
 	Priorities(context.Context, *PrioritiesRequest) (*PrioritiesReply, error)
+	Topology(context.Context, *TopologyRequest) (*TopologyReply, error)
+	Accounting(context.Context, *AccountingRequest, ControllerAPI_AccountingServer) error
+	AccountingScript(context.Context, *AccountingScriptRequest, ControllerAPI_AccountingScriptServer) error
+	Usage(context.Context, *UsageRequest) (*UsageReply, error)
+	Gpus(context.Context, *GpusRequest, ControllerAPI_GpusServer) error
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -86,6 +94,45 @@ type controllerapiBatchScriptServer struct {
 }
 
 func (x *controllerapiBatchScriptServer) Send(m *BatchScriptReply) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type ControllerAPI_AccountingServer interface {
+	Send(*AccountingReply) error
+	ttrpc.StreamServer
+}
+
+type controllerapiAccountingServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controllerapiAccountingServer) Send(m *AccountingReply) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type ControllerAPI_AccountingScriptServer interface {
+	Send(*BatchScriptReply) error
+	ttrpc.StreamServer
+}
+
+type controllerapiAccountingScriptServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controllerapiAccountingScriptServer) Send(m *BatchScriptReply) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type ControllerAPI_GpusServer interface {
+	Send(*GpusReply) error
+	ttrpc.StreamServer
+}
+
+type controllerapiGpusServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controllerapiGpusServer) Send(m *GpusReply) error {
 	return x.StreamServer.SendMsg(m)
 }
 
@@ -176,12 +223,33 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Shutdown(ctx, &req)
 			},
+			"SetDebug": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetDebugRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetDebug(ctx, &req)
+			},
 			"Backup": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req BackupRequest
 				if err := unmarshal(&req); err != nil {
 					return nil, err
 				}
 				return svc.Backup(ctx, &req)
+			},
+			"Crontab": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CrontabRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Crontab(ctx, &req)
+			},
+			"UpdateCrontab": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UpdateCrontabRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.UpdateCrontab(ctx, &req)
 			},
 			"Stats": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req StatsRequest
@@ -225,6 +293,20 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Priorities(ctx, &req)
 			},
+			"Topology": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TopologyRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Topology(ctx, &req)
+			},
+			"Usage": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UsageRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Usage(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -267,6 +349,39 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				StreamingClient: false,
 				StreamingServer: true,
 			},
+			"Accounting": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(AccountingRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.Accounting(ctx, m, &controllerapiAccountingServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
+			"AccountingScript": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(AccountingScriptRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.AccountingScript(ctx, m, &controllerapiAccountingScriptServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
+			"Gpus": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(GpusRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.Gpus(ctx, m, &controllerapiGpusServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
 		},
 	})
 }
@@ -288,13 +403,21 @@ type ControllerAPIClient interface {
 	WaitJob(context.Context, *WaitJobRequest) (*WaitJobReply, error)
 	Reconfigure(context.Context, *ReconfigureRequest) (*UpdateReply, error)
 	Shutdown(context.Context, *ShutdownRequest) (*UpdateReply, error)
+	SetDebug(context.Context, *SetDebugRequest) (*UpdateReply, error)
 	Backup(context.Context, *BackupRequest) (*BackupReply, error)
+	Crontab(context.Context, *CrontabRequest) (*CrontabReply, error)
+	UpdateCrontab(context.Context, *UpdateCrontabRequest) (*CrontabReply, error)
 	Stats(context.Context, *StatsRequest) (*StatsReply, error)
 	Reservations(context.Context, *ReservationsRequest) (*ReservationsReply, error)
 	UpdateReservation(context.Context, *UpdateReservationRequest) (*UpdateReply, error)
 	Licenses(context.Context, *LicensesRequest) (*LicensesReply, error)
 	Explain(context.Context, *ExplainRequest) (*ExplainReply, error)
 	Priorities(context.Context, *PrioritiesRequest) (*PrioritiesReply, error)
+	Topology(context.Context, *TopologyRequest) (*TopologyReply, error)
+	Accounting(context.Context, *AccountingRequest) (ControllerAPI_AccountingClient, error)
+	AccountingScript(context.Context, *AccountingScriptRequest) (ControllerAPI_AccountingScriptClient, error)
+	Usage(context.Context, *UsageRequest) (*UsageReply, error)
+	Gpus(context.Context, *GpusRequest) (ControllerAPI_GpusClient, error)
 }
 
 type controllerapiClient struct {
@@ -527,9 +650,33 @@ func (c *controllerapiClient) Shutdown(ctx context.Context, req *ShutdownRequest
 	return &resp, nil
 }
 
+func (c *controllerapiClient) SetDebug(ctx context.Context, req *SetDebugRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "SetDebug", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
 func (c *controllerapiClient) Backup(ctx context.Context, req *BackupRequest) (*BackupReply, error) {
 	var resp BackupReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Backup", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Crontab(ctx context.Context, req *CrontabRequest) (*CrontabReply, error) {
+	var resp CrontabReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Crontab", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) UpdateCrontab(ctx context.Context, req *UpdateCrontabRequest) (*CrontabReply, error) {
+	var resp CrontabReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "UpdateCrontab", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil
@@ -581,4 +728,107 @@ func (c *controllerapiClient) Priorities(ctx context.Context, req *PrioritiesReq
 		return nil, err
 	}
 	return &resp, nil
+}
+
+func (c *controllerapiClient) Topology(ctx context.Context, req *TopologyRequest) (*TopologyReply, error) {
+	var resp TopologyReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Topology", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Accounting(ctx context.Context, req *AccountingRequest) (ControllerAPI_AccountingClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "sluice.v1.ControllerAPI", "Accounting", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controllerapiAccountingClient{stream}
+	return x, nil
+}
+
+type ControllerAPI_AccountingClient interface {
+	Recv() (*AccountingReply, error)
+	ttrpc.ClientStream
+}
+
+type controllerapiAccountingClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controllerapiAccountingClient) Recv() (*AccountingReply, error) {
+	m := new(AccountingReply)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controllerapiClient) AccountingScript(ctx context.Context, req *AccountingScriptRequest) (ControllerAPI_AccountingScriptClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "sluice.v1.ControllerAPI", "AccountingScript", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controllerapiAccountingScriptClient{stream}
+	return x, nil
+}
+
+type ControllerAPI_AccountingScriptClient interface {
+	Recv() (*BatchScriptReply, error)
+	ttrpc.ClientStream
+}
+
+type controllerapiAccountingScriptClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controllerapiAccountingScriptClient) Recv() (*BatchScriptReply, error) {
+	m := new(BatchScriptReply)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controllerapiClient) Usage(ctx context.Context, req *UsageRequest) (*UsageReply, error) {
+	var resp UsageReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Usage", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Gpus(ctx context.Context, req *GpusRequest) (ControllerAPI_GpusClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "sluice.v1.ControllerAPI", "Gpus", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controllerapiGpusClient{stream}
+	return x, nil
+}
+
+type ControllerAPI_GpusClient interface {
+	Recv() (*GpusReply, error)
+	ttrpc.ClientStream
+}
+
+type controllerapiGpusClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controllerapiGpusClient) Recv() (*GpusReply, error) {
+	m := new(GpusReply)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
 }

@@ -274,6 +274,7 @@ type JobSpec struct {
 	BatchFeatures string    `protobuf:"bytes,128,opt,name=batch_features,json=batchFeatures,proto3" json:"batch_features,omitempty"`
 	EnvCount      uint32    `protobuf:"varint,129,opt,name=env_count,json=envCount,proto3" json:"env_count,omitempty"` // variables kept with the script
 	ScriptBytes   uint64    `protobuf:"varint,130,opt,name=script_bytes,json=scriptBytes,proto3" json:"script_bytes,omitempty"`
+	Cron          string    `protobuf:"bytes,131,opt,name=cron,proto3" json:"cron,omitempty"` // of a job of a crontab: when it starts again and again, "*/5 * * * *"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1015,6 +1016,13 @@ func (x *JobSpec) GetScriptBytes() uint64 {
 	return 0
 }
 
+func (x *JobSpec) GetCron() string {
+	if x != nil {
+		return x.Cron
+	}
+	return ""
+}
+
 // Rlimit is one resource limit of the submitter; 18446744073709551615 = unlimited.
 type Rlimit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1095,7 +1103,10 @@ type NodeAlloc struct {
 	Tasks         uint32                 `protobuf:"varint,6,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	Ended         bool                   `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"` // this node has nothing of the job any more
 	Devices       []*GresDevice          `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
-	BootId        string                 `protobuf:"bytes,9,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"` // boot of the node that the attempt was started on
+	BootId        string                 `protobuf:"bytes,9,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`         // boot of the node that the attempt was started on
+	Shared        uint32                 `protobuf:"varint,10,opt,name=shared,proto3" json:"shared,omitempty"`                     // so many jobs may have these CPUs at once (OverSubscribe); 0 or 1 = nobody else
+	CpusFree      bool                   `protobuf:"varint,11,opt,name=cpus_free,json=cpusFree,proto3" json:"cpus_free,omitempty"` // the job is or was suspended and its CPUs are others' to have
+	Topology      string                 `protobuf:"bytes,12,opt,name=topology,proto3" json:"topology,omitempty"`                  // the switches above the node and its name, "s0/s1/n1" (topology.conf); empty = not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1193,15 +1204,38 @@ func (x *NodeAlloc) GetBootId() string {
 	return ""
 }
 
+func (x *NodeAlloc) GetShared() uint32 {
+	if x != nil {
+		return x.Shared
+	}
+	return 0
+}
+
+func (x *NodeAlloc) GetCpusFree() bool {
+	if x != nil {
+		return x.CpusFree
+	}
+	return false
+}
+
+func (x *NodeAlloc) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
+}
+
 // GresDevice is one device of an allocation, by its identity on the node.
 type GresDevice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`    // "gpu"
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`    // "a100"
-	Index         uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // index on the node
-	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`        // UUID, or device file
-	Share         uint32                 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"` // shards or mps taken of it, 0 = all
-	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"` // of a resource without devices: how many; 0 = this one device
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                          // "gpu"
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`                          // "a100"
+	Index         uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`                       // index on the node
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`                              // UUID, or device file
+	Share         uint32                 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`                       // shards or mps taken of it, 0 = all
+	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`                       // of a resource without devices: how many; 0 = this one device
+	Parent        string                 `protobuf:"bytes,7,opt,name=parent,proto3" json:"parent,omitempty"`                      // of a MIG instance: the UUID of its GPU
+	MigStart      uint32                 `protobuf:"varint,8,opt,name=mig_start,json=migStart,proto3" json:"mig_start,omitempty"` // of a MIG instance that the node is to make: its first memory slice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1278,6 +1312,20 @@ func (x *GresDevice) GetCount() uint32 {
 	return 0
 }
 
+func (x *GresDevice) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *GresDevice) GetMigStart() uint32 {
+	if x != nil {
+		return x.MigStart
+	}
+	return 0
+}
+
 // JobRecord is a job as stored and as shown.
 type JobRecord struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1341,8 +1389,18 @@ type JobRecord struct {
 	PreemptedBy     string `protobuf:"bytes,57,opt,name=preempted_by,json=preemptedBy,proto3" json:"preempted_by,omitempty"`
 	PreemptNs       int64  `protobuf:"varint,58,opt,name=preempt_ns,json=preemptNs,proto3" json:"preempt_ns,omitempty"`                  // when a preempted job must be gone
 	DependencyShown string `protobuf:"bytes,59,opt,name=dependency_shown,json=dependencyShown,proto3" json:"dependency_shown,omitempty"` // dependency as squeue shows it: "afterok:12_*(failed),afterany:13(unfulfilled)"
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the attempt used, one of each node that reported its end; energy and the like of devices included.
+	Usage         []*StepUsage `protobuf:"bytes,70,rep,name=usage,proto3" json:"usage,omitempty"`
+	BatchStartNs  int64        `protobuf:"varint,71,opt,name=batch_start_ns,json=batchStartNs,proto3" json:"batch_start_ns,omitempty"` // the batch script's own begin and end
+	BatchEndNs    int64        `protobuf:"varint,72,opt,name=batch_end_ns,json=batchEndNs,proto3" json:"batch_end_ns,omitempty"`
+	BatchStatus   uint32       `protobuf:"varint,73,opt,name=batch_status,json=batchStatus,proto3" json:"batch_status,omitempty"`   // its wait status
+	BatchVerdict  string       `protobuf:"bytes,74,opt,name=batch_verdict,json=batchVerdict,proto3" json:"batch_verdict,omitempty"` // of its ExitRecord
+	SuspendedNs   int64        `protobuf:"varint,75,opt,name=suspended_ns,json=suspendedNs,proto3" json:"suspended_ns,omitempty"`   // how long the attempt has been suspended in all
+	WaitReason    string       `protobuf:"bytes,81,opt,name=wait_reason,json=waitReason,proto3" json:"wait_reason,omitempty"`       // the last reason for which it waited that was not its turn (Priority, Resources)
+	ResvName      string       `protobuf:"bytes,79,opt,name=resv_name,json=resvName,proto3" json:"resv_name,omitempty"`             // reservation that it was started in without having asked (MAGNETIC)
+	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"`                   // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
@@ -1788,6 +1846,412 @@ func (x *JobRecord) GetDependencyShown() string {
 	return ""
 }
 
+func (x *JobRecord) GetUsage() []*StepUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *JobRecord) GetBatchStartNs() int64 {
+	if x != nil {
+		return x.BatchStartNs
+	}
+	return 0
+}
+
+func (x *JobRecord) GetBatchEndNs() int64 {
+	if x != nil {
+		return x.BatchEndNs
+	}
+	return 0
+}
+
+func (x *JobRecord) GetBatchStatus() uint32 {
+	if x != nil {
+		return x.BatchStatus
+	}
+	return 0
+}
+
+func (x *JobRecord) GetBatchVerdict() string {
+	if x != nil {
+		return x.BatchVerdict
+	}
+	return ""
+}
+
+func (x *JobRecord) GetSuspendedNs() int64 {
+	if x != nil {
+		return x.SuspendedNs
+	}
+	return 0
+}
+
+func (x *JobRecord) GetWaitReason() string {
+	if x != nil {
+		return x.WaitReason
+	}
+	return ""
+}
+
+func (x *JobRecord) GetResvName() string {
+	if x != nil {
+		return x.ResvName
+	}
+	return ""
+}
+
+func (x *JobRecord) GetOversubscribe() string {
+	if x != nil {
+		return x.Oversubscribe
+	}
+	return ""
+}
+
+// StepKey names one attempt of one step on one node. An order with an epoch older than one already seen is refused.
+type StepKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Step          uint32                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"` // BATCH_STEP = 4294967291 as in Slurm (SLURM_BATCH_SCRIPT 0xfffffffb), EXTERN = 4294967292
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepKey) Reset() {
+	*x = StepKey{}
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepKey) ProtoMessage() {}
+
+func (x *StepKey) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
+func (*StepKey) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StepKey) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *StepKey) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *StepKey) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StepKey) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+// StepUsage is what one step has used on one node: while it runs in reports, at its end in the exit record.
+type StepUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	AtNs          int64                  `protobuf:"varint,2,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
+	CpuUsecUser   uint64                 `protobuf:"varint,3,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
+	CpuUsecSystem uint64                 `protobuf:"varint,4,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
+	RssKib        uint64                 `protobuf:"varint,5,opt,name=rss_kib,json=rssKib,proto3" json:"rss_kib,omitempty"` // now: anonymous memory and mapped files, without the page cache
+	MaxRssKib     uint64                 `protobuf:"varint,6,opt,name=max_rss_kib,json=maxRssKib,proto3" json:"max_rss_kib,omitempty"`
+	VmKib         uint64                 `protobuf:"varint,7,opt,name=vm_kib,json=vmKib,proto3" json:"vm_kib,omitempty"`
+	MaxVmKib      uint64                 `protobuf:"varint,8,opt,name=max_vm_kib,json=maxVmKib,proto3" json:"max_vm_kib,omitempty"`
+	ReadBytes     uint64                 `protobuf:"varint,9,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	WriteBytes    uint64                 `protobuf:"varint,10,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
+	PageFaults    uint64                 `protobuf:"varint,11,opt,name=page_faults,json=pageFaults,proto3" json:"page_faults,omitempty"`
+	Pids          uint32                 `protobuf:"varint,12,opt,name=pids,proto3" json:"pids,omitempty"`
+	Devices       []*DeviceUse           `protobuf:"bytes,13,rep,name=devices,proto3" json:"devices,omitempty"`
+	Node          string                 `protobuf:"bytes,14,opt,name=node,proto3" json:"node,omitempty"`
+	PidList       []uint32               `protobuf:"varint,15,rep,packed,name=pid_list,json=pidList,proto3" json:"pid_list,omitempty"` // of a running step, the first hundred
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepUsage) Reset() {
+	*x = StepUsage{}
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepUsage) ProtoMessage() {}
+
+func (x *StepUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepUsage.ProtoReflect.Descriptor instead.
+func (*StepUsage) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StepUsage) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StepUsage) GetAtNs() int64 {
+	if x != nil {
+		return x.AtNs
+	}
+	return 0
+}
+
+func (x *StepUsage) GetCpuUsecUser() uint64 {
+	if x != nil {
+		return x.CpuUsecUser
+	}
+	return 0
+}
+
+func (x *StepUsage) GetCpuUsecSystem() uint64 {
+	if x != nil {
+		return x.CpuUsecSystem
+	}
+	return 0
+}
+
+func (x *StepUsage) GetRssKib() uint64 {
+	if x != nil {
+		return x.RssKib
+	}
+	return 0
+}
+
+func (x *StepUsage) GetMaxRssKib() uint64 {
+	if x != nil {
+		return x.MaxRssKib
+	}
+	return 0
+}
+
+func (x *StepUsage) GetVmKib() uint64 {
+	if x != nil {
+		return x.VmKib
+	}
+	return 0
+}
+
+func (x *StepUsage) GetMaxVmKib() uint64 {
+	if x != nil {
+		return x.MaxVmKib
+	}
+	return 0
+}
+
+func (x *StepUsage) GetReadBytes() uint64 {
+	if x != nil {
+		return x.ReadBytes
+	}
+	return 0
+}
+
+func (x *StepUsage) GetWriteBytes() uint64 {
+	if x != nil {
+		return x.WriteBytes
+	}
+	return 0
+}
+
+func (x *StepUsage) GetPageFaults() uint64 {
+	if x != nil {
+		return x.PageFaults
+	}
+	return 0
+}
+
+func (x *StepUsage) GetPids() uint32 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
+func (x *StepUsage) GetDevices() []*DeviceUse {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *StepUsage) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *StepUsage) GetPidList() []uint32 {
+	if x != nil {
+		return x.PidList
+	}
+	return nil
+}
+
+// DeviceUse is a step's use of one device. -1 = the driver does not say.
+type DeviceUse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Index          uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	UtilPercent    int64                  `protobuf:"varint,3,opt,name=util_percent,json=utilPercent,proto3" json:"util_percent,omitempty"` // mean over the samples of the step
+	MaxUtilPercent int64                  `protobuf:"varint,4,opt,name=max_util_percent,json=maxUtilPercent,proto3" json:"max_util_percent,omitempty"`
+	MemoryMib      int64                  `protobuf:"varint,5,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"` // at the last sample
+	MaxMemoryMib   int64                  `protobuf:"varint,6,opt,name=max_memory_mib,json=maxMemoryMib,proto3" json:"max_memory_mib,omitempty"`
+	EnergyMj       int64                  `protobuf:"varint,7,opt,name=energy_mj,json=energyMj,proto3" json:"energy_mj,omitempty"`
+	IdleS          uint64                 `protobuf:"varint,8,opt,name=idle_s,json=idleS,proto3" json:"idle_s,omitempty"` // how long it has been idle without a break, up to the last sample
+	Samples        uint64                 `protobuf:"varint,9,opt,name=samples,proto3" json:"samples,omitempty"`
+	Type           string                 `protobuf:"bytes,10,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DeviceUse) Reset() {
+	*x = DeviceUse{}
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceUse) ProtoMessage() {}
+
+func (x *DeviceUse) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
+func (*DeviceUse) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeviceUse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeviceUse) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetUtilPercent() int64 {
+	if x != nil {
+		return x.UtilPercent
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetMaxUtilPercent() int64 {
+	if x != nil {
+		return x.MaxUtilPercent
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetMemoryMib() int64 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetMaxMemoryMib() int64 {
+	if x != nil {
+		return x.MaxMemoryMib
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetEnergyMj() int64 {
+	if x != nil {
+		return x.EnergyMj
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetIdleS() uint64 {
+	if x != nil {
+		return x.IdleS
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *DeviceUse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
 // Signal is one numbered request to signal a job, so that it is applied exactly once.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1795,13 +2259,14 @@ type Signal struct {
 	Signal        uint32                 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	Target        uint32                 `protobuf:"varint,3,opt,name=target,proto3" json:"target,omitempty"` // 0 steps only, 1 batch shell only, 2 steps and batch shell
 	Step          string                 `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`
+	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"` // no signal: a message for the batch script's standard error
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2278,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2291,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Signal) GetSeq() uint32 {
@@ -1853,6 +2318,13 @@ func (x *Signal) GetTarget() uint32 {
 func (x *Signal) GetStep() string {
 	if x != nil {
 		return x.Step
+	}
+	return ""
+}
+
+func (x *Signal) GetText() string {
+	if x != nil {
+		return x.Text
 	}
 	return ""
 }
@@ -1910,13 +2382,21 @@ type NodeRecord struct {
 	Reserved       bool                   `protobuf:"varint,49,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	Maint          bool                   `protobuf:"varint,50,opt,name=maint,proto3" json:"maint,omitempty"`
 	Planned        bool                   `protobuf:"varint,51,opt,name=planned,proto3" json:"planned,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Diagnosis      string                 `protobuf:"bytes,52,opt,name=diagnosis,proto3" json:"diagnosis,omitempty"` // what is wrong with its devices, in words: only shown
+	// Attempts that were given up with the node and may be alive on it still: nothing new starts until it has said that they are gone.
+	Strays   []*StepKey `protobuf:"bytes,61,rep,name=strays,proto3" json:"strays,omitempty"`
+	Switches []string   `protobuf:"bytes,60,rep,name=switches,proto3" json:"switches,omitempty"` // those above it, the topmost first (topology.conf)
+	// A reboot that was asked for: whether it was ASAP, what the node is afterwards (RESUME, DOWN, empty = as it was), when it was issued.
+	RebootAsap    bool   `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
+	RebootNext    string `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
+	RebootNs      int64  `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2408,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2421,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -2294,6 +2774,48 @@ func (x *NodeRecord) GetPlanned() bool {
 	return false
 }
 
+func (x *NodeRecord) GetDiagnosis() string {
+	if x != nil {
+		return x.Diagnosis
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetStrays() []*StepKey {
+	if x != nil {
+		return x.Strays
+	}
+	return nil
+}
+
+func (x *NodeRecord) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *NodeRecord) GetRebootAsap() bool {
+	if x != nil {
+		return x.RebootAsap
+	}
+	return false
+}
+
+func (x *NodeRecord) GetRebootNext() string {
+	if x != nil {
+		return x.RebootNext
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetRebootNs() int64 {
+	if x != nil {
+		return x.RebootNs
+	}
+	return 0
+}
+
 // Hardware is what a node daemon found on its machine.
 type Hardware struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2304,15 +2826,17 @@ type Hardware struct {
 	Threads       uint32                 `protobuf:"varint,5,opt,name=threads,proto3" json:"threads,omitempty"`
 	RealMemoryMib uint64                 `protobuf:"varint,6,opt,name=real_memory_mib,json=realMemoryMib,proto3" json:"real_memory_mib,omitempty"`
 	TmpDiskMib    uint64                 `protobuf:"varint,7,opt,name=tmp_disk_mib,json=tmpDiskMib,proto3" json:"tmp_disk_mib,omitempty"`
-	Cgroup        string                 `protobuf:"bytes,8,opt,name=cgroup,proto3" json:"cgroup,omitempty"` // "v1", "v2", "hybrid", "none: why"
-	Devices       []*GresDevice          `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`
+	Cgroup        string                 `protobuf:"bytes,8,opt,name=cgroup,proto3" json:"cgroup,omitempty"`          // "v1", "v2", "hybrid", "none: why"
+	Devices       []*Device              `protobuf:"bytes,10,rep,name=devices,proto3" json:"devices,omitempty"`       // all that can be given to jobs, by name and index
+	Driver        string                 `protobuf:"bytes,11,opt,name=driver,proto3" json:"driver,omitempty"`         // version of the GPU driver, empty = none
+	Mismatches    []string               `protobuf:"bytes,12,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what was found and what the files say, in words
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2848,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2861,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Hardware) GetCpus() uint32 {
@@ -2396,11 +2920,464 @@ func (x *Hardware) GetCgroup() string {
 	return ""
 }
 
-func (x *Hardware) GetDevices() []*GresDevice {
+func (x *Hardware) GetDevices() []*Device {
 	if x != nil {
 		return x.Devices
 	}
 	return nil
+}
+
+func (x *Hardware) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *Hardware) GetMismatches() []string {
+	if x != nil {
+		return x.Mismatches
+	}
+	return nil
+}
+
+// Device is one device that a node daemon found (NVML), or that gres.conf declares.
+type Device struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`      // "gpu"
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`      // "a100", "a100_3g.20gb"
+	Index         uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`   // among the node's devices of that name, in the order of their PCI addresses: what Slurm shows as IDX
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`          // what it is known by for good: UUID, or the device file where there is none
+	Files         []string               `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`    // device files that its holder may open: /dev/nvidia0, of a MIG instance its capabilities as well
+	Minor         int32                  `protobuf:"zigzag32,6,opt,name=minor,proto3" json:"minor,omitempty"` // of /dev/nvidiaN; -1 = not known. It need not be the index
+	Pci           string                 `protobuf:"bytes,7,opt,name=pci,proto3" json:"pci,omitempty"`        // "00000000:07:00.0"
+	Model         string                 `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`    // "NVIDIA A100-SXM4-40GB"
+	MemoryMib     uint64                 `protobuf:"varint,9,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	Numa          int32                  `protobuf:"zigzag32,10,opt,name=numa,proto3" json:"numa,omitempty"`                               // -1 = not known
+	Cores         string                 `protobuf:"bytes,11,opt,name=cores,proto3" json:"cores,omitempty"`                                // the node's cores near it, numbered as CPU_IDs are; empty = not known
+	Links         []uint32               `protobuf:"varint,12,rep,packed,name=links,proto3" json:"links,omitempty"`                        // NVLinks to each device of the name in order of index, 0 for itself; empty = not known
+	Parent        string                 `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`                              // of a MIG instance: the UUID of its GPU
+	MigStart      uint32                 `protobuf:"varint,14,opt,name=mig_start,json=migStart,proto3" json:"mig_start,omitempty"`         // of a MIG instance: first memory slice
+	MigMode       string                 `protobuf:"bytes,15,opt,name=mig_mode,json=migMode,proto3" json:"mig_mode,omitempty"`             // of a GPU: "" cannot, "off", "on", "pending on", "pending off" (reset needed)
+	MigProfiles   []*MigProfile          `protobuf:"bytes,16,rep,name=mig_profiles,json=migProfiles,proto3" json:"mig_profiles,omitempty"` // what this GPU can be cut into
+	Ecc           string                 `protobuf:"bytes,17,opt,name=ecc,proto3" json:"ecc,omitempty"`                                    // "on", "off", "n/a"
+	Fault         string                 `protobuf:"bytes,18,opt,name=fault,proto3" json:"fault,omitempty"`                                // why it must not be given out; empty = healthy
+	FaultNs       int64                  `protobuf:"varint,19,opt,name=fault_ns,json=faultNs,proto3" json:"fault_ns,omitempty"`
+	Foreign       string                 `protobuf:"bytes,20,opt,name=foreign,proto3" json:"foreign,omitempty"`                            // a process outside any job that uses it: "python3 (pid 4242) of alice"
+	Shares        uint64                 `protobuf:"varint,21,opt,name=shares,proto3" json:"shares,omitempty"`                             // how many shards it is worth, 0 = not shared
+	SharedAs      string                 `protobuf:"bytes,22,opt,name=shared_as,json=sharedAs,proto3" json:"shared_as,omitempty"`          // "shard" or "mps"
+	Declared      string                 `protobuf:"bytes,23,opt,name=declared,proto3" json:"declared,omitempty"`                          // "nvml", or the line of gres.conf: "gres.conf:3"
+	MigNoReset    bool                   `protobuf:"varint,24,opt,name=mig_no_reset,json=migNoReset,proto3" json:"mig_no_reset,omitempty"` // its MIG mode changes without a reset
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Device) Reset() {
+	*x = Device{}
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Device) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Device) ProtoMessage() {}
+
+func (x *Device) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Device.ProtoReflect.Descriptor instead.
+func (*Device) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Device) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Device) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Device) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Device) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Device) GetFiles() []string {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *Device) GetMinor() int32 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
+func (x *Device) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *Device) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Device) GetMemoryMib() uint64 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *Device) GetNuma() int32 {
+	if x != nil {
+		return x.Numa
+	}
+	return 0
+}
+
+func (x *Device) GetCores() string {
+	if x != nil {
+		return x.Cores
+	}
+	return ""
+}
+
+func (x *Device) GetLinks() []uint32 {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Device) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *Device) GetMigStart() uint32 {
+	if x != nil {
+		return x.MigStart
+	}
+	return 0
+}
+
+func (x *Device) GetMigMode() string {
+	if x != nil {
+		return x.MigMode
+	}
+	return ""
+}
+
+func (x *Device) GetMigProfiles() []*MigProfile {
+	if x != nil {
+		return x.MigProfiles
+	}
+	return nil
+}
+
+func (x *Device) GetEcc() string {
+	if x != nil {
+		return x.Ecc
+	}
+	return ""
+}
+
+func (x *Device) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+func (x *Device) GetFaultNs() int64 {
+	if x != nil {
+		return x.FaultNs
+	}
+	return 0
+}
+
+func (x *Device) GetForeign() string {
+	if x != nil {
+		return x.Foreign
+	}
+	return ""
+}
+
+func (x *Device) GetShares() uint64 {
+	if x != nil {
+		return x.Shares
+	}
+	return 0
+}
+
+func (x *Device) GetSharedAs() string {
+	if x != nil {
+		return x.SharedAs
+	}
+	return ""
+}
+
+func (x *Device) GetDeclared() string {
+	if x != nil {
+		return x.Declared
+	}
+	return ""
+}
+
+func (x *Device) GetMigNoReset() bool {
+	if x != nil {
+		return x.MigNoReset
+	}
+	return false
+}
+
+// DeviceSample is what a device was doing at a moment. -1 = the driver does not say, which is not zero.
+type DeviceSample struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	AtNs           int64                  `protobuf:"varint,2,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
+	UtilPercent    int64                  `protobuf:"varint,3,opt,name=util_percent,json=utilPercent,proto3" json:"util_percent,omitempty"`
+	MemoryUsedMib  int64                  `protobuf:"varint,4,opt,name=memory_used_mib,json=memoryUsedMib,proto3" json:"memory_used_mib,omitempty"`
+	TemperatureC   int64                  `protobuf:"varint,5,opt,name=temperature_c,json=temperatureC,proto3" json:"temperature_c,omitempty"`
+	PowerMw        int64                  `protobuf:"varint,6,opt,name=power_mw,json=powerMw,proto3" json:"power_mw,omitempty"`
+	EnergyMj       int64                  `protobuf:"varint,7,opt,name=energy_mj,json=energyMj,proto3" json:"energy_mj,omitempty"` // since the driver was loaded
+	SmClockMhz     int64                  `protobuf:"varint,8,opt,name=sm_clock_mhz,json=smClockMhz,proto3" json:"sm_clock_mhz,omitempty"`
+	MemoryClockMhz int64                  `protobuf:"varint,9,opt,name=memory_clock_mhz,json=memoryClockMhz,proto3" json:"memory_clock_mhz,omitempty"`
+	EccUncorrected int64                  `protobuf:"varint,10,opt,name=ecc_uncorrected,json=eccUncorrected,proto3" json:"ecc_uncorrected,omitempty"` // volatile: since the driver was loaded
+	Throttle       string                 `protobuf:"bytes,11,opt,name=throttle,proto3" json:"throttle,omitempty"`                                    // why the clocks are low: "power cap", "thermal"; empty = they are not, "n/a" = not said
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DeviceSample) Reset() {
+	*x = DeviceSample{}
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceSample) ProtoMessage() {}
+
+func (x *DeviceSample) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceSample.ProtoReflect.Descriptor instead.
+func (*DeviceSample) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DeviceSample) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeviceSample) GetAtNs() int64 {
+	if x != nil {
+		return x.AtNs
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetUtilPercent() int64 {
+	if x != nil {
+		return x.UtilPercent
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetMemoryUsedMib() int64 {
+	if x != nil {
+		return x.MemoryUsedMib
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetTemperatureC() int64 {
+	if x != nil {
+		return x.TemperatureC
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetPowerMw() int64 {
+	if x != nil {
+		return x.PowerMw
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetEnergyMj() int64 {
+	if x != nil {
+		return x.EnergyMj
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetSmClockMhz() int64 {
+	if x != nil {
+		return x.SmClockMhz
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetMemoryClockMhz() int64 {
+	if x != nil {
+		return x.MemoryClockMhz
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetEccUncorrected() int64 {
+	if x != nil {
+		return x.EccUncorrected
+	}
+	return 0
+}
+
+func (x *DeviceSample) GetThrottle() string {
+	if x != nil {
+		return x.Throttle
+	}
+	return ""
+}
+
+// MigProfile is one way to cut an instance out of a GPU.
+type MigProfile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`      // "3g.20gb"
+	Slices        uint32                 `protobuf:"varint,2,opt,name=slices,proto3" json:"slices,omitempty"` // compute slices of 7
+	MemoryMib     uint64                 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	Starts        []uint32               `protobuf:"varint,4,rep,packed,name=starts,proto3" json:"starts,omitempty"` // memory slices at which it may begin
+	Size          uint32                 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`            // memory slices it takes
+	Id            uint32                 `protobuf:"varint,6,opt,name=id,proto3" json:"id,omitempty"`                // NVML's GPU instance profile
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MigProfile) Reset() {
+	*x = MigProfile{}
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigProfile) ProtoMessage() {}
+
+func (x *MigProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigProfile.ProtoReflect.Descriptor instead.
+func (*MigProfile) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MigProfile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MigProfile) GetSlices() uint32 {
+	if x != nil {
+		return x.Slices
+	}
+	return 0
+}
+
+func (x *MigProfile) GetMemoryMib() uint64 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *MigProfile) GetStarts() []uint32 {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
+func (x *MigProfile) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *MigProfile) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
 }
 
 // PartitionRecord is a partition as shown by scontrol and sinfo.
@@ -2444,15 +3421,18 @@ type PartitionRecord struct {
 	Tres                 string                 `protobuf:"bytes,36,opt,name=tres,proto3" json:"tres,omitempty"`
 	TresBillingWeights   string                 `protobuf:"bytes,37,opt,name=tres_billing_weights,json=tresBillingWeights,proto3" json:"tres_billing_weights,omitempty"`
 	JobDefaults          string                 `protobuf:"bytes,38,opt,name=job_defaults,json=jobDefaults,proto3" json:"job_defaults,omitempty"`
-	OverTimeLimitS       uint32                 `protobuf:"varint,39,opt,name=over_time_limit_s,json=overTimeLimitS,proto3" json:"over_time_limit_s,omitempty"`
+	OverTimeLimitS       uint32                 `protobuf:"varint,39,opt,name=over_time_limit_s,json=overTimeLimitS,proto3" json:"over_time_limit_s,omitempty"` // 0 = that of the cluster
 	SelectTypeParameters string                 `protobuf:"bytes,40,opt,name=select_type_parameters,json=selectTypeParameters,proto3" json:"select_type_parameters,omitempty"`
+	Made                 bool                   `protobuf:"varint,41,opt,name=made,proto3" json:"made,omitempty"`                                   // by scontrol create, not by slurm.conf
+	AllowGids            []uint32               `protobuf:"varint,42,rep,packed,name=allow_gids,json=allowGids,proto3" json:"allow_gids,omitempty"` // of one that was made: AllowGroups, resolved
+	NoOverTime           bool                   `protobuf:"varint,43,opt,name=no_over_time,json=noOverTime,proto3" json:"no_over_time,omitempty"`   // OverTimeLimit=0, whatever the cluster allows
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +3444,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +3457,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartitionRecord) GetName() string {
@@ -2760,6 +3740,27 @@ func (x *PartitionRecord) GetSelectTypeParameters() string {
 	return ""
 }
 
+func (x *PartitionRecord) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
+func (x *PartitionRecord) GetAllowGids() []uint32 {
+	if x != nil {
+		return x.AllowGids
+	}
+	return nil
+}
+
+func (x *PartitionRecord) GetNoOverTime() bool {
+	if x != nil {
+		return x.NoOverTime
+	}
+	return false
+}
+
 // ReservationRecord sets nodes aside for a time (scontrol(1), "RESERVATIONS - SPECIFICATIONS").
 type ReservationRecord struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -2780,14 +3781,19 @@ type ReservationRecord struct {
 	Comment        string                 `protobuf:"bytes,15,opt,name=comment,proto3" json:"comment,omitempty"`
 	Creator        string                 `protobuf:"bytes,16,opt,name=creator,proto3" json:"creator,omitempty"`
 	AllNodes       bool                   `protobuf:"varint,17,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
-	MaxStartDelayS uint32                 `protobuf:"varint,18,opt,name=max_start_delay_s,json=maxStartDelayS,proto3" json:"max_start_delay_s,omitempty"` // shown only
+	MaxStartDelayS uint32                 `protobuf:"varint,18,opt,name=max_start_delay_s,json=maxStartDelayS,proto3" json:"max_start_delay_s,omitempty"` // how far jobs of others may reach into it
+	Parts          []*NodeAlloc           `protobuf:"bytes,19,rep,name=parts,proto3" json:"parts,omitempty"`                                              // of one that has parts of its nodes: cores (by number, not by thread) and devices of each
+	GroupIds       []uint32               `protobuf:"varint,20,rep,packed,name=group_ids,json=groupIds,proto3" json:"group_ids,omitempty"`                // of groups
+	PurgeCompS     uint32                 `protobuf:"varint,21,opt,name=purge_comp_s,json=purgeCompS,proto3" json:"purge_comp_s,omitempty"`               // it ends once nobody has used it for so long; 0 = never
+	IdleNs         int64                  `protobuf:"varint,22,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`                             // since when nobody uses it, of one with purge_comp_s; 0 = somebody does
+	FloatS         uint32                 `protobuf:"varint,23,opt,name=float_s,json=floatS,proto3" json:"float_s,omitempty"`                             // it always begins so long from now (TIME_FLOAT); 0 = no
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3805,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3818,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReservationRecord) GetName() string {
@@ -2941,11 +3947,46 @@ func (x *ReservationRecord) GetMaxStartDelayS() uint32 {
 	return 0
 }
 
+func (x *ReservationRecord) GetParts() []*NodeAlloc {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetGroupIds() []uint32 {
+	if x != nil {
+		return x.GroupIds
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetPurgeCompS() uint32 {
+	if x != nil {
+		return x.PurgeCompS
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetIdleNs() int64 {
+	if x != nil {
+		return x.IdleNs
+	}
+	return 0
+}
+
+func (x *ReservationRecord) GetFloatS() uint32 {
+	if x != nil {
+		return x.FloatS
+	}
+	return 0
+}
+
 var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\x96\x18\n" +
+	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xab\x18\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -3068,12 +4109,13 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\aprofile\x18\x7f \x01(\tR\aprofile\x12&\n" +
 	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x1c\n" +
 	"\tenv_count\x18\x81\x01 \x01(\rR\benvCount\x12\"\n" +
-	"\fscript_bytes\x18\x82\x01 \x01(\x04R\vscriptBytes\"b\n" +
+	"\fscript_bytes\x18\x82\x01 \x01(\x04R\vscriptBytes\x12\x13\n" +
+	"\x04cron\x18\x83\x01 \x01(\tR\x04cron\"b\n" +
 	"\x06Rlimit\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
 	"\x04hard\x18\x03 \x01(\x04R\x04hard\x12\x14\n" +
-	"\x05asked\x18\x04 \x01(\bR\x05asked\"\xef\x01\n" +
+	"\x05asked\x18\x04 \x01(\bR\x05asked\"\xc0\x02\n" +
 	"\tNodeAlloc\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\rR\x04cpus\x12\x17\n" +
@@ -3083,7 +4125,11 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05tasks\x18\x06 \x01(\rR\x05tasks\x12\x14\n" +
 	"\x05ended\x18\a \x01(\bR\x05ended\x12/\n" +
 	"\adevices\x18\b \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x17\n" +
-	"\aboot_id\x18\t \x01(\tR\x06bootId\"\x86\x01\n" +
+	"\aboot_id\x18\t \x01(\tR\x06bootId\x12\x16\n" +
+	"\x06shared\x18\n" +
+	" \x01(\rR\x06shared\x12\x1b\n" +
+	"\tcpus_free\x18\v \x01(\bR\bcpusFree\x12\x1a\n" +
+	"\btopology\x18\f \x01(\tR\btopology\"\xbb\x01\n" +
 	"\n" +
 	"GresDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -3091,7 +4137,9 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x14\n" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
-	"\x05count\x18\x06 \x01(\rR\x05count\"\xc2\x0f\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
+	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1b\n" +
+	"\tmig_start\x18\b \x01(\rR\bmigStart\"\x85\x12\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -3172,12 +4220,63 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\fpreempted_by\x189 \x01(\tR\vpreemptedBy\x12\x1d\n" +
 	"\n" +
 	"preempt_ns\x18: \x01(\x03R\tpreemptNs\x12)\n" +
-	"\x10dependency_shown\x18; \x01(\tR\x0fdependencyShown\"^\n" +
+	"\x10dependency_shown\x18; \x01(\tR\x0fdependencyShown\x12*\n" +
+	"\x05usage\x18F \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12$\n" +
+	"\x0ebatch_start_ns\x18G \x01(\x03R\fbatchStartNs\x12 \n" +
+	"\fbatch_end_ns\x18H \x01(\x03R\n" +
+	"batchEndNs\x12!\n" +
+	"\fbatch_status\x18I \x01(\rR\vbatchStatus\x12#\n" +
+	"\rbatch_verdict\x18J \x01(\tR\fbatchVerdict\x12!\n" +
+	"\fsuspended_ns\x18K \x01(\x03R\vsuspendedNs\x12\x1f\n" +
+	"\vwait_reason\x18Q \x01(\tR\n" +
+	"waitReason\x12\x1b\n" +
+	"\tresv_name\x18O \x01(\tR\bresvName\x12$\n" +
+	"\roversubscribe\x18P \x01(\tR\roversubscribe\"d\n" +
+	"\aStepKey\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\"\xd4\x03\n" +
+	"\tStepUsage\x12$\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x13\n" +
+	"\x05at_ns\x18\x02 \x01(\x03R\x04atNs\x12\"\n" +
+	"\rcpu_usec_user\x18\x03 \x01(\x04R\vcpuUsecUser\x12&\n" +
+	"\x0fcpu_usec_system\x18\x04 \x01(\x04R\rcpuUsecSystem\x12\x17\n" +
+	"\arss_kib\x18\x05 \x01(\x04R\x06rssKib\x12\x1e\n" +
+	"\vmax_rss_kib\x18\x06 \x01(\x04R\tmaxRssKib\x12\x15\n" +
+	"\x06vm_kib\x18\a \x01(\x04R\x05vmKib\x12\x1c\n" +
+	"\n" +
+	"max_vm_kib\x18\b \x01(\x04R\bmaxVmKib\x12\x1d\n" +
+	"\n" +
+	"read_bytes\x18\t \x01(\x04R\treadBytes\x12\x1f\n" +
+	"\vwrite_bytes\x18\n" +
+	" \x01(\x04R\n" +
+	"writeBytes\x12\x1f\n" +
+	"\vpage_faults\x18\v \x01(\x04R\n" +
+	"pageFaults\x12\x12\n" +
+	"\x04pids\x18\f \x01(\rR\x04pids\x12.\n" +
+	"\adevices\x18\r \x03(\v2\x14.sluice.v1.DeviceUseR\adevices\x12\x12\n" +
+	"\x04node\x18\x0e \x01(\tR\x04node\x12\x19\n" +
+	"\bpid_list\x18\x0f \x03(\rR\apidList\"\xa5\x02\n" +
+	"\tDeviceUse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12!\n" +
+	"\futil_percent\x18\x03 \x01(\x03R\vutilPercent\x12(\n" +
+	"\x10max_util_percent\x18\x04 \x01(\x03R\x0emaxUtilPercent\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x05 \x01(\x03R\tmemoryMib\x12$\n" +
+	"\x0emax_memory_mib\x18\x06 \x01(\x03R\fmaxMemoryMib\x12\x1b\n" +
+	"\tenergy_mj\x18\a \x01(\x03R\benergyMj\x12\x15\n" +
+	"\x06idle_s\x18\b \x01(\x04R\x05idleS\x12\x18\n" +
+	"\asamples\x18\t \x01(\x04R\asamples\x12\x12\n" +
+	"\x04type\x18\n" +
+	" \x01(\tR\x04type\"r\n" +
 	"\x06Signal\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\tR\x04step\"\xaf\v\n" +
+	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xf4\f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -3243,7 +4342,15 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\frunning_jobs\x180 \x01(\rR\vrunningJobs\x12\x1a\n" +
 	"\breserved\x181 \x01(\bR\breserved\x12\x14\n" +
 	"\x05maint\x182 \x01(\bR\x05maint\x12\x18\n" +
-	"\aplanned\x183 \x01(\bR\aplanned\"\x93\x02\n" +
+	"\aplanned\x183 \x01(\bR\aplanned\x12\x1c\n" +
+	"\tdiagnosis\x184 \x01(\tR\tdiagnosis\x12*\n" +
+	"\x06strays\x18= \x03(\v2\x12.sluice.v1.StepKeyR\x06strays\x12\x1a\n" +
+	"\bswitches\x18< \x03(\tR\bswitches\x12\x1f\n" +
+	"\vreboot_asap\x18> \x01(\bR\n" +
+	"rebootAsap\x12\x1f\n" +
+	"\vreboot_next\x18? \x01(\tR\n" +
+	"rebootNext\x12\x1b\n" +
+	"\treboot_ns\x18@ \x01(\x03R\brebootNs\"\xcd\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x16\n" +
 	"\x06boards\x18\x02 \x01(\rR\x06boards\x12\x18\n" +
@@ -3253,8 +4360,65 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x0freal_memory_mib\x18\x06 \x01(\x04R\rrealMemoryMib\x12 \n" +
 	"\ftmp_disk_mib\x18\a \x01(\x04R\n" +
 	"tmpDiskMib\x12\x16\n" +
-	"\x06cgroup\x18\b \x01(\tR\x06cgroup\x12/\n" +
-	"\adevices\x18\t \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\"\x86\v\n" +
+	"\x06cgroup\x18\b \x01(\tR\x06cgroup\x12+\n" +
+	"\adevices\x18\n" +
+	" \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x16\n" +
+	"\x06driver\x18\v \x01(\tR\x06driver\x12\x1e\n" +
+	"\n" +
+	"mismatches\x18\f \x03(\tR\n" +
+	"mismatchesJ\x04\b\t\x10\n" +
+	"\"\xe3\x04\n" +
+	"\x06Device\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x14\n" +
+	"\x05files\x18\x05 \x03(\tR\x05files\x12\x14\n" +
+	"\x05minor\x18\x06 \x01(\x11R\x05minor\x12\x10\n" +
+	"\x03pci\x18\a \x01(\tR\x03pci\x12\x14\n" +
+	"\x05model\x18\b \x01(\tR\x05model\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\t \x01(\x04R\tmemoryMib\x12\x12\n" +
+	"\x04numa\x18\n" +
+	" \x01(\x11R\x04numa\x12\x14\n" +
+	"\x05cores\x18\v \x01(\tR\x05cores\x12\x14\n" +
+	"\x05links\x18\f \x03(\rR\x05links\x12\x16\n" +
+	"\x06parent\x18\r \x01(\tR\x06parent\x12\x1b\n" +
+	"\tmig_start\x18\x0e \x01(\rR\bmigStart\x12\x19\n" +
+	"\bmig_mode\x18\x0f \x01(\tR\amigMode\x128\n" +
+	"\fmig_profiles\x18\x10 \x03(\v2\x15.sluice.v1.MigProfileR\vmigProfiles\x12\x10\n" +
+	"\x03ecc\x18\x11 \x01(\tR\x03ecc\x12\x14\n" +
+	"\x05fault\x18\x12 \x01(\tR\x05fault\x12\x19\n" +
+	"\bfault_ns\x18\x13 \x01(\x03R\afaultNs\x12\x18\n" +
+	"\aforeign\x18\x14 \x01(\tR\aforeign\x12\x16\n" +
+	"\x06shares\x18\x15 \x01(\x04R\x06shares\x12\x1b\n" +
+	"\tshared_as\x18\x16 \x01(\tR\bsharedAs\x12\x1a\n" +
+	"\bdeclared\x18\x17 \x01(\tR\bdeclared\x12 \n" +
+	"\fmig_no_reset\x18\x18 \x01(\bR\n" +
+	"migNoReset\"\xec\x02\n" +
+	"\fDeviceSample\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
+	"\x05at_ns\x18\x02 \x01(\x03R\x04atNs\x12!\n" +
+	"\futil_percent\x18\x03 \x01(\x03R\vutilPercent\x12&\n" +
+	"\x0fmemory_used_mib\x18\x04 \x01(\x03R\rmemoryUsedMib\x12#\n" +
+	"\rtemperature_c\x18\x05 \x01(\x03R\ftemperatureC\x12\x19\n" +
+	"\bpower_mw\x18\x06 \x01(\x03R\apowerMw\x12\x1b\n" +
+	"\tenergy_mj\x18\a \x01(\x03R\benergyMj\x12 \n" +
+	"\fsm_clock_mhz\x18\b \x01(\x03R\n" +
+	"smClockMhz\x12(\n" +
+	"\x10memory_clock_mhz\x18\t \x01(\x03R\x0ememoryClockMhz\x12'\n" +
+	"\x0fecc_uncorrected\x18\n" +
+	" \x01(\x03R\x0eeccUncorrected\x12\x1a\n" +
+	"\bthrottle\x18\v \x01(\tR\bthrottle\"\x93\x01\n" +
+	"\n" +
+	"MigProfile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06slices\x18\x02 \x01(\rR\x06slices\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12\x16\n" +
+	"\x06starts\x18\x04 \x03(\rR\x06starts\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\rR\x04size\x12\x0e\n" +
+	"\x02id\x18\x06 \x01(\rR\x02id\"\xdb\v\n" +
 	"\x0fPartitionRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x1d\n" +
@@ -3301,7 +4465,12 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x14tres_billing_weights\x18% \x01(\tR\x12tresBillingWeights\x12!\n" +
 	"\fjob_defaults\x18& \x01(\tR\vjobDefaults\x12)\n" +
 	"\x11over_time_limit_s\x18' \x01(\rR\x0eoverTimeLimitS\x124\n" +
-	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters\"\xf3\x03\n" +
+	"\x16select_type_parameters\x18( \x01(\tR\x14selectTypeParameters\x12\x12\n" +
+	"\x04made\x18) \x01(\bR\x04made\x12\x1d\n" +
+	"\n" +
+	"allow_gids\x18* \x03(\rR\tallowGids\x12 \n" +
+	"\fno_over_time\x18+ \x01(\bR\n" +
+	"noOverTime\"\x90\x05\n" +
 	"\x11ReservationRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
@@ -3323,7 +4492,13 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\acomment\x18\x0f \x01(\tR\acomment\x12\x18\n" +
 	"\acreator\x18\x10 \x01(\tR\acreator\x12\x1b\n" +
 	"\tall_nodes\x18\x11 \x01(\bR\ballNodes\x12)\n" +
-	"\x11max_start_delay_s\x18\x12 \x01(\rR\x0emaxStartDelayS*\xe8\x01\n" +
+	"\x11max_start_delay_s\x18\x12 \x01(\rR\x0emaxStartDelayS\x12*\n" +
+	"\x05parts\x18\x13 \x03(\v2\x14.sluice.v1.NodeAllocR\x05parts\x12\x1b\n" +
+	"\tgroup_ids\x18\x14 \x03(\rR\bgroupIds\x12 \n" +
+	"\fpurge_comp_s\x18\x15 \x01(\rR\n" +
+	"purgeCompS\x12\x17\n" +
+	"\aidle_ns\x18\x16 \x01(\x03R\x06idleNs\x12\x17\n" +
+	"\afloat_s\x18\x17 \x01(\rR\x06floatS*\xe8\x01\n" +
 	"\bJobState\x12\x0f\n" +
 	"\vJOB_PENDING\x10\x00\x12\x0f\n" +
 	"\vJOB_RUNNING\x10\x01\x12\x11\n" +
@@ -3363,7 +4538,7 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_sluice_v1_job_proto_goTypes = []any{
 	(JobState)(0),             // 0: sluice.v1.JobState
 	(NodeState)(0),            // 1: sluice.v1.NodeState
@@ -3372,11 +4547,17 @@ var file_sluice_v1_job_proto_goTypes = []any{
 	(*NodeAlloc)(nil),         // 4: sluice.v1.NodeAlloc
 	(*GresDevice)(nil),        // 5: sluice.v1.GresDevice
 	(*JobRecord)(nil),         // 6: sluice.v1.JobRecord
-	(*Signal)(nil),            // 7: sluice.v1.Signal
-	(*NodeRecord)(nil),        // 8: sluice.v1.NodeRecord
-	(*Hardware)(nil),          // 9: sluice.v1.Hardware
-	(*PartitionRecord)(nil),   // 10: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil), // 11: sluice.v1.ReservationRecord
+	(*StepKey)(nil),           // 7: sluice.v1.StepKey
+	(*StepUsage)(nil),         // 8: sluice.v1.StepUsage
+	(*DeviceUse)(nil),         // 9: sluice.v1.DeviceUse
+	(*Signal)(nil),            // 10: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 11: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 12: sluice.v1.Hardware
+	(*Device)(nil),            // 13: sluice.v1.Device
+	(*DeviceSample)(nil),      // 14: sluice.v1.DeviceSample
+	(*MigProfile)(nil),        // 15: sluice.v1.MigProfile
+	(*PartitionRecord)(nil),   // 16: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 17: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
 	3,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
@@ -3384,16 +4565,22 @@ var file_sluice_v1_job_proto_depIdxs = []int32{
 	2,  // 2: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
 	0,  // 3: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
 	4,  // 4: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
-	7,  // 5: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
+	10, // 5: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
 	0,  // 6: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
-	1,  // 7: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
-	9,  // 8: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
-	5,  // 9: sluice.v1.Hardware.devices:type_name -> sluice.v1.GresDevice
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 7: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
+	7,  // 8: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
+	9,  // 9: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
+	1,  // 10: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
+	12, // 11: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
+	7,  // 12: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
+	13, // 13: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
+	15, // 14: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
+	4,  // 15: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_job_proto_init() }
@@ -3407,7 +4594,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -133,88 +133,22 @@ func (StepWant) EnumDescriptor() ([]byte, []int) {
 	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
 }
 
-// StepKey names one attempt of one step on one node. An order with an epoch older than one already seen is refused.
-type StepKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Step          uint32                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"` // BATCH_STEP = 4294967291 as in Slurm (SLURM_BATCH_SCRIPT 0xfffffffb), EXTERN = 4294967292
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StepKey) Reset() {
-	*x = StepKey{}
-	mi := &file_sluice_v1_node_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StepKey) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StepKey) ProtoMessage() {}
-
-func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
-func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *StepKey) GetJobId() uint32 {
-	if x != nil {
-		return x.JobId
-	}
-	return 0
-}
-
-func (x *StepKey) GetAttempt() uint32 {
-	if x != nil {
-		return x.Attempt
-	}
-	return 0
-}
-
-func (x *StepKey) GetEpoch() uint64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
-func (x *StepKey) GetStep() uint32 {
-	if x != nil {
-		return x.Step
-	}
-	return 0
-}
-
 // NodeReport is what a node daemon says: first a hello with everything it has, then changes and heartbeats.
 type NodeReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *NodeHello             `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Heartbeat     *Heartbeat             `protobuf:"bytes,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	Steps         []*StepReport          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"` // after the hello: those that changed
+	Steps         []*StepReport          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`     // after the hello: those that changed
+	Devices       *DeviceReport          `protobuf:"bytes,4,opt,name=devices,proto3" json:"devices,omitempty"` // when anything about the devices has changed: all of them, again
+	Samples       []*DeviceSample        `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"` // what the devices are doing now; shown, never stored
+	Usage         []*StepUsage           `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`     // what running steps have used so far; shown, never stored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +160,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +173,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *NodeReport) GetHello() *NodeHello {
@@ -259,6 +193,80 @@ func (x *NodeReport) GetHeartbeat() *Heartbeat {
 func (x *NodeReport) GetSteps() []*StepReport {
 	if x != nil {
 		return x.Steps
+	}
+	return nil
+}
+
+func (x *NodeReport) GetDevices() *DeviceReport {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *NodeReport) GetSamples() []*DeviceSample {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+func (x *NodeReport) GetUsage() []*StepUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// DeviceReport is the complete list of a node's devices.
+type DeviceReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       []*Device              `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	Mismatches    []string               `protobuf:"bytes,2,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what NVML sees and the files say, in words; one a difference
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceReport) Reset() {
+	*x = DeviceReport{}
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceReport) ProtoMessage() {}
+
+func (x *DeviceReport) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceReport.ProtoReflect.Descriptor instead.
+func (*DeviceReport) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DeviceReport) GetDevices() []*Device {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *DeviceReport) GetMismatches() []string {
+	if x != nil {
+		return x.Mismatches
 	}
 	return nil
 }
@@ -547,6 +555,7 @@ type ExitRecord struct {
 	OomKills       uint32                 `protobuf:"varint,10,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
 	StoppedOnOrder bool                   `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop
 	EpilogError    string                 `protobuf:"bytes,12,opt,name=epilog_error,json=epilogError,proto3" json:"epilog_error,omitempty"`             // why the epilog failed on this node, empty = it did not; set by the node daemon
+	Usage          *StepUsage             `protobuf:"bytes,13,opt,name=usage,proto3" json:"usage,omitempty"`                                            // without key and node
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -665,6 +674,13 @@ func (x *ExitRecord) GetEpilogError() string {
 	return ""
 }
 
+func (x *ExitRecord) GetUsage() *StepUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // NodeOrders is the controller's answer: what should be the case on this node.
 type NodeOrders struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -672,6 +688,7 @@ type NodeOrders struct {
 	// full: steps holds every step that should exist here; what is missing must be ended and forgotten.
 	Full          bool         `protobuf:"varint,2,opt,name=full,proto3" json:"full,omitempty"`
 	Steps         []*StepOrder `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	Reboot        *RebootOrder `protobuf:"bytes,4,opt,name=reboot,proto3" json:"reboot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,6 +744,66 @@ func (x *NodeOrders) GetSteps() []*StepOrder {
 	return nil
 }
 
+func (x *NodeOrders) GetReboot() *RebootOrder {
+	if x != nil {
+		return x.Reboot
+	}
+	return nil
+}
+
+// RebootOrder: run RebootProgram, once in this boot.
+type RebootOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
+	BootId        string                 `protobuf:"bytes,2,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"` // of the boot that is to end: an order that comes late ends no other
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebootOrder) Reset() {
+	*x = RebootOrder{}
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebootOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebootOrder) ProtoMessage() {}
+
+func (x *RebootOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebootOrder.ProtoReflect.Descriptor instead.
+func (*RebootOrder) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RebootOrder) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *RebootOrder) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
 type NodeSettings struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Cluster              string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -753,13 +830,16 @@ type NodeSettings struct {
 	// node configuration as the controller schedules with it
 	Node            *NodeRecord `protobuf:"bytes,22,opt,name=node,proto3" json:"node,omitempty"`
 	ConfigOverrides bool        `protobuf:"varint,23,opt,name=config_overrides,json=configOverrides,proto3" json:"config_overrides,omitempty"`
+	Gres            []*GresConf `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // the lines of gres.conf that are about this node
+	Gpu             *GpuPolicy  `protobuf:"bytes,25,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	LogLevel        int32       `protobuf:"zigzag32,26,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"` // from which level of log/slog on the daemon logs; 0 = info
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NodeSettings) Reset() {
 	*x = NodeSettings{}
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +851,7 @@ func (x *NodeSettings) String() string {
 func (*NodeSettings) ProtoMessage() {}
 
 func (x *NodeSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +864,7 @@ func (x *NodeSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSettings.ProtoReflect.Descriptor instead.
 func (*NodeSettings) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeSettings) GetCluster() string {
@@ -948,6 +1028,262 @@ func (x *NodeSettings) GetConfigOverrides() bool {
 	return false
 }
 
+func (x *NodeSettings) GetGres() []*GresConf {
+	if x != nil {
+		return x.Gres
+	}
+	return nil
+}
+
+func (x *NodeSettings) GetGpu() *GpuPolicy {
+	if x != nil {
+		return x.Gpu
+	}
+	return nil
+}
+
+func (x *NodeSettings) GetLogLevel() int32 {
+	if x != nil {
+		return x.LogLevel
+	}
+	return 0
+}
+
+// GresConf is one line of gres.conf (gres.conf(5)).
+type GresConf struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Autodetect    string                 `protobuf:"bytes,1,opt,name=autodetect,proto3" json:"autodetect,omitempty"` // nvml, off, or empty
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Files         []string               `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`
+	MultipleFiles bool                   `protobuf:"varint,5,opt,name=multiple_files,json=multipleFiles,proto3" json:"multiple_files,omitempty"`
+	Count         uint64                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	Cores         string                 `protobuf:"bytes,7,opt,name=cores,proto3" json:"cores,omitempty"` // "0-7"
+	Links         []int32                `protobuf:"zigzag32,8,rep,packed,name=links,proto3" json:"links,omitempty"`
+	Flags         []string               `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"`
+	Place         string                 `protobuf:"bytes,10,opt,name=place,proto3" json:"place,omitempty"` // "gres.conf:3", for messages
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GresConf) Reset() {
+	*x = GresConf{}
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GresConf) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GresConf) ProtoMessage() {}
+
+func (x *GresConf) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
+func (*GresConf) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GresConf) GetAutodetect() string {
+	if x != nil {
+		return x.Autodetect
+	}
+	return ""
+}
+
+func (x *GresConf) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GresConf) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GresConf) GetFiles() []string {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *GresConf) GetMultipleFiles() bool {
+	if x != nil {
+		return x.MultipleFiles
+	}
+	return false
+}
+
+func (x *GresConf) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *GresConf) GetCores() string {
+	if x != nil {
+		return x.Cores
+	}
+	return ""
+}
+
+func (x *GresConf) GetLinks() []int32 {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *GresConf) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *GresConf) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+// GpuPolicy is SlurmdParameters=gpu_…, see docs/gpus.md.
+type GpuPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuids         bool                   `protobuf:"varint,1,opt,name=uuids,proto3" json:"uuids,omitempty"`                                      // gpu_uuids: CUDA_VISIBLE_DEVICES names UUIDs
+	SampleS       uint32                 `protobuf:"varint,2,opt,name=sample_s,json=sampleS,proto3" json:"sample_s,omitempty"`                   // gpu_sample=
+	IgnoreXids    []uint32               `protobuf:"varint,3,rep,packed,name=ignore_xids,json=ignoreXids,proto3" json:"ignore_xids,omitempty"`   // gpu_ignore_xids=13:31:…
+	RecoverS      uint32                 `protobuf:"varint,4,opt,name=recover_s,json=recoverS,proto3" json:"recover_s,omitempty"`                // gpu_recover=: healthy for so long before it is used again
+	IgnoreForeign bool                   `protobuf:"varint,5,opt,name=ignore_foreign,json=ignoreForeign,proto3" json:"ignore_foreign,omitempty"` // gpu_foreign=ignore
+	DynamicMig    bool                   `protobuf:"varint,6,opt,name=dynamic_mig,json=dynamicMig,proto3" json:"dynamic_mig,omitempty"`          // gpu_mig=dynamic, for this node
+	IdleS         uint32                 `protobuf:"varint,7,opt,name=idle_s,json=idleS,proto3" json:"idle_s,omitempty"`                         // gpu_idle=: a job is marked when its GPUs have been idle for so long; 0 = never
+	IdleAction    string                 `protobuf:"bytes,8,opt,name=idle_action,json=idleAction,proto3" json:"idle_action,omitempty"`           // gpu_idle_action=mark, warn or cancel
+	// Folders with a file for each GPU that says which jobs use it, for exporters of metrics; empty = the usual ones, "off" = none.
+	JobMapDir     string `protobuf:"bytes,9,opt,name=job_map_dir,json=jobMapDir,proto3" json:"job_map_dir,omitempty"` // gpu_job_map=/folder or off: that of dcgm-exporter --hpc-job-mapping-dir; /run/dcgm-job-map
+	StatDir       string `protobuf:"bytes,10,opt,name=stat_dir,json=statDir,proto3" json:"stat_dir,omitempty"`        // gpu_stat=/folder or off; /run/gpustat
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuPolicy) Reset() {
+	*x = GpuPolicy{}
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuPolicy) ProtoMessage() {}
+
+func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
+func (*GpuPolicy) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GpuPolicy) GetUuids() bool {
+	if x != nil {
+		return x.Uuids
+	}
+	return false
+}
+
+func (x *GpuPolicy) GetSampleS() uint32 {
+	if x != nil {
+		return x.SampleS
+	}
+	return 0
+}
+
+func (x *GpuPolicy) GetIgnoreXids() []uint32 {
+	if x != nil {
+		return x.IgnoreXids
+	}
+	return nil
+}
+
+func (x *GpuPolicy) GetRecoverS() uint32 {
+	if x != nil {
+		return x.RecoverS
+	}
+	return 0
+}
+
+func (x *GpuPolicy) GetIgnoreForeign() bool {
+	if x != nil {
+		return x.IgnoreForeign
+	}
+	return false
+}
+
+func (x *GpuPolicy) GetDynamicMig() bool {
+	if x != nil {
+		return x.DynamicMig
+	}
+	return false
+}
+
+func (x *GpuPolicy) GetIdleS() uint32 {
+	if x != nil {
+		return x.IdleS
+	}
+	return 0
+}
+
+func (x *GpuPolicy) GetIdleAction() string {
+	if x != nil {
+		return x.IdleAction
+	}
+	return ""
+}
+
+func (x *GpuPolicy) GetJobMapDir() string {
+	if x != nil {
+		return x.JobMapDir
+	}
+	return ""
+}
+
+func (x *GpuPolicy) GetStatDir() string {
+	if x != nil {
+		return x.StatDir
+	}
+	return ""
+}
+
 type StepOrder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -963,7 +1299,7 @@ type StepOrder struct {
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1311,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1324,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -1070,13 +1406,14 @@ type LaunchSpec struct {
 	IsArrayTask    bool                   `protobuf:"varint,24,opt,name=is_array_task,json=isArrayTask,proto3" json:"is_array_task,omitempty"`
 	NumCpus        uint32                 `protobuf:"varint,25,opt,name=num_cpus,json=numCpus,proto3" json:"num_cpus,omitempty"`
 	Dependency     string                 `protobuf:"bytes,26,opt,name=dependency,proto3" json:"dependency,omitempty"`
+	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after end_ns the job is ended: OverTimeLimit
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1425,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1438,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -1286,6 +1623,13 @@ func (x *LaunchSpec) GetDependency() string {
 	return ""
 }
 
+func (x *LaunchSpec) GetOverTimeS() uint32 {
+	if x != nil {
+		return x.OverTimeS
+	}
+	return 0
+}
+
 type LaunchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bundle        string                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"` // folder with spec and script, written by the node daemon
@@ -1295,7 +1639,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1651,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1664,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -1338,7 +1682,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1694,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1707,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 type WaitRequest struct {
@@ -1376,7 +1720,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1732,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1745,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -1427,7 +1771,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1783,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1796,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -1471,7 +1815,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1827,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1840,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -1514,7 +1858,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1870,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1883,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -1571,13 +1915,15 @@ type Bundle struct {
 	UnkillableTimeoutS uint32                 `protobuf:"varint,23,opt,name=unkillable_timeout_s,json=unkillableTimeoutS,proto3" json:"unkillable_timeout_s,omitempty"`
 	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"`      // no process: hold the allocation (cgroup) until told to stop
 	TaskEpilog         string                 `protobuf:"bytes,25,opt,name=task_epilog,json=taskEpilog,proto3" json:"task_epilog,omitempty"` // runs as the user when the first process has ended
+	Devices            []*GresDevice          `protobuf:"bytes,26,rep,name=devices,proto3" json:"devices,omitempty"`                         // of this node, that are the step's
+	OverTimeS          uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after end_ns the step is ended
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1935,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1948,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -1780,6 +2126,20 @@ func (x *Bundle) GetTaskEpilog() string {
 	return ""
 }
 
+func (x *Bundle) GetDevices() []*GresDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Bundle) GetOverTimeS() uint32 {
+	if x != nil {
+		return x.OverTimeS
+	}
+	return 0
+}
+
 type StdFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, or "/dev/null"
@@ -1790,7 +2150,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +2162,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +2175,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StdFile) GetPath() string {
@@ -1840,13 +2200,15 @@ type Limits struct {
 	MemoryMib     uint64                 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	MemorySwapMib uint64                 `protobuf:"varint,4,opt,name=memory_swap_mib,json=memorySwapMib,proto3" json:"memory_swap_mib,omitempty"`
 	Pids          uint32                 `protobuf:"varint,5,opt,name=pids,proto3" json:"pids,omitempty"`
+	// Rules of the device controller, applied in order over "everything is open": the last that matches counts.
+	Devices       []*DeviceRule `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +2220,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +2233,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -1909,21 +2271,108 @@ func (x *Limits) GetPids() uint32 {
 	return 0
 }
 
+func (x *Limits) GetDevices() []*DeviceRule {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// DeviceRule opens or closes (open and mknod) one device or all of a major number.
+type DeviceRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
+	Block         bool                   `protobuf:"varint,2,opt,name=block,proto3" json:"block,omitempty"` // a block device, else a character device
+	Major         int64                  `protobuf:"varint,3,opt,name=major,proto3" json:"major,omitempty"`
+	Minor         int64                  `protobuf:"varint,4,opt,name=minor,proto3" json:"minor,omitempty"` // -1 = all
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`    // for messages
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceRule) Reset() {
+	*x = DeviceRule{}
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceRule) ProtoMessage() {}
+
+func (x *DeviceRule) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
+func (*DeviceRule) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DeviceRule) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *DeviceRule) GetBlock() bool {
+	if x != nil {
+		return x.Block
+	}
+	return false
+}
+
+func (x *DeviceRule) GetMajor() int64 {
+	if x != nil {
+		return x.Major
+	}
+	return 0
+}
+
+func (x *DeviceRule) GetMinor() int64 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
+func (x *DeviceRule) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"d\n" +
-	"\aStepKey\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\rR\x04step\"\x99\x01\n" +
+	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\xab\x02\n" +
 	"\n" +
 	"NodeReport\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.sluice.v1.NodeHelloR\x05hello\x122\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x14.sluice.v1.HeartbeatR\theartbeat\x12+\n" +
-	"\x05steps\x18\x03 \x03(\v2\x15.sluice.v1.StepReportR\x05steps\"\xad\x02\n" +
+	"\x05steps\x18\x03 \x03(\v2\x15.sluice.v1.StepReportR\x05steps\x121\n" +
+	"\adevices\x18\x04 \x01(\v2\x17.sluice.v1.DeviceReportR\adevices\x121\n" +
+	"\asamples\x18\x05 \x03(\v2\x17.sluice.v1.DeviceSampleR\asamples\x12*\n" +
+	"\x05usage\x18\x06 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\"[\n" +
+	"\fDeviceReport\x12+\n" +
+	"\adevices\x18\x01 \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x1e\n" +
+	"\n" +
+	"mismatches\x18\x02 \x03(\tR\n" +
+	"mismatches\"\xad\x02\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +
@@ -1950,7 +2399,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04exit\x18\x03 \x01(\v2\x15.sluice.v1.ExitRecordR\x04exit\x12!\n" +
 	"\fsignals_seen\x18\x04 \x01(\rR\vsignalsSeen\x12\x10\n" +
 	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x19\n" +
-	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\"\x8d\x03\n" +
+	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\"\xb9\x03\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -1966,12 +2415,17 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\toom_kills\x18\n" +
 	" \x01(\rR\boomKills\x12(\n" +
 	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\x12!\n" +
-	"\fepilog_error\x18\f \x01(\tR\vepilogError\"\x81\x01\n" +
+	"\fepilog_error\x18\f \x01(\tR\vepilogError\x12*\n" +
+	"\x05usage\x18\r \x01(\v2\x14.sluice.v1.StepUsageR\x05usage\"\xb1\x01\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12*\n" +
-	"\x05steps\x18\x03 \x03(\v2\x14.sluice.v1.StepOrderR\x05steps\"\xeb\x06\n" +
+	"\x05steps\x18\x03 \x03(\v2\x14.sluice.v1.StepOrderR\x05steps\x12.\n" +
+	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\"@\n" +
+	"\vRebootOrder\x12\x18\n" +
+	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xd9\a\n" +
 	"\fNodeSettings\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -2000,7 +2454,39 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x0fcontroller_host\x18\x14 \x01(\tR\x0econtrollerHost\x12\x19\n" +
 	"\bmax_pids\x18\x15 \x01(\rR\amaxPids\x12)\n" +
 	"\x04node\x18\x16 \x01(\v2\x15.sluice.v1.NodeRecordR\x04node\x12)\n" +
-	"\x10config_overrides\x18\x17 \x01(\bR\x0fconfigOverrides\"\x8c\x02\n" +
+	"\x10config_overrides\x18\x17 \x01(\bR\x0fconfigOverrides\x12'\n" +
+	"\x04gres\x18\x18 \x03(\v2\x13.sluice.v1.GresConfR\x04gres\x12&\n" +
+	"\x03gpu\x18\x19 \x01(\v2\x14.sluice.v1.GpuPolicyR\x03gpu\x12\x1b\n" +
+	"\tlog_level\x18\x1a \x01(\x11R\blogLevel\"\xfd\x01\n" +
+	"\bGresConf\x12\x1e\n" +
+	"\n" +
+	"autodetect\x18\x01 \x01(\tR\n" +
+	"autodetect\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x14\n" +
+	"\x05files\x18\x04 \x03(\tR\x05files\x12%\n" +
+	"\x0emultiple_files\x18\x05 \x01(\bR\rmultipleFiles\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\x04R\x05count\x12\x14\n" +
+	"\x05cores\x18\a \x01(\tR\x05cores\x12\x14\n" +
+	"\x05links\x18\b \x03(\x11R\x05links\x12\x14\n" +
+	"\x05flags\x18\t \x03(\tR\x05flags\x12\x14\n" +
+	"\x05place\x18\n" +
+	" \x01(\tR\x05place\"\xb5\x02\n" +
+	"\tGpuPolicy\x12\x14\n" +
+	"\x05uuids\x18\x01 \x01(\bR\x05uuids\x12\x19\n" +
+	"\bsample_s\x18\x02 \x01(\rR\asampleS\x12\x1f\n" +
+	"\vignore_xids\x18\x03 \x03(\rR\n" +
+	"ignoreXids\x12\x1b\n" +
+	"\trecover_s\x18\x04 \x01(\rR\brecoverS\x12%\n" +
+	"\x0eignore_foreign\x18\x05 \x01(\bR\rignoreForeign\x12\x1f\n" +
+	"\vdynamic_mig\x18\x06 \x01(\bR\n" +
+	"dynamicMig\x12\x15\n" +
+	"\x06idle_s\x18\a \x01(\rR\x05idleS\x12\x1f\n" +
+	"\vidle_action\x18\b \x01(\tR\n" +
+	"idleAction\x12\x1e\n" +
+	"\vjob_map_dir\x18\t \x01(\tR\tjobMapDir\x12\x19\n" +
+	"\bstat_dir\x18\n" +
+	" \x01(\tR\astatDir\"\x8c\x02\n" +
 	"\tStepOrder\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12'\n" +
 	"\x04want\x18\x02 \x01(\x0e2\x13.sluice.v1.StepWantR\x04want\x12-\n" +
@@ -2009,7 +2495,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vstop_reason\x18\x05 \x01(\tR\n" +
 	"stopReason\x12\x15\n" +
 	"\x06end_ns\x18\x06 \x01(\x03R\x05endNs\x12\x1c\n" +
-	"\tsuspended\x18\a \x01(\bR\tsuspended\"\xb0\x06\n" +
+	"\tsuspended\x18\a \x01(\bR\tsuspended\"\xd0\x06\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -2043,7 +2529,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\bnum_cpus\x18\x19 \x01(\rR\anumCpus\x12\x1e\n" +
 	"\n" +
 	"dependency\x18\x1a \x01(\tR\n" +
-	"dependency\"'\n" +
+	"dependency\x12\x1e\n" +
+	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\"'\n" +
 	"\rLaunchRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\tR\x06bundle\"\x0f\n" +
 	"\rStatusRequest\"e\n" +
@@ -2055,7 +2542,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\v2\x14.sluice.v1.StepOrderR\x05order\"\"\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\bR\x03end\"\x0e\n" +
-	"\fReleaseReply\"\x91\x06\n" +
+	"\fReleaseReply\"\xe2\x06\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -2086,10 +2573,12 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x14unkillable_timeout_s\x18\x17 \x01(\rR\x12unkillableTimeoutS\x12\x1b\n" +
 	"\thold_only\x18\x18 \x01(\bR\bholdOnly\x12\x1f\n" +
 	"\vtask_epilog\x18\x19 \x01(\tR\n" +
-	"taskEpilog\"5\n" +
+	"taskEpilog\x12/\n" +
+	"\adevices\x18\x1a \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x1e\n" +
+	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\"5\n" +
 	"\aStdFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06append\x18\x02 \x01(\bR\x06append\"\xa5\x01\n" +
+	"\x06append\x18\x02 \x01(\bR\x06append\"\xd6\x01\n" +
 	"\x06Limits\x12\x1f\n" +
 	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
 	"cpusetCpus\x12\x1f\n" +
@@ -2098,7 +2587,15 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12&\n" +
 	"\x0fmemory_swap_mib\x18\x04 \x01(\x04R\rmemorySwapMib\x12\x12\n" +
-	"\x04pids\x18\x05 \x01(\rR\x04pids*h\n" +
+	"\x04pids\x18\x05 \x01(\rR\x04pids\x12/\n" +
+	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.DeviceRuleR\adevices\"x\n" +
+	"\n" +
+	"DeviceRule\x12\x14\n" +
+	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x14\n" +
+	"\x05block\x18\x02 \x01(\bR\x05block\x12\x14\n" +
+	"\x05major\x18\x03 \x01(\x03R\x05major\x12\x14\n" +
+	"\x05minor\x18\x04 \x01(\x03R\x05minor\x12\x12\n" +
+	"\x04path\x18\x05 \x01(\tR\x04path*h\n" +
 	"\tStepPhase\x12\x10\n" +
 	"\fSTEP_UNKNOWN\x10\x00\x12\x12\n" +
 	"\x0eSTEP_PREPARING\x10\x01\x12\x10\n" +
@@ -2132,78 +2629,97 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),         // 0: sluice.v1.StepPhase
 	(StepWant)(0),          // 1: sluice.v1.StepWant
-	(*StepKey)(nil),        // 2: sluice.v1.StepKey
-	(*NodeReport)(nil),     // 3: sluice.v1.NodeReport
+	(*NodeReport)(nil),     // 2: sluice.v1.NodeReport
+	(*DeviceReport)(nil),   // 3: sluice.v1.DeviceReport
 	(*NodeHello)(nil),      // 4: sluice.v1.NodeHello
 	(*Heartbeat)(nil),      // 5: sluice.v1.Heartbeat
 	(*StepReport)(nil),     // 6: sluice.v1.StepReport
 	(*ExitRecord)(nil),     // 7: sluice.v1.ExitRecord
 	(*NodeOrders)(nil),     // 8: sluice.v1.NodeOrders
-	(*NodeSettings)(nil),   // 9: sluice.v1.NodeSettings
-	(*StepOrder)(nil),      // 10: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),     // 11: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),  // 12: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),  // 13: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),    // 14: sluice.v1.WaitRequest
-	(*ControlRequest)(nil), // 15: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil), // 16: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),   // 17: sluice.v1.ReleaseReply
-	(*Bundle)(nil),         // 18: sluice.v1.Bundle
-	(*StdFile)(nil),        // 19: sluice.v1.StdFile
-	(*Limits)(nil),         // 20: sluice.v1.Limits
-	(*Hardware)(nil),       // 21: sluice.v1.Hardware
-	(*NodeRecord)(nil),     // 22: sluice.v1.NodeRecord
-	(*Signal)(nil),         // 23: sluice.v1.Signal
-	(*JobSpec)(nil),        // 24: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),      // 25: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),         // 26: sluice.v1.Rlimit
+	(*RebootOrder)(nil),    // 9: sluice.v1.RebootOrder
+	(*NodeSettings)(nil),   // 10: sluice.v1.NodeSettings
+	(*GresConf)(nil),       // 11: sluice.v1.GresConf
+	(*GpuPolicy)(nil),      // 12: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),      // 13: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),     // 14: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),  // 15: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),  // 16: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),    // 17: sluice.v1.WaitRequest
+	(*ControlRequest)(nil), // 18: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil), // 19: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),   // 20: sluice.v1.ReleaseReply
+	(*Bundle)(nil),         // 21: sluice.v1.Bundle
+	(*StdFile)(nil),        // 22: sluice.v1.StdFile
+	(*Limits)(nil),         // 23: sluice.v1.Limits
+	(*DeviceRule)(nil),     // 24: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),   // 25: sluice.v1.DeviceSample
+	(*StepUsage)(nil),      // 26: sluice.v1.StepUsage
+	(*Device)(nil),         // 27: sluice.v1.Device
+	(*Hardware)(nil),       // 28: sluice.v1.Hardware
+	(*StepKey)(nil),        // 29: sluice.v1.StepKey
+	(*NodeRecord)(nil),     // 30: sluice.v1.NodeRecord
+	(*Signal)(nil),         // 31: sluice.v1.Signal
+	(*JobSpec)(nil),        // 32: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),      // 33: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),         // 34: sluice.v1.Rlimit
+	(*GresDevice)(nil),     // 35: sluice.v1.GresDevice
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	4,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
 	5,  // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
 	6,  // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
-	21, // 3: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
-	2,  // 4: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
-	0,  // 5: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
-	7,  // 6: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	2,  // 7: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	9,  // 8: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	10, // 9: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	22, // 10: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	2,  // 11: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 12: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	11, // 13: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	23, // 14: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	2,  // 15: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	24, // 16: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	25, // 17: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 18: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	10, // 19: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	2,  // 20: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	19, // 21: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	19, // 22: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	19, // 23: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	26, // 24: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	20, // 25: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	12, // 26: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	13, // 27: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	14, // 28: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	15, // 29: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	16, // 30: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	6,  // 31: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	6,  // 32: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	6,  // 33: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	6,  // 34: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	17, // 35: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	3,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
+	25, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	26, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	27, // 6: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	28, // 7: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	29, // 8: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	0,  // 9: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
+	7,  // 10: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
+	29, // 11: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	26, // 12: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	10, // 13: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
+	13, // 14: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	9,  // 15: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
+	30, // 16: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	11, // 17: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	12, // 18: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	29, // 19: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 20: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	14, // 21: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	31, // 22: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	29, // 23: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	32, // 24: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	33, // 25: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	0,  // 26: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	13, // 27: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	29, // 28: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	22, // 29: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	22, // 30: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	22, // 31: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	34, // 32: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	23, // 33: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	35, // 34: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	24, // 35: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	15, // 36: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	16, // 37: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	17, // 38: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	18, // 39: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	19, // 40: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	6,  // 41: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	6,  // 42: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	6,  // 43: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	6,  // 44: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	20, // 45: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	41, // [41:46] is the sub-list for method output_type
+	36, // [36:41] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -2218,7 +2734,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

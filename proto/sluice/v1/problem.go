@@ -46,7 +46,9 @@ const (
 	CodeTooLarge           Code = 9103 // Sluice's own: script or environment over the limit
 	CodeInvalidSpec        Code = 9104 // Sluice's own: malformed value
 	CodeRateLimited        Code = 9105 // Sluice's own
+	CodeConfig             Code = 9106 // Sluice's own: slurm.conf has faults
 	CodeNotRunning         Code = 2085
+	CodeNotSuspended       Code = 2087
 	CodeResvAccess         Code = 2052
 	CodeResvBusy           Code = 2055
 	CodeResvOverlap        Code = 2058
@@ -58,14 +60,22 @@ const (
 	CodeFinished           Code = 2084
 	CodePartClosed         Code = 2070
 	CodeNotPending         Code = 2073
+	CodePartitionInUse     Code = 2075
 	CodeInvalidNice        Code = 2123
 	CodeInvalidTimeMin     Code = 2124
+	CodeBatchFeature       Code = 2114
+	CodeInvalidPrefer      Code = 2133
+	CodeCoreResvUpdate     Code = 2109
+	CodeCoreCount          Code = 2111
+	CodeResvNoSkip         Code = 2128
+	CodeResvUserGroup      Code = 2129
 )
 
 var phrases = map[Code]string{
 	CodeInvalidPartition:   "Invalid partition name specified",
 	CodeNoDefaultPartition: "No partition specified or system default partition",
 	CodeAccessDenied:       "Access/permission denied",
+	CodePartitionInUse:     "Partition is in use",
 	CodePartitionGroup:     "User's group not permitted to use this partition",
 	CodeNodesNotInPart:     "Requested nodes not in this partition",
 	CodeTooManyCPUs:        "More processors requested than permitted",
@@ -101,8 +111,10 @@ var phrases = map[Code]string{
 	CodeNoSpace:            "Slurm controller cannot write its state",
 	CodeTooLarge:           "Job script or environment too large",
 	CodeInvalidSpec:        "Invalid job specification",
+	CodeConfig:             "The configuration has faults",
 	CodeRateLimited:        "Too many requests",
 	CodeNotRunning:         "Job is not running",
+	CodeNotSuspended:       "Job is not suspended",
 	CodeResvAccess:         "Access denied to requested reservation",
 	CodeResvBusy:           "Requested reservation is in use",
 	CodeResvOverlap:        "Requested reservation overlaps with another reservation",
@@ -115,6 +127,12 @@ var phrases = map[Code]string{
 	CodeNotPending:         "Job is no longer pending execution",
 	CodePartClosed:         "Required partition not available (inactive or drain)",
 	CodeInvalidNice:        "Invalid --nice value",
+	CodeBatchFeature:       "Job --batch option is invalid or not a subset of --constraints",
+	CodeInvalidPrefer:      "Invalid preferred feature specification",
+	CodeCoreResvUpdate:     "Core-based reservation can not be updated",
+	CodeCoreCount:          "Core count for reservation node list is not consistent!",
+	CodeResvNoSkip:         "Reservation given is not skipable, try deleting instead",
+	CodeResvUserGroup:      "Reservations can't have users and groups specified, only one or the other",
 	CodeInvalidTimeMin:     "Invalid time-min specification (exceeds job's time or other limits)",
 }
 
@@ -129,6 +147,12 @@ func NewProblem(code Code, format string, args ...any) *Problem {
 // WithHint adds what would help.
 func (p *Problem) WithHint(format string, args ...any) *Problem {
 	p.Hint = fmt.Sprintf(format, args...)
+	return p
+}
+
+// WithLead adds what Slurm says on a line in front of the phrase.
+func (p *Problem) WithLead(format string, args ...any) *Problem {
+	p.Lead = fmt.Sprintf(format, args...)
 	return p
 }
 

@@ -1,0 +1,158 @@
+package acct
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+)
+
+// AppendEfficiency appends what seff prints of a job.
+func AppendEfficiency(b []byte, c *Context, j *pb.JobRecord) []byte {
+	r := Row{JobRecord: j}
+	line := func(key, text string, args ...any) {
+		b = append(b, key+": "+format.Escape(fmt.Sprintf(text, args...))+"\n"...)
+	}
+	line("Job ID", "%d", j.GetId())
+	if j.GetArrayJobId() != 0 {
+		line("Array Job ID", "%s", r.jobID(c))
+	}
+	line("Cluster", "%s", c.Cluster)
+	line("User/Group", "%s/%s", or(j.GetSpec().GetUser(), number(uint64(j.GetSpec().GetUid()))), group(c, r))
+	state := or(strings.Fields(r.State())[0], "UNKNOWN")
+	if ended(j) {
+		line("State", "%s (exit code %s)", state, seffExit(r))
+	} else {
+		line("State", "%s", state)
+	}
+	cores, nodes := r.cpus(), max(r.nodes(), 1)
+	if cores == 1 {
+		line("Cores", "1")
+	} else {
+		line("Nodes", "%d", nodes)
+		line("Cores per node", "%d", cores/nodes)
+	}
+	if len(j.GetAlloc()) == 0 {
+		return append(b, "Efficiency not available for jobs in the "+state+" state.\n"...)
+	}
+	wall := r.elapsed(c)
+	user, system := r.cpu()
+	used := int64((user + system) / 1e6)
+	line("CPU Utilized", "%s", timespec.Clock(used))
+	line("CPU Efficiency", "%s of %s core-walltime", percent(float64(used), float64(wall*int64(cores))), timespec.Clock(wall*int64(cores)))
+	line("Job Wall-clock time", "%s", timespec.Clock(wall))
+	b = r.appendMemory(b)
+	b = r.appendGPUs(b, wall)
+	if !ended(j) {
+		b = append(b, "WARNING: Efficiency statistics may be misleading for "+state+" jobs.\n"...)
+	}
+	return b
+}
+
+// seffExit is the exit code, or the signal that ended the job.
+func seffExit(r Row) string {
+	status := r.exitStatus()
+	if status&0x7f != 0 {
+		return number(uint64(status & 0x7f))
+	}
+	return number(uint64(status >> 8))
+}
+
+func percent(part, whole float64) string {
+	if whole <= 0 {
+		return "0.00%"
+	}
+	return fmt.Sprintf("%.2f%%", 100*part/whole)
+}
+
+// kib writes memory as seff does: "1.50 GB".
+func kib(v uint64) string {
+	value, unit := float64(v), 0
+	for value >= 1024 && unit < 4 {
+		value, unit = value/1024, unit+1
+	}
+	return fmt.Sprintf("%.2f %s", value, [...]string{"KB", "MB", "GB", "TB", "PB"}[unit])
+}
+
+func (r Row) appendMemory(b []byte) []byte {
+	var used, held uint64
+	for _, u := range r.usage() {
+		used += u.GetMaxRssKib()
+	}
+	for _, a := range r.GetAlloc() {
+		held += a.GetMemMib() << 10
+	}
+	b = fmt.Appendf(b, "Memory Utilized: %s\n", kib(used))
+	if held == 0 {
+		return append(b, "Memory Efficiency: n/a, no memory was allocated\n"...)
+	}
+	return fmt.Appendf(b, "Memory Efficiency: %s of %s\n", percent(float64(used), float64(held)), kib(held))
+}
+
+// appendGPUs says what became of the GPUs. A figure that no driver says is n/a and never 0.
+func (r Row) appendGPUs(b []byte, wall int64) []byte {
+	held, types := r.gpus()
+	if held == 0 {
+		return b
+	}
+	b = fmt.Appendf(b, "GPUs: %d", held)
+	if types != "" {
+		b = append(b, " ("+format.Escape(types)+")"...)
+	}
+	b = append(b, '\n')
+	var load, loads, memory, memories, energy, energies int64
+	for _, u := range r.usage() {
+		for _, d := range u.GetDevices() {
+			if d.GetSamples() == 0 {
+				continue
+			}
+			if d.GetUtilPercent() >= 0 {
+				load, loads = load+d.GetUtilPercent(), loads+1
+			}
+			if d.GetMaxMemoryMib() >= 0 {
+				memory, memories = memory+d.GetMaxMemoryMib(), memories+1
+			}
+			if d.GetEnergyMj() >= 0 && d.GetSamples() > 1 {
+				energy, energies = energy+d.GetEnergyMj(), energies+1
+			}
+		}
+	}
+	hours := float64(wall) * float64(held) / 3600
+	if loads == 0 {
+		b = append(b, "GPU Efficiency: n/a\n"...)
+	} else {
+		mean := float64(load) / float64(loads)
+		b = fmt.Appendf(b, "GPU Efficiency: %.2f%% of %s GPU-walltime\n", mean, timespec.Clock(wall*int64(held)))
+		b = fmt.Appendf(b, "GPU-hours wasted: %.2f of %.2f\n", hours*(1-min(mean, 100)/100), hours)
+	}
+	b = appendKnown(b, "GPU Memory Utilized", memories > 0, kib(uint64(max(memory, 0))<<10))
+	return appendKnown(b, "GPU Energy", energies > 0, fmt.Sprintf("%.2f Wh", float64(energy)/3.6e6))
+}
+
+func appendKnown(b []byte, key string, known bool, text string) []byte {
+	if !known {
+		text = "n/a"
+	}
+	return append(b, key+": "+text+"\n"...)
+}
+
+// gpus is how many GPUs the job held, and of which types.
+func (r Row) gpus() (n int, types string) {
+	seen := map[string]bool{}
+	var names []string
+	for _, a := range r.GetAlloc() {
+		for _, d := range a.GetDevices() {
+			if d.GetName() != "gpu" {
+				continue
+			}
+			n += int(max(d.GetCount(), 1))
+			if t := d.GetType(); t != "" && !seen[t] {
+				seen[t] = true
+				names = append(names, t)
+			}
+		}
+	}
+	return n, strings.Join(names, ", ")
+}

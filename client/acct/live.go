@@ -1,0 +1,84 @@
+package acct
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/client/msg"
+)
+
+// LiveFormat is what sstat shows without -o.
+const LiveFormat = "jobid,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,maxrssnode,maxrsstask,averss,maxpages,maxpagesnode,maxpagestask,avepages," +
+	"mincpu,mincpunode,mincputask,avecpu,ntasks,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,consumedenergy,maxdiskread,maxdiskreadnode,maxdiskreadtask," +
+	"avediskread,maxdiskwrite,maxdiskwritenode,maxdiskwritetask,avediskwrite,tresusageinave,tresusageinmax,tresusageinmaxnode,tresusageinmaxtask,tresusageinmin," +
+	"tresusageinminnode,tresusageinmintask,tresusageintot,tresusageoutave,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutmin," +
+	"tresusageoutminnode,tresusageoutmintask,tresusageouttot"
+
+// liveNames are the fields that sstat has, in the order of its --helpformat.
+const liveNames = "AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize ConsumedEnergy ConsumedEnergyRaw JobID MaxDiskRead MaxDiskReadNode " +
+	"MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask MaxVMSize MaxVMSizeNode " +
+	"MaxVMSizeTask MinCPU MinCPUNode MinCPUTask Nodelist NTasks Pids ReqCPUFreq ReqCPUFreqMin ReqCPUFreqMax ReqCPUFreqGov TRESUsageInAve TRESUsageInMax " +
+	"TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax " +
+	"TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot"
+
+// LiveNames are the fields of sstat.
+func LiveNames() []string { return strings.Fields(liveNames) }
+
+// liveFields are the fields of sstat: those of sacct with its ids, and what only a running step has.
+func liveFields() (list []Field) {
+	all := fields()
+	for _, name := range LiveNames() {
+		switch name {
+		case "JobID":
+			list = append(list, Field{Name: name, Width: -12, Text: both(func(r Row) string { return number(uint64(r.GetId())) + r.dotStep() })})
+		case "Pids":
+			list = append(list, Field{Name: name, Width: 20, Text: both(func(r Row) string {
+				var pids []string
+				for _, u := range r.usage() {
+					for _, pid := range u.GetPidList() {
+						pids = append(pids, number(uint64(pid)))
+					}
+				}
+				return strings.Join(pids, ",")
+			})})
+		case "Nodelist":
+			list = append(list, Field{Name: name, Width: 20, Text: both(nodeList)})
+		default:
+			f := *lookup(all, name)
+			if name == "AveDiskRead" || name == "AveDiskWrite" {
+				f.Width = 12
+			}
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// ParseLive is Parse for sstat.
+func ParseLive(list string) ([]Column, error) { return parse(liveFields(), list) }
+
+// LiveRows puts what nodes say of running steps together: one row a step, in order of jobs.
+func LiveRows(list []*pb.StepUsage) (rows []Row) {
+	for _, u := range list {
+		id, step := u.GetKey().GetJobId(), StepName(u.GetKey().GetStep())
+		i := slices.IndexFunc(rows, func(r Row) bool { return r.GetId() == id && r.Step == step })
+		if i < 0 {
+			rows = append(rows, Row{JobRecord: &pb.JobRecord{Id: id, BatchHost: u.GetNode(), State: pb.JobState_JOB_RUNNING}, Step: step})
+			i = len(rows) - 1
+		}
+		rows[i].Usage = append(rows[i].Usage, u)
+	}
+	return rows
+}
+
+// StepName is a step's part of its id: "batch", "extern", "0".
+func StepName(step uint32) string {
+	switch step {
+	case pb.BatchStep:
+		return "batch"
+	case pb.ExternStep:
+		return "extern"
+	}
+	return strconv.FormatUint(uint64(step), 10)
+}

@@ -1,0 +1,158 @@
+// Package acct turns what accounting knows of a job into the rows and columns of sacct: one row for the job, one for each of its
+// steps. What stands in a column, and in which form, is what a Slurm 22.05 answers (client/cli/testdata/sacct); fields that are newer
+// follow sacct(1) of 25.11.
+package acct
+
+import (
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
+)
+
+// Row is one line of sacct: an attempt of a job, or a step of it.
+type Row struct {
+	*pb.JobRecord
+	Step string // "", "batch" or "extern"
+	// whole: the line of a job whose steps have lines of their own, which have the figures that it then lacks.
+	whole bool
+}
+
+// DefaultAccount is the account of jobs that name none.
+const DefaultAccount = "root"
+
+// Context is what columns depend on besides their row.
+type Context struct {
+	format.Context
+	Units  byte // --units: one of KMGTP, 0 = each figure in its own
+	Extern bool // each job has an extern step
+	// Since and Until cut start and end (-T), in nanoseconds; 0 = not.
+	Since, Until int64
+	GroupOf      func(gid uint32) string
+}
+
+// now is the controller's clock, in nanoseconds.
+func (c *Context) now() int64 { return c.Now.UnixNano() }
+
+// Rows are the lines of an attempt; steps is false for -X.
+func Rows(j *pb.JobRecord, c *Context, steps bool) []Row {
+	rows := []Row{{JobRecord: j}}
+	if !steps || j.GetStartNs() == 0 || len(j.GetAlloc()) == 0 {
+		return rows
+	}
+	if !j.GetSpec().GetInteractive() {
+		rows = append(rows, Row{JobRecord: j, Step: "batch"})
+	}
+	if c.Extern {
+		rows = append(rows, Row{JobRecord: j, Step: "extern"})
+	}
+	rows[0].whole = len(rows) > 1
+	return rows
+}
+
+func ended(j *pb.JobRecord) bool {
+	return j.GetState().Terminal() || j.GetStateFlags()&pb.JobRequeued != 0
+}
+
+// start is when the row began, 0 = not yet. A job that ended before it could start did so at its end.
+func (r Row) start(c *Context) int64 {
+	ns := r.GetStartNs()
+	switch {
+	case r.Step == "batch" && r.GetBatchStartNs() != 0:
+		ns = max(ns, r.GetBatchStartNs())
+	case ns == 0 && ended(r.JobRecord):
+		ns = r.GetEndNs()
+	}
+	if c.Since != 0 && ns != 0 {
+		ns = max(ns, c.Since)
+	}
+	return ns
+}
+
+// end is when the row ended, 0 = not yet.
+func (r Row) end(c *Context) int64 {
+	ns := int64(0)
+	switch {
+	case r.Step == "batch" && r.GetBatchEndNs() != 0:
+		ns = min(r.GetBatchEndNs(), r.jobEnd())
+	case ended(r.JobRecord):
+		ns = r.GetEndNs()
+	}
+	if c.Until != 0 && (ns == 0 && r.GetStartNs() != 0 || ns > c.Until) {
+		ns = c.Until
+	}
+	return ns
+}
+
+func (r Row) jobEnd() int64 {
+	if ended(r.JobRecord) {
+		return r.GetEndNs()
+	}
+	return r.GetBatchEndNs()
+}
+
+// suspended is how long the row has been suspended, in seconds.
+func (r Row) suspended(c *Context) int64 {
+	ns := r.GetSuspendedNs()
+	if r.GetState() == pb.JobState_JOB_SUSPENDED {
+		ns += c.now() - r.GetSuspendNs()
+	}
+	return max(ns, 0) / int64(time.Second)
+}
+
+// elapsed is how long the row has run, in seconds, without suspensions.
+func (r Row) elapsed(c *Context) int64 {
+	from, to := r.start(c), r.end(c)
+	if from == 0 {
+		return 0
+	}
+	if to == 0 {
+		to = c.now()
+	}
+	// Seconds are counted as the clock shows them: start, end and elapsed must agree in the table.
+	return max(to/int64(time.Second)-from/int64(time.Second)-r.suspended(c), 0)
+}
+
+// usage is what the row used: the batch step all that was used on the batch host, the extern step nothing, the job all of it.
+func (r Row) usage() (list []*pb.StepUsage) {
+	for _, u := range r.GetUsage() {
+		if r.Step == "" || r.Step == "batch" && u.GetNode() == r.GetBatchHost() {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// cpu is the CPU time used, in microseconds.
+func (r Row) cpu() (user, system uint64) {
+	for _, u := range r.usage() {
+		user, system = user+u.GetCpuUsecUser(), system+u.GetCpuUsecSystem()
+	}
+	return user, system
+}
+
+// cpus is how many CPUs the row has, or asks for while it has none.
+func (r Row) cpus() uint64 {
+	if r.Step == "batch" {
+		return uint64(r.share().GetCpus())
+	}
+	return uint64(max(r.GetNumCpus(), 1))
+}
+
+// share is the job's part of the batch host.
+func (r Row) share() *pb.NodeAlloc {
+	for _, a := range r.GetAlloc() {
+		if a.GetNode() == r.GetBatchHost() {
+			return a
+		}
+	}
+	return &pb.NodeAlloc{}
+}
+
+// nodes is how many nodes the row has.
+func (r Row) nodes() uint64 {
+	if r.Step == "batch" {
+		return 1
+	}
+	return uint64(len(r.GetAlloc()))
+}

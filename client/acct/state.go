@@ -1,0 +1,125 @@
+package acct
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/format"
+	pb "github.com/sluice-hpc/sluice/client/msg"
+)
+
+// State is the State column: "CANCELLED by 1000".
+func (r Row) State() string {
+	if r.Step != "" {
+		return r.stepState()
+	}
+	if r.GetStateFlags()&pb.JobRequeued != 0 {
+		return "REQUEUED"
+	}
+	s := baseState(r.JobRecord)
+	if s == "CANCELLED" {
+		s += " by " + strconv.FormatUint(uint64(r.GetCancelledBy()), 10)
+	}
+	return s
+}
+
+// baseState is a job's base state: accounting knows no COMPLETING and no CONFIGURING.
+func baseState(j *pb.JobRecord) string { return strings.TrimPrefix(j.GetState().String(), "JOB_") }
+
+// stepState is how the batch script ended by itself: a signal or an order of the controller makes it CANCELLED, as in Slurm.
+func (r Row) stepState() string {
+	if !ended(r.JobRecord) && (r.Step == "extern" || r.GetBatchVerdict() == "") {
+		return baseState(r.JobRecord)
+	}
+	if r.Step == "extern" {
+		if r.GetState() == pb.JobState_JOB_NODE_FAIL {
+			return "CANCELLED"
+		}
+		return "COMPLETED"
+	}
+	status := r.stepStatus()
+	switch {
+	case r.GetState() == pb.JobState_JOB_OUT_OF_MEMORY:
+		return "OUT_OF_MEMORY"
+	case status&0x7f != 0, r.GetState() == pb.JobState_JOB_NODE_FAIL:
+		return "CANCELLED"
+	case status != 0:
+		return "FAILED"
+	}
+	return "COMPLETED"
+}
+
+// sigTerm is what ends a script that is told to stop.
+const sigTerm = 15
+
+// stepStatus is the wait status of the batch script, as it is shown.
+func (r Row) stepStatus() uint32 {
+	switch r.GetBatchVerdict() {
+	case "timeout", "cancelled":
+		return sigTerm
+	case "oom":
+		return r.GetExitStatus()
+	}
+	switch r.GetState() {
+	case pb.JobState_JOB_CANCELLED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_PREEMPTED:
+		return sigTerm
+	}
+	if r.GetStateFlags()&pb.JobRequeued != 0 && r.GetBatchStatus() != 0 {
+		return sigTerm
+	}
+	return r.GetBatchStatus()
+}
+
+// exitCode is the ExitCode column. A job that was told to stop has 0:0: its signal stands with the step that got it.
+func (r Row) exitCode() string {
+	if r.Step == "extern" {
+		return "0:0"
+	}
+	if r.Step == "batch" {
+		if r.GetBatchVerdict() == "" && !ended(r.JobRecord) {
+			return "0:0"
+		}
+		return format.ExitCode(r.stepStatus())
+	}
+	switch r.GetState() {
+	case pb.JobState_JOB_CANCELLED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_PREEMPTED, pb.JobState_JOB_NODE_FAIL, pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING,
+		pb.JobState_JOB_SUSPENDED, pb.JobState_JOB_DEADLINE:
+		return "0:0"
+	}
+	return format.ExitCode(r.GetExitStatus())
+}
+
+// jobID is the JobID column: "12", "12_3", "12_[4-9%2]", "12.batch".
+func (r Row) jobID(c *Context) string {
+	id := strconv.FormatUint(uint64(r.GetId()), 10)
+	if array := r.GetArrayJobId(); array != 0 {
+		tasks := strconv.FormatUint(uint64(r.GetArrayTaskId()), 10)
+		if list := r.GetArrayTasks(); list != "" {
+			tasks = "[" + format.CutTasks(list, c.BitstrLen) + "]"
+		}
+		id = strconv.FormatUint(uint64(array), 10) + "_" + tasks
+	}
+	return id + r.dotStep()
+}
+
+func (r Row) dotStep() string {
+	if r.Step == "" {
+		return ""
+	}
+	return "." + r.Step
+}
+
+// reason is why the job waited, or waits, for something else than its turn.
+func (r Row) reason() string {
+	why := r.GetWaitReason()
+	if why == "" && len(r.GetAlloc()) == 0 {
+		why = r.GetReason()
+	}
+	if why == "" || why == "Priority" || why == "Resources" {
+		return "None"
+	}
+	return why
+}
+
+// ID is how users name a job: "12", "12_3".
+func ID(c *Context, j *pb.JobRecord) string { return Row{JobRecord: j}.jobID(c) }

@@ -1,0 +1,133 @@
+package acct
+
+import "strconv"
+
+// measured are the kinds of usage that have columns of their own, of a step that has been measured.
+func measured(r Row) (in, out []use, ok bool) {
+	list := r.usage()
+	if r.Step == "" || len(list) == 0 {
+		return nil, nil, false
+	}
+	in, out = collect(list)
+	return in, out, true
+}
+
+// of writes a figure of one kind, nothing where it was not measured.
+func of(name string, written bool, text func(c *Context, u *use) string) get {
+	return func(c *Context, r Row) string {
+		in, out, ok := measured(r)
+		if !ok {
+			return ""
+		}
+		if written {
+			in = out
+		}
+		if u := find(in, name); u != nil {
+			return text(c, u)
+		}
+		return ""
+	}
+}
+
+func figure(name string, f func(*use) uint64) get {
+	return of(name, false, func(c *Context, u *use) string { return c.useText(name, f(u)) })
+}
+
+func traffic(written bool, f func(*use) uint64) get {
+	return of("fs/disk", written, func(c *Context, u *use) string { return c.Traffic(f(u)) })
+}
+
+func most(u *use) uint64      { return u.most().value }
+func least(u *use) uint64     { return u.least().value }
+func mostNode(u *use) string  { return u.most().node }
+func leastNode(u *use) string { return u.least().node }
+
+func node(name string, written bool, f func(*use) string) get {
+	return of(name, written, func(_ *Context, u *use) string { return f(u) })
+}
+
+func task(name string, written bool) get {
+	return of(name, written, func(*Context, *use) string { return "0" })
+}
+
+// maxima are the fields from MaxDiskRead to MinCPUTask.
+func maxima() []Field {
+	return []Field{
+		{Name: "MaxDiskRead", Width: 12, Text: traffic(false, most)},
+		{Name: "MaxDiskReadNode", Width: 15, Text: node("fs/disk", false, mostNode)},
+		{Name: "MaxDiskReadTask", Width: 15, Text: task("fs/disk", false)},
+		{Name: "MaxDiskWrite", Width: 12, Text: traffic(true, most)},
+		{Name: "MaxDiskWriteNode", Width: 16, Text: node("fs/disk", true, mostNode)},
+		{Name: "MaxDiskWriteTask", Width: 16, Text: task("fs/disk", true)},
+		{Name: "MaxPages", Width: 8, Text: figure("pages", most)},
+		{Name: "MaxPagesNode", Width: 12, Text: node("pages", false, mostNode)},
+		{Name: "MaxPagesTask", Width: 14, Text: task("pages", false)},
+		{Name: "MaxRSS", Width: 10, Text: figure("mem", most)},
+		{Name: "MaxRSSNode", Width: 10, Text: node("mem", false, mostNode)},
+		{Name: "MaxRSSTask", Width: 10, Text: task("mem", false)},
+		{Name: "MaxVMSize", Width: 10, Text: figure("vmem", most)},
+		{Name: "MaxVMSizeNode", Width: 14, Text: node("vmem", false, mostNode)},
+		{Name: "MaxVMSizeTask", Width: 14, Text: task("vmem", false)},
+		{Name: "McsLabel", Width: 12, Text: job(func(_ *Context, r Row) string { return r.GetSpec().GetMcsLabel() })},
+		{Name: "MinCPU", Width: 10, Text: figure("cpu", least)},
+		{Name: "MinCPUNode", Width: 10, Text: node("cpu", false, leastNode)},
+		{Name: "MinCPUTask", Width: 10, Text: task("cpu", false)},
+	}
+}
+
+// energy is what the GPUs of the row drew, in joules: nothing where no driver says it.
+func energy(_ *Context, r Row) string {
+	if r.whole {
+		return ""
+	}
+	in, _ := collect(r.usage())
+	if u := find(in, "energy"); u != nil {
+		return strconv.FormatUint(u.total(), 10)
+	}
+	return "0"
+}
+
+// lists writes a figure of everything that goes in or out.
+func lists(written bool, text func(c *Context, list []use) string) get {
+	return func(c *Context, r Row) string {
+		in, out, ok := measured(r)
+		if !ok {
+			return ""
+		}
+		if written {
+			in = out
+		}
+		return text(c, in)
+	}
+}
+
+func usageFields() []Field {
+	var list []Field
+	for _, dir := range []struct {
+		name    string
+		wide    int
+		written bool
+	}{{"TRESUsageIn", 14, false}, {"TRESUsageOut", 15, true}} {
+		amount := func(f func(*use) uint64) get {
+			return lists(dir.written, func(c *Context, l []use) string { return c.usageList(l, f) })
+		}
+		place := func(f func(*use) string) get {
+			return lists(dir.written, func(_ *Context, l []use) string { return places(l, f) })
+		}
+		onTask := func(u *use) string {
+			if u.name == "energy" || u.name == "gres/gpumem" || u.name == "gres/gpuutil" {
+				return "" // counted for the node
+			}
+			return "0"
+		}
+		list = append(list, Field{Name: dir.name + "Ave", Width: dir.wide, Text: amount((*use).mean)},
+			Field{Name: dir.name + "Max", Width: dir.wide, Text: amount(most)},
+			Field{Name: dir.name + "MaxNode", Width: dir.wide + 4, Text: place(mostNode)},
+			Field{Name: dir.name + "MaxTask", Width: dir.wide + 4, Text: place(onTask)},
+			Field{Name: dir.name + "Min", Width: dir.wide, Text: amount(least)},
+			Field{Name: dir.name + "MinNode", Width: dir.wide + 4, Text: place(leastNode)},
+			Field{Name: dir.name + "MinTask", Width: dir.wide + 4, Text: place(onTask)},
+			Field{Name: dir.name + "Tot", Width: dir.wide, Text: amount((*use).total)})
+	}
+	return list
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/clienttest"
+	msg "github.com/sluice-hpc/sluice/client/msg"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// msgJob is a record as a command gets it.
+func msgJob(t testing.TB, j *pb.JobRecord) *msg.JobRecord {
+	t.Helper()
+	b, err := proto.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &msg.JobRecord{Spec: &msg.JobSpec{}}
+	if err := out.Merge(string(b)); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// measured gives a job what a step with two GPUs has used, one of which says nothing.
+func measured(t testing.TB) *pb.JobRecord {
+	j := recordedJobs(t)[5]
+	j.EndNs = j.StartNs + 3600e9
+	j.BatchEndNs = j.EndNs
+	j.Alloc[0].Devices = append(j.Alloc[0].Devices, &pb.GresDevice{Name: "gpu", Type: "a100", Index: 1})
+	j.Usage = []*pb.StepUsage{{Node: "g1", CpuUsecUser: 1700e6, CpuUsecSystem: 100e6, MaxRssKib: 51200, MaxVmKib: 204800, ReadBytes: 3 << 20, WriteBytes: 1500, PageFaults: 9,
+		Devices: []*pb.DeviceUse{{Id: "GPU-1", UtilPercent: 40, MaxUtilPercent: 90, MaxMemoryMib: 1024, EnergyMj: 7200000, Samples: 10}, {Id: "GPU-2", UtilPercent: -1, MaxMemoryMib: -1, EnergyMj: -1, Samples: 10}}}}
+	return j
+}
+
+func TestSeff(t *testing.T) {
+	c := &clienttest.Controller{AccountingList: []*pb.JobRecord{measured(t)}}
+	stdout, stderr, exit := run(t, c, "", acctConf(t), "seff", "100007")
+	want := `Job ID: 100007
+Cluster: compat
+User/Group: root/root
+State: FAILED (exit code 1)
+Cores: 1
+CPU Utilized: 00:30:00
+CPU Efficiency: 50.00% of 01:00:00 core-walltime
+Job Wall-clock time: 01:00:00
+Memory Utilized: 50.00 MB
+Memory Efficiency: 50.00% of 100.00 MB
+GPUs: 2 (a100)
+GPU Efficiency: 40.00% of 02:00:00 GPU-walltime
+GPU-hours wasted: 1.20 of 2.00
+GPU Memory Utilized: 1.00 GB
+GPU Energy: 2.00 Wh
+`
+	if stdout != want || exit != 0 || stderr != "" {
+		t.Errorf("exit %d, %s, got\n%s", exit, stderr, stdout)
+	}
+	// No driver says anything: that is n/a and not 0.
+	j := measured(t)
+	j.Usage[0].Devices = j.Usage[0].Devices[1:]
+	c = &clienttest.Controller{AccountingList: []*pb.JobRecord{j}}
+	if stdout, _, _ = run(t, c, "", acctConf(t), "seff", "100007"); !strings.HasSuffix(stdout, "GPU Efficiency: n/a\nGPU Memory Utilized: n/a\nGPU Energy: n/a\n") {
+		t.Errorf("without figures:\n%s", stdout)
+	}
+	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "77"); exit != 1 || !strings.Contains(stderr, "Job not found: 77") {
+		t.Errorf("of no job: exit %d, %s", exit, stderr)
+	}
+	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "x"); exit != 1 || !strings.Contains(stderr, "Bad job/step specified: x") {
+		t.Errorf("of no id: exit %d, %s", exit, stderr)
+	}
+}
+
+// TestUsageFields: what a step used stands in the columns of sacct in the units of a real one; what was not measured is left out.
+func TestUsageFields(t *testing.T) {
+	c := &clienttest.Controller{AccountingList: []*pb.JobRecord{measured(t)}}
+	stdout, _, _ := run(t, c, "", acctConf(t), "sacct", "-nP", "-j", "100007.batch", "-o",
+		"maxrss,maxvmsize,maxdiskread,maxdiskwrite,maxpages,avecpu,totalcpu,usercpu,systemcpu,tresusageintot,tresusageouttot,tresusageinmaxnode,consumedenergy")
+	want := "50M|200M|3M|0.00M|9|00:30:00|00:30:00|00:28:20|00:01:40|cpu=00:30:00,energy=7200,fs/disk=3145728,gres/gpumem=1G,gres/gpuutil=40,mem=50M,pages=9,vmem=200M|" +
+		"fs/disk=1500|cpu=g1,energy=g1,fs/disk=g1,gres/gpumem=g1,gres/gpuutil=g1,mem=g1,pages=g1,vmem=g1|7200\n"
+	if stdout != want {
+		t.Errorf("got\n%swant\n%s", stdout, want)
+	}
+	stdout, _, _ = run(t, c, "", acctConf(t), "sacct", "-nPX", "-j", "100007", "-o", "maxrss,totalcpu,tresusageintot")
+	if stdout != "|00:30:00|\n" {
+		t.Errorf("of the job itself: %q", stdout)
+	}
+}
+
+func TestSacctmgr(t *testing.T) {
+	for _, tt := range []struct {
+		line, stdout, stderr string
+		exit                 int
+	}{
+		{line: "sacctmgr -nP show users withassoc format=account,qos where user=root cluster=compat", stdout: "root|normal\n"},
+		{line: "sacctmgr -nP show users withassoc format=account,qos where user=no-such-user cluster=compat"},
+		{line: "sacctmgr -nP show users withassoc format=account,qos where user=root cluster=other"},
+		{line: "sacctmgr -p list tres", stdout: "Type|Name|ID|\ncpu||1|\nmem||2|\nenergy||3|\nnode||4|\nbilling||5|\nfs|disk|6|\nvmem||7|\npages||8|\ngres|gpu|1001|\n"},
+		{line: "sacctmgr show tres where type=gres", stdout: "    Type            Name     ID \n-------- --------------- ------ \n    gres             gpu   1001 \n"},
+		{line: "sacctmgr list account", stdout: "   Account                Descr                  Org \n---------- -------------------- -------------------- \n      root default root account                 root \n"},
+		{line: "sacctmgr show qos normal format=name,priority,maxtrespu", stdout: "      Name   Priority     MaxTRESPU \n---------- ---------- ------------- \n    normal          0               \n"},
+		{line: "sacctmgr show user root format=user%-20,defaultaccount%5 -n", stdout: "root                  root \n"},
+		{line: "sacctmgr show user root", stdout: "      User   Def Acct     Admin \n---------- ---------- --------- \n      root       root Administ+ \n"},
+		{line: "sacctmgr list assoc where user=root format=account,user -nP", stdout: "root|root\n"},
+		{line: "sacctmgr show runawayjobs", stdout: "Runaway Jobs: No runaway jobs found on cluster compat\n"},
+		{line: "sacctmgr list wckey", stdout: "     WCKey    Cluster       User \n---------- ---------- ---------- \n"},
+		{line: "sacctmgr show user format=bogus", stderr: "Unknown field 'bogus'\n", exit: 1},
+		{line: "sacctmgr show user bogus=3", stderr: " Unknown condition: bogus=3\n Use keyword 'set' to modify value\n", exit: 1},
+		{line: "sacctmgr show foo", stderr: "No valid entity in list command\n" + entityList, exit: 1},
+		{line: "sacctmgr frobnicate", stderr: "invalid keyword: frobnicate\n", exit: 1},
+		{line: "sacctmgr -i add account x", stderr: "sacctmgr: error: add is not supported: accounts, users and QOS cannot be changed\n" +
+			"sacctmgr: error: everybody belongs to the account \"root\" and uses the QOS normal; set limits with partitions in slurm.conf\n", exit: 1},
+		{line: "sacctmgr delete user x", stderr: "sacctmgr: error: delete is not supported", exit: 1},
+		{line: "sacctmgr", stderr: "sacctmgr: error: there is no interactive mode", exit: 1},
+	} {
+		c := &clienttest.Controller{NodeList: []*pb.NodeRecord{{Name: "g1", CfgTres: "cpu=8,mem=8000M,billing=8,gres/gpu=2"}}}
+		stdout, stderr, exit := run(t, c, "", acctConf(t), strings.Fields(tt.line)...)
+		if stdout != tt.stdout || !strings.HasPrefix(stderr, tt.stderr) || tt.stderr == "" && stderr != "" || exit != tt.exit {
+			t.Errorf("%s: exit %d\nstdout %q\nwant   %q\nstderr %q\nwant   %q", tt.line, exit, stdout, tt.stdout, stderr, tt.stderr)
+		}
+	}
+}
+
+// TestLiveRows: what nodes say of the steps of several jobs becomes one row a step, with the memory of now as the average.
+func TestLiveRows(t *testing.T) {
+	key := func(id uint32) *msg.StepKey { return &msg.StepKey{JobId: id, Step: pb.BatchStep} }
+	rows := acct.LiveRows([]*msg.StepUsage{{Key: key(7), Node: "n1", RssKib: 1024, MaxRssKib: 4096, VmKib: 8192, MaxVmKib: 9216, Pids: 2, PidList: []uint32{41, 42}}, {Key: key(8), Node: "n2", MaxRssKib: 1}})
+	columns, err := acct.ParseLive("jobid,averss,maxrss,avevmsize,maxvmsize,pids,nodelist")
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	table := &acct.Table{Columns: columns, Parsable: true, Separator: "|"}
+	if got := string(table.AppendRow(nil, &acct.Context{}, rows[0])); got != "7.batch|1M|4M|8M|9M|41,42|None assigned\n" && got != "7.batch|1M|4M|8M|9M|41,42|n1\n" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := acct.ParseLive("bogus"); err == nil {
+		t.Error("a field that does not exist is accepted")
+	}
+}

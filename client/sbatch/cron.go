@@ -1,0 +1,75 @@
+package sbatch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/batchscript"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+)
+
+// CronEntry is one entry of a crontab: the options of its #SCRON lines, the variables set above it, and its command.
+type CronEntry struct {
+	Options []string // texts behind #SCRON, in order
+	Vars    []string // NAME=value
+	Command string
+}
+
+// CronJob makes the submission of an entry. It runs in its owner's home, in an environment as cron makes it: nothing of the shell that
+// calls scrontab, which is another one every time, is part of it.
+func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.SubmitRequest, error) {
+	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
+	s := &submission{env: &Env{Env: env}, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
+	if err := s.cronOptions(e.Options); err != nil {
+		return nil, err
+	}
+	spec := s.req.Spec
+	if spec.Name == "" {
+		spec.Name = filepath.Base(word)
+	}
+	spec.Command = "(null)"
+	spec.Umask = umask()
+	spec.AllocNode = command.ShortHostname()
+	s.script = []byte("#!/bin/sh\n# made by scrontab\n" + e.Command + "\n")
+	if err := batchscript.Check(s.script); err != nil {
+		return nil, err
+	}
+	if err := s.checkText(); err != nil {
+		return nil, err
+	}
+	vars := newEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name, "PATH=/usr/local/bin:/usr/bin:/bin"})
+	for _, v := range e.Vars {
+		name, _, _ := strings.Cut(v, "=")
+		vars.put(name, v)
+	}
+	return &msg.SubmitRequest{Spec: spec, Script: s.script, Env: vars.vars}, nil
+}
+
+// cronOptions reads the #SCRON lines as #SBATCH lines are read.
+func (s *submission) cronOptions(lines []string) error {
+	script := "#!/bin/sh\n"
+	for _, l := range lines {
+		script += "#SBATCH " + l + "\n"
+	}
+	directives, err := batchscript.Directives(s.name, []byte(script))
+	if err != nil {
+		return err
+	}
+	for _, d := range directives {
+		hits, rest, err := opt.Scan(opt.Names(opt.Sbatch), d.Words, false)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 0 {
+			return &opt.ValueError{Lines: []string{"Invalid directive found in crontab: " + rest[0]}, Exit: 1}
+		}
+		if err := s.apply(opt.Script, hits); err != nil {
+			return err
+		}
+	}
+	return s.req.Finish()
+}

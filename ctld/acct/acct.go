@@ -1,0 +1,209 @@
+package acct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// File is the name of the database in StateSaveLocation.
+const File = "acct.db"
+
+// Options are what Accounting is made of.
+type Options struct {
+	Dir     string // StateSaveLocation
+	Cluster string // the cluster's id
+	Log     *slog.Logger
+	// Policy is what slurm.conf says, now.
+	Policy func() Policy
+	// Outbox reads an encoded record of the journal's bucket Finished, nil = there is none; Script a stored script and environment.
+	Outbox func(state.Attempt) ([]byte, error)
+	Script func(id uint32) (script, env []byte, err error)
+	// Stored hands the command to the writer that takes attempts out of the outbox.
+	Stored func(ctx context.Context, cmd reactor.Stored) error
+	Now    func() time.Time
+}
+
+// Policy is slurm.conf's part.
+type Policy struct {
+	Scripts, Env bool          // AccountingStoreFlags
+	Keep         time.Duration // PurgeJobAfter; 0 = for ever
+}
+
+// Accounting keeps the database. Changed and Unstored are for the loop, Select and Script for sacct, Run is the writer.
+type Accounting struct {
+	o    Options
+	path string
+	db   atomic.Pointer[store]
+	kick chan struct{}
+
+	mu      sync.Mutex
+	view    *state.View
+	dirty   map[uint32]struct{}        // jobs that the database does not have as they are
+	flying  map[uint32]struct{}        // of those, what is being stored
+	kept    map[state.Attempt]struct{} // attempts of the outbox that it does not have
+	sent    map[state.Attempt]struct{} // of those, what is being stored
+	written uint64                     // rows since the start
+	broken  error                      // a reader found the database damaged
+	failed  error                      // why the last try to store failed; nil = it did not
+}
+
+// New begins with everything that the state holds: what of it is stored already is not known. It does not touch the disk.
+func New(o Options, v *state.View) *Accounting {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a := &Accounting{o: o, path: filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
+		flying: map[uint32]struct{}{}, kept: map[state.Attempt]struct{}{}, sent: map[state.Attempt]struct{}{}}
+	a.all(v)
+	for _, at := range v.Outbox {
+		a.kept[at] = struct{}{}
+	}
+	return a
+}
+
+// all marks every job of the state. The caller holds the lock, or is alone.
+func (a *Accounting) all(v *state.View) {
+	for j := range v.Jobs.All() {
+		a.dirty[j.Id] = struct{}{}
+	}
+}
+
+// Changed takes in what a commit changed. It never blocks: the loop calls it.
+func (a *Accounting) Changed(c state.Change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.view = c.View
+	for _, id := range c.Stored {
+		if c.View.Jobs.Get(id) != nil {
+			a.dirty[id] = struct{}{}
+		} else {
+			delete(a.dirty, id) // forgotten: stored, or in the outbox
+		}
+	}
+	for _, at := range c.Kept {
+		a.kept[at] = struct{}{}
+	}
+}
+
+// Unstored are the jobs whose last change is not in the database.
+func (a *Accounting) Unstored() map[uint32]struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.dirty)+len(a.flying) == 0 {
+		return nil
+	}
+	m := make(map[uint32]struct{}, len(a.dirty)+len(a.flying))
+	for id := range a.dirty {
+		m[id] = struct{}{}
+	}
+	for id := range a.flying {
+		m[id] = struct{}{}
+	}
+	return m
+}
+
+// Figures are counters for sdiag.
+func (a *Accounting) Figures() (waiting int, written uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.dirty) + len(a.flying) + len(a.kept) + len(a.sent), a.written, a.failed
+}
+
+// Open opens the database, so that sacct has it from the first question on. Where that cannot be done Run tries again.
+func (a *Accounting) Open() {
+	if _, err := a.open(); err != nil {
+		a.o.Log.Error("cannot open the accounting database; sacct knows only what the controller still holds", "err", err)
+		a.mu.Lock()
+		a.failed = err
+		a.mu.Unlock()
+	}
+}
+
+// Trouble says in words why Select may know less than there ever was, "" = it does not.
+func (a *Accounting) Trouble() string {
+	if a.db.Load() != nil {
+		return ""
+	}
+	if _, _, err := a.Figures(); err != nil {
+		return fmt.Sprintf("only jobs that the controller still holds are shown: %v", err)
+	}
+	return "only jobs that the controller still holds are shown: " + errClosed.Error()
+}
+
+// Flush waits until everything that had been committed when it was called is stored.
+func (a *Accounting) Flush(ctx context.Context) error {
+	for {
+		if n, _, err := a.Figures(); n == 0 {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case a.kick <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// errClosed: the database could not be opened, or has been closed.
+var errClosed = errors.New("the accounting database is not open")
+
+// Script is what was kept of a job's script or environment: of the newest attempt, from the state while it has the job.
+func (a *Accounting) Script(ctx context.Context, v *state.View, id uint32, env bool) (data []byte, uid uint32, found bool, err error) {
+	p := a.o.Policy()
+	if j := v.Jobs.Get(id); j != nil {
+		if env && !p.Env || !env && !p.Scripts {
+			return nil, j.Spec.Uid, true, nil
+		}
+		script, vars, err := a.o.Script(state.ScriptID(j))
+		if env {
+			script = vars
+		}
+		if err == nil {
+			return script, j.Spec.Uid, true, nil
+		}
+	}
+	db := a.db.Load()
+	if db == nil {
+		return nil, 0, false, errClosed
+	}
+	column := "script"
+	if env {
+		column = "env"
+	}
+	return db.text(ctx, id, column)
+}
+
+// texts are what is to be stored of a job's script and environment.
+func (a *Accounting) texts(j *pb.JobRecord) (script, env []byte) {
+	p := a.o.Policy()
+	if !p.Scripts && !p.Env || j.Spec.GetInteractive() {
+		return nil, nil
+	}
+	script, env, err := a.o.Script(state.ScriptID(j))
+	if err != nil {
+		return nil, nil // an earlier version of the job had it, or it is gone with its array
+	}
+	if !p.Scripts {
+		script = nil
+	}
+	if !p.Env {
+		env = nil
+	}
+	return script, env
+}

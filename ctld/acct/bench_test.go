@@ -1,0 +1,164 @@
+package acct
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Made-up history: users submit in turn, one job after the other, over a year.
+const (
+	benchUsers = 100
+	benchSpan  = 365 * 24 * time.Hour
+)
+
+var benchBegin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// benchJob is job i of n, as a controller stores one that has ended.
+func benchJob(i, n int) *pb.JobRecord {
+	submit := benchBegin.Add(benchSpan / time.Duration(n) * time.Duration(i)).UnixNano()
+	id, uid := uint32(i+1), uint32(1000+i%benchUsers)
+	j := &pb.JobRecord{Id: id, State: pb.JobState_JOB_COMPLETED, Reason: "None", Partition: "gpu", Priority: 4294901760 - id, Attempt: 1, SubmitNs: submit, EligibleNs: submit,
+		AccrueNs: submit, StartNs: submit + 60e9, EndNs: submit + 3660e9, TimeLimitS: 7200, NodeList: "gpu12", BatchHost: "gpu12", NumNodes: 1, NumCpus: 8, NumTasks: 1,
+		ReqTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1", AllocTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1,gres/gpu:a100=1", Scheduler: "Backfill",
+		MaxRssKib: 9000000, CpuUsecUser: 7e9, CpuUsecSystem: 1e8, BatchStartNs: submit + 60e9, BatchEndNs: submit + 3660e9, BatchVerdict: "exited",
+		Alloc: []*pb.NodeAlloc{{Node: "gpu12", Cpus: 8, CpuIds: "0-7", MemMib: 65536, Gres: "gpu:a100:1(IDX:3)", Ended: true,
+			Devices: []*pb.GresDevice{{Name: "gpu", Type: "a100", Index: 3, Id: "GPU-8d4a2f6c-3b1e-4f5a-9c7d-0123456789ab"}}}},
+		Usage: []*pb.StepUsage{{Node: "gpu12", CpuUsecUser: 7e9, CpuUsecSystem: 1e8, MaxRssKib: 9000000, MaxVmKib: 20000000, ReadBytes: 1e10, WriteBytes: 1e9, PageFaults: 12,
+			Devices: []*pb.DeviceUse{{Id: "GPU-8d4a2f6c-3b1e-4f5a-9c7d-0123456789ab", Index: 3, UtilPercent: 61, MaxUtilPercent: 100, MaxMemoryMib: 38000, EnergyMj: 9e8, Samples: 360}}}},
+		Spec: &pb.JobSpec{Name: "train-" + strconv.Itoa(i%1000), Uid: uid, Gid: 100, User: "user" + strconv.Itoa(int(uid)), Group: "users", Partition: "gpu", Account: "lab" + strconv.Itoa(i%7),
+			WorkDir: "/home/user/projects/vision", Command: "/home/user/projects/vision/train.sh", Args: []string{"--lr", "0.1"}, StdOut: "logs/%j.out", SubmitLine: "sbatch --gres=gpu:1 train.sh --lr 0.1",
+			CpusPerTask: 8, MemPerNodeMib: 65536, TresPerNode: "gres/gpu:1", EnvCount: 40, ScriptBytes: 2000}}
+	if i%10 == 0 {
+		j.State, j.ExitStatus = pb.JobState_JOB_FAILED, 1<<8
+	}
+	return j
+}
+
+// fill stores n jobs through the writer: as attempts of the outbox, which costs it what a job of the state costs.
+func fill(b testing.TB, dir string, n int) *Accounting {
+	b.Helper()
+	v := state.New(config(), "c", 1)
+	a := New(Options{Dir: dir, Cluster: "c", Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return Policy{} },
+		Outbox: func(at state.Attempt) ([]byte, error) { return proto.Marshal(benchJob(int(at.Job)-1, n)) },
+		Stored: func(context.Context, reactor.Stored) error { return nil },
+		Now:    func() time.Time { return benchBegin.Add(benchSpan) }}, v)
+	a.Open()
+	const chunk = 20000
+	for from := 0; from < n; from += chunk {
+		var kept []state.Attempt
+		for i := from; i < min(from+chunk, n); i++ {
+			kept = append(kept, state.Attempt{Job: uint32(i + 1)})
+		}
+		a.Changed(state.Change{View: v, Kept: kept})
+		if err := a.store(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return a
+}
+
+// BenchmarkSelect is sacct's part of the controller over 100,000 jobs, or over as many as SLUICE_ACCT_JOBS says.
+func BenchmarkSelect(b *testing.B) {
+	n := 100000
+	if v, err := strconv.Atoi(os.Getenv("SLUICE_ACCT_JOBS")); err == nil && v > 0 {
+		n = v
+	}
+	dir := os.Getenv("SLUICE_ACCT_DIR") // keeps the database, to be asked by sacct itself
+	if dir == "" {
+		dir = b.TempDir()
+	}
+	begin := time.Now()
+	a := fill(b, dir, n)
+	defer a.shut()
+	took := time.Since(begin)
+	size := int64(0)
+	if fi, err := os.Stat(a.path); err == nil {
+		size = fi.Size()
+	}
+	b.Logf("%d jobs stored in %.1f s (%.0f/s), %d bytes each", n, took.Seconds(), float64(n)/took.Seconds(), size/int64(n))
+	day := func(d int) int64 { return benchBegin.Add(time.Duration(d) * 24 * time.Hour).UnixNano() }
+	for _, q := range []struct {
+		name string
+		r    *pb.AccountingRequest
+	}{
+		{"user and week", &pb.AccountingRequest{Uids: []uint32{1042}, SinceNs: day(200), UntilNs: day(207)}},
+		{"user and last week", &pb.AccountingRequest{Uids: []uint32{1042}, SinceNs: day(358)}},
+		{"user and year", &pb.AccountingRequest{Uids: []uint32{1042}, SinceNs: 1}},
+		{"user, failed, month", &pb.AccountingRequest{Uids: []uint32{1040}, States: []pb.JobState{pb.JobState_JOB_FAILED}, SinceNs: day(100), UntilNs: day(130)}},
+		{"all and day", &pb.AccountingRequest{SinceNs: day(300), UntilNs: day(301)}},
+		{"name and week", &pb.AccountingRequest{Names: []string{"train-7"}, SinceNs: day(350)}},
+		{"three ids", &pb.AccountingRequest{Ids: []string{"7", "500", strconv.Itoa(n / 2)}}},
+		{"everything", &pb.AccountingRequest{SinceNs: 1}},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			rows := 0
+			v := state.New(config(), "c", 1)
+			for b.Loop() {
+				rows = 0
+				if err := a.Select(context.Background(), q.r, func() *state.View { return v }, func([]byte) error { rows++; return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(rows), "rows")
+		})
+	}
+}
+
+// BenchmarkEncode is what a job costs the writer before SQL.
+func BenchmarkEncode(b *testing.B) {
+	j := benchJob(1, 1000)
+	for b.Loop() {
+		if _, err := rowOf(j); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A query by user, time or id must not look at every job.
+func TestSelectIsIndexed(t *testing.T) {
+	dir, err := os.MkdirTemp(memory(), "acct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	a := fill(t, dir, 2000)
+	defer a.shut()
+	for _, r := range []*pb.AccountingRequest{{Uids: []uint32{1042}, SinceNs: benchBegin.UnixNano()}, {SinceNs: benchBegin.UnixNano()}, {Ids: []string{"7"}},
+		{Uids: []uint32{1}, States: []pb.JobState{pb.JobState_JOB_FAILED}, SinceNs: 1}} {
+		for _, tasks := range []bool{false, true} {
+			text, args, err := newSelection(r, time.Now().UnixNano()).query(tasks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := a.db.Load().read.Query("EXPLAIN QUERY PLAN "+text, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := ""
+			for rows.Next() {
+				var id, parent, unused int
+				var detail string
+				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+					t.Fatal(err)
+				}
+				plan += fmt.Sprintln(detail)
+				if strings.HasPrefix(detail, "SCAN jobs") {
+					t.Errorf("%v is answered by %q", r, detail)
+				}
+			}
+			_ = rows.Close()
+			t.Log(plan)
+		}
+	}
+}

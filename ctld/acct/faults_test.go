@@ -1,0 +1,184 @@
+package acct
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// A database that turns out to be damaged when it is read is said to be so, once; then it has been moved aside, and what the state holds
+// is there again.
+func TestDamageFoundByReader(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	defer func() { w.a.shut() }()
+	for range 200 {
+		w.submit(1)
+	}
+	if err := w.a.store(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	w.crash() // so that the log is in the file
+	f, err := os.OpenFile(w.a.path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, int(fi.Size())-8192), 8192); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = w.a.Select(context.Background(), &pb.AccountingRequest{SinceNs: 1}, w.loop.View, func([]byte) error { return nil })
+	if !errors.Is(err, errDamaged) {
+		t.Fatalf("reading a damaged database: %v", err)
+	}
+	if err := w.a.store(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if aside, err := filepath.Glob(w.a.path + ".bad-*"); err != nil || len(aside) == 0 {
+		t.Errorf("nothing was moved aside: %v, %v", aside, err)
+	}
+}
+
+// Where the database cannot be had at all, jobs are shown from the state, with a warning, nothing is lost, and nobody waits.
+func TestNoDatabase(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld(t, dir)
+	w.a.shut()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	id := w.submit(1)
+	w.begin(id)
+	w.end(id, 3)
+	if err := w.a.store(context.Background()); err == nil {
+		t.Fatal("stored without a folder")
+	}
+	if w.a.Trouble() == "" {
+		t.Error("no warning")
+	}
+	w.check()
+	w.now = w.now.Add(time.Hour)
+	w.turn(reactor.Tick{Purge: true, Unstored: w.a.Unstored()})
+	if w.loop.View().Jobs.Len() != 0 {
+		t.Fatal("the job was not forgotten: accounting holds the controller up")
+	}
+	w.check() // from the outbox
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.a.store(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if w.a.Trouble() != "" || w.a.waiting() != 0 {
+		t.Errorf("still in trouble: %q, %d waiting", w.a.Trouble(), w.a.waiting())
+	}
+	if b, err := w.a.o.Outbox(state.Attempt{Job: id}); err != nil || b != nil {
+		t.Errorf("the outbox still has it: %d bytes, %v", len(b), err)
+	}
+	w.check()
+}
+
+// The database of another cluster is moved aside: its job ids mean other jobs.
+func TestAnotherCluster(t *testing.T) {
+	dir := t.TempDir()
+	s, err := openStore(filepath.Join(dir, File), "another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	w := newWorld(t, dir)
+	defer func() { w.a.shut() }()
+	if aside, err := filepath.Glob(w.a.path + ".bad-*"); err != nil || len(aside) == 0 || w.a.Trouble() != "" {
+		t.Errorf("moved aside: %v, %v; trouble %q", aside, err, w.a.Trouble())
+	}
+}
+
+// A newer version's database is left alone, and said.
+func TestNewerDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	s, err := openStore(path, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.Exec("PRAGMA user_version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if _, err := openStore(path, "c"); err == nil || errors.Is(err, errDamaged) {
+		t.Errorf("a newer database: %v", err)
+	}
+}
+
+// PurgeJobAfter deletes what ended long ago, with scripts that nothing refers to; what runs and what ended lately stays.
+func TestPurgeAndScripts(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	defer func() { w.a.shut() }()
+	w.pol = Policy{Scripts: true, Env: true, Keep: 24 * time.Hour}
+	old, kept := w.submit(1), w.submit(1)
+	w.begin(old)
+	w.end(old, 0)
+	if err := w.a.store(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	script := func(id uint32, env bool) (string, bool) {
+		data, uid, found, err := w.a.Script(context.Background(), state.New(config(), "c", 1), id, env)
+		if err != nil || found && uid != 1 {
+			t.Fatal(uid, err)
+		}
+		return string(data), found
+	}
+	if got, found := script(old, false); !found || got != "#!/bin/sh\n# 0\n" {
+		t.Errorf("the script is %q", got)
+	}
+	if got, _ := script(kept, true); got != "A=1\nB=2" {
+		t.Errorf("the environment is %q", got)
+	}
+	texts := func() (n int) {
+		if err := w.a.db.Load().read.QueryRow("SELECT count(*) FROM texts").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := texts(); n != 3 { // two scripts, one environment
+		t.Errorf("%d texts are stored", n)
+	}
+	w.now = w.now.Add(25 * time.Hour)
+	w.a.purge(context.Background())
+	if _, found := script(old, false); found {
+		t.Error("the old job is still there")
+	}
+	if _, found := script(kept, false); !found || texts() != 2 {
+		t.Errorf("the job that waits: found %v, %d texts", found, texts())
+	}
+}
+
+// Keys order attempts by job, the first first, and the record that an array began with behind its other tasks; they tell apart every
+// run of a job that runs once a minute for thirty years, and are undone.
+func TestKeys(t *testing.T) {
+	var last int64 = -1
+	for _, j := range []*pb.JobRecord{{Id: 1}, {Id: 1, Restarts: 1}, {Id: 1, Restarts: 70000}, {Id: 1, Restarts: 15e6}, {Id: 2}, {Id: 1 << 31, ArrayJobId: 9}, {Id: 1<<32 - 1},
+		{Id: 5, ArrayJobId: 5}, {Id: 5, ArrayJobId: 5, Restarts: 1}, {Id: 1<<32 - 1, ArrayJobId: 1<<32 - 1}} {
+		k := key(j)
+		if k <= last {
+			t.Errorf("job %d, attempt %d, does not come behind the one before", j.Id, j.Restarts)
+		}
+		if attempt(k) != attemptOf(j) {
+			t.Errorf("job %d, attempt %d, becomes %v", j.Id, j.Restarts, attempt(k))
+		}
+		last = k
+	}
+}

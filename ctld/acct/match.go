@@ -1,0 +1,221 @@
+package acct
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// maxTasks bounds the tasks and nodes that one word of a selection may name.
+const maxTasks = 1 << 22
+
+// selection is a request, read once. Its tests decide for records of the View and of the database alike; whole says that what SQL can
+// test is all there is to test.
+type selection struct {
+	r     *pb.AccountingRequest
+	since int64
+	until int64 // inclusive
+	tests []func(*pb.JobRecord) bool
+
+	jobs, arrays []uint32             // named by -j
+	tasks        map[uint32]jobid.Set // of arrays, nil set = all
+	byID         bool
+	sqlOnly      bool
+}
+
+// second is the grain of the times that sacct is given: a moment stands for the whole second.
+const second = int64(time.Second)
+
+// newSelection reads a request; nowNS is the time until which everything is meant when it does not say.
+func newSelection(r *pb.AccountingRequest, nowNS int64) *selection {
+	q := &selection{r: r, since: r.SinceNs, until: r.UntilNs, sqlOnly: true}
+	if q.until == 0 {
+		q.until = nowNS
+	}
+	if q.until < math.MaxInt64-second {
+		q.until = q.until/second*second + second - 1
+	}
+	q.ids()
+	q.window()
+	q.add(len(r.Uids), func(j *pb.JobRecord) bool { return slices.Contains(r.Uids, j.Spec.Uid) })
+	q.residual()
+	return q
+}
+
+// add puts a test that applies when there is something to compare with.
+func (q *selection) add(n int, f func(*pb.JobRecord) bool) {
+	if n > 0 {
+		q.tests = append(q.tests, f)
+	}
+}
+
+// match reports whether an attempt is selected.
+func (q *selection) match(j *pb.JobRecord) bool {
+	for _, f := range q.tests {
+		if !f(j) {
+			return false
+		}
+	}
+	return true
+}
+
+func (q *selection) ids() {
+	if q.byID = len(q.r.Ids) > 0; !q.byID {
+		return
+	}
+	q.tasks = map[uint32]jobid.Set{}
+	for _, word := range q.r.Ids {
+		id, err := jobid.Parse(word)
+		if err != nil {
+			continue // what is not an id names no job
+		}
+		if id.Tasks == nil {
+			q.jobs, q.arrays = append(q.jobs, id.Job), append(q.arrays, id.Job)
+			continue
+		}
+		if set, err := id.Tasks.Set(maxTasks); err == nil {
+			q.arrays = append(q.arrays, id.Job)
+			q.tasks[id.Job] = q.tasks[id.Job].With(set)
+			q.sqlOnly = false
+		}
+	}
+	whole := map[uint32]bool{}
+	for _, id := range q.jobs {
+		whole[id] = true
+	}
+	q.tests = append(q.tests, func(j *pb.JobRecord) bool {
+		if whole[j.Id] || j.ArrayJobId != 0 && whole[j.ArrayJobId] {
+			return true
+		}
+		set, ok := q.tasks[j.ArrayJobId]
+		switch {
+		case !ok || j.ArrayJobId == 0:
+			return false
+		case j.IsArrayTask:
+			return set.Has(j.ArrayTaskId)
+		}
+		have := state.ArraySet(j)
+		return have.Without(set).Count() < have.Count()
+	})
+}
+
+// window selects by time (sacct(1), DEFAULT TIME WINDOW): without states the jobs that were eligible in it and had not ended before;
+// with states those that were in one of them in it.
+func (q *selection) window() {
+	if q.r.Runaway {
+		q.tests = append(q.tests, func(j *pb.JobRecord) bool { return !ended(j) })
+		return
+	}
+	if !q.byState() {
+		q.tests = append(q.tests, func(j *pb.JobRecord) bool {
+			return (j.EligibleNs != 0 || q.byID) && j.EligibleNs <= q.until && endOf(j) >= q.since
+		})
+		return
+	}
+	q.sqlOnly = false
+	q.tests = append(q.tests, func(j *pb.JobRecord) bool {
+		return slices.ContainsFunc(q.r.States, func(s pb.JobState) bool { return q.was(j, s) }) ||
+			j.StateFlags&q.r.StateFlags != 0 && ended(j) && q.within(j.EndNs)
+	})
+}
+
+func (q *selection) byState() bool { return len(q.r.States) > 0 || q.r.StateFlags != 0 }
+
+func (q *selection) within(ns int64) bool { return ns >= q.since && ns <= q.until }
+
+// was reports whether an attempt was in a state during the window.
+func (q *selection) was(j *pb.JobRecord, s pb.JobState) bool {
+	switch s {
+	case pb.JobState_JOB_PENDING:
+		left := endOf(j)
+		if j.StartNs != 0 {
+			left = j.StartNs
+		}
+		return j.EligibleNs != 0 && j.EligibleNs <= q.until && left >= q.since
+	case pb.JobState_JOB_RUNNING:
+		return len(j.Alloc) > 0 && j.StartNs <= q.until && endOf(j) >= q.since
+	case pb.JobState_JOB_SUSPENDED:
+		return j.SuspendNs != 0 && j.SuspendNs <= q.until && (j.State == s || j.SuspendedNs > 0 && j.SuspendNs >= q.since) && endOf(j) >= q.since
+	}
+	return j.State == s && j.StateFlags&pb.JobRequeued == 0 && q.within(j.EndNs)
+}
+
+// residual are the tests that SQL does not make.
+func (q *selection) residual() {
+	r, from := q.r, len(q.tests)
+	word := func(list []string, get func(*pb.JobRecord) string) {
+		q.add(len(list), func(j *pb.JobRecord) bool {
+			return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, get(j)) })
+		})
+	}
+	q.add(len(r.Gids), func(j *pb.JobRecord) bool { return slices.Contains(r.Gids, j.Spec.Gid) })
+	word(r.Accounts, func(j *pb.JobRecord) string { return j.Spec.Account })
+	q.add(len(r.Partitions), func(j *pb.JobRecord) bool {
+		return slices.Contains(r.Partitions, j.Partition) || j.StartNs == 0 &&
+			slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), func(p string) bool { return slices.Contains(r.Partitions, p) })
+	})
+	q.add(len(r.Names), func(j *pb.JobRecord) bool { return slices.Contains(r.Names, j.Spec.Name) })
+	word(r.Qos, func(j *pb.JobRecord) string { return qosOf(j) })
+	word(r.Reservations, func(j *pb.JobRecord) string { return j.Spec.Reservation })
+	word(r.Wckeys, func(j *pb.JobRecord) string { return j.Spec.Wckey })
+	q.add(len(r.Features), func(j *pb.JobRecord) bool { return hasFeatures(j.Spec.Features, r.Features) })
+	if len(r.Nodes) > 0 {
+		want := map[string]bool{}
+		for _, n := range r.Nodes {
+			want[n] = true
+		}
+		q.tests = append(q.tests, func(j *pb.JobRecord) bool { return ranOn(j, want) })
+	}
+	q.ranges()
+	if len(q.tests) > from {
+		q.sqlOnly = false
+	}
+}
+
+func (q *selection) ranges() {
+	r := q.r
+	between := func(low, high uint64, get func(*pb.JobRecord) uint64) {
+		if low == 0 && high == 0 {
+			return
+		}
+		if high == 0 {
+			high = low
+		}
+		q.tests = append(q.tests, func(j *pb.JobRecord) bool { return get(j) >= low && get(j) <= high })
+	}
+	between(r.MinNodes, r.MaxNodes, func(j *pb.JobRecord) uint64 { return uint64(len(j.Alloc)) })
+	between(r.MinCpus, r.MaxCpus, func(j *pb.JobRecord) uint64 { return uint64(j.NumCpus) })
+	between(r.MinLimitS, r.MaxLimitS, func(j *pb.JobRecord) uint64 { return uint64(j.TimeLimitS) })
+}
+
+func qosOf(j *pb.JobRecord) string {
+	if j.Spec.Qos == "" {
+		return "normal"
+	}
+	return j.Spec.Qos
+}
+
+// hasFeatures reports whether a constraint names all of the features.
+func hasFeatures(constraint string, all []string) bool {
+	words := strings.FieldsFunc(constraint, func(c rune) bool { return strings.ContainsRune("&|[]()*, ", c) })
+	for _, f := range all {
+		if !slices.Contains(words, f) {
+			return false
+		}
+	}
+	return true
+}
+
+func ranOn(j *pb.JobRecord, want map[string]bool) bool {
+	if len(j.Alloc) > 0 {
+		return slices.ContainsFunc(j.Alloc, func(a *pb.NodeAlloc) bool { return want[a.Node] })
+	}
+	names, err := hostlist.Expand(j.NodeList)
+	return err == nil && slices.ContainsFunc(names, func(n string) bool { return want[n] })
+}

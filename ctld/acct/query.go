@@ -1,0 +1,152 @@
+package acct
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// place is where an attempt stands in an answer: a job at its id, the tasks of an array at the id of the array.
+type place struct{ group, key int64 }
+
+func placeOf(j *pb.JobRecord) place {
+	if j.ArrayJobId != 0 {
+		return place{int64(j.ArrayJobId), key(j)}
+	}
+	return place{int64(j.Id), key(j)}
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.group, o.group), cmp.Compare(p.key, o.key))
+}
+
+// query is the SQL of a selection: every attempt of it that the database has, and perhaps some more unless sqlOnly, in order of
+// places; of the tasks of arrays, or of all other jobs. Nothing is sorted when everything is asked for, and never more than places.
+func (q *selection) query(tasks bool) (text string, args []any, err error) {
+	const columns = "SELECT jobs.key, array_id, record FROM "
+	where, args := q.where()
+	chosen := "SELECT key FROM jobs INDEXED BY jobs_by_end WHERE " + where
+	switch {
+	case q.byID:
+		ids, err := json.Marshal(q.jobs)
+		if err != nil {
+			return "", nil, err
+		}
+		arrays, err := json.Marshal(q.arrays)
+		if err != nil {
+			return "", nil, err
+		}
+		chosen = `SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON jobs.key BETWEEN ids.value << 24 AND (ids.value << 24) + 16777215
+UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON jobs.key BETWEEN (ids.value << 24) + (1 << 60) AND (ids.value << 24) + (1 << 60) + 16777215
+UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids.value AND array_id != 0`
+		chosen, args = "SELECT key FROM jobs WHERE key IN ("+chosen+") AND "+where, append([]any{string(ids), string(ids), string(arrays)}, args...)
+	case len(q.r.Uids) > 0:
+		chosen = "SELECT key FROM jobs INDEXED BY jobs_by_user WHERE " + where
+	case q.since > 0:
+	case tasks:
+		return columns + "jobs INDEXED BY jobs_by_array WHERE " + where + " AND array_id != 0 ORDER BY array_id, key", args, nil
+	default:
+		return columns + "jobs NOT INDEXED WHERE " + where + " AND array_id = 0 ORDER BY key", args, nil
+	}
+	if tasks { // + and LIMIT have SQLite find the few that were chosen, and leave them in the order in which it found them
+		return columns + "(SELECT key AS k FROM jobs WHERE key IN (" + chosen + ") AND +array_id != 0 ORDER BY +array_id, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
+	}
+	return columns + "jobs WHERE key IN (" + chosen + ") AND array_id = 0 ORDER BY key", args, nil
+}
+
+// where holds for every attempt of the selection.
+func (q *selection) where() (text string, args []any) {
+	var terms []string
+	if n := len(q.r.Uids); n > 0 {
+		terms = append(terms, "uid IN (?"+strings.Repeat(",?", n-1)+")")
+		for _, uid := range q.r.Uids {
+			args = append(args, uid)
+		}
+	}
+	if q.r.Runaway {
+		return strings.Join(append(terms, "end = ?"), " AND "), append(args, int64(running))
+	}
+	terms, args = append(terms, "end >= ?"), append(args, q.since)
+	if names, err := json.Marshal(q.r.Names); err == nil && len(q.r.Names) > 0 {
+		terms, args = append(terms, "name IN (SELECT value FROM json_each(?))"), append(args, string(names))
+	}
+	switch {
+	case q.byID && !q.byState():
+		terms, args = append(terms, "eligible <= ?"), append(args, q.until)
+	case q.byState():
+		terms, args = append(terms, "submit <= ?"), append(args, q.until)
+	default:
+		terms, args = append(terms, "eligible BETWEEN 1 AND ?"), append(args, q.until)
+	}
+	return strings.Join(terms, " AND "), args
+}
+
+// each calls f with what the database has of a selection, in order of places. The record is f's to keep.
+func (s *store) each(ctx context.Context, q *selection, f func(at place, record []byte) error) error {
+	c, err := s.read.Conn(ctx) // one for both: they see the same moment
+	if err != nil {
+		return explain(err)
+	}
+	defer func() { _ = c.Close() }()
+	var jobs, tasks cursor
+	defer jobs.close()
+	defer tasks.close()
+	if err := errors.Join(jobs.open(ctx, c, q, false), tasks.open(ctx, c, q, true)); err != nil {
+		return explain(err)
+	}
+	for jobs.more || tasks.more {
+		next := &jobs
+		if !jobs.more || tasks.more && tasks.at.compare(jobs.at) < 0 {
+			next = &tasks
+		}
+		if err := f(next.at, next.record); err != nil {
+			return err
+		}
+		if err := next.step(); err != nil {
+			return explain(err)
+		}
+	}
+	return nil
+}
+
+// cursor is a query under way, at one of its rows unless there are no more.
+type cursor struct {
+	rows   *sql.Rows
+	at     place
+	record []byte
+	more   bool
+}
+
+func (c *cursor) open(ctx context.Context, conn *sql.Conn, q *selection, tasks bool) error {
+	text, args, err := q.query(tasks)
+	if err != nil {
+		return err
+	}
+	if c.rows, err = conn.QueryContext(ctx, text, args...); err != nil {
+		return err
+	}
+	return c.step()
+}
+
+func (c *cursor) close() {
+	if c.rows != nil {
+		_ = c.rows.Close()
+	}
+}
+
+func (c *cursor) step() error {
+	if c.more = c.rows.Next(); !c.more {
+		return c.rows.Err()
+	}
+	c.record = nil
+	err := c.rows.Scan(&c.at.key, &c.at.group, &c.record)
+	if c.at.group == 0 {
+		c.at.group = int64(attempt(c.at.key).Job)
+	}
+	return err
+}

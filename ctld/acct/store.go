@@ -1,0 +1,227 @@
+package acct
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// store is the database file.
+type store struct {
+	path  string
+	write *sql.DB // one connection: the writer's
+	read  *sql.DB
+}
+
+// errDamaged: the file is no sound database.
+var errDamaged = errors.New("the accounting database is damaged")
+
+// schemaVersion is PRAGMA user_version. A database of a later one is left alone.
+const schemaVersion = 1
+
+// The columns are what selections look for; all else of a job is in record, an encoded JobRecord. Times are nanoseconds; end of an
+// attempt that has not ended is the largest integer.
+const schema = `
+CREATE TABLE jobs (
+	key INTEGER PRIMARY KEY,
+	array_id INTEGER NOT NULL,
+	uid INTEGER NOT NULL,
+	submit INTEGER NOT NULL,
+	eligible INTEGER NOT NULL,
+	start INTEGER NOT NULL,
+	end INTEGER NOT NULL,
+	state INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	record BLOB NOT NULL,
+	script INTEGER,
+	env INTEGER
+);
+CREATE INDEX jobs_by_user ON jobs (uid, end, eligible);
+CREATE INDEX jobs_by_end ON jobs (end, eligible);
+CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id != 0;
+CREATE TABLE texts (
+	id INTEGER PRIMARY KEY,
+	hash BLOB NOT NULL UNIQUE,
+	data BLOB NOT NULL
+);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+PRAGMA user_version = 1;
+`
+
+// checkedBytes is up to which size a database is read through when it is opened; a larger one would delay sacct.
+const checkedBytes = 32 << 20
+
+// openStore opens or makes the database of a cluster. errDamaged says that it has to be moved aside.
+func openStore(path, cluster string) (*store, error) {
+	s := &store{path: path}
+	if err := s.open(cluster); err != nil {
+		s.close()
+		return nil, explain(fmt.Errorf("cannot open the accounting database %s: %w", path, err))
+	}
+	return s, nil
+}
+
+func (s *store) open(cluster string) error {
+	if f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600); err != nil { // SQLite would make it readable for all
+		return err
+	} else if err := f.Close(); err != nil {
+		return err
+	}
+	const common = "?_pragma=busy_timeout(10000)&_pragma=temp_store(2)"
+	var err error
+	if s.write, err = sql.Open("sqlite", "file:"+s.path+common+"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-16000)&_txlock=immediate"); err != nil {
+		return err
+	}
+	s.write.SetMaxOpenConns(1)
+	if s.read, err = sql.Open("sqlite", "file:"+s.path+common+"&_pragma=query_only(1)&_pragma=cache_size(-8000)"); err != nil {
+		return err
+	}
+	s.read.SetMaxOpenConns(8)
+	s.read.SetConnMaxIdleTime(time.Minute)
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	return s.belongs(cluster)
+}
+
+// prepare makes the tables of a new file and looks at an old one.
+func (s *store) prepare() error {
+	var version int
+	if err := s.write.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	switch {
+	case version > schemaVersion:
+		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away", version, schemaVersion)
+	case version == 0:
+		tx, err := s.write.Begin()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.Exec(schema); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	if fi, err := os.Stat(s.path); err == nil && fi.Size() <= checkedBytes {
+		var verdict string
+		if err := s.write.QueryRow("PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+			return err
+		}
+		if verdict != "ok" {
+			return fmt.Errorf("%w: %s", errDamaged, verdict)
+		}
+	}
+	return nil
+}
+
+// belongs refuses the database of another cluster: its job ids mean other jobs.
+func (s *store) belongs(cluster string) error {
+	var have string
+	err := s.write.QueryRow("SELECT value FROM meta WHERE name = 'cluster'").Scan(&have)
+	if errors.Is(err, sql.ErrNoRows) {
+		_, err = s.write.Exec("INSERT INTO meta VALUES ('cluster', ?)", cluster)
+		return err
+	}
+	if err == nil && have != cluster {
+		return fmt.Errorf("%w: it is of the cluster with the id %s, this is %s", errDamaged, have, cluster)
+	}
+	return err
+}
+
+func (s *store) close() {
+	for _, db := range []*sql.DB{s.read, s.write} {
+		if db != nil {
+			_ = db.Close()
+		}
+	}
+}
+
+// explain makes errDamaged of what SQLite says of a file that is none of its own.
+func explain(err error) error {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+	}
+	return err
+}
+
+// moveAside renames a database that cannot be used, with its log, and says what it is called now.
+func moveAside(path string, now time.Time) (string, error) {
+	bad := path + ".bad-" + now.UTC().Format("20060102T150405")
+	for i := 1; ; i++ {
+		if _, err := os.Lstat(bad); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		bad = fmt.Sprintf("%s.bad-%s-%d", path, now.UTC().Format("20060102T150405"), i)
+	}
+	if err := os.Rename(path, bad); err != nil {
+		return "", fmt.Errorf("cannot move the damaged accounting database aside: %w", err)
+	}
+	for _, tail := range []string{"-wal", "-shm"} {
+		if err := os.Rename(path+tail, bad+tail); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("cannot move the damaged accounting database aside: %w", err)
+		}
+	}
+	return bad, nil
+}
+
+// row is an attempt with what is stored beside its record; nil texts are left as they are.
+type row struct {
+	key    int64
+	array  uint32
+	uid    uint32
+	submit int64
+	elig   int64
+	start  int64
+	end    int64
+	state  int32
+	name   string
+	record []byte
+	script []byte
+	env    []byte
+}
+
+const upsert = `INSERT INTO jobs (key, array_id, uid, submit, eligible, start, end, state, name, record, script, env) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+ON CONFLICT (key) DO UPDATE SET array_id=excluded.array_id, uid=excluded.uid, submit=excluded.submit, eligible=excluded.eligible, start=excluded.start,
+end=excluded.end, state=excluded.state, name=excluded.name, record=excluded.record, script=coalesce(excluded.script, script), env=coalesce(excluded.env, env)`
+
+// put stores rows in one transaction: all are on disk when it returns nil, none otherwise.
+func (s *store) put(ctx context.Context, rows []row) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	stmt, err := tx.PrepareContext(ctx, upsert)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stmt.Close() }()
+	for i := range rows {
+		r := &rows[i]
+		script, err := putText(ctx, tx, r.script)
+		if err != nil {
+			return err
+		}
+		env, err := putText(ctx, tx, r.env)
+		if err != nil {
+			return err
+		}
+		if _, err := stmt.ExecContext(ctx, r.key, r.array, r.uid, r.submit, r.elig, r.start, r.end, r.state, r.name, r.record, script, env); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package crashtest
+
+// With the race detector in the tests it is in the daemons too; what it finds is in their logs.
+func init() { buildFlags = append(buildFlags, "-race") }

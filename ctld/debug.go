@@ -1,0 +1,161 @@
+package ctld
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-hpc/sluice/conf"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// LogHandler passes on what the debug level lets through, and of what it does not let through the lines of the debug flags: those whose
+// attribute "flag" names one that is set (slurm.conf(5), SlurmctldDebug and DebugFlags). Both can change at any time.
+type LogHandler struct {
+	slog.Handler // lets everything through
+	rules        *logRules
+}
+
+type logRules struct {
+	level slog.LevelVar
+	flags atomic.Pointer[[]string]
+}
+
+// NewLogHandler makes a handler that writes to next, at first from info on.
+func NewLogHandler(next slog.Handler) *LogHandler {
+	return &LogHandler{Handler: next, rules: &logRules{}}
+}
+
+// Set changes level and flags.
+func (h *LogHandler) Set(level slog.Level, flags []string) {
+	h.rules.level.Set(level)
+	h.rules.flags.Store(&flags)
+}
+
+func (r *logRules) flagged() []string {
+	if f := r.flags.Load(); f != nil {
+		return *f
+	}
+	return nil
+}
+
+// Enabled is for slog.
+func (h *LogHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= h.rules.level.Level() || len(h.rules.flagged()) > 0
+}
+
+// Handle is for slog.
+func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
+	pass := r.Level >= h.rules.level.Level()
+	if !pass {
+		r.Attrs(func(a slog.Attr) bool {
+			pass = a.Key == "flag" && slices.Contains(h.rules.flagged(), a.Value.String())
+			return !pass
+		})
+	}
+	if !pass {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs is for slog.
+func (h *LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &LogHandler{Handler: h.Handler.WithAttrs(attrs), rules: h.rules}
+}
+
+// WithGroup is for slog.
+func (h *LogHandler) WithGroup(name string) slog.Handler {
+	return &LogHandler{Handler: h.Handler.WithGroup(name), rules: h.rules}
+}
+
+// useConfig makes a configuration the one in force.
+func (d *daemon) useConfig(c *conf.Config) {
+	d.conf.Store(c)
+	if h, ok := d.log.Handler().(*LogHandler); ok {
+		h.Set(conf.SlogLevel(c.SlurmctldDebug), c.DebugFlags)
+	}
+}
+
+// nodeDebug are the levels of single node daemons, until the configuration is read again.
+type nodeDebug struct {
+	mu     sync.Mutex
+	levels map[string]string
+}
+
+// forgetDebug makes a newly read configuration the one in force, without what setDebug has changed.
+func (d *daemon) forgetDebug(c *conf.Config) {
+	d.nodeDebug.mu.Lock()
+	defer d.nodeDebug.mu.Unlock()
+	d.nodeDebug.levels = nil
+	d.useConfig(c)
+}
+
+// nodeLevel is the level at which a node daemon logs.
+func (d *daemon) nodeLevel(node string) slog.Level {
+	d.nodeDebug.mu.Lock()
+	defer d.nodeDebug.mu.Unlock()
+	return conf.SlogLevel(cmp.Or(d.nodeDebug.levels[node], d.conf.Load().SlurmdDebug))
+}
+
+// setDebug changes the controller's level and flags, or the level of node daemons, until the configuration is read again (scontrol(1)).
+func (d *daemon) setDebug(r *pb.SetDebugRequest, nodes []string) *pb.Problem {
+	level, err := "", error(nil)
+	if r.Level != "" {
+		if level, err = conf.DebugLevel(r.Level); err != nil {
+			return pb.NewProblem(pb.CodeInvalidSpec, "%v", err)
+		}
+	}
+	if len(nodes) > 0 {
+		d.setNodeLevels(nodes, level)
+		d.disp.Resend(nodes) // asks for nodeLevel under locks of its own
+		return nil
+	}
+	d.nodeDebug.mu.Lock()
+	defer d.nodeDebug.mu.Unlock()
+	c := *d.conf.Load()
+	c.SlurmctldDebug = cmp.Or(level, c.SlurmctldDebug)
+	var p *pb.Problem
+	if c.DebugFlags, p = changeFlags(c.DebugFlags, r.AddFlags, r.RemoveFlags); p != nil {
+		return p
+	}
+	d.useConfig(&c)
+	d.log.Info("logging has changed", "level", c.SlurmctldDebug, "flags", strings.Join(c.DebugFlags, ","))
+	return nil
+}
+
+func (d *daemon) setNodeLevels(nodes []string, level string) {
+	d.nodeDebug.mu.Lock()
+	defer d.nodeDebug.mu.Unlock()
+	if d.nodeDebug.levels == nil {
+		d.nodeDebug.levels = map[string]string{}
+	}
+	for _, n := range nodes {
+		d.nodeDebug.levels[n] = level
+	}
+}
+
+func changeFlags(flags, add, remove []string) ([]string, *pb.Problem) {
+	flags = slices.Clone(flags)
+	change := func(words []string, add bool) *pb.Problem {
+		for _, word := range words {
+			name, ok := conf.DebugFlag(word)
+			if !ok {
+				return pb.NewProblem(pb.CodeInvalidSpec, "there is no debug flag %q", word)
+			}
+			flags = slices.DeleteFunc(flags, func(f string) bool { return strings.EqualFold(f, name) })
+			if add {
+				flags = append(flags, name)
+			}
+		}
+		return nil
+	}
+	if p := change(add, true); p != nil {
+		return nil, p
+	}
+	return flags, change(remove, false)
+}

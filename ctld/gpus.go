@@ -1,0 +1,36 @@
+package ctld
+
+import (
+	"path/filepath"
+	"strconv"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// gresLines are the lines of gres.conf that are about a node.
+func gresLines(c *conf.Config, node string) []*pb.GresConf {
+	var out []*pb.GresConf
+	for _, g := range c.GresOf(node) {
+		line := &pb.GresConf{Autodetect: g.AutoDetect, Name: g.Name, Type: g.Type, Files: g.Files, MultipleFiles: g.Multiple, Count: g.Count,
+			Flags: g.Flags, Place: filepath.Base(g.File) + ":" + strconv.Itoa(g.Line)}
+		var cores state.Cores
+		for _, k := range g.Cores {
+			one, _ := state.ParseCores(strconv.Itoa(k)) // conf has checked the range
+			cores = cores.With(one)
+		}
+		line.Cores = cores.String()
+		for _, l := range g.Links {
+			line.Links = append(line.Links, int32(l))
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// gpuPolicy are the rules for the GPUs of a node.
+func gpuPolicy(c *conf.Config, node string) *pb.GpuPolicy {
+	return &pb.GpuPolicy{Uuids: c.GPU.UUIDs, SampleS: c.GPU.SampleS, IgnoreXids: c.GPU.IgnoreXIDs, RecoverS: c.GPU.RecoverS, IgnoreForeign: c.GPU.IgnoreForeign,
+		DynamicMig: c.DynamicMIG(node), IdleS: c.GPU.IdleMin * 60, IdleAction: c.GPU.IdleAction, JobMapDir: c.GPU.JobMap, StatDir: c.GPU.Stat}
+}

@@ -1,0 +1,187 @@
+// Package mail tells users what happened to their jobs (sbatch(1), --mail-type), by way of slurm.conf's MailProg.
+//
+// What is said follows from the events of a commit, so nothing is said that could still be taken back: the writer calls Changed after
+// it has published, which only queues. A goroutine starts the program, as SlurmUser, with an argument vector and never through a
+// shell: job names and addresses are users' words. The queue is bounded; what does not fit, and what the program refuses, is logged and
+// lost, as with Slurm: mail is not a record. Recipients that a mail program could read as an option, a file or a command are refused.
+package mail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+)
+
+// Bounds: letters that may wait, programs that run at once, and how long one may take.
+const (
+	queueSize = 2000
+	senders   = 2
+	sendFor   = time.Minute
+	sweepTime = 5 * time.Second
+)
+
+// Letter is one mail.
+type Letter struct {
+	Job     uint32
+	To      []string
+	Subject string
+	Env     []string // SLURM_JOB_ID and the like, NAME=value, for programs that write more than the subject
+}
+
+// Settings are what slurm.conf says of mail.
+type Settings struct {
+	Program string // MailProg
+	Domain  string // MailDomain: of recipients that --mail-user did not name
+	Cluster string
+	UID     uint32 // SlurmUser
+	GID     uint32
+}
+
+// Post sends mail. Make it with New; Changed is a loop observer, Run sends until its context ends.
+type Post struct {
+	settings func() Settings
+	view     func() *state.View
+	clock    func() time.Time
+	log      *slog.Logger
+	queue    chan Letter
+	send     func(ctx context.Context, s Settings, l Letter) error
+	limits   limits
+	dropped  atomic.Uint64
+}
+
+// New makes a Post. settings is asked for every letter, so that a reconfiguration counts at once.
+func New(settings func() Settings, view func() *state.View, clock func() time.Time, log *slog.Logger) *Post {
+	return &Post{settings: settings, view: view, clock: clock, log: log, queue: make(chan Letter, queueSize), send: run}
+}
+
+// Changed queues what the events of a commit say to users. It does not block.
+func (p *Post) Changed(c state.Change) {
+	if !slices.ContainsFunc(c.Events, concernsMail) {
+		return // as almost always
+	}
+	for _, l := range compose(c, p.settings()) {
+		p.put(l)
+	}
+}
+
+func (p *Post) put(l Letter) {
+	select {
+	case p.queue <- l:
+	default:
+		if p.dropped.Add(1)%queueSize == 1 {
+			p.log.Error("mail is lost: too many letters wait for MailProg", "job", l.Job, "waiting", queueSize)
+		}
+	}
+}
+
+// Run sends what is queued, and looks every few seconds which jobs have come near their time limit.
+func (p *Post) Run(ctx context.Context) {
+	done := make(chan struct{})
+	for range senders {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case l := <-p.queue:
+					p.deliver(ctx, l)
+				}
+			}
+		}()
+	}
+	t := time.NewTicker(sweepTime)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		for _, l := range p.limits.sweep(p.view(), p.settings(), p.clock().UnixNano()) {
+			p.put(l)
+		}
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+	}
+	for range senders {
+		<-done
+	}
+}
+
+func (p *Post) deliver(ctx context.Context, l Letter) {
+	ctx, cancel := context.WithTimeout(ctx, sendFor)
+	defer cancel()
+	if err := p.send(ctx, p.settings(), l); err != nil {
+		p.log.Error("cannot send mail", "job", l.Job, "to", strings.Join(l.To, ","), "subject", l.Subject, "err", err)
+	}
+}
+
+// run starts the program. A sendmail gets a whole letter on its standard input, every other program `-s SUBJECT RECIPIENT…` and
+// an empty one (slurm.conf(5), MailProg).
+func run(ctx context.Context, s Settings, l Letter) error {
+	program, err := find(s.Program)
+	if err != nil {
+		return err
+	}
+	for _, to := range l.To {
+		if !address(to) {
+			return fmt.Errorf("%q is no address: letters, digits and . _ + - = %% @ alone, a letter or digit first", to)
+		}
+	}
+	args, text := append([]string{"-s", l.Subject}, l.To...), ""
+	if filepath.Base(program) == "sendmail" {
+		args, text = append([]string{"-i", "--"}, l.To...), "To: "+strings.Join(l.To, ", ")+"\nSubject: "+l.Subject+"\n\n"
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(text)
+	cmd.Dir = "/"
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C", "SLURM_CLUSTER_NAME=" + s.Cluster}, l.Env...)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if os.Geteuid() == 0 && s.UID != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.UID, Gid: s.GID}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out[:min(len(out), 500)])))
+	}
+	return nil
+}
+
+// find is the program to use: the configured one, or where that is the default and is missing, what else a system has.
+func find(configured string) (string, error) {
+	tries := []string{configured}
+	if configured == "" || configured == "/bin/mail" {
+		tries = []string{"/bin/mail", "/usr/bin/mail", "/usr/sbin/sendmail", "/usr/lib/sendmail"}
+	}
+	for _, path := range tries {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", errors.New("there is no program to send mail with (MailProg of slurm.conf; tried " + strings.Join(tries, ", ") + ")")
+}
+
+// address accepts what every mail program takes for a recipient: none of "-option", "/file", "|command", and "+file", "%user" or "=file",
+// which mailx(1) takes for mailboxes to write to.
+func address(s string) bool {
+	if s == "" || len(s) > 254 || strings.IndexByte("-+%=@", s[0]) >= 0 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._+-=%@", c) >= 0) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,146 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// typicals counts what is submitted, for Placement FGD, which measures fragmentation against the requests that are typical of the
+// cluster. Requests without devices are left out: they leave the devices as they are. What was submitted long ago counts less and
+// less. The list that the scheduler sees changes seldom, because a new one has it work out every node again.
+type typicals struct {
+	on      bool // Placement FGD is in force
+	kinds   map[string]*typicalKind
+	counted uint32 // highest job id that was counted; ids ascend
+	seen    int64  // jobs and array tasks counted
+	due     int64  // the list is made again when so many have been seen
+	list    []sched.Typical
+}
+
+type typicalKind struct {
+	request *sched.Request
+	count   int64
+}
+
+const (
+	// maxTypical bounds the list, maxKinds what is counted; typicalPercent is how much of what was counted the list covers.
+	maxTypical     = 64
+	maxKinds       = 4096
+	typicalPercent = 95
+	// firstTypical is when the first list is made, typicalEvery how many submissions later each other one at the latest.
+	firstTypical = 16
+	typicalEvery = 4096
+)
+
+// note counts a job when it is seen first.
+func (t *typicals) note(j *pb.JobRecord, r *sched.Request) {
+	if !t.on || j.Id <= t.counted || r == nil {
+		return
+	}
+	t.counted = j.Id
+	if j.IsArrayTask || !slices.ContainsFunc(r.Gres, func(g sched.GresRequest) bool { return g.Name == "gpu" || g.Name == "shard" || g.Name == "mps" }) {
+		return
+	}
+	n := int64(1)
+	if j.ArrayTasks != "" {
+		n = max(1, int64(state.ArraySet(j).Count()))
+	}
+	kind := *r // as far as it matters to devices
+	kind.MemNodeMiB, kind.MemCPUMiB, kind.MemGPUMiB, kind.MemSaid, kind.TmpMiB = 0, 0, 0, false, 0
+	kind.NodeList, kind.Exclude, kind.Switches, kind.SwitchWaitS, kind.Licenses, kind.Reservation = nil, nil, 0, 0, nil, ""
+	key := fmt.Sprintf("%+v", kind)
+	k := t.kinds[key]
+	if k == nil {
+		if t.kinds == nil {
+			t.kinds = map[string]*typicalKind{}
+		}
+		if len(t.kinds) >= maxKinds {
+			t.age()
+		}
+		k = &typicalKind{request: &kind}
+		t.kinds[key] = k
+	}
+	k.count += n
+	t.seen += n
+}
+
+// age halves all counts.
+func (t *typicals) age() {
+	for key, k := range t.kinds {
+		if k.count /= 2; k.count == 0 {
+			delete(t.kinds, key)
+		}
+	}
+}
+
+// current is the list as it is now: the same slice while it says the same.
+func (t *typicals) current() []sched.Typical {
+	if !t.on {
+		return nil
+	}
+	if t.seen < max(t.due, firstTypical) {
+		return t.list
+	}
+	t.due = t.seen + min(t.seen, typicalEvery)
+	if fresh := t.make(); t.list == nil || !sameWork(fresh, t.list) {
+		t.list = fresh
+	}
+	if t.seen > typicalEvery {
+		t.age()
+		t.seen /= 2
+		t.due = t.seen + typicalEvery
+	}
+	return t.list
+}
+
+// make lists the most frequent kinds.
+func (t *typicals) make() []sched.Typical {
+	keys := make([]string, 0, len(t.kinds))
+	all := int64(0)
+	for key, k := range t.kinds {
+		keys = append(keys, key)
+		all += k.count
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.kinds[b].count, t.kinds[a].count), strings.Compare(a, b))
+	})
+	var out []sched.Typical
+	covered := int64(0)
+	for _, key := range keys[:min(len(keys), maxTypical)] {
+		k := t.kinds[key]
+		out = append(out, sched.Typical{Request: k.request, Count: percentOf(k.count, all)})
+		if covered += k.count; covered*100 >= all*typicalPercent {
+			break
+		}
+	}
+	return out
+}
+
+// percentOf is a count in percent of all, at least 1: what is rarer is told apart by its place in the list.
+func percentOf(n, all int64) int64 { return max(1, n*100/all) }
+
+// typicalShift is by how many percent a kind may become more or less frequent before the list is another.
+const typicalShift = 10
+
+// sameWork: no kind has become much more or less frequent.
+func sameWork(a, b []sched.Typical) bool {
+	shift := map[*sched.Request]int64{}
+	for _, k := range a {
+		shift[k.Request] += k.Count
+	}
+	for _, k := range b {
+		shift[k.Request] -= k.Count
+	}
+	for _, d := range shift {
+		if max(d, -d) > typicalShift {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,159 @@
+package reactor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/crontab"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Jobs of crontabs (scrontab(1)). A crontab is a text and, for each of its lines that says when, a job that begins at that moment.
+// When an attempt of it has ended, the job goes back into the queue until the next moment: it keeps its id, and each run is an
+// attempt of its own for accounting. Somebody who cancels it ends it for good, and its lines are commented out.
+
+// CronJob is an entry whose job admit has checked and completed.
+type CronJob struct {
+	Job                 *pb.JobRecord
+	Script              []byte // state.EncodeScript
+	FirstLine, LastLine uint32
+	Digest              string
+}
+
+// UpdateCrontab replaces a user's crontab. An entry that says what one of the old crontab said keeps its job; jobs of the other old
+// entries are cancelled. The reply is the *pb.CrontabRecord.
+type UpdateCrontab struct {
+	Caller Caller
+	UID    uint32
+	User   string
+	Text   string
+	Jobs   []CronJob
+}
+
+// maxCronJobs bounds the entries of one crontab.
+const maxCronJobs = 200
+
+// Handle writes the crontab and makes, keeps and ends its jobs.
+func (c UpdateCrontab) Handle(tx *state.Tx) any {
+	if len(c.Jobs) > maxCronJobs {
+		return pb.NewProblem(pb.CodeQueueFull, "the crontab has %d entries, at most %d", len(c.Jobs), maxCronJobs)
+	}
+	if p := roomFor(tx, c.UID, c.User, len(c.Jobs)); p != nil { // before anything is emitted
+		return p
+	}
+	kept := map[string][]*pb.CrontabEntry{}
+	if old := tx.Crontab(c.UID); old != nil {
+		for _, e := range old.Entries {
+			if j := tx.Job(e.JobId); j != nil && state.Active(j) && j.StopReason != "cancel" {
+				kept[e.Digest] = append(kept[e.Digest], e)
+			}
+		}
+	}
+	fresh := &pb.CrontabRecord{Uid: c.UID, User: c.User, Text: c.Text}
+	for _, job := range c.Jobs {
+		entry := &pb.CrontabEntry{Cron: job.Job.Spec.Cron, FirstLine: job.FirstLine, LastLine: job.LastLine, Digest: job.Digest}
+		if same := kept[job.Digest]; len(same) > 0 {
+			entry.JobId, kept[job.Digest] = same[0].JobId, same[1:]
+		} else if p := c.submit(tx, job, entry); p != nil {
+			return p
+		}
+		fresh.Entries = append(fresh.Entries, entry)
+	}
+	tx.Emit(state.CrontabChanged{Crontab: fresh}) // first, so that the jobs that are cancelled now have no lines any more
+	for _, e := range gone(kept) {
+		if j := tx.Job(e.JobId); state.Pending(j) { // one that runs may end in peace
+			_ = Cancel{Caller: c.Caller}.one(tx, j, "")
+		}
+	}
+	return fresh
+}
+
+// gone are the entries that no line of the new crontab took over, by job.
+func gone(kept map[string][]*pb.CrontabEntry) (entries []*pb.CrontabEntry) {
+	for _, same := range kept {
+		entries = append(entries, same...)
+	}
+	slices.SortFunc(entries, func(a, b *pb.CrontabEntry) int { return cmp.Compare(a.JobId, b.JobId) })
+	return entries
+}
+
+// submit makes the job of a new entry. It is not refused any more: there is room, and what else Submit refuses (arrays, dependencies)
+// the service has refused before.
+func (c UpdateCrontab) submit(tx *state.Tx, job CronJob, entry *pb.CrontabEntry) *pb.Problem {
+	j := state.CloneJob(job.Job)
+	j.Spec = state.CloneSpec(j.Spec)
+	j.Spec.BeginNs = nextRun(tx, j.Spec)
+	switch out := (Submit{Job: j, Script: job.Script}).Handle(tx).(type) {
+	case Submitted:
+		entry.JobId = out.ID
+	case *pb.Problem:
+		return out
+	}
+	return nil
+}
+
+// nextRun is when a job of a crontab begins next; one whose time never comes, which Parse has refused, waits a year.
+func nextRun(tx *state.Tx, s *pb.JobSpec) int64 {
+	now := time.Unix(0, tx.NowNS)
+	schedule, err := crontab.Parse(s.Cron)
+	if err != nil {
+		return now.AddDate(1, 0, 0).UnixNano()
+	}
+	next := schedule.Next(now, tx.Settings().Location())
+	if next.IsZero() {
+		return now.AddDate(1, 0, 0).UnixNano()
+	}
+	return next.UnixNano()
+}
+
+// cronEnded puts a job of a crontab whose attempt has ended back into the queue, or takes its lines out of the crontab when it was
+// cancelled. Follow calls it.
+func cronEnded(tx *state.Tx, j *pb.JobRecord) {
+	owner := tx.Crontab(j.Spec.Uid)
+	at := -1
+	if owner != nil {
+		for i, e := range owner.Entries {
+			if e.JobId == j.Id {
+				at = i
+			}
+		}
+	}
+	switch {
+	case at < 0: // not of the present crontab: it ends here
+	case j.State == pb.JobState_JOB_CANCELLED:
+		tx.Emit(state.CrontabChanged{Crontab: disabled(owner, at)})
+	default:
+		n := state.CloneJob(j)
+		n.StopReason = cronWhy
+		backToQueue(tx, n)
+	}
+}
+
+// cronWhy is why a job of a crontab is pending again.
+const cronWhy = "cron"
+
+// runAgainAt completes a record that backToQueue makes pending until the next moment.
+func runAgainAt(tx *state.Tx, n *pb.JobRecord) {
+	n.EligibleNs = nextRun(tx, n.Spec)
+	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+time.Unix(0, n.EligibleNs).In(tx.Settings().Location()).Format("2006-01-02T15:04:05")+" (crontab)"
+}
+
+// disabledMark stands before the lines of an entry whose job was cancelled.
+const disabledMark = "#DISABLED: "
+
+// disabled is a crontab with one entry commented out.
+func disabled(r *pb.CrontabRecord, at int) *pb.CrontabRecord {
+	n, e := state.CloneCrontab(r), r.Entries[at]
+	n.Entries = append(n.Entries[:at:at], n.Entries[at+1:]...)
+	lines := strings.Split(n.Text, "\n")
+	for i := int(e.FirstLine); i >= 1 && i <= int(e.LastLine) && i <= len(lines); i++ {
+		if !strings.HasPrefix(lines[i-1], disabledMark) && strings.TrimSpace(lines[i-1]) != "" {
+			lines[i-1] = disabledMark + lines[i-1]
+		}
+	}
+	n.Text = strings.Join(lines, "\n")
+	return n
+}

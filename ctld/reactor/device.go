@@ -1,0 +1,195 @@
+package reactor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// DeviceReport: something about a node's devices has changed. It names all of them.
+type DeviceReport struct {
+	Node   string
+	Report *pb.DeviceReport
+}
+
+// Handle takes the list over. It is durable: what is faulty must not be given out by a controller that has just started.
+func (c DeviceReport) Handle(tx *state.Tx) any {
+	c.Report.Devices, c.Report.Mismatches = boundDevices(c.Report.Devices, c.Report.Mismatches)
+	old := tx.Node(c.Node)
+	if old == nil || sameDevices(old.Reported, c.Report) {
+		return nil
+	}
+	n := change(old)
+	hw := &pb.Hardware{}
+	if old.Reported != nil {
+		hw = proto.Clone(old.Reported).(*pb.Hardware)
+	}
+	hw.Devices, hw.Mismatches = c.Report.Devices, c.Report.Mismatches
+	takeHardware(tx, n, hw)
+	tx.Emit(state.NodeChanged{Node: n, What: "devices", Durable: true})
+	markJobs(tx, n)
+	return nil
+}
+
+func sameDevices(hw *pb.Hardware, r *pb.DeviceReport) bool {
+	return hw != nil && slices.Equal(hw.Mismatches, r.Mismatches) && slices.EqualFunc(hw.Devices, r.Devices, func(a, b *pb.Device) bool { return proto.Equal(a, b) })
+}
+
+// takeHardware notes what the node has found, and drains it, or takes that back, where a fault of one GPU is to drain its node
+// (gpu_fault=drain).
+func takeHardware(tx *state.Tx, n *state.Node, hw *pb.Hardware) {
+	if hw != nil {
+		hw.Devices, hw.Mismatches = boundDevices(hw.Devices, hw.Mismatches)
+	}
+	n.Reported = hw
+	n.Recount()
+	fault := faultOf(hw)
+	ours := n.StateFlags&pb.NodeDrain != 0 && strings.HasPrefix(n.Reason, faultReason)
+	switch {
+	case fault != "" && tx.Settings().GPUFaultDrains && (n.StateFlags&pb.NodeDrain == 0 || ours && n.Reason != faultReason+fault):
+		n.StateFlags |= pb.NodeDrain
+		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = faultReason+fault, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
+	case fault == "" && ours:
+		n.StateFlags &^= pb.NodeDrain
+		n.Reason = ""
+	}
+}
+
+// faultReason begins the reason of a node that was drained for a device, so that a later good report can take it back.
+const faultReason = "Device fault: "
+
+// faultOf names the faulty devices, "" = there are none.
+func faultOf(hw *pb.Hardware) string {
+	var out []string
+	for _, d := range hw.GetDevices() {
+		if d.Fault != "" {
+			out = append(out, state.DeviceName(d)+": "+d.Fault)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// markJobs says in the record of each job on the node what is wrong with the devices it holds. The job is kept: it may not notice,
+// it may end by itself, and its owner knows best.
+func markJobs(tx *state.Tx, n *state.Node) {
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		a := share(j, n.Name)
+		if a == nil || len(a.Devices) == 0 {
+			continue
+		}
+		detail := troubled(n, a)
+		if own := strings.HasPrefix(j.ReasonDetail, deviceDetail); detail == j.ReasonDetail || detail == "" && !own {
+			continue
+		}
+		c := state.CloneJob(j)
+		c.ReasonDetail = detail
+		if detail != "" && !strings.Contains(c.SystemComment, detail) {
+			c.SystemComment = joinText(c.SystemComment, detail)
+		}
+		tx.Emit(state.JobChanged{Job: c, What: "devices"})
+	}
+}
+
+// deviceDetail begins what is said of a job whose devices are in trouble.
+const deviceDetail = "device trouble: "
+
+// maxComment bounds what gathers in a job's system comment.
+const maxComment = 1024
+
+func joinText(a, b string) string {
+	if a == "" {
+		return b
+	}
+	if len(a)+len(b) > maxComment {
+		return a
+	}
+	return a + "; " + b
+}
+
+// troubled says what is wrong with the devices of a share, "" = nothing.
+func troubled(n *state.Node, a *pb.NodeAlloc) string {
+	var out []string
+	for _, d := range a.Devices {
+		if d.Count > 0 {
+			continue
+		}
+		have := n.Inv.Current(d)
+		switch {
+		case have == nil && d.Id != "":
+			out = append(out, fmt.Sprintf("%s %d (%s) of %s is gone", d.Name, d.Index, d.Id, n.Name))
+		case have != nil && state.Withheld(have) != "":
+			out = append(out, fmt.Sprintf("%s of %s: %s", state.DeviceName(have), n.Name, state.Withheld(have)))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return deviceDetail + strings.Join(out, "; ")
+}
+
+// holding is what jobs hold of one device.
+type holding struct {
+	whole  bool
+	shares uint64
+	parts  []*pb.GresDevice // MIG instances
+}
+
+// devicesFree reports whether the devices of a share are there, sound, and nobody's.
+func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
+	if !slices.ContainsFunc(a.Devices, func(d *pb.GresDevice) bool { return d.Count == 0 }) {
+		return true
+	}
+	held := map[string]*holding{}
+	for _, id := range n.Jobs {
+		if s := share(tx.Job(id), n.Name); s != nil {
+			for _, d := range s.Devices {
+				if d.Count == 0 {
+					hold(n, held, d)
+				}
+			}
+		}
+	}
+	for _, d := range a.Devices {
+		if d.Count > 0 {
+			continue
+		}
+		have := n.Inv.Current(d)
+		if have == nil || state.Withheld(have) != "" || !hold(n, held, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// hold adds a device to what is held, and reports whether it was free for that.
+func hold(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
+	have, part := n.Inv.Part(d)
+	key := fmt.Sprintf("%s %d", d.Name, d.Index)
+	if have != nil {
+		key = fmt.Sprintf("%s %d", have.Name, have.Index)
+	} else if d.Id != "" {
+		key = d.Id
+	}
+	h := held[key]
+	if h == nil {
+		h = &holding{}
+		held[key] = h
+	}
+	switch {
+	case d.Share > 0:
+		h.shares += uint64(d.Share)
+		return !h.whole && len(h.parts) == 0 && (have == nil || h.shares <= have.Shares)
+	case part != nil:
+		clash := h.whole || h.shares > 0 || slices.ContainsFunc(h.parts, func(o *pb.GresDevice) bool { return state.Overlap(have, o, part) })
+		h.parts = append(h.parts, part)
+		return !clash
+	}
+	free := !h.whole && h.shares == 0 && len(h.parts) == 0
+	h.whole = true
+	return free
+}

@@ -1,0 +1,57 @@
+package reactor
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// IdleGPUs: all the GPUs of a job have done nothing for as long as gpu_idle= allows, or are at work again.
+type IdleGPUs struct {
+	Job, Attempt uint32
+	Since        string // when they last did something, in words; "" = they are at work again
+	Action       string // mark, warn or cancel (gpu_idle_action=)
+}
+
+// What JobChanged says of it; mail is sent of the second.
+const (
+	WhatIdle   = "GPUs idle"
+	WhatWarned = "GPUs idle, warned"
+	whatBusy   = "GPUs busy again"
+)
+
+// idleDetail begins what is said of a job that leaves its GPUs idle.
+const idleDetail = "idle GPUs: "
+
+// Handle marks the job, and cancels it where that is the rule.
+func (c IdleGPUs) Handle(tx *state.Tx) any {
+	j := tx.Job(c.Job)
+	if j == nil || j.Attempt != c.Attempt || j.State != pb.JobState_JOB_RUNNING || j.StopReason != "" {
+		return nil
+	}
+	marked := IdleMarked(j)
+	n := state.CloneJob(j)
+	switch {
+	case c.Since == "" && marked:
+		n.ReasonDetail = ""
+		tx.Emit(state.JobChanged{Job: n, What: whatBusy})
+	case c.Since == "" || marked && c.Action != "cancel":
+	case c.Action == "cancel":
+		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since + "; cancelled, as the rules of this cluster are (gpu_idle_action=cancel)"
+		n.SystemComment = joinText(n.SystemComment, n.ReasonDetail)
+		order(tx, n, "cancel", pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
+	default:
+		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since
+		n.SystemComment = joinText(n.SystemComment, n.ReasonDetail)
+		what := WhatIdle
+		if c.Action == "warn" {
+			what = WhatWarned
+		}
+		tx.Emit(state.JobChanged{Job: n, What: what})
+	}
+	return nil
+}
+
+// IdleMarked reports whether a job is marked as leaving its GPUs idle.
+func IdleMarked(j *pb.JobRecord) bool { return strings.HasPrefix(j.ReasonDetail, idleDetail) }

@@ -1,0 +1,50 @@
+package reactor
+
+import (
+	"slices"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// A node that is declared DOWN gives up its jobs, and may be alive all the same: cut off, or set DOWN by hand. What it still runs are
+// strays. They are named in its record until the node has said of each that it is gone, or has been rebooted, and nothing new starts
+// on it before: it would share CPUs, memory and devices with them. The dispatcher orders them killed, and the node answers such an
+// order even for what it does not have (agent.Reconcile).
+
+// withStrays are a node's strays with what it may still run of its jobs.
+func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
+	out := slices.Clone(n.Strays)
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		if j == nil || share(j, n.Name) == nil {
+			continue
+		}
+		k := &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}
+		if n.Name == j.BatchHost {
+			k.Step = pb.BatchStep
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// straysGone takes off the list what the node reports as ended. A report with epoch 0 is of what the node can no longer read.
+func straysGone(tx *state.Tx, node string, steps []*pb.StepReport) {
+	old := tx.Node(node)
+	if old == nil || len(old.Strays) == 0 {
+		return
+	}
+	left := slices.DeleteFunc(slices.Clone(old.Strays), func(k *pb.StepKey) bool {
+		return slices.ContainsFunc(steps, func(r *pb.StepReport) bool {
+			return r.Phase == pb.StepPhase_STEP_ENDED && r.Key.GetJobId() == k.JobId && r.Key.Attempt == k.Attempt && r.Key.Step == k.Step &&
+				(r.Key.Epoch == k.Epoch || r.Key.Epoch == 0)
+		})
+	})
+	if len(left) == len(old.Strays) {
+		return
+	}
+	n := change(old)
+	n.Strays = left
+	tx.Emit(state.NodeChanged{Node: n, What: "strays gone", Durable: true})
+}

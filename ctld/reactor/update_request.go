@@ -1,0 +1,125 @@
+package reactor
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// moreSetters adds the keys that change what a job asks for beside nodes, CPUs and memory.
+func moreSetters() {
+	devices := func(field func(*pb.JobSpec) *string) jobSetter {
+		return func(e *jobEdit, key, value string) *pb.Problem { return setDevices(e, field(e.job.Spec), key, value) }
+	}
+	perNode := devices(func(s *pb.JobSpec) *string { return &s.TresPerNode })
+	for key, set := range map[string]jobSetter{
+		"gres": perNode, "trespernode": perNode,
+		"tresperjob":     devices(func(s *pb.JobSpec) *string { return &s.TresPerJob }),
+		"trespersocket":  devices(func(s *pb.JobSpec) *string { return &s.TresPerSocket }),
+		"trespertask":    devices(func(s *pb.JobSpec) *string { return &s.TresPerTask }),
+		"mintmpdisknode": setTmpDisk, "mailtype": setMailType, "delayboot": setDelayBoot, "switches": setSwitches, "reboot": setReboot,
+		"prefer": setPrefer, "endtime": setEnd, "corespec": specialCores, "threadspec": specialCores,
+	} {
+		jobSetters[key] = set
+	}
+}
+
+// setDevices takes "gpu:2", "gres/gpu:a100:1" or "" for none; what no node has is refused when the job is admitted again.
+func setDevices(e *jobEdit, field *string, key, value string) *pb.Problem {
+	var list []string
+	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == ',' }) {
+		word = strings.TrimPrefix(word, "gres/")
+		wanted, err := tres.ParseGres(word)
+		if err != nil {
+			return pb.NewProblem(pb.CodeInvalidGres, "%s=%s: %v", key, value, err)
+		}
+		for _, g := range wanted {
+			list = append(list, "gres/"+g.String())
+		}
+	}
+	*field = strings.Join(list, ",")
+	return e.onlyPending(key)
+}
+
+func setTmpDisk(e *jobEdit, key, value string) *pb.Problem {
+	mib, err := parseMiB(value)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: %v", key, value, err)
+	}
+	e.job.Spec.TmpDiskMib = mib
+	return e.onlyPending(key)
+}
+
+// setMailType takes the events as bits: scontrol has read the words.
+func setMailType(e *jobEdit, key, value string) *pb.Problem {
+	bits, err := strconv.ParseUint(value, 10, 32)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s is not a set of events", key, value)
+	}
+	e.job.Spec.MailType = uint32(bits)
+	return nil
+}
+
+func setDelayBoot(e *jobEdit, key, value string) *pb.Problem {
+	m, err := timespec.ParseMinutes(value)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s: %v", key, value, err)
+	}
+	e.job.Spec.DelayBootS = limitSeconds(m)
+	return e.onlyPending(key)
+}
+
+// setSwitches takes COUNT[@TIME].
+func setSwitches(e *jobEdit, key, value string) *pb.Problem {
+	count, wait, timed := strings.Cut(value, "@")
+	_, err := strconv.ParseUint(count, 10, 32)
+	if err == nil && timed {
+		_, err = timespec.ParseMinutes(wait)
+	}
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: write count[@time]", key, value)
+	}
+	e.job.Spec.Switches = value
+	return e.onlyPending(key)
+}
+
+func setReboot(e *jobEdit, key, value string) *pb.Problem {
+	if p := setBool(&e.job.Spec.Reboot, key, value); p != nil {
+		return p
+	}
+	return e.onlyPending(key)
+}
+
+func setPrefer(e *jobEdit, key, value string) *pb.Problem {
+	e.job.Spec.Prefer = value
+	return e.onlyPending(key)
+}
+
+// setEnd moves the end of a running job: its limit is what lies between (scontrol(1), EndTime).
+func setEnd(e *jobEdit, key, value string) *pb.Problem {
+	ns, p := moment(e, key, value)
+	if p != nil {
+		return p
+	}
+	if e.pending || e.job.StartNs == 0 {
+		return pb.NewProblem(pb.CodeNotRunning, "job %s is pending", jobName(e.job))
+	}
+	limit := (ns - e.job.StartNs) / 1e9
+	switch {
+	case ns < e.tx.NowNS || limit >= int64(pb.Unlimited):
+		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s", key, value)
+	case !e.caller.Operator && uint32(limit) > e.job.TimeLimitS:
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+	}
+	e.job.Spec.TimeLimitS, e.job.TimeLimitS = uint32(limit), uint32(limit)
+	e.job.EndNs = ns
+	return nil
+}
+
+// specialCores: AllowSpecResourcesUsage is never set, and Slurm then refuses.
+func specialCores(_ *jobEdit, key, value string) *pb.Problem {
+	return pb.NewProblem(pb.CodeAccessDenied, "%s=%s: jobs may not ask for specialized cores", key, value)
+}

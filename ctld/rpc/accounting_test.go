@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"context"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// shownAccounting answers from the View alone.
+type shownAccounting struct{}
+
+func (shownAccounting) Select(_ context.Context, r *pb.AccountingRequest, view func() *state.View, each func([]byte) error) error {
+	for j := range view().Jobs.All() {
+		if len(r.Uids) > 0 && !slices.Contains(r.Uids, j.Spec.Uid) {
+			continue
+		}
+		b, err := proto.Marshal(j)
+		if err == nil {
+			err = each(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (shownAccounting) Trouble() string { return "" }
+
+func (shownAccounting) Script(_ context.Context, v *state.View, id uint32, env bool) ([]byte, uint32, bool, error) {
+	j := v.Jobs.Get(id)
+	if j == nil {
+		return nil, 0, false, nil
+	}
+	return []byte("#!/bin/sh\n"), j.Spec.Uid, true, nil
+}
+
+// Records come as they are stored, page by page; with PrivateData=jobs a user gets own jobs alone, whatever is asked for.
+func TestAccountingIsPrivate(t *testing.T) {
+	s := serve(t)
+	mine, root := s.as(alice, alice), s.as(0, 0)
+	for range pageRecords + 3 {
+		submit(t, root, request("#!/bin/sh\n"))
+	}
+	own := submit(t, mine, request("#!/bin/sh\n"))
+	ask := func(c pb.ControllerAPIClient, r *pb.AccountingRequest) (jobs []*pb.JobRecord, pages int) {
+		t.Helper()
+		stream, err := c.Accounting(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			m, err := stream.Recv()
+			if err == io.EOF {
+				return jobs, pages
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs, pages = append(jobs, m.Jobs...), pages+1
+			if m.NowNs == 0 || m.Seq == 0 {
+				t.Error("a page without time or sequence number")
+			}
+		}
+	}
+	if jobs, pages := ask(mine, &pb.AccountingRequest{}); len(jobs) != pageRecords+4 || pages != 2 || jobs[len(jobs)-1].Id != own || jobs[0].Spec.GetName() == "" {
+		t.Errorf("%d jobs in %d pages", len(jobs), pages)
+	}
+	s.privacy = Privacy{Jobs: true}
+	if jobs, _ := ask(mine, &pb.AccountingRequest{Uids: []uint32{0}}); len(jobs) != 1 || jobs[0].Id != own {
+		t.Errorf("a user sees %d jobs where jobs are private", len(jobs))
+	}
+	if jobs, _ := ask(root, &pb.AccountingRequest{}); len(jobs) != pageRecords+4 {
+		t.Errorf("root sees %d jobs", len(jobs))
+	}
+	if jobs, pages := ask(root, &pb.AccountingRequest{Uids: []uint32{nobody}}); len(jobs) != 0 || pages != 1 {
+		t.Errorf("%d jobs of nobody in %d pages", len(jobs), pages)
+	}
+}
+
+// What a running step uses is for its owner and operators.
+func TestUsageIsPrivate(t *testing.T) {
+	s := serve(t)
+	mine, other, root := s.as(alice, alice), s.as(nobody, nobody), s.as(0, 0)
+	startable := request("#!/bin/sh\n")
+	startable.Spec.Hold = false
+	id := submit(t, mine, startable)
+	ask := func(c pb.ControllerAPIClient) *pb.UsageReply {
+		t.Helper()
+		r, err := c.Usage(ctx, &pb.UsageRequest{Ids: []string{"1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := ask(mine); len(r.Outcomes) != 1 || pb.Code(r.Outcomes[0].Problem.GetCode()) != pb.CodeNotRunning {
+		t.Errorf("of a job that does not run: %v", r)
+	}
+	if _, err := s.loop.Do(ctx, reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}, Stream: 1}); err != nil {
+		t.Fatal(err)
+	}
+	j := s.loop.View().Jobs.Get(id)
+	start := reactor.PlannedStart{ID: id, Task: -1, Spec: j.Spec, Partition: "debug", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}, NodeList: "n1", LimitS: 60}
+	if r, err := s.loop.Do(ctx, reactor.ApplyPlan{Starts: []reactor.PlannedStart{start}}); err != nil || r.(reactor.Applied).Started != 1 {
+		t.Fatal(r, err, j, s.loop.View().Node("n1"))
+	}
+	j = s.loop.View().Jobs.Get(id)
+	s.live.Put(s.loop.View(), "n1", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}, RssKib: 7}, {Key: &pb.StepKey{JobId: id, Attempt: j.Attempt + 1}}})
+	s.live.Put(s.loop.View(), "n2", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}}}) // which has no part in it
+	if n := len(s.live.nodes["n2"]); n != 0 {
+		t.Errorf("%d steps are kept of a node that does not run the job", n)
+	}
+	for _, c := range []pb.ControllerAPIClient{mine, root} {
+		if r := ask(c); len(r.Usage) != 1 || r.Usage[0].RssKib != 7 || r.Usage[0].Node != "n1" || len(r.Outcomes) != 0 {
+			t.Errorf("got %v", r)
+		}
+	}
+	if r := ask(other); len(r.Usage) != 0 || len(r.Outcomes) != 1 || pb.Code(r.Outcomes[0].Problem.GetCode()) != pb.CodeAccessDenied {
+		t.Errorf("somebody else got %v", r)
+	}
+	s.live.Ended("n1", []*pb.StepReport{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_ENDED}})
+	if r := ask(mine); len(r.Usage) != 0 {
+		t.Errorf("after the end: %v", r)
+	}
+}

@@ -1,0 +1,62 @@
+package rpc
+
+import (
+	"github.com/containerd/ttrpc"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// What one request may list. A list costs time for each of the jobs that there are, some of it the writer's.
+const (
+	maxListed = 1000
+	maxIDs    = 20000 // jobs by their ids: as many as one user may have
+	maxNames  = 100   // jobs by their names: the writer looks at every job for each
+	maxSet    = 200   // what is to be changed
+)
+
+// listBounds are those of lists that may be longer than others, or not as long, by the name of their field. Submissions and crontabs have
+// bounds of their own (checkPayload, admit.Text, reactor.UpdateCrontab).
+var listBounds = map[protoreflect.FullName]int{
+	"sluice.v1.CancelJobsRequest.ids": maxIDs, "sluice.v1.ControlJobsRequest.ids": maxIDs, "sluice.v1.UpdateJobRequest.ids": maxIDs,
+	"sluice.v1.JobsRequest.ids": maxIDs, "sluice.v1.AccountingRequest.ids": maxIDs, "sluice.v1.AccountingRequest.nodes": 65536,
+	"sluice.v1.ControlJobsRequest.names": maxNames, "sluice.v1.UpdateJobRequest.set": maxSet, "sluice.v1.UpdateNodeRequest.set": maxSet,
+	"sluice.v1.UpdatePartitionRequest.set": maxSet, "sluice.v1.UpdateReservationRequest.set": maxSet,
+}
+
+// tooMany refuses a request that lists more than it may.
+func tooMany(m protoreflect.Message) (p *pb.Problem) {
+	switch m.Interface().(type) {
+	case *pb.SubmitRequest, *pb.UpdateCrontabRequest:
+		return nil
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsList():
+			most := maxListed
+			if n, ok := listBounds[f.FullName()]; ok {
+				most = n
+			}
+			if n := v.List().Len(); n > most {
+				p = pb.NewProblem(pb.CodeInvalidSpec, "%d %s in one request, at most %d", n, f.Name(), most).WithHint("ask for fewer at a time")
+			}
+		case f.Message() != nil && !f.IsMap():
+			p = tooMany(v.Message())
+		}
+		return p == nil
+	})
+	return p
+}
+
+// boundedStream refuses messages that list too much.
+type boundedStream struct{ ttrpc.StreamServer }
+
+func (b boundedStream) RecvMsg(m any) error {
+	if err := b.StreamServer.RecvMsg(m); err != nil {
+		return err
+	}
+	if p := tooMany(m.(proto.Message).ProtoReflect()); p != nil {
+		return problem(p)
+	}
+	return nil
+}

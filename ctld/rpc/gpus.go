@@ -1,0 +1,188 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// staleNS is how old a sample may be to be shown.
+const staleNS = int64(120e9)
+
+// Gpus streams the GPUs that match, with what they do and who holds them.
+func (s *Service) Gpus(ctx context.Context, r *pb.GpusRequest, out pb.ControllerAPI_GpusServer) error {
+	return s.gpus(r, s.Writer.View(), s.redacted(ctx, out.Send))
+}
+
+func (s *Service) gpus(r *pb.GpusRequest, v *state.View, send func(*pb.GpusReply) error) error {
+	var want map[string]bool
+	if len(r.Nodes) > 0 {
+		var p *pb.Problem
+		if want, p = nodeSet(r.Nodes); p != nil {
+			return problem(p)
+		}
+		for name := range want {
+			if v.Node(name) == nil {
+				return problem(pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name))
+			}
+		}
+	}
+	for _, name := range r.Partitions {
+		if v.Partition(name) == nil {
+			return problem(pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name))
+		}
+	}
+	reply, sent := &pb.GpusReply{Seq: v.Seq, NowNs: v.NowNS}, false
+	for _, n := range v.Nodes() {
+		if want != nil && !want[n.Name] || len(r.Partitions) > 0 && !slices.ContainsFunc(n.Partitions, func(p string) bool { return slices.Contains(r.Partitions, p) }) {
+			continue
+		}
+		reply.Gpus = append(reply.Gpus, s.gpusOf(v, n)...)
+		if len(reply.Gpus) >= pageRecords {
+			if err := send(reply); err != nil {
+				return err
+			}
+			sent, reply.Gpus = true, nil
+		}
+	}
+	if len(reply.Gpus) > 0 || !sent {
+		return send(reply)
+	}
+	return nil
+}
+
+// gpusOf are the GPUs of one node. Those that are only counted have nothing to show but their owners.
+func (s *Service) gpusOf(v *state.View, n *state.Node) []*pb.GpuRecord {
+	if n.Inv == nil {
+		return nil
+	}
+	owners := map[uint32][]*pb.GpuOwner{}
+	for _, id := range n.Jobs {
+		if j := v.Jobs.Get(id); j != nil {
+			ownersOf(n, j, owners)
+		}
+	}
+	var out []*pb.GpuRecord
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		if k.Name != "gpu" || k.Shared {
+			continue
+		}
+		for _, d := range k.Devices {
+			g := s.gpu(v, n, d, owners[d.Index])
+			if strings.HasPrefix(d.MigMode, "pending") {
+				g.Diagnosis = "MIG mode " + d.MigMode + ": the GPU has to be reset for it"
+			}
+			out = append(out, g)
+			for _, part := range n.Inv.Parts(d) {
+				out = append(out, s.gpu(v, n, part, ownersOfPart(g.Owners, part)))
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *pb.GpuRecord) int { return int(a.Device.Index) - int(b.Device.Index) })
+	return out
+}
+
+// ownersOfPart are those of a GPU's owners who have an instance of it: by its place, or who have all of the GPU, which may be one
+// instance.
+func ownersOfPart(owners []*pb.GpuOwner, part *pb.Device) []*pb.GpuOwner {
+	return slices.DeleteFunc(slices.Clone(owners), func(o *pb.GpuOwner) bool { return o.Type != "" && o.Start != part.MigStart })
+}
+
+// gpu is what is shown of one GPU or instance.
+func (s *Service) gpu(v *state.View, n *state.Node, d *pb.Device, owners []*pb.GpuOwner) *pb.GpuRecord {
+	g := &pb.GpuRecord{Node: n.Name, Owners: owners, Device: &pb.Device{Name: d.Name, Type: d.Type, Index: d.Index, Id: d.Id, Minor: d.Minor, Pci: d.Pci, Model: d.Model,
+		MemoryMib: d.MemoryMib, Numa: d.Numa, Parent: d.Parent, MigStart: d.MigStart, MigMode: d.MigMode, Ecc: d.Ecc, Fault: d.Fault, FaultNs: d.FaultNs, Foreign: d.Foreign,
+		Shares: d.Shares, SharedAs: d.SharedAs}}
+	if s.Samples != nil && d.Id != "" {
+		g.Sample, g.IdleSinceNs = s.Samples.Get(n.Name, d.Id, v.NowNS-staleNS)
+	}
+	g.State, g.Why = gpuState(n, d, owners)
+	return g
+}
+
+func ownersOf(n *state.Node, j *pb.JobRecord, owners map[uint32][]*pb.GpuOwner) {
+	for _, a := range j.Alloc {
+		if a.Node != n.Name || a.Ended {
+			continue
+		}
+		for _, d := range a.Devices {
+			have := n.Inv.Current(d)
+			if have == nil || have.Name != "gpu" || d.Count > 0 {
+				continue
+			}
+			o := &pb.GpuOwner{JobId: j.Id, Id: fmt.Sprint(j.Id), User: j.Spec.User, Uid: j.Spec.Uid, Share: d.Share, Name: j.Spec.Name, StartNs: j.StartNs}
+			if j.IsArrayTask {
+				o.Id = fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
+			}
+			if d.Parent != "" {
+				o.Type, o.Start = d.Type, d.MigStart
+			}
+			owners[have.Index] = append(owners[have.Index], o)
+		}
+	}
+}
+
+// gpuState is a word for what a GPU can be used for, and why where that is not plain.
+func gpuState(n *state.Node, d *pb.Device, owners []*pb.GpuOwner) (word, why string) {
+	switch {
+	case d.Fault != "":
+		return "fault", d.Fault
+	case d.Foreign != "" && len(owners) == 0:
+		return "foreign", d.Foreign
+	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp:
+		return "down", n.Reason
+	case len(owners) == 0 && !n.Up():
+		return "drain", n.Reason
+	case len(owners) == 0:
+		return "idle", ""
+	}
+	shares := uint64(0)
+	for _, o := range owners {
+		if o.Share == 0 && (o.Type == "" || d.Parent != "") {
+			return "alloc", ""
+		}
+		shares += uint64(o.Share)
+	}
+	if d.Shares > 0 && shares >= d.Shares {
+		return "alloc", ""
+	}
+	return "mixed", ""
+}
+
+// reasonDetail is the number of that field of JobRecord.
+const reasonDetail = 6
+
+// withheld adds to what is shown of waiting jobs which partitions are gone and which devices are not given out, and why. Jobs that ask for
+// the same are told the same.
+func (s *Service) withheld(v *state.View, in *pb.Fields) func(*pb.JobRecord) *pb.JobRecord {
+	said := map[[7]string]string{}
+	return func(j *pb.JobRecord) *pb.JobRecord {
+		k := j.Spec
+		if s.Withheld == nil || !in.Job.Has(reasonDetail) || j.State != pb.JobState_JOB_PENDING {
+			return j
+		}
+		if k.TresPerNode+k.TresPerJob+k.TresPerTask+k.TresPerSocket == "" && (k.Partition == "" || v.Partition(k.Partition) != nil) {
+			return j
+		}
+		key := [7]string{k.Partition, k.TresPerNode, k.TresPerJob, k.TresPerTask, k.TresPerSocket, k.ReqNodes, k.ExcNodes}
+		text, known := said[key]
+		if !known {
+			text = s.Withheld(v, j)
+			said[key] = text
+		}
+		if text == "" {
+			return j
+		}
+		c := state.CloneJob(j)
+		if c.ReasonDetail != "" {
+			text = c.ReasonDetail + "; " + text
+		}
+		c.ReasonDetail = text
+		return c
+	}
+}

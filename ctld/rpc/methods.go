@@ -1,0 +1,72 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/containerd/ttrpc"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// methods are those of ControllerAPI, each served as a stream, also those that take one message and answer with one: on the wire that
+// is the same. As a unary method ttrpc's server keeps nothing for the stream of a call, and a client that sends data on it while the
+// call is being answered makes it read from there: a nil pointer, and the end of the controller.
+func methods(s *Service) map[string]ttrpc.Stream {
+	return map[string]ttrpc.Stream{
+		"Ping": unary(s.Ping), "Config": unary(s.Config), "Stats": unary(s.Stats), "Topology": unary(s.Topology),
+		"Submit": unary(s.Submit), "SubmitLarge": collecting(s.SubmitLarge), "WaitJob": unary(s.WaitJob),
+		"Jobs": listing[pb.JobsReply](s.Jobs), "Nodes": listing[pb.NodesReply](s.Nodes), "Gpus": listing[pb.GpusReply](s.Gpus),
+		"Partitions": unary(s.Partitions), "Reservations": unary(s.Reservations), "Licenses": unary(s.Licenses),
+		"Explain": unary(s.Explain), "Priorities": unary(s.Priorities), "Usage": unary(s.Usage),
+		"BatchScript": listing[pb.BatchScriptReply](s.BatchScript), "Accounting": listing[pb.AccountingReply](s.Accounting),
+		"AccountingScript": listing[pb.BatchScriptReply](s.AccountingScript),
+		"CancelJobs":       unary(s.CancelJobs), "ControlJobs": unary(s.ControlJobs), "UpdateJob": unary(s.UpdateJob),
+		"UpdateNode": unary(s.UpdateNode), "UpdatePartition": unary(s.UpdatePartition), "UpdateReservation": unary(s.UpdateReservation),
+		"Crontab": unary(s.Crontab), "UpdateCrontab": unary(s.UpdateCrontab),
+		"Reconfigure": unary(s.Reconfigure), "Shutdown": unary(s.Shutdown), "SetDebug": unary(s.SetDebug), "Backup": unary(s.Backup),
+	}
+}
+
+// unary serves a method that takes one message and answers with one.
+func unary[Q, R any](f func(context.Context, *Q) (*R, error)) ttrpc.Stream {
+	return ttrpc.Stream{Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
+		q := new(Q)
+		if err := in.RecvMsg(q); err != nil {
+			return nil, err
+		}
+		return f(ctx, q)
+	}}
+}
+
+// listing serves a method that takes one message and answers with any number of R; S is what it sends them by.
+func listing[R, Q, S any](f func(context.Context, *Q, S) error) ttrpc.Stream {
+	return ttrpc.Stream{StreamingServer: true, Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
+		q := new(Q)
+		if err := in.RecvMsg(q); err != nil {
+			return nil, err
+		}
+		return nil, f(ctx, q, any(sender[R]{in}).(S))
+	}}
+}
+
+type sender[R any] struct{ ttrpc.StreamServer }
+
+// Send sends one of the answers.
+func (s sender[R]) Send(m *R) error { return s.SendMsg(m) }
+
+// collecting serves SubmitLarge, which takes any number of messages and answers with one.
+func collecting(f func(context.Context, pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error)) ttrpc.Stream {
+	return ttrpc.Stream{StreamingClient: true, Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
+		return f(ctx, receiver{in})
+	}}
+}
+
+type receiver struct{ ttrpc.StreamServer }
+
+// Recv gives the next of the messages.
+func (r receiver) Recv() (*pb.SubmitChunk, error) {
+	m := new(pb.SubmitChunk)
+	if err := r.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}

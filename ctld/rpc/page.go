@@ -1,0 +1,69 @@
+package rpc
+
+import (
+	"github.com/sluice-hpc/sluice/proto/coding"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// pageRecords and pageBytes bound one message of a stream: it ends at the first of them. A message ends at four mebibytes for
+// ttrpc, and a record may have texts of many kilobytes.
+const (
+	pageRecords = 512
+	pageBytes   = 1 << 20
+)
+
+// records is the number of the field that holds the records, in JobsReply, NodesReply and AccountingReply.
+const records = 1
+
+// pages sends records as they are encoded, without a message that holds them: what is encoded already stands in a reply as a field
+// that protobuf's library does not know, which it writes out as it is. For the receiver it is the field of that number.
+type pages struct {
+	send  func(encoded []byte) error
+	b     []byte
+	count int
+	sent  bool
+}
+
+// pagesOf sends messages of type M by way of send; empty makes one with everything but the records.
+func pagesOf[M proto.Message](empty func() M, send func(M) error) *pages {
+	return &pages{send: func(encoded []byte) error {
+		m := empty()
+		m.ProtoReflect().SetUnknown(encoded)
+		return send(m)
+	}}
+}
+
+// record is what can encode some of its fields.
+type record interface {
+	AppendFields(b []byte, in *pb.Fields) []byte
+}
+
+// stored is a record that is kept as it is encoded, with all its fields.
+type stored []byte
+
+func (s stored) AppendFields(b []byte, _ *pb.Fields) []byte { return append(b, s...) }
+
+// add puts a record into the page, and sends the page when it is full.
+func (p *pages) add(r record, in *pb.Fields) error {
+	b, at := coding.Open(p.b, records)
+	p.b = coding.Close(r.AppendFields(b, in), at)
+	if p.count++; p.count < pageRecords && len(p.b) < pageBytes {
+		return nil
+	}
+	return p.flush()
+}
+
+func (p *pages) flush() error {
+	err := p.send(p.b)
+	p.b, p.count, p.sent = p.b[:0], 0, true // what has been sent has been copied
+	return err
+}
+
+// end sends what is left, and an empty page when there was nothing.
+func (p *pages) end() error {
+	if p.count > 0 || !p.sent {
+		return p.flush()
+	}
+	return nil
+}

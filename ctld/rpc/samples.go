@@ -1,0 +1,88 @@
+package rpc
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Samples keeps what each device was doing when it was looked at last, beside the state: it is shown, and nothing is decided by it
+// but that a job leaves its GPUs idle. Safe for concurrent use.
+type Samples struct {
+	mu    sync.Mutex
+	nodes map[string]map[string]*sampled
+}
+
+// sampled is one device. Times are of the controller's clock.
+type sampled struct {
+	last    *pb.DeviceSample
+	heardNS int64
+	busyNS  int64 // when it was last seen busy, or seen at all for the first time
+	known   bool  // the driver says how busy it is
+}
+
+// maxSampled bounds the devices of one node, maxSampleBytes each of them.
+const (
+	maxSampled     = 512
+	maxSampleBytes = 16 << 10
+)
+
+// NewSamples makes an empty cache.
+func NewSamples() *Samples { return &Samples{nodes: map[string]map[string]*sampled{}} }
+
+// Put takes samples of a node's devices in.
+func (s *Samples) Put(node string, list []*pb.DeviceSample, nowNS int64) {
+	if len(list) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.nodes[node]
+	if of == nil {
+		of = map[string]*sampled{}
+		s.nodes[node] = of
+	}
+	for _, one := range list {
+		if proto.Size(one) > maxSampleBytes {
+			continue
+		}
+		reactor.PlainWords(one)
+		d := of[one.Id]
+		if d == nil {
+			if len(of) >= maxSampled && !forget(of, nowNS-staleNS) {
+				continue
+			}
+			d = &sampled{busyNS: nowNS}
+			of[one.Id] = d
+		}
+		d.last, d.heardNS, d.known = one, nowNS, one.UtilPercent >= 0
+		if one.UtilPercent != 0 {
+			d.busyNS = nowNS
+		}
+	}
+}
+
+// forget drops what has not been heard of since: instances that were merged back. It reports whether there was any.
+func forget(of map[string]*sampled, sinceNS int64) bool {
+	n := len(of)
+	maps.DeleteFunc(of, func(_ string, d *sampled) bool { return d.heardNS < sinceNS })
+	return len(of) < n
+}
+
+// Get is what a device was doing, nil when that has not been heard since sinceNS. idleNS is when it was last busy; 0 when it is busy,
+// or when nobody says.
+func (s *Samples) Get(node, id string, sinceNS int64) (last *pb.DeviceSample, idleNS int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.nodes[node][id]
+	if d == nil || d.heardNS < sinceNS {
+		return nil, 0
+	}
+	if d.known && d.busyNS < d.heardNS {
+		idleNS = d.busyNS
+	}
+	return d.last, idleNS
+}

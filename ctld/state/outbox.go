@@ -1,0 +1,99 @@
+package state
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Attempt names one attempt of a job for accounting: a job that is requeued begins the next.
+type Attempt struct {
+	Job      uint32
+	Restarts uint32
+}
+
+// Key is the attempt's key in the journal's bucket Finished.
+func (a Attempt) Key() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, a.Job), a.Restarts)
+}
+
+// AttemptOf is the inverse of Key.
+func AttemptOf(key []byte) (a Attempt, ok bool) {
+	if len(key) != 8 {
+		return a, false
+	}
+	return Attempt{binary.BigEndian.Uint32(key), binary.BigEndian.Uint32(key[4:])}, true
+}
+
+// The outbox is what accounting has still to store and the table of jobs does not hold any more: attempts that were requeued, and
+// jobs that were forgotten before they could be stored. Its rows are in the journal's bucket Finished, written with the commit that
+// changes the job, and removed by AttemptsStored. They are not kept in memory.
+
+// putOutbox keeps an attempt that has ended until accounting has it.
+func (tx *Tx) putOutbox(j *pb.JobRecord) {
+	if tx.outbox == nil {
+		tx.outbox = map[Attempt]*pb.JobRecord{}
+	}
+	tx.outbox[Attempt{j.Id, j.Restarts}] = j
+}
+
+func (tx *Tx) outboxRows(rows []journal.Row) ([]journal.Row, error) {
+	for a, j := range tx.outbox {
+		row, err := encode(journal.Finished, a.Key(), j)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// attemptsKept are the attempts that this transaction puts into the outbox.
+func (tx *Tx) attemptsKept() (kept []Attempt) {
+	for a, j := range tx.outbox {
+		if j != nil {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// AttemptsStored: accounting has these attempts.
+type AttemptsStored struct{ Attempts []Attempt }
+
+func (e AttemptsStored) apply(tx *Tx) {
+	if tx.outbox == nil {
+		tx.outbox = map[Attempt]*pb.JobRecord{}
+	}
+	for _, a := range e.Attempts {
+		if tx.outbox[a] == nil { // and not one that was put in by this very batch
+			tx.outbox[a] = nil
+		}
+	}
+}
+
+// Attrs is nil: nobody looks for it in the log.
+func (e AttemptsStored) Attrs() []any { return nil }
+
+// endedAttempt is the record of an attempt as it ended, when the job goes back into the queue for the reason why.
+func endedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
+	n := CloneJob(old)
+	n.Alloc, n.Signals = old.Alloc, nil
+	if n.EndNs == 0 || n.EndNs > nowNS || !n.State.Terminal() && n.StopReason == "" {
+		n.EndNs = nowNS
+	}
+	n.StateFlags &^= pb.JobCompleting
+	if n.State.Terminal() {
+		return n
+	}
+	switch why {
+	case "nodefail":
+		n.State = pb.JobState_JOB_NODE_FAIL
+	case "preempt":
+		n.State = pb.JobState_JOB_PREEMPTED
+	default:
+		n.StateFlags |= pb.JobRequeued
+	}
+	return n
+}

@@ -1,0 +1,14 @@
+//go:build !cgo
+
+package nvml
+
+import (
+	"errors"
+
+	"github.com/sluice-hpc/sluice/noded/gpu"
+)
+
+// Open says that this build cannot talk to a driver.
+func Open() (gpu.Source, error) {
+	return nil, errors.New("this sluice-noded was built without cgo and cannot talk to NVIDIA's driver; build it with a C compiler at hand")
+}

@@ -1,0 +1,158 @@
+// Package usage reads from /proc what processes use: for sstat while a step runs, and for the figures that accounting keeps of it.
+//
+// Figures are those of Slurm's jobacct_gather/linux: resident and virtual memory of all processes together, where shared pages count
+// in each; bytes read and written as read(2) and write(2) count them; major page faults. What a process did counts for its parent
+// once it has been waited for, so that the sum over those that live misses only what nobody waited for.
+package usage
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Total is what processes use together.
+type Total struct {
+	RSSKiB, VMKiB         uint64
+	UserUsec, SystemUsec  uint64
+	ReadBytes, WriteBytes uint64
+	MajorFaults           uint64
+	Processes             int
+	PIDs                  []uint32 // the first maxPIDs
+}
+
+// maxPIDs bounds the list of a step's processes.
+const maxPIDs = 100
+
+// Table is the processes of this machine at a moment, by parent.
+type Table struct {
+	proc     string
+	children map[int][]process
+	all      map[int]process
+}
+
+// process is what /proc/<pid>/stat says.
+type process struct {
+	pid, parent int
+	total       Total
+}
+
+// ticks is the unit of times in /proc/<pid>/stat: USER_HZ, which is 100 on every Linux that Go runs on.
+const ticks = 100
+
+// Read looks at all processes: one small file each.
+func Read() *Table { return read("/proc") }
+
+func read(proc string) *Table {
+	t := &Table{proc: proc, children: map[int][]process{}, all: map[int]process{}}
+	d, err := os.Open(proc)
+	if err != nil {
+		return t
+	}
+	defer func() { _ = d.Close() }()
+	names, _ := d.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(proc + "/" + name + "/stat")
+		if err != nil {
+			continue // gone
+		}
+		if p, ok := parseStat(b); ok {
+			p.pid = pid
+			t.all[pid] = p
+			t.children[p.parent] = append(t.children[p.parent], p)
+		}
+	}
+	return t
+}
+
+// Parent is the parent of a process, 0 when it is gone.
+func (t *Table) Parent(pid int) int { return t.all[pid].parent }
+
+// Below is what all descendants of a process use, without itself.
+func (t *Table) Below(pid int) (sum Total) {
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range t.children[queue[0]] {
+			if p.pid == pid {
+				continue // a circle cannot be, but must not hang us
+			}
+			sum.add(p.total)
+			if len(sum.PIDs) < maxPIDs {
+				sum.PIDs = append(sum.PIDs, uint32(p.pid))
+			}
+			r, w := readIO(t.proc, p.pid)
+			sum.ReadBytes, sum.WriteBytes = sum.ReadBytes+r, sum.WriteBytes+w
+			queue = append(queue, p.pid)
+		}
+	}
+	return sum
+}
+
+func (t *Total) add(o Total) {
+	t.RSSKiB, t.VMKiB = t.RSSKiB+o.RSSKiB, t.VMKiB+o.VMKiB
+	t.UserUsec, t.SystemUsec = t.UserUsec+o.UserUsec, t.SystemUsec+o.SystemUsec
+	t.MajorFaults += o.MajorFaults
+	t.Processes++
+}
+
+// parseStat reads proc_pid_stat(5): the name in parentheses may hold anything, so fields count from the last ')'.
+func parseStat(b []byte) (p process, ok bool) {
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 22 {
+		return p, false
+	}
+	n := func(field int) uint64 { // as the man page numbers them; the state is 3
+		v, err := strconv.ParseUint(string(f[field-3]), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return v
+	}
+	p.parent = int(n(4))
+	p.total = Total{
+		MajorFaults: n(12) + n(13), UserUsec: (n(14) + n(16)) * (1e6 / ticks), SystemUsec: (n(15) + n(17)) * (1e6 / ticks),
+		VMKiB: n(23) >> 10, RSSKiB: n(24) * uint64(os.Getpagesize()) >> 10,
+	}
+	return p, true
+}
+
+// IO is what a process, and those that it has waited for, has read and written; also of one that has ended and not been waited for.
+func IO(pid int) (readBytes, writeBytes uint64) { return readIO("/proc", pid) }
+
+func readIO(proc string, pid int) (readBytes, writeBytes uint64) {
+	b, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/io")
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		key, value, _ := strings.Cut(line, ": ")
+		n, _ := strconv.ParseUint(value, 10, 64)
+		switch key {
+		case "rchar":
+			readBytes = n
+		case "wchar":
+			return readBytes, n
+		}
+	}
+	return readBytes, 0
+}
+
+// Peak is the largest of what was seen at each look.
+type Peak struct{ RSSKiB, VMKiB uint64 }
+
+// See takes a look in.
+func (p *Peak) See(t Total) {
+	p.RSSKiB, p.VMKiB = max(p.RSSKiB, t.RSSKiB), max(p.VMKiB, t.VMKiB)
+}
+
+// Message is a look at a step as it is reported, with the largest of all looks so far.
+func (t Total) Message(key *pb.StepKey, nowNS int64, p Peak) *pb.StepUsage {
+	return &pb.StepUsage{Key: key, AtNs: nowNS, CpuUsecUser: t.UserUsec, CpuUsecSystem: t.SystemUsec, RssKib: t.RSSKiB, MaxRssKib: p.RSSKiB, VmKib: t.VMKiB,
+		MaxVmKib: p.VMKiB, ReadBytes: t.ReadBytes, WriteBytes: t.WriteBytes, PageFaults: t.MajorFaults, Pids: uint32(t.Processes), PidList: t.PIDs}
+}

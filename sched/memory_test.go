@@ -1,0 +1,39 @@
+package sched
+
+import "testing"
+
+// TestMaxMemPerNode: what a real Slurm 22.05 lets wait in a partition with MaxMemPerNode=1000, of nodes with 4 CPUs and 4000 MiB.
+func TestMaxMemPerNode(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		req     Request
+		waits   bool
+	}{
+		{"--mem=1000", Request{Tasks: 1, MemSaid: true, MemNodeMiB: 1000}, false},
+		{"--mem=1001", Request{Tasks: 1, MemSaid: true, MemNodeMiB: 1001}, true},
+		{"--mem=0", Request{Tasks: 1, MemSaid: true}, true},
+		{"--mem-per-cpu=600 -c2", Request{Tasks: 1, CPUsPerTask: 2, MemCPUMiB: 600}, true},
+		{"--mem-per-cpu=1001", Request{Tasks: 1, MemCPUMiB: 1001}, true},
+		{"--mem-per-cpu=600 -n2", Request{Tasks: 2, MemCPUMiB: 600}, false},
+		{"--mem-per-cpu=300 -n4", Request{Tasks: 4, MemCPUMiB: 300}, false},
+		{"--mem-per-cpu=300 -n4 -N1", Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, MemCPUMiB: 300}, true},
+		{"--mem-per-cpu=300 -n8 -N2", Request{Tasks: 8, MinNodes: 2, MaxNodes: 2, MemCPUMiB: 300}, true},
+		{"--mem-per-cpu=300 --ntasks-per-node=4", Request{TasksPerNode: 4, MemCPUMiB: 300}, true},
+		{"--mem-per-cpu=300 --mincpus=4", Request{Tasks: 1, MinCPUs: 4, MemCPUMiB: 300}, true},
+		{"--mem-per-cpu=300 --exclusive", Request{Tasks: 1, Exclusive: true, MemCPUMiB: 300}, true},
+	} {
+		w := newWorld(t, Params{}, 2, 4)
+		for _, n := range w.in.Nodes {
+			n.MemMiB = 4000
+		}
+		w.in.Partitions[0].MaxMemNodeMiB = 1000
+		w.add(1, 60, c.req)
+		if got := w.plan(); (got == "1: MaxMemPerLimit") != c.waits {
+			t.Errorf("%s: %s", c.options, got)
+		}
+		a := NewAdmitter(&Params{}, w.in.Nodes, w.in.Partitions)
+		if why := a.Memory(&Job{Request: &c.req, Partitions: []string{"p"}}); (why != "") != c.waits {
+			t.Errorf("%s at submission: %q", c.options, why)
+		}
+	}
+}

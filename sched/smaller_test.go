@@ -1,0 +1,102 @@
+package sched
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// smallerOf is what is said of job id in the world's present state.
+func smallerOf(t *testing.T, w *world, id uint32) *Explanation {
+	t.Helper()
+	in := w.in
+	x, ok := New(w.s.params).Explain(&in, id)
+	if !ok {
+		t.Fatalf("job %d is not explained", id)
+	}
+	return x
+}
+
+func wantSmaller(t *testing.T, w *world, id uint32, want ...string) {
+	t.Helper()
+	if got := smallerOf(t, w, id).Smaller; !slices.Equal(got, want) {
+		t.Errorf("job %d would start\n%s\nwant\n%s", id, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What would start now is tried on the plan itself, promises to others included, and is the most that does.
+func TestSmallerThatStarts(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	w.add(1, 3600, Request{Tasks: 3, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 700})
+	w.plan()
+	w.add(2, 7200, Request{MinNodes: 2, MaxNodes: 2, CPUsPerTask: 4})
+	w.plan() // promised both nodes in an hour
+	w.add(3, 7200, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(4, 3000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.plan() // 4 starts on n2
+	w.add(5, 600, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
+	w.add(6, 600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
+	w.add(7, 7200, Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true})
+	w.plan()
+	wantSmaller(t, w, 3, "with --time=01:00:00 --ntasks=1") // neither alone: n1 is promised whole in an hour
+	wantSmaller(t, w, 5, "with --ntasks=1 --mem=300M")
+	wantSmaller(t, w, 6, "with --mem=300M")
+	wantSmaller(t, w, 7, "with --time=01:00:00 --ntasks=1 --mem=300M")
+	w.in.Now += 3000
+	w.end(4)
+	wantSmaller(t, w, 3, "with --time=00:10:00 --ntasks=1") // 5 and 6 start before it
+	wantSmaller(t, w, 2, "with --time=00:10:00 --cpus-per-task=1")
+}
+
+// Where nothing smaller starts beside a job, because its own promise is in the way, it may do so in its place.
+func TestSmallerInPlaceOf(t *testing.T) {
+	w := newWorld(t, Params{}, 3, 1)
+	w.add(1, 3600, Request{MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	w.add(2, 7200, Request{MinNodes: 3, MaxNodes: 3, Tasks: 3})
+	w.plan()
+	wantSmaller(t, w, 2, "with --time=01:00:00 --nodes=2 --ntasks=2")
+	w.in.Now += 3600 - 20 // less than a minute is left
+	wantSmaller(t, w, 2, "with --nodes=2 --ntasks=2, in place of this job")
+}
+
+func TestSmallerDevices(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 8)
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 3}}}}}
+	w.add(1, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerNode}}})
+	w.plan()
+	w.add(2, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 4, Per: PerNode}}})
+	w.plan()
+	wantSmaller(t, w, 2, "with --gres=gpu:3")
+	w.add(3, 600, Request{Tasks: 7, MinNodes: 1, MaxNodes: 1, Exclusive: true})
+	w.plan()
+	wantSmaller(t, w, 3, "without --exclusive")
+}
+
+// A job that asks for more than its partition has or allows is told so, and not what its nodes are short of.
+func TestExplainBeyondPartition(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit int64
+		req   Request
+		part  func(*Partition)
+		want  string
+	}{
+		{"nodes", 60, Request{MinNodes: 4}, nil, "reason: PartitionConfig\nasks for 4 nodes, partition p has 3\nwould start now: with --nodes=3\n"},
+		{"CPUs", 60, Request{Tasks: 7}, nil, "reason: PartitionConfig\nasks for 7 CPUs, partition p has 6\nwould start now: with --ntasks=6\n"},
+		{"time", 7200, Request{Tasks: 1}, func(p *Partition) { p.MaxTimeS = 3600 }, "reason: PartitionTimeLimit\nasks for 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00\n"},
+		{"most nodes", 60, Request{MinNodes: 3, MaxNodes: 3}, func(p *Partition) { p.MaxNodes = 2 }, "reason: PartitionNodeLimit\nasks for 3 nodes, partition p allows 2\nwould start now: with --nodes=2\n"},
+		{"fewest nodes", 60, Request{MinNodes: 1, MaxNodes: 1}, func(p *Partition) { p.MinNodes = 2 }, "reason: PartitionNodeLimit\nasks for 1 nodes, partition p wants at least 2\n"},
+		{"down", 60, Request{Tasks: 1}, func(p *Partition) { p.State = PartitionDown }, "reason: PartitionDown\npartition p is down\n"},
+	} {
+		w := newWorld(t, Params{}, 3, 2)
+		if c.part != nil {
+			c.part(w.in.Partitions[0])
+		}
+		w.add(1, c.limit, c.req)
+		w.plan()
+		if got := smallerOf(t, w, 1).String(); got != c.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", c.name, got, c.want)
+		}
+	}
+}

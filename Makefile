@@ -5,16 +5,20 @@ TOOLBIN := $(CURDIR)/.ci/tools/bin
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
+BUILD   := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
+# The node daemon talks to NVIDIA's driver through cgo: it is built so where there is a C compiler. The rest is static.
+CGO     := $(shell command -v $(firstword $(shell $(GO) env CC)) >/dev/null 2>&1 && echo 1 || echo 0)
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: throughput help build install test test-vm check bench demo clean generate tools packages
+.PHONY: throughput oracle help build install test test-vm check bench demo clean generate tools packages
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: ## build the programs into bin/, with a link for each of Slurm's commands
 	@mkdir -p bin
-	$(BUILD) -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/sluice ./cmd/sluice-ctld
+	CGO_ENABLED=$(CGO) $(BUILD) -o bin/ ./cmd/sluice-noded
 	@.ci/link bin
 
 install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
@@ -38,8 +42,12 @@ test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an e
 check: tools ## formatting, vet, staticcheck, and generated files up to date
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
 	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet ./cmd/sluice-noded ./noded/gpu/nvml
 	$(TOOLBIN)/staticcheck ./...
 	@.ci/generated
+
+oracle: ## ask a real Slurm (Debian's packages, as root) the corpus of client/compat again, and keep its answers
+	@.ci/oracle/record $(SCRIPTS)
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
@@ -59,6 +67,7 @@ $(TOOLBIN)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLBIN)
 	cd .ci/tools && $(GO) build -o $@ $$($(GO) list -f '{{.ImportPath}}' tool | grep "/$*$$")
 
-generate: tools ## regenerate proto/ and client/msg
+generate: tools ## regenerate proto/, client/msg and what formats need
 	cd proto && for t in buf.gen.yaml buf.gen.local.yaml buf.gen.node.yaml; do PATH=$(TOOLBIN):$$PATH buf generate --template $$t || exit 1; done
-	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client
+	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client -encode proto/sluice/v1
+	$(GO) run ./client/format/gen -dir client

@@ -70,7 +70,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores, CountMemory: countsMemory,
 		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
 		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU), GPUFaultDrains: c.GPU.FaultDrains,
-		EnforcePartLimits: c.EnforcePartLimits != "NO", JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
+		EnforcePartLimits: c.EnforcePartLimits, JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
 		PriorityBasic: c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}
 }

@@ -76,19 +76,14 @@ func (a *Admitter) Outgrown(j *Job) bool {
 	return false
 }
 
-// Memory is how much memory a job asks for on each node beyond what a partition of it allows, in words; "" when none does.
-func (a *Admitter) Memory(j *Job) string {
-	if j.Request == nil || malformed(j.Request) != "" {
+// Memory is how much memory a job asks for on each node beyond what a partition allows, in words; "" when it does not.
+func (a *Admitter) Memory(j *Job, partition string) string {
+	part := a.s.partition(partition)
+	if part == nil || part.rec.MaxMemNodeMiB == 0 || j.Request == nil || malformed(j.Request) != "" {
 		return ""
 	}
-	for _, name := range j.Partitions {
-		part := a.s.partition(name)
-		if part == nil || part.rec.MaxMemNodeMiB == 0 {
-			continue
-		}
-		if mem := a.shapeIn(j.Request, part).leastMemory(); mem > part.rec.MaxMemNodeMiB {
-			return fmt.Sprintf("partition %s allows %d MiB on a node (MaxMemPerNode), asked for were %d", name, part.rec.MaxMemNodeMiB, mem)
-		}
+	if mem := a.shapeIn(j.Request, part).leastMemory(); mem > part.rec.MaxMemNodeMiB {
+		return fmt.Sprintf("partition %s allows %d MiB on a node (MaxMemPerNode), asked for were %d", partition, part.rec.MaxMemNodeMiB, mem)
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ func TestMaxMemPerNode(t *testing.T) {
 			t.Errorf("%s: %s", c.options, got)
 		}
 		a := NewAdmitter(&Params{}, w.in.Nodes, w.in.Partitions)
-		if why := a.Memory(&Job{Request: &c.req, Partitions: []string{"p"}}); (why != "") != c.waits {
+		if why := a.Memory(&Job{Request: &c.req, Partitions: []string{"p"}}, "p"); (why != "") != c.waits {
 			t.Errorf("%s at submission: %q", c.options, why)
 		}
 	}

@@ -11,12 +11,98 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// mayUse refuses a job that a partition does not take (slurm.conf(5)). By accounts and QOS it refuses only with EnforcePartLimits: without,
-// such a job waits, as in Slurm (Barred).
+func inGroups(allowed []uint32, spec *pb.JobSpec) bool {
+	if allowed == nil || spec.Uid == 0 {
+		return true
+	}
+	for _, g := range allowed {
+		if g == spec.Gid {
+			return true
+		}
+		for _, s := range spec.Groups {
+			if s == g {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkPartitions refuses a job that its partitions do not take. One that takes no jobs now (INACTIVE, DRAIN) is left out of a list
+// that names others. Of the others one has to take the job, or with EnforcePartLimits=ALL each of them: as a real Slurm 22.05 decides.
+func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	list := PartitionList(v, spec)
+	if list == "" {
+		return pb.NewProblem(pb.CodeNoDefaultPartition, "no partition was named and slurm.conf has none with Default=YES").WithHint("choose one of: %s", partitionNames(v))
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if v.Partition(name) == nil {
+			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v)).WithLead("invalid partition specified: %s", name)
+		}
+	}
+	open := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return closed(v.Partition(name)) })
+	if len(open) == 0 {
+		p := v.Partition(names[0])
+		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and takes no new jobs", p.Name, p.State)
+	}
+	var first *pb.Problem
+	taken := false
+	for _, name := range open {
+		p := Refusal(v, v.Partition(name), spec)
+		taken = taken || p == nil
+		if first == nil {
+			first = p
+		}
+	}
+	if first != nil && (!taken || v.Settings.EnforcePartLimits == "ALL") {
+		return first
+	}
+	if len(open) < len(names) {
+		spec.Partition = strings.Join(open, ",")
+	}
+	return nil
+}
+
+// First is the partition whose defaults a checked job has: the first of its list that takes it.
+func First(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
+	var first *pb.PartitionRecord
+	for _, name := range strings.Split(PartitionList(v, spec), ",") {
+		p := v.Partition(name)
+		if p != nil && Refusal(v, p, spec) == nil {
+			return p
+		}
+		if first == nil {
+			first = p
+		}
+	}
+	return first
+}
+
+// Refusal is why a partition does not take a job: who may use it, and, with EnforcePartLimits, its limits; nil when it does. Memory is
+// left out: how much a job needs on a node is known to the scheduler (Judge.Feasible).
+func Refusal(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
+	if problem := mayUse(v, p, spec); problem != nil || !Enforced(v) {
+		return problem
+	}
+	return exceeds(v, p, spec)
+}
+
+// Enforced: what exceeds a partition's limits is refused at submission. Otherwise it waits.
+func Enforced(v *state.View) bool {
+	return v.Settings.EnforcePartLimits == "ANY" || v.Settings.EnforcePartLimits == "ALL"
+}
+
+// Usable: the partition is for such jobs at all, whatever its limits.
+func Usable(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) bool {
+	return mayUse(v, p, spec) == nil
+}
+
+func closed(p *pb.PartitionRecord) bool { return p.State == "INACTIVE" || p.State == "DRAIN" }
+
+// mayUse refuses a job whose user, host or reservation a partition is not for (slurm.conf(5)).
 func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	switch {
-	case p.State == "INACTIVE" || p.State == "DRAIN":
-		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and takes no new jobs", p.Name, p.State)
 	case p.RootOnly && spec.Uid != 0:
 		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for root only", p.Name)
 	case v.Settings.DisableRootJobs && spec.Uid == 0:
@@ -30,13 +116,41 @@ func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem 
 	case !inGroups(v.PartitionGIDs(p.Name), spec):
 		return pb.NewProblem(pb.CodePartitionGroup, "partition %s is for the groups %s", p.Name, p.AllowGroups)
 	}
-	if why := Barred(p, spec); why != "" && v.Settings.EnforcePartLimits {
+	return nil
+}
+
+// exceeds refuses what a partition's limits do not allow: accounts, QOS, nodes, CPUs, time.
+func exceeds(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
+	if why := Barred(p, spec); why != "" {
 		if strings.HasPrefix(why, "Job's QOS") {
 			return pb.NewProblem(pb.CodeInvalidQOS, "%s", why)
 		}
 		return pb.NewProblem(pb.CodeInvalidAccount, "%s", why)
 	}
+	nodes := v.PartitionNodes(p.Name)
+	most := uint32(len(nodes))
+	if p.MaxNodes != 0 && p.MaxNodes < most {
+		most = p.MaxNodes
+	}
+	asked := uint64(max(spec.NumTasks, 1)) * uint64(max(spec.CpusPerTask, 1))
+	switch {
+	case spec.MinNodes > most, spec.MaxNodes > most && p.MaxNodes == most:
+		return pb.NewProblem(pb.CodeNodeCount, "partition %s has or allows %d nodes, asked for were %d", p.Name, most, max(spec.MinNodes, spec.MaxNodes))
+	case spec.MinNodes > 0 && spec.MinNodes < p.MinNodes:
+		return pb.NewProblem(pb.CodeNodeCount, "partition %s wants at least %d nodes (MinNodes), asked for were %d", p.Name, p.MinNodes, spec.MinNodes)
+	case !spec.Overcommit && len(nodes) > 0 && asked > uint64(len(nodes)) && asked > cpusOf(v, nodes): // a node has one at least
+		return pb.NewProblem(pb.CodeTooManyCPUs, "partition %s has %d CPUs, asked for were %d", p.Name, cpusOf(v, nodes), asked)
+	case p.MaxTimeS != pb.Unlimited && spec.TimeLimitS > p.MaxTimeS:
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, asked for were %d", p.Name, p.MaxTimeS/60, spec.TimeLimitS/60)
+	}
 	return nil
+}
+
+func cpusOf(v *state.View, nodes []string) (cpus uint64) {
+	for _, name := range nodes {
+		cpus += uint64(v.Node(name).Cpus)
+	}
+	return cpus
 }
 
 // Barred is why a partition's rules on accounts and QOS keep a job out, in the words in which Slurm gives it as the reason of a job that

@@ -13,7 +13,7 @@ func TestAccess(t *testing.T) {
 		what    string
 		part    *pb.PartitionRecord
 		spec    *pb.JobSpec
-		enforce bool
+		enforce bool // EnforcePartLimits=ALL
 		want    pb.Code
 	}{
 		{"open", &pb.PartitionRecord{}, &pb.JobSpec{}, true, 0},
@@ -30,7 +30,7 @@ func TestAccess(t *testing.T) {
 		{"of a denied QOS", &pb.PartitionRecord{DenyQos: "low,normal"}, &pb.JobSpec{}, true, pb.CodeInvalidQOS},
 	} {
 		c.part.Name, c.part.State, c.part.MaxTimeS, c.part.MaxNodes = "p", "UP", pb.Unlimited, pb.Unlimited
-		v := state.New(&state.Config{Settings: &state.Settings{EnforcePartLimits: c.enforce}, Default: "p", Partitions: []*pb.PartitionRecord{c.part}}, "c", 1)
+		v := state.New(&state.Config{Settings: &state.Settings{EnforcePartLimits: map[bool]string{true: "ALL", false: "NO"}[c.enforce]}, Default: "p", Partitions: []*pb.PartitionRecord{c.part}}, "c", 1)
 		if _, p := Job(v, c.spec, ""); p.GetCode() != uint32(c.want) {
 			t.Errorf("%s: %v, want code %d", c.what, p, c.want)
 		}

@@ -31,9 +31,9 @@ func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.
 	return j, nil
 }
 
-// Complete fills in what a checked request does not say, and returns the first of its partitions.
+// Complete fills in what a checked request does not say, and returns the partition that it is shown and completed with (First).
 func Complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
-	part := v.Partition(firstOf(PartitionList(v, spec)))
+	part := First(v, spec)
 	gpuDefaults(v.Settings, part, spec)
 	defaults(v.Settings, part, spec)
 	memoryPerCPU(v, part, spec)
@@ -80,11 +80,6 @@ func PartitionList(v *state.View, spec *pb.JobSpec) string {
 	return spec.Partition
 }
 
-func firstOf(list string) string {
-	first, _, _ := strings.Cut(list, ",")
-	return first
-}
-
 // Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
@@ -99,40 +94,6 @@ func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 		}
 	}
 	return nil
-}
-
-func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
-	list := PartitionList(v, spec)
-	if list == "" {
-		return pb.NewProblem(pb.CodeNoDefaultPartition, "no partition was named and slurm.conf has none with Default=YES").WithHint("choose one of: %s", partitionNames(v))
-	}
-	for _, name := range strings.Split(list, ",") {
-		p := v.Partition(name)
-		if p == nil {
-			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v)).WithLead("invalid partition specified: %s", name)
-		}
-		if problem := mayUse(v, p, spec); problem != nil {
-			return problem
-		}
-	}
-	return nil
-}
-
-func inGroups(allowed []uint32, spec *pb.JobSpec) bool {
-	if allowed == nil || spec.Uid == 0 {
-		return true
-	}
-	for _, g := range allowed {
-		if g == spec.Gid {
-			return true
-		}
-		for _, s := range spec.Groups {
-			if s == g {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func partitionNames(v *state.View) string {
@@ -182,15 +143,6 @@ func checkMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
 func checkTimes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
 		return pb.NewProblem(pb.CodeInvalidTimeMin, "--time-min is longer than --time")
-	}
-	if !v.Settings.EnforcePartLimits {
-		return nil
-	}
-	for _, name := range strings.Split(PartitionList(v, s), ",") {
-		p := v.Partition(name)
-		if p.MaxTimeS != pb.Unlimited && s.TimeLimitS > p.MaxTimeS {
-			return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, asked for were %d", name, p.MaxTimeS/60, s.TimeLimitS/60)
-		}
 	}
 	return nil
 }

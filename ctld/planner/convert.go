@@ -117,6 +117,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 }
 
 // admitting are those of a job's partitions whose rules on accounts and QOS do not keep it out; why is the first one's rule that does.
+// Of a list only those that are for such jobs: one is enough for a submission.
 func admitting(v *state.View, names []string, spec *pb.JobSpec) (open []string, why string) {
 	for _, name := range names {
 		bar := ""
@@ -127,6 +128,15 @@ func admitting(v *state.View, names []string, spec *pb.JobSpec) (open []string, 
 			open = append(open, name)
 		}
 		why = cmp.Or(why, bar)
+	}
+	if len(names) > 1 {
+		usable := slices.DeleteFunc(slices.Clone(open), func(name string) bool {
+			p := v.Partition(name)
+			return p != nil && !admit.Usable(v, p, spec)
+		})
+		if len(usable) > 0 {
+			open = usable
+		}
 	}
 	return open, why
 }

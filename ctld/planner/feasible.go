@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -50,10 +51,8 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 		return p
 	}
 	job := pendingJob(v, j, nil)
-	if v.Settings.EnforcePartLimits {
-		if why := g.admitter.Memory(job); why != "" {
-			return pb.NewProblem(pb.CodeInvalidMemory, "%s", why)
-		}
+	if p := g.memory(v, j.Spec, job); p != nil {
+		return p
 	}
 	if j.Spec.Hold {
 		return nil // Slurm looks for nodes when a job may start; until then it waits, and then with BadConstraints
@@ -63,7 +62,7 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 	if ok && j.Spec.NtasksPerNode > 1 && lead == lackingCPUs { // fewer tasks on a node is not what --ntasks-per-node says
 		ok, why = false, "no node holds as many tasks as --ntasks-per-node says"
 	}
-	if ok || !v.Settings.EnforcePartLimits && g.admitter.Outgrown(job) {
+	if ok || !admit.Enforced(v) && g.admitter.Outgrown(job) {
 		return nil
 	}
 	p := pb.NewProblem(pb.CodeNodeConfig, "%s", why).WithLead("%s", lead)
@@ -71,6 +70,29 @@ func (g *Judge) Feasible(v *state.View, j *pb.JobRecord) *pb.Problem {
 		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
 	}
 	return p
+}
+
+// memory refuses, with EnforcePartLimits, what a partition does not allow on a node: each of the job's partitions, or all of those that
+// take it otherwise.
+func (g *Judge) memory(v *state.View, s *pb.JobSpec, job *sched.Job) *pb.Problem {
+	if !admit.Enforced(v) {
+		return nil
+	}
+	first := ""
+	for _, name := range strings.Split(admit.PartitionList(v, s), ",") {
+		if admit.Refusal(v, v.Partition(name), s) != nil {
+			continue
+		}
+		why := g.admitter.Memory(job, name)
+		if why == "" && v.Settings.EnforcePartLimits == "ANY" {
+			return nil
+		}
+		first = cmp.Or(first, why)
+	}
+	if first == "" {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeInvalidMemory, "%s", first)
 }
 
 const lackingCPUs = "CPU count per node can not be satisfied"

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
@@ -17,12 +16,10 @@ func parseMoment(s string, nowNS int64) (time.Time, error) {
 
 func parseMiB(s string) (uint64, error) { return tres.ParseMiB(s) }
 
-// firstPartition is the first partition of a job's list that exists; the default one when it named none.
-func firstPartition(tx *state.Tx, s *pb.JobSpec) (string, bool) {
-	for _, p := range strings.Split(admit.PartitionList(tx.View(), s), ",") {
-		if tx.Partition(p) != nil {
-			return p, true
-		}
+// firstPartition is the partition that a job that waits is shown in: the first of its list that takes it.
+func firstPartition(tx *state.Tx, s *pb.JobSpec) string {
+	if p := admit.First(tx.View(), s); p != nil {
+		return p.Name
 	}
-	return s.Partition, false
+	return s.Partition
 }

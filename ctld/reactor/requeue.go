@@ -53,7 +53,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	n.PreemptNs = 0
 	n.Usage, n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict, n.SuspendedNs = nil, 0, 0, 0, "", 0
 	n.MaxRssKib, n.CpuUsecUser, n.CpuUsecSystem = 0, 0, 0
-	n.Partition, _ = firstPartition(tx, n.Spec)
+	n.Partition = firstPartition(tx, n.Spec)
 	n.NumNodes, n.NumCpus, n.NumTasks = admit.Size(n.Spec)
 	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waits until everything of the last run is cleaned up", why)
 	if why == "preempt" {

@@ -69,7 +69,7 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		admit.Complete(tx.View(), e.job.Spec)
 		e.job.NumNodes, e.job.NumCpus, e.job.NumTasks = admit.Size(e.job.Spec)
 		e.job.ReqTres = admit.ReqTRES(e.tx.Settings(), e.job.Spec)
-		e.job.Partition, _ = firstPartition(tx, e.job.Spec)
+		e.job.Partition = firstPartition(tx, e.job.Spec)
 	}
 	tx.Emit(state.JobChanged{Job: e.job, What: "updated"})
 	if e.job.Dependency != j.Dependency {

@@ -33,7 +33,7 @@ type Settings struct {
 	HoldOnPrologFail  bool // unless nohold_on_prolog_fail
 	RequeueDelayS     uint32
 	MaxJobsPerUser    uint32
-	EnforcePartLimits bool
+	EnforcePartLimits string // NO (or empty), ANY or ALL
 	JobFileAppend     bool
 	DisableRootJobs   bool
 	PriorityBasic     bool

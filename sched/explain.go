@@ -35,6 +35,20 @@ type Explanation struct {
 type Failing struct {
 	Nodes int
 	Why   string
+	// Most is how much the best of these nodes has of what they are short of;
+	// below 0 where that is no amount.
+	Most int64
+}
+
+func (f Failing) String() string {
+	nodes := "nodes"
+	if f.Nodes == 1 {
+		nodes = "node"
+	}
+	if f.Most < 0 {
+		return fmt.Sprintf("%d %s: %s", f.Nodes, nodes, f.Why)
+	}
+	return fmt.Sprintf("%d %s: %s (at most %d)", f.Nodes, nodes, f.Why, f.Most)
 }
 
 // String is the explanation as `sluice explain` prints it, a line for each point.
@@ -45,7 +59,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "%s\n", x.Partition)
 	}
 	for _, f := range x.Nodes {
-		fmt.Fprintf(&b, "%d nodes: %s\n", f.Nodes, f.Why)
+		fmt.Fprintln(&b, f)
 	}
 	if x.Switches != "" {
 		fmt.Fprintf(&b, "%s\n", x.Switches)
@@ -53,7 +67,11 @@ func (x *Explanation) String() string {
 	if x.Start > 0 && x.Start < Forever {
 		fmt.Fprintf(&b, "expected on %s\n", foldNames(x.Where))
 	}
-	if len(x.After) > 0 {
+	switch len(x.After) {
+	case 0:
+	case 1:
+		fmt.Fprintf(&b, "after the end of job %d\n", x.After[0])
+	default:
 		fmt.Fprintf(&b, "after the end of jobs %s\n", joinIDs(x.After))
 	}
 	for _, how := range x.Smaller {
@@ -147,103 +165,118 @@ func (s *Scheduler) beyond(e *entry) string {
 
 // failing counts nodes by why the least part of the job does not fit there now.
 func (s *Scheduler) failing(c *class) []Failing {
-	count := map[string]int{}
-	var order []string
+	at := map[string]int{}
+	var out []Failing
 	for _, i := range c.part.nodes {
-		why := "not in the reservation"
+		f := Failing{1, "not in the reservation", -1}
 		if n := c.shape.resv.seat(s.nodes.vals[i]); n != nil {
-			why = s.whyNot(c, n)
+			f.Why, f.Most = s.whyNot(c, n)
 		}
-		if count[why]++; count[why] == 1 {
-			order = append(order, why)
+		if same, ok := at[f.Why]; ok {
+			out[same].Nodes++
+			out[same].Most = max(out[same].Most, f.Most)
+			continue
 		}
-	}
-	out := make([]Failing, 0, len(order))
-	for _, why := range order {
-		out = append(out, Failing{count[why], why})
+		at[f.Why] = len(out)
+		out = append(out, f)
 	}
 	slices.SortStableFunc(out, func(a, b Failing) int { return b.Nodes - a.Nodes })
 	return out
 }
 
-// whyNot is the first thing that keeps jobs of the class off a node now.
-func (s *Scheduler) whyNot(c *class, n *vnode) string {
+// whyNot is the first thing that keeps jobs of the class off a node now, and
+// how much of it the node has; below 0 where it is no amount.
+func (s *Scheduler) whyNot(c *class, n *vnode) (string, int64) {
 	sh := c.shape
 	if len(sh.alts) == 0 {
-		return "the constraint cannot be read"
+		return "the constraint cannot be read", -1
 	}
 	alt := &sh.alts[len(sh.alts)-1]
 	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
 	switch blocked, _ := n.blocked(sh.resv, s.now); {
 	case n.rec.State == NodeFuture:
-		return "not part of the cluster yet"
+		return "not part of the cluster yet", -1
 	case alt.pos[n.idx] < 0:
 		return s.neverFits(sh, n, v)
 	case n.rec.State != NodeUsable:
-		return map[NodeState]string{NodeDrained: "drained", NodeDown: "down", NodeMaint: "under maintenance"}[n.rec.State]
+		return map[NodeState]string{NodeDrained: "drained", NodeDown: "down", NodeMaint: "under maintenance"}[n.rec.State], -1
 	case blocked:
-		return "reserved"
+		return "reserved", -1
 	}
-	if why := v.shortOf(n.cfg, n.prof.Now()); why != "" {
+	if what, has := v.shortOf(n.cfg, n.prof.Now()); what != "" {
 		if n.soonReserved(s.now, s.now+1) {
-			return why + " in use or reserved"
+			return what + " not free, in use or reserved", has
 		}
-		return why + " in use"
+		return what + " not free", has
 	}
-	if s.openUntil(sh, n, v) <= s.now {
+	return s.inTheWay(sh, n, v), -1
+}
+
+// inTheWay is what keeps a job off a node that has enough of everything free.
+func (s *Scheduler) inTheWay(sh *shape, n *vnode, v *vec) string {
+	switch {
+	case s.openUntil(sh, n, v) <= s.now:
 		return "what is free is reserved"
-	}
-	if sh.stranger(n, v) {
+	case sh.stranger(n, v):
 		return "in use by other jobs, and the job wants it alone"
-	}
-	if s.lacksCores(sh, n, v) {
+	case s.lacksCores(sh, n, v):
 		return "CPUs in use by jobs that do not share them with this one"
-	}
-	if n.lacksCuts(v) {
+	case n.lacksCuts(v):
 		return "no place for the MIG instance: the GPUs are cut otherwise, or in use"
-	}
-	if n.lacksSockets(v) {
+	case n.lacksSockets(v):
 		return "not enough devices free on each socket"
 	}
 	return "could take a part of the job now"
 }
 
 // neverFits: the node is not a candidate at all.
-func (s *Scheduler) neverFits(sh *shape, n *vnode, v *vec) string {
+func (s *Scheduler) neverFits(sh *shape, n *vnode, v *vec) (string, int64) {
 	if slices.Contains(sh.req.Exclude, n.rec.Name) {
-		return "excluded by the job"
+		return "excluded by the job", -1
 	}
 	if len(sh.req.NodeList) > 0 && !slices.Contains(sh.req.NodeList, n.rec.Name) {
-		return "not among the nodes the job names"
+		return "not among the nodes the job names", -1
 	}
-	if why := v.shortOf(n.cfg, n.cfg.full); why != "" {
+	if what, has := v.shortOf(n.cfg, n.cfg.full); what != "" {
 		if len(n.rec.Withheld) > 0 {
-			return why + " not there, or faulty"
+			return what + " not there, or faulty", has
 		}
-		return why + " not there"
+		return what + " not there", has
 	}
 	if sh.req.Features != "" {
-		return "no feature " + sh.req.Features
+		return "no feature " + sh.req.Features, -1
 	}
-	return "too small"
+	return "too small", -1
 }
 
-// shortOf names the first resource of which free has too little.
-func (v *vec) shortOf(cfg *config, free []int64) string {
+// shortOf names the first resource of which free has too little, with how much
+// is wanted, and says how much there is.
+func (v *vec) shortOf(cfg *config, free []int64) (what string, has int64) {
 	switch {
 	case free[dimCPU] < v.cpuUnits:
-		return fmt.Sprintf("%d CPUs", v.cpu)
+		return fmt.Sprintf("%d CPUs", v.cpu), max(0, free[dimCPU]*v.cpu/v.cpuUnits)
 	case free[dimMem] < v.mem:
-		return fmt.Sprintf("%d MiB of memory", v.mem)
+		return fmt.Sprintf("%d MiB of memory", v.mem), max(0, free[dimMem])
 	case v.cap > 0 && free[v.cap] < v.cpu:
-		return "CPUs that the partition may use per node"
+		return fmt.Sprintf("%d CPUs of those that the partition may use per node", v.cpu), max(0, free[v.cap])
 	}
 	for i := range v.gres {
 		if g := &v.gres[i]; !g.fits(cfg, free) {
-			return fmt.Sprintf("%d %s", g.count, g.name)
+			return fmt.Sprintf("%d %s", g.count, g.name), g.whole(cfg, free)
 		}
 	}
-	return ""
+	return "", -1
+}
+
+// whole is how many whole devices are free; below 0 where parts of devices are asked for.
+func (g *vecGres) whole(cfg *config, free []int64) (n int64) {
+	if g.shares > 0 || len(g.cuts) > 0 {
+		return -1
+	}
+	for _, gi := range g.groups {
+		n += max(0, cfg.groups[gi].free(free))
+	}
+	return n
 }
 
 // expect takes the start from a plan in which every job is promised one.
@@ -268,12 +301,49 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
 		return
 	}
 	for _, i := range s.nodeList(x.Where) {
-		for _, r := range s.nodes.vals[i].runs {
-			if r.rec.End <= x.Start {
-				x.After = append(x.After, r.rec.ID)
-			}
-		}
+		x.After = append(x.After, s.mustEnd(c.shape, s.nodes.vals[i], x.Start)...)
 	}
 	slices.Sort(x.After)
 	x.After = slices.Compact(x.After)
+}
+
+// mustEnd are the runs that have left the node by then, without those that
+// could as well stay: what they hold is left over.
+func (s *Scheduler) mustEnd(sh *shape, n *vnode, start int64) (ids []uint32) {
+	var all []uint32
+	for _, r := range n.runs {
+		if r.end > start {
+			continue
+		}
+		all = append(all, r.rec.ID)
+		if !s.leftOver(sh, n, r, start) {
+			ids = append(ids, r.rec.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return all // any of them will do, and there is no saying which
+	}
+	return ids
+}
+
+// leftOver reports whether a part of the job would fit on the node then even if r had not ended. Where more than amounts count, or the
+// part may be of several sizes, it does not know, and says no.
+func (s *Scheduler) leftOver(sh *shape, n *vnode, r *vrun, start int64) bool {
+	alt := &sh.alts[len(sh.alts)-1]
+	if alt.flex || alt.pos[n.idx] < 0 || sh.strange(r) {
+		return false
+	}
+	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
+	if v.whole || slices.ContainsFunc(v.gres, func(g vecGres) bool { return len(g.cuts) > 0 || g.each > 0 }) {
+		return false
+	}
+	free := slices.Clone(n.prof.At(n.prof.Find(start)))
+	for i := range r.parts {
+		if p := &r.parts[i]; p.node == n {
+			for d := range p.use {
+				free[d] -= p.use[d]
+			}
+		}
+	}
+	return v.fits(n.cfg, free)
 }

@@ -355,7 +355,7 @@ func (p *pass) promises() int {
 // enough.
 func (p *pass) deadline(e *entry) (int64, bool) {
 	d := e.job.rec.Deadline
-	if d == 0 || p.s.now+min(e.limit, Forever/2) <= d {
+	if d == 0 || !e.endless && p.s.now+e.limit <= d {
 		return e.limit, true
 	}
 	left := d - p.s.now
@@ -400,9 +400,8 @@ func (p *pass) start(c *class, e *entry, limit int64) bool {
 	if ch == nil || licUntil < end {
 		return false
 	}
-	limit = Forever
-	if end < Forever {
-		limit = end - s.now
+	if limit = end - s.now; e.endless && limit == e.limit {
+		limit = Forever
 	}
 	return p.commit(c, e, ch, limit)
 }

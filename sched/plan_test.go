@@ -549,11 +549,11 @@ func TestExplain(t *testing.T) {
 	in := w.in
 	x, ok := w.s.Explain(&in, 3)
 	want := `reason: Resources
-2 nodes: 4 CPUs in use
-1 nodes: drained
-1 nodes: 4 CPUs not there
+2 nodes: 4 CPUs not free (at most 0)
+1 node: drained
+1 node: 4 CPUs not there (at most 2)
 expected on n1
-after the end of jobs 1
+after the end of job 1
 would start now: with --ntasks=2
 `
 	if !ok || x.Start != w.in.Now+100 || x.String() != want {
@@ -561,6 +561,29 @@ would start now: with --ntasks=2
 	}
 	if _, ok := w.s.Explain(&in, 77); ok {
 		t.Fatal("a job that is not there is explained")
+	}
+}
+
+// TestExplainNamesOnlyWhatMustEnd: a job that ends before, and leaves what is not needed, is not named.
+func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
+	for _, tt := range []struct {
+		cpus int
+		want string
+	}{{6, "[2]"}, {7, "[1 2]"}, {1, "[1 2]"}} { // either of them will do for one CPU
+		w := newWorld(t, Params{}, 1, 8)
+		w.add(1, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
+		w.add(2, 100, Request{Tasks: 6, MinNodes: 1, MaxNodes: 1})
+		w.plan()
+		w.in.Now += 5
+		w.add(3, 10, Request{Tasks: tt.cpus, MinNodes: 1, MaxNodes: 1})
+		if tt.cpus == 1 {
+			w.in.Running[0].End = w.in.Running[1].End
+		}
+		w.plan()
+		in := w.in
+		if x, _ := w.s.Explain(&in, 3); fmt.Sprint(x.After) != tt.want {
+			t.Errorf("%d CPUs: after the end of %v, not %s\n%s", tt.cpus, x.After, tt.want, x)
+		}
 	}
 }
 

@@ -30,8 +30,9 @@ type entry struct {
 	primary bool // speaks for the job when it waits
 	order   int  // of the partition in the job's list
 
-	limit     int64 // seconds
+	limit     int64 // seconds, for the plan
 	least     int64 // --time-min, or limit
+	endless   bool  // there is no limit; limit is UnlimitedS
 	elig      int64
 	predicted int64
 
@@ -256,6 +257,9 @@ func (s *Scheduler) enter(j *vjob) Reason {
 // enterPart adds the job to its class in a partition and reservation.
 func (s *Scheduler) enterPart(j *vjob, req int32, part *vpart, resv *vresv, order int) {
 	e := &entry{job: j, primary: len(j.entries) == 0, order: order, elig: eligibleAt(j.rec), limit: limitOf(j.rec, part.rec)}
+	if e.limit >= Forever {
+		e.limit, e.endless = UnlimitedS, true
+	}
 	e.least, e.predicted = e.limit, e.limit
 	if j.rec.TimeMinS > 0 {
 		e.least = min(j.rec.TimeMinS, e.limit)
@@ -309,7 +313,7 @@ func lasting(fault Code) int {
 
 func (s *Scheduler) classOf(e *entry, req int32, part *vpart, resv *vresv) *class {
 	j := e.job.rec
-	key := classKey{part: part.idx, who: s.whoOf(j), over: part.rec.MaxTimeS > 0 && e.least > part.rec.MaxTimeS}
+	key := classKey{part: part.idx, who: s.whoOf(j), over: part.rec.MaxTimeS > 0 && e.needs() > part.rec.MaxTimeS}
 	if s.timed {
 		key.limit = e.limit
 	}
@@ -340,6 +344,15 @@ func (s *Scheduler) whoOf(j *Job) string {
 	return ""
 }
 
+// needs is the shortest limit with which the job may start.
+func (e *entry) needs() int64 {
+	if e.endless && e.job.rec.TimeMinS == 0 {
+		return Forever
+	}
+	return e.least
+}
+
+// limitOf is the limit that holds for the job in the partition; Forever when there is none.
 func limitOf(j *Job, p *Partition) int64 {
 	limit := j.LimitS
 	if limit <= 0 {

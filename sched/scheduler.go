@@ -340,7 +340,8 @@ func (s *Scheduler) partition(name string) *vpart {
 
 // addRun, removeRun, changeRun follow what holds resources.
 func (s *Scheduler) addRun(rec *Run) *vrun {
-	r := &vrun{rec: rec, end: max(rec.End, s.now+1), late: rec.End <= s.now, heap: -1}
+	end := s.endOf(rec)
+	r := &vrun{rec: rec, end: max(end, s.now+1), late: end <= s.now, heap: -1}
 	depth, in := s.depthOf(rec)
 	for i := range rec.Allocs {
 		a := &rec.Allocs[i]
@@ -362,6 +363,15 @@ func (s *Scheduler) addRun(rec *Run) *vrun {
 	s.occupy(r)
 	s.ends.push(r)
 	return r
+}
+
+// endOf is when a run is taken to end. One without a limit is given a year, and when that is over another.
+func (s *Scheduler) endOf(rec *Run) int64 {
+	if rec.End < Forever {
+		return rec.End
+	}
+	years := max(0, s.now-rec.Start) / UnlimitedS
+	return rec.Start + (years+1)*UnlimitedS
 }
 
 // noteUser notices that users have to be told apart.
@@ -415,20 +425,22 @@ func (s *Scheduler) changeRun(r *vrun, rec *Run) *vrun {
 }
 
 // extendLate lets what should have ended already hold its resources for one
-// more second: nobody may be promised them now, and nobody waits long for them.
+// more second, or for another year where it has no limit: nobody may be promised
+// them now.
 func (s *Scheduler) extendLate() {
 	for len(s.ends.list) > 0 && s.ends.list[0].end <= s.now {
 		r := s.ends.list[0]
+		end := max(s.endOf(r.rec), s.now+1)
 		for i := range r.parts {
 			p := &r.parts[i]
-			p.node.prof.Use(r.end, s.now+1, p.use)
-			p.giveBack(r.end, s.now+1, 1)
+			p.node.prof.Use(r.end, end, p.use)
+			p.giveBack(r.end, end, 1)
 			s.touch(p.node)
 		}
 		if r.lic != nil {
-			s.lic.Use(r.end, s.now+1, r.lic)
+			s.lic.Use(r.end, end, r.lic)
 		}
-		r.end, r.late = s.now+1, true
+		r.end, r.late = end, r.rec.End < Forever
 		s.ends.fix(r)
 	}
 }

@@ -181,10 +181,10 @@ func TestExplainSwitches(t *testing.T) {
 	x, ok := New(Params{}).Explain(&in, 2)
 	const want = `reason: Resources
 5 nodes: could take a part of the job now
-1 nodes: 1 CPUs in use
+1 node: 1 CPUs not free (at most 0)
 5 nodes could take a part of the job now, on 3 leaf switches; the job waits for 3 nodes on at most 1 (--switches)
 expected on n[1-3]
-after the end of jobs 1
+after the end of job 1
 would start now: with --nodes=2
 would start now: without --switches
 `

@@ -36,6 +36,10 @@ package sched
 // Forever is the time that never comes: the end of a job without a limit.
 const Forever = int64(1) << 60
 
+// UnlimitedS is how long a job without a time limit is taken to run, in seconds: a year, as in Slurm's backfill. Were it for ever, who
+// waits for its nodes could be promised nothing, and whatever is small enough would pass it as long as such jobs come.
+const UnlimitedS = 365 * 24 * 3600
+
 // Snapshot is everything a decision may depend on.
 type Snapshot struct {
 	Seq    uint64 // the caller's state number; copied to the plan

@@ -49,7 +49,11 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 		startNS = v.NowNS
 	case x.Start < sched.Forever:
 		startNS = x.Start * 1e9
-		fmt.Fprintf(&b, "expected start: %s on %s, by the time limits of what runs and what waits before it\n", clock(startNS), hostlist.FoldSorted(x.Where))
+		by := "by the time limits of what runs and what waits before it"
+		if x.Start > v.NowNS/1e9+sched.UnlimitedS/2 {
+			by = "where what has no time limit is taken to run for a year"
+		}
+		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", clock(startNS), hostlist.FoldSorted(x.Where), by)
 	}
 	return b.String(), startNS, x.Where
 }

@@ -1,0 +1,37 @@
+package sched
+
+import "testing"
+
+// TestUnlimitedJobsAreNotPassedForEver: where nobody sets a time limit, a job that needs all of a node is promised it a year ahead, as
+// in Slurm; what has no limit either does not pass it, what is shorter does.
+func TestUnlimitedJobsAreNotPassedForEver(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 8)
+	w.add(1, Forever, Request{Tasks: 4})
+	w.want("start 1 n1:4")
+	w.in.Now += 10
+	w.add(2, Forever, Request{Tasks: 8})
+	const ahead = "reserve 2 at 31535990 on n1" // 365 days after the start, in seconds from now
+	w.want(ahead + "; 2: Resources")
+	w.add(3, Forever, Request{Tasks: 4})
+	w.want(ahead + "; 3: Priority")
+	w.add(4, 365*86400-10, Request{Tasks: 2})
+	w.want("start 4 n1:2; " + ahead)
+	w.in.Now += UnlimitedS // over a year: given another
+	w.end(4)
+	w.want(ahead)
+	w.end(1)
+	w.want("start 2 n1:8; reserve 3 at 31536000 on n1; 3: Resources")
+	if got := w.in.Running[len(w.in.Running)-1]; got.ID != 2 || got.End != Forever {
+		t.Errorf("job 2 has no limit, and ends at %d", got.End)
+	}
+}
+
+// TestUnlimitedIsMoreThanTheLongestLimit: a partition's MaxTime of more than a year is less than no limit.
+func TestUnlimitedIsMoreThanTheLongestLimit(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 8)
+	w.in.Partitions[0].MaxTimeS = 3 * UnlimitedS
+	w.add(1, Forever, Request{Tasks: 4})
+	w.want("1: PartitionTimeLimit")
+	w.add(2, Forever, Request{Tasks: 4}).TimeMinS = 60
+	w.want("start 2 n1:4")
+}

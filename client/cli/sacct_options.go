@@ -53,7 +53,7 @@ var sacctNames = []opt.Name{
 	{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, {Long: "clusters", Short: 'M', Arg: opt.Required},
 	{Long: "completion", Short: 'c'}, {Long: "constraints", Short: 'C', Arg: opt.Required}, {Long: "delimiter", Arg: opt.Required},
 	{Long: "duplicates", Short: 'D'}, {Long: "endtime", Short: 'E', Arg: opt.Required}, {Long: "env-vars"}, {Long: "expand-patterns"},
-	{Long: "federation"}, {Long: "file", Short: 'f', Arg: opt.Required}, {Long: "flags", Short: 'F', Arg: opt.Required},
+	{Long: "federation"}, {Long: "fields", Arg: opt.Required, Canon: "format"}, {Long: "file", Short: 'f', Arg: opt.Required}, {Long: "flags", Short: 'F', Arg: opt.Required},
 	{Long: "format", Short: 'o', Arg: opt.Required}, {Long: "gid", Short: 'g', Arg: opt.Required, Canon: "group"},
 	{Long: "group", Arg: opt.Required}, {Long: "help", Short: 'h'}, {Long: "help-fields", Canon: "helpformat"}, {Long: "helpformat", Short: 'e'},
 	{Long: "jobs", Short: 'j', Arg: opt.Required}, {Long: "json", Arg: opt.Optional}, {Long: "local"}, {Long: "long", Short: 'l'},

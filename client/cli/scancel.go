@@ -38,7 +38,7 @@ func scancel(env *Env, args []string) int {
 			_, _ = io.WriteString(env.Stdout, scancelUsage)
 			return 0
 		case "version":
-			_, _ = io.WriteString(env.Stdout, version.Text())
+			_, _ = io.WriteString(env.Stdout, version.Interface())
 			return 0
 		}
 	}
@@ -280,10 +280,15 @@ func (c *cancellation) report(outcomes []*pb.JobOutcome) int {
 			exit = c.exitOf(p)
 		}
 	}
-	if len(outcomes) == 0 && c.verbose > 0 && len(c.filters) > 0 {
+	if c.verbose > 0 && len(c.filters) > 0 && !slices.ContainsFunc(outcomes, matched) {
 		c.env.Errorf("No active jobs match ALL job filters, including: %s ", strings.Join(c.inOrder(), " "))
 	}
 	return exit
+}
+
+// matched tells the outcome of a job that the filters took from that of an id that names none.
+func matched(o *pb.JobOutcome) bool {
+	return o.GetProblem() == nil || o.GetProblem().GetCode() != uint32(pb.CodeInvalidJobID)
 }
 
 // exitOf is 1 for a job that does not exist; else Slurm's scancel exits with the number of its last error, in one byte.
@@ -317,7 +322,7 @@ func (c *cancellation) action(id string) string {
 func (c *cancellation) complain(id string, p *pb.Problem) bool {
 	gone := p.GetCode() == uint32(pb.CodeInvalidJobID) || p.GetCode() == uint32(pb.CodeAlreadyDone)
 	if gone && c.quiet {
-		return false
+		return len(c.filters) > 0 // not said, but told by the exit code
 	}
 	if gone && c.quietly() {
 		if c.verbose > 0 {

@@ -103,7 +103,7 @@ func (c *control) option(long, value string) (done bool, exit int) {
 		_, _ = io.WriteString(c.env.Stdout, scontrolHelp())
 		return true, 0
 	case "version":
-		_, _ = io.WriteString(c.env.Stdout, version.Text())
+		_, _ = io.WriteString(c.env.Stdout, version.Interface())
 		return true, 0
 	case "clusters":
 		if err := c.env.checkClusters(value); err != nil {
@@ -231,7 +231,7 @@ func (c *control) ping([]string) int {
 }
 
 func (c *control) version([]string) int {
-	fmt.Fprint(c.env.Stdout, version.Text())
+	fmt.Fprint(c.env.Stdout, version.Interface())
 	return 0
 }
 

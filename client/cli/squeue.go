@@ -54,7 +54,7 @@ func (e *Env) viewExit(err error) int {
 }
 
 func (e *Env) printVersion() error {
-	fmt.Fprint(e.Stdout, version.Text())
+	fmt.Fprint(e.Stdout, version.Interface())
 	return exitEarly(0)
 }
 

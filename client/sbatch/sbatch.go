@@ -55,7 +55,7 @@ func info(hits []opt.Hit) string {
 		case "usage":
 			return usage
 		case "version":
-			return version.Text()
+			return version.Interface()
 		}
 	}
 	return ""

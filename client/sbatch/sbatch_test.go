@@ -382,7 +382,7 @@ func TestGresHelp(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	s := newSession(t)
-	for arg, want := range map[string]string{"--version": "slurm 25.", "-V": "\nsluice ", "--usage": "Usage: sbatch", "--help": "--cpus-per-task=n", "-h": "Examples:"} {
+	for arg, want := range map[string]string{"--version": "slurm 25.", "-V": "slurm 25.", "--usage": "Usage: sbatch", "--help": "--cpus-per-task=n", "-h": "Examples:"} {
 		if out, _, exit := s.run(t, arg); exit != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: exit %d, %q", arg, exit, out)
 		}

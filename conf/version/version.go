@@ -8,5 +8,9 @@ const (
 	Sluice = "0.1.0"
 )
 
-// Text is what --version prints: Slurm's line first, because tools read only that one.
-func Text() string { return "slurm " + Slurm + "\nsluice " + Sluice + "\n" }
+// Interface is what the commands of Slurm's names print for --version. It is one line: EasyBuild takes the last word of all that
+// is printed for Slurm's release.
+func Interface() string { return "slurm " + Slurm + "\n" }
+
+// Text is what sluice and the daemons print for --version.
+func Text() string { return Interface() + "sluice " + Sluice + "\n" }

@@ -26,7 +26,14 @@ type Outcomes struct {
 // Handle cancels or signals each job that the caller may touch.
 func (c Cancel) Handle(tx *state.Tx) any {
 	out := Outcomes{Seq: tx.Seq}
-	if c.Match != nil {
+	switch {
+	case c.Match == nil:
+	case len(c.IDs) > 0:
+		for _, id := range c.IDs {
+			out.List = append(out.List, c.filtered(tx, id)...)
+		}
+		return out
+	default:
 		for _, j := range c.matching(tx) {
 			out.List = append(out.List, outcome(jobName(j), c.one(tx, j, "")))
 		}
@@ -42,25 +49,38 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	return out
 }
 
-// matching are the active jobs that the filter takes, restricted to the ids when both are given; those of others are
-// refused one by one, as by Slurm.
+// filtered cancels or signals what an id names as far as the filter takes it. What the filter leaves out is no error, an id
+// without an active job is one, as in Slurm.
+func (c Cancel) filtered(tx *state.Tx, id string) []*pb.JobOutcome {
+	t, p := find(tx, id)
+	if p != nil {
+		return []*pb.JobOutcome{outcome(id, p)}
+	}
+	var list []*pb.JobOutcome
+	active := false
+	t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem {
+		if !state.Active(j) {
+			return nil
+		}
+		active = true
+		if c.Match(j) {
+			name := jobName(j)
+			if t.step != "" {
+				name = id
+			}
+			list = append(list, outcome(name, c.one(tx, j, t.step)))
+		}
+		return nil
+	})
+	if !active {
+		return []*pb.JobOutcome{outcome(id, pb.NewProblem(pb.CodeInvalidJobID, "job %s has ended", id))}
+	}
+	return list
+}
+
+// matching are the active jobs that the filter takes; those of others are refused one by one, as by Slurm.
 func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 	var jobs []*pb.JobRecord
-	if len(c.IDs) > 0 {
-		for _, id := range c.IDs {
-			t, p := find(tx, id)
-			if p != nil {
-				continue
-			}
-			_ = t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem {
-				if state.Active(j) && c.Match(j) {
-					jobs = append(jobs, j)
-				}
-				return nil
-			})
-		}
-		return jobs
-	}
 	for j := range tx.Jobs().All() {
 		if state.Active(j) && c.Match(j) {
 			jobs = append(jobs, j)

@@ -236,6 +236,29 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelByIDAndFilter: an id without an active job is an error, a job that the filter leaves out is none, and a step stays a step.
+func TestCancelByIDAndFilter(t *testing.T) {
+	b := newBench(t, nil)
+	taken, left, ended := b.submit(&pb.JobSpec{Name: "a"}), b.submit(&pb.JobSpec{Name: "b"}), b.submit(&pb.JobSpec{Name: "a"})
+	stepped := b.submit(&pb.JobSpec{Name: "a"})
+	b.start(stepped, "n1")
+	b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(ended)}})
+	out := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(taken), fmt.Sprint(left), fmt.Sprint(ended), "99", fmt.Sprint(stepped, ".0")},
+		Match: func(j *pb.JobRecord) bool { return j.Spec.Name == "a" }}).(Outcomes)
+	var got []string
+	for _, o := range out.List {
+		got = append(got, o.Id+":"+o.Problem.GetPhrase())
+	}
+	if s := strings.Join(got, " "); s != "1: 3:Invalid job id specified 99:Invalid job id specified 4.0:" {
+		t.Error(s)
+	}
+	for id, want := range map[uint32]string{taken: "CANCELLED None", left: "PENDING None", stepped: "RUNNING None"} {
+		if got := b.state(id); got != want {
+			t.Errorf("job %d is %s, not %s", id, got, want)
+		}
+	}
+}
+
 func TestCancelWinsOverALateExit(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})

@@ -304,7 +304,7 @@ func (r reconfigure) Committed() { r.use() }
 
 func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()
-	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
+	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, Name: d.controllerName, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
 		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
 		Pairs: d.pairs, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: planner.Withheld, Figures: d.counters, Debug: d.setDebug}
 	return s

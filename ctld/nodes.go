@@ -14,13 +14,17 @@ import (
 // maxPids bounds the processes and threads of one job on one node.
 const maxPids = 65536
 
+// controllerName is SlurmctldHost of slurm.conf, which may differ from what the machine calls itself.
+func (d *daemon) controllerName() string {
+	if hosts := d.conf.Load().SlurmctldHosts; len(hosts) > 0 {
+		return hosts[0].Name
+	}
+	return ""
+}
+
 // nodeSettings is what a node is told before its first order, and after every reconfigure.
 func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 	c := d.conf.Load()
-	host := ""
-	if len(c.SlurmctldHosts) > 0 {
-		host = c.SlurmctldHosts[0].Name
-	}
 	return &pb.NodeSettings{
 		Cluster: c.ClusterName, ClusterId: v.ClusterID, KillWaitS: v.Settings.KillWaitS, HeartbeatS: v.Settings.HeartbeatS,
 		Prolog: c.Prolog, Epilog: c.Epilog, TaskProlog: c.TaskProlog, TaskEpilog: c.TaskEpilog, PrologEpilogTimeoutS: clampTimeout(c.PrologEpilogTimeoutSec),
@@ -28,7 +32,7 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 		ConstrainDevices: c.Cgroup.ConstrainDevices, UnkillableTimeoutS: clampSeconds(c.UnkillableStepTimeoutSec), JobFileAppend: c.JobFileAppend,
 		PropagateLimits: strings.Join(c.PropagateResourceLimits, ","), HealthCheck: c.HealthCheckProgram, HealthCheckS: clampSeconds(c.HealthCheckIntervalSec),
 		Gres: gresLines(c, n.Name), Gpu: gpuPolicy(c, n.Name),
-		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, ControllerHost: host, MaxPids: maxPids, Node: configured(n), ConfigOverrides: v.Settings.ConfigOverrides,
+		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, ControllerHost: d.controllerName(), MaxPids: maxPids, Node: configured(n), ConfigOverrides: v.Settings.ConfigOverrides,
 		LogLevel: int32(d.nodeLevel(n.Name)),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
@@ -116,9 +117,10 @@ func thisNode(cfg *conf.Config, name string) (*conf.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell this host's name: %w; say --node NAME", err)
 	}
+	short, _, _ := strings.Cut(host, ".") // as Slurm has it: a node is called without its domain, or with it
 	var found []*conf.Node
 	for _, n := range cfg.Nodes {
-		if n.Name == host || n.Hostname == host {
+		if n.Name == host || n.Hostname == host || n.Name == short || n.Hostname == short {
 			found = append(found, n)
 		}
 	}

@@ -74,7 +74,7 @@ func serve(t *testing.T) *server {
 	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
 	judge := planner.NewJudge(sched.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
-	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h", Started: time.Now(), Users: NewUsers(), Feasible: judge.Feasible, Forecast: judge.Forecast,
+	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(), Users: NewUsers(), Feasible: judge.Feasible, Forecast: judge.Forecast,
 		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command, error) { return reactor.Reconfigure{Config: stateConfig()}, nil }, Stop: func() { s.stops <- struct{}{} },
 		Script: func(id uint32) ([]byte, error) {
 			return store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
@@ -400,6 +400,10 @@ func TestIdentity(t *testing.T) {
 	j := s.loop.View().Jobs.Get(id)
 	if j.Spec.AllocNode != "h" {
 		t.Errorf("the job says that it comes from %s", j.Spec.AllocNode)
+	}
+	// The controller has the name of slurm.conf, whatever its machine is called.
+	if r, err := user.Ping(ctx, &pb.PingRequest{}); err != nil || r.Host != "head" {
+		t.Errorf("the controller says that it is %v, %v", r, err)
 	}
 	if j.Spec.Uid != nobody || j.Spec.Gid != nobody || !slices.Equal(j.Spec.Groups, []uint32{7, nobody}) || j.Spec.User != NewUsers().Name(nobody) {
 		t.Errorf("the job is of uid %d gid %d groups %v, user %s", j.Spec.Uid, j.Spec.Gid, j.Spec.Groups, j.Spec.User)

@@ -34,7 +34,8 @@ type Service struct {
 	Writer  Writer
 	Watch   *Watch
 	Log     *slog.Logger
-	Host    string
+	Host    string        // this machine
+	Name    func() string // the controller, as slurm.conf calls it
 	PID     int
 	Started time.Time
 	Users   *Users
@@ -84,7 +85,7 @@ func caller(p *Peer) reactor.Caller { return reactor.Caller{UID: p.UID, Operator
 // Ping says that the controller is there.
 func (s *Service) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
 	v := s.Writer.View()
-	return &pb.PingReply{Host: s.Host, Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(), Seq: v.Seq, Cluster: v.Settings.Cluster}, nil
+	return &pb.PingReply{Host: s.Name(), Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(), Seq: v.Seq, Cluster: v.Settings.Cluster}, nil
 }
 
 // Submit accepts a job. When it returns, the job is on disk.

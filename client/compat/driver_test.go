@@ -27,7 +27,7 @@ const (
 	dirPattern = "/var/tmp/compat-"
 	dirMark    = "/var/tmp/compat-@@@@@@"
 	// patience is how long a state is waited for: far longer than it takes, so that a slow machine is no failure.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // session types one script.

@@ -69,7 +69,7 @@ func (m *mask) answer(command, stdout, stderr string) (string, string) {
 func (m *mask) apply(text string) string {
 	text = strings.ReplaceAll(text, m.dir, dirMark)
 	text = strings.ReplaceAll(text, m.data, "@DATA@")
-	text = regexp.MustCompile(`\b`+regexp.QuoteMeta(m.host)+`\b`).ReplaceAllString(text, "@HOST@")
+	text = m.hideHost(text)
 	text = regexp.MustCompile(`\b`+regexp.QuoteMeta(m.cluster)+`\b`).ReplaceAllString(text, recordedName)
 	for _, r := range rules {
 		text = r.re.ReplaceAllString(text, r.by)
@@ -82,6 +82,22 @@ func (m *mask) apply(text string) string {
 		text = text[:at[4]] + m.id(text[at[4]:at[5]]) + text[at[5]:]
 	}
 }
+
+// hideHost hides the machine's name, also in the middle of a file's, and keeps the width of its column.
+func (m *mask) hideHost(text string) string {
+	re := regexp.MustCompile(`(\b|_)` + regexp.QuoteMeta(m.host) + `(\b|_)( *)`)
+	return re.ReplaceAllStringFunc(text, func(found string) string {
+		name := strings.TrimRight(found, " ")
+		blanks := len(found) - len(name)
+		if blanks > 1 {
+			blanks = max(1, blanks+len(m.host)-len(hostMark))
+		}
+		return strings.Replace(name, m.host, hostMark, 1) + strings.Repeat(" ", blanks)
+	})
+}
+
+// hostMark stands for the machine's name.
+const hostMark = "@HOST@"
 
 // id names a job's id in six characters, as many as it has.
 func (m *mask) id(id string) string {

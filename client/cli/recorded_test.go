@@ -15,6 +15,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
+// What is recorded was said in UTC, whatever the time zone of the machine.
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	os.Exit(m.Run())
+}
+
 // record is what a real Slurm answered to one command line (testdata/record.sh).
 type record struct {
 	command        string

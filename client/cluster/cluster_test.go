@@ -147,6 +147,36 @@ func TestEnvironmentOfAnyFolder(t *testing.T) {
 	}
 }
 
+// A folder that slurm.conf can only name in quotes, made under a narrow umask: the configuration names it, and others may enter.
+func TestGeneratedForAnyFolder(t *testing.T) {
+	parent := t.TempDir()
+	before := unix.Umask(0o077)
+	defer unix.Umask(before)
+	dir, err := openDir(filepath.Join(parent, `a b # c\`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(string(dir)); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the folder is %v, %v", info.Mode(), err)
+	}
+	if err := dir.generate(1); err != nil {
+		t.Fatal(err)
+	}
+	c, err := conf.Load(dir.ownConf(), conf.Options{})
+	if err != nil || c.StateSaveLocation != dir.state() {
+		t.Errorf("the state is to be in %q, not in %q: %v", c.StateSaveLocation, dir.state(), err)
+	}
+	for _, name := range []string{`a"b`, "a\nb"} {
+		dir, err := openDir(filepath.Join(parent, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dir.generate(1); err == nil || !strings.Contains(err.Error(), "no way to write quotes") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestPortHolder(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -30,7 +30,12 @@ func DefaultDir() string {
 
 // openDir makes the folder if need be and checks that nobody else can put things into it: what lies in it is run.
 func openDir(path string) (Dir, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	_, absent := os.Stat(path)
+	err := os.MkdirAll(path, 0o755)
+	if err == nil && absent != nil {
+		err = os.Chmod(path, 0o755) // whatever the umask: other users reach the socket and the configuration
+	}
+	if err != nil {
 		return "", fmt.Errorf("cannot make the cluster's folder: %w", err)
 	}
 	return existingDir(path)

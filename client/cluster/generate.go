@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // MaxNodes bounds --nodes: each is a process.
@@ -64,6 +65,9 @@ func (d Dir) generate(n int) error {
 	if _, err := os.Stat(d.ownConf()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if strings.ContainsFunc(string(d), func(c rune) bool { return c == '"' || unicode.IsControl(c) }) {
+		return fmt.Errorf("cannot write %q into slurm.conf: it has no way to write quotes and control characters; give another --dir", string(d))
+	}
 	m, err := thisMachine()
 	if err != nil {
 		return err
@@ -81,6 +85,14 @@ func (d Dir) generate(n int) error {
 		return err
 	}
 	return replaceFile(d.ownConf(), []byte(d.slurmConf(m, n, port, who.Username)), 0o644)
+}
+
+// quoted is a path as slurm.conf has it.
+func quoted(path string) string {
+	if strings.ContainsAny(path, " \t#\\") {
+		return `"` + path + `"`
+	}
+	return path
 }
 
 func yesNo(b bool) string {
@@ -104,10 +116,10 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	line("SlurmctldPort=%d", port)
 	line("SlurmUser=%s", user)
 	line("SlurmdUser=%s", user)
-	line("StateSaveLocation=%s", d.state())
-	line("SlurmdSpoolDir=%s", d.spool("%n"))
-	line("SlurmctldLogFile=%s", d.log("ctld"))
-	line("SlurmdLogFile=%s", d.log("noded.%n"))
+	line("StateSaveLocation=%s", quoted(d.state()))
+	line("SlurmdSpoolDir=%s", quoted(d.spool("%n")))
+	line("SlurmctldLogFile=%s", quoted(d.log("ctld")))
+	line("SlurmdLogFile=%s", quoted(d.log("noded.%n")))
 	line("# Several nodes share this machine: each has all its CPUs, as configured.")
 	line("SlurmdParameters=config_overrides")
 	line("SelectType=select/cons_tres")

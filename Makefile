@@ -34,7 +34,8 @@ packages: ## install the Debian packages that tests and demo need, those that ar
 
 test: packages ## run all tests; as root with real cgroups and a second user
 	@.ci/test-user
-	SLUICE_TEST_USER=$$(.ci/test-user --name) $(GO) test -timeout 20m ./...
+# Other users run the programs and read the configurations, and paths of sockets are short.
+	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -timeout 20m ./...
 
 test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about a minute
 	@GO=$(GO) .ci/vm/run

@@ -325,6 +325,9 @@ func TestWhoAndWhen(t *testing.T) {
 		{"pending then", &pb.AccountingRequest{States: []pb.JobState{PD}, SinceNs: sec(5), UntilNs: sec(35)}, []uint32{1, 2}},
 		{"failed ever", &pb.AccountingRequest{States: []pb.JobState{F}, SinceNs: 1}, []uint32{2}},
 		{"completed or failed then", &pb.AccountingRequest{States: []pb.JobState{CD, F}, SinceNs: sec(19), UntilNs: sec(49)}, []uint32{1}},
+		{"failed, until just before", &pb.AccountingRequest{States: []pb.JobState{F}, SinceNs: sec(30), UntilNs: sec(49)}, nil},
+		{"failed or requeued then", &pb.AccountingRequest{States: []pb.JobState{F}, StateFlags: pb.JobRequeued, SinceNs: sec(50), UntilNs: sec(50)}, []uint32{2}},
+		{"failed or running then", &pb.AccountingRequest{States: []pb.JobState{F, R}, SinceNs: sec(50), UntilNs: sec(75)}, []uint32{2, 3}},
 		{"completed now", &pb.AccountingRequest{States: []pb.JobState{CD}, SinceNs: sec(90)}, nil},
 		{"by id, never eligible", &pb.AccountingRequest{Ids: []string{fmt.Sprint(held), "2", "99", "x"}}, []uint32{2, held}},
 		{"an account", &pb.AccountingRequest{Accounts: []string{"A0"}}, []uint32{2}},
@@ -355,4 +358,50 @@ func TestWhoAndWhen(t *testing.T) {
 	w.loop = loop.New(journal.NewMemory(), state.New(config(), "c", 1), func() time.Time { return w.now }, slog.New(slog.DiscardHandler))
 	tests[len(tests)-1].want = []uint32{3, 4, held}
 	t.Run("database", check)
+}
+
+// TestWideIsTheSame: what reads all jobs in their order finds what the index finds, in the same order.
+func TestWideIsTheSame(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	defer func() { w.a.shut() }()
+	for range 3 {
+		w.submitArray(4, "1-3")
+		id := w.submit(1)
+		w.now = w.now.Add(time.Minute)
+		w.begin(id)
+		w.now = w.now.Add(time.Minute)
+		w.end(id, 0)
+	}
+	if err := w.a.store(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*pb.AccountingRequest{{SinceNs: 1}, {SinceNs: time.Unix(1800000130, 0).UnixNano()}, {SinceNs: 1, Names: []string{"job1"}},
+		{SinceNs: 1, States: []pb.JobState{pb.JobState_JOB_COMPLETED}}} {
+		for _, tasks := range []bool{false, true} {
+			var found [2][]int64
+			for i := range found {
+				q := newSelection(r, w.now.UnixNano())
+				q.wide = i == 1
+				text, args, err := q.query(tasks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, err := w.a.db.Load().read.Query("SELECT key FROM ("+text+")", args...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for rows.Next() {
+					var k int64
+					if err := rows.Scan(&k); err != nil {
+						t.Fatal(err)
+					}
+					found[i] = append(found[i], k)
+				}
+				_ = rows.Close()
+			}
+			if !slices.Equal(found[0], found[1]) || len(found[0]) == 0 && !tasks {
+				t.Errorf("%v, tasks %v: %v by the index, %v in order", r, tasks, found[0], found[1])
+			}
+		}
+	}
 }

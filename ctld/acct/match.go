@@ -27,6 +27,7 @@ type selection struct {
 	tasks        map[uint32]jobid.Set // of arrays, nil set = all
 	byID         bool
 	sqlOnly      bool
+	wide         bool // of much of the time that the database knows
 }
 
 // second is the grain of the times that sacct is given: a moment stands for the whole second.
@@ -126,6 +127,11 @@ func (q *selection) window() {
 }
 
 func (q *selection) byState() bool { return len(q.r.States) > 0 || q.r.StateFlags != 0 }
+
+// byEnd reports whether only attempts that have ended within the window are selected.
+func (q *selection) byEnd() bool {
+	return q.byState() && !slices.ContainsFunc(q.r.States, func(s pb.JobState) bool { return !s.Terminal() })
+}
 
 func (q *selection) within(ns int64) bool { return ns >= q.since && ns <= q.until }
 

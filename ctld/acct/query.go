@@ -26,7 +26,7 @@ func (p place) compare(o place) int {
 }
 
 // query is the SQL of a selection: every attempt of it that the database has, and perhaps some more unless sqlOnly, in order of
-// places; of the tasks of arrays, or of all other jobs. Nothing is sorted when everything is asked for, and never more than places.
+// places; of the tasks of arrays, or of all other jobs. Nothing is sorted when much is asked for, and never more than places.
 func (q *selection) query(tasks bool) (text string, args []any, err error) {
 	const columns = "SELECT jobs.key, array_id, record FROM "
 	where, args := q.where()
@@ -47,7 +47,7 @@ UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids
 		chosen, args = "SELECT key FROM jobs WHERE key IN ("+chosen+") AND "+where, append([]any{string(ids), string(ids), string(arrays)}, args...)
 	case len(q.r.Uids) > 0:
 		chosen = "SELECT key FROM jobs INDEXED BY jobs_by_user WHERE " + where
-	case q.since > 0:
+	case q.since > 0 && !q.wide:
 	case tasks:
 		return columns + "jobs INDEXED BY jobs_by_array WHERE " + where + " AND array_id != 0 ORDER BY array_id, key", args, nil
 	default:
@@ -78,6 +78,14 @@ func (q *selection) where() (text string, args []any) {
 	switch {
 	case q.byID && !q.byState():
 		terms, args = append(terms, "eligible <= ?"), append(args, q.until)
+	case q.byEnd():
+		terms, args = append(terms, "end <= ?"), append(args, q.until)
+		if q.r.StateFlags == 0 { // an attempt with one of them may have any state
+			terms = append(terms, "state IN (?"+strings.Repeat(",?", len(q.r.States)-1)+")")
+			for _, s := range q.r.States {
+				args = append(args, int32(s))
+			}
+		}
 	case q.byState():
 		terms, args = append(terms, "submit <= ?"), append(args, q.until)
 	default:
@@ -93,6 +101,9 @@ func (s *store) each(ctx context.Context, q *selection, f func(at place, record 
 		return explain(err)
 	}
 	defer func() { _ = c.Close() }()
+	if q.wide, err = wide(ctx, c, q); err != nil {
+		return explain(err)
+	}
 	var jobs, tasks cursor
 	defer jobs.close()
 	defer tasks.close()
@@ -112,6 +123,21 @@ func (s *store) each(ctx context.Context, q *selection, f func(at place, record 
 		}
 	}
 	return nil
+}
+
+// wideShare is of how much of the time in which jobs have ended, as one part of so many, all jobs are read in their order: to find
+// them by the index, sort their keys and look up each costs more then.
+const wideShare = 4
+
+// wide reports whether a selection is of so much time.
+func wide(ctx context.Context, c *sql.Conn, q *selection) (bool, error) {
+	var first, last sql.NullInt64
+	err := c.QueryRowContext(ctx, "SELECT (SELECT min(end) FROM jobs), (SELECT max(end) FROM jobs WHERE end < ?)", int64(running)).Scan(&first, &last)
+	if err != nil || !last.Valid || q.r.Runaway {
+		return false, err
+	}
+	from, to := max(q.since, first.Int64), min(q.until, last.Int64)
+	return to-from > (last.Int64-first.Int64)/wideShare, nil
 }
 
 // cursor is a query under way, at one of its rows unless there are no more.

@@ -360,7 +360,7 @@ func TestWhoAndWhen(t *testing.T) {
 	t.Run("database", check)
 }
 
-// TestWideIsTheSame: what reads all jobs in their order finds what the index finds, in the same order.
+// TestWideIsTheSame: what reads all jobs in their order finds what the index finds.
 func TestWideIsTheSame(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	defer func() { w.a.shut() }()
@@ -377,31 +377,38 @@ func TestWideIsTheSame(t *testing.T) {
 	}
 	for _, r := range []*pb.AccountingRequest{{SinceNs: 1}, {SinceNs: time.Unix(1800000130, 0).UnixNano()}, {SinceNs: 1, Names: []string{"job1"}},
 		{SinceNs: 1, States: []pb.JobState{pb.JobState_JOB_COMPLETED}}} {
-		for _, tasks := range []bool{false, true} {
-			var found [2][]int64
-			for i := range found {
-				q := newSelection(r, w.now.UnixNano())
-				q.wide = i == 1
-				text, args, err := q.query(tasks)
-				if err != nil {
-					t.Fatal(err)
-				}
-				rows, err := w.a.db.Load().read.Query("SELECT key FROM ("+text+")", args...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for rows.Next() {
-					var k int64
-					if err := rows.Scan(&k); err != nil {
-						t.Fatal(err)
-					}
-					found[i] = append(found[i], k)
-				}
-				_ = rows.Close()
-			}
-			if !slices.Equal(found[0], found[1]) || len(found[0]) == 0 && !tasks {
-				t.Errorf("%v, tasks %v: %v by the index, %v in order", r, tasks, found[0], found[1])
-			}
+		q := newSelection(r, w.now.UnixNano())
+		byIndex := w.keys(q)
+		q.wide = true
+		inOrder := w.keys(q)
+		slices.Sort(byIndex)
+		slices.Sort(inOrder)
+		if !slices.Equal(byIndex, inOrder) || len(inOrder) == 0 {
+			t.Errorf("%v: %v by the index, %v in order", r, byIndex, inOrder)
 		}
 	}
+}
+
+// keys are what the database has of a selection.
+func (w *world) keys(q *selection) (keys []int64) {
+	w.t.Helper()
+	for _, p := range q.parts() {
+		text, args, err := q.query(p)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		rows, err := w.a.db.Load().read.Query("SELECT key FROM ("+text+")", args...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for rows.Next() {
+			var k int64
+			if err := rows.Scan(&k); err != nil {
+				w.t.Fatal(err)
+			}
+			keys = append(keys, k)
+		}
+		_ = rows.Close()
+	}
+	return keys
 }

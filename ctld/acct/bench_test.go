@@ -173,8 +173,9 @@ func TestSelectIsIndexed(t *testing.T) {
 	defer a.shut()
 	for _, r := range []*pb.AccountingRequest{{Uids: []uint32{nobody}, SinceNs: benchBegin.UnixNano()}, {SinceNs: benchBegin.UnixNano()}, {Ids: []string{"7"}},
 		{Uids: []uint32{1}, States: []pb.JobState{pb.JobState_JOB_FAILED}, SinceNs: 1}} {
-		for _, tasks := range []bool{false, true} {
-			text, args, err := newSelection(r, time.Now().UnixNano()).query(tasks)
+		q := newSelection(r, time.Now().UnixNano())
+		for _, p := range q.parts() {
+			text, args, err := q.query(p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -25,12 +24,36 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.group, o.group), cmp.Compare(p.key, o.key))
 }
 
-// query is the SQL of a selection: every attempt of it that the database has, and perhaps some more unless sqlOnly, in order of
-// places; of the tasks of arrays, or of all other jobs. Nothing is sorted when much is asked for, and never more than places.
-func (q *selection) query(tasks bool) (text string, args []any, err error) {
+// part is which attempts of a selection a query is about.
+type part int
+
+const (
+	whole  part = iota
+	single      // jobs that are no tasks of arrays
+	tasks
+)
+
+// parts are the queries that a selection takes. Where much is asked for everything is read in its order, for which tasks need an index of
+// their own; else what is found is sorted.
+func (q *selection) parts() []part {
+	if q.wide || q.since <= 0 && !q.byID && len(q.r.Uids) == 0 {
+		return []part{single, tasks}
+	}
+	return []part{whole}
+}
+
+// query is the SQL of a part of a selection: every attempt of it that the database has, and perhaps some more unless sqlOnly, in order of
+// places. Of what is sorted only keys and places are held.
+func (q *selection) query(p part) (text string, args []any, err error) {
 	const columns = "SELECT jobs.key, array_id, record FROM "
 	where, args := q.where()
-	chosen := "SELECT key FROM jobs INDEXED BY jobs_by_end WHERE " + where
+	switch p {
+	case single:
+		return columns + "jobs NOT INDEXED WHERE " + where + " AND array_id = 0 ORDER BY key", args, nil
+	case tasks:
+		return columns + "jobs INDEXED BY jobs_by_array WHERE " + where + " AND array_id != 0 ORDER BY array_id, key", args, nil
+	}
+	from := "jobs INDEXED BY jobs_by_end WHERE " + where
 	switch {
 	case q.byID:
 		ids, err := json.Marshal(q.jobs)
@@ -41,22 +64,15 @@ func (q *selection) query(tasks bool) (text string, args []any, err error) {
 		if err != nil {
 			return "", nil, err
 		}
-		chosen = `SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON jobs.key BETWEEN ids.value << 24 AND (ids.value << 24) + 16777215
+		from = `jobs WHERE key IN (SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON jobs.key BETWEEN ids.value << 24 AND (ids.value << 24) + 16777215
 UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON jobs.key BETWEEN (ids.value << 24) + (1 << 60) AND (ids.value << 24) + (1 << 60) + 16777215
-UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids.value AND array_id != 0`
-		chosen, args = "SELECT key FROM jobs WHERE key IN ("+chosen+") AND "+where, append([]any{string(ids), string(ids), string(arrays)}, args...)
+UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids.value AND array_id != 0) AND ` + where
+		args = append([]any{string(ids), string(ids), string(arrays)}, args...)
 	case len(q.r.Uids) > 0:
-		chosen = "SELECT key FROM jobs INDEXED BY jobs_by_user WHERE " + where
-	case q.since > 0 && !q.wide:
-	case tasks:
-		return columns + "jobs INDEXED BY jobs_by_array WHERE " + where + " AND array_id != 0 ORDER BY array_id, key", args, nil
-	default:
-		return columns + "jobs NOT INDEXED WHERE " + where + " AND array_id = 0 ORDER BY key", args, nil
+		from = "jobs INDEXED BY jobs_by_user WHERE " + where
 	}
-	if tasks { // + and LIMIT have SQLite find the few that were chosen, and leave them in the order in which it found them
-		return columns + "(SELECT key AS k FROM jobs WHERE key IN (" + chosen + ") AND +array_id != 0 ORDER BY +array_id, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
-	}
-	return columns + "jobs WHERE key IN (" + chosen + ") AND array_id = 0 ORDER BY key", args, nil
+	// LIMIT has SQLite sort what it finds, and look up the records in that order.
+	return columns + "(SELECT key AS k FROM " + from + " ORDER BY CASE array_id WHEN 0 THEN key >> 24 ELSE array_id END, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
 }
 
 // where holds for every attempt of the selection.
@@ -96,7 +112,7 @@ func (q *selection) where() (text string, args []any) {
 
 // each calls f with what the database has of a selection, in order of places. The record is f's to keep.
 func (s *store) each(ctx context.Context, q *selection, f func(at place, record []byte) error) error {
-	c, err := s.read.Conn(ctx) // one for both: they see the same moment
+	c, err := s.read.Conn(ctx) // one for all: they see the same moment
 	if err != nil {
 		return explain(err)
 	}
@@ -104,17 +120,15 @@ func (s *store) each(ctx context.Context, q *selection, f func(at place, record 
 	if q.wide, err = wide(ctx, c, q); err != nil {
 		return explain(err)
 	}
-	var jobs, tasks cursor
-	defer jobs.close()
-	defer tasks.close()
-	if err := errors.Join(jobs.open(ctx, c, q, false), tasks.open(ctx, c, q, true)); err != nil {
-		return explain(err)
-	}
-	for jobs.more || tasks.more {
-		next := &jobs
-		if !jobs.more || tasks.more && tasks.at.compare(jobs.at) < 0 {
-			next = &tasks
+	parts := q.parts()
+	cursors := make([]cursor, len(parts))
+	for i := range cursors {
+		defer cursors[i].close()
+		if err := cursors[i].open(ctx, c, q, parts[i]); err != nil {
+			return explain(err)
 		}
+	}
+	for next := first(cursors); next != nil; next = first(cursors) {
 		if err := f(next.at, next.record); err != nil {
 			return err
 		}
@@ -125,6 +139,16 @@ func (s *store) each(ctx context.Context, q *selection, f func(at place, record 
 	return nil
 }
 
+// first is the cursor that comes first, nil when all have come to their ends.
+func first(cursors []cursor) (next *cursor) {
+	for i := range cursors {
+		if c := &cursors[i]; c.more && (next == nil || c.at.compare(next.at) < 0) {
+			next = c
+		}
+	}
+	return next
+}
+
 // wideShare is of how much of the time in which jobs have ended, as one part of so many, all jobs are read in their order: to find
 // them by the index, sort their keys and look up each costs more then.
 const wideShare = 4
@@ -133,7 +157,7 @@ const wideShare = 4
 func wide(ctx context.Context, c *sql.Conn, q *selection) (bool, error) {
 	var first, last sql.NullInt64
 	err := c.QueryRowContext(ctx, "SELECT (SELECT min(end) FROM jobs), (SELECT max(end) FROM jobs WHERE end < ?)", int64(running)).Scan(&first, &last)
-	if err != nil || !last.Valid || q.r.Runaway {
+	if err != nil || !last.Valid || q.r.Runaway || q.byID || len(q.r.Uids) > 0 {
 		return false, err
 	}
 	from, to := max(q.since, first.Int64), min(q.until, last.Int64)
@@ -148,8 +172,8 @@ type cursor struct {
 	more   bool
 }
 
-func (c *cursor) open(ctx context.Context, conn *sql.Conn, q *selection, tasks bool) error {
-	text, args, err := q.query(tasks)
+func (c *cursor) open(ctx context.Context, conn *sql.Conn, q *selection, p part) error {
+	text, args, err := q.query(p)
 	if err != nil {
 		return err
 	}

@@ -359,7 +359,7 @@ func (p *pass) deadline(e *entry) (int64, bool) {
 		return e.limit, true
 	}
 	left := d - p.s.now
-	if e.job.rec.TimeMinS > 0 && left >= e.least {
+	if (e.endless || e.job.rec.TimeMinS > 0) && left >= e.least {
 		return left, true
 	}
 	return 0, false

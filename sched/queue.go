@@ -261,8 +261,11 @@ func (s *Scheduler) enterPart(j *vjob, req int32, part *vpart, resv *vresv, orde
 		e.limit, e.endless = UnlimitedS, true
 	}
 	e.least, e.predicted = e.limit, e.limit
-	if j.rec.TimeMinS > 0 {
+	switch {
+	case j.rec.TimeMinS > 0:
 		e.least = min(j.rec.TimeMinS, e.limit)
+	case e.endless && j.rec.Deadline > 0:
+		e.least = deadlineLeastS
 	}
 	if j.rec.PredictedS > 0 {
 		e.predicted = min(j.rec.PredictedS, e.limit)
@@ -343,6 +346,10 @@ func (s *Scheduler) whoOf(j *Job) string {
 	}
 	return ""
 }
+
+// deadlineLeastS is how long a job with a deadline and no limit has to be able to run: as in Slurm, a minute. It is given what is left
+// until its deadline.
+const deadlineLeastS = 60
 
 // needs is the shortest limit with which the job may start.
 func (e *entry) needs() int64 {

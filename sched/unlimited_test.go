@@ -35,3 +35,19 @@ func TestUnlimitedIsMoreThanTheLongestLimit(t *testing.T) {
 	w.add(2, Forever, Request{Tasks: 4}).TimeMinS = 60
 	w.want("start 2 n1:4")
 }
+
+// TestDeadlineIsTheLimit: a job without a time limit that has a deadline runs until then at the longest, and is given up when a minute
+// is not left, as in a real Slurm. One that has a limit has to be able to use it.
+func TestDeadlineIsTheLimit(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 8)
+	w.add(1, Forever, Request{Tasks: 1}).Deadline = 3600
+	w.want("start 1 n1:1")
+	if got := w.in.Running[0].End; got != 3600 {
+		t.Errorf("the job may run until %d, its deadline is 3600", got)
+	}
+	w.in.Now += 10
+	w.add(2, Forever, Request{Tasks: 1}).Deadline = w.in.Now + 59
+	w.add(3, 600, Request{Tasks: 1}).Deadline = w.in.Now + 599
+	w.add(4, Forever, Request{Tasks: 1}).Deadline = w.in.Now + 60
+	w.want("start 4 n1:1; 2: DeadLine; 3: DeadLine")
+}

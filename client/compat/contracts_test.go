@@ -68,7 +68,7 @@ exec sleep 1000
 
 func TestOpenOnDemand(t *testing.T) {
 	p := newTool(t, scripts)
-	reply := strings.TrimSpace(p.must(`sbatch -D . -J ondemand/sys/dashboard -o out.log --export NONE -p gpu --gres=gpu:1 --parsable <sleep.sh`))
+	reply := strings.TrimSpace(p.must(`SBATCH_GET_USER_ENV=60L sbatch -D . -J ondemand/sys/dashboard -o out.log --export NONE -p gpu --gres=gpu:1 --parsable <sleep.sh`))
 	id := strings.Split(reply, ";")[0] // lib/ood_core/job/adapters/slurm.rb splits there
 	if !regexp.MustCompile(`^\d+$`).MatchString(id) {
 		t.Fatalf("sbatch prints %q", reply)

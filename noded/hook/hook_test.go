@@ -138,8 +138,11 @@ func TestDaemonLeftBehindIsNoFailure(t *testing.T) {
 	if err := r.Prolog(context.Background(), "1.1.2", p, []string{"PATH=/bin:/usr/bin"}, 0); err != nil {
 		t.Error(err)
 	}
-	kill := exec.Command("kill", "-9", strings.TrimSpace(read(t, dir+"/child")))
-	if err := kill.Run(); err != nil {
+	child, err := strconv.Atoi(strings.TrimSpace(read(t, dir+"/child")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(child, unix.SIGKILL); err != nil {
 		t.Error("a service that the prolog started was ended:", err)
 	}
 }

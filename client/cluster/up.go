@@ -254,7 +254,12 @@ func (u *upper) claim(n *conf.Node) error {
 	if len(u.dir.shimsOf([]string{n.Name})) == 0 {
 		u.clean = append(u.clean, n.Name)
 	}
-	if err := os.MkdirAll(u.dir.spool(n.Name), 0o755); err != nil {
+	spool := u.dir.spool(n.Name)
+	err := os.MkdirAll(spool, 0o755)
+	if err == nil {
+		err = os.Chmod(spool, 0o755) // whatever the umask
+	}
+	if err != nil {
 		return fmt.Errorf("cannot make the spool of node %s: %w", n.Name, err)
 	}
 	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.key")) {

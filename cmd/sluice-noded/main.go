@@ -54,6 +54,7 @@ func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
 	}
+	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
 	o, err := options(c)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 // dimensions, from which its jobs take. Those may go below zero, when its jobs
 // take more than it has; what is missing then is missing for all.
 func (s *Scheduler) buildLicenses() {
+	s.licenses = slices.Clone(s.licRecs)
 	slices.SortStableFunc(s.licenses, func(a, b License) int { return strings.Compare(a.Name, b.Name) })
 	full := make([]int64, len(s.licenses))
 	for i, l := range s.licenses {

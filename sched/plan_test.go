@@ -416,6 +416,27 @@ func TestLicenses(t *testing.T) {
 	w.want("start 1 n1:1; start 4 n1:1; reserve 2 at 50 on n1; 2: Licenses; 3: Licenses")
 }
 
+// TestNothingChanged: a snapshot that says the same, in whatever order, leaves the index as it is.
+func TestNothingChanged(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	w.in.Licenses = []License{{"m", 3}, {"a", 2}}
+	w.in.QOS = []*QOS{{Name: "urgent"}, {Name: "normal"}}
+	w.in.Partitions = append([]*Partition{{Name: "z", Nodes: []string{"n2", "n1"}}}, w.in.Partitions...)
+	w.in.Reservations = []*Reservation{{Name: "y", Nodes: []string{"n2"}, Start: 1 << 30, End: 1<<30 + 60}, {Name: "x", Nodes: []string{"n1"}, Start: 1 << 30, End: 1<<30 + 60}}
+	w.add(1, 50, Request{Tasks: 9, MinNodes: 1, MaxNodes: 1})
+	s := New(Params{})
+	if n := s.Plan(&w.in).Stats.Changed; n == 0 {
+		t.Fatal("the first snapshot changed nothing")
+	}
+	if n := s.Plan(&w.in).Stats.Changed; n != 0 {
+		t.Errorf("the same snapshot changed %d records", n)
+	}
+	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{"m", 2}}})
+	if n := s.Plan(&w.in).Stats.Changed; n != 1 {
+		t.Errorf("one more job changed %d records", n)
+	}
+}
+
 func TestGPUs(t *testing.T) {
 	w := newWorld(t, Params{}, 2, 8)
 	gpus := func(typ string, n int) Gres {

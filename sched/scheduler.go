@@ -23,7 +23,8 @@ type Scheduler struct {
 	partRecs   []*Partition
 	resvs      []*vresv
 	resvRecs   []*Reservation
-	licenses   []License
+	licenses   []License // by name
+	licRecs    []License
 	qos        []*QOS
 	limitRecs  []*Limit
 	shares     []Share
@@ -205,7 +206,7 @@ func (s *Scheduler) restructured(in *Snapshot) bool {
 		return true
 	}
 	return limited != s.limited || !slices.Equal(s.partRecs, in.Partitions) || !slices.Equal(s.resvRecs, in.Reservations) ||
-		!slices.Equal(s.licenses, in.Licenses) || !slices.Equal(s.qos, in.QOS) || s.nodesReplaced(in.Nodes)
+		!slices.Equal(s.licRecs, in.Licenses) || !slices.Equal(s.qos, in.QOS) || s.nodesReplaced(in.Nodes)
 }
 
 // nodesReplaced: anything but a node's state differs.
@@ -255,7 +256,7 @@ func (s *Scheduler) nodeStates(in []*Node) int {
 // build makes the structures for nodes, partitions and reservations.
 func (s *Scheduler) build(in *Snapshot) {
 	s.partRecs, s.resvRecs = slices.Clone(in.Partitions), slices.Clone(in.Reservations)
-	s.licenses, s.limited, s.timed = slices.Clone(in.Licenses), len(in.Limits) > 0, timedLimits(in.Limits)
+	s.licRecs, s.limited, s.timed = slices.Clone(in.Licenses), len(in.Limits) > 0, timedLimits(in.Limits)
 	s.cluster, s.shares = measure(in), slices.Clone(in.Shares)
 	s.qos = slices.Clone(in.QOS)
 	s.typicalRecs, s.typicals = in.Typical, map[*config][]typical{}

@@ -270,14 +270,14 @@ func (c *cancellation) report(outcomes []*pb.JobOutcome) int {
 	exit := 0
 	if c.verbose > 0 {
 		for _, o := range outcomes {
-			if o.GetProblem() == nil || c.quietly() {
+			if o.GetProblem().GetCode() != uint32(pb.CodeInvalidJobID) || c.quietly() {
 				c.env.Infof("%s", c.action(o.GetId()))
 			}
 		}
 	}
 	for _, o := range outcomes {
 		if p := o.GetProblem(); p != nil && c.complain(o.GetId(), p) {
-			exit = c.exitOf(p)
+			exit = max(exit, c.exitOf(p))
 		}
 	}
 	if c.verbose > 0 && len(c.filters) > 0 && !slices.ContainsFunc(outcomes, matched) {
@@ -291,7 +291,7 @@ func matched(o *pb.JobOutcome) bool {
 	return o.GetProblem() == nil || o.GetProblem().GetCode() != uint32(pb.CodeInvalidJobID)
 }
 
-// exitOf is 1 for a job that does not exist; else Slurm's scancel exits with the number of its last error, in one byte.
+// exitOf is 1 for a job that does not exist; else Slurm's scancel exits with the number of its error, in one byte, the highest of several.
 func (c *cancellation) exitOf(p *pb.Problem) int {
 	if p.GetCode() == uint32(pb.CodeInvalidJobID) {
 		return c.env.errorExit()
@@ -322,7 +322,7 @@ func (c *cancellation) action(id string) string {
 func (c *cancellation) complain(id string, p *pb.Problem) bool {
 	gone := p.GetCode() == uint32(pb.CodeInvalidJobID) || p.GetCode() == uint32(pb.CodeAlreadyDone)
 	if gone && c.quiet {
-		return len(c.filters) > 0 // not said, but told by the exit code
+		return !c.quietly() // not said, but told by the exit code
 	}
 	if gone && c.quietly() {
 		if c.verbose > 0 {

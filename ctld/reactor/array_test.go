@@ -91,6 +91,7 @@ func TestArrayTasksApart(t *testing.T) {
 	b.submit(&pb.JobSpec{Name: "a", Array: "0-9%3", Hold: true})
 	for _, c := range []struct{ got, want string }{
 		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1_3", "1_[4-5]", "1_3", "1_77"}})), "1_3; 1_[4-5]; 1_3: Job/step already completing or completed; 1_77: Invalid job id specified"},
+		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1", "1_2", "1_3", "1_77"}, Signal: 10})), "1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_3: Invalid job id specified; 1_77: Invalid job id specified"},
 		{b.control("hold", "1_0"), "1_0"},
 		{b.control("release", "1_1"), "1_1"},
 		{b.control("hold", "1_77", "1_3"), "1_77: Invalid job id specified; 1_3: Job has already finished"},

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"slices"
+
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -42,7 +44,13 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
 		if p == nil {
+			if c.signals() {
+				t.refuse = unsignalled
+			}
 			p = firstProblem(t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, t.step) }))
+			if k := slices.IndexFunc(t.records, func(j *pb.JobRecord) bool { return j.ArrayTasks != "" && unsignalled(j) != nil }); k >= 0 && p.GetCode() == uint32(pb.CodeTransition) {
+				id = jobName(t.records[k]) // as Slurm names what it found
+			}
 		}
 		out.List = append(out.List, outcome(id, p))
 	}
@@ -59,7 +67,7 @@ func (c Cancel) filtered(tx *state.Tx, id string) []*pb.JobOutcome {
 	var list []*pb.JobOutcome
 	active := false
 	t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem {
-		if !state.Active(j) {
+		if !c.sees(j) {
 			return nil
 		}
 		active = true
@@ -82,25 +90,50 @@ func (c Cancel) filtered(tx *state.Tx, id string) []*pb.JobOutcome {
 func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
 	var jobs []*pb.JobRecord
 	for j := range tx.Jobs().All() {
-		if state.Active(j) && c.Match(j) {
+		if c.sees(j) && c.Match(j) {
 			jobs = append(jobs, j)
 		}
 	}
 	return jobs
 }
 
+// sees: filters are for active jobs that the caller may see.
+func (c Cancel) sees(j *pb.JobRecord) bool {
+	return state.Active(j) && (!c.Caller.Private || c.Caller.mayTouch(j))
+}
+
+// signals: something else than the end of jobs is asked for.
+func (c Cancel) signals() bool { return c.Signal != 0 && c.Signal != uint32(unix.SIGKILL) }
+
+// unsignalled refuses to signal a job that does not run.
+func unsignalled(j *pb.JobRecord) *pb.Problem {
+	if j.State == pb.JobState_JOB_RUNNING || j.State == pb.JobState_JOB_SUSPENDED {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeTransition, "job %s is %s, only a running job can be signalled", jobName(j), state.StateName(j))
+}
+
 func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
+	if c.Signal != 0 || step != "" { // Slurm looks for it among the jobs that there are, and that the caller may see
+		switch {
+		case c.Caller.Private && !c.Caller.mayTouch(j):
+			return pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s of yours", jobName(j))
+		case !state.Active(j):
+			return pb.NewProblem(pb.CodeInvalidJobID, "job %s is %s", jobName(j), state.StateName(j))
+		}
+	}
 	if !c.Caller.mayTouch(j) {
-		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return c.Caller.Refused(pb.CodeAccessDenied, j)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
 	}
-	ends := (c.Signal == 0 || c.Signal == uint32(unix.SIGKILL)) && !(c.Batch && c.Signal != 0) && step == ""
+	waits := j.State == pb.JobState_JOB_PENDING && !state.Live(j) // there is no batch shell yet to which -b could keep it
+	ends := !c.signals() && (!c.Batch || c.Signal == 0 || waits) && step == ""
 	if !ends {
 		return signal(tx, j, c.Signal, c.target(), step)
 	}
-	if j.State == pb.JobState_JOB_PENDING && !state.Live(j) {
+	if waits {
 		n := state.CloneJob(j)
 		n.CancelledBy = c.Caller.UID
 		endPending(tx, n, pb.JobState_JOB_CANCELLED, reasonOr(j, "None"))
@@ -127,8 +160,8 @@ func (c Cancel) target() uint32 {
 const maxSignals = 16
 
 func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.Problem {
-	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
-		return pb.NewProblem(pb.CodeJobPending, "job %s is %s, only a running job can be signalled", jobName(j), state.StateName(j))
+	if p := unsignalled(j); p != nil {
+		return p
 	}
 	if sig == 0 {
 		sig = uint32(unix.SIGKILL)

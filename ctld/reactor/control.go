@@ -81,7 +81,7 @@ func (c Control) requeueKind() string {
 // uhold; a hold of a running job only zeroes its priority, so that it stays held if it is requeued.
 func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 	if !c.mayTouch(j) {
-		return pb.NewProblem(pb.CodeUserID, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return c.Refused(pb.CodeUserID, j)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))

@@ -27,7 +27,17 @@ type Command interface {
 type Caller struct {
 	UID      uint32
 	Operator bool
+	Private  bool // PrivateData=jobs: whose the jobs of others are is none of the caller's business
 }
 
 // mayTouch reports whether the caller may act on a job: its owner, root, SlurmUser.
 func (c Caller) mayTouch(j *pb.JobRecord) bool { return c.Operator || c.UID == j.Spec.Uid }
+
+// Refused is the refusal to act on a job of somebody else, whom it names where the caller may see that job. That there is one is no secret in
+// Slurm either.
+func (c Caller) Refused(code pb.Code, j *pb.JobRecord) *pb.Problem {
+	if c.Private {
+		return pb.NewProblem(code, "job %s is another user's", jobName(j))
+	}
+	return pb.NewProblem(code, "job %s belongs to %s", jobName(j), j.Spec.User)
+}

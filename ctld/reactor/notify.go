@@ -13,7 +13,7 @@ const maxNotice = 1000
 // like signals: each is written once, whatever restarts in between.
 func notify(tx *state.Tx, c Caller, j *pb.JobRecord, text string) *pb.Problem {
 	if !c.mayTouch(j) {
-		return pb.NewProblem(pb.CodeUserID, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return c.Refused(pb.CodeUserID, j)
 	}
 	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
 		return pb.NewProblem(pb.CodeDisabled, "job %s is %s; only a running job has somewhere to write to", jobName(j), state.StateName(j))

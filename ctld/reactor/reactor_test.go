@@ -273,7 +273,7 @@ func TestCancelWinsOverALateExit(t *testing.T) {
 func TestSignalIsNumberedOnce(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})
-	if p := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(id)}, Signal: 10}).(Outcomes).List[0].Problem; p.GetCode() != uint32(pb.CodeJobPending) {
+	if p := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(id)}, Signal: 10}).(Outcomes).List[0].Problem; p.GetCode() != uint32(pb.CodeTransition) {
 		t.Errorf("signalling a pending job: %v", p)
 	}
 	b.start(id, "n1")

@@ -24,7 +24,7 @@ func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
 func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
-		return pb.NewProblem(pb.CodeAccessDenied, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return c.Refused(pb.CodeAccessDenied, j)
 	case state.Pending(j):
 		return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
 	case j.StopReason != "" && state.Active(j):

@@ -47,7 +47,7 @@ type jobEdit struct {
 
 func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if !c.Caller.mayTouch(j) {
-		return pb.NewProblem(pb.CodeUserID, "job %s belongs to %s", jobName(j), j.Spec.User)
+		return c.Caller.Refused(pb.CodeUserID, j)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))

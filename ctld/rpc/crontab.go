@@ -48,7 +48,7 @@ func (s *Service) UpdateCrontab(ctx context.Context, r *pb.UpdateCrontabRequest)
 	if len(r.Text) > maxCrontab {
 		return nil, problem(pb.NewProblem(pb.CodeTooLarge, "the crontab has %d bytes, at most %d", len(r.Text), maxCrontab))
 	}
-	cmd := reactor.UpdateCrontab{Caller: caller(peer), UID: uid, User: s.Users.Name(uid)}
+	cmd := reactor.UpdateCrontab{Caller: s.caller(peer), UID: uid, User: s.Users.Name(uid)}
 	if !r.Remove {
 		cmd.Text = r.Text
 		for _, job := range r.Jobs {

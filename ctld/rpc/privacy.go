@@ -9,10 +9,15 @@ import (
 // sees tells which jobs a caller may know of: with PrivateData=jobs one's own, unless operator (slurm.conf(5)).
 func (s *Service) sees(ctx context.Context) func(*pb.JobRecord) bool {
 	peer := peerOf(ctx)
-	if s.Privacy == nil || peer.Operator || !s.Privacy().Jobs {
+	if !s.hides(peer) {
 		return func(*pb.JobRecord) bool { return true }
 	}
 	return func(j *pb.JobRecord) bool { return j.Spec.Uid == peer.UID }
+}
+
+// hides: jobs of others are hidden from a caller.
+func (s *Service) hides(peer *Peer) bool {
+	return s.Privacy != nil && !peer.Operator && s.Privacy().Jobs
 }
 
 // private is shown for the id of a job that the caller may not know of.

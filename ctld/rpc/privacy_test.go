@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -41,6 +42,67 @@ func TestJobsArePrivate(t *testing.T) {
 	}
 	if _, err := mine.WaitJob(ctx, &pb.WaitJobRequest{JobId: theirs}); err == nil {
 		t.Error("WaitJob tells of another's job")
+	}
+}
+
+// TestRefusalsAreSilent: with PrivateData=jobs a refusal to act on another's job does not say whose it is; its phrase is that of a real Slurm
+// 22.05. Without, it names the owner.
+func TestRefusalsAreSilent(t *testing.T) {
+	s := serve(t)
+	mine, root := s.as(alice, alice), s.as(0, 0)
+	id := submit(t, root, request("#!/bin/sh\n"))
+	ids := []string{fmt.Sprint(id)}
+	control := func(verb string) func() (string, error) {
+		return func() (string, error) {
+			r, err := mine.ControlJobs(ctx, &pb.ControlJobsRequest{Verb: verb, Ids: ids, Text: "x"})
+			return r.String(), err
+		}
+	}
+	cancel := func(r *pb.CancelJobsRequest) func() (string, error) {
+		r.Ids = ids
+		return func() (string, error) {
+			r, err := mine.CancelJobs(ctx, r)
+			return r.String(), err
+		}
+	}
+	for name, c := range map[string]struct {
+		do     func() (string, error)
+		phrase string
+	}{
+		"scancel":    {cancel(&pb.CancelJobsRequest{}), "Access/permission denied"},
+		"scancel -s": {cancel(&pb.CancelJobsRequest{Signal: 10}), "Invalid job id specified"},
+		"scancel -b": {cancel(&pb.CancelJobsRequest{Signal: 9, Batch: true}), "Invalid job id specified"},
+		"hold":       {control("hold"), "Invalid user id"},
+		"release":    {control("release"), "Invalid user id"},
+		"requeue":    {control("requeue"), "Access/permission denied"},
+		"suspend":    {control("suspend"), "Access/permission denied"},
+		"notify":     {control("notify"), "Invalid user id"},
+		"update": {func() (string, error) {
+			r, err := mine.UpdateJob(ctx, &pb.UpdateJobRequest{Ids: ids, Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
+			return r.String(), err
+		}, "Invalid user id"},
+		"batch script": {func() (string, error) {
+			stream, err := mine.BatchScript(ctx, &pb.BatchScriptRequest{JobId: id})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return "", err
+		}, "Invalid user id"},
+	} {
+		for _, private := range []bool{false, true} {
+			s.privacy = Privacy{Jobs: private}
+			said, err := c.do()
+			if err != nil {
+				said += err.Error()
+			}
+			if private && !strings.Contains(said, c.phrase) || strings.Contains(said, "belongs to root") == (private || name == "suspend") {
+				t.Errorf("%s, private %v: %s, want %s, and the owner only where jobs are not private", name, private, said, c.phrase)
+			}
+		}
+	}
+	s.privacy = Privacy{Jobs: true}
+	if r, err := mine.CancelJobs(ctx, &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{}}); err != nil || len(r.Outcomes) != 0 {
+		t.Errorf("a filter finds %v, %v: jobs of others", r, err)
 	}
 }
 

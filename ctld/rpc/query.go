@@ -286,7 +286,7 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 		return problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", r.JobId))
 	}
 	if peer := peerOf(ctx); !peer.Operator && peer.UID != j.Spec.Uid {
-		return problem(pb.NewProblem(pb.CodeUserID, "job %d belongs to %s", j.Id, j.Spec.User))
+		return problem(s.caller(peer).Refused(pb.CodeUserID, j))
 	}
 	blob, err := s.Script(state.ScriptID(j))
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 		}
 		set[i] = &pb.KeyValue{Key: kv.Key, Value: value}
 	}
-	out, err := s.do(ctx, reactor.UpdateReservation{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete, Groups: groups})
+	out, err := s.do(ctx, reactor.UpdateReservation{Caller: s.caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete, Groups: groups})
 	if err != nil {
 		return nil, err
 	}

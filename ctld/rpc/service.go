@@ -80,7 +80,9 @@ const (
 	maxEnvVars = 10000
 )
 
-func caller(p *Peer) reactor.Caller { return reactor.Caller{UID: p.UID, Operator: p.Operator} }
+func (s *Service) caller(p *Peer) reactor.Caller {
+	return reactor.Caller{UID: p.UID, Operator: p.Operator, Private: s.hides(p)}
+}
 
 // Ping says that the controller is there.
 func (s *Service) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
@@ -250,7 +252,7 @@ func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 
 // CancelJobs cancels or signals jobs.
 func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.CancelJobsReply, error) {
-	cmd := reactor.Cancel{Caller: caller(peerOf(ctx)), IDs: r.Ids, Signal: r.Signal, Batch: r.Batch, Full: r.Full, Comment: r.Comment}
+	cmd := reactor.Cancel{Caller: s.caller(peerOf(ctx)), IDs: r.Ids, Signal: r.Signal, Batch: r.Batch, Full: r.Full, Comment: r.Comment}
 	if r.ByFilter {
 		match, p := matcher(r.Filter)
 		if p != nil {
@@ -268,7 +270,7 @@ func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.
 
 // ControlJobs is hold, release, requeue and the like.
 func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
-	out, err := s.do(ctx, reactor.Control{Caller: caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Text: r.Text})
+	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Text: r.Text})
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +289,7 @@ func (s *Service) update(ctx context.Context, cmd reactor.Command) (*pb.UpdateRe
 
 // UpdateJob is scontrol update JobId=….
 func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.UpdateReply, error) {
-	return s.update(ctx, reactor.UpdateJob{Caller: caller(peerOf(ctx)), IDs: r.Ids, Set: r.Set})
+	return s.update(ctx, reactor.UpdateJob{Caller: s.caller(peerOf(ctx)), IDs: r.Ids, Set: r.Set})
 }
 
 // nodesNamed are the nodes of a host list, or all of them for ALL. They need not exist.
@@ -317,7 +319,7 @@ func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.
 			return nil, problem(p)
 		}
 	}
-	return s.update(ctx, reactor.UpdateNode{Caller: caller(peer), UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
+	return s.update(ctx, reactor.UpdateNode{Caller: s.caller(peer), UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
 }
 
 // badValue refuses what would break columns and terminals.
@@ -329,7 +331,7 @@ func clip(s string, n int) string { return s[:min(len(s), n)] }
 
 // UpdatePartition is scontrol update PartitionName=….
 func (s *Service) UpdatePartition(ctx context.Context, r *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
-	cmd := reactor.UpdatePartition{Caller: caller(peerOf(ctx)), Name: r.Name, Set: r.Set, Create: r.Create, Delete: r.Delete}
+	cmd := reactor.UpdatePartition{Caller: s.caller(peerOf(ctx)), Name: r.Name, Set: r.Set, Create: r.Create, Delete: r.Delete}
 	for _, kv := range append(slices.Clone(r.Set), &pb.KeyValue{Value: r.Name}) {
 		if p := badValue(kv); p != nil {
 			return nil, problem(p)

@@ -160,6 +160,9 @@ func (c Cancel) target() uint32 {
 const maxSignals = 16
 
 func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.Problem {
+	if step != "" && unsignalled(j) != nil {
+		return nil // it has no steps
+	}
 	if p := unsignalled(j); p != nil {
 		return p
 	}

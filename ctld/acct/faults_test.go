@@ -123,6 +123,43 @@ func TestNewerDatabase(t *testing.T) {
 	}
 }
 
+// A database of format 1 gets the indexes of today when it is opened, and keeps its jobs.
+func TestOlderDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	s, err := openStore(path, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := rowOf(benchJob(0, 1))
+	if err == nil {
+		err = s.put(context.Background(), []row{r})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.Exec(`DROP INDEX jobs_by_user; DROP INDEX jobs_by_end; CREATE INDEX jobs_by_user ON jobs (uid, end, eligible);
+CREATE INDEX jobs_by_end ON jobs (end, eligible); PRAGMA user_version = 1`); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if s, err = openStore(path, "c"); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	var version, columns, jobs int
+	if err := s.write.QueryRow("PRAGMA user_version").Scan(&version); err != nil || version != schemaVersion {
+		t.Errorf("format %d, %v", version, err)
+	}
+	for index, want := range map[string]int{"jobs_by_user": 5, "jobs_by_end": 4} {
+		if err := s.write.QueryRow("SELECT count(*) FROM pragma_index_info(?)", index).Scan(&columns); err != nil || columns != want {
+			t.Errorf("%s has %d columns, %v", index, columns, err)
+		}
+	}
+	if err := s.write.QueryRow("SELECT count(*) FROM jobs").Scan(&jobs); err != nil || jobs != 1 {
+		t.Errorf("%d jobs, %v", jobs, err)
+	}
+}
+
 // PurgeJobAfter deletes what ended long ago, with scripts that nothing refers to; what runs and what ended lately stays.
 func TestPurgeAndScripts(t *testing.T) {
 	w := newWorld(t, t.TempDir())

@@ -24,7 +24,7 @@ type store struct {
 var errDamaged = errors.New("the accounting database is damaged")
 
 // schemaVersion is PRAGMA user_version. A database of a later one is left alone.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // The columns are what selections look for; all else of a job is in record, an encoded JobRecord. Times are nanoseconds; end of an
 // attempt that has not ended is the largest integer.
@@ -43,8 +43,6 @@ CREATE TABLE jobs (
 	script INTEGER,
 	env INTEGER
 );
-CREATE INDEX jobs_by_user ON jobs (uid, end, eligible);
-CREATE INDEX jobs_by_end ON jobs (end, eligible);
 CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id != 0;
 CREATE TABLE texts (
 	id INTEGER PRIMARY KEY,
@@ -52,7 +50,16 @@ CREATE TABLE texts (
 	data BLOB NOT NULL
 );
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-PRAGMA user_version = 1;
+` + indexes
+
+// The indexes of selections have all that chooses and orders jobs by user, time and state: only records that are asked for are read. Those
+// of format 1 had neither state nor array_id.
+const indexes = `
+DROP INDEX IF EXISTS jobs_by_user;
+DROP INDEX IF EXISTS jobs_by_end;
+CREATE INDEX jobs_by_user ON jobs (uid, end, eligible, state, array_id);
+CREATE INDEX jobs_by_end ON jobs (end, eligible, state, array_id);
+PRAGMA user_version = 2;
 `
 
 // checkedBytes is up to which size a database is read through when it is opened; a larger one would delay sacct.
@@ -76,7 +83,7 @@ func (s *store) open(cluster string) error {
 	}
 	const common = "?_pragma=busy_timeout(10000)&_pragma=temp_store(2)"
 	var err error
-	if s.write, err = sql.Open("sqlite", "file:"+s.path+common+"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-16000)&_txlock=immediate"); err != nil {
+	if s.write, err = sql.Open("sqlite", "file:"+s.path+common+"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-2000)&_txlock=immediate"); err != nil {
 		return err
 	}
 	s.write.SetMaxOpenConns(1)
@@ -101,15 +108,9 @@ func (s *store) prepare() error {
 	case version > schemaVersion:
 		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away", version, schemaVersion)
 	case version == 0:
-		tx, err := s.write.Begin()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if _, err := tx.Exec(schema); err != nil {
-			return err
-		}
-		return tx.Commit()
+		return s.change(schema)
+	case version == 1:
+		return s.change(indexes)
 	}
 	if fi, err := os.Stat(s.path); err == nil && fi.Size() <= checkedBytes {
 		var verdict string
@@ -121,6 +122,19 @@ func (s *store) prepare() error {
 		}
 	}
 	return nil
+}
+
+// change alters what the database has, all of it or nothing.
+func (s *store) change(statements string) error {
+	tx, err := s.write.Begin()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec(statements); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // belongs refuses the database of another cluster: its job ids mean other jobs.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ func peerGroups(fd int) ([]uint32, error) {
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
 		switch {
 		case errno == 0:
-			return buf[:size/4], nil
+			return slices.Clone(buf[:size/4]), nil // each job keeps them: no more than there are
 		case errors.Is(errno, unix.ERANGE) && len(buf) < maxGroups:
 			buf = make([]uint32, min(int(size/4), maxGroups))
 		default:

@@ -20,6 +20,8 @@ type Explanation struct {
 	// Switches is how the nodes that could take a part of the job now are
 	// connected, where that is what keeps it from starting; else "".
 	Switches string
+	// Reserved are the reservations of others that keep it off nodes, by name.
+	Reserved []string
 	// Start and Where are the expected start and nodes; Start is 0 when the
 	// job would start now, Forever when nothing can be said.
 	Start int64
@@ -114,10 +116,13 @@ func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 		x.Reason = fault
 	}
 	if x.Partition = s.beyond(e); x.Partition == "" {
-		x.Nodes = s.failing(e.class)
+		x.Nodes, x.Reserved = s.failing(e)
 	}
-	if s.faultOf(e.class).Code == "" {
+	switch s.faultOf(e.class).Code {
+	case "":
 		x.Switches = s.scattered(e)
+		fallthrough
+	case ReqNodeNotAvail: // until maintenance is over, it may be
 		s.expect(in, j, e.class, x)
 	}
 	if x.Start > 0 {
@@ -163,14 +168,16 @@ func (s *Scheduler) beyond(e *entry) string {
 	return ""
 }
 
-// failing counts nodes by why the least part of the job does not fit there now.
-func (s *Scheduler) failing(c *class) []Failing {
-	at := map[string]int{}
-	var out []Failing
+// failing counts nodes by why the least part of the job does not fit there now, and names the reservations among the causes.
+func (s *Scheduler) failing(e *entry) (out []Failing, reserved []string) {
+	at, c := map[string]int{}, e.class
 	for _, i := range c.part.nodes {
 		f := Failing{1, "not in the reservation", -1}
 		if n := c.shape.resv.seat(s.nodes.vals[i]); n != nil {
 			f.Why, f.Most = s.whyNot(c, n)
+			if why, by := s.heldFor(e, n, f.Why); by != "" {
+				f.Why, reserved = why, append(reserved, by)
+			}
 		}
 		if same, ok := at[f.Why]; ok {
 			out[same].Nodes++
@@ -181,7 +188,34 @@ func (s *Scheduler) failing(c *class) []Failing {
 		out = append(out, f)
 	}
 	slices.SortStableFunc(out, func(a, b Failing) int { return b.Nodes - a.Nodes })
-	return out
+	slices.Sort(reserved)
+	return out, slices.Compact(reserved)
+}
+
+// Causes that heldFor makes more exact.
+const (
+	whyReserved = "reserved"
+	whyPartOnly = "could take a part of the job now"
+)
+
+// heldFor names the reservation of others that has the node, or that begins before the job may have ended there.
+func (s *Scheduler) heldFor(e *entry, n *vnode, why string) (text, by string) {
+	if why != whyReserved && why != whyPartOnly {
+		return why, ""
+	}
+	first := Forever
+	for _, w := range n.reserved() {
+		if from := max(s.now, w.start+w.delay); w.end > s.now && !e.class.shape.resv.passes(w.resv) && from < min(first, add(s.now, e.least)) {
+			first, by = from, w.resv.rec.Name
+		}
+	}
+	switch {
+	case by == "":
+		return why, ""
+	case why == whyReserved:
+		return fmt.Sprintf("reserved (%s)", by), by
+	}
+	return fmt.Sprintf("reserved (%s) before the job has ended by its time limit", by), by
 }
 
 // whyNot is the first thing that keeps jobs of the class off a node now, and
@@ -201,7 +235,7 @@ func (s *Scheduler) whyNot(c *class, n *vnode) (string, int64) {
 	case n.rec.State != NodeUsable:
 		return map[NodeState]string{NodeDrained: "drained", NodeDown: "down", NodeMaint: "under maintenance"}[n.rec.State], -1
 	case blocked:
-		return "reserved", -1
+		return whyReserved, -1
 	}
 	if what, has := v.shortOf(n.cfg, n.prof.Now()); what != "" {
 		if n.soonReserved(s.now, s.now+1) {
@@ -226,7 +260,7 @@ func (s *Scheduler) inTheWay(sh *shape, n *vnode, v *vec) string {
 	case n.lacksSockets(v):
 		return "not enough devices free on each socket"
 	}
-	return "could take a part of the job now"
+	return whyPartOnly
 }
 
 // neverFits: the node is not a candidate at all.
@@ -311,26 +345,31 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
 // could as well stay: what they hold is left over.
 func (s *Scheduler) mustEnd(sh *shape, n *vnode, start int64) (ids []uint32) {
 	var all []uint32
+	var ended []*vrun
 	for _, r := range n.runs {
 		if r.end > start {
 			continue
 		}
 		all = append(all, r.rec.ID)
-		if !s.leftOver(sh, n, r, start) {
+		if !s.leftOver(sh, n, start, r) {
 			ids = append(ids, r.rec.ID)
 		}
+		ended = append(ended, r)
 	}
-	if len(ids) == 0 {
-		return all // any of them will do, and there is no saying which
+	switch {
+	case len(ids) > 0:
+		return ids
+	case s.leftOver(sh, n, start, ended...):
+		return nil // it waits for something else
 	}
-	return ids
+	return all // any of them will do, and there is no saying which
 }
 
-// leftOver reports whether a part of the job would fit on the node then even if r had not ended. Where more than amounts count, or the
-// part may be of several sizes, it does not know, and says no.
-func (s *Scheduler) leftOver(sh *shape, n *vnode, r *vrun, start int64) bool {
+// leftOver reports whether a part of the job would fit on the node then even if the runs had not ended. Where more than amounts count,
+// or the part may be of several sizes, it does not know, and says no.
+func (s *Scheduler) leftOver(sh *shape, n *vnode, start int64, runs ...*vrun) bool {
 	alt := &sh.alts[len(sh.alts)-1]
-	if alt.flex || alt.pos[n.idx] < 0 || sh.strange(r) {
+	if alt.flex || alt.pos[n.idx] < 0 || slices.ContainsFunc(runs, sh.strange) {
 		return false
 	}
 	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
@@ -338,10 +377,12 @@ func (s *Scheduler) leftOver(sh *shape, n *vnode, r *vrun, start int64) bool {
 		return false
 	}
 	free := slices.Clone(n.prof.At(n.prof.Find(start)))
-	for i := range r.parts {
-		if p := &r.parts[i]; p.node == n {
-			for d := range p.use {
-				free[d] -= p.use[d]
+	for _, r := range runs {
+		for i := range r.parts {
+			if p := &r.parts[i]; p.node == n {
+				for d := range p.use {
+					free[d] -= p.use[d]
+				}
 			}
 		}
 	}

@@ -83,7 +83,8 @@ func (s *Scheduler) licensesExist(sh *shape) bool {
 }
 
 // nodeFault: not enough nodes could hold the job even when idle, or not
-// enough of those are up.
+// enough of those are up. Maintenance has an end: what promises every job a
+// start promises one after it.
 func (s *Scheduler) nodeFault(sh *shape) Reason {
 	exist := false
 	for i := range sh.alts {
@@ -92,7 +93,9 @@ func (s *Scheduler) nodeFault(sh *shape) Reason {
 			continue
 		}
 		exist = true
-		if sh.enough(c, func(n *vnode) bool { return n.rec.State == NodeUsable && !s.maintained(n, sh.resv) }) {
+		if sh.enough(c, func(n *vnode) bool {
+			return n.rec.State == NodeUsable && (s.params.Policy == Conservative || !s.maintained(n, sh.resv))
+		}) {
 			return Reason{}
 		}
 	}

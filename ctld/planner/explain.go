@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,11 +30,8 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range append(partitionNotes(v, j), deviceNotes(v, j, true)...) {
+	for _, line := range slices.Concat(waitNotes(v, j, x.Reserved), partitionNotes(v, j), deviceNotes(v, j, true)) {
 		fmt.Fprintln(&b, line)
-	}
-	if j.Dependency != "" {
-		fmt.Fprintf(&b, "waits for %s\n", j.Dependency)
 	}
 	for _, id := range x.After[:min(len(x.After), maxNamed)] {
 		if r := v.Jobs.Get(id); r != nil {
@@ -56,6 +54,34 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", clock(startNS), hostlist.FoldSorted(x.Where), by)
 	}
 	return b.String(), startNS, x.Where
+}
+
+// waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something.
+func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string) {
+	switch {
+	case j.Priority == 0 && j.HoldAdmin:
+		out = append(out, fmt.Sprintf("held by an administrator, who alone can let it go: scontrol release %d", j.Id))
+	case j.Priority == 0:
+		out = append(out, fmt.Sprintf("held; scontrol release %d lets it go", j.Id))
+	}
+	if j.Spec.BeginNs > v.NowNS {
+		out = append(out, "begins no earlier than "+clock(j.Spec.BeginNs))
+	}
+	if j.Dependency != "" {
+		out = append(out, "waits for "+j.DependencyShown)
+	}
+	if j.DependencyNever {
+		out = append(out, fmt.Sprintf("that cannot happen any more: scancel %d, or scontrol update JobId=%d Dependency=", j.Id, j.Id))
+	}
+	if r := v.Reservation(j.Spec.Reservation); r != nil && r.StartNs > v.NowNS {
+		out = append(out, fmt.Sprintf("its reservation %s begins at %s", r.Name, clock(r.StartNs)))
+	}
+	for _, name := range reserved {
+		if r := v.Reservation(name); r != nil {
+			out = append(out, fmt.Sprintf("  reservation %s is from %s to %s", r.Name, clock(r.StartNs), clock(r.EndNs)))
+		}
+	}
+	return out
 }
 
 func clock(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:05") }

@@ -189,23 +189,26 @@ func Retire(dir, free string) error {
 	return unix.Renameat(d, Exit, d, tmp)
 }
 
-// onlyOurs reads the folder once: more names than one read gives cannot be ours alone.
+// onlyOurs reads the folder. One read may give a part of it: the kernel stops at a signal, of which the runtime sends many.
 func onlyOurs(d int, dir string) error {
 	var buf [1024]byte
-	n, err := unix.ReadDirent(d, buf[:])
-	if err != nil {
-		return &os.PathError{Op: "read", Path: dir, Err: err}
-	}
-	_, _, names := unix.ParseDirent(buf[:n], -1, nil)
-	for _, name := range names {
-		if name != Bundle && name != Script && name != Exit {
-			return fmt.Errorf("cannot reuse %s: %s is in it", dir, name)
+	for {
+		n, err := unix.ReadDirent(d, buf[:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return &os.PathError{Op: "read", Path: dir, Err: err}
+		case n == 0:
+			return nil
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if name != Bundle && name != Script && name != Exit {
+				return fmt.Errorf("cannot reuse %s: %s is in it", dir, name)
+			}
 		}
 	}
-	if n, err := unix.ReadDirent(d, buf[:]); n != 0 || err != nil {
-		return fmt.Errorf("cannot reuse %s: more is in it than a step leaves", dir)
-	}
-	return nil
 }
 
 // Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open

@@ -224,7 +224,7 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 	return m
 }
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // await waits until what f looks at is so.
 func (c *controller) await(what string, f func() bool) {

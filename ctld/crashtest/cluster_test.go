@@ -17,16 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-hpc/sluice/client"
 	pb "github.com/sluice-hpc/sluice/client/msg"
 )
 
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
-// killWait is KillWait of every cluster here.
+// killWait is KillWait of the clusters here, but for those of newPatientCluster.
 const killWait = 2 * time.Second
 
 // cluster is one controller and its nodes on this machine.
@@ -40,6 +38,7 @@ type cluster struct {
 	port  int
 	nodes []string
 	rng   *rand.Rand
+	grace time.Duration // KillWait
 
 	ctld  *daemon
 	noded map[string]*daemon
@@ -49,7 +48,18 @@ type cluster struct {
 // mount point already.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}}
+	return newClusterWith(t, n, killWait)
+}
+
+// newPatientCluster has a KillWait far beyond what is waited for anything: nothing that ends here has waited for it.
+func newPatientCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	return newClusterWith(t, n, time.Hour)
+}
+
+func newClusterWith(t *testing.T, n int, grace time.Duration) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}, grace: grace}
 	c.name = filepath.Base(base) + "-" + strings.ToLower(t.Name())
 	c.conf, c.state, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "state"), filepath.Join(c.dir, "ctld.sock")
 	c.port = freePort(t, n+1)
@@ -83,7 +93,7 @@ MaxJobCount=100000
 KillWait=%d
 NodeName=n[1-%d] NodeHostname=%s NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=8 RealMemory=4096 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-`, c.name, host, c.port, c.state, c.dir, int(killWait.Seconds()), len(c.nodes), host, c.port+1, c.port+len(c.nodes))
+`, c.name, host, c.port, c.state, c.dir, int(c.grace.Seconds()), len(c.nodes), host, c.port+1, c.port+len(c.nodes))
 }
 
 // freePort finds n ports in a row below the range from which the kernel takes ports itself.
@@ -165,7 +175,7 @@ func (c *cluster) startCtld() {
 }
 
 func (c *cluster) ping() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cl, err := client.Dial(ctx, c.sock)
 	if err != nil {
@@ -335,7 +345,7 @@ func (c *cluster) daemons() (all []*daemon) {
 // nothingLeft: no process of the cluster, no cgroup of a job, no folder of a step. Idle shims that lost their daemon to a
 // SIGKILL find that out and end by themselves.
 func (c *cluster) nothingLeft() {
-	poll(15*time.Second, func() bool { return len(processesOf(c.dir)) == 0 })
+	poll(patience, func() bool { return len(processesOf(c.dir)) == 0 })
 	for _, pid := range processesOf(c.dir) {
 		c.t.Errorf("process %d is left: %s", pid, commandLine(pid))
 	}
@@ -452,11 +462,4 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// uptime is the time since boot in seconds, as /proc/uptime tells it to the witnesses.
-func uptime() float64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return float64(ts.Sec) + float64(ts.Nsec)/1e9
 }

@@ -116,7 +116,7 @@ func (s *nodeServer) dial(conf *tls.Config) nodeStream {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	s.t.Cleanup(cancel)
 	stream, err := nodepb.NewNodeAPIClient(conn).Sync(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func talk(s nodeStream, m *pb.NodeReport) (*pb.NodeOrders, error) {
 // await waits until cond holds of the state.
 func (s *nodeServer) await(what string, cond func(*state.View) bool) {
 	s.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(90 * time.Second)
 	for !cond(s.loop.View()) {
 		select {
 		case <-s.changed:

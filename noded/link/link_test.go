@@ -122,7 +122,7 @@ func next(t *testing.T, events <-chan Event) Event {
 	select {
 	case ev := <-events:
 		return ev
-	case <-time.After(20 * time.Second):
+	case <-time.After(90 * time.Second):
 		t.Fatal("nothing happens")
 		return Event{}
 	}
@@ -178,7 +178,7 @@ func TestStrangersAreNotTalkedTo(t *testing.T) {
 	} {
 		addr, _ := serve(t, cert, pool, "127.0.0.1:0")
 		events, w := connect(t, Options{Controllers: []string{addr}, TLS: c})
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(90 * time.Second)
 		for !strings.Contains(w.String(), "certificate") {
 			select {
 			case ev := <-events:

@@ -262,13 +262,11 @@ func TestEscapes(t *testing.T) {
 		"trap":      "sh -c 'trap : TERM HUP INT; while :; do sleep 1; done' &\nexit 0",
 		"fork loop": "#!/usr/bin/python3 -IS\nimport os,time\nif os.fork(): os._exit(0)\nwhile True:\n  if os.fork(): os._exit(0)\n  time.sleep(0.001)\n",
 	} {
-		at := time.Now()
-		rec := n.run(n.bundle(), script)
+		b := n.bundle()
+		b.KillWaitS = 3600 // nobody waits for it: the script has ended
+		rec := n.run(b, script)
 		if rec.Verdict != "exited" || rec.WaitStatus != 0 {
 			t.Errorf("%s: %v", name, rec)
-		}
-		if took := time.Since(at); took > 2*time.Second {
-			t.Errorf("%s: the cgroup was empty only after %v", name, took)
 		}
 		if left := ofUser(n.uid); len(left) > 0 {
 			t.Fatalf("%s: left running after the end: %v", name, left)

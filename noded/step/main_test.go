@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 // testUser is a user that is in no passwd file and that no other test on this machine uses at the same time.
 func testUser() (uid, gid uint32) {

@@ -49,7 +49,7 @@ func TestTimeLimit(t *testing.T) {
 	end := time.Now().Add(100 * time.Millisecond).UnixNano()
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: end})
 	rec = n.ended(k)
-	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 3*time.Second {
+	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 20*time.Second { // Slurm has 30
 		t.Errorf("deaf: %v after %v, want SIGKILL after 1 s", rec, wait)
 	}
 	if got := n.output(b); !strings.Contains(got, "SIGTERM\n") || !strings.Contains(got, "SIGCONT\n") {

@@ -23,6 +23,7 @@ var bin string
 func TestMain(m *testing.M) { os.Exit(runMain(m)) }
 
 func runMain(m *testing.M) int {
+	forget()
 	dir, err := os.MkdirTemp("", "sluice-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,6 +45,18 @@ func runMain(m *testing.M) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// forget takes out of the environment what Slurm's commands and ours read there: the tests may run inside of a job, or for somebody
+// who has formats of his own.
+func forget() {
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		command, _, _ := strings.Cut(name, "_")
+		if strings.Contains(" SLURM SLURMD SBATCH SCANCEL SQUEUE SINFO SACCT SPRIO SRUN SALLOC SCRONTAB SSTAT SCONTROL ", " "+command+" ") || name == "SLUICE_SOCKET" {
+			_ = os.Unsetenv(name)
+		}
+	}
 }
 
 // buildPrograms builds as `make build` does, so that the build cache serves both.

@@ -72,7 +72,7 @@ func fields() []Field {
 		{Name: "AllocCPUS", Width: 10, Text: both(func(r Row) string { return number(r.cpus()) })},
 		{Name: "AllocNodes", Width: 10, Text: both(func(r Row) string { return number(r.nodes()) })},
 		{Name: "AllocTRES", Width: 10, Text: allocTres},
-		{Name: "AssocID", Width: 7, Text: fixed("1")},
+		{Name: "AssocID", Width: 7, Text: both(func(r Row) string { return number(uint64(format.AssociationID(r.GetSpec().GetUid()))) })},
 		{Name: "AveCPU", Width: 10, Text: figure("cpu", (*use).mean)},
 		{Name: "AveCPUFreq", Width: 10, Text: step(fixed("0"))},
 		{Name: "AveDiskRead", Width: 14, Text: traffic(false, (*use).mean)},
@@ -131,7 +131,7 @@ func placeFields() []Field {
 			return number(uint64(max(r.GetNumNodes(), 1)))
 		})},
 		{Name: "NodeList", Width: 15, Text: both(nodeList)},
-		{Name: "NTasks", Width: 8, Text: step(func(*Context, Row) string { return "1" })},
+		{Name: "NTasks", Width: 8, Text: step(func(_ *Context, r Row) string { return number(r.tasks()) })},
 		{Name: "Partition", Width: 10, Text: job(partition)},
 		{Name: "Priority", Width: 10, Text: job(func(_ *Context, r Row) string { return number(uint64(r.GetPriority())) })},
 		{Name: "QOS", Width: 10, Text: spec(func(s *pb.JobSpec) string { return or(s.GetQos(), "normal") })},
@@ -213,9 +213,8 @@ func allocTres(c *Context, r Row) string {
 	return c.Tres(list)
 }
 
-func derived(_ *Context, r Row) string {
-	return "0:0" // there are no steps but the script, which the man page does not count
-}
+// derived is the highest exit code of steps; the batch script is not counted (sacct(1)).
+func derived(_ *Context, r Row) string { return format.ExitCode(r.GetDerivedStatus()) }
 
 // flags says who started the job; the second word is spelled as a 22.05 does.
 func flags(_ *Context, r Row) string {

@@ -149,6 +149,9 @@ func (r Row) share() *pb.NodeAlloc {
 	return &pb.NodeAlloc{}
 }
 
+// tasks of a step: the batch script is one, extern is one on each node.
+func (r Row) tasks() uint64 { return max(r.nodes(), 1) }
+
 // nodes is how many nodes the row has.
 func (r Row) nodes() uint64 {
 	if r.Step == "batch" {

@@ -136,6 +136,22 @@ func TestDocumentsFollowTheSchema(t *testing.T) {
 	}
 }
 
+// Steps that run are written as those of the accounting, in JSON and in YAML.
+func TestStepsDocument(t *testing.T) {
+	s := readScene(t, "facts.txt")
+	var inYAML map[string]any
+	if err := yaml.Unmarshal([]byte(s.mustRun(t, "scontrol", "show", "steps", "--yaml")), &inYAML); err != nil {
+		t.Fatal(err)
+	}
+	inJSON, _ := s.runDocument(t, "scontrol", "show", "steps", "--json")["steps"].([]any)
+	if list, _ := inYAML["steps"].([]any); len(inJSON) == 0 || len(list) != len(inJSON) {
+		t.Errorf("%d steps in JSON, %d in YAML", len(inJSON), len(list))
+	}
+	for _, step := range inJSON {
+		followsSchema(t, "accounting steps", step)
+	}
+}
+
 // scontrol ping --json says how long the answer took, in microseconds.
 func TestPingDocument(t *testing.T) {
 	s, now := &scene{}, time.Unix(100, 0)

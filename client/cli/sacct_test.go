@@ -227,7 +227,7 @@ func TestSacctJSON(t *testing.T) {
 // TestSacctDocument: every job and step has the members of the schema, and a step's nodes are named one by one.
 func TestSacctDocument(t *testing.T) {
 	jobs := recordedJobs(t)
-	wide := &pb.JobRecord{Id: 7, State: pb.JobState_JOB_COMPLETED, StartNs: acctDay(t, "10:00:00"), EndNs: acctDay(t, "10:01:00"), NodeList: "n[1-2]", BatchHost: "n1",
+	wide := &pb.JobRecord{Id: 7, State: pb.JobState_JOB_COMPLETED, StartNs: acctDay(t, "10:00:00"), EndNs: acctDay(t, "10:01:00"), NodeList: "n[1-2]", BatchHost: "n1", DerivedStatus: 5 << 8,
 		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}, {Node: "n2", Cpus: 1}}, Spec: &pb.JobSpec{}}
 	c := &clienttest.Controller{AccountingList: append(jobs, wide), AccountingExtern: true, AccountingNowNS: acctDay(t, "20:00:00")}
 	stdout, stderr, exit := run(t, c, "", acctConf(t), "sacct", "--json", "-a")
@@ -235,13 +235,30 @@ func TestSacctDocument(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || exit != 0 {
 		t.Fatalf("exit %d: %v %s", exit, err, stderr)
 	}
-	lists := map[string]bool{}
+	lists, tasks, uids := map[string]bool{}, map[string]any{}, map[any]uint32{}
+	for _, j := range append(jobs, wide) {
+		uids[float64(j.GetId())] = j.GetSpec().GetUid()
+	}
 	for _, j := range doc["jobs"].([]any) {
 		followsSchema(t, "accounting", j)
 		for _, s := range j.(map[string]any)["steps"].([]any) {
 			followsSchema(t, "accounting steps", s)
+			step := s.(map[string]any)["step"].(map[string]any)
+			tasks[step["id"].(string)] = s.(map[string]any)["tasks"].(map[string]any)["count"]
 			lists[fmt.Sprint(s.(map[string]any)["nodes"].(map[string]any)["list"])] = true
 		}
+	}
+	if tasks["7.batch"] != 1.0 || tasks["7.extern"] != 2.0 {
+		t.Errorf("tasks of a job of two nodes: %v, want 1 of its script and 2 of extern", tasks)
+	}
+	for _, j := range doc["jobs"].([]any) { // root's is 2 in a new database of Slurm's, with an account of its own
+		id := j.(map[string]any)["association"].(map[string]any)["id"]
+		if want := float64(uids[j.(map[string]any)["job_id"]]) + 2; id != want {
+			t.Errorf("association %v, want %v", id, want)
+		}
+	}
+	if code := doc["jobs"].([]any)[len(jobs)].(map[string]any)["derived_exit_code"].(map[string]any)["return_code"].(map[string]any)["number"]; code != 5.0 {
+		t.Errorf("derived exit code %v, want 5", code)
 	}
 	last := doc["jobs"].([]any)[len(jobs)].(map[string]any)
 	if memory := last["required"].(map[string]any)["memory_per_node"].(map[string]any); last["job_id"] != 7.0 || memory["set"] != true || memory["number"] != 0.0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/format"
 	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/tres"
@@ -165,17 +166,17 @@ func (m *sacctmgrRun) knownUsers() []string {
 	return slices.Compact(names)
 }
 
-func (m *sacctmgrRun) assoc(user string, id int) mgrRow {
-	r := mgrRow{"cluster": m.env.clusterName(), "account": acct.DefaultAccount, "user": user, "share": "1", "qos": "normal", "id": strconv.Itoa(id)}
-	if user == "" {
-		r["id"] = "1"
+func (m *sacctmgrRun) assoc(user string) mgrRow {
+	r := mgrRow{"cluster": m.env.clusterName(), "account": acct.DefaultAccount, "user": user, "share": "1", "qos": "normal", "id": "1"}
+	if uid, ok := lookupUID(user); user != "" && ok {
+		r["id"] = strconv.FormatInt(format.AssociationID(uid), 10)
 	}
 	return r
 }
 
 func userRows(_ context.Context, m *sacctmgrRun) (rows []mgrRow, err error) {
-	for i, name := range m.knownUsers() {
-		r := m.assoc(name, i+2)
+	for _, name := range m.knownUsers() {
+		r := m.assoc(name)
 		r["defaultaccount"], r["admin"] = acct.DefaultAccount, "None"
 		if name == "root" {
 			r["admin"] = "Administrator"
@@ -186,11 +187,11 @@ func userRows(_ context.Context, m *sacctmgrRun) (rows []mgrRow, err error) {
 }
 
 func accountRows(_ context.Context, m *sacctmgrRun) ([]mgrRow, error) {
-	head := m.assoc("", 1)
+	head := m.assoc("")
 	rows := []mgrRow{head}
 	if m.withAssoc {
-		for i, name := range m.knownUsers() {
-			rows = append(rows, m.assoc(name, i+2))
+		for _, name := range m.knownUsers() {
+			rows = append(rows, m.assoc(name))
 		}
 	}
 	for _, r := range rows {
@@ -200,9 +201,9 @@ func accountRows(_ context.Context, m *sacctmgrRun) ([]mgrRow, error) {
 }
 
 func assocRows(_ context.Context, m *sacctmgrRun) ([]mgrRow, error) {
-	rows := []mgrRow{m.assoc("", 1)}
-	for i, name := range m.knownUsers() {
-		rows = append(rows, m.assoc(name, i+2))
+	rows := []mgrRow{m.assoc("")}
+	for _, name := range m.knownUsers() {
+		rows = append(rows, m.assoc(name))
 	}
 	return rows, nil
 }

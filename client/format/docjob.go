@@ -394,6 +394,10 @@ func billing(tres string) float64 {
 	return 0
 }
 
+// AssociationID is the number of a user's association, in sacct and sacctmgr. There is one account: 1 is its own, and a user's is 2 more
+// than the uid, so that root's is 2 as in a new database of Slurm's.
+func AssociationID(uid uint32) int64 { return int64(uid) + 2 }
+
 // docExit writes a wait status: {"status":["SUCCESS"],"return_code":{…},"signal":{"id":{…},"name":""}}.
 func docExit(w *jsonout.Writer, key string, status uint32) {
 	code, sig := status>>8&0xff, status&0x7f

@@ -227,6 +227,14 @@ func WriteStep(w *jsonout.Writer, c *Context, s Step) {
 	w.End()
 	w.Str("kill_request_user", "")
 	w.Strs("state", JobStateList(r)...)
+	w.Object("statistics") // those of a step that runs are sstat's
+	w.Object("CPU")
+	w.Int("actual_frequency", 0)
+	w.End()
+	w.Object("energy")
+	w.Unset("consumed")
+	w.End()
+	w.End()
 	w.Object("step")
 	w.Str("id", string(appendJobID(nil, c, Job{JobRecord: r}))+"."+s.Name())
 	w.Str("name", s.Name())
@@ -235,6 +243,14 @@ func WriteStep(w *jsonout.Writer, c *Context, s Step) {
 	w.Str("distribution", "Unknown")
 	w.End()
 	w.Object("tres")
+	for _, key := range []string{"requested", "consumed"} {
+		w.Object(key)
+		for _, figure := range []string{"max", "min", "average", "total"} {
+			w.List(figure)
+			w.End()
+		}
+		w.End()
+	}
 	w.List("allocated")
 	w.End()
 	w.End()

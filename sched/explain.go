@@ -362,7 +362,57 @@ func (s *Scheduler) mustEnd(sh *shape, n *vnode, start int64) (ids []uint32) {
 	case s.leftOver(sh, n, start, ended...):
 		return nil // it waits for something else
 	}
+	if cutters := n.cutters(sh, start); len(cutters) > 0 {
+		return cutters
+	}
 	return all // any of them will do, and there is no saying which
+}
+
+// cutters are the runs that have left by then of those that hold devices of which the job wants instances.
+func (n *vnode) cutters(sh *shape, start int64) (ids []uint32) {
+	alt := &sh.alts[len(sh.alts)-1]
+	if alt.pos[n.idx] < 0 {
+		return nil
+	}
+	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
+	wanted := func(gi int) bool {
+		return slices.ContainsFunc(v.gres, func(g vecGres) bool { return slices.ContainsFunc(g.cuts, func(c cut) bool { return c.gi == gi }) })
+	}
+	for _, r := range n.runs {
+		if r.end <= start && slices.ContainsFunc(r.parts, func(p vpartOf) bool { return p.node == n && n.holds(&p, wanted) }) {
+			ids = append(ids, r.rec.ID)
+		}
+	}
+	return ids
+}
+
+// holds reports whether a part of a run has a device of a group that is wanted.
+func (n *vnode) holds(p *vpartOf, wanted func(gi int) bool) bool {
+	for i := range p.alloc.Gres {
+		a := &p.alloc.Gres[i]
+		for _, d := range a.Devices {
+			if gi, _ := n.find(a, d); gi >= 0 && wanted(gi) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// placesBeside reports whether the instances of v find places on the node when everything that ends by then has left it but some runs.
+func (n *vnode) placesBeside(v *vec, runs []*vrun, start int64) bool {
+	leave := func(sign int64) {
+		for _, o := range n.runs {
+			for i := range o.parts {
+				if p := &o.parts[i]; p.node == n && o.end <= start && !slices.Contains(runs, o) {
+					n.hold(p, sign)
+				}
+			}
+		}
+	}
+	leave(-1)
+	defer leave(1)
+	return !n.lacksCuts(v)
 }
 
 // leftOver reports whether a part of the job would fit on the node then even if the runs had not ended. Where more than amounts count,
@@ -373,7 +423,7 @@ func (s *Scheduler) leftOver(sh *shape, n *vnode, start int64, runs ...*vrun) bo
 		return false
 	}
 	v := sh.vecFor(alt, n.cfg, alt.tasks, alt.gpus)
-	if v.whole || slices.ContainsFunc(v.gres, func(g vecGres) bool { return len(g.cuts) > 0 || g.each > 0 }) {
+	if v.whole || slices.ContainsFunc(v.gres, func(g vecGres) bool { return g.each > 0 }) {
 		return false
 	}
 	free := slices.Clone(n.prof.At(n.prof.Find(start)))
@@ -386,5 +436,5 @@ func (s *Scheduler) leftOver(sh *shape, n *vnode, start int64, runs ...*vrun) bo
 			}
 		}
 	}
-	return v.fits(n.cfg, free)
+	return v.fits(n.cfg, free) && n.placesBeside(v, runs, start)
 }

@@ -280,3 +280,41 @@ func TestImpossibleInstance(t *testing.T) {
 		t.Error("five instances where four can be")
 	}
 }
+
+// TestExplainNamesWhoHoldsTheGPU: a job that waits for an instance is told of those jobs alone whose slices it needs, not of what else ends
+// on the node.
+func TestExplainNamesWhoHoldsTheGPU(t *testing.T) {
+	for _, tt := range []struct {
+		gpus  int
+		typ   string
+		ends3 int64
+		want  string
+	}{
+		{1, "3g.20gb", 100, "[2]"}, // its slices are free first
+		{1, "7g.40gb", 100, "[2 3]"},
+		{1, "3g.20gb", 60, "[2 3]"}, // either will do
+		{2, "3g.20gb", 100, "[5]"},
+	} {
+		w := cutWorld(t, tt.gpus, Params{})
+		w.add(1, 50, Request{Tasks: 2})
+		w.add(2, 60, migJob("3g.20gb", 1))
+		w.add(3, tt.ends3, migJob("4g.20gb", 1))
+		if tt.gpus == 2 {
+			w.add(5, 30, migJob("a100", 1))
+		}
+		w.plan()
+		w.in.Now += 5
+		w.add(9, 10, migJob(tt.typ, 1))
+		w.plan()
+		in := w.in
+		x, ok := w.s.Explain(&in, 9)
+		if !ok || fmt.Sprint(x.After) != tt.want {
+			t.Errorf("%d GPUs, %s: after the end of %v, want %s\n%s\n%s", tt.gpus, tt.typ, x.After, tt.want, x, cutsOf(&w.in))
+		}
+		before := cutsOf(&w.in)
+		w.plan() // and nothing of the state has changed by asking
+		if cutsOf(&w.in) != before {
+			t.Errorf("after Explain: %s, before %s", cutsOf(&w.in), before)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -129,11 +130,18 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
+// portBlocks counts the blocks of ports that scripts have been given, from anywhere.
+var portBlocks = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(1 << 16))
+	return &n
+}()
+
 // setupPorts finds free ports in a row for scripts with a configuration of their own: $PORT0 … $PORT9.
 func setupPorts(env *testscript.Env) error {
-	const count = 10
+	const count, first, blocks = 10, 11000, 800 // other tests look elsewhere
 	for range 100 {
-		base := 10000 + rand.IntN(9000)
+		base := first + count*int(portBlocks.Add(1)%blocks) // none twice: a port is free as long as its daemon is dead
 		free := true
 		for p := base; p < base+count && free; p++ {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))

@@ -204,10 +204,10 @@ func configure(dir, name string) (string, error) {
 // recordedName is the cluster's name in testdata/slurm.conf.
 const recordedName = "compat"
 
-// freePorts finds n ports in a row that nobody listens on.
+// freePorts finds n ports in a row that nobody listens on, and no other test of this repository looks for.
 func freePorts(n int) (int, error) {
 	for range 100 {
-		base, free := 10000+rand.IntN(9000), true
+		base, free := 10000+rand.IntN(1000-n), true
 		for p := base; p < base+n && free; p++ {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
 			if free = err == nil; free {

@@ -33,7 +33,7 @@ var monitorTools = []contract{
 		{run: "sinfo -o '%t %E' -hn n4", lines: `drain NHC: check_fs_mount:  /x not mounted`, n: 1, until: true},
 		{run: "scontrol show node n4", has: []string{`\bState=IDLE\+DRAIN\b`}},
 		{run: "scontrol update State=RESUME NodeName=n4"},
-		{run: "sinfo -o '%t %E' -hn n4", lines: `(idle|alloc|mix) none`, n: 1},
+		{run: "sinfo -o '%t %E' -hn n4", lines: `(idle|alloc|mix)\*? none`, n: 1},
 	}},
 	{"Open XDMoD", []call{
 		{run: "TZ=UTC sacct --allusers --parsable2 --noheader --allocations --duplicates --clusters $CLUSTER --format jobid,jobidraw,cluster,partition,qos,account,group,gid,user,uid,submit,eligible,start,end,elapsed,exitcode,state,nnodes,ncpus,reqcpus,reqmem,reqtres,alloctres,timelimit,nodelist,jobname --starttime 1970-01-02T00:00:00 --endtime $(date -u +%Y-%m-%dT%H:%M:%S)",
@@ -74,7 +74,7 @@ var monitorTools = []contract{
 		{run: `sinfo -h -o "%R,%C"`, lines: `\S+,\d+/\d+/\d+/\d+`},
 	}},
 	{"Prometheus exporter of SckyzO", []call{ // reads gpu:TYPE:COUNT(IDX:…), with nothing else in the word
-		{run: `sinfo -a -h "--Format=Nodes: ,StateLong: ,Gres: ,GresUsed:"`, lines: `\d+ \S+ \S+ \S+`, has: []string{`^1 mixed gpu:a100:2 gpu:a100:1\(IDX:\d\)$`, `^1 idle gpu:a100:2 gpu:a100:0\(IDX:N/A\)$`}},
+		{run: `sinfo -a -h "--Format=Nodes: ,StateLong: ,Gres: ,GresUsed:"`, lines: `\d+ \S+ \S+ \S+`, has: []string{`^1 mixed gpu:a100:2 gpu:a100:1\(IDX:\d\)$`, `^1 (idle|planned) gpu:a100:2 gpu:a100:0\(IDX:N/A\)$`}},
 	}},
 	{"slurm_gpustat", []call{
 		{run: "sinfo -o '%1000N|%1000G' --noheader", n: 2, lines: `.{1000}\|.{1000}`, has: []string{`^g\[1-2\] +\|gpu:a100:2 +$`}},

@@ -43,7 +43,7 @@ var fleet = []struct{ name, submit, state string }{
 	{"CANC", "-J canc -H -o /dev/null job.sh", "PENDING"},
 	{"ARR", "-J arr -H -a 1-4%2 -o /dev/null job.sh", "PENDING"},
 	{"DEP", "-J dep -d afterok:$HELD -o /dev/null job.sh", "PENDING"},
-	{"BLOCKED", "-J blocked -p gpu -N 2 --gres=gpu:a100:2 -o /dev/null job.sh", "PENDING"},
+	{"BLOCKED", "-J blocked -p gpu -N 2 --exclusive -o /dev/null job.sh", "PENDING"},
 }
 
 // launch starts the fleet and gives the words that patterns may use.
@@ -53,6 +53,9 @@ func launch(p *tool) *strings.Replacer {
 		id := p.submit(f.submit)
 		p.vars = append(p.vars, f.name+"="+id)
 		words = append(words, "<"+f.name+">", id)
+		if f.state == "RUNNING" { // before others that it is to keep waiting
+			p.until(id, f.state)
+		}
 	}
 	p.must("scancel $CANC")
 	for _, f := range fleet {

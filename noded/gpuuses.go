@@ -11,7 +11,7 @@ import (
 // showUses has the files written that tell exporters of metrics whose job uses which GPU.
 func (n *node) showUses() {
 	n.usesChanged = false
-	s := gpufiles.State{Dirs: n.useDirs(), Devices: n.gpus.Report().GetDevices()}
+	s := gpufiles.State{Dirs: n.useDirs(), Devices: n.gpus.Report().GetDevices(), Spare: n.gpus.Spare()}
 	for _, j := range n.jobs {
 		if len(j.devices) > 0 && j.phase != pb.StepPhase_STEP_ENDED && !j.refused {
 			s.Uses = append(s.Uses, gpufiles.Use{Job: j.key.Job, UID: j.uid, Devices: j.devices})

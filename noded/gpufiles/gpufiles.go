@@ -4,7 +4,8 @@
 //	                      of all its instances, and a file for each instance by its UUID
 //	<stat>/<ordinal>      "jobid uid" of its job: nvidia_gpu_prometheus_exporter, jobstats, ceems; <stat>/<UUID> of a MIG instance
 //
-// Ordinals are NVML's: places in the order of PCI addresses. A GPU that nobody uses has no file. A file is replaced whole, so that a
+// Ordinals are NVML's, as nvidia-smi and DCGM number GPUs: places in the order of PCI addresses among all that the driver sees, also those
+// that gres.conf leaves out. A GPU that nobody uses has no file. A file is replaced whole, so that a
 // reader sees the old one or the new one. What is in the folders is made to agree with what runs whenever that changes and when
 // the node daemon starts, so that a crash leaves nothing wrong for longer than it lasts.
 package gpufiles
@@ -45,13 +46,14 @@ type Use struct {
 type State struct {
 	Dirs    Dirs
 	Devices []*pb.Device // of the node
+	Spare   []*pb.Device // GPUs that are not offered: they count in ordinals
 	Uses    []Use
 }
 
 // Files gives the content of each file by its name.
 func (s State) Files() (jobMap, stat map[string]string) {
 	jobMap, stat = map[string]string{}, map[string]string{}
-	ordinals := ordinals(s.Devices)
+	ordinals := ordinals(slices.Concat(s.Devices, s.Spare))
 	uses := slices.SortedFunc(slices.Values(s.Uses), func(a, b Use) int { return cmp.Compare(a.Job, b.Job) })
 	for _, u := range uses {
 		job := strconv.FormatUint(uint64(u.Job), 10) + "\n"

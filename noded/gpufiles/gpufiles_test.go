@@ -135,11 +135,11 @@ func TestKeeper(t *testing.T) {
 	}
 	first, second := Dirs{base + "/a", base + "/b"}, Dirs{base + "/c", ""}
 	for job := range uint32(50) {
-		k.Show(State{first, node(), []Use{{job, 1, []*pb.GresDevice{gpu(1)}}}})
+		k.Show(State{Dirs: first, Devices: node(), Uses: []Use{{job, 1, []*pb.GresDevice{gpu(1)}}}})
 	}
 	await(first.JobMap, "0=49")
 	await(first.Stat, "0=49 1")
-	k.Show(State{second, node(), []Use{{50, 1, []*pb.GresDevice{gpu(1)}}}})
+	k.Show(State{Dirs: second, Devices: node(), Uses: []Use{{50, 1, []*pb.GresDevice{gpu(1)}}}})
 	await(second.JobMap, "0=50")
 	await(first.JobMap, "")
 	await(first.Stat, "")
@@ -180,6 +180,16 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 	if err := Write(State{Dirs: Dirs{Stat: mine}, Devices: node(), Uses: []Use{{1, 1, []*pb.GresDevice{gpu(1)}}}}); err != nil || read(t, target) != "0=1 1" {
 		t.Errorf("a link of root's: %v, %s", err, read(t, target))
+	}
+}
+
+// TestOrdinalsCountAll: GPUs that gres.conf leaves out have their numbers, as in nvidia-smi and DCGM.
+func TestOrdinalsCountAll(t *testing.T) {
+	s := State{Devices: node()[:2], Spare: []*pb.Device{{Name: "gpu", Id: "GPU-x", Pci: "00000000:01:00.0"}, {Name: "gpu", Id: "GPU-y", Pci: "00000000:0A:00.0"}},
+		Uses: []Use{{5, 1000, []*pb.GresDevice{gpu(0)}}, {6, 1001, []*pb.GresDevice{gpu(1)}}}}
+	jobs, stat := s.Files()
+	if fmt.Sprint(jobs) != "map[1:6\n 3:5\n]" || fmt.Sprint(stat) != "map[1:6 1001\n 3:5 1000\n]" {
+		t.Errorf("%q, %q; want job 6 on the GPU at 07 as 1, job 5 on that at 0F as 3", jobs, stat)
 	}
 }
 

@@ -64,9 +64,6 @@ func (u *upper) logs(last string) string {
 	return last + "\nlogs: " + u.dir.join("log")
 }
 
-// unsettledWords is what a node that has never had a controller says of its devices, until it has been told of gres.conf.
-const unsettledWords = "gres.conf has not been read yet"
-
 // judge gives the nodes that are not ready, and remarks on those that are up and yet cannot be used. A node that this call
 // has started is ready once that very daemon has registered.
 func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
@@ -86,7 +83,7 @@ func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
 			waiting = append(waiting, n.Name)
 		case down && mine[n.Name] && n.Reason == "" && c.State != "DOWN":
 			waiting = append(waiting, n.Name)
-		case mine[n.Name] && strings.HasSuffix(n.Reason, unsettledWords):
+		case mine[n.Name] && strings.HasSuffix(n.Reason, pb.GresUnread):
 			waiting = append(waiting, n.Name)
 		case down, n.StateFlags&(pb.NodeDrain|pb.NodeFail) != 0:
 			remarks = append(remarks, unusable(n))

@@ -62,11 +62,11 @@ func takeHardware(tx *state.Tx, n *state.Node, hw *pb.Hardware) {
 // faultReason begins the reason of a node that was drained for a device, so that a later good report can take it back.
 const faultReason = "Device fault: "
 
-// faultOf names the faulty devices, "" = there are none.
+// faultOf names the faulty devices, "" = there are none. What is not settled yet is no fault.
 func faultOf(hw *pb.Hardware) string {
 	var out []string
 	for _, d := range hw.GetDevices() {
-		if d.Fault != "" {
+		if d.Fault != "" && d.Fault != pb.GresUnread {
 			out = append(out, state.DeviceName(d)+": "+d.Fault)
 		}
 	}

@@ -192,6 +192,12 @@ func TestFaultDrainsNode(t *testing.T) {
 		})
 	}
 	b := gpuBench(t, func(s *state.Settings) { s.GPUFaultDrains = true }, "A")
+	fresh := gpus("A")
+	fresh[0].Fault = pb.GresUnread
+	b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: fresh}})
+	if n := b.view.Node("n1"); n.StateFlags&pb.NodeDrain != 0 {
+		t.Errorf("a node that has not been told of gres.conf is drained: %q", n.Reason)
+	}
 	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"}, {Key: "Reason", Value: "dust"}}})
 	list := gpus("A")
 	list[0].Fault = "x"

@@ -305,7 +305,7 @@ func (m *Monitor) build() {
 	for _, d := range r.Devices {
 		m.overlay(d, r)
 		if !settled && d.Fault == "" {
-			d.Fault = unsettledWords
+			d.Fault = pb.GresUnread
 		}
 		offered[d.Id] = true
 	}
@@ -326,9 +326,6 @@ func (m *Monitor) build() {
 		signal(m.changed)
 	}
 }
-
-// unsettledWords are the fault of everything before Configure. sluice up waits for nodes of which the reason ends so.
-const unsettledWords = "gres.conf has not been read yet"
 
 // overlay puts a GPU's health and its foreign users on a device that is it, or an instance of it.
 func (m *Monitor) overlay(d *pb.Device, r *pb.DeviceReport) {

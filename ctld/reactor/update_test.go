@@ -1,0 +1,114 @@
+package reactor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func TestUpdateJob(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	set := func(c Caller, kv ...string) *pb.Problem {
+		u := UpdateJob{Caller: c, IDs: []string{fmt.Sprint(id)}}
+		for i := 0; i < len(kv); i += 2 {
+			u.Set = append(u.Set, &pb.KeyValue{Key: kv[i], Value: kv[i+1]})
+		}
+		return b.do(u).(Outcomes).List[0].Problem
+	}
+	if p := set(alice, "TimeLimit", "10", "JobName", "x", "NumNodes", "2"); p != nil {
+		t.Fatal(p)
+	}
+	if j := b.job(id); j.TimeLimitS != 600 || j.Spec.Name != "x" || j.NumNodes != 2 {
+		t.Error(j)
+	}
+	for _, c := range []struct {
+		by   Caller
+		kv   []string
+		code pb.Code
+	}{
+		{bob, []string{"JobName", "y"}, pb.CodeUserID},
+		{alice, []string{"Priority", "4294967294"}, pb.CodeAccessDenied},
+		{alice, []string{"Nice", "-5"}, pb.CodeAccessDenied},
+		{alice, []string{"Partition", "nope"}, pb.CodeInvalidPartition},
+		{alice, []string{"TimeLimit", "soon"}, pb.CodeInvalidTimeLimit},
+		{alice, []string{"TimeLimit-", "10"}, pb.CodeInvalidTimeLimit}, // nothing would be left
+		{alice, []string{"Features", "nosuch"}, pb.CodeInvalidFeature},
+		{alice, []string{"Colour", "red"}, pb.CodeNotSupported},
+		{alice, []string{"NumNodes", "3-1"}, pb.CodeNodeCount},
+		{alice, []string{"JobName", "a\x00b"}, pb.CodeInvalidSpec},                // in the environment of a prolog it would drain the node
+		{alice, []string{"Comment", "\x1b[2J"}, pb.CodeInvalidSpec},               // on the terminal of whoever looks
+		{alice, []string{"MailUser", "a\nBcc: all"}, pb.CodeInvalidSpec},          // in a letter
+		{alice, []string{"Extra", strings.Repeat("x", 5000)}, pb.CodePathTooLong}, // in memory, and in each commit
+	} {
+		if p := set(c.by, c.kv...); p.GetCode() != uint32(c.code) {
+			t.Errorf("%v: %v, want code %d", c.kv, p, c.code)
+		}
+	}
+	b.start(id, "n1")
+	if p := set(alice, "NumNodes", "1"); p.GetCode() != uint32(pb.CodeNotPending) {
+		t.Errorf("changing the size of a running job: %v", p)
+	}
+	if p := set(alice, "TimeLimit", "20"); p.GetCode() != uint32(pb.CodeAccessDenied) {
+		t.Errorf("a user lengthened a running job: %v", p)
+	}
+	if p := set(root, "TimeLimit", "20"); p != nil || b.job(id).EndNs != b.job(id).StartNs+1200e9 {
+		t.Errorf("%v, end %d", p, b.job(id).EndNs)
+	}
+}
+
+func TestTimeLimitByIncrements(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{TimeLimitS: pb.Unlimited})
+	change := func(key, value string) *pb.Problem {
+		return b.do(UpdateJob{Caller: alice, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(Outcomes).List[0].Problem
+	}
+	for _, c := range []struct {
+		key, value string
+		want       uint32
+		refused    bool
+	}{
+		{"TimeLimit+", "5", pb.Unlimited, false}, {"TimeLimit-", "5", pb.Unlimited, true}, {"TimeLimit", "10", 600, false},
+		{"TimeLimit+", "5", 900, false}, {"TimeLimit-", "10", 300, false}, {"TimeLimit-", "5", 300, true},
+	} {
+		if p := change(c.key, c.value); (p != nil) != c.refused || b.job(id).TimeLimitS != c.want {
+			t.Errorf("%s %s: %v, %d s, want %d", c.key, c.value, p, b.job(id).TimeLimitS, c.want)
+		}
+	}
+}
+
+func TestUpdateNode(t *testing.T) {
+	b := newBench(t, nil)
+	set := func(kv ...string) any {
+		u := UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}}
+		for i := 0; i < len(kv); i += 2 {
+			u.Set = append(u.Set, &pb.KeyValue{Key: kv[i], Value: kv[i+1]})
+		}
+		return b.do(u)
+	}
+	if p, ok := set("State", "DRAIN").(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidNodeState) {
+		t.Error("a drain without a reason was taken")
+	}
+	if p, ok := set("State", "SLEEPY").(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidNodeState) {
+		t.Error("an unknown state was taken")
+	}
+	id := b.submit(&pb.JobSpec{Requeue: pb.No})
+	b.start(id, "n1")
+	set("State", "DOWN", "Reason", "broken")
+	if b.state(id) != "NODE_FAIL NodeDown" || b.view.Node("n1").Reason != "broken" {
+		t.Error(b.state(id), b.view.Node("n1").Reason)
+	}
+	set("State", "RESUME")
+	if b.view.Node("n1").Up() {
+		t.Error("the node is used while what it ran may be alive")
+	}
+	b.do(StepReports{Node: "n1", Steps: endsOf(b.view.Node("n1").Strays)})
+	if !b.view.Node("n1").Up() || b.view.Node("n1").Reason != "" {
+		t.Error("RESUME did not bring the node back")
+	}
+	if p, ok := b.do(UpdateNode{Caller: alice, Nodes: []string{"n1"}}).(*pb.Problem); !ok || p.Code != uint32(pb.CodeAccessDenied) {
+		t.Error("a user changed a node")
+	}
+}

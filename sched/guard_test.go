@@ -1,0 +1,55 @@
+package sched
+
+import "testing"
+
+func TestHeadGuard(t *testing.T) {
+	w := newWorld(t, Params{Order: Merit, HeadGuardS: 100}, 1, 4)
+	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "high", Nodes: []string{"n1"}, PriorityTier: 1})
+	w.add(1, 1000, Request{Tasks: 3})
+	w.want("start 1 n1:3")
+	w.add(2, 1000, Request{Tasks: 2})
+	w.want("2: Resources") // no promise yet
+	w.in.Now += 100
+	w.want("reserve 2 at 900 on n1")
+	w.in.Now++
+	w.add(3, 500, Request{Tasks: 4}).Partitions = []string{"high"}
+	w.want("reserve 3 at 899 on n1; reserve 2 at 1399 on n1; 3: Resources")
+}
+
+// TestMaxWait: a start is kept free for a job once what starts now could still run when it has waited long enough, and not before.
+func TestMaxWait(t *testing.T) {
+	p := Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}
+	w := newWorld(t, p, 2, 1)
+	w.add(1, 50, Request{MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, Request{MinNodes: 1, MaxNodes: 1})
+	w.add(3, 100, Request{MinNodes: 2, MaxNodes: 2})
+	w.want("start 1 n1:1; start 2 n2:1; 3: Resources")
+	w.in.Now = 1050
+	w.end(1)
+	w.add(4, 400, Request{MinNodes: 1, MaxNodes: 1}) // by 1450 it has gone; 3 may wait until 1600
+	w.want("start 4 n1:1")
+	w.in.Now = 1300
+	w.end(2)
+	w.add(5, 500, Request{MinNodes: 1, MaxNodes: 1}) // until 1800
+	w.want("reserve 3 at 300 on n1,n2; 5: Priority")
+	w.in.Now = 1310
+	w.add(6, 290, Request{MinNodes: 1, MaxNodes: 1}) // until 1600
+	w.want("start 6 n2:1; reserve 3 at 290 on n1,n2")
+}
+
+// TestMaxWaitOverfull: where more have waited too long than can be helped, only the first two are promised a start.
+func TestMaxWaitOverfull(t *testing.T) {
+	for waiting, want := range map[int]int{maxLong - 1: maxLong - 1, overfull: maxLong, overfull + 1: overfullLong} {
+		w := newWorld(t, Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}, 1, 4)
+		w.add(1, 2000, Request{Tasks: 1})
+		w.plan()
+		for i := range waiting {
+			w.add(uint32(i+2), 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+		}
+		w.in.Now += 700
+		in := w.in
+		if p := w.s.Plan(&in); len(p.Reserve) != want {
+			t.Errorf("of %d that have waited too long %d are promised a start, want %d: %s", waiting, len(p.Reserve), want, showPlan(p))
+		}
+	}
+}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A burst of submissions leaves two bytes of garbage for each that lives, as the collector is set to run rarely (GOGC). Once the controller is
-// quiet that is collected and given back to the system. Rejected: a lower GOGC, which costs a busy controller a seventh of its work.
+// A burst of submissions leaves a byte of garbage for each that lives. Once the controller is quiet that is collected and given back to the
+// system. Rejected: GOGC=200, with which the burst of 10,000 sbatch processes takes 147 MB in place of 108, and a job of an array 8 % less
+// CPU time of the controller.
 const (
 	quietEvery = 10 * time.Second
 	quietBytes = 8 << 20  // allocated within quietEvery by a controller with little to do

@@ -159,7 +159,13 @@ func (s *Scheduler) waitOf(j *Job) (Reason, int64) {
 }
 
 func holdReason(j *Job) Reason {
-	code := map[Hold]Code{HeldUser: JobHeldUser, HeldAdmin: JobHeldAdmin, HeldRequeue: JobHoldMaxRequeue}[j.Hold]
+	code := JobHeldUser
+	switch j.Hold {
+	case HeldAdmin:
+		code = JobHeldAdmin
+	case HeldRequeue:
+		code = JobHoldMaxRequeue
+	}
 	return Reason{Code: code, Text: j.HoldReason}
 }
 
@@ -447,7 +453,7 @@ func (s *Scheduler) intern(r *Request) int32 {
 	if id, ok := s.reqByPtr[r]; ok {
 		return id
 	}
-	key := string(r.appendKey(nil))
+	key := r.Key()
 	id, ok := s.reqByKey[key]
 	if !ok {
 		id = int32(len(s.requests))
@@ -463,13 +469,20 @@ func (s *Scheduler) intern(r *Request) int32 {
 
 const maxPointers = 1 << 18
 
+// Key is the same for requests that are equal, and for no others.
+func (r *Request) Key() string { return string(r.appendKey(make([]byte, 0, 128))) }
+
 func (r *Request) appendKey(b []byte) []byte {
 	for _, x := range []int{r.MinNodes, r.MaxNodes, r.Tasks, r.CPUsPerTask, r.TasksPerNode, r.MinCPUs, r.Sockets, r.CoresPerSocket, r.ThreadsPerCore,
 		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches, int(r.SwitchWaitS)} {
 		b = binary.AppendVarint(b, int64(x))
 	}
 	for _, x := range []bool{r.Overcommit, r.MemSaid, r.Binding, r.Exclusive, r.ExclusiveUser, r.Oversubscribe, r.Contiguous, r.Spread, r.UseMinNodes} {
-		b = append(b, map[bool]byte{true: 1}[x])
+		if x {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.NodeCounts)))
 	for _, n := range r.NodeCounts {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
@@ -19,9 +18,6 @@ import (
 )
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200) // the state lives long: at the default a busy controller spends a seventh of its work on collecting
-	}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
 	state := &cli.StringFlag{Name: "state", Usage: "folder of the state `DIR` (default: StateSaveLocation of slurm.conf)"}
 	app := &cli.App{

@@ -23,6 +23,9 @@ type mirror struct {
 	sources map[uint32]source
 	arrays  map[uint32]*arrayFacts
 
+	requests map[string]*sched.Request // by what they ask for: one of each
+	spare    []*sched.Job              // what pending was before, to be written over
+
 	history  predict.History
 	typical  typicals
 	licenses []sched.License
@@ -195,13 +198,14 @@ func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 		}
 		jobs, runs = append(jobs, s.job), append(runs, s.run)
 	}
-	m.pending = merge(m.pending, ids, jobs, func(j *sched.Job) uint32 { return j.ID })
-	m.running = merge(m.running, ids, runs, func(r *sched.Run) uint32 { return r.ID })
+	m.pending, m.spare = merge(m.spare, m.pending, ids, jobs, func(j *sched.Job) uint32 { return j.ID }), m.pending
+	m.running = merge(nil, m.running, ids, runs, func(r *sched.Run) uint32 { return r.ID })
 }
 
-// merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id.
-func merge[T any](old []*T, ids []uint32, fresh []*T, id func(*T) uint32) []*T {
-	out := make([]*T, 0, len(old)+len(ids))
+// merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id. The result takes the place
+// of into where that is large enough.
+func merge[T any](into, old []*T, ids []uint32, fresh []*T, id func(*T) uint32) []*T {
+	out := slices.Grow(into[:0], len(old)+len(ids))
 	i := 0
 	for k, x := range ids {
 		n, found := slices.BinarySearchFunc(old[i:], x, func(t *T, x uint32) int {
@@ -266,6 +270,8 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		var req *sched.Request
 		if old.job != nil && old.spec == j.Spec {
 			req = old.job.Request
+		} else {
+			req = m.request(j.Spec)
 		}
 		s.job = pendingJob(v, j, req)
 		s.job.PredictedS = m.history.Predict(j.Spec.User, j.Spec.Name)
@@ -294,6 +300,23 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 	}
 	m.sources[j.Id] = s
 	return s
+}
+
+// maxRequests bounds the requests that are kept to be shared.
+const maxRequests = 4096
+
+// request is what a job asks for: for jobs that ask for the same the same record, which the scheduler then need not look into.
+func (m *mirror) request(spec *pb.JobSpec) *sched.Request {
+	r := Request(spec)
+	key := r.Key()
+	if known := m.requests[key]; known != nil {
+		return known
+	}
+	if m.requests == nil || len(m.requests) >= maxRequests {
+		m.requests = map[string]*sched.Request{}
+	}
+	m.requests[key] = r
+	return r
 }
 
 func sameJob(a, b *sched.Job) bool {

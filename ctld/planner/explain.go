@@ -60,9 +60,9 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string) {
 	switch {
 	case j.Priority == 0 && j.HoldAdmin:
-		out = append(out, fmt.Sprintf("held by an administrator, who alone can let it go: scontrol release %d", j.Id))
+		out = append(out, fmt.Sprintf("held by an administrator, who alone can let it go: scontrol release %s", typed(j)))
 	case j.Priority == 0:
-		out = append(out, fmt.Sprintf("held; scontrol release %d lets it go", j.Id))
+		out = append(out, fmt.Sprintf("held; scontrol release %s lets it go", typed(j)))
 	}
 	if j.Spec.BeginNs > v.NowNS {
 		out = append(out, "begins no earlier than "+clock(j.Spec.BeginNs))
@@ -71,7 +71,7 @@ func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string)
 		out = append(out, "waits for "+j.DependencyShown)
 	}
 	if j.DependencyNever {
-		out = append(out, fmt.Sprintf("that cannot happen any more: scancel %d, or scontrol update JobId=%d Dependency=", j.Id, j.Id))
+		out = append(out, fmt.Sprintf("that cannot happen any more: scancel %[1]s, or scontrol update JobId=%[1]s Dependency=", typed(j)))
 	}
 	if r := v.Reservation(j.Spec.Reservation); r != nil && r.StartNs > v.NowNS {
 		out = append(out, fmt.Sprintf("its reservation %s begins at %s", r.Name, clock(r.StartNs)))
@@ -82,6 +82,19 @@ func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string)
 		}
 	}
 	return out
+}
+
+// typed is how a job is named to scancel and scontrol: 12, 12_3, 12_[4-9].
+func typed(j *pb.JobRecord) string {
+	switch tasks := state.ArraySet(j).String(); {
+	case j.ArrayTasks != "" && strings.ContainsAny(tasks, ",-"):
+		return fmt.Sprintf("%d_[%s]", j.ArrayJobId, tasks)
+	case j.ArrayTasks != "":
+		return fmt.Sprintf("%d_%s", j.ArrayJobId, tasks)
+	case j.IsArrayTask:
+		return fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
+	}
+	return fmt.Sprint(j.Id)
 }
 
 func clock(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:05") }

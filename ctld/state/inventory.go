@@ -231,7 +231,11 @@ func (b *builder) rest(said []tres.Gres) {
 		return named
 	})
 	for _, name := range sortedKeys(extra) {
-		b.differ("the node has %d %s that Gres= in slurm.conf does not name: not used", extra[name], name)
+		text := "the node has %d %s that Gres= in slurm.conf does not name: not used"
+		if at := slices.IndexFunc(said, func(g tres.Gres) bool { return g.Name == name }); at >= 0 && said[at].Type != "" {
+			text += " (say Type=" + said[at].Type + " in gres.conf, or no type in Gres=)"
+		}
+		b.differ(text, extra[name], name)
 	}
 	b.byType(b.left)
 }

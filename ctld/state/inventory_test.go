@@ -50,6 +50,7 @@ func TestInventory(t *testing.T) {
 		"one is missing":               {gres: "gpu:a100:4", found: a100s(3), want: "gpu:a100:4(S:0-1)", differ: "slurm.conf says gpu:a100:4, the node has 3: 1 less can be used"},
 		"more than configured":         {gres: "gpu:a100:2", found: a100s(4), want: "gpu:a100:2(S:0)", differ: "the node has 2 gpu:a100 that Gres= in slurm.conf does not name: not used"},
 		"another type":                 {gres: "gpu:v100:2", found: a100s(2), want: "gpu:v100:2", differ: "slurm.conf says gpu:v100:2, the node has 0: 2 less can be used; the node has 2 gpu:a100 that Gres= in slurm.conf does not name: not used"},
+		"a type in slurm.conf alone":   {gres: "gpu:titan_xp:2", found: []*pb.Device{gpu(0, ""), gpu(1, "")}, want: "gpu:titan_xp:2", differ: "slurm.conf says gpu:titan_xp:2, the node has 0: 2 less can be used; the node has 2 gpu that Gres= in slurm.conf does not name: not used (say Type=titan_xp in gres.conf, or no type in Gres=)"},
 		"by the name of the model":     {gres: "gpu:nvidia_a100-sxm4-40gb:2", found: a100s(2), want: "gpu:nvidia_a100-sxm4-40gb:2(S:0)"},
 		"without a type":               {gres: "gpu:2", found: a100s(2), want: "gpu:a100:2(S:0)"},
 		"without a type, one missing":  {gres: "gpu:3", found: a100s(2), want: "gpu:a100:3(S:0)", differ: "slurm.conf says gpu:3, the node has 2: 1 less can be used"},

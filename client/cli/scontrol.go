@@ -3,10 +3,13 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/sluice-hpc/sluice/client"
 	pb "github.com/sluice-hpc/sluice/client/msg"
@@ -105,12 +108,32 @@ func (c *control) option(long, value string) (done bool, exit int) {
 	case "version":
 		_, _ = io.WriteString(c.env.Stdout, version.Interface())
 		return true, 0
+	case "uid":
+		if err := actAs(value); err != nil {
+			return true, c.failf("%v", err)
+		}
 	case "clusters":
 		if err := c.env.checkClusters(value); err != nil {
 			return true, c.env.refuse(err)
 		}
 	}
 	return false, 0
+}
+
+// actAs makes the rest of the run that of another user, as far as the kernel lets the caller: the controller asks the kernel who
+// calls, so that nobody can be named whom the caller may not become.
+func actAs(user string) error {
+	a, ok := lookupUser(user)
+	if !ok {
+		return fmt.Errorf("--uid=%q invalid", user)
+	}
+	if os.Geteuid() != 0 || a.UID == 0 {
+		return nil
+	}
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(int(a.GID)), syscall.Setuid(int(a.UID))); err != nil {
+		return fmt.Errorf("--uid=%q: %w", user, err)
+	}
+	return nil
 }
 
 // interactive reads commands until "exit", "quit" or the end of input; the exit code is that of the last failure.

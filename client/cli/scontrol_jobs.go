@@ -27,7 +27,7 @@ func jobVerb(verb, failure string) func(c *control, args []string) int {
 			case strings.EqualFold(word, "incomplete"):
 				req.Incomplete = true
 				continue
-			case given && strings.EqualFold(key, "state"):
+			case given && strings.EqualFold(key, "state") && strings.EqualFold(value, "SpecialExit"):
 				req.State = value
 				continue
 			case given && (strings.EqualFold(key, "jobname") || strings.EqualFold(key, "name")):
@@ -35,7 +35,10 @@ func jobVerb(verb, failure string) func(c *control, args []string) int {
 			default:
 				req.Names = nil
 				var bad string
-				if req.Ids, bad = jobIDs(word); bad != "" {
+				if req.Ids, bad = jobIDs(word); bad == "" && slices.ContainsFunc(req.Ids, isStep) && verb != "notify" {
+					bad = word
+				}
+				if bad != "" {
 					exit = c.jobFailed(bad, pb.NewProblem(pb.CodeInvalidJobID, ""), failure)
 					continue
 				}
@@ -47,6 +50,8 @@ func jobVerb(verb, failure string) func(c *control, args []string) int {
 		return exit
 	}
 }
+
+func isStep(id string) bool { return strings.Contains(id, ".") }
 
 // jobIDs splits a list of jobs; bad is the first element that is no job id.
 func jobIDs(list string) (ids []string, bad string) {
@@ -63,11 +68,17 @@ func jobIDs(list string) (ids []string, bad string) {
 	return ids, ""
 }
 
-func (c *control) jobFailed(id string, p *pb.Problem, failure string) int {
+// jobFailure are Slurm's lines about one job.
+func jobFailure(id string, p *pb.Problem, failure string) []string {
 	lines := []string{p.GetPhrase() + " for job " + id}
 	if failure != "" {
 		lines = append(lines, failure+": "+p.GetPhrase())
 	}
+	return lines
+}
+
+func (c *control) jobFailed(id string, p *pb.Problem, failure string) int {
+	lines := jobFailure(id, p, failure)
 	if d := diagnosis(p); d != "" {
 		lines = append(lines, d)
 	}
@@ -101,24 +112,36 @@ func (c *control) outcomes(list []*pb.JobOutcome, typed []string, failure string
 			refused[array] = true
 		}
 	}
+	var why []string // what would help, behind all of Slurm's lines
+	explain := func(p *pb.Problem) {
+		if d := diagnosis(p); d != "" && !slices.Contains(why, d) {
+			why = append(why, d)
+		}
+	}
 	for i, o := range list {
 		p := o.GetProblem()
 		if array, _, ok := strings.Cut(o.GetId(), "_"); ok {
 			if refused[array] && !(p == nil && slices.Contains(typed, o.GetId())) {
 				exit = max(exit, c.taskOutcome(o.GetId(), p))
+				explain(p)
 			}
 			continue
 		}
 		if p == nil {
 			continue
 		}
-		last := !slices.ContainsFunc(list[i+1:], func(o *pb.JobOutcome) bool { return o.GetProblem() != nil })
+		last := i == len(list)-1
 		after := ""
 		if last {
 			after = failure
 		}
-		exit = c.jobFailed(o.GetId(), p, after)
+		exit = c.fail(jobFailure(o.GetId(), p, after)...)
+		explain(p)
+		if rest := list[i+1:]; failure != "" && !last && !slices.ContainsFunc(rest, func(o *pb.JobOutcome) bool { return o.GetProblem() != nil }) {
+			c.fail(failure + ": No error") // what a real scontrol says of the last one
+		}
 	}
+	c.fail(why...)
 	return exit
 }
 
@@ -128,11 +151,7 @@ func (c *control) taskOutcome(id string, p *pb.Problem) int {
 		c.fail(id + ": No error")
 		return 0
 	}
-	lines := []string{id + ": " + p.GetPhrase()}
-	if d := diagnosis(p); d != "" {
-		lines = append(lines, d)
-	}
-	return c.fail(lines...)
+	return c.fail(id + ": " + p.GetPhrase())
 }
 
 func cmpOr(a, b string) string {

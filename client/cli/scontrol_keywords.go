@@ -21,7 +21,7 @@ func keywords() []keyword {
 		{"show", 3, 0, -1, (*control).show, "show ENTITY [ID]: job, node, partition, config, hostnames, hostlist, …"},
 		{"hold", 4, 1, -1, jobVerb("hold", "slurm_suspend error"), "hold JOBS: keep pending jobs from starting"},
 		{"holdu", 5, 1, -1, jobVerb("uhold", "slurm_suspend error"), ""},
-		{"uhold", 2, 1, -1, jobVerb("uhold", "slurm_suspend error"), "uhold JOBS: hold so that the owner may release"},
+		{"uhold", 3, 1, -1, jobVerb("uhold", "slurm_suspend error"), "uhold JOBS: hold so that the owner may release"},
 		{"release", 3, 1, -1, jobVerb("release", "slurm_suspend error"), "release JOBS: undo hold"},
 		{"requeue", 3, 1, -1, jobVerb("requeue", ""), "requeue [incomplete] JOBS: put jobs back into the queue"},
 		{"requeuehold", 8, 1, -1, jobVerb("requeuehold", ""), "requeuehold [incomplete] JOBS: requeue and hold"},

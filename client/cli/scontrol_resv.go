@@ -36,6 +36,8 @@ type resvRequest struct {
 	start, end time.Time
 	durationS  int64 // 0 = not said
 	given      map[string]bool
+	partNodes  bool // Flags=PART_NODES
+	allNodes   bool // Nodes=ALL
 }
 
 // refuse prints a refusal as scontrol does, and nothing more when it has been printed.
@@ -107,6 +109,12 @@ func (r *resvRequest) parse(args []string) (ok bool, exit int) {
 		if ok, exit := r.check(word, name, add, value); !ok {
 			return false, exit
 		}
+		if name == "Nodes" {
+			r.allNodes = strings.EqualFold(value, "ALL")
+		}
+		if name == "Flags" { // set in full
+			continue
+		}
 		r.req.Set = append(r.req.Set, &pb.KeyValue{Key: name + add, Value: value})
 	}
 	return true, 0
@@ -155,8 +163,14 @@ func (r *resvRequest) check(word, name, add, value string) (ok bool, exit int) {
 			return true, 0
 		}
 	case "Flags":
-		if !knownResvFlags(value) {
-			return false, r.refuse("", "Error parsing flags "+value+".", "flags are "+strings.Join(resvFlagNames(), ", "))
+		return r.flags(add, value)
+	case "MaxStartDelay":
+		if _, err := timespec.ParseMinutes(value); err != nil && value != "" {
+			return false, r.refuse("", "Invalid duration "+word+".", err)
+		}
+	case "TRES":
+		if unknown := unknownTRES(value); unknown != "" {
+			return false, r.refuseLines("scontrol: error: couldn't identify configured TRES '"+unknown+"'", "a reservation is of cpu, node, license/NAME, gres/gpu and gres/gpu:TYPE")
 		}
 	case "CoreCnt", "CoreCount":
 		for _, n := range strings.Split(value, ",") {
@@ -197,14 +211,53 @@ func resvFlagNames() []string {
 		"PART_NODES", "PURGE_COMP", "REPLACE", "REPLACE_DOWN", "STATIC_ALLOC", "TIME_FLOAT", "WEEKDAY", "WEEKEND", "WEEKLY"}
 }
 
-func knownResvFlags(list string) bool {
-	for _, f := range strings.Split(list, ",") {
-		f, _, _ = strings.Cut(strings.TrimLeft(f, "+-"), "=")
-		if f != "" && !slices.ContainsFunc(resvFlagNames(), func(name string) bool { return strings.EqualFold(name, f) }) {
-			return false
+// fullResvFlags writes the flags of a list in full; an abbreviation has three letters at least and means one flag only.
+func fullResvFlags(list string) (full string, ok bool) {
+	words := strings.Split(list, ",")
+	for i, word := range words {
+		bare := strings.TrimLeft(word, "+-")
+		flag, rest, timed := strings.Cut(bare, "=")
+		if flag == "" {
+			continue
+		}
+		name, known := canonicalKey(resvFlagNames(), flag)
+		if !known {
+			return "", false
+		}
+		if timed {
+			name += "=" + rest
+		}
+		words[i] = word[:len(word)-len(bare)] + name
+	}
+	return strings.Join(words, ","), true
+}
+
+// flags reads Flags=, Flags+= and Flags-=.
+func (r *resvRequest) flags(add, value string) (ok bool, exit int) {
+	full, ok := fullResvFlags(value)
+	if !ok {
+		return false, r.refuse("", "Error parsing flags "+add+value+".", "flags are "+strings.Join(resvFlagNames(), ", "))
+	}
+	for _, f := range strings.Split(full, ",") {
+		if add == "-" && slices.Contains([]string{"FIRST_CORES", "NO_HOLD_JOBS_AFTER", "OVERLAP", "REPLACE", "REPLACE_DOWN"}, f) {
+			return false, r.refuse("", "Error parsing flags -"+value+".", "flag "+f+" cannot be removed from a reservation")
+		}
+		r.partNodes = r.partNodes || f == "PART_NODES" && add != "-"
+	}
+	r.req.Set = append(r.req.Set, &pb.KeyValue{Key: "Flags" + add, Value: full})
+	return true, 0
+}
+
+// unknownTRES is the first name of a list that no reservation can be of, "" if there is none.
+func unknownTRES(list string) string {
+	for _, word := range strings.Split(list, ",") {
+		name, _, given := strings.Cut(word, "=")
+		kind, _, _ := strings.Cut(strings.ToLower(name), "/")
+		if given && !slices.Contains([]string{"cpu", "node", "license", "gres", "bb"}, kind) {
+			return name
 		}
 	}
-	return true
+	return ""
 }
 
 // complete asks of a new reservation what scontrol asks before it calls the controller.
@@ -222,6 +275,10 @@ func (r *resvRequest) complete() (ok bool, exit int) {
 		return false, r.refuse("", "CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified.")
 	case !r.given["Users"] && !r.given["Groups"] && !r.given["Accounts"]:
 		return false, r.refuse("", "Either Users/Groups and/or Accounts must be specified.")
+	case r.given["Users"] && r.given["Groups"]:
+		return false, r.refuse("", "Users and Groups are mutually exclusive.  You can have one or the other, but not both.")
+	case r.partNodes && !(r.allNodes && r.given["PartitionName"]):
+		return false, r.refuse("", "PART_NODES flag requires specifying a Partition and ALL nodes.")
 	}
 	return true, 0
 }

@@ -196,7 +196,7 @@ func (s *show) partitions(id string) int {
 	fc := s.env.formatContext(0)
 	shown := slices.DeleteFunc(slices.Clone(reply.GetPartitions()), func(p *pb.PartitionRecord) bool {
 		hidden := p.GetHidden() && !s.opts.all && os.Getuid() != 0
-		return id == "" && hidden || id != "" && p.GetName() != id
+		return hidden || id != "" && p.GetName() != id
 	})
 	var b []byte
 	for _, p := range shown {

@@ -3,9 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // pair is one KEY=VALUE word of update, create or delete. add is '+' or '-' for KEY+=VALUE and KEY-=VALUE.
@@ -39,7 +42,7 @@ func entityOf(list []pair) (entity string, at int) {
 		switch key := strings.ToLower(p.key); {
 		case key == "jobid" || key == "job" || key == "jobname":
 			return "job", i
-		case len(key) >= 4 && strings.HasPrefix("nodename", key):
+		case len(key) >= 3 && strings.HasPrefix("nodename", key):
 			return "node", i
 		case len(key) >= 4 && strings.HasPrefix("partitionname", key):
 			return "partition", i
@@ -67,6 +70,9 @@ func (c *control) update(args []string) int {
 		return c.fail("No valid entity in update command", `Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"`)
 	}
 	subject := list[at]
+	if apart := entity == "node" || entity == "partition"; apart && !strings.Contains(args[0], "=") {
+		return c.fail("scontrol: error: Invalid input: "+args[0]+"  Request aborted", "slurm_update error: No error", "write "+args[0]+"="+subject.value)
+	}
 	rest := append(append([]pair{}, list[:at]...), list[at+1:]...)
 	switch entity {
 	case "job":
@@ -135,9 +141,9 @@ func jobKeys() []string {
 		"CPUsPerTask", "Deadline", "DelayBoot", "Dependency", "EligibleTime", "EndTime", "ExcNodeList", "Extra", "Features", "Gres",
 		"JobName", "Licenses", "MailType", "MailUser", "MinCPUsNode", "MinMemoryCPU", "MinMemoryNode", "MinTmpDiskNode", "Name", "Nice",
 		"NodeList", "NumCPUs", "NumNodes", "NumTasks", "OverSubscribe", "Partition", "Prefer", "Priority", "QOS", "Reboot", "ReqCores",
-		"ReqNodeList", "ReqNodes", "ReqSockets", "ReqThreads", "Requeue", "ReservationName", "ResetAccrueTime", "Shared", "SiteFactor",
-		"StartTime", "StdErr", "StdIn", "StdOut", "Switches", "ThreadSpec", "TimeLimit", "TimeMin", "TresPerJob", "TresPerNode",
-		"TresPerSocket", "TresPerTask", "UserID", "WCKey", "WorkDir"}
+		"ReqNodeList", "ReqNodes", "ReqProcs", "ReqSockets", "ReqThreads", "Requeue", "ReservationName", "ResetAccrueTime", "Shared", "SiteFactor",
+		"StartTime", "StdErr", "StdIn", "StdOut", "Switches", "TasksPerNode", "ThreadSpec", "TimeLimit", "TimeMin", "TresPerJob", "TresPerNode",
+		"TresPerSocket", "TresPerTask", "UserID", "wait-for-switch", "WCKey", "WorkDir"}
 }
 
 func (c *control) updateJob(subject pair, rest []pair) int {
@@ -145,9 +151,18 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 		return c.fail("No changes specified")
 	}
 	req := &pb.UpdateJobRequest{}
+	user := ""
 	for _, p := range rest {
 		key, ok := canonicalKey(jobKeys(), p.key)
 		switch {
+		case !p.given && key == "Nice":
+			p.value = "100"
+		case key == "ResetAccrueTime" && p.given:
+			return c.notUpdatable(p.word, jobKeys(), p.key)
+		case key == "ResetAccrueTime":
+		case key == "UserID" && strings.EqualFold(subject.key, "jobname"):
+			user = p.value
+			continue
 		case !p.given:
 			return c.fail("Invalid input: "+p.word, "Request aborted")
 		case !ok:
@@ -162,11 +177,14 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 		}
 		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: value})
 	}
-	ids, exit := c.subjects(subject)
+	ids, exit := c.subjects(subject, user)
 	if exit != 0 || len(ids) == 0 {
 		return exit
 	}
 	req.Ids = ids
+	if exit := c.checkDecrement(ids, req.Set); exit != 0 {
+		return exit
+	}
 	conn, err := c.dial()
 	if err != nil {
 		return c.callFailed("slurm_update error", err)
@@ -179,11 +197,28 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 	return c.outcomes(reply.GetOutcomes(), ids, "")
 }
 
-// subjects are the jobs that an update names; jobname= means all of that name.
-func (c *control) subjects(subject pair) (ids []string, exit int) {
+// checkDecrement refuses to take more from the limit of one job than it has.
+func (c *control) checkDecrement(ids []string, set []*pb.KeyValue) int {
+	at := slices.IndexFunc(set, func(kv *pb.KeyValue) bool { return kv.GetKey() == "TimeLimit-" })
+	if at < 0 || len(ids) != 1 {
+		return 0
+	}
+	jobs, err := c.listJobs(&pb.JobsRequest{Ids: ids})
+	minutes, _ := timespec.ParseMinutes(set[at].GetValue())
+	if err != nil || len(jobs) != 1 || jobs[0].GetTimeLimitS() == pb.Unlimited {
+		return 0 // the controller says what is wrong
+	}
+	if has := int64(jobs[0].GetTimeLimitS()) / 60; minutes > has {
+		return c.failf("TimeLimit decrement larger than current time limit (%d > %d)", minutes, has)
+	}
+	return 0
+}
+
+// subjects are the jobs that an update names; jobname= means all of that name, or of a user's with userid=.
+func (c *control) subjects(subject pair, user string) (ids []string, exit int) {
 	if !strings.EqualFold(subject.key, "jobname") {
 		ids, bad := jobIDs(subject.value)
-		if bad != "" {
+		if bad != "" || slices.ContainsFunc(ids, isStep) {
 			return nil, c.jobFailed(subject.value, pb.NewProblem(pb.CodeInvalidJobID, ""), "")
 		}
 		return ids, 0
@@ -192,8 +227,20 @@ func (c *control) subjects(subject pair) (ids []string, exit int) {
 	if err != nil {
 		return nil, c.callFailed("slurm_load_jobs error", err)
 	}
+	uid := uint32(0)
+	if user != "" {
+		var known bool
+		if uid, known = lookupUID(user); !known {
+			return nil, c.fail("Invalid UserID: "+user, "Request aborted")
+		}
+	}
 	for _, j := range jobs {
-		ids = append(ids, fmt.Sprint(j.GetId()))
+		if user == "" || j.GetSpec().GetUid() == uid {
+			ids = append(ids, fmt.Sprint(j.GetId()))
+		}
+	}
+	if len(ids) == 0 && user != "" {
+		return nil, c.failf("No jobs with user ID %d and name '%s'", uid, subject.value)
 	}
 	if len(ids) == 0 {
 		return nil, c.failf("No jobs with name '%s'", subject.value)
@@ -207,7 +254,7 @@ func nodeKeys() []string {
 }
 
 func nodeStates() []string {
-	return []string{"CANCEL_REBOOT", "DOWN", "DRAIN", "FAIL", "FUTURE", "IDLE", "NORESP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "POWER_UP", "RESUME", "UNDRAIN"}
+	return []string{"ALLOCATED", "CANCEL_REBOOT", "DOWN", "DRAIN", "FAIL", "FUTURE", "IDLE", "MIXED", "NORESP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "POWER_UP", "RESUME", "UNDRAIN", "UNKNOWN"}
 }
 
 func (c *control) updateNode(subject pair, rest []pair) int {
@@ -227,8 +274,8 @@ func (c *control) updateNode(subject pair, rest []pair) int {
 			p.value = state
 			needsReason = state == "DOWN" || state == "DRAIN" || state == "FAIL"
 		}
-		if key == "Weight" && !number(p.value) {
-			return c.fail("scontrol: error: Weight value ("+p.value+") is not a valid number", "No changes specified")
+		if wrong := badWeight(p.value); key == "Weight" && wrong != "" {
+			return c.fail("scontrol: error: Weight value ("+p.value+") is "+wrong, "No changes specified")
 		}
 		reason = reason || (key == "Reason" && p.value != "")
 		req.Set = append(req.Set, &pb.KeyValue{Key: key, Value: p.value})
@@ -245,6 +292,28 @@ func (c *control) updateNode(subject pair, rest []pair) int {
 	return 0
 }
 
+// failHint prints Slurm's lines, and what would help behind them.
+func (c *control) failHint(lines []string, hint string) int {
+	if hint != "" {
+		lines = append(lines, hint)
+	}
+	return c.fail(lines...)
+}
+
+// badWeight says what is wrong with the weight of a node; "": nothing.
+func badWeight(value string) string {
+	const most = 0xfffffff0
+	switch n, err := strconv.ParseInt(value, 10, 64); {
+	case err != nil:
+		return "not a valid number"
+	case n < 0:
+		return "less than zero"
+	case n > most:
+		return fmt.Sprintf("greater than %d", most)
+	}
+	return ""
+}
+
 func partitionKeys() []string {
 	return []string{"AllocNodes", "AllowAccounts", "AllowGroups", "AllowQos", "Alternate", "CpuBind", "Default", "DefaultTime", "DefMemPerCPU",
 		"DefMemPerNode", "DenyAccounts", "DenyQos", "DisableRootJobs", "ExclusiveUser", "GraceTime", "Hidden", "JobDefaults", "LLN",
@@ -257,16 +326,21 @@ func (c *control) updatePartition(subject pair, rest []pair, create bool) int {
 	req := &pb.UpdatePartitionRequest{Name: subject.value, Create: create}
 	for _, p := range rest {
 		key, ok := canonicalKey(partitionKeys(), p.key)
+		if !ok && strings.EqualFold(p.key, "St") {
+			key, ok = "State", true
+		}
 		if !ok || !p.given {
 			return c.fail("scontrol: error: Update of this parameter is not supported: "+p.word, "", "scontrol: error: Request aborted", "slurm_update error: No error")
 		}
-		if key == "State" {
-			state, ok := canonicalKey([]string{"UP", "DOWN", "DRAIN", "INACTIVE"}, p.value)
-			if !ok {
-				return c.fail("scontrol: error: Invalid input: "+p.word, "scontrol: error: Acceptable State values are UP, DOWN, DRAIN and INACTIVE", "slurm_update error: No error")
-			}
-			p.value = state
+		value, refusal, hint := partitionValue(key, p.word, p.value)
+		switch {
+		case refusal == nil:
+		case create || key == "MaxNodes":
+			return c.failHint(refusal, hint)
+		default:
+			return c.failHint(append(refusal, "slurm_update error: No error"), hint)
 		}
+		p.value = value
 		req.Set = append(req.Set, &pb.KeyValue{Key: key + p.add, Value: p.value})
 	}
 	if len(req.Set) == 0 && !create {
@@ -307,6 +381,9 @@ func (c *control) create(args []string) int {
 	}
 	if entity != "partition" {
 		return c.fail("No valid entity in create command", `Input line must include either "reservation", "nodename" or "partition" entity.`)
+	}
+	if !strings.Contains(args[0], "=") {
+		return c.fail("scontrol: error: Invalid input: "+args[0]+"  Request aborted", "write "+args[0]+"="+list[at].value)
 	}
 	return c.updatePartition(list[at], append(append([]pair{}, list[:at]...), list[at+1:]...), true)
 }

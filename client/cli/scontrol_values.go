@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 		if least == "0" {
 			return "", []string{invalid}
 		}
-	case "NumTasks", "CPUsPerTask", "MinCPUsNode", "ReqCores", "ReqSockets", "ReqThreads":
+	case "NumTasks", "ReqProcs", "CPUsPerTask", "TasksPerNode", "MinCPUsNode", "ReqCores", "ReqSockets", "ReqThreads", "CoreSpec", "ThreadSpec", "wait-for-switch":
 		if !number(value) {
 			return "", []string{invalid}
 		}
@@ -38,14 +39,37 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 			return "", []string{invalid, "scontrol: error: " + err.Error()}
 		}
 	case "Priority":
-		if !number(value) {
+		if !number(value) || value == "4294967295" {
 			return "", []string{invalid}
 		}
-	case "Requeue", "OverSubscribe", "Shared", "Contiguous", "Reboot":
+	case "ArrayTaskThrottle":
+		if !number(value) {
+			return "", []string{"scontrol: error: Invalid ArrayTaskThrottle value", "scontrol: error: " + key + "=" + value + " is not a number"}
+		}
+	case "Nice":
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && (n > maxNice || n < -maxNice) {
+			return "", []string{fmt.Sprintf("scontrol: error: Nice value out of range (+/- %d). Value ignored", maxNice)}
+		}
+	case "Requeue":
+		if value != "0" && value != "1" {
+			return "", []string{invalid, "scontrol: error: say 1 or 0"}
+		}
+	case "OverSubscribe", "Shared", "Contiguous":
 		if !yesOrNo(value) {
 			return "", []string{invalid, "scontrol: error: say YES or NO"}
 		}
+	case "Reboot":
+		if !yesOrNo(value) {
+			return "", []string{"scontrol: error: Invalid reboot value: " + value, "scontrol: error: say YES or NO"}
+		}
+	case "DelayBoot":
+		if _, err := timespec.ParseMinutes(value); err != nil {
+			return "", []string{"scontrol: error: Invalid DelayBoot value", fmt.Sprintf("scontrol: error: %s=%s: %v", key, value, err)}
+		}
 	case "StartTime", "EligibleTime", "EndTime", "Deadline":
+		if value == "" {
+			return "", []string{"No changes specified", "scontrol: error: " + key + "= has no value"}
+		}
 		if _, err := timespec.ParseMoment(value, now, time.Local, timespec.Future); err != nil {
 			return "", []string{badMoment(value, err), "No changes specified", "scontrol: error: " + err.Error()}
 		}
@@ -62,6 +86,68 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 	}
 	return value, nil
 }
+
+// partitionValue checks the value of one key of scontrol update PartitionName= as Slurm's scontrol does, and gives the value to
+// send, or Slurm's lines and what would help.
+func partitionValue(key, word, value string) (send string, refusal []string, hint string) {
+	invalid := "scontrol: error: Invalid " + key + " value: " + value
+	switch key {
+	case "State":
+		for _, state := range []string{"INACTIVE", "DOWN", "UP", "DRAIN"} {
+			if value != "" && len(value) <= len(state) && strings.EqualFold(state[:len(value)], value) {
+				return state, nil, ""
+			}
+		}
+		return "", []string{"scontrol: error: Invalid input: " + word, "scontrol: error: Acceptable State values are UP, DOWN, DRAIN and INACTIVE"}, ""
+	case "Default", "DisableRootJobs", "ExclusiveUser", "Hidden", "LLN", "ReqResv", "RootOnly":
+		if v := strings.ToLower(value); v == "" || !strings.HasPrefix("yes", v) && !strings.HasPrefix("no", v) {
+			return "", []string{"scontrol: error: Invalid input: " + word, "scontrol: error: Acceptable " + key + " values are YES and NO"}, ""
+		}
+		return strings.ToLower(value[:1]), nil, ""
+	case "MaxTime", "DefaultTime":
+		if _, err := timespec.ParseMinutes(value); err != nil {
+			return "", []string{"scontrol: error: Invalid input " + word}, fmt.Sprint(err)
+		}
+	case "OverTimeLimit", "PriorityTier", "PriorityJobFactor", "Priority":
+		if n, err := strconv.ParseUint(value, 10, 64); !unlimited(value) && (err != nil || n > maxShort) {
+			return "", []string{invalid}, ""
+		}
+	case "DefMemPerCPU", "DefMemPerNode", "MaxMemPerCPU", "MaxMemPerNode", "GraceTime":
+		if !number(value) {
+			return "", []string{invalid}, ""
+		}
+	case "MaxCPUsPerNode":
+		if !number(value) && !unlimited(value) {
+			return "", []string{invalid}, ""
+		}
+	case "MaxNodes":
+		if !number(value) && !unlimited(value) {
+			return "", []string{fmt.Sprintf("scontrol: error: Invalid numeric value %q for MaxNodes.", value)}, ""
+		}
+	case "OverSubscribe", "Shared":
+		mode, _, _ := strings.Cut(strings.ToUpper(value), ":")
+		if mode != "NO" && mode != "EXCLUSIVE" && mode != "YES" && mode != "FORCE" {
+			return "", []string{"scontrol: error: Invalid input: " + word, "scontrol: error: Acceptable " + key + " values are NO, EXCLUSIVE, YES:#, and FORCE:#"}, ""
+		}
+	case "PreemptMode":
+		for _, mode := range strings.Split(strings.ToUpper(value), ",") {
+			if !slices.Contains([]string{"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG"}, mode) {
+				return "", []string{"scontrol: error: Invalid input: " + word}, "modes are OFF, CANCEL, REQUEUE, SUSPEND and GANG"
+			}
+		}
+	}
+	return value, nil, ""
+}
+
+// maxShort is the largest tier, factor and minutes of overtime (scontrol(1)).
+const maxShort = 65533
+
+func unlimited(value string) bool {
+	return strings.EqualFold(value, "unlimited") || strings.EqualFold(value, "infinite")
+}
+
+// maxNice is the largest adjustment of a priority (scontrol(1), Nice).
+const maxNice = 2147483645
 
 func number(s string) bool {
 	_, err := strconv.ParseUint(s, 10, 32)

@@ -449,9 +449,9 @@ func mailTypes(set uint32) string {
 		bit  uint32
 		name string
 	}{
-		{pb.MailInvalidDepend, "INVALID_DEPEND"}, {pb.MailBegin, "BEGIN"}, {pb.MailEnd, "END"}, {pb.MailFail, "FAIL"}, {pb.MailRequeue, "REQUEUE"},
+		{pb.MailArrayTasks, "ARRAY_TASKS"}, {pb.MailInvalidDepend, "INVALID_DEPEND"}, {pb.MailBegin, "BEGIN"}, {pb.MailEnd, "END"}, {pb.MailFail, "FAIL"}, {pb.MailRequeue, "REQUEUE"},
 		{pb.MailStageOut, "STAGE_OUT"}, {pb.MailTime50, "TIME_LIMIT_50"}, {pb.MailTime80, "TIME_LIMIT_80"}, {pb.MailTime90, "TIME_LIMIT_90"},
-		{pb.MailTime100, "TIME_LIMIT"}, {pb.MailArrayTasks, "ARRAY_TASKS"},
+		{pb.MailTime100, "TIME_LIMIT"},
 	}
 	var out []string
 	for _, n := range names {

@@ -69,12 +69,15 @@ func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bo
 	return append(k.b, "\n\n"...)
 }
 
-// resvFlags are the flags as Slurm shows them: PURGE_COMP with its time.
+// resvFlags are the flags as Slurm shows them: PURGE_COMP with its time, and one by another name.
 func resvFlags(r *pb.ReservationRecord) []string {
 	out := make([]string, 0, len(r.GetFlags()))
 	for _, f := range r.GetFlags() {
-		if f == "PURGE_COMP" {
+		switch f {
+		case "PURGE_COMP":
 			f += "=" + timespec.Clock(int64(r.GetPurgeCompS()))
+		case "NO_HOLD_JOBS_AFTER":
+			f += "_END"
 		}
 		out = append(out, f)
 	}

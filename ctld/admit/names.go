@@ -14,12 +14,32 @@ func checkFeatures(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.Features == "" {
 		return nil
 	}
+	if !balanced(s.Features) {
+		return pb.NewProblem(pb.CodeInvalidFeature, "the brackets of %q do not match", s.Features)
+	}
 	var have []string
 	for _, n := range v.Nodes() {
 		have = append(have, strings.Split(n.Features, ",")...)
 		have = append(have, strings.Split(n.ActiveFeatures, ",")...)
 	}
 	return unknown(pb.CodeInvalidFeature, "feature", featureNames(s.Features), have)
+}
+
+// balanced says whether each bracket of an expression is closed.
+func balanced(expr string) bool {
+	var open []rune
+	for _, r := range expr {
+		switch r {
+		case '[', '(':
+			open = append(open, r)
+		case ']', ')':
+			if len(open) == 0 || open[len(open)-1] != map[rune]rune{']': '[', ')': '('}[r] {
+				return false
+			}
+			open = open[:len(open)-1]
+		}
+	}
+	return len(open) == 0
 }
 
 // featureNames are the words of an expression such as "[a*2&b]|(c&d)".

@@ -106,12 +106,12 @@ func TestArrayTasksApart(t *testing.T) {
 		"1_[2,6-9%3] a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser", "1_0 a PENDING JobHeldAdmin", "1_1 a PENDING None")
 	b.runTask(1, 1, 0)
 	for _, c := range []struct{ got, want string }{
-		{b.control("release", "1_[1-2]"), "1_2; 1_1: Job has already finished"},
+		{b.control("release", "1_[1-2]"), "1_1: Job has already finished; 1_2"},
 		{b.update("1_9", "TimeLimit=5"), "1_9"},
 		{b.update("1_[7-8]", "TimeLimit=5"), "1_[7-8]"},
 		{b.update("1_8", "ArrayTaskThrottle=1"), "1_8"},
 		{b.update("1", "Comment=all"), "1"},
-		{b.update("1", "ArrayTaskThrottle=x"), "1_6: Invalid job specification; 1_0: Invalid job specification; 1_2: Invalid job specification; 1_9: Invalid job specification; 1_7: Invalid job specification; 1_8: Invalid job specification"},
+		{b.update("1", "ArrayTaskThrottle=x"), "1_0,2,6-9: Invalid job specification"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s, want %s", c.got, c.want)
@@ -129,7 +129,7 @@ func TestArrayTasksApart(t *testing.T) {
 		t.Error(got)
 	}
 	b.runTask(1, 2, 0)
-	want := "1_6: Job is pending execution; 1_3; 1_4-5; 1_0: Job is pending execution; 1_1: Job is pending execution; 1_2; 1_9: Job is pending execution; 1_7: Job is pending execution; 1_8: Job is pending execution"
+	want := "1_0-1,6-9: Job is pending execution; 1_2-5"
 	if got := b.control("requeue", "1"); got != want {
 		t.Errorf("requeue of all:\n%s\nwant\n%s", got, want)
 	}
@@ -452,4 +452,35 @@ func TestSuspendedForOneThatIsRequeued(t *testing.T) {
 			t.Errorf("%s: %s", leave, got)
 		}
 	}
+}
+
+// TestAdminHoldStays: nothing that the owner does turns an administrator's hold into one that the owner may release.
+func TestAdminHoldStays(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{Name: "a"})
+	b.do(Control{Caller: root, Verb: "hold", IDs: []string{fmt.Sprint(id)}})
+	for _, try := range []Command{
+		Control{Caller: alice, Verb: "hold", IDs: []string{fmt.Sprint(id)}},
+		Control{Caller: alice, Verb: "uhold", IDs: []string{fmt.Sprint(id)}},
+		UpdateJob{Caller: alice, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: "Priority", Value: "0"}}},
+	} {
+		b.do(try)
+		b.do(Control{Caller: alice, Verb: "release", IDs: []string{fmt.Sprint(id)}})
+		if j := b.job(id); j.Priority != 0 || !j.HoldAdmin || j.Reason != "JobHeldAdmin" {
+			t.Errorf("after %T: priority %d, reason %s", try, j.Priority, j.Reason)
+		}
+	}
+}
+
+// TestRequeueIncomplete: the word leaves jobs alone that wait or have ended.
+func TestRequeueIncomplete(t *testing.T) {
+	b := newBench(t, nil)
+	b.submit(&pb.JobSpec{Name: "a", Array: "0-2"})
+	b.runTask(1, 0, 0)
+	running := b.startTask(1, 1, "n1")
+	b.do(Control{Caller: root, Verb: "requeue", IDs: []string{"1"}, Incomplete: true})
+	if j := b.job(running); j.StopReason != "requeue" {
+		t.Errorf("the running task: %q", j.StopReason)
+	}
+	b.expectQueue("of the others", "1_2 a PENDING None", "1_0 a COMPLETED None", "1_1 a RUNNING+COMPLETING None")
 }

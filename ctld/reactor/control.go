@@ -15,7 +15,9 @@ type Control struct {
 	Names  []string // jobs by name, instead of ids
 	// Special: requeuehold state=SpecialExit (scontrol(1)), shown as SPECIAL_EXIT.
 	Special bool
-	Text    string // of notify
+	// Incomplete: requeue passes over jobs that wait or have ended (scontrol(1)).
+	Incomplete bool
+	Text       string // of notify
 }
 
 // Handle applies the verb to each job.
@@ -24,13 +26,13 @@ func (c Control) Handle(tx *state.Tx) any {
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
 		if p != nil {
-			out.List = append(out.List, outcome(id, p))
+			out.List = append(out.List, outcome(unbracketed(id), p))
 			continue
 		}
 		if strings.HasPrefix(c.Verb, "requeue") {
 			t.named = true // tasks that have ended are meant, too
 			t.refuse = func(j *pb.JobRecord) *pb.Problem {
-				if state.Pending(j) {
+				if state.Pending(j) && !c.Incomplete {
 					return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
 				}
 				return nil
@@ -58,6 +60,9 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	case "hold", "uhold", "release":
 		return setHold(tx, c.Caller, j, c.Verb)
 	case "requeue", "requeuehold":
+		if c.Incomplete && c.Caller.mayTouch(j) && !state.Live(j) {
+			return nil
+		}
 		return requeue(tx, c.Caller, j, c.requeueKind())
 	case "top":
 		return top(tx, c.Caller, j)
@@ -105,6 +110,9 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		}
 		tx.Emit(state.JobChanged{Job: n, What: "released"})
 		return nil
+	}
+	if j.HoldAdmin && j.Priority == 0 && !c.Operator {
+		return nil // the administrator's hold stays what it is
 	}
 	n.Priority = 0
 	n.HoldAdmin = c.Operator && verb == "hold"

@@ -1,8 +1,12 @@
 package reactor
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -17,6 +21,8 @@ type target struct {
 	step    string
 	// refuse, when set, is asked before tasks are split off a record that is meant in part
 	refuse func(*pb.JobRecord) *pb.Problem
+	// absent are the outcomes of tasks that were named and do not exist
+	absent []*pb.JobOutcome
 }
 
 // find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records.
@@ -60,18 +66,24 @@ func (t *target) add(j *pb.JobRecord, part jobid.Set) {
 
 // tasks adds the records that hold the tasks of set.
 func (t *target) tasks(tx *state.Tx, array uint32, members []uint32, set jobid.Set) {
+	missing := set
 	for _, m := range members {
 		j := tx.Job(m)
 		if j.IsArrayTask {
+			missing = missing.Without(jobid.SetOf(j.ArrayTaskId))
 			if set.Has(j.ArrayTaskId) {
 				t.add(j, nil)
 			}
 			continue
 		}
 		have := state.ArraySet(j)
+		missing = missing.Without(have)
 		if rest := have.Without(set); rest.Count() < have.Count() {
 			t.add(j, have.Without(rest))
 		}
+	}
+	if missing.Count() > 0 && len(t.records) > 0 {
+		t.absent = []*pb.JobOutcome{outcome(fmt.Sprintf("%d_%s", array, missing), pb.NewProblem(pb.CodeInvalidJobID, "array %d has no such task", array))}
 	}
 }
 
@@ -88,8 +100,8 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 			active++
 		}
 	}
-	var list []*pb.JobOutcome
-	refused := false
+	list := t.absent
+	refused := len(list) > 0
 	for i, j := range t.records {
 		if active > 0 && !state.Active(j) && !t.named {
 			continue
@@ -118,7 +130,56 @@ func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecor
 	case len(list) == 1 && t.records[0].ArrayJobId == 0:
 		list[0].Id = text
 	}
-	return list
+	return byTask(list)
+}
+
+// byTask joins the outcomes of tasks of an array that are the same, and sorts them by their first task: "12_1-4: Job is pending
+// execution".
+func byTask(list []*pb.JobOutcome) []*pb.JobOutcome {
+	type group struct {
+		tasks   jobid.Set
+		outcome *pb.JobOutcome
+	}
+	var groups []*group
+	for _, o := range list {
+		id, err := jobid.Parse(bracketed(o.Id))
+		if err != nil || id.Tasks == nil {
+			return list
+		}
+		tasks, err := id.Tasks.Set(math.MaxInt32)
+		if err != nil {
+			return list
+		}
+		at := slices.IndexFunc(groups, func(g *group) bool { return g.outcome.GetProblem().GetPhrase() == o.GetProblem().GetPhrase() })
+		if at < 0 {
+			groups = append(groups, &group{tasks, o})
+			continue
+		}
+		groups[at].tasks = groups[at].tasks.With(tasks)
+	}
+	slices.SortFunc(groups, func(a, b *group) int {
+		first, _ := a.tasks.Min()
+		second, _ := b.tasks.Min()
+		return cmp.Compare(first, second)
+	})
+	var out []*pb.JobOutcome
+	for _, g := range groups {
+		array, _, _ := strings.Cut(g.outcome.Id, "_")
+		out = append(out, outcome(array+"_"+g.tasks.String(), g.outcome.Problem))
+	}
+	return out
+}
+
+// unbracketed turns "12_[4-9]" into "12_4-9", as Slurm writes it in front of an error.
+func unbracketed(id string) string { return strings.NewReplacer("[", "", "]", "").Replace(id) }
+
+// bracketed turns "12_4-9" into "12_[4-9]".
+func bracketed(id string) string {
+	array, tasks, ok := strings.Cut(id, "_")
+	if !ok || strings.HasPrefix(tasks, "[") {
+		return id
+	}
+	return array + "_[" + tasks + "]"
 }
 
 // mayPart refuses to split tasks off a record: because of what the verb does, or because each part is a record more.

@@ -17,7 +17,7 @@ import (
 
 // newPartition is what slurm.conf(5) gives a partition about which nothing is said.
 func newPartition(name string) *pb.PartitionRecord {
-	return &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, MinNodes: 0, MaxNodes: pb.Unlimited, MaxCpusPerNode: pb.Unlimited, MaxCpusPerSocket: pb.Unlimited,
+	return &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, MinNodes: 1, MaxNodes: pb.Unlimited, MaxCpusPerNode: pb.Unlimited, MaxCpusPerSocket: pb.Unlimited,
 		PriorityTier: 1, PriorityJobFactor: 1, Oversubscribe: "NO", PreemptMode: "OFF", SelectTypeParameters: "NONE", Made: true}
 }
 
@@ -33,6 +33,8 @@ func (c UpdatePartition) create(tx *state.Tx) any {
 		return pb.NewProblem(pb.CodeInvalidPartition, "there is a partition %q already", c.Name)
 	case c.Name == "" || len(c.Name) > maxPartitionName || strings.ContainsAny(c.Name, " \t,=*[]()\"'/"):
 		return pb.NewProblem(pb.CodeInvalidPartition, "%q is no name for a partition", c.Name).WithHint("letters, digits, - and _")
+	case strings.EqualFold(c.Name, "DEFAULT"):
+		return pb.NewProblem(pb.CodeInvalidPartition, "DEFAULT stands for all partitions of slurm.conf")
 	case len(tx.Partitions()) >= maxPartitions:
 		return pb.NewProblem(pb.CodeInvalidPartition, "there are %d partitions, as many as there may be", maxPartitions)
 	}
@@ -73,7 +75,7 @@ func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []str
 		case strings.TrimRight(key, "+-") != key:
 			problem = pb.NewProblem(pb.CodeNotSupported, "%s= is for Nodes alone", kv.Key)
 		case key == "allowgroups":
-			if p.AllowGroups = kv.Value; strings.EqualFold(kv.Value, "ALL") {
+			if p.AllowGroups = kv.Value; kv.Value == "" || strings.EqualFold(kv.Value, "ALL") {
 				p.AllowGroups = ""
 			}
 			e.GIDs, e.AllGroups, p.AllowGids = c.GIDs, p.AllowGroups == "", c.GIDs
@@ -139,7 +141,10 @@ func measure(tx *state.Tx, p *pb.PartitionRecord, nodes []string) []string {
 			mem += n.RealMemoryMib
 		}
 	}
-	p.Nodes, p.TotalNodes = hostlist.Fold(list), uint32(len(list))
+	p.Nodes, p.TotalNodes, p.Tres = hostlist.FoldSorted(list), uint32(len(list)), ""
+	if len(list) == 0 {
+		return list
+	}
 	p.Tres = fmt.Sprintf("cpu=%d,mem=%s,node=%d,billing=%d", p.TotalCpus, tres.FormatMiB(mem), p.TotalNodes, p.TotalCpus)
 	return list
 }
@@ -164,13 +169,18 @@ func setMorePartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	case "denyqos":
 		return list(&p.DenyQos)
 	case "alternate":
-		return list(&p.Alternate)
+		if p.Alternate = value; strings.EqualFold(value, "NONE") {
+			p.Alternate = ""
+		}
 	case "qos":
 		p.Qos = value
 	case "tresbillingweights":
+		if _, err := tres.ParseWeights(value); err != nil && value != "" {
+			return pb.NewProblem(pb.CodeInvalidWeights, "%v", err)
+		}
 		p.TresBillingWeights = value
 	case "jobdefaults":
-		p.JobDefaults = value
+		return setJobDefaults(p, value)
 	case "default":
 		return setBool(&p.IsDefault, key, value)
 	case "disablerootjobs":
@@ -199,6 +209,22 @@ func setMorePartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	default:
 		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a partition", key).WithHint("it is read from slurm.conf: scontrol reconfigure")
 	}
+	return nil
+}
+
+// setJobDefaults takes DefCpuPerGPU= and DefMemPerGPU= by commas, in any case.
+func setJobDefaults(p *pb.PartitionRecord, value string) *pb.Problem {
+	var list []string
+	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == ',' }) {
+		key, count, _ := strings.Cut(word, "=")
+		_, err := strconv.ParseUint(count, 10, 32)
+		at := slices.IndexFunc([]string{"DefCpuPerGPU", "DefMemPerGPU"}, func(k string) bool { return strings.EqualFold(k, key) })
+		if err != nil || at < 0 {
+			return pb.NewProblem(pb.CodeInvalidJobDefaults, "cannot read %q", word).WithHint("DefCpuPerGPU=count, DefMemPerGPU=megabytes")
+		}
+		list = append(list, []string{"DefCpuPerGPU", "DefMemPerGPU"}[at]+"="+count)
+	}
+	p.JobDefaults = strings.Join(list, ",")
 	return nil
 }
 

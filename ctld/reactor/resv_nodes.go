@@ -104,7 +104,7 @@ func (e *resvEdit) namedNodes() *pb.Problem {
 	case r.AllNodes && r.Partition != "":
 		r.Nodes = hostlist.FoldSorted(e.tx.PartitionNodes(r.Partition))
 	case r.Nodes == "" && (r.Licenses == "" || !e.has("ANY_NODES")):
-		return pb.NewProblem(pb.CodeNodeCount, "the reservation has no nodes").WithHint("add Nodes=, NodeCnt= or PartitionName=; for licenses alone, Flags=ANY_NODES")
+		return pb.NewProblem(pb.CodeInvalidNodeName, "the reservation has no nodes").WithHint("add Nodes=, NodeCnt= or PartitionName=; for licenses alone, Flags=ANY_NODES")
 	}
 	e.howNamed(r.Nodes != "", r.AllNodes)
 	return nil

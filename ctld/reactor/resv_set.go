@@ -191,8 +191,8 @@ func (e *resvEdit) nodes(value, op string) *pb.Problem {
 
 // resvFlags are those that mean something here, in the order in which Slurm shows them. SPEC_NODES, ALL_NODES and PART_NODES say how
 // the nodes were named. PURGE_COMP is shown with its time.
-var resvFlags = []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY", "STATIC", "NO_HOLD_JOBS_AFTER",
-	"ANY_NODES", "SPEC_NODES", "ALL_NODES", "PART_NODES", "FIRST_CORES", "TIME_FLOAT", "REPLACE", "REPLACE_DOWN", "PURGE_COMP", "MAGNETIC"}
+var resvFlags = []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY", "SPEC_NODES", "ALL_NODES",
+	"ANY_NODES", "STATIC", "PART_NODES", "FIRST_CORES", "TIME_FLOAT", "REPLACE", "REPLACE_DOWN", "PURGE_COMP", "NO_HOLD_JOBS_AFTER", "MAGNETIC"}
 
 // flagAliases are other words for them.
 var flagAliases = map[string]string{"STATIC_ALLOC": "STATIC", "LICENSE_ONLY": "ANY_NODES", "IGNORE_RUNNING": "IGNORE_JOBS", "NO_HOLD_JOBS": "NO_HOLD_JOBS_AFTER", "NO_HOLD_JOBS_AFTER_END": "NO_HOLD_JOBS_AFTER"}
@@ -266,9 +266,11 @@ func (e *resvEdit) checkFlags() *pb.Problem {
 	case times > 0 && e.has("TIME_FLOAT"):
 		return no("a reservation that floats (TIME_FLOAT) cannot recur")
 	case old != nil && e.has("TIME_FLOAT") != (old.FloatS != 0):
-		return no("TIME_FLOAT cannot be added to a reservation or removed")
+		return pb.NewProblem(pb.CodeInvalidTime, "TIME_FLOAT cannot be added to a reservation or removed")
 	case old == nil && e.has("TIME_FLOAT") && r.StartNs < e.tx.NowNS+60e9:
 		return no("a reservation that floats begins a minute from now at least").WithHint("StartTime=now+10minutes")
+	case (e.has("REPLACE") || e.has("REPLACE_DOWN")) && e.nodesSaid && e.pick == 0:
+		return pb.NewProblem(pb.CodeInvalidNodeName, "REPLACE and REPLACE_DOWN are for reservations of a number of nodes").WithHint("ask with NodeCnt=")
 	case (e.has("REPLACE") || e.has("REPLACE_DOWN")) && (e.has("STATIC") || e.nodesSaid && e.pick == 0 || parts || recurs(r) != "" && e.has("REPLACE")):
 		return no("REPLACE and REPLACE_DOWN are for reservations of a number of whole nodes").WithHint("ask with NodeCnt=, without STATIC_ALLOC")
 	case parts && e.has("FLEX"):

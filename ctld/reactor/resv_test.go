@@ -80,7 +80,7 @@ func TestReservations(t *testing.T) {
 		{"create x StartTime=now Duration=10 Users=root Nodes=n9", "2018 Invalid node name specified"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n[1-2", "2018 Invalid node name specified"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n[1-4000000000]", "2018 Invalid node name specified"},
-		{"create x StartTime=now Duration=10 Users=root", "2006 Node count specification invalid"},
+		{"create x StartTime=now Duration=10 Users=root", "2018 Invalid node name specified"},
 		{"create x StartTime=now Duration=10 Users=root NodeCnt=0", "2006 Node count specification invalid"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n1 PartitionName=nope", "2000 Invalid partition name specified"},
 		{"create x StartTime=now Duration=10 Users=root Nodes=n1 Flags=FOO", "2036 Requested operation not supported on this system"},

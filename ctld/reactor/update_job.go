@@ -25,7 +25,7 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
 		if p != nil {
-			out.List = append(out.List, outcome(id, p))
+			out.List = append(out.List, outcome(unbracketed(id), p))
 			continue
 		}
 		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, &walk) })...)
@@ -93,6 +93,14 @@ func (e *jobEdit) onlyPending(key string) *pb.Problem {
 	return pb.NewProblem(pb.CodeNotPending, "%s of job %d can only be changed while it is pending", key, e.job.Id)
 }
 
+// operators refuses what an ordinary user may not set.
+func (e *jobEdit) operators(key string) *pb.Problem {
+	if e.caller.Operator {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may set %s", key)
+}
+
 func (e *jobEdit) set(key, value string) *pb.Problem {
 	if f, ok := jobSetters[strings.ToLower(strings.TrimRight(key, "+-"))]; ok {
 		return f(e, key, value)
@@ -141,12 +149,17 @@ func init() {
 		"stdout": pendingText(func(s *pb.JobSpec) *string { return &s.StdOut }), "stderr": pendingText(func(s *pb.JobSpec) *string { return &s.StdErr }),
 		"stdin": pendingText(func(s *pb.JobSpec) *string { return &s.StdIn }), "licenses": pendingText(func(s *pb.JobSpec) *string { return &s.Licenses }),
 		"reservation": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }), "reservationname": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
-		"numtasks":    pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
-		"cpus/task":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"cpuspertask": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"mincpusnode": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
-		"numcpus":     setNumCPUs,
-		"dependency":  setDependency, "arraytaskthrottle": setThrottle,
+		"numtasks":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"reqprocs":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"reqsockets":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.SocketsPerNode }),
+		"reqcores":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CoresPerSocket }),
+		"reqthreads":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.ThreadsPerCore }),
+		"taskspernode": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NtasksPerNode }),
+		"cpus/task":    pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"cpuspertask":  pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"mincpusnode":  pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
+		"numcpus":      setNumCPUs,
+		"dependency":   setDependency, "arraytaskthrottle": setThrottle,
 		"contiguous":    setContiguous,
 		"oversubscribe": setSharing, "shared": setSharing,
 	}
@@ -154,11 +167,8 @@ func init() {
 }
 
 func adminText(e *jobEdit, _, value string) *pb.Problem {
-	if !e.caller.Operator {
-		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may set AdminComment")
-	}
 	e.job.Spec.AdminComment = value
-	return nil
+	return e.operators("AdminComment")
 }
 
 // setTimeLimit takes a time, or an increment with += and -= (the key ends in + or -). Users may only shorten the limit of a
@@ -234,6 +244,8 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 		return pb.NewProblem(pb.CodeInvalidSpec, "Priority=%s is not a number below 4294967295", value)
 	}
 	switch {
+	case n == 0 && e.job.Priority == 0 && e.job.HoldAdmin && !e.caller.Operator:
+		return nil // the administrator's hold stays what it is
 	case n == 0:
 		e.job.Priority, e.job.HoldAdmin = 0, e.caller.Operator
 		if e.pending {
@@ -243,10 +255,12 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 			}
 		}
 		return nil
-	case e.pending && e.job.Priority == 0:
+	case e.job.Priority == 0:
 		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", jobName(e.job)).WithHint("scontrol release lets it go")
 	case !e.caller.Operator && (uint32(n) > e.job.Priority || e.job.HoldAdmin):
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may raise a priority")
+	case !e.caller.Operator:
+		return pb.NewProblem(pb.CodePriorityReset, "only root and SlurmUser may fix a priority").WithHint("nice= lowers it")
 	}
 	e.job.Priority, e.job.Spec.Priority, e.job.HoldAdmin = uint32(n), uint32(n), false
 	return nil
@@ -278,6 +292,9 @@ func setStart(e *jobEdit, key, value string) *pb.Problem {
 		return p
 	}
 	e.job.Spec.BeginNs = t
+	if t <= e.tx.NowNS {
+		e.job.Spec.BeginNs = 0 // it may start at once
+	}
 	e.job.EligibleNs = max(t, e.job.SubmitNs)
 	return e.onlyPending(key)
 }
@@ -286,6 +303,12 @@ func setDeadline(e *jobEdit, key, value string) *pb.Problem {
 	t, p := moment(e, key, value)
 	if p != nil {
 		return p
+	}
+	if p := e.operators(key); p != nil {
+		return p
+	}
+	if t <= e.tx.NowNS {
+		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s has passed", key, value)
 	}
 	e.job.Spec.DeadlineNs = t
 	return e.onlyPending(key)
@@ -301,7 +324,9 @@ func setNodes(e *jobEdit, key, value string) *pb.Problem {
 	if err != nil || a == 0 || b < a {
 		return pb.NewProblem(pb.CodeNodeCount, "%s=%s is neither a count nor a range", key, value)
 	}
-	e.job.Spec.MinNodes, e.job.Spec.MaxNodes = uint32(a), uint32(b)
+	if e.job.Spec.MinNodes = uint32(a); isRange || e.job.Spec.MaxNodes < uint32(a) {
+		e.job.Spec.MaxNodes = uint32(b)
+	}
 	return e.onlyPending(key)
 }
 
@@ -332,6 +357,9 @@ func setMemory(e *jobEdit, key, value string) *pb.Problem {
 }
 
 func setPartitions(e *jobEdit, key, value string) *pb.Problem {
+	if value == "" {
+		return pb.NewProblem(pb.CodeInvalidPartition, "%s= names no partition", key)
+	}
 	e.job.Spec.Partition = value
 	return e.onlyPending(key)
 }
@@ -340,12 +368,20 @@ func setContiguous(e *jobEdit, key, value string) *pb.Problem {
 	if p := setBool(&e.job.Spec.Contiguous, key, value); p != nil {
 		return p
 	}
+	if e.job.Spec.Contiguous {
+		if p := e.operators(key); p != nil {
+			return p
+		}
+	}
 	return e.onlyPending(key)
 }
 
 func setSharing(e *jobEdit, key, value string) *pb.Problem {
 	var yes bool
 	if p := setBool(&yes, key, value); p != nil {
+		return p
+	}
+	if p := e.operators(key); p != nil {
 		return p
 	}
 	e.job.Spec.Sharing = "exclusive"

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,9 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 				return p
 			}
 		}
+		if p := c.checkFeatures(n); p != nil {
+			return p
+		}
 		changed = append(changed, n)
 	}
 	for _, n := range changed {
@@ -51,6 +55,20 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		}
 	}
 	return Outcomes{Seq: tx.Seq}
+}
+
+// checkFeatures refuses active features that are not available.
+func (c UpdateNode) checkFeatures(n *state.Node) *pb.Problem {
+	if !c.sets("availablefeatures") && !c.sets("availfeatures") && !c.sets("activefeatures") {
+		return nil
+	}
+	available := strings.Split(n.Features, ",")
+	for _, f := range strings.Split(n.ActiveFeatures, ",") {
+		if f != "" && !slices.Contains(available, f) {
+			return pb.NewProblem(pb.CodeActiveFeatures, "%q is not among the features of node %s, %q", f, n.Name, n.Features)
+		}
+	}
+	return nil
 }
 
 func reasonOf(n *state.Node) string {
@@ -79,8 +97,10 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map
 		n.Comment = kv.Value
 	case "extra":
 		n.Extra = kv.Value
-	case "features", "availablefeatures", "availfeatures":
+	case "features":
 		n.Features, n.ActiveFeatures = kv.Value, kv.Value
+	case "availablefeatures", "availfeatures":
+		n.Features = kv.Value
 	case "activefeatures":
 		n.ActiveFeatures = kv.Value
 	case "nextstate": // behind the State=REBOOT that it belongs to
@@ -117,6 +137,9 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		n.StateFlags &^= clear
 		n.Reason = ""
 	case "RESUME", "IDLE":
+		if given, busy := atWork(n), len(n.Jobs) > 0; given && (up == "RESUME" || busy) {
+			return pb.NewProblem(pb.CodeInvalidNodeState, "node %s is neither down nor drained: there is nothing to resume", n.Name)
+		}
 		n.StateFlags &^= clear | pb.NodeInvalidReg
 		n.Reason = ""
 		forgetReboot(n)
@@ -135,11 +158,20 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		return cancelReboot(n)
 	case "FUTURE":
 		if len(n.Jobs) > 0 {
-			return pb.NewProblem(pb.CodeNodesBusy, "%d job(s) run on node %s", len(n.Jobs), n.Name)
+			return pb.NewProblem(pb.CodeInvalidNodeState, "%d job(s) run on node %s", len(n.Jobs), n.Name)
 		}
 		n.State, n.StateFlags = pb.NodeState_NODE_FUTURE, 0
 	default:
 		return pb.NewProblem(pb.CodeInvalidNodeState, "%q", value).WithHint("one of DOWN, DRAIN, FAIL, FUTURE, IDLE, RESUME, UNDRAIN")
 	}
 	return nil
+}
+
+// atWork says whether a node can be given jobs, so that there is nothing to give back.
+func atWork(n *state.Node) bool {
+	switch n.State {
+	case pb.NodeState_NODE_DOWN, pb.NodeState_NODE_FUTURE, pb.NodeState_NODE_UNKNOWN:
+		return false
+	}
+	return n.LinkUp && n.Reason == "" && n.StateFlags&(pb.NodeDrain|pb.NodeFail|pb.NodeMaint|pb.NodeInvalidReg|pb.NodeRebootRequested|pb.NodeRebootIssued) == 0
 }

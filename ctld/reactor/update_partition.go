@@ -67,7 +67,7 @@ func setPartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 		return setBool(&p.RootOnly, key, value)
 	case "lln":
 		return setBool(&p.Lln, key, value)
-	case "oversubscribe":
+	case "oversubscribe", "shared":
 		return setOversubscribe(p, value)
 	}
 	return setMorePartition(p, key, value)

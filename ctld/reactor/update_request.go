@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ func moreSetters() {
 		"trespersocket":  devices(func(s *pb.JobSpec) *string { return &s.TresPerSocket }),
 		"trespertask":    devices(func(s *pb.JobSpec) *string { return &s.TresPerTask }),
 		"mintmpdisknode": setTmpDisk, "mailtype": setMailType, "delayboot": setDelayBoot, "switches": setSwitches, "reboot": setReboot,
-		"prefer": setPrefer, "endtime": setEnd, "corespec": specialCores, "threadspec": specialCores,
+		"prefer": setPrefer, "endtime": setEnd, "resetaccruetime": resetAccrueTime, "wait-for-switch": setSwitchWait, "corespec": specialCores, "threadspec": specialCores,
 	} {
 		jobSetters[key] = set
 	}
@@ -82,7 +83,27 @@ func setSwitches(e *jobEdit, key, value string) *pb.Problem {
 	if err != nil {
 		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: write count[@time]", key, value)
 	}
-	e.job.Spec.Switches = value
+	if e.job.Spec.Switches = value; strings.Trim(count, "0") == "" {
+		e.job.Spec.Switches = "" // no limit any more
+	}
+	return e.onlyPending(key)
+}
+
+// setSwitchWait changes how long the job waits for its count of switches.
+func setSwitchWait(e *jobEdit, key, value string) *pb.Problem {
+	seconds, err := strconv.ParseUint(value, 10, 31)
+	if err != nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s is not a number of seconds", key, value)
+	}
+	if count, _, _ := strings.Cut(e.job.Spec.Switches, "@"); count != "" {
+		e.job.Spec.Switches = fmt.Sprintf("%s@%d:%02d", count, seconds/60, seconds%60)
+	}
+	return e.onlyPending(key)
+}
+
+// resetAccrueTime: the job loses what its age has given it so far.
+func resetAccrueTime(e *jobEdit, key, _ string) *pb.Problem {
+	e.job.AccrueNs = e.tx.NowNS
 	return e.onlyPending(key)
 }
 

@@ -270,7 +270,7 @@ func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.
 
 // ControlJobs is hold, release, requeue and the like.
 func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
-	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Text: r.Text})
+	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Incomplete: r.Incomplete, Text: r.Text})
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ func (s *Service) UpdatePartition(ctx context.Context, r *pb.UpdatePartitionRequ
 		if p := badValue(kv); p != nil {
 			return nil, problem(p)
 		}
-		if strings.EqualFold(kv.Key, "AllowGroups") && !strings.EqualFold(kv.Value, "ALL") {
+		if strings.EqualFold(kv.Key, "AllowGroups") && kv.Value != "" && !strings.EqualFold(kv.Value, "ALL") {
 			gids, p := s.groups(kv.Value)
 			if p != nil {
 				return nil, problem(p)

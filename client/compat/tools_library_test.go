@@ -14,6 +14,13 @@ var libraryTools = []contract{
 			"#SBATCH --cpus-per-task=2\n#SBATCH --mem=90M\n#SBATCH -t 00:30:00\n\nJOB_ID=${SLURM_JOB_ID%;*}\ntrue\n", lines: `.*?\d+`, n: 1}, // the first number
 		{run: "scancel $DONE"}, // a job that is gone is no failure
 	}},
+	{"fsl_sub", []call{ // the number up to a semicolon, though --parsable stands in the script
+		{run: "sbatch <job", file: "#!/bin/bash\n#SBATCH --export=ALL\n#SBATCH -o ./x.o%j\n#SBATCH -e ./x.e%j\n#SBATCH --job-name=x\n#SBATCH -p debug\n#SBATCH --parsable\n#SBATCH --requeue\n\ntrue\n", lines: `\d+(;\S+)?`, n: 1},
+		{run: "sacct -j $DONE --parsable2 --noheader --units=M --duplicate --format JobID,JobName,Submit,Start,End,UserCPU,SystemCPU,State,ExitCode,MaxVMSize", n: 2,
+			lines: `\d+(\.batch)?\|\w+\|([\d-]{10}T[\d:]{8}\|){3}((\d+-)?[\d:.]+\|){2}COMPLETED\|0:0\|.*`},
+		{run: "sacctmgr -P -r -n list Account", lines: `[^|]+\|[^|]*\|[^|]*`, has: []string{`^root\|`}},
+		{run: "sinfo --noheader -p nosuch"}, // how it tells that there is no such partition
+	}},
 	{"ipython-cluster-helper", []call{
 		{run: "sinfo --noheader -p debug -o %g", lines: "all"},
 		{run: "sinfo --noheader -p debug", lines: `\S+ +up 1-00:00:00 +\d .*`}, // the third word is the limit

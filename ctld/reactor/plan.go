@@ -115,13 +115,13 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		n.Priority = s.Priority
 	}
 	n.NumNodes, n.NumCpus, n.AllocTres = uint32(len(s.Alloc)), 0, s.AllocTRES
-	perNode := j.Spec.NumTasks == 0 && j.Spec.NtasksPerNode > 0 // so many on each node that it has got
-	if perNode {
+	counted := j.Spec.NumTasks == 0 // nobody has said how many: those on the nodes that it has got
+	if counted {
 		n.NumTasks = 0
 	}
 	n.Alloc = make([]*pb.NodeAlloc, len(s.Alloc))
 	for i, a := range s.Alloc {
-		if perNode {
+		if counted {
 			n.NumTasks += a.Tasks
 		}
 		c := state.CloneAlloc(a)

@@ -20,6 +20,8 @@ type Explanation struct {
 	// Switches is how the nodes that could take a part of the job now are
 	// connected, where that is what keeps it from starting; else "".
 	Switches string
+	// Licenses says which of the job's licenses are not free now, with how many are.
+	Licenses []string
 	// Reserved are the reservations of others that keep it off nodes, by name.
 	Reserved []string
 	// Start and Where are the expected start and nodes; Start is 0 when the
@@ -62,6 +64,9 @@ func (x *Explanation) String() string {
 	}
 	for _, f := range x.Nodes {
 		fmt.Fprintln(&b, f)
+	}
+	if len(x.Licenses) > 0 {
+		fmt.Fprintf(&b, "licenses not free: %s\n", strings.Join(x.Licenses, ", "))
 	}
 	if x.Switches != "" {
 		fmt.Fprintf(&b, "%s\n", x.Switches)
@@ -118,12 +123,14 @@ func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 	if x.Partition = s.beyond(e); x.Partition == "" {
 		x.Nodes, x.Reserved = s.failing(e)
 	}
+	var holders []*vrun
+	x.Licenses, holders = s.shortLicenses(e.class.shape)
 	switch s.faultOf(e.class).Code {
 	case "":
 		x.Switches = s.scattered(e)
 		fallthrough
 	case ReqNodeNotAvail: // until maintenance is over, it may be
-		s.expect(in, j, e.class, x)
+		s.expect(in, j, e.class, x, holders)
 	}
 	if x.Start > 0 {
 		x.Smaller = s.smaller(in, e)
@@ -196,11 +203,12 @@ func (s *Scheduler) failing(e *entry) (out []Failing, reserved []string) {
 const (
 	whyReserved = "reserved"
 	whyPartOnly = "could take a part of the job now"
+	whyRoom     = "has room for the job now"
 )
 
 // heldFor names the reservation of others that has the node, or that begins before the job may have ended there.
 func (s *Scheduler) heldFor(e *entry, n *vnode, why string) (text, by string) {
-	if why != whyReserved && why != whyPartOnly {
+	if why != whyReserved && why != whyPartOnly && why != whyRoom {
 		return why, ""
 	}
 	first := Forever
@@ -260,6 +268,9 @@ func (s *Scheduler) inTheWay(sh *shape, n *vnode, v *vec) string {
 	case n.lacksSockets(v):
 		return "not enough devices free on each socket"
 	}
+	if sh.demand.hi == 1 {
+		return whyRoom
+	}
 	return whyPartOnly
 }
 
@@ -313,8 +324,9 @@ func (g *vecGres) whole(cfg *config, free []int64) (n int64) {
 	return n
 }
 
-// expect takes the start from a plan in which every job is promised one.
-func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
+// expect takes the start from a plan in which every job is promised one. Where the job waits for licenses alone, it is for those who
+// have them, whatever else ends until then on the nodes that it will be given.
+func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation, holders []*vrun) {
 	params := s.params
 	params.Policy, params.Depth = Conservative, 0
 	plan := New(params).Plan(in)
@@ -334,7 +346,16 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation) {
 	if x.Start == 0 || x.Start == Forever {
 		return
 	}
-	for _, i := range s.nodeList(x.Where) {
+	for _, r := range holders {
+		if r.end <= x.Start {
+			x.After = append(x.After, r.rec.ID)
+		}
+	}
+	where := x.Where
+	if len(x.After) > 0 && slices.ContainsFunc(x.Nodes, func(f Failing) bool { return f.Why == whyPartOnly || f.Why == whyRoom }) {
+		where = nil
+	}
+	for _, i := range s.nodeList(where) {
 		x.After = append(x.After, s.mustEnd(c.shape, s.nodes.vals[i], x.Start)...)
 	}
 	slices.Sort(x.After)

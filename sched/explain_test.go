@@ -31,3 +31,27 @@ func TestExplainReservation(t *testing.T) {
 		w.in.Now += 700
 	}
 }
+
+// TestExplainLicenses: a job that waits for licenses alone waits for those who have them, and is told how many there are.
+func TestExplainLicenses(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 8)
+	w.in.Licenses = []License{{Name: "matlab", Count: 3}}
+	w.add(1, 100, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Licenses: []License{{Name: "matlab", Count: 2}}})
+	w.plan()
+	w.add(3, 50, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, Licenses: []License{{Name: "matlab", Count: 2}}})
+	w.plan()
+	in := w.in
+	x, _ := w.s.Explain(&in, 3)
+	const want = `reason: Licenses
+1 node: 4 CPUs not free (at most 0)
+1 node: has room for the job now
+licenses not free: 2 matlab (at most 1 of 3)
+expected on n1
+after the end of job 2
+would start now: without --licenses
+`
+	if x.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", x, want)
+	}
+}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -74,23 +75,57 @@ func (s *Scheduler) licensesUntil(sh *shape) int64 {
 	return s.lic.Until(s.now, s.scratch(len(sh.lic)), func(free []int64) bool { return s.covers(free, sh.lic) })
 }
 
-// covers reports whether free has what need asks for: what is free for all,
-// less what reservations have taken beyond their own, and what the job's own
-// reservation has.
+// covers reports whether free has what need asks for.
 func (s *Scheduler) covers(free, need []int64) bool {
-	n := len(s.licenses)
-	for i := range n {
-		have, want := free[i], need[i]
-		for k := n + i; k < len(free); k += n {
-			if need[k] > 0 {
-				have, want = have+free[k], want+need[k]
-			} else {
-				have += min(free[k], 0)
-			}
-		}
-		if want > 0 && have < want {
+	for i := range s.licenses {
+		if have, want := s.ofLicense(i, free, need); have < want {
 			return false
 		}
 	}
 	return true
+}
+
+// ofLicense is what is free of a license for who needs need, and how much that is: what is free for all, less what reservations have
+// taken beyond their own, and what the job's own reservation has.
+func (s *Scheduler) ofLicense(i int, free, need []int64) (have, want int64) {
+	n := len(s.licenses)
+	have, want = free[i], need[i]
+	for k := n + i; k < len(free); k += n {
+		if need[k] > 0 {
+			have, want = have+free[k], want+need[k]
+		} else {
+			have += min(free[k], 0)
+		}
+	}
+	if want <= 0 {
+		return 0, 0
+	}
+	return have, want
+}
+
+// shortLicenses says which licenses of sh are not free now, and which runs have some of them.
+func (s *Scheduler) shortLicenses(sh *shape) (short []string, holders []*vrun) {
+	if sh.lic == nil {
+		return nil, nil
+	}
+	var which []int
+	for i := range s.licenses {
+		if have, want := s.ofLicense(i, s.lic.Now(), sh.lic); have < want {
+			short = append(short, fmt.Sprintf("%d %s (at most %d of %d)", want, s.licenses[i].Name, max(0, have), s.licenses[i].Count))
+			which = append(which, i)
+		}
+	}
+	for _, r := range s.runs.vals {
+		if r.lic != nil && slices.ContainsFunc(which, func(i int) bool {
+			for k := i; k < len(r.lic); k += len(s.licenses) {
+				if r.lic[k] > 0 {
+					return true
+				}
+			}
+			return false
+		}) {
+			holders = append(holders, r)
+		}
+	}
+	return short, holders
 }

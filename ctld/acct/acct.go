@@ -189,21 +189,37 @@ func (a *Accounting) Script(ctx context.Context, v *state.View, id uint32, env b
 	return db.text(ctx, id, column)
 }
 
+// jobTexts are a job's script and environment, as far as they are kept.
+type jobTexts struct{ script, env []byte }
+
+// textsOf are those of a job, read once for all tasks of an array that a batch has: known holds what it has read.
+func (a *Accounting) textsOf(j *pb.JobRecord, known map[uint32]jobTexts) jobTexts {
+	if j.ArrayJobId == 0 {
+		return a.texts(j)
+	}
+	t, ok := known[state.ScriptID(j)]
+	if !ok {
+		t = a.texts(j)
+		known[state.ScriptID(j)] = t
+	}
+	return t
+}
+
 // texts are what is to be stored of a job's script and environment.
-func (a *Accounting) texts(j *pb.JobRecord) (script, env []byte) {
+func (a *Accounting) texts(j *pb.JobRecord) (t jobTexts) {
 	p := a.o.Policy()
 	if !p.Scripts && !p.Env || j.Spec.GetInteractive() {
-		return nil, nil
+		return t
 	}
 	script, env, err := a.o.Script(state.ScriptID(j))
 	if err != nil {
-		return nil, nil // an earlier version of the job had it, or it is gone with its array
+		return t // an earlier version of the job had it, or it is gone with its array
 	}
-	if !p.Scripts {
-		script = nil
+	if p.Scripts {
+		t.script = script
 	}
-	if !p.Env {
-		env = nil
+	if p.Env {
+		t.env = env
 	}
-	return script, env
+	return t
 }

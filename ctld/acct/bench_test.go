@@ -1,14 +1,17 @@
 package acct
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,6 +153,45 @@ func BenchmarkSelect(b *testing.B) {
 			b.ReportMetric(float64(rows), "rows")
 		})
 	}
+}
+
+// BenchmarkFillArray stores 10,000 tasks of arrays of 500 with script and environment (AccountingStoreFlags=job_script,job_env).
+func BenchmarkFillArray(b *testing.B) {
+	const tasks, size = 10000, 500
+	blob, err := state.EncodeScript(bytes.Repeat([]byte("echo a line of a script\n"), 100), slices.Repeat([]string{"A_VARIABLE=/and/its/value:/and/more"}, 60))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var kept []state.Attempt
+	for i := range tasks {
+		kept = append(kept, state.Attempt{Job: uint32(i + 1)})
+	}
+	for b.Loop() {
+		v := state.New(config(), "c", 1)
+		a := New(Options{Dir: b.TempDir(), Cluster: "c", Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return Policy{Scripts: true, Env: true} },
+			Outbox: func(at state.Attempt) ([]byte, error) {
+				j := benchJob(int(at.Job)-1, tasks)
+				j.ArrayJobId, j.IsArrayTask, j.ArrayTaskId = (at.Job-1)/size*size+1, true, at.Job%size
+				return proto.Marshal(j)
+			},
+			Script: func(uint32) ([]byte, []byte, error) {
+				script, env, err := state.DecodeScript(slices.Clone(blob))
+				return script, []byte(strings.Join(env, "\n")), err
+			},
+			Stored: func(context.Context, reactor.Stored) error { return nil },
+			Now:    func() time.Time { return benchBegin.Add(benchSpan) }}, v)
+		a.Open()
+		a.Changed(state.Change{View: v, Kept: kept})
+		if err := a.store(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		a.shut()
+	}
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(used.Utime.Nano()+used.Stime.Nano())/float64(b.N*tasks), "cpu-ns/task") // of the whole process
 }
 
 // BenchmarkEncode is what a job costs the writer before SQL.

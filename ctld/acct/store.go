@@ -203,8 +203,7 @@ type row struct {
 	state  int32
 	name   string
 	record []byte
-	script []byte
-	env    []byte
+	jobTexts
 }
 
 const upsert = `INSERT INTO jobs (key, array_id, uid, submit, eligible, start, end, state, name, record, script, env) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
@@ -223,13 +222,14 @@ func (s *store) put(ctx context.Context, rows []row) error {
 		return err
 	}
 	defer func() { _ = stmt.Close() }()
+	put := map[*byte]any{} // tasks of an array share their texts
 	for i := range rows {
 		r := &rows[i]
-		script, err := putText(ctx, tx, r.script)
+		script, err := putOnce(ctx, tx, put, r.script)
 		if err != nil {
 			return err
 		}
-		env, err := putText(ctx, tx, r.env)
+		env, err := putOnce(ctx, tx, put, r.env)
 		if err != nil {
 			return err
 		}

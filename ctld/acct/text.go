@@ -9,12 +9,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 )
 
 // Scripts and environments (AccountingStoreFlags=job_script, job_env) are stored once however many jobs share them, deflated.
 
 // maxText bounds what one may inflate to: more than the largest script and environment that a submission may have.
 const maxText = 8 << 20
+
+// putOnce stores a text unless this very one was put before, and returns its id; nil for nil.
+func putOnce(ctx context.Context, tx *sql.Tx, put map[*byte]any, text []byte) (id any, err error) {
+	at := unsafe.SliceData(text)
+	id, ok := put[at]
+	if !ok {
+		if id, err = putText(ctx, tx, text); err == nil && len(text) > 0 {
+			put[at] = id
+		}
+	}
+	return id, err
+}
 
 // putText stores a text and returns its id; nil for nil.
 func putText(ctx context.Context, tx *sql.Tx, text []byte) (any, error) {

@@ -239,6 +239,7 @@ func (a *Accounting) done(rows int) {
 // rows makes the rows of jobs as v has them and of attempts of the outbox.
 func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt) ([]row, error) {
 	rows := make([]row, 0, len(ids)+len(attempts))
+	known := map[uint32]jobTexts{}
 	for _, at := range attempts {
 		b, err := a.o.Outbox(at)
 		if err != nil {
@@ -255,7 +256,7 @@ func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt)
 		if err != nil {
 			return nil, err
 		}
-		r.script, r.env = a.texts(j)
+		r.jobTexts = a.textsOf(j, known)
 		rows = append(rows, r)
 	}
 	for _, id := range ids {
@@ -267,7 +268,7 @@ func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt)
 		if err != nil {
 			return nil, err
 		}
-		r.script, r.env = a.texts(j)
+		r.jobTexts = a.textsOf(j, known)
 		rows = append(rows, r)
 	}
 	return rows, nil

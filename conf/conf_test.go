@@ -387,12 +387,11 @@ PartitionName=b Nodes=ALL Shared=NO
 func TestShownWithoutEffect(t *testing.T) {
 	c := mustLoad(t, good+"PartitionName=q Nodes=n1 MaxCPUsPerSocket=3 ExclusiveUser=YES MaxMemPerCPU=100\n")
 	q := c.Partitions[len(c.Partitions)-1]
-	if q.MaxCPUsPerSocket != 3 || !q.ExclusiveUser || len(c.Ignored) != 2 {
+	if q.MaxCPUsPerSocket != 3 || !q.ExclusiveUser || len(c.Ignored) != 1 {
 		t.Errorf("%+v, ignored: %v", q, c.Ignored)
 	}
 	for i, want := range []string{
 		"ignored: PartitionName MaxCPUsPerSocket — CPUs are not limited by socket; set MaxCPUsPerNode",
-		"ignored: PartitionName ExclusiveUser — it is shown only; jobs can ask for --exclusive=user",
 	} {
 		if i < len(c.Ignored) && c.Ignored[i].String() != want {
 			t.Errorf("%s, want %s", c.Ignored[i], want)

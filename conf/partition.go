@@ -213,7 +213,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "RootOnly", set: partBool(func(p *Partition) *bool { return &p.RootOnly })},
 		{name: "ReqResv", set: partBool(func(p *Partition) *bool { return &p.ReqResv })},
 		{name: "LLN", set: partBool(func(p *Partition) *bool { return &p.LLN })},
-		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser }), why: "it is shown only; jobs can ask for --exclusive=user"},
+		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser })},
 		{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo })},
 		{name: "DisableRootJobs", set: partBool(func(p *Partition) *bool { return &p.DisableRootJobs })},
 		{name: "CpuBind", set: func(p *Partition, v string) (err error) {

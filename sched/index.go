@@ -86,7 +86,7 @@ func (sh *shape) stranger(n *vnode, v *vec) bool {
 	if v.whole {
 		return len(n.runs) > 0
 	}
-	if sh.user == "" && !sh.req.ExclusiveUser {
+	if sh.user == "" && !sh.exclusiveUser() {
 		return false
 	}
 	return slices.ContainsFunc(n.runs, sh.strange)
@@ -95,10 +95,10 @@ func (sh *shape) stranger(n *vnode, v *vec) bool {
 // strange: r and the job do not share a node, because one of them shares none
 // with other users.
 func (sh *shape) strange(r *vrun) bool {
-	if sh.user == "" && !sh.req.ExclusiveUser {
+	if sh.user == "" && !sh.exclusiveUser() {
 		return false // nobody asks for nodes of his own
 	}
-	return (sh.req.ExclusiveUser || r.exclusiveUser()) && (r.rec.Job == nil || r.rec.Job.User != sh.user)
+	return (sh.exclusiveUser() || r.alone) && (r.rec.Job == nil || r.rec.Job.User != sh.user)
 }
 
 // capOf is how many tasks fit on n with free, at most all of them.
@@ -161,8 +161,15 @@ func (s *Scheduler) costOf(sh *shape, n *vnode, v *vec, free []int64) int64 {
 	return weight | min(max(left, 0), 1023)<<40 | idle<<39 | cpu<<23 | mem
 }
 
-func (r *vrun) exclusiveUser() bool {
-	return r.rec.Job != nil && r.rec.Job.Request != nil && r.rec.Job.Request.ExclusiveUser
+// exclusiveUser: its nodes are for one user alone, by the job's wish (--exclusive=user) or the partition's (ExclusiveUser).
+func (sh *shape) exclusiveUser() bool { return sh.req.ExclusiveUser || sh.part.rec.ExclusiveUser }
+
+// exclusiveUser says the same of what runs.
+func (s *Scheduler) exclusiveUser(rec *Run) bool {
+	if part := s.partition(rec.Partition); part != nil && part.rec.ExclusiveUser {
+		return true
+	}
+	return rec.Job != nil && rec.Job.Request != nil && rec.Job.Request.ExclusiveUser
 }
 
 // choice is a way to place a job: places in candidates.nodes, and the tasks

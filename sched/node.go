@@ -82,6 +82,7 @@ type vrun struct {
 	parts []vpartOf
 	lic   []int64
 	late  bool // over its limit
+	alone bool // its nodes are for its user alone
 	fresh bool // started or told to go by the pass under way
 	heap  int
 }

@@ -132,6 +132,7 @@ func showPlan(p *Plan) string {
 // devices are held once, and every start is of a pending job.
 func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 	t.Helper()
+	checkUsers(t, in, p)
 	cpus, mem := map[string]float64{}, map[string]int64{}
 	held := map[string]string{}
 	cores := map[string][]string{} // by core: the partition and depth of each job that has it

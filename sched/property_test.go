@@ -26,7 +26,7 @@ func randomWorld(t *rapid.T) *world {
 	}
 	w := &world{t: t, s: New(params)}
 	w.in.Now = 1000
-	p, q := &Partition{Name: "p", Share: ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")), MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare")}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60}
+	p, q := &Partition{Name: "p", Share: ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")), MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare")}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60, ExclusiveUser: rapid.IntRange(0, 3).Draw(t, "alone") == 0}
 	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 		n := &Node{Name: fmt.Sprintf("n%d", i), CPUs: rapid.IntRange(1, 8).Draw(t, "cpus"), MemMiB: 100, Features: []string{string(rune('a' + i%2))}}
 		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {

@@ -49,6 +49,7 @@ type countedNode struct {
 	mem     int64
 	devices map[int]int64 // shares taken, 4 for whole
 	jobs    []*Job
+	alone   []bool // whether each takes its nodes for its user alone
 }
 
 func count(in *Snapshot, p *Plan) *counted {
@@ -57,17 +58,17 @@ func count(in *Snapshot, p *Plan) *counted {
 		c.nodes[n.Name] = &countedNode{rec: n, cpus: n.CPUs, mem: n.MemMiB, devices: map[int]int64{}}
 	}
 	for _, r := range in.Running {
-		c.take(r.Job, r.Allocs)
+		c.take(r.Job, r.Partition, r.Allocs)
 	}
 	for _, s := range p.Start {
-		c.take(s.Job, s.Allocs)
+		c.take(s.Job, s.Partition, s.Allocs)
 		c.active[s.Job.ID]++
 		c.gone[s.Job.ID] = s.Job.Array == nil || c.active[s.Job.ID] == s.Job.Array.count()
 	}
 	return c
 }
 
-func (c *counted) take(j *Job, allocs []Alloc) {
+func (c *counted) take(j *Job, partition string, allocs []Alloc) {
 	for _, l := range j.Request.Licenses {
 		c.licenses -= l.Count
 	}
@@ -76,6 +77,7 @@ func (c *counted) take(j *Job, allocs []Alloc) {
 		n.cpus -= a.CPUs
 		n.mem -= a.MemMiB
 		n.jobs = append(n.jobs, j)
+		n.alone = append(n.alone, aloneIn(c.in, partition, j))
 		for _, g := range a.Gres {
 			for _, d := range g.Devices {
 				if g.Shares > 0 {
@@ -225,8 +227,8 @@ func (n *countedNode) holds(j *Job, part *Partition) bool {
 	if (r.Exclusive || part.Share == ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem || len(r.Features) == 1 && !slices.Contains(n.rec.Features, r.Features) {
 		return false
 	}
-	for _, other := range n.jobs {
-		if (r.ExclusiveUser || other.Request.ExclusiveUser) && other.User != j.User {
+	for i, other := range n.jobs {
+		if (r.ExclusiveUser || part.ExclusiveUser || n.alone[i]) && other.User != j.User {
 			return false
 		}
 	}

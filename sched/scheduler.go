@@ -271,6 +271,7 @@ func (s *Scheduler) build(in *Snapshot) {
 		if rec.depth(&Request{Oversubscribe: true}) > 1 {
 			s.scale = shareScale
 		}
+		s.byUser = s.byUser || rec.ExclusiveUser
 		if rec.MaxCPUsPerNode > 0 {
 			s.capped = append(s.capped, p)
 			p.cap = len(s.capped)
@@ -342,7 +343,7 @@ func (s *Scheduler) partition(name string) *vpart {
 // addRun, removeRun, changeRun follow what holds resources.
 func (s *Scheduler) addRun(rec *Run) *vrun {
 	end := s.endOf(rec)
-	r := &vrun{rec: rec, end: max(end, s.now+1), late: end <= s.now, heap: -1}
+	r := &vrun{rec: rec, end: max(end, s.now+1), late: end <= s.now, heap: -1, alone: s.exclusiveUser(rec)}
 	depth, in := s.depthOf(rec)
 	for i := range rec.Allocs {
 		a := &rec.Allocs[i]

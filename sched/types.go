@@ -171,6 +171,7 @@ type Partition struct {
 	Share          ShareMode
 	MaxShare       int // jobs per CPU under ShareYes and ShareForce; 0 means 4
 	LLN            bool
+	ExclusiveUser  bool // its jobs take nodes for one user alone
 	PreemptMode    PreemptMode
 	GraceTimeS     int64
 }

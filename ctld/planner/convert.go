@@ -36,7 +36,7 @@ var partitionStates = map[string]sched.PartitionState{"UP": sched.PartitionUp, "
 func partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
 	s := &sched.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State], PriorityTier: uint16(p.PriorityTier),
 		PriorityFactor: uint16(p.PriorityJobFactor), MaxTimeS: limit(p.MaxTimeS), DefaultTimeS: limit(p.DefaultTimeS), MinNodes: int(p.MinNodes),
-		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, PreemptMode: PreemptMode(p.PreemptMode), GraceTimeS: int64(p.GraceTimeS)}
+		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, ExclusiveUser: p.ExclusiveUser, PreemptMode: PreemptMode(p.PreemptMode), GraceTimeS: int64(p.GraceTimeS)}
 	if p.MaxNodes != pb.Unlimited {
 		s.MaxNodes = int(p.MaxNodes)
 	}

@@ -1,0 +1,76 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// aloneIn: a job takes its nodes for its user alone (sbatch(1), --exclusive=user; slurm.conf(5), ExclusiveUser).
+func aloneIn(in *Snapshot, partition string, j *Job) bool {
+	return j.Request.ExclusiveUser || slices.ContainsFunc(in.Partitions, func(p *Partition) bool { return p.Name == partition && p.ExclusiveUser })
+}
+
+// checkUsers: no node has jobs of two users where one of them is there for its user alone.
+func checkUsers(t testingT, in *Snapshot, p *Plan) {
+	t.Helper()
+	users, alone := map[string][]string{}, map[string]bool{}
+	see := func(j *Job, partition string, allocs []Alloc) {
+		for _, a := range allocs {
+			users[a.Node] = append(users[a.Node], j.User)
+			alone[a.Node] = alone[a.Node] || aloneIn(in, partition, j)
+		}
+	}
+	for _, r := range in.Running {
+		see(r.Job, r.Partition, r.Allocs)
+	}
+	for i := range p.Start {
+		see(p.Start[i].Job, p.Start[i].Partition, p.Start[i].Allocs)
+	}
+	for node, list := range users {
+		if slices.Sort(list); alone[node] && list[0] != list[len(list)-1] {
+			t.Fatalf("node %s has jobs of %v, one of them for its user alone\n%s", node, list, showPlan(p))
+		}
+	}
+}
+
+// TestExclusiveUser: a partition with ExclusiveUser has its nodes to one user at a time, against jobs of other partitions as well.
+func TestExclusiveUser(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	open := &Partition{Name: "open", Nodes: w.in.Partitions[0].Nodes}
+	w.in.Partitions[0].ExclusiveUser = true
+	w.in.Partitions = append(w.in.Partitions, open)
+	add := func(id uint32, user, partition string, limit int64) {
+		j := w.add(id, limit, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 10})
+		j.User, j.Partitions = user, []string{partition}
+	}
+	where := func() map[string][]string {
+		got := map[string][]string{}
+		for _, r := range w.in.Running {
+			for _, a := range r.Allocs {
+				got[a.Node] = append(got[a.Node], fmt.Sprint(r.ID))
+			}
+		}
+		for _, list := range got {
+			slices.Sort(list)
+		}
+		return got
+	}
+	add(1, "ann", "p", 100)
+	add(2, "ann", "p", 100)
+	add(3, "bob", "p", 100)
+	add(4, "eve", "p", 100)    // both nodes are somebody's
+	add(5, "eve", "open", 100) // and hers are not among them
+	add(6, "bob", "open", 100) // his own jobs of other partitions may run beside
+	w.plan()
+	w.plan()
+	if got, want := fmt.Sprint(where()), "map[n1:[1 2] n2:[3 6]]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.end(1)
+	w.end(2)
+	w.plan()
+	if got, want := fmt.Sprint(where()), "map[n1:[4 5] n2:[3 6]]"; got != want {
+		t.Errorf("when ann's have ended: %s, want %s", got, want)
+	}
+}

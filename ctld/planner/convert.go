@@ -245,10 +245,11 @@ func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
 
 func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.PlannedShow {
 	s := reactor.PlannedShow{ID: id, Reason: reason}
+	if j := v.Jobs.Get(id); j != nil && reason == j.Reason {
+		s.Detail, s.ExpectedNS, s.ExpectedNodes = j.ReasonDetail, j.ExpectedStartNs, j.ExpectedNodes
+	}
 	if r != nil && r.At < sched.Forever {
 		s.ExpectedNS, s.ExpectedNodes = r.At*1e9, hostlist.FoldSorted(r.Nodes)
-	} else if j := v.Jobs.Get(id); j != nil && reason == j.Reason {
-		s.ExpectedNS, s.ExpectedNodes = j.ExpectedStartNs, j.ExpectedNodes
 	}
 	return s
 }

@@ -60,7 +60,7 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string) {
 	switch {
 	case j.Priority == 0 && j.HoldAdmin:
-		out = append(out, fmt.Sprintf("held by an administrator, who alone can let it go: scontrol release %s", typed(j)))
+		out = append(out, fmt.Sprintf("held; scontrol release %s, typed by an administrator, lets it go", typed(j)))
 	case j.Priority == 0:
 		out = append(out, fmt.Sprintf("held; scontrol release %s lets it go", typed(j)))
 	}

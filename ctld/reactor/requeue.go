@@ -76,7 +76,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	}
 	switch {
 	case why == "requeuehold", why == "specialexit":
-		n.Priority, n.HoldAdmin, n.Reason = 0, true, "job requeued in held state" // Slurm's words, in the place of a reason
+		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, true, "job requeued in held state", "" // Slurm's words, in the place of a reason
 		if why == "specialexit" {
 			n.StateFlags = pb.JobSpecialExit
 		}

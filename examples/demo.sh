@@ -54,8 +54,8 @@ scontrol reconfigure
 cd "$tmp/work"
 show sbatch train.sbatch
 show sbatch overrun.sbatch
-until_state 1 20 RUNNING COMPLETED
-until_state 2 20 RUNNING
+until_state 1 90 RUNNING COMPLETED
+until_state 2 90 RUNNING
 show squeue
 show scontrol show job 1
 
@@ -81,7 +81,7 @@ while [ "$(state 2)" = RUNNING ]; do
 	until_next=$((SECONDS + 10))
 	while [ $SECONDS -lt $until_next ] && [ "$(state 2)" = RUNNING ]; do sleep 0.3; done
 done
-until_state 2 30 TIMEOUT
+until_state 2 90 TIMEOUT
 show scontrol show job 2
 show cat overrun-2.out
 printf '%sjob 2 is %s after %s, exit code %s; the process that it left behind went with it%s\n' \

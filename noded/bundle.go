@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/isolate"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ const defaultWarnSeconds = 60
 const minMemoryMiB = 30
 
 // scriptName is how the bundle names the script that the runner writes beside it.
-const scriptName = "script"
+const scriptName = folder.Script
 
 // bundler turns what the controller says into what a shim needs: nothing is left to expand or to look up.
 type bundler struct {

@@ -38,7 +38,7 @@ func TestBundleOfABatchJob(t *testing.T) {
 	want := &pb.Bundle{
 		Key: testLaunch().Key, Uid: 5, Gid: 6, Groups: []uint32{6, 7}, Umask: 0o27, Dir: "/home/u", EndNs: 99, KillWaitS: 30,
 		UnkillableTimeoutS: 60, JobName: "train", Partition: "debug", Cgroup: "job_12.2", Limits: &pb.Limits{Pids: 500},
-		Argv: []string{"script", "a", "b c"}, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: "/home/u/slurm-12.out"},
+		Argv: []string{scriptName, "a", "b c"}, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: "/home/u/slurm-12.out"},
 		StdErr: &pb.StdFile{}, TaskProlog: []string{"/t"},
 	}
 	if !proto.Equal(b, want) {

@@ -32,7 +32,7 @@ func TestScancelSends(t *testing.T) {
 		"-s USR1 12":                     `ids: "12" signal: 10 filter {}`,
 		"--signal=SIGKILL --full 12":     `ids: "12" signal: 9 full: true filter {}`,
 		"-b 12":                          `ids: "12" signal: 9 batch: true filter {}`,
-		"-p a,b -n x -t pd -A acct 12":   `ids: "12" by_filter: true filter {partitions: ["a", "b"] names: "x" states: JOB_PENDING accounts: "acct"}`,
+		"-p a,b -n x -t pd -A acct 12":   `ids: "12" by_filter: true filter {partitions: "a,b" names: "x" states: JOB_PENDING accounts: "acct"}`,
 		"-t RUNNING -q q -R r -w n[1-2]": `by_filter: true filter {states: JOB_RUNNING qos: "q" reservations: "r" nodes: ["n1", "n2"]}`,
 		"-u root -H":                     `by_filter: true hurry: true filter {uids: 0}`,
 		"-u 54321":                       `by_filter: true filter {uids: 54321}`,

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/format"
 	pb "github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
@@ -28,7 +26,7 @@ func scancel(env *Env, args []string) int {
 	if err != nil {
 		return env.usageError(err, 1)
 	}
-	c := &cancellation{env: env, filter: &pb.JobsRequest{}}
+	c := &cancellation{env: env, filter: &pb.JobsRequest{}, filters: map[string]string{}}
 	for _, h := range hits {
 		switch scancelOptions[h.Index].Long {
 		case "help":
@@ -57,13 +55,14 @@ type cancellation struct {
 	env     *Env
 	ids     []string
 	filter  *pb.JobsRequest
-	filters []string // as printed: "partition=debug"
+	filters map[string]string // as printed: partition → debug; of several the last counts
 	wckey   string
 	steps   bool // an id names a step
 
 	signal      uint32
 	batch, full bool
 	hurry       bool
+	sibling     bool
 	interactive bool
 	quiet       bool
 	verbose     int
@@ -73,6 +72,9 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 	for i := range scancelOptions {
 		o := &scancelOptions[i]
 		if v, ok := c.env.LookupEnv(o.env); o.env != "" && ok {
+			if o.Arg == opt.NoArg && o.Long != "verbose" && o.Long != "ctld" && !c.saysTrue(o.env, v) {
+				continue
+			}
 			if err := c.set(o.Long, v); err != nil {
 				if o.Long == "state" {
 					return &opt.ValueError{Plain: []string{"Unrecognized SCANCEL_STATE value: " + v, cancelStates}, Exit: 1}
@@ -85,6 +87,9 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 		if err := c.set(scancelOptions[h.Index].Long, h.Value); err != nil {
 			return err
 		}
+	}
+	if c.quiet {
+		c.verbose = 0
 	}
 	for _, word := range rest {
 		ids, err := jobid.ParseList(word)
@@ -99,22 +104,34 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 	return nil
 }
 
+// saysTrue reads a variable that switches an option on; what is neither true nor false is named, and switches nothing.
+func (c *cancellation) saysTrue(name, value string) bool {
+	switch strings.ToLower(value) {
+	case "t", "true":
+		return true
+	case "f", "false":
+		return false
+	}
+	c.env.Errorf("Unrecognized %s value: %s", name, value)
+	return false
+}
+
 func (c *cancellation) set(long, value string) error {
 	f := c.filter
 	switch long {
 	case "account":
-		f.Accounts = c.list(long, value)
+		f.Accounts = c.one(long, value)
 	case "name", "jobname":
-		f.Names = c.list("job_name", value)
+		f.Names = c.one("job_name", value)
 	case "partition":
-		f.Partitions = c.list(long, value)
+		f.Partitions = c.one(long, value)
 	case "qos":
-		f.Qos = c.list(long, value)
+		f.Qos = c.one(long, value)
 	case "reservation":
-		f.Reservations = c.list(long, value)
+		f.Reservations = c.one(long, value)
 	case "wckey":
 		c.wckey = value
-		c.list(long, value)
+		c.one(long, value)
 	case "nodelist":
 		return c.setNodes(value)
 	case "state":
@@ -123,7 +140,7 @@ func (c *cancellation) set(long, value string) error {
 		return c.setUser(value)
 	case "me":
 		f.Uids = []uint32{uint32(os.Getuid())}
-		c.filters = append(c.filters, "user_name="+self().Name)
+		c.filters["user_name"] = self().Name
 	case "signal":
 		n, ok := opt.Signal(value)
 		if !ok {
@@ -132,6 +149,8 @@ func (c *cancellation) set(long, value string) error {
 		c.signal = n
 	case "clusters":
 		return c.env.checkClusters(value)
+	case "sibling":
+		c.sibling = true
 	default:
 		c.setFlag(long)
 	}
@@ -155,9 +174,10 @@ func (c *cancellation) setFlag(long string) {
 	}
 }
 
-func (c *cancellation) list(name, value string) []string {
-	c.filters = append(c.filters, name+"="+value)
-	return strings.Split(value, ",")
+// one takes the value of a filter: one name, as of scancel(1), and no list.
+func (c *cancellation) one(name, value string) []string {
+	c.filters[name] = value
+	return []string{value}
 }
 
 func (c *cancellation) setNodes(value string) error {
@@ -173,7 +193,7 @@ func (c *cancellation) setNodes(value string) error {
 		return fmt.Errorf("invalid node list %q: %w", value, err)
 	}
 	c.filter.Nodes = names
-	c.filters = append(c.filters, "nodelist="+value)
+	c.filters["nodelist"] = value
 	return nil
 }
 
@@ -183,16 +203,15 @@ const cancelStates = "Valid job states are PENDING, RUNNING, and SUSPENDED"
 func (c *cancellation) setState(value string) error {
 	for n, long := range pb.JobState_name {
 		name := strings.TrimPrefix(long, "JOB_")
-		if strings.EqualFold(name, value) || (len(value) >= 4 && len(value) < len(name) && strings.EqualFold(name[:len(value)], value)) ||
-			strings.EqualFold(compactState(pb.JobState(n)), value) {
+		if strings.EqualFold(name, value) || value != "" && strings.EqualFold(compactState(pb.JobState(n)), value) {
 			c.filter.States = []pb.JobState{pb.JobState(n)}
-			c.filters = append(c.filters, "state="+name)
+			c.filters["state"] = name
 			return nil
 		}
 	}
 	if _, _, ok := format.ParseJobState(value); ok { // a flag, or the short name of an end: no active job is just that
 		c.filter.States = []pb.JobState{pb.JobState_JOB_COMPLETED}
-		c.filters = append(c.filters, "state="+strings.ToUpper(value))
+		c.filters["state"] = strings.ToUpper(value)
 		return nil
 	}
 	return &opt.ValueError{Plain: []string{"Invalid job state specified: " + value, cancelStates}, Exit: 1}
@@ -211,15 +230,12 @@ func compactState(s pb.JobState) string {
 }
 
 func (c *cancellation) setUser(value string) error {
-	c.filter.Uids = nil
-	for _, name := range strings.Split(value, ",") {
-		uid, ok := lookupUID(name)
-		if !ok {
-			return &opt.ValueError{Lines: []string{"Invalid user name: " + name}, Exit: 1}
-		}
-		c.filter.Uids = append(c.filter.Uids, uid)
+	uid, ok := lookupUID(value)
+	if !ok {
+		return &opt.ValueError{Lines: []string{"Invalid user name: " + value}, Exit: 1}
 	}
-	c.filters = append(c.filters, "user_name="+value)
+	c.filter.Uids = []uint32{uid}
+	c.filters["user_name"] = value
 	return nil
 }
 
@@ -229,6 +245,15 @@ func (c *cancellation) quietly() bool {
 }
 
 func (c *cancellation) run(ctx context.Context) int {
+	if c.sibling {
+		for _, id := range c.ids {
+			c.env.Errorf("Kill job error on job id %s: %s", id, notFederated)
+		}
+		if len(c.ids) > 0 {
+			return exitNotFederated
+		}
+		return 0
+	}
 	conn, err := c.env.Dial(ctx)
 	if err != nil {
 		return c.failed(err)
@@ -238,12 +263,13 @@ func (c *cancellation) run(ctx context.Context) int {
 	if c.batch && c.signal == 0 {
 		req.Signal = signalKill // scancel(1): without -s the signal is SIGKILL, and -b keeps it to the batch shell
 	}
+	var missing []*pb.JobOutcome
 	if c.interactive || c.wckey != "" {
-		if req.Ids, err = c.choose(ctx, conn); err != nil {
+		if req.Ids, missing, err = c.choose(ctx, conn); err != nil {
 			return c.failed(err)
 		}
 		if len(req.Ids) == 0 {
-			return 0
+			return c.report(missing)
 		}
 		req.ByFilter, req.Filter = false, nil
 	}
@@ -251,10 +277,16 @@ func (c *cancellation) run(ctx context.Context) int {
 	if err != nil {
 		return c.failed(err)
 	}
-	return c.report(reply.GetOutcomes())
+	return c.report(append(missing, reply.GetOutcomes()...))
 }
 
 const signalKill = 9
+
+// What Slurm says to --sibling where there is no federation, and the exit code that goes with it.
+const (
+	notFederated     = "Not a valid federated job"
+	exitNotFederated = 191
+)
 
 func (c *cancellation) failed(err error) int {
 	text, more := phrase(err)
@@ -291,9 +323,9 @@ func matched(o *pb.JobOutcome) bool {
 	return o.GetProblem() == nil || o.GetProblem().GetCode() != uint32(pb.CodeInvalidJobID)
 }
 
-// exitOf is 1 for a job that does not exist; else Slurm's scancel exits with the number of its error, in one byte, the highest of several.
+// exitOf is 1 for a job that does not exist or has ended; else Slurm's scancel exits with the number of its error, in one byte, the highest of several.
 func (c *cancellation) exitOf(p *pb.Problem) int {
-	if p.GetCode() == uint32(pb.CodeInvalidJobID) {
+	if gone(p) {
 		return c.env.errorExit()
 	}
 	return int(p.GetCode() & 0xff)
@@ -301,7 +333,10 @@ func (c *cancellation) exitOf(p *pb.Problem) int {
 
 // inOrder are the filters in the order in which Slurm's scancel names them.
 func (c *cancellation) inOrder() []string {
-	list := slices.Clone(c.filters)
+	var list []string
+	for name, value := range c.filters {
+		list = append(list, name+"="+value)
+	}
 	slices.Sort(list)
 	return list
 }
@@ -310,21 +345,24 @@ func (c *cancellation) action(id string) string {
 	switch {
 	case c.signal != 0 && c.batch:
 		return fmt.Sprintf("Signal %d to batch job %s", c.signal, id)
+	case c.signal != 0 && c.full:
+		return fmt.Sprintf("Signal %d to full job %s", c.signal, id)
 	case c.signal != 0:
 		return fmt.Sprintf("Signal %d to job %s", c.signal, id)
 	case c.full:
 		return "Terminating full job " + id
+	case c.batch:
+		return "Terminating batch job " + id
 	}
 	return "Terminating job " + id
 }
 
 // complain prints one refusal and reports whether it counts as a failure.
 func (c *cancellation) complain(id string, p *pb.Problem) bool {
-	gone := p.GetCode() == uint32(pb.CodeInvalidJobID) || p.GetCode() == uint32(pb.CodeAlreadyDone)
-	if gone && c.quiet {
+	if gone(p) && c.quiet {
 		return !c.quietly() // not said, but told by the exit code
 	}
-	if gone && c.quietly() {
+	if gone(p) && c.quietly() {
 		if c.verbose > 0 {
 			c.env.Errorf("Kill job error on job id %s: %s", id, p.GetPhrase())
 		}
@@ -334,66 +372,18 @@ func (c *cancellation) complain(id string, p *pb.Problem) bool {
 	if strings.Contains(id, ".") {
 		kind = "job step"
 	}
-	c.env.Errorf("Kill job error on %s id %s: %s", kind, id, p.GetPhrase())
-	if d := diagnosis(p); d != "" && !gone {
+	text := p.GetPhrase()
+	if gone(p) {
+		text = pb.Code(pb.CodeInvalidJobID).Phrase() // signals, steps and questions are for jobs that are there
+	}
+	c.env.Errorf("Kill job error on %s id %s: %s", kind, id, text)
+	if d := diagnosis(p); d != "" && !gone(p) {
 		c.env.Errorf("%s", d)
 	}
 	return true
 }
 
-// choose asks about each job (-i) and returns the ids to cancel.
-func (c *cancellation) choose(ctx context.Context, conn *client.Client) ([]string, error) {
-	req := c.filter
-	for _, id := range c.ids {
-		job, _, _ := strings.Cut(id, ".")
-		req.Ids = append(req.Ids, job)
-	}
-	stream, err := conn.Jobs(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	in := bufio.NewReader(c.env.Stdin)
-	var chosen []string
-	for {
-		page, err := stream.Recv()
-		if err == io.EOF {
-			return c.withSteps(chosen), nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, j := range page.GetJobs() {
-			if (c.wckey != "" && j.GetSpec().GetWckey() != c.wckey) || (c.interactive && !c.confirm(in, j)) {
-				continue
-			}
-			chosen = append(chosen, fmt.Sprint(j.GetId()))
-		}
-	}
-}
-
-// withSteps puts the steps back that were named of the chosen jobs.
-func (c *cancellation) withSteps(chosen []string) []string {
-	if !c.steps {
-		return chosen
-	}
-	return slices.DeleteFunc(slices.Clone(c.ids), func(id string) bool {
-		job, _, _ := strings.Cut(id, ".")
-		return !slices.Contains(chosen, job)
-	})
-}
-
-func (c *cancellation) confirm(in *bufio.Reader, j *pb.JobRecord) bool {
-	for {
-		fmt.Fprintf(c.env.Stdout, "Cancel job_id=%d name=%s partition=%s [y/n]? ", j.GetId(), j.GetSpec().GetName(), j.GetPartition())
-		line, err := in.ReadString('\n')
-		switch strings.TrimSpace(strings.ToLower(line)) {
-		case "y", "yes":
-			return true
-		case "n", "no":
-			return false
-		}
-		if err != nil {
-			return false
-		}
-	}
+// gone tells whether a job is refused because it has ended or never was.
+func gone(p *pb.Problem) bool {
+	return p.GetCode() == uint32(pb.CodeInvalidJobID) || p.GetCode() == uint32(pb.CodeAlreadyDone)
 }

@@ -49,7 +49,7 @@ var scancelOptions = [...]option{
 	{opt.Name{Long: "qos", Short: 'q', Arg: opt.Required}, "SCANCEL_QOS", "qos", "only jobs with this quality of service"},
 	{opt.Name{Long: "quiet", Short: 'Q'}, "", "", "do not report jobs that have ended"},
 	{opt.Name{Long: "reservation", Short: 'R', Arg: opt.Required}, "", "name", "only jobs in this reservation"},
-	{opt.Name{Long: "sibling", Arg: opt.Required}, "", "cluster", "(federations only; no effect)"},
+	{opt.Name{Long: "sibling", Arg: opt.Required}, "", "cluster", "(federations only)"},
 	{opt.Name{Long: "signal", Short: 's', Arg: opt.Required}, "", "name|number", "signal to send instead of ending the job"},
 	{opt.Name{Long: "state", Short: 't', Arg: opt.Required}, "SCANCEL_STATE", "state", "only jobs that are PENDING, RUNNING or SUSPENDED"},
 	{opt.Name{Long: "usage"}, "", "", "show a short help"},

@@ -213,7 +213,7 @@ func TestSqueueNamesTasks(t *testing.T) {
 		Spec: &pbwire.JobSpec{Name: "x", Dependency: "afterok:3"}}}}
 	for line, want := range map[string]string{
 		"squeue -h -j 12_3 -o %i|%K|%E":       "12_3|3|afterok:3_*(failed)\n",
-		"squeue -h -j 12_[3-4],12_9 -o %i":    "12_[3-4,9%2]\n",
+		"squeue -h -j 12_[3-4],12_9 -o %i":    "12_[3-4,9]\n",
 		"squeue -h -j 12 -o %i":               "12_[0-9%2]\n",
 		"squeue -h -r -j 12_3,12_[7-8] -o %i": "12_3\n12_7\n12_8\n",
 		"squeue -h -j 12_77 -o %i":            "",

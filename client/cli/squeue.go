@@ -209,8 +209,8 @@ func squeueRows(ctx context.Context, env *Env, o *squeueOptions, needs format.Ne
 // squeueFetch is squeueRows that leaves it to the caller to say why the controller did not answer (failed).
 func squeueFetch(ctx context.Context, env *Env, o *squeueOptions, needs format.Needs, add addRow) (fc *format.Context, failed, err error) {
 	fc = env.formatContext(0)
-	fc.NoConvert = o.noConvert
-	if o.haveUsers && len(o.users) == 0 || o.haveJobs && len(o.jobs) == 0 {
+	fc.NoConvert, fc.Expand = o.noConvert, o.expandPatterns
+	if o.haveUsers && len(o.users) == 0 || o.haveJobs && len(o.jobs) == 0 || o.nothing {
 		return fc, nil, nil
 	}
 	c, err := env.Dial(ctx)
@@ -240,11 +240,18 @@ func squeueFetch(ctx context.Context, env *Env, o *squeueOptions, needs format.N
 		return fc, err, nil
 	case !fits:
 		return fc, nil, env.fail("the view is too large; choose jobs with -u, -j, -p or -t, or leave out -r")
-	case single && found == 0:
+	case single && found == 0 && !known(ctx, c, o.jobs[0].job):
 		fmt.Fprintln(env.Stderr, "slurm_load_jobs error: Invalid job id specified")
 		return fc, nil, exitEarly(1)
 	}
 	return fc, nil, nil
+}
+
+// known tells whether there is a job of that number, whatever the other options leave of it.
+func known(ctx context.Context, c *client.Client, job uint32) bool {
+	found := false
+	err := eachJob(ctx, c, &pb.JobsRequest{Ids: []string{strconv.FormatUint(uint64(job), 10)}, AllStates: true}, &format.Context{}, func(*pb.JobRecord) { found = true })
+	return err == nil && found
 }
 
 // addRow takes a row; false means that there is no room for more.

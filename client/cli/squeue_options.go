@@ -47,6 +47,9 @@ type squeueOptions struct {
 	document      documentKind
 	notMe         bool // --notme
 	onlyState     bool // --only-job-state
+
+	expandPatterns bool
+	nothing        bool // an empty list of names was asked for: no job has one of them
 }
 
 // jobSelector is one element of -j or -s: a job, or tasks of an array.
@@ -225,13 +228,13 @@ func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
 	case "hide":
 		o.hide = true
 	case "licenses":
-		o.licenses = list(h.Value)
+		o.licenses = o.list(h.Value)
 	case "long":
 		o.long = true
 	case "me":
 		o.users, o.haveUsers = []uint32{uint32(os.Getuid())}, true
 	case "name":
-		o.names = list(h.Value)
+		o.names = o.list(h.Value)
 	case "noconvert":
 		o.noConvert = true
 	case "nodelist":
@@ -239,7 +242,7 @@ func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
 	case "noheader":
 		o.noHeader = true
 	case "partition":
-		o.partitions = list(h.Value)
+		o.partitions = o.list(h.Value)
 	case "priority":
 		o.perPartition = true
 	case "qos":
@@ -252,6 +255,8 @@ func (o *squeueOptions) set(env *Env, name string, h opt.Hit) error {
 		o.start = true
 	case "verbose":
 		o.verbose = true
+	case "expand-patterns":
+		o.expandPatterns = true
 	case "only-job-state":
 		o.onlyState = true
 	case "notme":
@@ -321,6 +326,13 @@ func (e *Env) fail(text string, args ...any) error {
 	return exitEarly(1)
 }
 
+// list is a list of names to choose by; an empty one chooses nothing.
+func (o *squeueOptions) list(value string) []string {
+	names := list(value)
+	o.nothing = o.nothing || len(names) == 0
+	return names
+}
+
 // list cuts at commas and drops empty elements.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
@@ -372,7 +384,7 @@ func (o *squeueOptions) setNodes(env *Env, value string) error {
 			names[i] = shortHostname()
 		}
 	}
-	o.nodes = names
+	o.nodes, o.nothing = names, o.nothing || len(names) == 0
 	return nil
 }
 

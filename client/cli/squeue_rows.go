@@ -96,7 +96,7 @@ func (o *squeueOptions) askedPart(r *pb.JobRecord) *pb.JobRecord {
 		return true
 	})
 	part := *r
-	if part.ArrayTasks = jobid.FormatTasks(jobid.SetOf(tasks...), r.GetArrayThrottle(), 0); len(tasks) == 1 {
+	if part.ArrayTasks = jobid.FormatTasks(jobid.SetOf(tasks...), 0, 0); len(tasks) == 1 {
 		part.ArrayTasks, part.ArrayTaskId, part.IsArrayTask = "", tasks[0], true
 	}
 	return &part

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -141,20 +142,19 @@ func (e *Env) ClusterName() string {
 	return name
 }
 
-// CheckClusters accepts what -M may say where there is one cluster: its name, or "all".
+// CheckClusters accepts what -M may say where there is one cluster: its name, or "all". Names beside it are passed over, as by Slurm.
 func (e *Env) CheckClusters(list string) error {
 	if list == "" {
 		return nil
 	}
 	own := e.ClusterName()
-	for _, name := range strings.Split(list, ",") {
-		if !strings.EqualFold(name, own) && !strings.EqualFold(name, "all") {
-			return &opt.ValueError{Lines: []string{fmt.Sprintf("No cluster '%s' known by database.", name),
-				fmt.Sprintf("'%s' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see available clusters.", name)},
-				Exit: 1, Hint: fmt.Sprintf("this cluster is %q", own)}
-		}
+	if slices.ContainsFunc(strings.Split(list, ","), func(name string) bool { return strings.EqualFold(name, own) || strings.EqualFold(name, "all") }) {
+		return nil
 	}
-	return nil
+	name, _, _ := strings.Cut(list, ",")
+	return &opt.ValueError{Lines: []string{fmt.Sprintf("No cluster '%s' known by database.", name),
+		fmt.Sprintf("'%s' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see available clusters.", name)},
+		Exit: 1, Hint: fmt.Sprintf("this cluster is %q", own)}
 }
 
 // ShortHostname is the node name of uname(2) up to the first dot.

@@ -22,6 +22,7 @@ type Context struct {
 	Loc        *time.Location // nil: local time
 	TimeFormat string         // SLURM_TIME_FORMAT
 	NoConvert  bool           // --noconvert: 2048M stays 2048M
+	Expand     bool           // --expand-patterns: files as they will be called, not as they were asked for
 	BitstrLen  int            // SLURM_BITSTR_LEN: bytes of an array expression, 0 no limit
 	Cluster    string
 	Nodes      map[string]*pb.NodeRecord // by name, where a document says what of a node a job has; nil = not known

@@ -68,16 +68,13 @@ func ParseJobState(name string) (state pb.JobState, flag uint32, ok bool) {
 // federated is a flag that no job of ours has: states of federations are names that select nothing.
 const federated = 1 << 31
 
-// JobStateNames is the list that a refusal of -t shows.
+// JobStateNames is the list that a refusal of -t shows: base states, and the flags.
 func JobStateNames() string {
 	var names []string
 	for i := range jobStates {
 		names = append(names, jobStates[i][0])
 	}
-	for i := range jobFlags {
-		names = append(names, jobFlags[i][0])
-	}
-	return strings.Join(names, ",")
+	return strings.Join(names, ",") + ",COMPLETING,CONFIGURING,RESIZING,RESV_DEL_HOLD,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,REVOKED,SIGNALING,SPECIAL_EXIT,STAGE_OUT,STOPPED"
 }
 
 // appendJobID writes "12", "12_3", or "12_[4-9%2]" for what is left of an array.

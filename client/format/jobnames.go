@@ -71,9 +71,15 @@ func jobNames() []Field[Job] {
 		{Names: []string{"siblingsviable"}, Header: "VIABLE_SIBLINGS", Text: fixed("NA")},
 		{Names: []string{"siblingsviableraw"}, Header: "VIALBLE_SIBLINGS_RAW", Text: fixed("NA")}, // spelled as in Slurm
 		{Names: []string{"sperboard"}, Header: "SOCKETS_PER_BOARD", Text: nil0},
-		{Names: []string{"stderr"}, Header: "STDERR", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, StdErr(j.JobRecord)...) }},
-		{Names: []string{"stdin"}, Header: "STDIN", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, StdIn(j.JobRecord)...) }},
-		{Names: []string{"stdout"}, Header: "STDOUT", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, StdOut(j.JobRecord)...) }},
+		{Names: []string{"stderr"}, Header: "STDERR", Text: func(b []byte, c *Context, j Job) []byte {
+			return append(b, askedFile(c, j.JobRecord, errPattern, StdErr)...)
+		}},
+		{Names: []string{"stdin"}, Header: "STDIN", Text: func(b []byte, c *Context, j Job) []byte {
+			return append(b, askedFile(c, j.JobRecord, (*pb.JobSpec).GetStdIn, StdIn)...)
+		}},
+		{Names: []string{"stdout"}, Header: "STDOUT", Text: func(b []byte, c *Context, j Job) []byte {
+			return append(b, askedFile(c, j.JobRecord, (*pb.JobSpec).GetStdOut, StdOut)...)
+		}},
 		{Names: []string{"system_comment", "systemcomment"}, Header: "SYSTEM_COMMENT", Text: text(null, (*pb.JobRecord).GetSystemComment)},
 		{Names: []string{"tres-alloc", "tres"}, Header: "TRES_ALLOC", Text: text(null, jobTres)},
 		{Names: []string{"tres-bind"}, Header: "TRES_BIND", Text: text("N/A", spec((*pb.JobSpec).GetTresBind))},

@@ -84,10 +84,31 @@ func StdErr(r *pb.JobRecord) string {
 	return StdOut(r)
 }
 
+// errPattern is what was asked for the errors: without a pattern of their own, that of the output.
+func errPattern(s *pb.JobSpec) string {
+	if p := s.GetStdErr(); p != "" {
+		return p
+	}
+	return s.GetStdOut()
+}
+
 // StdIn is the file that a job reads.
 func StdIn(r *pb.JobRecord) string {
 	v := paths(r)
 	return filename.Input(r.GetSpec().GetStdIn(), r.GetSpec().GetWorkDir(), v)
+}
+
+// askedFile is the file of a stream as it was asked for, below the working folder, with its symbols; as it will be called where that is
+// wanted (squeue(1), --expand-patterns), or where nobody asked for one.
+func askedFile(c *Context, r *pb.JobRecord, asked func(*pb.JobSpec) string, called func(*pb.JobRecord) string) string {
+	pattern := asked(r.GetSpec())
+	if c.Expand || pattern == "" || strings.EqualFold(pattern, "none") {
+		return called(r)
+	}
+	if strings.HasPrefix(pattern, "/") {
+		return pattern
+	}
+	return strings.TrimRight(r.GetSpec().GetWorkDir(), "/") + "/" + pattern
 }
 
 // ExitCode writes a wait status as Slurm does: "code:signal".

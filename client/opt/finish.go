@@ -2,6 +2,7 @@ package opt
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -21,6 +22,7 @@ func (r *Request) Finish() error {
 
 func (r *Request) combine() {
 	s := r.Spec
+	r.tasksOfNodeInfo()
 	s.TresPerNode = joined(r.gres, r.gpusPerNode)
 	s.Switches = r.reqSwitches
 	if s.Switches != "" && !strings.Contains(s.Switches, "@") && r.waitSwitches != "" {
@@ -28,6 +30,18 @@ func (r *Request) combine() {
 	}
 	if s.WorkDir == "" {
 		s.WorkDir = r.Dir
+	}
+}
+
+// tasksOfNodeInfo: -B asks for one task for each thread that it names, where nothing else says how many (sbatch(1), "may implicitly
+// set the number of tasks"). A range of nodes leaves their number open.
+func (r *Request) tasksOfNodeInfo() {
+	s := r.Spec
+	if !r.Given("extra-node-info") || r.Given("ntasks") || r.Given("ntasks-per-node") || s.MinNodes != s.MaxNodes {
+		return
+	}
+	if n := uint64(max(s.MinNodes, 1)) * uint64(max(s.SocketsPerNode, 1)) * uint64(max(s.CoresPerSocket, 1)) * uint64(max(s.ThreadsPerCore, 1)); n <= math.MaxInt32 {
+		s.NumTasks = uint32(n)
 	}
 }
 

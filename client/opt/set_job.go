@@ -191,6 +191,9 @@ func setDistribution(r *Request, value string, _ bool) error {
 		return invalid("distribution", value, "expected block, cyclic, arbitrary, plane=n or block|cyclic[:block|cyclic|fcyclic], then [,Pack|NoPack]")
 	}
 	r.Spec.Distribution = value
+	if pack == "nopack" {
+		r.Spec.Distribution = head + ",nopack" // as Slurm writes it; Pack it leaves as it was given
+	}
 	return nil
 }
 
@@ -209,15 +212,15 @@ func setHint(r *Request, value string, _ bool) error {
 	return nil
 }
 
+// setPropagate takes ALL or NONE alone, or names in capitals, as sbatch(1) has them.
 func setPropagate(r *Request, value string, given bool) error {
-	if !given {
+	if !given || value == "" {
 		value = "ALL"
 	}
-	value = strings.ToUpper(value)
-	for _, name := range strings.Split(value, ",") {
-		if _, ok := RlimitNumber(name); !ok && name != "ALL" && name != "NONE" {
+	for name := range strings.SplitSeq(value, ",") {
+		if _, ok := RlimitNumber(name); !ok && name != "" && value != "ALL" && value != "NONE" {
 			return &ValueError{Lines: []string{"Bad rlimit name: " + quoted(name), "--propagate=" + quoted(value) + " is not valid."}, Exit: 1,
-				Hint: "expected ALL, NONE or names such as CORE,MEMLOCK,NOFILE,STACK"}
+				Hint: "expected ALL or NONE, or names such as CORE,MEMLOCK,NOFILE,STACK"}
 		}
 	}
 	r.Propagate, r.PropagateGiven = value, true

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/nofile"
 )
 
 // What a job takes from the process that submits it.
@@ -35,6 +36,10 @@ func niceValue() int {
 func limits(numbers []uint32, asked bool) []*msg.Rlimit {
 	out := make([]*msg.Rlimit, 0, len(numbers))
 	for _, n := range numbers {
+		if soft, hard, ok := nofile.AtStart(); ok && n == syscall.RLIMIT_NOFILE {
+			out = append(out, &msg.Rlimit{Resource: n, Soft: soft, Hard: hard, Asked: asked})
+			continue
+		}
 		var l syscall.Rlimit
 		if syscall.Getrlimit(int(n), &l) == nil {
 			out = append(out, &msg.Rlimit{Resource: n, Soft: l.Cur, Hard: l.Max, Asked: asked})

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -141,9 +142,9 @@ func (s *submission) readScript(dir string) error {
 
 func (s *submission) readFile(dir string) error {
 	s.name = s.rest[0]
-	path, f := openScript(s.name, s.searchDirs(dir), s.env.Getenv("PATH"))
+	path, f, why := openScript(s.name, s.searchDirs(dir), s.env.Getenv("PATH"))
 	if f == nil {
-		return &opt.ValueError{Lines: []string{"Unable to open file " + s.name}, Hint: path}
+		return &opt.ValueError{Lines: []string{"Unable to open file " + path}, Hint: why}
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, batchscript.MaxBytes+1))
@@ -166,25 +167,28 @@ func (s *submission) searchDirs(dir string) []string {
 	return []string{chdir, dir}
 }
 
-// openScript looks for the script in dirs, then in PATH unless its name has a slash. When there is none, f is nil and path
-// says why.
-func openScript(name string, dirs []string, searchPath string) (path string, f *os.File) {
+// openScript looks for the script in dirs, then in PATH unless its name has a slash. When there is none, f is nil and path is what
+// was found and cannot be read, or the name.
+func openScript(name string, dirs []string, searchPath string) (path string, f *os.File, why string) {
 	near := len(dirs) // of the others, which come from PATH, nobody wants to know why they cannot be read
 	if filepath.IsAbs(name) {
 		dirs = []string{""}
 	} else if !strings.Contains(name, "/") {
 		dirs = append(dirs, filepath.SplitList(searchPath)...)
 	}
-	why := ""
+	path = name
 	for i, dir := range dirs {
-		path := filepath.Join(dir, name)
-		f, err := os.Open(path)
+		at := filepath.Join(dir, name)
+		f, err := os.Open(at)
 		if err == nil {
 			if st, serr := f.Stat(); serr == nil && !st.IsDir() {
-				return path, f
+				return at, f, ""
 			}
 			f.Close()
-			err = errors.New(path + " is a directory")
+			err = errors.New(at + " is a directory")
+		}
+		if os.IsPermission(err) && why == "" && i < near {
+			path = at
 		}
 		if !os.IsNotExist(err) && why == "" && i < near {
 			why = err.Error()
@@ -196,7 +200,7 @@ func openScript(name string, dirs []string, searchPath string) (path string, f *
 			why += " in " + strings.Join(dirs, ", ")
 		}
 	}
-	return why, nil
+	return path, nil, why
 }
 
 // merge applies script, environment and argv.
@@ -206,7 +210,7 @@ func (s *submission) merge() error {
 		return fatalFault(err)
 	}
 	names := opt.Names(opt.Sbatch)
-	for _, d := range append(s.translated(), directives...) {
+	for _, d := range append(directives, s.translated()...) { // observed: those of other systems win
 		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
 		hits, rest, err := opt.Scan(names, d.Words, false)
 		if err != nil {
@@ -269,7 +273,7 @@ func (s *submission) complete() error {
 		spec.Command = s.path
 		spec.Args = s.rest[1:]
 	}
-	spec.Umask = umask()
+	spec.Umask = s.umask()
 	spec.Rlimits = limits(s.req.Propagated(), s.req.PropagateGiven)
 	spec.AllocNode = command.ShortHostname()
 	spec.AllocSid = sessionID()
@@ -291,6 +295,14 @@ func (s *submission) complete() error {
 	var err error
 	s.id, err = randomID()
 	return err
+}
+
+// umask is the mask of this process, or the one that SLURM_UMASK says instead (sbatch(1)).
+func (s *submission) umask() uint32 {
+	if n, err := strconv.ParseUint(s.env.Getenv("SLURM_UMASK"), 8, 32); err == nil && n <= 0o777 {
+		return uint32(n)
+	}
+	return umask()
 }
 
 // checkText refuses what a message cannot carry.
@@ -361,7 +373,8 @@ func (s *submission) target() accounts.Account {
 // buildEnvironment makes the job's environment (sbatch(1), --export, --export-file, --get-user-env).
 func (s *submission) buildEnvironment() error {
 	spec := s.req.Spec
-	if s.req.ExportFile != "" {
+	if s.req.Given("export-file") {
+		spec.ExportEnv = "" // the file says it all
 		vars, err := readExportFile(s.req.ExportFile)
 		if err != nil {
 			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Hint: err.Error()}
@@ -388,7 +401,7 @@ func (s *submission) useEnvironment(e *environment) error {
 	e.set("SLURM_SUBMIT_HOST", spec.AllocNode)
 	e.set("SLURM_PRIO_PROCESS", fmt.Sprint(niceValue()))
 	e.set("SLURM_UMASK", fmt.Sprintf("%04o", spec.Umask))
-	if spec.ExportEnv != "" {
+	if s.req.Given("export") && !s.req.Given("export-file") && !strings.EqualFold(spec.ExportEnv, "ALL") {
 		e.set("SLURM_EXPORT_ENV", spec.ExportEnv)
 	}
 	if n := s.req.GPUsPerNode(); n != "" {

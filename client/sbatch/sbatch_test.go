@@ -430,7 +430,7 @@ func TestOpenScriptSaysWhy(t *testing.T) {
 		"missing.sh":   "missing.sh: no such file in " + dir + ", " + path,
 		"folder/../no": "folder/../no: no such file in " + dir,
 	} {
-		if why, f := openScript(name, []string{dir}, path); f != nil || why != want {
+		if _, f, why := openScript(name, []string{dir}, path); f != nil || why != want {
 			t.Errorf("%s: %q, want %q", name, why, want)
 		}
 	}

@@ -43,7 +43,7 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	}
 	for _, id := range c.IDs {
 		t, p := find(tx, id)
-		if p == nil {
+		if p == nil && !(t.step != "" && slices.ContainsFunc(t.records, waiting)) { // no step that cannot be is worth splitting a task off for
 			if c.signals() {
 				t.refuse = unsignalled
 			}
@@ -113,6 +113,9 @@ func unsignalled(j *pb.JobRecord) *pb.Problem {
 	return pb.NewProblem(pb.CodeTransition, "job %s is %s, only a running job can be signalled", jobName(j), state.StateName(j))
 }
 
+// waiting tells whether a job is pending, with nothing left of an earlier attempt.
+func waiting(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING && !state.Live(j) }
+
 func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 	if c.Signal != 0 || step != "" { // Slurm looks for it among the jobs that there are, and that the caller may see
 		switch {
@@ -128,7 +131,7 @@ func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
 	}
-	waits := j.State == pb.JobState_JOB_PENDING && !state.Live(j) // there is no batch shell yet to which -b could keep it
+	waits := waiting(j) // there is no batch shell yet to which -b could keep it
 	ends := !c.signals() && (!c.Batch || c.Signal == 0 || waits) && step == ""
 	if !ends {
 		return signal(tx, j, c.Signal, c.target(), step)

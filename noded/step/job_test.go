@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -51,7 +52,7 @@ func TestExactIdentity(t *testing.T) {
 	b.Groups = []uint32{600, 601}
 	b.Umask = 0o027
 	b.Env = []string{"B=2", "A=1 with space", "EMPTY=", "SLURMD_NODENAME=n1"}
-	b.Argv = []string{"script", "arg one", ""}
+	b.Argv = []string{folder.Script, "arg one", ""}
 	b.Rlimits = []*pb.Rlimit{
 		{Resource: unix.RLIMIT_NOFILE, Soft: 123, Hard: 456}, {Resource: unix.RLIMIT_CORE, Soft: 0, Hard: unix.RLIM_INFINITY},
 		{Resource: unix.RLIMIT_STACK, Soft: 1 << 20, Hard: 1 << 21},

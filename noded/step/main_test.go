@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/stepd"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -152,7 +153,7 @@ func (n *node) bundle() *pb.Bundle {
 	n.job++
 	return &pb.Bundle{
 		Key: &pb.StepKey{JobId: n.job, Attempt: 1, Epoch: 7, Step: pb.BatchStep},
-		Uid: n.uid, Gid: n.gid, Argv: []string{"script"},
+		Uid: n.uid, Gid: n.gid, Argv: []string{folder.Script},
 		Env: []string{"PATH=/usr/bin:/bin", "SLURM_JOB_ID=" + fmt.Sprint(n.job), "SLURMD_NODENAME=n1"},
 		Dir: n.work, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: filepath.Join(n.work, fmt.Sprintf("out-%d", n.job))},
 		Umask: 0o022, KillWaitS: 1, Cgroup: fmt.Sprintf("job_%d.1", n.job),

@@ -69,8 +69,8 @@ for i in (1, 2):
     no("list " + d, lambda: os.listdir(d))
     no("read the bundle of job %d" % i, lambda: open(d + "/bundle.pb", "rb").read(1))
     no("add to " + d, lambda: open(d + "/x", "w"))
-    no("replace the script of job %d" % i, lambda: os.rename(d + "/script", d + "/y"))
-    no("delete the script of job %d" % i, lambda: os.unlink(d + "/script"))
+    no("replace the script of job %d" % i, lambda: os.rename(d + "/slurm_script", d + "/y"))
+    no("delete the script of job %d" % i, lambda: os.unlink(d + "/slurm_script"))
 no("call the shim", lambda: connect(spool + "/shims/%d" % shim))
 try:
     import ctypes
@@ -86,7 +86,7 @@ print("done")
 	// Another user's eyes: the environment and the script of a job are not theirs.
 	got := n.asUser(n.uid+1000, n.gid+1000, `
 import sys
-for f in ("/proc/%s/environ" % sys.argv[1], sys.argv[2] + "/script", sys.argv[2] + "/bundle.pb"):
+for f in ("/proc/%s/environ" % sys.argv[1], sys.argv[2] + "/slurm_script", sys.argv[2] + "/bundle.pb"):
     try: print("could read", f, open(f, "rb").read(1))
     except OSError: pass
 `, fmt.Sprint(n.running(other).Pid), n.r.Dir(other))

@@ -327,7 +327,7 @@ func TestFoldersOfUsers(t *testing.T) {
 	n := newNode(t)
 	inode := func(k *pb.StepKey) uint64 {
 		var st unix.Stat_t
-		must(t, unix.Stat(n.r.Dir(k)+"/script", &st))
+		must(t, unix.Stat(n.r.Dir(k)+"/slurm_script", &st))
 		return st.Ino
 	}
 	b := n.bundle()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -197,7 +198,7 @@ type child struct{ pid, pidfd int }
 func (l *launcher) start(t *task, files *stdio) (child, error) {
 	argv := t.b.Argv
 	if len(argv) == 0 {
-		argv = []string{"script"}
+		argv = []string{folder.Script}
 	}
 	path := argv[0]
 	if !filepath.IsAbs(path) {

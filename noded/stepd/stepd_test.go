@@ -150,7 +150,7 @@ func TestWithoutPtraceAndClone3(t *testing.T) {
 		l := testLauncher(t)
 		l.noTrace, l.noClone = c.noTrace, c.noClone
 		go l.run()
-		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"}, Argv: []string{"script", "a b"},
+		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"}, Argv: []string{folder.Script, "a b"},
 			Limits:  &pb.Limits{Pids: 50},
 			Rlimits: []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 99, Hard: 101}}}
 		rec, out := runStep(t, l, root, b, "#!/bin/sh\nid -u; id -G; ulimit -n; ulimit -Hn; echo \"$1 $X\"; cat /proc/self/cgroup | grep -c job_1.1; exit 3\n")

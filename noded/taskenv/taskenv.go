@@ -79,7 +79,9 @@ func (v *vars) identity(l *pb.LaunchSpec, cluster string, d Daemon) {
 	v.seconds("SLURM_JOB_START_TIME", l.GetStartNs())
 	v.seconds("SLURM_JOB_END_TIME", l.GetEndNs())
 	v.setIf("SLURM_SUBMIT_HOST", spec.GetAllocNode())
-	v.setIf("SLURM_EXPORT_ENV", spec.GetExportEnv())
+	if !strings.EqualFold(spec.GetExportEnv(), "ALL") { // the default, of which nothing is said
+		v.setIf("SLURM_EXPORT_ENV", spec.GetExportEnv())
+	}
 }
 
 func (v *vars) seconds(name string, ns int64) {

@@ -22,7 +22,7 @@ const (
 	New    = ".new-"  // prefix of a folder that no shim has accepted
 	Free   = ".free-" // prefix of a folder that waits for another step of the same user
 	Bundle = "bundle.pb"
-	Script = "script"
+	Script = "slurm_script" // Slurm's name, which scripts look for in $0
 	Exit   = "exit.pb"
 	tmp    = ".exit.tmp"
 )

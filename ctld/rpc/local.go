@@ -67,6 +67,7 @@ type load struct {
 	calls      atomic.Int32
 	streams    chan struct{}
 	selections chan struct{}
+	reading    *budget // of large messages, in bytes
 }
 
 // NewLocal makes the server. operator says who may act on everything.
@@ -173,6 +174,11 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	// failed of which nobody knows what becomes. Commands ask the next controller again.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
+	if !peer.Operator {
+		metered := newMeteredConn(conn, s.loadOf(peer.UID).reading)
+		defer metered.release()
+		conn = metered
+	}
 	_ = srv.Serve(context.WithValue(context.WithoutCancel(ctx), peerKey{}, peer), newOneConn(conn))
 	_ = srv.Close()
 }
@@ -277,7 +283,7 @@ func (s *Local) loadOf(uid uint32) *load {
 	defer s.mu.Unlock()
 	l := s.loads[uid]
 	if l == nil {
-		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams), selections: make(chan struct{}, maxUserSelections)}
+		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams), selections: make(chan struct{}, maxUserSelections), reading: newBudget(userReading)}
 		s.loads[uid] = l
 	}
 	return l

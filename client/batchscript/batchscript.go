@@ -126,5 +126,5 @@ func split(s string) ([]string, error) {
 
 // Wrap is the script that --wrap submits.
 func Wrap(command string) []byte {
-	return []byte("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" + command + "\n\n")
+	return []byte("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" + command + "\n")
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/sluice-hpc/sluice/client"
 	pb "github.com/sluice-hpc/sluice/client/msg"
@@ -146,7 +147,7 @@ func (c *control) interactive() int {
 			fmt.Fprintln(c.env.Stdout)
 			break
 		}
-		words := strings.Fields(in.Text())
+		words := quotedFields(in.Text())
 		if len(words) == 0 {
 			continue
 		}
@@ -155,6 +156,36 @@ func (c *control) interactive() int {
 		}
 	}
 	return exit
+}
+
+// quotedFields cuts a line into its words; blanks between quotes belong to a word, and the quotes do not.
+func quotedFields(line string) []string {
+	var words []string
+	var word strings.Builder
+	quote, open := rune(0), false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '"' || r == '\'':
+			quote, open = r, true
+		case unicode.IsSpace(r):
+			if open {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(r)
+			open = true
+		}
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	return words
 }
 
 // keyword is one scontrol command. min is how many letters of it are enough, as a real scontrol has it; least and most bound

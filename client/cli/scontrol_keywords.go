@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 
@@ -120,5 +121,5 @@ func errorText(n uint32) string {
 	if text := syscall.Errno(n).Error(); text != "" && n < 134 {
 		return strings.ToUpper(text[:1]) + text[1:]
 	}
-	return "Unknown error"
+	return fmt.Sprintf("Unknown error %d", n)
 }

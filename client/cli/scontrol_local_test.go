@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,5 +99,20 @@ func TestPrompt(t *testing.T) {
 	}
 	if rc != 1 || stderr != "invalid keyword: nonsense\ninvalid keyword: nonsense\n" {
 		t.Errorf("%d, %q", rc, stderr)
+	}
+}
+
+// TestQuotedFields: what stands between quotes is one word, empty ones too, and a quote that is never closed ends with the line.
+func TestQuotedFields(t *testing.T) {
+	for line, want := range map[string][]string{
+		`update jobid=5 comment="two words"`: {"update", "jobid=5", "comment=two words"},
+		"  a\t'b c' ":                        {"a", "b c"},
+		`x='it"s' ""`:                        {"x=it\"s", ""},
+		`reason="never closed`:               {"reason=never closed"},
+		``:                                   nil,
+	} {
+		if got := quotedFields(line); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
 	}
 }

@@ -73,9 +73,9 @@ func (c *control) writeConfig(args []string) int {
 		return c.callFailed("slurm_load_node error", err)
 	}
 	b := format.AppendConfig(nil, fc, reply.GetPairs(), nodes, parts.GetPartitions())
-	file := "slurm.conf." + fc.Now.Format(timespec.Layout)
-	if len(args) > 0 {
-		file = args[0]
+	file := configFile(c.env, args, reply.GetPairs())
+	if file != "-" {
+		file += "." + fc.Now.Format(timespec.Layout)
 	}
 	if file == "-" {
 		_, err = c.env.Stdout.Write(b)
@@ -86,4 +86,21 @@ func (c *control) writeConfig(args []string) int {
 		return c.fail(fmt.Sprintf("slurm_write_ctl_conf error: %v", err))
 	}
 	return 0
+}
+
+// configFile is where the configuration is written, before the moment that is added: the file that was named, SLURM_CONF_OUT, or
+// beside the original.
+func configFile(env *Env, args []string, pairs []*pb.KeyValue) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	if out := env.Getenv("SLURM_CONF_OUT"); out != "" {
+		return out
+	}
+	for _, p := range pairs {
+		if p.GetKey() == "SLURM_CONF" {
+			return p.GetValue()
+		}
+	}
+	return "slurm.conf"
 }

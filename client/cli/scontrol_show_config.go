@@ -56,8 +56,11 @@ func (s *show) daemons(string) int {
 	return s.out(append([]byte(strings.Join(names, " ")), '\n'))
 }
 
-// aliases lists the nodes that this host is.
-func (s *show) aliases(string) int {
+// aliases lists the nodes that a host is, this one when none is named.
+func (s *show) aliases(host string) int {
+	if host != "" && !sameHost(host) {
+		return s.out(nil)
+	}
 	c, code := s.dial("slurm_load_node")
 	if c == nil {
 		return code

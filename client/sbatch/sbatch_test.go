@@ -132,7 +132,7 @@ func TestStdinAndWrap(t *testing.T) {
 		t.Errorf("name %q", r.GetSpec().GetName())
 	}
 	r := s.one(t, "--wrap=echo 'a b'")
-	if want := "#!/bin/sh\n# This script was created by sbatch --wrap.\n\necho 'a b'\n\n"; string(r.GetScript()) != want || r.GetSpec().GetName() != "wrap" {
+	if want := "#!/bin/sh\n# This script was created by sbatch --wrap.\n\necho 'a b'\n"; string(r.GetScript()) != want || r.GetSpec().GetName() != "wrap" {
 		t.Errorf("script %q, name %q", r.GetScript(), r.GetSpec().GetName())
 	}
 }

@@ -3,6 +3,7 @@ package opt
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -11,7 +12,7 @@ import (
 
 // Finish checks what options mean together and completes the specification. It is called once, after the last source.
 func (r *Request) Finish() error {
-	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkNodeList, r.checkTimes} {
+	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkNodeList, r.fewerTasks, r.checkTimes} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -108,6 +109,27 @@ func (r *Request) checkNodeList() error {
 	if n := uint32(len(distinct)); n > s.MaxNodes {
 		return &ValueError{Lines: []string{fmt.Sprintf("invalid number of nodes (-N %d-%d)", n, s.MaxNodes)}, Exit: 1,
 			Hint: fmt.Sprintf("--nodelist names %d nodes and --nodes allows %d", n, s.MaxNodes)}
+	}
+	return nil
+}
+
+// fewerTasks takes as many nodes as there are tasks where more were asked for, or named: the first of them. As in Slurm, with a warning.
+func (r *Request) fewerTasks() error {
+	s := r.Spec
+	if !r.Given("ntasks") {
+		return nil
+	}
+	names, _ := hostlist.Expand(s.ReqNodes) // one that cannot be read is refused by checkNodeList, or by the controller
+	slices.Sort(names)
+	names = slices.Compact(names)
+	nodes := max(s.MinNodes, uint32(len(names)))
+	if nodes <= s.NumTasks {
+		return nil
+	}
+	r.Warnings = append(r.Warnings, fmt.Sprintf("can't run %d processes on %d nodes, setting nnodes to %d", s.NumTasks, nodes, s.NumTasks))
+	s.MinNodes, s.MaxNodes, s.NodesSet = s.NumTasks, s.NumTasks, ""
+	if uint32(len(names)) > s.NumTasks {
+		s.ReqNodes = hostlist.Fold(names[:s.NumTasks])
 	}
 	return nil
 }

@@ -88,6 +88,9 @@ func TestValues(t *testing.T) {
 		"-J train -A acct -p a,b -q high":  {Name: "train", Account: "acct", Partition: "a,b", Qos: "high"},
 		"-N2 -n 4 -c8":                     {MinNodes: 2, MaxNodes: 2, NumTasks: 4, CpusPerTask: 8},
 		"-N 2-4":                           {MinNodes: 2, MaxNodes: 4},
+		"-N 3-4 -n 2":                      {MinNodes: 2, MaxNodes: 2, NumTasks: 2},
+		"-w n2,n1,n2 -n 1":                 {MinNodes: 1, MaxNodes: 1, NumTasks: 1, ReqNodes: "n1"},
+		"-w n[1-2] -n 2":                   {NumTasks: 2, ReqNodes: "n[1-2]"},
 		"-N 2,8,4":                         {MinNodes: 2, MaxNodes: 8, NodesSet: "2,8,4"},
 		"-N 4-16:4":                        {MinNodes: 4, MaxNodes: 16, NodesSet: "4-16:4"},
 		"-N 1k":                            {MinNodes: 1024, MaxNodes: 1024},
@@ -295,6 +298,21 @@ func TestGPUsPerNode(t *testing.T) {
 		r, _, err := parse(strings.Fields(line)...)
 		if err != nil || r.GPUsPerNode() != want {
 			t.Errorf("%s: %q, %v, want %q", line, r.GPUsPerNode(), err, want)
+		}
+	}
+}
+
+// TestFewerTasksThanNodes: the words are those of a real Slurm 22.05.
+func TestFewerTasksThanNodes(t *testing.T) {
+	for line, want := range map[string]string{
+		"-N 3 -n 2":      "can't run 2 processes on 3 nodes, setting nnodes to 2",
+		"-w n[1-3] -n 1": "can't run 1 processes on 3 nodes, setting nnodes to 1",
+		"-N 2 -n 2":      "",
+		"-N 2":           "",
+	} {
+		r, _, err := parse(strings.Fields(line)...)
+		if err != nil || strings.Join(r.Warnings, "; ") != want {
+			t.Errorf("%s: %v, %v, want %q", line, r.Warnings, err, want)
 		}
 	}
 }

@@ -39,6 +39,7 @@ type Request struct {
 	PropagateGiven bool
 	Clusters       string
 	Ignored        []string // options that are accepted and have no effect
+	Warnings       []string // what was taken otherwise than it was said; not for -Q
 	NotAllowed     []string // options that the configuration of the cluster does not allow
 	GresHelp       bool     // --gres=help, --hint=help …: print and stop
 	HintHelp       bool

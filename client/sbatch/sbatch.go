@@ -454,6 +454,11 @@ func (s *submission) explain() {
 	for _, o := range s.req.NotAllowed {
 		s.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
 	}
+	for _, w := range s.req.Warnings {
+		if !s.req.Quiet {
+			s.env.Infof("Warning: %s", w)
+		}
+	}
 	for _, o := range s.req.Ignored {
 		if !s.req.Quiet {
 			s.env.Infof("--%s is accepted and has no effect on this cluster", o)

@@ -98,3 +98,16 @@ func TestContradictingGPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestNoneOfAResource: a real Slurm takes a count of 0, also of what the cluster does not have.
+func TestNoneOfAResource(t *testing.T) {
+	for _, spec := range []*pb.JobSpec{{TresPerJob: "gres/gpu:0"}, {TresPerNode: "gres/tpu:0"}, {TresPerNode: "gres/gpu:a100:0,gres/tpu:0"}, {TresPerTask: "gres/gpu:0", NumTasks: 1}} {
+		v := gpuView(nil)
+		for _, n := range v.Nodes() {
+			n.Inv = nil
+		}
+		if _, p := Job(v, spec, ""); p != nil {
+			t.Errorf("%v: %v", spec, p)
+		}
+	}
+}

@@ -70,10 +70,14 @@ func checkGres(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return unknown(pb.CodeInvalidGres, "generic resource", asked, have)
 }
 
-// gresNames are the names in "gres/gpu:a100:2,shard:1"; resources of other kinds are left out.
+// gresNames are the names in "gres/gpu:a100:2,shard:1"; resources of other kinds are left out, and those that none is asked for of:
+// scripts for any cluster say --gpus=0.
 func gresNames(list string) []string {
 	var names []string
 	for _, item := range strings.Split(list, ",") {
+		if strings.HasSuffix(item, ":0") {
+			continue
+		}
 		name, _, _ := strings.Cut(item, ":")
 		name, _, _ = strings.Cut(name, "=")
 		name, isGres := strings.CutPrefix(name, "gres/")

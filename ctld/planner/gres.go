@@ -22,7 +22,7 @@ func gresRequests(s *pb.JobSpec) []sched.GresRequest {
 		text string
 		per  sched.GresPer
 	}{{s.TresPerTask, sched.PerTask}, {s.TresPerSocket, sched.PerSocket}, {s.TresPerNode, sched.PerNode}, {s.TresPerJob, sched.PerJob}} {
-		list := admit.Gres(part.text)
+		list := slices.DeleteFunc(admit.Gres(part.text), func(g tres.Gres) bool { return g.Count == 0 })
 		for _, g := range list {
 			if !seen[g.Name] {
 				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(g.Count), Per: part.per})

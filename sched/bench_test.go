@@ -217,3 +217,28 @@ func later(jobs []*Job) []*Job {
 	}
 	return jobs
 }
+
+// BenchmarkExplain is one question about a job of a full cluster's queue: the first, one in the middle, the last.
+func BenchmarkExplain(b *testing.B) {
+	nodes, parts := bigCluster(10_000)
+	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
+	fill(in, New(benchParams()).Plan(in))
+	in.Pending = in.Pending[:100_000]
+	for _, at := range []int{0, 50_000, 99_999} {
+		b.Run(fmt.Sprintf("place=%d", at), func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var spent time.Duration
+			n := 0
+			for b.Loop() {
+				began := cpuTime(b)
+				if _, ok := New(benchParams()).Explain(in, in.Pending[at].ID); !ok {
+					b.Fatal("the job is not pending")
+				}
+				spent += cpuTime(b) - began
+				n++
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(n), "cpu-ns/op")
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,9 @@ type Explanation struct {
 	// job would start now, Forever when nothing can be said.
 	Start int64
 	Where []string
+	// TooFar: so many come before the job that it was not worked out when it
+	// starts.
+	TooFar bool
 	// After are running jobs on those nodes that have to end first.
 	After []uint32
 	// Smaller are changes to the request with each of which the job would start
@@ -74,6 +78,9 @@ func (x *Explanation) String() string {
 	if x.Start > 0 && x.Start < Forever {
 		fmt.Fprintf(&b, "expected on %s\n", foldNames(x.Where))
 	}
+	if x.TooFar {
+		b.WriteString("expected start not worked out: too many jobs come before this one\n")
+	}
 	switch len(x.After) {
 	case 0:
 	case 1:
@@ -106,11 +113,10 @@ func joinIDs(ids []uint32) string {
 func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 	s.follow(in)
 	s.choosePrimaries()
-	at, ok := slices.BinarySearchFunc(s.jobs.recs, &Job{ID: id}, compareJobIDs)
-	if !ok {
+	j := s.jobOf(id)
+	if j == nil {
 		return nil, false
 	}
-	j := s.jobs.vals[at]
 	x := &Explanation{Reason: j.rec.Reason, Start: Forever}
 	if j.wait.Code != "" {
 		x.Reason = j.wait
@@ -324,12 +330,15 @@ func (g *vecGres) whole(cfg *config, free []int64) (n int64) {
 	return n
 }
 
+// explainBudget is how many questions of (job, node) an answer is worth: about a second.
+const explainBudget = 3_000_000
+
 // expect takes the start from a plan in which every job is promised one. Where the job waits for licenses alone, it is for those who
 // have them, whatever else ends until then on the nodes that it will be given.
 func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation, holders []*vrun) {
-	params := s.params
-	params.Policy, params.Depth = Conservative, 0
-	plan := New(params).Plan(in)
+	bounded := *in
+	bounded.Budget = cmp.Or(in.Budget, explainBudget)
+	plan := s.PlanTo(&bounded, j.rec.ID)
 	for i := range plan.Start {
 		if st := &plan.Start[i]; st.Job.ID == j.rec.ID {
 			x.Start = 0
@@ -344,6 +353,7 @@ func (s *Scheduler) expect(in *Snapshot, j *vjob, c *class, x *Explanation, hold
 		}
 	}
 	if x.Start == 0 || x.Start == Forever {
+		x.TooFar = plan.Truncated && x.Start == Forever
 		return
 	}
 	for _, r := range holders {

@@ -1,5 +1,7 @@
 package sched
 
+import "slices"
+
 // Forecast says when and where the first depth jobs of the queue are expected
 // to start, for squeue --start: a plan over the snapshot in which each of them
 // is promised a start. It is not a promise, and costs more than a pass: call it
@@ -27,4 +29,33 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 		out = append(out, r)
 	}
 	return out
+}
+
+// PlanTo is a plan in which everybody is promised a start, as far as job id in
+// the queue: of those behind it it says nothing, and what it says of the job is
+// what the whole plan would, unless there are so many before it that the budget
+// (Snapshot.Budget) ends first: then it is truncated. Like Explain it is for a
+// Scheduler of its own, or between passes.
+func (s *Scheduler) PlanTo(in *Snapshot, id uint32) *Plan {
+	whole := *in
+	whole.Resume = Cursor{}
+	s.follow(&whole)
+	params := s.params
+	defer func() {
+		s.params = params
+		s.epoch++
+	}()
+	s.params.Policy, s.params.Depth = Conservative, 0
+	s.epoch++ // what is a fault is not the same to both
+	s.choosePrimaries()
+	return s.decide(&whole, s.jobOf(id))
+}
+
+// jobOf finds a pending job; nil when there is none of that id.
+func (s *Scheduler) jobOf(id uint32) *vjob {
+	at, ok := slices.BinarySearchFunc(s.jobs.recs, &Job{ID: id}, compareJobIDs)
+	if !ok {
+		return nil
+	}
+	return s.jobs.vals[at]
 }

@@ -16,6 +16,7 @@ import (
 // partition that limits CPUs per node.
 type config struct {
 	rec     *Node // an example
+	num     int   // among the configs
 	cpus    int64 // that can be allocated
 	threads int64
 	cores   int // allocation units
@@ -102,7 +103,7 @@ func (s *Scheduler) configOf(n *Node) *config {
 	if c := s.configs[key]; c != nil {
 		return c
 	}
-	c := &config{rec: n, scale: s.scale, threads: int64(max(1, n.Threads))}
+	c := &config{rec: n, num: len(s.configs), scale: s.scale, threads: int64(max(1, n.Threads))}
 	c.layoutCPUs(n, s.params.WholeCores)
 	c.full = []int64{c.cpus * c.scale, max(0, n.MemMiB-n.SpecMemMiB)}
 	for i := range n.Gres {

@@ -24,6 +24,9 @@ type pass struct {
 	// Params.MaxWaitS.
 	longGuard int64
 
+	until *vjob // where the pass ends: see PlanTo
+	left  int   // of its places in the queue
+
 	first  classHeap // by queue order
 	second []*class  // backfill candidates to be taken by predicted time
 	short  bool      // taking those
@@ -53,6 +56,7 @@ type licHeld struct {
 func newPass(s *Scheduler, in *Snapshot) *pass {
 	s.pass++
 	s.probes = 0
+	s.forgetFirsts()
 	p := &pass{s: s, in: in, plan: &Plan{Seq: in.Seq, Now: in.Now, Wake: Forever}, budget: in.Budget,
 		perUser: map[string]int{}, defeats: map[string][]defeat{}, seen: map[uint32]struct{}{}}
 	if p.budget == 0 {
@@ -84,6 +88,9 @@ func (p *pass) run() {
 		}
 		p.first.list = append(p.first.list, c)
 	}
+	if p.until != nil && p.left == 0 {
+		return // why it waits is known without a plan
+	}
 	p.longGuard = p.guardOf(p.s.params.MaxWaitS)
 	p.first.less = func(a, b *class) bool { return compareEntries(a.next, b.next) < 0 }
 	heap.Init(&p.first)
@@ -101,10 +108,16 @@ func (p *pass) drain(h *classHeap) {
 			p.stopAt(c.next)
 			return
 		}
+		asked := p.until != nil && p.current(c).job == p.until
 		if p.step(c) && p.skip(c) {
 			heap.Fix(h, 0)
 		} else {
 			heap.Pop(h)
+		}
+		if asked {
+			if p.left--; p.left <= 0 || p.s.finished(p.until) {
+				return
+			}
 		}
 	}
 }
@@ -551,6 +564,7 @@ func (p *pass) say(e *entry, r Reason) {
 // finish collects reasons, gives back what the pass took, and sorts.
 func (p *pass) finish() {
 	p.reasons()
+	p.s.forgetFirsts()
 	for i := range p.held {
 		h := &p.held[i]
 		h.node.prof.Free(h.from, h.to, h.use)

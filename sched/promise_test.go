@@ -2,6 +2,7 @@ package sched
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -37,13 +38,14 @@ func (u *usage) fits(at, length int64, nodes, cpus, each int) bool {
 func TestPromisesAreEarliest(t *testing.T) {
 	const each = 4
 	rapid.Check(t, func(t *rapid.T) {
+		longest := rapid.SampledFrom([]int64{2, 20}).Draw(t, "longest") // with few limits what was found out for one job serves the next
 		w := newWorld(t, Params{Policy: Conservative, Weights: Weights{Basic: true}}, rapid.IntRange(1, 3).Draw(t, "nodes"), each)
 		id := uint32(0)
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "submit") {
 				id++
 				n := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
-				w.add(id, rapid.Int64Range(1, 20).Draw(t, "limit"), Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")})
+				w.add(id, rapid.Int64Range(1, longest).Draw(t, "limit"), Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")})
 			}
 			in := w.in
 			plan := w.s.Plan(&in)
@@ -99,4 +101,57 @@ func placed(p *Plan, id uint32) (at int64, nodes []string) {
 		}
 	}
 	return 0, nil
+}
+
+// TestPlanToIsThePlan: as far as a job, and to the word what the whole plan says of it; of those behind it nothing.
+func TestPlanToIsThePlan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, Params{Weights: Weights{Basic: true}}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
+		parts := []string{"p"}
+		if rapid.Bool().Draw(t, "two") {
+			w.in.Partitions = append(w.in.Partitions, &Partition{Name: "q", Nodes: []string{"n1"}})
+			parts = append(parts, "q")
+		}
+		for id := range uint32(rapid.IntRange(1, 12).Draw(t, "jobs")) {
+			n := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
+			j := w.add(id+1, rapid.Int64Range(1, 3).Draw(t, "limit"), Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")})
+			j.Partitions = parts[:rapid.IntRange(1, len(parts)).Draw(t, "parts")]
+		}
+		in := w.in
+		whole := New(Params{Policy: Conservative, Weights: Weights{Basic: true}}).Plan(&in)
+		for i, j := range in.Pending { // in the order of the queue
+			p := w.s.PlanTo(&in, j.ID)
+			at, nodes := placed(whole, j.ID)
+			if to, on := placed(p, j.ID); to != at || !slices.Equal(on, nodes) {
+				t.Fatalf("job %d: %d on %s, the whole plan says %d on %s", j.ID, to, on, at, nodes)
+			}
+			if len(parts) > 1 {
+				continue // of two queues one may be ahead of the other
+			}
+			for _, later := range in.Pending[i+1:] {
+				if _, on := placed(p, later.ID); on != nil {
+					t.Fatalf("a plan as far as job %d speaks of job %d", j.ID, later.ID)
+				}
+			}
+		}
+	})
+}
+
+// A job that the budget does not reach is said to be too far down the queue.
+func TestExplainTooFar(t *testing.T) {
+	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 4, 4)
+	for id := uint32(1); id <= 40; id++ {
+		w.add(id, int64(100+id), Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	}
+	w.plan()
+	in := w.in
+	in.Budget = 40
+	x, ok := w.s.Explain(&in, 6)
+	if !ok || x.TooFar || x.Start != w.in.Now+102 {
+		t.Errorf("of the second that waits: start %d, too far %v", x.Start, x.TooFar)
+	}
+	x, ok = w.s.Explain(&in, 40)
+	if !ok || !x.TooFar || x.Start != Forever || !strings.Contains(x.String(), "expected start not worked out: too many jobs come before this one\n") {
+		t.Errorf("of the last: start %d\n%s", x.Start, x)
+	}
 }

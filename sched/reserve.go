@@ -119,7 +119,8 @@ func (s *Scheduler) earliestNodes(sh *shape, from, lengthS int64) (int64, *choic
 	return best, chosen
 }
 
-// stretch is a time during which a start on a node is possible.
+// stretch is a time during which a start on a node is possible; end 0: the next
+// one of the node begins then or later.
 type stretch struct {
 	begin, end int64
 	place      int32
@@ -133,7 +134,7 @@ func (s *Scheduler) stretchFrom(sh *shape, c *candidates, place int32, from, len
 	if n.rec.State != NodeUsable {
 		return stretch{}, false
 	}
-	v := sh.vecFor(c, n.cfg, c.tasks, c.gpus)
+	v := sh.vecOn(c, n.cfg)
 	fits := func(free []int64) bool { return v.fits(n.cfg, free) }
 	for from < Forever {
 		s.probes++
@@ -178,41 +179,135 @@ func (n *vnode) clip(resv *vresv, begin, end, lengthS int64) (int64, int64, int6
 
 // earliestEven sweeps over the nodes' stretches for the first time at which
 // enough of them overlap. Each node's next stretch is worked out only when the
-// sweep has come to the end of the one before.
+// sweep has come to the end of the one before: until then that end stands for
+// it.
 func (s *Scheduler) earliestEven(sh *shape, c *candidates, from, lengthS int64) (int64, *choice) {
 	need := s.leastCount(sh, c)
-	next := s.firstStretches(sh, c, from, lengthS, need)
+	f := s.remember(c, from, lengthS)
+	next := s.firstStretches(sh, c, f, from, lengthS, need)
 	s.open = s.open[:0]
 	for len(next) > 0 {
 		t := next[0].begin
 		s.open = slices.DeleteFunc(s.open, func(st stretch) bool { return st.end <= t })
+		opened := false
 		for len(next) > 0 && next[0].begin == t {
-			s.open = append(s.open, next[0])
-			if st, ok := s.stretchFrom(sh, c, next[0].place, next[0].end, lengthS, Forever); ok && need > 1 {
-				next[0] = st
-				next.down(0)
-			} else {
+			top := &next[0]
+			switch {
+			case top.end == 0:
+				st, ok := s.stretchFrom(sh, c, top.place, t, lengthS, Forever)
+				f.note(top.place, c.nodes[top.place], st, ok, Forever)
+				if !ok {
+					next.drop()
+					continue
+				}
+				*top = st
+			case need > 1 && top.end < Forever:
+				s.open, opened = append(s.open, *top), true
+				*top = stretch{begin: top.end, place: top.place}
+			default:
+				s.open, opened = append(s.open, *top), true
 				next.drop()
+				continue
 			}
+			next.down(0)
 		}
-		if len(s.open) < need {
+		if !opened || len(s.open) < need {
 			continue
 		}
 		if ch := s.chooseAt(sh, c, s.open, need); ch != nil {
+			f.from = t
 			return t, ch
 		}
 	}
+	f.from = Forever
 	return 0, nil
+}
+
+// firsts are the first stretches of the nodes of candidates, by place, from a
+// time on, as they were worked out for the last promise in a pass: the next one
+// of that length asks only about the nodes that have changed since.
+type firsts struct {
+	from, lengthS int64
+	known         []known
+}
+
+// known is a node's first stretch, of that version of the node; end 0: none begins before begin.
+type known struct {
+	begin, end int64
+	version    uint32
+}
+
+// note takes down what was found out: the node's stretch, or that none begins by latest.
+func (f *firsts) note(place int32, n *vnode, st stretch, ok bool, latest int64) {
+	switch {
+	case f.known == nil:
+	case ok:
+		f.known[place] = known{st.begin, st.end, n.version}
+	default:
+		f.known[place] = known{add(latest, 1), 0, n.version}
+	}
+}
+
+// first is the first stretch on a node that begins by latest.
+func (s *Scheduler) first(sh *shape, c *candidates, f *firsts, place int32, from, lengthS, latest int64) (stretch, bool) {
+	n := c.nodes[place]
+	if f.known != nil && f.known[place].version == n.version && len(n.rivals()) == 0 { // what becomes of rivals changes what is open here
+		switch k := &f.known[place]; {
+		case k.end > from:
+			begin := max(from, k.begin)
+			return stretch{begin, k.end, place}, begin <= latest
+		case k.end == 0 && (k.begin > latest || k.begin >= Forever):
+			return stretch{}, false
+		}
+	}
+	st, ok := s.stretchFrom(sh, c, place, from, lengthS, latest)
+	f.note(place, n, st, ok, latest)
+	return st, ok
+}
+
+// lengths is of how many lengths first stretches are remembered.
+const lengths = 8
+
+// remember finds what is known of that length. There is room for it from the
+// second promise in a pass on: most passes make one.
+func (s *Scheduler) remember(c *candidates, from, lengthS int64) *firsts {
+	i := slices.IndexFunc(c.firsts, func(f *firsts) bool { return f.lengthS == lengthS })
+	if i < 0 {
+		if len(c.firsts) == 0 {
+			s.remembering = append(s.remembering, c)
+		}
+		if len(c.firsts) == lengths {
+			c.firsts = slices.Delete(c.firsts, 0, 1)
+		}
+		f := &firsts{from: from, lengthS: lengthS}
+		c.firsts = append(c.firsts, f)
+		return f
+	}
+	f := c.firsts[i]
+	if f.known == nil || from < f.from {
+		f.known = make([]known, len(c.nodes))
+	}
+	f.from = from
+	return f
+}
+
+// forgetFirsts ends with a pass: what was remembered is much, and soon stale.
+func (s *Scheduler) forgetFirsts() {
+	for _, c := range s.remembering {
+		c.firsts = nil
+	}
+	clear(s.remembering)
+	s.remembering = s.remembering[:0]
 }
 
 // firstStretches are the nodes' first ones. When a single node will do, none
 // that begins after another matters.
-func (s *Scheduler) firstStretches(sh *shape, c *candidates, from, lengthS int64, need int) stretchHeap {
+func (s *Scheduler) firstStretches(sh *shape, c *candidates, f *firsts, from, lengthS int64, need int) stretchHeap {
 	next := s.next[:0]
 	single := need == 1 && len(c.must) == 0 && len(c.counts) == 0
 	latest := Forever
 	for place := range c.nodes {
-		st, ok := s.stretchFrom(sh, c, int32(place), from, lengthS, latest)
+		st, ok := s.first(sh, c, f, int32(place), from, lengthS, latest)
 		if !ok {
 			continue
 		}

@@ -62,13 +62,14 @@ type Scheduler struct {
 	logBase int
 
 	// of the pass that is under way
-	pass    uint64
-	probes  int
-	scale   int64 // units of a CPU: see shareScale
-	buffers map[int][]int64
-	free    []int64   // of fitsWithout
-	open    []stretch // of earliestEven
-	next    stretchHeap
+	pass        uint64
+	probes      int
+	scale       int64 // units of a CPU: see shareScale
+	buffers     map[int][]int64
+	free        []int64   // of fitsWithout
+	open        []stretch // of earliestEven
+	next        stretchHeap
+	remembering []*candidates // those with first stretches
 
 	forecaster *Scheduler // of Forecast
 
@@ -120,10 +121,24 @@ func New(p Params) *Scheduler {
 func (s *Scheduler) Plan(in *Snapshot) *Plan {
 	changed := s.follow(in)
 	s.choosePrimaries()
+	p := s.decide(in, nil)
+	p.Stats.Changed = changed
+	return p
+}
+
+// decide makes the plan, as far as one job where that is not nil.
+func (s *Scheduler) decide(in *Snapshot, until *vjob) *Plan {
 	p := newPass(s, in)
+	if until != nil {
+		p.until = until
+		for _, e := range until.entries {
+			if s.faultOf(e.class).Code == "" {
+				p.left++
+			}
+		}
+	}
 	p.run()
 	p.finish()
-	p.plan.Stats.Changed = changed
 	return p.plan
 }
 

@@ -57,6 +57,8 @@ type candidates struct {
 	vers   []uint32
 	blocks []block
 	vecs   map[vecKey]*vec
+	even   []*vec    // those of tasks and gpus, by number of the config
+	firsts []*firsts // of the pass under way, by length
 }
 
 type countOf struct {
@@ -191,6 +193,17 @@ func (sh *shape) vecFor(c *candidates, cfg *config, tasks int, gpus int64) *vec 
 	}
 	c.vecs[key] = v
 	return v
+}
+
+// vecOn is vecFor with what the alternative has on each node.
+func (sh *shape) vecOn(c *candidates, cfg *config) *vec {
+	if cfg.num >= len(c.even) {
+		c.even = append(c.even, make([]*vec, cfg.num+1-len(c.even))...)
+	}
+	if c.even[cfg.num] == nil {
+		c.even[cfg.num] = sh.vecFor(c, cfg, c.tasks, c.gpus)
+	}
+	return c.even[cfg.num]
 }
 
 // makeVec: gpus is how many of the per-job devices are on the node, or, when

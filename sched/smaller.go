@@ -19,8 +19,8 @@ type trial struct {
 }
 
 // newTrial is for a copy of j in place of it, or beside it.
-func newTrial(params Params, in *Snapshot, j *vjob, instead bool) *trial {
-	t := &trial{s: New(params), in: *in, rec: *j.rec}
+func newTrial(s *Scheduler, in *Snapshot, j *vjob, instead bool) *trial {
+	t := &trial{s: s, in: *in, rec: *j.rec}
 	t.in.Resume = Cursor{}
 	for _, o := range in.Pending {
 		t.rec.ID = max(t.rec.ID, o.ID+1)
@@ -73,10 +73,10 @@ func (t *trial) most(k *knob, already func(*Job, *Request)) int64 {
 // smaller lists changes to e's request with each of which it would start now:
 // one thing less, or, where none of that is enough, less of several.
 func (s *Scheduler) smaller(in *Snapshot, e *entry) []string {
-	if beside := s.changes(newTrial(s.params, in, e.job, false), e); len(beside) > 0 {
+	if beside := s.changes(newTrial(s, in, e.job, false), e); len(beside) > 0 {
 		return beside
 	}
-	out := s.changes(newTrial(s.params, in, e.job, true), e)
+	out := s.changes(newTrial(s, in, e.job, true), e)
 	for i := range out {
 		out[i] += ", in place of this job"
 	}

@@ -195,7 +195,6 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	g.mu.Lock()
 	params := g.params
 	g.mu.Unlock()
-	params.Policy = sched.Conservative
 	var m mirror
 	m.rebuild(v)
 	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
@@ -205,7 +204,7 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 		now = (j.Spec.BeginNs + 1e9 - 1) / 1e9 * 1e9
 		m.running = slices.DeleteFunc(m.running, func(r *sched.Run) bool { return r.End <= now/1e9 })
 	}
-	plan := sched.New(params).Plan(m.snapshot(v, now/1e9, sched.Cursor{}))
+	plan := sched.New(params).PlanTo(m.snapshot(v, now/1e9, sched.Cursor{}), j.Id)
 	for i := range plan.Start {
 		if s := &plan.Start[i]; s.Job.ID == j.Id {
 			for k := range s.Allocs {

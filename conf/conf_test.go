@@ -240,6 +240,7 @@ func TestFaults(t *testing.T) {
 		"unknown key":      {good + "MinJobAgee=5\n", []string{":5: unknown key MinJobAgee (did you mean MinJobAge?)"}},
 		"foreign key":      {good + "Zzzzzzzzzzzzzzzzz=5\n", []string{":5: unknown key Zzzzzzzzzzzzzzzzz"}},
 		"removed key":      {good + "AccountingStorageLoc=x\n", []string{":5: AccountingStorageLoc is not a key any more (it was removed from Slurm; delete the line)"}},
+		"removed long ago": {good + "CacheGroups=0\n", []string{":5: CacheGroups is not a key any more (it was removed from Slurm; delete the line)"}},
 		"node key":         {head + "NodeName=n1 CPU=4\n" + p, []string{":3: unknown key CPU on a NodeName line (did you mean CPUs?)"}},
 		"key of elsewhere": {head + n + "PartitionName=p Nodes=ALL SchedulerParameters=defer\n", []string{":4: unknown key SchedulerParameters on a PartitionName line (it belongs on a line of its own)"}},
 		"no value":         {good + "MinJobAge\n", []string{`:5: cannot read "MinJobAge" (write Key=value, and quotes around a value with blanks)`}},

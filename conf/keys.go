@@ -234,6 +234,7 @@ func removed() map[string]string {
 		"sallocdefaultcommand":      "it was removed from Slurm; set LaunchParameters=use_interactive_step",
 		"accountingstorageloc":      "it was removed from Slurm; delete the line",
 		"accountingstorejobcomment": "it was removed from Slurm; set AccountingStoreFlags=job_comment",
+		"cachegroups":               "it was removed from Slurm; delete the line",
 		"checkpointtype":            "it was removed from Slurm; delete the line",
 		"jobcheckpointdir":          "it was removed from Slurm; delete the line",
 		"schedulerport":             "it was removed from Slurm; delete the line",

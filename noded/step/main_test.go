@@ -16,8 +16,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step"
-	"github.com/sluice-hpc/sluice/noded/stepd"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
+	"github.com/sluice-hpc/sluice/noded/stepd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

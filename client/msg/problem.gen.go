@@ -65,6 +65,10 @@ const (
 	CodePartitionInUse     Code = 2075
 	CodeInvalidNice        Code = 2123
 	CodeInvalidTimeMin     Code = 2124
+	CodeActiveFeatures     Code = 2031
+	CodePriorityReset      Code = 2095
+	CodeInvalidJobDefaults Code = 2117
+	CodeInvalidWeights     Code = 2116
 	CodeBatchFeature       Code = 2114
 	CodeInvalidPrefer      Code = 2133
 	CodeCoreResvUpdate     Code = 2109
@@ -135,6 +139,10 @@ var phrases = map[Code]string{
 	CodeCoreCount:          "Core count for reservation node list is not consistent!",
 	CodeResvNoSkip:         "Reservation given is not skipable, try deleting instead",
 	CodeResvUserGroup:      "Reservations can't have users and groups specified, only one or the other",
+	CodeActiveFeatures:     "Active features not subset of available features",
+	CodePriorityReset:      "Changes to job priority are not persistent, change nice instead",
+	CodeInvalidJobDefaults: "Invalid JobDefaults specification",
+	CodeInvalidWeights:     "Invalid TRESBillingWeights specification",
 	CodeInvalidTimeMin:     "Invalid time-min specification (exceeds job's time or other limits)",
 }
 

@@ -18,7 +18,7 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 	plan := s.forecaster.Plan(&whole)
 	out := plan.Reserve
 	for i := range out {
-		out[i].Promised = false
+		out[i].Promised, out[i].First = false, false
 	}
 	for i := range plan.Start {
 		st := &plan.Start[i]

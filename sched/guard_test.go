@@ -16,6 +16,20 @@ func TestHeadGuard(t *testing.T) {
 	w.want("reserve 3 at 899 on n1; reserve 2 at 1399 on n1; 3: Resources")
 }
 
+// TestPromiseSurvivesNewcomers: who was promised a start while few were waiting keeps it when many do.
+func TestPromiseSurvivesNewcomers(t *testing.T) {
+	w := newWorld(t, Params{Order: Merit, HeadGuardS: 1000, ShortQueue: 2}, 1, 4)
+	w.add(1, 100, Request{Tasks: 3})
+	w.want("start 1 n1:3")
+	w.add(2, 1000, Request{Tasks: 4})
+	w.want("reserve 2 at 100 on n1; 2: Resources")
+	w.in.Now += 10
+	for id := uint32(3); id <= 6; id++ {
+		w.add(id, 1000, Request{Tasks: 1})
+	}
+	w.want("reserve 2 at 90 on n1; 3: Priority; 4: Priority; 5: Priority; 6: Priority")
+}
+
 // TestMaxWait: a start is kept free for a job once what starts now could still run when it has waited long enough, and not before.
 func TestMaxWait(t *testing.T) {
 	p := Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}

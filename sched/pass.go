@@ -351,7 +351,7 @@ func (p *pass) promisesLeft(part *vpart) bool {
 // promised a start. Partitions of a higher tier than others are not made to
 // wait: what starts meanwhile would be of those others.
 func (p *pass) tooSoon(e *entry) bool {
-	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && p.s.now-e.elig < p.s.params.HeadGuardS
+	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && !e.job.rec.Promised && p.s.now-e.elig < p.s.params.HeadGuardS
 }
 
 func (p *pass) promises() int {
@@ -528,18 +528,19 @@ func (p *pass) wait(c *class, e *entry) bool {
 // earliest there is; who is only not to wait too long, one as late as that allows.
 func (p *pass) reserve(c *class, e *entry) bool {
 	part := c.part
-	from := p.s.now
+	from, first := p.s.now, true
 	if !p.promisesLeft(part) || p.tooSoon(e) {
 		if !p.waitedLong(e) {
 			part.put = part.put || p.promisesLeft(part)
 			return false
 		}
-		from = max(from, e.elig+p.s.params.MaxWaitS)
+		from, first = max(from, e.elig+p.s.params.MaxWaitS), false
 	}
 	if !p.promise(c, e, from) {
 		return false // never, as far as anybody knows: nor would its equals
 	}
 	part.promises++
+	p.plan.Reserve[len(p.plan.Reserve)-1].First = first
 	return true
 }
 

@@ -57,6 +57,13 @@ func (w *world) plan() string {
 
 func (w *world) apply(p *Plan) {
 	w.in.Pending = slices.Clone(w.in.Pending)
+	for i, j := range w.in.Pending {
+		if slices.ContainsFunc(p.Reserve, func(r Reserve) bool { return r.First && r.ID == j.ID }) {
+			promised := *j
+			promised.Promised = true
+			w.in.Pending[i] = &promised
+		}
+	}
 	w.in.Running = slices.Clone(w.in.Running)
 	for _, st := range p.Start {
 		w.in.Running = append(w.in.Running, &Run{ID: st.Job.ID, Task: st.Task, Job: st.Job, Partition: st.Partition, Start: w.in.Now, End: add(w.in.Now, st.LimitS), Allocs: st.Allocs})

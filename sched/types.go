@@ -232,6 +232,9 @@ type Job struct {
 	NoPreemptors bool    // never preempts for itself
 
 	Reason Reason // what the caller has on record; plans list only differences
+	// Promised: a plan has promised the job a start as the first that waits
+	// (Reserve.First). It is not put off again.
+	Promised bool
 }
 
 // Array is the pending part of a job array.
@@ -468,6 +471,7 @@ type Reserve struct {
 	At, End   int64
 	Nodes     []string
 	Promised  bool // false: a forecast only
+	First     bool // to the first that waits, as early as can be
 }
 
 // JobReason is why a job waits.

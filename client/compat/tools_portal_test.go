@@ -36,7 +36,7 @@ var portalTools = []contract{
 		{run: `squeue --array --noheader --Format "jobid:###turm###,name:###turm###,state:###turm###,username:###turm###,timeused:###turm###,tres-alloc:###turm###,partition:###turm###,nodelist:###turm###,` +
 			`stdout:###turm###,stderr:###turm###,command:###turm###,statecompact:###turm###,reason:###turm###,ArrayJobID:###turm###,ArrayTaskID:###turm###,NodeList:###turm###,WorkDir:###turm###"`,
 			lines: `(.*?###turm###){17}`, has: []string{
-				`^<RUN>###turm###run###turm###RUNNING###turm###root###turm###[\d:]+###turm###cpu=1,mem=100M,node=1,billing=1###turm###debug###turm###n\d###turm###\S+/out-<RUN>\.txt###turm###`,
+				`^<RUN>###turm###run###turm###RUNNING###turm###root###turm###[\d:]+###turm###cpu=1,mem=100M,node=1,billing=1###turm###debug###turm###n\d###turm###\S+/out-%j\.txt###turm###`, // which it fills in by itself
 				`###turm###<ARR>###turm###2###turm###`, `^<HELD>###turm###.*###turm###N/A###turm###`}},
 	}},
 }

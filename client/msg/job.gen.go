@@ -1348,6 +1348,7 @@ type JobRecord struct {
 	SuspendedNs     int64
 	WaitReason      string
 	ResvName        string
+	Promised        bool
 	Oversubscribe   string
 }
 
@@ -1820,6 +1821,13 @@ func (m *JobRecord) GetResvName() string {
 	return m.ResvName
 }
 
+func (m *JobRecord) GetPromised() bool {
+	if m == nil {
+		return false
+	}
+	return m.Promised
+}
+
 func (m *JobRecord) GetOversubscribe() string {
 	if m == nil {
 		return ""
@@ -1916,6 +1924,7 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 79, m.ResvName)
 	b = coding.AppendText(b, 80, m.Oversubscribe)
 	b = coding.AppendText(b, 81, m.WaitReason)
+	b = coding.AppendBool(b, 82, m.Promised)
 	return b
 }
 
@@ -2075,6 +2084,8 @@ func (m *JobRecord) Merge(s string) error {
 			m.Oversubscribe = d.Text()
 		case 81<<3 | coding.Chunk:
 			m.WaitReason = d.Text()
+		case 82<<3 | coding.Varint:
+			m.Promised = d.Bool()
 		}
 	}
 	return d.Err()

@@ -82,7 +82,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos, Request: req,
 		Partitions: strings.Split(admit.PartitionList(v, j.Spec), ","), Submit: seconds(j.SubmitNs), Eligible: seconds(j.EligibleNs),
 		Begin: ceilSeconds(j.Spec.BeginNs), Deadline: seconds(j.Spec.DeadlineNs), TimeMinS: int64(j.Spec.TimeMinS), Nice: j.Spec.Nice,
-		Reason: reasonOf(j)}
+		Reason: reasonOf(j), Promised: j.Promised}
 	if j.Spec.TimeLimitS != 0 {
 		s.LimitS = int64(j.Spec.TimeLimitS)
 		if j.Spec.TimeLimitS == pb.Unlimited {
@@ -231,7 +231,7 @@ func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
 	for i := range plan.Reserve {
 		id := plan.Reserve[i].ID
 		r := expected[id]
-		if j := v.Jobs.Get(id); r != nil && j != nil && j.ExpectedStartNs != r.At*1e9 {
+		if j := v.Jobs.Get(id); r != nil && j != nil && (j.ExpectedStartNs != r.At*1e9 || r.First && !j.Promised) {
 			cmd.Shown = append(cmd.Shown, shown(v, id, j.Reason, r))
 			delete(expected, id)
 		}
@@ -248,6 +248,7 @@ func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.Pl
 	if j := v.Jobs.Get(id); j != nil && reason == j.Reason {
 		s.Detail, s.ExpectedNS, s.ExpectedNodes = j.ReasonDetail, j.ExpectedStartNs, j.ExpectedNodes
 	}
+	s.Promised = r != nil && r.First
 	if r != nil && r.At < sched.Forever {
 		s.ExpectedNS, s.ExpectedNodes = r.At*1e9, hostlist.FoldSorted(r.Nodes)
 	}

@@ -325,7 +325,7 @@ func sameJob(a, b *sched.Job) bool {
 	return parts && x.ID == y.ID && x.Name == y.Name && x.User == y.User && x.Account == y.Account && x.QOS == y.QOS && x.Request == y.Request &&
 		x.Submit == y.Submit && x.Eligible == y.Eligible && x.Begin == y.Begin && x.Deadline == y.Deadline && x.LimitS == y.LimitS &&
 		x.TimeMinS == y.TimeMinS && x.PredictedS == y.PredictedS && x.Hold == y.Hold && x.HoldReason == y.HoldReason &&
-		x.Dependency == y.Dependency && x.Priority == y.Priority && x.Nice == y.Nice && x.Reason == y.Reason && x.Array == y.Array
+		x.Dependency == y.Dependency && x.Priority == y.Priority && x.Nice == y.Nice && x.Reason == y.Reason && x.Array == y.Array && x.Promised == y.Promised
 }
 
 func sameRun(a, b *sched.Run) bool {

@@ -41,6 +41,7 @@ func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
 	n.Id, n.RequestId = tx.NextJobID(), ""
 	setTasks(n, part)
 	setTasks(m, rest)
+	m.Promised = false // that was to its first task
 	tx.Emit(state.ArraySplit{Rest: m, Part: n})
 	return n
 }

@@ -44,6 +44,7 @@ type PlannedShow struct {
 	ExpectedNS    int64
 	ExpectedNodes string
 	Priority      uint32 // as computed for the present period; 0 = no change
+	Promised      bool   // a start, as the first that waits; false = no change
 }
 
 // Applied is the reply to ApplyPlan.
@@ -99,7 +100,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	n := state.CloneJob(j)
 	n.State, n.StateFlags = pb.JobState_JOB_RUNNING, 0
 	n.WaitReason = waitReason(j)
-	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = "None", "", 0, ""
+	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes, n.Promised = "None", "", 0, "", false
 	n.Attempt, n.Epoch = j.Attempt+1, tx.Seq
 	n.Partition, n.NodeList, n.BatchHost = s.Partition, s.NodeList, s.Alloc[0].Node
 	n.StartNs, n.EndNs, n.TimeLimitS = tx.NowNS, 0, s.LimitS
@@ -196,7 +197,8 @@ const countedUnit = 720
 
 func show(tx *state.Tx, s *PlannedShow) {
 	j := tx.Job(s.ID)
-	if j == nil || !state.Pending(j) || ((s.Priority == 0 || s.Priority == j.Priority) && j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
+	promise := s.Promised && j != nil && !j.Promised
+	if j == nil || !state.Pending(j) || (!promise && (s.Priority == 0 || s.Priority == j.Priority) && j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
 		return
 	}
 	n := state.CloneJob(j)
@@ -205,6 +207,11 @@ func show(tx *state.Tx, s *PlannedShow) {
 	n.LastSchedNs = tx.NowNS
 	if s.Priority != 0 && j.Priority != 0 { // not of a job that has been held meanwhile
 		n.Priority = s.Priority
+	}
+	if promise { // kept by whoever plans next
+		n.Promised = true
+		tx.Emit(state.JobChanged{Job: n, What: "promised a start"})
+		return
 	}
 	tx.Emit(state.JobShown{Job: n})
 }

@@ -266,6 +266,7 @@ func (w *world) pass() int64 {
 	for i := range p.Start {
 		w.start(&p.Start[i])
 	}
+	w.promised(p.Reserve)
 	if p.Truncated {
 		w.in.Resume = p.Resume
 		return w.in.Now + 1
@@ -275,6 +276,18 @@ func (w *world) pass() int64 {
 		return (w.in.Now/w.every + 1) * w.every
 	}
 	return p.Wake
+}
+
+// promised notes who has been promised a start.
+func (w *world) promised(list []sched.Reserve) {
+	for i := range list {
+		at, ok := slices.BinarySearchFunc(w.in.Pending, list[i].ID, func(j *sched.Job, id uint32) int { return cmp.Compare(j.ID, id) })
+		if ok && list[i].First && !w.in.Pending[at].Promised {
+			j := *w.in.Pending[at]
+			j.Promised = true
+			w.in.Pending[at] = &j
+		}
+	}
 }
 
 func (w *world) start(st *sched.Start) {

@@ -226,6 +226,9 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Job.Has(81) {
 		b = coding.AppendText(b, 81, m.WaitReason)
 	}
+	if in.Job.Has(82) {
+		b = coding.AppendBool(b, 82, m.Promised)
+	}
 	return b
 }
 
@@ -303,6 +306,7 @@ func (m *JobRecord) Shallow() *JobRecord {
 		ResvName:        m.ResvName,
 		Oversubscribe:   m.Oversubscribe,
 		WaitReason:      m.WaitReason,
+		Promised:        m.Promised,
 	}
 }
 

@@ -1398,6 +1398,7 @@ type JobRecord struct {
 	SuspendedNs   int64        `protobuf:"varint,75,opt,name=suspended_ns,json=suspendedNs,proto3" json:"suspended_ns,omitempty"`   // how long the attempt has been suspended in all
 	WaitReason    string       `protobuf:"bytes,81,opt,name=wait_reason,json=waitReason,proto3" json:"wait_reason,omitempty"`       // the last reason for which it waited that was not its turn (Priority, Resources)
 	ResvName      string       `protobuf:"bytes,79,opt,name=resv_name,json=resvName,proto3" json:"resv_name,omitempty"`             // reservation that it was started in without having asked (MAGNETIC)
+	Promised      bool         `protobuf:"varint,82,opt,name=promised,proto3" json:"promised,omitempty"`                            // the plan has promised it a start, as the first that waits, and does not put it off again
 	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"`                   // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1900,6 +1901,13 @@ func (x *JobRecord) GetResvName() string {
 		return x.ResvName
 	}
 	return ""
+}
+
+func (x *JobRecord) GetPromised() bool {
+	if x != nil {
+		return x.Promised
+	}
+	return false
 }
 
 func (x *JobRecord) GetOversubscribe() string {
@@ -4139,7 +4147,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
 	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1b\n" +
-	"\tmig_start\x18\b \x01(\rR\bmigStart\"\x85\x12\n" +
+	"\tmig_start\x18\b \x01(\rR\bmigStart\"\xa1\x12\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -4230,7 +4238,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\fsuspended_ns\x18K \x01(\x03R\vsuspendedNs\x12\x1f\n" +
 	"\vwait_reason\x18Q \x01(\tR\n" +
 	"waitReason\x12\x1b\n" +
-	"\tresv_name\x18O \x01(\tR\bresvName\x12$\n" +
+	"\tresv_name\x18O \x01(\tR\bresvName\x12\x1a\n" +
+	"\bpromised\x18R \x01(\bR\bpromised\x12$\n" +
 	"\roversubscribe\x18P \x01(\tR\roversubscribe\"d\n" +
 	"\aStepKey\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x18\n" +

@@ -30,6 +30,16 @@ func TestPromiseSurvivesNewcomers(t *testing.T) {
 	w.want("reserve 2 at 90 on n1; 3: Priority; 4: Priority; 5: Priority; 6: Priority")
 }
 
+// TestOrderAcrossPartitions: a job that another partition has started leaves those behind it in their place.
+func TestOrderAcrossPartitions(t *testing.T) {
+	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 1, 2)
+	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "q", Nodes: []string{"n1"}})
+	w.add(1, 100, Request{Tasks: 1}).Partitions = []string{"p", "q"}
+	w.add(3, 100, Request{Tasks: 1})
+	w.add(5, 100, Request{Tasks: 1}).Partitions = []string{"q"}
+	w.want("start 1 n1:1; start 3 n1:1; reserve 5 at 100 on n1; 5: Resources")
+}
+
 // TestMaxWait: a start is kept free for a job once what starts now could still run when it has waited long enough, and not before.
 func TestMaxWait(t *testing.T) {
 	p := Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}

@@ -108,6 +108,14 @@ func (p *pass) drain(h *classHeap) {
 			p.stopAt(c.next)
 			return
 		}
+		if p.s.finished(p.current(c).job) { // by another partition: what comes next may have to wait for its turn
+			if p.skip(c) {
+				heap.Fix(h, 0)
+			} else {
+				heap.Pop(h)
+			}
+			continue
+		}
 		asked := p.until != nil && p.current(c).job == p.until
 		if p.step(c) && p.skip(c) {
 			heap.Fix(h, 0)
@@ -243,11 +251,8 @@ func (s *Scheduler) finished(j *vjob) bool {
 	return j.pass == s.pass && j.done
 }
 
-// step deals with one job of c and reports whether to go on with the class.
+// step deals with the job of c whose turn it is and reports whether to go on with the class.
 func (p *pass) step(c *class) bool {
-	if !p.skip(c) {
-		return false
-	}
 	e := p.current(c)
 	j := e.job
 	if j.pass != p.s.pass {
@@ -348,10 +353,16 @@ func (p *pass) promisesLeft(part *vpart) bool {
 }
 
 // tooSoon: the first job that waits has not done so for long enough to be
-// promised a start. Partitions of a higher tier than others are not made to
-// wait: what starts meanwhile would be of those others.
+// promised a start, and there are many.
 func (p *pass) tooSoon(e *entry) bool {
-	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && len(p.s.jobs.recs) > p.s.params.ShortQueue && !e.job.rec.Promised && p.s.now-e.elig < p.s.params.HeadGuardS
+	return p.early(e) && len(p.s.jobs.recs) > p.s.params.ShortQueue
+}
+
+// early: e has not waited for as long as HeadGuardS, nor been promised a start.
+// Partitions of a higher tier than others are not made to wait: what starts
+// meanwhile would be of those others.
+func (p *pass) early(e *entry) bool {
+	return p.s.params.Policy == EASY && e.class.part.rec.PriorityTier == p.s.lowTier && !e.job.rec.Promised && p.s.now-e.elig < p.s.params.HeadGuardS
 }
 
 func (p *pass) promises() int {
@@ -536,13 +547,29 @@ func (p *pass) reserve(c *class, e *entry) bool {
 		}
 		from, first = max(from, e.elig+p.s.params.MaxWaitS), false
 	}
-	if !p.promise(c, e, from) {
+	by := Forever
+	if first && p.early(e) {
+		by = p.s.now + foreseeableS
+	}
+	at, ok := p.promise(c, e, from, by)
+	if at > by {
+		part.put = true
+		if p.waitedLong(e) {
+			first = false
+			_, ok = p.promise(c, e, max(from, e.elig+p.s.params.MaxWaitS), Forever)
+		}
+	}
+	if !ok {
 		return false // never, as far as anybody knows: nor would its equals
 	}
 	part.promises++
 	p.plan.Reserve[len(p.plan.Reserve)-1].First = first
 	return true
 }
+
+// foreseeableS is how far ahead a start may be for the first that waits to be promised it before HeadGuardS, in seconds. One beyond that hangs on jobs
+// without a time limit: whoever has none either would be kept from what is free until those happen to end.
+const foreseeableS = UnlimitedS / 2
 
 // outlasts: the reservation that e asks for ends before e could.
 func (p *pass) outlasts(e *entry) bool {

@@ -6,9 +6,10 @@ import (
 )
 
 // promise finds the earliest start from from on for a job that cannot start now, takes the
-// resources from then on, and adds the Reserve. It reports false when the job
-// could never start as far as the plan reaches.
-func (p *pass) promise(c *class, e *entry, from int64) bool {
+// resources from then on, and adds the Reserve. It reports false when that is
+// later than by, or the job could never start as far as the plan reaches; at is
+// then 0.
+func (p *pass) promise(c *class, e *entry, from, by int64) (at int64, ok bool) {
 	s := p.s
 	early := from <= s.now
 	if e.limit >= c.lasting {
@@ -16,7 +17,10 @@ func (p *pass) promise(c *class, e *entry, from int64) bool {
 	}
 	at, ch := s.earliest(c.shape, from, e.limit)
 	if ch == nil || s.params.WindowS > 0 && at > s.now+s.params.WindowS {
-		return false
+		return 0, false
+	}
+	if at > by {
+		return at, false
 	}
 	if early {
 		c.reserved, c.lasting = at, e.limit
@@ -36,7 +40,7 @@ func (p *pass) promise(c *class, e *entry, from int64) bool {
 		p.heldLic = append(p.heldLic, licHeld{at, end, c.shape.lic})
 	}
 	p.plan.Reserve = append(p.plan.Reserve, r)
-	return true
+	return at, true
 }
 
 // holdFor takes v from n for a promise.

@@ -26,6 +26,22 @@ func TestUnlimitedJobsAreNotPassedForEver(t *testing.T) {
 	}
 }
 
+// TestNoPromiseOfAYearAtOnce: while the first that waits may be made to wait, a start that hangs on jobs without a limit is not kept free
+// for it: others without a limit would be kept from a node that is half empty.
+func TestNoPromiseOfAYearAtOnce(t *testing.T) {
+	w := newWorld(t, Params{Order: Merit, HeadGuardS: 1000, ShortQueue: 2}, 1, 8)
+	w.add(1, Forever, Request{Tasks: 2})
+	w.want("start 1 n1:2")
+	w.add(2, Forever, Request{Tasks: 8})
+	w.want("2: Resources")
+	w.in.Now += 10
+	w.add(3, Forever, Request{Tasks: 2})
+	w.want("start 3 n1:2")
+	w.in.Now += 990
+	w.add(4, Forever, Request{Tasks: 2})
+	w.want("reserve 2 at 31535010 on n1; 4: Priority") // a year after the start of 3
+}
+
 // TestUnlimitedIsMoreThanTheLongestLimit: a partition's MaxTime of more than a year is less than no limit.
 func TestUnlimitedIsMoreThanTheLongestLimit(t *testing.T) {
 	w := newWorld(t, Params{}, 1, 8)

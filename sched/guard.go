@@ -90,7 +90,7 @@ func (p *pass) reserve(c *class, e *entry) bool {
 		return false // never, as far as anybody knows: nor would its equals
 	}
 	part.promises++
-	p.plan.Reserve[len(p.plan.Reserve)-1].First = first
+	p.plan.Reserve[len(p.plan.Reserve)-1].First = first && p.s.params.Policy == EASY // where everybody is promised a start nobody is put off
 	return true
 }
 

@@ -4,21 +4,31 @@ GO      ?= go
 TOOLBIN := $(CURDIR)/.ci/tools/bin
 
 PREFIX  ?= /usr/local
+SHUFFLE ?= on
 DESTDIR ?=
 BUILD   := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
 # The node daemon talks to NVIDIA's driver through cgo: it is built so where there is a C compiler. The rest is static.
 CGO     := $(shell command -v $(firstword $(shell $(GO) env CC)) >/dev/null 2>&1 && echo 1 || echo 0)
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+# Git refuses to describe a checkout that is somebody else's, and the build would fail for it; versions come from conf/version.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: throughput oracle help build install test test-vm check bench demo clean generate tools packages
+.PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools packages
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: ## build the programs into bin/, with a link for each of Slurm's commands
 	@mkdir -p bin
-	CGO_ENABLED=0 $(BUILD) -o bin/ ./cmd/sluice ./cmd/sluice-ctld
-	CGO_ENABLED=$(CGO) $(BUILD) -o bin/ ./cmd/sluice-noded
+	@echo "bin/sluice, bin/sluice-ctld"
+	@CGO_ENABLED=0 .ci/progress $(BUILD) -v -o bin/ ./cmd/sluice ./cmd/sluice-ctld
+	@echo "bin/sluice-noded"
+	@CGO_ENABLED=$(CGO) .ci/progress $(BUILD) -v -o bin/ ./cmd/sluice-noded
+ifeq ($(CGO),0)
+	@echo "There is no C compiler ($(firstword $(shell $(GO) env CC))), so sluice-noded is built without cgo: it does not find NVIDIA GPUs"
+	@echo "by itself, does not watch their health and use, and does not cut MIG instances. All else works."
+	@echo "With GPUs, install gcc and libc6-dev, and make build again."
+endif
 	@.ci/link bin
 
 install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
@@ -35,17 +45,31 @@ packages: ## install the Debian packages that tests and demo need, those that ar
 test: packages ## run all tests; as root with real cgroups and a second user
 	@.ci/test-user
 # Other users run the programs and read the configurations, and paths of sockets are short.
-	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -timeout 20m ./...
+# In random order, which also means that no result is taken from Go's cache: it knows the sources of a test, not the programs that
+# it starts. SHUFFLE=N repeats the order that a failed run has printed.
+	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp .ci/leftovers $(GO) test -timeout 20m -shuffle=$(SHUFFLE) ./...
 
-test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about a minute
+# The packages whose tests start the built programs are left out, but for cmd/e2e, which then builds them with the detector.
+race: packages ## run the tests with the detector of data races
+	@.ci/test-user
+	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -race -timeout 20m -shuffle=$(SHUFFLE) \
+		$$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$')
+
+FUZZTIME ?= 5s
+fuzz: ## let each fuzz target look for new input for FUZZTIME (5s); ONLY=REGEXP of package/name
+	@GO=$(GO) .ci/fuzz $(FUZZTIME) $(ONLY)
+
+test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
 	@GO=$(GO) .ci/vm/run
 
-check: tools ## formatting, vet, staticcheck, and generated files up to date
-	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
+check: tools ## formatting, vet, staticcheck, generated files up to date, messages still readable
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || \
+		{ echo "gofmt would change:"; echo "$$bad"; exit 1; }
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) vet ./cmd/sluice-noded ./noded/gpu/nvml
 	$(TOOLBIN)/staticcheck ./...
 	@.ci/generated
+	@.ci/breaking
 
 oracle: ## ask a real Slurm (Debian's packages, as root) the corpus of client/compat again, and keep its answers
 	@.ci/oracle/record $(SCRIPTS)
@@ -53,22 +77,30 @@ oracle: ## ask a real Slurm (Debian's packages, as root) the corpus of client/co
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
 
+bench-compare: $(TOOLBIN)/benchstat ## ratios of the short benchmarks to those of the last commit (BASE=COMMIT)
+	@GO=$(GO) .ci/bench '$(BASE)' $(ONLY)
+
 throughput: build ## what submitting, looking and running cost on a cluster of this machine (N=1000 jobs)
 	@.ci/throughput --up $(or $(N),1000)
 
-demo: build ## a cluster, a training job and a job that reaches its time limit; about 75 seconds
+demo: build ## what README.md claims, on a cluster of this machine: jobs, GPUs, kill -9 under load, explain, sacct; half a minute
+	@.ci/packages demo
 	@examples/demo.sh
 
 clean: ## delete what was built
 	rm -rf bin dist $(TOOLBIN)
 
-TOOLS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc staticcheck
+TOOLS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc staticcheck benchstat
 tools: $(TOOLS:%=$(TOOLBIN)/%) ## build the pinned generators and checkers
 $(TOOLBIN)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLBIN)
 	cd .ci/tools && $(GO) build -o $@ $$($(GO) list -f '{{.ImportPath}}' tool | grep "/$*$$")
 
-generate: tools ## regenerate proto/, client/msg and what formats need
-	cd proto && for t in buf.gen.yaml buf.gen.local.yaml buf.gen.node.yaml; do PATH=$(TOOLBIN):$$PATH buf generate --template $$t || exit 1; done
+generate: tools ## regenerate proto/, client/msg, what formats need, and the keys in docs/configuration.md
+	cd proto && for t in buf.gen.yaml buf.gen.local.yaml buf.gen.node.yaml; do \
+		PATH=$(TOOLBIN):$$PATH buf generate --template $$t || exit 1; done
+# Written anew by the next line, and does not build as it is where a field is gone.
+	rm -f proto/sluice/v1/encode.gen.go
 	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client -encode proto/sluice/v1
 	$(GO) run ./client/format/gen -dir client
+	$(GO) test ./conf -run DocumentedKeys -update

@@ -128,6 +128,10 @@ func (c *calls) Usage(ctx context.Context, req *msg.UsageRequest) (*msg.UsageRep
 	return unary[msg.UsageReply](ctx, c, "Usage", req)
 }
 
+func (c *calls) AccountUsage(ctx context.Context, req *msg.AccountUsageRequest) (*msg.AccountUsageReply, error) {
+	return unary[msg.AccountUsageReply](ctx, c, "AccountUsage", req)
+}
+
 func (c *calls) Gpus(ctx context.Context, req *msg.GpusRequest) (msg.Stream[msg.GpusReply], error) {
 	return download[msg.GpusReply](ctx, c, "Gpus", req)
 }

@@ -4,13 +4,22 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/wire"
 )
 
-// idleConns is how many connections are kept for later calls.
-const idleConns = 4
+// idleConns is how many connections are kept for later calls, idleFor how long: the controller closes those that lie idle for longer.
+const (
+	idleConns = 4
+	idleFor   = 10 * time.Second
+)
+
+type idleConn struct {
+	*wire.Conn
+	since time.Time
+}
 
 // calls makes the calls of the ControllerAPI (calls.gen.go). Each has a connection for itself until its answer has been read;
 // then the next call takes it over, so that a program that makes one call after another uses one connection. Many calls on one
@@ -19,13 +28,13 @@ type calls struct {
 	socket string
 
 	mu     sync.Mutex
-	idle   []*wire.Conn
+	idle   []idleConn
 	busy   map[*wire.Conn]bool
 	closed bool
 }
 
 func newCalls(socket string, first *wire.Conn) *calls {
-	return &calls{socket: socket, idle: []*wire.Conn{first}, busy: map[*wire.Conn]bool{}}
+	return &calls{socket: socket, idle: []idleConn{{first, time.Now()}}, busy: map[*wire.Conn]bool{}}
 }
 
 // take gives a connection that no other call uses.
@@ -53,13 +62,16 @@ func (c *calls) takeIdle() (*wire.Conn, error) {
 	if c.closed {
 		return nil, wire.ErrClosed
 	}
-	n := len(c.idle)
-	if n == 0 {
-		return nil, nil
+	for n := len(c.idle); n > 0; n = len(c.idle) {
+		last := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		if time.Since(last.since) < idleFor {
+			c.busy[last.Conn] = true
+			return last.Conn, nil
+		}
+		_ = last.Close()
 	}
-	conn := c.idle[n-1]
-	c.idle, c.busy[conn] = c.idle[:n-1], true
-	return conn, nil
+	return nil, nil
 }
 
 // give takes a connection back when its call has ended.
@@ -71,7 +83,7 @@ func (c *calls) give(conn *wire.Conn) {
 		_ = conn.Close()
 		return
 	}
-	c.idle = append(c.idle, conn)
+	c.idle = append(c.idle, idleConn{conn, time.Now()})
 }
 
 func (c *calls) close() {

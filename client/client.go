@@ -54,8 +54,8 @@ func MessageTimeoutS(getenv func(string) string) int { return wire.MessageTimeou
 // DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = wire.DefaultConf
 
-// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else below /run/sluice with the ClusterName of
-// slurm.conf.
+// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else beside slurm.conf, else below /run/sluice with the
+// ClusterName of slurm.conf.
 func SocketPath(getenv func(string) string) (string, error) { return wire.SocketPath(getenv) }
 
 // ClusterName is the name that slurm.conf gives to the cluster.
@@ -76,3 +76,9 @@ func Text(err error) string { return err.Error() }
 // Broken reports whether err means that the connection ended before the answer came, so that nobody knows whether the call
 // took effect.
 func Broken(err error) bool { return wire.Broken(err) }
+
+// Silent reports whether err means that the controller took the call and said nothing for MessageTimeout.
+func Silent(err error) bool {
+	var te *wire.TimeoutError
+	return errors.As(err, &te)
+}

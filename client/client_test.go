@@ -91,7 +91,8 @@ func TestSubmissionsOfAnySize(t *testing.T) {
 		for i, size := range []int{10, 2 << 20, 4 << 20} {
 			script := []byte(strings.Repeat("x", size))
 			id := fmt.Sprintf("%s-%d", t.Name(), i)
-			if _, err := c.SubmitJob(context.Background(), &msg.SubmitRequest{RequestId: id, Spec: &msg.JobSpec{Name: "n"}, Script: script}); err != nil {
+			if _, err := c.SubmitJob(context.Background(), &msg.SubmitRequest{RequestId: id, Spec: &msg.JobSpec{Name: "n"},
+				Script: script}); err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
 			last := ctl.Submitted[len(ctl.Submitted)-1]
@@ -146,7 +147,8 @@ func TestNobodyListens(t *testing.T) {
 	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file", stale: "nobody listens"} {
 		_, err := client.Dial(context.Background(), path)
 		var ce *client.ConnectError
-		if !errors.As(err, &ce) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Unable to contact slurm controller (connect failure)") {
+		if !errors.As(err, &ce) || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "Unable to contact slurm controller (connect failure)") {
 			t.Errorf("dialling %s: %v", path, err)
 		}
 		if !client.Broken(err) {
@@ -277,6 +279,33 @@ func TestSocketPath(t *testing.T) {
 		if want == "" && err == nil {
 			t.Errorf("%q: no error", text)
 		}
+	}
+	// The socket of a cluster of `sluice up` lies beside its slurm.conf; a plain file there is none.
+	socket := filepath.Join(filepath.Dir(conf), "run", "ctld.sock")
+	if err := errors.Join(os.WriteFile(conf, []byte("ClusterName=lab\n"), 0o600), os.Mkdir(filepath.Dir(socket), 0o700),
+		os.WriteFile(socket, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.SocketPath(getenv); got != "/run/sluice/lab/ctld.sock" {
+		t.Errorf("a plain file is taken for a socket: %q, %v", got, err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	// While its controller restarts there is no socket, but the record of the cluster.
+	if err := os.WriteFile(filepath.Join(filepath.Dir(conf), "cluster.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.SocketPath(getenv); got != socket {
+		t.Errorf("of a cluster whose controller restarts: %q, %v", got, err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got, err := client.SocketPath(getenv); got != socket {
+		t.Errorf("beside slurm.conf: %q, %v", got, err)
 	}
 	env["SLUICE_SOCKET"] = "/x"
 	if got, _ := client.SocketPath(getenv); got != "/x" {

@@ -1,7 +1,7 @@
 // Package client speaks to the controller over its unix socket.
 //
 // A Client offers every call of msg.ControllerAPIClient, and many goroutines may share one: a call has a connection for itself
-// while it lasts. The commands in client/cli use it, and so can any Go program that submits or watches jobs:
+// while it lasts. The commands use it, and so can any Go program that submits or watches jobs:
 //
 //	c, err := client.Dial(ctx, socket)
 //	reply, err := c.SubmitJob(ctx, request)

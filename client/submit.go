@@ -18,10 +18,10 @@ const (
 // SubmitJob submits in one message or, when script and environment are too large for one, in pieces. A request that is sent
 // again with the same request id is the same job.
 func (c *Client) SubmitJob(ctx context.Context, req *msg.SubmitRequest) (*msg.SubmitReply, error) {
-	if submitBytes(req) <= onePieceBytes {
+	data := req.Marshal()
+	if len(data) <= onePieceBytes {
 		return c.Submit(ctx, req)
 	}
-	data := req.Marshal()
 	stream, err := c.SubmitLarge(ctx)
 	if err != nil {
 		return nil, err
@@ -34,20 +34,6 @@ func (c *Client) SubmitJob(ctx context.Context, req *msg.SubmitRequest) (*msg.Su
 		data = data[n:]
 	}
 	return stream.CloseAndRecv()
-}
-
-// submitBytes is the size of a request without what is small in any case.
-func submitBytes(req *msg.SubmitRequest) int {
-	const rest = 2 << 10
-	n := len(req.GetScript()) + rest
-	for _, v := range req.GetEnv() {
-		n += len(v) + 4
-	}
-	for _, a := range req.GetSpec().GetArgs() {
-		n += len(a) + 4
-	}
-	spec := req.GetSpec()
-	return n + len(spec.GetSubmitLine()) + len(spec.GetComment()) + len(spec.GetReqNodes()) + len(spec.GetExcNodes())
 }
 
 // Script reads a job's batch script to the end.

@@ -17,9 +17,10 @@ func (c *Config) PurgeJobAfter() (time.Duration, error) {
 	}
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	n, err := strconv.ParseUint(text[:digits], 10, 31)
-	unit := map[string]time.Duration{"": month, "month": month, "months": month, "day": 24 * time.Hour, "days": 24 * time.Hour, "hour": time.Hour, "hours": time.Hour}[text[digits:]]
+	unit := map[string]time.Duration{"": month, "month": month, "months": month, "day": 24 * time.Hour, "days": 24 * time.Hour,
+		"hour": time.Hour, "hours": time.Hour}[text[digits:]]
 	if err != nil || n == 0 || unit == 0 || n > uint64(maxKeep/unit) {
-		return 0, fmt.Errorf("PurgeJobAfter=%s is no time to keep jobs", text)
+		return 0, fmt.Errorf("PurgeJobAfter=%s is not a valid time to keep jobs", text)
 	}
 	return time.Duration(n) * unit, nil
 }

@@ -6,9 +6,7 @@ import (
 	"strings"
 )
 
-// Cgroup is cgroup.conf. Unlike Slurm, Sluice constrains cores, memory and
-// devices unless the file says no: a cluster in which jobs can take each
-// other's memory is nobody's wish.
+// Cgroup is cgroup.conf, and what slurm.conf says of it: see constrain.
 type Cgroup struct {
 	File string // empty: there is none
 
@@ -62,7 +60,7 @@ func cgroupPercent(field func(*Cgroup) *float64) func(*Cgroup, string) error {
 
 const (
 	whyKernelMemory = "kernel memory counts with the rest on every supported kernel"
-	whyOwnCgroups   = "the node daemon makes its own cgroups"
+	whyOwnCgroups   = "the node daemon makes its own cgroups, without systemd"
 )
 
 var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
@@ -71,7 +69,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 			c.CgroupPlugin, err = oneOf(v, "autodetect", "cgroup/v1", "cgroup/v2", "disabled")
 			return err
 		}},
-		{name: "CgroupMountpoint", set: func(c *Cgroup, v string) error {
+		{name: "CgroupMountpoint", why: "cgroups are used where the kernel has them mounted", set: func(c *Cgroup, v string) error {
 			c.CgroupMountpoint = v
 			return nil
 		}},
@@ -84,9 +82,11 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 		{name: "MaxRAMPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxRAMPercent })},
 		{name: "MaxSwapPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxSwapPercent })},
 		{name: "MinRAMSpace", set: func(c *Cgroup, v string) error { return readMiB(&c.MinRAMSpaceMiB, v) }},
-		{name: "MemorySwappiness", set: func(c *Cgroup, v string) error { return readNumber(&c.MemorySwappiness, v, 0, 100) }},
-		{name: "IgnoreSystemd", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemd })},
-		{name: "IgnoreSystemdOnFailure", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemdOnFailure })},
+		{name: "MemorySwappiness", why: "what is swapped out is left to the kernel", set: func(c *Cgroup, v string) error {
+			return readNumber(&c.MemorySwappiness, v, 0, 100)
+		}},
+		{name: "IgnoreSystemd", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemd }), why: whyOwnCgroups},
+		{name: "IgnoreSystemdOnFailure", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemdOnFailure }), why: whyOwnCgroups},
 		{name: "AllowedKmemSpace", why: whyKernelMemory},
 		{name: "ConstrainKmemSpace", why: whyKernelMemory},
 		{name: "MaxKmemPercent", why: whyKernelMemory},
@@ -98,6 +98,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 		{name: "EnableExtraControllers", why: whyOwnCgroups},
 		{name: "SystemdTimeout", why: whyOwnCgroups},
 		{name: "SignalChildrenProcesses", why: "signals reach every process of a step"},
+		{name: "AllowedDevicesFile", why: "it was removed from Slurm; jobs may open what is no GPU or other resource of gres.conf"},
 		{name: "TaskAffinity", why: "it was removed from Slurm; tasks are bound by ConstrainCores"},
 	}
 })

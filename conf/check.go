@@ -1,7 +1,6 @@
 package conf
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,12 +16,13 @@ func (l *loader) check() {
 	l.checkNodes()
 	l.checkPartitions()
 	l.checkGres()
-	l.checkGPU()
+	l.readGPU()
+	l.checkWords()
 }
 
 // at gives the place of a key, or the file as a whole.
 func (l *loader) at(key string) place {
-	if p, ok := l.setAt[strings.ToLower(key)]; ok {
+	if p, ok := l.c.setAt[strings.ToLower(key)]; ok {
 		return p
 	}
 	return place{file: l.c.Path}
@@ -30,10 +30,10 @@ func (l *loader) at(key string) place {
 
 func (l *loader) checkRequired() {
 	whole := place{file: l.c.Path}
-	if _, tried := l.setAt["clustername"]; l.c.ClusterName == "" && !tried {
+	if _, tried := l.c.setAt["clustername"]; l.c.ClusterName == "" && !tried {
 		l.fault(whole, "add ClusterName=mycluster", "ClusterName is missing")
 	}
-	if _, tried := l.setAt["slurmctldhost"]; len(l.c.SlurmctldHosts) == 0 && !tried {
+	if _, tried := l.c.setAt["slurmctldhost"]; len(l.c.SlurmctldHosts) == 0 && !tried {
 		l.fault(whole, "add SlurmctldHost=host", "SlurmctldHost is missing")
 	}
 	if l.nodeLines == 0 {
@@ -53,7 +53,7 @@ func (l *loader) exclusive(at place, given func(string) bool, where string, name
 		}
 	}
 	if len(set) > 1 {
-		l.fault(at, "keep one of them", "%s exclude each other%s", strings.Join(set, " and "), where)
+		l.fault(at, "keep only one of them", "%s are mutually exclusive%s", strings.Join(set, " and "), where)
 	}
 }
 
@@ -75,7 +75,8 @@ func (l *loader) checkScalars() {
 		l.fault(l.at("DefMemPerNode"), "", "DefMemPerNode=%d is larger than MaxMemPerNode=%d", c.DefMemPerNodeMiB, c.MaxMemPerNodeMiB)
 	}
 	if _, err := c.PurgeJobAfter(); err != nil {
-		l.fault(l.at("AccountingStorageParameters"), "write PurgeJobAfter=12months, 365days or 72hours", "AccountingStorageParameters: %s", err)
+		l.fault(l.at("AccountingStorageParameters"), "write PurgeJobAfter=12months, 365days or 72hours", "AccountingStorageParameters: %s",
+			err)
 	}
 	if c.SlurmctldPort == c.SlurmdPort {
 		l.fault(l.at("SlurmdPort"), "", "SlurmctldPort and SlurmdPort are both %d", c.SlurmdPort)
@@ -84,7 +85,8 @@ func (l *loader) checkScalars() {
 		l.fault(l.at("PreemptMode"), "write PreemptMode=SUSPEND,GANG", "SUSPEND needs GANG")
 	}
 	if c.PreemptType != "preempt/none" && slices.Contains(c.PreemptMode, "OFF") {
-		l.fault(l.at("PreemptType"), "set PreemptMode=CANCEL, REQUEUE or SUSPEND,GANG", "PreemptType=%s contradicts PreemptMode=OFF", c.PreemptType)
+		l.fault(l.at("PreemptType"), "set PreemptMode=CANCEL, REQUEUE or SUSPEND,GANG", "PreemptType=%s contradicts PreemptMode=OFF",
+			c.PreemptType)
 	}
 	for key, allowed := range map[string][]string{
 		"SchedulerType": {"sched/backfill", "sched/builtin"},
@@ -157,22 +159,4 @@ func (l *loader) checkPartitions() {
 	if def == nil && len(l.c.Partitions) > 0 {
 		l.warn(place{file: l.c.Path}, "add Default=YES to one of them", "no partition is the default, so jobs have to name one")
 	}
-}
-
-// Summary is what `sluice conf check` prints of a good configuration: one line
-// of figures, the warnings, then what is ignored.
-func (c *Config) Summary() string {
-	var b strings.Builder
-	cpus := 0
-	for _, n := range c.Nodes {
-		cpus += n.CPUs
-	}
-	fmt.Fprintf(&b, "%s: cluster %s, %d nodes with %d CPUs, %d partitions\n", c.Path, c.ClusterName, len(c.Nodes), cpus, len(c.Partitions))
-	for _, w := range c.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", w)
-	}
-	for _, i := range c.Ignored {
-		fmt.Fprintln(&b, i)
-	}
-	return b.String()
 }

@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,8 @@ type Config struct {
 	Ignored []Ignored
 	// Warnings are things that have an effect, but perhaps not the one meant.
 	Warnings Faults
+	// Advice is what would be better.
+	Advice Faults
 
 	ClusterName    string
 	SlurmctldHosts []Host // the first one is the controller
@@ -56,7 +59,11 @@ type Config struct {
 	DependencyParameters Params
 	SlurmctldParameters  Params
 	SlurmdParameters     Params
-	GPU                  GPU // of SlurmdParameters
+	GPU                  GPU     // of SlurmdParameters
+	Privacy              Privacy // of SlurmdParameters
+	JobContainerType     string
+	NamespaceType        string
+	JobContainers        []*JobContainer
 	LaunchParameters     Params
 
 	MaxJobCount     int
@@ -78,6 +85,8 @@ type Config struct {
 	JobFileAppend   bool
 	KillOnBadExit   bool
 	DisableRootJobs bool
+	JobCompType     string // "jobcomp/filetxt", …; empty: none
+	JobCompLoc      string
 	RequeueExit     string
 	RequeueExitHold string
 	ReturnToService int // 0, 1, 2: slurm.conf(5)
@@ -123,6 +132,7 @@ type Config struct {
 	AccountingStorageTRES       []string
 	AccountingStoreFlags        []string
 	JobAcctGatherFrequency      string
+	JobAcctGatherParams         []string
 	JobDefaults                 string
 	InteractiveStepOptions      string
 	PropagateResourceLimits     []string // ALL, NONE or names of limits
@@ -176,6 +186,7 @@ type Config struct {
 	leaf       map[string]*Switch
 
 	raw       map[string]string // by lower-case key: the last value written
+	setAt     map[string]place  // and where
 	nodeByID  map[string]*Node
 	partition map[string]*Partition
 }
@@ -278,6 +289,23 @@ func (c *Config) DefaultPartition() (*Partition, bool) {
 	return nil, false
 }
 
+// PropagatedLimits are the limits that propagate: ALL, NONE, or names.
+func (c *Config) PropagatedLimits() string {
+	if len(c.PropagateLimitsExcept) == 0 {
+		return join(c.PropagateResourceLimits, "ALL")
+	}
+	var out []string
+	for _, name := range limitNames {
+		if !slices.ContainsFunc(c.PropagateLimitsExcept, func(w string) bool {
+			w = strings.TrimPrefix(strings.ToUpper(w), "RLIMIT_")
+			return w == name || w == "ALL"
+		}) {
+			out = append(out, name)
+		}
+	}
+	return join(out, "NONE")
+}
+
 // NodePath replaces %n by the node's name and %h by its host name, as in
 // SlurmdSpoolDir.
 func NodePath(path string, n *Node) string {
@@ -302,11 +330,11 @@ func defaults() *Config {
 		PreemptType: "preempt/none", PreemptMode: []string{"OFF"}, SchedulerTimeSliceSec: 30,
 		JobAcctGatherFrequency: "30", InteractiveStepOptions: "--interactive --preserve-env --pty $SHELL",
 		PropagateResourceLimits: []string{"ALL"}, PrologEpilogTimeoutSec: timespec.Unlimited,
-		HealthCheckNodeState: []string{"ANY"}, MailProg: "/bin/mail", TaskPlugin: []string{"task/none"},
+		HealthCheckNodeState: []string{"ANY"}, MailProg: "/bin/mail",
 		ProctrackType: "proctrack/cgroup", MpiDefault: "none",
 		CPUFreqGovernors: []string{"OnDemand", "Performance", "UserSpace"}, GPUFreqDef: "high,memory=high",
 		SuspendTimeSec: timespec.Unlimited, SuspendTimeoutSec: 30, ResumeTimeoutSec: 60, SuspendRate: 60, ResumeRate: 300,
 		Cgroup: defaultCgroup(),
-		raw:    map[string]string{}, nodeByID: map[string]*Node{}, partition: map[string]*Partition{},
+		raw:    map[string]string{}, setAt: map[string]place{}, nodeByID: map[string]*Node{}, partition: map[string]*Partition{},
 	}
 }

@@ -46,7 +46,7 @@ var gpuWords = map[string]func(*GPU, string) error{
 		for w := range strings.SplitSeq(v, ":") {
 			n, err := strconv.ParseUint(w, 10, 16)
 			if err != nil && v != "" {
-				return fmt.Errorf("%.20q is not the number of an XID; write them with colons, as 13:31:43", w)
+				return fmt.Errorf("%.20q is not the number of an XID; separate them with colons, as in 13:31:43", w)
 			}
 			if v != "" {
 				g.IgnoreXIDs = append(g.IgnoreXIDs, uint32(n))
@@ -92,14 +92,14 @@ var gpuWords = map[string]func(*GPU, string) error{
 // readFolder takes an absolute path, or off.
 func readFolder(to *string, v string) error {
 	if v != "off" && (!filepath.IsAbs(v) || filepath.Clean(v) == "/") {
-		return fmt.Errorf("%.100q is neither a folder's absolute path nor off", v)
+		return fmt.Errorf("%.100q is neither the absolute path of a directory nor off", v)
 	}
 	*to = v
 	return nil
 }
 
-// checkGPU reads the words of SlurmdParameters that are about GPUs.
-func (l *loader) checkGPU() {
+// readGPU reads the words of SlurmdParameters that are about GPUs.
+func (l *loader) readGPU() {
 	c, at := l.c, l.at("SlurmdParameters")
 	c.GPU = defaultGPU()
 	var names []string
@@ -129,7 +129,8 @@ func (l *loader) checkGPU() {
 	for _, name := range c.GPU.MIG {
 		_, isPartition := c.partition[name]
 		if name != "ALL" && c.nodeByID[name] == nil && !isPartition {
-			l.fault(at, "name nodes and partitions, with + between them", "SlurmdParameters=gpu_mig: there is no node or partition %.40q", name)
+			l.fault(at, "name nodes and partitions, with + between them", "SlurmdParameters=gpu_mig: there is no node or partition %.40q",
+				name)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 func gpuConf(t *testing.T, params string) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "slurm.conf")
-	text := "ClusterName=c\nSlurmctldHost=h\nSlurmdParameters=" + params + "\nNodeName=n[1-2],g1\nPartitionName=p Nodes=n[1-2] Default=YES\nPartitionName=gpu Nodes=g1\n"
+	text := "ClusterName=c\nSlurmctldHost=h\nSlurmdParameters=" + params +
+		"\nNodeName=n[1-2],g1\nPartitionName=p Nodes=n[1-2] Default=YES\nPartitionName=gpu Nodes=g1\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +54,8 @@ func TestGPURulesAreChecked(t *testing.T) {
 	tests := map[string]string{
 		"gpu_uuid":                   "did you mean gpu_uuids?",
 		"gpu_power=1":                "there are gpu_fault, gpu_foreign",
-		"gpu_stat=run":               "absolute path nor off",
-		"gpu_job_map=/":              "absolute path nor off",
+		"gpu_stat=run":               "absolute path of a directory nor off",
+		"gpu_job_map=/":              "absolute path of a directory nor off",
 		"gpu_uuids=yes":              "takes no value",
 		"gpu_sample=0":               "not between 1 and 3600",
 		"gpu_sample=often":           "not a whole number",

@@ -97,7 +97,8 @@ var gresKeys = recordKeys(func() []recordKey[GresLine] {
 		{name: "Flags", set: func(g *GresLine, v string) error {
 			g.Flags = nil
 			for _, w := range words(v) {
-				flag, err := oneOf(w, "CountOnly", "explicit", "one_sharing", "all_sharing", "nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env")
+				flag, err := oneOf(w, "CountOnly", "explicit", "one_sharing", "all_sharing", "nvidia_gpu_env", "amd_gpu_env",
+					"intel_gpu_env", "opencl_env", "no_gpu_env")
 				if err != nil {
 					return err
 				}
@@ -105,7 +106,7 @@ var gresKeys = recordKeys(func() []recordKey[GresLine] {
 			}
 			return nil
 		}},
-		{name: "Ignore", why: "nothing can be ignored of what is not detected"},
+		{name: "Ignore", why: "Ignore needs AutoDetect"},
 	}
 })
 
@@ -157,10 +158,10 @@ func (l *loader) gresLine(pairs []pair) {
 	case !g.counted && g.Name != "":
 		g.Count = 1
 	case devices > 0 && g.Count != devices && !shared && !g.Multiple:
-		l.fault(at, "leave Count out", "Count=%d contradicts %d files", g.Count, devices)
+		l.fault(at, "omit Count", "Count=%d contradicts %d files", g.Count, devices)
 	}
 	if len(g.Links) > 0 && len(g.Files) > 1 {
-		l.fault(at, "write one line for each device", "Links belongs to one device, and the line has %d", len(g.Files))
+		l.fault(at, "write one line for each device", "Links applies to one device, but the line has %d", len(g.Files))
 	}
 	for _, file := range g.Files {
 		if !strings.HasPrefix(file, "/") {
@@ -181,7 +182,8 @@ func (l *loader) checkGres() {
 	for _, g := range c.Gres {
 		at := place{g.File, g.Line}
 		if g.Name != "" && !known[g.Name] {
-			l.warn(at, "add it to GresTypes in slurm.conf", "generic resource %s is not one of GresTypes=%s", g.Name, strings.Join(c.GresTypes, ","))
+			l.warn(at, "add it to GresTypes in slurm.conf", "generic resource %s is not one of GresTypes=%s", g.Name,
+				strings.Join(c.GresTypes, ","))
 		}
 		for _, name := range g.Nodes {
 			if c.nodeByID[name] == nil {
@@ -192,7 +194,8 @@ func (l *loader) checkGres() {
 	for _, n := range c.Nodes {
 		for _, g := range n.Gres {
 			if !known[g.Name] {
-				l.warn(place{n.File, n.Line}, "add it to GresTypes", "generic resource %s is not one of GresTypes=%s", g.Name, strings.Join(c.GresTypes, ","))
+				l.warn(place{n.File, n.Line}, "add it to GresTypes", "generic resource %s is not one of GresTypes=%s", g.Name,
+					strings.Join(c.GresTypes, ","))
 			}
 		}
 	}

@@ -1,7 +1,10 @@
 package conf
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +33,7 @@ type pair struct {
 type reader struct {
 	readFile func(string) ([]byte, error)
 	faults   *Faults
-	dir      string             // of the first file: relative includes start here
+	dirs     []string           // of the first file: relative includes start here
 	cluster  string             // for %c in Include
 	line     func(pairs []pair) // takes every line that is not empty
 	included int
@@ -112,17 +115,30 @@ func (r *reader) logical(text string, at place, depth int) {
 // MODIFIERS" says.
 func (r *reader) include(name string, at place, depth int) {
 	name = strings.ReplaceAll(name, "%c", r.cluster)
+	names := []string{name}
 	if !filepath.IsAbs(name) {
-		name = filepath.Join(r.dir, name)
+		names = nil
+		for _, dir := range r.dirs {
+			names = append(names, filepath.Join(dir, name))
+		}
 	}
 	r.included++
 	if depth >= maxIncludeDepth || r.included > maxIncludes {
 		r.fault(at, "does a file include itself?", "more than %d files are included, or more than %d deep", maxIncludes, maxIncludeDepth)
 		return
 	}
-	if err := r.read(name, depth+1); err != nil {
-		r.fault(at, "relative names start at the folder of slurm.conf", "cannot include %s: %s", name, cause(err))
+	var first error
+	for _, path := range names {
+		err := r.read(path, depth+1)
+		if err == nil {
+			return
+		}
+		if first = cmp.Or(first, err); !errors.Is(err, fs.ErrNotExist) {
+			first = err
+			break
+		}
 	}
+	r.fault(at, "relative names start at the folder of slurm.conf", "cannot include %s: %s", names[0], cause(first))
 }
 
 // cause is the reason of an error of os without the path, which the caller

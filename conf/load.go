@@ -33,9 +33,9 @@ type Options struct {
 // loader holds what is read before it is put together.
 type loader struct {
 	c           *Config
+	dirs        []string // where the files beside it are
 	faults      Faults
 	readFile    func(string) ([]byte, error)
-	setAt       map[string]place // by lower-case key
 	nodeDefault map[string]pair
 	partDefault map[string]pair
 	partitions  []*Partition
@@ -46,12 +46,15 @@ type loader struct {
 
 // Load reads slurm.conf at path, and gres.conf and cgroup.conf in the same
 // folder where they exist. The error is a Faults that names every fault with
-// file and line, except where path itself cannot be read.
+// file and line, except where path itself cannot be read. With faults the
+// Config is what could be read, for its Ignored and Warnings; it is not to be
+// used.
 func Load(path string, o Options) (*Config, error) {
+	dirs := []string{filepath.Dir(path)}
 	if o.ReadFile == nil {
-		o.ReadFile = os.ReadFile
+		o.ReadFile, dirs = os.ReadFile, folders(path)
 	}
-	l := &loader{c: defaults(), setAt: map[string]place{}, nodeDefault: map[string]pair{}, partDefault: map[string]pair{}, nodeSets: map[string]*nodeSet{}}
+	l := &loader{c: defaults(), dirs: dirs, nodeDefault: map[string]pair{}, partDefault: map[string]pair{}, nodeSets: map[string]*nodeSet{}}
 	l.c.Path = path
 	l.readFile = func(name string) ([]byte, error) {
 		if !slices.Contains(l.c.Files, name) {
@@ -67,11 +70,17 @@ func Load(path string, o Options) (*Config, error) {
 	l.optional("gres.conf", l.gresLine)
 	l.optional("cgroup.conf", l.cgroupLine)
 	l.readTopology()
+	l.readJobContainers()
+	l.constrain()
 	l.check()
 	l.inFileOrder(l.c.Warnings)
+	l.inFileOrder(l.c.Advice)
+	slices.SortStableFunc(l.c.Ignored, func(a, b Ignored) int {
+		return cmp.Or(l.compare(a.File, a.Line, b.File, b.Line), strings.Compare(a.Key, b.Key))
+	})
 	if len(l.faults) > 0 {
 		l.inFileOrder(l.faults)
-		return nil, l.faults
+		return l.c, l.faults
 	}
 	return l.c, nil
 }
@@ -79,25 +88,34 @@ func Load(path string, o Options) (*Config, error) {
 // inFileOrder sorts faults as somebody who walks through the files meets them.
 func (l *loader) inFileOrder(faults Faults) {
 	slices.SortStableFunc(faults, func(a, b Fault) int {
-		return cmp.Or(
-			cmp.Compare(slices.Index(l.c.Files, a.File), slices.Index(l.c.Files, b.File)),
-			cmp.Compare(a.Line, b.Line),
-			strings.Compare(a.Msg, b.Msg))
+		return cmp.Or(l.compare(a.File, a.Line, b.File, b.Line), strings.Compare(a.Msg, b.Msg))
 	})
 }
 
-func (l *loader) reader(line func([]pair)) *reader {
-	return &reader{readFile: l.readFile, faults: &l.faults, dir: filepath.Dir(l.c.Path), cluster: l.c.ClusterName, line: line}
+// compare says which of two places comes first.
+func (l *loader) compare(fileA string, lineA int, fileB string, lineB int) int {
+	return cmp.Or(cmp.Compare(slices.Index(l.c.Files, fileA), slices.Index(l.c.Files, fileB)), cmp.Compare(lineA, lineB))
 }
 
-// optional reads a file beside slurm.conf if it is there.
-func (l *loader) optional(name string, line func([]pair)) {
-	path := filepath.Join(filepath.Dir(l.c.Path), name)
-	n := len(l.c.Files)
-	err := l.reader(line).read(path, 0)
+func (l *loader) reader(line func([]pair)) *reader {
+	return &reader{readFile: l.readFile, faults: &l.faults, dirs: l.dirs, cluster: l.c.ClusterName, line: line}
+}
+
+// optional reads a file beside slurm.conf if it is there, or where slurm.conf is a link beside what it links to. It gives the
+// path of the file that it has read, "" for none.
+func (l *loader) optional(name string, line func([]pair)) string {
+	path, n := "", len(l.c.Files)
+	var err error
+	for _, dir := range l.dirs {
+		path = filepath.Join(dir, name)
+		if err = l.reader(line).read(path, 0); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		l.c.Files = l.c.Files[:n]
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		l.c.Files = l.c.Files[:n]
+		return ""
 	case err != nil:
 		l.faults.add(Fault{File: path, Msg: "cannot read it: " + cause(err)})
 	case name == "gres.conf":
@@ -105,6 +123,16 @@ func (l *loader) optional(name string, line func([]pair)) {
 	case name == "cgroup.conf":
 		l.c.Cgroup.File = path
 	}
+	return path
+}
+
+// folders are where the files beside slurm.conf are: in its folder, then in that of the file that it is a link to.
+func folders(path string) []string {
+	dirs := []string{filepath.Dir(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != dirs[0] {
+		dirs = append(dirs, filepath.Dir(real))
+	}
+	return dirs
 }
 
 func (l *loader) fault(at place, help, format string, args ...any) {
@@ -139,22 +167,26 @@ func (l *loader) scalar(p pair) {
 	k, ok := keys()[lower]
 	switch {
 	case !ok && removed()[lower] != "":
-		l.fault(p.place, removed()[lower], "%s is not a key any more", p.key)
+		l.fault(p.place, removed()[lower], "%s is no longer a key", p.key)
 		return
 	case !ok:
 		l.fault(p.place, didYouMean(p.key, keyNames()), "unknown key %s", p.key)
 		return
 	case p.value == "":
-		l.fault(p.place, "delete the line to have the default", "%s has no value", k.name)
+		l.fault(p.place, "delete the line to use the default", "%s has no value", k.name)
 		return
 	}
-	if first, twice := l.setAt[lower]; twice && lower != "slurmctldhost" && l.c.raw[lower] != p.value {
-		l.warn(p.place, "delete one of the lines", "%s was already set at %s:%d; this value counts", k.name, first.file, first.line)
+	if first, twice := l.c.setAt[lower]; twice && lower != "slurmctldhost" && l.c.raw[lower] != p.value {
+		l.warn(p.place, "delete one of the lines", "%s was already set at %s:%d; this value is used", k.name, first.file, first.line)
 	}
-	l.setAt[lower], l.c.raw[lower] = p.place, p.value
-	if k.set == nil {
+	l.c.setAt[lower], l.c.raw[lower] = p.place, p.value
+	if k.why != "" {
 		l.ignore(k, p)
-	} else if err := k.set(l.c, p.value); err != nil {
+	}
+	if k.set == nil {
+		return
+	}
+	if err := k.set(l.c, p.value); err != nil {
 		l.fault(p.place, "", "%s: %s", k.name, err)
 	}
 }
@@ -178,8 +210,8 @@ func (l *loader) finish() {
 		}
 		c.SlurmctldHosts = []Host{h}
 	}
-	if _, ok := c.raw["propagateresourcelimits"]; !ok && len(c.PropagateLimitsExcept) > 0 {
-		c.PropagateResourceLimits = nil
+	if len(c.PropagateLimitsExcept) > 0 {
+		c.PropagateResourceLimits = nil // as Slurm shows it
 	}
 	for _, n := range c.Nodes {
 		if n.Port == 0 {

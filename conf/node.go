@@ -49,6 +49,7 @@ type nodeSpec struct {
 	node                                  Node
 	sockets, perBoard                     int // as written; 0: not
 	cpus, cores, threads, boards          int
+	procs                                 int // the old name of cpus, which counts where both are given
 }
 
 func nodeNumber(field func(*nodeSpec) *int, low, high int64) func(*nodeSpec, string) error {
@@ -84,7 +85,7 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 	return []recordKey[nodeSpec]{
 		{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
 		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
-		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast })},
+		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "files are not sent by sbcast"},
 		{name: "Port", set: nodeList(func(s *nodeSpec) *[]string { return &s.ports })},
 		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
 		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},
@@ -92,13 +93,13 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 		{name: "CoresPerSocket", set: nodeNumber(func(s *nodeSpec) *int { return &s.cores }, 1, 65533)},
 		{name: "ThreadsPerCore", set: nodeNumber(func(s *nodeSpec) *int { return &s.threads }, 1, 65533)},
 		{name: "CPUs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
-		{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
+		{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.procs }, 1, 65533)},
 		{name: "RealMemory", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.RealMemoryMiB })},
 		{name: "TmpDisk", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.TmpDiskMiB })},
 		{name: "MemSpecLimit", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.MemSpecLimitMiB })},
-		{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0, 65533)},
-		{name: "CpuSpecList", set: nodeText(func(s *nodeSpec) *string { return &s.node.CPUSpecList })},
-		{name: "CpuBind", set: func(s *nodeSpec, v string) (err error) {
+		{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0, 65533), why: whyCoreSpec},
+		{name: "CpuSpecList", set: nodeText(func(s *nodeSpec) *string { return &s.node.CPUSpecList }), why: whyCoreSpec},
+		{name: "CpuBind", why: whyBind, set: func(s *nodeSpec, v string) (err error) {
 			s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
 			return err
 		}},
@@ -114,10 +115,10 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 			return err
 		}},
 		{name: "Reason", set: nodeText(func(s *nodeSpec) *string { return &s.node.Reason })},
-		{name: "Topology", set: nodeText(func(s *nodeSpec) *string { return &s.node.Topology })},
+		{name: "Topology", set: nodeText(func(s *nodeSpec) *string { return &s.node.Topology }), why: whyTopology},
 		{name: "RestrictedCoresPerGPU", why: "cores are not reserved for GPUs"},
 		{name: "Parameters", why: "there are no per-node parameters"},
-		{name: "CPUBind", set: func(s *nodeSpec, v string) (err error) {
+		{name: "CPUBind", why: whyBind, set: func(s *nodeSpec, v string) (err error) {
 			s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
 			return err
 		}},
@@ -162,8 +163,11 @@ func (l *loader) nodeLine(pairs []pair) {
 func (l *loader) shape(s *nodeSpec, at place) bool {
 	n := &s.node
 	n.Boards, n.CoresPerSocket, n.ThreadsPerCore = max(s.boards, 1), max(s.cores, 1), max(s.threads, 1)
+	if s.cpus == 0 {
+		s.cpus = s.procs
+	}
 	if s.sockets > 0 && s.perBoard > 0 {
-		l.fault(at, "give one of them", "Sockets and SocketsPerBoard exclude each other")
+		l.fault(at, "give one of them", "Sockets and SocketsPerBoard are mutually exclusive")
 		return false
 	}
 	perSocket := n.CoresPerSocket * n.ThreadsPerCore
@@ -185,10 +189,15 @@ func (l *loader) shape(s *nodeSpec, at place) bool {
 			"CPUs=%d contradicts %d sockets with %d cores of %d threads", n.CPUs, n.Sockets, n.CoresPerSocket, n.ThreadsPerCore)
 		return false
 	}
+	return l.checkReserved(n, at)
+}
+
+// checkReserved refuses what leaves nothing of a node to jobs.
+func (l *loader) checkReserved(n *Node, at place) bool {
 	cores := n.Sockets * n.CoresPerSocket
 	switch {
 	case n.CoreSpecCount > 0 && n.CPUSpecList != "":
-		l.fault(at, "give one of them", "CoreSpecCount and CpuSpecList exclude each other")
+		l.fault(at, "give one of them", "CoreSpecCount and CpuSpecList are mutually exclusive")
 		return false
 	case n.CoreSpecCount >= cores && n.CoreSpecCount > 0:
 		l.fault(at, "", "CoreSpecCount=%d leaves none of %d cores to jobs", n.CoreSpecCount, cores)

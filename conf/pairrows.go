@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,7 +56,10 @@ func pairRows() []pairRow {
 		row("EpilogSlurmctld", func(c *Config, _ Runtime) string { return or(c.EpilogSlurmctld) }),
 		written("ExtSensorsType", "ext_sensors/none", ""),
 		written("ExtSensorsFreq", "0", " sec"),
-		{name: "FairShareDampeningFactor", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.Itoa(c.FairShareDampeningFactor) }},
+		{name: "FairShareDampeningFactor", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.Itoa(c.FairShareDampeningFactor)
+		}},
 		written("FederationParameters", null, ""),
 		row("FirstJobId", func(c *Config, _ Runtime) string { return fmt.Sprint(c.FirstJobID) }),
 		written("GetEnvTimeout", "2", " sec"),
@@ -73,11 +77,11 @@ func pairRows() []pairRow {
 		written("JobAcctGatherType", "jobacct_gather/none", ""),
 		written("JobAcctGatherParams", null, ""),
 		written("JobCompHost", "localhost", ""),
-		written("JobCompLoc", "/var/log/slurm_jobcomp.log", ""),
+		row("JobCompLoc", func(c *Config, _ Runtime) string { return cmp.Or(c.JobCompLoc, DefaultJobCompLoc) }),
 		written("JobCompPort", "0", ""),
-		written("JobCompType", "jobcomp/none", ""),
+		row("JobCompType", func(c *Config, _ Runtime) string { return cmp.Or(c.JobCompType, "jobcomp/none") }),
 		written("JobCompUser", "root", ""),
-		written("JobContainerType", "job_container/none", ""),
+		row("JobContainerType", func(c *Config, _ Runtime) string { return cmp.Or(c.JobContainerType, "job_container/none") }),
 		written("JobCredentialPrivateKey", null, ""),
 		written("JobCredentialPublicCertificate", null, ""),
 		row("JobDefaults", func(c *Config, _ Runtime) string { return jobDefaults(c) }),
@@ -122,20 +126,53 @@ func pairRows() []pairRow {
 		written("PriorityParameters", null, ""),
 		written("PrioritySiteFactorParameters", null, ""),
 		written("PrioritySiteFactorPlugin", null, ""),
-		{name: "PriorityDecayHalfLife", when: multifactor, value: func(c *Config, _ Runtime) string { return timespec.ClockMinutes(c.PriorityDecayHalfLifeMin) }},
-		{name: "PriorityCalcPeriod", when: multifactor, value: func(c *Config, _ Runtime) string { return timespec.ClockMinutes(c.PriorityCalcPeriodMin) }},
+		{name: "PriorityDecayHalfLife", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return timespec.ClockMinutes(c.PriorityDecayHalfLifeMin)
+		}},
+		{name: "PriorityCalcPeriod", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return timespec.ClockMinutes(c.PriorityCalcPeriodMin)
+		}},
 		{name: "PriorityFavorSmall", when: multifactor, value: func(c *Config, _ Runtime) string { return yes(c.PriorityFavorSmall) }},
 		{name: "PriorityFlags", when: multifactor, value: func(c *Config, _ Runtime) string { return join(c.PriorityFlags, "") }},
-		{name: "PriorityMaxAge", when: multifactor, value: func(c *Config, _ Runtime) string { return timespec.ClockMinutes(c.PriorityMaxAgeMin) }},
-		{name: "PriorityUsageResetPeriod", when: multifactor, value: func(c *Config, _ Runtime) string { return c.PriorityUsageResetPeriod }},
+		{name: "PriorityMaxAge", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return timespec.ClockMinutes(c.PriorityMaxAgeMin)
+		}},
+		{name: "PriorityUsageResetPeriod", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return c.PriorityUsageResetPeriod
+		}},
 		row("PriorityType", func(c *Config, _ Runtime) string { return or(c.PriorityType) }),
-		{name: "PriorityWeightAge", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightAge), 10) }},
-		{name: "PriorityWeightAssoc", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightAssoc), 10) }},
-		{name: "PriorityWeightFairShare", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightFairshare), 10) }},
-		{name: "PriorityWeightJobSize", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightJobSize), 10) }},
-		{name: "PriorityWeightPartition", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightPartition), 10) }},
-		{name: "PriorityWeightQOS", when: multifactor, value: func(c *Config, _ Runtime) string { return strconv.FormatUint(uint64(c.PriorityWeightQOS), 10) }},
-		{name: "PriorityWeightTRES", when: multifactor, value: func(c *Config, _ Runtime) string { return c.rawOr("PriorityWeightTRES", null) }},
+		{name: "PriorityWeightAge", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightAge), 10)
+		}},
+		{name: "PriorityWeightAssoc", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightAssoc), 10)
+		}},
+		{name: "PriorityWeightFairShare", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightFairshare), 10)
+		}},
+		{name: "PriorityWeightJobSize", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightJobSize), 10)
+		}},
+		{name: "PriorityWeightPartition", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightPartition), 10)
+		}},
+		{name: "PriorityWeightQOS", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return strconv.FormatUint(uint64(c.PriorityWeightQOS), 10)
+		}},
+		{name: "PriorityWeightTRES", when: multifactor, value: func(c *Config,
+			_ Runtime) string {
+			return c.rawOr("PriorityWeightTRES", null)
+		}},
 		row("PrivateData", func(c *Config, _ Runtime) string { return join(c.PrivateData, "none") }),
 		row("ProctrackType", func(c *Config, _ Runtime) string { return or(c.ProctrackType) }),
 		row("Prolog", func(c *Config, _ Runtime) string { return or(c.Prolog) }),
@@ -163,7 +200,10 @@ func pairRows() []pairRow {
 		row("SchedulerType", func(c *Config, _ Runtime) string { return or(c.SchedulerType) }),
 		written("ScronParameters", null, ""),
 		row("SelectType", func(c *Config, _ Runtime) string { return or(c.SelectType) }),
-		{name: "SelectTypeParameters", when: sharesNodes, value: func(c *Config, _ Runtime) string { return strings.ToUpper(join(c.SelectTypeParameters, "NONE")) }},
+		{name: "SelectTypeParameters", when: sharesNodes, value: func(c *Config,
+			_ Runtime) string {
+			return strings.ToUpper(join(c.SelectTypeParameters, "NONE"))
+		}},
 		row("SlurmUser", func(c *Config, rt Runtime) string { return fmt.Sprintf("%s(%d)", c.SlurmUser, rt.SlurmUID) }),
 		row("SlurmctldAddr", func(c *Config, _ Runtime) string { return or(c.SlurmctldAddr) }),
 		row("SlurmctldDebug", func(c *Config, _ Runtime) string { return or(c.SlurmctldDebug) }),
@@ -205,7 +245,7 @@ func pairRows() []pairRow {
 		written("SwitchParameters", null, ""),
 		written("SwitchType", "switch/none", ""),
 		row("TaskEpilog", func(c *Config, _ Runtime) string { return or(c.TaskEpilog) }),
-		row("TaskPlugin", func(c *Config, _ Runtime) string { return join(c.TaskPlugin, null) }),
+		row("TaskPlugin", func(c *Config, _ Runtime) string { return join(c.TaskPlugin, "task/none") }),
 		row("TaskPluginParam", func(c *Config, _ Runtime) string { return join(lowerWords(c.TaskPluginParam), "(null type)") }),
 		row("TaskProlog", func(c *Config, _ Runtime) string { return or(c.TaskProlog) }),
 		written("TCPTimeout", "2", " sec"),

@@ -226,3 +226,26 @@ func memoryRow(prefix string) pairRow {
 		return []Pair{{prefix + "Node", "UNLIMITED"}}
 	}}
 }
+
+// CgroupPairs is what scontrol show config prints of cgroup.conf: what is in force.
+func (c *Config) CgroupPairs() []Pair {
+	g := c.Cgroup
+	named := func(key, word string) bool { return strings.Contains(strings.ToLower(c.rawOr(key, "")), word) }
+	if !g.ConstrainCores && !g.ConstrainRAMSpace && !g.ConstrainDevices && !named("TaskPlugin", "cgroup") &&
+		!named("ProctrackType", "cgroup") {
+		return nil // as Slurm
+	}
+	flag := func(b bool) string { return strings.ToLower(yes(b)) }
+	percent := func(p float64) string { return strconv.FormatFloat(p, 'f', 1, 64) + "%" }
+	return []Pair{
+		{"AllowedKmemSpace", null}, {"AllowedRAMSpace", percent(g.AllowedRAMPercent)}, {"AllowedSwapSpace", percent(g.AllowedSwapPercent)},
+		{"CgroupAutomount", "no"}, {"CgroupMountpoint", g.CgroupMountpoint}, {"CgroupPlugin", g.CgroupPlugin},
+		{"ConstrainCores", flag(g.ConstrainCores)}, {"ConstrainDevices", flag(g.ConstrainDevices)}, {"ConstrainKmemSpace", "no"},
+		{"ConstrainRAMSpace", flag(g.ConstrainRAMSpace)}, {"ConstrainSwapSpace", flag(g.ConstrainSwapSpace)},
+		{"IgnoreSystemd", flag(g.IgnoreSystemd)},
+		{"IgnoreSystemdOnFailure", flag(g.IgnoreSystemdOnFailure)}, {"MaxKmemPercent", "100.0%"},
+		{"MaxRAMPercent", percent(g.MaxRAMPercent)},
+		{"MaxSwapPercent", percent(g.MaxSwapPercent)}, {"MemorySwappiness", null}, {"MinKmemSpace", "30 MB"},
+		{"MinRAMSpace", strconv.FormatUint(g.MinRAMSpaceMiB, 10) + " MB"},
+	}
+}

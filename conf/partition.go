@@ -37,7 +37,6 @@ type Partition struct {
 	MaxMemPerCPUMiB  uint64
 	MaxMemPerNodeMiB uint64
 	DefCPUPerGPU     int
-	JobDefaults      string // as written
 
 	AllowGroups   []string
 	AllowAccounts []string
@@ -168,7 +167,8 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, 0, maxNodes)},
 		{name: "MaxNodes", set: partLimit(func(p *Partition) *int64 { return &p.MaxNodes })},
 		{name: "MaxCPUsPerNode", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerNode })},
-		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket }), why: "CPUs are not limited by socket; set MaxCPUsPerNode"},
+		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket }),
+			why: "CPUs are not limited by socket; set MaxCPUsPerNode"},
 		{name: "GraceTime", set: partSeconds(func(p *Partition) *int64 { return &p.GraceTimeSec })},
 		{name: "DefMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerCPUMiB })},
 		{name: "DefMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerNodeMiB })},
@@ -177,7 +177,6 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "MaxMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerNodeMiB })},
 		{name: "DefCpuPerGPU", set: partNumber(func(p *Partition) *int { return &p.DefCPUPerGPU }, 0, 65533)},
 		{name: "JobDefaults", set: func(p *Partition, v string) error {
-			p.JobDefaults = v
 			return readJobDefaults(v, &p.DefCPUPerGPU, &p.DefMemPerGPUMiB)
 		}},
 		{name: "AllowGroups", set: partNames(func(p *Partition) *[]string { return &p.AllowGroups })},
@@ -191,8 +190,9 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 			}
 			return err
 		}},
-		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate })},
-		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
+		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate }),
+			why: "a job for a partition that is DRAIN is refused or waits; it names several partitions itself"},
+		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS }), why: whyAccounts},
 		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 0, 65533)},
 		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 0, 65533)},
 		{name: "Priority", set: func(p *Partition, v string) error {
@@ -214,23 +214,25 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "ReqResv", set: partBool(func(p *Partition) *bool { return &p.ReqResv })},
 		{name: "LLN", set: partBool(func(p *Partition) *bool { return &p.LLN })},
 		{name: "ExclusiveUser", set: partBool(func(p *Partition) *bool { return &p.ExclusiveUser })},
-		{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo })},
+		{name: "ExclusiveTopo", set: partBool(func(p *Partition) *bool { return &p.ExclusiveTopo }),
+			why: "switches are not allocated as a whole; set OverSubscribe=EXCLUSIVE for whole nodes"},
 		{name: "DisableRootJobs", set: partBool(func(p *Partition) *bool { return &p.DisableRootJobs })},
-		{name: "CpuBind", set: func(p *Partition, v string) (err error) {
+		{name: "CpuBind", why: whyBind, set: func(p *Partition, v string) (err error) {
 			p.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")
 			return err
 		}},
-		{name: "SelectTypeParameters", set: partText(func(p *Partition) *string { return &p.SelectTypeParameters })},
-		{name: "TRESBillingWeights", set: func(p *Partition, v string) (err error) {
+		{name: "SelectTypeParameters", set: partText(func(p *Partition) *string { return &p.SelectTypeParameters }),
+			why: "what is allocated is the same in all partitions; set SelectTypeParameters globally"},
+		{name: "TRESBillingWeights", why: "billing is the number of CPUs", set: func(p *Partition, v string) (err error) {
 			p.TRESBillingWeights = v
 			p.BillingWeights, err = tres.ParseWeights(v)
 			return err
 		}},
-		{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec })},
-		{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec })},
-		{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec })},
-		{name: "Topology", set: partText(func(p *Partition) *string { return &p.Topology })},
-		{name: "PowerDownOnIdle", why: "nodes are suspended after SuspendTime"},
+		{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec }), why: whyPower},
+		{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec }), why: whyPower},
+		{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec }), why: whyPower},
+		{name: "Topology", set: partText(func(p *Partition) *string { return &p.Topology }), why: whyTopology},
+		{name: "PowerDownOnIdle", why: whyPower},
 	}
 })
 

@@ -44,6 +44,22 @@ func list(field func(*Config) *[]string) setter {
 	}
 }
 
+// limitNames are the limits that can propagate from the process of a submission to its job (slurm.conf(5), PropagateResourceLimits).
+var limitNames = []string{"AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"}
+
+func limits(field func(*Config) *[]string) setter {
+	return func(c *Config, v string) error {
+		*field(c) = words(v)
+		for _, w := range words(v) {
+			if _, err := oneOf(strings.TrimPrefix(strings.ToUpper(w), "RLIMIT_"),
+				append([]string{"ALL", "NONE"}, limitNames...)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 func params(field func(*Config) *Params) setter {
 	return func(c *Config, v string) error {
 		p := parseParams(v)
@@ -52,7 +68,7 @@ func params(field func(*Config) *Params) setter {
 				return fmt.Errorf("%s=%s is not a whole number", name, value)
 			}
 			if choices := wordParams()[name]; choices != nil && !slices.Contains(choices, value) {
-				return fmt.Errorf("%s=%s is none of %s", name, value, strings.Join(choices, ", "))
+				return fmt.Errorf("%s=%s is not one of %s", name, value, strings.Join(choices, ", "))
 			}
 		}
 		*field(c) = p
@@ -69,7 +85,7 @@ var numericParams = sync.OnceValue(func() []string {
 	bf_yield_sleep build_queue_timeout correspond_after_task_cnt default_queue_depth delay_boot max_array_tasks
 	max_rpc_cnt max_sched_time max_script_size max_switch_wait partition_job_depth preempt_reorder_count sched_interval
 	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth
-	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue`) // the last are Sluice's own
+	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue max_user_state max_user_accounting`) // the last are Sluice's own
 })
 
 // wordParams are the parameters of Sluice's own that are one of a few words.

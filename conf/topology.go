@@ -53,7 +53,7 @@ var switchKeys = recordKeys(func() []recordKey[Switch] {
 			}
 			return err
 		}},
-		{name: "LinkSpeed", set: func(s *Switch, v string) error {
+		{name: "LinkSpeed", why: "it is only shown, as in Slurm", set: func(s *Switch, v string) error {
 			n := 0
 			err := readNumber(&n, v, 0, 1<<31-1)
 			s.LinkSpeed = uint32(n)
@@ -72,10 +72,11 @@ func (l *loader) readTopology() {
 		l.fault(l.at("TopologyPlugin"), "use topology/tree, or topology/none", "TopologyPlugin=%s is not supported", l.c.TopologyPlugin)
 		return
 	}
-	l.optional("topology.conf", l.topologyLine)
-	path := filepath.Join(filepath.Dir(l.c.Path), "topology.conf")
-	if !slices.Contains(l.c.Files, path) {
-		l.fault(l.at("TopologyPlugin"), "write it beside slurm.conf, or set TopologyPlugin=topology/none", "TopologyPlugin=%s needs %s, which does not exist", l.c.TopologyPlugin, path)
+	path := l.optional("topology.conf", l.topologyLine)
+	if path == "" {
+		path = filepath.Join(filepath.Dir(l.c.Path), "topology.conf")
+		l.fault(l.at("TopologyPlugin"), "write it beside slurm.conf, or set TopologyPlugin=topology/none",
+			"TopologyPlugin=%s needs %s, which does not exist", l.c.TopologyPlugin, path)
 		return
 	}
 	l.checkTopology(path)
@@ -165,7 +166,8 @@ func (l *loader) checkLeaves(path string) {
 		}
 	}
 	if len(alone) > 0 {
-		l.warn(place{file: path}, "add them to a switch; a job on one of them cannot use others", "no switch has nodes %s", hostlist.Fold(alone))
+		l.warn(place{file: path}, "add them to a switch; a job on one of them cannot use others", "no switch has nodes %s",
+			hostlist.Fold(alone))
 	}
 }
 
@@ -213,6 +215,7 @@ func (l *loader) settleSwitches(byName map[string]*Switch) {
 		}
 	}
 	if tops > 1 {
-		l.warn(place{file: l.c.Switches[0].File}, "add a switch above them if there is one", "%d switches have none above them: a job runs below one of them", tops)
+		l.warn(place{file: l.c.Switches[0].File}, "add a switch above them if there is one",
+			"%d switches have none above them: a job runs below one of them", tops)
 	}
 }

@@ -13,7 +13,10 @@ func loadTree(text string) (*Config, error) {
 }
 
 func TestTopology(t *testing.T) {
-	c, err := loadTree("# racks\nSwitchName=top Switches=row[0-1] # all\nswitchname=row0 switches=s0,s1\nSwitchName=row1 Switches=s2 LinkSpeed=40\nSwitchName=s0 Nodes=n[1-3]\nSwitchName=s1 Nodes=n4,n5\nSwitchName=s2 Nodes=n[6-8]\n")
+	c,
+		err := loadTree(
+		"# racks\nSwitchName=top Switches=row[0-1] # all\nswitchname=row0 switches=s0,s1\nSwitchName=row1 Switches=s2 " +
+			"LinkSpeed=40\nSwitchName=s0 Nodes=n[1-3]\nSwitchName=s1 Nodes=n4,n5\nSwitchName=s2 Nodes=n[6-8]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,20 +45,34 @@ top 2 1 [n1 n2 n3 n4 n5 n6 n7 n8] [row0 row1]
 func TestTopologyFaults(t *testing.T) {
 	const rest = "SwitchName=rest Nodes=n[3-8]\n"
 	for text, want := range map[string]string{
-		rest + "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2":                                "topology.conf:3: node n2 is on both switch a and switch b",
-		rest + "SwitchName=a Nodes=n[1-2],n1":                                                    "topology.conf:2: node n1 is twice on switch a",
-		rest + "SwitchName=a Nodes=n[1-2],n9":                                                    "topology.conf:2: switch a: there is no node n9",
-		rest + "SwitchName=a Nodes=n[1-2]\nSwitchName=t Switches=a,b":                            "topology.conf:3: switch t: there is no switch b",
-		rest + "SwitchName=a Nodes=n[1-2]\nSwitchName=a Nodes=n1":                                "topology.conf:3: switch a was already defined at /etc/topology.conf:2",
-		rest + "SwitchName=a Nodes=n[1-2]\nSwitchName=t Switches=a\nSwitchName=u Switches=a":     "topology.conf:4: switch a is below both t and u",
-		rest + "SwitchName=a Nodes=n[1-2]\nSwitchName=x Switches=y\nSwitchName=y Switches=x":     "topology.conf:3: switch x is below itself",
-		rest + "SwitchName=x Switches=x":                                                         "topology.conf:2: switch x is below itself",
-		rest + "SwitchName=a":                                                                    "topology.conf:2: switch a connects nothing",
-		rest + "SwitchName=a Nodes=n1 Switches=rest":                                             "topology.conf:2: switch a has both Nodes and Switches",
-		rest + "SwitchName=a Nodes=n[1-":                                                         "topology.conf:2: Nodes: ",
-		rest + "SwitchName=a Node=n1":                                                            "topology.conf:2: unknown key Node on a SwitchName line (did you mean Nodes?)",
-		rest + "SwitchNam=a Nodes=n1":                                                            "topology.conf:2: the line begins with SwitchNam",
-		rest + "SwitchName=a/b Nodes=n1":                                                         "topology.conf:2: \"a/b\" is not a name for a switch",
+		rest +
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2": "topology.conf:3: node n2 is on both switch a and switch b",
+		rest +
+			"SwitchName=a Nodes=n[1-2],n1": "topology.conf:2: node n1 is twice on switch a",
+		rest +
+			"SwitchName=a Nodes=n[1-2],n9": "topology.conf:2: switch a: there is no node n9",
+		rest +
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=t Switches=a,b": "topology.conf:3: switch t: there is no switch b",
+		rest +
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=a Nodes=n1": "topology.conf:3: switch a was already defined at /etc/topology.conf:2",
+		rest +
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=t Switches=a\nSwitchName=u Switches=a": "topology.conf:4: switch a is below both " +
+			"t and u",
+		rest +
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=x Switches=y\nSwitchName=y Switches=x": "topology.conf:3: switch x is below itself",
+		rest +
+			"SwitchName=x Switches=x": "topology.conf:2: switch x is below itself",
+		rest +
+			"SwitchName=a": "topology.conf:2: switch a connects nothing",
+		rest +
+			"SwitchName=a Nodes=n1 Switches=rest": "topology.conf:2: switch a has both Nodes and Switches",
+		rest + "SwitchName=a Nodes=n[1-": "topology.conf:2: Nodes: ",
+		rest +
+			"SwitchName=a Node=n1": "topology.conf:2: unknown key Node on a SwitchName line (did you mean Nodes?)",
+		rest +
+			"SwitchNam=a Nodes=n1": "topology.conf:2: the line begins with SwitchNam",
+		rest +
+			"SwitchName=a/b Nodes=n1": "topology.conf:2: \"a/b\" is not a name for a switch",
 		rest + "SwitchName=a Nodes=n1 LinkSpeed=fast":                                            "topology.conf:2: LinkSpeed: ",
 		rest + strings.Repeat("SwitchName=a Nodes=n1\n", 2) + "SwitchName=q Nodes=n[1-99999999]": "topology.conf:4: Nodes: ",
 	} {
@@ -68,7 +85,8 @@ func TestTopologyFaults(t *testing.T) {
 
 func TestTopologyPlugin(t *testing.T) {
 	_, err := Load("/etc/slurm.conf", files{"slurm.conf": treeHead}.options())
-	if err == nil || !strings.Contains(err.Error(), "slurm.conf:5: TopologyPlugin=topology/tree needs /etc/topology.conf, which does not exist") {
+	if err == nil || !strings.Contains(err.Error(),
+		"slurm.conf:5: TopologyPlugin=topology/tree needs /etc/topology.conf, which does not exist") {
 		t.Errorf("without the file: %v", err)
 	}
 	_, err = load(good + "TopologyPlugin=topology/3d_torus\n")

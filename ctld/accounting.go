@@ -11,18 +11,15 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // newAccounting makes the accounting of a loaded state; the loop is there already.
 func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	a := acct.New(acct.Options{Dir: d.opts.State, Cluster: v.ClusterID, Log: d.log, Policy: d.acctPolicy,
 		Outbox: func(at state.Attempt) ([]byte, error) { return d.store.Get(journal.Finished, at.Key()) },
-		Script: func(id uint32) ([]byte, []byte, error) {
-			blob, err := d.script(id)
-			if err != nil {
-				return nil, nil, err
-			}
-			script, env, err := state.DecodeScript(blob)
+		Script: func(j *pb.JobRecord) ([]byte, []byte, error) {
+			script, env, err := d.script(j)
 			return script, []byte(strings.Join(env, "\n")), err
 		},
 		Stored: func(ctx context.Context, cmd reactor.Stored) error { _, err := d.loop.Do(ctx, cmd); return err },
@@ -37,13 +34,15 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 func (d *daemon) acctPolicy() acct.Policy {
 	c := d.conf.Load()
 	keep, _ := c.PurgeJobAfter() // Load has refused what it cannot read
-	return acct.Policy{Scripts: hasWord(c.AccountingStoreFlags, "job_script"), Env: hasWord(c.AccountingStoreFlags, "job_env"), Keep: keep}
+	return acct.Policy{TextBytes: maxAccountingBytes(c), Scripts: hasWord(c.AccountingStoreFlags, "job_script"),
+		Env: hasWord(c.AccountingStoreFlags, "job_env"), Keep: keep}
 }
 
 // privacy is who sees what in sacct (slurm.conf(5), PrivateData).
 func (d *daemon) privacy() rpc.Privacy {
 	c := d.conf.Load()
-	return rpc.Privacy{Jobs: hasWord(c.PrivateData, "jobs"), Extern: hasWord(c.PrologFlags, "contain"), WCKeys: c.TrackWCKey}
+	return rpc.Privacy{Jobs: hasWord(c.PrivateData, "jobs"), Extern: hasWord(c.PrologFlags, "contain"), WCKeys: c.TrackWCKey,
+		Usage: hasWord(c.PrivateData, "usage"), HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute}
 }
 
 func hasWord(list []string, word string) bool {

@@ -31,8 +31,10 @@ func startDaemon(tb testing.TB, extra string) (dial func() pb.ControllerAPIClien
 	tb.Helper()
 	dir := tb.TempDir()
 	conf := filepath.Join(dir, "slurm.conf")
-	text := fmt.Sprintf("ClusterName=bench\nSlurmctldHost=localhost(127.0.0.1)\nSlurmUser=root\nStateSaveLocation=%s/state\nMaxJobCount=2000000\nDefMemPerCPU=100\n%s\n"+
-		"NodeName=n[1-4] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[27821-27824] CPUs=64 RealMemory=64000\nPartitionName=debug Nodes=ALL Default=YES State=UP\n", dir, extra)
+	text := fmt.Sprintf(
+		"ClusterName=bench\nSlurmctldHost=localhost(127.0.0.1)\nSlurmUser=root\nStateSaveLocation=%s/state\nMaxJobCount=2000000\nDefMemPerCPU=100\n%s\n"+
+			"NodeName=n[1-4] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[27821-27824] CPUs=64 RealMemory=64000\nPartitionName=debug "+
+			"Nodes=ALL Default=YES State=UP\n", dir, extra)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
@@ -72,7 +74,8 @@ func startDaemon(tb testing.TB, extra string) (dial func() pb.ControllerAPIClien
 func heldJob() *pb.SubmitRequest {
 	var id [16]byte
 	_, _ = rand.Read(id[:])
-	return &pb.SubmitRequest{RequestId: hex.EncodeToString(id[:]), Script: []byte("#!/bin/sh\ntrue\n"), Env: []string{"HOME=/root", "PATH=/usr/bin:/bin", "USER=root"},
+	return &pb.SubmitRequest{RequestId: hex.EncodeToString(id[:]), Script: []byte("#!/bin/sh\ntrue\n"),
+		Env:  []string{"HOME=/root", "PATH=/usr/bin:/bin", "USER=root"},
 		Spec: &pb.JobSpec{Name: "bench", WorkDir: "/tmp", Hold: true, NumTasks: 1, StdOut: "/dev/null"}}
 }
 
@@ -147,10 +150,7 @@ func queue(b *testing.B, jobs int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg, err := stateConfig(c, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	cfg := stateConfig(c, 0)
 	begun := time.Now()
 	store, err := journal.Open(c.StateSaveLocation, journal.Options{})
 	if err != nil {

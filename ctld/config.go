@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/accounts"
@@ -11,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/conf/version"
-	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -24,8 +25,9 @@ const maxUserJobs = 20000
 const requeueDelayS = 120
 
 // stateConfig makes the state's configuration of slurm.conf.
-func stateConfig(c *conf.Config, uid uint32) (*state.Config, error) {
-	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{}, Gres: map[string]state.GresConfig{}}
+func stateConfig(c *conf.Config, uid uint32) *state.Config {
+	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{},
+		Gres: map[string]state.GresConfig{}}
 	for _, n := range c.Nodes {
 		r := nodeRecord(n)
 		r.Switches = c.SwitchesAbove(n.Name)
@@ -36,43 +38,71 @@ func stateConfig(c *conf.Config, uid uint32) (*state.Config, error) {
 		r := partitionRecord(c, p)
 		cfg.Partitions = append(cfg.Partitions, r)
 		cfg.PartitionNodes[p.Name] = p.Nodes
-		gids, err := groupIDs(p)
-		if err != nil {
-			return nil, err
-		}
-		if gids != nil {
+		if gids := groupIDs(p); gids != nil {
 			cfg.PartitionGIDs[p.Name] = gids
 		}
 		if p.Default {
 			cfg.Default = p.Name
 		}
 	}
-	return cfg, nil
+	return cfg
 }
 
 func settings(c *conf.Config, uid uint32) *state.Settings {
-	countsMemory := slices.ContainsFunc(c.SelectTypeParameters, func(s string) bool { return strings.Contains(strings.ToUpper(s), "MEMORY") })
+	countsMemory := slices.ContainsFunc(c.SelectTypeParameters,
+		func(s string) bool { return strings.Contains(strings.ToUpper(s), "MEMORY") })
 	var licenses []state.License
 	for _, l := range c.Licenses {
 		licenses = append(licenses, state.License{Name: l.Name, Count: l.Count})
 	}
 	var switches []state.Switch
 	for _, s := range c.Switches {
-		switches = append(switches, state.Switch{Name: s.Name, Level: s.Level, LinkSpeed: s.LinkSpeed, Nodes: s.Nodes, Switches: s.Switches})
+		switches = append(switches, state.Switch{Name: s.Name, Level: s.Level, LinkSpeed: s.LinkSpeed, Nodes: s.Nodes,
+			Switches: s.Switches})
 	}
+	requeue, _ := conf.ExitCodes(c.RequeueExit) // read before, with all of slurm.conf
+	hold, _ := conf.ExitCodes(c.RequeueExitHold)
 	return &state.Settings{
-		Licenses: licenses, Switches: switches,
-		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec), OverTimeLimitS: minutes(c.OverTimeLimitMin), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
-		RebootProgram: c.RebootProgram, ResumeTimeoutS: clampSeconds(c.ResumeTimeoutSec),
+		Licenses: licenses, Switches: switches, RequeueExit: requeue, RequeueExitHold: hold,
+		PrologSlurmctld: c.PrologSlurmctld != "", EpilogSlurmctld: c.EpilogSlurmctld != "",
+		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec),
+		OverTimeLimitS: minutes(c.OverTimeLimitMin), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
+		MailDomain: c.MailDomain, RebootProgram: c.RebootProgram, ResumeTimeoutS: clampSeconds(c.ResumeTimeoutSec),
 		HeartbeatS: heartbeat(c.SlurmdTimeoutSec), ReturnToService: c.ReturnToService, MinJobAgeS: clampSeconds(c.MinJobAgeSec),
 		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
-		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB, DefMemPerNodeMiB: c.DefMemPerNodeMiB,
-		MaxMemPerCPUMiB: c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores, CountMemory: countsMemory,
+		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB,
+		DefMemPerNodeMiB: c.DefMemPerNodeMiB,
+		MaxMemPerCPUMiB:  c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores,
+		WholeNodes: schedParams(c).WholeNodes, CountMemory: countsMemory,
 		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
-		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU), GPUFaultDrains: c.GPU.FaultDrains,
-		EnforcePartLimits: c.EnforcePartLimits, JobFileAppend: c.JobFileAppend, DisableRootJobs: c.DisableRootJobs,
+		MaxSwitchWaitS: clampSeconds(maxSwitchWaitS(c)), MaxUserBytes: maxUserBytes(c),
+		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU),
+		GPUFaultDrains:    c.GPU.FaultDrains,
+		EnforcePartLimits: c.EnforcePartLimits, DisableRootJobs: c.DisableRootJobs,
 		PriorityBasic: c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}
+}
+
+// maxUserStateMiB is how much one user may hold in the state where SlurmctldParameters does not say.
+const maxUserStateMiB = 256
+
+// maxUserBytes is max_user_state of SlurmctldParameters, how many MiB of scripts, environments and records one user may hold in the state;
+// 0 is no bound.
+func maxUserBytes(c *conf.Config) int64 {
+	return int64(max(c.SlurmctldParameters.Int("max_user_state", maxUserStateMiB), 0)) << 20
+}
+
+// maxUserAccountingMiB is how much of one user's scripts and environments accounting keeps where SlurmctldParameters does not say.
+const maxUserAccountingMiB = 1024
+
+// maxAccountingBytes is max_user_accounting of SlurmctldParameters; 0 is no bound.
+func maxAccountingBytes(c *conf.Config) int64 {
+	return int64(max(c.SlurmctldParameters.Int("max_user_accounting", maxUserAccountingMiB), 0)) << 20
+}
+
+// maxSwitchWaitS is max_switch_wait of SchedulerParameters, how long jobs wait for the switches that they ask for at most.
+func maxSwitchWaitS(c *conf.Config) int64 {
+	return int64(c.SchedulerParameters.Int("max_switch_wait", 300))
 }
 
 // heartbeat is how often a node reports, in seconds: a few times within SlurmdTimeout.
@@ -91,10 +121,12 @@ func clampSeconds(s int64) uint32 {
 }
 
 func nodeRecord(n *conf.Node) *pb.NodeRecord {
-	r := &pb.NodeRecord{Name: n.Name, Addr: n.Addr, Hostname: n.Hostname, Port: uint32(n.Port), Cpus: uint32(n.CPUs), Boards: uint32(n.Boards),
+	r := &pb.NodeRecord{Name: n.Name, Addr: n.Addr, Hostname: n.Hostname, Port: uint32(n.Port), Cpus: uint32(n.CPUs),
+		Boards:  uint32(n.Boards),
 		Sockets: uint32(n.Sockets), Cores: uint32(n.CoresPerSocket), Threads: uint32(n.ThreadsPerCore), RealMemoryMib: n.RealMemoryMiB,
 		TmpDiskMib: n.TmpDiskMiB, CoreSpec: uint32(n.CoreSpecCount), MemSpecMib: n.MemSpecLimitMiB, Weight: n.Weight,
-		Features: strings.Join(n.Features, ","), ActiveFeatures: strings.Join(n.Features, ","), Gres: tres.FormatGres(n.Gres, ""), Reason: n.Reason}
+		Features: strings.Join(n.Features, ","), ActiveFeatures: strings.Join(n.Features, ","), Gres: tres.FormatGres(n.Gres, ""),
+		Reason: n.Reason}
 	r.CfgTres = fmt.Sprintf("cpu=%d,mem=%s,billing=%d", r.Cpus, tres.FormatMiB(r.RealMemoryMib), r.Cpus)
 	for _, g := range n.Gres {
 		r.CfgTres += fmt.Sprintf(",gres/%s=%d", g.Name, g.Count)
@@ -113,16 +145,20 @@ func nodeRecord(n *conf.Node) *pb.NodeRecord {
 }
 
 func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
-	r := &pb.PartitionRecord{Name: p.Name, Nodes: hostlist.Fold(p.Nodes), IsDefault: p.Default, State: p.State, MaxTimeS: minutes(p.MaxTimeMin),
-		MinNodes: uint32(p.MinNodes), MaxNodes: count(p.MaxNodes), TotalNodes: uint32(len(p.Nodes)), MaxCpusPerNode: count(p.MaxCPUsPerNode),
+	r := &pb.PartitionRecord{Name: p.Name, Nodes: hostlist.Fold(p.Nodes), IsDefault: p.Default, State: p.State,
+		MaxTimeS: minutes(p.MaxTimeMin),
+		MinNodes: uint32(p.MinNodes), MaxNodes: count(p.MaxNodes), TotalNodes: uint32(len(p.Nodes)),
+		MaxCpusPerNode:   count(p.MaxCPUsPerNode),
 		MaxCpusPerSocket: count(p.MaxCPUsPerSocket), DefMemPerCpuMib: p.DefMemPerCPUMiB, DefMemPerNodeMib: p.DefMemPerNodeMiB,
 		MaxMemPerCpuMib: p.MaxMemPerCPUMiB, MaxMemPerNodeMib: p.MaxMemPerNodeMiB, PriorityTier: uint32(p.PriorityTier),
 		PriorityJobFactor: uint32(p.PriorityJobFactor), Oversubscribe: p.OverSubscribe.String(), PreemptMode: preemptMode(c, p),
-		GraceTimeS: clampSeconds(p.GraceTimeSec), AllowGroups: strings.Join(p.AllowGroups, ","), AllowAccounts: strings.Join(p.AllowAccounts, ","),
-		AllowQos: strings.Join(p.AllowQOS, ","), DenyAccounts: strings.Join(p.DenyAccounts, ","), DenyQos: strings.Join(p.DenyQOS, ","),
+		GraceTimeS: clampSeconds(p.GraceTimeSec), AllowGroups: strings.Join(p.AllowGroups, ","),
+		AllowAccounts: strings.Join(p.AllowAccounts, ","),
+		AllowQos:      strings.Join(p.AllowQOS, ","), DenyAccounts: strings.Join(p.DenyAccounts, ","),
+		DenyQos:         strings.Join(p.DenyQOS, ","),
 		AllowAllocNodes: strings.Join(p.AllocNodes, ","), Alternate: p.Alternate, Qos: p.QOS, Hidden: p.Hidden, RootOnly: p.RootOnly,
 		ReqResv: p.ReqResv, DisableRootJobs: p.DisableRootJobs, ExclusiveUser: p.ExclusiveUser, Lln: p.LLN,
-		TresBillingWeights: p.TRESBillingWeights, JobDefaults: p.JobDefaults, SelectTypeParameters: p.SelectTypeParameters}
+		TresBillingWeights: p.TRESBillingWeights, JobDefaults: jobDefaults(p), SelectTypeParameters: p.SelectTypeParameters}
 	if p.DefaultTimeMin != conf.NotSet {
 		r.DefaultTimeS = minutes(p.DefaultTimeMin)
 	}
@@ -138,6 +174,18 @@ func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
 	}
 	r.Tres = fmt.Sprintf("cpu=%d,mem=%s,node=%d,billing=%d", r.TotalCpus, tres.FormatMiB(mem), r.TotalNodes, r.TotalCpus)
 	return r
+}
+
+// jobDefaults puts together what JobDefaults and the keys of their own say of jobs with GPUs.
+func jobDefaults(p *conf.Partition) string {
+	var out []string
+	if p.DefCPUPerGPU > 0 {
+		out = append(out, fmt.Sprintf("DefCpuPerGPU=%d", p.DefCPUPerGPU))
+	}
+	if p.DefMemPerGPUMiB > 0 {
+		out = append(out, fmt.Sprintf("DefMemPerGPU=%d", p.DefMemPerGPUMiB))
+	}
+	return strings.Join(out, ",")
 }
 
 func preemptMode(c *conf.Config, p *conf.Partition) string {
@@ -161,29 +209,35 @@ func count(n int64) uint32 {
 	return uint32(n)
 }
 
-// groupIDs resolves AllowGroups; nil = everybody. Root's group is implied.
-func groupIDs(p *conf.Partition) ([]uint32, error) {
+// resolvedGroups are the groups that were found since the start, gid by name: a directory service that does not answer while the
+// configuration is read again closes no partition.
+var resolvedGroups sync.Map
+
+// groupIDs resolves AllowGroups; nil = everybody. A name that is no group of this machine, and was none before, lets nobody in, as in
+// Slurm: logDoubts names it. Root's group is implied.
+func groupIDs(p *conf.Partition) []uint32 {
 	if len(p.AllowGroups) == 0 || slices.ContainsFunc(p.AllowGroups, func(g string) bool { return strings.EqualFold(g, "ALL") }) {
-		return nil, nil
+		return nil
 	}
 	gids := []uint32{}
 	for _, name := range p.AllowGroups {
-		_, gid, ok := accounts.Group(name)
-		if !ok {
-			return nil, fmt.Errorf("partition %s: AllowGroups names %q, which is no group of this machine", p.Name, name)
+		if _, gid, ok := accounts.Group(name); ok {
+			resolvedGroups.Store(name, gid)
+			gids = append(gids, gid)
+		} else if gid, known := resolvedGroups.Load(name); known {
+			gids = append(gids, gid.(uint32))
 		}
-		gids = append(gids, gid)
 	}
-	return gids, nil
+	return gids
 }
 
 // schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
-// SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard, bf_short_queue and
-// bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
+// SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard,
+// bf_short_queue and bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
 func schedParams(c *conf.Config) sched.Params {
 	p, own := sched.DefaultParams(), c.SchedulerParameters
 	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
-	p.MaxSwitchWaitS = int64(own.Int("max_switch_wait", 0))
+	p.MaxSwitchWaitS = maxSwitchWaitS(c)
 	p.ResolutionS, p.WindowS = int64(own.Int("bf_resolution", 0)), 60*int64(own.Int("bf_window", 0))
 	p.GuardS = int64(own.Int("bf_guard", int(p.GuardS)))
 	p.ShortQueue = own.Int("bf_short_queue", p.ShortQueue)
@@ -219,7 +273,7 @@ func schedParams(c *conf.Config) sched.Params {
 	case "preempt/qos":
 		p.Preempt = sched.PreemptQOS
 	}
-	p.PreemptMode = planner.PreemptMode(strings.Join(c.PreemptMode, ","))
+	p.PreemptMode = convert.PreemptMode(strings.Join(c.PreemptMode, ","))
 	p.WholeNodes = c.SelectType == "select/linear"
 	p.Weights = sched.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
 		JobSize: c.PriorityWeightJobSize, Partition: c.PriorityWeightPartition, QOS: c.PriorityWeightQOS, Assoc: c.PriorityWeightAssoc,
@@ -227,12 +281,35 @@ func schedParams(c *conf.Config) sched.Params {
 	return p
 }
 
-// pairs are the lines of scontrol show config.
-func (d *daemon) pairs() []*pb.KeyValue {
-	rt := conf.Runtime{BootTime: d.started.Format(timespec.Layout), NextJobID: d.loop.View().NextJobID, Version: version.Slurm, SlurmUID: d.uid, SlurmdUID: d.uid}
+// shown is what scontrol show config shows.
+func (d *daemon) shown() *pb.ConfigReply {
+	c := d.conf.Load()
+	rt := conf.Runtime{BootTime: d.started.Format(timespec.Layout), NextJobID: d.loop.View().NextJobID, Version: version.Slurm,
+		SlurmUID: d.uid, SlurmdUID: d.uid}
+	r := &pb.ConfigReply{Pairs: keyValues(c.Pairs(rt)), Cgroup: keyValues(c.CgroupPairs())}
+	for _, i := range c.Ignored {
+		r.Ignored = append(r.Ignored, &pb.KeyValue{Key: i.Key, Value: i.Why})
+	}
+	return r
+}
+
+func keyValues(pairs []conf.Pair) []*pb.KeyValue {
 	var out []*pb.KeyValue
-	for _, kv := range d.conf.Load().Pairs(rt) {
+	for _, kv := range pairs {
 		out = append(out, &pb.KeyValue{Key: kv.Key, Value: kv.Value})
 	}
 	return out
+}
+
+// logDoubts says in the log what of a configuration has no effect, and what may not be meant.
+func (d *daemon) logDoubts(c *conf.Config) {
+	for _, i := range c.Ignored {
+		d.log.Warn("configuration key or word without effect", "key", i.Key, "why", i.Why, "at", fmt.Sprintf("%s:%d", i.File, i.Line))
+	}
+	for _, w := range slices.Concat(c.Warnings, c.OnThisMachine()) {
+		d.log.Warn("probable mistake in the configuration", "warning", w.Error())
+	}
+	for _, a := range c.Advice {
+		d.log.Info("configuration advice", "advice", a.Error())
+	}
 }

@@ -2,9 +2,9 @@ package ctld
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -15,18 +15,24 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/feasible"
+	"github.com/sluice-hpc/sluice/ctld/jobcomp"
+	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/prolog"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -39,6 +45,14 @@ type Options struct {
 	Socket string // unix socket of the commands; default DefaultSocket(ClusterName)
 	Listen string // address for nodes; default :SlurmctldPort
 	Log    *slog.Logger
+	// LogTo opens the log that slurm.conf names, "" being none. nil: the log stays what it is.
+	LogTo func(configured string) error
+	// LogFile is the path that LogTo opens; nil as LogTo.
+	LogFile func(configured string) string
+	// Drop has a controller that was started as root become SlurmUser: this whole process.
+	Drop bool
+	// Signals are SIGHUP and SIGUSR2; may be nil.
+	Signals <-chan os.Signal
 }
 
 // DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say.
@@ -70,7 +84,24 @@ func Run(ctx context.Context, o Options) error {
 	if d.opts.Listen == "" {
 		d.opts.Listen = net.JoinHostPort("", strconv.Itoa(c.SlurmctldPort))
 	}
-	return d.run(ctx)
+	// Before the directory of the socket is made: a state directory that was mistyped leaves nothing behind.
+	if _, err := os.Stat(filepath.Dir(filepath.Clean(d.opts.State))); err != nil {
+		return fmt.Errorf("cannot create the state directory %s: %w", d.opts.State, err)
+	}
+	listen, err := d.listen()
+	if err != nil {
+		return err
+	}
+	defer listen.close()
+	if err := d.becomeSlurmUser(c); err != nil {
+		return err
+	}
+	if o.LogTo != nil { // a daemon whose log has no place does not begin: as with Slurm, its file system may be missing
+		if err := o.LogTo(c.SlurmctldLogFile); err != nil {
+			return err
+		}
+	}
+	return d.run(ctx, listen)
 }
 
 type daemon struct {
@@ -92,9 +123,10 @@ type daemon struct {
 	figures *figures
 
 	nodeDebug nodeDebug
+	plugin    atomic.Pointer[jobsubmit.Plugin] // of job_submit.lua; nil until it is needed
 }
 
-func (d *daemon) run(ctx context.Context) error {
+func (d *daemon) run(ctx context.Context, listen listeners) error {
 	c := d.conf.Load()
 	d.uid = uint32(os.Geteuid())
 	if uid, err := slurmUser(c.SlurmUser); err == nil {
@@ -103,36 +135,45 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.gid = primaryGroup(d.uid)
-	cfg, err := stateConfig(c, d.uid)
-	if err != nil {
-		return err
-	}
+	d.logDoubts(c)
+	cfg := stateConfig(c, d.uid)
 	d.started = time.Now()
-	if err := os.MkdirAll(d.opts.State, 0o700); err != nil {
-		return fmt.Errorf("cannot make the state folder: %w", err)
+	// Only the last folder of the path, as slurmctld does: a path that was mistyped further up is an error, not an empty cluster.
+	if err := os.Mkdir(d.opts.State, 0o700); err == nil {
+		d.log.Warn("the state directory is new and has no jobs", "folder", d.opts.State)
+	} else if !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("cannot create the state directory: %w", err)
 	}
+	var err error
 	d.store, err = journal.Open(d.opts.State, journal.Options{Log: d.log, RestoreCommand: "sluice-ctld restore --state " + d.opts.State})
 	if err != nil {
 		return err
 	}
 	defer d.store.Close()
+	if err := d.needPlugin(c); err != nil {
+		return err
+	}
+	defer d.closePlugin()
 	v, err := state.Load(cfg, d.store, d.store.ClusterID(), max(c.FirstJobID, d.store.IDFloor()+1))
 	if err != nil {
 		return err
 	}
-	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "took", time.Since(d.started).Round(time.Millisecond))
-	return d.serve(ctx, v)
+	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "took",
+		time.Since(d.started).Round(time.Millisecond))
+	return d.serve(ctx, v, listen)
 }
 
 // serve starts everything on a loaded state, and ends everything when one part ends.
-func (d *daemon) serve(ctx context.Context, v *state.View) error {
+func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := rpc.NewWatch()
 	d.samples = rpc.NewSamples()
 	params := schedParams(d.conf.Load())
 	d.loop = loop.New(d.store, v, time.Now, d.log)
+	d.loop.KeepTime(clock.BootID(), clock.Both)
 	d.planner = planner.New(d.loop, params, time.Now, d.log)
+	d.planner.Owners = newOwners(d.log).find
 	d.judge = planner.NewJudge(params)
 	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
 	d.loop.Observe(watch.Changed)
@@ -140,21 +181,21 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 	d.loop.Observe(d.planner.Changed)
 	d.figures = newFigures(time.Now())
 	d.loop.Observe(d.figures.Changed)
-	post := mail.New(d.mailSettings, d.loop.View, time.Now, d.log)
+	post := mail.New(d.mailSettings, d.loop.View, d.log)
 	d.loop.Observe(post.Changed)
+	programs := prolog.New(filepath.Join(d.opts.State, "programs"), d.prologSettings, d.loop.View, d.loop.Do, d.log)
+	d.loop.Observe(programs.Changed)
+	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
+	d.loop.Observe(completions.Changed)
 	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
 
-	nodes, nodeListener, err := d.nodeServer()
+	nodes, err := d.nodeServer()
 	if err != nil {
-		return err
-	}
-	local, err := rpc.Listen(d.opts.Socket)
-	if err != nil {
-		_ = nodeListener.Close()
 		return err
 	}
 	beats := rpc.NewBeats()
-	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, Live: d.live, Samples: d.samples, ClusterID: v.ClusterID, Log: d.log})
+	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, Live: d.live, Samples: d.samples,
+		ClusterID: v.ClusterID, Log: d.log})
 	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
 
 	var wg sync.WaitGroup
@@ -178,20 +219,29 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 		}
 	}()
 	part("planner", func() error { return d.planner.Run(ctx) })
-	part("commands", func() error { return localServer.Serve(ctx, local) })
-	part("nodes", func() error { return nodes.Serve(nodeListener) })
+	part("commands", func() error { return localServer.Serve(ctx, listen.local) })
+	part("nodes", func() error { return nodes.Serve(rpc.NewDoor(listen.nodes, d.log)) })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
 	part("accounting", func() error { d.acct.Run(ctx); return nil })
-	part("backups", func() error { d.backups(ctx); return nil })
+	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
+	part("backups", func() error {
+		b := &journal.Backuper{Store: d.store, Every: backupEvery, Keep: keepBackups, Log: d.log}
+		b.Run(ctx)
+		return nil
+	})
 	part("idle GPUs", func() error {
-		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do, log: d.log}
+		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do,
+			log: d.log}
 		w.Run(ctx)
 		return nil
 	})
+	part("prologs", func() error { return programs.Run(ctx) })
+	part("job completion log", func() error { completions.Run(ctx); return nil })
 	part("mail", func() error { post.Run(ctx); return nil })
 	part("counters", func() error { d.midnights(ctx); return nil })
 	part("memory", func() error { giveBack(ctx); return nil })
-	d.log.Info("controller is up", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", nodeListener.Addr().String(), "pid", os.Getpid())
+	d.log.Info("controller started", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", listen.nodes.Addr().String(), "pid",
+		os.Getpid())
 	<-ctx.Done()
 	nodes.Stop()
 	wg.Wait()
@@ -200,41 +250,36 @@ func (d *daemon) serve(ctx context.Context, v *state.View) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	d.log.Info("controller ends; running jobs go on")
+	d.log.Info("controller is shutting down; running jobs continue")
 	return nil
 }
 
 func (d *daemon) operator(uid uint32) bool { return uid == 0 || uid == d.uid }
 
-func (d *daemon) script(id uint32) ([]byte, error) {
-	blob, err := d.store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
-	if err == nil && blob == nil {
-		err = fmt.Errorf("there is no script of job %d", id)
-	}
-	return blob, err
+// script reads a job's script and environment.
+func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
+	return state.ReadTexts(d.store.Get, j)
 }
 
 // nodeServer is the gRPC server for node daemons: TLS 1.3, both sides show certificates of this cluster's CA.
-func (d *daemon) nodeServer() (*grpc.Server, net.Listener, error) {
+func (d *daemon) nodeServer() (*grpc.Server, error) {
 	tlsDir := filepath.Join(d.opts.State, "tls")
 	if err := ca.Ensure(tlsDir); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if _, err := ca.Provide(tlsDir, tlsDir, d.conf.Load().ClusterName, mtls.RoleController, d.hosts()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg, err := ca.ServerTLS(tlsDir)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l, err := net.Listen("tcp", d.opts.Listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot listen for nodes on %s (SlurmctldPort): %w", d.opts.Listen, err)
-	}
-	return grpc.NewServer(grpc.Creds(credentials.NewTLS(cfg)), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+	return grpc.NewServer(grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(cfg))), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})), l, nil
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second,
+			MaxConnectionIdle: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})), nil
 }
 
 // hosts are the names under which nodes reach this controller.
@@ -247,24 +292,6 @@ func (d *daemon) hosts() []string {
 		names = append(names, host)
 	}
 	return append(names, "localhost", "127.0.0.1", "::1")
-}
-
-// backups makes a verified copy of the database every hour.
-func (d *daemon) backups(ctx context.Context) {
-	t := time.NewTicker(backupEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if path, err := d.backup(); err != nil {
-			d.log.Error("cannot make the hourly backup of the state", "err", err)
-		} else {
-			d.log.Info("state backed up", "backup", path)
-		}
-	}
 }
 
 // backup makes one backup and drops those that are too many.
@@ -282,12 +309,14 @@ func (d *daemon) reload() (reactor.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := stateConfig(c, d.uid)
-	if err != nil {
+	d.logDoubts(c)
+	cfg := stateConfig(c, d.uid)
+	if err := d.needPlugin(c); err != nil {
 		return nil, err
 	}
 	return reconfigure{Reconfigure: reactor.Reconfigure{Config: cfg}, use: func() {
 		d.forgetDebug(c)
+		d.openLog(c)
 		d.planner.Configure(schedParams(c))
 		d.judge.Configure(schedParams(c))
 	}}, nil
@@ -304,8 +333,12 @@ func (r reconfigure) Committed() { r.use() }
 
 func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()
-	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, Name: d.controllerName, PID: os.Getpid(), Started: d.started, Users: rpc.NewUsers(),
-		Feasible: d.judge.Feasible, Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop, MakeBackup: d.makeBackup,
-		Pairs: d.pairs, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: planner.Withheld, Figures: d.counters, Debug: d.setDebug}
+	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, Name: d.controllerName, PID: os.Getpid(), Started: d.started,
+		Users:    rpc.NewUsers(),
+		Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
+		StopNodes:  d.disp.Shutdown,
+		MakeBackup: d.makeBackup,
+		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: feasible.Withheld,
+		Figures: d.counters, Debug: d.setDebug, SubmitScript: d.submitScript, ModifyScript: d.modifyScript}
 	return s
 }

@@ -124,7 +124,7 @@ func (d *daemon) setDebug(r *pb.SetDebugRequest, nodes []string) *pb.Problem {
 		return p
 	}
 	d.useConfig(&c)
-	d.log.Info("logging has changed", "level", c.SlurmctldDebug, "flags", strings.Join(c.DebugFlags, ","))
+	d.log.Info("log level or debug flags changed", "level", c.SlurmctldDebug, "flags", strings.Join(c.DebugFlags, ","))
 	return nil
 }
 

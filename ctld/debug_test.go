@@ -31,7 +31,8 @@ func TestLogHandler(t *testing.T) {
 		level string
 		flags []string
 		want  string
-	}{{"quiet", nil, ""}, {"error", nil, "e"}, {"info", nil, "ei"}, {"verbose", []string{"Gres"}, "ei"}, {"info", []string{"Gres", "Backfill"}, "eif"}, {"debug", nil, "eidf"}, {"debug5", nil, "eidf"}} {
+	}{{"quiet", nil, ""}, {"error", nil, "e"}, {"info", nil, "ei"}, {"verbose", []string{"Gres"}, "ei"},
+		{"info", []string{"Gres", "Backfill"}, "eif"}, {"debug", nil, "eidf"}, {"debug5", nil, "eidf"}} {
 		if h.Set(conf.SlogLevel(c.level), c.flags); say() != c.want {
 			t.Errorf("%s %v: %q, want %q", c.level, c.flags, say(), c.want)
 		}

@@ -9,20 +9,22 @@ import (
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-// TestExclusiveUser: a node that a job of a partition with ExclusiveUser has is its user's: what starts and what waits is the answer of a real
-// Slurm 22.05 to the same jobs.
+// TestExclusiveUser: a node that a job of a partition with ExclusiveUser has is its user's: what starts and what waits is the answer of a
+// real Slurm 22.05 to the same jobs.
 func TestExclusiveUser(t *testing.T) {
 	b := newConfBench(t, `NodeName=n1 CPUs=4 RealMemory=4000
 PartitionName=exu Nodes=n1 ExclusiveUser=YES
 PartitionName=open Nodes=n1
 `)
-	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
+	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
 	for _, c := range []struct {
 		user, partition string
 		uid             uint32
 		runs            bool
 	}{{"root", "exu", 0, true}, {"nobody", "exu", 65534, false}, {"nobody", "open", 65534, false}, {"root", "open", 0, true}} {
-		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: c.uid, Gid: c.uid, User: c.user, Partition: c.partition, MemPerNodeMib: 100}, "")
+		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: c.uid, Gid: c.uid, User: c.user, Partition: c.partition,
+			MemPerNodeMib: 100}, "")
 		if p != nil {
 			t.Fatal(p)
 		}

@@ -82,7 +82,8 @@ func (f *figures) shown(all map[string]float64, reset bool, now time.Time) map[s
 }
 
 // resettable are the counters that sdiag --reset sets to 0.
-var resettable = []string{"jobs_submitted", "jobs_started", "jobs_completed", "jobs_canceled", "jobs_failed", "commands", "batches", "commits", "commit_ns",
+var resettable = []string{"jobs_submitted", "jobs_started", "jobs_completed", "jobs_canceled", "jobs_failed", "commands", "batches",
+	"commits", "commit_ns",
 	"passes", "pass_total_ns", "queued", "tried", "probes", "started", "dropped", "backfilled", "truncated"}
 
 // midnights resets the counters at each midnight UTC, as Slurm does.
@@ -104,12 +105,17 @@ func (d *daemon) midnights(ctx context.Context) {
 func (d *daemon) counters(reset bool) map[string]float64 {
 	l, p := d.loop.Stats(), d.planner.Stats()
 	all := map[string]float64{
-		"commands": float64(l.Commands.Load()), "batches": float64(l.Batches.Load()), "commits": float64(l.Commits.Load()), "commit_ns": float64(l.CommitNS.Load()),
-		"passes": float64(p.Passes.Load()), "pass_last_ns": float64(p.LastNS.Load()), "pass_total_ns": float64(p.TotalNS.Load()), "pass_max_ns": float64(p.MaxNS.Load()),
-		"pass_last_s": float64(p.LastAtNS.Load() / int64(time.Second)), "queued": float64(p.Queued.Load()), "tried": float64(p.Tried.Load()),
+		"commands": float64(l.Commands.Load()), "batches": float64(l.Batches.Load()), "commits": float64(l.Commits.Load()),
+		"commit_ns": float64(l.CommitNS.Load()),
+		"passes":    float64(p.Passes.Load()), "pass_last_ns": float64(p.LastNS.Load()), "pass_total_ns": float64(p.TotalNS.Load()),
+		"pass_max_ns": float64(p.MaxNS.Load()),
+		"pass_last_s": float64(p.LastAtNS.Load() / int64(time.Second)), "queued": float64(p.Queued.Load()),
+		"tried":      float64(p.Tried.Load()),
 		"last_tried": float64(p.LastTried.Load()), "truncated": float64(p.Truncated.Load()),
-		"probes": float64(p.Probes.Load()), "started": float64(p.Started.Load()), "dropped": float64(p.Dropped.Load()), "backfilled": float64(p.Backfilled.Load()),
-		"backfilled_ever": float64(p.Backfilled.Load()), "queue": float64(p.LastQueue.Load()), "links": float64(d.disp.Links()), "database_bytes": float64(d.store.Size()),
+		"probes": float64(p.Probes.Load()), "started": float64(p.Started.Load()), "dropped": float64(p.Dropped.Load()),
+		"backfilled":      float64(p.Backfilled.Load()),
+		"backfilled_ever": float64(p.Backfilled.Load()), "queue": float64(p.LastQueue.Load()), "links": float64(d.disp.Links()),
+		"database_bytes": float64(d.store.Size()),
 	}
 	if waiting, _, err := d.acct.Figures(); err == nil || waiting > 0 {
 		all["accounting_waiting"] = float64(waiting)

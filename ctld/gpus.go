@@ -13,7 +13,8 @@ import (
 func gresLines(c *conf.Config, node string) []*pb.GresConf {
 	var out []*pb.GresConf
 	for _, g := range c.GresOf(node) {
-		line := &pb.GresConf{Autodetect: g.AutoDetect, Name: g.Name, Type: g.Type, Files: g.Files, MultipleFiles: g.Multiple, Count: g.Count,
+		line := &pb.GresConf{Autodetect: g.AutoDetect, Name: g.Name, Type: g.Type, Files: g.Files, MultipleFiles: g.Multiple,
+			Count: g.Count,
 			Flags: g.Flags, Place: filepath.Base(g.File) + ":" + strconv.Itoa(g.Line)}
 		var cores state.Cores
 		for _, k := range g.Cores {
@@ -31,6 +32,7 @@ func gresLines(c *conf.Config, node string) []*pb.GresConf {
 
 // gpuPolicy are the rules for the GPUs of a node.
 func gpuPolicy(c *conf.Config, node string) *pb.GpuPolicy {
-	return &pb.GpuPolicy{Uuids: c.GPU.UUIDs, SampleS: c.GPU.SampleS, IgnoreXids: c.GPU.IgnoreXIDs, RecoverS: c.GPU.RecoverS, IgnoreForeign: c.GPU.IgnoreForeign,
-		DynamicMig: c.DynamicMIG(node), IdleS: c.GPU.IdleMin * 60, IdleAction: c.GPU.IdleAction, JobMapDir: c.GPU.JobMap, StatDir: c.GPU.Stat}
+	return &pb.GpuPolicy{Uuids: c.GPU.UUIDs, SampleS: c.GPU.SampleS, IgnoreXids: c.GPU.IgnoreXIDs, RecoverS: c.GPU.RecoverS,
+		IgnoreForeign: c.GPU.IgnoreForeign,
+		DynamicMig:    c.DynamicMIG(node), JobMapDir: c.GPU.JobMap, StatDir: c.GPU.Stat}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
@@ -34,13 +35,14 @@ func (w *idleWatch) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-t.C:
-			w.look(ctx, now.UnixNano())
+		case <-t.C:
+			w.look(ctx, clock.Boot())
 		}
 	}
 }
 
-// look marks and unmarks jobs as things are now.
+// look marks and unmarks jobs as things are now, which is by CLOCK_BOOTTIME as all times of samples are: that somebody sets the clock makes
+// no GPU idle.
 func (w *idleWatch) look(ctx context.Context, nowNS int64) {
 	rules := w.rules()
 	v := w.view()
@@ -59,8 +61,9 @@ func (w *idleWatch) look(ctx context.Context, nowNS int64) {
 		}
 		c := reactor.IdleGPUs{Job: j.Id, Attempt: j.Attempt, Action: rules.IdleAction}
 		if idle {
-			c.Since = time.Unix(0, since).Format(timespec.Layout)
-			w.log.Warn("a job leaves its GPUs idle", "job", j.Id, "user", j.Spec.User, "nodes", j.NodeList, "since", c.Since, "action", rules.IdleAction)
+			c.Since = time.Unix(0, v.Wall(since)).Format(timespec.Layout)
+			w.log.Warn("a job leaves its GPUs idle", "job", j.Id, "user", j.Spec.User, "nodes", j.NodeList, "since", c.Since, "action",
+				rules.IdleAction)
 		}
 		if _, err := w.do(ctx, c); err != nil {
 			return // the writer has no time now; the next look says it again
@@ -85,7 +88,7 @@ func (w *idleWatch) idleSince(v *state.View, j *pb.JobRecord, nowNS int64, rules
 			if id == "" || idle == 0 {
 				return 0
 			}
-			since = max(since, idle, j.StartNs, j.SuspendNs) // of a job that goes on: since when
+			since = max(since, idle, v.Steady(max(j.StartNs, j.SuspendNs))) // of a job that goes on: since when
 		}
 	}
 	return since

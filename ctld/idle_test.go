@@ -30,25 +30,31 @@ type idleBench struct {
 
 func newIdleBench(t *testing.T, rules conf.GPU) *idleBench {
 	b := &idleBench{t: t, rules: rules, now: 1000e9}
-	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 9, MaxJobCount: 9, KillWaitS: 30}, Default: "p", PartitionNodes: map[string][]string{"p": {"g1"}},
-		Nodes:      []*pb.NodeRecord{{Name: "g1", Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}},
-		Partitions: []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
-	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), func() time.Time { return time.Unix(0, b.now) }, slog.New(slog.DiscardHandler))
-	b.idleWatch = &idleWatch{view: b.loop.View, samples: rpc.NewSamples(), rules: func() *conf.GPU { return &b.rules }, log: slog.New(slog.DiscardHandler),
+	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 9, MaxJobCount: 9, KillWaitS: 30}, Default: "p",
+		PartitionNodes: map[string][]string{"p": {"g1"}},
+		Nodes:          []*pb.NodeRecord{{Name: "g1", Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}},
+		Partitions:     []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
+	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), func() time.Time { return time.Unix(0, b.now) },
+		slog.New(slog.DiscardHandler))
+	b.idleWatch = &idleWatch{view: b.loop.View, samples: rpc.NewSamples(), rules: func() *conf.GPU { return &b.rules },
+		log: slog.New(slog.DiscardHandler),
 		do: func(_ context.Context, c reactor.Command) (any, error) {
 			out, err := b.loop.Turn(c)
 			return out, err
 		}}
-	devices := []*pb.Device{{Name: "gpu", Type: "a100", Id: "A"}, {Name: "gpu", Type: "a100", Id: "B", Index: 1}}
-	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "g1", BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100, Devices: devices}}})
+	held := []*pb.Device{{Name: "gpu", Type: "a100", Id: "A"}, {Name: "gpu", Type: "a100", Id: "B", Index: 1}}
+	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "g1", BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100, Devices: held}}})
 	j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000, User: "u", TresPerNode: "gres/gpu:2"}, "")
 	if p != nil {
 		t.Fatal(p)
 	}
 	b.id = b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
 	spec := b.job().Spec
-	if r := b.turn(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: b.id, Spec: spec, Partition: "p", LimitS: pb.Unlimited, NodeList: "g1", Alloc: []*pb.NodeAlloc{{Node: "g1", Cpus: 1,
-		Devices: []*pb.GresDevice{{Name: "gpu", Type: "a100", Id: "A"}, {Name: "gpu", Type: "a100", Index: 1, Id: "B"}}}}}}}); r.(reactor.Applied).Started != 1 {
+	given := []*pb.GresDevice{{Name: "gpu", Type: "a100", Id: "A"}, {Name: "gpu", Type: "a100", Index: 1, Id: "B"}}
+	start := reactor.PlannedStart{ID: b.id, Spec: spec, Partition: "p", LimitS: pb.Unlimited, NodeList: "g1",
+		Alloc: []*pb.NodeAlloc{{Node: "g1", Cpus: 1, Devices: given}}}
+	if r := b.turn(reactor.ApplyPlan{Starts: []reactor.PlannedStart{start}}); r.(reactor.Applied).Started != 1 {
 		t.Fatal("the job does not start")
 	}
 	return b

@@ -32,7 +32,8 @@ PartitionName=all Nodes=n1 OverTimeLimit=UNLIMITED
 	b.turn(reactor.UpdatePartition{Caller: root, Name: "five", Set: []*pb.KeyValue{{Key: "OverTimeLimit", Value: "0"}}})
 	want("five", 0)
 
-	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}}})
+	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}}})
 	link := b.disp.Open("n1", nil)
 	b.submit()
 	b.turn(*b.plan())
@@ -59,11 +60,8 @@ PartitionName=large Nodes=n1 MaxMemPerNode=3000
 PartitionName=other Nodes=n1 MaxMemPerCPU=4000
 `)
 			ask := func(mib uint64, hold bool) (*pb.JobRecord, *pb.Problem) {
-				j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000, User: "u", NumTasks: 1, Partition: c.partition, MemPerNodeMib: mib, Hold: hold}, "")
-				if p != nil {
-					t.Fatal(p)
-				}
-				return j, b.judge.Feasible(b.loop.View(), j)
+				return admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000, User: "u", NumTasks: 1, Partition: c.partition,
+					MemPerNodeMib: mib, Hold: hold}, "")
 			}
 			if _, p := ask(c.most, false); p != nil {
 				t.Errorf("%d MiB in %s: %v", c.most, c.partition, p)
@@ -79,7 +77,8 @@ PartitionName=other Nodes=n1 MaxMemPerCPU=4000
 			if refused {
 				continue
 			}
-			b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
+			b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b",
+				Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
 			j, _ := ask(c.most+1, false)
 			id := b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
 			if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {

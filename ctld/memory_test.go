@@ -12,7 +12,8 @@ func TestMemoryIsGivenBackOnceQuiet(t *testing.T) {
 	for i, step := range []struct {
 		allocated uint64 // MiB since the start
 		want      bool
-	}{{1, false}, {3, false}, {100, false}, {300, false}, {303, true}, {304, false}, {308, false}, {318, false}, {320, true}, {321, false}} {
+	}{{1, false}, {3, false}, {100, false}, {300, false}, {303, true}, {304, false}, {308, false}, {318, false}, {320, true},
+		{321, false}} {
 		if got := q.due(step.allocated * mib); got != step.want {
 			t.Errorf("step %d, %d MiB: %v", i, step.allocated, got)
 		}

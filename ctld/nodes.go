@@ -1,12 +1,18 @@
 package ctld
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/ctld/jobcomp"
 	"github.com/sluice-hpc/sluice/ctld/mail"
+	"github.com/sluice-hpc/sluice/ctld/prolog"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -27,14 +33,42 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 	c := d.conf.Load()
 	return &pb.NodeSettings{
 		Cluster: c.ClusterName, ClusterId: v.ClusterID, KillWaitS: v.Settings.KillWaitS, HeartbeatS: v.Settings.HeartbeatS,
-		Prolog: c.Prolog, Epilog: c.Epilog, TaskProlog: c.TaskProlog, TaskEpilog: c.TaskEpilog, PrologEpilogTimeoutS: clampTimeout(c.PrologEpilogTimeoutSec),
-		ConstrainCores: c.Cgroup.ConstrainCores, ConstrainRam: c.Cgroup.ConstrainRAMSpace && v.Settings.CountMemory, ConstrainSwap: c.Cgroup.ConstrainSwapSpace,
-		ConstrainDevices: c.Cgroup.ConstrainDevices, UnkillableTimeoutS: clampSeconds(c.UnkillableStepTimeoutSec), JobFileAppend: c.JobFileAppend,
-		PropagateLimits: strings.Join(c.PropagateResourceLimits, ","), HealthCheck: c.HealthCheckProgram, HealthCheckS: clampSeconds(c.HealthCheckIntervalSec),
+		Prolog: c.Prolog, Epilog: c.Epilog, TaskProlog: c.TaskProlog, TaskEpilog: c.TaskEpilog,
+		PrologEpilogTimeoutS: clampTimeout(c.PrologEpilogTimeoutSec),
+		ConstrainCores:       c.Cgroup.ConstrainCores, ConstrainRam: c.Cgroup.ConstrainRAMSpace && v.Settings.CountMemory,
+		ConstrainSwap:    c.Cgroup.ConstrainSwapSpace,
+		ConstrainDevices: c.Cgroup.ConstrainDevices, UnkillableTimeoutS: clampSeconds(c.UnkillableStepTimeoutSec),
+		JobFileAppend:   c.JobFileAppend,
+		PropagateLimits: c.PropagatedLimits(), HealthCheck: c.HealthCheckProgram, HealthCheckS: clampSeconds(c.HealthCheckIntervalSec),
+		HealthStates: strings.ToUpper(strings.Join(c.HealthCheckNodeState, ",")), HealthOffsetS: healthOffset(v, n, c),
+		UnkillableProgram: c.UnkillableStepProgram, SerialHooks: hasWord(c.PrologFlags, "Serial"),
 		Gres: gresLines(c, n.Name), Gpu: gpuPolicy(c, n.Name),
-		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, ControllerHost: d.controllerName(), MaxPids: maxPids, Node: configured(n), ConfigOverrides: v.Settings.ConfigOverrides,
-		LogLevel: int32(d.nodeLevel(n.Name)),
+		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, AllowedSwapPercent: c.Cgroup.AllowedSwapPercent,
+		MaxRamPercent:  c.Cgroup.MaxRAMPercent,
+		MaxSwapPercent: c.Cgroup.MaxSwapPercent, MinRamMib: c.Cgroup.MinRAMSpaceMiB, MaxPids: maxPids, Node: configured(n),
+		LogLevel: int32(d.nodeLevel(n.Name)), Privacy: privacy(c, n.Name),
 	}
+}
+
+// privacy is what jobs of a node have for themselves, and cannot gain.
+func privacy(c *conf.Config, node string) *pb.Privacy {
+	p := &pb.Privacy{Ipc: c.Privacy.IPC, NoNewPrivs: c.Privacy.NoNewPrivs, Bounded: c.Privacy.Bounded,
+		Capabilities: c.Privacy.Capabilities}
+	if n, ok := c.Node(node); ok {
+		if j := c.JobContainer(n); j != nil {
+			p.Dirs, p.Base, p.MakeBase = j.Dirs, j.BasePath, j.AutoBase
+		}
+	}
+	return p
+}
+
+// healthOffset is when within HealthCheckInterval a node is checked with HealthCheckNodeState=CYCLE; without it all are at once.
+func healthOffset(v *state.View, n *state.Node, c *conf.Config) uint32 {
+	if !hasWord(c.HealthCheckNodeState, "CYCLE") || c.HealthCheckIntervalSec <= 0 {
+		return 0
+	}
+	i := slices.IndexFunc(v.Nodes(), func(o *state.Node) bool { return o.Name == n.Name })
+	return uint32(int64(max(i, 0)) * c.HealthCheckIntervalSec / int64(len(v.Nodes())))
 }
 
 // configured is a node's record without what it has reported itself.
@@ -55,7 +89,7 @@ func clampTimeout(s int64) uint32 {
 func slurmUser(name string) (uint32, error) {
 	u, ok := accounts.User(name)
 	if !ok {
-		return 0, fmt.Errorf("SlurmUser=%s is no user of this machine", name)
+		return 0, fmt.Errorf("SlurmUser=%s does not exist on this machine", name)
 	}
 	return u.UID, nil
 }
@@ -78,6 +112,27 @@ func (d *daemon) makeBackup(path string) (string, int64, error) {
 	}
 	p, err := d.backup()
 	return p, d.store.Size(), err
+}
+
+// prologSettings are what slurm.conf says of PrologSlurmctld and EpilogSlurmctld now.
+func (d *daemon) prologSettings() prolog.Settings {
+	c := d.conf.Load()
+	s := prolog.Settings{Prolog: c.PrologSlurmctld, Epilog: c.EpilogSlurmctld,
+		Timeout: time.Duration(clampTimeout(c.PrologEpilogTimeoutSec)) * time.Second,
+		Cluster: c.ClusterName, UID: d.uid, GID: d.gid, Env: []string{"SLURM_CONF=" + c.Path}}
+	if d.opts.Socket != DefaultSocket(c.ClusterName) {
+		s.Env = append(s.Env, "SLUICE_SOCKET="+d.opts.Socket)
+	}
+	return s
+}
+
+// jobcompSettings are what slurm.conf says of the job completion log now.
+func (d *daemon) jobcompSettings() jobcomp.Settings {
+	c := d.conf.Load()
+	if !strings.EqualFold(strings.TrimPrefix(c.JobCompType, "jobcomp/"), "filetxt") {
+		return jobcomp.Settings{}
+	}
+	return jobcomp.Settings{Path: cmp.Or(c.JobCompLoc, conf.DefaultJobCompLoc), Cluster: c.ClusterName}
 }
 
 // mailSettings are what slurm.conf says of mail now.

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-// TestTasksOfWhatItGot: a job that does not say how many tasks it has has one on each node that it was given, as a real Slurm 22.05 counts them.
+// TestTasksOfWhatItGot: a job that does not say how many tasks it has has one on each node that it was given, as a real Slurm 22.05 counts
+// them.
 func TestTasksOfWhatItGot(t *testing.T) {
 	for _, c := range []struct {
 		ask                string
@@ -47,8 +48,10 @@ PartitionName=gpu Nodes=g[1-2]
 		if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {
 			b.turn(*cmd)
 		}
-		if j := b.loop.View().Jobs.Get(id); j.State != pb.JobState_JOB_RUNNING || j.NumNodes != c.nodes || j.NumTasks != c.tasks || j.NumCpus != c.cpus {
-			t.Errorf("%s: %v (%s), %d nodes, %d tasks, %d CPUs, want %d, %d and %d", c.ask, j.State, j.Reason, j.NumNodes, j.NumTasks, j.NumCpus, c.nodes, c.tasks, c.cpus)
+		if j := b.loop.View().Jobs.Get(id); j.State != pb.JobState_JOB_RUNNING || j.NumNodes != c.nodes || j.NumTasks != c.tasks ||
+			j.NumCpus != c.cpus {
+			t.Errorf("%s: %v (%s), %d nodes, %d tasks, %d CPUs, want %d, %d and %d", c.ask, j.State, j.Reason, j.NumNodes, j.NumTasks,
+				j.NumCpus, c.nodes, c.tasks, c.cpus)
 		}
 	}
 }

@@ -59,18 +59,17 @@ PartitionName=host Nodes=n[1-4] MaxTime=60 AllocNodes=elsewhere
 		{spec: &pb.JobSpec{Partition: "ro,wide"}, all: pb.CodeAccessDenied},
 		{spec: &pb.JobSpec{Partition: "wide,host"}, all: pb.CodeAccessDenied},
 		{spec: &pb.JobSpec{Partition: "ro"}, no: pb.CodeAccessDenied, all: pb.CodeAccessDenied, any: pb.CodeAccessDenied},
-		{spec: &pb.JobSpec{Partition: "wide,nosuch"}, no: pb.CodeInvalidPartition, all: pb.CodeInvalidPartition, any: pb.CodeInvalidPartition},
+		{spec: &pb.JobSpec{Partition: "wide,nosuch"}, no: pb.CodeInvalidPartition, all: pb.CodeInvalidPartition,
+			any: pb.CodeInvalidPartition},
 	} {
 		for mode, want := range map[string]pb.Code{"NO": c.no, "ALL": c.all, "ANY": c.any} {
 			b := bench(mode)
 			spec := state.CloneSpec(c.spec)
 			spec.Name, spec.Uid, spec.Gid, spec.User, spec.AllocNode, spec.Hold = "j", 65534, 65534, "nobody", "login", true
 			j, p := admit.Job(b.loop.View(), spec, "")
-			if p == nil {
-				p = b.judge.Feasible(b.loop.View(), j)
-			}
 			if p.GetCode() != uint32(want) {
-				t.Errorf("%s: -p %s -t %d -N %d-%d -n %d: %v, want code %d", mode, c.spec.Partition, c.spec.TimeLimitS/60, c.spec.MinNodes, c.spec.MaxNodes, c.spec.NumTasks, p, want)
+				t.Errorf("%s: -p %s -t %d -N %d-%d -n %d: %v, want code %d", mode, c.spec.Partition, c.spec.TimeLimitS/60, c.spec.MinNodes,
+					c.spec.MaxNodes, c.spec.NumTasks, p, want)
 			}
 			if p != nil {
 				continue
@@ -92,9 +91,11 @@ PartitionName=grp Nodes=n1 AllowGroups=root PriorityTier=9
 PartitionName=ro Nodes=n1 RootOnly=YES PriorityTier=9
 PartitionName=all Nodes=n1
 `)
-	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
+	b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
 	for uid, want := range map[uint32]string{65534: "all", 0: "grp"} {
-		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: uid, Gid: uid, User: "u", Partition: "grp,ro,all", MemPerNodeMib: 100}, "")
+		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: uid, Gid: uid, User: "u", Partition: "grp,ro,all",
+			MemPerNodeMib: 100}, "")
 		if p != nil {
 			t.Fatal(p)
 		}

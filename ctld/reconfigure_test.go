@@ -30,20 +30,19 @@ type confBench struct {
 
 func newConfBench(t *testing.T, text string) *confBench {
 	log := slog.New(NewLogHandler(slog.DiscardHandler))
-	b := &confBench{t: t, daemon: &daemon{opts: Options{Conf: filepath.Join(t.TempDir(), "slurm.conf")}, log: log, conf: &atomic.Pointer[conf.Config]{}, started: time.Now()}}
+	b := &confBench{t: t, daemon: &daemon{opts: Options{Conf: filepath.Join(t.TempDir(), "slurm.conf")}, log: log,
+		conf: &atomic.Pointer[conf.Config]{}, started: time.Now()}}
 	b.write(text)
 	c, err := conf.Load(b.opts.Conf, conf.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.useConfig(c)
-	cfg, err := stateConfig(c, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := stateConfig(c, 0)
 	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), time.Now, log)
 	b.planner, b.judge = planner.New(b.loop, schedParams(c), time.Now, log), planner.NewJudge(schedParams(c))
-	b.disp = dispatch.New(b.loop.View, func(uint32) ([]byte, error) { return state.EncodeScript([]byte("#!/bin/sh\n"), nil) }, b.nodeSettings, log)
+	b.disp = dispatch.New(b.loop.View, func(*pb.JobRecord) ([]byte, []string, error) { return []byte("#!/bin/sh\n"), nil, nil },
+		b.nodeSettings, log)
 	b.loop.Observe(b.planner.Changed)
 	b.loop.Observe(b.disp.Changed)
 	return b
@@ -84,10 +83,11 @@ func (b *confBench) plan() *reactor.ApplyPlan {
 	return cmd
 }
 
-// seen is what can be seen of a configuration: scontrol show config, partitions, weights of priorities, what a job is given, how much is logged.
+// seen is what can be seen of a configuration: scontrol show config, partitions, weights of priorities, what a job is given, how much is
+// logged.
 func (b *confBench) seen() string {
 	var out strings.Builder
-	for _, kv := range b.pairs() {
+	for _, kv := range b.shown().Pairs {
 		fmt.Fprintln(&out, kv.Key, kv.Value)
 	}
 	for _, p := range b.loop.View().Partitions() {
@@ -100,10 +100,12 @@ func (b *confBench) seen() string {
 
 // TestReconfigureAllOrNothing: of a configuration that is refused nothing is in force, of one that is taken all is.
 func TestReconfigureAllOrNothing(t *testing.T) {
-	const partition, later = "PartitionName=debug Nodes=ALL Default=YES MaxTime=%s\n", "SelectType=select/linear\nPriorityType=priority/multifactor\nPriorityWeightAge=777\nSlurmctldDebug=debug\nKillWait=77\n"
+	const partition, later = "PartitionName=debug Nodes=ALL Default=YES MaxTime=%s\n",
+		"SelectType=select/linear\nPriorityType=priority/multifactor\nPriorityWeightAge=777\nSlurmctldDebug=debug\nKillWait=77\n"
 	b := newConfBench(t, "NodeName=n[1-2] CPUs=4 RealMemory=100\n"+fmt.Sprintf(partition, "60"))
 	for _, n := range []string{"n1", "n2"} {
-		b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: n, BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}}})
+		b.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: n, BootId: "b",
+			Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 100}}})
 	}
 	b.submit()
 	first := b.plan()
@@ -167,6 +169,29 @@ func TestSetDebugOfNodes(t *testing.T) {
 			return
 		default:
 			link.Next()
+		}
+	}
+}
+
+// TestUnknownGroup: a group that is not on this machine lets nobody in, and stops no start, as in Slurm; the log names it.
+func TestUnknownGroup(t *testing.T) {
+	var log strings.Builder
+	b := newConfBench(t,
+		"AuthType=auth/munge\nNodeName=n1 CPUs=4 RealMemory=1000\nPartitionName=p Nodes=n1 Default=YES "+
+			"AllowGroups=nosuchgroup\nPartitionName=q Nodes=n1 AllowGroups=nosuchgroup,root\n")
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := b.reload(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"AllowGroups names nosuchgroup, which is not a group on this machine", "key=AuthType why="} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
+	}
+	v := b.loop.View()
+	for partition, want := range map[string]int{"p": 0, "q": 1} {
+		if gids := v.PartitionGIDs(partition); gids == nil || len(gids) != want {
+			t.Errorf("%s is open to the groups %v, want %d", partition, gids, want)
 		}
 	}
 }

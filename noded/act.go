@@ -3,111 +3,157 @@ package noded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/noded/agent"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // stopped is why a launch was given up: an order to end the step came first.
-type stopped struct{ order *pb.StepOrder }
+type stopped struct{}
 
-func (s stopped) Error() string { return "ended by order before it began" }
+func (s stopped) Error() string { return "cancelled before it started" }
 
-// start begins a step: prolog, then launch.
+// start begins a step: devices, prolog, launch.
 func (n *node) start(ctx context.Context, a agent.Action) {
 	l := a.Order.Launch
-	j := &job{key: a.Key, name: step.Name(a.Key.Proto()), phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order),
-		spec: bare(l), uid: l.GetSpec().GetUid(), devices: devicesOf(l), launching: true, hooked: n.settings.GetProlog() != "" || n.settings.GetEpilog() != ""}
+	j := &job{key: a.Key, phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order), spec: bare(l), launching: true,
+		begun: clock.Boot()}
 	jctx, cancel := context.WithCancelCause(ctx)
 	j.cancel = cancel
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
 	n.mark(j)
-	if n.mustCut(l) {
-		n.cut(ctx, j, l, func(l *pb.LaunchSpec, err error) { n.begin(ctx, jctx, j, l, err) })
+	if len(devicesOf(l)) > 0 {
+		n.work(ctx, func() func() {
+			l, err := n.withDevices(jctx, l)
+			return func() { n.begin(ctx, jctx, j, l, err) }
+		})
 		return
 	}
 	n.begin(ctx, jctx, j, l, nil)
 }
 
-// begin starts a step whose devices are as they should be, or could not be made so. jctx ends with an order to stop.
-func (n *node) begin(ctx, jctx context.Context, j *job, l *pb.LaunchSpec, cutErr error) {
-	j.spec = bare(l)
-	if cutErr == nil {
-		cutErr = n.gone(l)
+// withDevices has the devices of a launch made ready, and gives it with the devices that there are then; on an error, as it was.
+func (n *node) withDevices(ctx context.Context, l *pb.LaunchSpec) (*pb.LaunchSpec, error) {
+	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Prepare{Prepare: &nodepb.Prepare{Key: l.Key, Devices: devicesOf(l)}}})
+	if err != nil {
+		return l, err
 	}
+	out := proto.CloneOf(l)
+	for i, d := range devicesOf(out) {
+		if i < len(a.Devices) {
+			d.Id = a.Devices[i].Id
+		}
+	}
+	return out, nil
+}
+
+// begin starts a step whose devices are as they should be, or could not be made so. jctx ends with an order to stop.
+func (n *node) begin(ctx, jctx context.Context, j *job, l *pb.LaunchSpec, err error) {
+	j.spec = bare(l)
 	set, bundle := n.settings, n.bundler.bundle(l, n.settings)
-	j.devices = bundle.Devices
-	n.holdDevices(j.name, bundle)
+	j.cpus = bundle.Cpus
+	bundle.BegunBootNs = j.begun
+	daemon := n.bundler.daemonFor(set)
 	n.work(ctx, func() func() {
-		err := n.prepare(jctx, j.name, j.spec, set, bundle, l.Script, cutErr)
+		err := n.prepare(jctx, j.spec, set, daemon, bundle, l.Script, err)
 		j.cancel(nil)
 		return func() { n.launched(ctx, j, err) }
 	})
 }
 
+// nodeFailed is the verdict on a step of which nothing has run because of this node.
+const nodeFailed = "node_failed"
+
 // Launching is tried again: what refuses it (no process to be had, no space) may pass.
 const launchTries = 3
 
-// prepare runs the prolog and gives the step to a shim, unless err says that it cannot begin. It returns nil when the runner knows the step, if only as failed.
-func (n *node) prepare(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings, b *pb.Bundle, script []byte, err error) error {
-	verdict := "launch_failed"
+// prepare runs the prolog and gives the step to a shim, unless err says that it cannot begin. It returns nil when the runner knows the
+// step, if only as failed.
+func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon, b *pb.Bundle, script []byte,
+	err error) error {
+	verdict := nodeFailed
 	if err == nil {
-		err, verdict = n.prolog(ctx, name, l, set), "prolog_failed"
+		var ours bool
+		if ours, err = n.prolog(ctx, l, set, d); !ours {
+			verdict = "prolog_failed"
+		}
 	}
 	if err == nil {
-		verdict = "launch_failed"
-		err = n.launch(ctx, b, script)
+		verdict = nodeFailed
+		var refused bool
+		if refused, err = n.launch(ctx, b, script); refused {
+			verdict = "launch_failed"
+		}
 	}
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, orders.ErrGone) { // gone: the next daemon starts over
+		return err
 	}
 	exit := &pb.ExitRecord{Key: b.Key, Verdict: verdict, Detail: err.Error(), StartNs: l.StartNs, EndNs: time.Now().UnixNano()}
 	if ctx.Err() != nil {
 		if stop := (stopped{}); !errors.As(context.Cause(ctx), &stop) {
 			return ctx.Err() // the daemon ends: the next one starts over
 		}
-		exit.Verdict, exit.Detail, exit.StoppedOnOrder = "cancelled", "ended by order before its script began", true
+		exit.Verdict, exit.Detail, exit.StoppedOnOrder = "cancelled", "cancelled before its script started", true
 	}
-	return n.steps.Fail(b, exit)
+	if ferr := n.fail(b, exit); ferr != nil {
+		return fmt.Errorf("%s (%w)", exit.Detail, ferr)
+	}
+	return nil
 }
 
-func (n *node) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings) error {
+// fail records the end of a step that never began.
+func (n *node) fail(b *pb.Bundle, exit *pb.ExitRecord) error {
+	f := &nodepb.Fail{Bundle: root.Brief(b), Exit: exit}
+	_, err := n.root.Call(context.Background(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: f}})
+	return err
+}
+
+// prolog runs the prolog. ours: that it has not been run is this node's fault, not the program's.
+func (n *node) prolog(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon) (ours bool, err error) {
 	if set.GetProlog() == "" && set.GetEpilog() == "" {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	if err := n.hooks.Remember(name, l); err != nil {
-		return err
+	h := &nodepb.Hook{Kind: nodepb.HookKind_HOOK_PROLOG, Key: l.Key, Remember: l}
+	if set.GetProlog() != "" {
+		h.Env = taskenv.Hook(taskenv.Prolog, l, nil, set.GetCluster(), d)
 	}
-	if set.GetProlog() == "" {
-		return ctx.Err()
+	if a, err := n.hook(ctx, h); err != nil {
+		return a.GetFault() != "", err
 	}
-	env := taskenv.Hook(taskenv.Prolog, l, nil, set.GetCluster(), n.bundler.daemonFor(set))
-	return n.hooks.Prolog(ctx, name, set.GetProlog(), env, hookTimeout(set))
+	return false, ctx.Err()
 }
 
-func hookTimeout(set *pb.NodeSettings) time.Duration {
-	return time.Duration(set.GetPrologEpilogTimeoutS()) * time.Second
+// hook has a program of the administrator run, and waits for its end.
+func (n *node) hook(ctx context.Context, h *nodepb.Hook) (*nodepb.Answer, error) {
+	return n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Hook{Hook: h}})
 }
 
-func (n *node) launch(ctx context.Context, b *pb.Bundle, script []byte) (err error) {
+// launch gives a step to a shim. refused: the policy of this node is against it, which is the job's to know.
+func (n *node) launch(ctx context.Context, b *pb.Bundle, script []byte) (refused bool, err error) {
 	failpoint.Hit("noded.launch")
 	for try := range launchTries {
-		if err = n.steps.Launch(ctx, b, script); err == nil {
+		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b, Script: script}}})
+		if err == nil {
 			failpoint.Hit("noded.launched")
-			return nil
+			return false, nil
 		}
-		if ctx.Err() != nil || try == launchTries-1 {
-			return err
+		if ctx.Err() != nil || try == launchTries-1 || a.GetRefused() || errors.Is(err, orders.ErrGone) {
+			return a.GetRefused(), err
 		}
 		n.log.Warn("cannot launch a job: trying again", "job", b.Key.JobId, "err", err)
 		pause(ctx, time.Duration(try+1)*200*time.Millisecond)
 	}
-	return err
+	return false, nil
 }
 
 // pause waits for d, or until ctx ends.
@@ -123,10 +169,13 @@ func pause(ctx context.Context, d time.Duration) {
 // launched: the runner has the step, or could not even note that it failed.
 func (n *node) launched(ctx context.Context, j *job, err error) {
 	j.launching = false
+	if errors.Is(err, orders.ErrGone) {
+		return // and so do we
+	}
 	if err != nil && ctx.Err() == nil {
-		n.log.Error("cannot start a job, nor note that it did not start", "job", j.key.Job, "err", err)
+		n.log.Error("cannot start a job, nor record that it did not start", "job", j.key.Job, "err", err)
 		j.rep = &pb.StepReport{Key: j.key.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Key: j.key.Proto(),
-			Verdict: "launch_failed", Detail: err.Error(), EndNs: time.Now().UnixNano()}}
+			Verdict: nodeFailed, Detail: err.Error(), EndNs: time.Now().UnixNano()}}
 		n.advance(ctx, j)
 	}
 	n.changed = true // orders that came meanwhile
@@ -143,7 +192,7 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 	if j.launching {
 		// Everything but an end waits until the runner has the step.
 		if a.Order.Want == pb.StepWant_WANT_STOP || a.Order.Want == pb.StepWant_WANT_KILL {
-			j.cancel(stopped{a.Order})
+			j.cancel(stopped{})
 		}
 		return
 	}
@@ -153,7 +202,7 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 	}
 	j.busy = true
 	n.work(ctx, func() func() {
-		err := n.steps.Control(ctx, a.Order)
+		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Control{Control: withoutLaunch(a.Order)}})
 		return func() {
 			j.busy = false
 			if err == nil {
@@ -161,10 +210,17 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 				n.changed = true
 				return
 			}
-			n.log.Warn("cannot pass an order on to a step: trying again", "job", j.key.Job, "order", orderWord(a.Order), "err", err)
+			n.log.Warn("cannot forward an order to a step: trying again", "job", j.key.Job, "order", orderWord(a.Order), "err", err)
 			n.later(ctx)
 		}
 	})
+}
+
+// withoutLaunch is an order about a step that has been launched.
+func withoutLaunch(o *pb.StepOrder) *pb.StepOrder {
+	c := pb.ShallowCopy(o)
+	c.Launch = nil
+	return c
 }
 
 // later looks again after a while.
@@ -186,17 +242,13 @@ func (n *node) forget(ctx context.Context, j *job) {
 		return
 	}
 	j.busy = true
-	hooked := j.hooked
 	n.work(ctx, func() func() {
 		failpoint.Hit("noded.forget")
-		err := n.steps.Forget(j.key.Proto())
-		if err == nil && hooked {
-			n.hooks.Forget(j.name)
-		}
+		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Forget{Forget: &nodepb.Forget{Key: j.key.Proto()}}})
 		return func() {
 			j.busy = false
 			if err != nil {
-				n.log.Warn("cannot delete what is left of a step: trying again", "job", j.key.Job, "err", err)
+				n.log.Warn("cannot delete the remains of a step: trying again", "job", j.key.Job, "err", err)
 				n.later(ctx)
 				return
 			}
@@ -211,12 +263,13 @@ func (n *node) forget(ctx context.Context, j *job) {
 func (n *node) refuse(ctx context.Context, a agent.Action) {
 	n.log.Warn("refusing an order", "job", a.Key.Job, "attempt", a.Key.Attempt, "epoch", a.Key.Epoch, "why", a.Detail)
 	key := a.Key.Proto()
-	j := &job{key: a.Key, name: step.Name(key), phase: pb.StepPhase_STEP_PREPARING, refused: true, launching: true, cancel: func(error) {}}
+	j := &job{key: a.Key, phase: pb.StepPhase_STEP_PREPARING, refused: true, launching: true, cancel: func(error) {}}
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
-	exit := &pb.ExitRecord{Key: key, Verdict: a.Verdict, Detail: a.Detail, EndNs: time.Now().UnixNano(), StoppedOnOrder: a.Verdict == "cancelled"}
+	exit := &pb.ExitRecord{Key: key, Verdict: a.Verdict, Detail: a.Detail, EndNs: time.Now().UnixNano(),
+		StoppedOnOrder: a.Verdict == "cancelled"}
 	n.work(ctx, func() func() {
-		err := n.steps.Fail(refusal(key), exit)
+		err := n.fail(refusal(key), exit)
 		return func() { n.launched(ctx, j, err) }
 	})
 }
@@ -226,24 +279,22 @@ func (n *node) startEpilog(ctx context.Context, j *job) {
 	if j.epilog {
 		return
 	}
-	j.epilog, j.hooked = true, true
+	j.epilog = true
 	exit, set, spec, key := j.rep.GetExit(), n.settings, j.spec, j.key.Proto()
+	if spec == nil {
+		spec = fromBundle(j.brief, n.about.Node)
+	}
+	env := taskenv.Hook(taskenv.Epilog, spec, exit, set.GetCluster(), n.bundler.daemonFor(set))
 	n.work(ctx, func() func() {
-		if spec == nil {
-			spec = n.hooks.Recall(j.name)
-		}
-		if spec == nil {
-			b, _ := n.steps.Bundle(key)
-			spec = fromBundle(b, n.o.NodeName)
-		}
-		env := taskenv.Hook(taskenv.Epilog, spec, exit, set.GetCluster(), n.bundler.daemonFor(set))
-		failed, err := n.hooks.Epilog(ctx, j.name, set.GetEpilog(), env, hookTimeout(set))
+		a, err := n.hook(ctx, &nodepb.Hook{Kind: nodepb.HookKind_HOOK_EPILOG, Key: key, Env: env})
 		return func() {
-			if err != nil {
+			if err != nil && a == nil {
 				return // the daemon ends: the next one runs the epilog again
 			}
-			j.epilogErr, j.phase = failed, pb.StepPhase_STEP_ENDED
-			n.endUse(j)
+			j.epilogErr, j.phase = a.GetFailed(), pb.StepPhase_STEP_ENDED
+			if err != nil {
+				j.epilogErr = err.Error()
+			}
 			n.mark(j)
 		}
 	})

@@ -1,13 +1,12 @@
 package noded
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/isolate"
+	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -17,7 +16,7 @@ import (
 // defaultWarnSeconds is how long before its end a job is warned when --signal names no time (sbatch(1)).
 const defaultWarnSeconds = 60
 
-// minMemoryMiB is the least memory limit that a job gets: its processes could not even start with less (cgroup.conf(5), MinRAMSpace).
+// minMemoryMiB is the least memory limit that a job gets, whatever MinRAMSpace says: its processes could not even start with less.
 const minMemoryMiB = 30
 
 // scriptName is how the bundle names the script that the runner writes beside it.
@@ -32,8 +31,8 @@ type bundler struct {
 	hard func(resource int) uint64
 	log  *slog.Logger
 	// devices tells what this node gives to jobs; nil: nothing.
-	devices func() isolate.Node
-	kernel  isolate.Kernel
+	devices func() []*pb.Device
+	closed  bool            // devices are closed to jobs, whatever the settings say
 	open    error           // why no device can be closed on this machine; nil: they can
 	told    map[string]bool // what has been said of devices
 }
@@ -43,8 +42,15 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	spec := l.GetSpec()
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
-		Dir: spec.GetWorkDir(), EndNs: l.EndNs, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
-		JobName: spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: cgroupName(l.Key), Devices: devicesOf(l),
+		Dir: spec.GetWorkDir(), EndNs: l.EndNs, LimitS: limitOf(l), OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
+		UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
+		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: step.Group(l.Key),
+		Devices: devicesOf(l),
+	}
+	for _, a := range l.Alloc {
+		if a.Node == l.Node {
+			out.Cpus = a.Cpus
+		}
 	}
 	if out.HoldOnly {
 		return out
@@ -66,13 +72,12 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	return out
 }
 
-// cgroupName is fresh for every attempt: a cgroup that was killed once is never used again.
-func cgroupName(k *pb.StepKey) string {
-	name := fmt.Sprintf("job_%d.%d", k.GetJobId(), k.GetAttempt())
-	if k.GetStep() < pb.BatchStep {
-		name += fmt.Sprintf(".%d", k.GetStep())
+// limitOf is the time limit of a launch; a controller of an older version says only from when until when.
+func limitOf(l *pb.LaunchSpec) uint32 {
+	if l.LimitS == 0 && l.EndNs > l.StartNs && l.StartNs != 0 {
+		return uint32(min((l.EndNs-l.StartNs+1e9-1)/1e9, int64(pb.Unlimited)-1))
 	}
-	return name
+	return l.LimitS
 }
 
 func (b *bundler) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.StdFile) {
@@ -100,23 +105,32 @@ func (b *bundler) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
 			out.CpusetCpus = b.cpuset(l, a, s)
 		}
 		if s.GetConstrainRam() && a.MemMib > 0 {
-			out.MemoryMib = memoryLimit(a.MemMib, s.GetAllowedRamPercent())
-			if s.GetConstrainSwap() {
-				out.MemorySwapMib = out.MemoryMib
-			}
+			out.MemoryMib, out.MemorySwapMib = memoryLimits(a.MemMib, s)
 		}
-	}
-	if l.Batch {
-		out.Devices = b.closeDevices(l, s)
 	}
 	return out
 }
 
-func memoryLimit(mib uint64, percent float64) uint64 {
-	if percent > 0 && percent != 100 {
-		mib = uint64(float64(mib) * percent / 100)
+// memoryLimits are the memory that a job may use for so much that it asked for, and memory and swap together (0: as much swap as
+// there is), as cgroup.conf(5) has it.
+func memoryLimits(mib uint64, s *pb.NodeSettings) (ram, total uint64) {
+	percent := func(of uint64, p float64) uint64 { return uint64(float64(of) * p / 100) }
+	node := s.GetNode().GetRealMemoryMib()
+	if ram = mib; s.GetAllowedRamPercent() > 0 {
+		ram = percent(mib, s.GetAllowedRamPercent())
 	}
-	return max(mib, minMemoryMiB)
+	total = ram + percent(mib, s.GetAllowedSwapPercent())
+	if p := s.GetMaxRamPercent(); p > 0 && node > 0 {
+		ram = min(ram, percent(node, p))
+	}
+	if p := s.GetMaxSwapPercent(); p > 0 && node > 0 {
+		total = min(total, percent(node, p))
+	}
+	ram = max(ram, s.GetMinRamMib(), minMemoryMiB)
+	if !s.GetConstrainSwap() {
+		return ram, 0
+	}
+	return ram, max(total, ram)
 }
 
 func (b *bundler) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) string {
@@ -126,7 +140,7 @@ func (b *bundler) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) 
 	}
 	set, err := b.topology.CPUSet(a.CpuIds, configured)
 	if err != nil {
-		b.log.Error("a job is not pinned to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
+		b.log.Error("a job is not bound to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
 	}
 	return set
 }
@@ -134,11 +148,12 @@ func (b *bundler) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) 
 // limitNames are the names of slurm.conf(5), PropagateResourceLimits.
 var limitNames = map[string]uint32{
 	"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU, "DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
-	"MEMLOCK": unix.RLIMIT_MEMLOCK, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC, "RSS": unix.RLIMIT_RSS, "STACK": unix.RLIMIT_STACK,
+	"MEMLOCK": unix.RLIMIT_MEMLOCK, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC, "RSS": unix.RLIMIT_RSS,
+	"STACK": unix.RLIMIT_STACK,
 }
 
-// rlimits keeps those limits of the submitter that propagate or the job's own --propagate names: their soft values, within what this daemon may give. All
-// others are the daemon's own.
+// rlimits keeps those limits of the submitter that propagate or the job's own --propagate names: their soft values, within what this daemon
+// may give. All others are the daemon's own.
 func (b *bundler) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
 	take, known := propagated(propagate), propagated("ALL")
 	var out []*pb.Rlimit
@@ -172,13 +187,32 @@ func propagated(list string) map[uint32]bool {
 	return take
 }
 
-// ownHardLimit asks the kernel. Unlimited is the largest number.
-func ownHardLimit(resource int) uint64 {
-	var r unix.Rlimit
-	if unix.Getrlimit(resource, &r) != nil {
-		return unix.RLIM_INFINITY
+// rootsLimit leaves the bound to the root half, whose own limits they are.
+func rootsLimit(int) uint64 { return unix.RLIM_INFINITY }
+
+// closes: jobs are kept from each other's devices.
+func (b *bundler) closes(s *pb.NodeSettings) bool {
+	return (b.closed || s.GetConstrainDevices()) && b.open == nil
+}
+
+// sayOnce logs what would come again with each job.
+func (b *bundler) sayOnce(what string, err error) {
+	if b.told == nil {
+		b.told = map[string]bool{}
 	}
-	return r.Max
+	if !b.told[err.Error()] && len(b.told) < 1000 {
+		b.told[err.Error()] = true
+		b.log.Warn(what, "err", err)
+	}
+}
+
+// daemonFor is what environments take from this node, its devices among it.
+func (b *bundler) daemonFor(s *pb.NodeSettings) taskenv.Daemon {
+	d := b.daemon
+	if b.devices != nil {
+		d.Gres = taskenv.Gres{Devices: b.devices(), Conf: s.GetGres(), Closed: b.closes(s), UUIDs: s.GetGpu().GetUuids()}
+	}
+	return d
 }
 
 // refusal is the bundle of a step that never began here: no cgroup, nothing to run an epilog for.
@@ -188,13 +222,9 @@ func isRefusal(b *pb.Bundle) bool { return b.GetCgroup() == "" }
 
 // bare is a LaunchSpec without what only the start needs: it stays in memory for as long as the job runs.
 func bare(l *pb.LaunchSpec) *pb.LaunchSpec {
-	return &pb.LaunchSpec{
-		Key: l.Key, Spec: l.Spec, Alloc: l.Alloc, NodeList: l.NodeList, Node: l.Node, NodeIndex: l.NodeIndex, Batch: l.Batch,
-		Partition: l.Partition, Account: l.Account, Qos: l.Qos, NumTasks: l.NumTasks, TimeLimitS: l.TimeLimitS, StartNs: l.StartNs,
-		EndNs: l.EndNs, Restarts: l.Restarts, NumCpus: l.NumCpus, Dependency: l.Dependency, IsArrayTask: l.IsArrayTask,
-		ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId, ArrayTaskCount: l.ArrayTaskCount, ArrayTaskMin: l.ArrayTaskMin,
-		ArrayTaskMax: l.ArrayTaskMax, ArrayTaskStep: l.ArrayTaskStep,
-	}
+	c := pb.ShallowCopy(l)
+	c.Script, c.Env = nil, nil
+	return c
 }
 
 // fromBundle is what is known of a job whose description is gone (the epilog was configured after its start).

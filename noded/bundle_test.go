@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/conf/fieldtest"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -25,7 +27,8 @@ func testLaunch() *pb.LaunchSpec {
 	return &pb.LaunchSpec{
 		Key: &pb.StepKey{JobId: 12, Attempt: 2, Epoch: 9, Step: pb.BatchStep}, Node: "n1", NodeList: "n1", Batch: true, Partition: "debug",
 		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "0-1", MemMib: 200, Tasks: 1}}, EndNs: 99,
-		Spec: &pb.JobSpec{Name: "train", Uid: 5, Gid: 6, Groups: []uint32{6, 7}, User: "u", WorkDir: "/home/u", Args: []string{"a", "b c"}, Umask: 0o27},
+		Spec: &pb.JobSpec{Name: "train", Uid: 5, Gid: 6, Groups: []uint32{6, 7}, User: "u", WorkDir: "/home/u", Args: []string{"a", "b c"},
+			Umask: 0o27},
 	}
 }
 
@@ -37,7 +40,7 @@ func TestBundleOfABatchJob(t *testing.T) {
 	b.Env = nil
 	want := &pb.Bundle{
 		Key: testLaunch().Key, Uid: 5, Gid: 6, Groups: []uint32{6, 7}, Umask: 0o27, Dir: "/home/u", EndNs: 99, KillWaitS: 30,
-		UnkillableTimeoutS: 60, JobName: "train", Partition: "debug", Cgroup: "job_12.2", Limits: &pb.Limits{Pids: 500},
+		UnkillableTimeoutS: 60, Cpus: 2, JobName: "train", Partition: "debug", Cgroup: "job_12.2", Limits: &pb.Limits{Pids: 500},
 		Argv: []string{scriptName, "a", "b c"}, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: "/home/u/slurm-12.out"},
 		StdErr: &pb.StdFile{}, TaskProlog: []string{"/t"},
 	}
@@ -67,12 +70,24 @@ func TestLimits(t *testing.T) {
 	}{
 		{"all", func(*pb.LaunchSpec, *pb.NodeSettings) {}, &pb.Limits{CpusetCpus: "0,4", MemoryMib: 200, MemorySwapMib: 200}},
 		{"none", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { proto.Reset(s) }, &pb.Limits{}},
-		{"CPUs are cores", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.Node.Cpus = 4 }, &pb.Limits{CpusetCpus: "0-1,4-5", MemoryMib: 200, MemorySwapMib: 200}},
-		{"more configured than there are", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.Node.Cpus = 64 }, &pb.Limits{MemoryMib: 200, MemorySwapMib: 200}},
-		{"an allocation that makes no sense", func(l *pb.LaunchSpec, _ *pb.NodeSettings) { l.Alloc[0].CpuIds = "7-9" }, &pb.Limits{MemoryMib: 200, MemorySwapMib: 200}},
-		{"allowed percent", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.AllowedRamPercent, s.ConstrainSwap = 150, false }, &pb.Limits{CpusetCpus: "0,4", MemoryMib: 300}},
+		{"CPUs are cores", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.Node.Cpus = 4 },
+			&pb.Limits{CpusetCpus: "0-1,4-5", MemoryMib: 200, MemorySwapMib: 200}},
+		{"more configured than there are", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.Node.Cpus = 64 },
+			&pb.Limits{MemoryMib: 200, MemorySwapMib: 200}},
+		{"an allocation that makes no sense", func(l *pb.LaunchSpec, _ *pb.NodeSettings) { l.Alloc[0].CpuIds = "7-9" },
+			&pb.Limits{MemoryMib: 200, MemorySwapMib: 200}},
+		{"allowed percent", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.AllowedRamPercent, s.ConstrainSwap = 150, false },
+			&pb.Limits{CpusetCpus: "0,4", MemoryMib: 300}},
+		{"swap", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.AllowedRamPercent, s.AllowedSwapPercent = 50, 25 },
+			&pb.Limits{CpusetCpus: "0,4", MemoryMib: 100, MemorySwapMib: 150}},
+		{"bounds of the node", func(_ *pb.LaunchSpec, s *pb.NodeSettings) {
+			s.Node.RealMemoryMib, s.MaxRamPercent, s.MaxSwapPercent, s.AllowedSwapPercent = 400, 25, 40, 100
+		}, &pb.Limits{CpusetCpus: "0,4", MemoryMib: 100, MemorySwapMib: 160}},
+		{"at least", func(_ *pb.LaunchSpec, s *pb.NodeSettings) { s.AllowedRamPercent, s.MinRamMib = 10, 64 },
+			&pb.Limits{CpusetCpus: "0,4", MemoryMib: 64, MemorySwapMib: 64}},
 		{"no memory asked", func(l *pb.LaunchSpec, _ *pb.NodeSettings) { l.Alloc[0].MemMib = 0 }, &pb.Limits{CpusetCpus: "0,4"}},
-		{"hardly any", func(l *pb.LaunchSpec, s *pb.NodeSettings) { l.Alloc[0].MemMib, s.ConstrainSwap = 1, false }, &pb.Limits{CpusetCpus: "0,4", MemoryMib: 30}},
+		{"hardly any", func(l *pb.LaunchSpec, s *pb.NodeSettings) { l.Alloc[0].MemMib, s.ConstrainSwap = 1, false },
+			&pb.Limits{CpusetCpus: "0,4", MemoryMib: 30}},
 	} {
 		l, s := testLaunch(), proto.Clone(all).(*pb.NodeSettings)
 		c.change(l, s)
@@ -89,10 +104,12 @@ func TestFiles(t *testing.T) {
 		want   string // in, out, err
 	}{
 		{"defaults", func(*pb.JobSpec, *pb.NodeSettings) {}, "/dev/null /home/u/slurm-12.out -"},
-		{"patterns", func(s *pb.JobSpec, _ *pb.NodeSettings) { s.StdIn, s.StdOut, s.StdErr = "i%j", "%x-%u-%N.o", "/e/%j" }, "/home/u/i12 /home/u/train-u-host.o /e/12"},
+		{"patterns", func(s *pb.JobSpec, _ *pb.NodeSettings) { s.StdIn, s.StdOut, s.StdErr = "i%j", "%x-%u-%N.o", "/e/%j" },
+			"/home/u/i12 /home/u/train-u-host.o /e/12"},
 		{"append", func(s *pb.JobSpec, _ *pb.NodeSettings) { s.OpenMode = pb.OpenAppend }, "/dev/null +/home/u/slurm-12.out +-"},
 		{"JobFileAppend", func(_ *pb.JobSpec, s *pb.NodeSettings) { s.JobFileAppend = true }, "/dev/null +/home/u/slurm-12.out +-"},
-		{"truncate against JobFileAppend", func(j *pb.JobSpec, s *pb.NodeSettings) { j.OpenMode, s.JobFileAppend = pb.OpenTruncate, true }, "/dev/null /home/u/slurm-12.out -"},
+		{"truncate against JobFileAppend", func(j *pb.JobSpec, s *pb.NodeSettings) { j.OpenMode, s.JobFileAppend = pb.OpenTruncate, true },
+			"/dev/null /home/u/slurm-12.out -"},
 		{"nothing", func(s *pb.JobSpec, _ *pb.NodeSettings) { s.StdOut = "none" }, "/dev/null /dev/null -"},
 	} {
 		l, s := testLaunch(), &pb.NodeSettings{}
@@ -128,13 +145,15 @@ func TestWarning(t *testing.T) {
 }
 
 func TestRlimits(t *testing.T) {
-	asked := []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 500, Hard: 600}, {Resource: unix.RLIMIT_CORE, Soft: unix.RLIM_INFINITY, Hard: unix.RLIM_INFINITY}, {Resource: unix.RLIMIT_NICE, Soft: 1}}
+	asked := []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 500, Hard: 600},
+		{Resource: unix.RLIMIT_CORE, Soft: unix.RLIM_INFINITY, Hard: unix.RLIM_INFINITY}, {Resource: unix.RLIMIT_NICE, Soft: 1}}
 	for list, want := range map[string]int{"": 2, "ALL": 2, "NONE": 0, "nofile": 1, "CORE,RLIMIT_NOFILE": 2, "STACK": 0} {
 		if got := testBundler().rlimits(asked, list); len(got) != want {
 			t.Errorf("%q: %v", list, got)
 		}
 	}
-	given := []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 500, Asked: true}, {Resource: unix.RLIMIT_CORE, Soft: 1}, {Resource: unix.RLIMIT_NICE, Asked: true}}
+	given := []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 500, Asked: true}, {Resource: unix.RLIMIT_CORE, Soft: 1},
+		{Resource: unix.RLIMIT_NICE, Asked: true}}
 	if got := testBundler().rlimits(given, "NONE"); len(got) != 1 || got[0].Resource != unix.RLIMIT_NOFILE || got[0].Soft != 500 {
 		t.Errorf("asked for by --propagate: %v", got)
 	}
@@ -145,20 +164,12 @@ func TestRlimits(t *testing.T) {
 }
 
 func TestStepsHaveCgroupsOfTheirOwn(t *testing.T) {
-	if got := cgroupName(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1.4" {
+	if got := step.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1.4" {
 		t.Error(got)
 	}
 }
 
-func TestEveryVariableOfTheDescriptionButTheLargeOnes(t *testing.T) {
-	l := testLaunch()
-	l.Script, l.Env, l.ArrayTaskId, l.Dependency = []byte("x"), []string{"A=1"}, 3, "afterok:1"
-	b := bare(l)
-	if b.Script != nil || b.Env != nil {
-		t.Error("script or environment kept")
-	}
-	l.Script, l.Env = nil, nil
-	if !proto.Equal(b, l) {
-		t.Errorf("%v, want %v", b, l)
-	}
+func TestBareLaunch(t *testing.T) {
+	large := "large, and only the start needs it"
+	fieldtest.Copies(t, bare, fieldtest.LeftOut{"Script": large, "Env": large})
 }

@@ -29,15 +29,17 @@ func authority(t testing.TB, dir string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
 	must(t, err)
 	write(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", der)
 	for i, role := range []string{mtls.RoleController, mtls.RoleNode} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(t, err)
-		c := &x509.Certificate{SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: "n1", OrganizationalUnit: []string{role}},
+		c := &x509.Certificate{SerialNumber: big.NewInt(int64(i + 2)),
+			Subject:   pkix.Name{CommonName: "n1", OrganizationalUnit: []string{role}},
 			NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 		der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), caKey)
@@ -77,6 +79,7 @@ type controller struct {
 	ends     map[agent.Key]*pb.ExitRecord // recorded
 	phases   map[agent.Key][]pb.StepPhase // in the order in which they were reported
 	hellos   []*pb.NodeReport
+	fault    string // of the last heartbeat
 	beats    int
 	devices  *pb.DeviceReport   // newest, after the hello
 	samples  []*pb.DeviceSample // newest
@@ -86,7 +89,8 @@ type controller struct {
 
 func newController(t testing.TB) *controller {
 	c := &controller{t: t, tlsDir: t.TempDir(), settings: &pb.NodeSettings{Cluster: "c1", ClusterId: "id1", HeartbeatS: 1, KillWaitS: 1},
-		wants: map[agent.Key]*pb.StepOrder{}, has: map[agent.Key]*pb.StepReport{}, ends: map[agent.Key]*pb.ExitRecord{}, phases: map[agent.Key][]pb.StepPhase{}}
+		wants: map[agent.Key]*pb.StepOrder{}, has: map[agent.Key]*pb.StepReport{}, ends: map[agent.Key]*pb.ExitRecord{},
+		phases: map[agent.Key][]pb.StepPhase{}}
 	c.changed = sync.NewCond(&c.mu)
 	authority(t, c.tlsDir)
 	c.listen("127.0.0.1:0")
@@ -101,7 +105,8 @@ func (c *controller) listen(addr string) {
 	conf, err := mtls.Server(c.tlsDir)
 	must(c.t, err)
 	c.addr = l.Addr().String()
-	c.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	c.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	nodepb.RegisterNodeAPIServer(c.server, c)
 	server := c.server
 	go func() { _ = server.Serve(l) }()
@@ -175,6 +180,7 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 func (c *controller) take(m *pb.NodeReport) {
 	if m.Heartbeat != nil {
 		c.beats++
+		c.fault = m.Heartbeat.Fault
 	}
 	if m.Devices != nil {
 		c.devices = m.Devices
@@ -203,7 +209,8 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 		m.Settings = c.settings
 	}
 	for k, o := range c.wants {
-		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, EndNs: o.EndNs, StopReason: o.StopReason, Suspended: o.Suspended}
+		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, EndNs: o.EndNs, StopReason: o.StopReason,
+			Suspended: o.Suspended}
 		if c.has[k] != nil {
 			o.Launch = nil
 		}

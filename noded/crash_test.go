@@ -24,7 +24,8 @@ var (
 // witnessed is a job that tells an outside witness when it starts and when it ends.
 func (n *realNode) witnessed(id uint32, middle string) agent.Key {
 	w := filepath.Join(n.work, fmt.Sprintf("witness-%d", id))
-	return n.submit(id, fmt.Sprintf("echo start $$ >> %s; %s; echo end $$ >> %s; exit %d", w, middle, w, id%100), func(l *pb.LaunchSpec) { l.Spec.StdOut = "none" })
+	return n.submit(id, fmt.Sprintf("echo start $$ >> %s; %s; echo end $$ >> %s; exit %d", w, middle, w, id%100),
+		func(l *pb.LaunchSpec) { l.Spec.StdOut = "none" })
 }
 
 // ranOnce compares the witness with what the controller recorded.
@@ -50,7 +51,8 @@ func (n *realNode) noneForgotten() {
 	n.kill(syscall.SIGTERM)
 	left, err := os.ReadDir(filepath.Join(n.o.Spool, "steps"))
 	left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".free-") }) // emptied, for the next step
-	if err != nil || len(left) > 1 {                                                                          // the last one may not be forgotten yet
+	// the last one may not be forgotten yet
+	if err != nil || len(left) > 1 {
 		n.t.Errorf("the spool still holds %v (%v)", left, err)
 	}
 }

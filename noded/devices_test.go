@@ -42,7 +42,10 @@ func TestDevicesAreTold(t *testing.T) {
 	if h.Devices[0].Fault == "" || h.Devices[1].Fault == "" {
 		t.Errorf("offered before the controller has told of gres.conf: %v", h.Devices)
 	}
-	c.await("devices that can be given out", func() bool { return c.devices != nil && c.devices.Devices[0].Fault+c.devices.Devices[1].Fault == "" })
+	c.await("devices that can be given out", func() bool {
+		return c.devices != nil &&
+			c.devices.Devices[0].Fault+c.devices.Devices[1].Fault == ""
+	})
 	c.await("samples", func() bool { return len(c.samples) == 2 && c.samples[0].Id == f.ID(0) && c.samples[0].PowerMw > 0 })
 	f.XID(1, 79)
 	c.await("a fault", func() bool {
@@ -51,7 +54,8 @@ func TestDevicesAreTold(t *testing.T) {
 	d.stop()
 	// The next daemon has not forgotten; lines of gres.conf that came meanwhile cost the difference.
 	c.update(func() {
-		c.settings.Gres = []*pb.GresConf{{Name: "gpu", Type: "a100", Count: 3, Place: "gres.conf:1"}, {Name: "tape", Files: []string{"/dev/null", "/dev/nothing"}, Count: 2, Place: "gres.conf:2"}}
+		c.settings.Gres = []*pb.GresConf{{Name: "gpu", Type: "a100", Count: 3, Place: "gres.conf:1"},
+			{Name: "tape", Files: []string{"/dev/null", "/dev/nothing"}, Count: 2, Place: "gres.conf:2"}}
 	})
 	d.pretend("a100:2")
 	d.start()
@@ -60,7 +64,8 @@ func TestDevicesAreTold(t *testing.T) {
 		t.Errorf("%v", h)
 	}
 	c.await("the devices of gres.conf", func() bool { return len(c.devices.Devices) == 4 })
-	if m := c.devices.Mismatches; len(m) < 2 || m[0] != "NVML sees 2 a100, gres.conf:1 says 3 of type a100" || !strings.Contains(m[1], "/dev/nothing") {
+	if m := c.devices.Mismatches; len(m) < 2 || m[0] != "NVML sees 2 a100, gres.conf:1 says 3 of type a100" ||
+		!strings.Contains(m[1], "/dev/nothing") {
 		t.Errorf("%q", m)
 	}
 	d.stop()
@@ -94,7 +99,7 @@ func TestInstancesAreMadeAtLaunch(t *testing.T) {
 	})
 
 	refused := c.submit(withDevices(2, part(4)))
-	if x := c.end(refused); x.Verdict != "launch_failed" || !strings.Contains(x.Detail, "has it") {
+	if x := c.end(refused); x.Verdict != "node_failed" || !strings.Contains(x.Detail, "has it") {
 		t.Errorf("%v", x)
 	}
 	d.stop()
@@ -102,7 +107,7 @@ func TestInstancesAreMadeAtLaunch(t *testing.T) {
 	d.start()
 	whole := withDevices(3, &pb.GresDevice{Name: "gpu", Type: "h100", Id: f.ID(0)})
 	early := c.submit(whole)
-	if x := c.end(early); x.Verdict != "launch_failed" || !strings.Contains(x.Detail, "has it") {
+	if x := c.end(early); x.Verdict != "node_failed" || !strings.Contains(x.Detail, "has it") {
 		t.Errorf("%v", x)
 	}
 	steps.exit(one, 0)

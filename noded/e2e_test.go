@@ -155,7 +155,8 @@ func (n *realNode) output(id uint32) string {
 func TestRealJob(t *testing.T) {
 	n := newRealNode(t)
 	n.start()
-	k := n.submit(1, "id -u; umask; pwd; echo $SLURM_JOB_ID $MINE $SLURM_CONF $1; exit 3", func(l *pb.LaunchSpec) { l.Spec.Args = []string{"arg one"} })
+	k := n.submit(1, "id -u; umask; pwd; echo $SLURM_JOB_ID $MINE $SLURM_CONF $1; exit 3",
+		func(l *pb.LaunchSpec) { l.Spec.Args = []string{"arg one"} })
 	if x := n.c.end(k); x.Verdict != "exited" || x.WaitStatus != 3<<8 {
 		t.Errorf("%v", x)
 	}
@@ -224,7 +225,8 @@ func TestRealLimitsAndTime(t *testing.T) {
 	n := newRealNode(t)
 	n.c.settings.ConstrainRam, n.c.settings.ConstrainCores, n.c.settings.Node = true, true, &pb.NodeRecord{Cpus: 1}
 	n.start()
-	k := n.submit(1, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived", func(l *pb.LaunchSpec) { l.Alloc[0].MemMib, l.Alloc[0].CpuIds = 40, "0" })
+	k := n.submit(1, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived",
+		func(l *pb.LaunchSpec) { l.Alloc[0].MemMib, l.Alloc[0].CpuIds = 40, "0" })
 	late := n.submit(2, "read x < /dev/tty || sleep 1000", func(l *pb.LaunchSpec) { l.EndNs = time.Now().Add(time.Second).UnixNano() })
 	hourAgo := time.Now().Add(-time.Hour).UnixNano()
 	over := n.submit(3, "sleep 1", func(l *pb.LaunchSpec) { l.EndNs, l.OverTimeS = hourAgo, pb.Unlimited })
@@ -254,7 +256,8 @@ func appears(t *testing.T, path string) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 && err != unix.EINTR {
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 &&
+			err != unix.EINTR {
 			t.Fatalf("%s does not appear", path)
 		}
 		_, _ = unix.Read(fd, buf)

@@ -22,6 +22,8 @@ type fakeSteps struct {
 	closed   bool
 	// faults
 	failLaunch, failControl int
+	fault                   string        // what is found when a launch has failed
+	hang                    chan struct{} // while it is not nil and open, nothing is found
 }
 
 type fakeStep struct {
@@ -32,6 +34,21 @@ type fakeStep struct {
 
 func newFakeSteps(t testing.TB) *fakeSteps {
 	return &fakeSteps{t: t, steps: map[agent.Key]*fakeStep{}, launches: map[agent.Key]int{}}
+}
+
+// Ready and Fault: nothing is wrong with a node that has no spool.
+func (f *fakeSteps) Ready() string { return "" }
+
+func (f *fakeSteps) Fault(context.Context, bool) string {
+	f.mu.Lock()
+	hang := f.hang
+	f.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault
 }
 
 var errFake = errors.New("no shim to be had")
@@ -94,7 +111,8 @@ func (f *fakeSteps) Control(_ context.Context, o *pb.StepOrder) error {
 		return nil
 	}
 	if o.Want == pb.StepWant_WANT_STOP || o.Want == pb.StepWant_WANT_KILL {
-		f.report(k, &pb.StepReport{Key: o.Key, Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Key: o.Key, Verdict: "cancelled", WaitStatus: 15, StoppedOnOrder: true}})
+		f.report(k, &pb.StepReport{Key: o.Key, Phase: pb.StepPhase_STEP_ENDED,
+			Exit: &pb.ExitRecord{Key: o.Key, Verdict: "cancelled", WaitStatus: 15, StoppedOnOrder: true}})
 		return nil
 	}
 	rep := &pb.StepReport{Key: o.Key, Phase: s.rep.Phase, SignalsSeen: s.rep.SignalsSeen}
@@ -109,7 +127,8 @@ func (f *fakeSteps) Control(_ context.Context, o *pb.StepOrder) error {
 func (f *fakeSteps) exit(k agent.Key, status uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.report(k, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Key: k.Proto(), Verdict: "exited", WaitStatus: status}})
+	f.report(k, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED,
+		Exit: &pb.ExitRecord{Key: k.Proto(), Verdict: "exited", WaitStatus: status}})
 }
 
 func (f *fakeSteps) Forget(key *pb.StepKey) error {

@@ -4,54 +4,41 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/noded/isolate"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// numbers is a Kernel in which /dev/gpuN is 240:N.
-type numbers struct{}
-
-func (numbers) File(path string) (isolate.Number, error) {
-	if strings.HasPrefix(path, "/dev/gpu") {
-		return isolate.Number{Major: 240, Minor: int64(path[len(path)-1] - '0')}, nil
-	}
-	return isolate.Number{}, errors.New("no such file: " + path)
-}
-func (numbers) Majors() map[string]int64 { return nil }
-func (numbers) Graphics(string) []string { return nil }
-
-func TestBundleClosesDevices(t *testing.T) {
+// TestBundleNumbersDevices: what is closed to a job is not counted by it; what cannot be closed, or must not be, is numbered as on the
+// node.
+func TestBundleNumbersDevices(t *testing.T) {
 	b := testBundler()
-	b.kernel = numbers{}
-	b.devices = func() isolate.Node {
-		return isolate.Node{Devices: []*pb.Device{{Name: "gpu", Index: 0, Files: []string{"/dev/gpu0"}}, {Name: "gpu", Index: 1, Files: []string{"/dev/gpu1"}},
-			{Name: "gpu", Index: 2, Files: []string{"/dev/gone"}}}}
+	b.devices = func() []*pb.Device {
+		return []*pb.Device{{Name: "gpu", Index: 0, Files: []string{"/dev/gpu0"}}, {Name: "gpu", Index: 1, Files: []string{"/dev/gpu1"}}}
 	}
 	l := testLaunch()
 	l.Alloc[0].Devices = []*pb.GresDevice{{Name: "gpu", Index: 1}}
 	l.Alloc = append(l.Alloc, &pb.NodeAlloc{Node: "n2", Devices: []*pb.GresDevice{{Name: "gpu", Index: 0}}})
-	has := func(out *pb.Bundle, kv string) bool { return slices.Contains(out.Env, kv) }
-	set := &pb.NodeSettings{ConstrainDevices: true}
-	out := b.bundle(l, set)
-	if r := out.Limits.Devices; len(r) != 1 || r[0].Minor != 0 || r[0].Allow || !has(out, "CUDA_VISIBLE_DEVICES=0") || !has(out, "SLURM_JOB_GPUS=1") || len(out.Devices) != 1 {
-		t.Errorf("%v, %v, %v", r, out.Devices, out.Env)
-	}
-	if len(b.told) != 1 {
-		t.Errorf("said %v, want the file that is missing", b.told)
-	}
-	// What cannot be closed, or must not be, is numbered as on the node.
-	for about, f := range map[string]func(){"ConstrainDevices=no": func() { set.ConstrainDevices = false }, "no cgroups": func() { set.ConstrainDevices, b.open = true, errors.New("no cgroups") }} {
-		f()
-		if out := b.bundle(l, set); len(out.Limits.Devices) != 0 || !has(out, "CUDA_VISIBLE_DEVICES=1") {
-			t.Errorf("%s: %v, %v", about, out.Limits.Devices, out.Env)
+	for _, c := range []struct {
+		settings, node bool
+		open           error
+		want           string
+	}{
+		{settings: true, want: "CUDA_VISIBLE_DEVICES=0"},
+		{node: true, want: "CUDA_VISIBLE_DEVICES=0"},
+		{want: "CUDA_VISIBLE_DEVICES=1"},
+		{settings: true, node: true, open: errors.New("no cgroups"), want: "CUDA_VISIBLE_DEVICES=1"},
+	} {
+		b.closed, b.open = c.node, c.open
+		out := b.bundle(l, &pb.NodeSettings{ConstrainDevices: c.settings})
+		if len(out.Limits.GetDevices()) != 0 || !slices.Contains(out.Env, c.want) || !slices.Contains(out.Env, "SLURM_JOB_GPUS=1") ||
+			len(out.Devices) != 1 {
+			t.Errorf("%+v: %v, %v", c, out.Devices, out.Env)
 		}
 	}
-	l.Batch, l.Key.Step, b.open = false, pb.ExternStep, nil
-	if out := b.bundle(l, set); out.Limits.Devices != nil || len(out.Devices) != 1 {
+	l.Batch, l.Key.Step = false, pb.ExternStep
+	if out := b.bundle(l, &pb.NodeSettings{ConstrainDevices: true}); len(out.Devices) != 1 {
 		t.Errorf("where nothing runs: %v", out)
 	}
 }

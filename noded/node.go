@@ -2,21 +2,20 @@ package noded
 
 import (
 	"context"
-	"fmt"
+	"crypto/tls"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded/agent"
-	"github.com/sluice-hpc/sluice/noded/gpu"
-	"github.com/sluice-hpc/sluice/noded/gpufiles"
-	"github.com/sluice-hpc/sluice/noded/hook"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/link"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
-	"github.com/sluice-hpc/sluice/noded/usage"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -32,16 +31,12 @@ const (
 
 // node is the daemon's state. Its fields belong to loop, except those that never change after init.
 type node struct {
-	o       Options
+	o       linkOptions
 	log     *slog.Logger
-	sp      *spool
-	steps   Steps
-	hooks   *hook.Runner
+	root    *orders.Client
+	about   *nodepb.Welcome // what the root half said of this node
+	tls     *tls.Config
 	inv     hw.Inventory
-	cgroup  string
-	open    error // why jobs cannot be kept from each other's devices
-	gpus    *gpu.Monitor
-	startNS int64
 	bundler *bundler
 
 	settings  *pb.NodeSettings // nil until a controller has ever spoken
@@ -57,15 +52,18 @@ type node struct {
 	heard   bool // the controller has spoken on it
 	ending  bool // RebootProgram runs
 	beat    bool // a heartbeat is due
+	have    *pb.DeviceReport
 	devices bool // the report of the devices is due
-	uses    *gpufiles.Keeper
-	// usesChanged: jobs with devices have come or gone, or the devices have.
-	usesChanged bool
-	sampled     bool // so is what they are doing
+	samples []*pb.DeviceSample
+	sampled bool // so is what they are doing
 
-	looking  bool                          // a look at the running steps is under way
-	usages   []*pb.StepUsage               // what it found, to be reported
-	priorUse map[agent.Key][]*pb.DeviceUse // by an earlier daemon, of steps that are not recorded yet
+	health health
+
+	fault   string // why this node cannot start steps; "" = it can
+	faulted bool   // a look for that is under way
+
+	looking bool            // a look at the running steps is under way
+	usages  []*pb.StepUsage // what it found, to be reported
 
 	events  chan link.Event
 	results chan func() // what workers found out, to be run by loop
@@ -76,100 +74,92 @@ type node struct {
 // job is one step attempt on this node.
 type job struct {
 	key     agent.Key
-	name    string // step.Name
 	phase   pb.StepPhase
 	applied agent.Applied
 	rep     *pb.StepReport // newest of the runner
 	spec    *pb.LaunchSpec // without script and environment; nil for a step found at start-up
-	uid     uint32
-	devices []*pb.GresDevice // of this node
-	refused bool             // never began here
+	brief   *pb.Bundle     // what is known of a step found at start-up
+	cpus    uint32         // of this node
+	refused bool           // never began here
 	// launching is set while the prolog runs and until the runner has the step; cancel ends that.
 	launching bool
+	begun     int64 // when it was ordered, by CLOCK_BOOTTIME; of one that is to be started
 	cancel    context.CancelCauseFunc
 	busy      bool // an order is being passed on
-	hooked    bool // package hook may have records of it
 	epilog    bool // has been started
 	epilogErr string
-	recording bool            // of the use of its devices
-	used      []*pb.DeviceUse // once it has ended
-	peak      usage.Peak
+	asked     bool   // has been asked what is wrong with this node, which could not start it
+	asking    bool   // that is under way
+	fault     string // what that is
+	stuck     bool   // UnkillableStepProgram has been started
 }
 
-func (n *node) init() {
+func (n *node) init() (err error) {
+	if n.inv, err = n.o.Prober.Inventory(); err != nil {
+		return err
+	}
+	if n.tls, err = mtls.NodeFrom(mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}); err != nil {
+		return err
+	}
+	if n.o.Level != nil {
+		n.o.Level.Set(slog.Level(n.about.LogLevel))
+	}
 	n.desired, n.jobs, n.dirty = agent.NewDesired(), map[agent.Key]*job{}, map[agent.Key]bool{}
 	n.actual = map[agent.Key]agent.State{}
 	n.events, n.results, n.workers = make(chan link.Event), make(chan func()), make(chan struct{}, maxWorkers)
 	n.bundler = &bundler{
-		daemon:   taskenv.Daemon{Node: n.o.NodeName, Conf: n.o.Conf, Socket: n.o.Socket},
-		hostname: n.inv.Hostname, topology: n.inv.Topology, hard: ownHardLimit, log: n.log, devices: n.ownDevices, kernel: isolate.Linux{}, open: n.open,
+		daemon:   taskenv.Daemon{Node: n.about.Node, Conf: n.about.Conf, Socket: n.about.Socket},
+		hostname: n.inv.Hostname, topology: n.inv.Topology, hard: rootsLimit, log: n.log,
+		devices: func() []*pb.Device { return n.have.GetDevices() }, closed: n.about.CloseDevices,
 	}
-	if s := n.sp.loadSettings(); s != nil {
+	if n.about.Open != "" {
+		n.bundler.open = errors.New(n.about.Open)
+	}
+	n.have = n.about.Devices.GetReport()
+	if s := n.about.Settings; s != nil {
 		n.settings, n.clusterID = s, s.ClusterId
 	}
-	n.watchDevices()
-	n.loadUses()
-	n.uses, n.usesChanged = gpufiles.NewKeeper(n.log), true
+	return nil
 }
 
-// recover takes in what the runner found. What ended while no daemon ran may still need its epilog.
-func (n *node) recover(have []*pb.StepReport) {
-	for _, rep := range have {
-		k := agent.KeyOf(rep.Key)
-		j := &job{key: k, name: step.Name(rep.Key), phase: pb.StepPhase_STEP_RUNNING, rep: rep, hooked: true}
-		if b, err := n.steps.Bundle(rep.Key); err == nil {
-			j.refused, j.uid, j.devices = isRefusal(b), b.Uid, b.Devices
-			n.holdDevices(j.name, b)
-		}
-		n.jobs[k] = j
+// recover takes in what the root half has. What ended while there was no daemon may still need its epilog.
+func (n *node) recover(have []*nodepb.Known) {
+	for _, h := range have {
+		k := agent.KeyOf(h.Report.GetKey())
+		n.jobs[k] = &job{key: k, phase: pb.StepPhase_STEP_RUNNING, rep: h.Report, brief: h.Bundle, spec: h.Launch, cpus: h.Bundle.GetCpus(),
+			refused: isRefusal(h.Bundle)}
 		n.desired.Present(k)
 	}
-	for _, name := range n.hooks.Names() {
-		if !n.known(name) {
-			n.hooks.Forget(name)
-		}
-	}
-	n.log.Info("node daemon started", "steps", len(have), "cpus", len(n.inv.Topology), "memory_mib", n.inv.MemoryMiB, "cgroup", n.cgroup)
 }
 
-func (n *node) known(name string) bool {
-	for _, j := range n.jobs {
-		if j.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// run starts the link and the loop, and puts everything away when ctx ends.
+// run starts the link and the loop, and puts everything away when ctx ends, or the root half goes.
 func (n *node) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	linked := make(chan struct{})
 	go func() {
 		defer close(linked)
-		link.Run(ctx, link.Options{Controllers: n.o.Controllers, TLS: n.o.TLSConfig, Log: n.log}, n.events)
+		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.tls, Log: n.log}, n.events)
 	}()
-	n.runDevices(ctx)
-	n.runUses(ctx)
-	err := n.loop(ctx)
+	n.loop(ctx)
 	cancel()
+	n.root.Close()
 	for range n.events { // until the link has ended
+	}
+	for range n.root.Words() { // until nothing waits for somebody to listen
 	}
 	<-linked
 	n.wg.Wait()
-	if cerr := n.steps.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("cannot let go of the shims: %w", cerr)
-	}
-	n.log.Info("node daemon ends; jobs go on", "steps", len(n.jobs))
-	return err
+	return nil
 }
 
 // loop owns the node's state until ctx ends.
-func (n *node) loop(ctx context.Context) error {
+func (n *node) loop(ctx context.Context) {
 	beats := time.NewTicker(defaultHeartbeat)
 	defer beats.Stop()
+	defer n.health.stop()
 	every := defaultHeartbeat
+	n.lookForFault(ctx)
 	for _, j := range n.jobs {
 		n.advance(ctx, j)
 	}
@@ -180,24 +170,23 @@ func (n *node) loop(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-beats.C:
 			n.beat = true
+			n.lookForFault(ctx)
 			n.lookAtSteps(ctx)
-		case <-n.gpus.Changed():
-			n.devices, n.usesChanged = true, true
-		case <-n.gpus.Sampled():
-			n.sampled = true
+		case <-n.health.C():
+			n.checkHealth(ctx)
 		case ev, ok := <-n.events:
 			if !ok { // the link ends only with ctx
-				return nil
+				return
 			}
 			n.linked(ctx, ev)
-		case rep, ok := <-n.steps.Reports():
-			if !ok {
-				return fmt.Errorf("cannot go on: the steps of this node are not watched any more")
+		case w, ok := <-n.root.Words():
+			if !ok { // the root half has gone: so do we
+				return
 			}
-			n.reported(ctx, rep)
+			n.told(ctx, w)
 		case f := <-n.results:
 			f()
 		}
@@ -205,9 +194,6 @@ func (n *node) loop(ctx context.Context) error {
 		if n.changed {
 			n.changed = false
 			n.reconcile(ctx)
-		}
-		if n.usesChanged {
-			n.showUses()
 		}
 		n.flush()
 	}
@@ -217,11 +203,11 @@ func (n *node) loop(ctx context.Context) error {
 func (n *node) drain(ctx context.Context) {
 	for range maxTaken {
 		select {
-		case rep, ok := <-n.steps.Reports():
+		case w, ok := <-n.root.Words():
 			if !ok {
 				return
 			}
-			n.reported(ctx, rep)
+			n.told(ctx, w)
 		case f := <-n.results:
 			f()
 		default:
@@ -253,10 +239,6 @@ func (n *node) work(ctx context.Context, f func() func()) {
 func (n *node) mark(j *job) {
 	n.dirty[j.key] = true
 	n.changed = true
-	n.usesChanged = n.usesChanged || len(j.devices) > 0
-	if j.phase == pb.StepPhase_STEP_ENDED {
-		n.gpus.Release(j.name)
-	}
 }
 
 // reconcile carries out what is missing.
@@ -281,6 +263,20 @@ func (n *node) reconcile(ctx context.Context) {
 	n.desired.Tidy(actual)
 }
 
+// told takes in what the root half says.
+func (n *node) told(ctx context.Context, w *nodepb.Word) {
+	switch {
+	case w.GetReport() != nil:
+		n.reported(ctx, w.GetReport())
+	case w.GetDevices() != nil:
+		n.have, n.devices = w.GetDevices().Report, true
+	case w.GetSamples() != nil:
+		n.samples, n.sampled = w.GetSamples().Samples, true
+	case w.GetReread() != nil:
+		n.reread(w.GetReread())
+	}
+}
+
 // reported takes in what the runner says of a step.
 func (n *node) reported(ctx context.Context, rep *pb.StepReport) {
 	j := n.jobs[agent.KeyOf(rep.Key)]
@@ -294,26 +290,47 @@ func (n *node) reported(ctx context.Context, rep *pb.StepReport) {
 // advance moves a step to the phase that it has reached. It has ended for the controller only when its epilog has run.
 func (n *node) advance(ctx context.Context, j *job) {
 	phase := j.rep.GetPhase()
+	if phase == pb.StepPhase_STEP_ENDED && n.askFault(ctx, j) {
+		return
+	}
 	if phase == pb.StepPhase_STEP_ENDED && !j.refused && n.settings.GetEpilog() != "" {
 		phase = pb.StepPhase_STEP_COMPLETING
 		n.startEpilog(ctx, j)
 	}
+	if phase == pb.StepPhase_STEP_ENDED && j.phase != phase {
+		n.tellFailure(j)
+	}
 	j.phase = phase
-	n.beginUse(j)
-	n.endUse(j)
+	n.unkillable(ctx, j)
 	n.mark(j)
 }
 
-// report is what the controller is told of a step.
-func (j *job) report() *pb.StepReport {
-	out := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.rep.GetSignalsSeen(), Pid: j.rep.GetPid(), StartNs: j.rep.GetStartNs()}
+// tellFailure logs why a job could not be launched: whoever looks after this node looks here.
+func (n *node) tellFailure(j *job) {
+	switch x := j.rep.GetExit(); x.GetVerdict() {
+	case nodeFailed, "launch_failed", "output_failed", "prolog_failed":
+		n.log.Warn("a job could not be launched", "job", j.key.Job, "attempt", j.key.Attempt, "verdict", x.GetVerdict(), "why",
+			x.GetDetail())
+	}
+}
+
+// report is what the controller is told of a step in this boot.
+func (j *job) report(boot string) *pb.StepReport {
+	out := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.rep.GetSignalsSeen(), Pid: j.rep.GetPid(),
+		StartNs: j.rep.GetStartNs()}
 	if j.phase != pb.StepPhase_STEP_ENDED {
+		if unkillable(j.rep) {
+			out.Exit = j.rep.Exit
+		}
 		return out
 	}
-	out.Exit = j.withDevices(j.rep.GetExit())
-	if j.epilogErr != "" {
+	out.Exit = j.rep.GetExit()
+	if x := out.Exit; x.GetEndBootNs() > 0 && x.GetBootId() == boot {
+		out.EndedAgoNs = max(1, clock.Boot()-x.GetEndBootNs())
+	}
+	if j.epilogErr != "" || j.fault != "" {
 		out.Exit = proto.Clone(out.Exit).(*pb.ExitRecord)
-		out.Exit.EpilogError = j.epilogErr
+		out.Exit.EpilogError, out.Exit.NodeFault = j.epilogErr, j.fault
 	}
 	return out
 }

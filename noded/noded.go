@@ -1,28 +1,35 @@
 // Package noded is the node daemon: it tells the controller what this node has, runs the prolog, the batch script and the epilog
 // of each job that the controller wants here, and reports how they ended.
 //
-// One goroutine (node.loop) owns everything that is known. It waits for the controller (package link), for the shims (package
-// step) and for the work that it has started, asks package agent what is missing, starts that in goroutines of its own, and
-// tells the controller what changed. Jobs outlive this daemon: their shims run on, and the next daemon finds them.
+// It is two processes. noded-root (package root) has root's rights, no network, and keeps shims, devices and spool. noded-link, this
+// package, has no rights at all (package confine): it talks to the controller and decides what is missing. In it one goroutine
+// (node.loop) owns everything that is known. It waits for the controller (package link), for what noded-root tells and for the work
+// that it has started, asks package agent what is missing, orders that in goroutines of its own (package orders), and tells the
+// controller what changed. Jobs outlive both: their shims run on, and the next daemon finds them.
 package noded
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
-	"path"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/gpu"
-	"github.com/sluice-hpc/sluice/noded/hook"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/taskenv"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -35,11 +42,17 @@ type Options struct {
 	Cluster     string   // names the cgroup root sluice/<cluster>/<node>
 	Conf        string   // path of slurm.conf, passed on to jobs as SLURM_CONF; may be empty
 	Socket      string   // the controller's socket on this host, passed on to jobs as SLUICE_SOCKET; may be empty
-	Addr        string   // address and port of this node, as others should show it
-	Port        uint32
 	Log         *slog.Logger
 	Level       *slog.LevelVar `json:"-"` // of Log, when the controller may change it (SlurmdDebug)
 	ShimLog     *os.File       // where shims write; nil: standard error
+	// Reload opens the log again, as slurm.conf says now, and gives the level and what else the node's own files say. nil: all stays as
+	// it is.
+	Reload func() (slog.Level, policy.Own, error) `json:"-"`
+	// Signals are SIGHUP and SIGUSR2; may be nil.
+	Signals <-chan os.Signal `json:"-"`
+	// HealthCheck is HealthCheckProgram of slurm.conf, where it is to run: once before this node registers. Later runs follow the
+	// controller's settings.
+	HealthCheck string
 	// CgroupPlugin is that of cgroup.conf(5); empty: autodetect.
 	CgroupPlugin string
 	// GPUs is the driver; nil: there is none, because of NoGPUs.
@@ -47,24 +60,16 @@ type Options struct {
 	NoGPUs string
 	// GPUFiles: the usual files about the jobs of GPUs (package gpufiles) are this daemon's to write, when it runs as root.
 	GPUFiles bool
+	// Policy is what this node lets be done on it.
+	Policy policy.Policy
+	// Apart starts noded-link as a process, with its end of the connection as the first descriptor after standard error, and gives how to
+	// wait for its end. nil: it runs in this process, which is for tests.
+	Apart func(*os.File) (wait func() error, err error) `json:"-"`
 
 	// What follows has defaults and is replaced in tests.
-	Prober    hw.Prober   // hw.Linux
-	Steps     Steps       // a step.Runner on Spool
-	TLSConfig *tls.Config `json:"-"` // read from TLS
-	Shim      []string    // command that starts a shim: this binary with the argument "stepd"
-}
-
-// Steps runs steps: step.Runner, whose documentation holds for every method, or a fake.
-type Steps interface {
-	Recover(context.Context) ([]*pb.StepReport, error)
-	Launch(ctx context.Context, b *pb.Bundle, script []byte) error
-	Fail(*pb.Bundle, *pb.ExitRecord) error
-	Control(context.Context, *pb.StepOrder) error
-	Forget(*pb.StepKey) error
-	Reports() <-chan *pb.StepReport
-	Bundle(*pb.StepKey) (*pb.Bundle, error)
-	Close() error
+	Prober hw.Prober  // hw.Linux
+	Steps  root.Steps // a step.Runner on Spool
+	Shim   []string   // command that starts a shim: this binary with the argument "stepd"
 }
 
 // check gathers all faults.
@@ -78,7 +83,7 @@ func (o *Options) check() error {
 	need(o.NodeName != "", "the node's name is missing")
 	need(o.Spool != "", "the spool folder is missing (SlurmdSpoolDir)")
 	need(len(o.Controllers) > 0, "the controller's address is missing (SlurmctldHost)")
-	need(o.TLS != "" || o.TLSConfig != nil, "the folder with ca.crt, node.crt and node.key is missing")
+	need(o.TLS != "", "the folder with ca.crt, node.crt and node.key is missing")
 	if len(errs) > 0 {
 		return fmt.Errorf("cannot start the node daemon: %w", errors.Join(errs...))
 	}
@@ -101,55 +106,129 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Conf = abs
 	}
-	sp, err := openSpool(o.Spool, o.Log)
-	if err != nil {
-		return err
-	}
-	defer sp.close()
-	o.Spool = sp.dir
-	if o.TLSConfig == nil {
-		if o.TLSConfig, err = mtls.Node(o.TLS); err != nil {
-			return err
-		}
-	}
-	n, err := newNode(ctx, o, sp)
-	if err != nil {
-		return err
-	}
-	return n.run(ctx)
-}
-
-// newNode puts everything together and learns what an earlier daemon left.
-func newNode(ctx context.Context, o Options, sp *spool) (*node, error) {
 	if o.Prober == nil {
 		o.Prober = hw.Linux{}
 	}
-	inv, err := o.Prober.Inventory()
+	files, err := mtls.NodeFiles(o.TLS) // before anything is made: a path that was mistyped leaves no spool
 	if err != nil {
-		return nil, err
+		return err
 	}
-	hooks, err := hook.Open(sp.dir, o.Log)
+	r, err := root.New(ctx, o.root(files))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	layout, open := "", error(nil)
-	if o.Steps == nil {
-		r, err := step.New(step.Options{Spool: sp.dir, CgroupRoot: path.Join("sluice", o.Cluster, o.NodeName), Command: o.Shim, Group: cgroupName, Log: o.Log,
-			ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin})
-		if err != nil {
-			return nil, err
+	stop := o.signals(r)
+	err = o.serve(ctx, r)
+	stop()
+	return errors.Join(err, r.Close())
+}
+
+func (o *Options) root(files mtls.Files) root.Options {
+	return root.Options{Node: o.NodeName, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober, GPUs: o.GPUs,
+		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck, Log: o.Log, Level: o.Level, Reload: o.Reload,
+		Step:   step.Options{Command: o.Shim, ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin},
+		Daemon: taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.Socket},
+		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.Socket,
+			Ca: files.Authority, Certificate: files.Certificate, Key: files.Key}}
+}
+
+// signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
+func (o *Options) signals(r *root.Root) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case s := <-o.Signals:
+				r.Signal(s == syscall.SIGHUP)
+			case <-end:
+				return
+			}
 		}
-		o.Steps, layout, open = r, r.Layout().String(), r.Devices()
+	}()
+	return func() { close(end); <-ended }
+}
+
+// The pause before another noded-link is started, after one has ended by itself.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// serve has one noded-link after the other.
+func (o *Options) serve(ctx context.Context, r *root.Root) error {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+		began := time.Now()
+		err := o.one(ctx, r)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, root.ErrStopped):
+			return nil
+		case o.Apart == nil:
+			return err
+		case time.Since(began) > lastPause:
+			wait = firstPause
+		}
+		o.Log.Error("noded-link, the half of the node daemon that talks to the controller, has ended: starting another one", "err", err)
+		pause(ctx, wait)
 	}
-	n := &node{o: o, log: o.Log, sp: sp, steps: o.Steps, hooks: hooks, inv: inv, cgroup: layout, open: open, startNS: time.Now().UnixNano()}
-	n.init()
-	have, err := o.Steps.Recover(ctx)
+}
+
+// one is the life of one noded-link.
+func (o *Options) one(ctx context.Context, r *root.Root) error {
+	ours, theirs, err := orders.Pair()
 	if err != nil {
-		_ = o.Steps.Close()
-		return nil, fmt.Errorf("cannot learn what runs on this node: %w", err)
+		return err
 	}
-	n.recover(have)
-	return n, nil
+	start := o.Apart
+	if start == nil {
+		start = func(f *os.File) (func() error, error) { return o.within(ctx, f) }
+	}
+	wait, err := start(theirs)
+	_ = theirs.Close()
+	if err != nil {
+		_ = ours.Close()
+		return fmt.Errorf("cannot start noded-link: %w", err)
+	}
+	err = r.Serve(ctx, ours)
+	if werr := wait(); err == nil || werr == nil {
+		return cmp.Or(err, werr)
+	} else {
+		return fmt.Errorf("%w; %w", err, werr)
+	}
+}
+
+// within runs noded-link in this process.
+func (o *Options) within(ctx context.Context, f *os.File) (wait func() error, err error) {
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- Link(ctx, conn, o.Prober, o.Log, o.Level) }()
+	return func() error { return <-done }, nil
+}
+
+// linkOptions are of noded-link.
+type linkOptions struct {
+	Prober hw.Prober
+	Level  *slog.LevelVar // of the log; may be nil
+}
+
+// Link is noded-link: it serves the node whose root half is at the other end of conn, until that goes, or ctx ends.
+func Link(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger, level *slog.LevelVar) error {
+	client, about, err := orders.Dial(conn)
+	if err != nil {
+		return err
+	}
+	n := &node{o: linkOptions{Prober: prober, Level: level}, log: log, root: client, about: about}
+	if err := n.init(); err != nil {
+		client.Close()
+		for range client.Words() {
+		}
+		return err
+	}
+	n.recover(about.Steps)
+	return n.run(ctx)
 }
 
 // hello is what the node says first on every stream.
@@ -158,25 +237,25 @@ func (n *node) hello() *pb.NodeHello {
 		n.inv = inv // processors go on- and offline
 		n.bundler.topology = inv.Topology
 	}
-	h := hardware(n.inv, n.cgroup)
+	h := hardware(n.inv)
 	n.addDevices(h)
 	return &pb.NodeHello{
-		Node: n.o.NodeName, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.startNS,
-		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, Addr: n.o.Addr, Port: n.o.Port,
+		Node: n.about.Node, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.about.StartNs,
+		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(),
 	}
 }
 
 // hardware is the inventory as the controller compares it with the configuration. Processors that make no regular shape (some
 // are offline, or not for this daemon to use) count as single cores: none of them is lost that way.
-func hardware(inv hw.Inventory, cgroup string) *pb.Hardware {
+func hardware(inv hw.Inventory) *pb.Hardware {
 	cpus := len(inv.Topology)
 	sockets, cores, threads := inv.Topology.Counts()
 	if sockets*cores*threads != cpus {
 		sockets, cores, threads = 1, cpus, 1
 	}
 	return &pb.Hardware{
-		Cpus: uint32(cpus), Boards: 1, Sockets: uint32(sockets), Cores: uint32(cores), Threads: uint32(threads),
-		RealMemoryMib: inv.MemoryMiB, TmpDiskMib: inv.TmpMiB, Cgroup: cgroup,
+		Cpus: uint32(cpus), Sockets: uint32(sockets), Cores: uint32(cores), Threads: uint32(threads),
+		RealMemoryMib: inv.MemoryMiB, TmpDiskMib: inv.TmpMiB,
 	}
 }
 
@@ -185,5 +264,5 @@ func (n *node) heartbeat() *pb.Heartbeat {
 	if err != nil {
 		n.log.Warn("cannot tell how busy this machine is", "err", err)
 	}
-	return &pb.Heartbeat{CpuLoad: load.CPU, FreeMemMib: load.FreeMemMiB, NowNs: time.Now().UnixNano()}
+	return &pb.Heartbeat{CpuLoad: load.CPU, FreeMemMib: load.FreeMemMiB, NowNs: time.Now().UnixNano(), Fault: n.fault}
 }

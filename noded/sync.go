@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/noded/link"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // linked takes in what happened on the way to the controller. There is a link once it has spoken: why there is none is said by package
@@ -39,11 +40,19 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 			return
 		}
 	}
+	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may name another log here, too
+		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Reopen{Reopen: &nodepb.Reopen{}}})
+	}
 	if !n.heard {
 		n.heard = true
 		n.log.Info("linked to the controller", "controller", n.stream.Controller)
 	}
 	n.log.Debug("orders", "steps", len(m.GetSteps()), "full", m.GetFull(), "settings", m.GetSettings() != nil)
+	if m.GetShutdown() {
+		n.log.Info("ending, as the controller says")
+		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Stop{Stop: &nodepb.Stop{}}})
+		return
+	}
 	if r := m.GetReboot(); r != nil {
 		n.reboot(ctx, r)
 	}
@@ -54,20 +63,17 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 // adopt takes over settings. A controller of another cluster is none of ours: it would have every job here killed as unknown.
 func (n *node) adopt(s *pb.NodeSettings) error {
 	if n.clusterID != "" && s.ClusterId != "" && s.ClusterId != n.clusterID {
-		return fmt.Errorf("cannot take orders from cluster %s (%s): the spool %s belongs to cluster %s (%s); if the controller was set up anew, remove the spool after its jobs have ended",
-			s.Cluster, s.ClusterId, n.sp.dir, n.settings.GetCluster(), n.clusterID)
+		return fmt.Errorf(
+			"cannot take orders from cluster %s (%s): the spool of node %s belongs to cluster %s (%s); if the controller was set up "+
+				"anew, remove the spool (SlurmdSpoolDir) after its jobs have ended",
+			s.Cluster, s.ClusterId, n.about.Node, n.settings.GetCluster(), n.clusterID)
 	}
-	if !proto.Equal(s, n.settings) {
-		if err := n.sp.saveSettings(s); err != nil {
-			n.log.Error("cannot keep the controller's settings: after a restart without controller no epilog will run", "err", err)
-		}
-	}
+	n.root.Tell(&nodepb.Order{What: &nodepb.Order_Settings{Settings: s}})
 	n.settings = s
 	if n.o.Level != nil {
 		n.o.Level.Set(slog.Level(s.GetLogLevel()))
 	}
-	n.gpus.Configure(s.GetGres(), s.GetGpu())
-	n.usesChanged = true
+	n.health.plan(s, time.Now())
 	if s.ClusterId != "" {
 		n.clusterID = s.ClusterId
 	}
@@ -94,7 +100,7 @@ func (n *node) message() *pb.NodeReport {
 		clear(n.dirty)
 		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat()}
 		for _, j := range n.jobs {
-			m.Steps = append(m.Steps, j.report())
+			m.Steps = append(m.Steps, j.report(n.inv.BootID))
 		}
 		return m
 	}
@@ -114,7 +120,7 @@ func (n *node) message() *pb.NodeReport {
 		}
 		delete(n.dirty, k)
 		if j := n.jobs[k]; j != nil {
-			m.Steps = append(m.Steps, j.report())
+			m.Steps = append(m.Steps, j.report(n.inv.BootID))
 		}
 	}
 	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 {

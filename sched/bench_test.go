@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // bigCluster is n nodes of five kinds, four of them with GPUs.
@@ -57,8 +59,16 @@ func bigQueue(n, shapes int) []*Job {
 	jobs := make([]*Job, n)
 	for i := range jobs {
 		k := r.Intn(shapes)
-		jobs[i] = &Job{ID: uint32(i + 1), Request: reqs[k], LimitS: limits[k], Submit: int64(1000 + i/100), Partitions: []string{"p"}, User: fmt.Sprint("u", i%50),
-			Reason: Reason{Code: WaitPriority}, PredictedS: limits[k] / int64(1+r.Intn(5))}
+		jobs[i] = &Job{
+			ID:         uint32(i + 1),
+			Request:    reqs[k],
+			LimitS:     limits[k],
+			Submit:     int64(1000 + i/100),
+			Partitions: []string{"p"},
+			User:       fmt.Sprint("u", i%50),
+			Reason:     Reason{Code: WaitPriority},
+			PredictedS: limits[k] / int64(1+r.Intn(5)),
+		}
 	}
 	return jobs
 }
@@ -69,7 +79,18 @@ func fill(in *Snapshot, p *Plan) {
 	running := slices.Clone(in.Running)
 	for _, st := range p.Start {
 		started[st.Job.ID] = true
-		running = append(running, &Run{ID: st.Job.ID, Task: st.Task, Job: st.Job, Partition: st.Partition, Start: in.Now, End: add(in.Now, st.LimitS), Allocs: st.Allocs})
+		running = append(
+			running,
+			&Run{
+				ID:        st.Job.ID,
+				Task:      st.Task,
+				Job:       st.Job,
+				Partition: st.Partition,
+				Start:     in.Now,
+				End:       record.Add(in.Now, st.LimitS),
+				Allocs:    st.Allocs,
+			},
+		)
 	}
 	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *Job) bool { return started[j.ID] })
 	slices.SortFunc(running, func(a, b *Run) int { return cmp.Compare(a.ID, b.ID) })

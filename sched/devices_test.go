@@ -11,7 +11,9 @@ func TestCoresNearDevices(t *testing.T) {
 		w := newWorld(t, Params{WholeCores: whole}, 1, 16)
 		n := w.in.Nodes[0]
 		n.Sockets, n.CoresPerSocket, n.Threads = 2, 4, 2
-		n.Gres = []Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0, Cores: Bits{0b00001100}}, {Index: 1, Cores: Bits{0b11000000}}}}}
+		n.Gres = []Gres{
+			{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0, Cores: Bits{0b00001100}}, {Index: 1, Cores: Bits{0b11000000}}}},
+		}
 		w.add(1, 100, Request{Tasks: 1, CPUsPerTask: 2, Gres: []GresRequest{{Name: "gpu", Count: 1}}})
 		w.add(2, 100, Request{Tasks: 1, CPUsPerTask: 4, Gres: []GresRequest{{Name: "gpu", Count: 1}}, Binding: true})
 		w.plan()

@@ -1,6 +1,6 @@
 package sched
 
-import "slices"
+import "github.com/sluice-hpc/sluice/sched/record"
 
 // Forecast says when and where the first depth jobs of the queue are expected
 // to start, for squeue --start: a plan over the snapshot in which each of them
@@ -22,7 +22,7 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 	}
 	for i := range plan.Start {
 		st := &plan.Start[i]
-		r := Reserve{ID: st.Job.ID, Task: st.Task, Partition: st.Partition, At: in.Now, End: add(in.Now, st.LimitS)}
+		r := Reserve{ID: st.Job.ID, Task: st.Task, Partition: st.Partition, At: in.Now, End: record.Add(in.Now, st.LimitS)}
 		for _, a := range st.Allocs {
 			r.Nodes = append(r.Nodes, a.Node)
 		}
@@ -31,7 +31,7 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 	return out
 }
 
-// PlanTo is a plan in which everybody is promised a start, as far as job id in
+// PlanTo is a plan in which every job is promised a start, up to job id in
 // the queue: of those behind it it says nothing, and what it says of the job is
 // what the whole plan would, unless there are so many before it that the budget
 // (Snapshot.Budget) ends first: then it is truncated. Like Explain it is for a
@@ -43,19 +43,10 @@ func (s *Scheduler) PlanTo(in *Snapshot, id uint32) *Plan {
 	params := s.params
 	defer func() {
 		s.params = params
-		s.epoch++
+		s.ix.Renew()
 	}()
 	s.params.Policy, s.params.Depth = Conservative, 0
-	s.epoch++ // what is a fault is not the same to both
-	s.choosePrimaries()
-	return s.decide(&whole, s.jobOf(id))
-}
-
-// jobOf finds a pending job; nil when there is none of that id.
-func (s *Scheduler) jobOf(id uint32) *vjob {
-	at, ok := slices.BinarySearchFunc(s.jobs.recs, &Job{ID: id}, compareJobIDs)
-	if !ok {
-		return nil
-	}
-	return s.jobs.vals[at]
+	s.ix.Renew() // what is a fault is not the same to both
+	s.q.ChoosePrimaries()
+	return s.planner.Plan(&whole, s.q.JobOf(id))
 }

@@ -31,7 +31,7 @@ func TestMaxMemPerNode(t *testing.T) {
 		if got := w.plan(); (got == "1: MaxMemPerLimit") != c.waits {
 			t.Errorf("%s: %s", c.options, got)
 		}
-		a := NewAdmitter(&Params{}, w.in.Nodes, w.in.Partitions)
+		a := NewAdmitter(&Params{}, &w.in)
 		if why := a.Memory(&Job{Request: &c.req, Partitions: []string{"p"}}, "p"); (why != "") != c.waits {
 			t.Errorf("%s at submission: %q", c.options, why)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // testingT is what testing.T and rapid.T share.
@@ -66,10 +68,21 @@ func (w *world) apply(p *Plan) {
 	}
 	w.in.Running = slices.Clone(w.in.Running)
 	for _, st := range p.Start {
-		w.in.Running = append(w.in.Running, &Run{ID: st.Job.ID, Task: st.Task, Job: st.Job, Partition: st.Partition, Start: w.in.Now, End: add(w.in.Now, st.LimitS), Allocs: st.Allocs})
+		w.in.Running = append(
+			w.in.Running,
+			&Run{
+				ID:        st.Job.ID,
+				Task:      st.Task,
+				Job:       st.Job,
+				Partition: st.Partition,
+				Start:     w.in.Now,
+				End:       record.Add(w.in.Now, st.LimitS),
+				Allocs:    st.Allocs,
+			},
+		)
 		w.took(st.Job.ID, st.Task)
 	}
-	slices.SortFunc(w.in.Running, compareRuns)
+	slices.SortFunc(w.in.Running, record.CompareRuns)
 	for _, r := range p.Reasons {
 		for i, j := range w.in.Pending {
 			if j.ID == r.ID {
@@ -84,7 +97,7 @@ func (w *world) apply(p *Plan) {
 func (w *world) took(id uint32, task int32) {
 	i := slices.IndexFunc(w.in.Pending, func(j *Job) bool { return j.ID == id })
 	j := w.in.Pending[i]
-	if j.Array == nil || j.Array.count() == 1 {
+	if j.Array == nil || j.Array.Count() == 1 {
 		w.in.Pending = slices.Delete(w.in.Pending, i, i+1)
 		return
 	}
@@ -118,7 +131,7 @@ func showPlan(p *Plan) string {
 		for _, a := range s.Allocs {
 			line += fmt.Sprintf(" %s:%d", a.Node, a.CPUs)
 			for _, g := range a.Gres {
-				line += fmt.Sprintf("/%s%v", gresName(g.Name, g.Type), g.Devices)
+				line += fmt.Sprintf("/%s%v", strings.TrimSuffix(g.Name+":"+g.Type, ":"), g.Devices)
 			}
 		}
 		out = append(out, line)
@@ -147,7 +160,7 @@ func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 		depth := int64(1)
 		for _, p := range in.Partitions {
 			if p.Name == partition {
-				depth = p.depth(j.Request)
+				depth = p.Depth(j.Request)
 			}
 		}
 		for _, a := range allocs {
@@ -213,7 +226,7 @@ func checkSwitches(t testingT, in *Snapshot, p *Plan) {
 			roots[root], leaves[where[a.Node]] = true, true
 		}
 		r := s.Job.Request
-		patient := in.Now < eligibleAt(s.Job)+min(max(r.SwitchWaitS, 1), switchWaitS)
+		patient := in.Now < record.EligibleAt(s.Job)+min(max(r.SwitchWaitS, 1), 300)
 		if len(roots) > 1 || r.Switches > 0 && patient && len(leaves) > r.Switches {
 			t.Fatalf("job %d, which wants %d leaves, starts on %v", s.Job.ID, r.Switches, s.Allocs)
 		}
@@ -366,7 +379,10 @@ func TestNodesGone(t *testing.T) {
 	w.add(1, 50, Request{Tasks: 1, NodeList: []string{"n2"}})
 	w.add(2, 50, Request{MinNodes: 2, MaxNodes: 2})
 	w.add(3, 50, Request{Tasks: 1})
-	w.want("start 3 n1:1; 1: ReqNodeNotAvail, UnavailableNodes:n2; 2: " + nodesGone)
+	w.want(
+		"start 3 n1:1; 1: ReqNodeNotAvail, UnavailableNodes:n2; 2: Nodes required for job are DOWN, DRAINED or reserved for jobs in " +
+			"higher priority partitions",
+	)
 	w.in.Nodes = slices.Clone(w.in.Nodes)
 	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 2, MemMiB: 1000}
 	w.want("start 1 n2:1; start 2 n1:1 n2:1")
@@ -387,7 +403,10 @@ func TestConservative(t *testing.T) {
 	w.add(3, 50, Request{Tasks: 4})
 	w.add(4, 60, Request{Tasks: 1})
 	w.add(5, 60, Request{Tasks: 1})
-	w.want("start 1 n1:3; start 4 n1:1; reserve 2 at 50 on n1; reserve 3 at 100 on n1; reserve 5 at 150 on n1; 2: Resources; 3: Priority; 5: Priority")
+	w.want(
+		"start 1 n1:3; start 4 n1:1; reserve 2 at 50 on n1; reserve 3 at 100 on n1; reserve 5 at 150 on n1; 2: Resources; 3: Priority; " +
+			"5: Priority",
+	)
 }
 
 func TestPolicyOrder(t *testing.T) {
@@ -402,7 +421,10 @@ func TestPolicyOrder(t *testing.T) {
 
 func TestReservation(t *testing.T) {
 	w := newWorld(t, Params{}, 2, 2)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1", "n9"}, Users: []string{"v"}}, {Name: "upside-down", Start: 9, End: 3, Nodes: []string{"n2"}}}
+	w.in.Reservations = []*Reservation{
+		{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1", "n9"}, Users: []string{"v"}},
+		{Name: "upside-down", Start: 9, End: 3, Nodes: []string{"n2"}},
+	}
 	w.add(1, 200, Request{Tasks: 2})
 	w.add(2, 100, Request{Tasks: 2})
 	w.add(3, 50, Request{Tasks: 1, Reservation: "r"}).User = "v"
@@ -416,21 +438,24 @@ func TestReservation(t *testing.T) {
 
 func TestLicenses(t *testing.T) {
 	w := newWorld(t, Params{}, 2, 4)
-	w.in.Licenses = []License{{"m", 3}}
+	w.in.Licenses = []License{{Name: "m", Count: 3}}
 	for id := uint32(1); id <= 3; id++ {
-		w.add(id, 50, Request{Tasks: 1, Licenses: []License{{"m", 2}}})
+		w.add(id, 50, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 2}}})
 	}
-	w.add(4, 500, Request{Tasks: 1, Licenses: []License{{"m", 1}}})
+	w.add(4, 500, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 1}}})
 	w.want("start 1 n1:1; start 4 n1:1; reserve 2 at 50 on n1; 2: Licenses; 3: Licenses")
 }
 
 // TestNothingChanged: a snapshot that says the same, in whatever order, leaves the index as it is.
 func TestNothingChanged(t *testing.T) {
 	w := newWorld(t, Params{}, 2, 4)
-	w.in.Licenses = []License{{"m", 3}, {"a", 2}}
+	w.in.Licenses = []License{{Name: "m", Count: 3}, {Name: "a", Count: 2}}
 	w.in.QOS = []*QOS{{Name: "urgent"}, {Name: "normal"}}
 	w.in.Partitions = append([]*Partition{{Name: "z", Nodes: []string{"n2", "n1"}}}, w.in.Partitions...)
-	w.in.Reservations = []*Reservation{{Name: "y", Nodes: []string{"n2"}, Start: 1 << 30, End: 1<<30 + 60}, {Name: "x", Nodes: []string{"n1"}, Start: 1 << 30, End: 1<<30 + 60}}
+	w.in.Reservations = []*Reservation{
+		{Name: "y", Nodes: []string{"n2"}, Start: 1 << 30, End: 1<<30 + 60},
+		{Name: "x", Nodes: []string{"n1"}, Start: 1 << 30, End: 1<<30 + 60},
+	}
 	w.add(1, 50, Request{Tasks: 9, MinNodes: 1, MaxNodes: 1})
 	s := New(Params{})
 	if n := s.Plan(&w.in).Stats.Changed; n == 0 {
@@ -439,7 +464,7 @@ func TestNothingChanged(t *testing.T) {
 	if n := s.Plan(&w.in).Stats.Changed; n != 0 {
 		t.Errorf("the same snapshot changed %d records", n)
 	}
-	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{"m", 2}}})
+	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 2}}})
 	if n := s.Plan(&w.in).Stats.Changed; n != 1 {
 		t.Errorf("one more job changed %d records", n)
 	}
@@ -465,48 +490,10 @@ func TestGPUs(t *testing.T) {
 	w.add(4, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
 	w.add(5, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
 	w.add(6, 10, Request{Tasks: 1, Gres: gres("", 3, PerJob)})
-	w.want("start 1 n2:1/gpu:b[0]; start 2 n1:1/gpu:a[0 1 2]; start 4 n1:1/gpu:a[3]; reserve 3 at 100 on n1; 3: Resources; 5: Priority; 6: Priority")
-}
-
-func TestAdmissible(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	try := func(r Request) string {
-		ok, why := Admissible(&Job{Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions)
-		return fmt.Sprint(ok, " ", why)
-	}
-	for _, c := range []struct {
-		r    Request
-		want string
-	}{
-		{Request{Tasks: 8}, "true "},
-		{Request{Tasks: 9}, "false cannot place 9 tasks on 1 nodes: partition p has 2 nodes that could hold a part of the job"},
-		{Request{Tasks: 1, CPUsPerTask: 5}, "false no node of partition p can give 5 CPUs; the largest has 4 CPUs, 1000 MiB"},
-		{Request{Tasks: 1, TmpMiB: 5}, "false no node of partition p can give 1 CPUs, 5 MiB of temporary disk space; the largest has 4 CPUs, 1000 MiB, 0 MiB of temporary disk space (TmpDisk in slurm.conf)"},
-		{Request{Tasks: 1, Sockets: 2, ThreadsPerCore: 2}, "false no node of partition p can give 1 CPUs, 2 sockets, 2 threads per core; the largest has 4 CPUs, 1000 MiB, 1 sockets, 4 cores per socket, 1 threads per core"},
-		{Request{MemSaid: true, MemNodeMiB: 2000}, "false no node of partition p can give 1 CPUs, 2000 MiB; the largest has 4 CPUs, 1000 MiB"},
-		{Request{Gres: []GresRequest{{Name: "gpu", Count: 1}}}, "false no node of partition p can give 1 CPUs, 1 gpu; the largest has 4 CPUs, 1000 MiB"},
-		{Request{Features: "[a"}, `false cannot read constraint "[a" at character 1: "[" has no matching "]"`},
-		{Request{Tasks: -1}, "false cannot ask for -1 tasks"},
-		{Request{MinNodes: 3, MaxNodes: 3}, "false cannot place 3 tasks on 3 nodes: partition p has 2 nodes that could hold a part of the job"},
-	} {
-		if got := try(c.r); got != c.want {
-			t.Errorf("%+v:\n got %s\nwant %s", c.r, got, c.want)
-		}
-	}
-	// Of nodes that were named it is these that are described.
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 3, MemMiB: 500}
-	// Shares are parts of one device: more than one has cannot be had, however many devices there are.
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}, Shared: "mps", Shares: 50}}}
-	for count, want := range map[int64]string{50: "true ", 60: "false no node of partition p can give 1 CPUs, 60 mps; the largest has 4 CPUs, 1000 MiB, 2 gpu, 50 mps of one device"} {
-		if got := try(Request{Gres: []GresRequest{{Name: "mps", Count: count}}}); got != want {
-			t.Errorf("%d mps:\n got %s\nwant %s", count, got, want)
-		}
-	}
-	for _, cpus := range []int{4, 9} { // n1 has four
-		if got, want := try(Request{NodeList: []string{"n2"}, CPUsPerTask: cpus}), fmt.Sprintf("false no node of partition p can give %d CPUs on n2; the largest has 3 CPUs, 500 MiB", cpus); got != want {
-			t.Errorf("got %s\nwant %s", got, want)
-		}
-	}
+	w.want(
+		"start 1 n2:1/gpu:b[0]; start 2 n1:1/gpu:a[0 1 2]; start 4 n1:1/gpu:a[3]; reserve 3 at 100 on n1; 3: Resources; 5: Priority; 6: " +
+			"Priority",
+	)
 }
 
 // TestBudget: a pass that may ask little still gets through a queue of which
@@ -519,7 +506,11 @@ func TestBudget(t *testing.T) {
 		}
 		w.plan()
 		for i := range 20 {
-			w.add(uint32(i+10), int64(2000+i), Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, CPUsPerTask: 1, Exclude: []string{fmt.Sprint("x", i)}}) // not comparable with each other
+			w.add(
+				uint32(i+10),
+				int64(2000+i),
+				Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, CPUsPerTask: 1, Exclude: []string{fmt.Sprint("x", i)}},
+			) // not comparable with each other
 		}
 		w.add(99, 10, Request{Tasks: 1})
 		w.in.Budget = 50
@@ -542,7 +533,8 @@ func TestBudget(t *testing.T) {
 }
 
 func TestPreempt(t *testing.T) {
-	w := newWorld(t, Params{Preempt: PreemptPartition, PreemptMode: PreemptRequeue, GraceTimeS: 30}, 2, 4)
+	w := newWorld(t, Params{Preempt: PreemptPartition, PreemptMode: PreemptRequeue}, 2, 4)
+	w.in.Partitions[0].GraceTimeS = 30
 	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "high", Nodes: []string{"n1", "n2"}, PriorityTier: 5})
 	w.add(1, 1000, Request{Tasks: 3})
 	w.add(2, 1000, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
@@ -564,56 +556,6 @@ func TestPreempt(t *testing.T) {
 	w.want("5: BadConstraints")
 	w.add(6, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
 	w.want("preempt 1 for 6; reserve 6 at 30 on n1; 6: Resources") // 4 is of the same tier
-}
-
-func TestExplain(t *testing.T) {
-	w := newWorld(t, Params{}, 4, 4)
-	w.in.Nodes[3] = &Node{Name: "n4", CPUs: 2, MemMiB: 1000}
-	w.in.Nodes[2] = &Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: NodeDrained}
-	w.add(1, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
-	w.add(2, 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
-	w.plan()
-	w.add(3, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
-	w.plan()
-	in := w.in
-	x, ok := w.s.Explain(&in, 3)
-	want := `reason: Resources
-2 nodes: 4 CPUs not free (at most 0)
-1 node: drained
-1 node: 4 CPUs not there (at most 2)
-expected on n1
-after the end of job 1
-would start now: with --ntasks=2
-`
-	if !ok || x.Start != w.in.Now+100 || x.String() != want {
-		t.Fatalf("at %d:\n%s\nwant:\n%s", x.Start, x, want)
-	}
-	if _, ok := w.s.Explain(&in, 77); ok {
-		t.Fatal("a job that is not there is explained")
-	}
-}
-
-// TestExplainNamesOnlyWhatMustEnd: a job that ends before, and leaves what is not needed, is not named.
-func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
-	for _, tt := range []struct {
-		cpus int
-		want string
-	}{{6, "[2]"}, {7, "[1 2]"}, {1, "[1 2]"}} { // either of them will do for one CPU
-		w := newWorld(t, Params{}, 1, 8)
-		w.add(1, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
-		w.add(2, 100, Request{Tasks: 6, MinNodes: 1, MaxNodes: 1})
-		w.plan()
-		w.in.Now += 5
-		w.add(3, 10, Request{Tasks: tt.cpus, MinNodes: 1, MaxNodes: 1})
-		if tt.cpus == 1 {
-			w.in.Running[0].End = w.in.Running[1].End
-		}
-		w.plan()
-		in := w.in
-		if x, _ := w.s.Explain(&in, 3); fmt.Sprint(x.After) != tt.want {
-			t.Errorf("%d CPUs: after the end of %v, not %s\n%s", tt.cpus, x.After, tt.want, x)
-		}
-	}
 }
 
 // TestRangeOfNodes: a range of nodes is for as many as there are, without waiting for more (sbatch(1), -N).

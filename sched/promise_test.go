@@ -45,7 +45,11 @@ func TestPromisesAreEarliest(t *testing.T) {
 			for range rapid.IntRange(0, 4).Draw(t, "submit") {
 				id++
 				n := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
-				w.add(id, rapid.Int64Range(1, longest).Draw(t, "limit"), Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")})
+				w.add(
+					id,
+					rapid.Int64Range(1, longest).Draw(t, "limit"),
+					Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")},
+				)
 			}
 			in := w.in
 			plan := w.s.Plan(&in)
@@ -114,7 +118,11 @@ func TestPlanToIsThePlan(t *testing.T) {
 		}
 		for id := range uint32(rapid.IntRange(1, 12).Draw(t, "jobs")) {
 			n := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
-			j := w.add(id+1, rapid.Int64Range(1, 3).Draw(t, "limit"), Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")})
+			j := w.add(
+				id+1,
+				rapid.Int64Range(1, 3).Draw(t, "limit"),
+				Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
+			)
 			j.Partitions = parts[:rapid.IntRange(1, len(parts)).Draw(t, "parts")]
 		}
 		in := w.in
@@ -151,7 +159,8 @@ func TestExplainTooFar(t *testing.T) {
 		t.Errorf("of the second that waits: start %d, too far %v", x.Start, x.TooFar)
 	}
 	x, ok = w.s.Explain(&in, 40)
-	if !ok || !x.TooFar || x.Start != Forever || !strings.Contains(x.String(), "expected start not worked out: too many jobs come before this one\n") {
+	if !ok || !x.TooFar || x.Start != Forever ||
+		!strings.Contains(x.String(), "expected start not computed: too many jobs are ahead of this one\n") {
 		t.Errorf("of the last: start %d\n%s", x.Start, x)
 	}
 }

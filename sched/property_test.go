@@ -26,9 +26,23 @@ func randomWorld(t *rapid.T) *world {
 	}
 	w := &world{t: t, s: New(params)}
 	w.in.Now = 1000
-	p, q := &Partition{Name: "p", Share: ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")), MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare")}, &Partition{Name: "q", PriorityTier: 2, MaxTimeS: 60, ExclusiveUser: rapid.IntRange(0, 3).Draw(t, "alone") == 0}
+	p, q := &Partition{
+		Name:     "p",
+		Share:    ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")),
+		MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare"),
+	}, &Partition{
+		Name:          "q",
+		PriorityTier:  2,
+		MaxTimeS:      60,
+		ExclusiveUser: rapid.IntRange(0, 3).Draw(t, "alone") == 0,
+	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
-		n := &Node{Name: fmt.Sprintf("n%d", i), CPUs: rapid.IntRange(1, 8).Draw(t, "cpus"), MemMiB: 100, Features: []string{string(rune('a' + i%2))}}
+		n := &Node{
+			Name:     fmt.Sprintf("n%d", i),
+			CPUs:     rapid.IntRange(1, 8).Draw(t, "cpus"),
+			MemMiB:   100,
+			Features: []string{string(rune('a' + i%2))},
+		}
 		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {
 			g := Gres{Name: "gpu", Type: "t"}
 			for d := range gpus {
@@ -51,13 +65,20 @@ func randomWorld(t *rapid.T) *world {
 		}
 	}
 	w.in.Partitions = []*Partition{p, q}
-	w.in.Licenses = []License{{"l", 3}}
+	w.in.Licenses = []License{{Name: "l", Count: 3}}
 	if rapid.Bool().Draw(t, "resv") {
 		start := rapid.Int64Range(990, 1100).Draw(t, "start")
-		r := &Reservation{Name: "r", Start: start, End: start + 50, Nodes: []string{"n0", "n1"}, Users: []string{"v"}, Flex: rapid.Bool().Draw(t, "flex")}
+		r := &Reservation{
+			Name:  "r",
+			Start: start,
+			End:   start + 50,
+			Nodes: []string{"n0", "n1"},
+			Users: []string{"v"},
+			Flex:  rapid.Bool().Draw(t, "flex"),
+		}
 		w.in.Reservations = []*Reservation{r}
 		if rapid.Bool().Draw(t, "again") {
-			r.Again = []Span{{start + 100, start + 150}, {start + 200, start + 250}}
+			r.Again = []Span{{Start: start + 100, End: start + 150}, {Start: start + 200, End: start + 250}}
 		}
 		r.Magnetic = rapid.Bool().Draw(t, "magnetic")
 		if rapid.Bool().Draw(t, "parts") {
@@ -86,11 +107,22 @@ func (w *world) reserveParts(t *rapid.T, r *Reservation) {
 
 func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	nodes := rapid.IntRange(0, 3).Draw(t, "n")
-	r := Request{MinNodes: nodes, MaxNodes: nodes, Tasks: rapid.IntRange(0, 6).Draw(t, "tasks"), CPUsPerTask: rapid.IntRange(0, 2).Draw(t, "c"),
-		MemSaid: true, MemNodeMiB: rapid.Int64Range(0, 60).Draw(t, "mem"), Oversubscribe: rapid.Bool().Draw(t, "s"), Exclusive: rapid.IntRange(0, 9).Draw(t, "excl") == 0, ExclusiveUser: rapid.IntRange(0, 19).Draw(t, "exclu") == 0}
+	r := Request{
+		MinNodes:      nodes,
+		MaxNodes:      nodes,
+		Tasks:         rapid.IntRange(0, 6).Draw(t, "tasks"),
+		CPUsPerTask:   rapid.IntRange(0, 2).Draw(t, "c"),
+		MemSaid:       true,
+		MemNodeMiB:    rapid.Int64Range(0, 60).Draw(t, "mem"),
+		Oversubscribe: rapid.Bool().Draw(t, "s"),
+		Exclusive:     rapid.IntRange(0, 9).Draw(t, "excl") == 0,
+		ExclusiveUser: rapid.IntRange(0, 19).Draw(t, "exclu") == 0,
+	}
 	switch rapid.IntRange(0, 5).Draw(t, "gres") {
 	case 0:
-		r.Gres = []GresRequest{{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))}}
+		r.Gres = []GresRequest{
+			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))},
+		}
 	case 1:
 		r.Gres = []GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
 	}
@@ -103,7 +135,7 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	}
 	r.Features = rapid.SampledFrom([]string{"", "", "", "a", "a|b", "[a|b]", "b*1"}).Draw(t, "features")
 	if rapid.IntRange(0, 4).Draw(t, "lic") == 0 {
-		r.Licenses = []License{{"l", 2}}
+		r.Licenses = []License{{Name: "l", Count: 2}}
 	}
 	if rapid.IntRange(0, 9).Draw(t, "inresv") == 0 {
 		r.Reservation = "r"
@@ -113,7 +145,10 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	j.PredictedS = rapid.Int64Range(0, 50).Draw(t, "predicted")
 	j.Partitions = rapid.SampledFrom([][]string{{"p"}, {"q"}, {"p", "q"}, {"q", "p"}}).Draw(t, "parts")
 	if rapid.IntRange(0, 5).Draw(t, "array") == 0 {
-		j.Array = &Array{Tasks: []TaskRange{{First: 1, Last: uint32(rapid.IntRange(1, 5).Draw(t, "last"))}}, Limit: rapid.IntRange(0, 2).Draw(t, "throttle")}
+		j.Array = &Array{
+			Tasks: []TaskRange{{First: 1, Last: uint32(rapid.IntRange(1, 5).Draw(t, "last"))}},
+			Limit: rapid.IntRange(0, 2).Draw(t, "throttle"),
+		}
 	}
 	if rapid.IntRange(0, 7).Draw(t, "begin") == 0 {
 		j.Begin = w.in.Now + 20
@@ -155,7 +190,15 @@ func TestRandomWorlds(t *testing.T) {
 func (w *world) shuffled(seed int64) Snapshot {
 	r := rand.New(rand.NewSource(seed))
 	in := w.in
-	in.Nodes, in.Partitions, in.Pending, in.Running = slices.Clone(in.Nodes), slices.Clone(in.Partitions), slices.Clone(in.Pending), slices.Clone(in.Running)
+	in.Nodes, in.Partitions, in.Pending, in.Running = slices.Clone(
+		in.Nodes,
+	), slices.Clone(
+		in.Partitions,
+	), slices.Clone(
+		in.Pending,
+	), slices.Clone(
+		in.Running,
+	)
 	r.Shuffle(len(in.Nodes), func(i, j int) { in.Nodes[i], in.Nodes[j] = in.Nodes[j], in.Nodes[i] })
 	r.Shuffle(len(in.Partitions), func(i, j int) { in.Partitions[i], in.Partitions[j] = in.Partitions[j], in.Partitions[i] })
 	r.Shuffle(len(in.Pending), func(i, j int) { in.Pending[i], in.Pending[j] = in.Pending[j], in.Pending[i] })
@@ -198,13 +241,23 @@ func (w *world) flap(t *rapid.T) {
 func TestPromiseKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Params{Weights: Weights{Basic: true}, Order: Order(rapid.IntRange(0, 2).Draw(t, "order")),
-			HeadGuardS: rapid.SampledFrom([]int64{0, 20, 1000}).Draw(t, "guard"), ShortQueue: rapid.IntRange(0, 3).Draw(t, "short"), MaxWaitS: rapid.Int64Range(0, 60).Draw(t, "maxWait")}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
+			HeadGuardS: rapid.SampledFrom(
+				[]int64{0, 20, 1000},
+			).Draw(
+				t,
+				"guard",
+			), ShortQueue: rapid.IntRange(0, 3).Draw(t, "short"), MaxWaitS: rapid.Int64Range(0, 60).Draw(t, "maxWait")},
+			rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
 		id, promised := uint32(0), map[uint32]int64{}
 		for range rapid.IntRange(2, 25).Draw(t, "steps") {
 			for range rapid.IntRange(0, 3).Draw(t, "submit") {
 				id++
 				nodes := rapid.IntRange(1, len(w.in.Nodes)).Draw(t, "n")
-				w.add(id, rapid.Int64Range(1, 60).Draw(t, "limit"), Request{MinNodes: nodes, MaxNodes: nodes, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")})
+				w.add(
+					id,
+					rapid.Int64Range(1, 60).Draw(t, "limit"),
+					Request{MinNodes: nodes, MaxNodes: nodes, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
+				)
 			}
 			in := w.in
 			p := w.s.Plan(&in)

@@ -63,7 +63,7 @@ func count(in *Snapshot, p *Plan) *counted {
 	for _, s := range p.Start {
 		c.take(s.Job, s.Partition, s.Allocs)
 		c.active[s.Job.ID]++
-		c.gone[s.Job.ID] = s.Job.Array == nil || c.active[s.Job.ID] == s.Job.Array.count()
+		c.gone[s.Job.ID] = s.Job.Array == nil || c.active[s.Job.ID] == s.Job.Array.Count()
 	}
 	return c
 }
@@ -98,9 +98,15 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 	case BeginTime:
 		return unless(j.Begin > now, "its time has come")
 	case JobArrayTaskLimit:
-		return unless(j.Array != nil && j.Array.Limit > 0 && j.Array.Active+c.active[j.ID] >= j.Array.Limit, "its array's limit is not reached")
+		return unless(
+			j.Array != nil && j.Array.Limit > 0 && j.Array.Active+c.active[j.ID] >= j.Array.Limit,
+			"its array's limit is not reached",
+		)
 	case PartitionTimeLimit:
-		return unless(slices.Contains(j.Partitions, "q") && j.LimitS > 60 && (j.TimeMinS == 0 || j.TimeMinS > 60), "no partition forbids its limit")
+		return unless(
+			slices.Contains(j.Partitions, "q") && j.LimitS > 60 && (j.TimeMinS == 0 || j.TimeMinS > 60),
+			"no partition forbids its limit",
+		)
 	case WaitReservation, ReservationDeleted:
 		return unless(resv != "" && (code == WaitReservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
 	case WaitLicenses:
@@ -162,7 +168,10 @@ func (c *counted) startable(j *Job, partition string) bool {
 	want := max(1, r.MinNodes)
 	perJob := slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
 	switch {
-	case want > 1 && (r.Tasks > 0 || perJob || r.Switches > 0), len(r.NodeList)+len(r.Exclude) > 0, part.Share == ShareYes, part.Share == ShareForce:
+	case want > 1 && (r.Tasks > 0 || perJob || r.Switches > 0),
+		len(r.NodeList)+len(r.Exclude) > 0,
+		part.Share == ShareYes,
+		part.Share == ShareForce:
 		return false // beyond these means
 	case part.MaxTimeS > 0 && j.LimitS > part.MaxTimeS, len(r.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0):
 		return false
@@ -208,7 +217,8 @@ func (c *counted) open(j *Job, n *countedNode) bool {
 				return false
 			}
 		}
-		if !mine && on && r.Start < end && c.in.Now < r.End || mine && !r.Flex && (!on || c.in.Now < r.Start || end > r.End) || mine && j.User != "v" {
+		if !mine && on && r.Start < end && c.in.Now < r.End || mine && !r.Flex && (!on || c.in.Now < r.Start || end > r.End) ||
+			mine && j.User != "v" {
 			return false
 		}
 	}
@@ -224,7 +234,8 @@ func (n *countedNode) holds(j *Job, part *Partition) bool {
 	if mem == 0 {
 		mem = n.rec.MemMiB
 	}
-	if (r.Exclusive || part.Share == ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem || len(r.Features) == 1 && !slices.Contains(n.rec.Features, r.Features) {
+	if (r.Exclusive || part.Share == ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem ||
+		len(r.Features) == 1 && !slices.Contains(n.rec.Features, r.Features) {
 		return false
 	}
 	for i, other := range n.jobs {

@@ -3,6 +3,8 @@ package sched
 import (
 	"slices"
 	"testing"
+
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // checkReserved: nothing that starts has what a reservation of others has while
@@ -11,7 +13,7 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 	t.Helper()
 	for i := range p.Start {
 		st := &p.Start[i]
-		end := add(in.Now, st.LimitS)
+		end := record.Add(in.Now, st.LimitS)
 		for _, r := range in.Reservations {
 			if r.Flex || len(r.Nodes) == 0 {
 				continue
@@ -19,14 +21,28 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 			for k := range st.Allocs {
 				a := &st.Allocs[k]
 				if st.Reservation == r.Name {
-					if in.Now < r.Start || end > r.End || !slices.Contains(r.Nodes, a.Node) || !r.has(a, true) {
-						t.Fatalf("job %d starts on %s (cores %v) for %d s, outside of its reservation %+v", st.Job.ID, a.Node, a.Cores.List(), st.LimitS, r)
+					if in.Now < r.Start || end > r.End || !slices.Contains(r.Nodes, a.Node) || !has(r, a, true) {
+						t.Fatalf(
+							"job %d starts on %s (cores %v) for %d s, outside of its reservation %+v",
+							st.Job.ID,
+							a.Node,
+							a.Cores.List(),
+							st.LimitS,
+							r,
+						)
 					}
 					continue
 				}
-				for _, w := range append([]Span{{r.Start, r.End}}, r.Again...) {
-					if w.Start < end && in.Now < w.End && slices.Contains(r.Nodes, a.Node) && r.has(a, false) {
-						t.Fatalf("job %d starts on %s (cores %v) for %d s, which reservation %+v has", st.Job.ID, a.Node, a.Cores.List(), st.LimitS, r)
+				for _, w := range append([]Span{{Start: r.Start, End: r.End}}, r.Again...) {
+					if w.Start < end && in.Now < w.End && slices.Contains(r.Nodes, a.Node) && has(r, a, false) {
+						t.Fatalf(
+							"job %d starts on %s (cores %v) for %d s, which reservation %+v has",
+							st.Job.ID,
+							a.Node,
+							a.Cores.List(),
+							st.LimitS,
+							r,
+						)
 					}
 				}
 			}
@@ -35,7 +51,7 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 }
 
 // has: all of an allocation is the reservation's, or any of it.
-func (r *Reservation) has(a *Alloc, all bool) bool {
+func has(r *Reservation, a *Alloc, all bool) bool {
 	if len(r.Parts) == 0 {
 		return true
 	}
@@ -62,7 +78,16 @@ func (r *Reservation) has(a *Alloc, all bool) bool {
 
 func TestReservationOfCores(t *testing.T) {
 	w := newWorld(t, Params{}, 1, 8)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1000, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"}, Parts: []Alloc{{Node: "n1", CPUs: 3, Cores: BitsOf(0, 1, 2)}}}}
+	w.in.Reservations = []*Reservation{
+		{
+			Name:  "r",
+			Start: 1000,
+			End:   1200,
+			Nodes: []string{"n1"},
+			Users: []string{"v"},
+			Parts: []Alloc{{Node: "n1", CPUs: 3, Cores: BitsOf(0, 1, 2)}},
+		},
+	}
 	w.add(1, 50, Request{Tasks: 4})
 	w.add(2, 50, Request{Tasks: 2}) // one core is left to it until 1200
 	w.add(3, 50, Request{Tasks: 2, Reservation: "r"}).User = "v"
@@ -72,16 +97,31 @@ func TestReservationOfCores(t *testing.T) {
 	in := w.in
 	p := w.s.Plan(&in)
 	checkReserved(t, &in, p)
-	w.want("start 1 n1:4; start 3 n1:2; start 6 n1:1; reserve 2 at 50 on n1; 2: Resources; 4: Priority; 5: Reservation")
+	for _, s := range p.Start {
+		if s.Job.ID == 5 && s.LimitS != 200 {
+			t.Errorf("a job that is longer than its reservation may run for %d s, want 200: to the end of it", s.LimitS)
+		}
+	}
+	w.want("start 1 n1:4; start 3 n1:2; start 5 n1:1; start 6 n1:1; reserve 2 at 50 on n1; 2: Resources; 4: Priority")
 	w.in.Now = 1200 // over: its jobs have to end, and the rest is everybody's
 	w.end(3)
+	w.end(5)
 	w.want("start 2 n1:2; 4: Reservation")
 }
 
 // TestBeforeReservationOfCores: until it begins its cores are there for who is gone by then, and for nobody else.
 func TestBeforeReservationOfCores(t *testing.T) {
 	w := newWorld(t, Params{}, 1, 4)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"}, Parts: []Alloc{{Node: "n1", CPUs: 2, Cores: BitsOf(0, 1)}}}}
+	w.in.Reservations = []*Reservation{
+		{
+			Name:  "r",
+			Start: 1100,
+			End:   1200,
+			Nodes: []string{"n1"},
+			Users: []string{"v"},
+			Parts: []Alloc{{Node: "n1", CPUs: 2, Cores: BitsOf(0, 1)}},
+		},
+	}
 	w.add(1, 500, Request{Tasks: 1})
 	w.add(2, 100, Request{Tasks: 2})
 	w.add(3, 101, Request{Tasks: 2})
@@ -121,7 +161,16 @@ func TestReservedDevices(t *testing.T) {
 // TestRecurring: a job does not start into the repetition after the next, at the moment when one is over least of all.
 func TestRecurring(t *testing.T) {
 	w := newWorld(t, Params{}, 1, 4)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 900, End: 1000, Again: []Span{{1100, 1200}, {1300, 1400}}, Nodes: []string{"n1"}, Users: []string{"v"}}}
+	w.in.Reservations = []*Reservation{
+		{
+			Name:  "r",
+			Start: 900,
+			End:   1000,
+			Again: []Span{{Start: 1100, End: 1200}, {Start: 1300, End: 1400}},
+			Nodes: []string{"n1"},
+			Users: []string{"v"},
+		},
+	}
 	w.add(1, 150, Request{Tasks: 1})
 	w.add(2, 100, Request{Tasks: 1})
 	w.want("start 2 n1:1; reserve 1 at 400 on n1; 1: ReqNodeNotAvail, May be reserved for other job")
@@ -153,7 +202,7 @@ func TestWhoMayUseIt(t *testing.T) {
 		{Reservation{Groups: []uint32{8}}, false},
 		{Reservation{NotAccounts: []string{"acct"}}, false},
 	} {
-		if got := c.r.admits(&Job{User: "v", Account: "acct", Groups: []uint32{6, 7}}); got != c.want {
+		if got := c.r.Admits(&Job{User: "v", Account: "acct", Groups: []uint32{6, 7}}); got != c.want {
 			t.Errorf("%+v: %v", c.r, got)
 		}
 	}
@@ -162,7 +211,9 @@ func TestWhoMayUseIt(t *testing.T) {
 // TestReservedReasons: what keeps a job away is said of the jobs that it keeps away.
 func TestReservedReasons(t *testing.T) {
 	w := newWorld(t, Params{}, 2, 4)
-	w.in.Reservations = []*Reservation{{Name: "m", Start: 1100, End: 1200, Nodes: []string{"n1", "n2"}, Users: []string{"root"}, Maint: true}}
+	w.in.Reservations = []*Reservation{
+		{Name: "m", Start: 1100, End: 1200, Nodes: []string{"n1", "n2"}, Users: []string{"root"}, Maint: true},
+	}
 	w.add(1, 100, Request{Tasks: 4})
 	w.add(2, 101, Request{Tasks: 1})
 	w.want("start 1 n1:4; reserve 2 at 200 on n1; 2: ReqNodeNotAvail, Reserved for maintenance")

@@ -62,7 +62,12 @@ func TestSmallerInPlaceOf(t *testing.T) {
 
 func TestSmallerDevices(t *testing.T) {
 	w := newWorld(t, Params{}, 1, 8)
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 3}}}}}
+	w.in.Nodes[0] = &Node{
+		Name:   "n1",
+		CPUs:   8,
+		MemMiB: 1000,
+		Gres:   []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 3}}}},
+	}
 	w.add(1, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerNode}}})
 	w.plan()
 	w.add(2, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 4, Per: PerNode}}})
@@ -82,11 +87,16 @@ func TestExplainBeyondPartition(t *testing.T) {
 		part  func(*Partition)
 		want  string
 	}{
-		{"nodes", 60, Request{MinNodes: 4}, nil, "reason: PartitionConfig\nasks for 4 nodes, partition p has 3\nwould start now: with --nodes=3\n"},
-		{"CPUs", 60, Request{Tasks: 7}, nil, "reason: PartitionConfig\nasks for 7 CPUs, partition p has 6\nwould start now: with --ntasks=6\n"},
-		{"time", 7200, Request{Tasks: 1}, func(p *Partition) { p.MaxTimeS = 3600 }, "reason: PartitionTimeLimit\nasks for 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00\n"},
-		{"most nodes", 60, Request{MinNodes: 3, MaxNodes: 3}, func(p *Partition) { p.MaxNodes = 2 }, "reason: PartitionNodeLimit\nasks for 3 nodes, partition p allows 2\nwould start now: with --nodes=2\n"},
-		{"fewest nodes", 60, Request{MinNodes: 1, MaxNodes: 1}, func(p *Partition) { p.MinNodes = 2 }, "reason: PartitionNodeLimit\nasks for 1 nodes, partition p wants at least 2\n"},
+		{"nodes", 60, Request{MinNodes: 4}, nil,
+			"reason: PartitionConfig\nrequests 4 nodes, partition p has 3\nwould start now: with --nodes=3\n"},
+		{"CPUs", 60, Request{Tasks: 7}, nil,
+			"reason: PartitionConfig\nrequests 7 CPUs, partition p has 6\nwould start now: with --ntasks=6\n"},
+		{"time", 7200, Request{Tasks: 1}, func(p *Partition) { p.MaxTimeS = 3600 },
+			"reason: PartitionTimeLimit\nrequests 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00\n"},
+		{"most nodes", 60, Request{MinNodes: 3, MaxNodes: 3}, func(p *Partition) { p.MaxNodes = 2 },
+			"reason: PartitionNodeLimit\nrequests 3 nodes, partition p allows 2\nwould start now: with --nodes=2\n"},
+		{"fewest nodes", 60, Request{MinNodes: 1, MaxNodes: 1}, func(p *Partition) { p.MinNodes = 2 },
+			"reason: PartitionNodeLimit\nrequests 1 nodes, partition p requires at least 2\n"},
 		{"down", 60, Request{Tasks: 1}, func(p *Partition) { p.State = PartitionDown }, "reason: PartitionDown\npartition p is down\n"},
 	} {
 		w := newWorld(t, Params{}, 3, 2)

@@ -39,12 +39,12 @@ func TestSwitchesGivenUp(t *testing.T) {
 // TestReservedLicenses: what a reservation has is for its jobs.
 func TestReservedLicenses(t *testing.T) {
 	w := newWorld(t, Params{Policy: Conservative}, 1, 8)
-	w.in.Licenses = []License{{"l", 5}}
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1000, End: 1100, Licenses: []License{{"l", 3}}}}
-	w.add(1, 20, Request{Tasks: 1, Licenses: []License{{"l", 3}}})
-	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{"l", 2}}})
-	w.add(3, 40, Request{Tasks: 1, Licenses: []License{{"l", 2}}, Reservation: "r"})
-	w.add(4, 10, Request{Tasks: 1, Licenses: []License{{"l", 2}}, Reservation: "r"})
+	w.in.Licenses = []License{{Name: "l", Count: 5}}
+	w.in.Reservations = []*Reservation{{Name: "r", Start: 1000, End: 1100, Licenses: []License{{Name: "l", Count: 3}}}}
+	w.add(1, 20, Request{Tasks: 1, Licenses: []License{{Name: "l", Count: 3}}})
+	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{Name: "l", Count: 2}}})
+	w.add(3, 40, Request{Tasks: 1, Licenses: []License{{Name: "l", Count: 2}}, Reservation: "r"})
+	w.add(4, 10, Request{Tasks: 1, Licenses: []License{{Name: "l", Count: 2}}, Reservation: "r"})
 	w.want("start 2 n1:1; start 3 n1:1; reserve 1 at 100 on n1; reserve 4 at 40 on n1; 1: Licenses; 4: Licenses")
 }
 
@@ -75,7 +75,10 @@ func TestGPUsPerSocket(t *testing.T) {
 	}
 	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Sockets: 2, CoresPerSocket: 4, Gres: []Gres{g}}
 	for sockets, want := range map[int]bool{1: true, 2: false} {
-		j := &Job{Request: &Request{Tasks: 1, Sockets: sockets, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerSocket}}}, Partitions: []string{"p"}}
+		j := &Job{
+			Request:    &Request{Tasks: 1, Sockets: sockets, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerSocket}}},
+			Partitions: []string{"p"},
+		}
 		if ok, why := Admissible(j, w.in.Nodes, w.in.Partitions); ok != want {
 			t.Errorf("one near each of %d sockets: %v %s", sockets, ok, why)
 		}
@@ -143,9 +146,32 @@ func TestFabrics(t *testing.T) {
 	job := &Job{ID: 9, Partitions: []string{"p"}, Request: &Request{MinNodes: 3}}
 	if ok, why := Admissible(job, w.in.Nodes, w.in.Partitions); ok {
 		t.Error("a job across fabrics is accepted")
-	} else if why != "cannot place 3 tasks on 3 nodes: partition p has 5 nodes that could hold a part of the job, no 3 of them connected by switches" {
+	} else if why != "3 nodes were asked for; of the 5 nodes of partition p that could hold a part of the job, no 3 are connected by "+
+		"switches" {
 		t.Error(why)
 	}
+}
+
+// TestSwitchesNeverRefuse: --switches is a wish with a time limit, so that a request that no so few switches can hold is admitted all
+// the same, waits as long as it asked to, and then starts.
+func TestSwitchesNeverRefuse(t *testing.T) {
+	w := switchedWorld(t)
+	r := Request{MinNodes: 4, MaxNodes: 4, Switches: 1, SwitchWaitS: 10}
+	if ok, why := Admissible(&Job{Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions); !ok {
+		t.Error(why)
+	}
+	tooMany := Request{MinNodes: 7, MaxNodes: 7, Switches: 1}
+	if ok, _ := Admissible(&Job{Request: &tooMany, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions); ok {
+		t.Error("more nodes than there are")
+	}
+	w.add(1, 100, r)
+	in := w.in
+	p := w.s.Plan(&in)
+	if len(p.Start) > 0 || p.Wake != 1010 {
+		t.Errorf("at once: %s, wake %d", showPlan(p), p.Wake)
+	}
+	w.in.Now = 1010
+	w.want("start 1 n1:1 n2:1 n3:1 n4:1")
 }
 
 // TestSwitchWait: as long as the job says, and no longer than max_switch_wait.
@@ -180,9 +206,9 @@ func TestExplainSwitches(t *testing.T) {
 	in := w.in
 	x, ok := New(Params{}).Explain(&in, 2)
 	const want = `reason: Resources
-5 nodes: could take a part of the job now
+5 nodes: could take part of the job now
 1 node: 1 CPUs not free (at most 0)
-5 nodes could take a part of the job now, on 3 leaf switches; the job waits for 3 nodes on at most 1 (--switches)
+5 nodes could take part of the job now, on 3 leaf switches; the job waits for 3 nodes on at most 1 (--switches)
 expected on n[1-3]
 after the end of job 1
 would start now: with --nodes=2

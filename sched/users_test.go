@@ -8,7 +8,8 @@ import (
 
 // aloneIn: a job takes its nodes for its user alone (sbatch(1), --exclusive=user; slurm.conf(5), ExclusiveUser).
 func aloneIn(in *Snapshot, partition string, j *Job) bool {
-	return j.Request.ExclusiveUser || slices.ContainsFunc(in.Partitions, func(p *Partition) bool { return p.Name == partition && p.ExclusiveUser })
+	return j.Request.ExclusiveUser ||
+		slices.ContainsFunc(in.Partitions, func(p *Partition) bool { return p.Name == partition && p.ExclusiveUser })
 }
 
 // checkUsers: no node has jobs of two users where one of them is there for its user alone.

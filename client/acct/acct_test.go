@@ -5,14 +5,16 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-func benchRecord() *pb.JobRecord {
-	return &pb.JobRecord{Id: 100001, State: pb.JobState_JOB_COMPLETED, Partition: "debug", SubmitNs: 1800000000e9, EligibleNs: 1800000000e9, StartNs: 1800000001e9, EndNs: 1800003601e9,
-		BatchHost: "n1", NodeList: "n1", NumCpus: 8, BatchVerdict: "exited", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 8, MemMib: 65536}}, AllocTres: "cpu=8,mem=64G,node=1,billing=8",
-		ReqTres: "cpu=8,mem=64G,node=1,billing=8", Spec: &pb.JobSpec{Name: "train", User: "alice", Account: "lab"},
-		Usage: []*pb.StepUsage{{Node: "n1", CpuUsecUser: 7e9, MaxRssKib: 9000000, MaxVmKib: 20000000, ReadBytes: 1e10, WriteBytes: 1e9}}}
+func benchRecord() *msg.JobRecord {
+	return &msg.JobRecord{Id: 100001, State: msg.JobState_JOB_COMPLETED, Partition: "debug", SubmitNs: 1800000000e9,
+		EligibleNs: 1800000000e9, StartNs: 1800000001e9, EndNs: 1800003601e9,
+		BatchHost: "n1", NodeList: "n1", NumCpus: 8, BatchVerdict: "exited", Alloc: []*msg.NodeAlloc{{Node: "n1", Cpus: 8, MemMib: 65536}},
+		AllocTres: "cpu=8,mem=64G,node=1,billing=8",
+		ReqTres:   "cpu=8,mem=64G,node=1,billing=8", Spec: &msg.JobSpec{Name: "train", User: "alice", Account: "lab"},
+		Usage: []*msg.StepUsage{{Node: "n1", CpuUsecUser: 7e9, MaxRssKib: 9000000, MaxVmKib: 20000000, ReadBytes: 1e10, WriteBytes: 1e9}}}
 }
 
 func BenchmarkRows(b *testing.B) {
@@ -52,7 +54,8 @@ func TestEveryField(t *testing.T) {
 	}
 	table := &Table{Columns: columns, Parsable: true, Separator: "\x1f"}
 	c := &Context{Context: format.Context{Now: time.Unix(1800009000, 0)}, Extern: true}
-	for _, j := range []*pb.JobRecord{benchRecord(), {Spec: &pb.JobSpec{}}, {}, {StartNs: 1, Alloc: []*pb.NodeAlloc{{}}, Usage: []*pb.StepUsage{{}}}} {
+	for _, j := range []*msg.JobRecord{benchRecord(), {Spec: &msg.JobSpec{}}, {},
+		{StartNs: 1, Alloc: []*msg.NodeAlloc{{}}, Usage: []*msg.StepUsage{{}}}} {
 		for _, r := range Rows(j, c, true) {
 			table.AppendRow(nil, c, r)
 		}
@@ -66,23 +69,28 @@ func TestEveryField(t *testing.T) {
 func TestStates(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
-		state            pb.JobState
+		state            msg.JobState
 		flags            uint32
 		status, batch    uint32
 		verdict          string
 		job, code        string
 		step, stepStatus string
 	}{
-		{"completed", pb.JobState_JOB_COMPLETED, 0, 0, 0, "exited", "COMPLETED", "0:0", "COMPLETED", "0:0"},
-		{"failed", pb.JobState_JOB_FAILED, 0, 3 << 8, 3 << 8, "exited", "FAILED", "3:0", "FAILED", "3:0"},
-		{"killed", pb.JobState_JOB_FAILED, 0, 9, 9, "signaled", "FAILED", "0:9", "CANCELLED", "0:9"},
-		{"cancelled", pb.JobState_JOB_CANCELLED, 0, 15, 15, "cancelled", "CANCELLED by 0", "0:0", "CANCELLED", "0:15"},
-		{"timeout", pb.JobState_JOB_TIMEOUT, 0, 0, 15, "timeout", "TIMEOUT", "0:0", "CANCELLED", "0:15"},
-		{"out of memory", pb.JobState_JOB_OUT_OF_MEMORY, 0, 125, 9, "oom", "OUT_OF_MEMORY", "0:125", "OUT_OF_MEMORY", "0:125"},
-		{"requeued", pb.JobState_JOB_RUNNING, pb.JobRequeued, 15, 15, "cancelled", "REQUEUED", "0:0", "CANCELLED", "0:15"},
-		{"running", pb.JobState_JOB_RUNNING, 0, 0, 0, "", "RUNNING", "0:0", "RUNNING", "0:0"},
-		{"node failure", pb.JobState_JOB_NODE_FAIL, 0, 0, 0, "lost", "NODE_FAIL", "0:0", "CANCELLED", "0:0"},
-		{"preempted", pb.JobState_JOB_PREEMPTED, 0, 15, 15, "cancelled", "PREEMPTED", "0:0", "CANCELLED", "0:15"},
+		{"completed", msg.JobState_JOB_COMPLETED, 0, 0, 0, "exited", "COMPLETED", "0:0", "COMPLETED", "0:0"},
+		{"failed", msg.JobState_JOB_FAILED, 0, 3 << 8, 3 << 8, "exited", "FAILED", "3:0", "FAILED", "3:0"},
+		{"killed", msg.JobState_JOB_FAILED, 0, 9, 9, "signaled", "FAILED", "0:9", "CANCELLED", "0:9"},
+		{"cancelled", msg.JobState_JOB_CANCELLED, 0, 15, 15, "cancelled", "CANCELLED by 0", "0:0", "CANCELLED", "0:15"},
+		{"timeout", msg.JobState_JOB_TIMEOUT, 0, 0, 15, "timeout", "TIMEOUT", "0:0", "CANCELLED", "0:15"},
+		// A script that traps SIGTERM ends as it says, one that does not listen by SIGKILL: trap 'exit 3' TERM; trap 'exit 0'; trap ''.
+		{"trap exit 3", msg.JobState_JOB_CANCELLED, 0, 15, 3 << 8, "cancelled", "CANCELLED by 0", "0:0", "FAILED", "3:0"},
+		{"trap exit 0", msg.JobState_JOB_TIMEOUT, 0, 0, 0, "timeout", "TIMEOUT", "0:0", "COMPLETED", "0:0"},
+		{"deaf", msg.JobState_JOB_CANCELLED, 0, 15, 9, "cancelled", "CANCELLED by 0", "0:0", "CANCELLED", "0:9"},
+		{"never ran", msg.JobState_JOB_CANCELLED, 0, 15, 0, "", "CANCELLED by 0", "0:0", "CANCELLED", "0:15"},
+		{"out of memory", msg.JobState_JOB_OUT_OF_MEMORY, 0, 125, 9, "oom", "OUT_OF_MEMORY", "0:125", "OUT_OF_MEMORY", "0:125"},
+		{"requeued", msg.JobState_JOB_RUNNING, msg.JobRequeued, 15, 15, "cancelled", "REQUEUED", "0:0", "CANCELLED", "0:15"},
+		{"running", msg.JobState_JOB_RUNNING, 0, 0, 0, "", "RUNNING", "0:0", "RUNNING", "0:0"},
+		{"node failure", msg.JobState_JOB_NODE_FAIL, 0, 0, 0, "lost", "NODE_FAIL", "0:0", "CANCELLED", "0:0"},
+		{"preempted", msg.JobState_JOB_PREEMPTED, 0, 15, 15, "cancelled", "PREEMPTED", "0:0", "CANCELLED", "0:15"},
 	} {
 		j := benchRecord()
 		j.State, j.StateFlags, j.ExitStatus, j.BatchStatus, j.BatchVerdict = tt.state, tt.flags, tt.status, tt.batch, tt.verdict
@@ -100,8 +108,10 @@ func TestUnits(t *testing.T) {
 		plain         bool
 		size, traffic string
 	}{
-		{6 << 20, 0, false, "6M", "6M"}, {8284 << 10, 0, false, "8284K", "8.09M"}, {1307042, 0, false, "1307042", "1.25M"}, {0, 0, false, "0", "0"},
-		{3416064, 'K', false, "3336K", "3336K"}, {5644288, 'G', false, "0.01G", "0.01G"}, {3416064, 0, true, "3416064", "3.26M"}, {5 << 30, 0, false, "5G", "5G"},
+		{6 << 20, 0, false, "6M", "6M"}, {8284 << 10, 0, false, "8284K", "8.09M"}, {1307042, 0, false, "1307042", "1.25M"},
+		{0, 0, false, "0", "0"},
+		{3416064, 'K', false, "3336K", "3336K"}, {5644288, 'G', false, "0.01G", "0.01G"}, {3416064, 0, true, "3416064", "3.26M"},
+		{5 << 30, 0, false, "5G", "5G"},
 	} {
 		c := &Context{Units: tt.unit}
 		c.NoConvert = tt.plain
@@ -112,7 +122,8 @@ func TestUnits(t *testing.T) {
 			t.Errorf("Traffic(%d) in %q: %s, want %s", tt.bytes, tt.unit, got, tt.traffic)
 		}
 	}
-	for usec, want := range map[uint64]string{0: "00:00:00", 49000: "00:00.049", 61500000: "01:01.500", 3600000000: "01:00:00", 90061500000: "1-01:01:01"} {
+	for usec, want := range map[uint64]string{0: "00:00:00", 49000: "00:00.049", 61500000: "01:01.500", 3600000000: "01:00:00",
+		90061500000: "1-01:01:01"} {
 		if got := cpuTime(usec); got != want {
 			t.Errorf("%d µs: %s, want %s", usec, got, want)
 		}

@@ -89,7 +89,8 @@ func lookup(all []Field, name string) *Field {
 	return nil
 }
 
-// columnWidth reads the number that follows a %, whatever stands behind it; what is no number is 0, which leaves nothing of the column but its blank.
+// columnWidth reads the number that follows a %, whatever stands behind it; what is no number is 0, which leaves nothing of the column but
+// its blank.
 func columnWidth(s string) int {
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '-' })
 	if end < 0 {

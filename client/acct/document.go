@@ -2,8 +2,9 @@ package acct
 
 import (
 	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/jsonout"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
@@ -41,15 +42,15 @@ func WriteJob(w *jsonout.Writer, c *Context, rows []Row) {
 	w.Str("cluster", c.Cluster)
 	w.Str("partition", "")
 	w.Str("user", s.GetUser())
-	w.Int("id", format.AssociationID(s.GetUid()))
+	w.Int("id", doc.AssociationID(s.GetUid()))
 	w.End()
 	w.Str("block", "")
 	w.Str("cluster", c.Cluster)
 	w.Str("constraints", s.GetFeatures())
 	w.Str("container", s.GetContainer())
-	format.WriteExit(w, "derived_exit_code", j.GetDerivedStatus())
+	doc.WriteExit(w, "derived_exit_code", j.GetDerivedStatus())
 	j.writeTime(w, c)
-	format.WriteExit(w, "exit_code", j.exitStatus())
+	doc.WriteExit(w, "exit_code", j.exitStatus())
 	w.Str("extra", s.GetExtra())
 	w.Str("failed_node", j.GetFailedNode())
 	j.writeFlags(w)
@@ -63,7 +64,7 @@ func WriteJob(w *jsonout.Writer, c *Context, rows []Row) {
 	w.End()
 	w.Str("nodes", nodeList(j))
 	w.Str("partition", partition(c, j))
-	w.Bool("hold", j.GetPriority() == 0 && j.GetState() == pb.JobState_JOB_PENDING)
+	w.Bool("hold", j.GetPriority() == 0 && j.GetState() == msg.JobState_JOB_PENDING)
 	w.Number("priority", uint64(j.GetPriority()))
 	w.Str("qos", or(s.GetQos(), "normal"))
 	w.Str("qosreq", s.GetQos())
@@ -132,7 +133,7 @@ func (r Row) writeTime(w *jsonout.Writer, c *Context) {
 	w.Int("suspended", r.suspended(c))
 	user, system := r.cpu()
 	writeCPU(w, "system", system)
-	w.Limit("limit", (uint64(r.GetTimeLimitS())+59)/60, r.GetTimeLimitS() == pb.Unlimited)
+	w.Limit("limit", (uint64(r.GetTimeLimitS())+59)/60, r.GetTimeLimitS() == msg.Unlimited)
 	writeCPU(w, "total", user+system)
 	writeCPU(w, "user", user)
 	w.End()
@@ -175,7 +176,7 @@ func (r Row) writeRequired(w *jsonout.Writer) {
 func (r Row) writeState(w *jsonout.Writer) {
 	w.Object("state")
 	list := []string{baseState(r.JobRecord)}
-	if r.GetStateFlags()&pb.JobRequeued != 0 {
+	if r.GetStateFlags()&msg.JobRequeued != 0 {
 		list = []string{"REQUEUED"}
 	}
 	w.Strs("current", list...)
@@ -232,7 +233,7 @@ func (r Row) writeStep(w *jsonout.Writer, c *Context) {
 	writeCPU(w, "total", user+system)
 	writeCPU(w, "user", user)
 	w.End()
-	format.WriteExit(w, "exit_code", r.exitStatus())
+	doc.WriteExit(w, "exit_code", r.exitStatus())
 	w.Object("nodes")
 	w.Int("count", int64(max(r.nodes(), 1)))
 	w.Str("range", nodeList(r))

@@ -5,12 +5,12 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // AppendEfficiency appends what seff prints of a job.
-func AppendEfficiency(b []byte, c *Context, j *pb.JobRecord) []byte {
+func AppendEfficiency(b []byte, c *Context, j *msg.JobRecord) []byte {
 	r := Row{JobRecord: j}
 	line := func(key, text string, args ...any) {
 		b = append(b, key+": "+format.Escape(fmt.Sprintf(text, args...))+"\n"...)

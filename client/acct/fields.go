@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/format/doc"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
@@ -34,7 +35,7 @@ func job(f func(c *Context, r Row) string) get {
 }
 
 // spec is for what a job was submitted with.
-func spec(f func(*pb.JobSpec) string) get {
+func spec(f func(*msg.JobSpec) string) get {
 	return job(func(_ *Context, r Row) string { return f(r.GetSpec()) })
 }
 
@@ -64,15 +65,23 @@ func when(c *Context, ns int64) string {
 	return string(c.AppendTime(nil, ns, "Unknown"))
 }
 
+// FieldNames are the names of all columns.
+func FieldNames() (names []string) {
+	for _, f := range fields() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 // fields are all columns, in the order of sacct --helpformat: the first whose name begins as asked for is meant.
 func fields() []Field {
 	list := []Field{
 		{Name: "Account", Width: 10, Text: both(func(r Row) string { return or(r.GetSpec().GetAccount(), DefaultAccount) })},
-		{Name: "AdminComment", Width: 15, Text: spec((*pb.JobSpec).GetAdminComment)},
+		{Name: "AdminComment", Width: 15, Text: spec((*msg.JobSpec).GetAdminComment)},
 		{Name: "AllocCPUS", Width: 10, Text: both(func(r Row) string { return number(r.cpus()) })},
 		{Name: "AllocNodes", Width: 10, Text: both(func(r Row) string { return number(r.nodes()) })},
 		{Name: "AllocTRES", Width: 10, Text: allocTres},
-		{Name: "AssocID", Width: 7, Text: both(func(r Row) string { return number(uint64(format.AssociationID(r.GetSpec().GetUid()))) })},
+		{Name: "AssocID", Width: 7, Text: both(func(r Row) string { return number(uint64(doc.AssociationID(r.GetSpec().GetUid()))) })},
 		{Name: "AveCPU", Width: 10, Text: figure("cpu", (*use).mean)},
 		{Name: "AveCPUFreq", Width: 10, Text: step(fixed("0"))},
 		{Name: "AveDiskRead", Width: 14, Text: traffic(false, (*use).mean)},
@@ -82,13 +91,14 @@ func fields() []Field {
 		{Name: "AveVMSize", Width: 10, Text: figure("vmem", (*use).mean)},
 		{Name: "BlockID", Width: 16, Text: fixed("")},
 		{Name: "Cluster", Width: 10, Text: func(c *Context, _ Row) string { return c.Cluster }},
-		{Name: "Comment", Width: 14, Text: spec((*pb.JobSpec).GetComment)},
-		{Name: "Constraints", Width: 19, Text: spec((*pb.JobSpec).GetFeatures)},
+		{Name: "Comment", Width: 14, Text: spec((*msg.JobSpec).GetComment)},
+		{Name: "Constraints", Width: 19, Text: spec((*msg.JobSpec).GetFeatures)},
 		{Name: "ConsumedEnergy", Width: 14, Text: energy},
 		{Name: "ConsumedEnergyRaw", Width: 17, Text: energy},
-		{Name: "Container", Width: 19, Text: spec((*pb.JobSpec).GetContainer)},
+		{Name: "Container", Width: 19, Text: spec((*msg.JobSpec).GetContainer)},
 		{Name: "CPUTime", Width: 10, Text: func(c *Context, r Row) string { return timespec.Clock(r.elapsed(c) * int64(r.cpus())) }},
-		{Name: "CPUTimeRAW", Width: 10, Text: func(c *Context, r Row) string { return strconv.FormatInt(r.elapsed(c)*int64(r.cpus()), 10) }},
+		{Name: "CPUTimeRAW", Width: 10,
+			Text: func(c *Context, r Row) string { return strconv.FormatInt(r.elapsed(c)*int64(r.cpus()), 10) }},
 		{Name: "DBIndex", Width: -10, Text: both(func(r Row) string { return number(uint64(r.GetId())) })},
 		{Name: "DerivedExitCode", Width: 15, Text: job(derived)},
 		{Name: "Elapsed", Width: 10, Text: func(c *Context, r Row) string { return timespec.Clock(r.elapsed(c)) }},
@@ -134,7 +144,7 @@ func placeFields() []Field {
 		{Name: "NTasks", Width: 8, Text: step(func(_ *Context, r Row) string { return number(r.tasks()) })},
 		{Name: "Partition", Width: 10, Text: job(partition)},
 		{Name: "Priority", Width: 10, Text: job(func(_ *Context, r Row) string { return number(uint64(r.GetPriority())) })},
-		{Name: "QOS", Width: 10, Text: spec(func(s *pb.JobSpec) string { return or(s.GetQos(), "normal") })},
+		{Name: "QOS", Width: 10, Text: spec(func(s *msg.JobSpec) string { return or(s.GetQos(), "normal") })},
 		{Name: "QOSRAW", Width: 6, Text: job(fixed("1"))},
 		{Name: "Reason", Width: 22, Text: job(func(_ *Context, r Row) string { return r.reason() })},
 		{Name: "ReqCPUFreq", Width: 10, Text: freq},
@@ -150,11 +160,12 @@ func placeFields() []Field {
 			return number(max(uint64(r.GetSpec().GetMinNodes()), 1))
 		})},
 		{Name: "ReqTRES", Width: 10, Text: job(func(c *Context, r Row) string { return c.Tres(r.GetReqTres()) })},
-		{Name: "Reservation", Width: 20, Text: spec((*pb.JobSpec).GetReservation)},
+		{Name: "Reservation", Width: 20, Text: spec((*msg.JobSpec).GetReservation)},
 		{Name: "ReservationId", Width: 8, Text: fixed("")},
 		{Name: "Reserved", Width: 10, Text: job(func(c *Context, r Row) string { return timespec.Clock(r.planned(c)) })},
 		{Name: "ResvCPU", Width: 10, Text: job(func(c *Context, r Row) string { return timespec.Clock(r.plannedCPU(c)) })},
-		{Name: "ResvCPURAW", Width: 10, Text: job(func(c *Context, r Row) string { return strconv.FormatInt(max(r.plannedCPU(c), 0), 10) })},
+		{Name: "ResvCPURAW", Width: 10,
+			Text: job(func(c *Context, r Row) string { return strconv.FormatInt(max(r.plannedCPU(c), 0), 10) })},
 		{Name: "Start", Width: 19, Text: func(c *Context, r Row) string { return when(c, r.start(c)) }},
 		{Name: "State", Width: 10, Text: both(Row.State)},
 		{Name: "Submit", Width: 19, Text: func(c *Context, r Row) string {
@@ -163,18 +174,18 @@ func placeFields() []Field {
 			}
 			return when(c, r.GetSubmitNs())
 		}},
-		{Name: "SubmitLine", Width: 20, Text: spec((*pb.JobSpec).GetSubmitLine)},
+		{Name: "SubmitLine", Width: 20, Text: spec((*msg.JobSpec).GetSubmitLine)},
 		{Name: "Suspended", Width: 10, Text: func(c *Context, r Row) string { return timespec.Clock(r.suspended(c)) }},
 		{Name: "SystemComment", Width: 15, Text: job(func(_ *Context, r Row) string { return r.GetSystemComment() })},
 		{Name: "SystemCPU", Width: 10, Text: both(func(r Row) string { _, s := r.cpu(); return cpuTime(s) })},
 		{Name: "Timelimit", Width: 10, Text: job(func(_ *Context, r Row) string {
-			if r.GetTimeLimitS() == pb.Unlimited {
+			if r.GetTimeLimitS() == msg.Unlimited {
 				return "UNLIMITED"
 			}
 			return timespec.ClockMinutes((int64(r.GetTimeLimitS()) + 59) / 60)
 		})},
 		{Name: "TimelimitRaw", Width: 10, Text: job(func(_ *Context, r Row) string {
-			if r.GetTimeLimitS() == pb.Unlimited {
+			if r.GetTimeLimitS() == msg.Unlimited {
 				return "UNLIMITED"
 			}
 			return strconv.FormatInt((int64(r.GetTimeLimitS())+59)/60, 10)
@@ -293,16 +304,17 @@ func newerFields() []Field {
 		{Name: "UID", Width: 6, Text: job(func(_ *Context, r Row) string { return number(uint64(r.GetSpec().GetUid())) })},
 		{Name: "User", Width: 9, Text: job(func(_ *Context, r Row) string { return r.GetSpec().GetUser() })},
 		{Name: "UserCPU", Width: 10, Text: both(func(r Row) string { u, _ := r.cpu(); return cpuTime(u) })},
-		{Name: "WCKey", Width: 10, Text: spec((*pb.JobSpec).GetWckey)},
+		{Name: "WCKey", Width: 10, Text: spec((*msg.JobSpec).GetWckey)},
 		{Name: "WCKeyID", Width: 10, Text: job(fixed("0"))},
-		{Name: "WorkDir", Width: 20, Text: spec((*pb.JobSpec).GetWorkDir)},
-		{Name: "Extra", Width: 14, Text: spec((*pb.JobSpec).GetExtra), Newer: true},
+		{Name: "WorkDir", Width: 20, Text: spec((*msg.JobSpec).GetWorkDir)},
+		{Name: "Extra", Width: 14, Text: spec((*msg.JobSpec).GetExtra), Newer: true},
 		{Name: "FailedNode", Width: 20, Text: job(func(_ *Context, r Row) string { return r.GetFailedNode() }), Newer: true},
-		{Name: "Licenses", Width: 20, Text: spec((*pb.JobSpec).GetLicenses), Newer: true},
+		{Name: "Licenses", Width: 20, Text: spec((*msg.JobSpec).GetLicenses), Newer: true},
 		{Name: "Planned", Width: 10, Text: job(func(c *Context, r Row) string { return timespec.Clock(r.planned(c)) }), Newer: true},
 		{Name: "PlannedCPU", Width: 10, Text: job(func(c *Context, r Row) string { return timespec.Clock(r.plannedCPU(c)) }), Newer: true},
-		{Name: "PlannedCPURAW", Width: 13, Text: job(func(c *Context, r Row) string { return strconv.FormatInt(max(r.plannedCPU(c), 0), 10) }), Newer: true},
-		{Name: "QOSREQ", Width: 10, Text: spec((*pb.JobSpec).GetQos), Newer: true},
+		{Name: "PlannedCPURAW", Width: 13,
+			Text: job(func(c *Context, r Row) string { return strconv.FormatInt(max(r.plannedCPU(c), 0), 10) }), Newer: true},
+		{Name: "QOSREQ", Width: 10, Text: spec((*msg.JobSpec).GetQos), Newer: true},
 		{Name: "Restarts", Width: 8, Text: job(func(_ *Context, r Row) string { return number(uint64(r.GetRestarts())) }), Newer: true},
 		{Name: "StdErr", Width: 20, Text: job(func(_ *Context, r Row) string { return format.StdErr(r.JobRecord) }), Newer: true},
 		{Name: "StdIn", Width: 20, Text: job(func(_ *Context, r Row) string { return format.StdIn(r.JobRecord) }), Newer: true},

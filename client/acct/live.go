@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // LiveFormat is what sstat shows without -o.
@@ -16,10 +16,14 @@ const LiveFormat = "jobid,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss
 	"tresusageoutminnode,tresusageoutmintask,tresusageouttot"
 
 // liveNames are the fields that sstat has, in the order of its --helpformat.
-const liveNames = "AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize ConsumedEnergy ConsumedEnergyRaw JobID MaxDiskRead MaxDiskReadNode " +
-	"MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask MaxVMSize MaxVMSizeNode " +
-	"MaxVMSizeTask MinCPU MinCPUNode MinCPUTask Nodelist NTasks Pids ReqCPUFreq ReqCPUFreqMin ReqCPUFreqMax ReqCPUFreqGov TRESUsageInAve TRESUsageInMax " +
-	"TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax " +
+const liveNames = "AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize ConsumedEnergy ConsumedEnergyRaw JobID " +
+	"MaxDiskRead MaxDiskReadNode " +
+	"MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask " +
+	"MaxVMSize MaxVMSizeNode " +
+	"MaxVMSizeTask MinCPU MinCPUNode MinCPUTask Nodelist NTasks Pids ReqCPUFreq ReqCPUFreqMin ReqCPUFreqMax ReqCPUFreqGov " +
+	"TRESUsageInAve TRESUsageInMax " +
+	"TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve " +
+	"TRESUsageOutMax " +
 	"TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot"
 
 // LiveNames are the fields of sstat.
@@ -31,7 +35,8 @@ func liveFields() (list []Field) {
 	for _, name := range LiveNames() {
 		switch name {
 		case "JobID":
-			list = append(list, Field{Name: name, Width: -12, Text: both(func(r Row) string { return number(uint64(r.GetId())) + r.dotStep() })})
+			list = append(list, Field{Name: name, Width: -12,
+				Text: both(func(r Row) string { return number(uint64(r.GetId())) + r.dotStep() })})
 		case "Pids":
 			list = append(list, Field{Name: name, Width: 20, Text: both(func(r Row) string {
 				var pids []string
@@ -59,12 +64,12 @@ func liveFields() (list []Field) {
 func ParseLive(list string) ([]Column, error) { return parse(liveFields(), list) }
 
 // LiveRows puts what nodes say of running steps together: one row a step, in order of jobs.
-func LiveRows(list []*pb.StepUsage) (rows []Row) {
+func LiveRows(list []*msg.StepUsage) (rows []Row) {
 	for _, u := range list {
 		id, step := u.GetKey().GetJobId(), StepName(u.GetKey().GetStep())
 		i := slices.IndexFunc(rows, func(r Row) bool { return r.GetId() == id && r.Step == step })
 		if i < 0 {
-			rows = append(rows, Row{JobRecord: &pb.JobRecord{Id: id, BatchHost: u.GetNode(), State: pb.JobState_JOB_RUNNING}, Step: step})
+			rows = append(rows, Row{JobRecord: &msg.JobRecord{Id: id, BatchHost: u.GetNode(), State: msg.JobState_JOB_RUNNING}, Step: step})
 			i = len(rows) - 1
 		}
 		rows[i].Usage = append(rows[i].Usage, u)
@@ -75,9 +80,9 @@ func LiveRows(list []*pb.StepUsage) (rows []Row) {
 // StepName is a step's part of its id: "batch", "extern", "0".
 func StepName(step uint32) string {
 	switch step {
-	case pb.BatchStep:
+	case msg.BatchStep:
 		return "batch"
-	case pb.ExternStep:
+	case msg.ExternStep:
 		return "extern"
 	}
 	return strconv.FormatUint(uint64(step), 10)

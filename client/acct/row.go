@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Row is one line of sacct: an attempt of a job, or a step of it.
 type Row struct {
-	*pb.JobRecord
+	*msg.JobRecord
 	Step string // "", "batch" or "extern"
 	// whole: the line of a job whose steps have lines of their own, which have the figures that it then lacks.
 	whole bool
@@ -35,7 +35,7 @@ type Context struct {
 func (c *Context) now() int64 { return c.Now.UnixNano() }
 
 // Rows are the lines of an attempt; steps is false for -X.
-func Rows(j *pb.JobRecord, c *Context, steps bool) []Row {
+func Rows(j *msg.JobRecord, c *Context, steps bool) []Row {
 	rows := []Row{{JobRecord: j}}
 	if !steps || j.GetStartNs() == 0 || len(j.GetAlloc()) == 0 {
 		return rows
@@ -50,8 +50,8 @@ func Rows(j *pb.JobRecord, c *Context, steps bool) []Row {
 	return rows
 }
 
-func ended(j *pb.JobRecord) bool {
-	return j.GetState().Terminal() || j.GetStateFlags()&pb.JobRequeued != 0
+func ended(j *msg.JobRecord) bool {
+	return j.GetState().Terminal() || j.GetStateFlags()&msg.JobRequeued != 0
 }
 
 // start is when the row began, 0 = not yet. A job that ended before it could start did so at its end.
@@ -74,7 +74,10 @@ func (r Row) end(c *Context) int64 {
 	ns := int64(0)
 	switch {
 	case r.Step == "batch" && r.GetBatchEndNs() != 0:
-		ns = min(r.GetBatchEndNs(), r.jobEnd())
+		ns = r.GetBatchEndNs()
+		if !r.stopped() { // whose script may take until KillWait, when the job has ended
+			ns = min(ns, r.jobEnd())
+		}
 	case ended(r.JobRecord):
 		ns = r.GetEndNs()
 	}
@@ -82,6 +85,15 @@ func (r Row) end(c *Context) int64 {
 		ns = c.Until
 	}
 	return ns
+}
+
+// stopped: the job was told to end, and its end is when that was.
+func (r Row) stopped() bool {
+	switch r.GetState() {
+	case msg.JobState_JOB_CANCELLED, msg.JobState_JOB_TIMEOUT, msg.JobState_JOB_PREEMPTED:
+		return true
+	}
+	return r.GetStateFlags()&msg.JobRequeued != 0
 }
 
 func (r Row) jobEnd() int64 {
@@ -94,7 +106,7 @@ func (r Row) jobEnd() int64 {
 // suspended is how long the row has been suspended, in seconds.
 func (r Row) suspended(c *Context) int64 {
 	ns := r.GetSuspendedNs()
-	if r.GetState() == pb.JobState_JOB_SUSPENDED {
+	if r.GetState() == msg.JobState_JOB_SUSPENDED {
 		ns += c.now() - r.GetSuspendNs()
 	}
 	return max(ns, 0) / int64(time.Second)
@@ -114,7 +126,7 @@ func (r Row) elapsed(c *Context) int64 {
 }
 
 // usage is what the row used: the batch step all that was used on the batch host, the extern step nothing, the job all of it.
-func (r Row) usage() (list []*pb.StepUsage) {
+func (r Row) usage() (list []*msg.StepUsage) {
 	for _, u := range r.GetUsage() {
 		if r.Step == "" || r.Step == "batch" && u.GetNode() == r.GetBatchHost() {
 			list = append(list, u)
@@ -140,13 +152,13 @@ func (r Row) cpus() uint64 {
 }
 
 // share is the job's part of the batch host.
-func (r Row) share() *pb.NodeAlloc {
+func (r Row) share() *msg.NodeAlloc {
 	for _, a := range r.GetAlloc() {
 		if a.GetNode() == r.GetBatchHost() {
 			return a
 		}
 	}
-	return &pb.NodeAlloc{}
+	return &msg.NodeAlloc{}
 }
 
 // tasks of a step: the batch script is one, extern is one on each node.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // State is the State column: "CANCELLED by 1000".
@@ -13,7 +13,7 @@ func (r Row) State() string {
 	if r.Step != "" {
 		return r.stepState()
 	}
-	if r.GetStateFlags()&pb.JobRequeued != 0 {
+	if r.GetStateFlags()&msg.JobRequeued != 0 {
 		return "REQUEUED"
 	}
 	s := baseState(r.JobRecord)
@@ -24,7 +24,7 @@ func (r Row) State() string {
 }
 
 // baseState is a job's base state: accounting knows no COMPLETING and no CONFIGURING.
-func baseState(j *pb.JobRecord) string { return strings.TrimPrefix(j.GetState().String(), "JOB_") }
+func baseState(j *msg.JobRecord) string { return strings.TrimPrefix(j.GetState().String(), "JOB_") }
 
 // stepState is how the batch script ended by itself: a signal or an order of the controller makes it CANCELLED, as in Slurm.
 func (r Row) stepState() string {
@@ -32,16 +32,16 @@ func (r Row) stepState() string {
 		return baseState(r.JobRecord)
 	}
 	if r.Step == "extern" {
-		if r.GetState() == pb.JobState_JOB_NODE_FAIL {
+		if r.GetState() == msg.JobState_JOB_NODE_FAIL {
 			return "CANCELLED"
 		}
 		return "COMPLETED"
 	}
 	status := r.stepStatus()
 	switch {
-	case r.GetState() == pb.JobState_JOB_OUT_OF_MEMORY:
+	case r.GetState() == msg.JobState_JOB_OUT_OF_MEMORY:
 		return "OUT_OF_MEMORY"
-	case status&0x7f != 0, r.GetState() == pb.JobState_JOB_NODE_FAIL:
+	case status&0x7f != 0, r.GetState() == msg.JobState_JOB_NODE_FAIL:
 		return "CANCELLED"
 	case status != 0:
 		return "FAILED"
@@ -52,20 +52,16 @@ func (r Row) stepState() string {
 // sigTerm is what ends a script that is told to stop.
 const sigTerm = 15
 
-// stepStatus is the wait status of the batch script, as it is shown.
+// stepStatus is the wait status of the batch script, as it is shown: also of one that was told to stop, its own. A trap may end it with
+// any exit code, and SIGKILL what has none.
 func (r Row) stepStatus() uint32 {
 	switch r.GetBatchVerdict() {
-	case "timeout", "cancelled":
-		return sigTerm
 	case "oom":
 		return r.GetExitStatus()
-	}
-	switch r.GetState() {
-	case pb.JobState_JOB_CANCELLED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_PREEMPTED:
-		return sigTerm
-	}
-	if r.GetStateFlags()&pb.JobRequeued != 0 && r.GetBatchStatus() != 0 {
-		return sigTerm
+	case "": // nobody has told: its node was lost, or it never ran
+		if s := r.GetState(); s == msg.JobState_JOB_CANCELLED || s == msg.JobState_JOB_TIMEOUT || s == msg.JobState_JOB_PREEMPTED {
+			return sigTerm
+		}
 	}
 	return r.GetBatchStatus()
 }
@@ -82,8 +78,9 @@ func (r Row) exitCode() string {
 		return format.ExitCode(r.stepStatus())
 	}
 	switch r.GetState() {
-	case pb.JobState_JOB_CANCELLED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_PREEMPTED, pb.JobState_JOB_NODE_FAIL, pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING,
-		pb.JobState_JOB_SUSPENDED, pb.JobState_JOB_DEADLINE:
+	case msg.JobState_JOB_CANCELLED, msg.JobState_JOB_TIMEOUT, msg.JobState_JOB_PREEMPTED, msg.JobState_JOB_NODE_FAIL,
+		msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING,
+		msg.JobState_JOB_SUSPENDED, msg.JobState_JOB_DEADLINE:
 		return "0:0"
 	}
 	return format.ExitCode(r.GetExitStatus())
@@ -109,8 +106,15 @@ func (r Row) dotStep() string {
 	return "." + r.Step
 }
 
-// reason is why the job waited, or waits, for something else than its turn.
+// reason is why the job waited, or waits, for something else than its turn; of a job that could not be launched it is the cause of that,
+// behind Slurm's word.
 func (r Row) reason() string {
+	if r.GetReason() == launchFailure {
+		if r.GetReasonDetail() == "" {
+			return launchFailure
+		}
+		return launchFailure + ": " + r.GetReasonDetail()
+	}
 	why := r.GetWaitReason()
 	if why == "" && len(r.GetAlloc()) == 0 {
 		why = r.GetReason()
@@ -121,5 +125,8 @@ func (r Row) reason() string {
 	return why
 }
 
+// launchFailure is the reason of a job that could not be launched.
+const launchFailure = "JobLaunchFailure"
+
 // ID is how users name a job: "12", "12_3".
-func ID(c *Context, j *pb.JobRecord) string { return Row{JobRecord: j}.jobID(c) }
+func ID(c *Context, j *msg.JobRecord) string { return Row{JobRecord: j}.jobID(c) }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
@@ -54,7 +54,7 @@ func (u *use) least() nodeUse {
 }
 
 // collect is what a step used of everything that goes in (sacct(1), TRESUsageIn), by name.
-func collect(list []*pb.StepUsage) (in, out []use) {
+func collect(list []*msg.StepUsage) (in, out []use) {
 	kinds := map[string]*use{}
 	put := func(name, node string, v uint64) {
 		if kinds[name] == nil {
@@ -96,7 +96,7 @@ func collect(list []*pb.StepUsage) (in, out []use) {
 
 // devices adds what the GPUs did: the mean utilization of all of them, as Slurm counts it in percent of each together, and their
 // memory. What no driver says of any is left out and not zero.
-func devices(u *pb.StepUsage, put func(name, node string, v uint64)) (energyJ uint64, known bool) {
+func devices(u *msg.StepUsage, put func(name, node string, v uint64)) (energyJ uint64, known bool) {
 	var util, memory, energy uint64
 	var utilKnown, memoryKnown bool
 	for _, d := range u.GetDevices() {

@@ -28,12 +28,14 @@ func TestConfCheck(t *testing.T) {
 	}
 	good := write("good.conf", "ClusterName=c\nSlurmctldHost=h\nAuthType=auth/munge\nNodeName=n1\nPartitionName=p Nodes=n1 Default=YES\n")
 	out, err := sluice(t, "conf", "check", good)
-	if err != nil || !strings.Contains(out, "good.conf:3: ignored: AuthType") || !strings.Contains(out, "no faults; cluster c, 1 node, 1 partition\n") {
+	if err != nil || !strings.Contains(out, "good.conf:3: ignored: AuthType") ||
+		!strings.Contains(out, "no faults; cluster c, 1 node, 1 partition\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	bad := write("bad.conf", "ClusterName=c\nSlurmctldHost=h\nNodeNme=n1\nKillWait=soon\n")
 	out, err = sluice(t, "conf", "check", bad)
-	if err == nil || !strings.Contains(out, "bad.conf:3: unknown key NodeNme (did you mean NodeName?)") || !strings.Contains(out, "bad.conf:4: KillWait: ") {
+	if err == nil || !strings.Contains(out, "bad.conf:3: unknown key NodeNme (did you mean NodeName?)") ||
+		!strings.Contains(out, "bad.conf:4: KillWait: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, err := sluice(t, "conf", "check", good, bad); err == nil {
@@ -43,12 +45,12 @@ func TestConfCheck(t *testing.T) {
 
 func TestStoppedSays(t *testing.T) {
 	for want, s := range map[string]cluster.Stopped{
-		"there is no cluster in /d":                                     {Dir: "/d"},
-		"cluster c was not running; nothing of it is left running":      {Dir: "/d", Cluster: "c"},
-		"cluster c is stopped: 1 daemon; nothing of it is left running": {Dir: "/d", Cluster: "c", Daemons: 1},
-		"cluster c is stopped: 3 daemons, 1 running job cancelled; nothing of it is left running, and /d is wiped": {
+		"there is no cluster in /d":                               {Dir: "/d"},
+		"cluster c was not running; nothing is left running":      {Dir: "/d", Cluster: "c"},
+		"cluster c is stopped: 1 daemon; nothing is left running": {Dir: "/d", Cluster: "c", Daemons: 1},
+		"cluster c is stopped: 3 daemons, 1 running job cancelled; nothing is left running, and /d is wiped": {
 			Dir: "/d", Cluster: "c", Daemons: 3, Running: 1, Wiped: true},
-		"cluster c is stopped: 3 daemons, 2 running and 1 pending jobs cancelled; nothing of it is left running": {
+		"cluster c is stopped: 3 daemons, 2 running and 1 pending jobs cancelled; nothing is left running": {
 			Dir: "/d", Cluster: "c", Daemons: 3, Running: 2, Pending: 1},
 	} {
 		if got := stopped(&s); got != want {

@@ -19,8 +19,8 @@ func down() *Verb {
 Its state stays, unless --wipe says otherwise; ` + "`sluice up`" + ` goes on with it.`,
 		Flags: func(f *flag.FlagSet) {
 			dirFlag(f)
-			f.Bool("wipe", false, "delete its state, logs and configuration too")
-			f.Bool("now", false, "kill jobs at once instead of giving them KillWait to end")
+			f.Bool("wipe", false, "delete what `sluice up` made: its state, logs and configuration")
+			f.Bool("now", false, "kill jobs at once instead of giving them KillWait seconds to exit")
 		},
 		Run: runDown,
 	}
@@ -60,9 +60,12 @@ func stopped(s *cluster.Stopped) string {
 	if s.Killed > 0 {
 		fmt.Fprintf(&b, ", %d process%s of jobs killed", s.Killed, map[bool]string{true: "", false: "es"}[s.Killed == 1])
 	}
-	b.WriteString("; nothing of it is left running")
+	b.WriteString("; nothing is left running")
 	if s.Wiped {
 		fmt.Fprintf(&b, ", and %s is wiped", s.Dir)
+	}
+	if len(s.Left) > 0 {
+		fmt.Fprintf(&b, "\nleft, because `sluice up` did not make it: %s", strings.Join(s.Left, ", "))
 	}
 	return b.String()
 }

@@ -30,8 +30,8 @@ func (p *progress) say(text string) {
 	if !p.tty || text == p.shown {
 		return
 	}
-	if len(text) > 100 {
-		text = text[:100] + "…"
+	if r := []rune(text); len(r) > 100 {
+		text = string(r[:100]) + "…"
 	}
 	p.shown = text
 	fmt.Fprintf(p.out, "\r\x1b[K%s …", text)

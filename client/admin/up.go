@@ -24,17 +24,18 @@ Examples:
 		Flags: func(f *flag.FlagSet) {
 			dirFlag(f)
 			f.Int("nodes", 0, "write a configuration with `N` nodes (default: 1)")
-			f.String("conf", "", "use this slurm.conf `FILE`; state, logs and sockets are below --dir all the same")
-			f.String("gpus", "", "each node pretends the GPUs of `SPEC`: a100:8, or titan_xp:1,titan_v:1; none: no GPU (default: those of the machine)")
+			f.String("conf", "", "use this slurm.conf `FILE`; state, logs and sockets are still below --dir")
+			f.String("gpus", "",
+				"simulate the GPUs of `SPEC` on each node: a100:8, or titan_xp:1,titan_v:1; none: no GPU (default: those of the machine)")
 			f.Bool("detach", false, "do not wait until the nodes are idle")
-			f.Duration("timeout", 0, "wait at most this `TIME` for the nodes, such as 30s (default: 2m)")
+			f.Duration("timeout", 0, "wait at most `TIME` for the nodes, such as 30s (default: 2m)")
 		},
 		Run: func(c *Call) error { return runUp(c, commands) },
 	}
 }
 
 func dirFlag(f *flag.FlagSet) {
-	f.String("dir", "", "folder `DIR` of the cluster (default: "+cluster.DefaultDir()+")")
+	f.String("dir", "", "directory `DIR` of the cluster (default: "+cluster.DefaultDir()+")")
 }
 
 func runUp(c *Call, commands []string) error {
@@ -45,7 +46,8 @@ func runUp(c *Call, commands []string) error {
 	defer stop()
 	p := newProgress(c.Stderr)
 	s, err := cluster.Up(ctx, cluster.UpOptions{
-		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), GPUs: c.String("gpus"), Detach: c.Bool("detach"), Timeout: value[time.Duration](c, "timeout"),
+		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), GPUs: c.String("gpus"), Detach: c.Bool("detach"),
+		Timeout:  value[time.Duration](c, "timeout"),
 		Commands: commands, Progress: p.say,
 	})
 	p.end()
@@ -65,7 +67,7 @@ func tellStarted(c *Call, s *cluster.Started) {
 	case len(s.New) == 0:
 		state = "up already"
 	}
-	fmt.Fprintf(out, "cluster %s is %s: %d node%s, configured by %s\n", s.Cluster, state, s.Nodes, plural(s.Nodes), s.Conf)
+	fmt.Fprintf(out, "cluster %s is %s: %d node%s, configuration %s\n", s.Cluster, state, s.Nodes, plural(s.Nodes), s.Conf)
 	for _, r := range s.Remarks {
 		fmt.Fprintln(out, r)
 	}

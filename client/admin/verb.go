@@ -25,7 +25,6 @@ type Call struct {
 	Args           []string // behind the options
 	Stdout, Stderr io.Writer
 
-	verb  string // as it was called: "conf check"
 	flags *flag.FlagSet
 }
 
@@ -66,7 +65,7 @@ func run(verbs []*Verb, above string, args []string, stdout, stderr io.Writer) e
 		return v.call(name, args[1:], stdout, stderr)
 	}
 	if strings.HasPrefix(args[0], "-") {
-		return fmt.Errorf("unknown option %s; %s lists what there is", args[0], quoted(above, "--help"))
+		return fmt.Errorf("unknown option %s; %s lists the options", args[0], quoted(above, "--help"))
 	}
 	return fmt.Errorf("unknown command %q; %s lists them", args[0], quoted(above, "--help"))
 }
@@ -76,7 +75,7 @@ func quoted(words ...string) string {
 }
 
 func (v *Verb) call(name string, args []string, stdout, stderr io.Writer) error {
-	c := &Call{Stdout: stdout, Stderr: stderr, verb: name, flags: v.flagSet(name)}
+	c := &Call{Stdout: stdout, Stderr: stderr, flags: v.flagSet(name)}
 	err := c.flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		v.help(stdout, name)

@@ -23,8 +23,9 @@ type Fault struct {
 
 func (f *Fault) Error() string { return strings.Join(f.Lines, " ") }
 
-// Check says whether a script may be submitted. The error is a *Fault.
-func Check(script []byte) error {
+// Check says whether a script may be submitted. words are its name and its arguments as they were typed, empty when it did not come
+// from a file. The error is a *Fault.
+func Check(script []byte, words []string) error {
 	switch {
 	case len(script) == 0:
 		return &Fault{Lines: []string{"Batch script is empty!"}}
@@ -32,20 +33,28 @@ func Check(script []byte) error {
 		return &Fault{Lines: []string{"Batch script contains only whitespace!"}}
 	case !bytes.HasPrefix(script, []byte("#!")):
 		return &Fault{Lines: []string{"This does not look like a batch script.  The first",
-			"line must start with #! followed by the path to an interpreter.", "For instance: #!/bin/sh"}}
+			"line must start with #! followed by the path to an interpreter.", "For instance: #!/bin/sh"}, Hint: interpreter(script, words)}
 	case bytes.IndexByte(script, 0) >= 0:
 		at := bytes.IndexByte(script, 0)
 		return &Fault{Lines: []string{"The Slurm controller does not allow scripts that", `contain a NULL character '\0'.`},
-			Hint: fmt.Sprintf("the first one is byte %d, in line %d; submit a script that runs the program instead of the program", at, lineOf(script, at))}
+			Hint: fmt.Sprintf("the first one is byte %d, in line %d; submit a script that runs the program instead of the program", at,
+				lineOf(script, at))}
 	case bytes.Contains(script, []byte("\r\n")):
 		at := bytes.Index(script, []byte("\r\n"))
 		return &Fault{Lines: []string{`Batch script contains DOS line breaks (\r\n)`, `instead of expected UNIX line breaks (\n).`},
-			Hint: fmt.Sprintf(`the first one ends line %d; "sed -i 's/\r$//' FILE" removes them`, lineOf(script, at))}
+			Hint: fmt.Sprintf(`the first one ends line %d; "sed -i 's/\r$//' %s" removes them`, lineOf(script, at), fileOf(words))}
 	case len(script) > MaxBytes:
 		return &Fault{Lines: []string{"Batch job submission failed: Pathname of a file, directory or other parameter too long"},
 			Hint: fmt.Sprintf("the script has %d bytes and may have %d; keep data in files beside it", len(script), MaxBytes)}
 	}
 	return nil
+}
+
+func fileOf(words []string) string {
+	if len(words) == 0 {
+		return "FILE"
+	}
+	return words[0]
 }
 
 func lineOf(script []byte, at int) int { return 1 + bytes.Count(script[:at], []byte("\n")) }

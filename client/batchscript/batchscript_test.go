@@ -65,7 +65,7 @@ func TestCheck(t *testing.T) {
 		"#!/bin/sh\ntrue\n":      "",
 		"#!/bin/sh\nprintf '\r'": "",
 	} {
-		err := Check([]byte(script))
+		err := Check([]byte(script), nil)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%q: %v", script, err)
@@ -74,10 +74,10 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	large := append([]byte("#!/bin/sh\n"), bytes.Repeat([]byte("# filler\n"), MaxBytes/9)...)
-	if err := Check(large[:MaxBytes]); err != nil {
+	if err := Check(large[:MaxBytes], nil); err != nil {
 		t.Errorf("a script of the largest size: %v", err)
 	}
-	if err := Check(append(large[:MaxBytes], '#')); err == nil {
+	if err := Check(append(large[:MaxBytes], '#'), nil); err == nil {
 		t.Error("a script over the limit was accepted")
 	}
 }
@@ -116,7 +116,7 @@ func FuzzDirectives(f *testing.F) {
 				t.Fatalf("%q quoted as %s gives %v, %v", d.Words, quoted, again, err)
 			}
 		}
-		_ = Check([]byte(script))
+		_ = Check([]byte(script), nil)
 		_, _ = Translate([]byte(script))
 	})
 }

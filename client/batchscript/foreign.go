@@ -32,7 +32,7 @@ func Translate(script []byte) (found []Directive, unread []string) {
 }
 
 // foreign translates one line, which may have several options.
-func foreign(line, prefix string, translate func(option, value string) (words []string, ok bool), unread *[]string) (out []string) {
+func foreign(line, prefix string, translate func(option, value string) (words, left []string), unread *[]string) (out []string) {
 	rest := line[len(prefix):]
 	if rest != "" && rest[0] != ' ' && rest[0] != '\t' { // "#PBSx" is a comment
 		return nil
@@ -42,25 +42,55 @@ func foreign(line, prefix string, translate func(option, value string) (words []
 		*unread = append(*unread, strings.TrimSpace(line))
 		return nil
 	}
+	flags := pbsFlags
+	if prefix == "#BSUB" {
+		flags = lsfFlags
+	}
 	for i := 0; i < len(words); i++ {
-		option, value := words[i], ""
-		if len(option) > 2 && option[0] == '-' && prefix == "#PBS" { // "-Nname"
-			option, value = option[:2], option[2:]
-		} else if i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") {
+		option, value := cut(words[i], prefix)
+		if value == "" && !strings.Contains(flags, option+" ") && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") {
 			i++
 			value = words[i]
 		}
-		done, ok := translate(option, value)
-		if !ok {
-			*unread = append(*unread, strings.TrimSpace(prefix+" "+option+" "+value))
+		done, left := translate(option, value)
+		for _, item := range left {
+			*unread = append(*unread, strings.TrimSpace(prefix+" "+item))
 		}
 		out = append(out, done...)
 	}
 	return out
 }
 
-// pbsOption is one option of qsub.
-func pbsOption(option, value string) (words []string, ok bool) {
+// Options without a value: a word behind one of them is not its value.
+const (
+	pbsFlags = "-V -h -I -z -X "
+	lsfFlags = "-x -B -N -H -r -rn -I -Ip -Is -K "
+)
+
+// lsfLong are the options of bsub whose names have several letters: they are not a short option with its value attached.
+const lsfLong = " -cwd -oo -eo -ee -rn -Ip -Is -sp -app -env -gpu -jsdl -Ep -ti -tty -wt -wa -hl -ul -Lp -rnc "
+
+// cut separates an option from a value that is attached to it: "-W1:30", "-Nname".
+func cut(word, prefix string) (option, value string) {
+	if len(word) <= 2 || word[0] != '-' || prefix == "#BSUB" && strings.Contains(lsfLong, " "+word+" ") {
+		return word, ""
+	}
+	return word[:2], word[2:]
+}
+
+// pbsOption is one option of qsub; left is what of it has no counterpart.
+func pbsOption(option, value string) (words, left []string) {
+	if option == "-l" {
+		return pbsResources(value)
+	}
+	words, ok := pbsPlain(option, value)
+	if !ok {
+		return nil, []string{strings.TrimSpace(option + " " + value)}
+	}
+	return words, nil
+}
+
+func pbsPlain(option, value string) (words []string, ok bool) {
 	as := func(name string) ([]string, bool) { return []string{"--" + name + "=" + value}, value != "" }
 	switch option {
 	case "-N":
@@ -93,14 +123,24 @@ func pbsOption(option, value string) (words []string, ok bool) {
 		return []string{"--requeue"}, value == "y"
 	case "-d", "-D":
 		return as("chdir")
-	case "-l":
-		return pbsResources(value)
 	case "-W":
 		return pbsAttribute(value)
-	case "-j", "-S", "-k", "-c", "-I":
-		return nil, option != "-I" // output is joined and shells are chosen by the script's first line anyway
+	case "-p":
+		return as("nice") // as sbatch reads it
+	case "-a":
+		return pbsBegin(value)
+	case "-j", "-S", "-k", "-c", "-z":
+		return nil, true // output is joined, and shells are chosen by the script's first line, anyway
 	}
 	return nil, false
+}
+
+// pbsBegin reads the time of day of "-a 2230"; dates are left.
+func pbsBegin(value string) (words []string, ok bool) {
+	if len(value) != 4 || strings.Trim(value, "0123456789") != "" {
+		return nil, false
+	}
+	return []string{"--begin=" + value[:2] + ":" + value[2:]}, true
 }
 
 func pbsMail(value string) (words []string, ok bool) {
@@ -115,45 +155,74 @@ func pbsMail(value string) (words []string, ok bool) {
 	return []string{"--mail-type=" + strings.Join(events, ",")}, len(events) > 0
 }
 
-// pbsResources reads "walltime=1:00:00,nodes=2:ppn=4,mem=4gb".
-func pbsResources(value string) (words []string, ok bool) {
+// pbsResources reads "walltime=1:00:00,nodes=2:ppn=4,mem=4gb". An item without a counterpart is left; the others count.
+func pbsResources(value string) (words, left []string) {
 	for _, item := range strings.Split(value, ",") {
 		key, v, _ := strings.Cut(item, "=")
+		more, ok := []string(nil), true
 		switch key {
-		case "walltime":
-			words = append(words, "--time="+v)
-		case "mem":
-			words = append(words, "--mem="+pbsSize(v))
-		case "pmem":
-			words = append(words, "--mem-per-cpu="+pbsSize(v))
+		case "walltime", "cput", "pcput":
+			more = []string{"--time=" + v}
+		case "mem", "vmem":
+			more = []string{"--mem=" + pbsSize(v)}
+		case "pmem", "pvmem":
+			more = []string{"--mem-per-cpu=" + pbsSize(v)}
 		case "ncpus":
-			words = append(words, "--mincpus="+v)
+			more = []string{"--mincpus=" + v}
+		case "procs":
+			more = []string{"--ntasks=" + v}
+		case "nice":
+			more = []string{"--nice=" + v}
 		case "file":
-			words = append(words, "--tmp="+pbsSize(v))
+			more = []string{"--tmp=" + pbsSize(v)}
 		case "ngpus", "gpus":
-			words = append(words, "--gres=gpu:"+v)
+			more = []string{"--gres=gpu:" + v}
+		case "place", "naccesspolicy":
+			more, ok = pbsPlace(v)
 		case "nodes", "select":
-			more, ok := pbsNodes(v)
-			if !ok {
-				return nil, false
-			}
-			words = append(words, more...)
+			more, ok = pbsNodes(v)
 		default:
-			return nil, false
+			ok = false
 		}
+		if !ok {
+			left = append(left, "-l "+item)
+		}
+		words = append(words, more...)
 	}
-	return words, len(words) > 0
+	return words, left
 }
 
-// pbsNodes reads "2:ppn=4:gpus=1" and "2:ncpus=4:mem=4gb:mpiprocs=4".
+// pbsPlace reads "scatter:excl" and "singlejob".
+func pbsPlace(value string) (words []string, ok bool) {
+	ok = true
+	for _, word := range strings.Split(value, ":") {
+		switch word {
+		case "excl", "exclhost", "singlejob":
+			words = append(words, "--exclusive")
+		case "free", "pack", "scatter", "shared":
+		default:
+			ok = false
+		}
+	}
+	return words, ok
+}
+
+// pbsNodes reads "2:ppn=4:gpus=1", "2+ppn=4" (as sbatch does), "n1+n2" and "2:ncpus=4:mem=4gb:mpiprocs=4".
 func pbsNodes(value string) (words []string, ok bool) {
-	for i, part := range strings.Split(value, ":") {
+	var names []string
+	counted := false
+	for i, part := range strings.FieldsFunc(value, func(c rune) bool { return c == ':' || c == '+' }) {
 		key, v, given := strings.Cut(part, "=")
+		number := !given && strings.Trim(part, "0123456789") == ""
 		switch {
-		case i == 0 && !given && strings.Trim(part, "0123456789") == "" && part != "":
-			words = append(words, "--nodes="+part)
-		case i == 0 && !given && part != "": // names of nodes
-			words = append(words, "--nodelist="+strings.ReplaceAll(part, "+", ","))
+		case number && counted:
+			return nil, false // nodes of several kinds
+		case number && i == 0:
+			words, counted = append(words, "--nodes="+part), true
+		case !given && counted: // "2:bigmem"
+			words = append(words, "--constraint="+part)
+		case !given && !number:
+			names = append(names, part)
 		case key == "ppn" || key == "mpiprocs":
 			words = append(words, "--ntasks-per-node="+v)
 		case key == "ncpus":
@@ -166,7 +235,10 @@ func pbsNodes(value string) (words []string, ok bool) {
 			return nil, false
 		}
 	}
-	return words, true
+	if len(names) > 0 {
+		words = append([]string{"--nodelist=" + strings.Join(names, ",")}, words...)
+	}
+	return words, len(words) > 0
 }
 
 // pbsSize turns "4gb" into "4G"; a number alone is bytes.
@@ -185,20 +257,26 @@ func pbsSize(v string) string {
 	return "1M"
 }
 
-// pbsAttribute reads "depend=afterok:12" and "umask=022".
+// pbsAttribute reads "depend=afterok:12".
 func pbsAttribute(value string) (words []string, ok bool) {
 	key, v, _ := strings.Cut(value, "=")
 	switch key {
 	case "depend":
 		return []string{"--dependency=" + v}, v != ""
-	case "umask", "stagein", "stageout", "group_list", "block":
-		return nil, key == "umask"
 	}
 	return nil, false
 }
 
-// lsfOption is one option of bsub.
-func lsfOption(option, value string) (words []string, ok bool) {
+// lsfOption is one option of bsub; left is what of it has no counterpart.
+func lsfOption(option, value string) (words, left []string) {
+	words, ok := lsfPlain(option, value)
+	if !ok {
+		return nil, []string{strings.TrimSpace(option + " " + value)}
+	}
+	return words, nil
+}
+
+func lsfPlain(option, value string) (words []string, ok bool) {
 	as := func(name string) ([]string, bool) { return []string{"--" + name + "=" + value}, value != "" }
 	switch option {
 	case "-J":
@@ -209,9 +287,9 @@ func lsfOption(option, value string) (words []string, ok bool) {
 			words = append(words, "--array="+tasks+limit)
 		}
 		return words, name != ""
-	case "-o":
+	case "-o", "-oo":
 		return as("output")
-	case "-e":
+	case "-e", "-eo", "-ee":
 		return as("error")
 	case "-i":
 		return as("input")
@@ -232,7 +310,10 @@ func lsfOption(option, value string) (words []string, ok bool) {
 		}
 		return []string{"--time=" + limit}, limit != ""
 	case "-M":
-		return []string{"--mem-per-cpu=" + value}, value != ""
+		if strings.Trim(value, "0123456789") == "" && value != "" {
+			value += "K" // LSF's unit where none is named
+		}
+		return as("mem-per-cpu")
 	case "-m":
 		return []string{"--nodelist=" + strings.Join(strings.Fields(value), ",")}, value != ""
 	case "-u":
@@ -245,6 +326,8 @@ func lsfOption(option, value string) (words []string, ok bool) {
 		return []string{"--exclusive"}, true
 	case "-r":
 		return []string{"--requeue"}, true
+	case "-rn":
+		return []string{"--no-requeue"}, true
 	case "-H":
 		return []string{"--hold"}, true
 	case "-cwd":

@@ -21,8 +21,20 @@ func TestTranslate(t *testing.T) {
 		"#BSUB -J \"arr[1-10]%2\" -n 4\n":           "--job-name=arr --array=1-10%2 --ntasks=4",
 		"#BSUB -W 1:30\n#BSUB -q q -P proj\n":       "--time=1:30:00 --partition=q --account=proj",
 		"#BSUB -m \"n1 n2\" -x\n":                   "--nodelist=n1,n2 --exclusive",
-		"#PBSx -N a\n#SBATCH -n1\n":                 "",
-		"true\n#PBS -N late\n":                      "",
+		// Values attached to their options; what a real sbatch makes of them, but for hours in -W and arrays.
+		"#BSUB -o/dev/null -W1 -x -qdebug\n":      "--output=/dev/null --time=1 --exclusive --partition=debug",
+		"#BSUB -Jname -n4 -e/tmp/e -M1000\n":      "--job-name=name --ntasks=4 --error=/tmp/e --mem-per-cpu=1000K",
+		"#BSUB -W1:30 -mn2 -cwd /tmp -rn\n":       "--time=1:30:00 --nodelist=n2 --chdir=/tmp --no-requeue",
+		"#BSUB -x -oo out\n":                      "--exclusive --output=out",
+		"#PBS -lnodes=2:ppn=2 -qdebug\n":          "--nodes=2 --ntasks-per-node=2 --partition=debug",
+		"#PBS -l nodes=2+ppn=2,mem=\n":            "--nodes=2 --ntasks-per-node=2 --mem=",
+		"#PBS -l nodes=n1+n2\n":                   "--nodelist=n1,n2",
+		"#PBS -l nodes=2:bigmem:ppn=2\n":          "--nodes=2 --constraint=bigmem --ntasks-per-node=2",
+		"#PBS -l cput=10,nice=5,procs=4 -p 5\n":   "--time=10 --nice=5 --ntasks=4 --nice=5",
+		"#PBS -l select=2:mem=100mb,place=excl\n": "--nodes=2 --mem=100M --exclusive",
+		"#PBS -h -N a -a 2230\n":                  "--hold --job-name=a --begin=22:30",
+		"#PBSx -N a\n#SBATCH -n1\n":               "",
+		"true\n#PBS -N late\n":                    "",
 	} {
 		found, unread := Translate([]byte("#!/bin/sh\n" + script))
 		var words []string
@@ -33,8 +45,11 @@ func TestTranslate(t *testing.T) {
 			t.Errorf("%q: %s, unread %q, want %s", script, got, unread, want)
 		}
 	}
-	_, unread := Translate([]byte("#PBS -N a\n#PBS -l feature=x\n#PBS -z\n#BSUB -R \"select[mem>1]\"\n#PBS -N 'open\n"))
-	if want := []string{"#PBS -l feature=x", "#PBS -z", "#BSUB -R select[mem>1]", "#PBS -N 'open"}; !reflect.DeepEqual(unread, want) {
+	_,
+		unread := Translate(
+		[]byte("#PBS -N a\n#PBS -l nodes=2,feature=x\n#PBS -l nodes=1:ppn=2+2:ppn=1\n#PBS -I\n#BSUB -R \"select[mem>1]\"\n#PBS -N 'open\n"))
+	if want := []string{"#PBS -l feature=x", "#PBS -l nodes=1:ppn=2+2:ppn=1", "#PBS -I", "#BSUB -R select[mem>1]",
+		"#PBS -N 'open"}; !reflect.DeepEqual(unread, want) {
 		t.Errorf("unread %q, want %q", unread, want)
 	}
 }

@@ -4,27 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/clienttest"
-	msg "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
-
-// msgJob is a record as a command gets it.
-func msgJob(t testing.TB, j *pb.JobRecord) *msg.JobRecord {
-	t.Helper()
-	b, err := proto.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &msg.JobRecord{Spec: &msg.JobSpec{}}
-	if err := out.Merge(string(b)); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 // measured gives a job what a step with two GPUs has used, one of which says nothing.
 func measured(t testing.TB) *pb.JobRecord {
@@ -32,8 +16,10 @@ func measured(t testing.TB) *pb.JobRecord {
 	j.EndNs = j.StartNs + 3600e9
 	j.BatchEndNs = j.EndNs
 	j.Alloc[0].Devices = append(j.Alloc[0].Devices, &pb.GresDevice{Name: "gpu", Type: "a100", Index: 1})
-	j.Usage = []*pb.StepUsage{{Node: "g1", CpuUsecUser: 1700e6, CpuUsecSystem: 100e6, MaxRssKib: 51200, MaxVmKib: 204800, ReadBytes: 3 << 20, WriteBytes: 1500, PageFaults: 9,
-		Devices: []*pb.DeviceUse{{Id: "GPU-1", UtilPercent: 40, MaxUtilPercent: 90, MaxMemoryMib: 1024, EnergyMj: 7200000, Samples: 10}, {Id: "GPU-2", UtilPercent: -1, MaxMemoryMib: -1, EnergyMj: -1, Samples: 10}}}}
+	j.Usage = []*pb.StepUsage{{Node: "g1", CpuUsecUser: 1700e6, CpuUsecSystem: 100e6, MaxRssKib: 51200, MaxVmKib: 204800,
+		ReadBytes: 3 << 20, WriteBytes: 1500, PageFaults: 9,
+		Devices: []*pb.DeviceUse{{Id: "GPU-1", UtilPercent: 40, MaxUtilPercent: 90, MaxMemoryMib: 1024, EnergyMj: 7200000, Samples: 10},
+			{Id: "GPU-2", UtilPercent: -1, MaxMemoryMib: -1, EnergyMj: -1, Samples: 10}}}}
 	return j
 }
 
@@ -63,13 +49,16 @@ GPU Energy: 2.00 Wh
 	j := measured(t)
 	j.Usage[0].Devices = j.Usage[0].Devices[1:]
 	c = &clienttest.Controller{AccountingList: []*pb.JobRecord{j}}
-	if stdout, _, _ = run(t, c, "", acctConf(t), "seff", "100007"); !strings.HasSuffix(stdout, "GPU Efficiency: n/a\nGPU Memory Utilized: n/a\nGPU Energy: n/a\n") {
+	if stdout, _, _ = run(t, c, "", acctConf(t), "seff", "100007"); !strings.HasSuffix(stdout,
+		"GPU Efficiency: n/a\nGPU Memory Utilized: n/a\nGPU Energy: n/a\n") {
 		t.Errorf("without figures:\n%s", stdout)
 	}
-	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "77"); exit != 1 || !strings.Contains(stderr, "Job not found: 77") {
+	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "77"); exit != 1 ||
+		!strings.Contains(stderr, "Job not found: 77") {
 		t.Errorf("of no job: exit %d, %s", exit, stderr)
 	}
-	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "x"); exit != 1 || !strings.Contains(stderr, "Bad job/step specified: x") {
+	if _, stderr, exit := run(t, &clienttest.Controller{}, "", acctConf(t), "seff", "x"); exit != 1 ||
+		!strings.Contains(stderr, "Bad job/step specified: x") {
 		t.Errorf("of no id: exit %d, %s", exit, stderr)
 	}
 }
@@ -98,21 +87,30 @@ func TestSacctmgr(t *testing.T) {
 		{line: "sacctmgr -nP show users withassoc format=account,qos where user=root cluster=compat", stdout: "root|normal\n"},
 		{line: "sacctmgr -nP show users withassoc format=account,qos where user=no-such-user cluster=compat"},
 		{line: "sacctmgr -nP show users withassoc format=account,qos where user=root cluster=other"},
-		{line: "sacctmgr -p list tres", stdout: "Type|Name|ID|\ncpu||1|\nmem||2|\nenergy||3|\nnode||4|\nbilling||5|\nfs|disk|6|\nvmem||7|\npages||8|\ngres|gpu|1001|\n"},
-		{line: "sacctmgr show tres where type=gres", stdout: "    Type            Name     ID \n-------- --------------- ------ \n    gres             gpu   1001 \n"},
-		{line: "sacctmgr list account", stdout: "   Account                Descr                  Org \n---------- -------------------- -------------------- \n      root default root account                 root \n"},
-		{line: "sacctmgr show qos normal format=name,priority,maxtrespu", stdout: "      Name   Priority     MaxTRESPU \n---------- ---------- ------------- \n    normal          0               \n"},
+		{line: "sacctmgr -p list tres",
+			stdout: "Type|Name|ID|\ncpu||1|\nmem||2|\nenergy||3|\nnode||4|\nbilling||5|\nfs|disk|6|\nvmem||7|\npages||8|\ngres|gpu|1001|\n"},
+		{line: "sacctmgr show tres where type=gres",
+			stdout: "    Type            Name     ID \n-------- --------------- ------ \n    gres             gpu   1001 \n"},
+		{line: "sacctmgr list account",
+			stdout: "   Account                Descr                  Org \n---------- -------------------- -------------------- \n     " +
+				" root default root account                 root \n"},
+		{line: "sacctmgr show qos normal format=name,priority,maxtrespu",
+			stdout: "      Name   Priority     MaxTRESPU \n---------- ---------- ------------- \n    normal          0               \n"},
 		{line: "sacctmgr show user root format=user%-20,defaultaccount%5 -n", stdout: "root                  root \n"},
-		{line: "sacctmgr show user root", stdout: "      User   Def Acct     Admin \n---------- ---------- --------- \n      root       root Administ+ \n"},
+		{line: "sacctmgr show user root",
+			stdout: "      User   Def Acct     Admin \n---------- ---------- --------- \n      root       root Administ+ \n"},
 		{line: "sacctmgr list assoc where user=root format=account,user -nP", stdout: "root|root\n"},
 		{line: "sacctmgr show runawayjobs", stdout: "Runaway Jobs: No runaway jobs found on cluster compat\n"},
 		{line: "sacctmgr list wckey", stdout: "     WCKey    Cluster       User \n---------- ---------- ---------- \n"},
 		{line: "sacctmgr show user format=bogus", stderr: "Unknown field 'bogus'\n", exit: 1},
 		{line: "sacctmgr show user bogus=3", stderr: " Unknown condition: bogus=3\n Use keyword 'set' to modify value\n", exit: 1},
-		{line: "sacctmgr show foo", stderr: "No valid entity in list command\n" + entityList, exit: 1},
+		{line: "sacctmgr show foo",
+			stderr: "No valid entity in list command\nInput line must include \"Account\", \"Association\", \"Cluster\", " +
+				"\"Configuration\",\n", exit: 1},
 		{line: "sacctmgr frobnicate", stderr: "invalid keyword: frobnicate\n", exit: 1},
 		{line: "sacctmgr -i add account x", stderr: "sacctmgr: error: add is not supported: accounts, users and QOS cannot be changed\n" +
-			"sacctmgr: error: everybody belongs to the account \"root\" and uses the QOS normal; set limits with partitions in slurm.conf\n", exit: 1},
+			"sacctmgr: error: everybody belongs to the account \"root\" and uses the QOS normal; set limits with partitions in " +
+			"slurm.conf\n", exit: 1},
 		{line: "sacctmgr delete user x", stderr: "sacctmgr: error: delete is not supported", exit: 1},
 		{line: "sacctmgr", stderr: "sacctmgr: error: there is no interactive mode", exit: 1},
 	} {
@@ -127,13 +125,15 @@ func TestSacctmgr(t *testing.T) {
 // TestLiveRows: what nodes say of the steps of several jobs becomes one row a step, with the memory of now as the average.
 func TestLiveRows(t *testing.T) {
 	key := func(id uint32) *msg.StepKey { return &msg.StepKey{JobId: id, Step: pb.BatchStep} }
-	rows := acct.LiveRows([]*msg.StepUsage{{Key: key(7), Node: "n1", RssKib: 1024, MaxRssKib: 4096, VmKib: 8192, MaxVmKib: 9216, Pids: 2, PidList: []uint32{41, 42}}, {Key: key(8), Node: "n2", MaxRssKib: 1}})
+	rows := acct.LiveRows([]*msg.StepUsage{{Key: key(7), Node: "n1", RssKib: 1024, MaxRssKib: 4096, VmKib: 8192, MaxVmKib: 9216,
+		PidList: []uint32{41, 42}}, {Key: key(8), Node: "n2", MaxRssKib: 1}})
 	columns, err := acct.ParseLive("jobid,averss,maxrss,avevmsize,maxvmsize,pids,nodelist")
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	table := &acct.Table{Columns: columns, Parsable: true, Separator: "|"}
-	if got := string(table.AppendRow(nil, &acct.Context{}, rows[0])); got != "7.batch|1M|4M|8M|9M|41,42|None assigned\n" && got != "7.batch|1M|4M|8M|9M|41,42|n1\n" {
+	if got := string(table.AppendRow(nil, &acct.Context{}, rows[0])); got != "7.batch|1M|4M|8M|9M|41,42|None assigned\n" &&
+		got != "7.batch|1M|4M|8M|9M|41,42|n1\n" {
 		t.Errorf("got %q", got)
 	}
 	if _, err := acct.ParseLive("bogus"); err == nil {

@@ -1,9 +1,27 @@
 package cli
 
+import (
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/sacct"
+	"github.com/sluice-hpc/sluice/client/sacctmgr"
+	"github.com/sluice-hpc/sluice/client/sbatch"
+	"github.com/sluice-hpc/sluice/client/scancel"
+	"github.com/sluice-hpc/sluice/client/scontrol"
+	"github.com/sluice-hpc/sluice/client/scrontab"
+	"github.com/sluice-hpc/sluice/client/sdiag"
+	"github.com/sluice-hpc/sluice/client/seff"
+	"github.com/sluice-hpc/sluice/client/sinfo"
+	"github.com/sluice-hpc/sluice/client/sprio"
+	"github.com/sluice-hpc/sluice/client/squeue"
+	"github.com/sluice-hpc/sluice/client/sreport"
+	"github.com/sluice-hpc/sluice/client/sshare"
+	"github.com/sluice-hpc/sluice/client/sstat"
+)
+
 // row is one row of the dispatch table.
 type row struct {
 	name string
-	run  func(env *Env, args []string) int
+	run  func(env *command.Env, args []string) int
 	help string // one line for `sluice help`
 	big  bool   // may have to hold the whole queue
 }
@@ -11,17 +29,19 @@ type row struct {
 // commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
 func commands() []row {
 	return []row{
-		{"sbatch", sbatchCommand, "submit a batch script", false},
-		{"scancel", scancel, "cancel or signal jobs", false},
-		{"squeue", squeue, "show jobs", true},
-		{"sinfo", sinfo, "show partitions and nodes", true},
-		{"scrontab", scrontab, "edit, show or remove your crontab: jobs that run again and again", false},
-		{"sdiag", sdiag, "show what controller and scheduler have been doing", false},
-		{"seff", seff, "show how much of what a job held it has used", false},
-		{"sstat", sstat, "show what running steps use", false},
-		{"sacctmgr", sacctmgr, "show accounts, users, associations and the like", false},
-		{"sacct", sacct, "show what became of jobs, running and finished ones", false},
-		{"sprio", sprio, "show what the priorities of waiting jobs are made of", true},
-		{"scontrol", scontrol, "show and change the state of jobs, nodes and partitions", true},
+		{"sbatch", sbatch.Main, "submit a batch script", false},
+		{"scancel", scancel.Main, "cancel or signal jobs", false},
+		{"squeue", squeue.Main, "show jobs", true},
+		{"sinfo", sinfo.Main, "show partitions and nodes", true},
+		{"scrontab", scrontab.Main, "edit, show or remove your crontab: jobs that run again and again", false},
+		{"sdiag", sdiag.Main, "show what controller and scheduler have been doing", false},
+		{"seff", seff.Main, "show how much of what a job held it has used", false},
+		{"sstat", sstat.Main, "show what running steps use", false},
+		{"sacctmgr", sacctmgr.Main, "show accounts, users, associations and the like", false},
+		{"sacct", sacct.Main, "show what became of jobs, running and finished ones", false},
+		{"sshare", sshare.Main, "show the shares of accounts and users, and what they have used", false},
+		{"sreport", sreport.Main, "sum up what was allocated in a time, of the cluster and to whom", false},
+		{"sprio", sprio.Main, "show what the priorities of waiting jobs are made of", true},
+		{"scontrol", scontrol.Main, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

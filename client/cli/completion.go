@@ -5,8 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/sacct"
+	"github.com/sluice-hpc/sluice/client/sacctmgr"
+	"github.com/sluice-hpc/sluice/client/scancel"
+	"github.com/sluice-hpc/sluice/client/scontrol"
+	"github.com/sluice-hpc/sluice/client/scrontab"
+	"github.com/sluice-hpc/sluice/client/sdiag"
+	"github.com/sluice-hpc/sluice/client/seff"
+	"github.com/sluice-hpc/sluice/client/sinfo"
+	"github.com/sluice-hpc/sluice/client/sprio"
+	"github.com/sluice-hpc/sluice/client/squeue"
+	"github.com/sluice-hpc/sluice/client/sreport"
+	"github.com/sluice-hpc/sluice/client/sshare"
+	"github.com/sluice-hpc/sluice/client/sstat"
 )
 
 // completed is one command as the completion script sees it.
@@ -21,27 +35,20 @@ type completed struct {
 func completions() []completed {
 	return []completed{
 		{"sbatch", opt.Names(opt.Sbatch), nil, ""},
-		{"scancel", namesOf(scancelOptions[:]), nil, "jobs"},
-		{"squeue", squeueNames, nil, ""},
-		{"sinfo", sinfoNames, nil, ""},
-		{"sprio", sprioNames, nil, ""},
-		{"sacct", sacctNames, nil, ""},
-		{"sstat", sstatNames, nil, "jobs"},
-		{"sacctmgr", sacctmgrNames, []string{"list", "show"}, ""},
-		{"seff", seffNames, nil, "jobs"},
-		{"sdiag", namesOf(sdiagOptions[:]), nil, ""},
-		{"scrontab", namesOf(scrontabOptions[:]), nil, ""},
-		{"scontrol", namesOf(scontrolOptions[:]), scontrolWords(), ""},
+		{"scancel", command.NamesOf(scancel.Options[:]), nil, "jobs"},
+		{"squeue", squeue.Names, nil, ""},
+		{"sinfo", sinfo.Names, nil, ""},
+		{"sprio", sprio.Names, nil, ""},
+		{"sacct", sacct.Names, nil, ""},
+		{"sstat", sstat.Names, nil, "jobs"},
+		{"sacctmgr", sacctmgr.Names, []string{"list", "show"}, ""},
+		{"sshare", command.NamesOf(sshare.Options[:]), nil, ""},
+		{"sreport", command.NamesOf(sreport.Options[:]), []string{"cluster", "user"}, ""},
+		{"seff", seff.Names, nil, "jobs"},
+		{"sdiag", command.NamesOf(sdiag.Options[:]), nil, ""},
+		{"scrontab", command.NamesOf(scrontab.Options[:]), nil, ""},
+		{"scontrol", command.NamesOf(scontrol.Options[:]), scontrol.Words(), ""},
 	}
-}
-
-func scontrolWords() (words []string) {
-	for _, k := range keywords() {
-		if k.help != "" {
-			words = append(words, k.name)
-		}
-	}
-	return words
 }
 
 // completionBash is a completion script for bash, made from the tables of the commands:
@@ -62,7 +69,9 @@ func completionBash() string {
 		if c.rest != "" {
 			rest = "  [[ $cur != -* ]] && { _sluice_values " + c.rest + "; return; }\n"
 		}
-		fmt.Fprintf(&b, "  _sluice_option && return\n%s  COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n  [[ ${COMPREPLY-} == *= ]] && compopt -o nospace\n}\ncomplete -o default -F _sluice_%s %s\n",
+		fmt.Fprintf(&b,
+			"  _sluice_option && return\n%s  COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n  [[ ${COMPREPLY-} == *= ]] && compopt -o "+
+				"nospace\n}\ncomplete -o default -F _sluice_%s %s\n",
 			rest, strings.Join(append(slices.Clone(c.words), longOptions(c.names)...), " "), c.name, c.name)
 	}
 	b.WriteString(sluiceCompletion())
@@ -124,11 +133,7 @@ _sluice_option() {
 
 // scontrolCompletion completes the words behind scontrol's commands.
 func scontrolCompletion() string {
-	var entities []string
-	for _, e := range showEntities() {
-		entities = append(entities, e.names[0])
-	}
-	entities = append(entities, "hostnames", "hostlist", "hostlistsorted")
+	entities := append(scontrol.Entities(), "hostnames", "hostlist", "hostlistsorted")
 	return `  case $prev in
   show) COMPREPLY=($(compgen -W '` + strings.Join(entities, " ") + `' -- "$cur")); return ;;
   update) compopt -o nospace; COMPREPLY=($(compgen -S = -W 'JobId NodeName PartitionName ReservationName' -- "$cur")); return ;;
@@ -138,7 +143,7 @@ func scontrolCompletion() string {
   partition|partitions|PartitionName|partitionname) _sluice_values partitions; return ;;
   reservation|reservations|ReservationName) _sluice_values reservations; return ;;
   write) COMPREPLY=($(compgen -W 'batch_script config' -- "$cur")); return ;;
-  State|state) COMPREPLY=($(compgen -W '` + strings.Join(nodeStates(), " ") + ` UP INACTIVE' -- "$cur")); return ;;
+  State|state) COMPREPLY=($(compgen -W '` + strings.Join(scontrol.NodeStates(), " ") + ` UP INACTIVE' -- "$cur")); return ;;
   esac
 `
 }
@@ -149,6 +154,8 @@ func sluiceCompletion() string {
 	for _, v := range Verbs() {
 		words = append(words, v[0])
 	}
-	return fmt.Sprintf("_sluice_sluice() {\n  local cur prev words\n  _sluice_words\n  case $prev in\n  explain) _sluice_values jobs; return ;;\n  completion) COMPREPLY=(bash); return ;;\n  esac\n"+
-		"  COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n}\ncomplete -o default -F _sluice_sluice sluice\n", strings.Join(words, " "))
+	return fmt.Sprintf(
+		"_sluice_sluice() {\n  local cur prev words\n  _sluice_words\n  case $prev in\n  explain) _sluice_values jobs; return ;;\n  "+
+			"completion) COMPREPLY=(bash); return ;;\n  esac\n"+
+			"  COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n}\ncomplete -o default -F _sluice_sluice sluice\n", strings.Join(words, " "))
 }

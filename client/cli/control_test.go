@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-hpc/sluice/client/clienttest"
+	"github.com/sluice-hpc/sluice/client/command"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -34,12 +35,13 @@ func TestScancelSends(t *testing.T) {
 		"-b 12":                          `ids: "12" signal: 9 batch: true filter {}`,
 		"-p a,b -n x -t pd -A acct 12":   `ids: "12" by_filter: true filter {partitions: "a,b" names: "x" states: JOB_PENDING accounts: "acct"}`,
 		"-t RUNNING -q q -R r -w n[1-2]": `by_filter: true filter {states: JOB_RUNNING qos: "q" reservations: "r" nodes: ["n1", "n2"]}`,
-		"-u root -H":                     `by_filter: true hurry: true filter {uids: 0}`,
+		"-u root -H":                     `by_filter: true filter {uids: 0}`,
 		"-u 54321":                       `by_filter: true filter {uids: 54321}`,
 		"--jobname=x --state=SUSPENDED":  `by_filter: true filter {names: "x" states: JOB_SUSPENDED}`,
 	} {
 		c := &clienttest.Controller{}
-		if _, stderr, exit := run(t, c, "", nil, append([]string{"scancel"}, strings.Fields(line)...)...); exit != 0 || stderr != "" || len(c.Cancelled) != 1 {
+		if _, stderr, exit := run(t, c, "", nil, append([]string{"scancel"}, strings.Fields(line)...)...); exit != 0 || stderr != "" ||
+			len(c.Cancelled) != 1 {
 			t.Errorf("scancel %s: exit %d, %q, %d calls", line, exit, stderr, len(c.Cancelled))
 			continue
 		}
@@ -54,7 +56,8 @@ func TestScancelEnvironment(t *testing.T) {
 }
 
 func TestScancelAsks(t *testing.T) {
-	c := &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 1, Partition: "p", Spec: &pb.JobSpec{Name: "a"}}, {Id: 2, Spec: &pb.JobSpec{Name: "b"}}, {Id: 3, Spec: &pb.JobSpec{Name: "c"}}}}
+	c := &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 1, Partition: "p", Spec: &pb.JobSpec{Name: "a"}},
+		{Id: 2, Spec: &pb.JobSpec{Name: "b"}}, {Id: 3, Spec: &pb.JobSpec{Name: "c"}}}}
 	stdout, _, exit := run(t, c, "y\nmaybe\nn\n", nil, "scancel", "-i", "-p", "p")
 	if exit != 0 || !strings.HasPrefix(stdout, "Cancel job_id=1 name=a partition=p [y/n]? ") || strings.Count(stdout, "[y/n]?") != 4 {
 		t.Errorf("exit %d, %q", exit, stdout)
@@ -63,9 +66,13 @@ func TestScancelAsks(t *testing.T) {
 }
 
 func TestScancelReports(t *testing.T) {
-	denied := &clienttest.Controller{OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeAccessDenied, "job 12 belongs to alice") }}
+	denied := &clienttest.Controller{OutcomeOf: func(string) *pb.Problem {
+		return pb.NewProblem(pb.CodeAccessDenied,
+			"job 12 belongs to alice")
+	}}
 	_, stderr, exit := run(t, denied, "", nil, "scancel", "12")
-	if exit != 210 || stderr != "scancel: error: Kill job error on job id 12: Access/permission denied\nscancel: error: job 12 belongs to alice\n" {
+	if exit != 210 ||
+		stderr != "scancel: error: Kill job error on job id 12: Access/permission denied\nscancel: error: job 12 belongs to alice\n" {
 		t.Errorf("exit %d, %q", exit, stderr)
 	}
 	_, stderr, _ = run(t, &clienttest.Controller{}, "", nil, "scancel", "-v", "-s", "TERM", "-b", "12")
@@ -86,7 +93,8 @@ func TestScontrolSends(t *testing.T) {
 		"top 12":                             `verb: "top" ids: "12"`,
 	} {
 		c := &clienttest.Controller{}
-		if _, stderr, exit := run(t, c, "", nil, append([]string{"scontrol"}, strings.Fields(line)...)...); exit != 0 || stderr != "" || len(c.Controls) != 1 {
+		if _, stderr, exit := run(t, c, "", nil, append([]string{"scontrol"}, strings.Fields(line)...)...); exit != 0 || stderr != "" ||
+			len(c.Controls) != 1 {
 			t.Errorf("scontrol %s: exit %d, %q", line, exit, stderr)
 			continue
 		}
@@ -96,9 +104,10 @@ func TestScontrolSends(t *testing.T) {
 
 func TestScontrolUpdates(t *testing.T) {
 	for line, want := range map[string]proto.Message{
-		"update JobId=12 TimeLimit=+30 nice=5":         updateJob("12", "TimeLimit+", "30", "Nice", "5"),
-		"update job 12 timelimit-=10":                  updateJob("12", "TimeLimit-", "10"),
-		"update jobid=12,13_2 Comment=a=b priority=0":  &pb.UpdateJobRequest{Ids: []string{"12", "13_2"}, Set: set("Comment", "a=b", "Priority", "0")},
+		"update JobId=12 TimeLimit=+30 nice=5": updateJob("12", "TimeLimit+", "30", "Nice", "5"),
+		"update job 12 timelimit-=10":          updateJob("12", "TimeLimit-", "10"),
+		"update jobid=12,13_2 Comment=a=b priority=0": &pb.UpdateJobRequest{Ids: []string{"12", "13_2"},
+			Set: set("Comment", "a=b", "Priority", "0")},
 		"update timelimit=UNLIMITED JobId=12":          updateJob("12", "TimeLimit", "UNLIMITED"),
 		"update NodeName=n[1-2] State=drain Reason=x":  &pb.UpdateNodeRequest{Nodes: "n[1-2]", Set: set("State", "DRAIN", "Reason", "x")},
 		"update node=n1 state=resume":                  &pb.UpdateNodeRequest{Nodes: "n1", Set: set("State", "RESUME")},
@@ -110,7 +119,8 @@ func TestScontrolUpdates(t *testing.T) {
 		"shutdown slurmctld":                           &pb.ShutdownRequest{},
 	} {
 		c := &clienttest.Controller{}
-		if _, stderr, exit := run(t, c, "", nil, append([]string{"scontrol"}, strings.Fields(line)...)...); exit != 0 || stderr != "" || len(c.Updates) != 1 {
+		if _, stderr, exit := run(t, c, "", nil, append([]string{"scontrol"}, strings.Fields(line)...)...); exit != 0 || stderr != "" ||
+			len(c.Updates) != 1 {
 			t.Errorf("scontrol %s: exit %d, %q", line, exit, stderr)
 			continue
 		}
@@ -149,19 +159,22 @@ func TestScontrolWritesScripts(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	stdout, _, exit := run(t, c, "", nil, "scontrol", "write", "batch_script", "12")
-	if data, err := os.ReadFile("slurm-12.sh"); err != nil || string(data) != "#!/bin/sh\nx\n" || exit != 0 || stdout != "batch script for job 12 written to slurm-12.sh\n" {
+	if data, err := os.ReadFile("slurm-12.sh"); err != nil || string(data) != "#!/bin/sh\nx\n" || exit != 0 ||
+		stdout != "batch script for job 12 written to slurm-12.sh\n" {
 		t.Errorf("exit %d, %q, %q, %v", exit, stdout, data, err)
 	}
 }
 
 func TestScontrolWaitJob(t *testing.T) {
 	c := &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 12, State: pb.JobState_JOB_RUNNING}}}
-	if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 0 || stderr != "scontrol: Nodes are ready for job 12\n" {
+	if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 0 ||
+		stderr != "scontrol: Nodes are ready for job 12\n" {
 		t.Errorf("a running job: exit %d, %q", exit, stderr)
 	}
 	for _, state := range []pb.JobState{pb.JobState_JOB_FAILED, pb.JobState_JOB_PENDING} {
 		c.JobList[0].State = state
-		if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 1 || stderr != "scontrol: Job 12 no longer running\n" {
+		if _, stderr, exit := run(t, c, "", nil, "scontrol", "wait_job", "12"); exit != 1 ||
+			stderr != "scontrol: Job 12 no longer running\n" {
 			t.Errorf("a job that is %s: exit %d, %q", state, exit, stderr)
 		}
 	}
@@ -179,10 +192,12 @@ func TestScontrolHostlistFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("n1\nn2,n4\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if stdout, _, exit := run(t, &clienttest.Controller{}, "", nil, "scontrol", "show", "hostlist", path); exit != 0 || stdout != "n[1-2,4]\n" {
+	if stdout, _, exit := run(t, &clienttest.Controller{}, "", nil, "scontrol", "show", "hostlist", path); exit != 0 ||
+		stdout != "n[1-2,4]\n" {
 		t.Errorf("exit %d, %q", exit, stdout)
 	}
-	if stdout, _, _ := run(t, &clienttest.Controller{}, "", []string{"SLURM_JOB_NODELIST=a[1-2]"}, "scontrol", "show", "hostnames"); stdout != "a1\na2\n" {
+	if stdout, _, _ := run(t, &clienttest.Controller{}, "", []string{"SLURM_JOB_NODELIST=a[1-2]"}, "scontrol", "show",
+		"hostnames"); stdout != "a1\na2\n" {
 		t.Errorf("hostnames of the job: %q", stdout)
 	}
 }
@@ -190,9 +205,10 @@ func TestScontrolHostlistFile(t *testing.T) {
 // Without a controller every command says so in Slurm's words and fails.
 func TestNoController(t *testing.T) {
 	dir := t.TempDir()
-	for _, line := range []string{"sbatch --wrap=true", "scancel 12", "scontrol hold 12", "scontrol update jobid=12 nice=1", "scontrol ping", "scontrol reconfigure"} {
+	for _, line := range []string{"sbatch --wrap=true", "scancel 12", "scontrol hold 12", "scontrol update jobid=12 nice=1",
+		"scontrol ping", "scontrol reconfigure"} {
 		var out, errs strings.Builder
-		env := ProcessEnv(strings.Fields(line)[0])
+		env := command.Process(strings.Fields(line)[0])
 		env.Stdout, env.Stderr, env.Environ = &out, &errs, []string{"SLUICE_SOCKET=" + filepath.Join(dir, "none")}
 		exit := -1
 		for _, c := range commands() {
@@ -200,7 +216,8 @@ func TestNoController(t *testing.T) {
 				exit = c.run(env, strings.Fields(line)[1:])
 			}
 		}
-		if exit != 1 || !strings.Contains(errs.String(), "Unable to contact slurm controller (connect failure)") || !strings.Contains(errs.String(), filepath.Join(dir, "none")) {
+		if exit != 1 || !strings.Contains(errs.String(), "Unable to contact slurm controller (connect failure)") ||
+			!strings.Contains(errs.String(), filepath.Join(dir, "none")) {
 			t.Errorf("%s: exit %d, %q", line, exit, errs.String())
 		}
 	}

@@ -15,8 +15,13 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/format/doc"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/scontrol"
+	"github.com/sluice-hpc/sluice/client/squeue"
+	"github.com/sluice-hpc/sluice/client/view"
 	"gopkg.in/yaml.v3"
 )
 
@@ -111,8 +116,8 @@ func (s *scene) runDocument(t *testing.T, words ...string) map[string]any {
 // Every element has the members that the schema names, of the kinds that it names, and no others.
 func TestDocumentsFollowTheSchema(t *testing.T) {
 	s := readScene(t, "facts.txt")
-	s.resvs = []*pb.ReservationRecord{{Name: "course", StartNs: 1e18, EndNs: 2e18, Flags: []string{"MAINT"}}}
-	s.licenses = []*pb.LicenseRecord{{Name: "ansys", Total: 5, Used: 2}}
+	s.resvs = []*msg.ReservationRecord{{Name: "course", StartNs: 1e18, EndNs: 2e18, Flags: []string{"MAINT"}}}
+	s.licenses = []*msg.LicenseRecord{{Name: "ansys", Total: 5, Used: 2}}
 	for element, argv := range map[string]string{
 		"jobs": "squeue --all --states=all --json", "nodes": "scontrol show nodes --json", "partitions": "scontrol show partitions --json",
 		"reservations": "scontrol show reservations --json", "sinfo": "sinfo --json", "licenses": "scontrol show licenses --json",
@@ -156,10 +161,10 @@ func TestStepsDocument(t *testing.T) {
 func TestPingDocument(t *testing.T) {
 	s, now := &scene{}, time.Unix(100, 0)
 	var out bytes.Buffer
-	e := &Env{Name: "scontrol", Stdout: &out, Stderr: &out, Environ: []string{"TZ=UTC"},
+	e := &command.Env{Name: "scontrol", Stdout: &out, Stderr: &out, Environ: []string{"TZ=UTC"},
 		Now:  func() time.Time { now = now.Add(250 * time.Microsecond); return now },
 		Dial: func(context.Context) (*client.Client, error) { return &client.Client{ControllerAPIClient: s}, nil }}
-	rc := scontrol(e, []string{"ping", "--json"})
+	rc := scontrol.Main(e, []string{"ping", "--json"})
 	var doc struct{ Pings []map[string]any }
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || rc != 0 || len(doc.Pings) != 1 {
 		t.Fatalf("%d, %v in\n%s", rc, err, out.String())
@@ -172,19 +177,25 @@ func TestPingDocument(t *testing.T) {
 
 // Lists of states and flags hold words of the schema alone: strict clients refuse others.
 func TestDocumentWords(t *testing.T) {
-	s := &scene{now: time.Unix(100, 0), resvs: []*pb.ReservationRecord{{Name: "r", PurgeCompS: 300, Flags: []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY",
-		"WEEKDAY", "WEEKEND", "WEEKLY", "STATIC", "NO_HOLD_JOBS_AFTER", "ANY_NODES", "SPEC_NODES", "ALL_NODES", "PART_NODES", "FIRST_CORES", "TIME_FLOAT", "REPLACE",
-		"REPLACE_DOWN", "PURGE_COMP", "MAGNETIC"}}}}
-	for state := range pb.JobState_name {
-		s.jobs = append(s.jobs, &pb.JobRecord{Id: uint32(state) + 1, State: pb.JobState(state), StateFlags: 1<<11 - 1, Dependency: "after:1", Scheduler: "Backfill",
-			Spec: &pb.JobSpec{GresFlags: "disable-binding,enforce-binding", Spread: true, UseMinNodes: true, Cron: "* * * * *", KillOnInvalidDep: uint32(state) % 3}})
+	s := &scene{now: time.Unix(100, 0),
+		resvs: []*msg.ReservationRecord{{Name: "r", PurgeCompS: 300, Flags: []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY",
+			"DAILY",
+			"WEEKDAY", "WEEKEND", "WEEKLY", "STATIC", "NO_HOLD_JOBS_AFTER", "ANY_NODES", "SPEC_NODES", "ALL_NODES", "PART_NODES",
+			"FIRST_CORES", "TIME_FLOAT", "REPLACE",
+			"REPLACE_DOWN", "PURGE_COMP", "MAGNETIC"}}}}
+	for state := range msg.JobState_name {
+		s.jobs = append(s.jobs, &msg.JobRecord{Id: uint32(state) + 1, State: msg.JobState(state), StateFlags: 1<<11 - 1,
+			Dependency: "after:1", Scheduler: "Backfill",
+			Spec: &msg.JobSpec{GresFlags: "disable-binding,enforce-binding", Spread: true, UseMinNodes: true, Cron: "* * * * *",
+				KillOnInvalidDep: uint32(state) % 3}})
 	}
-	for state := range pb.NodeState_name {
-		s.nodes = append(s.nodes, &pb.NodeRecord{Name: fmt.Sprint("n", state), State: pb.NodeState(state), StateFlags: ^uint32(0), Maint: true, Reserved: true, Planned: true})
+	for state := range msg.NodeState_name {
+		s.nodes = append(s.nodes, &msg.NodeRecord{Name: fmt.Sprint("n", state), State: msg.NodeState(state), StateFlags: ^uint32(0)})
 	}
 	words := schema(t)
-	for list, argv := range map[string]string{"jobs flags": "squeue --all --states=all --json", "jobs job_state": "squeue --all --states=all --json",
-		"nodes state": "scontrol show nodes --json", "reservations flags": "scontrol show reservations --json"} {
+	for list, argv := range map[string]string{"jobs flags": "squeue --all --states=all --json",
+		"jobs job_state": "squeue --all --states=all --json",
+		"nodes state":    "scontrol show nodes --json", "reservations flags": "scontrol show reservations --json"} {
 		element, member, _ := strings.Cut(list, " ")
 		elements, _ := s.runDocument(t, strings.Fields(argv)...)[element].([]any)
 		if len(elements) == 0 {
@@ -199,7 +210,8 @@ func TestDocumentWords(t *testing.T) {
 		}
 	}
 	r := s.runDocument(t, "scontrol", "show", "reservations", "--json")["reservations"].([]any)[0].(map[string]any)
-	if got := r["flags"].([]any); len(got) != 19 || !slices.Contains(got, any("NO_HOLD_JOBS_AFTER_END")) || !reflect.DeepEqual(r["purge_completed"], map[string]any{"time": map[string]any{"set": true, "infinite": false, "number": 300.0}}) {
+	if got := r["flags"].([]any); len(got) != 19 || !slices.Contains(got, any("NO_HOLD_JOBS_AFTER_END")) ||
+		!reflect.DeepEqual(r["purge_completed"], map[string]any{"time": map[string]any{"set": true, "infinite": false, "number": 300.0}}) {
 		t.Errorf("flags %v, purge_completed %v", got, r["purge_completed"])
 	}
 	j := s.runDocument(t, "squeue", "--all", "--states=all", "--json")["jobs"].([]any)[0].(map[string]any)
@@ -231,23 +243,27 @@ func TestDocumentHonoursFilters(t *testing.T) {
 	if len(nodes) != 1 || nodes[0].(map[string]any)["name"] != "n1" {
 		t.Errorf("show node n1: %v", nodes)
 	}
-	if rc, out, stderr := s.run([]string{"squeue", "--json", "-j", "999"}, nil); rc != 1 || out != "" || stderr != "slurm_load_jobs error: Invalid job id specified\n" {
+	if rc, out, stderr := s.run([]string{"squeue", "--json", "-j", "999"}, nil); rc != 1 || out != "" ||
+		stderr != "slurm_load_jobs error: Invalid job id specified\n" {
 		t.Errorf("-j 999: %d, %q, %q", rc, out, stderr)
 	}
 }
 
 // A job's document says the same as its table.
 func TestJobDocument(t *testing.T) {
-	r := &pb.JobRecord{Id: 7, State: pb.JobState_JOB_RUNNING, StateFlags: pb.JobConfiguring, StartNs: 5e9, TimeLimitS: 90, ExitStatus: 9, NodeList: "n1", NumCpus: 4,
-		Alloc:     []*pb.NodeAlloc{{Node: "n1", Cpus: 4, CpuIds: "0-1", MemMib: 100, Gres: "gpu:a100:1(IDX:2)"}},
-		AllocTres: "cpu=4,mem=100M,billing=4.5", Spec: &pb.JobSpec{Name: "a/b\x00", MailType: pb.MailEnd | pb.MailTime90, Switches: "2@1:00", Sharing: "user"}}
-	s := &scene{now: time.Unix(100, 0), jobs: []*pb.JobRecord{r}}
+	r := &msg.JobRecord{Id: 7, State: msg.JobState_JOB_RUNNING, StateFlags: msg.JobConfiguring, StartNs: 5e9, TimeLimitS: 90,
+		ExitStatus: 9, NodeList: "n1", NumCpus: 4,
+		Alloc:     []*msg.NodeAlloc{{Node: "n1", Cpus: 4, CpuIds: "0-1", MemMib: 100, Gres: "gpu:a100:1(IDX:2)"}},
+		AllocTres: "cpu=4,mem=100M,billing=4.5", Spec: &msg.JobSpec{Name: "a/b\x00", MailType: msg.MailEnd | msg.MailTime90,
+			Switches: "2@1:00", Sharing: "user"}}
+	s := &scene{now: time.Unix(100, 0), jobs: []*msg.JobRecord{r}}
 	j := s.runDocument(t, "squeue", "--json=v0.0.42")["jobs"].([]any)[0].(map[string]any)
 	for name, want := range map[string]string{
 		"job_state": `["RUNNING","CONFIGURING"]`, "time_limit": `{"infinite":false,"number":2,"set":true}`, "name": `"a/b\u0000"`,
 		"exit_code":     `{"return_code":{"infinite":false,"number":0,"set":true},"signal":{"id":{"infinite":false,"number":9,"set":true},"name":"KILL"},"status":["SIGNALED"]}`,
-		"billable_tres": `{"infinite":false,"number":4.5,"set":true}`, "mail_type": `["END","TIME=90%"]`, "required_switches": "2", "maximum_switch_wait_time": "60",
-		"gres_detail": `["gpu:a100:1(IDX:2)"]`, "shared": `["user"]`, "end_time": `{"infinite":false,"number":95,"set":true}`,
+		"billable_tres": `{"infinite":false,"number":4.5,"set":true}`, "mail_type": `["END","TIME=90%"]`, "required_switches": "2",
+		"maximum_switch_wait_time": "60",
+		"gres_detail":              `["gpu:a100:1(IDX:2)"]`, "shared": `["user"]`, "end_time": `{"infinite":false,"number":95,"set":true}`,
 	} {
 		got, _ := json.Marshal(j[name])
 		if string(got) != want {
@@ -258,8 +274,10 @@ func TestJobDocument(t *testing.T) {
 
 // The cores of a job stand where the node has them.
 func TestCoresBySocket(t *testing.T) {
-	s := &scene{now: time.Unix(100, 0), nodes: []*pb.NodeRecord{{Name: "n1", Sockets: 2, Cores: 2, Threads: 1, Cpus: 4}}, jobs: []*pb.JobRecord{{Id: 7, State: pb.JobState_JOB_RUNNING,
-		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "1-2"}, {Node: "gone", CpuIds: "1"}, {Node: "n1"}}, Spec: &pb.JobSpec{}}}}
+	s := &scene{now: time.Unix(100, 0), nodes: []*msg.NodeRecord{{Name: "n1", Sockets: 2, Cores: 2, Threads: 1, Cpus: 4}},
+		jobs: []*msg.JobRecord{{Id: 7, State: msg.JobState_JOB_RUNNING,
+			Alloc: []*msg.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "1-2"}, {Node: "gone", CpuIds: "1"}, {Node: "n1"}},
+			Spec:  &msg.JobSpec{}}}}
 	j := s.runDocument(t, "squeue", "--json")["jobs"].([]any)[0].(map[string]any)
 	var got []string
 	for _, a := range j["job_resources"].(map[string]any)["nodes"].(map[string]any)["allocation"].([]any) {
@@ -305,7 +323,7 @@ type broken struct {
 }
 
 type brokenPages struct {
-	pb.Stream[pb.JobsReply]
+	msg.Stream[msg.JobsReply]
 	left int
 }
 
@@ -316,7 +334,7 @@ func (p *brokenPages) RecvEncoded() (string, error) {
 	return p.Stream.RecvEncoded()
 }
 
-func (b *broken) Jobs(ctx context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsReply], error) {
+func (b *broken) Jobs(ctx context.Context, r *msg.JobsRequest) (msg.Stream[msg.JobsReply], error) {
 	stream, err := b.scene.Jobs(ctx, r)
 	return &brokenPages{stream, b.pages}, err
 }
@@ -325,15 +343,15 @@ func (b *broken) Jobs(ctx context.Context, r *pb.JobsRequest) (pb.Stream[pb.Jobs
 func TestDocumentOfABrokenStream(t *testing.T) {
 	s := &scene{now: time.Unix(100, 0)}
 	for id := range uint32(200) {
-		s.jobs = append(s.jobs, &pb.JobRecord{Id: id + 1, Spec: &pb.JobSpec{Comment: strings.Repeat("c", 1000)}})
+		s.jobs = append(s.jobs, &msg.JobRecord{Id: id + 1, Spec: &msg.JobSpec{Comment: strings.Repeat("c", 1000)}})
 	}
 	run := func(pages int) (rc int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		e := &Env{Name: "squeue", Stdout: &out, Stderr: &errs, Now: func() time.Time { return s.now },
+		e := &command.Env{Name: "squeue", Stdout: &out, Stderr: &errs, Now: func() time.Time { return s.now },
 			Dial: func(context.Context) (*client.Client, error) {
 				return &client.Client{ControllerAPIClient: &broken{s, pages}}, nil
 			}}
-		rc = squeue(e, []string{"--json"})
+		rc = squeue.Main(e, []string{"--json"})
 		return rc, out.String(), errs.String()
 	}
 	rc, out, _ := run(100)
@@ -341,7 +359,8 @@ func TestDocumentOfABrokenStream(t *testing.T) {
 		Jobs   []any
 		Errors []struct{ Error string }
 	}
-	if err := json.Unmarshal([]byte(out), &doc); err != nil || rc != 1 || len(doc.Jobs) != 100 || len(doc.Errors) != 1 || !strings.Contains(doc.Errors[0].Error, "cut") {
+	if err := json.Unmarshal([]byte(out), &doc); err != nil || rc != 1 || len(doc.Jobs) != 100 || len(doc.Errors) != 1 ||
+		!strings.Contains(doc.Errors[0].Error, "cut") {
 		t.Errorf("after 100 jobs: %d, %v, %d jobs, errors %v", rc, err, len(doc.Jobs), doc.Errors)
 	}
 	if rc, out, stderr := run(0); rc != 1 || out != "" || !strings.Contains(stderr, "slurm_load_jobs error: the connection was cut") {
@@ -351,7 +370,8 @@ func TestDocumentOfABrokenStream(t *testing.T) {
 
 func TestDocumentParsers(t *testing.T) {
 	s := readScene(t, "facts.txt")
-	if rc, out, _ := s.run([]string{"sinfo", "--json=list"}, nil); rc != 0 || out != "Possible data_parser plugins:\ndata_parser/v0.0.42\n" {
+	if rc, out, _ := s.run([]string{"sinfo", "--json=list"}, nil); rc != 0 ||
+		out != "Possible data_parser plugins:\ndata_parser/v0.0.42\n" {
 		t.Errorf("list: %d, %q", rc, out)
 	}
 	if rc, out, stderr := s.run([]string{"squeue", "--json=v0.0.39"}, nil); rc != 1 || out != "" || !strings.Contains(stderr, "v0.0.42") {
@@ -369,16 +389,17 @@ func BenchmarkJobsDocument(b *testing.B) {
 	for _, j := range s.jobs {
 		jobs = append(jobs, format.Job{JobRecord: j})
 	}
-	e := &Env{Name: "squeue", Stdout: discard{}, Now: func() time.Time { return s.now }, Dial: func(context.Context) (*client.Client, error) { return nil, nil }}
+	e := &command.Env{Name: "squeue", Stdout: discard{}, Now: func() time.Time { return s.now },
+		Dial: func(context.Context) (*client.Client, error) { return nil, nil }}
 	fc := &format.Context{Now: s.now}
 	for b.Loop() {
-		doc := e.newDocument(documentKind{wanted: true}, "jobs")
-		doc.begin()
+		out := view.NewDocument(e, view.DocumentKind{Wanted: true}, "jobs")
+		out.Begin()
 		for i := range 10_000 {
-			format.WriteJob(doc.Writer, fc, jobs[i%len(jobs)])
+			doc.WriteJob(out.Writer, fc, jobs[i%len(jobs)])
 		}
-		doc.End()
-		_ = doc.Close()
+		out.End()
+		_ = out.Close()
 	}
 }
 

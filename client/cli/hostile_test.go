@@ -18,9 +18,12 @@ import (
 
 // nasty is what hostile names are made of: what ends rows, columns, fields and documents, what moves a terminal's cursor or turns the
 // direction of writing, what formats and shells read, and what is no UTF-8.
-var nasty = []string{"\n", "\r", "\t", "\v", "\f", "\b", "\a", "\x00", "\x1b[2J", "\x1b]0;x\a", "\x1b[31m", "\u009b31m", "\x7f", "|", ",", ";", ":", "=", "%", "%s", "%all", "%.8j", `\x1f`, `\n`, "\x1f", "\x1e",
-	`"`, `'`, "`", "$(id)", "&", "<", ">", "{", "}", "[", "]", "[0-9]", "(", ")", "#", "*", "?", "~", "/", "../", " ", "  ", "\u00a0", "\u200b", "\u200d", "\u202a", "\u202e", "\u2066", "\u2069", "\u2028", "\u2029", "\ufeff", "\u061c", "\ufffd",
-	"é", "e\u0301", "日本", "🏁", "👩‍🚀", "\U000e0041", "\xff", "a", "job", "-", "--", "null", "true", "0x", "JobState=RUNNING", "NodeName=x", "\n   JobState=COMPLETED", "N/A", "(null)", "UNLIMITED"}
+var nasty = []string{"\n", "\r", "\t", "\v", "\f", "\b", "\a", "\x00", "\x1b[2J", "\x1b]0;x\a", "\x1b[31m", "\u009b31m", "\x7f", "|", ",",
+	";", ":", "=", "%", "%s", "%all", "%.8j", `\x1f`, `\n`, "\x1f", "\x1e",
+	`"`, `'`, "`", "$(id)", "&", "<", ">", "{", "}", "[", "]", "[0-9]", "(", ")", "#", "*", "?", "~", "/", "../", " ", "  ", "\u00a0",
+	"\u200b", "\u200d", "\u202a", "\u202e", "\u2066", "\u2069", "\u2028", "\u2029", "\ufeff", "\u061c", "\ufffd",
+	"é", "e\u0301", "日本", "🏁", "👩‍🚀", "\U000e0041", "\xff", "a", "job", "-", "--", "null", "true", "0x", "JobState=RUNNING", "NodeName=x",
+	"\n   JobState=COMPLETED", "N/A", "(null)", "UNLIMITED"}
 
 func hostileName(r *rand.Rand) string {
 	var b strings.Builder
@@ -38,16 +41,22 @@ func hostileController(r *rand.Rand, count int) *clienttest.Controller {
 	name := func() string { return hostileName(r) }
 	for id := range count {
 		n := name()
-		spec := &pb.JobSpec{Name: n, User: name(), Group: name(), Account: name(), Comment: name(), AdminComment: name(), Command: name(), Args: []string{name()}, WorkDir: name(),
-			StdOut: name(), StdErr: name(), StdIn: name(), Features: name(), Prefer: name(), TresPerNode: name(), TresPerJob: name(), TresBind: name(), Licenses: name(), Dependency: name(), Qos: name(), Wckey: name(),
-			Partition: name(), Reservation: name(), ReqNodes: name(), ExcNodes: name(), MailUser: name(), Network: name(), Container: name(), SubmitLine: name(), Extra: name(), McsLabel: name(), AllocNode: name(), Switches: name()}
-		j := &pb.JobRecord{Id: uint32(id + 1), State: pb.JobState(id % 2), Reason: name(), ReasonDetail: name(), Partition: name(), NodeList: name(), BatchHost: name(), ResvName: name(),
+		spec := &pb.JobSpec{Name: n, User: name(), Group: name(), Account: name(), Comment: name(), AdminComment: name(), Command: name(),
+			Args: []string{name()}, WorkDir: name(),
+			StdOut: name(), StdErr: name(), StdIn: name(), Features: name(), Prefer: name(), TresPerNode: name(), TresPerJob: name(),
+			TresBind: name(), Licenses: name(), Dependency: name(), Qos: name(), Wckey: name(),
+			Partition: name(), Reservation: name(), ReqNodes: name(), ExcNodes: name(), MailUser: name(), Network: name(),
+			Container: name(), SubmitLine: name(), Extra: name(), McsLabel: name(), AllocNode: name(), Switches: name()}
+		j := &pb.JobRecord{Id: uint32(id + 1), State: pb.JobState(id % 2), Reason: name(), ReasonDetail: name(), Partition: name(),
+			NodeList: name(), BatchHost: name(), ResvName: name(),
 			SystemComment: name(), ReqTres: name(), AllocTres: name(), SubmitNs: 1e18, StartNs: 1e18, Spec: spec}
 		c.JobList = append(c.JobList, j)
 	}
 	for range 20 {
-		c.NodeList = append(c.NodeList, &pb.NodeRecord{Name: name(), Hostname: name(), Features: name(), ActiveFeatures: name(), Reason: name(), ReasonUser: name(), Comment: name(), Extra: name(),
-			Gres: name(), GresUsed: name(), Arch: name(), Os: name(), Version: name(), Partitions: []string{name()}, CfgTres: name(), AllocTres: name(), ReasonNs: 1e18})
+		c.NodeList = append(c.NodeList, &pb.NodeRecord{Name: name(), Hostname: name(), Features: name(), ActiveFeatures: name(),
+			Reason: name(), ReasonUser: name(), Comment: name(), Extra: name(),
+			Gres: name(), GresUsed: name(), Arch: name(), Os: name(), Version: name(), Partitions: []string{name()}, CfgTres: name(),
+			AllocTres: name(), ReasonNs: 1e18})
 	}
 	return c
 }
@@ -92,7 +101,8 @@ func TestTenThousandHostileNames(t *testing.T) {
 			}
 		})
 	}
-	for _, argv := range [][]string{{"sinfo"}, {"sinfo", "-N", "-l"}, {"sinfo", "-R"}, {"sinfo", "-s"}, {"sinfo", "-o", "%all"}, {"sinfo", "-N", "-O", allNames(format.Nodes(), "")}} {
+	for _, argv := range [][]string{{"sinfo"}, {"sinfo", "-N", "-l"}, {"sinfo", "-R"}, {"sinfo", "-s"}, {"sinfo", "-o", "%all"},
+		{"sinfo", "-N", "-O", allNames(format.Nodes(), "")}} {
 		stdout, stderr, exit := run(t, c, "", nil, argv...)
 		if exit != 0 {
 			t.Errorf("%q exits %d: %s", argv, exit, stderr)
@@ -120,7 +130,8 @@ func allNames[T any](table *format.Table[T], suffix string) string {
 func unprintable(s string) int {
 	for i, r := range s {
 		_, size := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200e' || r == '\u200f' || r == '\u061c' {
+		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' ||
+			r >= '\u2066' && r <= '\u2069' || r == '\u200e' || r == '\u200f' || r == '\u061c' {
 			return i
 		}
 	}
@@ -165,7 +176,8 @@ func TestHostileNamesInDocuments(t *testing.T) {
 		}
 	}
 	c.JobList = c.JobList[:300]
-	for _, argv := range [][]string{{"squeue", "--yaml"}, {"scontrol", "show", "job", "--yaml"}, {"sinfo", "--yaml"}, {"scontrol", "show", "node", "--json"}, {"sinfo", "--json"}} {
+	for _, argv := range [][]string{{"squeue", "--yaml"}, {"scontrol", "show", "job", "--yaml"}, {"sinfo", "--yaml"},
+		{"scontrol", "show", "node", "--json"}, {"sinfo", "--json"}} {
 		stdout, stderr, exit := run(t, c, "", nil, argv...)
 		var any map[string]any
 		read := yaml.Unmarshal

@@ -1,8 +1,14 @@
+// Package cli finds the command that a process was called as: Slurm's commands, each a package of its own and a row in commands.go,
+// and the verbs of sluice.
+//
+// Its tests run whole command lines against a fake controller and compare with recorded answers of a real Slurm.
 package cli
 
 import (
 	"path/filepath"
 	"runtime/debug"
+
+	"github.com/sluice-hpc/sluice/client/command"
 )
 
 // Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code.
@@ -12,7 +18,7 @@ func Main(argv []string) int {
 		name, args = filepath.Base(argv[0]), argv[1:]
 	}
 	if name == "sluice" {
-		return sluice(ProcessEnv(name), args)
+		return sluice(command.Process(name), args)
 	}
 	return dispatch(name, args)
 }
@@ -32,8 +38,9 @@ func dispatch(name string, args []string) int {
 			if c.big {
 				collectLate()
 			}
-			return c.run(ProcessEnv(name), args)
+			env := command.Process(name)
+			return env.Finish(c.run(env, args))
 		}
 	}
-	return sluice(ProcessEnv("sluice"), append([]string{name}, args...))
+	return sluice(command.Process("sluice"), append([]string{name}, args...))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/clienttest"
+	"github.com/sluice-hpc/sluice/client/command"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -100,12 +101,13 @@ func run(t *testing.T, c *clienttest.Controller, stdin string, environ []string,
 }
 
 // runFunc runs a function as a command.
-func runFunc(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int, args ...string) (stdout, stderr string, exit int) {
+func runFunc(t *testing.T, c *clienttest.Controller, f func(*command.Env, []string) int, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
 	return runWith(t, c, f, "", nil, append([]string{"sluice"}, args...)...)
 }
 
-func runWith(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int, stdin string, environ []string, argv ...string) (stdout, stderr string, exit int) {
+func runWith(t *testing.T, c *clienttest.Controller, f func(*command.Env, []string) int, stdin string, environ []string,
+	argv ...string) (stdout, stderr string, exit int) {
 	t.Helper()
 	socket, stop, err := c.Serve(t.TempDir())
 	if err != nil {
@@ -114,7 +116,7 @@ func runWith(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int,
 	defer stop()
 	var out, errs bytes.Buffer
 	dir, _ := os.Getwd()
-	env := &Env{Name: argv[0], Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs, Args: argv, Environ: environ,
+	env := &command.Env{Name: argv[0], Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs, Args: argv, Environ: environ,
 		Now: func() time.Time { return time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC) }, Sleep: func(time.Duration) {},
 		Getwd:  func() (string, error) { return dir, nil },
 		Socket: func() (string, error) { return socket, nil },
@@ -127,10 +129,12 @@ func runWith(t *testing.T, c *clienttest.Controller, f func(*Env, []string) int,
 // wrote to stderr is there, in order; Sluice may say more behind it.
 func TestRecordedAnswers(t *testing.T) {
 	t.Chdir("testdata/scripts")
-	for _, file := range []string{"sbatch_refused.txt", "scancel_answers.txt", "scontrol_answers.txt", "reservation_answers.txt", "sprio_answers.txt"} {
+	for _, file := range []string{"sbatch_refused.txt", "scancel_answers.txt", "scontrol_answers.txt", "reservation_answers.txt",
+		"sprio_answers.txt"} {
 		for _, r := range records(t, "../"+file) {
 			t.Run(r.command, func(t *testing.T) {
-				c := &clienttest.Controller{PrioritiesOf: recordedPriorities, OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeInvalidJobID, "") }}
+				c := &clienttest.Controller{PrioritiesOf: recordedPriorities,
+					OutcomeOf: func(string) *pb.Problem { return pb.NewProblem(pb.CodeInvalidJobID, "") }}
 				vars, argv := words(r.command)
 				stdout, stderr, exit := run(t, c, "", vars, argv...)
 				if exit != r.exit {

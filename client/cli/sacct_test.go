@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/clienttest"
-	"github.com/sluice-hpc/sluice/client/opt"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -41,9 +39,11 @@ func acctDay(t testing.TB, clock string) int64 {
 func recordedJobs(t testing.TB) []*pb.JobRecord {
 	begin := acctDay(t, "18:50:53")
 	job := func(id uint32, name, line, end string, cpus uint32, nodes string, hosts ...string) *pb.JobRecord {
-		j := &pb.JobRecord{Id: id, State: pb.JobState_JOB_COMPLETED, Reason: "None", Partition: "debug", SubmitNs: begin, EligibleNs: begin, StartNs: begin, TimeLimitS: 1800,
+		j := &pb.JobRecord{Id: id, State: pb.JobState_JOB_COMPLETED, Reason: "None", Partition: "debug", SubmitNs: begin,
+			EligibleNs: begin, StartNs: begin, TimeLimitS: 1800,
 			NodeList: nodes, NumNodes: uint32(len(hosts)), NumCpus: cpus, Scheduler: "Main", BatchVerdict: "exited",
-			Spec: &pb.JobSpec{Name: name, User: "root", Group: "root", Partition: "debug", WorkDir: "/tmp", SubmitLine: line, MinNodes: uint32(len(hosts))}}
+			Spec: &pb.JobSpec{Name: name, User: "root", Group: "root", Partition: "debug", WorkDir: "/tmp", SubmitLine: line,
+				MinNodes: uint32(len(hosts))}}
 		if end != "" {
 			j.EndNs = acctDay(t, end)
 			j.BatchStartNs, j.BatchEndNs = begin, j.EndNs
@@ -63,20 +63,27 @@ func recordedJobs(t testing.TB) []*pb.JobRecord {
 		j.State, j.ExitStatus, j.BatchStatus = state, status, status
 		return j
 	}
-	ok := job(100001, "ok", "sbatch -J ok -o /dev/null --comment=hello world -C cpu --wrap for i in $(seq 200000); do :; done; sleep 6; exit 0", "18:51:00", 1, "n1", "n1")
+	ok := job(100001, "ok",
+		"sbatch -J ok -o /dev/null --comment=hello world -C cpu --wrap for i in $(seq 200000); do :; done; sleep 6; exit 0", "18:51:00", 1,
+		"n1", "n1")
 	ok.Spec.Comment, ok.Spec.Features = "hello world", "cpu"
-	gone := fails(job(100004, "cancelme", "sbatch -J cancelme -o /dev/null -N2 -n2 -t 10 --wrap sleep 300", "18:50:55", 2, "n[1-2]", "n1", "n2"), pb.JobState_JOB_CANCELLED, 15)
+	gone := fails(job(100004, "cancelme", "sbatch -J cancelme -o /dev/null -N2 -n2 -t 10 --wrap sleep 300", "18:50:55", 2, "n[1-2]", "n1",
+		"n2"), pb.JobState_JOB_CANCELLED, 15)
 	gone.TimeLimitS, gone.BatchVerdict = 600, "cancelled"
-	never := fails(job(100005, "cancelpd", "sbatch -J cancelpd -o /dev/null --begin=now+1hour --wrap sleep 300", "18:50:55", 1, ""), pb.JobState_JOB_CANCELLED, 0)
+	never := fails(job(100005, "cancelpd", "sbatch -J cancelpd -o /dev/null --begin=now+1hour --wrap sleep 300", "18:50:55", 1, ""),
+		pb.JobState_JOB_CANCELLED, 0)
 	never.Reason, never.EligibleNs, never.StartNs = "BeginTime", acctDay(t, "19:50:53"), never.EndNs
-	gpu := fails(job(100007, "gpu", "sbatch -J gpu -p gpu --gres=gpu:a100:1 -o /dev/null --wrap sleep 4; exit 1", "18:50:58", 1, "g1", "g1"), pb.JobState_JOB_FAILED, 1<<8)
+	gpu := fails(job(100007, "gpu", "sbatch -J gpu -p gpu --gres=gpu:a100:1 -o /dev/null --wrap sleep 4; exit 1", "18:50:58", 1, "g1",
+		"g1"), pb.JobState_JOB_FAILED, 1<<8)
 	gpu.Partition, gpu.Spec.Partition = "gpu", "gpu"
 	gpu.ReqTres += ",gres/gpu=1"
 	gpu.AllocTres = gpu.ReqTres
 	gpu.Alloc[0].Devices = []*pb.GresDevice{{Name: "gpu", Type: "a100"}}
 	list := []*pb.JobRecord{ok,
-		fails(job(100002, "fail3", "sbatch -J fail3 -o /dev/null -n2 --mem=200 --wrap exit 3", "18:50:54", 2, "n4", "n4"), pb.JobState_JOB_FAILED, 3<<8),
-		fails(job(100003, "sig", "sbatch -J sig -o /dev/null --wrap kill -9 $$", "18:50:54", 1, "n1", "n1"), pb.JobState_JOB_FAILED, 9), gone, never, gpu}
+		fails(job(100002, "fail3", "sbatch -J fail3 -o /dev/null -n2 --mem=200 --wrap exit 3", "18:50:54", 2, "n4", "n4"),
+			pb.JobState_JOB_FAILED, 3<<8),
+		fails(job(100003, "sig", "sbatch -J sig -o /dev/null --wrap kill -9 $$", "18:50:54", 1, "n1", "n1"), pb.JobState_JOB_FAILED, 9),
+		gone, never, gpu}
 	for _, id := range []uint32{100014, 100015, 100016, 100017, 100008} {
 		task := job(id, "arr", "sbatch -J arr -a 1-5%2 -o /dev/null --wrap sleep 3", "18:50:57", 1, "n1", "n1")
 		task.ArrayJobId, task.IsArrayTask, task.ArrayTaskId = 100008, true, id-100013
@@ -138,13 +145,18 @@ func TestSacctAsks(t *testing.T) {
 			return slices.Equal(r.States, []pb.JobState{pb.JobState_JOB_RUNNING})
 		}},
 		{line: "sacct -s f,to -S now-1hour", since: hour, until: hour},
-		{line: "sacct -s RQ -S now-1hour -E now", since: hour, until: now.UnixNano(), check: func(r *pb.AccountingRequest) bool { return r.StateFlags == pb.JobRequeued }},
-		{line: "sacct -j 5,6_3,7_[1-4].batch", until: 1<<63 - 1, check: func(r *pb.AccountingRequest) bool { return slices.Equal(r.Ids, []string{"5", "6_3", "7_[1-4]"}) }},
+		{line: "sacct -s RQ -S now-1hour -E now", since: hour, until: now.UnixNano(),
+			check: func(r *pb.AccountingRequest) bool { return r.StateFlags == pb.JobRequeued }},
+		{line: "sacct -j 5,6_3,7_[1-4].batch", until: 1<<63 - 1,
+			check: func(r *pb.AccountingRequest) bool { return slices.Equal(r.Ids, []string{"5", "6_3", "7_[1-4]"}) }},
 		{line: "sacct -j 5 -S now-1hour", since: hour},
-		{line: "sacct -X --parsable2 --clusters all --noheader --format=JobIdRaw,State --starttime 2027-01-01T00:00 --endtime now --name 1f-2e",
-			since: time.Date(2027, 1, 1, 0, 0, 0, 0, time.Local).UnixNano(), until: now.UnixNano(), check: func(r *pb.AccountingRequest) bool { return slices.Equal(r.Names, []string{"1f-2e"}) }},
+		{line: "sacct -X --parsable2 --clusters all --noheader --format=JobIdRaw,State --starttime 2027-01-01T00:00 --endtime now " +
+			"--name 1f-2e",
+			since: time.Date(2027, 1, 1, 0, 0, 0, 0, time.Local).UnixNano(), until: now.UnixNano(),
+			check: func(r *pb.AccountingRequest) bool { return slices.Equal(r.Names, []string{"1f-2e"}) }},
 		{line: "sacct -a -i 2-4 -I 8 -k 10 -K 1-0 -N n[1-2] -C a,b -D", since: midnight, check: func(r *pb.AccountingRequest) bool {
-			return r.MinNodes == 2 && r.MaxNodes == 4 && r.MinCpus == 8 && r.MaxCpus == 8 && r.MinLimitS == 600 && r.MaxLimitS == 86400 && slices.Equal(r.Nodes, []string{"n1", "n2"}) &&
+			return r.MinNodes == 2 && r.MaxNodes == 4 && r.MinCpus == 8 && r.MaxCpus == 8 && r.MinLimitS == 600 && r.MaxLimitS == 86400 &&
+				slices.Equal(r.Nodes, []string{"n1", "n2"}) &&
 				slices.Equal(r.Features, []string{"a", "b"}) && r.Duplicates && len(r.Uids) == 0
 		}},
 	} {
@@ -218,7 +230,8 @@ func TestSacctJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || exit != 0 {
 		t.Fatalf("exit %d: %v %s", exit, err, stderr)
 	}
-	if len(doc.Jobs) != 2 || doc.Jobs[0].JobID != 100002 || doc.Jobs[0].State.Current[0] != "FAILED" || doc.Jobs[0].ExitCode.ReturnCode.Number != 3 ||
+	if len(doc.Jobs) != 2 || doc.Jobs[0].JobID != 100002 || doc.Jobs[0].State.Current[0] != "FAILED" ||
+		doc.Jobs[0].ExitCode.ReturnCode.Number != 3 ||
 		doc.Jobs[0].Time.Elapsed != 1 || doc.Jobs[0].Tres.Allocated[0].Count != 2 || doc.Jobs[0].Steps[0].Step.ID != "100002.batch" {
 		t.Errorf("document: %+v", doc.Jobs)
 	}
@@ -227,7 +240,8 @@ func TestSacctJSON(t *testing.T) {
 // TestSacctDocument: every job and step has the members of the schema, and a step's nodes are named one by one.
 func TestSacctDocument(t *testing.T) {
 	jobs := recordedJobs(t)
-	wide := &pb.JobRecord{Id: 7, State: pb.JobState_JOB_COMPLETED, StartNs: acctDay(t, "10:00:00"), EndNs: acctDay(t, "10:01:00"), NodeList: "n[1-2]", BatchHost: "n1", DerivedStatus: 5 << 8,
+	wide := &pb.JobRecord{Id: 7, State: pb.JobState_JOB_COMPLETED, StartNs: acctDay(t, "10:00:00"), EndNs: acctDay(t, "10:01:00"),
+		NodeList: "n[1-2]", BatchHost: "n1", DerivedStatus: 5 << 8,
 		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}, {Node: "n2", Cpus: 1}}, Spec: &pb.JobSpec{}}
 	c := &clienttest.Controller{AccountingList: append(jobs, wide), AccountingExtern: true, AccountingNowNS: acctDay(t, "20:00:00")}
 	stdout, stderr, exit := run(t, c, "", acctConf(t), "sacct", "--json", "-a")
@@ -257,44 +271,16 @@ func TestSacctDocument(t *testing.T) {
 			t.Errorf("association %v, want %v", id, want)
 		}
 	}
-	if code := doc["jobs"].([]any)[len(jobs)].(map[string]any)["derived_exit_code"].(map[string]any)["return_code"].(map[string]any)["number"]; code != 5.0 {
+	derived := doc["jobs"].([]any)[len(jobs)].(map[string]any)["derived_exit_code"].(map[string]any)
+	if code := derived["return_code"].(map[string]any)["number"]; code != 5.0 {
 		t.Errorf("derived exit code %v, want 5", code)
 	}
 	last := doc["jobs"].([]any)[len(jobs)].(map[string]any)
-	if memory := last["required"].(map[string]any)["memory_per_node"].(map[string]any); last["job_id"] != 7.0 || memory["set"] != true || memory["number"] != 0.0 {
+	if memory := last["required"].(map[string]any)["memory_per_node"].(map[string]any); last["job_id"] != 7.0 || memory["set"] != true ||
+		memory["number"] != 0.0 {
 		t.Errorf("job %v without memory: %v, want 0 per node as in 24.05", last["job_id"], memory)
 	}
 	if !lists["[n1]"] || !lists["[n1 n2]"] {
 		t.Errorf("nodes of steps: %v", lists)
 	}
-}
-
-// FuzzSacct: no command line makes sacct panic.
-func FuzzSacct(f *testing.F) {
-	for _, s := range []string{"-j 1_2,3.batch -o jobid%20 -S now-1hour", "-s CA,R -E 12/25", "-l -b -P --delimiter=x", "-o ,,%,%-1,all%9999999", "-i 1-2 -I 3 -k 1-0 -K UNLIMITED", "-N n[1-3 -u 0,root -g 0"} {
-		f.Add(s)
-	}
-	j := recordedJobs(f)[0]
-	f.Fuzz(func(t *testing.T, line string) {
-		if len(line) > 200 || strings.Contains(line, "[") && len(line) > 60 {
-			return // lists of hosts may be long
-		}
-		env := &Env{Name: "sacct", Stdout: io.Discard, Stderr: io.Discard, Now: func() time.Time { return time.Unix(1800000000, 0) }}
-		hits, _, err := opt.Scan(sacctNames, strings.Fields(line), true)
-		if err != nil || slices.ContainsFunc(hits, func(h opt.Hit) bool { return sacctNames[h.Index].Long == "file" }) {
-			return
-		}
-		o, err := sacctParse(env, strings.Fields(line))
-		if err != nil {
-			return
-		}
-		table, err := o.table(env)
-		if err != nil {
-			return
-		}
-		one := msgJob(t, j)
-		for _, r := range o.rows(o.context(env), one) {
-			table.AppendRow(nil, o.context(env), r)
-		}
-	})
 }

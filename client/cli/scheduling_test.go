@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/clienttest"
-	pbwire "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/client/explain"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // recordedPriorities is the queue of which testdata/sprio_answers.txt tells: three jobs of four nodes in debug, one of them an array;
 // one of two in high; one of two with --nice=10 that may run in debug or long.
-func recordedPriorities(req *pbwire.PrioritiesRequest) *pbwire.PrioritiesReply {
-	reply := &pbwire.PrioritiesReply{Weights: map[string]float64{"site": 1, "age": 1000, "fairshare": 1000, "jobsize": 100, "partition": 1000, "qos": 1000}}
+func recordedPriorities(req *pb.PrioritiesRequest) *pb.PrioritiesReply {
+	reply := &pb.PrioritiesReply{Weights: map[string]float64{"site": 1, "age": 1000, "fairshare": 1000, "jobsize": 100, "partition": 1000,
+		"qos": 1000}}
 	f := req.GetFilter()
 	for _, r := range []struct {
 		id         uint32
@@ -21,36 +23,42 @@ func recordedPriorities(req *pbwire.PrioritiesRequest) *pbwire.PrioritiesReply {
 		size, prio float64
 		nice       int32
 		total      float64
-	}{{122, "debug", 0.3958333, 0.1, 0, 139.58333}, {124, "debug", 0.3958333, 0.1, 0, 139.58333}, {125, "high", 0.1979167, 1, 0, 1019.79167},
-		{126, "debug", 0.1979167, 0.1, 10, 109.791665}, {126, "long", 0.1979167, 0.1, 10, 109.791665}, {127, "debug", 0.3958333, 0.1, 0, 139.58333}} {
-		if len(f.GetPartitions()) > 0 && !slices.Contains(f.GetPartitions(), r.part) || len(f.GetUids()) > 0 && !slices.Contains(f.GetUids(), 0) {
+	}{{122, "debug", 0.3958333, 0.1, 0, 139.58333}, {124, "debug", 0.3958333, 0.1, 0, 139.58333},
+		{125, "high", 0.1979167, 1, 0, 1019.79167},
+		{126, "debug", 0.1979167, 0.1, 10, 109.791665}, {126, "long", 0.1979167, 0.1, 10, 109.791665},
+		{127, "debug", 0.3958333, 0.1, 0, 139.58333}} {
+		if len(f.GetPartitions()) > 0 && !slices.Contains(f.GetPartitions(), r.part) || len(f.GetUids()) > 0 &&
+			!slices.Contains(f.GetUids(), 0) {
 			continue
 		}
-		reply.Jobs = append(reply.Jobs, &pbwire.PriorityRecord{JobId: r.id, User: "root", Partition: r.part, Nice: r.nice, Priority: r.total,
+		reply.Jobs = append(reply.Jobs, &pb.PriorityRecord{JobId: r.id, User: "root", Partition: r.part, Nice: r.nice, Priority: r.total,
 			JobSize: r.size * 100, JobSizeNorm: r.size, PartitionPart: r.prio * 1000, PartitionNorm: r.prio})
 	}
 	return reply
 }
 
 func TestSprioElse(t *testing.T) {
-	none := &clienttest.Controller{PrioritiesOf: func(req *pbwire.PrioritiesRequest) *pbwire.PrioritiesReply {
+	none := &clienttest.Controller{PrioritiesOf: func(req *pb.PrioritiesRequest) *pb.PrioritiesReply {
 		if ids := req.GetFilter().GetIds(); !slices.Equal(ids, []string{"12", "13"}) {
 			t.Errorf("asked for %v", ids)
 		}
-		return &pbwire.PrioritiesReply{}
+		return &pb.PrioritiesReply{}
 	}}
-	if stdout, _, exit := run(t, none, "", nil, "sprio", "-j", "12_3,13"); exit != 0 || stdout != "Unable to find jobs matching user/id(s) specified\n" {
+	if stdout, _, exit := run(t, none, "", nil, "sprio", "-j", "12_3,13"); exit != 0 ||
+		stdout != "Unable to find jobs matching user/id(s) specified\n" {
 		t.Errorf("unknown jobs: exit %d, %q", exit, stdout)
 	}
-	basic := &clienttest.Controller{PrioritiesOf: func(*pbwire.PrioritiesRequest) *pbwire.PrioritiesReply {
-		return &pbwire.PrioritiesReply{Weights: map[string]float64{"basic": 1}}
+	basic := &clienttest.Controller{PrioritiesOf: func(*pb.PrioritiesRequest) *pb.PrioritiesReply {
+		return &pb.PrioritiesReply{Weights: map[string]float64{"basic": 1}}
 	}}
-	if _, stderr, exit := run(t, basic, "", nil, "sprio"); exit != 1 || stderr != "You are not running a supported priority plugin\n(priority/basic).\nOnly 'priority/multifactor' is supported.\n" {
+	if _, stderr, exit := run(t, basic, "", nil, "sprio"); exit != 1 ||
+		stderr != "You are not running a supported priority plugin\n(priority/basic).\nOnly 'priority/multifactor' is supported.\n" {
 		t.Errorf("priority/basic: exit %d, %q", exit, stderr)
 	}
-	few := &clienttest.Controller{PrioritiesOf: func(*pbwire.PrioritiesRequest) *pbwire.PrioritiesReply {
-		return &pbwire.PrioritiesReply{Weights: map[string]float64{"site": 1, "jobsize": 100, "partition": 1000, "cpu": 50},
-			Jobs: []*pbwire.PriorityRecord{{JobId: 181, User: "root", Partition: "debug", Priority: 139.6, JobSize: 39.58, PartitionPart: 100, Tres: "cpu=25"}}}
+	few := &clienttest.Controller{PrioritiesOf: func(*pb.PrioritiesRequest) *pb.PrioritiesReply {
+		return &pb.PrioritiesReply{Weights: map[string]float64{"site": 1, "jobsize": 100, "partition": 1000, "cpu": 50},
+			Jobs: []*pb.PriorityRecord{{JobId: 181, User: "root", Partition: "debug", Priority: 139.6, JobSize: 39.58, PartitionPart: 100,
+				Tres: "cpu=25"}}}
 	}}
 	want := "          JOBID PARTITION   PRIORITY       SITE    JOBSIZE  PARTITION TRES                \n" +
 		"            181 debug            139          0         40        100 cpu=25              \n"
@@ -60,8 +68,9 @@ func TestSprioElse(t *testing.T) {
 	if stdout, _, _ := run(t, few, "", []string{"SPRIO_FORMAT=%i:%Y"}, "sprio", "-h"); stdout != "181:139\n" {
 		t.Errorf("SPRIO_FORMAT: %q", stdout)
 	}
-	refused := &clienttest.Controller{Fail: pbwire.NewProblem(pbwire.CodeAccessDenied, "no")}
-	if _, stderr, exit := run(t, refused, "", nil, "sprio"); exit != 255 || !strings.HasPrefix(stderr, "Couldn't get priority factors from controller: Access/permission denied\n") {
+	refused := &clienttest.Controller{Fail: pb.NewProblem(pb.CodeAccessDenied, "no")}
+	if _, stderr, exit := run(t, refused, "", nil, "sprio"); exit != 255 ||
+		!strings.HasPrefix(stderr, "Couldn't get priority factors from controller: Access/permission denied\n") {
 		t.Errorf("refused: exit %d, %q", exit, stderr)
 	}
 }
@@ -72,10 +81,12 @@ func resvAt(hour, min int) int64 {
 
 // shownReservations are those of which the answers below are a real Slurm's.
 func shownReservations() *clienttest.Controller {
-	return &clienttest.Controller{ResvList: &pbwire.ReservationsReply{NowNs: resvAt(17, 30), Reservations: []*pbwire.ReservationRecord{
-		{Name: "a", StartNs: resvAt(16, 35), EndNs: resvAt(17, 45), Nodes: "n1", NodeCount: 1, CoreCount: 4, Flags: []string{"MAINT", "SPEC_NODES"}, Tres: "cpu=4", Users: "root,nobody"},
-		{Name: "lic", StartNs: resvAt(17, 36), EndNs: resvAt(18, 36) + 86400e9, Flags: []string{"ANY_NODES"}, Accounts: "foo", Licenses: "matlab:2", MaxStartDelayS: 300},
-	}}, LicenseList: []*pbwire.LicenseRecord{{Name: "matlab", Total: 10, Used: 4, Reserved: 3}, {Name: "ansys", Total: 2}}}
+	return &clienttest.Controller{ResvList: &pb.ReservationsReply{NowNs: resvAt(17, 30), Reservations: []*pb.ReservationRecord{
+		{Name: "a", StartNs: resvAt(16, 35), EndNs: resvAt(17, 45), Nodes: "n1", NodeCount: 1, CoreCount: 4,
+			Flags: []string{"MAINT", "SPEC_NODES"}, Tres: "cpu=4", Users: "root,nobody"},
+		{Name: "lic", StartNs: resvAt(17, 36), EndNs: resvAt(18, 36) + 86400e9, Flags: []string{"ANY_NODES"}, Accounts: "foo",
+			Licenses: "matlab:2", MaxStartDelayS: 300},
+	}}, LicenseList: []*pb.LicenseRecord{{Name: "matlab", Total: 10, Used: 4, Reserved: 3}, {Name: "ansys", Total: 2}}}
 }
 
 func TestShowReservations(t *testing.T) {
@@ -99,9 +110,10 @@ func TestShowReservations(t *testing.T) {
 		"scontrol show ReservationName=lic": lic,
 		"scontrol -o show res a":            strings.ReplaceAll(strings.TrimSuffix(a, "\n\n"), "\n   ", " ") + "\n",
 		"scontrol show reservation nope":    "Reservation nope not found\n",
-		"scontrol show licenses":            "LicenseName=ansys\n    Total=2 Used=0 Free=2 Reserved=0 Remote=no\nLicenseName=matlab\n    Total=10 Used=4 Free=6 Reserved=3 Remote=no\n",
-		"scontrol -o show lic matlab":       "LicenseName=matlab Total=10 Used=4 Free=6 Reserved=3 Remote=no\n",
-		"scontrol show lic nope":            "",
+		"scontrol show licenses": "LicenseName=ansys\n    Total=2 Used=0 Free=2 Reserved=0 Remote=no\nLicenseName=matlab\n   " +
+			" Total=10 Used=4 Free=6 Reserved=3 Remote=no\n",
+		"scontrol -o show lic matlab": "LicenseName=matlab Total=10 Used=4 Free=6 Reserved=3 Remote=no\n",
+		"scontrol show lic nope":      "",
 		"sinfo -T": "RESV_NAME     STATE           START_TIME             END_TIME     DURATION  NODELIST\n" +
 			"a            ACTIVE  2026-11-20T16:35:00  2026-11-20T17:45:00     01:10:00  n1\n" +
 			"lic        INACTIVE  2026-11-20T17:36:00  2026-11-21T18:36:00   1-01:00:00  (null)\n",
@@ -111,7 +123,8 @@ func TestShowReservations(t *testing.T) {
 			t.Errorf("%s: exit %d, %q\n%s\nwant\n%s", line, exit, stderr, stdout, want)
 		}
 	}
-	for line, want := range map[string]string{"scontrol show res": "No reservations in the system\n", "sinfo -T": "No reservations in the system\n", "scontrol show lic": "No licenses configured in Slurm.\n"} {
+	for line, want := range map[string]string{"scontrol show res": "No reservations in the system\n",
+		"sinfo -T": "No reservations in the system\n", "scontrol show lic": "No licenses configured in Slurm.\n"} {
 		if stdout, _, exit := run(t, &clienttest.Controller{}, "", nil, strings.Fields(line)...); stdout != want || exit != 0 {
 			t.Errorf("%s of nothing: exit %d, %q", line, exit, stdout)
 		}
@@ -141,46 +154,55 @@ func TestReservationSends(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, %q", line, exit, stdout, stderr)
 			continue
 		}
-		sent(t, line, c.Updates[0].(*pbwire.UpdateReservationRequest), want)
+		sent(t, line, c.Updates[0].(*pb.UpdateReservationRequest), want)
 	}
 }
 
 func TestReservationRefused(t *testing.T) {
 	for line, want := range map[string]string{
-		"create reservation=a StartTime=now Duration=60 Users=root Nodes=n1": "Error creating the reservation: Requested reservation overlaps with another reservation\nnode n1\n",
-		"update reservation=a Duration=5":                                    "Error updating the reservation: Requested reservation overlaps with another reservation\nslurm_update error: Requested reservation overlaps with another reservation\nnode n1\n",
-		"delete reservation=a":                                               "delete_reservation reservation=a: Requested reservation overlaps with another reservation\nnode n1\n",
-		"delete reservation a":                                               "delete_reservation reservation: Requested reservation overlaps with another reservation\nnode n1\n",
+		"create reservation=a StartTime=now Duration=60 Users=root Nodes=n1": "Error creating the reservation: Requested reservation " +
+			"overlaps with another reservation\nnode n1\n",
+		"update reservation=a Duration=5": "Error updating the reservation: Requested reservation " +
+			"overlaps with another reservation\nslurm_update error: Requested reservation overlaps with another reservation\nnode n1\n",
+		"delete reservation=a": "delete_reservation reservation=a: Requested reservation " +
+			"overlaps with another reservation\nnode n1\n",
+		"delete reservation a": "delete_reservation reservation: Requested reservation " +
+			"overlaps with another reservation\nnode n1\n",
 	} {
-		c := &clienttest.Controller{Fail: pbwire.NewProblem(pbwire.CodeResvOverlap, "node n1")}
+		c := &clienttest.Controller{Fail: pb.NewProblem(pb.CodeResvOverlap, "node n1")}
 		stdout, stderr, exit := run(t, c, "", nil, append([]string{"scontrol"}, strings.Fields(line)...)...)
 		if exit != 1 || stderr != want || stdout != "" {
 			t.Errorf("%s: exit %d, %q, %q\nwant %q", line, exit, stdout, stderr, want)
 		}
 	}
-	busy := &clienttest.Controller{Fail: pbwire.NewProblem(pbwire.CodeNodesBusy, "")}
-	if stdout, _, _ := run(t, busy, "", nil, "scontrol", "create", "reservation", "StartTime=now", "Duration=5", "Users=root", "NodeCnt=9"); !strings.HasPrefix(stdout, "Note, unless nodes are directly requested") {
+	busy := &clienttest.Controller{Fail: pb.NewProblem(pb.CodeNodesBusy, "")}
+	if stdout, _, _ := run(t, busy, "", nil, "scontrol", "create", "reservation", "StartTime=now", "Duration=5", "Users=root",
+		"NodeCnt=9"); !strings.HasPrefix(stdout, "Note, unless nodes are directly requested") {
 		t.Errorf("busy nodes: %q", stdout)
 	}
 }
 
 // TestArrayOutcomes: what a real scontrol prints when some tasks of an array refuse.
 func TestArrayOutcomes(t *testing.T) {
-	finished, pending := pbwire.NewProblem(pbwire.CodeFinished, ""), pbwire.NewProblem(pbwire.CodeJobPending, "")
+	finished, pending := pb.NewProblem(pb.CodeFinished, ""), pb.NewProblem(pb.CodeJobPending, "")
 	for _, c := range []struct {
 		line string
-		list []*pbwire.JobOutcome
+		list []*pb.JobOutcome
 		want string
 	}{
-		{"release 12_[1-2]", []*pbwire.JobOutcome{{Id: "12_1", Problem: finished}, {Id: "12_2"}}, "12_1: Job has already finished\n12_2: No error\n"},
-		{"hold 12_77", []*pbwire.JobOutcome{{Id: "12_77", Problem: pbwire.NewProblem(pbwire.CodeInvalidJobID, "")}}, "12_77: Invalid job id specified\n"},
-		{"requeue 12_9", []*pbwire.JobOutcome{{Id: "12_6-9", Problem: pending}}, "12_6-9: Job is pending execution\n"},
-		{"update JobId=12 Nice=3", []*pbwire.JobOutcome{{Id: "12_0,2,6-9"}, {Id: "12_1", Problem: finished}}, "12_0,2,6-9: No error\n12_1: Job has already finished\n"},
-		{"hold 12_1,12_2", []*pbwire.JobOutcome{{Id: "12_1", Problem: finished}, {Id: "12_2"}}, "12_1: Job has already finished\n"},
-		{"hold 156", []*pbwire.JobOutcome{{Id: "156", Problem: finished}}, "Job has already finished for job 156\nslurm_suspend error: Job has already finished\n"},
+		{"release 12_[1-2]", []*pb.JobOutcome{{Id: "12_1", Problem: finished}, {Id: "12_2"}},
+			"12_1: Job has already finished\n12_2: No error\n"},
+		{"hold 12_77", []*pb.JobOutcome{{Id: "12_77", Problem: pb.NewProblem(pb.CodeInvalidJobID, "")}},
+			"12_77: Invalid job id specified\n"},
+		{"requeue 12_9", []*pb.JobOutcome{{Id: "12_6-9", Problem: pending}}, "12_6-9: Job is pending execution\n"},
+		{"update JobId=12 Nice=3", []*pb.JobOutcome{{Id: "12_0,2,6-9"}, {Id: "12_1", Problem: finished}},
+			"12_0,2,6-9: No error\n12_1: Job has already finished\n"},
+		{"hold 12_1,12_2", []*pb.JobOutcome{{Id: "12_1", Problem: finished}, {Id: "12_2"}}, "12_1: Job has already finished\n"},
+		{"hold 156", []*pb.JobOutcome{{Id: "156", Problem: finished}},
+			"Job has already finished for job 156\nslurm_suspend error: Job has already finished\n"},
 		{"hold 12_x", nil, "Invalid job id specified for job 12_x\nslurm_suspend error: Invalid job id specified\n"},
 		{"hold 12_[0", nil, "Invalid job id specified for job 12_[0\nslurm_suspend error: Invalid job id specified\n"},
-		{"hold 12", []*pbwire.JobOutcome{{Id: "12"}}, ""},
+		{"hold 12", []*pb.JobOutcome{{Id: "12"}}, ""},
 	} {
 		ctl := &clienttest.Controller{Outcomes: c.list}
 		_, stderr, exit := run(t, ctl, "", nil, append([]string{"scontrol"}, strings.Fields(c.line)...)...)
@@ -197,20 +219,22 @@ func TestExplain(t *testing.T) {
 		want string
 		exit int
 	}{{[]string{"12"}, "job 12 waits: Resources\n", 0}, {[]string{"12", "13_2"}, "job 12 waits: Resources\n\na ", 0}, {nil, "", 2}} {
-		stdout, _, exit := runFunc(t, socket, explain, c.args...)
+		stdout, _, exit := runFunc(t, socket, explain.Main, c.args...)
 		if exit != c.exit || !strings.HasPrefix(stdout, c.want) || strings.Contains(stdout, "\x1b") {
 			t.Errorf("explain %v: exit %d, %q", c.args, exit, stdout)
 		}
 	}
-	gone := &clienttest.Controller{Fail: pbwire.NewProblem(pbwire.CodeInvalidJobID, "there is no job 99")}
-	if _, stderr, exit := runFunc(t, gone, explain, "99"); exit != 1 || stderr != "sluice explain: Invalid job id specified: there is no job 99\n" {
+	gone := &clienttest.Controller{Fail: pb.NewProblem(pb.CodeInvalidJobID, "there is no job 99")}
+	if _, stderr, exit := runFunc(t, gone, explain.Main, "99"); exit != 1 ||
+		stderr != "sluice explain: Invalid job id specified: there is no job 99\n" {
 		t.Errorf("explain 99: exit %d, %q", exit, stderr)
 	}
 }
 
 func TestSqueueNamesTasks(t *testing.T) {
-	c := &clienttest.Controller{JobList: []*pbwire.JobRecord{{Id: 12, ArrayJobId: 12, ArrayTasks: "0-9%2", ArrayThrottle: 2, Reason: "Dependency", DependencyShown: "afterok:3_*(failed)",
-		Spec: &pbwire.JobSpec{Name: "x", Dependency: "afterok:3"}}}}
+	c := &clienttest.Controller{JobList: []*pb.JobRecord{{Id: 12, ArrayJobId: 12, ArrayTasks: "0-9%2", ArrayThrottle: 2,
+		Reason: "Dependency", DependencyShown: "afterok:3_*(failed)",
+		Spec: &pb.JobSpec{Name: "x", Dependency: "afterok:3"}}}}
 	for line, want := range map[string]string{
 		"squeue -h -j 12_3 -o %i|%K|%E":       "12_3|3|afterok:3_*(failed)\n",
 		"squeue -h -j 12_[3-4],12_9 -o %i":    "12_[3-4,9]\n",

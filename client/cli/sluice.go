@@ -4,6 +4,9 @@ import (
 	"fmt"
 
 	"github.com/sluice-hpc/sluice/client/admin"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/explain"
+	"github.com/sluice-hpc/sluice/client/gpus"
 )
 
 // Verbs are those of `sluice` that are not Slurm's commands, with a line of help each.
@@ -27,7 +30,7 @@ func Names() []string {
 }
 
 // sluice runs `sluice VERB …`: any of Slurm's commands by name, or a verb of its own.
-func sluice(env *Env, args []string) int {
+func sluice(env *command.Env, args []string) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		sluiceHelp(env)
 		return 0
@@ -42,14 +45,14 @@ func sluice(env *Env, args []string) int {
 		return completion(env, args[1:])
 	}
 	if args[0] == "gpus" {
-		return gpus(ProcessEnv("sluice gpus"), args[1:])
+		return gpus.Main(command.Process("sluice gpus"), args[1:])
 	}
 	if args[0] == "explain" {
-		return explain(ProcessEnv("sluice explain"), args[1:])
+		return explain.Main(command.Process("sluice explain"), args[1:])
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {
-			return c.run(ProcessEnv(c.name), args[1:])
+			return c.run(command.Process(c.name), args[1:])
 		}
 	}
 	return admin.Main(args, Names())
@@ -64,7 +67,7 @@ Examples:
    sluice completion bash > /etc/bash_completion.d/sluice  for everybody
 `
 
-func completion(env *Env, args []string) int {
+func completion(env *command.Env, args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == "bash":
 		fmt.Fprint(env.Stdout, completionBash())
@@ -74,13 +77,14 @@ func completion(env *Env, args []string) int {
 		fmt.Fprintln(env.Stderr, "sluice: error: name the shell: sluice completion bash")
 		return 1
 	default:
-		fmt.Fprintf(env.Stderr, "sluice: error: cannot make completions for %q: there are those for bash (sluice completion bash)\n", args[0])
+		fmt.Fprintf(env.Stderr, "sluice: error: cannot make completions for %q: there are those for bash (sluice completion bash)\n",
+			args[0])
 		return 1
 	}
 	return 0
 }
 
-func sluiceHelp(env *Env) {
+func sluiceHelp(env *command.Env) {
 	fmt.Fprintln(env.Stdout, "usage: sluice COMMAND [arguments]\n\nA cluster:")
 	for _, v := range Verbs() {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", v[0], v[1])
@@ -92,5 +96,7 @@ func sluiceHelp(env *Env) {
 	for _, c := range commands() {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.name, c.help)
 	}
-	fmt.Fprintln(env.Stdout, "\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion bash` prints completions for bash.")
+	fmt.Fprintln(env.Stdout,
+		"\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion "+
+			"bash` prints completions for bash.")
 }

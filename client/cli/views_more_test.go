@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/scontrol"
+	"github.com/sluice-hpc/sluice/client/sinfo"
+	"github.com/sluice-hpc/sluice/client/squeue"
 )
 
 func (s *scene) mustRun(t *testing.T, words ...string) string {
@@ -26,7 +30,8 @@ func (s *scene) mustRun(t *testing.T, words ...string) string {
 func TestDefaultOrder(t *testing.T) {
 	s := readScene(t, "facts.txt")
 	got := strings.Fields(s.mustRun(t, "squeue", "-h", "-p", "debug,gpu", "-o", "%P/%t/%Q/%A"))
-	want := "debug/PD/43/23 debug/PD/11/28 debug/PD/9/14 debug/PD/9/16 debug/PD/9/17 debug/PD/9/20 debug/PD/0/13 debug/PD/0/15 debug/PD/0/19 " +
+	want := "debug/PD/43/23 debug/PD/11/28 debug/PD/9/14 debug/PD/9/16 debug/PD/9/17 debug/PD/9/20 debug/PD/0/13 debug/PD/0/15 " +
+		"debug/PD/0/19 " +
 		"debug/R/29/9 debug/R/11/8 debug/R/9/30 debug/S/0/25 debug,long/PD/9/18 debug,long/PD/9/26 gpu/PD/22/11 gpu/PD/9/12 gpu/R/11/10"
 	if strings.Join(got, " ") != want {
 		t.Errorf("order\n%s\nwant\n%s", strings.Join(got, " "), want)
@@ -77,7 +82,8 @@ func TestSteps(t *testing.T) {
 		t.Errorf("squeue -s8.0: %q", got)
 	}
 	show := s.mustRun(t, "scontrol", "show", "step", "8")
-	if !strings.HasPrefix(show, "StepId=8.batch UserId=0 StartTime=2026-11-20T15:42:04 TimeLimit=UNLIMITED\n   State=RUNNING Partition=debug NodeList=n2\n") {
+	if !strings.HasPrefix(show,
+		"StepId=8.batch UserId=0 StartTime=2026-11-20T15:42:04 TimeLimit=UNLIMITED\n   State=RUNNING Partition=debug NodeList=n2\n") {
 		t.Errorf("scontrol show step 8:\n%s", show)
 	}
 	if rc, stdout, _ := s.run([]string{"scontrol", "show", "step", "8.7"}, nil); rc != 1 || stdout != "Job step 8.7 not found\n" {
@@ -124,16 +130,22 @@ func TestArrayRows(t *testing.T) {
 }
 
 func TestControllerAway(t *testing.T) {
-	for _, argv := range [][]string{{"squeue"}, {"sinfo"}, {"scontrol", "show", "job"}, {"scontrol", "show", "node"}, {"scontrol", "show", "partition"}, {"scontrol", "show", "config"}} {
+	for _, argv := range [][]string{{"squeue"}, {"sinfo"}, {"sinfo", "-T"}, {"scontrol", "show", "job"}, {"scontrol", "show", "node"},
+		{"scontrol", "show", "partition"}, {"scontrol", "show", "config"}} {
+		lead := "error: "
+		if argv[0] == "sinfo" { // as with Slurm
+			lead = map[int]string{1: "slurm_load_partitions: ", 2: "slurm_load_reservations: "}[len(argv)]
+		}
 		var out, errs bytes.Buffer
-		e := &Env{Name: argv[0], Stdout: &out, Stderr: &errs, Now: time.Now, Dial: func(context.Context) (*client.Client, error) {
+		e := &command.Env{Name: argv[0], Stdout: &out, Stderr: &errs, Now: time.Now, Dial: func(context.Context) (*client.Client, error) {
 			return nil, &client.ConnectError{Socket: "/run/sluice/lab/ctld.sock", Err: errors.New("connection refused")}
 		}}
-		run := map[string]func(*Env, []string) int{"squeue": squeue, "sinfo": sinfo, "scontrol": showCommand}[argv[0]]
+		run := map[string]func(*command.Env, []string) int{"squeue": squeue.Main, "sinfo": sinfo.Main, "scontrol": scontrol.Main}[argv[0]]
 		if rc := run(e, argv[1:]); rc != 1 {
 			t.Errorf("%v: exit code %d", argv, rc)
 		}
-		if text := errs.String(); !strings.Contains(text, "error: Unable to contact slurm controller (connect failure)\n") || !strings.Contains(text, "/run/sluice/lab/ctld.sock") {
+		if text := errs.String(); !strings.Contains(text, lead+"Unable to contact slurm controller (connect failure)\n") ||
+			!strings.Contains(text, "/run/sluice/lab/ctld.sock") {
 			t.Errorf("%v: %q", argv, text)
 		}
 	}
@@ -156,9 +168,10 @@ func TestIterate(t *testing.T) {
 	s := readScene(t, "facts.txt")
 	out := &failAfter{writes: 4}
 	var slept []time.Duration
-	e := &Env{Name: "squeue", Stdout: out, Stderr: &bytes.Buffer{}, Now: func() time.Time { return s.now }, Sleep: func(d time.Duration) { slept = append(slept, d) },
-		Dial: func(context.Context) (*client.Client, error) { return &client.Client{ControllerAPIClient: s}, nil }}
-	if rc := squeue(e, []string{"-i", "5", "-j", "8", "-o", "%i"}); rc != 1 {
+	e := &command.Env{Name: "squeue", Stdout: out, Stderr: &bytes.Buffer{}, Now: func() time.Time { return s.now },
+		Sleep: func(d time.Duration) { slept = append(slept, d) },
+		Dial:  func(context.Context) (*client.Client, error) { return &client.Client{ControllerAPIClient: s}, nil }}
+	if rc := squeue.Main(e, []string{"-i", "5", "-j", "8", "-o", "%i"}); rc != 1 {
 		t.Errorf("exit code %d after the reader went away", rc)
 	}
 	if got := strings.Count(out.String(), "2026\nJOBID\n8\n\n"); got != 2 || len(slept) != 2 || slept[0] != 5*time.Second {
@@ -198,9 +211,10 @@ func TestHostileViews(t *testing.T) {
 	}
 	for _, n := range s.nodes {
 		n.Reason, n.Os, n.Comment = evil, evil, evil
-		n.StateFlags |= pb.NodeDrain
+		n.StateFlags |= msg.NodeDrain
 	}
-	for _, argv := range []string{"squeue", "squeue -l", "squeue -s", "squeue --start", "squeue -o %all", "sinfo -R", "sinfo -Nl", "sinfo -o %all", "scontrol show job", "scontrol -o show job", "scontrol show node", "scontrol -o show node"} {
+	for _, argv := range []string{"squeue", "squeue -l", "squeue -s", "squeue --start", "squeue -o %all", "sinfo -R", "sinfo -Nl",
+		"sinfo -o %all", "scontrol show job", "scontrol -o show job", "scontrol show node", "scontrol -o show node"} {
 		got := s.mustRun(t, strings.Fields(argv)...)
 		if strings.ContainsAny(got, "\x1b\x00\u202e") || strings.Contains(got, "\n   JobState=COMPLETED\\x1b") {
 			t.Errorf("%s lets through what a user wrote", argv)
@@ -212,7 +226,8 @@ func TestHostileViews(t *testing.T) {
 }
 
 func FuzzViewArguments(f *testing.F) {
-	for _, s := range []string{"-j 8 -h", "-hj8", "-o %i -S -p,i", "-u root,nobody", "-t all", "--jo", "-w n[1-3]", "-s 8.batch", "-M lab", "-i", "--", "-O jobid:\x1f", "-j -5", "-rPlhj 18_[1-9]"} {
+	for _, s := range []string{"-j 8 -h", "-hj8", "-o %i -S -p,i", "-u root,nobody", "-t all", "--jo", "-w n[1-3]", "-s 8.batch", "-M lab",
+		"-i", "--", "-O jobid:\x1f", "-j -5", "-rPlhj 18_[1-9]"} {
 		f.Add(s)
 	}
 	s := readScene(f, "facts.txt")
@@ -240,14 +255,14 @@ func TestIterateOutlivesTheController(t *testing.T) {
 	s := readScene(t, "facts.txt")
 	out, errs := &failAfter{writes: 6}, &bytes.Buffer{}
 	dials := 0
-	e := &Env{Name: "squeue", Stdout: out, Stderr: errs, Now: func() time.Time { return s.now }, Sleep: func(time.Duration) {},
+	e := &command.Env{Name: "squeue", Stdout: out, Stderr: errs, Now: func() time.Time { return s.now }, Sleep: func(time.Duration) {},
 		Dial: func(context.Context) (*client.Client, error) {
 			if dials++; dials == 2 {
 				return nil, errors.New("away")
 			}
 			return &client.Client{ControllerAPIClient: s}, nil
 		}}
-	if rc := squeue(e, []string{"-i", "1", "-j", "8", "-o", "%i"}); rc != 1 || dials < 3 {
+	if rc := squeue.Main(e, []string{"-i", "1", "-j", "8", "-o", "%i"}); rc != 1 || dials < 3 {
 		t.Errorf("exit code %d after %d views", rc, dials)
 	}
 	if got := strings.Count(out.String(), "JOBID\n8\n"); got < 2 || errs.String() != "slurm_load_jobs error: away\n" {

@@ -16,11 +16,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/scontrol"
+	"github.com/sluice-hpc/sluice/client/sinfo"
+	"github.com/sluice-hpc/sluice/client/squeue"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/proto/coding"
-	library "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // recorded is one answer of a real Slurm (testdata/slurm-22.05/README.md).
@@ -144,7 +148,7 @@ func parseSize(s string) (uint64, error) {
 func (f factReader) limit(key string) uint32 {
 	switch f.m[key] {
 	case "UNLIMITED":
-		return pb.Unlimited
+		return msg.Unlimited
 	case "", "NONE":
 		return 0
 	}
@@ -171,7 +175,7 @@ func wait(s string) uint32 {
 	return code<<8 | sig
 }
 
-func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
+func jobFromFacts(t testing.TB, line string) *msg.JobRecord {
 	f := factReader{t, facts(line)}
 	m := f.m
 	user, uid := named(m["UserId"])
@@ -180,11 +184,15 @@ func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
 	star := func(s string) uint32 { n, _ := strconv.Atoi(s); return uint32(n) }
 	node, sid, _ := strings.Cut(m["AllocNode:Sid"], ":")
 	nice, _ := strconv.Atoi(m["Nice"])
-	spec := &pb.JobSpec{Name: m["JobName"], User: user, Uid: uid, Group: group, Gid: gid, Nice: int32(nice), Account: m["Account"], Qos: m["QOS"],
-		Dependency: m["Dependency"], Partition: m["Partition"], AllocNode: node, AllocSid: star(sid), ReqNodes: m["ReqNodeList"], ExcNodes: m["ExcNodeList"],
-		CpusPerTask: uint32(f.num("CPUs/Task")), SocketsPerNode: star(m["Socks/Node"]), CoresPerSocket: star(shape[2]), ThreadsPerCore: star(shape[3]),
-		PnMinCpus: uint32(f.num("MinCPUsNode")), MemPerCpuMib: f.mib("MinMemoryCPU"), MemPerNodeMib: f.mib("MinMemoryNode"), TmpDiskMib: f.mib("MinTmpDiskNode"),
-		Features: m["Features"], Contiguous: m["Contiguous"] == "1", Command: m["Command"], WorkDir: m["WorkDir"], Comment: m["Comment"],
+	spec := &msg.JobSpec{Name: m["JobName"], User: user, Uid: uid, Group: group, Gid: gid, Nice: int32(nice), Account: m["Account"],
+		Qos:        m["QOS"],
+		Dependency: m["Dependency"], Partition: m["Partition"], AllocNode: node, AllocSid: star(sid), ReqNodes: m["ReqNodeList"],
+		ExcNodes:    m["ExcNodeList"],
+		CpusPerTask: uint32(f.num("CPUs/Task")), SocketsPerNode: star(m["Socks/Node"]), CoresPerSocket: star(shape[2]),
+		ThreadsPerCore: star(shape[3]),
+		PnMinCpus:      uint32(f.num("MinCPUsNode")), MemPerCpuMib: f.mib("MinMemoryCPU"), MemPerNodeMib: f.mib("MinMemoryNode"),
+		TmpDiskMib: f.mib("MinTmpDiskNode"),
+		Features:   m["Features"], Contiguous: m["Contiguous"] == "1", Command: m["Command"], WorkDir: m["WorkDir"], Comment: m["Comment"],
 		StdErr: m["StdErr"], StdIn: m["StdIn"], StdOut: m["StdOut"], CpusPerTres: m["CpusPerTres"], MemPerTres: m["MemPerTres"],
 		TresPerJob: m["TresPerJob"], TresPerNode: m["TresPerNode"], TimeMinS: f.limit("TimeMin"), DeadlineNs: f.ns("Deadline")}
 	spec.NtasksPerNode = star(strings.SplitN(m["NtasksPerN:B:S:C"], ":", 2)[0])
@@ -200,16 +208,19 @@ func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
 	if _, most, ok := strings.Cut(m["NumNodes"], "-"); ok {
 		spec.MaxNodes = star(most)
 	}
-	r := &pb.JobRecord{Id: uint32(f.num("JobId")), Spec: spec, Reason: strings.ReplaceAll(m["Reason"], "_", " "), Partition: m["Partition"],
-		Priority: uint32(f.num("Priority")), Restarts: uint32(f.num("Restarts")), ExitStatus: wait(m["ExitCode"]), DerivedStatus: wait(m["DerivedExitCode"]),
-		SubmitNs: f.ns("SubmitTime"), EligibleNs: f.ns("EligibleTime"), AccrueNs: f.ns("AccrueTime"), SuspendNs: f.ns("SuspendTime"),
-		PreSuspendNs: int64(f.num("SecsPreSuspend")) * 1e9, LastSchedNs: f.ns("LastSchedEval"), Scheduler: m["Scheduler"], TimeLimitS: f.limit("TimeLimit"),
-		NodeList: m["NodeList"], BatchHost: m["BatchHost"], NumNodes: uint32(f.num("NumNodes")), NumCpus: uint32(f.num("NumCPUs")),
+	r := &msg.JobRecord{Id: uint32(f.num("JobId")), Spec: spec, Reason: strings.ReplaceAll(m["Reason"], "_", " "),
+		Partition: m["Partition"],
+		Priority:  uint32(f.num("Priority")), Restarts: uint32(f.num("Restarts")), ExitStatus: wait(m["ExitCode"]),
+		DerivedStatus: wait(m["DerivedExitCode"]),
+		SubmitNs:      f.ns("SubmitTime"), EligibleNs: f.ns("EligibleTime"), AccrueNs: f.ns("AccrueTime"), SuspendNs: f.ns("SuspendTime"),
+		PreSuspendNs: int64(f.num("SecsPreSuspend")) * 1e9, LastSchedNs: f.ns("LastSchedEval"), Scheduler: m["Scheduler"],
+		TimeLimitS: f.limit("TimeLimit"),
+		NodeList:   m["NodeList"], BatchHost: m["BatchHost"], NumNodes: uint32(f.num("NumNodes")), NumCpus: uint32(f.num("NumCPUs")),
 		NumTasks: uint32(f.num("NumTasks")), ReqTres: m["TRES"], ArrayJobId: uint32(f.num("ArrayJobId")), ExpectedNodes: m["SchedNodeList"],
 		ArrayThrottle: uint32(f.num("ArrayTaskThrottle")), DependencyShown: m["Dependency"]}
-	for s := range pb.JobState_name {
-		if strings.TrimPrefix(pb.JobState(s).String(), "JOB_") == m["JobState"] {
-			r.State = pb.JobState(s)
+	for s := range msg.JobState_name {
+		if strings.TrimPrefix(msg.JobState(s).String(), "JOB_") == m["JobState"] {
+			r.State = msg.JobState(s)
 		}
 	}
 	if strings.ContainsAny(m["ArrayTaskId"], "-,") {
@@ -217,7 +228,7 @@ func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
 	} else {
 		r.ArrayTaskId, r.IsArrayTask = uint32(f.num("ArrayTaskId")), r.ArrayJobId != 0
 	}
-	if r.State == pb.JobState_JOB_PENDING {
+	if r.State == msg.JobState_JOB_PENDING {
 		r.ExpectedStartNs = f.ns("StartTime")
 	} else {
 		r.StartNs, r.EndNs = f.ns("StartTime"), f.ns("EndTime")
@@ -226,21 +237,24 @@ func jobFromFacts(t testing.TB, line string) *pb.JobRecord {
 	if m["CPU_IDs"] != "" {
 		nodes, _ := hostlist.Expand(m["Nodes"])
 		for _, n := range nodes {
-			r.Alloc = append(r.Alloc, &pb.NodeAlloc{Node: n, CpuIds: m["CPU_IDs"], MemMib: f.num("Mem"), Gres: m["GRES"]})
+			r.Alloc = append(r.Alloc, &msg.NodeAlloc{Node: n, CpuIds: m["CPU_IDs"], MemMib: f.num("Mem"), Gres: m["GRES"]})
 		}
 	}
 	return r
 }
 
-func nodeFromFacts(t testing.TB, line string) *pb.NodeRecord {
+func nodeFromFacts(t testing.TB, line string) *msg.NodeRecord {
 	f := factReader{t, facts(line)}
 	m := f.m
-	n := &pb.NodeRecord{Name: m["NodeName"], Addr: m["NodeAddr"], Hostname: m["NodeHostName"], Port: uint32(f.num("Port")), BootNs: f.ns("BootTime"),
+	n := &msg.NodeRecord{Name: m["NodeName"], Addr: m["NodeAddr"], Hostname: m["NodeHostName"], Port: uint32(f.num("Port")),
+		BootNs:       f.ns("BootTime"),
 		NodedStartNs: f.ns("SlurmdStartTime"), LastBusyNs: f.ns("LastBusyTime"), Version: m["Version"], Os: m["OS"], Arch: m["Arch"],
-		Cpus: uint32(f.num("CPUTot")), Boards: 1, Sockets: uint32(f.num("Sockets")), Cores: uint32(f.num("CoresPerSocket")), Threads: uint32(f.num("ThreadsPerCore")),
+		Cpus: uint32(f.num("CPUTot")), Boards: 1, Sockets: uint32(f.num("Sockets")), Cores: uint32(f.num("CoresPerSocket")),
+		Threads:       uint32(f.num("ThreadsPerCore")),
 		RealMemoryMib: f.num("RealMemory"), TmpDiskMib: f.num("TmpDisk"), Weight: uint32(f.num("Weight")), Features: m["AvailableFeatures"],
 		ActiveFeatures: m["ActiveFeatures"], Gres: m["Gres"], GresUsed: m["GresUsed"], Partitions: strings.Split(m["Partitions"], ","),
-		AllocCpus: uint32(f.num("CPUAlloc")), AllocMemMib: f.num("AllocMem"), AllocTres: m["AllocTRES"], CfgTres: m["CfgTRES"], FreeMemMib: f.num("FreeMem"), CpuLoadKnown: true}
+		AllocCpus: uint32(f.num("CPUAlloc")), AllocMemMib: f.num("AllocMem"), AllocTres: m["AllocTRES"], CfgTres: m["CfgTRES"],
+		FreeMemMib: f.num("FreeMem"), CpuLoadKnown: true}
 	n.CpuLoad, _ = strconv.ParseFloat(m["CPULoad"], 64)
 	if reason, rest, ok := strings.Cut(m["Reason"], " ["); ok {
 		user, at, _ := strings.Cut(strings.TrimSuffix(rest, "]"), "@")
@@ -251,12 +265,13 @@ func nodeFromFacts(t testing.TB, line string) *pb.NodeRecord {
 		n.Reason, n.ReasonUser, n.ReasonNs = reason, user, moment.UnixNano()
 	}
 	words := strings.Split(m["State"], "+")
-	n.State = map[string]pb.NodeState{"DOWN": pb.NodeState_NODE_DOWN, "UNKNOWN": pb.NodeState_NODE_UNKNOWN}[words[0]]
+	n.State = map[string]msg.NodeState{"DOWN": msg.NodeState_NODE_DOWN, "UNKNOWN": msg.NodeState_NODE_UNKNOWN}[words[0]]
 	if n.State == 0 {
-		n.State = pb.NodeState_NODE_IDLE
+		n.State = msg.NodeState_NODE_IDLE
 	}
 	for _, w := range words[1:] {
-		flag, ok := map[string]uint32{"DRAIN": pb.NodeDrain, "PLANNED": pb.NodePlanned, "FAIL": pb.NodeFail, "MAINTENANCE": pb.NodeMaint, "RESERVED": pb.NodeReserved}[w]
+		flag, ok := map[string]uint32{"DRAIN": msg.NodeDrain, "PLANNED": msg.NodePlanned, "FAIL": msg.NodeFail,
+			"MAINTENANCE": msg.NodeMaint, "RESERVED": msg.NodeReserved}[w]
 		if !ok {
 			t.Fatalf("unknown flag %s", w)
 		}
@@ -265,33 +280,37 @@ func nodeFromFacts(t testing.TB, line string) *pb.NodeRecord {
 	return n
 }
 
-func partitionFromFacts(t testing.TB, line string) *pb.PartitionRecord {
+func partitionFromFacts(t testing.TB, line string) *msg.PartitionRecord {
 	f := factReader{t, facts(line)}
 	m := f.m
 	most := func(key string) uint32 {
 		if m[key] == "UNLIMITED" {
-			return pb.Unlimited
+			return msg.Unlimited
 		}
 		return uint32(f.num(key))
 	}
-	return &pb.PartitionRecord{Name: m["PartitionName"], Nodes: m["Nodes"], IsDefault: m["Default"] == "YES", State: m["State"], MaxTimeS: f.limit("MaxTime"),
-		DefaultTimeS: f.limit("DefaultTime"), MinNodes: uint32(f.num("MinNodes")), MaxNodes: most("MaxNodes"), TotalNodes: uint32(f.num("TotalNodes")),
-		TotalCpus: uint32(f.num("TotalCPUs")), DefMemPerCpuMib: f.num("DefMemPerCPU"), MaxMemPerNodeMib: f.num("MaxMemPerNode"),
-		PriorityTier: uint32(f.num("PriorityTier")), PriorityJobFactor: uint32(f.num("PriorityJobFactor")), Oversubscribe: m["OverSubscribe"],
-		AllowGroups: m["AllowGroups"], AllowAccounts: m["AllowAccounts"], AllowQos: m["AllowQos"], DenyQos: m["DenyQos"], Hidden: m["Hidden"] == "YES",
+	return &msg.PartitionRecord{Name: m["PartitionName"], Nodes: m["Nodes"], IsDefault: m["Default"] == "YES", State: m["State"],
+		MaxTimeS:     f.limit("MaxTime"),
+		DefaultTimeS: f.limit("DefaultTime"), MinNodes: uint32(f.num("MinNodes")), MaxNodes: most("MaxNodes"),
+		TotalNodes: uint32(f.num("TotalNodes")),
+		TotalCpus:  uint32(f.num("TotalCPUs")), DefMemPerCpuMib: f.num("DefMemPerCPU"), MaxMemPerNodeMib: f.num("MaxMemPerNode"),
+		PriorityTier: uint32(f.num("PriorityTier")), PriorityJobFactor: uint32(f.num("PriorityJobFactor")),
+		Oversubscribe: m["OverSubscribe"],
+		AllowGroups:   m["AllowGroups"], AllowAccounts: m["AllowAccounts"], AllowQos: m["AllowQos"], DenyQos: m["DenyQos"],
+		Hidden:   m["Hidden"] == "YES",
 		RootOnly: m["RootOnly"] == "YES", Tres: m["TRES"]}
 }
 
 // scene is a fake controller that holds what the facts say and answers selections as the real one does.
 type scene struct {
-	pb.ControllerAPIClient
+	msg.ControllerAPIClient
 	now      time.Time
-	jobs     []*pb.JobRecord
-	nodes    []*pb.NodeRecord
-	parts    []*pb.PartitionRecord
-	resvs    []*pb.ReservationRecord
-	licenses []*pb.LicenseRecord
-	asked    []*pb.JobsRequest
+	jobs     []*msg.JobRecord
+	nodes    []*msg.NodeRecord
+	parts    []*msg.PartitionRecord
+	resvs    []*msg.ReservationRecord
+	licenses []*msg.LicenseRecord
+	asked    []*msg.JobsRequest
 }
 
 func readScene(t testing.TB, files ...string) *scene {
@@ -301,7 +320,7 @@ func readScene(t testing.TB, files ...string) *scene {
 		now, all := readRecorded(t, file)
 		s.now = now
 		for _, r := range all {
-			var nodes []*pb.NodeRecord
+			var nodes []*msg.NodeRecord
 			for _, line := range strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n") {
 				switch {
 				case strings.HasPrefix(line, "JobId="):
@@ -318,18 +337,18 @@ func readScene(t testing.TB, files ...string) *scene {
 			}
 		}
 	}
-	slices.SortFunc(s.jobs, func(a, b *pb.JobRecord) int { return int(a.Id) - int(b.Id) })
+	slices.SortFunc(s.jobs, func(a, b *msg.JobRecord) int { return int(a.Id) - int(b.Id) })
 	return s
 }
 
 func (s *scene) Close() error { return nil }
 
-func (s *scene) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
-	return &pb.PingReply{Host: "vm", Mode: "primary", Cluster: "lab"}, nil
+func (s *scene) Ping(context.Context, *msg.PingRequest) (*msg.PingReply, error) {
+	return &msg.PingReply{Host: "vm", Mode: "primary", Cluster: "lab"}, nil
 }
 
-func (s *scene) Partitions(context.Context, *pb.PartitionsRequest) (*pb.PartitionsReply, error) {
-	return &pb.PartitionsReply{Partitions: s.parts}, nil
+func (s *scene) Partitions(context.Context, *msg.PartitionsRequest) (*msg.PartitionsReply, error) {
+	return &msg.PartitionsReply{Partitions: s.parts}, nil
 }
 
 // pages is a stream of given messages.
@@ -355,32 +374,36 @@ func (p *pages[M, P]) RecvEncoded() (string, error) {
 	return string(P(first).Marshal()), nil
 }
 
-func (s *scene) Nodes(_ context.Context, r *pb.NodesRequest) (pb.Stream[pb.NodesReply], error) {
-	reply := &pb.NodesReply{NowNs: s.now.UnixNano()}
+func (s *scene) Nodes(_ context.Context, r *msg.NodesRequest) (msg.Stream[msg.NodesReply], error) {
+	reply := &msg.NodesReply{NowNs: s.now.UnixNano()}
 	for _, n := range s.nodes {
-		if len(r.Names) == 0 || slices.ContainsFunc(r.Names, func(l string) bool { names, _ := hostlist.Expand(l); return slices.Contains(names, n.Name) }) {
+		if len(r.Names) == 0 || slices.ContainsFunc(r.Names, func(l string) bool {
+			names,
+				_ := hostlist.Expand(l)
+			return slices.Contains(names, n.Name)
+		}) {
 			reply.Nodes = append(reply.Nodes, askedNode(n, r))
 		}
 	}
-	return &pages[pb.NodesReply, *pb.NodesReply]{left: []*pb.NodesReply{reply}}, nil
+	return &pages[msg.NodesReply, *msg.NodesReply]{left: []*msg.NodesReply{reply}}, nil
 }
 
-func (s *scene) Reservations(context.Context, *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
-	return &pb.ReservationsReply{Reservations: s.resvs, NowNs: s.now.UnixNano()}, nil
+func (s *scene) Reservations(context.Context, *msg.ReservationsRequest) (*msg.ReservationsReply, error) {
+	return &msg.ReservationsReply{Reservations: s.resvs, NowNs: s.now.UnixNano()}, nil
 }
 
-func (s *scene) Licenses(context.Context, *pb.LicensesRequest) (*pb.LicensesReply, error) {
-	return &pb.LicensesReply{Licenses: s.licenses}, nil
+func (s *scene) Licenses(context.Context, *msg.LicensesRequest) (*msg.LicensesReply, error) {
+	return &msg.LicensesReply{Licenses: s.licenses}, nil
 }
 
-func (s *scene) Topology(context.Context, *pb.TopologyRequest) (*pb.TopologyReply, error) {
-	return &pb.TopologyReply{}, nil
+func (s *scene) Topology(context.Context, *msg.TopologyRequest) (*msg.TopologyReply, error) {
+	return &msg.TopologyReply{}, nil
 }
 
-func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsReply], error) {
+func (s *scene) Jobs(_ context.Context, r *msg.JobsRequest) (msg.Stream[msg.JobsReply], error) {
 	s.asked = append(s.asked, r)
 	in := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
-	var stream pages[pb.JobsReply, *pb.JobsReply]
+	var stream pages[msg.JobsReply, *msg.JobsReply]
 	for _, j := range s.jobs {
 		ids := []string{fmt.Sprint(j.Id), fmt.Sprint(j.ArrayJobId)}
 		state := r.AllStates || slices.Contains(r.States, j.State) || r.StateFlags&j.StateFlags != 0
@@ -389,33 +412,34 @@ func (s *scene) Jobs(_ context.Context, r *pb.JobsRequest) (pb.Stream[pb.JobsRep
 		for _, p := range strings.Split(j.Partition, ",") {
 			part = part || in(r.Partitions, p)
 		}
-		if (len(r.Ids) == 0 || in(r.Ids, ids[0]) || in(r.Ids, ids[1])) && state && part && in(r.Names, j.Spec.Name) && in(r.Accounts, j.Spec.Account) &&
+		if (len(r.Ids) == 0 || in(r.Ids, ids[0]) || in(r.Ids, ids[1])) && state && part && in(r.Names, j.Spec.Name) &&
+			in(r.Accounts, j.Spec.Account) &&
 			in(r.Qos, j.Spec.Qos) && in(r.Reservations, j.Spec.Reservation) && (len(r.Uids) == 0 || slices.Contains(r.Uids, j.Spec.Uid)) &&
 			(len(r.Nodes) == 0 || slices.ContainsFunc(nodes, func(n string) bool { return slices.Contains(r.Nodes, n) })) {
-			stream.left = append(stream.left, &pb.JobsReply{Jobs: []*pb.JobRecord{asked(j, r)}, NowNs: s.now.UnixNano()})
+			stream.left = append(stream.left, &msg.JobsReply{Jobs: []*msg.JobRecord{asked(j, r)}, NowNs: s.now.UnixNano()})
 		}
 	}
 	return &stream, nil
 }
 
 // asked is what the controller sends of a job.
-func asked(j *pb.JobRecord, r *pb.JobsRequest) *pb.JobRecord {
-	some := &pb.JobRecord{}
-	part(j.Marshal(), &library.JobRecord{}, &library.Fields{Job: coding.FieldsOf(r.GetFields()), Spec: coding.FieldsOf(r.GetSpecFields())}, some)
+func asked(j *msg.JobRecord, r *msg.JobsRequest) *msg.JobRecord {
+	some := &msg.JobRecord{}
+	part(j.Marshal(), &pb.JobRecord{}, &pb.Fields{Job: coding.FieldsOf(r.GetFields()), Spec: coding.FieldsOf(r.GetSpecFields())}, some)
 	return some
 }
 
-func askedNode(n *pb.NodeRecord, r *pb.NodesRequest) *pb.NodeRecord {
-	some := &pb.NodeRecord{}
-	part(n.Marshal(), &library.NodeRecord{}, &library.Fields{Node: coding.FieldsOf(r.GetFields())}, some)
+func askedNode(n *msg.NodeRecord, r *msg.NodesRequest) *msg.NodeRecord {
+	some := &msg.NodeRecord{}
+	part(n.Marshal(), &pb.NodeRecord{}, &pb.Fields{Node: coding.FieldsOf(r.GetFields())}, some)
 	return some
 }
 
 // part makes of an encoded record what the controller sends when some fields are asked for.
 func part(encoded []byte, whole interface {
 	proto.Message
-	AppendFields([]byte, *library.Fields) []byte
-}, in *library.Fields, some interface{ Unmarshal([]byte) error }) {
+	AppendFields([]byte, *pb.Fields) []byte
+}, in *pb.Fields, some interface{ Unmarshal([]byte) error }) {
 	if err := proto.Unmarshal(encoded, whole); err != nil {
 		panic(err)
 	}
@@ -427,43 +451,18 @@ func part(encoded []byte, whole interface {
 // run runs a command line against the scene.
 func (s *scene) run(argv []string, env map[string]string) (rc int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	e := &Env{Name: argv[0], Stdout: &out, Stderr: &errs, Now: func() time.Time { return s.now }, Environ: []string{"TZ=UTC"},
+	e := &command.Env{Name: argv[0], Stdout: &out, Stderr: &errs, Now: func() time.Time { return s.now }, Environ: []string{"TZ=UTC"},
 		Dial: func(context.Context) (*client.Client, error) { return &client.Client{ControllerAPIClient: s}, nil }}
 	for k, v := range env {
 		e.Environ = append(e.Environ, k+"="+v)
 	}
 	switch argv[0] {
 	case "squeue":
-		rc = squeue(e, argv[1:])
+		rc = squeue.Main(e, argv[1:])
 	case "sinfo":
-		rc = sinfo(e, argv[1:])
+		rc = sinfo.Main(e, argv[1:])
 	case "scontrol":
-		rc = showCommand(e, argv[1:])
+		rc = scontrol.Main(e, argv[1:])
 	}
 	return rc, out.String(), errs.String()
-}
-
-// showCommand is scontrol [-o] [-d] [-a] [-Q] show …, with the options anywhere.
-func showCommand(e *Env, args []string) int {
-	var o showOptions
-	var words []string
-	for _, a := range args {
-		switch a {
-		case "-o", "--oneliner":
-			o.oneLine = true
-		case "-d", "--details":
-			o.details++
-		case "-dd":
-			o.details += 2
-		case "-a":
-			o.all = true
-		case "-Q":
-			o.quiet = true
-		case "--json", "--yaml":
-			o.document = documentKind{wanted: true, yaml: a == "--yaml"}
-		default:
-			words = append(words, a)
-		}
-	}
-	return scontrolShow(e, o, words[1:])
 }

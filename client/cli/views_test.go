@@ -87,7 +87,8 @@ func comparable(argv []string, s string, expected bool) string {
 			s = p.pattern.ReplaceAllString(s, p.with)
 		}
 		s = regexp.MustCompile(`(?m)^( *)TRES=(.*)$`).ReplaceAllStringFunc(s, func(l string) string {
-			if argv[0] == "scontrol" && !slices.ContainsFunc(argv, func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "part") }) {
+			if argv[0] == "scontrol" && !slices.ContainsFunc(argv,
+				func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "part") }) {
 				return strings.Replace(l, "TRES=", "ReqTRES=", 1)
 			}
 			return l
@@ -97,7 +98,8 @@ func comparable(argv []string, s string, expected bool) string {
 		}
 	} else {
 		s = regexp.MustCompile(`(?m)^ *AllocTRES=.*\n`).ReplaceAllStringFunc(s, func(l string) string {
-			if argv[0] == "scontrol" && slices.ContainsFunc(argv, func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "j") }) {
+			if argv[0] == "scontrol" && slices.ContainsFunc(argv,
+				func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "j") }) {
 				return ""
 			}
 			return l
@@ -181,7 +183,8 @@ func TestViewsRecorded(t *testing.T) {
 				if got != want {
 					t.Errorf("stdout\n%s\nSlurm's\n%s\nfirst difference %s", got, want, difference(got, want))
 				}
-				if want, got := comparable(r.argv, r.stderr, true), comparable(r.argv, stderr, false); strings.TrimSpace(got) != strings.TrimSpace(want) {
+				if want, got := comparable(r.argv, r.stderr, true), comparable(r.argv, stderr,
+					false); strings.TrimSpace(got) != strings.TrimSpace(want) {
 					t.Errorf("stderr\n%q\nSlurm's\n%q", got, want)
 				}
 			})

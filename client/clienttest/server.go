@@ -305,7 +305,8 @@ func (c *Controller) Accounting(_ context.Context, r *pb.AccountingRequest, out 
 		return err
 	}
 	list := slices.DeleteFunc(slices.Clone(c.AccountingList), func(j *pb.JobRecord) bool {
-		return len(r.Ids) > 0 && !slices.Contains(r.Ids, strconv.Itoa(int(j.Id))) && !slices.Contains(r.Ids, strconv.Itoa(int(j.ArrayJobId)))
+		return len(r.Ids) > 0 && !slices.Contains(r.Ids, strconv.Itoa(int(j.Id))) &&
+			!slices.Contains(r.Ids, strconv.Itoa(int(j.ArrayJobId)))
 	})
 	return out.Send(&pb.AccountingReply{Jobs: list, NowNs: c.AccountingNowNS, Extern: c.AccountingExtern})
 }

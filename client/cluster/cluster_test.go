@@ -17,7 +17,7 @@ import (
 
 func TestGeneratedConfigurationIsFaultless(t *testing.T) {
 	for _, n := range []int{1, 2, MaxNodes} {
-		dir, err := openDir(t.TempDir())
+		dir, _, err := openDir(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,6 +41,38 @@ func TestGeneratedConfigurationIsFaultless(t *testing.T) {
 		if after, _ := os.ReadFile(dir.ownConf()); string(after) != string(before) {
 			t.Error("a configuration that somebody may have edited was written again")
 		}
+	}
+}
+
+// A process that was killed keeps its port for as long as one of its threads is in the kernel, also when its first thread has ended.
+func TestAnEndingProcessIsWaitedFor(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3, which makes a process whose first thread has ended: apt-get install python3")
+	}
+	cmd := exec.Command(python, "-c", "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n"+
+		"ctypes.CDLL(None).pthread_exit(0)")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	st, _ := readStat(cmd.Process.Pid)
+	id := identity{PID: cmd.Process.Pid, Start: st.start, Boot: bootID()}
+	for id.alive() {
+		time.Sleep(pollEvery)
+	}
+	if !id.ending() {
+		t.Error("a process with a living thread is not ending")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	settle(map[string]identity{"ctld": id}, time.Hour)
+	if id.ending() {
+		t.Error("still ending")
+	}
+	_ = cmd.Wait()
+	if self, _ := identify(os.Getpid()); self.ending() {
+		t.Error("this process is not ending")
 	}
 }
 
@@ -110,10 +142,10 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		open: "others may write to it",
-		file: "not a directory",
+		file: "it is not a folder",
 		filepath.Join(t.TempDir(), strings.Repeat("deep/", 30)): "give a shorter --dir",
 	} {
-		if _, err := openDir(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := openDir(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("openDir(%s) says %v, not %q", path, err, want)
 		}
 	}
@@ -122,7 +154,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		if err := os.Chown(other, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openDir(other); err == nil || !strings.Contains(err.Error(), "belongs to uid 12345") {
+		if _, _, err := openDir(other); err == nil || !strings.Contains(err.Error(), "belongs to uid 12345") {
 			t.Errorf("another user's folder: %v", err)
 		}
 	}
@@ -130,7 +162,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 
 func TestEnvironmentOfAnyFolder(t *testing.T) {
 	odd := filepath.Join(t.TempDir(), "it's a $(folder) with \"quotes\"")
-	dir, err := openDir(odd)
+	dir, _, err := openDir(odd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +170,9 @@ func TestEnvironmentOfAnyFolder(t *testing.T) {
 	if err := p.writeEnv(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", `. "$1"; . "$1"; printf '%s\n' "${PATH%%:*}" "$SLURM_CONF" "$SLUICE_SOCKET"; echo "$PATH" | grep -o bin: | wc -l`, "sh", dir.envFile())
+	cmd := exec.Command("sh", "-c",
+		`. "$1"; . "$1"; printf '%s\n' "${PATH%%:*}" "$SLURM_CONF" "$SLUICE_SOCKET"; echo "$PATH" | grep -o bin: | wc -l`, "sh",
+		dir.envFile())
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	out, err := cmd.CombinedOutput()
 	want := strings.Join([]string{p.bin, p.confPath, dir.socket(), "2", ""}, "\n")
@@ -152,7 +186,7 @@ func TestGeneratedForAnyFolder(t *testing.T) {
 	parent := t.TempDir()
 	before := unix.Umask(0o077)
 	defer unix.Umask(before)
-	dir, err := openDir(filepath.Join(parent, `a b # c\`))
+	dir, _, err := openDir(filepath.Join(parent, `a b # c\`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +201,7 @@ func TestGeneratedForAnyFolder(t *testing.T) {
 		t.Errorf("the state is to be in %q, not in %q: %v", c.StateSaveLocation, dir.state(), err)
 	}
 	for _, name := range []string{`a"b`, "a\nb"} {
-		dir, err := openDir(filepath.Join(parent, name))
+		dir, _, err := openDir(filepath.Join(parent, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +242,7 @@ func TestDownWithoutACluster(t *testing.T) {
 }
 
 func TestOneCommandAtATime(t *testing.T) {
-	dir, err := openDir(t.TempDir())
+	dir, _, err := openDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +250,7 @@ func TestOneCommandAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Up(context.Background(), UpOptions{Dir: string(dir)}); err == nil || !strings.Contains(err.Error(), "is at work on it") {
+	if _, err := Up(context.Background(), UpOptions{Dir: string(dir)}); err == nil || !strings.Contains(err.Error(), "is running") {
 		t.Errorf("Up beside another command: %v", err)
 	}
 	release()

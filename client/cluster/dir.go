@@ -6,8 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/trusted"
 )
 
 // Dir is a cluster's folder, an absolute path without symbolic links.
@@ -28,25 +33,72 @@ func DefaultDir() string {
 	return "/var/tmp/sluice-" + strconv.Itoa(os.Getuid())
 }
 
-// openDir makes the folder if need be and checks that nobody else can put things into it: what lies in it is run.
-func openDir(path string) (Dir, error) {
-	_, absent := os.Stat(path)
-	err := os.MkdirAll(path, 0o755)
-	if err == nil && absent != nil {
-		err = os.Chmod(path, 0o755) // whatever the umask: other users reach the socket and the configuration
+// absolute gives a folder's path as it was typed, absolute; a tilde that no shell has expanded (--dir=~/c) is the home.
+func absolute(path string) (string, error) {
+	path, err := accounts.ExpandHome(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot make the cluster's folder: %w", err)
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
 	}
-	return existingDir(path)
+	return path, nil
 }
 
-func existingDir(path string) (Dir, error) {
-	abs, err := filepath.Abs(path)
-	if err == nil {
-		abs, err = filepath.EvalSymlinks(abs)
+// openDir makes the folder, and those above it, where they are missing. made are those that it made, the outermost first.
+func openDir(path string) (d Dir, made []string, err error) {
+	if path, err = absolute(path); err != nil {
+		return "", nil, err
 	}
+	var missing []string
+	for at := path; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, at)
+	}
+	slices.Reverse(missing)
+	if len(missing) > 0 { // before anything is made: what is made below a user's folder could be another's a moment later
+		above, err := follow(filepath.Dir(missing[0]))
+		if err == nil {
+			err = checkParents(filepath.Join(above, filepath.Base(missing[0])))
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("cannot use %s: %w", path, err)
+		}
+		defer syscall.Umask(syscall.Umask(0o022)) // other users reach the socket and the configuration
+	}
+	for _, at := range missing {
+		err := os.Mkdir(at, 0o755)
+		if err == nil {
+			made = append(made, at)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			removeFolders(made)
+			return "", nil, fmt.Errorf("cannot create the cluster's directory: %w", err)
+		}
+	}
+	if d, err = existingDir(path); err != nil {
+		removeFolders(made)
+		return "", nil, err
+	}
+	return d, made, nil
+}
+
+// removeFolders removes folders that are empty, the innermost first.
+func removeFolders(made []string) {
+	for _, at := range slices.Backward(made) {
+		_ = os.Remove(at)
+	}
+}
+
+// existingDir checks that nobody else can put things into the folder, or another folder in its place: what lies in it is run.
+func existingDir(path string) (Dir, error) {
+	abs, err := absolute(path)
 	if err != nil {
+		return "", err
+	}
+	if abs, err = follow(abs); err != nil {
 		return "", fmt.Errorf("cannot use %s: %w", path, err)
 	}
 	info, err := os.Stat(abs)
@@ -58,15 +110,68 @@ func existingDir(path string) (Dir, error) {
 	case !info.IsDir():
 		return "", fmt.Errorf("cannot use %s: it is not a folder", path)
 	case int(st.Uid) != os.Geteuid():
-		return "", fmt.Errorf("cannot use %s: it belongs to uid %d and you are uid %d; run this as its owner, or give another --dir", path, st.Uid, os.Geteuid())
+		return "", fmt.Errorf("cannot use %s: it belongs to uid %d and you are uid %d; run this as its owner, or give another --dir",
+			path, st.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("cannot use %s: others may write to it (mode %#o); chmod go-w it, or give another --dir", path, info.Mode().Perm())
+		return "", fmt.Errorf("cannot use %s: others may write to it (mode %#o); chmod go-w it, or give another --dir", path,
+			info.Mode().Perm())
+	}
+	if err := checkParents(abs); err != nil {
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
 	}
 	d := Dir(abs)
 	if n := len(d.socket()); n > maxSocketPath {
-		return "", fmt.Errorf("cannot use %s: the path of the socket %s would have %d bytes, at most %d fit; give a shorter --dir", path, d.socket(), n, maxSocketPath)
+		return "", fmt.Errorf("cannot use %s: the path of the socket %s would have %d bytes, at most %d fit; give a shorter --dir",
+			path, d.socket(), n, maxSocketPath)
 	}
 	return d, nil
+}
+
+// follow is where a path leads. Root follows no link that somebody else could turn to another folder, such as another cluster's.
+func follow(abs string) (string, error) {
+	if os.Geteuid() != 0 {
+		return filepath.EvalSymlinks(abs)
+	}
+	owners := []uint32{}
+	if uid, err := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 32); err == nil {
+		owners = append(owners, uint32(uid))
+	}
+	for at := abs; at != "/"; at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		if _, err := trusted.Path(at, owners...); err != nil {
+			return "", fmt.Errorf("the link %s could be changed by somebody else: %w; name the folder itself", at, err)
+		}
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// checkParents keeps root out of folders that a user could rename, to put another in their place. Who became root by sudo may
+// use their own.
+func checkParents(abs string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	trusted := []string{"0", os.Getenv("SUDO_UID")}
+	for at := filepath.Dir(abs); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		uid := strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Uid), 10)
+		switch sticky := info.Mode()&fs.ModeSticky != 0; {
+		case !slices.Contains(trusted, uid):
+			return fmt.Errorf("its parent folder %s belongs to uid %s, who could replace what root runs there; give another --dir", at, uid)
+		case info.Mode().Perm()&0o022 != 0 && !sticky:
+			return fmt.Errorf(
+				"others may write to its parent folder %s (mode %#o) and could replace what root runs there; give another --dir",
+				at, info.Mode().Perm())
+		}
+		if at == "/" {
+			return nil
+		}
+	}
 }
 
 func (d Dir) join(parts ...string) string {
@@ -76,43 +181,50 @@ func (d Dir) join(parts ...string) string {
 func (d Dir) socket() string           { return d.join("run", "ctld.sock") }
 func (d Dir) state() string            { return d.join("state") }
 func (d Dir) ownConf() string          { return d.join("slurm.conf") }
-func (d Dir) envFile() string          { return d.join("env.sh") }
-func (d Dir) recordFile() string       { return d.join("cluster.json") }
+func (d Dir) envFile() string          { return d.join(envName) }
+func (d Dir) recordFile() string       { return d.join(recordName) }
 func (d Dir) spool(node string) string { return d.join("spool", node) }
 func (d Dir) tls(node string) string   { return d.join("tls", node) }
 func (d Dir) log(daemon string) string { return d.join("log", daemon+".log") }
 
-// owned is everything that Up makes in the folder.
-func (d Dir) owned() []string {
-	names := []string{"run", "state", "tls", "spool", "log", "bin", "env.sh", "slurm.conf", "cgroup.conf", "cluster.json", "lock"}
-	for i, n := range names {
-		names[i] = d.join(n)
-	}
-	return names
-}
-
 // makeFolders gives each its mode: other users reach the socket and the configuration, nothing else.
 func (d Dir) makeFolders() error {
-	for name, mode := range map[string]os.FileMode{"run": 0o755, "state": 0o700, "tls": 0o700, "spool": 0o755, "log": 0o755} {
+	for _, name := range folders {
+		mode := os.FileMode(0o755)
+		if name == "state" || name == "tls" {
+			mode = 0o700
+		}
 		if err := os.Mkdir(d.join(name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("cannot make the cluster's folder: %w", err)
+			return fmt.Errorf("cannot create the cluster's directory: %w", err)
 		}
 		if err := os.Chmod(d.join(name), mode); err != nil { // whatever the umask
-			return fmt.Errorf("cannot make the cluster's folder: %w", err)
+			return fmt.Errorf("cannot create the cluster's directory: %w", err)
 		}
 	}
 	return nil
 }
 
+const lockPatience = 300 * time.Millisecond
+
 // lock keeps two commands from working on one cluster at once. The kernel releases it when the process ends.
 func (d Dir) lock() (release func(), err error) {
-	f, err := os.OpenFile(d.join("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the cluster in %s: %w", d, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	// A command that was killed while it started a daemon leaves the lock to that process for a moment, until its exec.
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(lockPatience); err != nil && time.Now().Before(end); time.Sleep(pollEvery) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("cannot lock the cluster in %s: another `sluice up` or `sluice down` is at work on it; wait for it to end", d)
+		return nil, fmt.Errorf("cannot lock the cluster in %s: another `sluice up` or `sluice down` is running; wait for it to finish", d)
+	}
+	mine, err := f.Stat()
+	if now, nowErr := os.Lstat(d.join(lockFile)); err != nil || nowErr != nil || !os.SameFile(mine, now) {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock the cluster in %s: `sluice down --wipe` has just removed it; try again", d)
 	}
 	return func() { f.Close() }, nil
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf"
 )
 
@@ -37,6 +37,7 @@ type Stopped struct {
 	Pending int    // jobs that were waiting, and have been cancelled
 	Killed  int    // processes of jobs that nobody watched over any more
 	Wiped   bool
+	Left    []string // in the folder after wiping: what `sluice up` did not make
 }
 
 // Down cancels the cluster's jobs, waits until they have ended, stops its daemons, and makes sure that nothing is left: no
@@ -45,40 +46,75 @@ func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	if o.Dir == "" {
 		o.Dir = DefaultDir()
 	}
-	if _, err := os.Lstat(o.Dir); errors.Is(err, fs.ErrNotExist) {
-		return &Stopped{Dir: o.Dir}, nil
-	}
-	d, err := existingDir(o.Dir)
+	path, err := absolute(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if !d.isCluster() {
-		return &Stopped{Dir: string(d)}, nil
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return &Stopped{Dir: path}, nil
+	}
+	d, err := existingDir(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, absent := os.Lstat(d.recordFile()); errors.Is(absent, fs.ErrNotExist) && len(d.find()) == 0 {
+		return &Stopped{Dir: string(d)}, d.removeRest(o.Wipe)
 	}
 	release, err := d.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	rec, err := d.load()
-	if err != nil && !o.Wipe {
-		return nil, err
+	rec, damage := d.load()
+	w := &downer{o: o, dir: d, rec: rec, out: &Stopped{Dir: string(d)}}
+	if rec == nil { // lost or damaged: the daemons are found all the same
+		w.rec = &record{Cluster: d.clusterName()}
 	}
-	if rec == nil {
-		rec = &record{}
+	w.out.Cluster = w.rec.Cluster
+	if err := w.stop(ctx); err != nil {
+		return w.out, err
 	}
-	w := &downer{o: o, dir: d, rec: rec, out: &Stopped{Dir: string(d), Cluster: rec.Cluster}}
-	return w.out, w.run(ctx)
+	switch {
+	case rec == nil && (o.Wipe || damage != nil):
+		return w.out,
+			fmt.Errorf(
+				"cannot tell what of %s was made for the cluster: its record %s is lost or damaged; none of it is running any more, and "+
+					"nothing was deleted. "+
+					"check what is in it, and delete it yourself", d, recordName)
+	case rec == nil:
+		return w.out, nil
+	case o.Wipe:
+		w.out.Wiped = true
+		w.out.Left, err = d.remove(d.stillMade(rec))
+		return w.out, err
+	}
+	return w.out, d.save(rec)
 }
 
-// isCluster says whether there is something in the folder that Up has made.
-func (d Dir) isCluster() bool {
-	for _, path := range []string{d.recordFile(), d.state()} {
-		if _, err := os.Lstat(path); err == nil {
-			return true
-		}
+// stillMade is what Up made, but for a file that somebody has put in the place of its link to a configuration (editors do, with the changes
+// in it): that is the user's.
+func (d Dir) stillMade(rec *record) []string {
+	if info, err := os.Lstat(d.ownConf()); err != nil || !info.Mode().IsRegular() || rec.Conf == d.ownConf() {
+		return rec.Made
 	}
-	return false
+	return slices.DeleteFunc(slices.Clone(rec.Made), func(name string) bool { return name == filepath.Base(d.ownConf()) })
+}
+
+// removeRest deletes what a command left that was killed before it had a record.
+func (d Dir) removeRest(wipe bool) error {
+	if !wipe || d.checkEmpty() != nil {
+		return nil
+	}
+	release, err := d.lock()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, absent := os.Lstat(d.recordFile()); !errors.Is(absent, fs.ErrNotExist) {
+		return fmt.Errorf("cannot wipe %s: `sluice up` has just made a cluster there; try again", d)
+	}
+	_, err = d.remove(nil)
+	return err
 }
 
 // downer is one run of Down.
@@ -95,12 +131,13 @@ func (w *downer) say(format string, args ...any) {
 	}
 }
 
-func (w *downer) run(ctx context.Context) error {
+// stop ends all that runs of the cluster.
+func (w *downer) stop(ctx context.Context) error {
 	ctld, nodes, shims := w.daemons()
 	w.out.Daemons = len(ctld) + len(nodes)
 	if len(ctld) > 0 {
 		if err := w.endJobs(ctx); err != nil {
-			w.say("%s; killing what is left", firstLine(client.Text(err)))
+			w.say("%s; killing the rest", firstLine(client.Text(err)))
 		}
 	}
 	if ctx.Err() != nil {
@@ -116,10 +153,7 @@ func (w *downer) run(ctx context.Context) error {
 		return err
 	}
 	w.rec.Daemons = map[string]identity{}
-	if w.o.Wipe {
-		return w.wipe()
-	}
-	return w.dir.save(w.rec)
+	return nil
 }
 
 // daemons gives every process of the cluster that runs, recorded or not.
@@ -158,12 +192,12 @@ func (w *downer) nodes() (names []string) {
 
 // endJobs cancels every job that has not ended and waits until no job has anything left on a node.
 func (w *downer) endJobs(ctx context.Context) error {
-	unfinished, err := w.jobs(ctx)
+	unfinished, err := w.jobs(ctx, unended())
 	if err != nil {
 		return err
 	}
 	for _, j := range unfinished {
-		if j.State == pb.JobState_JOB_PENDING {
+		if j.State == msg.JobState_JOB_PENDING {
 			w.out.Pending++
 		} else {
 			w.out.Running++
@@ -183,7 +217,7 @@ func (w *downer) endJobs(ctx context.Context) error {
 	}
 	limit := w.killWait() + 10*time.Second
 	for deadline := time.Now().Add(limit); ; time.Sleep(pollEvery) {
-		left, err := w.jobs(ctx)
+		left, err := w.jobs(ctx, unended())
 		if err != nil || len(left) == 0 {
 			return err
 		}
@@ -203,11 +237,12 @@ func (w *downer) killWait() time.Duration {
 }
 
 // unended selects jobs that have not ended or still hold something.
-func unended() *pb.JobsRequest {
-	return &pb.JobsRequest{States: []pb.JobState{pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING, pb.JobState_JOB_SUSPENDED}, StateFlags: pb.JobCompleting, AllStates: true}
+func unended() *msg.JobsRequest {
+	return &msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED},
+		StateFlags: msg.JobCompleting, AllStates: true}
 }
 
-func (w *downer) jobs(ctx context.Context) ([]*pb.JobRecord, error) {
+func (w *downer) jobs(ctx context.Context, req *msg.JobsRequest) ([]*msg.JobRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, w.dir.socket())
@@ -215,13 +250,12 @@ func (w *downer) jobs(ctx context.Context) ([]*pb.JobRecord, error) {
 		return nil, err
 	}
 	defer c.Close()
-	req := unended()
 	req.Fields = []uint32{1, 3} // id and state
 	stream, err := c.Jobs(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	var jobs []*pb.JobRecord
+	var jobs []*msg.JobRecord
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -243,7 +277,7 @@ func (w *downer) cancel(ctx context.Context, signal uint32) error {
 		return err
 	}
 	defer c.Close()
-	_, err = c.CancelJobs(ctx, &pb.CancelJobsRequest{Filter: unended(), ByFilter: true, Signal: signal, Full: signal != 0, Comment: "the cluster is being stopped"})
+	_, err = c.CancelJobs(ctx, &msg.CancelJobsRequest{Filter: unended(), ByFilter: true, Signal: signal, Full: signal != 0})
 	return err
 }
 
@@ -268,20 +302,4 @@ func mountsBelow(dir string) (found []string) {
 		}
 	}
 	return found
-}
-
-// wipe deletes what Up has made, and the folder when nothing else is in it.
-func (w *downer) wipe() error {
-	w.out.Wiped = true
-	for _, path := range w.dir.owned() {
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("cannot delete %s: %w", path, err)
-		}
-	}
-	leftovers, _ := filepath.Glob(w.dir.join(".*.json.*"))
-	for _, path := range leftovers {
-		_ = os.Remove(path)
-	}
-	_ = os.Remove(string(w.dir))
-	return nil
 }

@@ -26,25 +26,30 @@ export SLUICE_SOCKET=%[5]s
 // quote makes one word of a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// linkCommands finds the folder with all commands: the one this program is in, or DIR/bin with links to it.
-func (p *plan) linkCommands(commands []string) error {
-	self, err := os.Executable()
+// findCommands finds the folder with all commands: the one this program is in, else, when own, DIR/bin with links to program.
+func (p *plan) findCommands(commands []string) (self string, own bool, err error) {
+	self, err = os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot find the folder of the commands: %w", err)
+		return "", false, fmt.Errorf("cannot find the folder of the commands: %w", err)
 	}
 	self = filepath.Join(filepath.Dir(self), "sluice")
 	if !executable(self) {
 		if self, err = program("sluice"); err != nil {
-			return err
+			return "", false, err
 		}
 	}
 	if p.bin = filepath.Dir(self); hasAll(p.bin, commands) {
-		return nil
+		return self, false, nil
 	}
 	p.bin = p.dir.join("bin")
+	return self, true, nil
+}
+
+// linkCommands fills DIR/bin.
+func (p *plan) linkCommands(self string, commands []string) error {
 	if err := os.Mkdir(p.bin, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot make the folder of the commands: %w", err)
 	}

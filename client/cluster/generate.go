@@ -66,7 +66,8 @@ func (d Dir) generate(n int) error {
 		return err
 	}
 	if strings.ContainsFunc(string(d), func(c rune) bool { return c == '"' || unicode.IsControl(c) }) {
-		return fmt.Errorf("cannot write %q into slurm.conf: it has no way to write quotes and control characters; give another --dir", string(d))
+		return fmt.Errorf("cannot write %q into slurm.conf: it has no way to write quotes and control characters; give another --dir",
+			string(d))
 	}
 	m, err := thisMachine()
 	if err != nil {
@@ -80,9 +81,17 @@ func (d Dir) generate(n int) error {
 	if err != nil {
 		return fmt.Errorf("cannot find who you are: %w", err)
 	}
-	cgroup := "# Cores are shared by all nodes of this machine, so jobs are not tied to some of them.\nConstrainCores=" + yesNo(n == 1) + "\nConstrainRAMSpace=yes\n"
+	cgroup := "# Cores are shared by all nodes of this machine, so jobs are not tied to some of them.\nConstrainCores=" + yesNo(n == 1) +
+		"\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
 	if err := replaceFile(d.join("cgroup.conf"), []byte(cgroup), 0o644); err != nil {
 		return err
+	}
+	container := "# Each job has its own /dev/shm. /tmp too, with a BasePath on a disk: Dirs=/tmp,/dev/shm AutoBasePath=true\n" +
+		"Dirs=/dev/shm\n"
+	if os.Geteuid() == 0 {
+		if err := replaceFile(d.join("job_container.conf"), []byte(container), 0o644); err != nil {
+			return err
+		}
 	}
 	return replaceFile(d.ownConf(), []byte(d.slurmConf(m, n, port, who.Username)), 0o644)
 }
@@ -121,13 +130,21 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	line("SlurmctldLogFile=%s", quoted(d.log("ctld")))
 	line("SlurmdLogFile=%s", quoted(d.log("noded.%n")))
 	line("# Several nodes share this machine: each has all its CPUs, as configured.")
-	line("SlurmdParameters=config_overrides")
+	if os.Geteuid() == 0 { // others can make no namespaces, and have no other users' jobs
+		line("SlurmdParameters=config_overrides,private_ipc")
+		line("JobContainerType=job_container/tmpfs")
+	} else {
+		line("SlurmdParameters=config_overrides")
+	}
 	line("SelectType=select/cons_tres")
 	line("SelectTypeParameters=CR_Core_Memory")
+	line("TaskPlugin=task/cgroup")
 	line("DefMemPerCPU=%d", max(1, min(1024, m.memoryMiB/n/m.cpus)))
 	line("ReturnToService=2")
 	line("SlurmdTimeout=30")
-	line("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%s CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=%d State=UNKNOWN",
+	line(
+		"NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%s CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d ThreadsPerCore=1 "+
+			"RealMemory=%d State=UNKNOWN",
 		names, m.hostname, ports, m.cpus, m.cpus, max(1, m.memoryMiB/n))
 	line("PartitionName=debug Nodes=%s Default=YES MaxTime=INFINITE State=UP", names)
 	return b.String()

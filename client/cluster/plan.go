@@ -75,7 +75,9 @@ func (p *plan) checkHosts() error {
 	}
 	if len(strangers) > 0 {
 		host, _ := shortHostname()
-		return fmt.Errorf("cannot start the cluster of %s on this machine: its nodes %s are other machines (NodeHostname is neither %s nor an address of it); `sluice up` runs nodes that share this host",
+		return fmt.Errorf(
+			"cannot start the cluster of %s on this machine: its nodes %s are other machines (NodeHostname is neither %s nor an address "+
+				"of it); `sluice up` runs nodes that share this host",
 			p.confPath, hostlist.Fold(strangers), host)
 	}
 	return nil
@@ -120,7 +122,7 @@ func program(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("cannot find the program %s beside %s or in PATH; `make build` makes it", name, self)
+	return "", fmt.Errorf("cannot find the program %s beside %s or in PATH; run `make build`", name, self)
 }
 
 func executable(path string) bool {
@@ -133,12 +135,16 @@ func (p *plan) listen() string {
 }
 
 func (p *plan) ctldDaemon() daemon {
-	return daemon{"ctld", []string{p.ctld, "--conf", p.confPath, "--state", p.dir.state(), "--socket", p.dir.socket(), "--listen", p.listen()}, p.dir.log("ctld")}
+	return daemon{"ctld", []string{p.ctld, "--conf", p.confPath, "--state", p.dir.state(), "--socket", p.dir.socket(), "--listen",
+		p.listen(),
+		"--log", p.dir.log("ctld")}, p.dir.log("ctld")}
 }
 
 func (p *plan) nodeDaemon(n *conf.Node) daemon {
 	name := nodeDaemonName(n.Name)
-	argv := []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name), "--controller", p.listen(), "--no-gpu-files"}
+	argv := []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name),
+		"--controller", p.listen(), "--no-gpu-files", "--allow-root-jobs", "--socket", p.dir.socket(),
+		"--log", p.dir.log(name)}
 	if gpus := p.nodeGPUs(n); gpus != "" {
 		argv = append(argv, "--gpus", gpus)
 	}
@@ -166,5 +172,6 @@ func (p *plan) checkPort() error {
 		return fmt.Errorf("cannot listen on SlurmctldPort %d of %s: %w", p.conf.SlurmctldPort, p.confPath, err)
 	}
 	holder := portHolder(p.conf.SlurmctldPort)
-	return fmt.Errorf("cannot start the controller: SlurmctldPort %d of %s is in use by %s; stop that, or change the port", p.conf.SlurmctldPort, p.confPath, holder)
+	return fmt.Errorf("cannot start the controller: SlurmctldPort %d of %s is in use by %s; stop that, or change the port",
+		p.conf.SlurmctldPort, p.confPath, holder)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
 )
 
 // identity names one process for good: a pid alone is given again.
@@ -32,6 +34,7 @@ func bootID() string {
 type stat struct {
 	state byte
 	ppid  int
+	flags uint64 // of the kernel: PF_EXITING
 	start uint64
 }
 
@@ -46,8 +49,9 @@ func readStat(pid int) (stat, bool) {
 		return stat{}, false
 	}
 	ppid, _ := strconv.Atoi(string(f[1]))
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
 	start, err := strconv.ParseUint(string(f[19]), 10, 64)
-	return stat{state: f[0][0], ppid: ppid, start: start}, err == nil
+	return stat{state: f[0][0], ppid: ppid, flags: flags, start: start}, err == nil
 }
 
 // identify gives the identity of a process that runs now.
@@ -88,6 +92,49 @@ func (id identity) signal(sig unix.Signal) error {
 	return nil
 }
 
+// ending says whether this very process has been killed and is not gone yet: it keeps its ports until its last thread has left the kernel,
+// which takes as long as an fsync does. Its first thread may be a zombie by then.
+func (id identity) ending() bool {
+	const exiting = 4 // PF_EXITING
+	st, ok := readStat(id.PID)
+	switch {
+	case id.PID <= 0 || id.Boot != bootID() || !ok || st.start != id.Start || st.state == 'X':
+		return false
+	case st.state == 'Z':
+		tasks, _ := os.ReadDir("/proc/" + strconv.Itoa(id.PID) + "/task")
+		return len(tasks) > 1
+	}
+	return st.flags&exiting != 0 || killPending(id.PID)
+}
+
+// killPending says whether a process has a SIGKILL before it.
+func killPending(pid int) bool {
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	for line := range strings.Lines(string(status)) {
+		key, mask, _ := strings.Cut(line, ":\t")
+		if key != "SigPnd" && key != "ShdPnd" {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64); err == nil && n&(1<<(unix.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// settle waits for those of the processes that are ending, within a limit.
+func settle(ids map[string]identity, within time.Duration) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollEvery) {
+		ending := false
+		for _, id := range ids {
+			ending = ending || id.ending()
+		}
+		if !ending {
+			return
+		}
+	}
+}
+
 const pollEvery = 20 * time.Millisecond
 
 // gone waits until none of the processes runs, and gives those that still do.
@@ -111,7 +158,7 @@ func stop(ids []identity, grace time.Duration) error {
 		errs = append(errs, id.signal(unix.SIGKILL))
 	}
 	for _, id := range gone(left, 10*time.Second) {
-		errs = append(errs, fmt.Errorf("cannot end process %d: it does not die of SIGKILL", id.PID))
+		errs = append(errs, fmt.Errorf("cannot end process %d: it survives SIGKILL", id.PID))
 	}
 	return errors.Join(errs...)
 }
@@ -154,7 +201,7 @@ func (dm daemon) start() (*child, error) {
 	cmd := exec.Command(dm.argv[0], dm.argv[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", daemonEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := inherit.Start(cmd); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", dm.name, err)
 	}
 	// Not reaped yet, so that the pid cannot be another's.
@@ -176,7 +223,8 @@ type found struct {
 
 func (f found) isShim() bool { return slices.Contains(f.argv[1:], "stepd") }
 
-// find gives the processes whose command line names this folder: daemons and shims, also those that no record knows.
+// find gives the processes whose command line names this folder: daemons and shims, also those that no record knows. A command line is
+// whatever its process says, so it counts only if the process is one of our programs, run by somebody whom this cluster trusts.
 func (d Dir) find() (all []found) {
 	for _, pid := range pids() {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
@@ -184,7 +232,7 @@ func (d Dir) find() (all []found) {
 			continue
 		}
 		argv := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-		if !d.isOurs(argv) {
+		if !d.isOurs(argv) || !d.trusts(pid) {
 			continue
 		}
 		if id, ok := identify(pid); ok {
@@ -206,6 +254,26 @@ func (d Dir) isOurs(argv []string) bool {
 		}
 	}
 	return false
+}
+
+// trusts says whether a process runs a daemon's program, and only as this user or as SlurmUser, who owns the state. A program that root's
+// set-user-ID bit has made root's keeps its caller's real uid.
+func (d Dir) trusts(pid int) bool {
+	proc := "/proc/" + strconv.Itoa(pid)
+	exe, err := os.Readlink(proc + "/exe")
+	if name := filepath.Base(strings.TrimSuffix(exe, " (deleted)")); err != nil || name != ctldName && name != nodedName {
+		return false
+	}
+	trusted := []string{strconv.Itoa(os.Geteuid())}
+	var st unix.Stat_t
+	if unix.Lstat(d.state(), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		trusted = append(trusted, strconv.FormatUint(uint64(st.Uid), 10))
+	}
+	status, _ := os.ReadFile(proc + "/status")
+	_, uids, _ := strings.Cut(string(status), "\nUid:")
+	uids, _, _ = strings.Cut(uids, "\n")
+	ids := strings.Fields(uids) // real, effective, saved, of the file system
+	return len(ids) == 4 && !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(trusted, id) })
 }
 
 func pids() (all []int) {

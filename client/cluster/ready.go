@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
@@ -66,7 +66,7 @@ func (u *upper) logs(last string) string {
 
 // judge gives the nodes that are not ready, and remarks on those that are up and yet cannot be used. A node that this call
 // has started is ready once that very daemon has registered.
-func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
+func (u *upper) judge(nodes []*msg.NodeRecord) (waiting, remarks []string) {
 	mine := map[string]bool{}
 	for _, name := range u.startedNodes() {
 		mine[name] = true
@@ -77,37 +77,37 @@ func (u *upper) judge(nodes []*pb.NodeRecord) (waiting, remarks []string) {
 			continue
 		}
 		fresh := !mine[n.Name] || n.NodedStartNs >= u.from.UnixNano()
-		down := n.State == pb.NodeState_NODE_DOWN
+		down := n.State == msg.NodeState_NODE_DOWN
 		switch {
-		case !fresh, n.StateFlags&pb.NodeNoRespond != 0, n.State == pb.NodeState_NODE_UNKNOWN:
+		case !fresh, n.StateFlags&msg.NodeNoRespond != 0, n.State == msg.NodeState_NODE_UNKNOWN:
 			waiting = append(waiting, n.Name)
 		case down && mine[n.Name] && n.Reason == "" && c.State != "DOWN":
 			waiting = append(waiting, n.Name)
-		case mine[n.Name] && strings.HasSuffix(n.Reason, pb.GresUnread):
+		case mine[n.Name] && strings.HasSuffix(n.Reason, msg.GresUnread):
 			waiting = append(waiting, n.Name)
-		case down, n.StateFlags&(pb.NodeDrain|pb.NodeFail) != 0:
+		case down, n.StateFlags&(msg.NodeDrain|msg.NodeFail) != 0:
 			remarks = append(remarks, unusable(n))
 		}
 	}
 	return waiting, remarks
 }
 
-func unusable(n *pb.NodeRecord) string {
+func unusable(n *msg.NodeRecord) string {
 	what := "drained"
-	if n.State == pb.NodeState_NODE_DOWN {
+	if n.State == msg.NodeState_NODE_DOWN {
 		what = "down"
 	}
 	reason := n.Reason
 	if reason == "" {
 		reason = "no reason given"
 	}
-	return fmt.Sprintf("node %s is %s: %s; `scontrol update nodename=%s state=resume` takes it back", n.Name, what, reason, n.Name)
+	return fmt.Sprintf("node %s is %s: %s; `scontrol update nodename=%s state=resume` returns it to service", n.Name, what, reason, n.Name)
 }
 
 const callTimeout = 10 * time.Second
 
 // listNodes asks the controller for its nodes.
-func listNodes(ctx context.Context, socket string) ([]*pb.NodeRecord, error) {
+func listNodes(ctx context.Context, socket string) ([]*msg.NodeRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := client.Dial(ctx, socket)
@@ -115,11 +115,11 @@ func listNodes(ctx context.Context, socket string) ([]*pb.NodeRecord, error) {
 		return nil, err
 	}
 	defer c.Close()
-	stream, err := c.Nodes(ctx, &pb.NodesRequest{})
+	stream, err := c.Nodes(ctx, &msg.NodesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	var nodes []*pb.NodeRecord
+	var nodes []*msg.NodeRecord
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

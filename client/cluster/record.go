@@ -17,11 +17,17 @@ type record struct {
 	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
 	// GPUs is what each node pretends to have (sluice-noded --gpus); empty: those of the machine.
 	GPUs string `json:"gpus,omitempty"`
+	// Started is set before the first daemon is: until then nothing in the folder is worth keeping, and another `sluice up`
+	// begins anew.
+	Started bool `json:"started"`
+	// Made are the names in the folder that Up makes, "." for the folder itself; written before they are made. --wipe deletes
+	// nothing else.
+	Made []string `json:"made"`
 	// Daemons by name: "ctld", or the name of a node behind "noded.".
 	Daemons map[string]identity `json:"daemons"`
 }
 
-const recordVersion = 1
+const recordVersion = 2
 
 // load reads the record; nil without error where there is none.
 func (d Dir) load() (*record, error) {
@@ -33,8 +39,19 @@ func (d Dir) load() (*record, error) {
 		return nil, fmt.Errorf("cannot read the cluster's record: %w", err)
 	}
 	r := &record{}
-	if err := json.Unmarshal(b, r); err != nil || r.Version != recordVersion || r.Conf == "" {
-		return nil, fmt.Errorf("cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s --wipe` removes the cluster", d.recordFile(), d)
+	if err := json.Unmarshal(b, r); err != nil || r.Version < 1 || r.Version > recordVersion || r.Conf == "" {
+		return nil,
+			fmt.Errorf(
+				"cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s` stops the daemons, "+
+					"and another --dir leaves the folder alone",
+				d.recordFile(), d)
+	}
+	if r.Version == 1 { // it had no list: this is what was always made
+		r.Version, r.Started = recordVersion, true
+		r.Made = append([]string{recordName, lockFile, ".", "bin", envName}, folders...)
+		if r.Nodes > 0 {
+			r.Made = append(r.Made, confNames...)
+		}
 	}
 	if r.Daemons == nil {
 		r.Daemons = map[string]identity{}

@@ -67,14 +67,14 @@ func cgroupPids(dirs []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// foreignShim says whether a process is the shim of a node daemon with another spool.
+// foreignShim says whether a process is the shim of a node daemon with another spool. A process of a job may claim to be one.
 func foreignShim(pid int, d Dir) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
 		return false
 	}
 	argv := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-	return slices.Contains(argv, "stepd") && slices.Contains(argv, "--spool") && !d.isOurs(argv)
+	return slices.Contains(argv, "stepd") && slices.Contains(argv, "--spool") && !d.isOurs(argv) && d.trusts(pid)
 }
 
 // sweepTimeout bounds how long killed processes may take to be gone.
@@ -111,8 +111,12 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int
 	kill(jobs)
 	for _, node := range nodes {
 		for _, dir := range cgroupFolders(cluster, node) {
+			pids := cgroupPids([]string{dir})
+			if slices.ContainsFunc(pids, func(pid int) bool { return foreignShim(pid, d) }) {
+				continue // a node of the same name of another cluster of this name, which runs
+			}
 			thaw(dir)
-			for _, pid := range cgroupPids([]string{dir}) {
+			for _, pid := range pids {
 				kill([]int{pid})
 				left = append(left, "process "+strconv.Itoa(pid))
 				if !isShim[pid] {

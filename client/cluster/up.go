@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // UpOptions say what to start, and where.
@@ -60,16 +63,20 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	if o.Nodes < 0 || o.Nodes > MaxNodes {
 		return nil, fmt.Errorf("cannot start %d nodes: at least 1 and at most %d run on one machine", o.Nodes, MaxNodes)
 	}
-	d, err := openDir(o.Dir)
+	d, made, err := openDir(o.Dir)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.checkEmpty(); err != nil {
 		return nil, err
 	}
 	release, err := d.lock()
 	if err != nil {
+		removeFolders(made)
 		return nil, err
 	}
 	defer release()
-	u := &upper{o: o, dir: d}
+	u := &upper{o: o, dir: d, made: made}
 	return u.run(ctx)
 }
 
@@ -77,6 +84,8 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 type upper struct {
 	o       UpOptions
 	dir     Dir
+	made    []string // folders that this call made, down to dir
+	fresh   bool     // this call makes the cluster: when it fails, nothing of it is to stay
 	rec     *record
 	plan    *plan
 	started []*child
@@ -92,18 +101,21 @@ func (u *upper) say(format string, args ...any) {
 
 func (u *upper) run(ctx context.Context) (*Started, error) {
 	if err := u.prepare(); err != nil {
+		u.forget()
 		return nil, err
 	}
 	err := u.start(ctx)
 	if err == nil {
 		err = u.plan.writeEnv()
 	}
-	out := &Started{Dir: string(u.dir), EnvFile: u.dir.envFile(), Conf: u.plan.confPath, Cluster: u.plan.conf.ClusterName, Nodes: len(u.plan.nodes()), Detached: u.o.Detach}
+	out := &Started{Dir: string(u.dir), EnvFile: u.dir.envFile(), Conf: u.rec.Conf, Cluster: u.plan.conf.ClusterName,
+		Nodes: len(u.plan.nodes()), Detached: u.o.Detach}
 	if err == nil && !u.o.Detach {
 		out.Remarks, err = u.wait(ctx)
 	}
 	if err != nil {
 		u.undo()
+		u.forget()
 		return nil, err
 	}
 	for _, c := range u.started {
@@ -117,49 +129,153 @@ func (u *upper) prepare() (err error) {
 	if u.rec, err = u.dir.load(); err != nil {
 		return err
 	}
-	if u.rec == nil {
-		u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs}
-		if u.rec.Conf, err = u.newConf(); err != nil {
+	if u.rec != nil && !u.rec.Started && len(u.dir.find()) == 0 {
+		if err := u.beginAnew(); err != nil {
 			return err
 		}
-	} else if err = u.sameCluster(); err != nil {
-		return err
 	}
-	if u.plan, err = newPlan(u.dir, u.rec.Conf); err != nil {
+	if u.rec == nil {
+		err = u.found()
+	} else if err = u.sameCluster(); err == nil {
+		u.plan, err = newPlan(u.dir, u.rec.Conf)
+	}
+	if err != nil {
 		return err
 	}
 	u.plan.gpus = u.rec.GPUs
-	// A record was lost, and the configuration that it belonged to is there still.
-	if n := len(u.plan.conf.Nodes); u.rec.Cluster == "" && u.rec.Nodes > 0 && n != u.rec.Nodes {
-		if u.o.Nodes != 0 {
-			return fmt.Errorf("cannot start a cluster of %d nodes in %s: the slurm.conf there has %d; %s", u.o.Nodes, u.dir, n, u.instead())
-		}
-		u.rec.Nodes = n
-	}
 	if was := u.rec.Cluster; was != "" && was != u.plan.conf.ClusterName {
-		return fmt.Errorf("cannot start cluster %s in %s: its state is of cluster %s; change ClusterName back, or give another --dir", u.plan.conf.ClusterName, u.dir, was)
+		return fmt.Errorf("cannot start cluster %s in %s: its state is of cluster %s; change ClusterName back, or give another --dir",
+			u.plan.conf.ClusterName, u.dir, was)
 	}
 	u.rec.Cluster = u.plan.conf.ClusterName
 	if err = u.dir.makeFolders(); err != nil {
 		return err
 	}
-	if err = u.plan.linkCommands(u.o.Commands); err != nil {
+	if err = u.linkCommands(); err != nil {
+		return err
+	}
+	if err = u.linkConf(); err != nil {
 		return err
 	}
 	return u.dir.save(u.rec)
 }
 
-// newConf gives the path of the configuration of a folder that has none so far.
-func (u *upper) newConf() (string, error) {
-	if u.o.Conf == "" {
-		u.rec.Nodes = max(1, u.o.Nodes)
-		return u.dir.ownConf(), u.dir.generate(u.rec.Nodes)
+// beginAnew deletes what an earlier call left that failed, or was killed, before it had started anything. Its logs stay.
+func (u *upper) beginAnew() error {
+	_, err := u.dir.remove(u.rec.Made, recordName, lockFile, "log")
+	if err != nil {
+		return err
 	}
-	return realPath(u.o.Conf)
+	if slices.Contains(u.rec.Made, ".") {
+		u.made = append(u.made, string(u.dir))
+	}
+	u.rec = nil
+	return nil
+}
+
+// found makes a cluster's record, and its configuration unless one was given. What can be refused is refused before anything
+// is made, and each name is in the record before it is made.
+func (u *upper) found() (err error) {
+	u.fresh = true
+	u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs, Conf: u.dir.ownConf()}
+	u.rec.Made = append([]string{recordName, lockFile, envName}, folders...)
+	if len(u.made) > 0 {
+		u.rec.Made = append(u.rec.Made, ".")
+	}
+	if err := checkGPUs(u.o.GPUs); err != nil {
+		return err
+	}
+	if u.o.Conf != "" {
+		if u.rec.Conf, err = realPath(u.o.Conf); err == nil {
+			u.plan, err = newPlan(u.dir, u.rec.Conf)
+		}
+		if err != nil {
+			return err
+		}
+		u.rec.Cluster = u.plan.conf.ClusterName
+		return u.dir.save(u.rec)
+	}
+	u.rec.Cluster, u.rec.Nodes = u.dir.clusterName(), max(1, u.o.Nodes)
+	u.rec.Made = append(u.rec.Made, confNames...)
+	if err := u.dir.save(u.rec); err != nil {
+		return err
+	}
+	if err := u.dir.generate(u.rec.Nodes); err != nil {
+		return err
+	}
+	u.plan, err = newPlan(u.dir, u.rec.Conf)
+	return err
+}
+
+// checkGPUs asks the node daemon, which knows the models, whether it could pretend them.
+func checkGPUs(spec string) error {
+	if spec == "" {
+		return nil
+	}
+	noded, err := program(nodedName)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(noded, "check-gpus", spec)
+	cmd.Env = daemonEnv()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.New(strings.TrimPrefix(cmp.Or(strings.TrimSpace(string(out)), err.Error()), nodedName+": "))
+	}
+	return nil
+}
+
+// linkCommands makes the folder of the commands where it is needed, and has it in the record before.
+func (u *upper) linkCommands() error {
+	self, own, err := u.plan.findCommands(u.o.Commands)
+	if err != nil || !own {
+		return err
+	}
+	if !slices.Contains(u.rec.Made, "bin") {
+		if _, err := os.Lstat(u.plan.bin); err == nil {
+			return fmt.Errorf("cannot make the folder of the commands: %s already exists and was not created by `sluice up`", u.plan.bin)
+		}
+		u.rec.Made = append(u.rec.Made, "bin")
+		if err := u.dir.save(u.rec); err != nil {
+			return err
+		}
+	}
+	return u.plan.linkCommands(self, u.o.Commands)
+}
+
+// linkConf makes DIR/slurm.conf a link to a configuration that lies elsewhere: a command that has nothing but SLURM_CONF finds the
+// controller's socket beside it. A file that somebody has put there stays, and the cluster is found by SLUICE_SOCKET alone.
+func (u *upper) linkConf() error {
+	link := u.dir.ownConf()
+	if u.rec.Conf == link {
+		return nil
+	}
+	target, err := os.Readlink(link)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if !slices.Contains(u.rec.Made, filepath.Base(link)) {
+			u.rec.Made = append(u.rec.Made, filepath.Base(link))
+			if err := u.dir.save(u.rec); err != nil {
+				return err
+			}
+		}
+		if err := os.Symlink(u.rec.Conf, link); err != nil {
+			return fmt.Errorf("cannot link the configuration: %w", err)
+		}
+	case err != nil && slices.Contains(u.rec.Made, filepath.Base(link)):
+		return fmt.Errorf("%s is a file and no longer the link to %s that `sluice up` made, perhaps because an editor saved it: "+
+			"copy what was changed to %s and delete it, or move it away", link, u.rec.Conf, u.rec.Conf)
+	case err != nil || target != u.rec.Conf:
+		return nil
+	}
+	u.plan.confPath = link
+	return nil
 }
 
 func realPath(conf string) (string, error) {
-	path, err := filepath.Abs(conf)
+	path, err := accounts.ExpandHome(conf)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
 	if err == nil {
 		_, err = os.Stat(path)
 	}
@@ -177,7 +293,8 @@ func (u *upper) instead() string {
 func (u *upper) sameCluster() error {
 	instead := u.instead()
 	if u.o.GPUs != "" && u.o.GPUs != u.rec.GPUs {
-		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the one there has %s; %s", u.o.GPUs, u.dir, cmp.Or(u.rec.GPUs, "those of the machine"), instead)
+		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the one there has %s; %s", u.o.GPUs, u.dir,
+			cmp.Or(u.rec.GPUs, "those of the machine"), instead)
 	}
 	if u.o.Conf != "" {
 		path, err := realPath(u.o.Conf)
@@ -202,6 +319,7 @@ func (u *upper) sameCluster() error {
 // controller would otherwise make at the same time.
 func (u *upper) start(ctx context.Context) error {
 	u.from = time.Now()
+	settle(u.rec.Daemons, 10*time.Second)
 	u.adopt()
 	var todo []daemon
 	if dm := u.plan.ctldDaemon(); !u.rec.Daemons[dm.name].alive() {
@@ -219,6 +337,12 @@ func (u *upper) start(ctx context.Context) error {
 				return err
 			}
 			todo = append(todo, dm)
+		}
+	}
+	if len(todo) > 0 && !u.rec.Started {
+		u.rec.Started = true
+		if err := u.dir.save(u.rec); err != nil {
+			return err
 		}
 	}
 	for _, dm := range todo {
@@ -248,7 +372,9 @@ func (u *upper) adopt() {
 // claim makes a node's certificate and spool, and refuses a node whose cgroups are another cluster's.
 func (u *upper) claim(n *conf.Node) error {
 	if pid := u.stranger(n.Name); pid != 0 {
-		return fmt.Errorf("cannot start node %s: a cluster named %s with such a node runs on this machine already, process %d (%s); stop that cluster, or change ClusterName in %s",
+		return fmt.Errorf(
+			"cannot start node %s: a cluster named %s with such a node runs on this machine already, process %d (%s); stop that "+
+				"cluster, or change ClusterName in %s",
 			n.Name, u.plan.conf.ClusterName, pid, commandLine(pid), u.plan.confPath)
 	}
 	if len(u.dir.shimsOf([]string{n.Name})) == 0 {
@@ -265,7 +391,8 @@ func (u *upper) claim(n *conf.Node) error {
 	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.key")) {
 		return nil
 	}
-	cmd := exec.Command(u.plan.ctld, "issue", "--state", u.dir.state(), "--node", n.Name, "--out", u.dir.tls(n.Name))
+	cmd := exec.Command(u.plan.ctld, "--conf", u.plan.confPath, "issue",
+		"--new-authority", "--state", u.dir.state(), "--node", n.Name, "--out", u.dir.tls(n.Name))
 	cmd.Env = daemonEnv()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make the certificate of node %s: %s (%w)", n.Name, strings.TrimSpace(string(out)), err)
@@ -320,6 +447,7 @@ func (u *upper) undo() {
 	if len(ids) == 0 {
 		return
 	}
+	u.fresh = u.fresh && !u.hasJobs()
 	u.say("stopping what was started")
 	_ = stop(ids, 5*time.Second)
 	for _, c := range u.started {
@@ -330,6 +458,31 @@ func (u *upper) undo() {
 		u.say("%v", err)
 	}
 	_ = u.dir.save(u.rec)
+}
+
+// hasJobs says whether somebody has given the cluster a job already, though it was not up yet.
+func (u *upper) hasJobs() bool {
+	w := &downer{dir: u.dir}
+	jobs, err := w.jobs(context.Background(), &msg.JobsRequest{AllStates: true})
+	return err == nil && len(jobs) > 0
+}
+
+// forget deletes a cluster that this call was to make and could not, so that the corrected command finds an empty folder. When a
+// daemon had run, its log stays, with a record that says so.
+func (u *upper) forget() {
+	if !u.fresh {
+		removeFolders(u.made)
+		return
+	}
+	if len(u.started) > 0 {
+		u.rec.Started = false
+		if err := u.dir.save(u.rec); err == nil {
+			_, _ = u.dir.remove(u.rec.Made, recordName, lockFile, "log")
+		}
+		return
+	}
+	_, _ = u.dir.remove(u.rec.Made)
+	removeFolders(u.made)
 }
 
 // startedNodes are the nodes whose daemon this call started.

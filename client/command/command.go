@@ -1,7 +1,12 @@
-// Package command is what the commands have in common: the process they run in, and how they say that something is wrong.
+// Package command is what the commands have in common: the process they run in, the way to the controller, and how they say that
+// something is wrong.
+//
+// A command is a function of an Env and its arguments; it writes to the Env's streams and returns the exit code. Nothing in a
+// command calls os.Exit, so that every one can be run inside a test with a fake controller.
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/batchscript"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/wire"
 )
@@ -31,12 +38,29 @@ type Env struct {
 	Now     func() time.Time
 	Sleep   func(time.Duration)
 	Getwd   func() (string, error)
+	// Dial connects to the controller; tests give a client around a fake.
+	Dial func(ctx context.Context) (*client.Client, error)
+	// Socket is where Dial connects to.
+	Socket func() (string, error)
+
+	misread    string // what was probably meant (opt.Misread), until it is said
+	complained bool   // an error was printed
 }
 
 // Process is the Env of this process.
 func Process(name string) *Env {
-	return &Env{Name: name, Stdin: os.Stdin, Stdout: &output{File: os.Stdout, name: name}, Stderr: os.Stderr, Args: os.Args, Environ: os.Environ(),
-		Now: time.Now, Sleep: time.Sleep, Getwd: WorkingDir}
+	e := &Env{Name: name, Stdin: os.Stdin, Stdout: &output{File: os.Stdout, name: name}, Stderr: os.Stderr, Args: os.Args,
+		Environ: os.Environ(),
+		Now:     time.Now, Sleep: time.Sleep, Getwd: WorkingDir}
+	e.Socket = func() (string, error) { return client.SocketPath(e.Getenv) }
+	e.Dial = func(ctx context.Context) (*client.Client, error) {
+		socket, err := e.Socket()
+		if err != nil {
+			return nil, err
+		}
+		return client.Dial(ctx, socket)
+	}
+	return e
 }
 
 // WorkingDir is getcwd(2): where the process is, not the name under which the shell got there.
@@ -65,8 +89,44 @@ func (e *Env) LookupEnv(name string) (string, bool) {
 	return "", false
 }
 
+// Scan is opt.Scan, and remembers what may have been misread: when the command fails, that is why.
+func (e *Env) Scan(names []opt.Name, argv []string, permute bool) (hits []opt.Hit, rest []string, err error) {
+	hits, rest, err = opt.Scan(names, argv, permute)
+	words := rest
+	if !permute {
+		words = rest[:min(1, len(rest))] // what follows is the script's
+	}
+	e.Misread(opt.Misread(names, hits, words))
+	return hits, rest, err
+}
+
+// Misread notes what was probably meant by something that can be read in another way; the first note counts.
+func (e *Env) Misread(hint string) {
+	if e.misread == "" {
+		e.misread = hint
+	}
+}
+
+// Finish is called with the exit code of a command. What was misread is said when something went wrong and nothing said it yet, and to
+// somebody at a terminal in any case; a program that reads both streams of what succeeded is not disturbed.
+func (e *Env) Finish(exit int) int {
+	if e.misread != "" && (exit != 0 || e.complained || IsTerminal(e.Stderr)) {
+		e.Infof("%s", e.misread)
+	}
+	return exit
+}
+
+// instead is the hint that goes with an error: what was misread explains it better than any other. It is said once.
+func (e *Env) instead(hint string) string {
+	if e.misread != "" {
+		hint, e.misread = e.misread, ""
+	}
+	return hint
+}
+
 // Errorf writes "NAME: error: …" to stderr, as Slurm's commands do.
 func (e *Env) Errorf(format string, args ...any) {
+	e.complained = true
 	fmt.Fprintf(e.Stderr, e.Name+": error: "+format+"\n", args...)
 }
 
@@ -80,8 +140,10 @@ func (e *Env) UsageError(err error, exit int) int {
 	fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, err.Error())
 	var u *opt.UsageError
 	fmt.Fprintf(e.Stderr, "Try \"%s --help\" for more information\n", e.Name)
-	if errors.As(err, &u) && u.Hint != "" {
-		fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, u.Hint)
+	if errors.As(err, &u) {
+		if hint := e.instead(u.Hint); hint != "" {
+			e.Infof("%s", hint)
+		}
 	}
 	return exit
 }
@@ -111,6 +173,11 @@ func (e *Env) Refuse(err error) int {
 	return e.ErrorExit()
 }
 
+// Advise prints what would help, behind an error in Slurm's words.
+func (e *Env) Advise(format string, args ...any) {
+	e.Infof("%s", e.instead(fmt.Sprintf(format, args...)))
+}
+
 // Lines writes each line as "NAME: error: …", or fatal, and the hint as an error behind them.
 func (e *Env) Lines(lines []string, hint string, fatal bool) {
 	word := "error"
@@ -120,7 +187,7 @@ func (e *Env) Lines(lines []string, hint string, fatal bool) {
 	for _, l := range lines {
 		fmt.Fprintf(e.Stderr, "%s: %s: %s\n", e.Name, word, l)
 	}
-	if hint != "" {
+	if hint = e.instead(hint); hint != "" {
 		e.Errorf("%s", hint)
 	}
 }
@@ -148,12 +215,21 @@ func (e *Env) CheckClusters(list string) error {
 		return nil
 	}
 	own := e.ClusterName()
-	if slices.ContainsFunc(strings.Split(list, ","), func(name string) bool { return strings.EqualFold(name, own) || strings.EqualFold(name, "all") }) {
+	if slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
+		return strings.EqualFold(name, own) ||
+			strings.EqualFold(name, "all")
+	}) {
 		return nil
 	}
 	name, _, _ := strings.Cut(list, ",")
+	source := "--cluster"
+	if list == e.Getenv("SLURM_CLUSTERS") && e.Name != "sbatch" { // as each of Slurm's commands says it
+		source = "SLURM_CLUSTERS"
+	}
 	return &opt.ValueError{Lines: []string{fmt.Sprintf("No cluster '%s' known by database.", name),
-		fmt.Sprintf("'%s' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see available clusters.", name)},
+		fmt.Sprintf(
+			"'%s' can't be reached now, or it is an invalid entry for %s.  Use 'sacctmgr list clusters' to see available clusters.", name,
+			source)},
 		Exit: 1, Hint: fmt.Sprintf("this cluster is %q", own)}
 }
 
@@ -174,21 +250,26 @@ func ShortHostname() string {
 }
 
 // Phrase is Slurm's text for why a call failed, and the diagnosis that goes after it. A controller that cannot be reached
-// gives Slurm's "Unable to contact slurm controller (connect failure)".
+// gives Slurm's "Unable to contact slurm controller (connect failure)", one that says nothing "Socket timed out on send/recv operation".
 func Phrase(err error) (text, more string) {
 	var r *wire.Refusal
 	if errors.As(err, &r) && r.Problem != nil {
-		return r.Problem.Phrase, Diagnosis(r.Problem.Detail, r.Problem.Hint)
+		return r.Problem.Phrase, Diagnosis(r.Problem)
 	}
 	var ce *wire.ConnectError
 	if errors.As(err, &ce) {
 		return ce.Phrase(), ce.Diagnosis()
 	}
+	var te *wire.TimeoutError
+	if errors.As(err, &te) {
+		return te.Phrase(), te.Diagnosis()
+	}
 	return err.Error(), ""
 }
 
 // Diagnosis joins detail and hint of a problem.
-func Diagnosis(detail, hint string) string {
+func Diagnosis(p *msg.Problem) string {
+	detail, hint := p.GetDetail(), p.GetHint()
 	switch {
 	case detail != "" && hint != "":
 		return detail + " (" + hint + ")"

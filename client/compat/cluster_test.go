@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 const hostName = "typedhost"
 
 // renamed runs the tests in another process, on a machine of that name, where that can be had: the true one may be a word that
-// answers have, or too long for its column. Otherwise they run here.
+// answers have, or too long for its column. That process is not nice, however nice this one is. Otherwise they run here.
 func renamed() (code int, ran bool) {
 	const inside = "SLUICE_COMPAT_RENAMED"
 	if os.Getenv(inside) != "" {
@@ -59,7 +59,8 @@ func renamed() (code int, ran bool) {
 	if *recording || os.Getuid() != 0 || err != nil {
 		return 0, false
 	}
-	runtime.LockOSThread() // whose end would end the other process
+	runtime.LockOSThread()                        // whose end would end the other process
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // a job is as nice as its sbatch; the answers are those of one that is not
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -131,11 +132,14 @@ func hideSlurm(absent, bin string) error {
 	if err := os.Mkdir(absent, 0o755); err != nil {
 		return err
 	}
-	for _, name := range strings.Fields("sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol scrontab sdiag sgather sinfo sprio squeue sreport srun sshare sstat strigger seff") {
+	for _, name := range strings.Fields(
+		"sacct sacctmgr salloc sattach sbatch sbcast scancel scontrol scrontab sdiag sgather sinfo sprio squeue sreport srun sshare " +
+			"sstat strigger seff") {
 		if _, err := os.Stat(filepath.Join(bin, name)); err == nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(absent, name), []byte("#!/bin/sh\necho \"$0: not there\" >&2\nexit 127\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(absent, name), []byte("#!/bin/sh\necho \"$0: not there\" >&2\nexit 127\n"),
+			0o755); err != nil {
 			return err
 		}
 	}
@@ -147,7 +151,8 @@ func build(bin string) error {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", bin, "./cmd/...")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", bin,
+		"./cmd/...")
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)

@@ -24,7 +24,8 @@ func newTool(t *testing.T, files string) *tool {
 		t.Fatal(err)
 	}
 	dir := scratch(t, s)
-	p := &tool{t: t, session: &session{t: t, sys: sys, mask: &mask{names: map[string]string{}, dir: dir, data: sys.data, host: "-", cluster: sys.cluster}}}
+	p := &tool{t: t, session: &session{t: t, sys: sys, mask: &mask{names: map[string]string{}, dir: dir, data: sys.data, host: "-",
+		cluster: sys.cluster}}}
 	t.Cleanup(p.settle)
 	return p
 }
@@ -68,14 +69,19 @@ exec sleep 1000
 
 func TestOpenOnDemand(t *testing.T) {
 	p := newTool(t, scripts)
-	reply := strings.TrimSpace(p.must(`SBATCH_GET_USER_ENV=60L sbatch -D . -J ondemand/sys/dashboard -o out.log --export NONE -p gpu --gres=gpu:1 --parsable <sleep.sh`))
+	reply := strings.TrimSpace(p.must(
+		`SBATCH_GET_USER_ENV=60L sbatch -D . -J ondemand/sys/dashboard -o out.log --export NONE -p gpu --gres=gpu:1 --parsable <sleep.sh`))
 	id := strings.Split(reply, ";")[0] // lib/ood_core/job/adapters/slurm.rb splits there
 	if !regexp.MustCompile(`^\d+$`).MatchString(id) {
 		t.Fatalf("sbatch prints %q", reply)
 	}
 	p.until(id, "RUNNING")
 
-	fields := strings.Fields("Account JobID exit_code MinTmpDisk CpusPerTask MinMemory EndTime Dependency Feature ArrayJobID GroupName GroupID OverSubscribe SCT JobArrayID Name Comment TimeLimit TimeLeft MinMemory TimeUsed ReqNodes NodeList Command Contiguous QOS Partition PriorityLong Reason StartTime StateCompact UserName UserID Reservation SubmitTime WCKey Licenses ExcNodes CoreSpec Nice SchedNodes SCT WorkDir tres-per-node")
+	fields := strings.Fields(
+		"Account JobID exit_code MinTmpDisk CpusPerTask MinMemory EndTime Dependency Feature ArrayJobID GroupName GroupID OverSubscribe " +
+			"SCT JobArrayID Name Comment TimeLimit TimeLeft MinMemory TimeUsed ReqNodes NodeList Command Contiguous QOS Partition " +
+			"PriorityLong Reason StartTime StateCompact UserName UserID Reservation SubmitTime WCKey Licenses ExcNodes CoreSpec Nice " +
+			"SchedNodes SCT WorkDir tres-per-node")
 	var asked []string
 	known := fields[:0:0]
 	for _, f := range fields {
@@ -130,7 +136,8 @@ func TestOpenOnDemand(t *testing.T) {
 		t.Errorf("sinfo -ho names %d hosts in %d rows: %q", len(seen), len(nodes), nodes)
 	}
 	parts := strings.Split(strings.TrimSpace(p.must("scontrol show part -o")), "\n")
-	if len(parts) != 3 || !strings.HasPrefix(parts[0], "PartitionName=debug ") || value(parts[0], "AllowAccounts") != "ALL" || value(parts[0], "AllowQos") != "ALL" || value(parts[0], "State") != "UP" {
+	if len(parts) != 3 || !strings.HasPrefix(parts[0], "PartitionName=debug ") || value(parts[0], "AllowAccounts") != "ALL" ||
+		value(parts[0], "AllowQos") != "ALL" || value(parts[0], "State") != "UP" {
 		t.Errorf("scontrol show part -o: %q", parts)
 	}
 	for row := range strings.Lines(p.must("sacctmgr -nP show users withassoc format=account,qos where user=root cluster=$CLUSTER")) {
@@ -138,8 +145,10 @@ func TestOpenOnDemand(t *testing.T) {
 			t.Errorf("sacctmgr: %q", row)
 		}
 	}
-	sacct := p.must("sacct -P --delimiter '\x1f' -n --units G --allocations -j " + id + " -o JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode,Elapsed,ReqMem,Submit,Start,End,User,NodeList")
-	if f := strings.Split(strings.TrimSuffix(sacct, "\n"), "\x1f"); len(f) != 14 || f[0] != id || f[1] != "ondemand/sys/dashboard" || f[5] != "RUNNING" || f[12] != "root" {
+	sacct := p.must("sacct -P --delimiter '\x1f' -n --units G --allocations -j " + id +
+		" -o JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode,Elapsed,ReqMem,Submit,Start,End,User,NodeList")
+	if f := strings.Split(strings.TrimSuffix(sacct, "\n"), "\x1f"); len(f) != 14 || f[0] != id || f[1] != "ondemand/sys/dashboard" ||
+		f[5] != "RUNNING" || f[12] != "root" {
 		t.Errorf("sacct: %q", sacct)
 	}
 	p.must("scancel " + id)
@@ -173,7 +182,9 @@ func TestSnakemake(t *testing.T) {
 	p.until(good, "COMPLETED")
 	p.until(bad, "FAILED")
 	status := map[string]string{}
-	for row := range strings.Lines(p.must("sacct -X --parsable2 --clusters all --noheader --format=JobIdRaw,State --starttime now-2days --endtime now --name " + run)) {
+	for row := range strings.Lines(
+		p.must("sacct -X --parsable2 --clusters all --noheader --format=JobIdRaw,State --starttime now-2days --endtime now --name " +
+			run)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(row), "|")
 		status[id] = state
 	}
@@ -181,7 +192,8 @@ func TestSnakemake(t *testing.T) {
 		t.Errorf("sacct: %v", status)
 	}
 	rows := strings.Fields(p.must("squeue --format='%i|%T' --states=all --noheader --name " + run))
-	if len(rows) != 2 || !strings.Contains(strings.Join(rows, " "), good+"|COMPLETED") || !strings.Contains(strings.Join(rows, " "), bad+"|FAILED") {
+	if len(rows) != 2 || !strings.Contains(strings.Join(rows, " "), good+"|COMPLETED") ||
+		!strings.Contains(strings.Join(rows, " "), bad+"|FAILED") {
 		t.Errorf("squeue: %q", rows)
 	}
 	running := p.submit("--job-name=" + run + " --output=/dev/null sleep.sh")
@@ -278,7 +290,9 @@ func TestExporters(t *testing.T) {
 		t.Errorf("sinfo -h -o %%C: %q", cpus)
 	}
 	diag := p.must("sdiag")
-	for _, line := range []string{`Server thread count:\s+\d+`, `Agent queue size:\s+\d+`, `DBD Agent queue size:\s+\d+`, `\tLast cycle:\s+\d+`, `\tMean cycle:\s+\d+`, `\tCycles per minute:\s+\d+`, `\tTotal backfilled jobs \(since last slurm start\): \d+`, `\tDepth Mean:\s+\d+`, `Jobs submitted:\s+\d+`} {
+	for _, line := range []string{`Server thread count:\s+\d+`, `Agent queue size:\s+\d+`, `DBD Agent queue size:\s+\d+`,
+		`\tLast cycle:\s+\d+`, `\tMean cycle:\s+\d+`, `\tCycles per minute:\s+\d+`,
+		`\tTotal backfilled jobs \(since last slurm start\): \d+`, `\tDepth Mean:\s+\d+`, `Jobs submitted:\s+\d+`} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(diag) {
 			t.Errorf("sdiag has no line %s", line)
 		}

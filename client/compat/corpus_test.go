@@ -66,7 +66,8 @@ func theSystem(t *testing.T) *system {
 	if conf == "" {
 		t.Fatal("-record needs SLURM_CONF of a real Slurm: make oracle")
 	}
-	return &system{data: filepath.Dir(conf), cluster: recordedName, env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "SLURM_CONF=" + conf}}
+	return &system{data: filepath.Dir(conf), cluster: recordedName, env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+		"SLURM_CONF=" + conf}}
 }
 
 func keep(t *testing.T, path string, answers []answer) {

@@ -100,7 +100,8 @@ func (p *session) run(user, command string) (stdout, stderr string, exit int) {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = p.mask.dir
-	cmd.Env = append([]string{"USER=" + name, "LOGNAME=" + name, "HOME=" + home, "TZ=UTC", "LANG=C.UTF-8", "SHELL=/bin/bash", "CLUSTER=" + p.sys.cluster}, p.sys.env...)
+	cmd.Env = append([]string{"USER=" + name, "LOGNAME=" + name, "HOME=" + home, "TZ=" + morning(time.Now()), "LANG=C.UTF-8",
+		"SHELL=/bin/bash", "CLUSTER=" + p.sys.cluster}, p.sys.env...)
 	cmd.Env = append(cmd.Env, p.vars...)
 	out, errs := limited{stop: cancel}, limited{stop: cancel}
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -113,9 +114,20 @@ func (p *session) run(user, command string) (stdout, stderr string, exit int) {
 		p.t.Errorf("cannot run %q: %v", command, err)
 	}
 	if ctx.Err() != nil {
-		p.t.Errorf("%q has not ended after %s, or printed more than %d bytes: %.1000q %.1000q", command, patience, maxOutput, out.String(), errs.String())
+		p.t.Errorf("%q has not ended after %s, or printed more than %d bytes: %.1000q %.1000q", command, patience, maxOutput, out.String(),
+			errs.String())
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// morning is a time zone where it is between nine and ten o'clock: what "noon" and "today" mean, and the day that sacct shows when
+// nobody says which, must not depend on when the tests run.
+func morning(now time.Time) string {
+	west := now.UTC().Hour() - 9
+	if west > 12 { // there are zones from 12 hours west to 14 hours east
+		west -= 24
+	}
+	return fmt.Sprintf("Etc/GMT%+d", west)
 }
 
 // maxOutput is far more than any command of the corpus prints: some print forever when standard input ends.
@@ -229,7 +241,9 @@ func (p *session) poll(check func() (ok bool, saw string)) {
 
 // settle ends what the script has left, so that the next one finds an idle cluster.
 func (p *session) settle() {
-	p.run("", "squeue -h -o %A | xargs -r scancel -Q; for r in $(scontrol -o show res | sed -n 's/^ReservationName=\\([^ ]*\\).*/\\1/p'); do scontrol delete reservationname=$r; done")
+	p.run("",
+		"squeue -h -o %A | xargs -r scancel -Q; for r in $(scontrol -o show res | sed -n 's/^ReservationName=\\([^ ]*\\).*/\\1/p'); do "+
+			"scontrol delete reservationname=$r; done")
 	p.poll(func() (bool, string) {
 		out, _, _ := p.run("", "squeue -h -o '%i %t'")
 		return out == "", "jobs are left: " + out

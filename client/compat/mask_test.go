@@ -23,7 +23,8 @@ var rules = []struct {
 }{
 	// Moments, of this century, in the default form.
 	{regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\b`), "YYYY-MM-DDThh:mm:ss"},
-	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d 20\d\d`), "Day Mon dd hh:mm:ss YYYY"},
+	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d 20\d\d`),
+		"Day Mon dd hh:mm:ss YYYY"},
 	// How long something has run: scripts are done within a minute or so.
 	{regexp.MustCompile(`\b(RunTime|SuspendTime)=00:0\d:\d\d`), "$1=00:00:00"},
 	{regexp.MustCompile(`(^|[\s|])0:[0-5]\d\b`), "${1}0:00"},

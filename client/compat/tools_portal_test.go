@@ -3,7 +3,9 @@ package compat
 // portalTools are portals, terminal programs and services that act for users.
 var portalTools = []contract{
 	{"batchspawner", []call{
-		{run: "sbatch --parsable job", file: "#!/bin/bash\n#SBATCH --output=./jupyterhub_slurmspawner_%j.log\n#SBATCH --job-name=spawner-jupyterhub\n#SBATCH --chdir=.\n#SBATCH --export=PATH,LANG\n#SBATCH --get-user-env=L\n#SBATCH --mem=90\ntrue\n", lines: `\d+(;\S+)?`},
+		{run: "sbatch --parsable job",
+			file: "#!/bin/bash\n#SBATCH --output=./jupyterhub_slurmspawner_%j.log\n#SBATCH --job-name=spawner-jupyterhub\n#SBATCH " +
+				"--chdir=.\n#SBATCH --export=PATH,LANG\n#SBATCH --get-user-env=L\n#SBATCH --mem=90\ntrue\n", lines: `\d+(;\S+)?`},
 		{run: "squeue -h -j $RUN -o '%T %B'", lines: `(?:RUNNING|COMPLETING)\s+((?:[\w_-]+\.?)+)`},
 		{run: "squeue -h -j $HELD -o '%T %B'", lines: `(?:PENDING|CONFIGURING) n/a`},
 	}},
@@ -23,20 +25,24 @@ var portalTools = []contract{
 		{run: "scontrol -o show node", n: 6, lines: `.*\bCPUTot=\d+ .*\bGres=\S+ .*\bRealMemory=\d+ .*`},
 		{run: "sacctmgr show user root withassoc format=account -P --noheader", lines: "root"},
 		{run: "scontrol show res -o --quiet"}, // nothing at all where there is none
-		{run: "scontrol create reservation=form nodes=n4 users=root start=now+1days duration=10 >/dev/null; scontrol show res -o --quiet", n: 1, read: keyed,
+		{run: "scontrol create reservation=form nodes=n4 users=root start=now+1days duration=10 >/dev/null; scontrol show res -o --quiet",
+			n: 1, read: keyed,
 			lines: `.* StartTime=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d EndTime=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d .* Users=root .*Accounts=\S+ .*`},
 		{run: "scontrol delete reservationname=form"},
 	}},
 	{"slurm-mail", []call{
-		{run: "sacct -j $DONE -P -n --fields=JobId,User,Group,Partition,Start,End,State,ReqMem,MaxRSS,NCPUS,CPUTimeRaw,TotalCPU,NNodes,WorkDir,Elapsed,ExitCode,AdminComment,Comment,Cluster,NodeList,TimeLimit,TimelimitRaw,JobIdRaw,JobName",
-			n: 2, lines: `([^|]*\|){23}[^|]*`, has: []string{`^<DONE>\|root\|root\|debug\|[\dT:-]{19}\|[\dT:-]{19}\|COMPLETED\|100M\|\|1\|\d+\|.*\|00:30:00\|30\|<DONE>\|done$`}},
+		{run: "sacct -j $DONE -P -n " +
+			"--fields=JobId,User,Group,Partition,Start,End,State,ReqMem,MaxRSS,NCPUS,CPUTimeRaw,TotalCPU,NNodes,WorkDir,Elapsed,ExitCode,AdminComment,Comment,Cluster,NodeList,TimeLimit,TimelimitRaw,JobIdRaw,JobName",
+			n: 2, lines: `([^|]*\|){23}[^|]*`,
+			has: []string{`^<DONE>\|root\|root\|debug\|[\dT:-]{19}\|[\dT:-]{19}\|COMPLETED\|100M\|\|1\|\d+\|.*\|00:30:00\|30\|<DONE>\|done$`}},
 		{run: "scontrol -o show job=$DONE", has: []string{` StdErr=/dev/null `, ` StdOut=/dev/null `}},
 	}},
 	{"turm", []call{
 		{run: `squeue --array --noheader --Format "jobid:###turm###,name:###turm###,state:###turm###,username:###turm###,timeused:###turm###,tres-alloc:###turm###,partition:###turm###,nodelist:###turm###,` +
 			`stdout:###turm###,stderr:###turm###,command:###turm###,statecompact:###turm###,reason:###turm###,ArrayJobID:###turm###,ArrayTaskID:###turm###,NodeList:###turm###,WorkDir:###turm###"`,
 			lines: `(.*?###turm###){17}`, has: []string{
-				`^<RUN>###turm###run###turm###RUNNING###turm###root###turm###[\d:]+###turm###cpu=1,mem=100M,node=1,billing=1###turm###debug###turm###n\d###turm###\S+/out-%j\.txt###turm###`, // which it fills in by itself
+				// which it fills in by itself
+				`^<RUN>###turm###run###turm###RUNNING###turm###root###turm###[\d:]+###turm###cpu=1,mem=100M,node=1,billing=1###turm###debug###turm###n\d###turm###\S+/out-%j\.txt###turm###`,
 				`###turm###<ARR>###turm###2###turm###`, `^<HELD>###turm###.*###turm###N/A###turm###`}},
 	}},
 }

@@ -97,7 +97,8 @@ func (p *tool) check(ids *strings.Replacer, c call) {
 	stdout, stderr, exit := p.run("", c.run)
 	bad := func(text string, args ...any) {
 		p.t.Helper()
-		p.t.Errorf("%s\n"+text+"\nexit %d, standard output:\n%.3000s\nstandard error:\n%.1000s", append(append([]any{c.run}, args...), exit, stdout, stderr)...)
+		p.t.Errorf("%s\n"+text+"\nexit %d, standard output:\n%.3000s\nstandard error:\n%.1000s",
+			append(append([]any{c.run}, args...), exit, stdout, stderr)...)
 	}
 	if exit != c.exit {
 		bad("the exit code is not %d", c.exit)

@@ -5,24 +5,29 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // AppendConfig writes a configuration as a slurm.conf that could be read again: the pairs of scontrol show config that are keys of it,
 // then nodes and partitions.
-func AppendConfig(b []byte, c *Context, pairs []*pb.KeyValue, nodes []*pb.NodeRecord, parts []*pb.PartitionRecord) []byte {
-	b = append(c.AppendTime(append(b, "########################################################\n#   Configuration file for Slurm - "...), c.Now.UnixNano(), ""), '\n')
+func AppendConfig(b []byte, c *Context, pairs []*msg.KeyValue, nodes []*msg.NodeRecord, parts []*msg.PartitionRecord) []byte {
+	b = append(c.AppendTime(append(b, "########################################################\n#   Configuration file for Slurm - "...),
+		c.Now.UnixNano(), ""), '\n')
 	b = append(b, "########################################################\n#\n#\n"...)
 	for _, p := range pairs {
 		if value := confValue(p.GetKey(), p.GetValue()); value != "" {
 			b = fmt.Appendf(b, "%s=%s\n", confKey(p.GetKey()), Escape(value))
 		}
 	}
-	b = append(b, "#\n########################################################\n#              COMPUTE NODES\n########################################################\n"...)
+	b = append(b,
+		"#\n########################################################\n#              COMPUTE "+
+			"NODES\n########################################################\n"...)
 	for _, n := range nodes {
 		b = confNode(b, n)
 	}
-	b = append(b, "#\n########################################################\n#              PARTITIONS\n########################################################\n"...)
+	b = append(b,
+		"#\n########################################################\n#              "+
+			"PARTITIONS\n########################################################\n"...)
 	for _, p := range parts {
 		b = confPartition(b, p)
 	}
@@ -39,7 +44,8 @@ func confKey(key string) string {
 // default.
 func confValue(key, value string) string {
 	switch key {
-	case "BOOT_TIME", "HASH_VAL", "NEXT_JOB_ID", "SLURM_CONF", "SLURM_VERSION", "MULTIPLE_SLURMD", "SLUICE_VERSION", "Licenses_Used", "RequeueExitHold":
+	case "BOOT_TIME", "HASH_VAL", "NEXT_JOB_ID", "SLURM_CONF", "SLURM_VERSION", "MULTIPLE_SLURMD", "SLUICE_VERSION", "Licenses_Used",
+		"RequeueExitHold":
 		return ""
 	}
 	switch strings.ToLower(value) {
@@ -62,7 +68,7 @@ func confValue(key, value string) string {
 	return value
 }
 
-func confNode(b []byte, n *pb.NodeRecord) []byte {
+func confNode(b []byte, n *msg.NodeRecord) []byte {
 	b = fmt.Appendf(b, "NodeName=%s", n.GetName())
 	text := func(key, value, unset string) {
 		if value != "" && value != unset {
@@ -93,19 +99,28 @@ func confNode(b []byte, n *pb.NodeRecord) []byte {
 	return append(b, '\n')
 }
 
-func confPartition(b []byte, p *pb.PartitionRecord) []byte {
+func confPartition(b []byte, p *msg.PartitionRecord) []byte {
 	b = fmt.Appendf(b, "PartitionName=%s", p.GetName())
 	for _, pair := range [...]struct{ key, value, unset string }{
 		{"AllowGroups", p.GetAllowGroups(), "ALL"}, {"AllowAccounts", p.GetAllowAccounts(), "ALL"}, {"AllowQos", p.GetAllowQos(), "ALL"},
-		{"DenyAccounts", p.GetDenyAccounts(), ""}, {"DenyQos", p.GetDenyQos(), ""}, {"AllocNodes", p.GetAllowAllocNodes(), "ALL"}, {"Alternate", p.GetAlternate(), ""},
-		{"Default", upperYes(p.GetIsDefault()), "NO"}, {"DefaultTime", partitionTime(p.GetDefaultTimeS(), ""), ""}, {"DisableRootJobs", upperYes(p.GetDisableRootJobs()), "NO"},
-		{"ExclusiveUser", upperYes(p.GetExclusiveUser()), "NO"}, {"GraceTime", decimal(p.GetGraceTimeS()), "0"}, {"Hidden", upperYes(p.GetHidden()), "NO"},
-		{"LLN", upperYes(p.GetLln()), "NO"}, {"MaxNodes", orUnlimited(p.GetMaxNodes()), "UNLIMITED"}, {"MaxTime", partitionTime(p.GetMaxTimeS(), "UNLIMITED"), "UNLIMITED"},
-		{"MinNodes", decimal(p.GetMinNodes()), "0"}, {"MaxCPUsPerNode", orUnlimited(p.GetMaxCpusPerNode()), "UNLIMITED"}, {"OverSubscribe", p.GetOversubscribe(), "NO"}, {"OverTimeLimit", overTime(p), "NONE"},
-		{"PreemptMode", p.GetPreemptMode(), "OFF"}, {"PriorityJobFactor", decimal(p.GetPriorityJobFactor()), "1"}, {"PriorityTier", decimal(p.GetPriorityTier()), "1"},
-		{"QOS", p.GetQos(), ""}, {"ReqResv", upperYes(p.GetReqResv()), "NO"}, {"RootOnly", upperYes(p.GetRootOnly()), "NO"}, {"State", p.GetState(), "UP"},
-		{"DefMemPerCPU", strconv.FormatUint(p.GetDefMemPerCpuMib(), 10), "0"}, {"DefMemPerNode", strconv.FormatUint(p.GetDefMemPerNodeMib(), 10), "0"},
-		{"MaxMemPerCPU", strconv.FormatUint(p.GetMaxMemPerCpuMib(), 10), "0"}, {"MaxMemPerNode", strconv.FormatUint(p.GetMaxMemPerNodeMib(), 10), "0"},
+		{"DenyAccounts", p.GetDenyAccounts(), ""}, {"DenyQos", p.GetDenyQos(), ""}, {"AllocNodes", p.GetAllowAllocNodes(), "ALL"},
+		{"Alternate", p.GetAlternate(), ""},
+		{"Default", upperYes(p.GetIsDefault()), "NO"}, {"DefaultTime", partitionTime(p.GetDefaultTimeS(), ""), ""},
+		{"DisableRootJobs", upperYes(p.GetDisableRootJobs()), "NO"},
+		{"ExclusiveUser", upperYes(p.GetExclusiveUser()), "NO"}, {"GraceTime", decimal(p.GetGraceTimeS()), "0"},
+		{"Hidden", upperYes(p.GetHidden()), "NO"},
+		{"LLN", upperYes(p.GetLln()), "NO"}, {"MaxNodes", orUnlimited(p.GetMaxNodes()), "UNLIMITED"},
+		{"MaxTime", partitionTime(p.GetMaxTimeS(), "UNLIMITED"), "UNLIMITED"},
+		{"MinNodes", decimal(p.GetMinNodes()), "0"}, {"MaxCPUsPerNode", orUnlimited(p.GetMaxCpusPerNode()), "UNLIMITED"},
+		{"OverSubscribe", p.GetOversubscribe(), "NO"}, {"OverTimeLimit", overTime(p), "NONE"},
+		{"PreemptMode", p.GetPreemptMode(), "OFF"}, {"PriorityJobFactor", decimal(p.GetPriorityJobFactor()), "1"},
+		{"PriorityTier", decimal(p.GetPriorityTier()), "1"},
+		{"QOS", p.GetQos(), ""}, {"ReqResv", upperYes(p.GetReqResv()), "NO"}, {"RootOnly", upperYes(p.GetRootOnly()), "NO"},
+		{"State", p.GetState(), "UP"},
+		{"DefMemPerCPU", strconv.FormatUint(p.GetDefMemPerCpuMib(), 10), "0"},
+		{"DefMemPerNode", strconv.FormatUint(p.GetDefMemPerNodeMib(), 10), "0"},
+		{"MaxMemPerCPU", strconv.FormatUint(p.GetMaxMemPerCpuMib(), 10), "0"},
+		{"MaxMemPerNode", strconv.FormatUint(p.GetMaxMemPerNodeMib(), 10), "0"},
 		{"TRESBillingWeights", p.GetTresBillingWeights(), ""}, {"Nodes", p.GetNodes(), ""},
 	} {
 		if pair.value != "" && pair.value != pair.unset {

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Context is what the text of a field depends on besides its record.
@@ -25,7 +25,7 @@ type Context struct {
 	Expand     bool           // --expand-patterns: files as they will be called, not as they were asked for
 	BitstrLen  int            // SLURM_BITSTR_LEN: bytes of an array expression, 0 no limit
 	Cluster    string
-	Nodes      map[string]*pb.NodeRecord // by name, where a document says what of a node a job has; nil = not known
+	Nodes      map[string]*msg.NodeRecord // by name, where a document says what of a node a job has; nil = not known
 	// UserName and GroupName name ids that the record leaves without a name; nil prints the number.
 	UserName  func(uid uint32) string
 	GroupName func(gid uint32) string

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 func testContext() *Context {
@@ -26,7 +26,7 @@ func row(t testing.TB, spec string, j Job) string {
 }
 
 func named(name string) Job {
-	return Job{JobRecord: &pb.JobRecord{Id: 7, Spec: &pb.JobSpec{Name: name}}}
+	return Job{JobRecord: &msg.JobRecord{Id: 7, Spec: &msg.JobSpec{Name: name}}}
 }
 
 func TestEscape(t *testing.T) {
@@ -79,10 +79,12 @@ func TestHostileNames(t *testing.T) {
 		hostile := rapid.OneOf(rapid.String(), rapid.StringOfN(rapid.RuneFrom([]rune("|\x1f\n\x1b[\u202e\x00 =%\t\u0085é日")), 0, 40, -1),
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 		s := hostile.Draw(t, "text")
-		r := &pb.JobRecord{Id: 1, NodeList: s, Reason: s, Partition: s, BatchHost: s, SystemComment: s, ReqTres: s, ReasonDetail: s, ArrayJobId: rapid.Uint32().Draw(t, "array"),
-			ArrayTasks: s, State: pb.JobState(rapid.IntRange(-1, 13).Draw(t, "state")), StateFlags: rapid.Uint32().Draw(t, "flags"),
+		r := &msg.JobRecord{Id: 1, NodeList: s, Reason: s, Partition: s, BatchHost: s, SystemComment: s, ReqTres: s, ReasonDetail: s,
+			ArrayJobId: rapid.Uint32().Draw(t, "array"),
+			ArrayTasks: s, State: msg.JobState(rapid.IntRange(-1, 13).Draw(t, "state")), StateFlags: rapid.Uint32().Draw(t, "flags"),
 			StartNs: rapid.Int64().Draw(t, "start"), EndNs: rapid.Int64().Draw(t, "end"), TimeLimitS: rapid.Uint32().Draw(t, "limit"),
-			Spec: &pb.JobSpec{Name: s, User: s, Group: s, Account: s, Comment: s, Command: s, WorkDir: s, StdOut: s, StdErr: s, Features: s, TresPerNode: s, Args: []string{s}, Licenses: s, Dependency: s}}
+			Spec: &msg.JobSpec{Name: s, User: s, Group: s, Account: s, Comment: s, Command: s, WorkDir: s, StdOut: s, StdErr: s,
+				Features: s, TresPerNode: s, Args: []string{s}, Licenses: s, Dependency: s}}
 		fields := rapid.SliceOfN(rapid.IntRange(0, len(table.Fields)-1), 1, 8).Draw(t, "fields")
 		var layout Layout[Job]
 		width := 0
@@ -133,19 +135,20 @@ func TestColumnWidth(t *testing.T) {
 }
 
 func TestReasonList(t *testing.T) {
-	r := func(state pb.JobState, flags uint32, reason, nodes string) string {
-		return row(t, "%R", Job{JobRecord: &pb.JobRecord{State: state, StateFlags: flags, Reason: reason, NodeList: nodes, Spec: &pb.JobSpec{}}})
+	r := func(state msg.JobState, flags uint32, reason, nodes string) string {
+		return row(t, "%R", Job{JobRecord: &msg.JobRecord{State: state, StateFlags: flags, Reason: reason, NodeList: nodes,
+			Spec: &msg.JobSpec{}}})
 	}
 	for got, want := range map[string]string{
-		r(pb.JobState_JOB_PENDING, 0, "", ""):                                    "(None)",
-		r(pb.JobState_JOB_PENDING, 0, "Resources", ""):                           "(Resources)",
-		r(pb.JobState_JOB_RUNNING, 0, "None", "n[1-2]"):                          "n[1-2]",
-		r(pb.JobState_JOB_TIMEOUT, 0, "TimeLimit", "n3"):                         "(TimeLimit)",
-		r(pb.JobState_JOB_TIMEOUT, pb.JobCompleting, "TimeLimit", "n4"):          "n4",
-		r(pb.JobState_JOB_CANCELLED, 0, "None", "n5"):                            "n5",
-		r(pb.JobState_JOB_OUT_OF_MEMORY, 0, "OutOfMemory", "n6"):                 "(OutOfMemory)",
-		r(pb.JobState_JOB_NODE_FAIL, 0, "NodeDown", "n7"):                        "n7",
-		r(pb.JobState_JOB_COMPLETED, pb.JobCompleting|pb.JobSignaling, "", "n8"): "n8",
+		r(msg.JobState_JOB_PENDING, 0, "", ""):                                      "(None)",
+		r(msg.JobState_JOB_PENDING, 0, "Resources", ""):                             "(Resources)",
+		r(msg.JobState_JOB_RUNNING, 0, "None", "n[1-2]"):                            "n[1-2]",
+		r(msg.JobState_JOB_TIMEOUT, 0, "TimeLimit", "n3"):                           "(TimeLimit)",
+		r(msg.JobState_JOB_TIMEOUT, msg.JobCompleting, "TimeLimit", "n4"):           "n4",
+		r(msg.JobState_JOB_CANCELLED, 0, "None", "n5"):                              "n5",
+		r(msg.JobState_JOB_OUT_OF_MEMORY, 0, "OutOfMemory", "n6"):                   "(OutOfMemory)",
+		r(msg.JobState_JOB_NODE_FAIL, 0, "NodeDown", "n7"):                          "n7",
+		r(msg.JobState_JOB_COMPLETED, msg.JobCompleting|msg.JobSignaling, "", "n8"): "n8",
 	} {
 		if got != want {
 			t.Errorf("%%R = %q, want %q", got, want)
@@ -154,9 +157,9 @@ func TestReasonList(t *testing.T) {
 }
 
 func TestNodeStates(t *testing.T) {
-	idle, down, unknown := pb.NodeState_NODE_IDLE, pb.NodeState_NODE_DOWN, pb.NodeState_NODE_UNKNOWN
+	idle, down, unknown := msg.NodeState_NODE_IDLE, msg.NodeState_NODE_DOWN, msg.NodeState_NODE_UNKNOWN
 	for _, c := range []struct {
-		state                   pb.NodeState
+		state                   msg.NodeState
 		flags                   uint32
 		alloc                   uint32
 		compact, long, complete string
@@ -164,31 +167,31 @@ func TestNodeStates(t *testing.T) {
 		{idle, 0, 0, "idle", "idle", "IDLE"},
 		{idle, 0, 2, "mix", "mixed", "MIXED"},
 		{idle, 0, 4, "alloc", "allocated", "ALLOCATED"},
-		{idle, pb.NodeCompleting, 4, "alloc+", "allocated+", "ALLOCATED+COMPLETING"},
-		{idle, pb.NodeCompleting, 0, "comp", "completing", "IDLE+COMPLETING"},
-		{idle, pb.NodeNoRespond, 0, "idle*", "idle*", "IDLE+NOT_RESPONDING"},
-		{down, pb.NodeNoRespond, 0, "down*", "down*", "DOWN+NOT_RESPONDING"},
-		{unknown, pb.NodeNoRespond, 0, "unk*", "unknown*", "UNKNOWN+NOT_RESPONDING"},
-		{idle, pb.NodeDrain, 0, "drain", "drained", "IDLE+DRAIN"},
-		{idle, pb.NodeDrain, 1, "drng", "draining", "MIXED+DRAIN"},
-		{down, pb.NodeDrain | pb.NodeNoRespond, 0, "drain*", "drained*", "DOWN+DRAIN+NOT_RESPONDING"},
-		{idle, pb.NodeDrain | pb.NodeInvalidReg, 0, "inval", "inval", "IDLE+DRAIN+INVALID_REG"},
-		{idle, pb.NodeFail, 0, "fail", "fail", "IDLE+FAIL"},
-		{idle, pb.NodeFail, 4, "failg", "failing", "ALLOCATED+FAIL"},
-		{idle, pb.NodeMaint, 0, "maint", "maint", "IDLE+MAINTENANCE"},
-		{idle, pb.NodeMaint, 1, "mix$", "mixed$", "MIXED+MAINTENANCE"},
-		{down, pb.NodeMaint, 0, "down$", "down$", "DOWN+MAINTENANCE"},
-		{idle, pb.NodeReserved, 0, "resv", "reserved", "IDLE+RESERVED"},
-		{idle, pb.NodePlanned, 0, "plnd", "planned", "IDLE+PLANNED"},
-		{idle, pb.NodePlanned, 1, "mix-", "mixed-", "MIXED+PLANNED"},
-		{idle, pb.NodePoweredDown, 0, "idle~", "idle~", "IDLE+POWERED_DOWN"},
-		{idle, pb.NodePoweringUp, 0, "idle#", "idle#", "IDLE+POWERING_UP"},
-		{idle, pb.NodePoweringDown, 0, "idle%", "idle%", "IDLE+POWERING_DOWN"},
-		{idle, pb.NodePowerDownPending, 0, "idle!", "idle!", "IDLE+POWER_DOWN"},
-		{idle, pb.NodeRebootRequested, 4, "alloc@", "allocated@", "ALLOCATED+REBOOT_REQUESTED"},
-		{idle, pb.NodeRebootIssued, 0, "boot^", "reboot^", "IDLE+REBOOT_ISSUED"},
+		{idle, msg.NodeCompleting, 4, "alloc+", "allocated+", "ALLOCATED+COMPLETING"},
+		{idle, msg.NodeCompleting, 0, "comp", "completing", "IDLE+COMPLETING"},
+		{idle, msg.NodeNoRespond, 0, "idle*", "idle*", "IDLE+NOT_RESPONDING"},
+		{down, msg.NodeNoRespond, 0, "down*", "down*", "DOWN+NOT_RESPONDING"},
+		{unknown, msg.NodeNoRespond, 0, "unk*", "unknown*", "UNKNOWN+NOT_RESPONDING"},
+		{idle, msg.NodeDrain, 0, "drain", "drained", "IDLE+DRAIN"},
+		{idle, msg.NodeDrain, 1, "drng", "draining", "MIXED+DRAIN"},
+		{down, msg.NodeDrain | msg.NodeNoRespond, 0, "drain*", "drained*", "DOWN+DRAIN+NOT_RESPONDING"},
+		{idle, msg.NodeDrain | msg.NodeInvalidReg, 0, "inval", "inval", "IDLE+DRAIN+INVALID_REG"},
+		{idle, msg.NodeFail, 0, "fail", "fail", "IDLE+FAIL"},
+		{idle, msg.NodeFail, 4, "failg", "failing", "ALLOCATED+FAIL"},
+		{idle, msg.NodeMaint, 0, "maint", "maint", "IDLE+MAINTENANCE"},
+		{idle, msg.NodeMaint, 1, "mix$", "mixed$", "MIXED+MAINTENANCE"},
+		{down, msg.NodeMaint, 0, "down$", "down$", "DOWN+MAINTENANCE"},
+		{idle, msg.NodeReserved, 0, "resv", "reserved", "IDLE+RESERVED"},
+		{idle, msg.NodePlanned, 0, "plnd", "planned", "IDLE+PLANNED"},
+		{idle, msg.NodePlanned, 1, "mix-", "mixed-", "MIXED+PLANNED"},
+		{idle, msg.NodePoweredDown, 0, "idle~", "idle~", "IDLE+POWERED_DOWN"},
+		{idle, msg.NodePoweringUp, 0, "idle#", "idle#", "IDLE+POWERING_UP"},
+		{idle, msg.NodePoweringDown, 0, "idle%", "idle%", "IDLE+POWERING_DOWN"},
+		{idle, msg.NodePowerDownPending, 0, "idle!", "idle!", "IDLE+POWER_DOWN"},
+		{idle, msg.NodeRebootRequested, 4, "alloc@", "allocated@", "ALLOCATED+REBOOT_REQUESTED"},
+		{idle, msg.NodeRebootIssued, 0, "boot^", "reboot^", "IDLE+REBOOT_ISSUED"},
 	} {
-		n := &pb.NodeRecord{State: c.state, StateFlags: c.flags, Cpus: 4, AllocCpus: c.alloc}
+		n := &msg.NodeRecord{State: c.state, StateFlags: c.flags, Cpus: 4, AllocCpus: c.alloc}
 		if got := nodeState(n, 1); got != c.compact {
 			t.Errorf("%s: compact %q, want %q", c.complete, got, c.compact)
 		}
@@ -202,18 +205,18 @@ func TestNodeStates(t *testing.T) {
 }
 
 func TestNodeFilters(t *testing.T) {
-	n := func(flags, alloc uint32) *pb.NodeRecord {
-		return &pb.NodeRecord{State: pb.NodeState_NODE_IDLE, StateFlags: flags, Cpus: 4, AllocCpus: alloc}
+	n := func(flags, alloc uint32) *msg.NodeRecord {
+		return &msg.NodeRecord{State: msg.NodeState_NODE_IDLE, StateFlags: flags, Cpus: 4, AllocCpus: alloc}
 	}
 	for _, c := range []struct {
 		spec string
-		node *pb.NodeRecord
+		node *msg.NodeRecord
 		want bool
 	}{
-		{"idle", n(0, 0), true}, {"idle", n(0, 1), false}, {"IDLE,mix", n(0, 1), true}, {"all", n(pb.NodeDrain, 0), true},
-		{"idle&drain", n(pb.NodeDrain, 0), true}, {"idle&drain", n(0, 0), false}, {"idle+drain", n(pb.NodeDrain, 0), true},
-		{"~drain", n(0, 0), true}, {"!drain", n(pb.NodeDrain, 0), false}, {"idle&~drain", n(pb.NodeDrain, 0), false},
-		{"drained", n(pb.NodeDrain, 1), false}, {"draining", n(pb.NodeDrain, 1), true}, {"no_respond", n(pb.NodeNoRespond, 0), true},
+		{"idle", n(0, 0), true}, {"idle", n(0, 1), false}, {"IDLE,mix", n(0, 1), true}, {"all", n(msg.NodeDrain, 0), true},
+		{"idle&drain", n(msg.NodeDrain, 0), true}, {"idle&drain", n(0, 0), false}, {"idle+drain", n(msg.NodeDrain, 0), true},
+		{"~drain", n(0, 0), true}, {"!drain", n(msg.NodeDrain, 0), false}, {"idle&~drain", n(msg.NodeDrain, 0), false},
+		{"drained", n(msg.NodeDrain, 1), false}, {"draining", n(msg.NodeDrain, 1), true}, {"no_respond", n(msg.NodeNoRespond, 0), true},
 	} {
 		f, bad := ParseNodeStates(c.spec)
 		if bad != "" {
@@ -265,7 +268,8 @@ func TestCutTasks(t *testing.T) {
 		want  string
 	}{
 		{"1,3-4,7,9-11", 0, "1,3-4,7,9-11"}, {"1,3-4,7,9-11", 1, ""}, {"1,3-4,7,9-11", 2, "."}, {"1,3-4,7,9-11", 4, "..."},
-		{"1,3-4,7,9-11", 5, "1..."}, {"1,3-4,7,9-11", 9, "1,3-4..."}, {"1,3-4,7,9-11", 12, "1,3-4,7,..."}, {"1,3-4,7,9-11", 14, "1,3-4,7,9-..."}, {"1,3-4,7,9-11", 15, "1,3-4,7,9-11"},
+		{"1,3-4,7,9-11", 5, "1..."}, {"1,3-4,7,9-11", 9, "1,3-4..."}, {"1,3-4,7,9-11", 12, "1,3-4,7,..."},
+		{"1,3-4,7,9-11", 14, "1,3-4,7,9-..."}, {"1,3-4,7,9-11", 15, "1,3-4,7,9-11"},
 		{"1-5", 3, ".."}, {"1-5", 4, "..."}, {"1-5", 6, "1-5"}, {"1-5%2", 1, "%2"}, {"1-5%2", 5, "1...%2"}, {"1-5%2", 6, "1-5%2"},
 		{"1,3,5,7,9%3", 8, "1,3,...%3"}, {"1,3,5,7,9%3", 11, "1,3,5,7...%3"}, {"1,3,5,7,9%3", 12, "1,3,5,7,9%3"}, {"", 5, ""},
 	} {
@@ -276,11 +280,13 @@ func TestCutTasks(t *testing.T) {
 }
 
 func TestDiagnosis(t *testing.T) {
-	r := &pb.JobRecord{Id: 7, Reason: "Resources", ReasonDetail: "needs 8 CPUs\non one node", Spec: &pb.JobSpec{Name: "x"}}
-	if got := string(AppendJob(nil, testContext(), r, false, 0)); !strings.HasSuffix(got, "\n   Diagnosis=needs 8 CPUs\\non one node\n   \n\n") {
+	r := &msg.JobRecord{Id: 7, Reason: "Resources", ReasonDetail: "needs 8 CPUs\non one node", Spec: &msg.JobSpec{Name: "x"}}
+	if got := string(AppendJob(nil, testContext(), r, false, 0)); !strings.HasSuffix(got,
+		"\n   Diagnosis=needs 8 CPUs\\non one node\n   \n\n") {
 		t.Errorf("the diagnosis is not the last key:\n%s", got)
 	}
-	if got := string(AppendJob(nil, testContext(), r, true, 0)); !strings.HasSuffix(got, " Diagnosis=needs_8_CPUs\\non_one_node \n") || strings.Count(got, "\n") != 1 {
+	if got := string(AppendJob(nil, testContext(), r, true, 0)); !strings.HasSuffix(got, " Diagnosis=needs_8_CPUs\\non_one_node \n") ||
+		strings.Count(got, "\n") != 1 {
 		t.Errorf("one line: %q", got)
 	}
 }
@@ -305,7 +311,8 @@ func TestEveryNameOnce(t *testing.T) {
 }
 
 func FuzzParseLetters(f *testing.F) {
-	for _, s := range []string{"%.18i %.9P", "%", "%5", "%%x", "%i%%x %5.3j", "plain", "%all", "%.99999999999999999999i", "%é", "a\x1f%j\x00", "%9#P"} {
+	for _, s := range []string{"%.18i %.9P", "%", "%5", "%%x", "%i%%x %5.3j", "plain", "%all", "%.99999999999999999999i", "%é",
+		"a\x1f%j\x00", "%9#P"} {
 		f.Add(s)
 	}
 	j := named("na\nme")
@@ -316,13 +323,14 @@ func FuzzParseLetters(f *testing.F) {
 		}
 		nodes, _ := Nodes().ParseLetters(spec)
 		if len(nodes) < 100 {
-			_ = nodes.AppendRow(nil, testContext(), &NodeGroup{Partition: &pb.PartitionRecord{}})
+			_ = nodes.AppendRow(nil, testContext(), &NodeGroup{Partition: &msg.PartitionRecord{}})
 		}
 	})
 }
 
 func FuzzParseNames(f *testing.F) {
-	for _, s := range []string{"jobid:10,name:.12,state:5,partition:", "JobID:\x1f,Name:|", "bogus", "all", ",,", "jobid:.", "jobid:-10", "nodelist:99999999999999"} {
+	for _, s := range []string{"jobid:10,name:.12,state:5,partition:", "JobID:\x1f,Name:|", "bogus", "all", ",,", "jobid:.", "jobid:-10",
+		"nodelist:99999999999999"} {
 		f.Add(s)
 	}
 	j := named("x")
@@ -332,7 +340,7 @@ func FuzzParseNames(f *testing.F) {
 			_ = layout.AppendRow(nil, testContext(), j)
 		}
 		if nodes, _ := Nodes().ParseNames(spec); len(nodes) < 100 {
-			_ = nodes.AppendRow(nil, testContext(), &NodeGroup{Partition: &pb.PartitionRecord{}})
+			_ = nodes.AppendRow(nil, testContext(), &NodeGroup{Partition: &msg.PartitionRecord{}})
 		}
 	})
 }
@@ -356,8 +364,10 @@ func FuzzSmallGrammars(f *testing.F) {
 func manyJobs(n int) []Job {
 	jobs := make([]Job, n)
 	for i := range jobs {
-		jobs[i] = Job{JobRecord: &pb.JobRecord{Id: uint32(i + 1), State: pb.JobState(i % 2), Reason: "Priority", Partition: "debug", Priority: uint32(n - i), NumNodes: 1,
-			StartNs: 1e18, NodeList: "n1", TimeLimitS: 3600, Spec: &pb.JobSpec{Name: fmt.Sprintf("job%d", i), User: "alice", Uid: 1000, Partition: "debug"}}}
+		jobs[i] = Job{JobRecord: &msg.JobRecord{Id: uint32(i + 1), State: msg.JobState(i % 2), Reason: "Priority", Partition: "debug",
+			Priority: uint32(n - i), NumNodes: 1,
+			StartNs: 1e18, NodeList: "n1", TimeLimitS: 3600, Spec: &msg.JobSpec{Name: fmt.Sprintf("job%d", i), User: "alice", Uid: 1000,
+				Partition: "debug"}}}
 	}
 	return jobs
 }
@@ -382,8 +392,10 @@ func BenchmarkDefaultView(b *testing.B) {
 // TestReservationOfParts: of a reservation of cores, the cores of each node are shown, and PURGE_COMP with its time.
 func TestReservationOfParts(t *testing.T) {
 	c := &Context{Now: time.Unix(1000, 0), Loc: time.UTC}
-	r := &pb.ReservationRecord{Name: "r", StartNs: 900e9, EndNs: 4500e9, Nodes: "n[1-2]", NodeCount: 2, CoreCount: 3, Flags: []string{"SPEC_NODES", "PURGE_COMP"}, PurgeCompS: 600, Tres: "cpu=3,gres/gpu=2",
-		Users: "root", Parts: []*pb.NodeAlloc{{Node: "n1", CpuIds: "0-1", Devices: []*pb.GresDevice{{Name: "gpu", Index: 0}, {Name: "gpu", Index: 3}}}, {Node: "n2", CpuIds: "3"}}}
+	r := &msg.ReservationRecord{Name: "r", StartNs: 900e9, EndNs: 4500e9, Nodes: "n[1-2]", NodeCount: 2, CoreCount: 3,
+		Flags: []string{"SPEC_NODES", "PURGE_COMP"}, PurgeCompS: 600, Tres: "cpu=3,gres/gpu=2",
+		Users: "root", Parts: []*msg.NodeAlloc{{Node: "n1", CpuIds: "0-1",
+			Devices: []*msg.GresDevice{{Name: "gpu", Index: 0}, {Name: "gpu", Index: 3}}}, {Node: "n2", CpuIds: "3"}}}
 	want := `ReservationName=r StartTime=1970-01-01T00:15:00 EndTime=1970-01-01T01:15:00 Duration=01:00:00
    Nodes=n[1-2] NodeCnt=2 CoreCnt=3 Features=(null) PartitionName=(null) Flags=SPEC_NODES,PURGE_COMP=00:10:00
      NodeName=n1 CoreIDs=0-1 GRES=gpu:0,3

@@ -4,12 +4,12 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Job is one row of squeue: a job, one task of an array that has not started (-r), or a job in one of its partitions (-P).
 type Job struct {
-	*pb.JobRecord
+	*msg.JobRecord
 	// Partition overrides what the record says, "" does not.
 	InPartition string
 	// Task is the task that this row stands for, where IsTask.
@@ -17,45 +17,45 @@ type Job struct {
 	IsTask bool
 }
 
-// jobStates are the names of base states and of the flags shown instead, in the order of the constants (squeue(1), "JOB STATE
+// JobStates are the names of base states and of the flags shown instead, in the order of the constants (squeue(1), "JOB STATE
 // CODES").
 var (
-	jobStates = [...][2]string{
+	JobStates = [...][2]string{
 		{"PENDING", "PD"}, {"RUNNING", "R"}, {"SUSPENDED", "S"}, {"COMPLETED", "CD"}, {"CANCELLED", "CA"}, {"FAILED", "F"},
 		{"TIMEOUT", "TO"}, {"NODE_FAIL", "NF"}, {"PREEMPTED", "PR"}, {"BOOT_FAIL", "BF"}, {"DEADLINE", "DL"}, {"OUT_OF_MEMORY", "OOM"},
 	}
-	jobFlags = [...][2]string{
+	JobFlags = [...][2]string{
 		{"COMPLETING", "CG"}, {"STAGE_OUT", "SO"}, {"CONFIGURING", "CF"}, {"RESIZING", "RS"}, {"REQUEUED", "RQ"},
 		{"REQUEUE_HOLD", "RH"}, {"SPECIAL_EXIT", "SE"}, {"STOPPED", "ST"}, {"REVOKED", "RV"}, {"RESV_DEL_HOLD", "RD"}, {"SIGNALING", "SI"},
 	}
 )
 
-func jobState(r *pb.JobRecord, form int) string {
+func jobState(r *msg.JobRecord, form int) string {
 	if flags := r.GetStateFlags(); flags != 0 {
-		for i := range jobFlags {
+		for i := range JobFlags {
 			if flags&(1<<i) != 0 {
-				return jobFlags[i][form]
+				return JobFlags[i][form]
 			}
 		}
 	}
-	if s := int(r.GetState()); s >= 0 && s < len(jobStates) {
-		return jobStates[s][form]
+	if s := int(r.GetState()); s >= 0 && s < len(JobStates) {
+		return JobStates[s][form]
 	}
 	return "?"
 }
 
 // JobStateName is the state as squeue's %T and scontrol print it.
-func JobStateName(r *pb.JobRecord) string { return jobState(r, 0) }
+func JobStateName(r *msg.JobRecord) string { return jobState(r, 0) }
 
 // ParseJobState reads one name of -t, long or compact, in any case: a base state, or a flag (flag != 0).
-func ParseJobState(name string) (state pb.JobState, flag uint32, ok bool) {
-	for i := range jobStates {
-		if strings.EqualFold(name, jobStates[i][0]) || strings.EqualFold(name, jobStates[i][1]) {
-			return pb.JobState(i), 0, true
+func ParseJobState(name string) (state msg.JobState, flag uint32, ok bool) {
+	for i := range JobStates {
+		if strings.EqualFold(name, JobStates[i][0]) || strings.EqualFold(name, JobStates[i][1]) {
+			return msg.JobState(i), 0, true
 		}
 	}
-	for i := range jobFlags {
-		if strings.EqualFold(name, jobFlags[i][0]) || strings.EqualFold(name, jobFlags[i][1]) {
+	for i := range JobFlags {
+		if strings.EqualFold(name, JobFlags[i][0]) || strings.EqualFold(name, JobFlags[i][1]) {
 			return 0, 1 << i, true
 		}
 	}
@@ -71,14 +71,15 @@ const federated = 1 << 31
 // JobStateNames is the list that a refusal of -t shows: base states, and the flags.
 func JobStateNames() string {
 	var names []string
-	for i := range jobStates {
-		names = append(names, jobStates[i][0])
+	for i := range JobStates {
+		names = append(names, JobStates[i][0])
 	}
-	return strings.Join(names, ",") + ",COMPLETING,CONFIGURING,RESIZING,RESV_DEL_HOLD,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,REVOKED,SIGNALING,SPECIAL_EXIT,STAGE_OUT,STOPPED"
+	return strings.Join(names, ",") +
+		",COMPLETING,CONFIGURING,RESIZING,RESV_DEL_HOLD,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,REVOKED,SIGNALING,SPECIAL_EXIT,STAGE_OUT,STOPPED"
 }
 
-// appendJobID writes "12", "12_3", or "12_[4-9%2]" for what is left of an array.
-func appendJobID(b []byte, c *Context, j Job) []byte {
+// AppendJobID writes "12", "12_3", or "12_[4-9%2]" for what is left of an array.
+func AppendJobID(b []byte, c *Context, j Job) []byte {
 	r := j.JobRecord
 	if r.GetArrayJobId() == 0 {
 		return strconv.AppendUint(b, uint64(r.GetId()), 10)
@@ -110,13 +111,13 @@ func CutTasks(tasks string, limit int) string {
 	return list
 }
 
-// partition is where a job is, or all that it may wait for.
-func (j Job) partition() string {
+// ShownPartition is where a job is, or all that it may wait for.
+func (j Job) ShownPartition() string {
 	if j.InPartition != "" {
 		return j.InPartition
 	}
 	r := j.JobRecord
-	if r.GetState() == pb.JobState_JOB_PENDING && strings.Contains(r.GetSpec().GetPartition(), ",") {
+	if r.GetState() == msg.JobState_JOB_PENDING && strings.Contains(r.GetSpec().GetPartition(), ",") {
 		return r.GetSpec().GetPartition()
 	}
 	if r.GetPartition() == "" {
@@ -126,14 +127,14 @@ func (j Job) partition() string {
 }
 
 // Partitions are the names that partition lists.
-func (j Job) Partitions() []string { return strings.Split(j.partition(), ",") }
+func (j Job) Partitions() []string { return strings.Split(j.ShownPartition(), ",") }
 
-// started is the moment of the start, or the one expected; 0 if there is none.
-func started(r *pb.JobRecord) int64 {
-	if r.GetStartNs() != 0 && r.GetState() != pb.JobState_JOB_PENDING {
+// Started is the moment of the start, or the one expected; 0 if there is none.
+func Started(r *msg.JobRecord) int64 {
+	if r.GetStartNs() != 0 && r.GetState() != msg.JobState_JOB_PENDING {
 		return r.GetStartNs()
 	}
-	if r.GetState() != pb.JobState_JOB_PENDING {
+	if r.GetState() != msg.JobState_JOB_PENDING {
 		return 0
 	}
 	if r.GetExpectedStartNs() != 0 {
@@ -142,29 +143,29 @@ func started(r *pb.JobRecord) int64 {
 	return r.GetSpec().GetBeginNs()
 }
 
-// ends is the moment of the end, or the one expected: by plan and limit. 0 if there is none, unlimited if it never comes.
-func ends(r *pb.JobRecord) (ns int64, unlimited bool) {
+// Ends is the moment of the end, or the one expected: by plan and limit. 0 if there is none, unlimited if it never comes.
+func Ends(r *msg.JobRecord) (ns int64, unlimited bool) {
 	if r.GetState().Terminal() {
 		return r.GetEndNs(), false
 	}
-	if r.GetTimeLimitS() == pb.Unlimited {
-		return 0, started(r) != 0
+	if r.GetTimeLimitS() == msg.Unlimited {
+		return 0, Started(r) != 0
 	}
-	if r.GetState() != pb.JobState_JOB_PENDING && r.GetEndNs() != 0 {
+	if r.GetState() != msg.JobState_JOB_PENDING && r.GetEndNs() != 0 {
 		return r.GetEndNs(), false
 	}
-	if s := started(r); s != 0 {
+	if s := Started(r); s != 0 {
 		return s + int64(r.GetTimeLimitS())*1e9, false
 	}
 	return 0, false
 }
 
-// usedSeconds is the run time so far, suspensions left out.
-func usedSeconds(c *Context, r *pb.JobRecord) int64 {
-	if r.GetState() == pb.JobState_JOB_PENDING || r.GetStartNs() == 0 {
+// UsedSeconds is the run time so far, suspensions left out.
+func UsedSeconds(c *Context, r *msg.JobRecord) int64 {
+	if r.GetState() == msg.JobState_JOB_PENDING || r.GetStartNs() == 0 {
 		return 0
 	}
-	if r.GetState() == pb.JobState_JOB_SUSPENDED {
+	if r.GetState() == msg.JobState_JOB_SUSPENDED {
 		return r.GetPreSuspendNs() / 1e9
 	}
 	from := max(r.GetStartNs(), r.GetSuspendNs())
@@ -176,33 +177,33 @@ func usedSeconds(c *Context, r *pb.JobRecord) int64 {
 		}
 	}
 	// Seconds of the clock, as Slurm counts: what ended in the second in which it began took 0 s.
-	return until/1e9 - from/1e9 + r.GetPreSuspendNs()/1e9
+	return max(0, until/1e9-from/1e9) + r.GetPreSuspendNs()/1e9
 }
 
 // leftSeconds is the limit less the time used; ok is false where there is no limit.
-func leftSeconds(c *Context, r *pb.JobRecord) (seconds int64, ok bool) {
-	if r.GetTimeLimitS() == pb.Unlimited {
+func leftSeconds(c *Context, r *msg.JobRecord) (seconds int64, ok bool) {
+	if r.GetTimeLimitS() == msg.Unlimited {
 		return 0, false
 	}
-	return limitSeconds(r.GetTimeLimitS()) - usedSeconds(c, r), true
+	return LimitSeconds(r.GetTimeLimitS()) - UsedSeconds(c, r), true
 }
 
-// limitSeconds rounds up to minutes, in which Slurm keeps limits.
-func limitSeconds(s uint32) int64 { return (int64(s) + 59) / 60 * 60 }
+// LimitSeconds rounds up to minutes, in which Slurm keeps limits.
+func LimitSeconds(s uint32) int64 { return (int64(s) + 59) / 60 * 60 }
 
 // appendLimit writes a time limit as squeue does.
 func appendLimit(b []byte, s uint32) []byte {
 	switch s {
-	case pb.Unlimited:
+	case msg.Unlimited:
 		return append(b, "UNLIMITED"...)
 	case 0:
 		return append(b, "NOT_SET"...)
 	}
-	return appendElapsed(b, limitSeconds(s))
+	return appendElapsed(b, LimitSeconds(s))
 }
 
-// reason is Slurm's word for why a job is where it is.
-func reason(r *pb.JobRecord) string {
+// Reason is Slurm's word for why a job is where it is.
+func Reason(r *msg.JobRecord) string {
 	if r.GetReason() == "" {
 		return "None"
 	}
@@ -210,25 +211,26 @@ func reason(r *pb.JobRecord) string {
 }
 
 // showsReason: %R shows the reason of jobs that wait or failed, the nodes of all others.
-func showsReason(r *pb.JobRecord) bool {
-	if r.GetStateFlags()&pb.JobCompleting != 0 {
+func showsReason(r *msg.JobRecord) bool {
+	if r.GetStateFlags()&msg.JobCompleting != 0 {
 		return false
 	}
 	switch r.GetState() {
-	case pb.JobState_JOB_PENDING, pb.JobState_JOB_FAILED, pb.JobState_JOB_TIMEOUT, pb.JobState_JOB_OUT_OF_MEMORY, pb.JobState_JOB_DEADLINE:
+	case msg.JobState_JOB_PENDING, msg.JobState_JOB_FAILED, msg.JobState_JOB_TIMEOUT, msg.JobState_JOB_OUT_OF_MEMORY,
+		msg.JobState_JOB_DEADLINE:
 		return true
 	}
 	return false
 }
 
-// minCPUs is the CPUs that each node must give: --mincpus, or what the tasks on it need.
-func minCPUs(s *pb.JobSpec) uint32 {
+// MinCPUs is the CPUs that each node must give: --mincpus, or what the tasks on it need.
+func MinCPUs(s *msg.JobSpec) uint32 {
 	perTask := max(s.GetCpusPerTask(), 1)
 	return max(s.GetPnMinCpus(), perTask*max(s.GetNtasksPerNode(), 1), 1)
 }
 
-// memory is the request and whether it is meant per CPU.
-func memory(s *pb.JobSpec) (mib uint64, perCPU bool) {
+// Memory is the request and whether it is meant per CPU.
+func Memory(s *msg.JobSpec) (mib uint64, perCPU bool) {
 	if s.GetMemPerCpuMib() != 0 {
 		return s.GetMemPerCpuMib(), true
 	}
@@ -236,7 +238,7 @@ func memory(s *pb.JobSpec) (mib uint64, perCPU bool) {
 }
 
 // oversubscribe is squeue's %h: what the partition decides (FORCE, EXCLUSIVE), else what the job asks for.
-func oversubscribe(r *pb.JobRecord) string {
+func oversubscribe(r *msg.JobRecord) string {
 	if r.GetOversubscribe() != "" {
 		return r.GetOversubscribe()
 	}
@@ -252,17 +254,17 @@ func oversubscribe(r *pb.JobRecord) string {
 	return "OK"
 }
 
-// commandLine is the script and its arguments, "" for none.
-func commandLine(s *pb.JobSpec) string {
+// CommandLine is the script and its arguments, "" for none.
+func CommandLine(s *msg.JobSpec) string {
 	if len(s.GetArgs()) == 0 {
 		return s.GetCommand()
 	}
 	return s.GetCommand() + " " + strings.Join(s.GetArgs(), " ")
 }
 
-// nodeCount is %D: a pending job counts as many nodes as it will get at least.
-func nodeCount(r *pb.JobRecord) uint32 {
-	if r.GetNumNodes() == 0 && r.GetState() == pb.JobState_JOB_PENDING {
+// NodeCount is %D: a pending job counts as many nodes as it will get at least.
+func NodeCount(r *msg.JobRecord) uint32 {
+	if r.GetNumNodes() == 0 && r.GetState() == msg.JobState_JOB_PENDING {
 		return max(r.GetSpec().GetMinNodes(), 1)
 	}
 	return r.GetNumNodes()

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"sync"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
@@ -14,7 +14,7 @@ var Jobs = sync.OnceValue(func() *Table[Job] { return NewTable(append(jobLetters
 type jobText = func(b []byte, c *Context, j Job) []byte
 
 // text makes a field's function of one that gives a string, unset standing for the empty one.
-func text(unset string, get func(r *pb.JobRecord) string) jobText {
+func text(unset string, get func(r *msg.JobRecord) string) jobText {
 	return func(b []byte, _ *Context, j Job) []byte {
 		if s := get(j.JobRecord); s != "" {
 			return append(b, s...)
@@ -27,12 +27,12 @@ func fixed(s string) jobText {
 	return func(b []byte, _ *Context, _ Job) []byte { return append(b, s...) }
 }
 
-func count(get func(r *pb.JobRecord) uint64) jobText {
+func count(get func(r *msg.JobRecord) uint64) jobText {
 	return func(b []byte, _ *Context, j Job) []byte { return strconv.AppendUint(b, get(j.JobRecord), 10) }
 }
 
 // orStar is a count that Slurm prints as '*' while nobody asked for it.
-func orStar(get func(s *pb.JobSpec) uint32) jobText {
+func orStar(get func(s *msg.JobSpec) uint32) jobText {
 	return func(b []byte, _ *Context, j Job) []byte {
 		if n := get(j.GetSpec()); n != 0 {
 			return strconv.AppendUint(b, uint64(n), 10)
@@ -41,86 +41,110 @@ func orStar(get func(s *pb.JobSpec) uint32) jobText {
 	}
 }
 
-func moment(get func(r *pb.JobRecord) int64) jobText {
+func moment(get func(r *msg.JobRecord) int64) jobText {
 	return func(b []byte, c *Context, j Job) []byte { return c.AppendTime(b, get(j.JobRecord), "N/A") }
 }
 
-func by[N uint32 | uint64 | int32 | int64](get func(r *pb.JobRecord) N) jobText {
+func by[N uint32 | uint64 | int32 | int64](get func(r *msg.JobRecord) N) jobText {
 	return func(b []byte, _ *Context, j Job) []byte { return appendNumberKey(b, int64(get(j.JobRecord))) }
 }
 
-func spec(get func(s *pb.JobSpec) string) func(*pb.JobRecord) string {
-	return func(r *pb.JobRecord) string { return get(r.GetSpec()) }
+func spec(get func(s *msg.JobSpec) string) func(*msg.JobRecord) string {
+	return func(r *msg.JobRecord) string { return get(r.GetSpec()) }
 }
 
 const null = "(null)"
 
 // jobLetters are the fields that have a letter, in the order of %all.
 func jobLetters() []Field[Job] {
-	priority := by((*pb.JobRecord).GetPriority)
+	priority := by((*msg.JobRecord).GetPriority)
 	return []Field[Job]{
-		{Letter: 'a', Names: []string{"account"}, Header: "ACCOUNT", Text: text(null, spec((*pb.JobSpec).GetAccount))},
-		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_NODE", Text: text("N/A", spec((*pb.JobSpec).GetTresPerNode))},
-		{Letter: 'c', Names: []string{"mincpus"}, Header: "MIN_CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(minCPUs(r.GetSpec())) }),
-			Key: by(func(r *pb.JobRecord) uint32 { return minCPUs(r.GetSpec()) })},
-		{Letter: 'd', Names: []string{"mintmpdisk"}, Header: "MIN_TMP_DISK", Text: appendTmpDisk, Key: by(func(r *pb.JobRecord) uint64 { return r.GetSpec().GetTmpDiskMib() })},
+		{Letter: 'a', Names: []string{"account"}, Header: "ACCOUNT", Text: text(null, spec((*msg.JobSpec).GetAccount))},
+		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_NODE",
+			Text: text("N/A", spec((*msg.JobSpec).GetTresPerNode))},
+		{Letter: 'c', Names: []string{"mincpus"}, Header: "MIN_CPUS",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(MinCPUs(r.GetSpec())) }),
+			Key:  by(func(r *msg.JobRecord) uint32 { return MinCPUs(r.GetSpec()) })},
+		{Letter: 'd', Names: []string{"mintmpdisk"}, Header: "MIN_TMP_DISK", Text: appendTmpDisk,
+			Key: by(func(r *msg.JobRecord) uint64 { return r.GetSpec().GetTmpDiskMib() })},
 		{Letter: 'e', Names: []string{"endtime"}, Header: "END_TIME", Text: appendEnd, Key: by(endKey)},
-		{Letter: 'f', Names: []string{"feature"}, Header: "FEATURES", Text: text(null, spec((*pb.JobSpec).GetFeatures))},
-		{Letter: 'g', Names: []string{"groupname"}, Header: "GROUP", Text: appendGroup},
+		{Letter: 'f', Names: []string{"feature"}, Header: "FEATURES", Text: text(null, spec((*msg.JobSpec).GetFeatures))},
+		{Letter: 'g', Names: []string{"groupname"}, Header: "GROUP", Text: AppendGroup},
 		{Letter: 'h', Names: []string{"oversubscribe", "shared"}, Header: "OVER_SUBSCRIBE", Text: text("", oversubscribe)},
-		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: appendJobID, Key: appendIDKey},
-		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*pb.JobSpec).GetName))},
-		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*pb.JobSpec).GetComment))},
-		{Letter: 'l', Whole: true, Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
-			Key: by((*pb.JobRecord).GetTimeLimitS)},
-		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory, Key: by(func(r *pb.JobRecord) uint64 { m, _ := memory(r.GetSpec()); return m })},
-		{Letter: 'n', Names: []string{"reqnodes"}, Header: "REQ_NODES", Text: text("", spec((*pb.JobSpec).GetReqNodes))},
-		{Letter: 'o', Names: []string{"command"}, Header: "COMMAND", Text: text(null, spec(commandLine)), NoSort: true},
+		{Letter: 'i', Names: []string{"jobarrayid"}, Header: "JOBID", Text: AppendJobID, Key: appendIDKey},
+		{Letter: 'j', Names: []string{"name"}, Header: "NAME", Text: text("", spec((*msg.JobSpec).GetName))},
+		{Letter: 'k', Names: []string{"comment"}, Header: "COMMENT", Text: text(null, spec((*msg.JobSpec).GetComment))},
+		{Letter: 'l', Whole: true, Names: []string{"timelimit"}, Header: "TIME_LIMIT",
+			Text: func(b []byte, _ *Context, j Job) []byte { return appendLimit(b, j.GetTimeLimitS()) },
+			Key:  by((*msg.JobRecord).GetTimeLimitS)},
+		{Letter: 'm', Names: []string{"minmemory"}, Header: "MIN_MEMORY", Text: appendMemory,
+			Key: by(func(r *msg.JobRecord) uint64 { m, _ := Memory(r.GetSpec()); return m })},
+		{Letter: 'n', Names: []string{"reqnodes"}, Header: "REQ_NODES", Text: text("", spec((*msg.JobSpec).GetReqNodes))},
+		{Letter: 'o', Names: []string{"command"}, Header: "COMMAND", Text: text(null, spec(CommandLine)), NoSort: true},
 		{Letter: 'p', Names: []string{"priority"}, Header: "PRIORITY", Text: appendPriorityShare, Key: priority},
-		{Letter: 'q', Names: []string{"qos"}, Header: "QOS", Text: text(null, spec((*pb.JobSpec).GetQos))},
-		{Letter: 'r', Names: []string{"reason"}, Header: "REASON", Text: text("", reason)},
+		{Letter: 'q', Names: []string{"qos"}, Header: "QOS", Text: text(null, spec((*msg.JobSpec).GetQos))},
+		{Letter: 'r', Names: []string{"reason"}, Header: "REASON", Text: text("", Reason)},
 		{Letter: 's', Names: []string{"selectjobinfo"}, Header: "", Text: fixed(""), NoSort: true},
-		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 1)...) }},
-		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: appendUser},
-		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION", Text: text(null, func(r *pb.JobRecord) string { return or(r.GetResvName(), r.GetSpec().GetReservation()) })},
-		{Letter: 'w', Names: []string{"wckey"}, Header: "WCKEY", Text: text(null, spec((*pb.JobSpec).GetWckey))},
-		{Letter: 'x', Header: "EXC_NODES", Text: text("", spec((*pb.JobSpec).GetExcNodes))},
+		{Letter: 't', Names: []string{"statecompact"}, Header: "ST", Text: func(b []byte, _ *Context,
+			j Job) []byte {
+			return append(b, jobState(j.JobRecord, 1)...)
+		}},
+		{Letter: 'u', Names: []string{"username"}, Header: "USER", Text: AppendUser},
+		{Letter: 'v', Names: []string{"reservation"}, Header: "RESERVATION",
+			Text: text(null, func(r *msg.JobRecord) string { return Or(r.GetResvName(), r.GetSpec().GetReservation()) })},
+		{Letter: 'w', Names: []string{"wckey"}, Header: "WCKEY", Text: text(null, spec((*msg.JobSpec).GetWckey))},
+		{Letter: 'x', Header: "EXC_NODES", Text: text("", spec((*msg.JobSpec).GetExcNodes))},
 		{Letter: 'y', Names: []string{"nice"}, Header: "NICE", Text: func(b []byte, _ *Context, j Job) []byte {
 			return strconv.AppendInt(b, int64(j.GetSpec().GetNice()), 10)
 		},
-			Key: by(func(r *pb.JobRecord) int32 { return r.GetSpec().GetNice() })},
+			Key: by(func(r *msg.JobRecord) int32 { return r.GetSpec().GetNice() })},
 		{Letter: 'z', Names: []string{"sct"}, Header: "S:C:T", Text: appendSCT},
-		{Letter: 'A', Names: []string{"jobid"}, Header: "JOBID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetId()) }), Key: by((*pb.JobRecord).GetId)},
-		{Letter: 'B', Names: []string{"batchhost"}, Header: "EXEC_HOST", Text: text("n/a", (*pb.JobRecord).GetBatchHost)},
-		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Key: by((*pb.JobRecord).GetNumCpus)},
-		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES", Text: count(func(r *pb.JobRecord) uint64 { return uint64(nodeCount(r)) }), Key: by(nodeCount)},
-		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, (*pb.JobRecord).GetDependencyShown)},
+		{Letter: 'A', Names: []string{"jobid"}, Header: "JOBID", Text: count(func(r *msg.JobRecord) uint64 { return uint64(r.GetId()) }),
+			Key: by((*msg.JobRecord).GetId)},
+		{Letter: 'B', Names: []string{"batchhost"}, Header: "EXEC_HOST", Text: text("n/a", (*msg.JobRecord).GetBatchHost)},
+		{Letter: 'C', Names: []string{"numcpus"}, Header: "CPUS",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(r.GetNumCpus()) }), Key: by((*msg.JobRecord).GetNumCpus)},
+		{Letter: 'D', Names: []string{"numnodes"}, Header: "NODES",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(NodeCount(r)) }), Key: by(NodeCount)},
+		{Letter: 'E', Names: []string{"dependency"}, Header: "DEPENDENCY", Text: text(null, (*msg.JobRecord).GetDependencyShown)},
 		{Letter: 'F', Names: []string{"arrayjobid"}, Header: "ARRAY_JOB_ID", Text: count(arrayID), NoSort: true},
-		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }), Key: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetGid() })},
-		{Letter: 'H', Names: []string{"sockets"}, Header: "SOCKETS_PER_NODE", Text: orStar((*pb.JobSpec).GetSocketsPerNode)},
-		{Letter: 'I', Names: []string{"cores"}, Header: "CORES_PER_SOCKET", Text: orStar((*pb.JobSpec).GetCoresPerSocket)},
-		{Letter: 'J', Names: []string{"threads"}, Header: "THREADS_PER_CORE", Text: orStar((*pb.JobSpec).GetThreadsPerCore)},
+		{Letter: 'G', Names: []string{"groupid"}, Header: "GROUP",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(r.GetSpec().GetGid()) }),
+			Key:  by(func(r *msg.JobRecord) uint32 { return r.GetSpec().GetGid() })},
+		{Letter: 'H', Names: []string{"sockets"}, Header: "SOCKETS_PER_NODE", Text: orStar((*msg.JobSpec).GetSocketsPerNode)},
+		{Letter: 'I', Names: []string{"cores"}, Header: "CORES_PER_SOCKET", Text: orStar((*msg.JobSpec).GetCoresPerSocket)},
+		{Letter: 'J', Names: []string{"threads"}, Header: "THREADS_PER_CORE", Text: orStar((*msg.JobSpec).GetThreadsPerCore)},
 		{Letter: 'K', Names: []string{"arraytaskid"}, Header: "ARRAY_TASK_ID", Text: appendTaskID},
 		{Letter: 'L', Whole: true, Names: []string{"timeleft"}, Header: "TIME_LEFT", Text: appendLeft, Key: appendLeftKey},
-		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME", Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, usedSeconds(c, j.JobRecord)) },
-			Key: func(b []byte, c *Context, j Job) []byte { return appendNumberKey(b, usedSeconds(c, j.JobRecord)) }},
-		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Text: text("", (*pb.JobRecord).GetNodeList), Key: appendNodesKey},
-		{Letter: 'O', Names: []string{"contiguous"}, Header: "CONTIGUOUS", Text: flag(func(r *pb.JobRecord) bool { return r.GetSpec().GetContiguous() })},
-		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, j.partition()...) }},
-		{Letter: 'Q', Names: []string{"prioritylong"}, Header: "PRIORITY", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetPriority()) }), Key: priority},
+		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME",
+			Text: func(b []byte, c *Context, j Job) []byte { return appendElapsed(b, UsedSeconds(c, j.JobRecord)) },
+			Key:  func(b []byte, c *Context, j Job) []byte { return appendNumberKey(b, UsedSeconds(c, j.JobRecord)) }},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Text: text("", (*msg.JobRecord).GetNodeList), Key: appendNodesKey},
+		{Letter: 'O', Names: []string{"contiguous"}, Header: "CONTIGUOUS",
+			Text: flag(func(r *msg.JobRecord) bool { return r.GetSpec().GetContiguous() })},
+		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION",
+			Text: func(b []byte, _ *Context, j Job) []byte { return append(b, j.ShownPartition()...) }},
+		{Letter: 'Q', Names: []string{"prioritylong"}, Header: "PRIORITY",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(r.GetPriority()) }), Key: priority},
 		{Letter: 'R', Names: []string{"reasonlist"}, Header: "NODELIST(REASON)", Text: appendReasonList, NoSort: true},
-		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: moment(started), Key: by(startKey)},
-		{Letter: 'T', Names: []string{"state"}, Header: "STATE", Text: func(b []byte, _ *Context, j Job) []byte { return append(b, jobState(j.JobRecord, 0)...) }},
-		{Letter: 'U', Names: []string{"userid"}, Header: "UID", Text: count(func(r *pb.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }), Key: by(func(r *pb.JobRecord) uint32 { return r.GetSpec().GetUid() })},
-		{Letter: 'V', Names: []string{"submittime"}, Header: "SUBMIT_TIME", Text: moment((*pb.JobRecord).GetSubmitNs), Key: by((*pb.JobRecord).GetSubmitNs)},
-		{Letter: 'W', Names: []string{"licenses"}, Header: "LICENSES", Text: text(null, spec((*pb.JobSpec).GetLicenses))},
+		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: moment(Started), Key: by(startKey)},
+		{Letter: 'T', Names: []string{"state"}, Header: "STATE", Text: func(b []byte, _ *Context,
+			j Job) []byte {
+			return append(b, jobState(j.JobRecord, 0)...)
+		}},
+		{Letter: 'U', Names: []string{"userid"}, Header: "UID",
+			Text: count(func(r *msg.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }),
+			Key:  by(func(r *msg.JobRecord) uint32 { return r.GetSpec().GetUid() })},
+		{Letter: 'V', Names: []string{"submittime"}, Header: "SUBMIT_TIME", Text: moment((*msg.JobRecord).GetSubmitNs),
+			Key: by((*msg.JobRecord).GetSubmitNs)},
+		{Letter: 'W', Names: []string{"licenses"}, Header: "LICENSES", Text: text(null, spec((*msg.JobSpec).GetLicenses))},
 		{Letter: 'X', Names: []string{"corespec"}, Header: "CORE_SPEC", Text: appendCoreSpec},
-		{Letter: 'Y', Names: []string{"schednodes"}, Header: "SCHEDNODES", Text: text(null, (*pb.JobRecord).GetExpectedNodes)},
-		{Letter: 'Z', Names: []string{"workdir"}, Header: "WORK_DIR", Text: text("", spec((*pb.JobSpec).GetWorkDir))},
+		{Letter: 'Y', Names: []string{"schednodes"}, Header: "SCHEDNODES", Text: text(null, (*msg.JobRecord).GetExpectedNodes)},
+		{Letter: 'Z', Names: []string{"workdir"}, Header: "WORK_DIR", Text: text("", spec((*msg.JobSpec).GetWorkDir))},
 	}
 }
 
-func flag(get func(r *pb.JobRecord) bool) jobText {
+func flag(get func(r *msg.JobRecord) bool) jobText {
 	return func(b []byte, _ *Context, j Job) []byte {
 		if get(j.JobRecord) {
 			return append(b, '1')
@@ -129,7 +153,7 @@ func flag(get func(r *pb.JobRecord) bool) jobText {
 	}
 }
 
-func arrayID(r *pb.JobRecord) uint64 {
+func arrayID(r *msg.JobRecord) uint64 {
 	if r.GetArrayJobId() != 0 {
 		return uint64(r.GetArrayJobId())
 	}
@@ -148,20 +172,20 @@ func appendTmpDisk(b []byte, c *Context, j Job) []byte {
 }
 
 func appendMemory(b []byte, c *Context, j Job) []byte {
-	mib, _ := memory(j.GetSpec())
+	mib, _ := Memory(j.GetSpec())
 	return appendMiB(b, c, mib)
 }
 
 func appendEnd(b []byte, c *Context, j Job) []byte {
-	ns, unlimited := ends(j.JobRecord)
+	ns, unlimited := Ends(j.JobRecord)
 	if unlimited {
 		return append(b, "NONE"...)
 	}
 	return c.AppendTime(b, ns, "N/A")
 }
 
-func endKey(r *pb.JobRecord) int64 {
-	ns, unlimited := ends(r)
+func endKey(r *msg.JobRecord) int64 {
+	ns, unlimited := Ends(r)
 	if unlimited {
 		return 1<<63 - 1
 	}
@@ -169,14 +193,14 @@ func endKey(r *pb.JobRecord) int64 {
 }
 
 // startKey puts jobs without an expected start last.
-func startKey(r *pb.JobRecord) int64 {
-	if ns := started(r); ns != 0 {
+func startKey(r *msg.JobRecord) int64 {
+	if ns := Started(r); ns != 0 {
 		return ns
 	}
 	return 1<<63 - 1
 }
 
-func appendUser(b []byte, c *Context, j Job) []byte {
+func AppendUser(b []byte, c *Context, j Job) []byte {
 	s := j.GetSpec()
 	if s.GetUser() != "" {
 		return append(b, s.GetUser()...)
@@ -202,7 +226,7 @@ func (c *Context) group(gid uint32) string {
 	return strconv.FormatUint(uint64(gid), 10)
 }
 
-func appendGroup(b []byte, c *Context, j Job) []byte {
+func AppendGroup(b []byte, c *Context, j Job) []byte {
 	s := j.GetSpec()
 	if s.GetGroup() != "" {
 		return append(b, s.GetGroup()...)
@@ -212,13 +236,13 @@ func appendGroup(b []byte, c *Context, j Job) []byte {
 
 // appendPriorityShare is %p: the priority as a part of the largest there is.
 func appendPriorityShare(b []byte, _ *Context, j Job) []byte {
-	return strconv.AppendFloat(b, float64(j.GetPriority())/float64(pb.Unlimited), 'f', 14, 64)
+	return strconv.AppendFloat(b, float64(j.GetPriority())/float64(msg.Unlimited), 'f', 14, 64)
 }
 
 func appendSCT(b []byte, c *Context, j Job) []byte {
-	b = orStar((*pb.JobSpec).GetSocketsPerNode)(b, c, j)
-	b = orStar((*pb.JobSpec).GetCoresPerSocket)(append(b, ':'), c, j)
-	return orStar((*pb.JobSpec).GetThreadsPerCore)(append(b, ':'), c, j)
+	b = orStar((*msg.JobSpec).GetSocketsPerNode)(b, c, j)
+	b = orStar((*msg.JobSpec).GetCoresPerSocket)(append(b, ':'), c, j)
+	return orStar((*msg.JobSpec).GetThreadsPerCore)(append(b, ':'), c, j)
 }
 
 func appendTaskID(b []byte, c *Context, j Job) []byte {
@@ -259,7 +283,7 @@ func appendReasonList(b []byte, _ *Context, j Job) []byte {
 		return append(b, j.GetNodeList()...)
 	}
 	b = append(b, '(')
-	b = append(b, reason(j.JobRecord)...)
+	b = append(b, Reason(j.JobRecord)...)
 	return append(b, ')')
 }
 

@@ -3,7 +3,7 @@ package format
 import (
 	"testing"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 func TestJobGres(t *testing.T) {
@@ -15,9 +15,9 @@ func TestJobGres(t *testing.T) {
 		"license:4,gpu:1":    {"license:4,gpu:1(IDX:7)"},
 		"gpu:a100_3g.20gb:1": {"gpu:a100_3g.20gb:1(IDX:12)"},
 	} {
-		var alloc []*pb.NodeAlloc
+		var alloc []*msg.NodeAlloc
 		for _, text := range nodes {
-			alloc = append(alloc, &pb.NodeAlloc{Gres: text})
+			alloc = append(alloc, &msg.NodeAlloc{Gres: text})
 		}
 		if got := jobGres(alloc); got != want {
 			t.Errorf("%q: %s, want %s", nodes, got, want)

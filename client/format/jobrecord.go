@@ -6,24 +6,23 @@ import (
 	"strings"
 	"time"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // Block is how scontrol show prints one record: keys with values, several to a line, or all on one (-o).
 type Block struct {
-	b       []byte
-	sep     string
-	c       *Context
-	oneLine bool
+	b   []byte
+	sep string
+	c   *Context
 }
 
 func newBlock(b []byte, c *Context, oneLine bool) *Block {
 	if oneLine {
-		return &Block{b, " ", c, true}
+		return &Block{b, " ", c}
 	}
-	return &Block{b, "\n   ", c, false}
+	return &Block{b, "\n   ", c}
 }
 
 // line begins the next line of the block.
@@ -50,7 +49,7 @@ func (k *Block) when(key string, ns int64, unset string) {
 	k.put(key, string(k.c.AppendTime(nil, ns, unset)))
 }
 
-func or(s, unset string) string {
+func Or(s, unset string) string {
 	if s == "" {
 		return unset
 	}
@@ -58,7 +57,7 @@ func or(s, unset string) string {
 }
 
 // paths gives the file names of a job's streams (sbatch(1), "filename pattern").
-func paths(r *pb.JobRecord) (v filename.Values) {
+func paths(r *msg.JobRecord) (v filename.Values) {
 	s := r.GetSpec()
 	v = filename.Values{JobID: r.GetId(), ArrayJobID: r.GetArrayJobId(), ArrayTaskID: r.GetArrayTaskId(), JobName: s.GetName(),
 		User: s.GetUser(), Host: r.GetBatchHost()}
@@ -70,13 +69,13 @@ func paths(r *pb.JobRecord) (v filename.Values) {
 }
 
 // StdOut is the file that a job's output goes to.
-func StdOut(r *pb.JobRecord) string {
+func StdOut(r *msg.JobRecord) string {
 	v := paths(r)
 	return filename.Output(r.GetSpec().GetStdOut(), r.GetSpec().GetWorkDir(), v)
 }
 
 // StdErr is the file that a job's errors go to: without a pattern of their own, that of the output.
-func StdErr(r *pb.JobRecord) string {
+func StdErr(r *msg.JobRecord) string {
 	v := paths(r)
 	if name := filename.Error(r.GetSpec().GetStdErr(), r.GetSpec().GetWorkDir(), v); name != "" {
 		return name
@@ -85,7 +84,7 @@ func StdErr(r *pb.JobRecord) string {
 }
 
 // errPattern is what was asked for the errors: without a pattern of their own, that of the output.
-func errPattern(s *pb.JobSpec) string {
+func errPattern(s *msg.JobSpec) string {
 	if p := s.GetStdErr(); p != "" {
 		return p
 	}
@@ -93,14 +92,14 @@ func errPattern(s *pb.JobSpec) string {
 }
 
 // StdIn is the file that a job reads.
-func StdIn(r *pb.JobRecord) string {
+func StdIn(r *msg.JobRecord) string {
 	v := paths(r)
 	return filename.Input(r.GetSpec().GetStdIn(), r.GetSpec().GetWorkDir(), v)
 }
 
 // askedFile is the file of a stream as it was asked for, below the working folder, with its symbols; as it will be called where that is
 // wanted (squeue(1), --expand-patterns), or where nobody asked for one.
-func askedFile(c *Context, r *pb.JobRecord, asked func(*pb.JobSpec) string, called func(*pb.JobRecord) string) string {
+func askedFile(c *Context, r *msg.JobRecord, asked func(*msg.JobSpec) string, called func(*msg.JobRecord) string) string {
 	pattern := asked(r.GetSpec())
 	if c.Expand || pattern == "" || strings.EqualFold(pattern, "none") {
 		return called(r)
@@ -120,7 +119,7 @@ func ExitCode(status uint32) string {
 // output parses ours. details is how often -d was given. The diagnosis of a job that waits or failed stands last, as the key
 // Diagnosis, where a reader that does not know it reads on undisturbed; with oneLine its blanks become underscores, as those of
 // Reason always do.
-func AppendJob(b []byte, c *Context, r *pb.JobRecord, oneLine bool, details int) []byte {
+func AppendJob(b []byte, c *Context, r *msg.JobRecord, oneLine bool, details int) []byte {
 	k := newBlock(b, c, oneLine)
 	jobIdentity(k, r)
 	jobStateLines(k, r, details)
@@ -142,7 +141,7 @@ func AppendJob(b []byte, c *Context, r *pb.JobRecord, oneLine bool, details int)
 	return append(k.b, "\n   \n\n"...)
 }
 
-func jobIdentity(k *Block, r *pb.JobRecord) {
+func jobIdentity(k *Block, r *msg.JobRecord) {
 	s := r.GetSpec()
 	k.num("JobId", uint64(r.GetId()))
 	if r.GetArrayJobId() != 0 {
@@ -154,30 +153,30 @@ func jobIdentity(k *Block, r *pb.JobRecord) {
 	}
 	k.put(" JobName", s.GetName())
 	k.line()
-	k.put("UserId", string(appendUser(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetUid()), 10)+")")
-	k.put(" GroupId", string(appendGroup(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetGid()), 10)+")")
-	k.put(" MCS_label", or(s.GetMcsLabel(), "N/A"))
+	k.put("UserId", string(AppendUser(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetUid()), 10)+")")
+	k.put(" GroupId", string(AppendGroup(nil, k.c, Job{JobRecord: r}))+"("+strconv.FormatUint(uint64(s.GetGid()), 10)+")")
+	k.put(" MCS_label", Or(s.GetMcsLabel(), "N/A"))
 	k.line()
 	k.num("Priority", uint64(r.GetPriority()))
 	k.put(" Nice", strconv.FormatInt(int64(s.GetNice()), 10))
-	k.put(" Account", or(s.GetAccount(), null))
-	k.put(" QOS", or(s.GetQos(), null))
+	k.put(" Account", Or(s.GetAccount(), null))
+	k.put(" QOS", Or(s.GetQos(), null))
 	if s.GetWckey() != "" {
 		k.put(" WCKey", s.GetWckey())
 	}
 }
 
-func jobStateLines(k *Block, r *pb.JobRecord, details int) {
+func jobStateLines(k *Block, r *msg.JobRecord, details int) {
 	s := r.GetSpec()
 	k.line()
 	k.put("JobState", JobStateName(r))
-	k.put(" Reason", strings.ReplaceAll(reason(r), " ", "_"))
+	k.put(" Reason", strings.ReplaceAll(Reason(r), " ", "_"))
 	if r.GetFailedNode() != "" {
 		k.put(" FailedNode", r.GetFailedNode())
 	}
-	k.put(" Dependency", or(r.GetDependencyShown(), null))
+	k.put(" Dependency", Or(r.GetDependencyShown(), null))
 	k.line()
-	k.bit("Requeue", s.GetRequeue() != pb.No)
+	k.bit("Requeue", s.GetRequeue() != msg.No)
 	k.num(" Restarts", uint64(r.GetRestarts()))
 	k.bit(" BatchFlag", !s.GetInteractive())
 	k.bit(" Reboot", s.GetReboot())
@@ -188,10 +187,10 @@ func jobStateLines(k *Block, r *pb.JobRecord, details int) {
 	}
 }
 
-func jobTimes(k *Block, r *pb.JobRecord) {
+func jobTimes(k *Block, r *msg.JobRecord) {
 	s := r.GetSpec()
 	k.line()
-	k.put("RunTime", timespec.Clock(max(usedSeconds(k.c, r), 0)))
+	k.put("RunTime", timespec.Clock(max(UsedSeconds(k.c, r), 0)))
 	k.put(" TimeLimit", clockLimit(r.GetTimeLimitS(), "Partition_Limit"))
 	k.put(" TimeMin", clockLimit(s.GetTimeMinS(), "N/A"))
 	k.line()
@@ -200,8 +199,8 @@ func jobTimes(k *Block, r *pb.JobRecord) {
 	k.line()
 	k.when("AccrueTime", r.GetAccrueNs(), "Unknown")
 	k.line()
-	k.when("StartTime", started(r), "Unknown")
-	if end, unlimited := ends(r); unlimited && r.GetState() != pb.JobState_JOB_PENDING {
+	k.when("StartTime", Started(r), "Unknown")
+	if end, unlimited := Ends(r); unlimited && r.GetState() != msg.JobState_JOB_PENDING {
 		k.put(" EndTime", "Unlimited")
 	} else {
 		k.when(" EndTime", end, "Unknown")
@@ -211,35 +210,43 @@ func jobTimes(k *Block, r *pb.JobRecord) {
 	k.when("SuspendTime", r.GetSuspendNs(), "None")
 	k.put(" SecsPreSuspend", strconv.FormatInt(r.GetPreSuspendNs()/int64(time.Second), 10))
 	k.when(" LastSchedEval", r.GetLastSchedNs(), "Unknown")
-	k.put(" Scheduler", or(r.GetScheduler(), "Main"))
+	k.put(" Scheduler", Or(r.GetScheduler(), "Main"))
 }
 
 func clockLimit(s uint32, unset string) string {
 	switch s {
 	case 0:
 		return unset
-	case pb.Unlimited:
+	case msg.Unlimited:
 		return "UNLIMITED"
 	}
-	return timespec.Clock(limitSeconds(s))
+	return timespec.Clock(LimitSeconds(s))
 }
 
-func jobPlace(k *Block, r *pb.JobRecord) {
+func jobPlace(k *Block, r *msg.JobRecord) {
 	s := r.GetSpec()
 	k.line()
-	k.put("Partition", Job{JobRecord: r}.partition())
-	k.put(" AllocNode:Sid", or(s.GetAllocNode(), null)+":"+strconv.FormatUint(uint64(s.GetAllocSid()), 10))
+	k.put("Partition", Job{JobRecord: r}.ShownPartition())
+	k.put(" AllocNode:Sid", Or(s.GetAllocNode(), null)+":"+strconv.FormatUint(uint64(s.GetAllocSid()), 10))
 	k.line()
-	k.put("ReqNodeList", or(s.GetReqNodes(), null))
-	k.put(" ExcNodeList", or(s.GetExcNodes(), null))
+	k.put("ReqNodeList", Or(s.GetReqNodes(), null))
+	k.put(" ExcNodeList", Or(s.GetExcNodes(), null))
 	k.line()
 	k.put("NodeList", r.GetNodeList())
-	if r.GetExpectedNodes() != "" && r.GetState() == pb.JobState_JOB_PENDING {
+	if r.GetExpectedNodes() != "" && r.GetState() == msg.JobState_JOB_PENDING {
 		k.put(" SchedNodeList", r.GetExpectedNodes())
 	}
-	if r.GetBatchHost() != "" {
+	switch features, host := s.GetBatchFeatures(), r.GetBatchHost(); {
+	case features != "" && host != "":
 		k.line()
-		k.put("BatchHost", r.GetBatchHost())
+		k.put("BatchFeatures", features)
+		k.put(" BatchHost", host)
+	case features != "":
+		k.line()
+		k.put("BatchFeatures", features)
+	case host != "":
+		k.line()
+		k.put("BatchHost", host)
 	}
 }
 
@@ -251,11 +258,11 @@ func star(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-func jobShape(k *Block, r *pb.JobRecord, details int) {
+func jobShape(k *Block, r *msg.JobRecord, details int) {
 	s := r.GetSpec()
 	k.line()
-	k.num("NumNodes", uint64(nodeCount(r)))
-	if r.GetState() == pb.JobState_JOB_PENDING && s.GetMaxNodes() != 0 {
+	k.num("NumNodes", uint64(NodeCount(r)))
+	if r.GetState() == msg.JobState_JOB_PENDING && s.GetMaxNodes() != 0 {
 		k.b = strconv.AppendUint(append(k.b, '-'), uint64(s.GetMaxNodes()), 10)
 	}
 	k.num(" NumCPUs", uint64(r.GetNumCpus()))
@@ -263,12 +270,13 @@ func jobShape(k *Block, r *pb.JobRecord, details int) {
 	k.num(" CPUs/Task", uint64(max(s.GetCpusPerTask(), 1)))
 	k.put(" ReqB:S:C:T", "0:0:"+star(s.GetCoresPerSocket())+":"+star(s.GetThreadsPerCore()))
 	k.line()
-	k.put("ReqTRES", or(r.GetReqTres(), null))
+	k.put("ReqTRES", Or(r.GetReqTres(), null))
 	k.line()
-	k.put("AllocTRES", or(r.GetAllocTres(), null))
+	k.put("AllocTRES", Or(r.GetAllocTres(), null))
 	k.line()
 	k.put("Socks/Node", star(s.GetSocketsPerNode()))
-	k.put(" NtasksPerN:B:S:C", strconv.FormatUint(uint64(s.GetNtasksPerNode()), 10)+":0:"+star(s.GetNtasksPerSocket())+":"+star(s.GetNtasksPerCore()))
+	k.put(" NtasksPerN:B:S:C", strconv.FormatUint(uint64(s.GetNtasksPerNode()), 10)+":0:"+star(s.GetNtasksPerSocket())+":"+
+		star(s.GetNtasksPerCore()))
 	if core := string(appendCoreSpec(nil, k.c, Job{JobRecord: r})); core == "N/A" {
 		k.put(" CoreSpec", "*")
 	} else {
@@ -278,8 +286,8 @@ func jobShape(k *Block, r *pb.JobRecord, details int) {
 		jobAllocation(k, r)
 	}
 	k.line()
-	k.num("MinCPUsNode", uint64(minCPUs(s)))
-	mib, perCPU := memory(s)
+	k.num("MinCPUsNode", uint64(MinCPUs(s)))
+	mib, perCPU := Memory(s)
 	key := " MinMemoryNode"
 	if perCPU {
 		key = " MinMemoryCPU"
@@ -287,30 +295,30 @@ func jobShape(k *Block, r *pb.JobRecord, details int) {
 	k.put(key, string(appendMiB(nil, k.c, mib)))
 	k.put(" MinTmpDiskNode", string(appendMiB(nil, k.c, s.GetTmpDiskMib())))
 	k.line()
-	k.put("Features", or(s.GetFeatures(), null))
+	k.put("Features", Or(s.GetFeatures(), null))
 	k.put(" DelayBoot", timespec.Clock(int64(s.GetDelayBootS())))
 	if s.GetPrefer() != "" {
 		k.line()
 		k.put("Prefer", s.GetPrefer())
 	}
-	if in := or(r.GetResvName(), s.GetReservation()); in != "" {
+	if in := Or(r.GetResvName(), s.GetReservation()); in != "" {
 		k.line()
 		k.put("Reservation", in)
 	}
 	k.line()
 	k.put("OverSubscribe", oversubscribe(r))
 	k.bit(" Contiguous", s.GetContiguous())
-	k.put(" Licenses", or(s.GetLicenses(), null))
-	k.put(" Network", or(s.GetNetwork(), null))
+	k.put(" Licenses", Or(s.GetLicenses(), null))
+	k.put(" Network", Or(s.GetNetwork(), null))
 }
 
 // jobAllocation is what -d adds: the share of each node, nodes with the same share on one line.
-func jobAllocation(k *Block, r *pb.JobRecord) {
+func jobAllocation(k *Block, r *msg.JobRecord) {
 	if len(r.GetAlloc()) == 0 {
 		return
 	}
 	k.line()
-	k.put("JOB_GRES", or(jobGres(r.GetAlloc()), null))
+	k.put("JOB_GRES", Or(jobGres(r.GetAlloc()), null))
 	for i := 0; i < len(r.GetAlloc()); {
 		first := r.GetAlloc()[i]
 		var nodes []string
@@ -326,7 +334,7 @@ func jobAllocation(k *Block, r *pb.JobRecord) {
 }
 
 // jobGres is what a job has on all its nodes: "gpu:a100:4,shard:2".
-func jobGres(alloc []*pb.NodeAlloc) string {
+func jobGres(alloc []*msg.NodeAlloc) string {
 	total := map[string]uint64{}
 	var order []string
 	for _, a := range alloc {
@@ -358,14 +366,14 @@ func jobGres(alloc []*pb.NodeAlloc) string {
 	return strings.Join(order, ",")
 }
 
-func sameShare(a, b *pb.NodeAlloc) bool {
+func sameShare(a, b *msg.NodeAlloc) bool {
 	return a.GetCpuIds() == b.GetCpuIds() && a.GetCpus() == b.GetCpus() && a.GetMemMib() == b.GetMemMib() && a.GetGres() == b.GetGres()
 }
 
-func jobFiles(k *Block, r *pb.JobRecord) {
+func jobFiles(k *Block, r *msg.JobRecord) {
 	s := r.GetSpec()
 	k.line()
-	k.put("Command", or(commandLine(s), null))
+	k.put("Command", Or(CommandLine(s), null))
 	k.line()
 	k.put("WorkDir", s.GetWorkDir())
 	comments := [...][2]string{{"AdminComment", s.GetAdminComment()}, {"SystemComment", r.GetSystemComment()}, {"Comment", s.GetComment()}}
@@ -384,40 +392,42 @@ func jobFiles(k *Block, r *pb.JobRecord) {
 	k.put("StdOut", StdOut(r))
 	if s.GetSwitches() != "" {
 		k.line()
-		count, wait := switchesOf(s)
+		count, wait := ParseSwitches(s.GetSwitches())
 		k.put("Switches", fmt.Sprintf("%d@%s", count, timespec.Clock(wait)))
 	}
 }
 
-// maxSwitchWaitS is how long jobs wait for their switches at most: max_switch_wait of SchedulerParameters, unless that says otherwise.
-const maxSwitchWaitS = 300
-
-// switchesOf is how many leaf switches a job wants at most, 0 = any number, and how many seconds it waits for that.
-func switchesOf(s *pb.JobSpec) (count, waitS int64) {
-	n, wait := docSwitches(s.GetSwitches())
-	if wait == 0 || wait > maxSwitchWaitS {
-		wait = maxSwitchWaitS
+// ParseSwitches takes "2@60:00" apart: how many leaf switches a job wants at most, 0 = any number, and how many seconds it waits for that.
+func ParseSwitches(text string) (count, waitS int64) {
+	number, wait, _ := strings.Cut(text, "@")
+	count, _ = strconv.ParseInt(number, 10, 32)
+	for _, part := range strings.FieldsFunc(wait, func(r rune) bool { return r == ':' }) {
+		n, _ := strconv.ParseInt(part, 10, 32)
+		waitS = waitS*60 + n
 	}
-	return n, wait
+	if !strings.Contains(wait, ":") {
+		waitS *= 60
+	}
+	return count, waitS
 }
 
-func switchCount(s *pb.JobSpec) string {
+func switchCount(s *msg.JobSpec) string {
 	if s.GetSwitches() == "" {
 		return ""
 	}
-	n, _ := switchesOf(s)
+	n, _ := ParseSwitches(s.GetSwitches())
 	return strconv.FormatInt(n, 10)
 }
 
-func switchWait(s *pb.JobSpec) string {
+func switchWait(s *msg.JobSpec) string {
 	if s.GetSwitches() == "" {
 		return ""
 	}
-	_, wait := switchesOf(s)
+	_, wait := ParseSwitches(s.GetSwitches())
 	return timespec.Elapsed(wait)
 }
 
-func jobTresRequests(k *Block, r *pb.JobRecord) {
+func jobTresRequests(k *Block, r *msg.JobRecord) {
 	s := r.GetSpec()
 	if s.GetContainer() != "" {
 		k.line()
@@ -437,15 +447,17 @@ func jobTresRequests(k *Block, r *pb.JobRecord) {
 	}
 	if s.GetKillOnInvalidDep() != 0 {
 		k.line()
-		k.put("KillOInInvalidDependent", map[bool]string{true: "Yes", false: "No"}[s.GetKillOnInvalidDep() == pb.Yes])
+		k.put("KillOInInvalidDependent", map[bool]string{true: "Yes", false: "No"}[s.GetKillOnInvalidDep() == msg.Yes])
 	}
 	if s.GetSpread() {
 		k.line()
 		k.put("SpreadJob", "Yes")
 	}
 	pairs := [...][2]string{
-		{"CpusPerTres", s.GetCpusPerTres()}, {"MemPerTres", s.GetMemPerTres()}, {"TresBind", s.GetTresBind()}, {"TresFreq", s.GetTresFreq()},
-		{"TresPerJob", s.GetTresPerJob()}, {"TresPerNode", s.GetTresPerNode()}, {"TresPerSocket", s.GetTresPerSocket()}, {"TresPerTask", s.GetTresPerTask()},
+		{"CpusPerTres", s.GetCpusPerTres()}, {"MemPerTres", s.GetMemPerTres()}, {"TresBind", s.GetTresBind()},
+		{"TresFreq", s.GetTresFreq()},
+		{"TresPerJob", s.GetTresPerJob()}, {"TresPerNode", s.GetTresPerNode()}, {"TresPerSocket", s.GetTresPerSocket()},
+		{"TresPerTask", s.GetTresPerTask()},
 	}
 	for _, pair := range pairs {
 		if pair[1] != "" {
@@ -455,7 +467,7 @@ func jobTresRequests(k *Block, r *pb.JobRecord) {
 	}
 	if s.GetMailType() != 0 {
 		k.line()
-		k.put("MailUser", or(s.GetMailUser(), s.GetUser()))
+		k.put("MailUser", Or(s.GetMailUser(), s.GetUser()))
 		k.put(" MailType", mailTypes(s.GetMailType()))
 	}
 	if s.GetNtasksPerTres() != 0 {
@@ -470,9 +482,11 @@ func mailTypes(set uint32) string {
 		bit  uint32
 		name string
 	}{
-		{pb.MailArrayTasks, "ARRAY_TASKS"}, {pb.MailInvalidDepend, "INVALID_DEPEND"}, {pb.MailBegin, "BEGIN"}, {pb.MailEnd, "END"}, {pb.MailFail, "FAIL"}, {pb.MailRequeue, "REQUEUE"},
-		{pb.MailStageOut, "STAGE_OUT"}, {pb.MailTime50, "TIME_LIMIT_50"}, {pb.MailTime80, "TIME_LIMIT_80"}, {pb.MailTime90, "TIME_LIMIT_90"},
-		{pb.MailTime100, "TIME_LIMIT"},
+		{msg.MailArrayTasks, "ARRAY_TASKS"}, {msg.MailInvalidDepend, "INVALID_DEPEND"}, {msg.MailBegin, "BEGIN"}, {msg.MailEnd, "END"},
+		{msg.MailFail, "FAIL"}, {msg.MailRequeue, "REQUEUE"},
+		{msg.MailStageOut, "STAGE_OUT"}, {msg.MailTime50, "TIME_LIMIT_50"}, {msg.MailTime80, "TIME_LIMIT_80"},
+		{msg.MailTime90, "TIME_LIMIT_90"},
+		{msg.MailTime100, "TIME_LIMIT"},
 	}
 	var out []string
 	for _, n := range names {

@@ -305,9 +305,9 @@ func nodeNeeds(key string) Needs {
 	case "allocnodes":
 		return Needs{Node: coding.FieldSet{0x0, 0x0, 0x0}}
 	case "statecompact":
-		return Needs{Node: coding.FieldSet{0xe001000100060, 0x0, 0x0}}
+		return Needs{Node: coding.FieldSet{0x1000100060, 0x0, 0x0}}
 	case "statelong":
-		return Needs{Node: coding.FieldSet{0xe001000100060, 0x0, 0x0}}
+		return Needs{Node: coding.FieldSet{0x1000100060, 0x0, 0x0}}
 	case "user":
 		return Needs{Node: coding.FieldSet{0x300, 0x0, 0x0}}
 	case "userlong":
@@ -337,7 +337,7 @@ func nodeNeeds(key string) Needs {
 	case "port":
 		return Needs{Node: coding.FieldSet{0x10, 0x0, 0x0}}
 	case "statecomplete":
-		return Needs{Node: coding.FieldSet{0xe001000100060, 0x0, 0x0}}
+		return Needs{Node: coding.FieldSet{0x1000100060, 0x0, 0x0}}
 	}
 	return everything
 }
@@ -349,7 +349,7 @@ func NeedsOfChoice() Needs {
 
 // NeedsOfJobBlock is scontrol show job.
 func NeedsOfJobBlock() Needs {
-	return Needs{Job: coding.FieldSet{0x82800bffffff9fe, 0x18000, 0x0}, Spec: coding.FieldSet{0x2df9ffcc10ffc6e, 0x578fc0020d9e7fc0, 0x8}}
+	return Needs{Job: coding.FieldSet{0x82800bffffff9fe, 0x18000, 0x0}, Spec: coding.FieldSet{0x2df9ffcc10ffc6e, 0x578fc0020d9e7fc0, 0x9}}
 }
 
 // NeedsOfJobDocument is a job of --json.
@@ -363,10 +363,10 @@ func NeedsOfSteps() Needs {
 }
 
 // NeedsOfFolding is what sinfo's rows are made of.
-func NeedsOfFolding() Needs { return Needs{Node: coding.FieldSet{0xe001c0010006a, 0x0, 0x0}} }
+func NeedsOfFolding() Needs { return Needs{Node: coding.FieldSet{0x1c0010006a, 0x0, 0x0}} }
 
 // NeedsOfNodeGroup is a row of sinfo --json.
-func NeedsOfNodeGroup() Needs { return Needs{Node: coding.FieldSet{0xe0f3fe7d007fe, 0x0, 0x0}} }
+func NeedsOfNodeGroup() Needs { return Needs{Node: coding.FieldSet{0xf3fe7d007fe, 0x0, 0x0}} }
 
 // NeedsOfPlaces is the nodes of jobs in --json.
 func NeedsOfPlaces() Needs { return Needs{Node: coding.FieldSet{0xc00002, 0x0, 0x0}} }

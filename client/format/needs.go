@@ -1,7 +1,7 @@
 package format
 
 import (
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
@@ -18,13 +18,13 @@ func (n Needs) With(o Needs) Needs {
 }
 
 // AskJobs writes the needs into a request for jobs.
-func (n Needs) AskJobs(r *pb.JobsRequest) *pb.JobsRequest {
+func (n Needs) AskJobs(r *msg.JobsRequest) *msg.JobsRequest {
 	r.Fields, r.SpecFields = numbers(n.Job), numbers(n.Spec)
 	return r
 }
 
 // AskNodes writes the needs into a request for nodes.
-func (n Needs) AskNodes(r *pb.NodesRequest) *pb.NodesRequest {
+func (n Needs) AskNodes(r *msg.NodesRequest) *msg.NodesRequest {
 	r.Fields = numbers(n.Node)
 	return r
 }

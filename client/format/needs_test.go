@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/proto/coding"
-	library "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // TestFieldsNeedWhatTheyRead: every column and sort key of squeue and sinfo, of records with anything in them, is the same when the
@@ -19,15 +19,15 @@ import (
 func TestFieldsNeedWhatTheyRead(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	c := &Context{Now: time.Unix(2e9, 0), Loc: time.UTC, Cluster: "c"}
-	job := func(r *pb.JobRecord) Job { return Job{JobRecord: r} }
-	part := &pb.PartitionRecord{Name: "debug", Nodes: "n1"}
-	group := func(n *pb.NodeRecord) *NodeGroup {
+	job := func(r *msg.JobRecord) Job { return Job{JobRecord: r} }
+	part := &msg.PartitionRecord{Name: "debug", Nodes: "n1"}
+	group := func(n *msg.NodeRecord) *NodeGroup {
 		g := newGroup(part, 0)
 		g.add(n)
 		return g
 	}
 	for range 300 {
-		r, n := &pb.JobRecord{}, &pb.NodeRecord{}
+		r, n := &msg.JobRecord{}, &msg.NodeRecord{}
 		scramble(rnd, reflect.ValueOf(r).Elem())
 		scramble(rnd, reflect.ValueOf(n).Elem())
 		for i := range Jobs().Fields {
@@ -38,7 +38,8 @@ func TestFieldsNeedWhatTheyRead(t *testing.T) {
 			f := &Nodes().Fields[i]
 			same(t, c, f, group(n), group(onlyNode(t, n, nodeNeeds(f.key()).With(NeedsOfFolding()))))
 		}
-		if got, want := AppendJob(nil, c, onlyJob(t, r, NeedsOfJobBlock()), false, 2), AppendJob(nil, c, r, false, 2); string(got) != string(want) {
+		if got, want := AppendJob(nil, c, onlyJob(t, r, NeedsOfJobBlock()), false, 2),
+			AppendJob(nil, c, r, false, 2); string(got) != string(want) {
 			t.Fatalf("scontrol show job of what it needs\n%s\nof all\n%s", got, want)
 		}
 	}
@@ -57,27 +58,27 @@ func same[T any](t *testing.T, c *Context, f *Field[T], whole, some T) {
 }
 
 // onlyJob is a record as the controller sends it to somebody who needs so much.
-func onlyJob(t *testing.T, r *pb.JobRecord, needs Needs) *pb.JobRecord {
+func onlyJob(t *testing.T, r *msg.JobRecord, needs Needs) *msg.JobRecord {
 	t.Helper()
-	var whole library.JobRecord
+	var whole pb.JobRecord
 	if err := proto.Unmarshal(r.Marshal(), &whole); err != nil {
 		t.Fatal(err)
 	}
-	out := &pb.JobRecord{}
-	if err := out.Unmarshal(whole.AppendFields(nil, &library.Fields{Job: needs.Job, Spec: needs.Spec})); err != nil {
+	out := &msg.JobRecord{}
+	if err := out.Unmarshal(whole.AppendFields(nil, &pb.Fields{Job: needs.Job, Spec: needs.Spec})); err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func onlyNode(t *testing.T, n *pb.NodeRecord, needs Needs) *pb.NodeRecord {
+func onlyNode(t *testing.T, n *msg.NodeRecord, needs Needs) *msg.NodeRecord {
 	t.Helper()
-	var whole library.NodeRecord
+	var whole pb.NodeRecord
 	if err := proto.Unmarshal(n.Marshal(), &whole); err != nil {
 		t.Fatal(err)
 	}
-	out := &pb.NodeRecord{}
-	if err := out.Unmarshal(whole.AppendFields(nil, &library.Fields{Node: needs.Node})); err != nil {
+	out := &msg.NodeRecord{}
+	if err := out.Unmarshal(whole.AppendFields(nil, &pb.Fields{Node: needs.Node})); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -100,7 +101,7 @@ func scramble(rnd *rand.Rand, v reflect.Value) {
 		case reflect.Int64:
 			f.SetInt(rnd.Int64N(3e18))
 		case reflect.Uint32, reflect.Uint64:
-			f.SetUint([]uint64{1, 2, 60, 1 << 5, uint64(pb.Unlimited)}[rnd.IntN(5)])
+			f.SetUint([]uint64{1, 2, 60, 1 << 5, uint64(msg.Unlimited)}[rnd.IntN(5)])
 		case reflect.Float64:
 			f.SetFloat(rnd.Float64())
 		case reflect.Pointer:
@@ -120,14 +121,14 @@ func scramble(rnd *rand.Rand, v reflect.Value) {
 func TestNeedsAsARequest(t *testing.T) {
 	l, _ := Jobs().ParseLetters("%i %T")
 	o, _ := Jobs().ParseSort("u")
-	r := NeedsOfJobs(l, o).AskJobs(&pb.JobsRequest{})
+	r := NeedsOfJobs(l, o).AskJobs(&msg.JobsRequest{})
 	if fmt.Sprint(r.Fields, r.SpecFields) != "[1 2 3 4 33 34 35] [2 5]" {
 		t.Errorf("id and state by user need %v of a job and %v of its specification", r.Fields, r.SpecFields)
 	}
-	if r := everything.AskJobs(&pb.JobsRequest{}); r.Fields != nil || r.SpecFields != nil {
+	if r := everything.AskJobs(&msg.JobsRequest{}); r.Fields != nil || r.SpecFields != nil {
 		t.Errorf("everything is asked for as %v and %v", r.Fields, r.SpecFields)
 	}
-	if r := (Needs{}).AskNodes(&pb.NodesRequest{}); coding.FieldsOf(r.Fields) == coding.EveryField {
+	if r := (Needs{}).AskNodes(&msg.NodesRequest{}); coding.FieldsOf(r.Fields) == coding.EveryField {
 		t.Error("nothing is asked for as everything")
 	}
 }

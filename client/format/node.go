@@ -3,65 +3,52 @@ package format
 import (
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
 // foldNodes sorts names and writes them as one host list.
 func foldNodes(names []string) string { return hostlist.FoldSorted(names) }
 
-// nodeFlags are the flags of a node with those that the record keeps apart.
-func nodeFlags(n *pb.NodeRecord) uint32 {
-	flags := n.GetStateFlags()
-	if n.GetMaint() {
-		flags |= pb.NodeMaint
-	}
-	if n.GetReserved() {
-		flags |= pb.NodeReserved
-	}
-	if n.GetPlanned() {
-		flags |= pb.NodePlanned
-	}
-	return flags
-}
-
 // nodeBase is the base state: of a node that is up, by what is allocated on it.
-func nodeBase(n *pb.NodeRecord) pb.NodeState {
-	if n.GetState() != pb.NodeState_NODE_IDLE {
+func nodeBase(n *msg.NodeRecord) msg.NodeState {
+	if n.GetState() != msg.NodeState_NODE_IDLE {
 		return n.GetState()
 	}
 	switch {
 	case n.GetAllocCpus() == 0:
-		return pb.NodeState_NODE_IDLE
+		return msg.NodeState_NODE_IDLE
 	case n.GetAllocCpus() >= n.GetCpus():
-		return pb.NodeState_NODE_ALLOCATED
+		return msg.NodeState_NODE_ALLOCATED
 	}
-	return pb.NodeState_NODE_MIXED
+	return msg.NodeState_NODE_MIXED
 }
 
 // busy: jobs run on the node, or are being cleaned up.
-func busy(base pb.NodeState, flags uint32) bool {
-	return base == pb.NodeState_NODE_ALLOCATED || base == pb.NodeState_NODE_MIXED || flags&pb.NodeCompleting != 0
+func busy(base msg.NodeState, flags uint32) bool {
+	return base == msg.NodeState_NODE_ALLOCATED || base == msg.NodeState_NODE_MIXED || flags&msg.NodeCompleting != 0
 }
 
-// baseNames are the names of pb.NodeState, long and compact.
-var baseNames = [...][2]string{{"unknown", "unk"}, {"down", "down"}, {"idle", "idle"}, {"allocated", "alloc"}, {"error", "error"}, {"mixed", "mix"}, {"future", "futr"}}
+// baseNames are the names of msg.NodeState, long and compact.
+var baseNames = [...][2]string{{"unknown", "unk"}, {"down", "down"}, {"idle", "idle"}, {"allocated", "alloc"}, {"error", "error"},
+	{"mixed", "mix"}, {"future", "futr"}}
 
 // suffixes stand behind a state; the first flag that is set decides (sinfo(1), "NODE STATE CODES").
 var suffixes = [...]struct {
 	flag uint32
 	mark string
 }{
-	{pb.NodeMaint, "$"}, {pb.NodeRebootIssued, "^"}, {pb.NodeRebootRequested, "@"}, {pb.NodePoweringUp, "#"}, {pb.NodePoweringDown, "%"},
-	{pb.NodePoweredDown, "~"}, {pb.NodePowerDownPending, "!"}, {pb.NodeNoRespond, "*"},
+	{msg.NodeMaint, "$"}, {msg.NodeRebootIssued, "^"}, {msg.NodeRebootRequested, "@"}, {msg.NodePoweringUp, "#"},
+	{msg.NodePoweringDown, "%"},
+	{msg.NodePoweredDown, "~"}, {msg.NodePowerDownPending, "!"}, {msg.NodeNoRespond, "*"},
 }
 
 // nodeState is what sinfo's %T (form 0) and %t (form 1) print.
-func nodeState(n *pb.NodeRecord, form int) string {
-	base, flags := nodeBase(n), nodeFlags(n)
+func nodeState(n *msg.NodeRecord, form int) string {
+	base, flags := nodeBase(n), n.GetStateFlags()
 	name := stateWord(base, flags, form)
-	if name == "maint" && flags&pb.NodeMaint != 0 {
-		flags &^= pb.NodeMaint
+	if name == "maint" && flags&msg.NodeMaint != 0 {
+		flags &^= msg.NodeMaint
 	}
 	if strings.HasPrefix(name, "boot") || strings.HasPrefix(name, "reboot") {
 		return name + "^"
@@ -72,37 +59,37 @@ func nodeState(n *pb.NodeRecord, form int) string {
 		}
 	}
 	switch {
-	case base == pb.NodeState_NODE_ALLOCATED && flags&pb.NodeCompleting != 0 && flags&(pb.NodeDrain|pb.NodeFail) == 0:
+	case base == msg.NodeState_NODE_ALLOCATED && flags&msg.NodeCompleting != 0 && flags&(msg.NodeDrain|msg.NodeFail) == 0:
 		return name + "+"
-	case base == pb.NodeState_NODE_MIXED && flags&pb.NodePlanned != 0 && flags&(pb.NodeDrain|pb.NodeFail) == 0:
+	case base == msg.NodeState_NODE_MIXED && flags&msg.NodePlanned != 0 && flags&(msg.NodeDrain|msg.NodeFail) == 0:
 		return name + "-"
 	}
 	return name
 }
 
-func stateWord(base pb.NodeState, flags uint32, form int) string {
+func stateWord(base msg.NodeState, flags uint32, form int) string {
 	word := func(long, compact string) string { return [...]string{long, compact}[form] }
-	idle := base == pb.NodeState_NODE_IDLE
+	idle := base == msg.NodeState_NODE_IDLE
 	switch {
-	case flags&pb.NodeInvalidReg != 0:
+	case flags&msg.NodeInvalidReg != 0:
 		return "inval"
-	case flags&pb.NodeMaint != 0 && idle && flags&(pb.NodeDrain|pb.NodeCompleting) == 0:
+	case flags&msg.NodeMaint != 0 && idle && flags&(msg.NodeDrain|msg.NodeCompleting) == 0:
 		return "maint"
-	case flags&pb.NodeRebootIssued != 0 && !busy(base, flags):
+	case flags&msg.NodeRebootIssued != 0 && !busy(base, flags):
 		return word("reboot", "boot")
-	case flags&pb.NodeDrain != 0 && busy(base, flags):
+	case flags&msg.NodeDrain != 0 && busy(base, flags):
 		return word("draining", "drng")
-	case flags&pb.NodeDrain != 0:
+	case flags&msg.NodeDrain != 0:
 		return word("drained", "drain")
-	case flags&pb.NodeFail != 0 && base != pb.NodeState_NODE_MIXED && busy(base, flags): // mixed: as 22.05 has it
+	case flags&msg.NodeFail != 0 && base != msg.NodeState_NODE_MIXED && busy(base, flags): // mixed: as 22.05 has it
 		return word("failing", "failg")
-	case flags&pb.NodeFail != 0:
+	case flags&msg.NodeFail != 0:
 		return "fail"
-	case idle && flags&pb.NodeCompleting != 0:
+	case idle && flags&msg.NodeCompleting != 0:
 		return word("completing", "comp")
-	case idle && flags&pb.NodePlanned != 0:
+	case idle && flags&msg.NodePlanned != 0:
 		return word("planned", "plnd")
-	case idle && flags&pb.NodeReserved != 0:
+	case idle && flags&msg.NodeReserved != 0:
 		return word("reserved", "resv")
 	case int(base) >= 0 && int(base) < len(baseNames):
 		return baseNames[base][form]
@@ -115,19 +102,20 @@ var flagNames = [...]struct {
 	flag uint32
 	name string
 }{
-	{pb.NodeCompleting, "COMPLETING"}, {pb.NodeDrain, "DRAIN"}, {pb.NodeDynamic, "DYNAMIC_NORM"}, {pb.NodeInvalidReg, "INVALID_REG"},
-	{pb.NodeFail, "FAIL"}, {pb.NodeMaint, "MAINTENANCE"}, {pb.NodePowerDownPending, "POWER_DOWN"}, {pb.NodePoweringUp, "POWERING_UP"},
-	{pb.NodePoweredDown, "POWERED_DOWN"}, {pb.NodePoweringDown, "POWERING_DOWN"}, {pb.NodeRebootIssued, "REBOOT_ISSUED"},
-	{pb.NodeRebootRequested, "REBOOT_REQUESTED"}, {pb.NodeReserved, "RESERVED"}, {pb.NodeNoRespond, "NOT_RESPONDING"}, {pb.NodePlanned, "PLANNED"},
+	{msg.NodeCompleting, "COMPLETING"}, {msg.NodeDrain, "DRAIN"}, {msg.NodeDynamic, "DYNAMIC_NORM"}, {msg.NodeInvalidReg, "INVALID_REG"},
+	{msg.NodeFail, "FAIL"}, {msg.NodeMaint, "MAINTENANCE"}, {msg.NodePowerDownPending, "POWER_DOWN"}, {msg.NodePoweringUp, "POWERING_UP"},
+	{msg.NodePoweredDown, "POWERED_DOWN"}, {msg.NodePoweringDown, "POWERING_DOWN"}, {msg.NodeRebootIssued, "REBOOT_ISSUED"},
+	{msg.NodeRebootRequested, "REBOOT_REQUESTED"}, {msg.NodeReserved, "RESERVED"}, {msg.NodeNoRespond, "NOT_RESPONDING"},
+	{msg.NodePlanned, "PLANNED"},
 }
 
 // NodeStateComplete is the state with all its flags, "IDLE+DRAIN", as scontrol show node prints it.
-func NodeStateComplete(n *pb.NodeRecord) string {
+func NodeStateComplete(n *msg.NodeRecord) string {
 	name := "?"
 	if base := nodeBase(n); int(base) >= 0 && int(base) < len(baseNames) {
 		name = strings.ToUpper(baseNames[base][0])
 	}
-	flags := nodeFlags(n)
+	flags := n.GetStateFlags()
 	for _, f := range flagNames {
 		if flags&f.flag != 0 {
 			name += "+" + f.name
@@ -138,16 +126,19 @@ func NodeStateComplete(n *pb.NodeRecord) string {
 
 // stateOrder is the number that sinfo sorts states by: base and flags as in Slurm's public node_states, so that -t puts nodes
 // in the order that administrators know (flagged nodes first).
-func stateOrder(n *pb.NodeRecord) uint64 {
+func stateOrder(n *msg.NodeRecord) uint64 {
 	order := uint64(nodeBase(n))
-	flags := nodeFlags(n)
+	flags := n.GetStateFlags()
 	for _, w := range [...]struct {
 		flag  uint32
 		value uint64
 	}{
-		{pb.NodeReserved, 0x20}, {pb.NodeDrain, 0x200}, {pb.NodeCompleting, 0x400}, {pb.NodeNoRespond, 0x800}, {pb.NodePoweredDown, 0x1000},
-		{pb.NodeFail, 0x2000}, {pb.NodePoweringUp, 0x4000}, {pb.NodeMaint, 0x8000}, {pb.NodeRebootRequested, 0x10000}, {pb.NodePoweringDown, 0x40000},
-		{pb.NodeDynamic, 0x80000}, {pb.NodeRebootIssued, 0x100000}, {pb.NodePlanned, 0x200000}, {pb.NodeInvalidReg, 0x400000}, {pb.NodePowerDownPending, 0x800000},
+		{msg.NodeReserved, 0x20}, {msg.NodeDrain, 0x200}, {msg.NodeCompleting, 0x400}, {msg.NodeNoRespond, 0x800},
+		{msg.NodePoweredDown, 0x1000},
+		{msg.NodeFail, 0x2000}, {msg.NodePoweringUp, 0x4000}, {msg.NodeMaint, 0x8000}, {msg.NodeRebootRequested, 0x10000},
+		{msg.NodePoweringDown, 0x40000},
+		{msg.NodeDynamic, 0x80000}, {msg.NodeRebootIssued, 0x100000}, {msg.NodePlanned, 0x200000}, {msg.NodeInvalidReg, 0x400000},
+		{msg.NodePowerDownPending, 0x800000},
 	} {
 		if flags&w.flag != 0 {
 			order |= w.value
@@ -157,10 +148,10 @@ func stateOrder(n *pb.NodeRecord) uint64 {
 }
 
 // NodeFilter is a parsed -t of sinfo: any of the groups, of which all parts must hold.
-type NodeFilter [][]func(n *pb.NodeRecord) bool
+type NodeFilter [][]func(n *msg.NodeRecord) bool
 
 // Match reports whether the node is in one of the states; an empty filter matches all.
-func (f NodeFilter) Match(n *pb.NodeRecord) bool {
+func (f NodeFilter) Match(n *msg.NodeRecord) bool {
 	if len(f) == 0 {
 		return true
 	}
@@ -180,7 +171,7 @@ func (f NodeFilter) Match(n *pb.NodeRecord) bool {
 // first word that is no state.
 func ParseNodeStates(spec string) (f NodeFilter, bad string) {
 	for _, group := range strings.Split(spec, ",") {
-		var all []func(*pb.NodeRecord) bool
+		var all []func(*msg.NodeRecord) bool
 		for _, word := range strings.FieldsFunc(group, func(r rune) bool { return r == '&' || r == '+' }) {
 			name, not := strings.CutPrefix(word, "~")
 			if !not {
@@ -195,7 +186,7 @@ func ParseNodeStates(spec string) (f NodeFilter, bad string) {
 			}
 			if not {
 				positive := test
-				test = func(n *pb.NodeRecord) bool { return !positive(n) }
+				test = func(n *msg.NodeRecord) bool { return !positive(n) }
 			}
 			all = append(all, test)
 		}
@@ -210,82 +201,82 @@ func ParseNodeStates(spec string) (f NodeFilter, bad string) {
 const NodeStateNames = "unknown,down,idle,allocated,mixed,future,drain,drained,draining,no_respond,reserved,planned,cloud,completing," +
 	"powering_down,powered_down,power_down,powering_up,fail,failing,maint,inval,reboot_issued,reboot_requested"
 
-func stateTest(name string) func(*pb.NodeRecord) bool {
-	is := func(want pb.NodeState) func(*pb.NodeRecord) bool {
-		return func(n *pb.NodeRecord) bool { return nodeBase(n) == want }
+func stateTest(name string) func(*msg.NodeRecord) bool {
+	is := func(want msg.NodeState) func(*msg.NodeRecord) bool {
+		return func(n *msg.NodeRecord) bool { return nodeBase(n) == want }
 	}
-	has := func(flag uint32) func(*pb.NodeRecord) bool {
-		return func(n *pb.NodeRecord) bool { return nodeFlags(n)&flag != 0 }
+	has := func(flag uint32) func(*msg.NodeRecord) bool {
+		return func(n *msg.NodeRecord) bool { return n.GetStateFlags()&flag != 0 }
 	}
-	while := func(flag uint32, wantBusy bool) func(*pb.NodeRecord) bool {
-		return func(n *pb.NodeRecord) bool {
-			return nodeFlags(n)&flag != 0 && busy(nodeBase(n), nodeFlags(n)) == wantBusy
+	while := func(flag uint32, wantBusy bool) func(*msg.NodeRecord) bool {
+		return func(n *msg.NodeRecord) bool {
+			return n.GetStateFlags()&flag != 0 && busy(nodeBase(n), n.GetStateFlags()) == wantBusy
 		}
 	}
 	switch name {
 	case "unknown", "unk":
-		return is(pb.NodeState_NODE_UNKNOWN)
+		return is(msg.NodeState_NODE_UNKNOWN)
 	case "down":
-		return is(pb.NodeState_NODE_DOWN)
+		return is(msg.NodeState_NODE_DOWN)
 	case "idle":
-		return is(pb.NodeState_NODE_IDLE)
+		return is(msg.NodeState_NODE_IDLE)
 	case "alloc", "allocated":
 		// Mixed nodes are in part allocated, and Slurm counts them in.
-		return func(n *pb.NodeRecord) bool {
-			return nodeBase(n) == pb.NodeState_NODE_ALLOCATED || nodeBase(n) == pb.NodeState_NODE_MIXED
+		return func(n *msg.NodeRecord) bool {
+			return nodeBase(n) == msg.NodeState_NODE_ALLOCATED || nodeBase(n) == msg.NodeState_NODE_MIXED
 		}
 	case "error":
-		return is(pb.NodeState_NODE_ERROR)
+		return is(msg.NodeState_NODE_ERROR)
 	case "mix", "mixed": // what drains counts as allocated alone
-		return func(n *pb.NodeRecord) bool {
-			return nodeBase(n) == pb.NodeState_NODE_MIXED && nodeFlags(n)&pb.NodeDrain == 0
+		return func(n *msg.NodeRecord) bool {
+			return nodeBase(n) == msg.NodeState_NODE_MIXED && n.GetStateFlags()&msg.NodeDrain == 0
 		}
 	case "future", "futr":
-		return is(pb.NodeState_NODE_FUTURE)
+		return is(msg.NodeState_NODE_FUTURE)
 	case "drain":
-		return has(pb.NodeDrain)
+		return has(msg.NodeDrain)
 	case "drained":
-		return while(pb.NodeDrain, false)
+		return while(msg.NodeDrain, false)
 	case "draining", "drng":
-		return while(pb.NodeDrain, true)
+		return while(msg.NodeDrain, true)
 	case "fail":
-		return has(pb.NodeFail)
+		return has(msg.NodeFail)
 	case "failing", "failg":
-		return while(pb.NodeFail, true)
+		return while(msg.NodeFail, true)
 	case "no_respond":
-		return has(pb.NodeNoRespond)
+		return has(msg.NodeNoRespond)
 	case "reserved", "resv":
-		return has(pb.NodeReserved)
+		return has(msg.NodeReserved)
 	case "planned", "plnd":
-		return has(pb.NodePlanned)
+		return has(msg.NodePlanned)
 	case "completing", "comp":
-		return has(pb.NodeCompleting)
+		return has(msg.NodeCompleting)
 	case "powering_down":
-		return has(pb.NodePoweringDown)
+		return has(msg.NodePoweringDown)
 	case "powered_down", "pow_dn":
-		return has(pb.NodePoweredDown)
+		return has(msg.NodePoweredDown)
 	case "power_down":
-		return has(pb.NodePowerDownPending)
+		return has(msg.NodePowerDownPending)
 	case "powering_up", "pow_up", "power_up":
-		return has(pb.NodePoweringUp)
+		return has(msg.NodePoweringUp)
 	case "maint", "maintenance":
-		return has(pb.NodeMaint)
+		return has(msg.NodeMaint)
 	case "inval", "invalid_reg":
-		return has(pb.NodeInvalidReg)
+		return has(msg.NodeInvalidReg)
 	case "reboot_issued", "boot":
-		return has(pb.NodeRebootIssued)
+		return has(msg.NodeRebootIssued)
 	case "reboot_requested", "reboot":
-		return has(pb.NodeRebootRequested)
+		return has(msg.NodeRebootRequested)
 	case "cloud", "perfctrs", "npc":
-		return func(*pb.NodeRecord) bool { return false }
+		return func(*msg.NodeRecord) bool { return false }
 	}
 	return nil
 }
 
 // NoRespond reports whether a node does not answer (sinfo -d and -r).
-func NoRespond(n *pb.NodeRecord) bool { return nodeFlags(n)&pb.NodeNoRespond != 0 }
+func NoRespond(n *msg.NodeRecord) bool { return n.GetStateFlags()&msg.NodeNoRespond != 0 }
 
 // Unavailable reports whether sinfo -R lists the node: it is down, drained or failing.
-func Unavailable(n *pb.NodeRecord) bool {
-	return nodeBase(n) == pb.NodeState_NODE_DOWN || nodeFlags(n)&(pb.NodeDrain|pb.NodeFail|pb.NodeInvalidReg) != 0
+func Unavailable(n *msg.NodeRecord) bool {
+	return nodeBase(n) == msg.NodeState_NODE_DOWN || n.GetStateFlags()&(msg.NodeDrain|msg.NodeFail|msg.NodeInvalidReg) != 0
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Nodes is the table of sinfo's fields, made when it is first asked for.
@@ -14,18 +14,18 @@ var Nodes = sync.OnceValue(func() *Table[*NodeGroup] { return NewTable(append(no
 type groupText = func(b []byte, c *Context, g *NodeGroup) []byte
 
 // ofPart shows something of the partition, ofNode something of the nodes; unset stands for the empty text.
-func ofPart(unset string, get func(p *pb.PartitionRecord) string) groupText {
-	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, or(get(g.Partition), unset)...) }
+func ofPart(unset string, get func(p *msg.PartitionRecord) string) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, Or(get(g.Partition), unset)...) }
 }
 
-func ofNode(unset string, get func(n *pb.NodeRecord) string) groupText {
-	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, or(get(g.node()), unset)...) }
+func ofNode(unset string, get func(n *msg.NodeRecord) string) groupText {
+	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, Or(get(g.Node()), unset)...) }
 }
 
 // least shows the smallest value of the row's nodes, with a "+" when there are larger ones.
-func least[N uint32 | uint64](get func(n *pb.NodeRecord) N) groupText {
+func least[N uint32 | uint64](get func(n *msg.NodeRecord) N) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte {
-		lo, hi := bounds(g, get)
+		lo, hi := Bounds(g, get)
 		b = strconv.AppendUint(b, uint64(lo), 10)
 		if hi != lo {
 			b = append(b, '+')
@@ -34,7 +34,7 @@ func least[N uint32 | uint64](get func(n *pb.NodeRecord) N) groupText {
 	}
 }
 
-func bounds[N uint32 | uint64](g *NodeGroup, get func(n *pb.NodeRecord) N) (lo, hi N) {
+func Bounds[N uint32 | uint64](g *NodeGroup, get func(n *msg.NodeRecord) N) (lo, hi N) {
 	for i, n := range g.Nodes {
 		v := get(n)
 		if i == 0 {
@@ -45,14 +45,14 @@ func bounds[N uint32 | uint64](g *NodeGroup, get func(n *pb.NodeRecord) N) (lo, 
 	return lo, hi
 }
 
-func byLeast[N uint32 | uint64](get func(n *pb.NodeRecord) N) groupText {
+func byLeast[N uint32 | uint64](get func(n *msg.NodeRecord) N) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte {
-		lo, _ := bounds(g, get)
+		lo, _ := Bounds(g, get)
 		return appendNumberKey(b, int64(lo))
 	}
 }
 
-func byPart(get func(p *pb.PartitionRecord) uint32) groupText {
+func byPart(get func(p *msg.PartitionRecord) uint32) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, int64(get(g.Partition))) }
 }
 
@@ -67,63 +67,93 @@ func slashed(b []byte, n ...uint64) []byte {
 	return b
 }
 
-func nodeTotal(g *NodeGroup) uint64 { return uint64(len(g.Nodes)) }
+func NodeTotal(g *NodeGroup) uint64 { return uint64(len(g.Nodes)) }
 
 func nodeLetters() []Field[*NodeGroup] {
 	partName := func(b []byte, _ *Context, g *NodeGroup) []byte { return append(append(b, g.Partition.GetName()...), 0) }
 	place := func(g *NodeGroup) int64 { return int64(g.index) }
 	aiot := func(b []byte, _ *Context, g *NodeGroup) []byte {
-		return slashed(b, uint64(g.allocated), uint64(g.idle), uint64(g.other), nodeTotal(g))
+		return slashed(b, uint64(g.Allocated), uint64(g.Idle), uint64(g.Other), NodeTotal(g))
 	}
 	return []Field[*NodeGroup]{
 		{Letter: 'a', Names: []string{"available"}, Header: "AVAIL", Text: appendAvail},
-		{Letter: 'A', Names: []string{"nodeai"}, Header: "NODES(A/I)", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
-			return slashed(b, uint64(g.allocated), uint64(g.idle))
-		}},
-		{Letter: 'b', Names: []string{"features_act"}, Header: "ACTIVE_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetActiveFeatures)},
-		{Letter: 'B', Names: []string{"maxcpuspernode"}, Header: "MAX_CPUS_PER_NODE", Text: ofPart("", func(p *pb.PartitionRecord) string { return orUnlimited(p.GetMaxCpusPerNode()) })},
-		{Letter: 'c', Names: []string{"cpus"}, Header: "CPUS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCpus), Key: byLeast((*pb.NodeRecord).GetCpus)},
-		{Letter: 'C', Names: []string{"cpusstate"}, Header: "CPUS(A/I/O/T)", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
-			return slashed(b, g.cpusAlloc, g.cpusIdle, g.cpusOther, g.cpusTotal)
-		}},
-		{Letter: 'd', Names: []string{"disk"}, Header: "TMP_DISK", Fold: FoldRange, Text: least((*pb.NodeRecord).GetTmpDiskMib), Key: byLeast((*pb.NodeRecord).GetTmpDiskMib)},
-		{Letter: 'D', Names: []string{"nodes"}, Header: "NODES", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return strconv.AppendUint(b, nodeTotal(g), 10) },
-			Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, int64(nodeTotal(g))) }},
-		{Letter: 'e', Names: []string{"freemem"}, Header: "FREE_MEM", Fold: FoldRange, Text: appendFreeMem, Key: byLeast((*pb.NodeRecord).GetFreeMemMib)},
-		{Letter: 'E', Names: []string{"reason"}, Header: "REASON", Text: ofNode("none", (*pb.NodeRecord).GetReason)},
-		{Letter: 'f', Names: []string{"features"}, Header: "AVAIL_FEATURES", Text: ofNode(null, (*pb.NodeRecord).GetFeatures)},
+		{Letter: 'A', Names: []string{"nodeai"}, Header: "NODES(A/I)", Fold: FoldSum,
+			Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
+				return slashed(b, uint64(g.Allocated), uint64(g.Idle))
+			}},
+		{Letter: 'b', Names: []string{"features_act"}, Header: "ACTIVE_FEATURES", Text: ofNode(null, (*msg.NodeRecord).GetActiveFeatures)},
+		{Letter: 'B', Names: []string{"maxcpuspernode"}, Header: "MAX_CPUS_PER_NODE",
+			Text: ofPart("", func(p *msg.PartitionRecord) string { return orUnlimited(p.GetMaxCpusPerNode()) })},
+		{Letter: 'c', Names: []string{"cpus"}, Header: "CPUS", Fold: FoldRange, Text: least((*msg.NodeRecord).GetCpus),
+			Key: byLeast((*msg.NodeRecord).GetCpus)},
+		{Letter: 'C', Names: []string{"cpusstate"}, Header: "CPUS(A/I/O/T)", Fold: FoldSum,
+			Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
+				return slashed(b, g.CpusAlloc, g.CpusIdle, g.CpusOther, g.CpusTotal)
+			}},
+		{Letter: 'd', Names: []string{"disk"}, Header: "TMP_DISK", Fold: FoldRange, Text: least((*msg.NodeRecord).GetTmpDiskMib),
+			Key: byLeast((*msg.NodeRecord).GetTmpDiskMib)},
+		{Letter: 'D', Names: []string{"nodes"}, Header: "NODES", Fold: FoldSum,
+			Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return strconv.AppendUint(b, NodeTotal(g), 10) },
+			Key:  func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, int64(NodeTotal(g))) }},
+		{Letter: 'e', Names: []string{"freemem"}, Header: "FREE_MEM", Fold: FoldRange, Text: appendFreeMem,
+			Key: byLeast((*msg.NodeRecord).GetFreeMemMib)},
+		{Letter: 'E', Names: []string{"reason"}, Header: "REASON", Text: ofNode("none", (*msg.NodeRecord).GetReason)},
+		{Letter: 'f', Names: []string{"features"}, Header: "AVAIL_FEATURES", Text: ofNode(null, (*msg.NodeRecord).GetFeatures)},
 		{Letter: 'F', Names: []string{"nodeaiot"}, Header: "NODES(A/I/O/T)", Fold: FoldSum, Text: aiot},
-		{Letter: 'g', Names: []string{"groups"}, Header: "GROUPS", Text: ofPart("all", allowGroups)},
-		{Letter: 'G', Names: []string{"gres"}, Header: "GRES", Text: ofNode(null, (*pb.NodeRecord).GetGres)},
-		{Letter: 'h', Names: []string{"oversubscribe", "share"}, Header: "OVERSUBSCRIBE", Text: ofPart("NO", (*pb.PartitionRecord).GetOversubscribe)},
-		{Letter: 'H', Names: []string{"timestamp"}, Header: "TIMESTAMP", Text: appendReasonTime, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, g.node().GetReasonNs()) }},
-		{Letter: 'I', Names: []string{"priorityjobfactor"}, Header: "PRIO_JOB_FACTOR", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityJobFactor()) }), Key: byPart((*pb.PartitionRecord).GetPriorityJobFactor)},
-		{Letter: 'l', Names: []string{"time"}, Header: "TIMELIMIT", Text: appendMaxTime, Key: byPart((*pb.PartitionRecord).GetMaxTimeS)},
-		{Letter: 'L', Names: []string{"defaulttime"}, Header: "DEFAULTTIME", Text: appendDefaultTime, Key: byPart((*pb.PartitionRecord).GetDefaultTimeS)},
-		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*pb.NodeRecord).GetRealMemoryMib), Key: byLeast((*pb.NodeRecord).GetRealMemoryMib)},
-		{Letter: 'M', Names: []string{"preemptmode"}, Header: "PREEMPT_MODE", Text: ofPart("OFF", (*pb.PartitionRecord).GetPreemptMode)},
-		{Letter: 'n', Names: []string{"nodehost", "hostnames"}, Header: "HOSTNAMES", Text: ofNode("", hostname)},
-		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum, Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) }, Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendHostsKey(b, g.names()) }},
-		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*pb.NodeRecord).GetAddr)},
+		{Letter: 'g', Names: []string{"groups"}, Header: "GROUPS", Text: ofPart("all", AllowGroups)},
+		{Letter: 'G', Names: []string{"gres"}, Header: "GRES", Text: ofNode(null, (*msg.NodeRecord).GetGres)},
+		{Letter: 'h', Names: []string{"oversubscribe", "share"}, Header: "OVERSUBSCRIBE",
+			Text: ofPart("NO", (*msg.PartitionRecord).GetOversubscribe)},
+		{Letter: 'H', Names: []string{"timestamp"}, Header: "TIMESTAMP", Text: appendReasonTime,
+			Key: func(b []byte, _ *Context, g *NodeGroup) []byte { return appendNumberKey(b, g.Node().GetReasonNs()) }},
+		{Letter: 'I', Names: []string{"priorityjobfactor"}, Header: "PRIO_JOB_FACTOR",
+			Text: ofPart("", func(p *msg.PartitionRecord) string { return decimal(p.GetPriorityJobFactor()) }),
+			Key:  byPart((*msg.PartitionRecord).GetPriorityJobFactor)},
+		{Letter: 'l', Names: []string{"time"}, Header: "TIMELIMIT", Text: appendMaxTime, Key: byPart((*msg.PartitionRecord).GetMaxTimeS)},
+		{Letter: 'L', Names: []string{"defaulttime"}, Header: "DEFAULTTIME", Text: appendDefaultTime,
+			Key: byPart((*msg.PartitionRecord).GetDefaultTimeS)},
+		{Letter: 'm', Names: []string{"memory"}, Header: "MEMORY", Fold: FoldRange, Text: least((*msg.NodeRecord).GetRealMemoryMib),
+			Key: byLeast((*msg.NodeRecord).GetRealMemoryMib)},
+		{Letter: 'M', Names: []string{"preemptmode"}, Header: "PREEMPT_MODE", Text: ofPart("OFF", (*msg.PartitionRecord).GetPreemptMode)},
+		{Letter: 'n', Names: []string{"nodehost", "hostnames"}, Header: "HOSTNAMES", Text: ofNode("", Hostname)},
+		{Letter: 'N', Names: []string{"nodelist"}, Header: "NODELIST", Fold: FoldSum,
+			Text: func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, g.names()...) },
+			Key:  func(b []byte, _ *Context, g *NodeGroup) []byte { return appendHostsKey(b, g.names()) }},
+		{Letter: 'o', Names: []string{"nodeaddr"}, Header: "NODE_ADDR", Text: ofNode("", (*msg.NodeRecord).GetAddr)},
 		{Letter: 'O', Names: []string{"cpusload"}, Header: "CPU_LOAD", Fold: FoldRange, Text: appendLoad},
-		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER", Text: ofPart("", func(p *pb.PartitionRecord) string { return decimal(p.GetPriorityTier()) }), Key: byPart((*pb.PartitionRecord).GetPriorityTier)},
+		{Letter: 'p', Names: []string{"prioritytier", "priority"}, Header: "PRIO_TIER",
+			Text: ofPart("", func(p *msg.PartitionRecord) string { return decimal(p.GetPriorityTier()) }),
+			Key:  byPart((*msg.PartitionRecord).GetPriorityTier)},
 		{Letter: 'P', Names: []string{"partition"}, Header: "PARTITION", Marked: true, Text: appendPartition, Key: partName, Config: place},
-		{Letter: 'r', Names: []string{"root"}, Header: "ROOT", Text: ofPart("no", func(p *pb.PartitionRecord) string { return yes(p.GetRootOnly()) })},
-		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*pb.PartitionRecord).GetName), Key: partName, Config: place},
-		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Key: byPart((*pb.PartitionRecord).GetMaxNodes)},
-		{Letter: 'S', Names: []string{"allocnodes"}, Header: "ALLOCNODES", Text: ofPart("all", func(p *pb.PartitionRecord) string { return notAll(p.GetAllowAllocNodes()) })},
+		{Letter: 'r', Names: []string{"root"}, Header: "ROOT", Text: ofPart("no",
+			func(p *msg.PartitionRecord) string { return yes(p.GetRootOnly()) })},
+		{Letter: 'R', Names: []string{"partitionname"}, Header: "PARTITION", Text: ofPart("", (*msg.PartitionRecord).GetName),
+			Key: partName, Config: place},
+		{Letter: 's', Names: []string{"size"}, Header: "JOB_SIZE", Text: appendJobSize, Key: byPart((*msg.PartitionRecord).GetMaxNodes)},
+		{Letter: 'S', Names: []string{"allocnodes"}, Header: "ALLOCNODES",
+			Text: ofPart("all", func(p *msg.PartitionRecord) string { return NotAll(p.GetAllowAllocNodes()) })},
 		{Letter: 't', Names: []string{"statecompact"}, Header: "STATE", Text: ofState(1), Key: appendStateKey},
 		{Letter: 'T', Names: []string{"statelong"}, Header: "STATE", Text: ofState(0), Key: appendStateKey},
-		{Letter: 'u', Names: []string{"user"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte { return append(b, reasonUser(c, g.node())...) }},
-		{Letter: 'U', Names: []string{"userlong"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte {
-			return append(b, reasonUser(c, g.node())+"("+decimal(g.node().GetReasonUid())+")"...)
+		{Letter: 'u', Names: []string{"user"}, Header: "USER", Text: func(b []byte, c *Context,
+			g *NodeGroup) []byte {
+			return append(b, ReasonUser(c, g.Node())...)
 		}},
-		{Letter: 'v', Names: []string{"version"}, Header: "VERSION", Text: ofNode("N/A", (*pb.NodeRecord).GetVersion)},
-		{Letter: 'V', Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ *NodeGroup) []byte { return append(b, or(c.Cluster, "N/A")...) }},
-		{Letter: 'w', Names: []string{"weight"}, Header: "WEIGHT", Fold: FoldRange, Text: least((*pb.NodeRecord).GetWeight), Key: byLeast((*pb.NodeRecord).GetWeight)},
-		{Letter: 'X', Names: []string{"sockets"}, Header: "SOCKETS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetSockets), Key: byLeast((*pb.NodeRecord).GetSockets)},
-		{Letter: 'Y', Names: []string{"cores"}, Header: "CORES", Fold: FoldRange, Text: least((*pb.NodeRecord).GetCores), Key: byLeast((*pb.NodeRecord).GetCores)},
-		{Letter: 'Z', Names: []string{"threads"}, Header: "THREADS", Fold: FoldRange, Text: least((*pb.NodeRecord).GetThreads), Key: byLeast((*pb.NodeRecord).GetThreads)},
+		{Letter: 'U', Names: []string{"userlong"}, Header: "USER", Text: func(b []byte, c *Context, g *NodeGroup) []byte {
+			return append(b, ReasonUser(c, g.Node())+"("+decimal(g.Node().GetReasonUid())+")"...)
+		}},
+		{Letter: 'v', Names: []string{"version"}, Header: "VERSION", Text: ofNode("N/A", (*msg.NodeRecord).GetVersion)},
+		{Letter: 'V', Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context,
+			_ *NodeGroup) []byte {
+			return append(b, Or(c.Cluster, "N/A")...)
+		}},
+		{Letter: 'w', Names: []string{"weight"}, Header: "WEIGHT", Fold: FoldRange, Text: least((*msg.NodeRecord).GetWeight),
+			Key: byLeast((*msg.NodeRecord).GetWeight)},
+		{Letter: 'X', Names: []string{"sockets"}, Header: "SOCKETS", Fold: FoldRange, Text: least((*msg.NodeRecord).GetSockets),
+			Key: byLeast((*msg.NodeRecord).GetSockets)},
+		{Letter: 'Y', Names: []string{"cores"}, Header: "CORES", Fold: FoldRange, Text: least((*msg.NodeRecord).GetCores),
+			Key: byLeast((*msg.NodeRecord).GetCores)},
+		{Letter: 'Z', Names: []string{"threads"}, Header: "THREADS", Fold: FoldRange, Text: least((*msg.NodeRecord).GetThreads),
+			Key: byLeast((*msg.NodeRecord).GetThreads)},
 		{Letter: 'z', Names: []string{"socketcorethread"}, Header: "S:C:T", Fold: FoldRange, Text: appendNodeSCT},
 	}
 }
@@ -131,16 +161,17 @@ func nodeLetters() []Field[*NodeGroup] {
 // nodeNames are the fields that only -O has.
 func nodeNames() []Field[*NodeGroup] {
 	return []Field[*NodeGroup]{
-		{Names: []string{"allocmem"}, Header: "ALLOCMEM", Text: ofNode("", func(n *pb.NodeRecord) string { return strconv.FormatUint(n.GetAllocMemMib(), 10) })},
-		{Names: []string{"comment"}, Header: "COMMENT", Text: ofNode(null, (*pb.NodeRecord).GetComment)},
-		{Names: []string{"extra"}, Header: "EXTRA", Text: ofNode(null, (*pb.NodeRecord).GetExtra)},
-		{Names: []string{"gresused"}, Header: "GRES_USED", Text: ofNode(null, (*pb.NodeRecord).GetGresUsed)},
-		{Names: []string{"port"}, Header: "PORT", Text: ofNode("", func(n *pb.NodeRecord) string { return decimal(n.GetPort()) })},
+		{Names: []string{"allocmem"}, Header: "ALLOCMEM", Text: ofNode("",
+			func(n *msg.NodeRecord) string { return strconv.FormatUint(n.GetAllocMemMib(), 10) })},
+		{Names: []string{"comment"}, Header: "COMMENT", Text: ofNode(null, (*msg.NodeRecord).GetComment)},
+		{Names: []string{"extra"}, Header: "EXTRA", Text: ofNode(null, (*msg.NodeRecord).GetExtra)},
+		{Names: []string{"gresused"}, Header: "GRES_USED", Text: ofNode(null, (*msg.NodeRecord).GetGresUsed)},
+		{Names: []string{"port"}, Header: "PORT", Text: ofNode("", func(n *msg.NodeRecord) string { return decimal(n.GetPort()) })},
 		{Names: []string{"statecomplete"}, Header: "STATECOMPLETE", Text: func(b []byte, _ *Context, g *NodeGroup) []byte {
-			if g.node() == nil {
+			if g.Node() == nil {
 				return append(b, "n/a"...)
 			}
-			return append(b, strings.ToLower(NodeStateComplete(g.node()))...)
+			return append(b, strings.ToLower(NodeStateComplete(g.Node()))...)
 		}},
 	}
 }
@@ -148,7 +179,7 @@ func nodeNames() []Field[*NodeGroup] {
 func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 func orUnlimited(n uint32) string {
-	if n == 0 || n == pb.Unlimited {
+	if n == 0 || n == msg.Unlimited {
 		return "UNLIMITED"
 	}
 	return decimal(n)
@@ -161,20 +192,20 @@ func yes(set bool) string {
 	return "no"
 }
 
-// notAll turns the word for everybody into the empty text.
-func notAll(s string) string {
+// NotAll turns the word for everybody into the empty text.
+func NotAll(s string) string {
 	if strings.EqualFold(s, "all") {
 		return ""
 	}
 	return s
 }
 
-func allowGroups(p *pb.PartitionRecord) string { return notAll(p.GetAllowGroups()) }
+func AllowGroups(p *msg.PartitionRecord) string { return NotAll(p.GetAllowGroups()) }
 
-func hostname(n *pb.NodeRecord) string { return or(n.GetHostname(), n.GetName()) }
+func Hostname(n *msg.NodeRecord) string { return Or(n.GetHostname(), n.GetName()) }
 
 func appendAvail(b []byte, _ *Context, g *NodeGroup) []byte {
-	return append(b, or(strings.ToLower(g.Partition.GetState()), "up")...)
+	return append(b, Or(strings.ToLower(g.Partition.GetState()), "up")...)
 }
 
 func appendPartition(b []byte, _ *Context, g *NodeGroup) []byte {
@@ -186,8 +217,8 @@ func appendPartition(b []byte, _ *Context, g *NodeGroup) []byte {
 }
 
 func appendMaxTime(b []byte, _ *Context, g *NodeGroup) []byte {
-	if s := g.Partition.GetMaxTimeS(); s != pb.Unlimited && s != 0 {
-		return appendElapsed(b, limitSeconds(s))
+	if s := g.Partition.GetMaxTimeS(); s != msg.Unlimited && s != 0 {
+		return appendElapsed(b, LimitSeconds(s))
 	}
 	return append(b, "infinite"...)
 }
@@ -196,10 +227,10 @@ func appendDefaultTime(b []byte, _ *Context, g *NodeGroup) []byte {
 	switch s := g.Partition.GetDefaultTimeS(); s {
 	case 0:
 		return append(b, "n/a"...)
-	case pb.Unlimited:
+	case msg.Unlimited:
 		return append(b, "infinite"...)
 	default:
-		return appendElapsed(b, limitSeconds(s))
+		return appendElapsed(b, LimitSeconds(s))
 	}
 }
 
@@ -207,7 +238,7 @@ func appendJobSize(b []byte, _ *Context, g *NodeGroup) []byte {
 	lo, hi := max(g.Partition.GetMinNodes(), 1), g.Partition.GetMaxNodes()
 	b = strconv.AppendUint(b, uint64(lo), 10)
 	switch {
-	case hi == pb.Unlimited || hi == 0:
+	case hi == msg.Unlimited || hi == 0:
 		return append(b, "-infinite"...)
 	case hi != lo:
 		b = strconv.AppendUint(append(b, '-'), uint64(hi), 10)
@@ -217,22 +248,22 @@ func appendJobSize(b []byte, _ *Context, g *NodeGroup) []byte {
 
 func ofState(form int) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte {
-		if g.node() == nil {
+		if g.Node() == nil {
 			return append(b, "n/a"...)
 		}
-		return append(b, nodeState(g.node(), form)...)
+		return append(b, nodeState(g.Node(), form)...)
 	}
 }
 
 // appendStateKey puts partitions without nodes before all others.
 func appendStateKey(b []byte, _ *Context, g *NodeGroup) []byte {
-	if g.node() == nil {
+	if g.Node() == nil {
 		return appendNumberKey(b, -1)
 	}
-	return appendNumberKey(b, int64(stateOrder(g.node())))
+	return appendNumberKey(b, int64(stateOrder(g.Node())))
 }
 
-func reasonUser(c *Context, n *pb.NodeRecord) string {
+func ReasonUser(c *Context, n *msg.NodeRecord) string {
 	if n.GetReasonUser() != "" {
 		return n.GetReasonUser()
 	}
@@ -240,11 +271,11 @@ func reasonUser(c *Context, n *pb.NodeRecord) string {
 }
 
 func appendReasonTime(b []byte, c *Context, g *NodeGroup) []byte {
-	return c.AppendTime(b, g.node().GetReasonNs(), "Unknown")
+	return c.AppendTime(b, g.Node().GetReasonNs(), "Unknown")
 }
 
 func appendFreeMem(b []byte, _ *Context, g *NodeGroup) []byte {
-	lo, hi := bounds(g, (*pb.NodeRecord).GetFreeMemMib)
+	lo, hi := Bounds(g, (*msg.NodeRecord).GetFreeMemMib)
 	b = strconv.AppendUint(b, lo, 10)
 	if hi != lo {
 		b = strconv.AppendUint(append(b, '-'), hi, 10)
@@ -279,7 +310,7 @@ func appendLoad(b []byte, _ *Context, g *NodeGroup) []byte {
 }
 
 func appendNodeSCT(b []byte, c *Context, g *NodeGroup) []byte {
-	b = least((*pb.NodeRecord).GetSockets)(b, c, g)
-	b = least((*pb.NodeRecord).GetCores)(append(b, ':'), c, g)
-	return least((*pb.NodeRecord).GetThreads)(append(b, ':'), c, g)
+	b = least((*msg.NodeRecord).GetSockets)(b, c, g)
+	b = least((*msg.NodeRecord).GetCores)(append(b, ':'), c, g)
+	return least((*msg.NodeRecord).GetThreads)(append(b, ':'), c, g)
 }

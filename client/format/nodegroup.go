@@ -1,7 +1,7 @@
 package format
 
 import (
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Fold says how sinfo puts nodes in one row when a field is shown.
@@ -18,21 +18,21 @@ const (
 
 // NodeGroup is one row of sinfo: nodes of a partition, or of several, that look the same in the fields shown.
 type NodeGroup struct {
-	Partition *pb.PartitionRecord
-	Nodes     []*pb.NodeRecord // each once
-	first     *pb.NodeRecord
-	seen      map[*pb.NodeRecord]bool
+	Partition *msg.PartitionRecord
+	Nodes     []*msg.NodeRecord // each once
+	first     *msg.NodeRecord
+	seen      map[*msg.NodeRecord]bool
 	index     int // of the partition, in the order of slurm.conf
 
-	allocated, idle, other                    uint32 // nodes
-	cpusAlloc, cpusIdle, cpusOther, cpusTotal uint64
+	Allocated, Idle, Other                    uint32 // nodes
+	CpusAlloc, CpusIdle, CpusOther, CpusTotal uint64
 	folded                                    string
 }
 
-// node is what the texts that speak of any node of the row read: nil-safe, empty for a partition without nodes.
-func (g *NodeGroup) node() *pb.NodeRecord { return g.first }
+// Node is what the texts that speak of any node of the row read: nil-safe, empty for a partition without nodes.
+func (g *NodeGroup) Node() *msg.NodeRecord { return g.first }
 
-func (g *NodeGroup) add(n *pb.NodeRecord) {
+func (g *NodeGroup) add(n *msg.NodeRecord) {
 	if g.first == nil {
 		g.first = n
 	}
@@ -41,22 +41,22 @@ func (g *NodeGroup) add(n *pb.NodeRecord) {
 	}
 	g.seen[n] = true
 	g.Nodes = append(g.Nodes, n)
-	base, flags := nodeBase(n), nodeFlags(n)
+	base, flags := nodeBase(n), n.GetStateFlags()
 	switch {
 	case busy(base, flags):
-		g.allocated++
-	case base == pb.NodeState_NODE_IDLE && flags&(pb.NodeDrain|pb.NodeFail|pb.NodeNoRespond|pb.NodeInvalidReg) == 0:
-		g.idle++
+		g.Allocated++
+	case base == msg.NodeState_NODE_IDLE && flags&(msg.NodeDrain|msg.NodeFail|msg.NodeNoRespond|msg.NodeInvalidReg) == 0:
+		g.Idle++
 	default:
-		g.other++
+		g.Other++
 	}
 	total, alloc := uint64(n.GetCpus()), uint64(min(n.GetAllocCpus(), n.GetCpus()))
-	g.cpusTotal += total
-	g.cpusAlloc += alloc
-	if base == pb.NodeState_NODE_DOWN || base == pb.NodeState_NODE_UNKNOWN || flags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 {
-		g.cpusOther += total - alloc
+	g.CpusTotal += total
+	g.CpusAlloc += alloc
+	if base == msg.NodeState_NODE_DOWN || base == msg.NodeState_NODE_UNKNOWN || flags&(msg.NodeDrain|msg.NodeInvalidReg) != 0 {
+		g.CpusOther += total - alloc
 	} else {
-		g.cpusIdle += total - alloc
+		g.CpusIdle += total - alloc
 	}
 }
 
@@ -80,7 +80,8 @@ type FoldOptions struct {
 }
 
 // FoldNodes makes the rows of sinfo. parts are the partitions to show, members names the nodes of each that passed the filters.
-func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*pb.PartitionRecord, members [][]*pb.NodeRecord, o FoldOptions) []*NodeGroup {
+func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*msg.PartitionRecord, members [][]*msg.NodeRecord,
+	o FoldOptions) []*NodeGroup {
 	var rows []*NodeGroup
 	byKey := map[string]*NodeGroup{}
 	probe := &NodeGroup{}
@@ -96,7 +97,7 @@ func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*pb.PartitionRecor
 				rows = append(rows, g)
 				continue
 			}
-			*probe = NodeGroup{Partition: part, Nodes: []*pb.NodeRecord{n}, first: n, index: i}
+			*probe = NodeGroup{Partition: part, Nodes: []*msg.NodeRecord{n}, first: n, index: i}
 			key = groupKey(key[:0], c, layout, probe, o.Exact)
 			g := byKey[string(key)]
 			if g == nil {
@@ -110,8 +111,8 @@ func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*pb.PartitionRecor
 	return rows
 }
 
-func newGroup(part *pb.PartitionRecord, index int) *NodeGroup {
-	return &NodeGroup{Partition: part, index: index, seen: map[*pb.NodeRecord]bool{}}
+func newGroup(part *msg.PartitionRecord, index int) *NodeGroup {
+	return &NodeGroup{Partition: part, index: index, seen: map[*msg.NodeRecord]bool{}}
 }
 
 // groupKey is the text of the fields in which the nodes of one row must agree.
@@ -127,8 +128,8 @@ func groupKey(b []byte, c *Context, layout Layout[*NodeGroup], g *NodeGroup, exa
 }
 
 // PartitionNodes gives each partition its nodes, in the order of names.
-func PartitionNodes(parts []*pb.PartitionRecord, nodes []*pb.NodeRecord) [][]*pb.NodeRecord {
-	members := make([][]*pb.NodeRecord, len(parts))
+func PartitionNodes(parts []*msg.PartitionRecord, nodes []*msg.NodeRecord) [][]*msg.NodeRecord {
+	members := make([][]*msg.NodeRecord, len(parts))
 	index := make(map[string]int, len(parts))
 	for i, p := range parts {
 		index[p.GetName()] = i

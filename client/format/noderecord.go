@@ -4,12 +4,12 @@ import (
 	"strconv"
 	"strings"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // AppendNode writes a node as `scontrol show node` does.
-func AppendNode(b []byte, c *Context, n *pb.NodeRecord, oneLine bool, details int) []byte {
+func AppendNode(b []byte, c *Context, n *msg.NodeRecord, oneLine bool, details int) []byte {
 	k := newBlock(b, c, oneLine)
 	k.put("NodeName", n.GetName())
 	if n.GetArch() != "" {
@@ -36,7 +36,7 @@ func AppendNode(b []byte, c *Context, n *pb.NodeRecord, oneLine bool, details in
 		k.line()
 		k.put("Reason", n.GetReason())
 		if n.GetReasonNs() != 0 {
-			k.b = append(append(k.b, " ["+Escape(reasonUser(c, n))+"@"...), c.AppendTime(nil, n.GetReasonNs(), "")...)
+			k.b = append(append(k.b, " ["+Escape(ReasonUser(c, n))+"@"...), c.AppendTime(nil, n.GetReasonNs(), "")...)
 			k.b = append(k.b, ']')
 		}
 	}
@@ -53,7 +53,7 @@ func AppendNode(b []byte, c *Context, n *pb.NodeRecord, oneLine bool, details in
 	return append(k.b, "\n\n"...)
 }
 
-func nodeCapacity(k *Block, n *pb.NodeRecord, details int) {
+func nodeCapacity(k *Block, n *msg.NodeRecord, details int) {
 	k.line()
 	k.num("CPUAlloc", uint64(n.GetAllocCpus()))
 	k.num(" CPUEfctv", uint64(n.GetCpus()-min(n.GetCoreSpec()*max(n.GetThreads(), 1), n.GetCpus())))
@@ -64,20 +64,20 @@ func nodeCapacity(k *Block, n *pb.NodeRecord, details int) {
 		k.put(" CPULoad", "N/A")
 	}
 	k.line()
-	k.put("AvailableFeatures", or(n.GetFeatures(), null))
+	k.put("AvailableFeatures", Or(n.GetFeatures(), null))
 	k.line()
-	k.put("ActiveFeatures", or(n.GetActiveFeatures(), null))
+	k.put("ActiveFeatures", Or(n.GetActiveFeatures(), null))
 	k.line()
-	k.put("Gres", or(n.GetGres(), null))
+	k.put("Gres", Or(n.GetGres(), null))
 	if details > 0 {
 		k.line()
-		k.put("GresDrain", or(n.GetGresDrain(), "N/A"))
+		k.put("GresDrain", Or(n.GetGresDrain(), "N/A"))
 		k.line()
-		k.put("GresUsed", or(n.GetGresUsed(), null))
+		k.put("GresUsed", Or(n.GetGresUsed(), null))
 	}
 	k.line()
 	k.put("NodeAddr", n.GetAddr())
-	k.put(" NodeHostName", hostname(n))
+	k.put(" NodeHostName", Hostname(n))
 	k.num(" Port", uint64(n.GetPort()))
 	if n.GetVersion() != "" {
 		k.put(" Version", n.GetVersion())
@@ -104,14 +104,14 @@ func nodeCapacity(k *Block, n *pb.NodeRecord, details int) {
 	}
 }
 
-func nodeStateLines(k *Block, n *pb.NodeRecord) {
+func nodeStateLines(k *Block, n *msg.NodeRecord) {
 	k.line()
 	k.put("State", NodeStateComplete(n))
 	k.num(" ThreadsPerCore", uint64(n.GetThreads()))
 	k.num(" TmpDisk", n.GetTmpDiskMib())
 	k.num(" Weight", uint64(n.GetWeight()))
-	k.put(" Owner", or(n.GetOwner(), "N/A"))
-	k.put(" MCS_label", or(n.GetMcsLabel(), "N/A"))
+	k.put(" Owner", "N/A")
+	k.put(" MCS_label", "N/A")
 	if len(n.GetPartitions()) > 0 {
 		k.line()
 		k.put("Partitions", strings.Join(n.GetPartitions(), ","))
@@ -125,7 +125,7 @@ func nodeStateLines(k *Block, n *pb.NodeRecord) {
 }
 
 // AppendPartition writes a partition as `scontrol show partition` does.
-func AppendPartition(b []byte, c *Context, p *pb.PartitionRecord, oneLine bool) []byte {
+func AppendPartition(b []byte, c *Context, p *msg.PartitionRecord, oneLine bool) []byte {
 	k := newBlock(b, c, oneLine)
 	k.put("PartitionName", p.GetName())
 	partitionAccess(k, p)
@@ -145,16 +145,16 @@ func AppendPartition(b []byte, c *Context, p *pb.PartitionRecord, oneLine bool) 
 		k.put(" MaxCPUsPerSocket", orUnlimited(p.GetMaxCpusPerSocket()))
 	}
 	k.line()
-	k.put("Nodes", or(p.GetNodes(), null))
+	k.put("Nodes", Or(p.GetNodes(), null))
 	k.line()
 	k.num("PriorityJobFactor", uint64(p.GetPriorityJobFactor()))
 	k.num(" PriorityTier", uint64(p.GetPriorityTier()))
 	k.put(" RootOnly", upperYes(p.GetRootOnly()))
 	k.put(" ReqResv", upperYes(p.GetReqResv()))
-	k.put(" OverSubscribe", or(p.GetOversubscribe(), "NO"))
+	k.put(" OverSubscribe", Or(p.GetOversubscribe(), "NO"))
 	k.line()
 	k.put("OverTimeLimit", overTime(p))
-	k.put(" PreemptMode", or(p.GetPreemptMode(), "OFF"))
+	k.put(" PreemptMode", Or(p.GetPreemptMode(), "OFF"))
 	partitionTotals(k, p)
 	if oneLine {
 		return append(k.b, '\n')
@@ -162,42 +162,42 @@ func AppendPartition(b []byte, c *Context, p *pb.PartitionRecord, oneLine bool) 
 	return append(k.b, "\n\n"...)
 }
 
-func partitionAccess(k *Block, p *pb.PartitionRecord) {
+func partitionAccess(k *Block, p *msg.PartitionRecord) {
 	k.line()
-	k.put("AllowGroups", or(allowGroups(p), "ALL"))
-	if p.GetDenyAccounts() != "" {
+	k.put("AllowGroups", Or(AllowGroups(p), "ALL"))
+	// Those who are allowed count before those who are denied (slurm.conf(5), DenyAccounts and DenyQos).
+	if allowed := NotAll(p.GetAllowAccounts()); allowed == "" && p.GetDenyAccounts() != "" {
 		k.put(" DenyAccounts", p.GetDenyAccounts())
 	} else {
-		k.put(" AllowAccounts", or(notAll(p.GetAllowAccounts()), "ALL"))
+		k.put(" AllowAccounts", Or(allowed, "ALL"))
 	}
-	if p.GetDenyQos() != "" {
+	if allowed := NotAll(p.GetAllowQos()); allowed == "" && p.GetDenyQos() != "" {
 		k.put(" DenyQos", p.GetDenyQos())
 	} else {
-		k.put(" AllowQos", or(notAll(p.GetAllowQos()), "ALL"))
+		k.put(" AllowQos", Or(allowed, "ALL"))
 	}
 	k.line()
+	k.put("AllocNodes", Or(NotAll(p.GetAllowAllocNodes()), "ALL"))
 	if p.GetAlternate() != "" {
-		k.put("Alternate", p.GetAlternate())
-		k.line()
+		k.put(" Alternate", p.GetAlternate())
 	}
-	k.put("AllocNodes", or(notAll(p.GetAllowAllocNodes()), "ALL"))
 	k.put(" Default", upperYes(p.GetIsDefault()))
-	k.put(" QoS", or(p.GetQos(), "N/A"))
+	k.put(" QoS", Or(p.GetQos(), "N/A"))
 }
 
-func partitionTotals(k *Block, p *pb.PartitionRecord) {
+func partitionTotals(k *Block, p *msg.PartitionRecord) {
 	k.line()
-	k.put("State", or(p.GetState(), "UP"))
+	k.put("State", Or(p.GetState(), "UP"))
 	k.num(" TotalCPUs", uint64(p.GetTotalCpus()))
 	k.num(" TotalNodes", uint64(p.GetTotalNodes()))
-	k.put(" SelectTypeParameters", or(p.GetSelectTypeParameters(), "NONE"))
+	k.put(" SelectTypeParameters", Or(p.GetSelectTypeParameters(), "NONE"))
 	k.line()
-	k.put("JobDefaults", or(p.GetJobDefaults(), null))
+	k.put("JobDefaults", Or(p.GetJobDefaults(), null))
 	k.line()
 	k.b = memLimit(k.b, "Def", p.GetDefMemPerCpuMib(), p.GetDefMemPerNodeMib())
 	k.b = memLimit(append(k.b, ' '), "Max", p.GetMaxMemPerCpuMib(), p.GetMaxMemPerNodeMib())
 	k.line()
-	k.put("TRES", or(p.GetTres(), null))
+	k.put("TRES", Or(p.GetTres(), null))
 	if p.GetTresBillingWeights() != "" {
 		k.line()
 		k.put("TRESBillingWeights", p.GetTresBillingWeights())
@@ -220,16 +220,16 @@ func partitionTime(s uint32, unset string) string {
 	switch s {
 	case 0:
 		return unset
-	case pb.Unlimited:
+	case msg.Unlimited:
 		return "UNLIMITED"
 	}
-	return timespec.Clock(limitSeconds(s))
+	return timespec.Clock(LimitSeconds(s))
 }
 
-func overTime(p *pb.PartitionRecord) string {
+func overTime(p *msg.PartitionRecord) string {
 	s := p.GetOverTimeLimitS()
 	switch {
-	case s == pb.Unlimited:
+	case s == msg.Unlimited:
 		return "UNLIMITED"
 	case s == 0 && !p.GetNoOverTime():
 		return "NONE"

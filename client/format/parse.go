@@ -142,6 +142,9 @@ func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) 
 			col.Right = true
 			i++
 		}
+		if digits := strings.TrimLeft(form[i:], " "); digits != "" && digits[0] >= '0' && digits[0] <= '9' { // as Slurm: "partition: 5"
+			i = len(form) - len(digits)
+		}
 		col.Width, i = number(form, i)
 		col.Suffix = form[i:]
 		if f == nil {

@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"sync"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // Priority is one row of sprio: a job in one of its partitions, or (Weights) the weight of each term.
 type Priority struct {
-	*pb.PriorityRecord
+	*msg.PriorityRecord
 	Weights map[string]float64 // set for the row of weights
 }
 
@@ -20,20 +20,21 @@ var Priorities = sync.OnceValue(func() *Table[Priority] { return NewTable(priori
 type priorityText = func(b []byte, c *Context, p Priority) []byte
 
 // term is a pair of fields: a term of the priority, normalized (small letter) and weighted.
-func term(norm, weighted byte, header, weight string, of, normOf func(*pb.PriorityRecord) float64) []Field[Priority] {
+func term(norm, weighted byte, header, weight string, of, normOf func(*msg.PriorityRecord) float64) []Field[Priority] {
 	fields := []Field[Priority]{{Letter: weighted, Header: header, Text: weightedText(weight, of), Key: byFloat(of)}}
 	if norm != 0 {
-		fields = append(fields, Field[Priority]{Letter: norm, Header: header, Key: byFloat(normOf), Text: func(b []byte, _ *Context, p Priority) []byte {
-			if p.Weights != nil {
-				return strconv.AppendFloat(b, p.Weights[weight], 'f', 0, 64)
-			}
-			return strconv.AppendFloat(b, normOf(p.PriorityRecord), 'f', 7, 64)
-		}})
+		fields = append(fields, Field[Priority]{Letter: norm, Header: header, Key: byFloat(normOf),
+			Text: func(b []byte, _ *Context, p Priority) []byte {
+				if p.Weights != nil {
+					return strconv.AppendFloat(b, p.Weights[weight], 'f', 0, 64)
+				}
+				return strconv.AppendFloat(b, normOf(p.PriorityRecord), 'f', 7, 64)
+			}})
 	}
 	return fields
 }
 
-func weightedText(weight string, of func(*pb.PriorityRecord) float64) priorityText {
+func weightedText(weight string, of func(*msg.PriorityRecord) float64) priorityText {
 	return func(b []byte, _ *Context, p Priority) []byte {
 		if p.Weights != nil {
 			return strconv.AppendFloat(b, p.Weights[weight], 'f', 0, 64)
@@ -42,7 +43,7 @@ func weightedText(weight string, of func(*pb.PriorityRecord) float64) priorityTe
 	}
 }
 
-func byFloat(of func(*pb.PriorityRecord) float64) priorityText {
+func byFloat(of func(*msg.PriorityRecord) float64) priorityText {
 	return func(b []byte, _ *Context, p Priority) []byte {
 		return appendNumberKey(b, int64(of(p.PriorityRecord)*1e6))
 	}
@@ -59,14 +60,18 @@ func jobOnly(get func(b []byte, c *Context, p Priority) []byte) priorityText {
 }
 
 func priorityFields() []Field[Priority] {
-	type record = pb.PriorityRecord
+	type record = msg.PriorityRecord
 	name := func(get func(*record) string) priorityText {
 		return jobOnly(func(b []byte, _ *Context, p Priority) []byte { return append(b, get(p.PriorityRecord)...) })
 	}
 	total := (*record).GetPriority
 	fields := []Field[Priority]{
-		{Letter: 'c', Header: "CLUSTER", Text: jobOnly(func(b []byte, c *Context, _ Priority) []byte { return append(b, or(c.Cluster, null)...) })},
-		{Letter: 'i', Header: "JOBID", Key: func(b []byte, _ *Context, p Priority) []byte { return appendNumberKey(b, int64(p.GetJobId())) },
+		{Letter: 'c', Header: "CLUSTER",
+			Text: jobOnly(func(b []byte, c *Context, _ Priority) []byte { return append(b, Or(c.Cluster, null)...) })},
+		{Letter: 'i', Header: "JOBID", Key: func(b []byte, _ *Context,
+			p Priority) []byte {
+			return appendNumberKey(b, int64(p.GetJobId()))
+		},
 			Text: func(b []byte, _ *Context, p Priority) []byte {
 				if p.Weights != nil {
 					return append(b, "Weights"...)
@@ -76,14 +81,15 @@ func priorityFields() []Field[Priority] {
 		{Letter: 'u', Header: "USER", Text: name((*record).GetUser)},
 		{Letter: 'r', Header: "PARTITION", Text: name((*record).GetPartition)},
 		{Letter: 'y', Header: "PRIORITY", Key: byFloat(total), Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
-			return strconv.AppendFloat(b, total(p.PriorityRecord)/float64(pb.Unlimited), 'f', 14, 64)
+			return strconv.AppendFloat(b, total(p.PriorityRecord)/float64(msg.Unlimited), 'f', 14, 64)
 		})},
 		{Letter: 'Y', Header: "PRIORITY", Key: byFloat(total), Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
 			return strconv.AppendInt(b, int64(total(p.PriorityRecord)), 10) // cut, not rounded, as Slurm does
 		})},
-		{Letter: 'N', Header: "NICE", Key: byFloat(func(r *record) float64 { return float64(r.GetNice()) }), Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
-			return strconv.AppendInt(b, int64(p.GetNice()), 10)
-		})},
+		{Letter: 'N', Header: "NICE", Key: byFloat(func(r *record) float64 { return float64(r.GetNice()) }),
+			Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
+				return strconv.AppendInt(b, int64(p.GetNice()), 10)
+			})},
 		{Letter: 't', Header: "TRES", Text: tresTerm},
 		{Letter: 'T', Header: "TRES", Text: tresTerm},
 	}
@@ -134,7 +140,8 @@ func PriorityFormat(weights map[string]float64, long, norm, user bool) string {
 	} else {
 		spec += " %.10Y %.10S"
 	}
-	for _, t := range [...]struct{ name, norm, weighted string }{{"age", " %10a", " %.10A"}, {"assoc", " %10b", " %.10B"}, {"fairshare", " %10f", " %.10F"},
+	for _, t := range [...]struct{ name, norm, weighted string }{{"age", " %10a", " %.10A"}, {"assoc", " %10b", " %.10B"},
+		{"fairshare", " %10f", " %.10F"},
 		{"jobsize", " %10j", " %.10J"}, {"partition", " %10p", " %.10P"}, {"qos", " %10q", " %.10Q"}} {
 		switch {
 		case weights[t.name] == 0 && !long:

@@ -6,35 +6,35 @@ import (
 	"strings"
 	"time"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // ReservationState is ACTIVE while a reservation is in force, as c's clock goes.
-func ReservationState(c *Context, r *pb.ReservationRecord) string {
+func ReservationState(c *Context, r *msg.ReservationRecord) string {
 	if now := c.Now.UnixNano(); r.GetStartNs() <= now && now < r.GetEndNs() {
 		return "ACTIVE"
 	}
 	return "INACTIVE"
 }
 
-func reservedFor(r *pb.ReservationRecord) string {
+func reservedFor(r *msg.ReservationRecord) string {
 	return timespec.Clock((r.GetEndNs() - r.GetStartNs()) / int64(time.Second))
 }
 
 // AppendReservation writes a reservation as `scontrol show reservation` does.
-func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bool) []byte {
+func AppendReservation(b []byte, c *Context, r *msg.ReservationRecord, oneLine bool) []byte {
 	k := newBlock(b, c, oneLine)
 	k.put("ReservationName", r.GetName())
 	k.when(" StartTime", r.GetStartNs(), "Unknown")
 	k.when(" EndTime", r.GetEndNs(), "Unknown")
 	k.put(" Duration", reservedFor(r))
 	k.line()
-	k.put("Nodes", or(r.GetNodes(), null))
+	k.put("Nodes", Or(r.GetNodes(), null))
 	k.num(" NodeCnt", uint64(r.GetNodeCount()))
 	k.num(" CoreCnt", uint64(r.GetCoreCount()))
-	k.put(" Features", or(r.GetFeatures(), null))
-	k.put(" PartitionName", or(r.GetPartition(), null))
+	k.put(" Features", Or(r.GetFeatures(), null))
+	k.put(" PartitionName", Or(r.GetPartition(), null))
 	k.put(" Flags", strings.Join(resvFlags(r), ","))
 	for _, p := range r.GetParts() {
 		k.line()
@@ -45,12 +45,12 @@ func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bo
 		}
 	}
 	k.line()
-	k.put("TRES", or(r.GetTres(), null))
+	k.put("TRES", Or(r.GetTres(), null))
 	k.line()
-	k.put("Users", or(r.GetUsers(), null))
-	k.put(" Groups", or(r.GetGroups(), null))
-	k.put(" Accounts", or(r.GetAccounts(), null))
-	k.put(" Licenses", or(r.GetLicenses(), null))
+	k.put("Users", Or(r.GetUsers(), null))
+	k.put(" Groups", Or(r.GetGroups(), null))
+	k.put(" Accounts", Or(r.GetAccounts(), null))
+	k.put(" Licenses", Or(r.GetLicenses(), null))
 	k.put(" State", ReservationState(c, r))
 	k.put(" BurstBuffer", null)
 	k.put(" Watts", "n/a")
@@ -70,7 +70,7 @@ func AppendReservation(b []byte, c *Context, r *pb.ReservationRecord, oneLine bo
 }
 
 // resvFlags are the flags as Slurm shows them: PURGE_COMP with its time, and one by another name.
-func resvFlags(r *pb.ReservationRecord) []string {
+func resvFlags(r *msg.ReservationRecord) []string {
 	out := make([]string, 0, len(r.GetFlags()))
 	for _, f := range r.GetFlags() {
 		switch f {
@@ -85,7 +85,7 @@ func resvFlags(r *pb.ReservationRecord) []string {
 }
 
 // partDevices are the devices of a part by their numbers: "gpu:0-1".
-func partDevices(p *pb.NodeAlloc) string {
+func partDevices(p *msg.NodeAlloc) string {
 	var names []string
 	list := map[string][]string{}
 	for _, d := range p.GetDevices() {
@@ -101,23 +101,25 @@ func partDevices(p *pb.NodeAlloc) string {
 }
 
 // AppendReservations writes the table of `sinfo -T`.
-func AppendReservations(b []byte, c *Context, list []*pb.ReservationRecord, header bool) []byte {
+func AppendReservations(b []byte, c *Context, list []*msg.ReservationRecord, header bool) []byte {
 	width := len("RESV_NAME")
 	for _, r := range list {
 		width = max(width, len(Escape(r.GetName())))
 	}
 	if header {
-		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, "RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST")
+		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, "RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION",
+			"NODELIST")
 	}
 	for _, r := range list {
-		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, Escape(r.GetName()), ReservationState(c, r), c.AppendTime(nil, r.GetStartNs(), "Unknown"),
-			c.AppendTime(nil, r.GetEndNs(), "Unknown"), reservedFor(r), Escape(or(r.GetNodes(), null)))
+		b = fmt.Appendf(b, "%-*s  %8s  %19s  %19s  %11s  %s\n", width, Escape(r.GetName()), ReservationState(c, r),
+			c.AppendTime(nil, r.GetStartNs(), "Unknown"),
+			c.AppendTime(nil, r.GetEndNs(), "Unknown"), reservedFor(r), Escape(Or(r.GetNodes(), null)))
 	}
 	return b
 }
 
 // AppendLicense writes a license as `scontrol show licenses` does.
-func AppendLicense(b []byte, l *pb.LicenseRecord, oneLine bool) []byte {
+func AppendLicense(b []byte, l *msg.LicenseRecord, oneLine bool) []byte {
 	b = append(append(b, "LicenseName="...), Escape(l.GetName())...)
 	if oneLine {
 		b = append(b, ' ')

@@ -73,7 +73,8 @@ func TestYAML(t *testing.T) {
 	w.End()
 	w.Tail(Meta{Cluster: "c1", Command: []string{"squeue", "--yaml"}}, nil, nil)
 	_ = w.Close()
-	want := "%YAML 1.1\n---\njobs:\n- name: \"no\"\n  time_limit:\n    set: false\n    infinite: true\n    number: 0\n  job_state:\n  - RUNNING\n  - CONFIGURING\n  flags: []\nmeta:\n"
+	want := "%YAML 1.1\n---\njobs:\n- name: \"no\"\n  time_limit:\n    set: false\n    infinite: true\n    number: 0\n  job_state:\n  - " +
+		"RUNNING\n  - CONFIGURING\n  flags: []\nmeta:\n"
 	if !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "errors: []\nwarnings: []\n...\n") {
 		t.Errorf("got\n%s\nwant it to begin\n%s", out.String(), want)
 	}
@@ -87,8 +88,10 @@ func drawTree(t *rapid.T, w *Writer, key string, depth int) any {
 	}
 	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
 	case 0:
-		s := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "yes", "-", "1e3", "0x1", "a: b", "# c", "\x00\x1b[2J", "null", "~", "=", "<<",
-			"\u202e", "\xff\xfe", "2001-01-01", "/a/b.out", "!x", "&x", "*x", "'", "\"", "\\", "inf", ".5", "12_000", "1:30"})).Draw(t, "text")
+		s := rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"", "yes", "-", "1e3", "0x1", "a: b", "# c", "\x00\x1b[2J", "null", "~", "=", "<<",
+				"\u202e", "\xff\xfe", "2001-01-01", "/a/b.out", "!x", "&x", "*x", "'", "\"", "\\", "inf", ".5", "12_000", "1:30"})).Draw(t,
+			"text")
 		w.Str(key, s)
 		return string([]rune(s))
 	case 1:
@@ -204,7 +207,8 @@ func TestDestinationFails(t *testing.T) {
 }
 
 func TestCheckParser(t *testing.T) {
-	for arg, want := range map[string]bool{"": true, "v0.0.42": true, "data_parser/v0.0.42": true, "v0.0.42+fast": true, "v0.0.41": false, "v0.0.42+complex": false, "x": false} {
+	for arg, want := range map[string]bool{"": true, "v0.0.42": true, "data_parser/v0.0.42": true, "v0.0.42+fast": true, "v0.0.41": false,
+		"v0.0.42+complex": false, "x": false} {
 		if got := CheckParser(arg); got != want {
 			t.Errorf("CheckParser(%q) = %v", arg, got)
 		}

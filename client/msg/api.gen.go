@@ -36,5 +36,6 @@ type ControllerAPIClient interface {
 	Accounting(context.Context, *AccountingRequest) (Stream[AccountingReply], error)
 	AccountingScript(context.Context, *AccountingScriptRequest) (Stream[BatchScriptReply], error)
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
+	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest) (Stream[GpusReply], error)
 }

@@ -395,7 +395,6 @@ type JobsRequest struct {
 	Nodes           []string
 	Accounts        []string
 	Qos             []string
-	MinSeq          uint64
 	Reservations    []string
 	ShownPartitions bool
 	Fields          []uint32
@@ -472,13 +471,6 @@ func (m *JobsRequest) GetQos() []string {
 	return m.Qos
 }
 
-func (m *JobsRequest) GetMinSeq() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.MinSeq
-}
-
 func (m *JobsRequest) GetReservations() []string {
 	if m == nil {
 		return nil
@@ -537,7 +529,6 @@ func (m *JobsRequest) AppendTo(b []byte) []byte {
 	for _, v := range m.Qos {
 		b = coding.AppendElement(b, 10, v)
 	}
-	b = coding.AppendNumber(b, 11, m.MinSeq)
 	for _, v := range m.Reservations {
 		b = coding.AppendElement(b, 13, v)
 	}
@@ -582,8 +573,6 @@ func (m *JobsRequest) Merge(s string) error {
 			m.Accounts = append(m.Accounts, d.Text())
 		case 10<<3 | coding.Chunk:
 			m.Qos = append(m.Qos, d.Text())
-		case 11<<3 | coding.Varint:
-			m.MinSeq = d.Number()
 		case 13<<3 | coding.Chunk:
 			m.Reservations = append(m.Reservations, d.Text())
 		case 14<<3 | coding.Varint:
@@ -674,7 +663,6 @@ func (m *JobsReply) Merge(s string) error {
 // NodesRequest is the message of that name in sluice/v1/controller.proto.
 type NodesRequest struct {
 	Names  []string
-	MinSeq uint64
 	Fields []uint32
 }
 
@@ -683,13 +671,6 @@ func (m *NodesRequest) GetNames() []string {
 		return nil
 	}
 	return m.Names
-}
-
-func (m *NodesRequest) GetMinSeq() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.MinSeq
 }
 
 func (m *NodesRequest) GetFields() []uint32 {
@@ -710,7 +691,6 @@ func (m *NodesRequest) AppendTo(b []byte) []byte {
 	for _, v := range m.Names {
 		b = coding.AppendElement(b, 1, v)
 	}
-	b = coding.AppendNumber(b, 2, m.MinSeq)
 	b = coding.AppendPacked(b, 3, m.Fields)
 	return b
 }
@@ -728,8 +708,6 @@ func (m *NodesRequest) Merge(s string) error {
 		switch d.Tag {
 		case 1<<3 | coding.Chunk:
 			m.Names = append(m.Names, d.Text())
-		case 2<<3 | coding.Varint:
-			m.MinSeq = d.Number()
 		case 3<<3 | coding.Chunk:
 			m.Fields = coding.Packed(d, m.Fields)
 		case 3<<3 | coding.Varint:
@@ -940,8 +918,10 @@ func (m *ConfigRequest) Merge(s string) error {
 
 // ConfigReply is the message of that name in sluice/v1/controller.proto.
 type ConfigReply struct {
-	Pairs []*KeyValue
-	NowNs int64
+	Pairs   []*KeyValue
+	NowNs   int64
+	Cgroup  []*KeyValue
+	Ignored []*KeyValue
 }
 
 func (m *ConfigReply) GetPairs() []*KeyValue {
@@ -958,6 +938,20 @@ func (m *ConfigReply) GetNowNs() int64 {
 	return m.NowNs
 }
 
+func (m *ConfigReply) GetCgroup() []*KeyValue {
+	if m == nil {
+		return nil
+	}
+	return m.Cgroup
+}
+
+func (m *ConfigReply) GetIgnored() []*KeyValue {
+	if m == nil {
+		return nil
+	}
+	return m.Ignored
+}
+
 // Marshal gives the encoding of m.
 func (m *ConfigReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -972,6 +966,14 @@ func (m *ConfigReply) AppendTo(b []byte) []byte {
 		b = coding.Close(v.AppendTo(b), at)
 	}
 	b = coding.AppendNumber(b, 2, uint64(m.NowNs))
+	for _, v := range m.Cgroup {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Ignored {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -992,6 +994,14 @@ func (m *ConfigReply) Merge(s string) error {
 			m.Pairs = append(m.Pairs, v)
 		case 2<<3 | coding.Varint:
 			m.NowNs = int64(d.Number())
+		case 3<<3 | coding.Chunk:
+			v := new(KeyValue)
+			d.Fail(v.Merge(d.Data))
+			m.Cgroup = append(m.Cgroup, v)
+		case 4<<3 | coding.Chunk:
+			v := new(KeyValue)
+			d.Fail(v.Merge(d.Data))
+			m.Ignored = append(m.Ignored, v)
 		}
 	}
 	return d.Err()
@@ -1142,8 +1152,6 @@ type CancelJobsRequest struct {
 	Signal   uint32
 	Batch    bool
 	Full     bool
-	Hurry    bool
-	Comment  string
 }
 
 func (m *CancelJobsRequest) GetIds() []string {
@@ -1188,20 +1196,6 @@ func (m *CancelJobsRequest) GetFull() bool {
 	return m.Full
 }
 
-func (m *CancelJobsRequest) GetHurry() bool {
-	if m == nil {
-		return false
-	}
-	return m.Hurry
-}
-
-func (m *CancelJobsRequest) GetComment() string {
-	if m == nil {
-		return ""
-	}
-	return m.Comment
-}
-
 // Marshal gives the encoding of m.
 func (m *CancelJobsRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1222,8 +1216,6 @@ func (m *CancelJobsRequest) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 4, uint64(m.Signal))
 	b = coding.AppendBool(b, 5, m.Batch)
 	b = coding.AppendBool(b, 6, m.Full)
-	b = coding.AppendBool(b, 7, m.Hurry)
-	b = coding.AppendText(b, 8, m.Comment)
 	return b
 }
 
@@ -1253,10 +1245,6 @@ func (m *CancelJobsRequest) Merge(s string) error {
 			m.Batch = d.Bool()
 		case 6<<3 | coding.Varint:
 			m.Full = d.Bool()
-		case 7<<3 | coding.Varint:
-			m.Hurry = d.Bool()
-		case 8<<3 | coding.Chunk:
-			m.Comment = d.Text()
 		}
 	}
 	return d.Err()
@@ -1692,7 +1680,6 @@ func (m *UpdateJobRequest) Merge(s string) error {
 type UpdateReply struct {
 	Seq      uint64
 	Outcomes []*JobOutcome
-	Warning  string
 }
 
 func (m *UpdateReply) GetSeq() uint64 {
@@ -1709,13 +1696,6 @@ func (m *UpdateReply) GetOutcomes() []*JobOutcome {
 	return m.Outcomes
 }
 
-func (m *UpdateReply) GetWarning() string {
-	if m == nil {
-		return ""
-	}
-	return m.Warning
-}
-
 // Marshal gives the encoding of m.
 func (m *UpdateReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1730,7 +1710,6 @@ func (m *UpdateReply) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 2)
 		b = coding.Close(v.AppendTo(b), at)
 	}
-	b = coding.AppendText(b, 3, m.Warning)
 	return b
 }
 
@@ -1751,8 +1730,6 @@ func (m *UpdateReply) Merge(s string) error {
 			v := new(JobOutcome)
 			d.Fail(v.Merge(d.Data))
 			m.Outcomes = append(m.Outcomes, v)
-		case 3<<3 | coding.Chunk:
-			m.Warning = d.Text()
 		}
 	}
 	return d.Err()
@@ -3150,14 +3127,6 @@ func (m *UpdateReservationRequest) Merge(s string) error {
 
 // LicensesRequest is the message of that name in sluice/v1/controller.proto.
 type LicensesRequest struct {
-	Names []string
-}
-
-func (m *LicensesRequest) GetNames() []string {
-	if m == nil {
-		return nil
-	}
-	return m.Names
 }
 
 // Marshal gives the encoding of m.
@@ -3165,12 +3134,6 @@ func (m *LicensesRequest) Marshal() []byte { return m.AppendTo(nil) }
 
 // AppendTo appends the encoding of m; nil is as empty.
 func (m *LicensesRequest) AppendTo(b []byte) []byte {
-	if m == nil {
-		return b
-	}
-	for _, v := range m.Names {
-		b = coding.AppendElement(b, 1, v)
-	}
 	return b
 }
 
@@ -3184,10 +3147,6 @@ func (m *LicensesRequest) Unmarshal(b []byte) error {
 func (m *LicensesRequest) Merge(s string) error {
 	d := coding.NewDecoder(s)
 	for d.Next() {
-		switch d.Tag {
-		case 1<<3 | coding.Chunk:
-			m.Names = append(m.Names, d.Text())
-		}
 	}
 	return d.Err()
 }
@@ -3359,9 +3318,7 @@ func (m *ExplainRequest) Merge(s string) error {
 
 // ExplainReply is the message of that name in sluice/v1/controller.proto.
 type ExplainReply struct {
-	Text    string
-	StartNs int64
-	Nodes   string
+	Text string
 }
 
 func (m *ExplainReply) GetText() string {
@@ -3369,20 +3326,6 @@ func (m *ExplainReply) GetText() string {
 		return ""
 	}
 	return m.Text
-}
-
-func (m *ExplainReply) GetStartNs() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.StartNs
-}
-
-func (m *ExplainReply) GetNodes() string {
-	if m == nil {
-		return ""
-	}
-	return m.Nodes
 }
 
 // Marshal gives the encoding of m.
@@ -3394,8 +3337,6 @@ func (m *ExplainReply) AppendTo(b []byte) []byte {
 		return b
 	}
 	b = coding.AppendText(b, 1, m.Text)
-	b = coding.AppendNumber(b, 2, uint64(m.StartNs))
-	b = coding.AppendText(b, 3, m.Nodes)
 	return b
 }
 
@@ -3412,10 +3353,6 @@ func (m *ExplainReply) Merge(s string) error {
 		switch d.Tag {
 		case 1<<3 | coding.Chunk:
 			m.Text = d.Text()
-		case 2<<3 | coding.Varint:
-			m.StartNs = int64(d.Number())
-		case 3<<3 | coding.Chunk:
-			m.Nodes = d.Text()
 		}
 	}
 	return d.Err()
@@ -3536,11 +3473,8 @@ func (m *PrioritiesReply) Merge(s string) error {
 // PriorityRecord is the message of that name in sluice/v1/controller.proto.
 type PriorityRecord struct {
 	JobId         uint32
-	Id            string
 	User          string
 	Partition     string
-	Account       string
-	Qos           string
 	Priority      float64
 	Site          float64
 	Age           float64
@@ -3566,13 +3500,6 @@ func (m *PriorityRecord) GetJobId() uint32 {
 	return m.JobId
 }
 
-func (m *PriorityRecord) GetId() string {
-	if m == nil {
-		return ""
-	}
-	return m.Id
-}
-
 func (m *PriorityRecord) GetUser() string {
 	if m == nil {
 		return ""
@@ -3585,20 +3512,6 @@ func (m *PriorityRecord) GetPartition() string {
 		return ""
 	}
 	return m.Partition
-}
-
-func (m *PriorityRecord) GetAccount() string {
-	if m == nil {
-		return ""
-	}
-	return m.Account
-}
-
-func (m *PriorityRecord) GetQos() string {
-	if m == nil {
-		return ""
-	}
-	return m.Qos
 }
 
 func (m *PriorityRecord) GetPriority() float64 {
@@ -3722,11 +3635,8 @@ func (m *PriorityRecord) AppendTo(b []byte) []byte {
 		return b
 	}
 	b = coding.AppendNumber(b, 1, uint64(m.JobId))
-	b = coding.AppendText(b, 2, m.Id)
 	b = coding.AppendText(b, 3, m.User)
 	b = coding.AppendText(b, 4, m.Partition)
-	b = coding.AppendText(b, 5, m.Account)
-	b = coding.AppendText(b, 6, m.Qos)
 	b = coding.AppendDouble(b, 7, m.Priority)
 	b = coding.AppendDouble(b, 8, m.Site)
 	b = coding.AppendDouble(b, 9, m.Age)
@@ -3759,16 +3669,10 @@ func (m *PriorityRecord) Merge(s string) error {
 		switch d.Tag {
 		case 1<<3 | coding.Varint:
 			m.JobId = uint32(d.Number())
-		case 2<<3 | coding.Chunk:
-			m.Id = d.Text()
 		case 3<<3 | coding.Chunk:
 			m.User = d.Text()
 		case 4<<3 | coding.Chunk:
 			m.Partition = d.Text()
-		case 5<<3 | coding.Chunk:
-			m.Account = d.Text()
-		case 6<<3 | coding.Chunk:
-			m.Qos = d.Text()
 		case 7<<3 | coding.Fixed64:
 			m.Priority = d.Double()
 		case 8<<3 | coding.Fixed64:
@@ -3850,8 +3754,7 @@ func (m *TopologyRequest) Merge(s string) error {
 
 // TopologyReply is the message of that name in sluice/v1/controller.proto.
 type TopologyReply struct {
-	Switches   []*SwitchRecord
-	Configured bool
+	Switches []*SwitchRecord
 }
 
 func (m *TopologyReply) GetSwitches() []*SwitchRecord {
@@ -3859,13 +3762,6 @@ func (m *TopologyReply) GetSwitches() []*SwitchRecord {
 		return nil
 	}
 	return m.Switches
-}
-
-func (m *TopologyReply) GetConfigured() bool {
-	if m == nil {
-		return false
-	}
-	return m.Configured
 }
 
 // Marshal gives the encoding of m.
@@ -3881,7 +3777,6 @@ func (m *TopologyReply) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(v.AppendTo(b), at)
 	}
-	b = coding.AppendBool(b, 2, m.Configured)
 	return b
 }
 
@@ -3900,8 +3795,6 @@ func (m *TopologyReply) Merge(s string) error {
 			v := new(SwitchRecord)
 			d.Fail(v.Merge(d.Data))
 			m.Switches = append(m.Switches, v)
-		case 2<<3 | coding.Varint:
-			m.Configured = d.Bool()
 		}
 	}
 	return d.Err()
@@ -3995,30 +3888,28 @@ func (m *SwitchRecord) Merge(s string) error {
 
 // AccountingRequest is the message of that name in sluice/v1/controller.proto.
 type AccountingRequest struct {
-	Ids          []string
-	Uids         []uint32
-	Gids         []uint32
-	Accounts     []string
-	Partitions   []string
-	Names        []string
-	Qos          []string
-	Reservations []string
-	Wckeys       []string
-	Nodes        []string
-	Features     []string
-	States       []JobState
-	StateFlags   uint32
-	SinceNs      int64
-	UntilNs      int64
-	Duplicates   bool
-	MinNodes     uint64
-	MaxNodes     uint64
-	MinCpus      uint64
-	MaxCpus      uint64
-	MinLimitS    uint64
-	MaxLimitS    uint64
-	MinSeq       uint64
-	Runaway      bool
+	Ids        []string
+	Uids       []uint32
+	Gids       []uint32
+	Accounts   []string
+	Partitions []string
+	Names      []string
+	Qos        []string
+	Wckeys     []string
+	Nodes      []string
+	Features   []string
+	States     []JobState
+	StateFlags uint32
+	SinceNs    int64
+	UntilNs    int64
+	Duplicates bool
+	MinNodes   uint64
+	MaxNodes   uint64
+	MinCpus    uint64
+	MaxCpus    uint64
+	MinLimitS  uint64
+	MaxLimitS  uint64
+	Runaway    bool
 }
 
 func (m *AccountingRequest) GetIds() []string {
@@ -4068,13 +3959,6 @@ func (m *AccountingRequest) GetQos() []string {
 		return nil
 	}
 	return m.Qos
-}
-
-func (m *AccountingRequest) GetReservations() []string {
-	if m == nil {
-		return nil
-	}
-	return m.Reservations
 }
 
 func (m *AccountingRequest) GetWckeys() []string {
@@ -4175,13 +4059,6 @@ func (m *AccountingRequest) GetMaxLimitS() uint64 {
 	return m.MaxLimitS
 }
 
-func (m *AccountingRequest) GetMinSeq() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.MinSeq
-}
-
 func (m *AccountingRequest) GetRunaway() bool {
 	if m == nil {
 		return false
@@ -4214,9 +4091,6 @@ func (m *AccountingRequest) AppendTo(b []byte) []byte {
 	for _, v := range m.Qos {
 		b = coding.AppendElement(b, 7, v)
 	}
-	for _, v := range m.Reservations {
-		b = coding.AppendElement(b, 8, v)
-	}
 	for _, v := range m.Wckeys {
 		b = coding.AppendElement(b, 9, v)
 	}
@@ -4237,7 +4111,6 @@ func (m *AccountingRequest) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 20, m.MaxCpus)
 	b = coding.AppendNumber(b, 21, m.MinLimitS)
 	b = coding.AppendNumber(b, 22, m.MaxLimitS)
-	b = coding.AppendNumber(b, 23, m.MinSeq)
 	b = coding.AppendBool(b, 24, m.Runaway)
 	return b
 }
@@ -4271,8 +4144,6 @@ func (m *AccountingRequest) Merge(s string) error {
 			m.Names = append(m.Names, d.Text())
 		case 7<<3 | coding.Chunk:
 			m.Qos = append(m.Qos, d.Text())
-		case 8<<3 | coding.Chunk:
-			m.Reservations = append(m.Reservations, d.Text())
 		case 9<<3 | coding.Chunk:
 			m.Wckeys = append(m.Wckeys, d.Text())
 		case 10<<3 | coding.Chunk:
@@ -4303,8 +4174,6 @@ func (m *AccountingRequest) Merge(s string) error {
 			m.MinLimitS = d.Number()
 		case 22<<3 | coding.Varint:
 			m.MaxLimitS = d.Number()
-		case 23<<3 | coding.Varint:
-			m.MinSeq = d.Number()
 		case 24<<3 | coding.Varint:
 			m.Runaway = d.Bool()
 		}
@@ -4571,6 +4440,344 @@ func (m *UsageReply) Merge(s string) error {
 			v := new(JobOutcome)
 			d.Fail(v.Merge(d.Data))
 			m.Outcomes = append(m.Outcomes, v)
+		}
+	}
+	return d.Err()
+}
+
+// AccountUsageRequest is the message of that name in sluice/v1/controller.proto.
+type AccountUsageRequest struct {
+	SinceNs int64
+	UntilNs int64
+	Decayed bool
+}
+
+func (m *AccountUsageRequest) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *AccountUsageRequest) GetUntilNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntilNs
+}
+
+func (m *AccountUsageRequest) GetDecayed() bool {
+	if m == nil {
+		return false
+	}
+	return m.Decayed
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountUsageRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountUsageRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.SinceNs))
+	b = coding.AppendNumber(b, 2, uint64(m.UntilNs))
+	b = coding.AppendBool(b, 3, m.Decayed)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountUsageRequest) Unmarshal(b []byte) error {
+	*m = AccountUsageRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountUsageRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 2<<3 | coding.Varint:
+			m.UntilNs = int64(d.Number())
+		case 3<<3 | coding.Varint:
+			m.Decayed = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// AccountUsageReply is the message of that name in sluice/v1/controller.proto.
+type AccountUsageReply struct {
+	Rows     []*AccountUsage
+	NowNs    int64
+	SinceNs  int64
+	UntilNs  int64
+	Capacity []*TresUsage
+	Down     []*TresUsage
+	Warning  string
+	Seq      uint64
+}
+
+func (m *AccountUsageReply) GetRows() []*AccountUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Rows
+}
+
+func (m *AccountUsageReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+func (m *AccountUsageReply) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *AccountUsageReply) GetUntilNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntilNs
+}
+
+func (m *AccountUsageReply) GetCapacity() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Capacity
+}
+
+func (m *AccountUsageReply) GetDown() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Down
+}
+
+func (m *AccountUsageReply) GetWarning() string {
+	if m == nil {
+		return ""
+	}
+	return m.Warning
+}
+
+func (m *AccountUsageReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountUsageReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountUsageReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Rows {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, uint64(m.NowNs))
+	b = coding.AppendNumber(b, 3, uint64(m.SinceNs))
+	b = coding.AppendNumber(b, 4, uint64(m.UntilNs))
+	for _, v := range m.Capacity {
+		b, at = coding.Open(b, 5)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Down {
+		b, at = coding.Open(b, 6)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 7, m.Warning)
+	b = coding.AppendNumber(b, 8, m.Seq)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountUsageReply) Unmarshal(b []byte) error {
+	*m = AccountUsageReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountUsageReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(AccountUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Rows = append(m.Rows, v)
+		case 2<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		case 3<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 4<<3 | coding.Varint:
+			m.UntilNs = int64(d.Number())
+		case 5<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Capacity = append(m.Capacity, v)
+		case 6<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Down = append(m.Down, v)
+		case 7<<3 | coding.Chunk:
+			m.Warning = d.Text()
+		case 8<<3 | coding.Varint:
+			m.Seq = d.Number()
+		}
+	}
+	return d.Err()
+}
+
+// AccountUsage is the message of that name in sluice/v1/controller.proto.
+type AccountUsage struct {
+	Account string
+	Uid     uint32
+	Used    []*TresUsage
+	Left    []*TresUsage
+}
+
+func (m *AccountUsage) GetAccount() string {
+	if m == nil {
+		return ""
+	}
+	return m.Account
+}
+
+func (m *AccountUsage) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *AccountUsage) GetUsed() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Used
+}
+
+func (m *AccountUsage) GetLeft() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Left
+}
+
+// Marshal gives the encoding of m.
+func (m *AccountUsage) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AccountUsage) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Account)
+	b = coding.AppendNumber(b, 2, uint64(m.Uid))
+	for _, v := range m.Used {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Left {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AccountUsage) Unmarshal(b []byte) error {
+	*m = AccountUsage{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AccountUsage) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Account = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 3<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Used = append(m.Used, v)
+		case 4<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Left = append(m.Left, v)
+		}
+	}
+	return d.Err()
+}
+
+// TresUsage is the message of that name in sluice/v1/controller.proto.
+type TresUsage struct {
+	Name    string
+	Seconds float64
+}
+
+func (m *TresUsage) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *TresUsage) GetSeconds() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seconds
+}
+
+// Marshal gives the encoding of m.
+func (m *TresUsage) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *TresUsage) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendDouble(b, 2, m.Seconds)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *TresUsage) Unmarshal(b []byte) error {
+	*m = TresUsage{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *TresUsage) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Fixed64:
+			m.Seconds = d.Double()
 		}
 	}
 	return d.Err()

@@ -16,7 +16,8 @@ import (
 func TestSomeFieldsAreCodedAsProtobufDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOf(rapid.Uint32Range(1, 135))
-		in := &pb.Fields{Job: coding.FieldsOf(numbers.Draw(t, "job")), Spec: coding.FieldsOf(numbers.Draw(t, "spec")), Node: coding.FieldsOf(numbers.Draw(t, "node"))}
+		in := &pb.Fields{Job: coding.FieldsOf(numbers.Draw(t, "job")), Spec: coding.FieldsOf(numbers.Draw(t, "spec")),
+			Node: coding.FieldsOf(numbers.Draw(t, "node"))}
 		job, node := &pb.JobRecord{}, &pb.NodeRecord{}
 		fill(t, job.ProtoReflect())
 		fill(t, node.ProtoReflect())

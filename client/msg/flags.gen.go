@@ -5,8 +5,8 @@ package msg
 // Unlimited stands for "no limit" in every uint32 limit (Slurm's INFINITE).
 const Unlimited uint32 = 0xffffffff
 
-// GresUnread is what stands as the fault of all devices of a node that has never had a controller, until it has been told of gres.conf: they
-// are not given out, and nothing is wrong with them.
+// GresUnread is what stands as the fault of all devices of a node that has never had a controller, until it has been told of gres.conf:
+// they are not given out, and nothing is wrong with them.
 const GresUnread = "gres.conf has not been read yet"
 
 // Job flags: shown instead of the base state, in the order of these constants (surface page, "States").

@@ -23,7 +23,6 @@ type JobSpec struct {
 	Features         string
 	Prefer           string
 	ClusterFeatures  string
-	Clusters         string
 	Dependency       string
 	Array            string
 	McsLabel         string
@@ -58,7 +57,6 @@ type JobSpec struct {
 	Switches         string
 	Distribution     string
 	Hint             string
-	OvercommitTasks  bool
 	TresPerJob       string
 	TresPerNode      string
 	TresPerSocket    string
@@ -105,8 +103,6 @@ type JobSpec struct {
 	Network          string
 	Profile          string
 	BatchFeatures    string
-	EnvCount         uint32
-	ScriptBytes      uint64
 	Cron             string
 }
 
@@ -227,13 +223,6 @@ func (m *JobSpec) GetClusterFeatures() string {
 		return ""
 	}
 	return m.ClusterFeatures
-}
-
-func (m *JobSpec) GetClusters() string {
-	if m == nil {
-		return ""
-	}
-	return m.Clusters
 }
 
 func (m *JobSpec) GetDependency() string {
@@ -472,13 +461,6 @@ func (m *JobSpec) GetHint() string {
 		return ""
 	}
 	return m.Hint
-}
-
-func (m *JobSpec) GetOvercommitTasks() bool {
-	if m == nil {
-		return false
-	}
-	return m.OvercommitTasks
 }
 
 func (m *JobSpec) GetTresPerJob() string {
@@ -803,20 +785,6 @@ func (m *JobSpec) GetBatchFeatures() string {
 	return m.BatchFeatures
 }
 
-func (m *JobSpec) GetEnvCount() uint32 {
-	if m == nil {
-		return 0
-	}
-	return m.EnvCount
-}
-
-func (m *JobSpec) GetScriptBytes() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.ScriptBytes
-}
-
 func (m *JobSpec) GetCron() string {
 	if m == nil {
 		return ""
@@ -850,7 +818,6 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 18, m.Features)
 	b = coding.AppendText(b, 19, m.Prefer)
 	b = coding.AppendText(b, 20, m.ClusterFeatures)
-	b = coding.AppendText(b, 21, m.Clusters)
 	b = coding.AppendText(b, 22, m.Dependency)
 	b = coding.AppendText(b, 23, m.Array)
 	b = coding.AppendText(b, 24, m.McsLabel)
@@ -885,7 +852,6 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 57, m.Switches)
 	b = coding.AppendText(b, 58, m.Distribution)
 	b = coding.AppendText(b, 59, m.Hint)
-	b = coding.AppendBool(b, 60, m.OvercommitTasks)
 	b = coding.AppendText(b, 70, m.TresPerJob)
 	b = coding.AppendText(b, 71, m.TresPerNode)
 	b = coding.AppendText(b, 72, m.TresPerSocket)
@@ -937,8 +903,6 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 126, m.Network)
 	b = coding.AppendText(b, 127, m.Profile)
 	b = coding.AppendText(b, 128, m.BatchFeatures)
-	b = coding.AppendNumber(b, 129, uint64(m.EnvCount))
-	b = coding.AppendNumber(b, 130, m.ScriptBytes)
 	b = coding.AppendText(b, 131, m.Cron)
 	return b
 }
@@ -990,8 +954,6 @@ func (m *JobSpec) Merge(s string) error {
 			m.Prefer = d.Text()
 		case 20<<3 | coding.Chunk:
 			m.ClusterFeatures = d.Text()
-		case 21<<3 | coding.Chunk:
-			m.Clusters = d.Text()
 		case 22<<3 | coding.Chunk:
 			m.Dependency = d.Text()
 		case 23<<3 | coding.Chunk:
@@ -1060,8 +1022,6 @@ func (m *JobSpec) Merge(s string) error {
 			m.Distribution = d.Text()
 		case 59<<3 | coding.Chunk:
 			m.Hint = d.Text()
-		case 60<<3 | coding.Varint:
-			m.OvercommitTasks = d.Bool()
 		case 70<<3 | coding.Chunk:
 			m.TresPerJob = d.Text()
 		case 71<<3 | coding.Chunk:
@@ -1156,10 +1116,6 @@ func (m *JobSpec) Merge(s string) error {
 			m.Profile = d.Text()
 		case 128<<3 | coding.Chunk:
 			m.BatchFeatures = d.Text()
-		case 129<<3 | coding.Varint:
-			m.EnvCount = uint32(d.Number())
-		case 130<<3 | coding.Varint:
-			m.ScriptBytes = d.Number()
 		case 131<<3 | coding.Chunk:
 			m.Cron = d.Text()
 		}
@@ -1320,19 +1276,14 @@ type JobRecord struct {
 	Scheduler       string
 	CancelledBy     uint32
 	FailedNode      string
+	LaunchFailures  uint32
 	MaxRssKib       uint64
-	CpuUsecUser     uint64
-	CpuUsecSystem   uint64
 	HoldAdmin       bool
-	ExpiresNs       int64
 	RequestId       string
 	StopReason      string
 	Signals         []*Signal
-	ResvEndNs       int64
 	StopState       JobState
-	NodesEnded      string
 	IsArrayTask     bool
-	ArraySpecDone   string
 	SystemComment   string
 	Dependency      string
 	DependencyNever bool
@@ -1349,6 +1300,11 @@ type JobRecord struct {
 	WaitReason      string
 	ResvName        string
 	Promised        bool
+	BeginDelayed    bool
+	ClockNs         int64
+	ClockBoot       uint64
+	ScriptKey       []byte
+	EnvKey          []byte
 	Oversubscribe   string
 }
 
@@ -1625,6 +1581,13 @@ func (m *JobRecord) GetFailedNode() string {
 	return m.FailedNode
 }
 
+func (m *JobRecord) GetLaunchFailures() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.LaunchFailures
+}
+
 func (m *JobRecord) GetMaxRssKib() uint64 {
 	if m == nil {
 		return 0
@@ -1632,32 +1595,11 @@ func (m *JobRecord) GetMaxRssKib() uint64 {
 	return m.MaxRssKib
 }
 
-func (m *JobRecord) GetCpuUsecUser() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.CpuUsecUser
-}
-
-func (m *JobRecord) GetCpuUsecSystem() uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.CpuUsecSystem
-}
-
 func (m *JobRecord) GetHoldAdmin() bool {
 	if m == nil {
 		return false
 	}
 	return m.HoldAdmin
-}
-
-func (m *JobRecord) GetExpiresNs() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.ExpiresNs
 }
 
 func (m *JobRecord) GetRequestId() string {
@@ -1681,13 +1623,6 @@ func (m *JobRecord) GetSignals() []*Signal {
 	return m.Signals
 }
 
-func (m *JobRecord) GetResvEndNs() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.ResvEndNs
-}
-
 func (m *JobRecord) GetStopState() JobState {
 	if m == nil {
 		return 0
@@ -1695,25 +1630,11 @@ func (m *JobRecord) GetStopState() JobState {
 	return m.StopState
 }
 
-func (m *JobRecord) GetNodesEnded() string {
-	if m == nil {
-		return ""
-	}
-	return m.NodesEnded
-}
-
 func (m *JobRecord) GetIsArrayTask() bool {
 	if m == nil {
 		return false
 	}
 	return m.IsArrayTask
-}
-
-func (m *JobRecord) GetArraySpecDone() string {
-	if m == nil {
-		return ""
-	}
-	return m.ArraySpecDone
 }
 
 func (m *JobRecord) GetSystemComment() string {
@@ -1828,6 +1749,41 @@ func (m *JobRecord) GetPromised() bool {
 	return m.Promised
 }
 
+func (m *JobRecord) GetBeginDelayed() bool {
+	if m == nil {
+		return false
+	}
+	return m.BeginDelayed
+}
+
+func (m *JobRecord) GetClockNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ClockNs
+}
+
+func (m *JobRecord) GetClockBoot() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.ClockBoot
+}
+
+func (m *JobRecord) GetScriptKey() []byte {
+	if m == nil {
+		return nil
+	}
+	return m.ScriptKey
+}
+
+func (m *JobRecord) GetEnvKey() []byte {
+	if m == nil {
+		return nil
+	}
+	return m.EnvKey
+}
+
 func (m *JobRecord) GetOversubscribe() string {
 	if m == nil {
 		return ""
@@ -1890,21 +1846,15 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 38, uint64(m.CancelledBy))
 	b = coding.AppendText(b, 39, m.FailedNode)
 	b = coding.AppendNumber(b, 40, m.MaxRssKib)
-	b = coding.AppendNumber(b, 41, m.CpuUsecUser)
-	b = coding.AppendNumber(b, 42, m.CpuUsecSystem)
 	b = coding.AppendBool(b, 43, m.HoldAdmin)
-	b = coding.AppendNumber(b, 44, uint64(m.ExpiresNs))
 	b = coding.AppendText(b, 45, m.RequestId)
 	b = coding.AppendText(b, 46, m.StopReason)
 	for _, v := range m.Signals {
 		b, at = coding.Open(b, 47)
 		b = coding.Close(v.AppendTo(b), at)
 	}
-	b = coding.AppendNumber(b, 48, uint64(m.ResvEndNs))
 	b = coding.AppendNumber(b, 49, uint64(m.StopState))
-	b = coding.AppendText(b, 50, m.NodesEnded)
 	b = coding.AppendBool(b, 51, m.IsArrayTask)
-	b = coding.AppendText(b, 52, m.ArraySpecDone)
 	b = coding.AppendText(b, 53, m.SystemComment)
 	b = coding.AppendText(b, 54, m.Dependency)
 	b = coding.AppendBool(b, 55, m.DependencyNever)
@@ -1925,6 +1875,12 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 80, m.Oversubscribe)
 	b = coding.AppendText(b, 81, m.WaitReason)
 	b = coding.AppendBool(b, 82, m.Promised)
+	b = coding.AppendBool(b, 83, m.BeginDelayed)
+	b = coding.AppendNumber(b, 84, uint64(m.ClockNs))
+	b = coding.AppendNumber(b, 85, m.ClockBoot)
+	b = coding.AppendBytes(b, 86, m.ScriptKey)
+	b = coding.AppendBytes(b, 87, m.EnvKey)
+	b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
 	return b
 }
 
@@ -2024,14 +1980,8 @@ func (m *JobRecord) Merge(s string) error {
 			m.FailedNode = d.Text()
 		case 40<<3 | coding.Varint:
 			m.MaxRssKib = d.Number()
-		case 41<<3 | coding.Varint:
-			m.CpuUsecUser = d.Number()
-		case 42<<3 | coding.Varint:
-			m.CpuUsecSystem = d.Number()
 		case 43<<3 | coding.Varint:
 			m.HoldAdmin = d.Bool()
-		case 44<<3 | coding.Varint:
-			m.ExpiresNs = int64(d.Number())
 		case 45<<3 | coding.Chunk:
 			m.RequestId = d.Text()
 		case 46<<3 | coding.Chunk:
@@ -2040,16 +1990,10 @@ func (m *JobRecord) Merge(s string) error {
 			v := new(Signal)
 			d.Fail(v.Merge(d.Data))
 			m.Signals = append(m.Signals, v)
-		case 48<<3 | coding.Varint:
-			m.ResvEndNs = int64(d.Number())
 		case 49<<3 | coding.Varint:
 			m.StopState = JobState(d.Number())
-		case 50<<3 | coding.Chunk:
-			m.NodesEnded = d.Text()
 		case 51<<3 | coding.Varint:
 			m.IsArrayTask = d.Bool()
-		case 52<<3 | coding.Chunk:
-			m.ArraySpecDone = d.Text()
 		case 53<<3 | coding.Chunk:
 			m.SystemComment = d.Text()
 		case 54<<3 | coding.Chunk:
@@ -2086,6 +2030,18 @@ func (m *JobRecord) Merge(s string) error {
 			m.WaitReason = d.Text()
 		case 82<<3 | coding.Varint:
 			m.Promised = d.Bool()
+		case 83<<3 | coding.Varint:
+			m.BeginDelayed = d.Bool()
+		case 84<<3 | coding.Varint:
+			m.ClockNs = int64(d.Number())
+		case 85<<3 | coding.Varint:
+			m.ClockBoot = d.Number()
+		case 86<<3 | coding.Chunk:
+			m.ScriptKey = d.Bytes()
+		case 87<<3 | coding.Chunk:
+			m.EnvKey = d.Bytes()
+		case 90<<3 | coding.Varint:
+			m.LaunchFailures = uint32(d.Number())
 		}
 	}
 	return d.Err()
@@ -2468,7 +2424,6 @@ func (m *Signal) Merge(s string) error {
 // StepUsage is the message of that name in sluice/v1/job.proto.
 type StepUsage struct {
 	Key           *StepKey
-	AtNs          int64
 	CpuUsecUser   uint64
 	CpuUsecSystem uint64
 	RssKib        uint64
@@ -2478,7 +2433,6 @@ type StepUsage struct {
 	ReadBytes     uint64
 	WriteBytes    uint64
 	PageFaults    uint64
-	Pids          uint32
 	Devices       []*DeviceUse
 	Node          string
 	PidList       []uint32
@@ -2489,13 +2443,6 @@ func (m *StepUsage) GetKey() *StepKey {
 		return nil
 	}
 	return m.Key
-}
-
-func (m *StepUsage) GetAtNs() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.AtNs
 }
 
 func (m *StepUsage) GetCpuUsecUser() uint64 {
@@ -2561,13 +2508,6 @@ func (m *StepUsage) GetPageFaults() uint64 {
 	return m.PageFaults
 }
 
-func (m *StepUsage) GetPids() uint32 {
-	if m == nil {
-		return 0
-	}
-	return m.Pids
-}
-
 func (m *StepUsage) GetDevices() []*DeviceUse {
 	if m == nil {
 		return nil
@@ -2602,7 +2542,6 @@ func (m *StepUsage) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(m.Key.AppendTo(b), at)
 	}
-	b = coding.AppendNumber(b, 2, uint64(m.AtNs))
 	b = coding.AppendNumber(b, 3, m.CpuUsecUser)
 	b = coding.AppendNumber(b, 4, m.CpuUsecSystem)
 	b = coding.AppendNumber(b, 5, m.RssKib)
@@ -2612,7 +2551,6 @@ func (m *StepUsage) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 9, m.ReadBytes)
 	b = coding.AppendNumber(b, 10, m.WriteBytes)
 	b = coding.AppendNumber(b, 11, m.PageFaults)
-	b = coding.AppendNumber(b, 12, uint64(m.Pids))
 	for _, v := range m.Devices {
 		b, at = coding.Open(b, 13)
 		b = coding.Close(v.AppendTo(b), at)
@@ -2638,8 +2576,6 @@ func (m *StepUsage) Merge(s string) error {
 				m.Key = new(StepKey)
 			}
 			d.Fail(m.Key.Merge(d.Data))
-		case 2<<3 | coding.Varint:
-			m.AtNs = int64(d.Number())
 		case 3<<3 | coding.Varint:
 			m.CpuUsecUser = d.Number()
 		case 4<<3 | coding.Varint:
@@ -2658,8 +2594,6 @@ func (m *StepUsage) Merge(s string) error {
 			m.WriteBytes = d.Number()
 		case 11<<3 | coding.Varint:
 			m.PageFaults = d.Number()
-		case 12<<3 | coding.Varint:
-			m.Pids = uint32(d.Number())
 		case 13<<3 | coding.Chunk:
 			v := new(DeviceUse)
 			d.Fail(v.Merge(d.Data))
@@ -2936,19 +2870,16 @@ type NodeRecord struct {
 	Comment        string
 	Extra          string
 	Reported       *Hardware
-	Owner          string
-	McsLabel       string
 	CpuLoadKnown   bool
 	RunningJobs    uint32
-	Reserved       bool
-	Maint          bool
-	Planned        bool
 	Diagnosis      string
 	Strays         []*StepKey
 	Switches       []string
 	RebootAsap     bool
 	RebootNext     string
 	RebootNs       int64
+	ClockOffNs     int64
+	LaunchFailures []*StepKey
 }
 
 func (m *NodeRecord) GetName() string {
@@ -3252,20 +3183,6 @@ func (m *NodeRecord) GetReported() *Hardware {
 	return m.Reported
 }
 
-func (m *NodeRecord) GetOwner() string {
-	if m == nil {
-		return ""
-	}
-	return m.Owner
-}
-
-func (m *NodeRecord) GetMcsLabel() string {
-	if m == nil {
-		return ""
-	}
-	return m.McsLabel
-}
-
 func (m *NodeRecord) GetCpuLoadKnown() bool {
 	if m == nil {
 		return false
@@ -3278,27 +3195,6 @@ func (m *NodeRecord) GetRunningJobs() uint32 {
 		return 0
 	}
 	return m.RunningJobs
-}
-
-func (m *NodeRecord) GetReserved() bool {
-	if m == nil {
-		return false
-	}
-	return m.Reserved
-}
-
-func (m *NodeRecord) GetMaint() bool {
-	if m == nil {
-		return false
-	}
-	return m.Maint
-}
-
-func (m *NodeRecord) GetPlanned() bool {
-	if m == nil {
-		return false
-	}
-	return m.Planned
 }
 
 func (m *NodeRecord) GetDiagnosis() string {
@@ -3341,6 +3237,20 @@ func (m *NodeRecord) GetRebootNs() int64 {
 		return 0
 	}
 	return m.RebootNs
+}
+
+func (m *NodeRecord) GetClockOffNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ClockOffNs
+}
+
+func (m *NodeRecord) GetLaunchFailures() []*StepKey {
+	if m == nil {
+		return nil
+	}
+	return m.LaunchFailures
 }
 
 // Marshal gives the encoding of m.
@@ -3400,13 +3310,8 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 44)
 		b = coding.Close(m.Reported.AppendTo(b), at)
 	}
-	b = coding.AppendText(b, 45, m.Owner)
-	b = coding.AppendText(b, 46, m.McsLabel)
 	b = coding.AppendBool(b, 47, m.CpuLoadKnown)
 	b = coding.AppendNumber(b, 48, uint64(m.RunningJobs))
-	b = coding.AppendBool(b, 49, m.Reserved)
-	b = coding.AppendBool(b, 50, m.Maint)
-	b = coding.AppendBool(b, 51, m.Planned)
 	b = coding.AppendText(b, 52, m.Diagnosis)
 	for _, v := range m.Switches {
 		b = coding.AppendElement(b, 60, v)
@@ -3418,6 +3323,11 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendBool(b, 62, m.RebootAsap)
 	b = coding.AppendText(b, 63, m.RebootNext)
 	b = coding.AppendNumber(b, 64, uint64(m.RebootNs))
+	b = coding.AppendNumber(b, 65, uint64(m.ClockOffNs))
+	for _, v := range m.LaunchFailures {
+		b, at = coding.Open(b, 70)
+		b = coding.Close(v.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -3521,20 +3431,10 @@ func (m *NodeRecord) Merge(s string) error {
 				m.Reported = new(Hardware)
 			}
 			d.Fail(m.Reported.Merge(d.Data))
-		case 45<<3 | coding.Chunk:
-			m.Owner = d.Text()
-		case 46<<3 | coding.Chunk:
-			m.McsLabel = d.Text()
 		case 47<<3 | coding.Varint:
 			m.CpuLoadKnown = d.Bool()
 		case 48<<3 | coding.Varint:
 			m.RunningJobs = uint32(d.Number())
-		case 49<<3 | coding.Varint:
-			m.Reserved = d.Bool()
-		case 50<<3 | coding.Varint:
-			m.Maint = d.Bool()
-		case 51<<3 | coding.Varint:
-			m.Planned = d.Bool()
 		case 52<<3 | coding.Chunk:
 			m.Diagnosis = d.Text()
 		case 60<<3 | coding.Chunk:
@@ -3549,6 +3449,12 @@ func (m *NodeRecord) Merge(s string) error {
 			m.RebootNext = d.Text()
 		case 64<<3 | coding.Varint:
 			m.RebootNs = int64(d.Number())
+		case 65<<3 | coding.Varint:
+			m.ClockOffNs = int64(d.Number())
+		case 70<<3 | coding.Chunk:
+			v := new(StepKey)
+			d.Fail(v.Merge(d.Data))
+			m.LaunchFailures = append(m.LaunchFailures, v)
 		}
 	}
 	return d.Err()
@@ -3584,13 +3490,11 @@ func (v NodeState) String() string { return valueName(NodeState_name[:], int32(v
 // Hardware is the message of that name in sluice/v1/job.proto.
 type Hardware struct {
 	Cpus          uint32
-	Boards        uint32
 	Sockets       uint32
 	Cores         uint32
 	Threads       uint32
 	RealMemoryMib uint64
 	TmpDiskMib    uint64
-	Cgroup        string
 	Devices       []*Device
 	Driver        string
 	Mismatches    []string
@@ -3601,13 +3505,6 @@ func (m *Hardware) GetCpus() uint32 {
 		return 0
 	}
 	return m.Cpus
-}
-
-func (m *Hardware) GetBoards() uint32 {
-	if m == nil {
-		return 0
-	}
-	return m.Boards
 }
 
 func (m *Hardware) GetSockets() uint32 {
@@ -3645,13 +3542,6 @@ func (m *Hardware) GetTmpDiskMib() uint64 {
 	return m.TmpDiskMib
 }
 
-func (m *Hardware) GetCgroup() string {
-	if m == nil {
-		return ""
-	}
-	return m.Cgroup
-}
-
 func (m *Hardware) GetDevices() []*Device {
 	if m == nil {
 		return nil
@@ -3683,13 +3573,11 @@ func (m *Hardware) AppendTo(b []byte) []byte {
 	}
 	at := 0
 	b = coding.AppendNumber(b, 1, uint64(m.Cpus))
-	b = coding.AppendNumber(b, 2, uint64(m.Boards))
 	b = coding.AppendNumber(b, 3, uint64(m.Sockets))
 	b = coding.AppendNumber(b, 4, uint64(m.Cores))
 	b = coding.AppendNumber(b, 5, uint64(m.Threads))
 	b = coding.AppendNumber(b, 6, m.RealMemoryMib)
 	b = coding.AppendNumber(b, 7, m.TmpDiskMib)
-	b = coding.AppendText(b, 8, m.Cgroup)
 	for _, v := range m.Devices {
 		b, at = coding.Open(b, 10)
 		b = coding.Close(v.AppendTo(b), at)
@@ -3714,8 +3602,6 @@ func (m *Hardware) Merge(s string) error {
 		switch d.Tag {
 		case 1<<3 | coding.Varint:
 			m.Cpus = uint32(d.Number())
-		case 2<<3 | coding.Varint:
-			m.Boards = uint32(d.Number())
 		case 3<<3 | coding.Varint:
 			m.Sockets = uint32(d.Number())
 		case 4<<3 | coding.Varint:
@@ -3726,8 +3612,6 @@ func (m *Hardware) Merge(s string) error {
 			m.RealMemoryMib = d.Number()
 		case 7<<3 | coding.Varint:
 			m.TmpDiskMib = d.Number()
-		case 8<<3 | coding.Chunk:
-			m.Cgroup = d.Text()
 		case 10<<3 | coding.Chunk:
 			v := new(Device)
 			d.Fail(v.Merge(d.Data))
@@ -4668,7 +4552,6 @@ type ReservationRecord struct {
 	Groups         string
 	Licenses       string
 	Comment        string
-	Creator        string
 	AllNodes       bool
 	MaxStartDelayS uint32
 	Parts          []*NodeAlloc
@@ -4783,13 +4666,6 @@ func (m *ReservationRecord) GetComment() string {
 	return m.Comment
 }
 
-func (m *ReservationRecord) GetCreator() string {
-	if m == nil {
-		return ""
-	}
-	return m.Creator
-}
-
 func (m *ReservationRecord) GetAllNodes() bool {
 	if m == nil {
 		return false
@@ -4865,7 +4741,6 @@ func (m *ReservationRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 13, m.Groups)
 	b = coding.AppendText(b, 14, m.Licenses)
 	b = coding.AppendText(b, 15, m.Comment)
-	b = coding.AppendText(b, 16, m.Creator)
 	b = coding.AppendBool(b, 17, m.AllNodes)
 	b = coding.AppendNumber(b, 18, uint64(m.MaxStartDelayS))
 	for _, v := range m.Parts {
@@ -4920,8 +4795,6 @@ func (m *ReservationRecord) Merge(s string) error {
 			m.Licenses = d.Text()
 		case 15<<3 | coding.Chunk:
 			m.Comment = d.Text()
-		case 16<<3 | coding.Chunk:
-			m.Creator = d.Text()
 		case 17<<3 | coding.Varint:
 			m.AllNodes = d.Bool()
 		case 18<<3 | coding.Varint:

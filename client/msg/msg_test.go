@@ -103,7 +103,8 @@ func value(t *rapid.T, f protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.EnumKind:
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rapid.Int32().Draw(t, "enum")))
 	case protoreflect.DoubleKind:
-		return protoreflect.ValueOfFloat64(rapid.OneOf(rapid.Float64(), rapid.Just(math.Copysign(0, -1)), rapid.Just(math.NaN())).Draw(t, "double"))
+		return protoreflect.ValueOfFloat64(rapid.OneOf(rapid.Float64(), rapid.Just(math.Copysign(0, -1)), rapid.Just(math.NaN())).Draw(t,
+			"double"))
 	}
 	panic("no value for " + f.Kind().String())
 }
@@ -185,8 +186,10 @@ func FuzzUnmarshal(f *testing.F) {
 			set(one.ProtoReflect())
 		}
 	}
-	for _, damaged := range []string{"\x0a\xff", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "\x0a\x02\xff\xfe", "\x00", "\x0c", "\x0b\x0c", "\x0b\x14", "\x0b\x0b\x0c\x0c\x08\x01", "\x0e", "\x0f",
-		"\x0d\x01\x02\x03\x04", "\x09\x01", "\xfa\x3f\x01x", "\x80\x80\x80\x80\x10\x01", "\x12\x02\x80\x01\x10\x05", "\x12\x00", "\x0a\x05\x0a\x01k\x11\x00", "\x88\x80\x00\x05"} {
+	for _, damaged := range []string{"\x0a\xff", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "\x0a\x02\xff\xfe", "\x00", "\x0c",
+		"\x0b\x0c", "\x0b\x14", "\x0b\x0b\x0c\x0c\x08\x01", "\x0e", "\x0f",
+		"\x0d\x01\x02\x03\x04", "\x09\x01", "\xfa\x3f\x01x", "\x80\x80\x80\x80\x10\x01", "\x12\x02\x80\x01\x10\x05", "\x12\x00",
+		"\x0a\x05\x0a\x01k\x11\x00", "\x88\x80\x00\x05"} {
 		for i := range messages {
 			f.Add(uint8(i), []byte(damaged))
 		}

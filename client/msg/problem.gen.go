@@ -61,6 +61,9 @@ const (
 	CodeCircularDependency Code = 2071
 	CodeFinished           Code = 2084
 	CodePartClosed         Code = 2070
+	CodeAccountingPolicy   Code = 2050
+	CodeMissingTimeLimit   Code = 8000
+	CodeSubmitPlugin       Code = 9107 // job_submit.lua says no
 	CodeNotPending         Code = 2073
 	CodePartitionInUse     Code = 2075
 	CodeInvalidNice        Code = 2123
@@ -133,6 +136,9 @@ var phrases = map[Code]string{
 	CodeNotPending:         "Job is no longer pending execution",
 	CodePartClosed:         "Required partition not available (inactive or drain)",
 	CodeInvalidNice:        "Invalid --nice value",
+	CodeAccountingPolicy:   "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+	CodeMissingTimeLimit:   "Time limit specification required, but not provided",
+	CodeSubmitPlugin:       "Unspecified error",
 	CodeBatchFeature:       "Job --batch option is invalid or not a subset of --constraints",
 	CodeInvalidPrefer:      "Invalid preferred feature specification",
 	CodeCoreResvUpdate:     "Core-based reservation can not be updated",

@@ -12,7 +12,8 @@ import (
 
 // Finish checks what options mean together and completes the specification. It is called once, after the last source.
 func (r *Request) Finish() error {
-	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkNodeList, r.fewerTasks, r.checkTimes} {
+	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkArbitrary, r.checkNodeList,
+		r.fewerTasks, r.checkTimes} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -35,13 +36,22 @@ func (r *Request) combine() {
 }
 
 // tasksOfNodeInfo: -B asks for one task for each thread that it names, where nothing else says how many (sbatch(1), "may implicitly
-// set the number of tasks"). A range of nodes leaves their number open.
+// set the number of tasks"), and so do its parts and --hint where the number of nodes is said, or the nodes are. A range of nodes leaves
+// their number open.
 func (r *Request) tasksOfNodeInfo() {
 	s := r.Spec
-	if !r.Given("extra-node-info") || r.Given("ntasks") || r.Given("ntasks-per-node") || s.MinNodes != s.MaxNodes {
+	nodes := max(s.MinNodes, 1)
+	said := r.Given("nodes")
+	if names, err := hostlist.Expand(s.ReqNodes); err == nil && len(names) > 0 && s.MinNodes == 0 {
+		slices.Sort(names)
+		nodes, said = uint32(len(slices.Compact(names))), true
+	}
+	parts := said && s.SocketsPerNode|s.CoresPerSocket|s.ThreadsPerCore != 0
+	if !r.Given("extra-node-info") && !parts || r.Given("ntasks") || r.Given("ntasks-per-node") || s.MinNodes != s.MaxNodes {
 		return
 	}
-	if n := uint64(max(s.MinNodes, 1)) * uint64(max(s.SocketsPerNode, 1)) * uint64(max(s.CoresPerSocket, 1)) * uint64(max(s.ThreadsPerCore, 1)); n <= math.MaxInt32 {
+	if n := uint64(nodes) * uint64(max(s.SocketsPerNode, 1)) * uint64(max(s.CoresPerSocket, 1)) * uint64(max(s.ThreadsPerCore,
+		1)); n <= math.MaxInt32 {
 		s.NumTasks = uint32(n)
 	}
 }
@@ -88,8 +98,9 @@ func (r *Request) checkPartition() error {
 	if !r.Given("partition") || strings.Trim(r.Spec.Partition, ",") != "" {
 		return nil
 	}
-	return &ValueError{Lines: []string{"invalid partition specified: (null)", "Batch job submission failed: " + msg.CodeInvalidPartition.Phrase()}, Exit: 1,
-		Hint: "--partition was given without a name; leave it out for the default partition"}
+	return &ValueError{Lines: []string{"invalid partition specified: (null)", "Batch job submission failed: " +
+		msg.CodeInvalidPartition.Phrase()}, Exit: 1,
+		Hint: "--partition has no name; omit it to use the default partition"}
 }
 
 // checkNodeList refuses more named nodes than -N allows.
@@ -136,8 +147,13 @@ func (r *Request) fewerTasks() error {
 
 func (r *Request) checkTimes() error {
 	s := r.Spec
+	if s.DeadlineNs != 0 && s.BeginNs > s.DeadlineNs {
+		return &ValueError{Lines: []string{"Incompatible begin and deadline time specification"}, Exit: 1,
+			Hint: "the job would begin after its deadline"}
+	}
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1, Hint: "--time-min is longer than --time"}
+		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1,
+			Hint: "--time-min is longer than --time"}
 	}
 	return nil
 }

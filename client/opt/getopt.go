@@ -35,6 +35,8 @@ type Hit struct {
 	Index int
 	Value string
 	Given bool // an argument was there; false only for NoArg and Optional
+	// Misread says what was probably meant, where the word reads like a long option with one hyphen too few.
+	Misread string
 }
 
 // UsageError is a command line that cannot be read. Its text is getopt's, without the command's name in front.
@@ -64,7 +66,11 @@ func Scan(names []Name, argv []string, permute bool) (hits []Hit, rest []string,
 		case len(word) > 1 && word[0] == '-':
 			found, used, err := letters(names, word[1:], argv[i+1:])
 			if err != nil {
+				err.Hint = oneHyphen(names, word)
 				return hits, rest, err
+			}
+			if len(found) < len(word)-1 { // else all letters are options, as in "squeue -all"
+				found[0].Misread = oneHyphen(names, word)
 			}
 			hits = append(hits, found...)
 			i += used
@@ -92,9 +98,9 @@ func long(names []Name, word string, after []string) (hit Hit, used int, err err
 		if len(after) == 0 {
 			return hit, 0, &UsageError{Text: "option '--" + row.Long + "' requires an argument"}
 		}
-		return Hit{index, after[0], true}, 1, nil
+		return Hit{Index: index, Value: after[0], Given: true}, 1, nil
 	}
-	return Hit{index, value, given}, 0, nil
+	return Hit{Index: index, Value: value, Given: given}, 0, nil
 }
 
 // find looks up a long name or an unambiguous beginning of one; two names of the same option are not ambiguous.
@@ -134,7 +140,7 @@ func possibilities(names []Name, prefix string) string {
 }
 
 // letters reads a cluster such as "Hvn4"; used is how many of the words after it belong to it.
-func letters(names []Name, cluster string, after []string) (hits []Hit, used int, err error) {
+func letters(names []Name, cluster string, after []string) (hits []Hit, used int, err *UsageError) {
 	for k := 0; k < len(cluster); k++ {
 		index := byLetter(names, cluster[k])
 		if index < 0 {
@@ -146,13 +152,13 @@ func letters(names []Name, cluster string, after []string) (hits []Hit, used int
 			hits = append(hits, Hit{Index: index})
 			continue
 		case tail != "":
-			return append(hits, Hit{index, tail, true}), 0, nil
+			return append(hits, Hit{Index: index, Value: tail, Given: true}), 0, nil
 		case names[index].Arg == Optional:
 			return append(hits, Hit{Index: index}), 0, nil
 		case len(after) == 0:
 			return nil, 0, &UsageError{Text: "option requires an argument -- '" + cluster[k:k+1] + "'"}
 		}
-		return append(hits, Hit{index, after[0], true}), 1, nil
+		return append(hits, Hit{Index: index, Value: after[0], Given: true}), 1, nil
 	}
 	return hits, 0, nil
 }
@@ -183,25 +189,42 @@ func closest(names []Name, name string) string {
 	return "did you mean --" + best + "?"
 }
 
-// edits is the number of insertions, deletions and replacements between a and b, or limit when there are at least as many.
+// Nearest is the word of a list that a mistyped one was probably meant to be, whatever its case; "" when none is near.
+func Nearest(words []string, word string) string {
+	best, distance := "", 3
+	if len(word) < 3 {
+		return ""
+	}
+	for _, w := range words {
+		if d := edits(strings.ToLower(word), strings.ToLower(w), distance); d < distance {
+			best, distance = w, d
+		}
+	}
+	return best
+}
+
+// edits is the number of insertions, deletions, replacements and swaps of neighbours between a and b, or limit when there are at least
+// as many.
 func edits(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	row := make([]int, len(b)+1)
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		corner := row[0]
+		before, last, row = last, row, before
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
-			cost := corner
+			cost := last[j-1]
 			if a[i-1] != b[j-1] {
 				cost++
 			}
-			corner = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
+			row[j] = min(cost, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
 		}
 	}
 	return min(row[len(b)], limit)

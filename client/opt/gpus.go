@@ -11,14 +11,16 @@ import (
 // gpuRequest is what options say of GPUs together; 0 is not said.
 type gpuRequest struct {
 	task, socket, node, all uint64 // --gpus-per-task, --gpus-per-socket, --gres and --gpus-per-node, --gpus
-	tasks, perGPU           uint64 // -n, --ntasks-per-gpu
+	tasks, perGPU, perNode  uint64 // -n, --ntasks-per-gpu, --ntasks-per-node
 	lo, hi, sockets         uint64 // -N, --sockets-per-node
 }
 
 func (r *Request) gpuRequest() gpuRequest {
 	s := r.Spec
-	return gpuRequest{task: countGPUs(s.TresPerTask), socket: countGPUs(s.TresPerSocket), node: countGPUs(r.gres) + countGPUs(r.gpusPerNode), all: countGPUs(s.TresPerJob),
-		tasks: uint64(s.NumTasks), perGPU: uint64(s.NtasksPerTres), lo: uint64(s.MinNodes), hi: uint64(s.MaxNodes), sockets: uint64(s.SocketsPerNode)}
+	return gpuRequest{task: countGPUs(s.TresPerTask), socket: countGPUs(s.TresPerSocket),
+		node: countGPUs(r.gres) + countGPUs(r.gpusPerNode), all: countGPUs(s.TresPerJob),
+		tasks: uint64(s.NumTasks), perGPU: uint64(s.NtasksPerTres), perNode: uint64(s.NtasksPerNode), lo: uint64(s.MinNodes),
+		hi: uint64(s.MaxNodes), sockets: uint64(s.SocketsPerNode)}
 }
 
 // parts reads a list that this package has written, "gres/gpu:a100:2,gres/shard:1".
@@ -42,7 +44,8 @@ func countGPUs(list string) (n uint64) {
 
 // checkGPUs refuses options about GPUs that exclude or contradict each other (sbatch(1), --gpus and its relatives).
 func (r *Request) checkGPUs() error {
-	for _, check := range [...]func() error{r.checkGPUOptions, r.checkGPUTypes, r.gpuRequest().checkNodes, r.gpuRequest().checkTasks, r.checkPerGPU} {
+	for _, check := range [...]func() error{r.checkGPUOptions, r.checkGPUTypes, r.gpuRequest().checkNodes, r.gpuRequest().checkTasks,
+		r.checkPerGPU} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -67,8 +70,9 @@ func (r *Request) checkGPUOptions() error {
 		return fatal("give one of them", "--ntasks-per-node is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
 	case s.CpusPerTres != "" && s.CpusPerTask != 0:
 		return badGPUs("give one of them", "--cpus-per-gpu is mutually exclusive with --cpus-per-task")
-	case r.Given("gpus-per-task") && s.NumTasks == 0 && s.TresPerJob == "" && s.NtasksPerNode == 0:
-		return badGPUs("add --ntasks", "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed.")
+	case r.Given("gpus-per-task") && s.NumTasks == 0 && s.TresPerJob == "" && s.NtasksPerNode == 0 && !r.Given("nodes"):
+		return badGPUs("add --ntasks",
+			"Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed.")
 	case s.TresPerSocket != "" && s.SocketsPerNode == 0:
 		return badGPUs("add --sockets-per-node", "--gpus-per-socket option requires --sockets-per-node specification")
 	}
@@ -93,7 +97,10 @@ func (r *Request) checkGPUTypes() error {
 
 // checkNodes: GPUs in all, on each node and on each socket.
 func (g gpuRequest) checkNodes() error {
-	hint := fmt.Sprintf("asked for are %d GPUs in all, %d on each node, %d on each socket", g.all, g.node, g.socket)
+	hint := fmt.Sprintf("requested are %d GPUs in total, %d on each node, %d on each socket", g.all, g.node, g.socket)
+	if g.node > 0 && (g.node < g.socket || g.node < g.task) && (g.all == 0 || g.all >= g.node) {
+		return badGPUs(hint, "Failed to ensure --gpus >= --gpus-per-task")
+	}
 	if g.node > 0 && g.all > 0 {
 		nodes := g.all / g.node
 		switch {
@@ -102,15 +109,18 @@ func (g gpuRequest) checkNodes() error {
 		case g.all%g.node != 0:
 			return badGPUs(hint, "Failed to validate job spec, --gpus is not multiple of --gres=gpu/--gpus-per-node")
 		case g.lo > 0 && nodes < g.lo || g.hi > 0 && nodes > g.hi:
-			return badGPUs("leave --gpus or --nodes out",
-				"Failed to validate job spec. Based on --gpu and --gres=gpu/--gpus-per-node required nodes (%d) doesn't fall between min_nodes (%d) and max_nodes (%d) boundaries.", nodes, g.lo, g.hi)
+			return badGPUs("omit --gpus or --nodes",
+				"Failed to validate job spec. Based on --gpu and --gres=gpu/--gpus-per-node required nodes (%d) doesn't fall between "+
+					"min_nodes (%d) and max_nodes (%d) boundaries.", nodes, g.lo, g.hi)
 		}
 	}
 	switch {
 	case g.all > 0 && g.all < g.lo:
 		return badGPUs("each node of such a job has a GPU", "Failed to validate job spec, --gpus < -N")
 	case g.node > 0 && g.socket > 0 && g.node != g.socket*g.sockets:
-		return badGPUs(hint, "Failed to validate job spec. Based on --gres=gpu/--gpus-per-node and --gpus-per-socket required number of sockets differ from --sockets-per-node.")
+		return badGPUs(hint,
+			"Failed to validate job spec. Based on --gres=gpu/--gpus-per-node and --gpus-per-socket required number of sockets differ "+
+				"from --sockets-per-node.")
 	}
 	return nil
 }
@@ -119,17 +129,27 @@ func (g gpuRequest) checkNodes() error {
 func (g gpuRequest) checkTasks() error {
 	switch {
 	case g.task > 0 && g.all > 0 && g.all%g.task != 0:
-		return badGPUs(fmt.Sprintf("%d GPUs cannot be divided among tasks of %d", g.all, g.task), "Failed to validate job spec, --gpus not multiple of --gpus-per-task")
+		return badGPUs(fmt.Sprintf("%d GPUs cannot be divided into tasks of %d", g.all, g.task),
+			"Failed to validate job spec, --gpus not multiple of --gpus-per-task")
 	case g.task > 0 && g.all > 0 && g.tasks > 0 && g.all != g.tasks*g.task:
-		return badGPUs(fmt.Sprintf("%d tasks with %d GPUs each are not %d GPUs: leave --gpus or --ntasks out", g.tasks, g.task, g.all),
+		return badGPUs(fmt.Sprintf("%d tasks with %d GPUs each are not %d GPUs: omit --gpus or --ntasks", g.tasks, g.task, g.all),
 			"Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.")
 	case g.task > 0 && g.node > 0 && g.node%g.task != 0:
-		return badGPUs(fmt.Sprintf("%d GPUs on each node cannot be divided among tasks of %d", g.node, g.task),
+		return badGPUs(fmt.Sprintf("%d GPUs on each node cannot be divided into tasks of %d", g.node, g.task),
 			"Failed to validate job spec, --gres=gpu/--gpus-per-node not multiple of --gpus-per-task.")
+	case g.task > 0 && g.node > 0 && g.perNode > 0 && g.node != g.task*g.perNode:
+		return badGPUs(fmt.Sprintf("%d tasks on each node with %d GPUs each are not %d GPUs on each node", g.perNode, g.task, g.node),
+			"Failed to validate job spec. Based on --gres=gpu/--gpus-per-node and --gpus-per-task requested number of tasks per node "+
+				"differ from --ntasks-per-node.")
 	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks == 0 && g.lo == 0:
-		return badGPUs("add --gpus or --ntasks", "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification")
+		return badGPUs("add --gpus or --ntasks",
+			"gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification")
+	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks > 0 && g.tasks/g.perGPU < g.lo:
+		return badGPUs(fmt.Sprintf("%d tasks with %d to a GPU have %d GPUs, and each of %d nodes has one", g.tasks, g.perGPU,
+			g.tasks/g.perGPU, g.lo), "Failed to validate job spec, --gpus < -N")
 	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks%g.perGPU != 0:
-		return badGPUs(fmt.Sprintf("%d tasks cannot be divided by %d", g.tasks, g.perGPU), "Failed to validate job spec, -n/--ntasks has to be a multiple of --ntasks-per-gpu.")
+		return badGPUs(fmt.Sprintf("%d tasks cannot be divided by %d", g.tasks, g.perGPU),
+			"Failed to validate job spec, -n/--ntasks has to be a multiple of --ntasks-per-gpu.")
 	}
 	return nil
 }
@@ -138,7 +158,8 @@ func (g gpuRequest) checkTasks() error {
 func (r *Request) checkPerGPU() error {
 	g := r.gpuRequest()
 	if r.Spec.MemPerGpuMib > 0 && g.task+g.socket+g.node+g.all+g.perGPU == 0 {
-		return badGPUs("add --gpus, or say --mem or --mem-per-cpu instead", "Requested mem_per_tres=gres/gpu:%d but did not request any GPU.", r.Spec.MemPerGpuMib)
+		return badGPUs("add --gpus, or say --mem or --mem-per-cpu instead",
+			"Requested mem_per_tres=gres/gpu:%d but did not request any GPU.", r.Spec.MemPerGpuMib)
 	}
 	return nil
 }

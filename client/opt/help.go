@@ -1,6 +1,9 @@
 package opt
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // HelpText describes the options of a command, section by section.
 func HelpText(cmd Commands) string {
@@ -14,6 +17,44 @@ func HelpText(cmd Commands) string {
 		}
 	}
 	return b.String()
+}
+
+// usageWidth is how long the lines of a usage are.
+const usageWidth = 90
+
+// Usage lists the options of a command as the short help has them: those that are said by a letter as they are given in letters, every
+// other one as [--name=meta], and rest at the end.
+func Usage(cmd Commands, name string, letters []string, rest string) string {
+	items := append([]string{}, letters...)
+	for i := range Options {
+		o := &Options[i]
+		if o.Cmds&cmd == 0 || o.Help == "" || o.Section == Other || o.Canon != "" {
+			continue
+		}
+		said := o.Short != 0 && slices.ContainsFunc(letters, func(l string) bool {
+			return strings.HasPrefix(l, "[-"+string(rune(o.Short))) && !strings.HasPrefix(l, "[--")
+		})
+		switch {
+		case said:
+		case o.Arg == Required:
+			items = append(items, "[--"+o.Long+"="+o.Meta+"]")
+		case o.Arg == Optional:
+			items = append(items, "[--"+o.Long+"[="+o.Meta+"]]")
+		default:
+			items = append(items, "[--"+o.Long+"]")
+		}
+	}
+	head := "Usage: " + name
+	var b strings.Builder
+	line := head
+	for _, item := range append(items, rest) {
+		if len(line)+1+len(item) > usageWidth {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", len(head))
+		}
+		line += " " + item
+	}
+	return b.String() + line + "\n"
 }
 
 // helpColumn is where the explanations begin.

@@ -31,7 +31,8 @@ func parse(argv ...string) (*Request, []string, error) {
 }
 
 func TestScan(t *testing.T) {
-	names := []Name{{Long: "alpha", Short: 'a'}, {Long: "alphabet", Short: 'b', Arg: Required}, {Long: "gamma", Short: 'g', Arg: Optional}, {Long: "name", Short: 'n', Arg: Required}, {Long: "namely", Arg: Required, Canon: "name"}}
+	names := []Name{{Long: "alpha", Short: 'a'}, {Long: "alphabet", Short: 'b', Arg: Required}, {Long: "gamma", Short: 'g', Arg: Optional},
+		{Long: "name", Short: 'n', Arg: Required}, {Long: "namely", Arg: Required, Canon: "name"}}
 	for line, want := range map[string]string{
 		"-a x y":          "a= | x y",
 		"-ab1 x":          "a= b=1 | x",
@@ -123,6 +124,9 @@ func TestValues(t *testing.T) {
 		"--open-mode=append":               {OpenMode: msg.OpenAppend},
 		"--mail-type=END,FAIL":             {MailType: msg.MailEnd | msg.MailFail},
 		"--mail-type=all,NONE":             {},
+		"--mail-type=NONE,begin":           {},
+		"--mail-type=begin,,end":           {MailType: msg.MailBegin | msg.MailEnd},
+		"--mail-type=,begin,":              {MailType: msg.MailBegin},
 		"-w n[1-3] -x n2":                  {ReqNodes: "n[1-3]", ExcNodes: "n2"},
 		"--gres=gpu:a100:2,shard:1":        {TresPerNode: "gres/gpu:a100:2,gres/shard:1"},
 		"--gres=gpu":                       {TresPerNode: "gres/gpu:1"},
@@ -143,7 +147,10 @@ func TestValues(t *testing.T) {
 		"-a 0-31%4":                          {Array: "0-31%4"},
 		"-d afterok:12:13":                   {Dependency: "afterok:12:13"},
 		"-C intel&gpu --prefer=x":            {Features: "intel&gpu", Prefer: "x"},
-		"-m block:cyclic,Pack":               {Distribution: "block:cyclic,Pack"},
+		"-m block:cyclic,Pack":               {Distribution: "block:cyclic,pack"},
+		"-m *:*:*,NoPack":                    {Distribution: "block:cyclic:cyclic,nopack"},
+		"-m Pack":                            {Distribution: "pack"},
+		"-m plane=4":                         {Distribution: "plane=4"},
 		"--export=NONE":                      {ExportEnv: "NONE"},
 		"--priority=7 --reboot --spread-job": {Priority: 7, Reboot: true, Spread: true},
 		"--wait-all-nodes=1 --profile=task":  {WaitAllNodes: true, Profile: "Task"},
@@ -170,7 +177,8 @@ func TestValues(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, argv := range [][]string{
 		{"-t", "-5"}, {"-N", "-1"}, {"-n", "99999999999"}, {"-n", "4294967295"}, {"--nice=abc"}, {"--priority=x"}, {"--switches=2@x"},
-		{"--gpus=-1"}, {"-J", "a\nb"}, {"-J", "a\x1b[31m"}, {"--comment=\u202egnp"}, {"-J", "\xff"}, {"-o", "a\x00"}, {"--mem=99999999999T"},
+		{"--gpus=-1"}, {"-J", "a\nb"}, {"-J", "a\x1b[31m"}, {"--comment=\u202egnp"}, {"-J", "\xff"}, {"-o", "a\x00"},
+		{"--mem=99999999999T"},
 		{"-t", "99999999999999"}, {"-w", "n[1-99999999]"}, {"--begin=2027-02-30"}, {"--time-min=20", "-t", "10"},
 	} {
 		_, _, err := parse(argv...)
@@ -196,7 +204,8 @@ func TestSourcesOverride(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	env := map[string]string{"SBATCH_PARTITION": "env", "SBATCH_MEM_PER_CPU": "10", "SBATCH_NO_REQUEUE": "", "SBATCH_OVERCOMMIT": "0", "SBATCH_WAIT": "no", "SBATCH_EXCLUSIVE": "user", "SALLOC_QOS": "no"}
+	env := map[string]string{"SBATCH_PARTITION": "env", "SBATCH_MEM_PER_CPU": "10", "SBATCH_NO_REQUEUE": "", "SBATCH_OVERCOMMIT": "0",
+		"SBATCH_WAIT": "no", "SBATCH_EXCLUSIVE": "user", "SALLOC_QOS": "no"}
 	if err := r.FromEnvironment(func(n string) (string, bool) { v, ok := env[n]; return v, ok }); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +218,8 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", TresPerJob: "gres/gpu:1", Requeue: msg.No, Sharing: "oversubscribe", WorkDir: "/"}
+	want := &msg.JobSpec{Partition: "env", NumTasks: 2, MemPerGpuMib: 7, MemPerTres: "gres/gpu:7", TresPerJob: "gres/gpu:1",
+		Requeue: msg.No, Sharing: "oversubscribe", WorkDir: "/"}
 	if !reflect.DeepEqual(r.Spec, want) || r.WrapGiven || r.Wait {
 		t.Errorf("got %+v, want %+v", r.Spec, want)
 	}
@@ -286,7 +296,8 @@ func check(t interface{ Fatalf(string, ...any) }, argv ...string) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"-N2 -n4 --mem=1G", "--time=1-2:3 -d afterok:1", "--signal=B:USR1@60 -w n[1-3]", "--gres=gpu:a100:2 -a 1-3%2", "-B 1:2:3 --nice=-3", "--begin=now+1hour -m plane=4"} {
+	for _, s := range []string{"-N2 -n4 --mem=1G", "--time=1-2:3 -d afterok:1", "--signal=B:USR1@60 -w n[1-3]",
+		"--gres=gpu:a100:2 -a 1-3%2", "-B 1:2:3 --nice=-3", "--begin=now+1hour -m plane=4"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) { check(t, strings.Split(line, " ")...) })
@@ -294,7 +305,8 @@ func FuzzParse(f *testing.F) {
 
 // TestGPUsPerNode: what the job is told of --gpus-per-node, and of nothing else.
 func TestGPUsPerNode(t *testing.T) {
-	for line, want := range map[string]string{"--gpus-per-node=2 --gres=shard:1": "2", "--gpus-per-node=a100:2,v100:1": "a100:2,v100:1", "--gres=gpu:2": "", "--gpus=4": ""} {
+	for line, want := range map[string]string{"--gpus-per-node=2 --gres=shard:1": "2", "--gpus-per-node=a100:2,v100:1": "a100:2,v100:1",
+		"--gres=gpu:2": "", "--gpus=4": ""} {
 		r, _, err := parse(strings.Fields(line)...)
 		if err != nil || r.GPUsPerNode() != want {
 			t.Errorf("%s: %q, %v, want %q", line, r.GPUsPerNode(), err, want)

@@ -68,8 +68,8 @@ const (
 )
 
 var sectionTitles = [...]string{
-	Running: "Job", Resources: "Resources", Constraints: "Nodes and placement", GPUs: "GPUs and other generic resources",
-	Files: "Files and environment", Submission: "Submission", Other: "Help",
+	Running: "Parallel run options", Resources: "Consumable resources related options", Constraints: "Constraint options",
+	GPUs: "GPU scheduling options", Files: "File and environment options", Submission: "Other options", Other: "Help options",
 }
 
 // group is a set of options of which one excludes the others.
@@ -102,7 +102,8 @@ func (e *ValueError) Error() string {
 
 // invalid is Slurm's refusal of a malformed value.
 func invalid(option, value string, why any) error {
-	return &ValueError{Lines: []string{"Invalid --" + option + " specification"}, Exit: 255, Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), why)}
+	return &ValueError{Lines: []string{"Invalid --" + option + " specification"}, Exit: 255,
+		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), why)}
 }
 
 func invalidNumber(option, value, why string) error {
@@ -144,7 +145,8 @@ func hidden(r rune) bool {
 func printable(option, value string) error {
 	for i, r := range value {
 		if hidden(r) {
-			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U, or not UTF-8; write it without", i, r))
+			return invalid(option, value, fmt.Sprintf(
+				"byte %d is the control character or direction mark %U, or not UTF-8; write it without", i, r))
 		}
 	}
 	return nil

@@ -44,8 +44,9 @@ type Request struct {
 	GresHelp       bool     // --gres=help, --hint=help …: print and stop
 	HintHelp       bool
 
-	Dir string    // working folder of the command, absolute
-	Now time.Time // what relative moments are counted from, with the zone of the user
+	Dir  string    // working folder of the command, absolute
+	Home string    // what a tilde stands for; "" = $HOME
+	Now  time.Time // what relative moments are counted from, with the zone of the user
 
 	cmd  Commands
 	from map[string]Source
@@ -56,11 +57,13 @@ type Request struct {
 	reqSwitches       string
 	waitSwitches      string
 	readFile          func(string) ([]byte, error)
+	hostfile          string // SLURM_HOSTFILE
 }
 
 // New makes an empty request of one command. now carries the user's time zone; readFile is for --nodefile.
 func New(cmd Commands, dir string, now time.Time, readFile func(string) ([]byte, error)) *Request {
-	return &Request{Spec: &msg.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8), readFile: readFile}
+	return &Request{Spec: &msg.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8),
+		readFile: readFile}
 }
 
 // Given reports whether an option was given anywhere.
@@ -202,6 +205,7 @@ func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 			r.waitSwitches = v
 		}
 	}
+	r.hostfile, _ = lookup("SLURM_HOSTFILE")
 	return nil
 }
 

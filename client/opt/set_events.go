@@ -11,7 +11,8 @@ import (
 var signals = [...]struct {
 	name   string
 	number uint32
-}{{"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"ILL", 4}, {"TRAP", 5}, {"ABRT", 6}, {"BUS", 7}, {"FPE", 8}, {"KILL", 9}, {"USR1", 10}, {"SEGV", 11},
+}{{"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"ILL", 4}, {"TRAP", 5}, {"ABRT", 6}, {"BUS", 7}, {"FPE", 8}, {"KILL", 9}, {"USR1", 10},
+	{"SEGV", 11},
 	{"USR2", 12}, {"PIPE", 13}, {"ALRM", 14}, {"TERM", 15}, {"STKFLT", 16}, {"CHLD", 17}, {"CONT", 18}, {"STOP", 19}, {"TSTP", 20},
 	{"TTIN", 21}, {"TTOU", 22}, {"URG", 23}, {"XCPU", 24}, {"XFSZ", 25}, {"VTALRM", 26}, {"PROF", 27}, {"WINCH", 28}, {"IO", 29},
 	{"PWR", 30}, {"SYS", 31}}
@@ -66,23 +67,33 @@ var mailEvents = [...]struct {
 	name string
 	bits uint32
 }{{"NONE", 0}, {"BEGIN", msg.MailBegin}, {"END", msg.MailEnd}, {"FAIL", msg.MailFail}, {"REQUEUE", msg.MailRequeue},
-	{"INVALID_DEPEND", msg.MailInvalidDepend}, {"STAGE_OUT", msg.MailStageOut}, {"TIME_LIMIT", msg.MailTime100}, {"TIME_LIMIT_90", msg.MailTime90},
+	{"INVALID_DEPEND", msg.MailInvalidDepend}, {"STAGE_OUT", msg.MailStageOut}, {"TIME_LIMIT", msg.MailTime100},
+	{"TIME_LIMIT_90", msg.MailTime90},
 	{"TIME_LIMIT_80", msg.MailTime80}, {"TIME_LIMIT_50", msg.MailTime50}, {"ARRAY_TASKS", msg.MailArrayTasks},
 	{"ALL", msg.MailBegin | msg.MailEnd | msg.MailFail | msg.MailRequeue | msg.MailInvalidDepend | msg.MailStageOut}}
 
 func setMailType(r *Request, value string, _ bool) error {
-	bits := uint32(0)
+	bits, none := uint32(0), false
+	refused := invalid("mail-type", value,
+		"expected NONE, BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, STAGE_OUT, TIME_LIMIT[_90|_80|_50], ARRAY_TASKS or ALL")
+	if strings.Trim(value, ",") == "" {
+		return refused
+	}
 next:
-	for _, word := range strings.Split(value, ",") {
+	for word := range strings.SplitSeq(value, ",") {
+		if word == "" { // as Slurm: "BEGIN,,END"
+			continue
+		}
 		for _, e := range mailEvents {
 			if strings.EqualFold(e.name, word) {
-				if bits |= e.bits; e.bits == 0 {
-					bits = 0
-				}
+				bits, none = bits|e.bits, none || e.bits == 0
 				continue next
 			}
 		}
-		return invalid("mail-type", value, "expected NONE, BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, STAGE_OUT, TIME_LIMIT[_90|_80|_50], ARRAY_TASKS or ALL")
+		return refused
+	}
+	if none { // wherever it stands
+		bits = 0
 	}
 	r.Spec.MailType = bits
 	return nil

@@ -185,13 +185,15 @@ func gpuLevel(s string) bool {
 func setGresFlags(r *Request, value string, _ bool) error {
 	chosen := map[string]string{} // by what a flag is about
 	for f := range strings.SplitSeq(strings.ToLower(value), ",") {
-		about := map[string]string{"disable-binding": "binding", "enforce-binding": "binding", "one-task-per-sharing": "sharing", "multiple-tasks-per-sharing": "sharing",
-			"allow-task-sharing": "tasks"}[f]
+		about := map[string]string{"disable-binding": "binding", "enforce-binding": "binding", "one-task-per-sharing": "sharing",
+			"multiple-tasks-per-sharing": "sharing",
+			"allow-task-sharing":         "tasks"}[f]
 		switch {
 		case chosen[about] != "" && chosen[about] != f:
 			return invalid("gres-flags", value, chosen[about]+" and "+f+" exclude each other")
 		case about == "":
-			return invalid("gres-flags", value, "expected enforce-binding, disable-binding, one-task-per-sharing, multiple-tasks-per-sharing or allow-task-sharing")
+			return invalid("gres-flags", value,
+				"expected enforce-binding, disable-binding, one-task-per-sharing, multiple-tasks-per-sharing or allow-task-sharing")
 		}
 		chosen[about] = f
 	}

@@ -24,7 +24,8 @@ func checkIgnored(option, value string) error {
 		}
 		for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == '-' || c == ':' }) {
 			if !digits(word) && !slices.Contains(frequencies, strings.ToLower(word)) {
-				return &ValueError{Lines: []string{`unrecognized --cpu-freq argument "` + quoted(word) + `"`, "Invalid --cpu-freq argument"}, Exit: 255}
+				return &ValueError{Lines: []string{`unrecognized --cpu-freq argument "` + quoted(word) + `"`,
+					"Invalid --cpu-freq argument"}, Exit: 255}
 			}
 		}
 	case "mem-bind":
@@ -39,10 +40,12 @@ func checkIgnored(option, value string) error {
 }
 
 // frequencies and governors of srun(1), --cpu-freq.
-var frequencies = []string{"low", "medium", "high", "highm1", "conservative", "ondemand", "performance", "powersave", "schedutil", "userspace"}
+var frequencies = []string{"low", "medium", "high", "highm1", "conservative", "ondemand", "performance", "powersave", "schedutil",
+	"userspace"}
 
 // bindings are the types of srun(1), --mem-bind.
-var bindings = []string{"help", "local", "map_mem", "mask_mem", "no", "none", "nosort", "prefer", "p", "quiet", "q", "rank", "sort", "verbose", "v"}
+var bindings = []string{"help", "local", "map_mem", "mask_mem", "no", "none", "nosort", "prefer", "p", "quiet", "q", "rank", "sort",
+	"verbose", "v"}
 
 func digits(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(c rune) bool { return c < '0' || c > '9' }) < 0

@@ -1,48 +1,82 @@
 package opt
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 func setChdir(r *Request, value string, _ bool) error {
-	if !filepath.IsAbs(value) {
-		value = filepath.Join(r.Dir, value)
+	path, err := r.expandHome("chdir", value)
+	if err != nil {
+		return err
 	}
-	r.Spec.WorkDir = value
-	return printable("chdir", value)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.Dir, path)
+	}
+	r.Spec.WorkDir = path
+	return printable("chdir", path)
+}
+
+// expandHome replaces a tilde that no shell has seen, as in "#SBATCH -o ~/x-%j.out" and "--output=~/x". Slurm takes it for the name of a
+// folder, which is never there, and the job fails; where such a folder is there, it is meant. A file whose name begins with a tilde, and
+// has no folder, is a file.
+func (r *Request) expandHome(option, value string) (string, error) {
+	first, _, inFolder := strings.Cut(value, "/")
+	if !strings.HasPrefix(value, "~") || !inFolder && option != "chdir" {
+		return value, nil
+	}
+	if _, err := os.Lstat(filepath.Join(r.Dir, first)); err == nil {
+		return value, nil
+	}
+	expand := accounts.ExpandHome
+	if r.Home != "" && first == "~" {
+		expand = func(path string) (string, error) { return strings.TrimRight(r.Home, "/") + path[1:], nil }
+	}
+	path, err := expand(value)
+	if err != nil {
+		return "", invalid(option, value, err)
+	}
+	return path, nil
 }
 
 func setClusters(r *Request, value string, _ bool) error {
 	r.Clusters = value
-	r.Spec.Clusters = value
 	return printable("clusters", value)
 }
 
 // file keeps a pattern; "none" means /dev/null (sbatch(1), "filename pattern").
-func file(option, value string) (string, error) {
+func (r *Request) file(option, value string) (string, error) {
 	if strings.EqualFold(value, "none") {
 		return "/dev/null", nil
 	}
-	return value, printable(option, value)
+	path, err := r.expandHome(option, value)
+	if err != nil {
+		return "", err
+	}
+	if tail := value[strings.IndexByte(value+"/", '/'):]; path != value { // a home is no pattern
+		path = strings.ReplaceAll(strings.TrimSuffix(path, tail), "%", "%%") + tail
+	}
+	return path, printable(option, path)
 }
 
 func setOutput(r *Request, value string, _ bool) (err error) {
-	r.Spec.StdOut, err = file("output", value)
+	r.Spec.StdOut, err = r.file("output", value)
 	return err
 }
 
 func setError(r *Request, value string, _ bool) (err error) {
-	r.Spec.StdErr, err = file("error", value)
+	r.Spec.StdErr, err = r.file("error", value)
 	return err
 }
 
 func setInput(r *Request, value string, _ bool) (err error) {
-	r.Spec.StdIn, err = file("input", value)
+	r.Spec.StdIn, err = r.file("input", value)
 	return err
 }
 
@@ -77,7 +111,7 @@ func setUserEnv(r *Request, value string, given bool) error {
 
 func setNice(r *Request, value string, given bool) error {
 	const most = 2147483645 // slurm.h, NICE_OFFSET
-	if !given {
+	if !given || value == "" {
 		r.Spec.Nice = 100
 		return nil
 	}
@@ -155,7 +189,8 @@ func setProfile(r *Request, value string, _ bool) error {
 	}
 	for _, a := range asked {
 		if !slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(a, k) }) {
-			return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255, Hint: "expected all, none, or any of energy, task, lustre, network"}
+			return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255,
+				Hint: "expected all, none, or any of energy, task, lustre, network"}
 		}
 	}
 	r.Spec.Profile = strings.Join(kinds, ",")
@@ -170,30 +205,6 @@ func setWaitAllNodes(r *Request, value string, _ bool) error {
 		return invalid("wait-all-nodes", value, "expected 0 or 1")
 	}
 	r.Spec.WaitAllNodes = value == "1"
-	return nil
-}
-
-// setDistribution checks type[:type[:type]][,Pack|NoPack].
-func setDistribution(r *Request, value string, _ bool) error {
-	head, pack, packed := strings.Cut(strings.ToLower(value), ",")
-	ok := !packed || pack == "pack" || pack == "nopack"
-	levels := strings.Split(head, ":")
-	for i, l := range levels {
-		size, plane := strings.CutPrefix(l, "plane=")
-		switch {
-		case l == "*" || l == "block" || l == "cyclic":
-		case i == 0 && len(levels) == 1 && l == "arbitrary", i == 0 && plane && allDigits(size), i > 0 && l == "fcyclic":
-		default:
-			ok = false
-		}
-	}
-	if !ok || len(levels) > 3 {
-		return invalid("distribution", value, "expected block, cyclic, arbitrary, plane=n or block|cyclic[:block|cyclic|fcyclic], then [,Pack|NoPack]")
-	}
-	r.Spec.Distribution = value
-	if pack == "nopack" {
-		r.Spec.Distribution = head + ",nopack" // as Slurm writes it; Pack it leaves as it was given
-	}
 	return nil
 }
 
@@ -219,7 +230,8 @@ func setPropagate(r *Request, value string, given bool) error {
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if _, ok := RlimitNumber(name); !ok && name != "" && value != "ALL" && value != "NONE" {
-			return &ValueError{Lines: []string{"Bad rlimit name: " + quoted(name), "--propagate=" + quoted(value) + " is not valid."}, Exit: 1,
+			return &ValueError{Lines: []string{"Bad rlimit name: " + quoted(name), "--propagate=" + quoted(value) + " is not valid."},
+				Exit: 1,
 				Hint: "expected ALL or NONE, or names such as CORE,MEMLOCK,NOFILE,STACK"}
 		}
 	}

@@ -19,7 +19,7 @@ func number(option, value string, least uint64) (uint32, error) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	switch {
 	case err != nil && strings.HasPrefix(value, "="):
-		return 0, invalidNumber(option, value, "behind a letter the value stands without =, as in -n4 or -n 4")
+		return 0, invalidNumber(option, value, "after a single-letter option the value is written without =, as in -n4 or -n 4")
 	case err != nil && allDigits(value), err == nil && n > mostCount:
 		return 0, invalidNumber(option, value, fmt.Sprintf("at most %d", mostCount))
 	case err != nil || n < least:
@@ -180,10 +180,12 @@ func (r *Request) hostFile(option, path string) (string, error) {
 		if i := strings.LastIndex(why, ": "); i >= 0 && i+2 < len(why) {
 			why = strings.ToUpper(why[i+2:i+3]) + why[i+3:]
 		}
-		return "", &ValueError{Lines: []string{"slurm_allocate_resources error opening file " + quoted(path) + ", " + why, "Invalid --" + option + " node file"}, Exit: 255}
+		return "", &ValueError{Lines: []string{"slurm_allocate_resources error opening file " + quoted(path) + ", " + why,
+			"Invalid --" + option + " node file"}, Exit: 255}
 	}
 	if len(data) > mostHostFileBytes {
-		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255, Hint: fmt.Sprintf("%s has %d bytes and may have %d", quoted(path), len(data), mostHostFileBytes)}
+		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255,
+			Hint: fmt.Sprintf("%s has %d bytes and may have %d", quoted(path), len(data), mostHostFileBytes)}
 	}
 	list := strings.Join(strings.Fields(string(data)), ",")
 	if _, err := hostlist.Count(list); err != nil {
@@ -216,7 +218,8 @@ func setNodeInfo(r *Request, value string, _ bool) error {
 	places := [...]struct {
 		name  string
 		field *uint32
-	}{{"first arg of -B", &r.Spec.SocketsPerNode}, {"second arg of -B", &r.Spec.CoresPerSocket}, {"third arg of -B", &r.Spec.ThreadsPerCore}}
+	}{{"first arg of -B", &r.Spec.SocketsPerNode}, {"second arg of -B", &r.Spec.CoresPerSocket},
+		{"third arg of -B", &r.Spec.ThreadsPerCore}}
 	for i, part := range parts {
 		if part == "*" {
 			continue
@@ -224,7 +227,8 @@ func setNodeInfo(r *Request, value string, _ bool) error {
 		low, _, _ := strings.Cut(part, "-")
 		n, err := strconv.ParseUint(low, 10, 31)
 		if err != nil || n == 0 {
-			return &ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for %s.", quoted(part), places[i].name)}, Exit: 1, Hint: "expected a number from 1, or *"}
+			return &ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for %s.", quoted(part), places[i].name)}, Exit: 1,
+				Hint: "expected a number from 1, or *"}
 		}
 		*places[i].field = uint32(n)
 	}

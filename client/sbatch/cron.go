@@ -23,7 +23,8 @@ type CronEntry struct {
 // calls scrontab, which is another one every time, is part of it.
 func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.SubmitRequest, error) {
 	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
-	s := &submission{env: &Env{Env: env}, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
+	s := &submission{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
+	s.req.Home = owner.Home
 	if err := s.cronOptions(e.Options); err != nil {
 		return nil, err
 	}
@@ -35,13 +36,14 @@ func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.Submit
 	spec.Umask = umask()
 	spec.AllocNode = command.ShortHostname()
 	s.script = []byte("#!/bin/sh\n# made by scrontab\n" + e.Command + "\n")
-	if err := batchscript.Check(s.script); err != nil {
+	if err := batchscript.Check(s.script, nil); err != nil {
 		return nil, err
 	}
 	if err := s.checkText(); err != nil {
 		return nil, err
 	}
-	vars := newEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name, "PATH=/usr/local/bin:/usr/bin:/bin"})
+	vars := newEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name,
+		"PATH=/usr/local/bin:/usr/bin:/bin"})
 	for _, v := range e.Vars {
 		name, _, _ := strings.Cut(v, "=")
 		vars.put(name, v)

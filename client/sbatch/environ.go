@@ -164,14 +164,16 @@ func ofAllocation(name string) bool {
 	if !ok {
 		return false
 	}
-	for _, p := range [...]string{"ARRAY_", "CPUS_", "CPU_BIND", "GPUS", "GPU_BIND", "GPU_FREQ", "SHARDS", "MEM_", "NTASKS", "STEP", "SUBMIT_", "TASK", "TOPOLOGY_", "TRES_", "LAUNCH_", "SRUN_COMM_", "RLIMIT_"} {
+	for _, p := range [...]string{"ARRAY_", "CPUS_", "CPU_BIND", "GPUS", "GPU_BIND", "GPU_FREQ", "SHARDS", "MEM_", "NTASKS", "STEP",
+		"SUBMIT_", "TASK", "TOPOLOGY_", "TRES_", "LAUNCH_", "SRUN_COMM_", "RLIMIT_"} {
 		if strings.HasPrefix(rest, p) {
 			return true
 		}
 	}
 	switch rest {
 	case "NNODES", "NODELIST", "NODEID", "NODE_ALIASES", "NPROCS", "PROCID", "LOCALID", "GTIDS", "RESTART_COUNT", "CLUSTER_NAME",
-		"WORKING_CLUSTER", "PRIO_PROCESS", "UMASK", "EXPORT_ENV", "GET_USER_ENV", "DISTRIBUTION", "THREADS_PER_CORE", "HET_SIZE", "OVERCOMMIT":
+		"WORKING_CLUSTER", "PRIO_PROCESS", "UMASK", "EXPORT_ENV", "GET_USER_ENV", "DISTRIBUTION", "THREADS_PER_CORE", "HET_SIZE",
+		"OVERCOMMIT":
 		return true
 	}
 	return false
@@ -192,7 +194,9 @@ func (e *environment) usable() (vars []string, dropped []string, err error) {
 	}
 	if len(vars) > maxEnvVars || total > maxEnvBytes {
 		return nil, dropped, &opt.ValueError{Lines: []string{"Batch job submission failed: Job script or environment too large"}, Exit: 1,
-			Hint: fmt.Sprintf("the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less", len(vars), total, maxEnvVars, maxEnvBytes)}
+			Hint: fmt.Sprintf(
+				"the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less",
+				len(vars), total, maxEnvVars, maxEnvBytes)}
 	}
 	return vars, dropped, nil
 }

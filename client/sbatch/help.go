@@ -2,15 +2,16 @@ package sbatch
 
 import "github.com/sluice-hpc/sluice/client/opt"
 
-const usage = `Usage: sbatch [-N nnodes] [-n ntasks] [-c ncpus] [-p partition] [-t minutes] [-J jobname]
-              [-A account] [-q qos] [-o out] [-e err] [-i in] [-D path] [-a indexes]
-              [--mem=MB] [--mem-per-cpu=MB] [--gres=list] [-G gpus] [-C list] [-w hosts...] [-x hosts...]
-              [-d type:jobid] [-b time] [--export[=names]] [--signal=[B:]sig[@time]] [--requeue] [-H]
-              [--parsable] [--test-only] [-W] [-Q] [-v] [--wrap=command | executable [args...]]
-`
+func usage() string {
+	return opt.Usage(opt.Sbatch, "sbatch", []string{"[-N nnodes]", "[-n ntasks]", "[-c ncpus]", "[-p partition]", "[-t minutes]",
+		"[-J jobname]", "[-A account]",
+		"[-q qos]", "[-o out]", "[-e err]", "[-i in]", "[-D path]", "[-a indexes]", "[-C list]", "[-w hosts...]", "[-x hosts...]", "[-H]",
+		"[-W]", "[-Q]", "[-v]"},
+		"executable [args...]")
+}
 
 func help() string {
-	return `Usage: sbatch [OPTIONS...] [executable [args...]]
+	return `Usage: sbatch [OPTIONS] [executable [args...]]
 
 Submits a batch script: a file, standard input, or the command of --wrap. Options may also stand in
 the script, as lines that begin with #SBATCH before its first command, and in the environment as

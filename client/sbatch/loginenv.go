@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ func loginEnvironment(user accounts.Account, option string) ([]string, error) {
 	cmd.Env, cmd.Dir, cmd.WaitDelay = append(least, "TERM=dumb"), "/", time.Second
 	out, err := cmd.Output()
 	vars := betweenMarks(string(out))
+	if vars == nil && noLogin(user.Shell) {
+		return least, nil // there is no other login environment
+	}
 	if vars == nil {
 		if err == nil {
 			err = fmt.Errorf("no environment in its output")
@@ -41,6 +45,15 @@ func loginEnvironment(user accounts.Account, option string) ([]string, error) {
 		return least, fmt.Errorf("cannot load the login environment of %s: %w", user.Name, err)
 	}
 	return vars, nil
+}
+
+// noLogin: an account that nobody logs in to has nothing to lose.
+func noLogin(shell string) bool {
+	switch filepath.Base(shell) {
+	case "nologin", "false", "true":
+		return true
+	}
+	return false
 }
 
 // mark separates the environment from what the user's login files print.
@@ -71,7 +84,8 @@ func betweenMarks(out string) []string {
 	vars := []string{}
 	for _, v := range strings.Split(text, "\x00") {
 		name, _, ok := strings.Cut(v, "=")
-		if ok && name != "" && name != "_" && name != "SHLVL" && name != "PWD" && name != "OLDPWD" && name != "TERM" && !strings.HasPrefix(name, "BASH_FUNC_") {
+		if ok && name != "" && name != "_" && name != "SHLVL" && name != "PWD" && name != "OLDPWD" && name != "TERM" &&
+			!strings.HasPrefix(name, "BASH_FUNC_") {
 			vars = append(vars, v)
 		}
 	}

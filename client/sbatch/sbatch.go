@@ -4,17 +4,18 @@
 package sbatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -27,8 +28,8 @@ import (
 //
 // Options come from the script, then the environment, then argv, each overriding the one before. Nothing is asked of the
 // controller before everything that can be refused here has been looked at.
-func Main(env *Env, args []string) int {
-	hits, rest, err := opt.Scan(opt.Names(opt.Sbatch), args, false)
+func Main(env *command.Env, args []string) int {
+	hits, rest, err := env.Scan(opt.Names(opt.Sbatch), args, false)
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
@@ -54,7 +55,7 @@ func info(hits []opt.Hit) string {
 		case "help":
 			return help()
 		case "usage":
-			return usage
+			return usage()
 		case "version":
 			return version.Interface()
 		}
@@ -62,15 +63,9 @@ func info(hits []opt.Hit) string {
 	return ""
 }
 
-// Env is what the command takes from its process, and the way to the controller.
-type Env struct {
-	*command.Env
-	Dial func(context.Context) (*client.Client, error)
-}
-
 // submission is one run of sbatch.
 type submission struct {
-	env  *Env
+	env  *command.Env
 	hits []opt.Hit
 	rest []string
 
@@ -95,11 +90,12 @@ func (s *submission) prepare() error {
 	if err := s.apply(opt.CommandLine, s.hits); err != nil {
 		return err
 	}
+	work := s.req.Spec.WorkDir // of --chdir, its tilde expanded
 	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
-	if err := s.readScript(dir); err != nil {
+	if err := s.readScript(dir, work); err != nil {
 		return err
 	}
-	if err := batchscript.Check(s.script); err != nil {
+	if err := batchscript.Check(s.script, s.rest); err != nil {
 		return err
 	}
 	if err := s.merge(); err != nil {
@@ -117,17 +113,20 @@ func (s *submission) last(long string) (value string, given bool) {
 	return value, given
 }
 
-func (s *submission) readScript(dir string) error {
+func (s *submission) readScript(dir, work string) error {
 	text, wrapped := s.last("wrap")
 	switch {
 	case wrapped && len(s.rest) > 0:
 		return &opt.ValueError{Lines: []string{"Script arguments not permitted with --wrap option"}, Exit: 1,
-			Hint: fmt.Sprintf("leave out --wrap, or %q", s.rest[0])}
+			Hint: fmt.Sprintf("omit --wrap, or %q", s.rest[0])}
 	case wrapped:
 		s.name, s.script = "wrap", batchscript.Wrap(text)
 		return nil
 	case len(s.rest) == 0:
 		s.name = "sbatch"
+		if command.IsTerminal(s.env.Stdin) {
+			s.env.Infof("no script was given: reading one from the terminal until Ctrl-D")
+		}
 		data, err := io.ReadAll(io.LimitReader(s.env.Stdin, batchscript.MaxBytes+1))
 		if err != nil {
 			return fmt.Errorf("cannot read the script from standard input: %w", err)
@@ -137,12 +136,12 @@ func (s *submission) readScript(dir string) error {
 	case s.rest[0] == ":":
 		return fmt.Errorf("heterogeneous jobs are not supported: submit the components as jobs of their own")
 	}
-	return s.readFile(dir)
+	return s.readFile(dir, work)
 }
 
-func (s *submission) readFile(dir string) error {
+func (s *submission) readFile(dir, work string) error {
 	s.name = s.rest[0]
-	path, f, why := openScript(s.name, s.searchDirs(dir), s.env.Getenv("PATH"))
+	path, f, why := openScript(s.name, s.searchDirs(dir, work), s.env.Getenv("PATH"))
 	if f == nil {
 		return &opt.ValueError{Lines: []string{"Unable to open file " + path}, Hint: why}
 	}
@@ -156,10 +155,13 @@ func (s *submission) readFile(dir string) error {
 }
 
 // searchDirs: the folder of --chdir goes before the current one (sbatch(1), SCRIPT PATH RESOLUTION).
-func (s *submission) searchDirs(dir string) []string {
+func (s *submission) searchDirs(dir, work string) []string {
 	chdir, given := s.last("chdir")
 	if !given {
 		return []string{dir}
+	}
+	if work != "" {
+		chdir = work
 	}
 	if !filepath.IsAbs(chdir) {
 		chdir = filepath.Join(dir, chdir)
@@ -197,7 +199,10 @@ func openScript(name string, dirs []string, searchPath string) (path string, f *
 	if why == "" {
 		why = name + ": no such file"
 		if dirs[0] != "" {
-			why += " in " + strings.Join(dirs, ", ")
+			why += " in " + strings.Join(dirs[:near], " or ")
+		}
+		if len(dirs) > near {
+			why += ", nor in PATH"
 		}
 	}
 	return path, nil, why
@@ -213,14 +218,18 @@ func (s *submission) merge() error {
 	for _, d := range append(directives, s.translated()...) { // observed: those of other systems win
 		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
 		hits, rest, err := opt.Scan(names, d.Words, false)
+		if hint := cmp.Or(opt.Misread(names, hits, rest), stray(d.Words, rest)); hint != "" {
+			s.env.Misread(hint + " (" + where + ")")
+		}
 		if err != nil {
 			return opt.At(err, where)
 		}
-		if len(rest) > 0 {
-			return &opt.ValueError{Lines: []string{"Invalid directive found in batch script: " + rest[0]}, Exit: command.ExitUsage, Hint: where}
-		}
 		if err := s.apply(opt.Script, hits); err != nil {
 			return opt.At(err, where)
+		}
+		if len(rest) > 0 { // last, as in Slurm
+			return &opt.ValueError{Lines: []string{"Invalid directive found in batch script: " + rest[0]}, Exit: command.ExitUsage,
+				Hint: where}
 		}
 	}
 	if err := s.req.FromEnvironment(s.env.LookupEnv); err != nil {
@@ -230,6 +239,17 @@ func (s *submission) merge() error {
 		return err
 	}
 	return s.req.Finish()
+}
+
+// stray is what may be wrong with words of a directive that belong to no option.
+func stray(words, rest []string) string {
+	switch {
+	case slices.Contains(words, "="):
+		return "write an option and its value without spaces around the equals sign: --time=5"
+	case len(rest) > 0 && rest[0] == words[0] && opt.IsLong(opt.Sbatch, rest[0]):
+		return "options begin with two hyphens: --" + rest[0]
+	}
+	return ""
 }
 
 // translated are the directives of other batch systems, unless they are to be ignored.
@@ -278,7 +298,6 @@ func (s *submission) complete() error {
 	spec.AllocNode = command.ShortHostname()
 	spec.AllocSid = sessionID()
 	spec.SubmitLine = strings.Join(s.env.Args, " ")
-	spec.ScriptBytes = uint64(len(s.script))
 	if err := s.checkClusters(); err != nil {
 		return err
 	}
@@ -291,7 +310,6 @@ func (s *submission) complete() error {
 	if err := s.buildEnvironment(); err != nil {
 		return err
 	}
-	spec.EnvCount = uint32(len(s.environ))
 	var err error
 	s.id, err = randomID()
 	return err
@@ -336,7 +354,8 @@ func (s *submission) identity() error {
 	if s.req.UID != "" {
 		uid, ok := accounts.UID(s.req.UID)
 		if !ok {
-			return &opt.ValueError{Lines: []string{"Invalid --uid specification"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("there is no user %q here", s.req.UID)}
+			return &opt.ValueError{Lines: []string{"Invalid --uid specification"}, Exit: command.ExitUsage,
+				Hint: fmt.Sprintf("there is no user %q here", s.req.UID)}
 		}
 		if user, ok = accounts.User(s.req.UID); !ok {
 			user = accounts.Account{Name: s.req.UID, UID: uid, GID: uid, Home: "/", Shell: "/bin/sh"}
@@ -345,7 +364,8 @@ func (s *submission) identity() error {
 	if s.req.GID != "" {
 		gid, ok := accounts.GID(s.req.GID)
 		if !ok {
-			return &opt.ValueError{Lines: []string{"Invalid --gid specification"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("there is no group %q here", s.req.GID)}
+			return &opt.ValueError{Lines: []string{"Invalid --gid specification"}, Exit: command.ExitUsage,
+				Hint: fmt.Sprintf("there is no group %q here", s.req.GID)}
 		}
 		user.GID = gid
 	}
@@ -354,7 +374,8 @@ func (s *submission) identity() error {
 		if s.req.UID == "" {
 			which = "gid"
 		}
-		return &opt.ValueError{Lines: []string{"--" + which + " only permitted by root user"}, Exit: command.ExitUsage, Hint: fmt.Sprintf("you are uid %d", os.Getuid())}
+		return &opt.ValueError{Lines: []string{"--" + which + " only permitted by root user"}, Exit: command.ExitUsage,
+			Hint: fmt.Sprintf("you are uid %d", os.Getuid())}
 	}
 	s.req.Spec.Uid, s.req.Spec.Gid, s.req.Spec.User = user.UID, user.GID, user.Name
 	return nil
@@ -385,7 +406,7 @@ func (s *submission) buildEnvironment() error {
 	e := exported(s.env.Environ, x)
 	if x.login || s.req.UserEnvGiven {
 		vars, err := loginEnvironment(s.target(), s.req.UserEnv)
-		if err != nil && !s.req.Quiet {
+		if err != nil && !s.req.Quiet && (s.req.UserEnvGiven || s.req.Verbose > 0) { // of --export=NONE a real sbatch says nothing
 			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
 		}
 		e.add(vars)
@@ -411,7 +432,7 @@ func (s *submission) useEnvironment(e *environment) error {
 	if err != nil {
 		return err
 	}
-	if len(dropped) > 0 && !s.req.Quiet {
+	if len(dropped) > 0 && !s.quiet() {
 		s.env.Infof("not exported, because they are not valid UTF-8: %s", strings.Join(dropped, " "))
 	}
 	s.environ = vars
@@ -455,16 +476,17 @@ func (s *submission) explain() {
 		s.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
 	}
 	for _, w := range s.req.Warnings {
-		if !s.req.Quiet {
+		if !s.req.Quiet { // in the words of a real sbatch
 			s.env.Infof("Warning: %s", w)
 		}
 	}
 	for _, o := range s.req.Ignored {
-		if !s.req.Quiet {
-			s.env.Infof("--%s is accepted and has no effect on this cluster", o)
+		if !s.quiet() {
+			s.env.Infof("--%s is accepted but has no effect on this cluster", o)
 		}
 	}
-	if len(s.unread) > 0 && !s.req.Quiet {
+	s.overlooked()
+	if len(s.unread) > 0 && !s.quiet() {
 		s.env.Infof("%s is not read; write it as an #SBATCH line, or give --ignore-pbs", strings.Join(s.unread, ", "))
 	}
 	if s.req.Verbose == 0 {
@@ -481,6 +503,39 @@ func (s *submission) explain() {
 	})
 	s.env.Infof(line)
 	s.env.Infof("end of defined options")
+}
+
+// quiet: nothing is to be said of what is accepted. A program that asked for the bare id may read both streams as one.
+func (s *submission) quiet() bool {
+	return s.req.Quiet || s.req.Parsable && s.req.Verbose == 0 && !command.IsTerminal(s.env.Stderr)
+}
+
+// overlooked says which options the user has written and sbatch has not read. Directives behind the first command are lost for certain.
+// The others may be meant as they are - a comment, an argument of the script - so only somebody at a terminal is told of them.
+func (s *submission) overlooked() {
+	if s.quiet() || s.req.WrapGiven {
+		return
+	}
+	terminal := command.IsTerminal(s.env.Stderr)
+	o := batchscript.Overlook(s.script)
+	if len(o.Late) > 0 {
+		s.env.Infof("#SBATCH in %s of %s is not read, because it follows the first command in line %d; move it up",
+			batchscript.Lines(o.Late), s.name, o.First)
+	}
+	if !terminal {
+		return
+	}
+	if len(o.Almost) > 0 {
+		s.env.Infof("%s of %s is a comment: a directive starts with #SBATCH at the beginning of the line, in capitals, without a space",
+			batchscript.Lines(o.Almost), s.name)
+	}
+	for _, word := range s.rest[min(1, len(s.rest)):] {
+		if long, ok := strings.CutPrefix(word, "--"); ok && opt.IsLong(opt.Sbatch, long) {
+			s.env.Infof(
+				"%s follows the script's name, so it is passed to the script and not to sbatch; put sbatch's options before the name", word)
+			return
+		}
+	}
 }
 
 func (s *submission) request() *msg.SubmitRequest {

@@ -31,7 +31,9 @@ func (s *submission) submit(ctx context.Context) int {
 	}
 	defer c.Close()
 	if reply.Warning != "" && !s.req.Quiet {
-		s.env.Infof("%s", reply.Warning)
+		for line := range strings.SplitSeq(reply.Warning, "\n") {
+			s.env.Infof("%s", line)
+		}
 	}
 	if s.req.TestOnly {
 		s.printForecast(reply)
@@ -107,23 +109,30 @@ func (s *submission) redial(ctx context.Context, started time.Time, pause *time.
 	return nil
 }
 
+// lead prints what comes before the failure, line by line: job_submit.lua may say several.
+func (s *submission) lead(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		s.env.Errorf("%s", line)
+	}
+}
+
 // failed prints why there is no job.
 func (s *submission) failed(err error) int {
 	text, more := command.Phrase(err)
 	var connect *client.ConnectError
 	if client.Broken(err) && !errors.As(err, &connect) {
-		more = fmt.Sprintf("nobody knows whether the job was taken: look for it with squeue (request id %s)", s.id)
+		more = fmt.Sprintf("it is unknown whether the job was accepted: look for it with squeue (request id %s)", s.id)
 	}
 	switch {
-	case s.req.TestOnly:
+	case s.req.TestOnly && client.ProblemOf(err).GetCode() != uint32(msg.CodeInvalidGres):
 		if lead := client.ProblemOf(err).GetLead(); lead != "" {
-			s.env.Errorf("%s", lead)
+			s.lead(lead)
 		}
 		fmt.Fprintf(s.env.Stderr, "allocation failure: %s\n", text)
 	default:
 		problem := client.ProblemOf(err)
 		if lead := problem.GetLead(); lead != "" {
-			s.env.Errorf("%s", lead)
+			s.lead(lead)
 		} else if problem.GetCode() == uint32(msg.CodeInvalidPartition) && s.req.Spec.Partition != "" {
 			s.env.Errorf("invalid partition specified: %s", s.req.Spec.Partition)
 		}
@@ -168,6 +177,10 @@ func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int
 			return waitCode(reply.GetJob())
 		}
 		if client.Broken(err) {
+			if client.Silent(err) {
+				text, _ := command.Phrase(err)
+				s.env.Errorf("Currently unable to load job state information, retrying: %s", text)
+			}
 			_ = c.Close()
 			if c = s.redial(ctx, s.env.Now(), &pause); c != nil {
 				continue

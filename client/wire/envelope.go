@@ -9,11 +9,14 @@ import (
 
 // The messages around those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.
 
-// appendCall appends a ttrpc.Request: service, method, payload and the time left in nanoseconds (0: no limit).
-func appendCall(b []byte, service, method string, payload []byte, timeoutNS int64) []byte {
+// appendCall appends a ttrpc.Request: service, method, payload, the time left in nanoseconds (0: no limit), and as metadata how often the
+// controller is to be heard of (patience.go).
+func appendCall(b []byte, service, method string, payload []byte, timeoutNS int64, alive string) []byte {
 	b = coding.AppendText(coding.AppendText(b, 1, service), 2, method)
 	b = coding.AppendBytes(b, 3, payload)
-	return coding.AppendNumber(b, 4, uint64(max(0, timeoutNS)))
+	b = coding.AppendNumber(b, 4, uint64(max(0, timeoutNS)))
+	b, at := coding.Open(b, 5)
+	return coding.Close(coding.AppendText(coding.AppendText(b, 1, aliveKey), 2, alive), at)
 }
 
 // response takes a ttrpc.Response apart; failure is nil for success.

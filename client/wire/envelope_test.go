@@ -22,11 +22,12 @@ func encode(t testing.TB, m proto.Message) string {
 
 func TestRequestsAreThoseOfTTRPC(t *testing.T) {
 	for _, want := range []*ttrpc.Request{
-		{Service: "s", Method: "m", Payload: []byte("p"), TimeoutNano: 5e9},
-		{Service: "s", Method: "m"},
+		{Service: "s", Method: "m", Payload: []byte("p"), TimeoutNano: 5e9, Metadata: []*ttrpc.KeyValue{{Key: "alive", Value: "1000"}}},
+		{Service: "s", Method: "m", Metadata: []*ttrpc.KeyValue{{Key: "alive", Value: "1000"}}},
 	} {
 		var got ttrpc.Request
-		if err := proto.Unmarshal(appendCall(nil, want.Service, want.Method, want.Payload, want.TimeoutNano), &got); err != nil || !proto.Equal(&got, want) {
+		if err := proto.Unmarshal(appendCall(nil, want.Service, want.Method, want.Payload, want.TimeoutNano, "1000"), &got); err != nil ||
+			!proto.Equal(&got, want) {
 			t.Errorf("%v became %v, %v", want, &got, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -12,11 +13,24 @@ import (
 // DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = "/etc/slurm/slurm.conf"
 
-// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else below /run/sluice with the ClusterName of
-// slurm.conf.
+// clusterRecord is the file that `sluice up` keeps in the folder of a cluster.
+const clusterRecord = "cluster.json"
+
+// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else run/ctld.sock in the folder of slurm.conf, where
+// `sluice up` has it, else below /run/sluice with the ClusterName of slurm.conf.
 func SocketPath(getenv func(string) string) (string, error) {
 	if s := getenv("SLUICE_SOCKET"); s != "" {
 		return s, nil
+	}
+	if path := getenv("SLURM_CONF"); path != "" {
+		socket := filepath.Join(filepath.Dir(path), "run/ctld.sock")
+		if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == os.ModeSocket {
+			return socket, nil
+		}
+		// While its controller restarts there is no socket. A cluster of `sluice up` it is nonetheless, and a command waits for that one.
+		if info, err := os.Lstat(filepath.Join(filepath.Dir(path), clusterRecord)); err == nil && info.Mode().IsRegular() {
+			return socket, nil
+		}
 	}
 	name, err := ClusterName(getenv)
 	if err != nil {
@@ -34,7 +48,9 @@ func ClusterName(getenv func(string) string) (string, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot read the configuration: %w (set SLURM_CONF to the cluster's slurm.conf, or SLUICE_SOCKET to its socket)", err)
+		return "",
+			fmt.Errorf("cannot read the configuration: %w (set SLURM_CONF to the cluster's slurm.conf, or SLUICE_SOCKET to its socket)",
+				err)
 	}
 	name := clusterNameIn(data)
 	if name == "" {

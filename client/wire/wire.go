@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -43,10 +44,11 @@ const (
 
 // Conn is one connection. Its calls must not run at the same time.
 type Conn struct {
-	file   *os.File
-	stream uint32
-	timed  bool // a deadline is set
-	dirty  bool // a call has not come to its end: nothing can follow it
+	file     *os.File
+	stream   uint32
+	until    time.Time            // the deadline of the call's context, zero: none
+	patience func() time.Duration // how long the controller may be silent
+	dirty    bool                 // a call has not come to its end: nothing can follow it
 }
 
 // Dial connects to the controller's socket. The error is a *ConnectError.
@@ -55,7 +57,7 @@ func Dial(socket string) (*Conn, error) {
 	if err != nil {
 		return nil, &ConnectError{Socket: socket, Err: err}
 	}
-	return &Conn{file: file, stream: 1}, nil
+	return &Conn{file: file, stream: 1, patience: sync.OnceValue(messageTimeout)}, nil
 }
 
 func connect(socket string) (*os.File, error) {
@@ -117,7 +119,7 @@ func (c *Conn) open(ctx context.Context, method string, request []byte, flags by
 	if c.dirty {
 		return nil, errBroken
 	}
-	left, err := c.limit(ctx)
+	left, err := c.began(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,31 +129,10 @@ func (c *Conn) open(ctx context.Context, method string, request []byte, flags by
 		x.stop = context.AfterFunc(ctx, func() { _ = c.file.SetDeadline(time.Unix(1, 0)) })
 	}
 	b := make([]byte, headerBytes, headerBytes+len(request)+128)
-	if err := c.sendFrame(typeRequest, flags, appendCall(b, service, method, request, left)); err != nil {
+	if err := x.sendFrame(typeRequest, flags, appendCall(b, service, method, request, left, c.alive(method))); err != nil {
 		return nil, x.fail(err)
 	}
 	return x, nil
-}
-
-// limit sets the deadline of ctx and tells how much time is left, in nanoseconds; 0 is without end.
-func (c *Conn) limit(ctx context.Context) (leftNS int64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	deadline, ok := ctx.Deadline()
-	if ok || c.timed {
-		c.timed = ok
-		if err := c.file.SetDeadline(deadline); err != nil {
-			return 0, brokenBy(err)
-		}
-	}
-	if !ok {
-		return 0, nil
-	}
-	if leftNS = int64(time.Until(deadline)); leftNS <= 0 {
-		return 0, context.DeadlineExceeded
-	}
-	return leftNS, nil
 }
 
 // fail ends the call, and with it the connection. A deadline on the connection that ctx has set is told as what ctx says.
@@ -178,7 +159,7 @@ func (x *Exchange) end() {
 // Send sends one message of a stream.
 func (x *Exchange) Send(message []byte) error {
 	frame := append(make([]byte, headerBytes, headerBytes+len(message)), message...)
-	if err := x.conn.sendFrame(typeData, 0, frame); err != nil {
+	if err := x.sendFrame(typeData, 0, frame); err != nil {
 		return x.fail(err)
 	}
 	return nil
@@ -186,7 +167,7 @@ func (x *Exchange) Send(message []byte) error {
 
 // CloseSend ends the stream of messages.
 func (x *Exchange) CloseSend() error {
-	if err := x.conn.sendFrame(typeData, flagClosed|flagNoData, make([]byte, headerBytes)); err != nil {
+	if err := x.sendFrame(typeData, flagClosed|flagNoData, make([]byte, headerBytes)); err != nil {
 		return x.fail(err)
 	}
 	return nil
@@ -194,7 +175,10 @@ func (x *Exchange) CloseSend() error {
 
 // Answer is the answer of a call that has one.
 func (x *Exchange) Answer() (string, error) {
-	kind, _, body, err := x.conn.receive()
+	kind, flags, body, err := x.receive()
+	for err == nil && kind == typeData && flags == flagNoData { // the call goes on
+		kind, flags, body, err = x.receive()
+	}
 	if err == nil && kind != typeResponse {
 		err = confused(kind)
 	}
@@ -208,7 +192,7 @@ func (x *Exchange) Answer() (string, error) {
 // Next is the next message of an answer in several; io.EOF is the end.
 func (x *Exchange) Next() (string, error) {
 	for !x.done {
-		kind, flags, body, err := x.conn.receive()
+		kind, flags, body, err := x.receive()
 		if err == nil && kind != typeResponse && kind != typeData {
 			err = confused(kind)
 		}
@@ -229,34 +213,31 @@ func (x *Exchange) Next() (string, error) {
 	return "", io.EOF
 }
 
-// sendFrame fills in the header of a frame and writes it with one system call.
-func (c *Conn) sendFrame(kind, flags byte, frame []byte) error {
+// sendFrame fills in the header of a frame and writes it, with one system call where there is room for it.
+func (x *Exchange) sendFrame(kind, flags byte, frame []byte) error {
 	length := len(frame) - headerBytes
 	if length > messageBytes {
 		return fmt.Errorf("cannot send a message of %d bytes: the controller takes %d", length, messageBytes)
 	}
 	binary.BigEndian.PutUint32(frame, uint32(length))
-	binary.BigEndian.PutUint32(frame[4:], c.stream)
+	binary.BigEndian.PutUint32(frame[4:], x.conn.stream)
 	frame[8], frame[9] = kind, flags
-	if _, err := c.file.Write(frame); err != nil {
-		return brokenBy(err)
-	}
-	return nil
+	return x.each(frame, x.conn.file.Write)
 }
 
 // receive reads one frame. Its body is a string because what is decoded from it stays part of it; nobody else has the bytes.
-func (c *Conn) receive() (kind, flags byte, body string, err error) {
+func (x *Exchange) receive() (kind, flags byte, body string, err error) {
 	var header [headerBytes]byte
-	if _, err := io.ReadFull(c.file, header[:]); err != nil {
-		return 0, 0, "", brokenBy(err)
+	if err := x.each(header[:], x.conn.file.Read); err != nil {
+		return 0, 0, "", err
 	}
 	length := binary.BigEndian.Uint32(header[:])
-	if length > messageBytes || binary.BigEndian.Uint32(header[4:]) != c.stream {
+	if length > messageBytes || binary.BigEndian.Uint32(header[4:]) != x.conn.stream {
 		return 0, 0, "", confused(header[8])
 	}
 	b := make([]byte, length)
-	if _, err := io.ReadFull(c.file, b); err != nil {
-		return 0, 0, "", brokenBy(err)
+	if err := x.each(b, x.conn.file.Read); err != nil {
+		return 0, 0, "", err
 	}
 	return header[8], header[9], unsafe.String(unsafe.SliceData(b), len(b)), nil
 }
@@ -293,19 +274,17 @@ var ErrClosed = errors.New("cannot call the controller: the connection is closed
 
 var errBroken = errors.New("the connection to the controller broke before it answered")
 
-// brokenBy marks an error of the connection; a deadline that has passed is not one.
+// brokenBy marks an error of the connection.
 func brokenBy(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return context.DeadlineExceeded
-	}
 	return fmt.Errorf("%w: %w", errBroken, err)
 }
 
-// Broken reports whether err means that there was no connection, or that it ended before the answer came, so that nobody
-// knows whether the call took effect.
+// Broken reports whether err means that there was no connection, or that it ended or fell silent before the answer came, so that
+// nobody knows whether the call took effect.
 func Broken(err error) bool {
 	var ce *ConnectError
-	return errors.Is(err, errBroken) || errors.As(err, &ce)
+	var te *TimeoutError
+	return errors.Is(err, errBroken) || errors.As(err, &ce) || errors.As(err, &te)
 }
 
 // MayReturn reports whether err says that nobody listens where a controller has been.
@@ -342,6 +321,8 @@ func (e *ConnectError) advice() string {
 		return "no such file; is sluice-ctld running on this host, and does SLURM_CONF or SLUICE_SOCKET name the right cluster?"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
 		return "nobody listens on it; sluice-ctld has stopped: start it again"
+	case errors.Is(e.Err, syscall.EAGAIN):
+		return fmt.Sprintf("no connection within %d seconds; sluice-ctld has been stopped, or its machine is overloaded", ConnectTimeoutS)
 	case errors.Is(e.Err, os.ErrPermission):
 		return "permission denied; ask the administrator for access to the socket"
 	}

@@ -2,9 +2,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -12,30 +12,50 @@ import (
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
+	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
 	"github.com/urfave/cli/v2"
 )
 
 func main() {
+	inherit.Close(0)
+	if len(os.Args) == 3 && os.Args[1] == ctld.PluginCommand {
+		os.Exit(jobsubmit.Worker(os.Args[2]))
+	}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
-	state := &cli.StringFlag{Name: "state", Usage: "folder of the state `DIR` (default: StateSaveLocation of slurm.conf)"}
+	state := &cli.StringFlag{Name: "state", Usage: "state directory `DIR` (default: StateSaveLocation of slurm.conf)"}
 	app := &cli.App{
 		Name: "sluice-ctld", Usage: "the controller of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
-		Description: "Runs in the foreground until SIGTERM; running jobs go on without it.\n\nExample:\n   sluice-ctld --conf /etc/slurm/slurm.conf",
+		Description: "Runs in the foreground until SIGTERM; running jobs continue. SIGHUP rereads slurm.conf,\nlike scontrol " +
+			"reconfigure; SIGUSR2 reopens the log file, for logrotate.\n\nExample:\n   sluice-ctld --conf /etc/slurm/slurm.conf",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf", Usage: "slurm.conf `FILE`"},
+			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
+				Usage: "slurm.conf `FILE`"},
 			state,
-			&cli.StringFlag{Name: "socket", Usage: "unix socket of the commands `PATH` (default: /run/sluice/<ClusterName>/ctld.sock)"},
+			&cli.StringFlag{Name: "socket", Usage: "`PATH` of the Unix socket for commands (default: /run/sluice/<ClusterName>/ctld.sock)"},
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` for the node daemons (default: all addresses, SlurmctldPort)"},
-			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: standard error)"},
+			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
 		},
 		Action: run,
 		Commands: []*cli.Command{
-			{Name: "issue", Usage: "write a node's certificate into a folder", Description: "Example:\n   sluice-ctld issue --state /var/spool/sluice --node n1 --out /etc/sluice/tls",
-				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node"}, &cli.StringFlag{Name: "out", Required: true, Usage: "folder `DIR` to write to"}},
+			{Name: "issue", Usage: "write a node's certificate into a directory",
+				Description: "The certificate is signed by the cluster's certificate authority, which is part of the controller's " +
+					"state.\n\n" +
+					"Example:\n   sluice-ctld --conf /etc/slurm/slurm.conf issue --node n1 --out /etc/sluice/tls",
+				Flags: []cli.Flag{state,
+					&cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node, as in slurm.conf"},
+					&cli.StringFlag{Name: "out", Required: true, Usage: "directory `DIR` to write to"},
+					&cli.BoolFlag{Name: "new-authority",
+						Usage: "create the cluster's certificate authority if there is none, before the controller's first start"},
+					&cli.BoolFlag{Name: "any-node", Usage: "allow a node that is not (yet) in slurm.conf"}},
 				Action: issue},
-			{Name: "restore", Usage: "replace a damaged database by the newest good backup", Description: "The controller must not be running. The damaged database is kept beside.\n\nExample:\n   sluice-ctld --conf /etc/slurm/slurm.conf restore",
+			{Name: "restore", Usage: "replace a damaged database with the newest good backup",
+				Description: "The controller must not be running. The damaged database is kept beside the restored one.\n\nExample:\n   " +
+					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
 				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"}},
 				Action: restore},
 		},
@@ -50,29 +70,33 @@ func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-ctld --help", c.Args().First())
 	}
-	out, err := logWriter(c.String("log"))
+	logs, err := logfile.Open(earlyLog(c.String("log")))
 	if err != nil {
 		return err
 	}
-	log := slog.New(ctld.NewLogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	log := slog.New(ctld.NewLogHandler(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"), Listen: c.String("listen"), Log: log})
-	if err != nil && c.String("log") != "" {
-		log.Error("the controller ends", "err", err)
+	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
+		Listen: c.String("listen"), Log: log,
+		LogTo:   func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
+		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
+		Signals: logfile.Signals()})
+	if err != nil && logs.Apart() {
+		log.Error("the controller stops", "err", err)
 	}
 	return err
 }
 
-func logWriter(path string) (io.Writer, error) {
-	if path == "" {
-		return os.Stderr, nil
+// earlyLog is where the log goes until slurm.conf has been read, which says whom it belongs to: root writes nothing before that where
+// somebody else could have made a link.
+func earlyLog(path string) string {
+	if abs, err := filepath.Abs(path); path != "" && err == nil && os.Geteuid() == 0 {
+		if _, err := trusted.Path(filepath.Dir(abs)); err != nil {
+			return ""
+		}
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the log: %w", err)
-	}
-	return f, nil
+	return path
 }
 
 // needState is --state, else what slurm.conf (--conf, SLURM_CONF) says.
@@ -82,35 +106,46 @@ func needState(c *cli.Context) (string, error) {
 	}
 	cfg, err := conf.Load(c.String("conf"), conf.Options{})
 	if err != nil {
-		return "", fmt.Errorf("%w; or say which state: --state DIR", err)
+		return "", fmt.Errorf("%w; or give the state directory: --state DIR", err)
 	}
 	return cfg.StateSaveLocation, nil
 }
 
 func issue(c *cli.Context) error {
 	dir, err := needState(c)
+	if err == nil {
+		err = checkNode(c, dir)
+	}
 	if err != nil {
 		return err
 	}
-	signed, err := ctld.Issue(dir, c.String("node"), c.String("out"))
+	signed, err := ctld.Issue(dir, c.String("node"), c.String("out"), c.Bool("new-authority"))
 	if err == nil && signed {
 		fmt.Printf("wrote the certificate of node %s to %s\n", c.String("node"), c.String("out"))
-	}
-	if err == nil {
-		warnUnknown(c, dir)
 	}
 	return err
 }
 
-// warnUnknown says that the slurm.conf of this state, where it can be read, does not have the node: a typing error, or a node yet to come.
-func warnUnknown(c *cli.Context, state string) {
+// checkNode refuses a node that the cluster's slurm.conf does not have: most likely a typing error. A slurm.conf that was not named and
+// is of another state says nothing about this cluster.
+func checkNode(c *cli.Context, state string) error {
+	if c.Bool("any-node") {
+		return nil
+	}
 	cfg, err := conf.Load(c.String("conf"), conf.Options{})
-	if err != nil || filepath.Clean(cfg.StateSaveLocation) != filepath.Clean(state) {
-		return
+	if named := c.IsSet("conf") && os.Getenv("SLURM_CONF") != c.String("conf"); err != nil && named {
+		return err
+	} else if err != nil || !named && filepath.Clean(cfg.StateSaveLocation) != filepath.Clean(state) {
+		fmt.Fprintf(os.Stderr,
+			"sluice-ctld: note: there is no slurm.conf for this state directory to look up node %s in; give it: sluice-ctld --conf FILE "+
+				"issue …\n", c.String("node"))
+		return nil
 	}
 	if _, ok := cfg.Node(c.String("node")); !ok {
-		fmt.Fprintf(os.Stderr, "sluice-ctld: warning: %s has no node %s; the controller refuses it until it does\n", c.String("conf"), c.String("node"))
+		return fmt.Errorf("cannot issue a certificate: %s has no node %s; correct the name, add the node there first, or use --any-node",
+			c.String("conf"), c.String("node"))
 	}
+	return nil
 }
 
 func restore(c *cli.Context) error {

@@ -7,7 +7,13 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/gpu/nvml"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/urfave/cli/v2"
 )
+
+func checkGPUs(c *cli.Context) error {
+	_, err := gpu.ParseSpec(c.Args().First())
+	return err
+}
 
 // gpus finds the driver of this machine's GPUs, or pretends some. A machine without a driver has none: that is no error.
 func gpus(spec string, o *noded.Options) error {
@@ -33,7 +39,7 @@ func gpus(spec string, o *noded.Options) error {
 		return err
 	}
 	if why := fake.Plain(); why != nil {
-		o.Log.Warn("the pretended GPUs are plain files, which nothing can close to a job: only root may make devices", "err", why)
+		o.Log.Warn("the simulated GPUs are plain files, to which access cannot be restricted: only root can create devices", "err", why)
 	}
 	o.GPUs = fake
 	return nil

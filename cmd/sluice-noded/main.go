@@ -2,7 +2,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,8 +16,13 @@ import (
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
+	"github.com/sluice-hpc/sluice/noded/confine"
+	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/stepd"
 	"github.com/urfave/cli/v2"
 )
@@ -24,25 +31,45 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "stepd" {
 		os.Exit(stepd.Main(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "link" {
+		linkMain(os.Args[2:])
+	}
+	confine.KeepNet()
+	inherit.Close(0)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a heap of a few MiB: collecting it less often costs little memory and saves a tenth of the work
 	}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
 	app := &cli.App{
 		Name: "sluice-noded", Usage: "the node daemon of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
-		Description: "Runs in the foreground until SIGTERM; running jobs go on without it, and the next daemon finds them.\n\nExample:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls",
+		Description: "Runs in the foreground until SIGTERM; running jobs continue, and the next daemon takes them over. SIGHUP " +
+			"rereads\nslurm.conf and registers again; SIGUSR2 reopens the log file, for logrotate.\n\nExample:\n   sluice-noded --conf " +
+			"/etc/slurm/slurm.conf --tls /etc/sluice/tls",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf", Usage: "slurm.conf `FILE`"},
-			&cli.StringFlag{Name: "node", Aliases: []string{"N"}, Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
-			&cli.StringFlag{Name: "spool", Usage: "folder of this node's jobs `DIR` (default: SlurmdSpoolDir)"},
-			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls", Usage: "folder `DIR` with ca.crt, node.crt and node.key (sluice-ctld issue writes it)"},
+			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
+				Usage: "slurm.conf `FILE`"},
+			&cli.StringFlag{Name: "node", Aliases: []string{"N"},
+				Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
+			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir)"},
+			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
+				Usage: "directory `DIR` with ca.crt, node.crt and node.key (written by sluice-ctld issue)"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},
-			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"}, Usage: "the controller's unix socket on this host, passed on to jobs `PATH`"},
-			&cli.StringFlag{Name: "gpus", Usage: "pretend the GPUs of `SPEC` instead of looking for real ones: a100:8, titan_xp:1,titan_v:1, h100:4:mig; none: no GPU at all"},
-			&cli.BoolFlag{Name: "no-gpu-files", Usage: "do not write the usual files about the GPUs' jobs (/run/gpustat, /run/dcgm-job-map), only those of SlurmdParameters"},
-			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: standard error)"},
+			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"},
+				Usage: "`PATH` of the controller's Unix socket on this host, passed to jobs"},
+			&cli.StringFlag{Name: "gpus",
+				Usage: "simulate the GPUs of `SPEC` instead of detecting real ones: a100:8, titan_xp:1,titan_v:1, h100:4:mig; none: no " +
+					"GPU at all"},
+			&cli.BoolFlag{Name: "no-gpu-files",
+				Usage: "do not write the default files that map GPUs to jobs (/run/gpustat, /run/dcgm-job-map), only those set in " +
+					"SlurmdParameters"},
+			&cli.BoolFlag{Name: "allow-root-jobs",
+				Usage: "run jobs of root, system users and users without an account on this node (sluice up); node.conf, beside node.key, " +
+					"says it for good"},
+			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: SlurmdLogFile, or standard error)"},
 		},
 		Action: run,
+		// `sluice up --gpus` asks this before it makes anything.
+		Commands: []*cli.Command{{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
 	}
 	if err := app.Run(os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-noded:", err)
@@ -54,19 +81,40 @@ func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
 	}
+	root := os.Geteuid() == 0
+	var netless error
+	if root {
+		inherit.Net, netless = confine.NoNetwork()
+		accounts.Start = inherit.Start
+	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
-	o, err := options(c)
+	o, own, err := options(c)
 	if err != nil {
 		return err
 	}
-	out, err := logWriter(c.String("log"))
+	logs, err := logfile.Open(cmp.Or(c.String("log"), own.log))
 	if err != nil {
 		return err
 	}
-	o.ShimLog = out
+	o.ShimLog = logs.File()
 	o.Level = &slog.LevelVar{}
-	o.Log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.Level}))
+	o.Level.Set(own.level)
+	o.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: o.Level}))
+	o.Signals = logfile.Signals()
+	o.Reload = func() (slog.Level, policy.Own, error) {
+		o, own, err := options(c)
+		if err != nil { // the file may have been moved away all the same
+			return 0, policy.Own{}, errors.Join(err, logs.Reopen(logs.Path()))
+		}
+		return own.level, o.Policy.Own, logs.Reopen(cmp.Or(c.String("log"), own.log))
+	}
+	if netless != nil {
+		o.Log.Warn("noded-root, the half of this daemon with root's rights, keeps the network", "err", netless)
+	}
 	o.GPUFiles = !c.Bool("no-gpu-files")
+	if o.Apart, err = apart(o.NodeName, logs); err != nil {
+		return err
+	}
 	if err := gpus(c.String("gpus"), &o); err != nil {
 		return err
 	}
@@ -76,24 +124,44 @@ func run(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = noded.Run(ctx, o)
-	if err != nil && c.String("log") != "" {
-		o.Log.Error("the node daemon ends", "err", err)
+	if err != nil && logs.Apart() {
+		o.Log.Error("the node daemon stops", "err", err)
 	}
 	return err
 }
 
+// logging is what slurm.conf says of this node's log.
+type logging struct {
+	log   string // SlurmdLogFile, "" being none
+	level slog.Level
+}
+
 // options puts slurm.conf and the command line together.
-func options(c *cli.Context) (noded.Options, error) {
+func options(c *cli.Context) (noded.Options, logging, error) {
 	cfg, err := conf.Load(c.String("conf"), conf.Options{})
 	if err != nil {
-		return noded.Options{}, err
+		return noded.Options{}, logging{}, err
 	}
 	n, err := thisNode(cfg, c.String("node"))
 	if err != nil {
-		return noded.Options{}, err
+		return noded.Options{}, logging{}, err
 	}
-	o := noded.Options{NodeName: n.Name, Spool: c.String("spool"), TLS: c.String("tls"), Controllers: c.StringSlice("controller"), Cluster: cfg.ClusterName,
-		Conf: c.String("conf"), Socket: c.String("socket"), Addr: n.Addr, Port: uint32(n.Port), CgroupPlugin: cfg.Cgroup.CgroupPlugin}
+	o := noded.Options{NodeName: n.Name, Spool: c.String("spool"), TLS: c.String("tls"), Controllers: c.StringSlice("controller"),
+		Cluster: cfg.ClusterName,
+		Conf:    c.String("conf"), Socket: c.String("socket"), CgroupPlugin: cfg.Cgroup.CgroupPlugin}
+	if cfg.HealthCheckIntervalSec > 0 {
+		o.HealthCheck = cfg.HealthCheckProgram
+	}
+	if os.Geteuid() == 0 { // otherwise there are no rights to be careful with
+		if o.Policy, err = policy.Load(o.TLS); err != nil {
+			return noded.Options{}, logging{}, err
+		}
+		if c.Bool("allow-root-jobs") {
+			o.Policy.RootJobs, o.Policy.MinUID, o.Policy.NeedAccount = true, 1, false
+		}
+	}
+	o.Policy.Own = policy.Own{RebootProgram: cfg.RebootProgram, ConstrainDevices: cfg.Cgroup.ConstrainDevices, JobMapDir: cfg.GPU.JobMap,
+		StatDir: cfg.GPU.Stat}
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
@@ -102,7 +170,7 @@ func options(c *cli.Context) (noded.Options, error) {
 			o.Controllers = append(o.Controllers, net.JoinHostPort(h.Addr, strconv.Itoa(cfg.SlurmctldPort)))
 		}
 	}
-	return o, nil
+	return o, logging{conf.NodePath(cfg.SlurmdLogFile, n), conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }
 
 // thisNode finds the configuration of the node that this daemon is.
@@ -116,7 +184,7 @@ func thisNode(cfg *conf.Config, name string) (*conf.Node, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell this host's name: %w; say --node NAME", err)
+		return nil, fmt.Errorf("cannot find out this host's name: %w; use --node NAME", err)
 	}
 	short, _, _ := strings.Cut(host, ".") // as Slurm has it: a node is called without its domain, or with it
 	var found []*conf.Node
@@ -126,18 +194,7 @@ func thisNode(cfg *conf.Config, name string) (*conf.Node, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("%s has %d nodes whose NodeName or NodeHostname is %s; say --node NAME", cfg.Path, len(found), host)
+		return nil, fmt.Errorf("%s has %d nodes whose NodeName or NodeHostname is %s; use --node NAME", cfg.Path, len(found), host)
 	}
 	return found[0], nil
-}
-
-func logWriter(path string) (*os.File, error) {
-	if path == "" {
-		return os.Stderr, nil
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the log: %w", err)
-	}
-	return f, nil
 }

@@ -21,13 +21,15 @@ import (
 func simCommand() *admin.Verb {
 	return &admin.Verb{
 		Name: "sim", Usage: "replay a workload trace through the scheduler",
-		Description: "An SWF trace (Parallel Workloads Archive; .gz too), or the openb placement experiment (Alibaba cluster-trace-gpu-v2023).\n\n" +
-			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100 --policy easy\n   sluice sim --swf trace.swf --procs 64 --policy all --json\n" +
+		Description: "An SWF trace (Parallel Workloads Archive; .gz too), or the openb placement experiment (Alibaba " +
+			"cluster-trace-gpu-v2023).\n\n" +
+			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100 --policy easy\n   sluice sim --swf trace.swf --procs 64 --policy " +
+			"all --json\n" +
 			"   sluice sim --openb-nodes nodes.csv.gz --openb-pods pods.csv.gz --placement fgd --seeds 10",
 		Flags: func(f *flag.FlagSet) {
 			f.String("swf", "", "trace in the standard workload format `FILE`")
 			f.Int("procs", 0, "processors of the machine `P`")
-			f.Int("node-procs", 0, "cut the machine into nodes of `N` processors (default: one pool)")
+			f.Int("node-procs", 0, "divide the machine into nodes of `N` processors (default: one pool)")
 			f.String("policy", "default", "`NAME`: "+strings.Join(policyNames(), ", ")+", or all")
 			f.String("estimates", "requested", "run times as `requested` by users, or exact")
 			f.String("openb-nodes", "", "node list `CSV` of the placement experiment")
@@ -49,9 +51,9 @@ func runSim(c *admin.Call) error {
 	case c.String("openb-nodes") != "" && c.String("openb-pods") != "":
 		return runOpenb(c)
 	case c.String("swf") == "":
-		return fmt.Errorf("say which trace: --swf FILE, or --openb-nodes FILE --openb-pods FILE")
+		return fmt.Errorf("give a trace: --swf FILE, or --openb-nodes FILE --openb-pods FILE")
 	case c.Int("procs") < 1:
-		return fmt.Errorf("say how many processors the machine has: --procs P")
+		return fmt.Errorf("give the number of processors of the machine: --procs P")
 	}
 	exact := c.String("estimates") == "exact"
 	if !exact && c.String("estimates") != "requested" {
@@ -71,10 +73,10 @@ func runSim(c *admin.Call) error {
 	}
 	jobs, large := sim.Fitting(jobs, c.Int("procs"))
 	if left > 0 && !c.Bool("quiet") {
-		fmt.Fprintf(c.Stderr, "%d jobs without a run time, processors or a time of submission are left out\n", left)
+		fmt.Fprintf(c.Stderr, "%d jobs without a run time, processors or a submit time are skipped\n", left)
 	}
 	if large > 0 && !c.Bool("quiet") {
-		fmt.Fprintf(c.Stderr, "%d jobs that ask for more than %d processors are left out\n", large, c.Int("procs"))
+		fmt.Fprintf(c.Stderr, "%d jobs that request more than %d processors are skipped\n", large, c.Int("procs"))
 	}
 	var records *os.File
 	if out != "" { // before the work, so that nobody waits for what cannot be written
@@ -85,7 +87,8 @@ func runSim(c *admin.Call) error {
 	}
 	var reports []*sim.Report
 	for _, p := range policies {
-		r, err := sim.Run(sim.Options{Jobs: jobs, Procs: c.Int("procs"), NodeProcs: c.Int("node-procs"), Policy: p, Exact: exact, Progress: progress(c, p), Clock: time.Now})
+		r, err := sim.Run(sim.Options{Jobs: jobs, Procs: c.Int("procs"), NodeProcs: c.Int("node-procs"), Policy: p, Exact: exact,
+			Progress: progress(c, p), Clock: time.Now})
 		if err != nil {
 			return err
 		}
@@ -117,9 +120,11 @@ func printReports(c *admin.Call, reports []*sim.Report) error {
 	if c.Bool("json") {
 		return writeJSON(c.Stdout, reports)
 	}
-	fmt.Fprintf(c.Stdout, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90", "p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
+	fmt.Fprintf(c.Stdout, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90",
+		"p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
 	for _, r := range reports {
-		fmt.Fprintf(c.Stdout, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
+		fmt.Fprintf(c.Stdout, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean,
+			r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
 	}
 	return nil
 }
@@ -154,6 +159,7 @@ func runOpenb(c *admin.Call) error {
 	if c.Bool("json") {
 		return writeJSON(c.Stdout, map[string]any{"placement": c.String("placement"), "allocated": each, "mean": sum / float64(len(each))})
 	}
-	fmt.Fprintf(c.Stdout, "%s: %.2f %% of the GPUs allocated at 130 %% of demand (mean of %d seeds)\n", c.String("placement"), 100*sum/float64(len(each)), len(each))
+	fmt.Fprintf(c.Stdout, "%s: %.2f %% of the GPUs allocated at 130 %% of demand (mean of %d seeds)\n", c.String("placement"),
+		100*sum/float64(len(each)), len(each))
 	return nil
 }

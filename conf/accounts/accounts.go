@@ -7,6 +7,8 @@ package accounts
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -18,17 +20,39 @@ import (
 // patience is how long getent(1) may wait for a directory service that does not answer.
 const patience = 5 * time.Second
 
+// Start starts getent(1). A daemon that has no network itself puts in its place what starts a program with the machine's.
+var Start = (*exec.Cmd).Start
+
 // getent asks the C library's name service; what it does not know, or cannot say in time, is nothing.
 func getent(database, key string) []byte {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	out, _ := askDirectory(context.Background(), database, key)
+	return out
+}
+
+// askDirectory is getent that tells what the name service does not know (nil) from what it cannot say (an error). A machine without
+// getent(1) has no name service. glibc's getent says "not found" (2) also while the service (sssd, nslcd) is stopped: see Absent.
+func askDirectory(ctx context.Context, database, key string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "getent", database, "--", key)
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		return nil
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
 	}
-	return out
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return out.Bytes(), nil
+	case errors.As(err, &ended) && ended.ExitCode() == 2, errors.Is(err, exec.ErrNotFound): // getent(1)
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return nil, fmt.Errorf("cannot ask the name service for %s %s: %w", database, key, err)
 }
 
 // User finds a user by name or number.
@@ -38,6 +62,21 @@ func User(who string) (Account, bool) {
 		return a, true
 	}
 	return findUser(getent("passwd", who), who)
+}
+
+// Find is User that tells who does not exist from who cannot be found at the moment.
+func Find(who string) (a Account, known bool, err error) { return find(context.Background(), who) }
+
+func find(ctx context.Context, who string) (a Account, known bool, err error) {
+	data, _ := os.ReadFile("/etc/passwd")
+	if a, known = findUser(data, who); known {
+		return a, true, nil
+	}
+	if data, err = askDirectory(ctx, "passwd", who); err != nil {
+		return Account{}, false, err
+	}
+	a, known = findUser(data, who)
+	return a, known, nil
 }
 
 func findUser(passwd []byte, who string) (Account, bool) {
@@ -94,8 +133,14 @@ func findGroup(groups []byte, which string) (name string, gid uint32, ok bool) {
 	return "", 0, false
 }
 
-// Groups are the gids that login would give a user: the one of passwd(5) first.
+// Groups are the gids that login would give a user: the one of passwd(5) first. Those of a directory that does not answer are missing.
 func Groups(a Account) []uint32 {
+	gids, _ := AllGroups(context.Background(), a)
+	return gids
+}
+
+// AllGroups is Groups that tells when the directory did not answer.
+func AllGroups(ctx context.Context, a Account) ([]uint32, error) {
 	gids := []uint32{a.GID}
 	add := func(gid uint32, ok bool) {
 		if ok && !slices.Contains(gids, gid) {
@@ -109,11 +154,12 @@ func Groups(a Account) []uint32 {
 			add(Decimal(f[2]))
 		}
 	}
-	words := bytes.Fields(getent("initgroups", a.Name)) // its name, then the numbers
+	out, err := askDirectory(ctx, "initgroups", a.Name)
+	words := bytes.Fields(out) // its name, then the numbers
 	for _, w := range words[min(1, len(words)):] {
 		add(Decimal(w))
 	}
-	return gids
+	return gids, err
 }
 
 // Self is the account of the user who runs the command; one without a line in passwd has a number for a name.
@@ -128,6 +174,7 @@ func Self() Account {
 // Account is a line of passwd(5).
 type Account struct {
 	Name, Home, Shell string
+	Gecos             string // the name of the person, and what else stands there
 	UID, GID          uint32
 }
 
@@ -139,7 +186,7 @@ func passwdLine(line []byte) (Account, bool) {
 	}
 	uid, okUID := Decimal(f[2])
 	gid, okGID := Decimal(f[3])
-	return Account{Name: string(f[0]), Home: string(f[5]), Shell: string(f[6]), UID: uid, GID: gid}, okUID && okGID
+	return Account{Name: string(f[0]), Gecos: string(f[4]), Home: string(f[5]), Shell: string(f[6]), UID: uid, GID: gid}, okUID && okGID
 }
 
 // Decimal reads a number of digits alone, below the value that stands for no id.

@@ -22,7 +22,7 @@ esac
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	want := Account{Name: "ldapalice", Home: "/home/alice", Shell: "/bin/zsh", UID: 654321, GID: 654322}
+	want := Account{Name: "ldapalice", Gecos: "Alice", Home: "/home/alice", Shell: "/bin/zsh", UID: 654321, GID: 654322}
 	for _, who := range []string{"ldapalice", "654321"} {
 		if a, ok := User(who); !ok || a != want {
 			t.Errorf("%s: %+v %v", who, a, ok)

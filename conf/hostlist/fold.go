@@ -80,6 +80,7 @@ func FoldSorted(names []string) string {
 	slices.SortStableFunc(cut, func(a, b name) int {
 		return cmp.Or(
 			natural(a.prefix, b.prefix),
+			cmp.Compare(a.prefix, b.prefix), // "03b" and "3b" are the same number
 			cmp.Compare(a.class(pads), b.class(pads)),
 			cmp.Compare(a.number, b.number),
 		)

@@ -16,6 +16,7 @@ package hostlist
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -133,27 +134,52 @@ func Expand(s string) ([]string, error) {
 	}
 	names := make([]string, 0, n)
 	for _, e := range entries {
-		names = e.expand(nil, names)
+		names = e.expand(names)
 	}
 	return names, nil
 }
 
-// expand appends to names every name that begins with prefix and ends as e
-// says.
-func (e entry) expand(prefix []byte, names []string) []string {
-	if len(e) == 0 {
-		return append(names, string(prefix))
-	}
-	prefix = append(prefix, e[0].text...)
-	if e[0].spans == nil {
-		return e[1:].expand(prefix, names)
-	}
-	for _, s := range e[0].spans {
-		for n := s.lo; n <= s.hi; n++ {
-			names = e[1:].expand(appendNumber(prefix, n, s.width), names)
+// expand appends the names of e. As in Slurm the last bracket changes fastest, after it the first, and then one after the other to
+// the right: a[1-2]b[1-2]c[1-2] is a1b1c1, a1b1c2, a2b1c1, a2b1c2, a1b2c1, …
+func (e entry) expand(names []string) []string {
+	var brackets []int // positions in e, the one that changes slowest first
+	for i := range e {
+		if e[i].spans != nil {
+			brackets = append(brackets, i)
 		}
 	}
+	if n := len(brackets) - 1; n > 1 {
+		slices.Reverse(brackets[:n])
+	}
+	var b []byte
+	chosen := make([]number, len(e))
+	var choose func(open []int)
+	choose = func(open []int) {
+		if len(open) == 0 {
+			b = b[:0]
+			for i := range e {
+				if b = append(b, e[i].text...); e[i].spans != nil {
+					b = appendNumber(b, chosen[i].value, chosen[i].width)
+				}
+			}
+			names = append(names, string(b))
+			return
+		}
+		for _, s := range e[open[0]].spans {
+			for n := s.lo; n <= s.hi; n++ {
+				chosen[open[0]] = number{n, s.width}
+				choose(open[1:])
+			}
+		}
+	}
+	choose(brackets)
 	return names
+}
+
+// number is a number of a bracket, and how many digits it is written with.
+type number struct {
+	value uint64
+	width int
 }
 
 func appendNumber(b []byte, n uint64, width int) []byte {

@@ -46,11 +46,11 @@ func TestErrorsSayWhere(t *testing.T) {
 		pos  int
 		want string
 	}{
-		{"n[1-", 1, `cannot read hostlist "n[1-": at character 2: '[' is not closed`},
-		{"a,n]1", 3, "']' closes no '['"},
+		{"n[1-", 1, `cannot read hostlist "n[1-": at character 2: '[' without a ']'`},
+		{"a,n]1", 3, "']' without a '['"},
 		{"n[5-3]", 2, "write 3-5"},
 		{"n[1-3]x", 6, "list the names one by one"},
-		{"n[1 - 2]", 3, `' ' cannot stand in a range`},
+		{"n[1 - 2]", 3, `' ' is not allowed in a range`},
 		{"n[1-]", 4, "a number is missing"},
 		{"n[9999999999999999999]", 2, "more than 18 digits"},
 		{"a\x01", 1, "control character"},

@@ -53,7 +53,8 @@ func (p *parser) entry() (entry, error) {
 		}
 		if p.pos == len(p.text) || p.text[p.pos] != '[' {
 			if len(e) > 0 {
-				return nil, p.fail(start, "%q stands behind a bracket; a name with a range must end in its number, so list the names one by one", text)
+				return nil, p.fail(start, "%q follows a bracket; a name with a range must end in its number, so list the names one by one",
+					text)
 			}
 			return append(e, part{text: text}), nil
 		}
@@ -72,7 +73,7 @@ func (p *parser) literal() (string, error) {
 	for ; p.pos < len(p.text) && p.text[p.pos] != '[' && !separates(p.text[p.pos]); p.pos++ {
 		switch c := p.text[p.pos]; {
 		case c == ']':
-			return "", p.fail(p.pos, "']' closes no '['")
+			return "", p.fail(p.pos, "']' without a '['")
 		case c < 0x20 || c == 0x7f:
 			return "", p.fail(p.pos, "a name cannot hold the control character %#02x", c)
 		}
@@ -85,7 +86,7 @@ func (p *parser) bracket() ([]span, error) {
 	open := p.pos
 	n := strings.IndexByte(p.text[open:], ']')
 	if n < 0 {
-		return nil, p.fail(open, "'[' is not closed; add ']'")
+		return nil, p.fail(open, "'[' without a ']'")
 	}
 	var spans []span
 	p.pos++
@@ -122,7 +123,7 @@ func (p *parser) span() (span, error) {
 		}
 	}
 	if c := p.text[p.pos]; c != ',' && c != ']' {
-		return span{}, p.fail(p.pos, "%q cannot stand in a range; write it as 1-3,5", c)
+		return span{}, p.fail(p.pos, "%q is not allowed in a range; write it as 1-3,5", c)
 	}
 	if s.hi < s.lo {
 		return span{}, p.fail(start, "the range %s runs backwards; write %d-%d", p.text[start:p.pos], s.hi, s.lo)

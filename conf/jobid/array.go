@@ -57,9 +57,11 @@ func ParseArray(s string) (*Array, error) {
 	if list == "" {
 		return fail("it has no index")
 	}
-	if strings.Count(list, ",") >= maxRanges {
+	n := strings.Count(list, ",") + 1
+	if n > maxRanges {
 		return fail("it has more than %d ranges", maxRanges)
 	}
+	a.Ranges = make([]Range, 0, n)
 	for part := range strings.SplitSeq(list, ",") {
 		if part == "" {
 			continue // as Slurm does
@@ -143,13 +145,26 @@ func (a *Array) Total() uint64 {
 	return n
 }
 
+// MaxSpans bounds the parts of a Set that is read: runs of indices that do not
+// touch. A range with a step has one for each of its indices.
+const MaxSpans = 32768
+
 // Set gives the indices, each once. It refuses, without allocating, where
-// Total exceeds limit.
+// Total exceeds limit, or the set could have more than MaxSpans parts.
 func (a *Array) Set(limit int) (Set, error) {
 	if n := a.Total(); n > uint64(max(limit, 0)) {
 		return nil, fmt.Errorf("cannot make an array of %d tasks: the limit is %d", n, limit)
 	}
-	var spans []Span
+	if n := a.spans(); n > MaxSpans {
+		return nil, fmt.Errorf("cannot make an array of %d separate ranges and single tasks: the limit is %d", n, MaxSpans)
+	}
+	return a.Made(), nil
+}
+
+// Made is Set of what was bounded when it was made: the tasks that a record
+// stands for.
+func (a *Array) Made() Set {
+	spans := make([]Span, 0, a.spans())
 	for _, r := range a.Ranges {
 		if r.Step == 1 {
 			spans = append(spans, Span{r.First, r.Last})
@@ -159,7 +174,19 @@ func (a *Array) Set(limit int) (Set, error) {
 			spans = append(spans, Span{uint32(t), uint32(t)})
 		}
 	}
-	return normal(spans), nil
+	return normal(spans)
+}
+
+// spans is how many parts a Set of the array has at most.
+func (a *Array) spans() (n uint64) {
+	for _, r := range a.Ranges {
+		if r.Step == 1 {
+			n++
+		} else {
+			n += r.Count()
+		}
+	}
+	return n
 }
 
 // String writes the specification back, range by range.

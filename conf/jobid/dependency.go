@@ -41,7 +41,8 @@ type Dependency struct {
 }
 
 // dependencyForms is what a refusal ends with.
-const dependencyForms = "write kind:id[:id…] by ',' (all of them) or '?' (one of them), where kind is after, afterany, afterok, afternotok or aftercorr, or singleton"
+const dependencyForms = "write kind:id[:id…] by ',' (all of them) or '?' (one of them), where kind is after, afterany, afterok, " +
+	"afternotok or aftercorr, or singleton"
 
 // ParseDependency reads "afterok:1:2,afterany:3_4", "after:5+10",
 // "afterok:1?singleton"; a bare id means afterany. The empty text is no
@@ -127,7 +128,7 @@ func parseConditions(s string) (out []Condition, why string) {
 	case "expand", "afterburstbuffer":
 		return nil, "is of a kind that is not supported"
 	default:
-		return nil, "is of no known kind"
+		return nil, "is of an unknown kind"
 	}
 	for _, id := range splitOutside(ids, ":") {
 		more, why := parseCondition(kind, id)

@@ -119,7 +119,7 @@ func Parse(s string) (ID, error) {
 		rest = ""
 	}
 	if rest != "" {
-		return fail(fmt.Sprintf("%.20q stands behind it", rest))
+		return fail(fmt.Sprintf("%.20q follows it", rest))
 	}
 	return id, nil
 }

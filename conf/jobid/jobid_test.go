@@ -49,8 +49,10 @@ func TestArraysAsRecorded(t *testing.T) {
 func TestArrayErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "no index", ",": "no index", "%2": "no index", "1%-1": "not a number of tasks", "1%x": "not a number",
-		"1-3%2,5": "not a number of tasks", "3-1": "runs backwards", "1-5:0": "step", "1:2": "step but no range", "1-4294967295": "below 4294967294",
-		"+1": "misses a number", "1-2-3": "not a whole number", "99999999999": "not a whole number", strings.Repeat("1,", 70000): "more than 65536",
+		"1-3%2,5": "not a number of tasks", "3-1": "runs backwards", "1-5:0": "step", "1:2": "step but no range",
+		"1-4294967295": "below 4294967294",
+		"+1":           "misses a number", "1-2-3": "not a whole number", "99999999999": "not a whole number",
+		strings.Repeat("1,", 70000): "more than 65536",
 	} {
 		if _, err := ParseArray(in); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "such as 0-31") {
 			t.Errorf("ParseArray(%.20q): %v, want %q", in, err, want)
@@ -103,7 +105,8 @@ func TestIDs(t *testing.T) {
 }
 
 func TestIDErrors(t *testing.T) {
-	for _, in := range []string{"", "abc", "0", "-1", "12_", "12_x", "12_[", "12_[]", "12_[1", "12.", "12.x", "12.-1", "12.0.1", "12+", "12+x", "12_3+1",
+	for _, in := range []string{"", "abc", "0", "-1", "12_", "12_x", "12_[", "12_[]", "12_[1", "12.", "12.x", "12.-1", "12.0.1", "12+",
+		"12+x", "12_3+1",
 		"12 ", " 12", "12,13", "4294967295", "99999999999", "12_3_4", "12.4294967295", "1e3", "+1"} {
 		if got, err := Parse(in); err == nil || !strings.Contains(err.Error(), "cannot read job id") {
 			t.Errorf("Parse(%q) = %+v, %v, want an error", in, got, err)
@@ -161,8 +164,8 @@ func TestDependencies(t *testing.T) {
 		"afterok:0":                         "where a job id belongs",
 		"afterok:-1":                        "where a job id belongs",
 		"afterok:1.0":                       "where a job id belongs",
-		"foo:190":                           "no known kind",
-		"afterok:190,":                      "no known kind",
+		"foo:190":                           "unknown kind",
+		"afterok:190,":                      "unknown kind",
 		"singleton:1":                       "singleton has none",
 		"afterok:190+5":                     "only after can have",
 		"after:190+5+6":                     "has a delay",
@@ -179,7 +182,10 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	d, _ := ParseDependency("afterok:1,afterany:2")
-	if got := d.Format(func(c Condition) string { return c.String() + "(unfulfilled)" }); got != "afterok:1(unfulfilled),afterany:2(unfulfilled)" {
+	if got := d.Format(func(c Condition) string {
+		return c.String() +
+			"(unfulfilled)"
+	}); got != "afterok:1(unfulfilled),afterany:2(unfulfilled)" {
 		t.Errorf("Format = %s", got)
 	}
 }
@@ -200,6 +206,9 @@ func TestSetIsASet(t *testing.T) {
 		b, inB := drawSet(t, "b")
 		with, without := a.With(b), a.Without(b)
 		for n := range uint32(64) {
+			if union, both := Union(a, b), a.Common(b); union.Has(n) != with.Has(n) || both.Has(n) != (inA[n] && inB[n]) {
+				t.Fatalf("%d in %s, %s, common %s, union %s", n, a, b, both, union)
+			}
 			if a.Has(n) != inA[n] || with.Has(n) != (inA[n] || inB[n]) || without.Has(n) != (inA[n] && !inB[n]) {
 				t.Fatalf("%d in %s, %s, with %s, without %s", n, a, b, with, without)
 			}
@@ -207,7 +216,7 @@ func TestSetIsASet(t *testing.T) {
 		if a.Count() != uint64(len(inA)) || int(without.Count()) != len(slices.Collect(without.All())) {
 			t.Fatalf("Count of %s is %d, of %s is %d", a, a.Count(), without, without.Count())
 		}
-		for _, s := range []Set{a, with, without} {
+		for _, s := range []Set{a, with, without, a.Common(b)} {
 			for i := 1; i < len(s); i++ {
 				if s[i].First <= s[i-1].Last+1 {
 					t.Fatalf("spans of %v touch", s)

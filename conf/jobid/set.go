@@ -1,6 +1,7 @@
 package jobid
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -27,15 +28,10 @@ func SetOf(tasks ...uint32) Set {
 
 // normal sorts spans and joins those that overlap or touch. It changes them.
 func normal(spans []Span) Set {
-	slices.SortFunc(spans, func(a, b Span) int {
-		switch {
-		case a.First < b.First:
-			return -1
-		case a.First > b.First:
-			return 1
-		}
-		return 0
-	})
+	byFirst := func(a, b Span) int { return cmp.Compare(a.First, b.First) }
+	if !slices.IsSortedFunc(spans, byFirst) { // most are
+		slices.SortFunc(spans, byFirst)
+	}
 	out := Set(spans[:0])
 	for _, s := range spans {
 		if n := len(out); n > 0 && uint64(s.First) <= uint64(out[n-1].Last)+1 {
@@ -81,6 +77,27 @@ func (s Set) Max() (uint32, bool) {
 // With is the union of s and other.
 func (s Set) With(other Set) Set {
 	return normal(slices.Concat(s, other))
+}
+
+// Union is what any of the sets has.
+func Union(sets ...Set) Set {
+	return normal(slices.Concat(sets...))
+}
+
+// Common is what both sets have. It takes as long as the smaller one has
+// parts, times the logarithm of the larger one, and as long as its result.
+func (s Set) Common(other Set) Set {
+	if len(s) > len(other) {
+		s, other = other, s
+	}
+	var out Set
+	for _, p := range s {
+		i := sort.Search(len(other), func(i int) bool { return other[i].Last >= p.First })
+		for ; i < len(other) && other[i].First <= p.Last; i++ {
+			out = append(out, Span{max(p.First, other[i].First), min(p.Last, other[i].Last)})
+		}
+	}
+	return out
 }
 
 // Without is s less what is in other.
@@ -151,6 +168,9 @@ func (s Set) Format(limit int) string {
 	}
 	const dots = "..."
 	var b strings.Builder
+	if limit == 0 {
+		b.Grow(6 * len(s))
+	}
 	fits := 0 // bytes after which "..." still fits
 	for i, p := range s {
 		if i > 0 {

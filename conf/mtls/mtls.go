@@ -27,7 +27,7 @@ const (
 )
 
 // ErrPeer is in every refusal of the other side.
-var ErrPeer = errors.New("the peer is not who it should be")
+var ErrPeer = errors.New("unexpected peer")
 
 // Identity is who a verified certificate says its holder is.
 type Identity struct {
@@ -45,6 +45,39 @@ func Node(dir string) (*tls.Config, error) {
 	cert, pool, err := load(dir, RoleNode)
 	if err != nil {
 		return nil, err
+	}
+	return client(cert, pool), nil
+}
+
+// Files are the contents of a role's files.
+type Files struct{ Authority, Certificate, Key []byte }
+
+// NodeFiles reads the files of a node, and makes sure that they belong together, for a process that cannot read them itself: NodeFrom.
+func NodeFiles(dir string) (f Files, err error) {
+	if _, err := Node(dir); err != nil {
+		return f, err
+	}
+	ca, crt, key := Paths(dir, RoleNode)
+	for _, part := range []struct {
+		to   *[]byte
+		path string
+	}{{&f.Authority, ca}, {&f.Certificate, crt}, {&f.Key, key}} {
+		if *part.to, err = os.ReadFile(part.path); err != nil {
+			return Files{}, err
+		}
+	}
+	return f, nil
+}
+
+// NodeFrom is Node for files that somebody else has read.
+func NodeFrom(f Files) (*tls.Config, error) {
+	pool, err := authority(f.Authority, "the cluster's authority")
+	if err != nil {
+		return nil, err
+	}
+	cert, err := tls.X509KeyPair(f.Certificate, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the certificate of this node: %w", err)
 	}
 	return client(cert, pool), nil
 }
@@ -105,7 +138,8 @@ func verify(certs []*x509.Certificate, pool *x509.CertPool, use x509.ExtKeyUsage
 	}
 	_, err := certs[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{use}})
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot accept %s: %w: is it of this cluster, and are the clocks right? %w", subject(certs[0]), err, ErrPeer)
+		return Identity{}, fmt.Errorf("cannot accept %s: %w: is it of this cluster, and are the clocks right? %w", subject(certs[0]), err,
+			ErrPeer)
 	}
 	id, err := identity(certs[0])
 	if err != nil {
@@ -139,7 +173,7 @@ func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 		return none, nil, err
 	}
 	if info, err := os.Stat(keyPath); err == nil && info.Mode().Perm()&0o077 != 0 {
-		return none, nil, fmt.Errorf("cannot use %s: others may read it (mode %#o): chmod 600 it", keyPath, info.Mode().Perm())
+		return none, nil, fmt.Errorf("cannot use %s: it is readable by others (mode %#o); run chmod 600", keyPath, info.Mode().Perm())
 	}
 	cert, err := tls.LoadX509KeyPair(crtPath, keyPath)
 	if err != nil {
@@ -160,11 +194,18 @@ func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 func Authority(path string) (*x509.CertPool, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read the cluster's authority: %w; `sluice-ctld issue --node NAME --out DIR` on the controller writes a node's folder", err)
+		return nil,
+			fmt.Errorf(
+				"cannot read the cluster's authority: %w; `sluice-ctld issue --node NAME --out DIR` on the controller writes a "+
+					"node's folder", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the cluster's authority: %w", err)
 	}
+	return authority(b, path)
+}
+
+func authority(b []byte, path string) (*x509.CertPool, error) {
 	block, _ := pem.Decode(b)
 	if block == nil {
 		return nil, fmt.Errorf("cannot read the cluster's authority: %s is not PEM", path)

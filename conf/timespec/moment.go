@@ -32,7 +32,8 @@ func (e *MomentError) Error() string {
 	return fmt.Sprintf("cannot read time %.80q: at character %d: %s", e.Text, e.Pos+1, e.Msg)
 }
 
-const momentForms = "write HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]], today, tomorrow, midnight, noon, elevenses, fika, teatime or now[+count[seconds|minutes|hours|days|weeks]]"
+const momentForms = "write HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]], today, tomorrow, midnight, noon, " +
+	"elevenses, fika, teatime or now[+count[seconds|minutes|hours|days|weeks]]"
 
 // moments are the names of clock times, as hours.
 var clockNames = map[string]int{"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}

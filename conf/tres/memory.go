@@ -62,7 +62,7 @@ func scaleMiB(s, whole, fraction, unit string) (uint64, error) {
 		power, ok = 2, true
 	}
 	if !ok || power == 0 {
-		return 0, memoryError(s, fmt.Sprintf("%.10q is no unit", unit))
+		return 0, memoryError(s, fmt.Sprintf("%.10q is not a unit", unit))
 	}
 	if power == 1 {
 		return (n + 1023) / 1024, nil

@@ -73,7 +73,10 @@ func pairs(s string) ([]pair, error) {
 		}
 		name, ok = canonical(name)
 		if !ok {
-			return nil, fmt.Errorf("cannot read TRES %.80q: unknown resource %.40q; there are cpu, mem, energy, node, billing, fs/disk, vmem, pages, gres/NAME[:TYPE] and license/NAME", s, name)
+			return nil,
+				fmt.Errorf(
+					"cannot read TRES %.80q: unknown resource %.40q; there are cpu, mem, energy, node, billing, fs/disk, vmem, pages, "+
+						"gres/NAME[:TYPE] and license/NAME", s, name)
 		}
 		if slices.ContainsFunc(out, func(p pair) bool { return p.name == name }) {
 			return nil, fmt.Errorf("cannot read TRES %.80q: %s is given twice", s, name)
@@ -99,7 +102,8 @@ func canonical(name string) (string, bool) {
 }
 
 func notInName(r rune) bool {
-	return !(r == '_' || r == '-' || r == '.' || r == ':' || r == '/' || r == '@' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	return !(r == '_' || r == '-' || r == '.' || r == ':' || r == '/' || r == '@' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||
+		r >= 'A' && r <= 'Z')
 }
 
 func (l List) sorted() List {
@@ -181,7 +185,8 @@ func ParseWeights(s string) ([]Weight, error) {
 		power, ok := power1024(p.value[len(number):])
 		value, err := strconv.ParseFloat(number, 64)
 		if err != nil || !ok || value != value || value > 1e18 || value < -1e18 {
-			return nil, fmt.Errorf("cannot read TRES weights %.80q: the weight of %s is %.40q; write a number such as 1.0 or 0.25G", s, p.name, p.value)
+			return nil, fmt.Errorf("cannot read TRES weights %.80q: the weight of %s is %.40q; write a number such as 1.0 or 0.25G", s,
+				p.name, p.value)
 		}
 		if power > 0 && (p.name == "mem" || p.name == "vmem" || strings.HasPrefix(p.name, "bb/")) {
 			power -= 2 // their base unit is the MiB

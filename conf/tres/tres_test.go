@@ -24,7 +24,8 @@ func TestMemoryAsRecorded(t *testing.T) {
 			t.Errorf("%q is %s, %v, want %s", in, FormatMiB(mib), err, want)
 		}
 	}
-	for _, in := range []string{"", "-1", "abc", "1X", "1B", "1GiB", "1.5G", "0.001T", "G", "1 G", " 1", "1025P", "99999999999999999999999", "1KK"} {
+	for _, in := range []string{"", "-1", "abc", "1X", "1B", "1GiB", "1.5G", "0.001T", "G", "1 G", " 1", "1025P",
+		"99999999999999999999999", "1KK"} {
 		if mib, err := ParseMiB(in); err == nil || !strings.Contains(err.Error(), "500M") {
 			t.Errorf("ParseMiB(%q) = %d, %v, want an error that gives an example", in, mib, err)
 		}
@@ -75,7 +76,7 @@ func TestParse(t *testing.T) {
 		"gres/=1":       "unknown resource",
 		"cpu=1,CPU=2":   "given twice",
 		"cpu=1,":        "has no '='",
-		"mem=1X":        "no unit",
+		"mem=1X":        "not a unit",
 		"cpu=99999999P": "too large",
 		"gres/a b=1":    "unknown resource",
 	} {
@@ -152,7 +153,8 @@ func TestNodeGres(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	for in, want := range map[string]string{"1": "gpu:1", "a100:2": "gpu:a100:2", "a100": "gpu:a100:1", "a100:1,h100:2": "gpu:a100:1,gpu:h100:2", "0": "gpu:0", "1K": "gpu:1024"} {
+	for in, want := range map[string]string{"1": "gpu:1", "a100:2": "gpu:a100:2", "a100": "gpu:a100:1",
+		"a100:1,h100:2": "gpu:a100:1,gpu:h100:2", "0": "gpu:0", "1K": "gpu:1024"} {
 		list, err := ParseGPUs(in)
 		if err != nil || FormatGres(list, "") != want {
 			t.Errorf("ParseGPUs(%q) = %v, %v, want %s", in, list, err, want)

@@ -27,7 +27,7 @@ type Options struct {
 	Policy func() Policy
 	// Outbox reads an encoded record of the journal's bucket Finished, nil = there is none; Script a stored script and environment.
 	Outbox func(state.Attempt) ([]byte, error)
-	Script func(id uint32) (script, env []byte, err error)
+	Script func(*pb.JobRecord) (script, env []byte, err error)
 	// Stored hands the command to the writer that takes attempts out of the outbox.
 	Stored func(ctx context.Context, cmd reactor.Stored) error
 	Now    func() time.Time
@@ -37,6 +37,8 @@ type Options struct {
 type Policy struct {
 	Scripts, Env bool          // AccountingStoreFlags
 	Keep         time.Duration // PurgeJobAfter; 0 = for ever
+	// TextBytes is how much of one user's scripts and environments is kept, compressed; 0 = no bound.
+	TextBytes int64
 }
 
 // Accounting keeps the database. Changed and Unstored are for the loop, Select and Script for sacct, Run is the writer.
@@ -45,6 +47,9 @@ type Accounting struct {
 	path string
 	db   atomic.Pointer[store]
 	kick chan struct{}
+
+	decayed decayedSums
+	warned  time.Time // when it was logged last that texts are not kept; only for Run
 
 	mu      sync.Mutex
 	view    *state.View
@@ -62,7 +67,8 @@ func New(o Options, v *state.View) *Accounting {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Accounting{o: o, path: filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
+	a := &Accounting{o: o, decayed: decayedSums{turn: make(chan struct{}, 1)},
+		path: filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
 		flying: map[uint32]struct{}{}, kept: map[state.Attempt]struct{}{}, sent: map[state.Attempt]struct{}{}}
 	a.all(v)
 	for _, at := range v.Outbox {
@@ -122,7 +128,7 @@ func (a *Accounting) Figures() (waiting int, written uint64, err error) {
 // Open opens the database, so that sacct has it from the first question on. Where that cannot be done Run tries again.
 func (a *Accounting) Open() {
 	if _, err := a.open(); err != nil {
-		a.o.Log.Error("cannot open the accounting database; sacct knows only what the controller still holds", "err", err)
+		a.o.Log.Error("cannot open the accounting database; sacct shows only jobs that the controller still holds", "err", err)
 		a.mu.Lock()
 		a.failed = err
 		a.mu.Unlock()
@@ -170,7 +176,7 @@ func (a *Accounting) Script(ctx context.Context, v *state.View, id uint32, env b
 		if env && !p.Env || !env && !p.Scripts {
 			return nil, j.Spec.Uid, true, nil
 		}
-		script, vars, err := a.o.Script(state.ScriptID(j))
+		script, vars, err := a.o.Script(j)
 		if env {
 			script = vars
 		}
@@ -211,7 +217,7 @@ func (a *Accounting) texts(j *pb.JobRecord) (t jobTexts) {
 	if !p.Scripts && !p.Env || j.Spec.GetInteractive() {
 		return t
 	}
-	script, env, err := a.o.Script(state.ScriptID(j))
+	script, env, err := a.o.Script(j)
 	if err != nil {
 		return t // an earlier version of the job had it, or it is gone with its array
 	}

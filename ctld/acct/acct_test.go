@@ -35,7 +35,8 @@ type world struct {
 }
 
 func config() *state.Config {
-	return &state.Config{Settings: &state.Settings{Cluster: "test", NodeTimeoutS: 100, PriorityBasic: true, MinJobAgeS: 300, JobRequeue: true, MaxArraySize: 1000}, Default: "debug",
+	return &state.Config{Settings: &state.Settings{Cluster: "test", NodeTimeoutS: 100, PriorityBasic: true, MinJobAgeS: 300,
+		JobRequeue: true, MaxArraySize: 1000}, Default: "debug",
 		PartitionNodes: map[string][]string{"debug": {"n1"}},
 		Nodes:          []*pb.NodeRecord{{Name: "n1", Cpus: 1000, Sockets: 1, Cores: 1000, Threads: 1, RealMemoryMib: 4000}},
 		Partitions:     []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
@@ -52,8 +53,8 @@ func (w *world) start(v *state.View) {
 	w.loop = loop.New(w.mem, v, clock, slog.New(slog.DiscardHandler))
 	w.a = New(Options{Dir: w.dir, Cluster: "c", Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return w.pol }, Now: clock,
 		Outbox: func(at state.Attempt) ([]byte, error) { return w.mem.Get(journal.Finished, at.Key()) },
-		Script: func(id uint32) ([]byte, []byte, error) {
-			return fmt.Appendf(nil, "#!/bin/sh\n# %d\n", id/2), []byte("A=1\nB=2"), nil
+		Script: func(j *pb.JobRecord) ([]byte, []byte, error) {
+			return fmt.Appendf(nil, "#!/bin/sh\n# %d\n", state.ScriptID(j)/2), []byte("A=1\nB=2"), nil
 		},
 		Stored: func(_ context.Context, cmd reactor.Stored) error {
 			if w.deaf {
@@ -105,8 +106,9 @@ func (w *world) submit(uid uint32) uint32 { return w.submitArray(uid, "") }
 
 func (w *world) submitArray(uid uint32, array string) uint32 {
 	w.t.Helper()
-	spec := &pb.JobSpec{Name: fmt.Sprintf("job%d", uid), Uid: uid, User: "u", Partition: "debug", NumTasks: 1, Requeue: pb.Yes, Account: fmt.Sprintf("a%d", uid%2), SubmitLine: "sbatch x", Array: array}
-	reply := w.turn(reactor.Submit{Job: &pb.JobRecord{Spec: spec, Partition: "debug"}, Script: []byte("script")})[0]
+	spec := &pb.JobSpec{Name: fmt.Sprintf("job%d", uid), Uid: uid, User: "u", Partition: "debug", NumTasks: 1, Requeue: pb.Yes,
+		Account: fmt.Sprintf("a%d", uid%2), SubmitLine: "sbatch x", Array: array}
+	reply := w.turn(reactor.Submit{Job: &pb.JobRecord{Spec: spec, Partition: "debug"}})[0]
 	return reply.(reactor.Submitted).ID
 }
 
@@ -116,14 +118,23 @@ func (w *world) begin(id uint32) {
 	if first, ok := state.ArraySet(j).Min(); ok {
 		task = int32(first)
 	}
-	w.turn(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: task, Spec: j.Spec, Partition: "debug", LimitS: 60, NodeList: "n1", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}}})
+	w.turn(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: task, Spec: j.Spec, Partition: "debug", LimitS: 60,
+		NodeList:  "n1",
+		AllocTRES: "cpu=1,mem=100M,node=1,billing=1", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}}})
 }
 
-func (w *world) end(id uint32, status uint32) {
+func (w *world) end(id uint32, status uint32) { w.endAs(id, status, w.now.UnixNano()) }
+
+// endAgo has the node report an end that is so long ago: it was cut off.
+func (w *world) endAgo(id uint32, ns int64) { w.endAs(id, 0, w.now.UnixNano()-ns) }
+
+func (w *world) endAs(id uint32, status uint32, endNS int64) {
 	w.t.Helper()
 	j := w.loop.View().Jobs.Get(id)
-	w.turn(reactor.StepReports{Node: "n1", Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
-		Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: status << 8, CpuUsecUser: 7, StartNs: w.now.UnixNano(), EndNs: w.now.UnixNano()}}}})
+	w.turn(reactor.StepReports{Node: "n1",
+		Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
+			Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: status << 8, CpuUsecUser: 7,
+				StartNs: endNS, EndNs: endNS}}}})
 }
 
 func (w *world) ask(r *pb.AccountingRequest) []*pb.JobRecord {
@@ -172,9 +183,10 @@ func (w *world) check() {
 			w.t.Fatalf("job %d attempt %d was never there", at.Job, at.Restarts)
 		case want.StateFlags&pb.JobRequeued != 0:
 			if j.StateFlags&pb.JobRequeued == 0 && !j.State.Terminal() || j.EndNs == 0 || j.NodeList == "" {
-				w.t.Fatalf("the requeued attempt %d of job %d is %v from %d to %d on %q", at.Restarts, at.Job, j.State, j.StartNs, j.EndNs, j.NodeList)
+				w.t.Fatalf("the requeued attempt %d of job %d is %v from %d to %d on %q", at.Restarts, at.Job, j.State, j.StartNs, j.EndNs,
+					j.NodeList)
 			}
-		case j.State != want.State || j.ExitStatus != want.ExitStatus || j.StartNs != want.StartNs || j.EndNs != want.EndNs || j.CpuUsecUser != want.CpuUsecUser:
+		case j.State != want.State || j.ExitStatus != want.ExitStatus || j.StartNs != want.StartNs || j.EndNs != want.EndNs:
 			w.t.Fatalf("job %d attempt %d: %v, want %v", at.Job, at.Restarts, j, want)
 		}
 		last = placeOf(j)
@@ -229,7 +241,8 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 			},
 			"time": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "seconds")) * time.Second)
-				w.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b"}}, reactor.Tick{Purge: true, Unstored: w.a.Unstored()})
+				w.turn(reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b"}},
+					reactor.Tick{Purge: true, Unstored: w.a.Unstored()})
 			},
 			"store": store,
 			"storing fails": func(t *rapid.T) {
@@ -245,7 +258,8 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 					t.Skip("what was stored alone would be lost")
 				}
 				w.a.shut()
-				if err := os.WriteFile(w.a.path, []byte("this is no database, but it was one once upon a time, on a better disk"), 0o600); err != nil {
+				if err := os.WriteFile(w.a.path, []byte("this is no database, but it was one once upon a time, on a better disk"),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 				w.a.Open()
@@ -306,7 +320,8 @@ func TestWhoAndWhen(t *testing.T) {
 	at(80)
 	w.submit(3) // 4 waits
 	w.turn(reactor.Control{Caller: reactor.Caller{UID: 3}, Verb: "hold", IDs: []string{"4"}})
-	held := w.turn(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "held", Uid: 3, User: "u", Hold: true, NumTasks: 1}, Partition: "debug"}})[0].(reactor.Submitted).ID
+	held := w.turn(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "held", Uid: 3, User: "u", Hold: true, NumTasks: 1},
+		Partition: "debug"}})[0].(reactor.Submitted).ID
 	at(90)
 	R, PD, CD, F := pb.JobState_JOB_RUNNING, pb.JobState_JOB_PENDING, pb.JobState_JOB_COMPLETED, pb.JobState_JOB_FAILED
 	tests := []struct {
@@ -326,7 +341,8 @@ func TestWhoAndWhen(t *testing.T) {
 		{"failed ever", &pb.AccountingRequest{States: []pb.JobState{F}, SinceNs: 1}, []uint32{2}},
 		{"completed or failed then", &pb.AccountingRequest{States: []pb.JobState{CD, F}, SinceNs: sec(19), UntilNs: sec(49)}, []uint32{1}},
 		{"failed, until just before", &pb.AccountingRequest{States: []pb.JobState{F}, SinceNs: sec(30), UntilNs: sec(49)}, nil},
-		{"failed or requeued then", &pb.AccountingRequest{States: []pb.JobState{F}, StateFlags: pb.JobRequeued, SinceNs: sec(50), UntilNs: sec(50)}, []uint32{2}},
+		{"failed or requeued then", &pb.AccountingRequest{States: []pb.JobState{F}, StateFlags: pb.JobRequeued, SinceNs: sec(50),
+			UntilNs: sec(50)}, []uint32{2}},
 		{"failed or running then", &pb.AccountingRequest{States: []pb.JobState{F, R}, SinceNs: sec(50), UntilNs: sec(75)}, []uint32{2, 3}},
 		{"completed now", &pb.AccountingRequest{States: []pb.JobState{CD}, SinceNs: sec(90)}, nil},
 		{"by id, never eligible", &pb.AccountingRequest{Ids: []string{fmt.Sprint(held), "2", "99", "x"}}, []uint32{2, held}},
@@ -334,7 +350,8 @@ func TestWhoAndWhen(t *testing.T) {
 		{"a name", &pb.AccountingRequest{Names: []string{"job2", "nothing"}}, []uint32{2}},
 		{"a node", &pb.AccountingRequest{Nodes: []string{"n1"}}, []uint32{1, 2, 3}},
 		{"no node", &pb.AccountingRequest{Nodes: []string{"n2"}}, nil},
-		{"cpus", &pb.AccountingRequest{MinCpus: 1, MaxCpus: 4, Partitions: []string{"debug"}, States: []pb.JobState{CD}, SinceNs: 1}, []uint32{1}},
+		{"cpus", &pb.AccountingRequest{MinCpus: 1, MaxCpus: 4, Partitions: []string{"debug"}, States: []pb.JobState{CD}, SinceNs: 1},
+			[]uint32{1}},
 		{"nodes", &pb.AccountingRequest{MinNodes: 2}, nil},
 		{"qos", &pb.AccountingRequest{Qos: []string{"normal"}, Uids: []uint32{2}}, []uint32{2}},
 		{"runaway", &pb.AccountingRequest{Runaway: true}, nil},
@@ -375,9 +392,10 @@ func TestWideIsTheSame(t *testing.T) {
 	if err := w.a.store(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*pb.AccountingRequest{{SinceNs: 1}, {SinceNs: time.Unix(1800000130, 0).UnixNano()}, {SinceNs: 1, Names: []string{"job1"}},
+	for _, r := range []*pb.AccountingRequest{{SinceNs: 1}, {SinceNs: time.Unix(1800000130, 0).UnixNano()},
+		{SinceNs: 1, Names: []string{"job1"}},
 		{SinceNs: 1, States: []pb.JobState{pb.JobState_JOB_COMPLETED}}} {
-		q := newSelection(r, w.now.UnixNano())
+		q, _ := newSelection(r, w.now.UnixNano())
 		byIndex := w.keys(q)
 		q.wide = true
 		inOrder := w.keys(q)

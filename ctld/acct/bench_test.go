@@ -39,17 +39,24 @@ func benchJob(i, n int) *pb.JobRecord {
 	if i%benchUsers == 42 {
 		uid, user = nobody, "nobody"
 	}
-	j := &pb.JobRecord{Id: id, State: pb.JobState_JOB_COMPLETED, Reason: "None", Partition: "gpu", Priority: 4294901760 - id, Attempt: 1, SubmitNs: submit, EligibleNs: submit,
-		AccrueNs: submit, StartNs: submit + 60e9, EndNs: submit + 3660e9, TimeLimitS: 7200, NodeList: "gpu12", BatchHost: "gpu12", NumNodes: 1, NumCpus: 8, NumTasks: 1,
-		ReqTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1", AllocTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1,gres/gpu:a100=1", Scheduler: "Backfill",
-		MaxRssKib: 9000000, CpuUsecUser: 7e9, CpuUsecSystem: 1e8, BatchStartNs: submit + 60e9, BatchEndNs: submit + 3660e9, BatchVerdict: "exited",
+	j := &pb.JobRecord{Id: id, State: pb.JobState_JOB_COMPLETED, Reason: "None", Partition: "gpu", Priority: 4294901760 - id, Attempt: 1,
+		SubmitNs: submit, EligibleNs: submit,
+		AccrueNs: submit, StartNs: submit + 60e9, EndNs: submit + 3660e9, TimeLimitS: 7200, NodeList: "gpu12", BatchHost: "gpu12",
+		NumNodes: 1, NumCpus: 8, NumTasks: 1,
+		ReqTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1", AllocTres: "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1,gres/gpu:a100=1",
+		Scheduler: "Backfill",
+		MaxRssKib: 9000000, BatchStartNs: submit + 60e9, BatchEndNs: submit + 3660e9, BatchVerdict: "exited",
 		Alloc: []*pb.NodeAlloc{{Node: "gpu12", Cpus: 8, CpuIds: "0-7", MemMib: 65536, Gres: "gpu:a100:1(IDX:3)", Ended: true,
 			Devices: []*pb.GresDevice{{Name: "gpu", Type: "a100", Index: 3, Id: "GPU-8d4a2f6c-3b1e-4f5a-9c7d-0123456789ab"}}}},
-		Usage: []*pb.StepUsage{{Node: "gpu12", CpuUsecUser: 7e9, CpuUsecSystem: 1e8, MaxRssKib: 9000000, MaxVmKib: 20000000, ReadBytes: 1e10, WriteBytes: 1e9, PageFaults: 12,
-			Devices: []*pb.DeviceUse{{Id: "GPU-8d4a2f6c-3b1e-4f5a-9c7d-0123456789ab", Index: 3, UtilPercent: 61, MaxUtilPercent: 100, MaxMemoryMib: 38000, EnergyMj: 9e8, Samples: 360}}}},
-		Spec: &pb.JobSpec{Name: "train-" + strconv.Itoa(i%1000), Uid: uid, Gid: 100, User: user, Group: "users", Partition: "gpu", Account: "lab" + strconv.Itoa(i%7),
-			WorkDir: "/home/user/projects/vision", Command: "/home/user/projects/vision/train.sh", Args: []string{"--lr", "0.1"}, StdOut: "logs/%j.out", SubmitLine: "sbatch --gres=gpu:1 train.sh --lr 0.1",
-			CpusPerTask: 8, MemPerNodeMib: 65536, TresPerNode: "gres/gpu:1", EnvCount: 40, ScriptBytes: 2000}}
+		Usage: []*pb.StepUsage{{Node: "gpu12", CpuUsecUser: 7e9, CpuUsecSystem: 1e8, MaxRssKib: 9000000, MaxVmKib: 20000000,
+			ReadBytes: 1e10, WriteBytes: 1e9, PageFaults: 12,
+			Devices: []*pb.DeviceUse{{Id: "GPU-8d4a2f6c-3b1e-4f5a-9c7d-0123456789ab", Index: 3, UtilPercent: 61, MaxUtilPercent: 100,
+				MaxMemoryMib: 38000, EnergyMj: 9e8, Samples: 360}}}},
+		Spec: &pb.JobSpec{Name: "train-" + strconv.Itoa(i%1000), Uid: uid, Gid: 100, User: user, Group: "users", Partition: "gpu",
+			Account: "lab" + strconv.Itoa(i%7),
+			WorkDir: "/home/user/projects/vision", Command: "/home/user/projects/vision/train.sh", Args: []string{"--lr", "0.1"},
+			StdOut: "logs/%j.out", SubmitLine: "sbatch --gres=gpu:1 train.sh --lr 0.1",
+			CpusPerTask: 8, MemPerNodeMib: 65536, TresPerNode: "gres/gpu:1"}}
 	if i/benchUsers%10 == 0 {
 		j.State, j.ExitStatus = pb.JobState_JOB_FAILED, 1<<8
 	}
@@ -135,7 +142,8 @@ func BenchmarkSelect(b *testing.B) {
 		{"user and week", &pb.AccountingRequest{Uids: []uint32{nobody}, SinceNs: day(200), UntilNs: day(207)}},
 		{"user and last week", &pb.AccountingRequest{Uids: []uint32{nobody}, SinceNs: day(358)}},
 		{"user and year", &pb.AccountingRequest{Uids: []uint32{nobody}, SinceNs: 1}},
-		{"user, failed, month", &pb.AccountingRequest{Uids: []uint32{nobody}, States: []pb.JobState{pb.JobState_JOB_FAILED}, SinceNs: day(100), UntilNs: day(130)}},
+		{"user, failed, month", &pb.AccountingRequest{Uids: []uint32{nobody}, States: []pb.JobState{pb.JobState_JOB_FAILED},
+			SinceNs: day(100), UntilNs: day(130)}},
 		{"all and day", &pb.AccountingRequest{SinceNs: day(300), UntilNs: day(301)}},
 		{"name and week", &pb.AccountingRequest{Names: []string{"train-7"}, SinceNs: day(350)}},
 		{"three ids", &pb.AccountingRequest{Ids: []string{"7", "500", strconv.Itoa(n / 2)}}},
@@ -146,7 +154,8 @@ func BenchmarkSelect(b *testing.B) {
 			v := state.New(config(), "c", 1)
 			for b.Loop() {
 				rows = 0
-				if err := a.Select(context.Background(), q.r, func() *state.View { return v }, func([]byte) error { rows++; return nil }); err != nil {
+				if err := a.Select(context.Background(), q.r, func() *state.View { return v },
+					func([]byte) error { rows++; return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -158,26 +167,22 @@ func BenchmarkSelect(b *testing.B) {
 // BenchmarkFillArray stores 10,000 tasks of arrays of 500 with script and environment (AccountingStoreFlags=job_script,job_env).
 func BenchmarkFillArray(b *testing.B) {
 	const tasks, size = 10000, 500
-	blob, err := state.EncodeScript(bytes.Repeat([]byte("echo a line of a script\n"), 100), slices.Repeat([]string{"A_VARIABLE=/and/its/value:/and/more"}, 60))
-	if err != nil {
-		b.Fatal(err)
-	}
+	script := bytes.Repeat([]byte("echo a line of a script\n"), 100)
+	env := []byte(strings.Repeat("A_VARIABLE=/and/its/value:/and/more\n", 60))
 	var kept []state.Attempt
 	for i := range tasks {
 		kept = append(kept, state.Attempt{Job: uint32(i + 1)})
 	}
 	for b.Loop() {
 		v := state.New(config(), "c", 1)
-		a := New(Options{Dir: b.TempDir(), Cluster: "c", Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return Policy{Scripts: true, Env: true} },
+		a := New(Options{Dir: b.TempDir(), Cluster: "c", Log: slog.New(slog.DiscardHandler),
+			Policy: func() Policy { return Policy{Scripts: true, Env: true} },
 			Outbox: func(at state.Attempt) ([]byte, error) {
 				j := benchJob(int(at.Job)-1, tasks)
 				j.ArrayJobId, j.IsArrayTask, j.ArrayTaskId = (at.Job-1)/size*size+1, true, at.Job%size
 				return proto.Marshal(j)
 			},
-			Script: func(uint32) ([]byte, []byte, error) {
-				script, env, err := state.DecodeScript(slices.Clone(blob))
-				return script, []byte(strings.Join(env, "\n")), err
-			},
+			Script: func(*pb.JobRecord) ([]byte, []byte, error) { return slices.Clone(script), slices.Clone(env), nil },
 			Stored: func(context.Context, reactor.Stored) error { return nil },
 			Now:    func() time.Time { return benchBegin.Add(benchSpan) }}, v)
 		a.Open()
@@ -213,9 +218,10 @@ func TestSelectIsIndexed(t *testing.T) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	a := fill(t, dir, 2000)
 	defer a.shut()
-	for _, r := range []*pb.AccountingRequest{{Uids: []uint32{nobody}, SinceNs: benchBegin.UnixNano()}, {SinceNs: benchBegin.UnixNano()}, {Ids: []string{"7"}},
+	for _, r := range []*pb.AccountingRequest{{Uids: []uint32{nobody}, SinceNs: benchBegin.UnixNano()}, {SinceNs: benchBegin.UnixNano()},
+		{Ids: []string{"7"}},
 		{Uids: []uint32{1}, States: []pb.JobState{pb.JobState_JOB_FAILED}, SinceNs: 1}} {
-		q := newSelection(r, time.Now().UnixNano())
+		q, _ := newSelection(r, time.Now().UnixNano())
 		for _, p := range q.parts() {
 			text, args, err := q.query(p)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,6 +58,7 @@ func TestDamageFoundByReader(t *testing.T) {
 func TestNoDatabase(t *testing.T) {
 	dir := t.TempDir()
 	w := newWorld(t, dir)
+	defer func() { w.a.shut() }()
 	w.a.shut()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -132,12 +134,12 @@ func TestOlderDatabase(t *testing.T) {
 	}
 	r, err := rowOf(benchJob(0, 1))
 	if err == nil {
-		err = s.put(context.Background(), []row{r})
+		_, err = s.put(context.Background(), []row{r}, 0)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.write.Exec(`DROP INDEX jobs_by_user; DROP INDEX jobs_by_end; CREATE INDEX jobs_by_user ON jobs (uid, end, eligible);
+	if _, err := s.write.Exec(`DROP INDEX texts_by_user; ALTER TABLE texts DROP COLUMN uid; DROP INDEX jobs_by_user; DROP INDEX jobs_by_end; CREATE INDEX jobs_by_user ON jobs (uid, end, eligible);
 CREATE INDEX jobs_by_end ON jobs (end, eligible); PRAGMA user_version = 1`); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ CREATE INDEX jobs_by_end ON jobs (end, eligible); PRAGMA user_version = 1`); err
 	if err := s.write.QueryRow("PRAGMA user_version").Scan(&version); err != nil || version != schemaVersion {
 		t.Errorf("format %d, %v", version, err)
 	}
-	for index, want := range map[string]int{"jobs_by_user": 5, "jobs_by_end": 4} {
+	for index, want := range map[string]int{"jobs_by_user": 5, "jobs_by_end": 4, "texts_by_user": 2} {
 		if err := s.write.QueryRow("SELECT count(*) FROM pragma_index_info(?)", index).Scan(&columns); err != nil || columns != want {
 			t.Errorf("%s has %d columns, %v", index, columns, err)
 		}
@@ -203,11 +205,62 @@ func TestPurgeAndScripts(t *testing.T) {
 	}
 }
 
+// TestTextsOfAUserAreBounded: what a user submits and cancels leaves the state, and accounting would keep it for ever.
+func TestTextsOfAUserAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	s, err := openStore(path, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.close() }()
+	put := func(n int, uid uint32, script []byte) (left int) {
+		t.Helper()
+		j := benchJob(n, 100)
+		j.Spec.Uid = uid
+		r, err := rowOf(j)
+		if err == nil {
+			r.script = script
+			left, err = s.put(context.Background(), []row{r}, 1<<20)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	noise := func(seed byte) []byte {
+		b := make([]byte, 300<<10)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
+		return b
+	}
+	for n, want := range []int{0, 0, 0, 1, 1} { // three of 300 KiB in 1 MiB
+		if left := put(n, 7, noise(byte(n))); left != want {
+			t.Errorf("text %d: %d were not kept", n, left)
+		}
+	}
+	if put(10, 7, noise(1)) != 0 || put(11, 8, noise(11)) != 0 || put(12, 0, noise(12)) != 0 || put(13, 7, []byte("small")) != 0 {
+		t.Error("one that is there, another user's, root's or a small one was not kept")
+	}
+	s.close()
+	if s, err = openStore(path, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if put(14, 7, noise(14)) != 1 {
+		t.Error("after a restart it is forgotten what the user has")
+	}
+	if _, err := s.purge(context.Background(), time.Unix(1<<33, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if put(15, 7, noise(15)) != 0 {
+		t.Error("what was purged still counts")
+	}
+}
+
 // Keys order attempts by job, the first first, and the record that an array began with behind its other tasks; they tell apart every
 // run of a job that runs once a minute for thirty years, and are undone.
 func TestKeys(t *testing.T) {
 	var last int64 = -1
-	for _, j := range []*pb.JobRecord{{Id: 1}, {Id: 1, Restarts: 1}, {Id: 1, Restarts: 70000}, {Id: 1, Restarts: 15e6}, {Id: 2}, {Id: 1 << 31, ArrayJobId: 9}, {Id: 1<<32 - 1},
+	for _, j := range []*pb.JobRecord{{Id: 1}, {Id: 1, Restarts: 1}, {Id: 1, Restarts: 70000}, {Id: 1, Restarts: 15e6}, {Id: 2},
+		{Id: 1 << 31, ArrayJobId: 9}, {Id: 1<<32 - 1},
 		{Id: 5, ArrayJobId: 5}, {Id: 5, ArrayJobId: 5, Restarts: 1}, {Id: 1<<32 - 1, ArrayJobId: 1<<32 - 1}} {
 		k := key(j)
 		if k <= last {

@@ -12,9 +12,6 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// maxTasks bounds the tasks and nodes that one word of a selection may name.
-const maxTasks = 1 << 22
-
 // selection is a request, read once. Its tests decide for records of the View and of the database alike; whole says that what SQL can
 // test is all there is to test.
 type selection struct {
@@ -23,8 +20,7 @@ type selection struct {
 	until int64 // inclusive
 	tests []func(*pb.JobRecord) bool
 
-	jobs, arrays []uint32             // named by -j
-	tasks        map[uint32]jobid.Set // of arrays, nil set = all
+	jobs, arrays []uint32 // named by -j
 	byID         bool
 	sqlOnly      bool
 	wide         bool // of much of the time that the database knows
@@ -34,7 +30,7 @@ type selection struct {
 const second = int64(time.Second)
 
 // newSelection reads a request; nowNS is the time until which everything is meant when it does not say.
-func newSelection(r *pb.AccountingRequest, nowNS int64) *selection {
+func newSelection(r *pb.AccountingRequest, nowNS int64) (*selection, *pb.Problem) {
 	q := &selection{r: r, since: r.SinceNs, until: r.UntilNs, sqlOnly: true}
 	if q.until == 0 {
 		q.until = nowNS
@@ -42,11 +38,14 @@ func newSelection(r *pb.AccountingRequest, nowNS int64) *selection {
 	if q.until < math.MaxInt64-second {
 		q.until = q.until/second*second + second - 1
 	}
-	q.ids()
+	if p := q.ids(); p != nil {
+		return nil, p
+	}
 	q.window()
-	q.add(len(r.Uids), func(j *pb.JobRecord) bool { return slices.Contains(r.Uids, j.Spec.Uid) })
+	uid := state.OneOf(r.Uids)
+	q.add(len(r.Uids), func(j *pb.JobRecord) bool { return uid(j.Spec.Uid) })
 	q.residual()
-	return q
+	return q, nil
 }
 
 // add puts a test that applies when there is something to compare with.
@@ -66,44 +65,26 @@ func (q *selection) match(j *pb.JobRecord) bool {
 	return true
 }
 
-func (q *selection) ids() {
+// ids reads what -j names; what is not an id names no job.
+func (q *selection) ids() *pb.Problem {
 	if q.byID = len(q.r.Ids) > 0; !q.byID {
-		return
+		return nil
 	}
-	q.tasks = map[uint32]jobid.Set{}
+	names := &jobid.Names{}
 	for _, word := range q.r.Ids {
 		id, err := jobid.Parse(word)
 		if err != nil {
-			continue // what is not an id names no job
-		}
-		if id.Tasks == nil {
-			q.jobs, q.arrays = append(q.jobs, id.Job), append(q.arrays, id.Job)
 			continue
 		}
-		if set, err := id.Tasks.Set(maxTasks); err == nil {
-			q.arrays = append(q.arrays, id.Job)
-			q.tasks[id.Job] = q.tasks[id.Job].With(set)
-			q.sqlOnly = false
+		if err := names.Add(id); err != nil {
+			return pb.NewProblem(pb.CodeInvalidSpec, "%v", err).WithHint("name fewer at a time")
 		}
+		q.sqlOnly = q.sqlOnly && id.Tasks == nil
 	}
-	whole := map[uint32]bool{}
-	for _, id := range q.jobs {
-		whole[id] = true
-	}
-	q.tests = append(q.tests, func(j *pb.JobRecord) bool {
-		if whole[j.Id] || j.ArrayJobId != 0 && whole[j.ArrayJobId] {
-			return true
-		}
-		set, ok := q.tasks[j.ArrayJobId]
-		switch {
-		case !ok || j.ArrayJobId == 0:
-			return false
-		case j.IsArrayTask:
-			return set.Has(j.ArrayTaskId)
-		}
-		have := state.ArraySet(j)
-		return have.Without(set).Count() < have.Count()
-	})
+	names.Sort()
+	q.jobs, q.arrays = names.Jobs(), names.Arrays()
+	q.tests = append(q.tests, func(j *pb.JobRecord) bool { return state.Named(names, j) })
+	return nil
 }
 
 // window selects by time (sacct(1), DEFAULT TIME WINDOW): without states the jobs that were eligible in it and had not ended before;
@@ -147,7 +128,8 @@ func (q *selection) was(j *pb.JobRecord, s pb.JobState) bool {
 	case pb.JobState_JOB_RUNNING:
 		return len(j.Alloc) > 0 && j.StartNs <= q.until && endOf(j) >= q.since
 	case pb.JobState_JOB_SUSPENDED:
-		return j.SuspendNs != 0 && j.SuspendNs <= q.until && (j.State == s || j.SuspendedNs > 0 && j.SuspendNs >= q.since) && endOf(j) >= q.since
+		return j.SuspendNs != 0 && j.SuspendNs <= q.until && (j.State == s || j.SuspendedNs > 0 && j.SuspendNs >= q.since) &&
+			endOf(j) >= q.since
 	}
 	return j.State == s && j.StateFlags&pb.JobRequeued == 0 && q.within(j.EndNs)
 }
@@ -155,20 +137,22 @@ func (q *selection) was(j *pb.JobRecord, s pb.JobState) bool {
 // residual are the tests that SQL does not make.
 func (q *selection) residual() {
 	r, from := q.r, len(q.tests)
-	word := func(list []string, get func(*pb.JobRecord) string) {
-		q.add(len(list), func(j *pb.JobRecord) bool {
-			return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, get(j)) })
-		})
+	word := func(list []string, get func(*pb.JobRecord) string) { // whatever the case
+		lower := make([]string, len(list))
+		for i, s := range list {
+			lower[i] = strings.ToLower(s)
+		}
+		in := state.OneOf(lower)
+		q.add(len(list), func(j *pb.JobRecord) bool { return in(strings.ToLower(get(j))) })
 	}
-	q.add(len(r.Gids), func(j *pb.JobRecord) bool { return slices.Contains(r.Gids, j.Spec.Gid) })
+	gid, part, name := state.OneOf(r.Gids), state.OneOf(r.Partitions), state.OneOf(r.Names)
+	q.add(len(r.Gids), func(j *pb.JobRecord) bool { return gid(j.Spec.Gid) })
 	word(r.Accounts, func(j *pb.JobRecord) string { return j.Spec.Account })
 	q.add(len(r.Partitions), func(j *pb.JobRecord) bool {
-		return slices.Contains(r.Partitions, j.Partition) || j.StartNs == 0 &&
-			slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), func(p string) bool { return slices.Contains(r.Partitions, p) })
+		return part(j.Partition) || j.StartNs == 0 && slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), part)
 	})
-	q.add(len(r.Names), func(j *pb.JobRecord) bool { return slices.Contains(r.Names, j.Spec.Name) })
+	q.add(len(r.Names), func(j *pb.JobRecord) bool { return name(j.Spec.Name) })
 	word(r.Qos, func(j *pb.JobRecord) string { return qosOf(j) })
-	word(r.Reservations, func(j *pb.JobRecord) string { return j.Spec.Reservation })
 	word(r.Wckeys, func(j *pb.JobRecord) string { return j.Spec.Wckey })
 	q.add(len(r.Features), func(j *pb.JobRecord) bool { return hasFeatures(j.Spec.Features, r.Features) })
 	if len(r.Nodes) > 0 {

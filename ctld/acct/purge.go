@@ -21,13 +21,16 @@ func (a *Accounting) purge(ctx context.Context) {
 		a.o.Log.Error("cannot delete old jobs from the accounting database (PurgeJobAfter)", "err", err)
 	}
 	if total > 0 {
-		a.o.Log.Info("old jobs deleted from the accounting database (PurgeJobAfter)", "jobs", total, "ended_before", before.UTC().Format(time.RFC3339))
+		a.o.Log.Info("old jobs deleted from the accounting database (PurgeJobAfter)", "jobs", total, "ended_before",
+			before.UTC().Format(time.RFC3339))
 	}
 }
 
 func (s *store) purge(ctx context.Context, before time.Time) (total int64, err error) {
 	for ctx.Err() == nil {
-		res, err := s.write.ExecContext(ctx, "DELETE FROM jobs WHERE key IN (SELECT key FROM jobs INDEXED BY jobs_by_end WHERE end < ? LIMIT ?)", before.UnixNano(), purgeRows)
+		res, err := s.write.ExecContext(ctx,
+			"DELETE FROM jobs WHERE key IN (SELECT key FROM jobs INDEXED BY jobs_by_end WHERE end < ? LIMIT ?)", before.UnixNano(),
+			purgeRows)
 		if err != nil {
 			return total, explain(err)
 		}
@@ -40,7 +43,10 @@ func (s *store) purge(ctx context.Context, before time.Time) (total int64, err e
 		}
 	}
 	if total > 0 {
-		_, err = s.write.ExecContext(ctx, "DELETE FROM texts WHERE id NOT IN (SELECT script FROM jobs WHERE script IS NOT NULL UNION SELECT env FROM jobs WHERE env IS NOT NULL)")
+		s.texts = nil
+		_, err = s.write.ExecContext(ctx,
+			"DELETE FROM texts WHERE id NOT IN (SELECT script FROM jobs WHERE script IS NOT NULL UNION SELECT env FROM jobs WHERE env "+
+				"IS NOT NULL)")
 	}
 	return total, explain(err)
 }

@@ -72,7 +72,8 @@ UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids
 		from = "jobs INDEXED BY jobs_by_user WHERE " + where
 	}
 	// LIMIT has SQLite sort what it finds, and look up the records in that order.
-	return columns + "(SELECT key AS k FROM " + from + " ORDER BY CASE array_id WHEN 0 THEN key >> 24 ELSE array_id END, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
+	return columns + "(SELECT key AS k FROM " + from +
+		" ORDER BY CASE array_id WHEN 0 THEN key >> 24 ELSE array_id END, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
 }
 
 // where holds for every attempt of the selection.
@@ -156,7 +157,8 @@ const wideShare = 4
 // wide reports whether a selection is of so much time.
 func wide(ctx context.Context, c *sql.Conn, q *selection) (bool, error) {
 	var first, last sql.NullInt64
-	err := c.QueryRowContext(ctx, "SELECT (SELECT min(end) FROM jobs), (SELECT max(end) FROM jobs WHERE end < ?)", int64(running)).Scan(&first, &last)
+	err := c.QueryRowContext(ctx, "SELECT (SELECT min(end) FROM jobs), (SELECT max(end) FROM jobs WHERE end < ?)",
+		int64(running)).Scan(&first, &last)
 	if err != nil || !last.Valid || q.r.Runaway || q.byID || len(q.r.Uids) > 0 {
 		return false, err
 	}

@@ -13,6 +13,9 @@ import (
 // selectLimit is how long one selection may take, its reader included.
 const selectLimit = 10 * time.Minute
 
+// lookedAt is after how many records of the state a selection looks whether its caller is still there.
+const lookedAt = 256
+
 // Select calls each with the encoded records of a selection, by id, the tasks of an array at the
 // id of the array, the first attempt first. What the state holds comes from it, what
 // is still in the outbox from there, everything else from the database: nothing that was acknowledged before is missing, and nothing
@@ -21,8 +24,11 @@ func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view f
 	// A reader that stalls keeps SQLite's log from being folded into the file: it is not waited for for ever.
 	ctx, cancel := context.WithTimeout(ctx, selectLimit)
 	defer cancel()
-	q := newSelection(r, a.o.Now().UnixNano())
-	out := &merge{q: q, each: each}
+	q, p := newSelection(r, a.o.Now().UnixNano())
+	if p != nil {
+		return p
+	}
+	out := &merge{ctx: ctx, q: q, each: each, newer: map[state.Attempt]bool{}}
 	var v *state.View
 	if !r.Runaway {
 		// The outbox first: what leaves it meanwhile is in the database by then. A job that is forgotten meanwhile is in v.
@@ -30,7 +36,11 @@ func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view f
 			return err
 		}
 		v = view()
+		looked := 0
 		for j := range v.Jobs.All() {
+			if looked++; looked%lookedAt == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if q.match(j) {
 				out.fresh = append(out.fresh, fresh{placeOf(j), j})
 			}
@@ -42,7 +52,7 @@ func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view f
 	if db := a.db.Load(); db != nil {
 		err := db.each(ctx, q, func(p place, record []byte) error {
 			at := attempt(p.key)
-			if j := v.Jobs.Get(at.Job); j != nil && (j.Restarts == at.Restarts || r.Runaway) {
+			if j := v.Jobs.Get(at.Job); j != nil && (j.Restarts == at.Restarts || r.Runaway) || out.newer[at] {
 				return nil
 			}
 			return out.stored(p, record)
@@ -81,6 +91,9 @@ func (a *Accounting) fromOutbox(out *merge) error {
 	}
 	a.mu.Unlock()
 	for _, at := range list {
+		if err := out.ctx.Err(); err != nil {
+			return err
+		}
 		b, err := a.o.Outbox(at)
 		if err != nil {
 			return err
@@ -92,6 +105,7 @@ func (a *Accounting) fromOutbox(out *merge) error {
 		if err != nil {
 			return err
 		}
+		out.newer[at] = true
 		if out.q.match(j) {
 			out.fresh = append(out.fresh, fresh{placeOf(j), j})
 		}
@@ -108,11 +122,13 @@ type fresh struct {
 // merge puts fresh and stored attempts in order and leaves out those that are not asked for: the last attempt of each job is shown,
 // or with -D every one. So each is held back until the next shows whether it was the last.
 type merge struct {
+	ctx   context.Context // of the caller
 	q     *selection
 	fresh []fresh
 	each  func([]byte) error
-	held  []byte // nil = nothing yet
-	last  place  // its own
+	newer map[state.Attempt]bool // of the outbox: what the database has of them is from before they ended
+	held  []byte                 // nil = nothing yet
+	last  place                  // its own
 }
 
 // sort orders the fresh ones; of two with one place, the state's and the outbox's, the first stays.
@@ -127,6 +143,9 @@ func (m *merge) stored(at place, record []byte) error {
 		if err := m.first(); err != nil {
 			return err
 		}
+	}
+	if err := m.ctx.Err(); err != nil {
+		return err
 	}
 	if m.held != nil && at == m.last {
 		return nil // it was there already
@@ -155,6 +174,9 @@ func (m *merge) take(at place, record []byte) error {
 }
 
 func (m *merge) first() error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
 	f := m.fresh[0]
 	m.fresh = m.fresh[1:]
 	b, err := encoded(f.job)

@@ -18,13 +18,15 @@ type store struct {
 	path  string
 	write *sql.DB // one connection: the writer's
 	read  *sql.DB
+	// texts are the bytes of texts by who brought them, as far as they have been asked for since the start. Only for the writer.
+	texts map[uint32]int64
 }
 
 // errDamaged: the file is no sound database.
 var errDamaged = errors.New("the accounting database is damaged")
 
 // schemaVersion is PRAGMA user_version. A database of a later one is left alone.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // The columns are what selections look for; all else of a job is in record, an encoded JobRecord. Times are nanoseconds; end of an
 // attempt that has not ended is the largest integer.
@@ -50,7 +52,7 @@ CREATE TABLE texts (
 	data BLOB NOT NULL
 );
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-` + indexes
+` + indexes + owners
 
 // The indexes of selections have all that chooses and orders jobs by user, time and state: only records that are asked for are read. Those
 // of format 1 had neither state nor array_id.
@@ -60,6 +62,13 @@ DROP INDEX IF EXISTS jobs_by_end;
 CREATE INDEX jobs_by_user ON jobs (uid, end, eligible, state, array_id);
 CREATE INDEX jobs_by_end ON jobs (end, eligible, state, array_id);
 PRAGMA user_version = 2;
+`
+
+// A text belongs to the user who brought it first. Those of format 2 belonged to nobody, and are not counted.
+const owners = `
+ALTER TABLE texts ADD COLUMN uid INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX texts_by_user ON texts (uid, length(data));
+PRAGMA user_version = 3;
 `
 
 // checkedBytes is up to which size a database is read through when it is opened; a larger one would delay sacct.
@@ -83,7 +92,9 @@ func (s *store) open(cluster string) error {
 	}
 	const common = "?_pragma=busy_timeout(10000)&_pragma=temp_store(2)"
 	var err error
-	if s.write, err = sql.Open("sqlite", "file:"+s.path+common+"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-2000)&_txlock=immediate"); err != nil {
+	if s.write, err = sql.Open("sqlite",
+		"file:"+s.path+common+
+			"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=cache_size(-2000)&_txlock=immediate"); err != nil {
 		return err
 	}
 	s.write.SetMaxOpenConns(1)
@@ -106,11 +117,14 @@ func (s *store) prepare() error {
 	}
 	switch {
 	case version > schemaVersion:
-		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away", version, schemaVersion)
+		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away",
+			version, schemaVersion)
 	case version == 0:
 		return s.change(schema)
 	case version == 1:
-		return s.change(indexes)
+		return s.change(indexes + owners)
+	case version == 2:
+		return s.change(owners)
 	}
 	if fi, err := os.Stat(s.path); err == nil && fi.Size() <= checkedBytes {
 		var verdict string
@@ -210,32 +224,39 @@ const upsert = `INSERT INTO jobs (key, array_id, uid, submit, eligible, start, e
 ON CONFLICT (key) DO UPDATE SET array_id=excluded.array_id, uid=excluded.uid, submit=excluded.submit, eligible=excluded.eligible, start=excluded.start,
 end=excluded.end, state=excluded.state, name=excluded.name, record=excluded.record, script=coalesce(excluded.script, script), env=coalesce(excluded.env, env)`
 
-// put stores rows in one transaction: all are on disk when it returns nil, none otherwise.
-func (s *store) put(ctx context.Context, rows []row) error {
+// put stores rows in one transaction: all are on disk when it returns nil, none otherwise. Of one user no more than textBytes of texts are
+// kept, 0 is no bound; left is how many were not.
+func (s *store) put(ctx context.Context, rows []row, textBytes int64) (left int, err error) {
+	defer func() {
+		if err != nil {
+			s.texts = nil // counted before it was stored
+		}
+	}()
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
 	stmt, err := tx.PrepareContext(ctx, upsert)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = stmt.Close() }()
-	put := map[*byte]any{} // tasks of an array share their texts
+	texts := &textWriter{store: s, tx: tx, put: map[*byte]any{}, limit: textBytes}
 	for i := range rows {
 		r := &rows[i]
-		script, err := putOnce(ctx, tx, put, r.script)
+		script, err := texts.once(ctx, r.uid, r.script)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		env, err := putOnce(ctx, tx, put, r.env)
+		env, err := texts.once(ctx, r.uid, r.env)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if _, err := stmt.ExecContext(ctx, r.key, r.array, r.uid, r.submit, r.elig, r.start, r.end, r.state, r.name, r.record, script, env); err != nil {
-			return err
+		if _, err := stmt.ExecContext(ctx, r.key, r.array, r.uid, r.submit, r.elig, r.start, r.end, r.state, r.name, r.record, script,
+			env); err != nil {
+			return 0, err
 		}
 	}
-	return tx.Commit()
+	return texts.left, tx.Commit()
 }

@@ -17,44 +17,77 @@ import (
 // maxText bounds what one may inflate to: more than the largest script and environment that a submission may have.
 const maxText = 8 << 20
 
-// putOnce stores a text unless this very one was put before, and returns its id; nil for nil.
-func putOnce(ctx context.Context, tx *sql.Tx, put map[*byte]any, text []byte) (id any, err error) {
+// textWriter stores the texts of one transaction.
+type textWriter struct {
+	store *store
+	tx    *sql.Tx
+	put   map[*byte]any // tasks of an array share their texts
+	limit int64
+	left  int // texts that were not kept
+}
+
+// once stores a text unless this very one was put before, and returns its id; nil for nil, and for one that is not kept.
+func (w *textWriter) once(ctx context.Context, uid uint32, text []byte) (id any, err error) {
 	at := unsafe.SliceData(text)
-	id, ok := put[at]
+	id, ok := w.put[at]
 	if !ok {
-		if id, err = putText(ctx, tx, text); err == nil && len(text) > 0 {
-			put[at] = id
+		if id, err = w.one(ctx, uid, text); err == nil && len(text) > 0 {
+			w.put[at] = id
 		}
 	}
 	return id, err
 }
 
-// putText stores a text and returns its id; nil for nil.
-func putText(ctx context.Context, tx *sql.Tx, text []byte) (any, error) {
+func (w *textWriter) one(ctx context.Context, uid uint32, text []byte) (any, error) {
 	if text == nil {
 		return nil, nil
 	}
 	hash := sha256.Sum256(text)
 	var id int64
-	err := tx.QueryRowContext(ctx, "SELECT id FROM texts WHERE hash = ?", hash[:]).Scan(&id)
+	err := w.tx.QueryRowContext(ctx, "SELECT id FROM texts WHERE hash = ?", hash[:]).Scan(&id)
 	if err == nil {
 		return id, nil
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
-	res, err := tx.ExecContext(ctx, "INSERT INTO texts (hash, data) VALUES (?, ?)", hash[:], deflate(text))
+	data := deflate(text)
+	held, err := w.held(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
+	if w.limit > 0 && uid != 0 && held+int64(len(data)) > w.limit {
+		w.left++
+		return nil, nil
+	}
+	res, err := w.tx.ExecContext(ctx, "INSERT INTO texts (hash, data, uid) VALUES (?, ?, ?)", hash[:], data, uid)
+	if err != nil {
+		return nil, err
+	}
+	w.store.texts[uid] = held + int64(len(data))
 	return res.LastInsertId()
+}
+
+// held is what the database has of a user's texts, in bytes.
+func (w *textWriter) held(ctx context.Context, uid uint32) (n int64, err error) {
+	if w.store.texts == nil {
+		w.store.texts = map[uint32]int64{}
+	}
+	n, known := w.store.texts[uid]
+	if !known {
+		err = w.tx.QueryRowContext(ctx, "SELECT coalesce(sum(length(data)), 0) FROM texts INDEXED BY texts_by_user WHERE uid = ?",
+			uid).Scan(&n)
+		w.store.texts[uid] = n
+	}
+	return n, err
 }
 
 // text is a stored text of the last attempt of a job and the job's owner; found is false for a job that is not stored.
 func (s *store) text(ctx context.Context, id uint32, column string) (data []byte, uid uint32, found bool, err error) {
 	low := int64(id) << attemptBits
 	var packed []byte
-	err = s.read.QueryRowContext(ctx, "SELECT uid, (SELECT data FROM texts WHERE texts.id = jobs."+column+") FROM jobs WHERE key BETWEEN ? AND ? OR key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1",
+	err = s.read.QueryRowContext(ctx, "SELECT uid, (SELECT data FROM texts WHERE texts.id = jobs."+column+
+		") FROM jobs WHERE key BETWEEN ? AND ? OR key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1",
 		low, low|maxRestarts, low|arrays, low|arrays|maxRestarts).Scan(&uid, &packed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, 0, false, nil

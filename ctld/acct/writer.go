@@ -38,7 +38,8 @@ func (a *Accounting) Run(ctx context.Context) {
 		err := a.store(ctx)
 		wait := gather
 		if err != nil && ctx.Err() == nil {
-			a.o.Log.Error("cannot store finished jobs for sacct; they are kept in the state, and it is tried again", "err", err, "waiting", a.waiting(), "again_in", retry)
+			a.o.Log.Error("cannot store finished jobs for sacct; they are kept in the state; trying again", "err", err, "waiting",
+				a.waiting(), "again_in", retry)
 			wait, retry = retry, min(2*retry, retryMost)
 		} else {
 			retry = retryFirst
@@ -51,7 +52,8 @@ func (a *Accounting) Run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.Background(), lastTry)
 			defer cancel()
 			if err := a.store(last); err != nil {
-				a.o.Log.Warn("accounting ends with jobs that are not stored; the next start stores them", "err", err, "waiting", a.waiting())
+				a.o.Log.Warn("accounting stopped with jobs not yet stored; they will be stored at the next start", "err", err, "waiting",
+					a.waiting())
 			}
 			return
 		}
@@ -148,7 +150,9 @@ func (a *Accounting) replace(why error) error {
 	if err != nil {
 		return err
 	}
-	a.o.Log.Error("the accounting database is damaged: it is moved aside and begun anew; sacct knows only what the controller still holds, until the old file is repaired (sqlite3 FILE .recover)",
+	a.o.Log.Error(
+		"the accounting database is damaged: it has been moved aside and a new one created; sacct shows only jobs that the controller "+
+			"still holds, until the old file is repaired (sqlite3 FILE .recover)",
 		"err", why, "file", bad)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,7 +169,10 @@ func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error
 	rows, err := a.rows(v, ids, attempts)
 	if err == nil {
 		failpoint.Hit("acct.before")
-		err = explain(db.put(ctx, rows))
+		var left int
+		left, err = db.put(ctx, rows, a.o.Policy().TextBytes)
+		err = explain(err)
+		a.warnLeft(left)
 	}
 	if err != nil {
 		a.giveBack()
@@ -181,6 +188,17 @@ func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error
 		failpoint.Hit("acct.taken")
 	}
 	return more, nil
+}
+
+// warnLeft says in the log, once a minute, that scripts and environments were not kept.
+func (a *Accounting) warnLeft(left int) {
+	now := a.o.Now()
+	if left == 0 || now.Sub(a.warned) < time.Minute && now.After(a.warned) {
+		return
+	}
+	a.warned = now
+	a.o.Log.Warn("scripts or environments are not kept in the accounting database: their users have reached what one may have there "+
+		"(max_user_accounting of SlurmctldParameters)", "texts", left)
 }
 
 // take chooses what to store next.

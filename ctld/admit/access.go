@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -31,20 +32,22 @@ func inGroups(allowed []uint32, spec *pb.JobSpec) bool {
 // checkPartitions refuses a job that its partitions do not take. One that takes no jobs now (INACTIVE, DRAIN) is left out of a list
 // that names others. Of the others one has to take the job, or with EnforcePartLimits=ALL each of them: as a real Slurm 22.05 decides.
 func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
-	list := PartitionList(v, spec)
+	list := convert.PartitionList(v, spec)
 	if list == "" {
-		return pb.NewProblem(pb.CodeNoDefaultPartition, "no partition was named and slurm.conf has none with Default=YES").WithHint("choose one of: %s", partitionNames(v))
+		return pb.NewProblem(pb.CodeNoDefaultPartition,
+			"no partition was named and slurm.conf has none with Default=YES").WithHint("use one of: %s", partitionNames(v))
 	}
 	names := strings.Split(list, ",")
 	for _, name := range names {
 		if v.Partition(name) == nil {
-			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("choose one of: %s", partitionNames(v)).WithLead("invalid partition specified: %s", name)
+			return pb.NewProblem(pb.CodeInvalidPartition, "there is no partition %q", name).WithHint("use one of: %s",
+				partitionNames(v)).WithLead("invalid partition specified: %s", name)
 		}
 	}
 	open := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return closed(v.Partition(name)) })
 	if len(open) == 0 {
 		p := v.Partition(names[0])
-		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and takes no new jobs", p.Name, p.State)
+		return pb.NewProblem(pb.CodePartClosed, "partition %s is %s and accepts no new jobs", p.Name, p.State)
 	}
 	var first *pb.Problem
 	taken := false
@@ -67,7 +70,7 @@ func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 // First is the partition whose defaults a checked job has: the first of its list that takes it.
 func First(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	var first *pb.PartitionRecord
-	for _, name := range strings.Split(PartitionList(v, spec), ",") {
+	for _, name := range strings.Split(convert.PartitionList(v, spec), ",") {
 		p := v.Partition(name)
 		if p != nil && Refusal(v, p, spec) == nil {
 			return p
@@ -104,17 +107,19 @@ func closed(p *pb.PartitionRecord) bool { return p.State == "INACTIVE" || p.Stat
 func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	switch {
 	case p.RootOnly && spec.Uid != 0:
-		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for root only", p.Name)
+		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is reserved for root", p.Name)
 	case v.Settings.DisableRootJobs && spec.Uid == 0:
-		return pb.NewProblem(pb.CodeUserID, "this cluster takes no jobs of root (DisableRootJobs)")
+		return pb.NewProblem(pb.CodeUserID, "this cluster accepts no jobs from root (DisableRootJobs)")
 	case p.DisableRootJobs && spec.Uid == 0:
-		return pb.NewProblem(pb.CodeUserID, "partition %s takes no jobs of root", p.Name)
+		return pb.NewProblem(pb.CodeUserID, "partition %s accepts no jobs from root", p.Name)
 	case p.ReqResv && spec.Reservation == "":
-		return pb.NewProblem(pb.CodeAccessDenied, "partition %s is for jobs in a reservation", p.Name).WithHint("name one: --reservation")
+		return pb.NewProblem(pb.CodeAccessDenied, "partition %s accepts only jobs in a reservation",
+			p.Name).WithHint("name one: --reservation")
 	case !fromHost(p.AllowAllocNodes, spec.AllocNode):
-		return pb.NewProblem(pb.CodeAccessDenied, "partition %s takes jobs from %s, not from %s", p.Name, p.AllowAllocNodes, spec.AllocNode)
+		return pb.NewProblem(pb.CodeAccessDenied, "partition %s accepts jobs from %s, not from %s", p.Name, p.AllowAllocNodes,
+			spec.AllocNode)
 	case !inGroups(v.PartitionGIDs(p.Name), spec):
-		return pb.NewProblem(pb.CodePartitionGroup, "partition %s is for the groups %s", p.Name, p.AllowGroups)
+		return pb.NewProblem(pb.CodePartitionGroup, "partition %s is reserved for the groups %s", p.Name, p.AllowGroups)
 	}
 	return nil
 }
@@ -135,13 +140,16 @@ func exceeds(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem
 	asked := uint64(max(spec.NumTasks, 1)) * uint64(max(spec.CpusPerTask, 1))
 	switch {
 	case spec.MinNodes > most, spec.MaxNodes > most && p.MaxNodes == most:
-		return pb.NewProblem(pb.CodeNodeCount, "partition %s has or allows %d nodes, asked for were %d", p.Name, most, max(spec.MinNodes, spec.MaxNodes))
+		return pb.NewProblem(pb.CodeNodeCount, "partition %s has or allows %d nodes, %d were requested", p.Name, most,
+			max(spec.MinNodes, spec.MaxNodes))
 	case spec.MinNodes > 0 && spec.MinNodes < p.MinNodes:
-		return pb.NewProblem(pb.CodeNodeCount, "partition %s wants at least %d nodes (MinNodes), asked for were %d", p.Name, p.MinNodes, spec.MinNodes)
+		return pb.NewProblem(pb.CodeNodeCount, "partition %s requires at least %d nodes (MinNodes), %d were requested", p.Name, p.MinNodes,
+			spec.MinNodes)
 	case !spec.Overcommit && len(nodes) > 0 && asked > uint64(len(nodes)) && asked > cpusOf(v, nodes): // a node has one at least
-		return pb.NewProblem(pb.CodeTooManyCPUs, "partition %s has %d CPUs, asked for were %d", p.Name, cpusOf(v, nodes), asked)
+		return pb.NewProblem(pb.CodeTooManyCPUs, "partition %s has %d CPUs, %d were requested", p.Name, cpusOf(v, nodes), asked)
 	case p.MaxTimeS != pb.Unlimited && spec.TimeLimitS > p.MaxTimeS:
-		return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, asked for were %d", p.Name, p.MaxTimeS/60, spec.TimeLimitS/60)
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, %d were requested", p.Name, p.MaxTimeS/60,
+			spec.TimeLimitS/60)
 	}
 	return nil
 }
@@ -163,10 +171,12 @@ func Barred(p *pb.PartitionRecord, spec *pb.JobSpec) string {
 		switch {
 		case rule.allow != "" && !strings.EqualFold(rule.allow, "ALL"): // then what is denied does not count
 			if !oneOf(rule.allow, rule.has) {
-				return fmt.Sprintf("Job's %s not permitted to use this partition (%s allows %s not %s)", rule.what, p.Name, rule.allow, rule.has)
+				return fmt.Sprintf("Job's %s not permitted to use this partition (%s allows %s not %s)", rule.what, p.Name, rule.allow,
+					rule.has)
 			}
 		case oneOf(rule.deny, rule.has):
-			return fmt.Sprintf("Job's %s not permitted to use this partition (%s denies %s including %s)", rule.what, p.Name, rule.deny, rule.has)
+			return fmt.Sprintf("Job's %s not permitted to use this partition (%s denies %s including %s)", rule.what, p.Name, rule.deny,
+				rule.has)
 		}
 	}
 	return ""
@@ -183,4 +193,29 @@ func fromHost(list, host string) bool {
 	}
 	hosts, err := hostlist.Expand(list)
 	return err == nil && slices.Contains(hosts, host)
+}
+
+// Open are those of a job's partitions whose rules on accounts and QOS do not keep it out; why is the first one's rule that does.
+// Of a list only those that are for such jobs: one is enough for a submission.
+func Open(v *state.View, names []string, spec *pb.JobSpec) (open []string, why string) {
+	for _, name := range names {
+		bar := ""
+		if p := v.Partition(name); p != nil {
+			bar = Barred(p, spec)
+		}
+		if bar == "" {
+			open = append(open, name)
+		}
+		why = cmp.Or(why, bar)
+	}
+	if len(names) > 1 {
+		usable := slices.DeleteFunc(slices.Clone(open), func(name string) bool {
+			p := v.Partition(name)
+			return p != nil && !Usable(v, p, spec)
+		})
+		if len(usable) > 0 {
+			open = usable
+		}
+	}
+	return open, why
 }

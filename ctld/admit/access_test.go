@@ -23,19 +23,23 @@ func TestAccess(t *testing.T) {
 		{"of root", &pb.PartitionRecord{DisableRootJobs: true}, &pb.JobSpec{}, false, pb.CodeUserID},
 		{"for root", &pb.PartitionRecord{RootOnly: true}, &pb.JobSpec{Uid: 1}, false, pb.CodeAccessDenied},
 		{"of another account", &pb.PartitionRecord{AllowAccounts: "abc,def"}, &pb.JobSpec{Account: "x"}, false, 0},
-		{"of another account, enforced", &pb.PartitionRecord{AllowAccounts: "abc,def"}, &pb.JobSpec{Account: "x"}, true, pb.CodeInvalidAccount},
+		{"of another account, enforced", &pb.PartitionRecord{AllowAccounts: "abc,def"}, &pb.JobSpec{Account: "x"}, true,
+			pb.CodeInvalidAccount},
 		{"of its account", &pb.PartitionRecord{AllowAccounts: "abc,def"}, &pb.JobSpec{Account: "DEF"}, true, 0},
 		{"of no account", &pb.PartitionRecord{DenyAccounts: DefaultAccount}, &pb.JobSpec{}, true, pb.CodeInvalidAccount},
 		{"of another QOS", &pb.PartitionRecord{AllowQos: "high"}, &pb.JobSpec{}, true, pb.CodeInvalidQOS},
 		{"of a denied QOS", &pb.PartitionRecord{DenyQos: "low,normal"}, &pb.JobSpec{}, true, pb.CodeInvalidQOS},
 	} {
 		c.part.Name, c.part.State, c.part.MaxTimeS, c.part.MaxNodes = "p", "UP", pb.Unlimited, pb.Unlimited
-		v := state.New(&state.Config{Settings: &state.Settings{EnforcePartLimits: map[bool]string{true: "ALL", false: "NO"}[c.enforce]}, Default: "p", Partitions: []*pb.PartitionRecord{c.part}}, "c", 1)
+		v := state.New(&state.Config{Settings: &state.Settings{EnforcePartLimits: map[bool]string{true: "ALL", false: "NO"}[c.enforce]},
+			Default: "p", Partitions: []*pb.PartitionRecord{c.part},
+			PartitionNodes: map[string][]string{"p": {"n1"}}, Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 1}}}, "c", 1)
 		if _, p := Job(v, c.spec, ""); p.GetCode() != uint32(c.want) {
 			t.Errorf("%s: %v, want code %d", c.what, p, c.want)
 		}
 	}
-	v := state.New(&state.Config{Settings: &state.Settings{DisableRootJobs: true}, Default: "p", Partitions: []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited}}}, "c", 1)
+	v := state.New(&state.Config{Settings: &state.Settings{DisableRootJobs: true}, Default: "p",
+		Partitions: []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited}}}, "c", 1)
 	if _, p := Job(v, &pb.JobSpec{}, ""); p.GetCode() != uint32(pb.CodeUserID) {
 		t.Errorf("root where DisableRootJobs is set: %v", p)
 	}

@@ -5,14 +5,18 @@ package admit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/fit"
 )
 
 // Job makes the record of a new job from a specification, which it completes in place. Id, times and priority are the
@@ -21,23 +25,107 @@ func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.
 	if p := Text(spec); p != nil {
 		return nil, p
 	}
-	if p := Check(v, spec); p != nil {
+	j := &pb.JobRecord{Spec: spec, State: pb.JobState_JOB_PENDING, Reason: "None", RequestId: requestID}
+	if p := New(v, j); p != nil {
 		return nil, p
 	}
-	part := Complete(v, spec)
-	j := &pb.JobRecord{Spec: spec, State: pb.JobState_JOB_PENDING, Reason: "None", RequestId: requestID, Partition: part.Name, TimeLimitS: Limit(part, spec)}
-	j.NumNodes, j.NumCpus, j.NumTasks = Size(spec)
-	j.ReqTres = ReqTRES(v.Settings, spec)
 	return j, nil
 }
 
-// Complete fills in what a checked request does not say, and returns the partition that it is shown and completed with (First).
-func Complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
+// New settles the record of a job that is not submitted yet, which must be the caller's own, with what only new jobs take from their
+// partition. One that was admitted on an older state is judged, and gets its figures, again.
+func New(v *state.View, j *pb.JobRecord) *pb.Problem {
+	if p := Settle(v, j, j.Spec.Hold); p != nil {
+		return p
+	}
+	j.TimeLimitS = Limit(v.Partition(j.Partition), j.Spec)
+	return nil
+}
+
+// Settle judges and completes the specification of a record, which must be the caller's own: what is asked for has to exist, some nodes
+// have to be able to hold it (unless the job is held), and what follows from it is written into the record. Everything that makes or
+// changes a request goes through it.
+func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
+	if p := Check(v, j.Spec); p != nil {
+		return p
+	}
+	part := complete(v, j.Spec)
+	c := sched.Count(convert.Request(j.Spec))
+	if p := checkTotals(j.Spec, &c); p != nil {
+		return p
+	}
+	nodes, p := Feasible(v, j.Spec, held)
+	if p != nil {
+		return p
+	}
+	j.Partition = part.Name
+	size(v.Settings, j, &c, nodes)
+	return nil
+}
+
+// What a job may come to in all. Records, and everything that reads them, count in 32 bits.
+const (
+	maxTotal    = math.MaxUint32 - 2 // what is above has a meaning of its own in Slurm
+	maxTotalMiB = 1 << 50
+)
+
+// checkTotals refuses a request whose parts are possible each and are more than can be counted when they are multiplied.
+func checkTotals(s *pb.JobSpec, c *sched.Counts) *pb.Problem {
+	switch {
+	case c.CPUs > maxTotal:
+		return pb.NewProblem(pb.CodeTooManyCPUs, "%d tasks on %d nodes with %d CPUs each are %d CPUs, at most %d can be requested", c.Tasks,
+			c.Nodes, max(s.CpusPerTask, 1), c.CPUs, int64(maxTotal))
+	case c.Tasks > maxTotal:
+		return pb.NewProblem(pb.CodeTooManyCPUs, "%d nodes with %d tasks each are %d tasks, at most %d can be requested", c.Nodes,
+			s.NtasksPerNode, c.Tasks, int64(maxTotal))
+	case c.MemMiB > maxTotalMiB:
+		return pb.NewProblem(pb.CodeInvalidMemory, "%d MiB of memory in all (%d CPUs on %d nodes), at most %d can be requested", c.MemMiB,
+			c.CPUs, c.Nodes, int64(maxTotalMiB))
+	}
+	for _, g := range c.Gres {
+		if g.Count > maxTotal {
+			return pb.NewProblem(pb.CodeInvalidGres, "%d of %s in all (%d tasks on %d nodes), at most %d can be requested", g.Count, g.Name,
+				c.Tasks, c.Nodes, int64(maxTotal))
+		}
+	}
+	return nil
+}
+
+// complete fills in what a checked request does not say, and returns the partition that it is shown and completed with (First).
+func complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	part := First(v, spec)
 	gpuDefaults(v.Settings, part, spec)
 	defaults(v.Settings, part, spec)
 	memoryPerCPU(v, part, spec)
+	spec.Switches = Switches(v.Settings, spec.Switches)
+	countedNodes(spec)
 	return part
+}
+
+// countedNodes: a job has at least the nodes that its constraint counts, unless -N allows no more: -C 'intel*2' is two nodes. Counts in
+// brackets are of different nodes, others may be of the same.
+func countedNodes(spec *pb.JobSpec) {
+	if !strings.Contains(spec.Features, "*") || spec.NodesSet != "" {
+		return
+	}
+	con, err := fit.ParseConstraint(spec.Features)
+	if err != nil || len(con.Alternatives) != 1 {
+		return // Feasible refuses the one, and of several alternatives none may be chosen here
+	}
+	sum, most := 0, 0
+	for _, c := range con.Alternatives[0].Counts {
+		sum, most = sum+c.N, max(most, c.N)
+	}
+	if strings.HasPrefix(spec.Features, "[") {
+		most = sum
+	}
+	n := clamp32(int64(most))
+	if spec.MaxNodes == 0 || n <= spec.MaxNodes {
+		spec.MinNodes = max(spec.MinNodes, n)
+	}
+	if n > 0 && spec.MaxNodes == 0 && spec.NumTasks == 0 && spec.TresPerJob == "" { // nothing that could need more
+		spec.MaxNodes = spec.MinNodes
+	}
 }
 
 // memoryPerCPU gives a job that wants more memory for each CPU than MaxMemPerCPU allows as many CPUs as go with its memory
@@ -72,23 +160,17 @@ const (
 	DefaultQOS     = "normal"
 )
 
-// PartitionList is what a job may run in: what it named, or the default partition.
-func PartitionList(v *state.View, spec *pb.JobSpec) string {
-	if spec.Partition == "" {
-		return v.Default
-	}
-	return spec.Partition
-}
-
 // Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
 	if uid := v.Settings.SlurmdUID; uid != 0 && spec.Uid != uid {
-		return pb.NewProblem(pb.CodeUserID, "the nodes of this cluster run as uid %d (SlurmdUser) and can run no jobs of uid %d", uid, spec.Uid).WithHint("submit as that user, or to a cluster that root has started")
+		return pb.NewProblem(pb.CodeUserID, "the node daemons of this cluster run as uid %d (SlurmdUser) and cannot run jobs of uid %d",
+			uid, spec.Uid).WithHint("submit as that user, or use a cluster started by root")
 	}
-	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLists, checkPreferred, checkFeatures, checkGresText, checkGres, checkLicenses, checkReservation} {
+	for _, check := range []func(*state.View, *pb.JobSpec) *pb.Problem{checkCounts, checkMemory, checkTimes, checkNodes, checkLists,
+		checkPreferred, checkFeatures, checkGresText, checkGres, checkLicenses, checkReservation} {
 		if p := check(v, spec); p != nil {
 			return p
 		}
@@ -113,9 +195,11 @@ func checkCounts(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	for _, c := range []struct {
 		what string
 		n    uint32
-	}{{"tasks (-n)", s.NumTasks}, {"CPUs per task (-c)", s.CpusPerTask}, {"tasks per node", s.NtasksPerNode}, {"nodes (-N)", s.MinNodes}, {"nodes (-N)", s.MaxNodes}, {"CPUs per node (--mincpus)", s.PnMinCpus}} {
+	}{{"tasks (-n)", s.NumTasks}, {"CPUs per task (-c)", s.CpusPerTask}, {"tasks per node", s.NtasksPerNode}, {"nodes (-N)", s.MinNodes},
+		{"nodes (-N)", s.MaxNodes}, {"CPUs per node (--mincpus)", s.PnMinCpus}, {"tasks per GPU (--ntasks-per-gpu)", s.NtasksPerTres},
+		{"sockets per node", s.SocketsPerNode}, {"cores per socket", s.CoresPerSocket}, {"threads per core", s.ThreadsPerCore}} {
 		if c.n > maxCount {
-			return pb.NewProblem(pb.CodeTooManyCPUs, "%d %s, at most %d can be asked for", c.n, c.what, maxCount)
+			return pb.NewProblem(pb.CodeTooManyCPUs, "%d %s, at most %d can be requested", c.n, c.what, maxCount)
 		}
 	}
 	if s.MaxNodes != 0 && s.MaxNodes < s.MinNodes {
@@ -135,7 +219,7 @@ func checkMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
 		}
 	}
 	if n > 1 {
-		return pb.NewProblem(pb.CodeInvalidMemory, "--mem, --mem-per-cpu and --mem-per-gpu exclude each other")
+		return pb.NewProblem(pb.CodeInvalidMemory, "--mem, --mem-per-cpu and --mem-per-gpu are mutually exclusive")
 	}
 	return nil
 }
@@ -225,7 +309,8 @@ func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
 	}
 	r := v.Reservation(s.Reservation)
 	if r == nil {
-		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", s.Reservation).WithHint("scontrol show reservation lists them")
+		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q",
+			s.Reservation).WithHint("scontrol show reservation lists them")
 	}
 	inGroup := slices.ContainsFunc(append([]uint32{s.Gid}, s.Groups...), func(g uint32) bool { return slices.Contains(r.GroupIds, g) })
 	who := r.Users == "" && r.Groups == "" || listed(r.Users, s.User) || r.Groups != "" && inGroup
@@ -256,6 +341,7 @@ func listed(list, name string) bool {
 // memory counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
 func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	spec.Account, spec.Qos = cmp.Or(spec.Account, DefaultAccount), cmp.Or(spec.Qos, DefaultQOS)
+	spec.MailUser = cmp.Or(spec.MailUser, MailUser(s, spec))
 	if spec.MemPerNodeMib|spec.MemPerCpuMib|spec.MemPerGpuMib != 0 || spec.MemAll || !s.CountMemory {
 		return
 	}
@@ -273,6 +359,14 @@ func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	}
 }
 
+// MailUser is who gets the letters about a job that names nobody, where MailDomain says at which address; "": its user.
+func MailUser(s *state.Settings, spec *pb.JobSpec) string {
+	if s.MailDomain == "" || spec.User == "" {
+		return ""
+	}
+	return spec.User + "@" + s.MailDomain
+}
+
 // Limit is the time limit in force in a partition, in seconds: what was asked for, DefaultTime, MaxTime.
 func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 	switch {
@@ -284,42 +378,27 @@ func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 	return p.MaxTimeS
 }
 
-// Size computes the least a request takes: nodes, CPUs and tasks, as squeue shows them while it waits (sbatch(1), -N, -n, -c,
-// --ntasks-per-node).
-func Size(s *pb.JobSpec) (nodes, cpus, tasks uint32) {
-	nodes = max(s.MinNodes, 1)
-	tasks = s.NumTasks
-	if tasks == 0 {
-		tasks = nodes * max(s.NtasksPerNode, 1)
-	}
-	if s.NtasksPerNode > 0 && s.MinNodes == 0 {
-		nodes = max(nodes, (tasks+s.NtasksPerNode-1)/s.NtasksPerNode)
-	}
-	cpus = tasks * max(s.CpusPerTask, 1)
-	if s.Overcommit {
-		cpus = nodes
-	}
-	return nodes, max(cpus, nodes*max(s.PnMinCpus, 1)), tasks
+// Size fills in what the request of a record comes to, as it is shown while the job waits.
+func Size(v *state.View, j *pb.JobRecord) {
+	nodes, _ := Feasible(v, j.Spec, true)
+	c := sched.Count(convert.Request(j.Spec))
+	size(v.Settings, j, &c, nodes)
 }
 
-// ReqTRES is what a request asks for, as scontrol shows it.
-func ReqTRES(st *state.Settings, s *pb.JobSpec) string {
-	nodes, cpus, tasks := Size(s)
-	list := gresTotals(s, uint64(nodes), uint64(tasks))
-	mem := s.MemPerNodeMib * uint64(nodes)
-	if s.MemPerCpuMib != 0 {
-		mem = s.MemPerCpuMib * uint64(cpus)
+// size writes down the least that a request comes to, and the number of nodes that it would start on if all were idle, when that is known.
+func size(st *state.Settings, j *pb.JobRecord, c *sched.Counts, nodes int) {
+	j.NumNodes, j.NumCpus, j.NumTasks = clamp32(c.Nodes), clamp32(c.CPUs), clamp32(c.Tasks)
+	var list []tres.Gres
+	for _, g := range c.Gres {
+		list = append(list, tres.Gres{Name: g.Name, Type: g.Type, Count: uint64(g.Count)})
 	}
-	if s.MemPerGpuMib != 0 {
-		mem = 0
-		for _, g := range list {
-			if g.Name == "gpu" {
-				mem += min(s.MemPerGpuMib*min(g.Count, maxCount), tres.MaxMiB)
-			}
-		}
+	j.ReqTres = TRES(j.NumCpus, uint64(c.MemMiB), j.NumNodes) + GresTRES(st, list)
+	if j.Spec.MaxNodes == 0 { // a range is shown as it was asked for
+		j.NumNodes = max(j.NumNodes, uint32(nodes))
 	}
-	return TRES(cpus, mem, nodes) + GresTRES(st, list)
 }
+
+func clamp32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // TRES writes a set of resources as Slurm does.
 func TRES(cpus uint32, memMiB uint64, nodes uint32) string {

@@ -3,32 +3,16 @@ package admit
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
-
-// Gres reads what a specification has of generic resources, "gres/gpu:a100:2,gres/shard:4", with "gres:" as older versions write it.
-// What cannot be read is empty: Check has refused it.
-func Gres(text string) []tres.Gres {
-	if text == "" {
-		return nil
-	}
-	list, _ := readGres(text)
-	return list
-}
-
-func readGres(text string) ([]tres.Gres, error) {
-	var bare []string
-	for part := range strings.SplitSeq(text, ",") {
-		bare = append(bare, strings.TrimPrefix(strings.TrimPrefix(part, "gres/"), "gres:"))
-	}
-	return tres.ParseGres(strings.Join(bare, ","))
-}
 
 // gresParts are the four ways to ask for a resource, the finest first.
 func gresParts(s *pb.JobSpec) [4]*string {
@@ -41,13 +25,13 @@ func checkGresText(_ *state.View, s *pb.JobSpec) *pb.Problem {
 		if *text == "" {
 			continue
 		}
-		list, err := readGres(*text)
+		list, err := convert.ReadGres(*text)
 		if err != nil {
 			return pb.NewProblem(pb.CodeInvalidGres, "%v", err)
 		}
 		for _, g := range list {
 			if g.Count > maxCount {
-				return pb.NewProblem(pb.CodeInvalidGres, "%s: at most %d can be asked for", g, maxCount)
+				return pb.NewProblem(pb.CodeInvalidGres, "%s: at most %d can be requested", g, maxCount)
 			}
 		}
 	}
@@ -61,17 +45,23 @@ func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
 	tasks, nodes := uint64(s.NumTasks), uint64(s.MinNodes)
 	switch {
 	case perTask > 0 && all%perTask != 0:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in all cannot be divided among tasks of %d", all, perTask)
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total cannot be divided into tasks of %d", all, perTask)
 	case perNode > 0 && all%perNode != 0:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in all cannot be divided among nodes of %d", all, perNode)
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total cannot be divided into nodes of %d", all, perNode)
 	case all > 0 && all < nodes:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in all are less than one for each of %d nodes", all, nodes)
-	case perTask > 0 && all > 0 && tasks > 0 && tasks*perTask != all:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d tasks with %d GPUs each are not %d GPUs", tasks, perTask, all).WithHint("leave --gpus or --ntasks out")
-	case perNode > 0 && all > 0 && nodes > 0 && nodes*perNode != all:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d nodes with %d GPUs each are not %d GPUs", nodes, perNode, all).WithHint("leave --gpus or --nodes out")
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total are fewer than one for each of %d nodes", all, nodes)
+	case perTask > 0 && all > 0 && tasks > 0 && times(tasks, perTask) != all:
+		return pb.NewProblem(pb.CodeInvalidGres, "%d tasks with %d GPUs each are not %d GPUs", tasks, perTask,
+			all).WithHint("omit --gpus or --ntasks")
+	case perNode > 0 && all > 0 && nodes > 0 && times(nodes, perNode) != all:
+		return pb.NewProblem(pb.CodeInvalidGres, "%d nodes with %d GPUs each are not %d GPUs", nodes, perNode,
+			all).WithHint("omit --gpus or --nodes")
+	case perTask > 0 && perNode > 0 && s.NtasksPerNode > 0 && perNode != times(perTask, uint64(s.NtasksPerNode)):
+		return pb.NewProblem(pb.CodeInvalidGres, "%d tasks on each node with %d GPUs each are not %d GPUs on each node", s.NtasksPerNode,
+			perTask, perNode).
+			WithHint("omit --ntasks-per-node or --gpus-per-task")
 	case perTask > 0 && perNode > 0 && perNode%perTask != 0:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs on each node cannot be divided among tasks of %d", perNode, perTask)
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs on each node cannot be divided into tasks of %d", perNode, perTask)
 	}
 	return nil
 }
@@ -79,7 +69,7 @@ func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
 // count is how many GPUs a list asks for.
 func count(text string) uint64 {
 	n := uint64(0)
-	for _, g := range Gres(text) {
+	for _, g := range convert.Gres(text) {
 		if g.Name == "gpu" {
 			n += g.Count
 		}
@@ -103,11 +93,14 @@ func gpuDefaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 		}
 	}
 	if k := uint64(spec.NtasksPerTres); k > 0 {
-		switch total := max(all, perNode*uint64(max(spec.MinNodes, 1))); {
+		switch total := max(all, times(perNode, uint64(max(spec.MinNodes, 1)))); {
+		case total == 0 && spec.NumTasks == 0 && spec.MinNodes > 0: // a GPU on each node, with its tasks
+			spec.NumTasks, spec.TresPerJob = clamp(times(uint64(spec.MinNodes), k)),
+				"gres/gpu:"+strconv.FormatUint(uint64(spec.MinNodes), 10)
 		case total == 0 && spec.NumTasks > 0:
 			spec.TresPerJob = "gres/gpu:" + strconv.FormatUint((uint64(spec.NumTasks)+k-1)/k, 10)
 		case total > 0 && spec.NumTasks == 0:
-			spec.NumTasks = clamp(total * k)
+			spec.NumTasks = clamp(times(total, k))
 		}
 	}
 	if !asksForGPUs(spec) { // a job without GPUs has the usual memory, not none
@@ -127,6 +120,14 @@ func asksForGPUs(s *pb.JobSpec) bool {
 	return count(s.TresPerTask)+count(s.TresPerSocket)+count(s.TresPerNode)+count(s.TresPerJob) > 0
 }
 
+// times multiplies; what is too much for 64 bits is the most that they hold.
+func times(a, b uint64) uint64 {
+	if high, low := bits.Mul64(a, b); high == 0 {
+		return low
+	}
+	return math.MaxUint64
+}
+
 func clamp(n uint64) uint32 { return uint32(min(n, maxCount)) }
 
 // jobDefault reads one of a partition's JobDefaults=; where it has none the cluster's counts.
@@ -138,31 +139,6 @@ func jobDefault(p *pb.PartitionRecord, key string, cluster uint64) uint64 {
 		}
 	}
 	return cluster
-}
-
-// gresTotals is what a request takes of generic resources in all, with the least counts of nodes and tasks. Of the ways to ask
-// for one resource the widest says most: the others divide it.
-func gresTotals(s *pb.JobSpec, nodes, tasks uint64) []tres.Gres {
-	var out []tres.Gres
-	seen := map[string]bool{}
-	parts := gresParts(s)
-	for i, times := range []uint64{1, nodes, nodes * uint64(max(1, s.SocketsPerNode)), tasks} {
-		list := Gres(*parts[len(parts)-1-i])
-		for _, g := range list {
-			if seen[g.Name] {
-				continue
-			}
-			if hi := math.MaxUint64 / max(times, 1); g.Count > hi {
-				g.Count = hi
-			}
-			g.Count *= times
-			out = append(out, g)
-		}
-		for _, g := range list {
-			seen[g.Name] = true
-		}
-	}
-	return out
 }
 
 // GresTRES is the part of a set of resources for generic ones: ",gres/gpu=2,gres/gpu:a100=2". Types are tracked unless

@@ -14,8 +14,11 @@ func gpuView(set func(*state.Settings, *pb.PartitionRecord)) *state.View {
 	if set != nil {
 		set(s, p)
 	}
-	return state.New(&state.Config{Settings: s, Default: "p", Partitions: []*pb.PartitionRecord{p}, PartitionNodes: map[string][]string{"p": {"g1"}},
-		Nodes: []*pb.NodeRecord{{Name: "g1", Cpus: 64, Gres: "gpu:a100:8,shard:32"}}}, "c", 1)
+	return state.New(&state.Config{Settings: s, Default: "p", Partitions: []*pb.PartitionRecord{p},
+		PartitionNodes: map[string][]string{"p": {"g1", "g2"}},
+		Nodes: []*pb.NodeRecord{{Name: "g1", Cpus: 64, Sockets: 2, Cores: 32, Threads: 1, RealMemoryMib: 64000,
+			Gres: "gpu:a100:8,shard:32"},
+			{Name: "g2", Cpus: 64, Sockets: 2, Cores: 32, Threads: 1, RealMemoryMib: 64000, Gres: "gpu:a100:4,gpu:v100:4"}}}, "c", 1)
 }
 
 // TestWhatGPUsImply: the record of a job that asks for GPUs, in each of the ways to do so. TRES and counts are those of a Slurm 22.05
@@ -27,25 +30,46 @@ func TestWhatGPUsImply(t *testing.T) {
 		want string // ReqTRES
 		then string // what was filled in
 	}{
-		"--gres=gpu:2":                      {spec: &pb.JobSpec{TresPerNode: "gres/gpu:2"}, want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
-		"-N2 --gres=gpu:a100:2":             {spec: &pb.JobSpec{MinNodes: 2, TresPerNode: "gres/gpu:a100:2"}, want: "cpu=2,mem=200M,node=2,billing=2,gres/gpu=4,gres/gpu:a100=4"},
-		"types are tracked by name":         {spec: &pb.JobSpec{TresPerNode: "gres/gpu:a100:2"}, set: func(s *state.Settings, _ *pb.PartitionRecord) { s.TrackTRES = []string{"gres/gpu"} }, want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
-		"two types":                         {spec: &pb.JobSpec{TresPerNode: "gres/gpu:a100:2,gres/gpu:v100:1"}, want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=3,gres/gpu:a100=2,gres/gpu:v100=1"},
-		"--gpus=2":                          {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2"}, want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
-		"--gpus-per-task=1 -n2":             {spec: &pb.JobSpec{NumTasks: 2, TresPerTask: "gres/gpu:1"}, want: "cpu=2,mem=200M,node=1,billing=2,gres/gpu=2"},
-		"--gpus-per-task=2 --gpus=8":        {spec: &pb.JobSpec{TresPerJob: "gres/gpu:8", TresPerTask: "gres/gpu:2"}, want: "cpu=4,mem=400M,node=1,billing=4,gres/gpu=8", then: "n4"},
-		"--gpus-per-node=4 --gpus=8":        {spec: &pb.JobSpec{TresPerJob: "gres/gpu:8", TresPerNode: "gres/gpu:4"}, want: "cpu=2,mem=200M,node=2,billing=2,gres/gpu=8", then: "N2"},
-		"--ntasks-per-gpu=2 --gpus=2":       {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2", NtasksPerTres: 2}, want: "cpu=4,mem=400M,node=1,billing=4,gres/gpu=2", then: "n4"},
-		"--ntasks-per-gpu=2 -n5":            {spec: &pb.JobSpec{NumTasks: 5, NtasksPerTres: 2}, want: "cpu=5,mem=500M,node=1,billing=5,gres/gpu=3", then: "n5 gpu3"},
-		"--mem-per-gpu=500 --gpus=2":        {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2", MemPerGpuMib: 500}, want: "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"},
-		"--mem-per-gpu=500 without GPUs":    {spec: &pb.JobSpec{MemPerGpuMib: 500, CpusPerTres: "gres/gpu:4"}, want: "cpu=1,mem=100M,node=1,billing=1"},
-		"--gpus-per-socket=2 --sockets...2": {spec: &pb.JobSpec{TresPerSocket: "gres/gpu:2", SocketsPerNode: 2}, want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=4"},
-		"--gres=shard:3":                    {spec: &pb.JobSpec{TresPerNode: "gres/shard:3"}, want: "cpu=1,mem=100M,node=1,billing=1,gres/shard=3"},
-		"DefMemPerGPU, DefCpuPerGPU":        {spec: &pb.JobSpec{TresPerNode: "gres/gpu:2"}, set: func(s *state.Settings, _ *pb.PartitionRecord) { s.DefMemPerGPUMiB, s.DefCPUPerGPU = 700, 3 }, want: "cpu=1,mem=1400M,node=1,billing=1,gres/gpu=2", then: "c3"},
+		"--gres=gpu:2": {spec: &pb.JobSpec{TresPerNode: "gres/gpu:2"},
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
+		"-N2 --gres=gpu:a100:2": {spec: &pb.JobSpec{MinNodes: 2, TresPerNode: "gres/gpu:a100:2"},
+			want: "cpu=2,mem=200M,node=2,billing=2,gres/gpu=4,gres/gpu:a100=4"},
+		"types are tracked by name": {spec: &pb.JobSpec{TresPerNode: "gres/gpu:a100:2"},
+			set:  func(s *state.Settings, _ *pb.PartitionRecord) { s.TrackTRES = []string{"gres/gpu"} },
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
+		"two types": {spec: &pb.JobSpec{TresPerNode: "gres/gpu:a100:2,gres/gpu:v100:1"},
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=3,gres/gpu:a100=2,gres/gpu:v100=1"},
+		"--gpus=2": {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2"},
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=2"},
+		"--gpus-per-task=1 -n2": {spec: &pb.JobSpec{NumTasks: 2, TresPerTask: "gres/gpu:1"},
+			want: "cpu=2,mem=200M,node=1,billing=2,gres/gpu=2"},
+		"--gpus-per-task=2 --gpus=8": {spec: &pb.JobSpec{TresPerJob: "gres/gpu:8", TresPerTask: "gres/gpu:2"},
+			want: "cpu=4,mem=400M,node=1,billing=4,gres/gpu=8", then: "n4"},
+		"--gpus-per-node=4 --gpus=8": {spec: &pb.JobSpec{TresPerJob: "gres/gpu:8", TresPerNode: "gres/gpu:4"},
+			want: "cpu=2,mem=200M,node=2,billing=2,gres/gpu=8", then: "N2"},
+		"--ntasks-per-gpu=2 --gpus=2": {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2", NtasksPerTres: 2},
+			want: "cpu=4,mem=400M,node=1,billing=4,gres/gpu=2", then: "n4"},
+		"--ntasks-per-gpu=2 -n5": {spec: &pb.JobSpec{NumTasks: 5, NtasksPerTres: 2},
+			want: "cpu=5,mem=500M,node=1,billing=5,gres/gpu=3", then: "n5 gpu3"},
+		"--ntasks-per-gpu=2 -N2": {spec: &pb.JobSpec{MinNodes: 2, MaxNodes: 2, NtasksPerTres: 2},
+			want: "cpu=4,mem=400M,node=2,billing=4,gres/gpu=2", then: "n4 gpu2"},
+		"--mem-per-gpu=500 --gpus=2": {spec: &pb.JobSpec{TresPerJob: "gres/gpu:2", MemPerGpuMib: 500},
+			want: "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"},
+		"--mem-per-gpu=500 without GPUs": {spec: &pb.JobSpec{MemPerGpuMib: 500, CpusPerTres: "gres/gpu:4"},
+			want: "cpu=1,mem=100M,node=1,billing=1"},
+		"--gpus-per-socket=2 --sockets...2": {spec: &pb.JobSpec{TresPerSocket: "gres/gpu:2", SocketsPerNode: 2},
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=4"},
+		"--gres=shard:3": {spec: &pb.JobSpec{TresPerNode: "gres/shard:3"},
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/shard=3"},
+		"DefMemPerGPU, DefCpuPerGPU": {spec: &pb.JobSpec{TresPerNode: "gres/gpu:2"},
+			set:  func(s *state.Settings, _ *pb.PartitionRecord) { s.DefMemPerGPUMiB, s.DefCPUPerGPU = 700, 3 },
+			want: "cpu=6,mem=1400M,node=1,billing=6,gres/gpu=2", then: "c3"},
 		"JobDefaults of the partition": {spec: &pb.JobSpec{TresPerNode: "gres/gpu:2"}, set: func(s *state.Settings, p *pb.PartitionRecord) {
 			s.DefMemPerGPUMiB, p.JobDefaults = 700, "DefCpuPerGPU=2,DefMemPerGPU=300"
-		}, want: "cpu=1,mem=600M,node=1,billing=1,gres/gpu=2", then: "c2"},
-		"not for a job without GPUs": {spec: &pb.JobSpec{TresPerNode: "gres/shard:1"}, set: func(s *state.Settings, _ *pb.PartitionRecord) { s.DefMemPerGPUMiB, s.DefCPUPerGPU = 700, 3 }, want: "cpu=1,mem=100M,node=1,billing=1,gres/shard=1"},
+		}, want: "cpu=4,mem=600M,node=1,billing=4,gres/gpu=2", then: "c2"},
+		"not for a job without GPUs": {spec: &pb.JobSpec{TresPerNode: "gres/shard:1"},
+			set:  func(s *state.Settings, _ *pb.PartitionRecord) { s.DefMemPerGPUMiB, s.DefCPUPerGPU = 700, 3 },
+			want: "cpu=1,mem=100M,node=1,billing=1,gres/shard=1"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,8 +86,10 @@ func TestWhatGPUsImply(t *testing.T) {
 			for _, f := range []struct {
 				changed bool
 				text    string
-			}{{j.Spec.NumTasks != given.NumTasks || strings.HasPrefix(tt.then, "n"), "n" + utoa(j.Spec.NumTasks)}, {j.Spec.MinNodes != given.MinNodes, "N" + utoa(j.Spec.MinNodes)},
-				{j.Spec.TresPerJob != given.TresPerJob, "gpu" + utoa(uint32(count(j.Spec.TresPerJob)))}, {j.Spec.CpusPerTres != "", "c" + utoa(uint32(count(j.Spec.CpusPerTres)))}} {
+			}{{j.Spec.NumTasks != given.NumTasks || strings.HasPrefix(tt.then, "n"), "n" + utoa(j.Spec.NumTasks)},
+				{j.Spec.MinNodes != given.MinNodes, "N" + utoa(j.Spec.MinNodes)},
+				{j.Spec.TresPerJob != given.TresPerJob, "gpu" + utoa(uint32(count(j.Spec.TresPerJob)))},
+				{j.Spec.CpusPerTres != "", "c" + utoa(uint32(count(j.Spec.CpusPerTres)))}} {
 				if f.changed {
 					then = append(then, f.text)
 				}
@@ -81,12 +107,12 @@ func utoa(n uint32) string {
 
 func TestContradictingGPUs(t *testing.T) {
 	for want, spec := range map[string]*pb.JobSpec{
-		"3 GPUs in all cannot be divided among tasks of 2":       {TresPerJob: "gres/gpu:3", TresPerTask: "gres/gpu:2"},
-		"3 GPUs in all cannot be divided among nodes of 2":       {TresPerJob: "gres/gpu:3", TresPerNode: "gres/gpu:2"},
-		"1 GPUs in all are less than one for each of 2 nodes":    {TresPerJob: "gres/gpu:1", MinNodes: 2},
+		"3 GPUs in total cannot be divided into tasks of 2":      {TresPerJob: "gres/gpu:3", TresPerTask: "gres/gpu:2"},
+		"3 GPUs in total cannot be divided into nodes of 2":      {TresPerJob: "gres/gpu:3", TresPerNode: "gres/gpu:2"},
+		"1 GPUs in total are fewer than one for each of 2 nodes": {TresPerJob: "gres/gpu:1", MinNodes: 2},
 		"3 tasks with 2 GPUs each are not 8 GPUs":                {TresPerJob: "gres/gpu:8", TresPerTask: "gres/gpu:2", NumTasks: 3},
 		"3 nodes with 2 GPUs each are not 8 GPUs":                {TresPerJob: "gres/gpu:8", TresPerNode: "gres/gpu:2", MinNodes: 3},
-		"3 GPUs on each node cannot be divided among tasks of 2": {TresPerNode: "gres/gpu:3", TresPerTask: "gres/gpu:2"},
+		"3 GPUs on each node cannot be divided into tasks of 2":  {TresPerNode: "gres/gpu:3", TresPerTask: "gres/gpu:2"},
 		"\"gpu::\"":        {TresPerNode: "gres/gpu::"},
 		"at most 16777216": {TresPerNode: "gres/gpu:99999999"},
 		"given twice":      {TresPerNode: "gres/gpu:1,gres/gpu:2"},
@@ -101,7 +127,8 @@ func TestContradictingGPUs(t *testing.T) {
 
 // TestNoneOfAResource: a real Slurm takes a count of 0, also of what the cluster does not have.
 func TestNoneOfAResource(t *testing.T) {
-	for _, spec := range []*pb.JobSpec{{TresPerJob: "gres/gpu:0"}, {TresPerNode: "gres/tpu:0"}, {TresPerNode: "gres/gpu:a100:0,gres/tpu:0"}, {TresPerTask: "gres/gpu:0", NumTasks: 1}} {
+	for _, spec := range []*pb.JobSpec{{TresPerJob: "gres/gpu:0"}, {TresPerNode: "gres/tpu:0"},
+		{TresPerNode: "gres/gpu:a100:0,gres/tpu:0"}, {TresPerTask: "gres/gpu:0", NumTasks: 1}} {
 		v := gpuView(nil)
 		for _, n := range v.Nodes() {
 			n.Inv = nil

@@ -21,7 +21,7 @@ func checkLists(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	}
 	for _, n := range want {
 		if excluded[n] {
-			return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is both wanted and excluded", n)
+			return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is both requested and excluded", n)
 		}
 	}
 	return nil

@@ -26,24 +26,28 @@ func TestMaxMemPerCPU(t *testing.T) {
 		{"--mem=1500 -n2", &pb.JobSpec{NumTasks: 2, MemPerNodeMib: 1500}, 3, 0, 3, 0},
 		{"--mem=1500 -n2 -c2", &pb.JobSpec{NumTasks: 2, CpusPerTask: 2, MemPerNodeMib: 1500}, 4, 2, 3, 0},
 		{"--mem=1500 -N2", &pb.JobSpec{MinNodes: 2, MaxNodes: 2, MemPerNodeMib: 1500}, 6, 0, 3, 0},
-		{"--mem=0", &pb.JobSpec{MemAll: true}, 8, 0, 8, 0}, // more than a node has: Slurm refuses it for its CPUs
+		{"--mem=0", &pb.JobSpec{MemAll: true}, 8, 0, 8, 0},
 	} {
 		for _, ofPartition := range []bool{true, false} {
-			part, set := &pb.PartitionRecord{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}, &state.Settings{CountMemory: true}
+			part, set := &pb.PartitionRecord{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited},
+				&state.Settings{CountMemory: true}
 			if ofPartition {
 				part.MaxMemPerCpuMib, set.MaxMemPerCPUMiB = 500, 100
 			} else {
 				set.MaxMemPerCPUMiB = 500
 			}
-			v := state.New(&state.Config{Settings: set, Default: "p", Partitions: []*pb.PartitionRecord{part}, PartitionNodes: map[string][]string{"p": {"n1"}},
-				Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 4, RealMemoryMib: 4000}}}, "c", 1)
+			v := state.New(&state.Config{Settings: set, Default: "p", Partitions: []*pb.PartitionRecord{part},
+				PartitionNodes: map[string][]string{"p": {"n1", "n2"}},
+				Nodes:          []*pb.NodeRecord{{Name: "n1", Cpus: 8, RealMemoryMib: 4000}, {Name: "n2", Cpus: 8, RealMemoryMib: 4000}}},
+				"c", 1)
 			spec := state.CloneSpec(c.spec)
 			j, p := Job(v, spec, "")
 			if p != nil {
 				t.Fatal(p)
 			}
 			if j.NumCpus != c.cpus || spec.CpusPerTask != c.perTask || spec.PnMinCpus != c.minCPUs || spec.MemPerCpuMib != c.memPerCPU {
-				t.Errorf("%s: %d CPUs, %d per task, at least %d on a node, %d MiB each; want %d, %d, %d, %d", c.options, j.NumCpus, spec.CpusPerTask, spec.PnMinCpus, spec.MemPerCpuMib,
+				t.Errorf("%s: %d CPUs, %d per task, at least %d on a node, %d MiB each; want %d, %d, %d, %d", c.options, j.NumCpus,
+					spec.CpusPerTask, spec.PnMinCpus, spec.MemPerCpuMib,
 					c.cpus, c.perTask, c.minCPUs, c.memPerCPU)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/ctld/feasible"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -15,14 +16,9 @@ func checkFeatures(v *state.View, s *pb.JobSpec) *pb.Problem {
 		return nil
 	}
 	if !balanced(s.Features) {
-		return pb.NewProblem(pb.CodeInvalidFeature, "the brackets of %q do not match", s.Features)
+		return pb.NewProblem(pb.CodeInvalidFeature, "unbalanced brackets in %q", s.Features)
 	}
-	var have []string
-	for _, n := range v.Nodes() {
-		have = append(have, strings.Split(n.Features, ",")...)
-		have = append(have, strings.Split(n.ActiveFeatures, ",")...)
-	}
-	return unknown(pb.CodeInvalidFeature, "feature", featureNames(s.Features), have)
+	return unknown(pb.CodeInvalidFeature, "feature", featureNames(s.Features), feasible.NamesOf(v).Features)
 }
 
 // balanced says whether each bracket of an expression is closed.
@@ -53,21 +49,14 @@ func featureNames(expr string) []string {
 
 // checkGres refuses generic resources that no node has (sbatch(1), --gres).
 func checkGres(v *state.View, s *pb.JobSpec) *pb.Problem {
-	var asked, have []string
+	var asked []string
 	for _, list := range []string{s.TresPerJob, s.TresPerNode, s.TresPerSocket, s.TresPerTask} {
 		asked = append(asked, gresNames(list)...)
 	}
 	if len(asked) == 0 {
 		return nil
 	}
-	for _, n := range v.Nodes() {
-		if n.Inv != nil {
-			for i := range n.Inv.Kinds {
-				have = append(have, n.Inv.Kinds[i].Name)
-			}
-		}
-	}
-	return unknown(pb.CodeInvalidGres, "generic resource", asked, have)
+	return unknown(pb.CodeInvalidGres, "generic resource", asked, feasible.NamesOf(v).Gres)
 }
 
 // gresNames are the names in "gres/gpu:a100:2,shard:1"; resources of other kinds are left out, and those that none is asked for of:
@@ -93,8 +82,6 @@ func gresNames(list string) []string {
 }
 
 func unknown(code pb.Code, what string, asked, have []string) *pb.Problem {
-	slices.Sort(have)
-	have = slices.DeleteFunc(slices.Compact(have), func(s string) bool { return s == "" })
 	for _, name := range asked {
 		if name == "" || slices.Contains(have, name) {
 			continue

@@ -13,6 +13,9 @@ import (
 // maxText bounds every text of a specification, in bytes.
 const maxText = 4096
 
+// maxLine bounds the texts that may be long: comments, lists.
+const maxLine = 64 << 10
+
 // maxName bounds job names and the like.
 const maxName = 1024
 
@@ -23,7 +26,8 @@ const maxSpec = 512 << 10
 // columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
 func Text(spec *pb.JobSpec) *pb.Problem {
 	if n := proto.Size(spec); n > maxSpec {
-		return pb.NewProblem(pb.CodePathTooLong, "the request has %d bytes beside script and environment, at most %d", n, maxSpec).WithHint("give long lists of arguments to the script in a file")
+		return pb.NewProblem(pb.CodePathTooLong, "the request has %d bytes apart from script and environment, the limit is %d", n,
+			maxSpec).WithHint("give long lists of arguments to the script in a file")
 	}
 	var p *pb.Problem
 	spec.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -39,9 +43,9 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 			return p == nil
 		}
 		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" {
-			p = badText(name, s, true)
+			p = badText(name, s, true, maxLine)
 		} else {
-			p = badText(name, s, false)
+			p = badText(name, s, false, maxText)
 		}
 		return p == nil
 	})
@@ -51,20 +55,25 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 	return p
 }
 
+// Word refuses in a text what Text does, and what is longer than a name may be. What says what the text is.
+func Word(what, s string) *pb.Problem {
+	return badText(what, s, false, maxName)
+}
+
+// Line is Word for a text that may be long, such as a reason or a list of nodes.
+func Line(what, s string) *pb.Problem { return badText(what, s, false, maxLine) }
+
 func badArg(s string) *pb.Problem {
 	for i := 0; i < len(s); i++ {
 		if s[i] == 0 {
-			return pb.NewProblem(pb.CodeInvalidSpec, "a script argument holds a NUL byte")
+			return pb.NewProblem(pb.CodeInvalidSpec, "a script argument contains a NUL byte")
 		}
 	}
 	return nil
 }
 
-func badText(name, s string, blanks bool) *pb.Problem {
-	limit := maxText
-	if blanks {
-		limit = 64 << 10
-	}
+// badText says what is wrong with a text; blanks allows line breaks and tabs.
+func badText(name, s string, blanks bool, limit int) *pb.Problem {
 	if len(s) > limit {
 		return pb.NewProblem(pb.CodePathTooLong, "%s has %d bytes, at most %d", name, len(s), limit)
 	}
@@ -76,7 +85,8 @@ func badText(name, s string, blanks bool) *pb.Problem {
 			continue
 		}
 		if unicode.IsControl(r) || bidi(r) {
-			return pb.NewProblem(pb.CodeInvalidSpec, "%s holds the control character %U: %q", name, r, clip(s)).WithHint("use printable characters")
+			return pb.NewProblem(pb.CodeInvalidSpec, "%s contains the control character %U: %q", name, r,
+				clip(s)).WithHint("use printable characters")
 		}
 	}
 	return nil

@@ -20,8 +20,10 @@ func TestTextIsBounded(t *testing.T) {
 		many.Rlimits = append(many.Rlimits, &pb.Rlimit{})
 	}
 	strange := &pb.JobSpec{}
-	strange.ProtoReflect().SetUnknown(append([]byte{0xfa, 0xff, 0x3f, 0x80, 0x80, 0x40}, make([]byte, 1<<20)...)) // a field of another version's, with a megabyte
-	for what, s := range map[string]*pb.JobSpec{"arguments": args(600, 1000), "one argument": args(1, 1<<20), "limits": many, "unknown fields": strange} {
+	// a field of another version's, with a megabyte
+	strange.ProtoReflect().SetUnknown(append([]byte{0xfa, 0xff, 0x3f, 0x80, 0x80, 0x40}, make([]byte, 1<<20)...))
+	for what, s := range map[string]*pb.JobSpec{"arguments": args(600, 1000), "one argument": args(1, 1<<20), "limits": many,
+		"unknown fields": strange} {
 		if p := Text(s); p.GetCode() != uint32(pb.CodePathTooLong) {
 			t.Errorf("%s: %v", what, p)
 		}

@@ -29,23 +29,31 @@ import (
 
 const (
 	lifetime = 10 * 365 * 24 * time.Hour
-	skew     = 24 * time.Hour // clocks of nodes may be behind
 	renew    = 90 * 24 * time.Hour
 	maxName  = 255
 )
 
+// always is since when certificates count. A clock that is behind, in the extreme one that begins with 1970 because the battery is empty,
+// must not keep a node from its controller.
+var always = time.Unix(0, 0)
+
 func caCrt(dir string) string { return filepath.Join(dir, "ca.crt") }
 func caKey(dir string) string { return filepath.Join(dir, "ca.key") }
 
+// Check says whether there is a usable authority in dir; the error is fs.ErrNotExist where there is none.
+func Check(dir string) error {
+	if _, err := os.Stat(caCrt(dir)); err != nil {
+		return fmt.Errorf("cannot read the cluster's authority: %w", err)
+	}
+	_, err := mtls.Authority(caCrt(dir))
+	return err
+}
+
 // Ensure makes an authority in dir (ca.key, mode 0600, and ca.crt) if there is none: ECDSA P-256, valid for 10 years.
 func Ensure(dir string) error {
-	_, crtErr := os.Stat(caCrt(dir))
-	if crtErr == nil {
-		_, err := mtls.Authority(caCrt(dir))
+	err := Check(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-	if !errors.Is(crtErr, fs.ErrNotExist) {
-		return fmt.Errorf("cannot read the cluster's authority: %w", crtErr)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the cluster's authority: %w", err)
@@ -90,7 +98,7 @@ func selfSign(dir string, key *ecdsa.PrivateKey) error {
 		SerialNumber: serial,
 		// The number tells two clusters' authorities apart, for people and for chain building.
 		Subject:   pkix.Name{CommonName: "Sluice cluster authority " + hex.EncodeToString(serial.Bytes()[:4])},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(lifetime),
+		NotBefore: always, NotAfter: now.Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
@@ -142,7 +150,7 @@ func template(name, role string, hosts []string, until time.Time) (*x509.Certifi
 	t := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: name, OrganizationalUnit: []string{role}},
-		NotBefore:    now.Add(-skew), NotAfter: end,
+		NotBefore:    always, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}
@@ -158,7 +166,8 @@ func template(name, role string, hosts []string, until time.Time) (*x509.Certifi
 
 func checkSubject(name, role string) error {
 	if role != mtls.RoleController && role != mtls.RoleNode {
-		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be %q or %q", name, role, mtls.RoleController, mtls.RoleNode)
+		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be %q or %q", name, role, mtls.RoleController,
+			mtls.RoleNode)
 	}
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == ' ' || r == unicode.ReplacementChar }
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, odd) {
@@ -174,9 +183,6 @@ func Provide(dir, folder, name, role string, hosts []string) (signed bool, err e
 	if err != nil {
 		return false, fmt.Errorf("cannot read the cluster's authority: %w", err)
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return false, fmt.Errorf("cannot keep the certificate of %s %q: %w", role, name, err)
-	}
 	ca, crt, key := mtls.Paths(folder, role)
 	if had, err := os.ReadFile(ca); err == nil && string(had) == string(authority) && current(crt, name) && usable(folder, role) {
 		return false, nil
@@ -184,6 +190,9 @@ func Provide(dir, folder, name, role string, hosts []string) (signed bool, err e
 	certPEM, keyPEM, err := Issue(dir, name, role, hosts)
 	if err != nil {
 		return false, err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return false, fmt.Errorf("cannot keep the certificate of %s %q: %w", role, name, err)
 	}
 	if folder != dir {
 		err = write(ca, 0o644, authority)

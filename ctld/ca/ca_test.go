@@ -200,7 +200,8 @@ func TestLoadExplains(t *testing.T) {
 		{"no key", func() { os.Remove(key) }, "node.key"},
 		{"not PEM", func() { os.WriteFile(caPath, []byte("x"), 0o600) }, "is not PEM"},
 		{"other authority", func() { os.WriteFile(caPath, theirs, 0o600) }, "unknown authority"},
-		{"a node's certificate as authority", func() { b, _ := os.ReadFile(crt); os.WriteFile(caPath, b, 0o600) }, "not the certificate of an authority"},
+		{"a node's certificate as authority", func() { b, _ := os.ReadFile(crt); os.WriteFile(caPath, b, 0o600) },
+			"not the certificate of an authority"},
 		{"wrong role", func() { os.WriteFile(crt, controller, 0o600); os.WriteFile(key, controllerKey, 0o600) }, "role"},
 	} {
 		tc.harm()
@@ -216,7 +217,8 @@ func TestLoadExplains(t *testing.T) {
 
 func TestIssueRefuses(t *testing.T) {
 	c := newCluster(t)
-	for _, tc := range [][2]string{{"", "node"}, {"a b", "node"}, {"a\nb", "node"}, {"n\u202e1", "node"}, {"n1", "root"}, {strings.Repeat("n", 256), "node"}} {
+	for _, tc := range [][2]string{{"", "node"}, {"a b", "node"}, {"a\nb", "node"}, {"n\u202e1", "node"}, {"n1", "root"},
+		{strings.Repeat("n", 256), "node"}} {
 		if _, _, err := Issue(c.dir, tc[0], tc[1], nil); err == nil {
 			t.Errorf("name %q, role %q: signed", tc[0], tc[1])
 		}

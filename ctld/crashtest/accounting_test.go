@@ -14,15 +14,15 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // accounting is what sacct shows: every attempt there ever was.
-func (c *cluster) accounting() (list []*pb.JobRecord, warning string) {
+func (c *cluster) accounting() (list []*msg.JobRecord, warning string) {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
-	stream, err := cl.Accounting(context.Background(), &pb.AccountingRequest{SinceNs: 1, UntilNs: 1 << 62, Duplicates: true})
+	stream, err := cl.Accounting(context.Background(), &msg.AccountingRequest{SinceNs: 1, UntilNs: 1 << 62, Duplicates: true})
 	must(c.t, err)
 	for {
 		r, err := stream.Recv()
@@ -38,9 +38,9 @@ func (c *cluster) accounting() (list []*pb.JobRecord, warning string) {
 type attempt struct{ job, restarts uint32 }
 
 // accounted compares accounting with the controller's books: every job is there, each attempt once, as it ended.
-func (c *cluster) accounted(all map[uint32]*pb.JobRecord) {
+func (c *cluster) accounted(all map[uint32]*msg.JobRecord) {
 	c.t.Helper()
-	seen := map[attempt]*pb.JobRecord{}
+	seen := map[attempt]*msg.JobRecord{}
 	list, warning := c.accounting()
 	if warning != "" {
 		c.t.Errorf("accounting warns: %s", warning)
@@ -61,17 +61,19 @@ func (c *cluster) accounted(all map[uint32]*pb.JobRecord) {
 			switch {
 			case got == nil:
 				c.t.Errorf("accounting does not have job %d, attempt %d", id, r)
-			case r < j.GetRestarts() && got.GetStateFlags()&pb.JobRequeued == 0:
+			case r < j.GetRestarts() && got.GetStateFlags()&msg.JobRequeued == 0:
 				c.t.Errorf("accounting has attempt %d of job %d as %v, it was requeued", r, id, got.GetState())
-			case r == j.GetRestarts() && (got.GetState() != j.GetState() || got.GetExitStatus() != j.GetExitStatus() || got.GetEndNs() != j.GetEndNs()):
-				c.t.Errorf("accounting has job %d as %v with status %#x, it is %v with %#x", id, got.GetState(), got.GetExitStatus(), j.GetState(), j.GetExitStatus())
+			case r == j.GetRestarts() && (got.GetState() != j.GetState() || got.GetExitStatus() != j.GetExitStatus() ||
+				got.GetEndNs() != j.GetEndNs()):
+				c.t.Errorf("accounting has job %d as %v with status %#x, it is %v with %#x", id, got.GetState(), got.GetExitStatus(),
+					j.GetState(), j.GetExitStatus())
 			}
 		}
 	}
 }
 
 // stored ends the controller in peace and reads its database: what sacct showed of the state must be in there, too.
-func (c *cluster) stored(all map[uint32]*pb.JobRecord) {
+func (c *cluster) stored(all map[uint32]*msg.JobRecord) {
 	c.t.Helper()
 	c.ctld.signal(syscall.SIGTERM)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(c.state, "acct.db")+"?_pragma=query_only(1)")
@@ -80,10 +82,10 @@ func (c *cluster) stored(all map[uint32]*pb.JobRecord) {
 	rows, err := db.Query("SELECT key >> 24 & 0xffffffff, key & 16777215, state FROM jobs")
 	must(c.t, err)
 	defer rows.Close()
-	have := map[attempt]pb.JobState{}
+	have := map[attempt]msg.JobState{}
 	for rows.Next() {
 		var at attempt
-		var s pb.JobState
+		var s msg.JobState
 		must(c.t, rows.Scan(&at.job, &at.restarts, &s))
 		have[at] = s
 	}
@@ -102,15 +104,15 @@ func (c *cluster) stored(all map[uint32]*pb.JobRecord) {
 func (c *cluster) requeued(name string) uint32 {
 	c.t.Helper()
 	w := c.witness(name)
-	id := c.submit(gatedJob, func(s *pb.JobSpec) { s.Name, s.Requeue = "requeued", pb.Yes }, w, "0")
+	id := c.submit(gatedJob, func(s *msg.JobSpec) { s.Name, s.Requeue = "requeued", msg.Yes }, w, "0")
 	c.started(w)
 	cl := c.dial()
 	defer cl.Close()
-	_, err := cl.ControlJobs(context.Background(), &pb.ControlJobsRequest{Verb: "requeue", Ids: []string{fmt.Sprint(id)}})
+	_, err := cl.ControlJobs(context.Background(), &msg.ControlJobsRequest{Verb: "requeue", Ids: []string{fmt.Sprint(id)}})
 	must(c.t, err)
 	c.await("the job waits again", func() bool {
 		j := c.jobs(id)[id]
-		return j.GetRestarts() == 1 && j.GetState() == pb.JobState_JOB_PENDING
+		return j.GetRestarts() == 1 && j.GetState() == msg.JobState_JOB_PENDING
 	})
 	return id
 }

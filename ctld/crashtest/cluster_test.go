@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
@@ -67,6 +67,8 @@ func newClusterWith(t *testing.T, n int, grace time.Duration) *cluster {
 		c.nodes = append(c.nodes, fmt.Sprintf("n%d", i+1))
 	}
 	must(t, os.MkdirAll(c.dir, 0o755))
+	must(t, os.Mkdir(filepath.Join(c.dir, "directory"), 0o755))
+	must(t, os.WriteFile(filepath.Join(c.dir, "directory/getent"), []byte(directory), 0o755))
 	must(t, os.WriteFile(filepath.Join(c.dir, "cgroup.conf"), []byte("ConstrainCores=no\nConstrainRAMSpace=no\n"), 0o644))
 	must(t, os.WriteFile(c.conf, []byte(c.text()), 0o644))
 	t.Cleanup(c.cleanUp)
@@ -128,7 +130,7 @@ func (c *cluster) cancel(id uint32) {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
-	_, err := cl.CancelJobs(context.Background(), &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}})
+	_, err := cl.CancelJobs(context.Background(), &msg.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}})
 	must(c.t, err)
 }
 
@@ -147,7 +149,8 @@ func (c *cluster) start() {
 func (c *cluster) issue() {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		out, err := exec.Command(filepath.Join(bin, "sluice-ctld"), "issue", "--state", c.state, "--node", n, "--out", filepath.Join(c.dir, "tls", n)).CombinedOutput()
+		out, err := exec.Command(filepath.Join(bin, "sluice-ctld"), "issue", "--new-authority", "--any-node", "--state", c.state, "--node",
+			n, "--out", filepath.Join(c.dir, "tls", n)).CombinedOutput()
 		if err != nil {
 			c.t.Fatalf("sluice-ctld issue: %v: %s", err, out)
 		}
@@ -159,7 +162,8 @@ func (c *cluster) spool(node string) string { return filepath.Join(c.dir, "spool
 // launchCtld starts the controller without waiting for it.
 func (c *cluster) launchCtld(env ...string) *daemon {
 	c.t.Helper()
-	c.ctld = c.launch("ctld", env, "sluice-ctld", "--conf", c.conf, "--state", c.state, "--socket", c.sock, "--listen", fmt.Sprintf("127.0.0.1:%d", c.port))
+	c.ctld = c.launch("ctld", env, "sluice-ctld", "--conf", c.conf, "--state", c.state, "--socket", c.sock, "--listen",
+		fmt.Sprintf("127.0.0.1:%d", c.port))
 	return c.ctld
 }
 
@@ -183,17 +187,21 @@ func (c *cluster) ping() bool {
 		return false
 	}
 	defer cl.Close()
-	_, err = cl.Ping(ctx, &pb.PingRequest{})
+	_, err = cl.Ping(ctx, &msg.PingRequest{})
 	return err == nil
 }
 
 // startNoded starts a node daemon without waiting for it.
 func (c *cluster) startNoded(node string, env ...string) *daemon {
 	c.t.Helper()
-	d := c.launch("noded."+node, env, "sluice-noded", "--conf", c.conf, "--node", node, "--spool", c.spool(node), "--tls", filepath.Join(c.dir, "tls", node),
-		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock)
+	d := c.launch("noded."+node, env, "sluice-noded", c.nodedArgs(node)...)
 	c.noded[node] = d
 	return d
+}
+
+func (c *cluster) nodedArgs(node string) []string {
+	return []string{"--conf", c.conf, "--node", node, "--spool", c.spool(node), "--tls", filepath.Join(c.dir, "tls", node),
+		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock, "--allow-root-jobs"}
 }
 
 // awaitNodes waits until every node daemon that runs has registered and can be used.
@@ -203,7 +211,8 @@ func (c *cluster) awaitNodes() {
 		ready := 0
 		for _, n := range c.nodeRecords() {
 			d := c.noded[n.Name]
-			if d == nil || d.ended() || n.NodedStartNs >= d.started.UnixNano() && n.State == pb.NodeState_NODE_IDLE || n.State == pb.NodeState_NODE_MIXED || n.State == pb.NodeState_NODE_ALLOCATED {
+			if d == nil || d.ended() || n.NodedStartNs >= d.started.UnixNano() && n.State == msg.NodeState_NODE_IDLE ||
+				n.State == msg.NodeState_NODE_MIXED || n.State == msg.NodeState_NODE_ALLOCATED {
 				ready++
 			}
 		}
@@ -227,9 +236,12 @@ func (c *cluster) launch(name string, env []string, program string, args ...stri
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	must(c.t, err)
 	defer log.Close()
-	d.cmd = exec.Command(filepath.Join(bin, program), args...)
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(bin, program)
+	}
+	d.cmd = exec.Command(program, args...)
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Dir = log, log, "/"
-	d.cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
+	d.cmd.Env = append([]string{"PATH=" + filepath.Join(c.dir, "directory") + ":/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	must(c.t, d.cmd.Start())
 	go func() {
@@ -273,6 +285,12 @@ func (d *daemon) tail(lines int) string {
 	text, _ := os.ReadFile(d.log)
 	all := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
 	return d.name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.name+": ")))
+}
+
+// said reports whether a text is in the daemon's log.
+func (d *daemon) said(text string) bool {
+	log, _ := os.ReadFile(d.log)
+	return bytes.Contains(log, []byte(text))
 }
 
 // complaints are the last lines of the log that are more than notes.
@@ -395,9 +413,9 @@ func (c *cluster) dial() *client.Client {
 }
 
 // jobs are all jobs, or those named.
-func (c *cluster) jobs(ids ...uint32) map[uint32]*pb.JobRecord {
+func (c *cluster) jobs(ids ...uint32) map[uint32]*msg.JobRecord {
 	c.t.Helper()
-	req := &pb.JobsRequest{AllStates: true}
+	req := &msg.JobsRequest{AllStates: true}
 	for _, id := range ids {
 		req.Ids = append(req.Ids, fmt.Sprint(id))
 	}
@@ -405,7 +423,7 @@ func (c *cluster) jobs(ids ...uint32) map[uint32]*pb.JobRecord {
 	defer cl.Close()
 	stream, err := cl.Jobs(context.Background(), req)
 	must(c.t, err)
-	all := map[uint32]*pb.JobRecord{}
+	all := map[uint32]*msg.JobRecord{}
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -418,11 +436,11 @@ func (c *cluster) jobs(ids ...uint32) map[uint32]*pb.JobRecord {
 	}
 }
 
-func (c *cluster) nodeRecords() (all []*pb.NodeRecord) {
+func (c *cluster) nodeRecords() (all []*msg.NodeRecord) {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
-	stream, err := cl.Nodes(context.Background(), &pb.NodesRequest{})
+	stream, err := cl.Nodes(context.Background(), &msg.NodesRequest{})
 	must(c.t, err)
 	for {
 		r, err := stream.Recv()
@@ -435,13 +453,13 @@ func (c *cluster) nodeRecords() (all []*pb.NodeRecord) {
 }
 
 // wait returns a job's record once it has ended.
-func (c *cluster) wait(id uint32) *pb.JobRecord {
+func (c *cluster) wait(id uint32) *msg.JobRecord {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := cl.WaitJob(ctx, &pb.WaitJobRequest{JobId: id})
+	r, err := cl.WaitJob(ctx, &msg.WaitJobRequest{JobId: id})
 	if err != nil {
 		c.t.Fatalf("job %d does not end: %v; it is %v", id, err, c.jobs(id)[id])
 	}
@@ -452,7 +470,7 @@ func (c *cluster) wait(id uint32) *pb.JobRecord {
 func (c *cluster) nodesUp() {
 	c.t.Helper()
 	for _, n := range c.nodeRecords() {
-		if n.State == pb.NodeState_NODE_DOWN || n.StateFlags != 0 {
+		if n.State == msg.NodeState_NODE_DOWN || n.StateFlags != 0 {
 			c.t.Errorf("node %s is %v with flags %#x, reason %q", n.Name, n.State, n.StateFlags, n.Reason)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // damages are what can happen to the database file while the controller does not run. changed: the file is surely not sound any more.
@@ -102,11 +102,11 @@ func TestDamagedDatabase(t *testing.T) {
 	running := c.submit(gatedJob, nil, w, "9")
 	c.started(w)
 	for i := range 20 {
-		c.submit(plainJob+"# the "+ordinals[i]+" job\n", func(s *pb.JobSpec) { s.Hold = true; s.Name = ordinals[i] }, c.witness("held"))
+		c.submit(plainJob+"# the "+ordinals[i]+" job\n", func(s *msg.JobSpec) { s.Hold = true; s.Name = ordinals[i] }, c.witness("held"))
 	}
 	quick := c.submit(plainJob, nil, c.witness("quick"), "3")
 	c.wait(quick)
-	deleted := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held"))
+	deleted := c.submit(plainJob, func(s *msg.JobSpec) { s.Hold = true }, c.witness("held"))
 	c.cancel(deleted)
 	c.wait(deleted)
 	for i, d := range damages {
@@ -138,7 +138,8 @@ func TestDamagedDatabase(t *testing.T) {
 	c.nodesUp()
 }
 
-var ordinals = []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
+var ordinals = []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+	"twelfth",
 	"thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth"}
 
 // refuses starts the controller on a state that may be damaged. When it starts it must be unharmed (compare finds out).
@@ -175,7 +176,7 @@ func (c *cluster) restore(what string) {
 }
 
 // compare: the jobs are those of before, with their scripts, and a new one gets an id that has never been used.
-func (c *cluster) compare(what string, before map[uint32]*pb.JobRecord) {
+func (c *cluster) compare(what string, before map[uint32]*msg.JobRecord) {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
@@ -184,22 +185,24 @@ func (c *cluster) compare(what string, before map[uint32]*pb.JobRecord) {
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		was, is := before[id], after[id]
 		highest = max(highest, id)
-		if is == nil || is.State != was.State || is.Attempt != was.Attempt || is.ExitStatus != was.ExitStatus || is.Spec.Name != was.Spec.Name {
+		if is == nil || is.State != was.State || is.Attempt != was.Attempt || is.ExitStatus != was.ExitStatus ||
+			is.Spec.Name != was.Spec.Name {
 			c.t.Errorf("%s: job %d was %v %q and is %v", what, id, was.State, was.Spec.Name, is)
 			continue
 		}
-		if was.State != pb.JobState_JOB_PENDING {
+		if was.State != msg.JobState_JOB_PENDING {
 			continue
 		}
 		script, err := cl.Script(context.Background(), id)
-		if err != nil || !strings.HasPrefix(string(script), plainJob) || was.Spec.Name != "crash" && !strings.HasSuffix(string(script), "# the "+was.Spec.Name+" job\n") {
+		if err != nil || !strings.HasPrefix(string(script), plainJob) || was.Spec.Name != "crash" &&
+			!strings.HasSuffix(string(script), "# the "+was.Spec.Name+" job\n") {
 			c.t.Errorf("%s: job %d has the script %q, %v", what, id, script, err)
 		}
 	}
 	if len(after) != len(before) {
 		c.t.Errorf("%s: there were %d jobs, there are %d", what, len(before), len(after))
 	}
-	if id := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held")); id <= highest {
+	if id := c.submit(plainJob, func(s *msg.JobSpec) { s.Hold = true }, c.witness("held")); id <= highest {
 		c.t.Errorf("%s: a new job gets id %d, there was one with %d", what, id, highest)
 	}
 }

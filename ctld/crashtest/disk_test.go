@@ -1,10 +1,11 @@
 package crashtest
 
 import (
-	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // disk is an ext4 filesystem of its own, in a file.
@@ -48,10 +49,20 @@ func onDisk(t *testing.T, c *cluster, mib int64) *disk {
 	return d
 }
 
+// unmount waits until nobody holds the mount any more: a process that was being made when a daemon was killed does for a moment, until
+// it has become another program.
 func (d *disk) unmount() {
-	if out, err := exec.Command("umount", d.mount).CombinedOutput(); err != nil && !strings.Contains(string(out), "not mounted") {
-		d.t.Errorf("umount: %v: %s", err, out)
-		_ = exec.Command("umount", "-l", d.mount).Run()
+	deadline := time.Now().Add(patience)
+	for {
+		out, err := exec.Command("umount", d.mount).CombinedOutput()
+		switch text := string(out); {
+		case err == nil || strings.Contains(text, "not mounted"):
+			return
+		case !strings.Contains(text, "busy") || time.Now().After(deadline):
+			d.t.Errorf("umount: %v: %s", err, out)
+			_ = exec.Command("umount", "-l", d.mount).Run()
+			return
+		}
 	}
 }
 
@@ -104,14 +115,18 @@ func TestDiskFull(t *testing.T) {
 		ids, paths = append(ids, c.submit(gatedJob, nil, w, fmt.Sprint(i))), append(paths, w)
 		c.started(w)
 	}
-	waiting := c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("waiting"), "2")
+	waiting := c.submit(plainJob, func(s *msg.JobSpec) { s.Hold = true }, c.witness("waiting"), "2")
 	empty := d.fill()
 	refused := c.submitUntilRefused()
-	if p := client.ProblemOf(refused); p == nil || p.Code != uint32(pb.CodeNoSpace) || !strings.Contains(p.Error(), "full") || p.Hint == "" {
+	c.await("the redo log to make room", func() bool { return c.ctld.said("the redo log is deleted") })
+	d.fill() // of that, too
+	refused = errors.Join(refused, c.submitUntilRefused())
+	if p := client.ProblemOf(refused); p == nil || p.Code != uint32(msg.CodeNoSpace) || !strings.Contains(p.Error(), "full") ||
+		p.Hint == "" {
 		t.Errorf("a full disk is refused with %q", refused)
 	}
 	u := newUser(c, "user")
-	cmd := u.command(filepath.Join(bin, "sbatch"), "--parsable", u.file("job.sh", plainJob+strings.Repeat("#\n", 300_000), 0o755), "w", "0")
+	cmd := u.command(filepath.Join(bin, "sbatch"), "--parsable", u.file("job.sh", plainJob+noise(3<<20), 0o755), "w", "0")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "StateSaveLocation") {
 		t.Errorf("sbatch on a full disk: %v, %q", err, out)
 	}
@@ -146,16 +161,74 @@ func (c *cluster) submitUntilRefused() error {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
-	big := bytes.Repeat([]byte("# a comment of 32 bytes, no more\n"), 20_000)
-	for range 200 {
-		req := request(c, "")
-		req.Script, req.Spec.Hold, req.Spec.Name = append([]byte("#!/bin/sh\n"), big...), true, "ballast"
-		if _, err := cl.SubmitJob(context.Background(), req); err != nil {
+	for i := range 200 {
+		if _, err := cl.SubmitJob(context.Background(), c.ballast(640<<10, i)); err != nil {
 			return err
 		}
 	}
 	c.t.Fatal("128 MiB of scripts fit on a full disk of 64 MiB")
 	return nil
+}
+
+// ballast is a held job with a script that does not become smaller.
+func (c *cluster) ballast(size, salt int) *msg.SubmitRequest {
+	req := request(c, "")
+	req.Script, req.Spec.Hold, req.Spec.Name = []byte(fmt.Sprintf("#!/bin/sh\n# %d\n", salt)+noise(size)), true, "ballast"
+	return req
+}
+
+// noise is a comment that does not compress.
+func noise(size int) string {
+	raw := make([]byte, size/4*3)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for i := range raw {
+		raw[i] = byte(rng.Uint32())
+	}
+	return "#" + base64.RawURLEncoding.EncodeToString(raw) + "\n"
+}
+
+// TestDiskFilledByScripts: what users have submitted fills the disk, with the redo log that repeats it. The controller finds room by
+// itself, with a fresh backup in place of the log; nothing that was acknowledged is lost.
+func TestDiskFilledByScripts(t *testing.T) {
+	c := newCluster(t, 1)
+	onDisk(t, c, 96)
+	c.start()
+	var refused error
+	cl := c.dial()
+	defer cl.Close()
+	held := 0
+	for ; refused == nil; held++ {
+		if held > 400 {
+			t.Fatal("no end of scripts on a disk of 96 MiB")
+		}
+		_, refused = cl.SubmitJob(context.Background(), c.ballast(640<<10, held))
+	}
+	held--
+	if p := client.ProblemOf(refused); p == nil || p.Code != uint32(msg.CodeNoSpace) {
+		t.Errorf("refused with %v", refused)
+	}
+	c.await("room for a script", func() bool {
+		_, err := cl.SubmitJob(context.Background(), c.ballast(640<<10, held))
+		return err == nil
+	})
+	c.scontrol("create", "reservation=r", "starttime=now+1hour", "duration=10", "nodes=n1", "users=root")
+	before := c.jobs()
+	if len(before) != held+1 {
+		t.Errorf("%d jobs were acknowledged, there are %d", held+1, len(before))
+	}
+	c.ctld.kill()
+	c.startCtld()
+	after := c.jobs()
+	for id := range before {
+		if after[id] == nil {
+			t.Errorf("job %d is not there any more", id)
+		}
+	}
+	cl = c.dial()
+	defer cl.Close()
+	_, err := cl.CancelJobs(context.Background(), &msg.CancelJobsRequest{ByFilter: true,
+		Filter: &msg.JobsRequest{Names: []string{"ballast"}}})
+	must(t, err)
 }
 
 // releaseAndCheck ends a test with a held job: it runs now, and once.
@@ -165,9 +238,10 @@ func (l *ledger) releaseAndCheck(held uint32, code int) {
 	l.entries = append(l.entries, &entry{name: "waiting", code: code, job: held})
 	cl := c.dial()
 	defer cl.Close()
-	_, err := cl.CancelJobs(context.Background(), &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{Names: []string{"ballast"}}})
+	_, err := cl.CancelJobs(context.Background(), &msg.CancelJobsRequest{ByFilter: true,
+		Filter: &msg.JobsRequest{Names: []string{"ballast"}}})
 	must(c.t, err)
-	_, err = cl.ControlJobs(context.Background(), &pb.ControlJobsRequest{Verb: "release", Ids: []string{fmt.Sprint(held)}})
+	_, err = cl.ControlJobs(context.Background(), &msg.ControlJobsRequest{Verb: "release", Ids: []string{fmt.Sprint(held)}})
 	must(c.t, err)
 	for _, j := range c.jobs() {
 		if j.Spec.Name == "crash" && strings.Contains(strings.Join(j.Spec.Args, " "), "/running") {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // escapes are ways in which processes try to outlive their job. Each has said "up" before the script ends.
@@ -75,7 +75,7 @@ func TestEscapes(t *testing.T) {
 			if left := c.groupsOfJob(id); len(left) > 0 {
 				t.Errorf("the job has ended, its cgroups are left: %v", left)
 			}
-			if j.State != pb.JobState_JOB_FAILED || j.ExitStatus != 3<<8 {
+			if j.State != msg.JobState_JOB_FAILED || j.ExitStatus != 3<<8 {
 				t.Errorf("the job is %v with status %#x: what it left behind does not change how it ended", j.State, j.ExitStatus)
 			}
 		})
@@ -104,7 +104,7 @@ func TestEscapesCancelled(t *testing.T) {
 		if left := processesOfUser(users[i].uid); len(left) > 0 {
 			t.Errorf("%s: the job has ended, %d processes are left: %s", e.name, len(left), commandLine(left[0]))
 		}
-		if j.State != pb.JobState_JOB_CANCELLED {
+		if j.State != msg.JobState_JOB_CANCELLED {
 			t.Errorf("%s: the job is %v", e.name, j.State)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // TestEndsWhileNodeDaemonIsDown: jobs end in every way while there is nobody to tell; afterwards the truth is known.
@@ -19,19 +19,20 @@ func TestEndsWhileNodeDaemonIsDown(t *testing.T) {
 	c.start()
 	type end struct {
 		script string
-		change func(*pb.JobSpec)
-		state  pb.JobState
+		change func(*msg.JobSpec)
+		state  msg.JobState
 		status uint32
 		lines  int // of the witness: a job that is killed does not say end
 	}
 	killed := witnessed + `while [ ! -e "$w.go" ]; do sleep 0.05; done; kill -9 $$`
 	cases := []end{
-		{gatedJob, nil, pb.JobState_JOB_COMPLETED, 0, 2},
-		{gatedJob, nil, pb.JobState_JOB_FAILED, 7 << 8, 2},
-		{gatedJob, nil, pb.JobState_JOB_FAILED, 255 << 8, 2},
-		{killed, nil, pb.JobState_JOB_FAILED, 9, 1},
-		{witnessed + "sleep 600", func(s *pb.JobSpec) { s.TimeLimitS = 1 }, pb.JobState_JOB_TIMEOUT, 0, 1},
-		{witnessed + "trap 'exit 0' TERM; while :; do sleep 0.05; done", func(s *pb.JobSpec) { s.TimeLimitS = 1 }, pb.JobState_JOB_TIMEOUT, 0, 1},
+		{gatedJob, nil, msg.JobState_JOB_COMPLETED, 0, 2},
+		{gatedJob, nil, msg.JobState_JOB_FAILED, 7 << 8, 2},
+		{gatedJob, nil, msg.JobState_JOB_FAILED, 255 << 8, 2},
+		{killed, nil, msg.JobState_JOB_FAILED, 9, 1},
+		{witnessed + "sleep 600", func(s *msg.JobSpec) { s.TimeLimitS = 1 }, msg.JobState_JOB_TIMEOUT, 0, 1},
+		{witnessed + "trap 'exit 0' TERM; while :; do sleep 0.05; done", func(s *msg.JobSpec) { s.TimeLimitS = 1 },
+			msg.JobState_JOB_TIMEOUT, 0, 1},
 	}
 	var ids []uint32
 	var paths []string
@@ -51,7 +52,7 @@ func TestEndsWhileNodeDaemonIsDown(t *testing.T) {
 		})
 	}
 	for id, j := range c.jobs(ids...) {
-		if j.State != pb.JobState_JOB_RUNNING {
+		if j.State != msg.JobState_JOB_RUNNING {
 			t.Errorf("job %d is %v, and nobody can have told the controller of its end", id, j.State)
 		}
 	}
@@ -61,7 +62,8 @@ func TestEndsWhileNodeDaemonIsDown(t *testing.T) {
 	for i, e := range cases {
 		j := c.wait(ids[i])
 		if j.State != e.state || e.status != 0 && j.ExitStatus != e.status || j.Attempt != 1 {
-			t.Errorf("job %d: %v with status %#x, attempt %d; it ended as %v with %#x", j.Id, j.State, j.ExitStatus, j.Attempt, e.state, e.status)
+			t.Errorf("job %d: %v with status %#x, attempt %d; it ended as %v with %#x", j.Id, j.State, j.ExitStatus, j.Attempt, e.state,
+				e.status)
 		}
 		if seen, err := readWitness(paths[i]); err != nil || len(seen) != e.lines {
 			t.Errorf("job %d: witness %v, %v", j.Id, seen, err)
@@ -123,7 +125,7 @@ func TestShimKilled(t *testing.T) {
 			c.startNoded("n1")
 		}
 		j := c.wait(id)
-		if j.State != pb.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
+		if j.State != msg.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
 			t.Errorf("daemon down %v: the job is %v, attempt %d, want NODE_FAIL", down, j.State, j.Attempt)
 		}
 		for _, pid := range pids { // ended for the controller means ended
@@ -136,7 +138,7 @@ func TestShimKilled(t *testing.T) {
 		}
 	}
 	open(c, bystander)
-	if j := c.wait(other); j.State != pb.JobState_JOB_COMPLETED {
+	if j := c.wait(other); j.State != msg.JobState_JOB_COMPLETED {
 		t.Errorf("the job beside it is %v", j.State)
 	}
 	seen, err := readWitness(bystander)
@@ -175,7 +177,7 @@ func TestTornBundle(t *testing.T) {
 		must(t, unix.Kill(parent(t, first.pid), unix.SIGKILL))
 		must(t, os.WriteFile(bundle, []byte(content), 0o600))
 		c.startNoded("n1")
-		if j := c.wait(torn); j.State != pb.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
+		if j := c.wait(torn); j.State != msg.JobState_JOB_NODE_FAIL || j.Attempt != 1 {
 			t.Errorf("case %d: the job is %v, attempt %d, %q, want NODE_FAIL", i, j.State, j.Attempt, j.ReasonDetail)
 		}
 		if unix.Kill(first.pid, 0) == nil && !zombie(first.pid) {
@@ -189,7 +191,7 @@ func TestTornBundle(t *testing.T) {
 		}
 	}
 	open(c, older)
-	if j := c.wait(id); j.State != pb.JobState_JOB_COMPLETED {
+	if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED {
 		t.Errorf("the job beside them is %v", j.State)
 	}
 	c.settled()

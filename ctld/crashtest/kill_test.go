@@ -1,12 +1,15 @@
 package crashtest
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // crowdOf8 is eight submitters of all kinds.
@@ -47,7 +50,8 @@ func TestControllerKilled(t *testing.T) {
 	l.check()
 }
 
-// TestNodeDaemonsKilled kills node daemons under running jobs: no job notices, no launch is lost or done twice.
+// TestNodeDaemonsKilled kills node daemons, or the half of one that talks to the controller, under running jobs: no job notices, no launch
+// is lost or done twice.
 func TestNodeDaemonsKilled(t *testing.T) {
 	c := newCluster(t, 2)
 	c.start()
@@ -56,14 +60,14 @@ func TestNodeDaemonsKilled(t *testing.T) {
 	for i := range 4 {
 		w := c.witness(fmt.Sprint("long", i))
 		long = append(long, w)
-		ids = append(ids, c.submit(gatedJob, func(s *pb.JobSpec) { s.Name = "long" }, w, "5"))
+		ids = append(ids, c.submit(gatedJob, func(s *msg.JobSpec) { s.Name = "long" }, w, "5"))
 	}
 	for _, w := range long {
 		c.started(w)
 	}
 	l := newLedger(c)
 	give, done := l.crowd(persistent, persistent, viaSbatch)
-	since := time.Now()
+	since, links := time.Now(), 0
 	for i := range *kills {
 		give(ticketsPerLife)
 		n := c.nodes[c.rng.IntN(len(c.nodes))]
@@ -71,11 +75,16 @@ func TestNodeDaemonsKilled(t *testing.T) {
 		if d.wait(c.life()) {
 			t.Fatalf("the node daemon has ended by itself: %v\n%s", d.err, d.tail(20))
 		}
-		d.kill()
-		c.startNoded(n)
+		if c.rng.IntN(2) == 0 && d.killLink() {
+			links++
+		} else {
+			d.kill()
+			c.startNoded(n)
+		}
 		progress(t, "kills", i, *kills, since)
 	}
 	done()
+	fmt.Printf("%s: %d of the kills were of noded-link\n", t.Name(), links)
 	for _, w := range long {
 		open(c, w)
 	}
@@ -86,7 +95,7 @@ func TestNodeDaemonsKilled(t *testing.T) {
 		if err := ranOnce(seen); err != nil {
 			t.Errorf("a job that ran all the time noticed: %v", err)
 		}
-		if j := c.wait(ids[i]); j.State != pb.JobState_JOB_FAILED || j.ExitStatus != 5<<8 || j.Attempt != 1 {
+		if j := c.wait(ids[i]); j.State != msg.JobState_JOB_FAILED || j.ExitStatus != 5<<8 || j.Attempt != 1 {
 			t.Errorf("job %d: %v, exit status %#x, attempt %d", ids[i], j.State, j.ExitStatus, j.Attempt)
 		}
 	}
@@ -108,6 +117,9 @@ func TestEverythingKilled(t *testing.T) {
 			if v == len(c.nodes) {
 				c.ctld.kill()
 				c.launchCtld()
+				continue
+			}
+			if c.rng.IntN(3) == 0 && c.noded[c.nodes[v]].killLink() {
 				continue
 			}
 			c.noded[c.nodes[v]].kill()
@@ -158,11 +170,16 @@ func TestFailpointsOfNodeDaemon(t *testing.T) {
 	for _, point := range nodeFailpoints {
 		for _, n := range []int{1, 2, 5} {
 			c.noded["n1"].kill()
+			killed := c.noded["n1"].linksKilled()
 			d := c.startNoded("n1", fmt.Sprintf("SLUICE_FAILPOINT=%s:%d", point, n))
 			give, done := l.crowd(persistent, viaSbatch)
 			give(8)
-			c.died(d, fmt.Sprintf("%s:%d", point, n))
-			c.startNoded("n1")
+			if rootFailpoints[point] {
+				c.died(d, fmt.Sprintf("%s:%d", point, n))
+				c.startNoded("n1")
+			} else {
+				c.await("noded-link is killed at "+point, func() bool { return d.linksKilled() > killed })
+			}
 			done()
 		}
 		fmt.Printf("%s: %s\n", t.Name(), point)
@@ -170,4 +187,37 @@ func TestFailpointsOfNodeDaemon(t *testing.T) {
 	l.check()
 }
 
+// rootFailpoints are in noded-root; at the others noded-link ends, and noded-root starts another one.
+var rootFailpoints = map[string]bool{"noded.written": true, "noded.offered": true}
+
 var nodeFailpoints = []string{"noded.launch", "noded.written", "noded.offered", "noded.launched", "noded.report", "noded.forget"}
+
+// killLink is kill -9 of a daemon's noded-link; false: there is none at the moment.
+func (d *daemon) killLink() bool {
+	for _, pid := range allProcesses() {
+		if p, line := parentOf(pid), commandLine(pid); p == d.cmd.Process.Pid && strings.HasPrefix(line, "sluice-noded link ") {
+			return syscall.Kill(pid, syscall.SIGKILL) == nil
+		}
+	}
+	return false
+}
+
+// parentOf is 0 for a process that is not there.
+func parentOf(pid int) (ppid int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	var state string
+	_, _ = fmt.Sscan(string(text[bytes.LastIndexByte(text, 0x29)+1:]), &state, &ppid)
+	return ppid
+}
+
+// linksKilled counts how often a noded-link has ended by SIGKILL, by the log of all daemons of this name so far.
+func (d *daemon) linksKilled() int {
+	text, _ := os.ReadFile(d.log)
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "noded-link") && strings.Contains(line, "signal: killed") {
+			n++
+		}
+	}
+	return n
+}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // ledger is what the submitters know: for each submission, whether it was acknowledged, and as which job.
@@ -70,9 +70,9 @@ func (l *ledger) unanswered() {
 }
 
 // request is a submission through the API, as sbatch makes it.
-func request(c *cluster, script string, args ...string) *pb.SubmitRequest {
-	return &pb.SubmitRequest{RequestId: requestID(), Script: []byte(script), Env: []string{"PATH=/usr/bin:/bin"},
-		Spec: &pb.JobSpec{Name: "crash", WorkDir: "/", StdOut: "/dev/null", Args: args, Command: "crash.sh", Umask: 0o22}}
+func request(c *cluster, script string, args ...string) *msg.SubmitRequest {
+	return &msg.SubmitRequest{RequestId: requestID(), Script: []byte(script), Env: []string{"PATH=/usr/bin:/bin"},
+		Spec: &msg.JobSpec{Name: "crash", WorkDir: "/", StdOut: "/dev/null", Args: args, Command: "crash.sh", Umask: 0o22}}
 }
 
 func requestID() string {
@@ -82,7 +82,7 @@ func requestID() string {
 }
 
 // submit submits and expects to be obeyed.
-func (c *cluster) submit(script string, change func(*pb.JobSpec), args ...string) uint32 {
+func (c *cluster) submit(script string, change func(*msg.JobSpec), args ...string) uint32 {
 	c.t.Helper()
 	cl := c.dial()
 	defer cl.Close()
@@ -121,7 +121,7 @@ func overAPI(ctx context.Context, l *ledger, tickets <-chan struct{}, again bool
 		e := l.next()
 		req := request(l.c, plainJob, l.args(e)...)
 		for {
-			var reply *pb.SubmitReply
+			var reply *msg.SubmitReply
 			var err error
 			if cl == nil {
 				cl, err = l.connect(ctx)
@@ -171,7 +171,8 @@ func viaSbatch(ctx context.Context, l *ledger, tickets <-chan struct{}) {
 			cl.Close()
 		}
 		e := l.next()
-		cmd := exec.CommandContext(ctx, filepath.Join(bin, "sbatch"), append([]string{"--parsable", "-o", "/dev/null", script}, l.args(e)...)...)
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, "sbatch"), append([]string{"--parsable", "-o", "/dev/null", script},
+			l.args(e)...)...)
 		cmd.Env, cmd.Dir = l.c.clientEnv(), "/"
 		var stdout, stderr strings.Builder
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -227,9 +228,9 @@ func (l *ledger) crowd(kinds ...submitter) (give func(n int), done func()) {
 }
 
 // drained waits until no job is active; as long as jobs end it goes on waiting.
-func (c *cluster) drained() map[uint32]*pb.JobRecord {
+func (c *cluster) drained() map[uint32]*msg.JobRecord {
 	c.t.Helper()
-	var all map[uint32]*pb.JobRecord
+	var all map[uint32]*msg.JobRecord
 	left, since := -1, time.Now()
 	ok := poll(5*time.Minute, func() bool {
 		all = c.jobs()
@@ -247,7 +248,8 @@ func (c *cluster) drained() map[uint32]*pb.JobRecord {
 	if !ok || left > 0 {
 		for _, j := range all {
 			if isActive(j) {
-				c.t.Errorf("job %d does not end: %v, reason %s %q, nodes %s, attempt %d", j.Id, j.State, j.Reason, j.ReasonDetail, j.NodeList, j.Attempt)
+				c.t.Errorf("job %d does not end: %v, reason %s %q, nodes %s, attempt %d", j.Id, j.State, j.Reason, j.ReasonDetail,
+					j.NodeList, j.Attempt)
 			}
 		}
 		c.t.Fatalf("%d of %d jobs do not end", left, len(all))
@@ -255,8 +257,8 @@ func (c *cluster) drained() map[uint32]*pb.JobRecord {
 	return all
 }
 
-func isActive(j *pb.JobRecord) bool {
-	return !j.State.Terminal() || j.StateFlags&pb.JobCompleting != 0
+func isActive(j *msg.JobRecord) bool {
+	return !j.State.Terminal() || j.StateFlags&msg.JobCompleting != 0
 }
 
 // check compares the three accounts of what has happened: the submitters', the witnesses' and the controller's.
@@ -289,7 +291,8 @@ func (l *ledger) check() {
 		owners[job] = e.name
 		if err := ranOnce(seen); err != nil {
 			j := all[job]
-			t.Errorf("%s, job %d, acknowledged %v: %v; the controller says %v, status %#x, attempt %d, %q, on %s", e.name, job, e.job != 0, err,
+			t.Errorf("%s, job %d, acknowledged %v: %v; the controller says %v, status %#x, attempt %d, %q, on %s", e.name, job, e.job != 0,
+				err,
 				j.GetState(), j.GetExitStatus(), j.GetAttempt(), j.GetReasonDetail(), j.GetNodeList())
 			continue
 		}
@@ -313,16 +316,17 @@ func (l *ledger) check() {
 	}
 }
 
-func checkRecord(t *testing.T, e *entry, j *pb.JobRecord) {
+func checkRecord(t *testing.T, e *entry, j *msg.JobRecord) {
 	t.Helper()
-	want := pb.JobState_JOB_COMPLETED
+	want := msg.JobState_JOB_COMPLETED
 	if e.code != 0 {
-		want = pb.JobState_JOB_FAILED
+		want = msg.JobState_JOB_FAILED
 	}
 	switch {
 	case j == nil:
 		t.Errorf("%s, job %d: the controller does not know it", e.name, e.job)
 	case j.State != want || j.ExitStatus != uint32(e.code)<<8 || j.Attempt != 1 || j.Restarts != 0:
-		t.Errorf("%s, job %d: the controller says %v, exit status %#x, attempt %d, %d restarts, %q; it exited with %d", e.name, j.Id, j.State, j.ExitStatus, j.Attempt, j.Restarts, j.ReasonDetail, e.code)
+		t.Errorf("%s, job %d: the controller says %v, exit status %#x, attempt %d, %d restarts, %q; it exited with %d", e.name, j.Id,
+			j.State, j.ExitStatus, j.Attempt, j.Restarts, j.ReasonDetail, e.code)
 	}
 }

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 50, "how often each daemon is killed")
+	kills = flag.Int("kills", usualKills(), "how often each daemon is killed")
 	seed  = flag.Uint64("seed", 0, "seed of the random decisions; 0: another one each time")
 	logs  = flag.String("logs", "", "folder that gets the daemons' logs of failed tests")
 	built = flag.String("bin", "", "folder with the programs to test; empty: build them")
@@ -65,7 +66,7 @@ func runAll(m *testing.M) int {
 	return m.Run()
 }
 
-// programs makes the folder with the daemons and sbatch: below base, where every user can reach it.
+// programs makes the folder with the daemons, sbatch and scontrol: below base, where every user can reach it.
 func programs() error {
 	bin = filepath.Join(base, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -80,7 +81,7 @@ func programs() error {
 	} else if err := build(); err != nil {
 		return err
 	}
-	return os.Symlink("sluice", filepath.Join(bin, "sbatch"))
+	return errors.Join(os.Symlink("sluice", filepath.Join(bin, "sbatch")), os.Symlink("sluice", filepath.Join(bin, "scontrol")))
 }
 
 // buildFlags are those of the daemons.
@@ -88,7 +89,8 @@ var buildFlags []string
 
 func build() error {
 	started := time.Now()
-	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", bin + "/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded"})
+	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", bin + "/", "./cmd/sluice", "./cmd/sluice-ctld",
+		"./cmd/sluice-noded"})
 	cmd := exec.Command("go", args...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -131,4 +133,12 @@ func newRand(name string) *rand.Rand {
 		n = n*131 + uint64(c)
 	}
 	return rand.New(rand.NewPCG(*seed, n))
+}
+
+// usualKills is fewer with the detector of data races, with which everything takes ten times as long.
+func usualKills() int {
+	if raced {
+		return 10
+	}
+	return 50
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client"
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // TestOrdersSurvive: what the controller has said yes to is still so when it is killed the moment after.
 func TestOrdersSurvive(t *testing.T) {
 	c := newCluster(t, 1)
 	c.start()
-	held := func() uint32 { return c.submit(plainJob, func(s *pb.JobSpec) { s.Hold = true }, c.witness("held")) }
+	held := func() uint32 { return c.submit(plainJob, func(s *msg.JobSpec) { s.Hold = true }, c.witness("held")) }
 	gated := func(name string) (uint32, string) {
 		w := c.witness(name)
 		id := c.submit(gatedJob, nil, w)
@@ -21,7 +21,7 @@ func TestOrdersSurvive(t *testing.T) {
 		return id, w
 	}
 	// after makes the call, kills the controller as soon as it is answered, and gives the job as the next one finds it.
-	after := func(id uint32, call func(context.Context, *client.Client) error) *pb.JobRecord {
+	after := func(id uint32, call func(context.Context, *client.Client) error) *msg.JobRecord {
 		t.Helper()
 		cl := c.dial()
 		defer cl.Close()
@@ -32,25 +32,26 @@ func TestOrdersSurvive(t *testing.T) {
 	}
 	control := func(verb string, id uint32) func(context.Context, *client.Client) error {
 		return func(ctx context.Context, cl *client.Client) error {
-			r, err := cl.ControlJobs(ctx, &pb.ControlJobsRequest{Verb: verb, Ids: []string{fmt.Sprint(id)}})
+			r, err := cl.ControlJobs(ctx, &msg.ControlJobsRequest{Verb: verb, Ids: []string{fmt.Sprint(id)}})
 			return outcome(err, r.GetOutcomes())
 		}
 	}
 	cancel := func(id uint32) func(context.Context, *client.Client) error {
 		return func(ctx context.Context, cl *client.Client) error {
-			r, err := cl.CancelJobs(ctx, &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}})
+			r, err := cl.CancelJobs(ctx, &msg.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}})
 			return outcome(err, r.GetOutcomes())
 		}
 	}
 	update := func(id uint32, key, value string) func(context.Context, *client.Client) error {
 		return func(ctx context.Context, cl *client.Client) error {
-			r, err := cl.UpdateJob(ctx, &pb.UpdateJobRequest{Ids: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: key, Value: value}}})
+			r, err := cl.UpdateJob(ctx, &msg.UpdateJobRequest{Ids: []string{fmt.Sprint(id)},
+				Set: []*msg.KeyValue{{Key: key, Value: value}}})
 			return outcome(err, r.GetOutcomes())
 		}
 	}
 
 	id := held()
-	if j := after(id, cancel(id)); j.State != pb.JobState_JOB_CANCELLED {
+	if j := after(id, cancel(id)); j.State != msg.JobState_JOB_CANCELLED {
 		t.Errorf("a pending job, cancelled, is %v", j.State)
 	}
 	id = held()
@@ -60,11 +61,11 @@ func TestOrdersSurvive(t *testing.T) {
 	if j := after(id, update(id, "Comment", "kept")); j.Spec.Comment != "kept" {
 		t.Errorf("the comment is %q", j.Spec.Comment)
 	}
-	if after(id, control("release", id)); c.wait(id).State != pb.JobState_JOB_COMPLETED {
+	if after(id, control("release", id)); c.wait(id).State != msg.JobState_JOB_COMPLETED {
 		t.Errorf("a released job does not run")
 	}
 	id, w := gated("cancelled")
-	if after(id, cancel(id)); c.wait(id).State != pb.JobState_JOB_CANCELLED {
+	if after(id, cancel(id)); c.wait(id).State != msg.JobState_JOB_CANCELLED {
 		t.Errorf("a running job, cancelled, is %v", c.jobs(id)[id].State)
 	}
 	if seen, err := readWitness(w); len(seen) != 1 || err != nil {
@@ -74,12 +75,12 @@ func TestOrdersSurvive(t *testing.T) {
 	after(id, control("requeue", id))
 	c.await("the requeued job is pending again", func() bool {
 		j := c.jobs(id)[id]
-		return j.State == pb.JobState_JOB_PENDING && j.StateFlags&pb.JobCompleting == 0 && j.Restarts == 1
+		return j.State == msg.JobState_JOB_PENDING && j.StateFlags&msg.JobCompleting == 0 && j.Restarts == 1
 	})
 	must(t, update(id, "StartTime", "now")(context.Background(), c.dial()))
 	second := c.line(w, 1)
 	open(c, w)
-	if j := c.wait(id); j.State != pb.JobState_JOB_COMPLETED || j.Attempt != 2 || second.what != "start" || second.restarts != 1 {
+	if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 2 || second.what != "start" || second.restarts != 1 {
 		t.Errorf("the requeued job is %v, attempt %d, its second line %v", j.State, j.Attempt, second)
 	}
 	if seen, err := readWitness(w); len(seen) != 3 || err != nil {
@@ -90,7 +91,7 @@ func TestOrdersSurvive(t *testing.T) {
 }
 
 // outcome is the first refusal of a call.
-func outcome(err error, all []*pb.JobOutcome) error {
+func outcome(err error, all []*msg.JobOutcome) error {
 	for _, o := range all {
 		if err == nil && o.Problem != nil {
 			err = o.Problem

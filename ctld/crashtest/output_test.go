@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/msg"
 )
 
 // outputs are places where a user may point --output, that are not his to write to.
@@ -31,7 +31,8 @@ var outputs = []struct {
 	}},
 	{"another user's file", func(u, other *user) string { return filepath.Join(other.home, "diary") }},
 	{"a new file in another user's folder", func(u, other *user) string { return filepath.Join(other.home, "new") }},
-	{"a link to a new file in another user's folder", func(u, other *user) string { return link(u, "newlink", filepath.Join(other.home, "new")) }},
+	{"a link to a new file in another user's folder",
+		func(u, other *user) string { return link(u, "newlink", filepath.Join(other.home, "new")) }},
 	{"root's file", func(u, other *user) string { return filepath.Join(u.c.dir, "roots") }},
 	{"a file of the node daemon", func(u, other *user) string { return filepath.Join(u.c.spool("n1"), "settings.pb") }},
 	{"a new file in the spool", func(u, other *user) string { return filepath.Join(u.c.spool("n1"), "steps", "9999.1.4294967291") }},
@@ -74,10 +75,12 @@ func TestOutputElsewhere(t *testing.T) {
 	}()
 	for i, o := range outputs {
 		path := o.path(u, other)
-		for _, options := range [][]string{{"-o", path, "--open-mode=append"}, {"-o", "/dev/null", "-e", path, "--open-mode=append"}, {"-o", path}} {
+		for _, options := range [][]string{{"-o", path, "--open-mode=append"}, {"-o", "/dev/null", "-e", path, "--open-mode=append"},
+			{"-o", path}} {
 			w := c.witness(fmt.Sprintf("out%d.%d", i, len(options)))
 			j := c.wait(u.sbatch(witnessed+"echo harm; echo harm >&2; say end\n", options, w))
-			if j.State != pb.JobState_JOB_FAILED || j.Reason != "JobLaunchFailure" || !strings.Contains(j.ReasonDetail, path) || !strings.Contains(j.ReasonDetail, "cannot open") {
+			if j.State != msg.JobState_JOB_FAILED || j.Reason != "JobLaunchFailure" || !strings.Contains(j.ReasonDetail, path) ||
+				!strings.Contains(j.ReasonDetail, "cannot open") {
 				t.Errorf("%s, %v: the job is %v, reason %s: %q", o.name, options, j.State, j.Reason, j.ReasonDetail)
 			}
 			if seen, err := readWitness(w); len(seen) > 0 || err != nil {
@@ -96,7 +99,7 @@ func TestOutputElsewhere(t *testing.T) {
 	c.nodesUp()
 	own := filepath.Join(u.home, "deep", "er", "%j.out")
 	id := u.sbatch("#!/bin/sh\necho fine\n", []string{"-o", own})
-	if j := c.wait(id); j.State != pb.JobState_JOB_COMPLETED || readFile(t, strings.ReplaceAll(own, "%j", fmt.Sprint(id))) != "fine\n" {
+	if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED || readFile(t, strings.ReplaceAll(own, "%j", fmt.Sprint(id))) != "fine\n" {
 		t.Errorf("a job with a file of its own is %v", j)
 	}
 	c.settled()
@@ -121,24 +124,24 @@ func TestOutputBlocks(t *testing.T) {
 	cancelled, _, w1 := submit("cancelled")
 	inTime, readPipe, w2 := submit("intime")
 	nodeKilled, _, w3 := submit("nodekilled")
-	limited := c.submit(plainJob, func(s *pb.JobSpec) { s.TimeLimitS, s.StdOut = 1, fifo("limited") }, c.witness("limited"))
+	limited := c.submit(plainJob, func(s *msg.JobSpec) { s.TimeLimitS, s.StdOut = 1, fifo("limited") }, c.witness("limited"))
 	c.await("the jobs are started", func() bool {
 		for _, j := range c.jobs(cancelled, inTime, nodeKilled) {
-			if j.State != pb.JobState_JOB_RUNNING {
+			if j.State != msg.JobState_JOB_RUNNING {
 				return false
 			}
 		}
 		return true
 	})
 	free := c.witness("free")
-	if j := c.wait(u.sbatch(plainJob, []string{"-o", "/dev/null"}, free)); j.State != pb.JobState_JOB_COMPLETED {
+	if j := c.wait(u.sbatch(plainJob, []string{"-o", "/dev/null"}, free)); j.State != msg.JobState_JOB_COMPLETED {
 		t.Errorf("a job beside them is %v", j.State)
 	}
 	c.cancel(cancelled)
-	if j := c.wait(cancelled); j.State != pb.JobState_JOB_CANCELLED {
+	if j := c.wait(cancelled); j.State != msg.JobState_JOB_CANCELLED {
 		t.Errorf("cancelled: %v", j.State)
 	}
-	if j := c.wait(limited); j.State != pb.JobState_JOB_TIMEOUT {
+	if j := c.wait(limited); j.State != msg.JobState_JOB_TIMEOUT {
 		t.Errorf("over its time limit: %v, %s", j.State, j.ReasonDetail)
 	}
 	c.noded["n1"].kill()
@@ -147,12 +150,12 @@ func TestOutputBlocks(t *testing.T) {
 	r, err := os.OpenFile(readPipe, os.O_RDONLY, 0) // blocks until the other side has opened too
 	must(t, err)
 	must(t, r.SetReadDeadline(time.Now().Add(patience)))
-	if j := c.wait(inTime); j.State != pb.JobState_JOB_COMPLETED {
+	if j := c.wait(inTime); j.State != msg.JobState_JOB_COMPLETED {
 		t.Errorf("the job that found its reader is %v, %s", j.State, j.ReasonDetail)
 	}
 	r.Close()
 	c.cancel(nodeKilled)
-	if j := c.wait(nodeKilled); j.State != pb.JobState_JOB_CANCELLED {
+	if j := c.wait(nodeKilled); j.State != msg.JobState_JOB_CANCELLED {
 		t.Errorf("cancelled after the node daemon was killed: %v", j.State)
 	}
 	for w, want := range map[string]int{w1: 0, w2: 2, w3: 0, free: 2} {

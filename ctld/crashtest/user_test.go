@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// user is somebody who is in no passwd file, with a folder of his own.
+// user is somebody of the suite's own directory, with a folder of his own.
 type user struct {
 	c    *cluster
 	uid  int
@@ -23,6 +23,14 @@ type user struct {
 var nextUID atomic.Int64
 
 func init() { nextUID.Store(55000) }
+
+// directory is getent(1) for the daemons, with an account for each of these uids: those without one may not submit.
+const directory = `#!/bin/sh
+case "$1 $3" in
+"passwd 55"[0-9][0-9][0-9]) echo "$3:*:$3:$3::/:/bin/sh" ;;
+*) exec /usr/bin/getent "$@" ;;
+esac
+`
 
 func newUser(c *cluster, name string) *user {
 	c.t.Helper()
@@ -57,7 +65,8 @@ func (u *user) command(program string, args ...string) *exec.Cmd {
 func (u *user) sbatch(script string, options []string, args ...string) uint32 {
 	u.c.t.Helper()
 	path := u.file("job.sh", script, 0o755)
-	out, err := u.command(filepath.Join(bin, "sbatch"), slices.Concat([]string{"--parsable"}, options, []string{path}, args)...).CombinedOutput()
+	out, err := u.command(filepath.Join(bin, "sbatch"), slices.Concat([]string{"--parsable"}, options, []string{path},
+		args)...).CombinedOutput()
 	id, perr := strconv.ParseUint(strings.TrimSpace(string(out)), 10, 32)
 	if err != nil || perr != nil {
 		u.c.t.Fatalf("sbatch: %v: %s", err, out)

@@ -25,8 +25,9 @@ type Schedule struct {
 
 // words stand for five fields.
 var words = map[string]string{
-	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@daily": "0 0 * * *", "@midnight": "0 0 * * *",
-	"@hourly": "0 * * * *", "@elevenses": "0 11 * * *", "@fika": "0 15 * * *", "@noon": "0 12 * * *", "@teatime": "0 16 * * *",
+	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@daily": "0 0 * * *",
+	"@midnight": "0 0 * * *",
+	"@hourly":   "0 * * * *", "@elevenses": "0 11 * * *", "@fika": "0 15 * * *", "@noon": "0 12 * * *", "@teatime": "0 16 * * *",
 }
 
 // maxText bounds what one line's time may say.
@@ -40,7 +41,10 @@ func Parse(text string) (*Schedule, error) {
 	if strings.HasPrefix(text, "@") {
 		fields, ok := words[strings.ToLower(text)]
 		if !ok {
-			return nil, fmt.Errorf("%q is no time: expected @hourly, @daily, @weekly, @monthly, @yearly, @midnight, @noon, @elevenses, @fika or @teatime", text)
+			return nil,
+				fmt.Errorf(
+					"%q is no time: expected @hourly, @daily, @weekly, @monthly, @yearly, @midnight, @noon, @elevenses, @fika or @teatime",
+					text)
 		}
 		text = fields
 	}
@@ -92,6 +96,9 @@ func weekdays(field string) (string, error) {
 	}
 	return strings.Join(out, ","), nil
 }
+
+// Hourly reports whether the line's hour is "*": it goes by elapsed time.
+func (s *Schedule) Hourly() bool { return s.hourly }
 
 // Next is the first moment after `after` at which the line is due, zero when there is none within five years.
 func (s *Schedule) Next(after time.Time, loc *time.Location) time.Time {

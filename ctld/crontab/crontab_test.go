@@ -69,8 +69,10 @@ func at(t *testing.T, text string, loc *time.Location) time.Time {
 }
 
 func TestRefused(t *testing.T) {
-	for _, spec := range []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "* * * * 7/2", "@reboot", "@every 1s", "TZ=UTC * * * *",
-		"? * * * *", "0 0 31 2 *", "a b c d e", "*/0 * * * *", "5-1 * * * *", "* * * * 9-7", "-1 * * * *", strings.Repeat("1,", 600) + "1 * * * *"} {
+	for _, spec := range []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8",
+		"* * * * 7/2", "@reboot", "@every 1s", "TZ=UTC * * * *",
+		"? * * * *", "0 0 31 2 *", "a b c d e", "*/0 * * * *", "5-1 * * * *", "* * * * 9-7", "-1 * * * *",
+		strings.Repeat("1,", 600) + "1 * * * *"} {
 		if s, err := Parse(spec); err == nil {
 			t.Errorf("%q is taken: %v", spec, s.Next(time.Unix(0, 0), time.UTC))
 		}
@@ -79,7 +81,8 @@ func TestRefused(t *testing.T) {
 
 // The next moment is later, on a full minute, and of a line with a fixed hour never two on one day.
 func TestNextProperties(t *testing.T) {
-	zones := []*time.Location{time.UTC, zone(t, "Europe/Berlin"), zone(t, "America/New_York"), zone(t, "Australia/Lord_Howe"), zone(t, "Africa/Casablanca")}
+	zones := []*time.Location{time.UTC, zone(t, "Europe/Berlin"), zone(t, "America/New_York"), zone(t, "Australia/Lord_Howe"),
+		zone(t, "Africa/Casablanca")}
 	rapid.Check(t, func(t *rapid.T) {
 		loc := rapid.SampledFrom(zones).Draw(t, "zone")
 		minute, hour := rapid.IntRange(0, 59).Draw(t, "minute"), rapid.IntRange(0, 23).Draw(t, "hour")
@@ -96,7 +99,8 @@ func TestNextProperties(t *testing.T) {
 			if d := next.Sub(at); d > 26*time.Hour {
 				t.Fatalf("%v between %v and %v", d, at.In(loc), next)
 			}
-			if at.In(loc).Format("0102") == next.Format("0102") && at.Unix()%60 == 0 && at.In(loc).Hour() == hour && at.In(loc).Minute() == minute {
+			if at.In(loc).Format("0102") == next.Format("0102") && at.Unix()%60 == 0 && at.In(loc).Hour() == hour &&
+				at.In(loc).Minute() == minute {
 				t.Fatalf("twice on one day: %v and %v", at.In(loc), next)
 			}
 			at = next

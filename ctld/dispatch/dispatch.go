@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Scripts reads a stored script and environment (state.EncodeScript).
-type Scripts func(jobID uint32) ([]byte, error)
+// Scripts reads a job's script and environment (state.ReadTexts).
+type Scripts func(*pb.JobRecord) (script []byte, env []string, err error)
 
 // Dispatcher keeps the open links.
 type Dispatcher struct {
@@ -31,6 +31,7 @@ type Dispatcher struct {
 
 	mu    sync.Mutex
 	links map[string]*Link
+	ended chan struct{} // not nil: the node daemons are told to end; closed when no link is left
 }
 
 // New makes a dispatcher.
@@ -69,9 +70,38 @@ func (d *Dispatcher) Resend(nodes []string) {
 	}
 }
 
+// Shutdown tells the daemons of all nodes that are linked to end, and those that link from now on. It returns when no link is left, or
+// stop is closed.
+func (d *Dispatcher) Shutdown(stop <-chan struct{}) {
+	d.mu.Lock()
+	if d.ended == nil {
+		d.ended = make(chan struct{})
+		if len(d.links) == 0 {
+			close(d.ended)
+		}
+	}
+	ended := d.ended
+	for _, l := range d.links {
+		l.Wake()
+	}
+	d.mu.Unlock()
+	select {
+	case <-ended:
+	case <-stop:
+	}
+}
+
+// shuttingDown reports whether the node daemons are told to end.
+func (d *Dispatcher) shuttingDown() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended != nil
+}
+
 // Open makes the link of a node that has said hello; an older link of the node is closed. steps is what the node has.
 func (d *Dispatcher) Open(node string, steps []*pb.StepReport) *Link {
-	l := &Link{d: d, node: node, wake: make(chan struct{}, 1), closed: make(chan struct{}), known: map[stepID]pb.StepPhase{}, sent: map[stepID]sent{}, full: true}
+	l := &Link{d: d, node: node, wake: make(chan struct{}, 1), closed: make(chan struct{}), known: map[stepID]pb.StepPhase{},
+		sent: map[stepID]sent{}, full: true}
 	l.Saw(steps)
 	d.mu.Lock()
 	old := d.links[node]
@@ -90,6 +120,13 @@ func (d *Dispatcher) Close(l *Link) bool {
 	current := d.links[l.node] == l
 	if current {
 		delete(d.links, l.node)
+	}
+	if current && d.ended != nil && len(d.links) == 0 {
+		select {
+		case <-d.ended: // before: a node has linked and gone again
+		default:
+			close(d.ended)
+		}
 	}
 	d.mu.Unlock()
 	l.close()
@@ -140,6 +177,7 @@ type sent struct {
 	want      pb.StepWant
 	signal    uint32
 	endNS     int64
+	limitS    uint32
 	suspended bool
 }
 
@@ -200,6 +238,9 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	if n == nil {
 		return nil, false
 	}
+	if l.d.shuttingDown() {
+		return &pb.NodeOrders{Shutdown: true}, false // once more is no harm
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	msg = &pb.NodeOrders{}
@@ -219,6 +260,9 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		}
 		key := stepOf(j, l.node)
 		want[key] = true
+		if j.StateFlags&pb.JobConfiguring != 0 {
+			continue // PrologSlurmctld comes first
+		}
 		o, later := l.order(j, key, &room)
 		if o != nil {
 			msg.Steps = append(msg.Steps, o)
@@ -244,18 +288,19 @@ func stepOf(j *pb.JobRecord, node string) stepID {
 
 // order is what to say of one step, nil when the node knows. later: its launch has no room in this message.
 func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, later bool) {
-	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, suspended: j.State == pb.JobState_JOB_SUSPENDED}
+	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, limitS: limitOf(j), suspended: j.State == pb.JobState_JOB_SUSPENDED}
 	if k := len(j.Signals); k > 0 {
 		now.signal = j.Signals[k-1].Seq
 	}
 	if j.StopReason != "" {
-		now.want, now.endNS = pb.StepWant_WANT_STOP, 0
+		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
 	}
 	before, told := l.sent[key]
 	if told && before == now && !l.full {
 		return nil, false
 	}
-	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS, Suspended: now.suspended}
+	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS,
+		Suspended: now.suspended, LimitS: now.limitS}
 	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
 		var err error
 		switch later, err = l.addLaunch(o, j, room); {
@@ -345,5 +390,6 @@ func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
 
 // compareKeys orders what comes out of maps, so that the same state gives the same message.
 func compareKeys(a, b *pb.StepKey) int {
-	return cmp.Or(cmp.Compare(a.JobId, b.JobId), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
+	return cmp.Or(cmp.Compare(a.JobId, b.JobId), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt),
+		cmp.Compare(a.Step, b.Step))
 }

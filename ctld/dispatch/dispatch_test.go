@@ -26,24 +26,28 @@ type bench struct {
 var nodes = []string{"n1", "n2"}
 
 func newBench(t rapid.TB) *bench {
-	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", JobRequeue: true, RequeueDelayS: 10}, Default: "debug", PartitionNodes: map[string][]string{"debug": nodes}}
+	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", JobRequeue: true, RequeueDelayS: 10}, Default: "debug",
+		PartitionNodes: map[string][]string{"debug": nodes}}
 	for _, n := range nodes {
 		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 1000, Sockets: 1, Cores: 1000, Threads: 1, RealMemoryMib: 4000})
 	}
 	cfg.Partitions = []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}
 	b := &bench{t: t, view: state.New(cfg, "c", 1), scripts: map[uint32][]byte{}}
-	b.d = New(func() *state.View { return b.view }, b.script, func(*state.View, *state.Node) *pb.NodeSettings { return &pb.NodeSettings{ClusterId: "c"} }, slog.New(slog.DiscardHandler))
+	b.d = New(func() *state.View { return b.view }, b.script, func(*state.View,
+		*state.Node) *pb.NodeSettings {
+		return &pb.NodeSettings{ClusterId: "c"}
+	}, slog.New(slog.DiscardHandler))
 	for _, n := range nodes {
 		b.do(reactor.NodeHello{Hello: &pb.NodeHello{Node: n, BootId: "b"}})
 	}
 	return b
 }
 
-func (b *bench) script(id uint32) ([]byte, error) {
-	if s := b.scripts[id]; s != nil {
-		return state.EncodeScript(s, []string{"A=b"})
+func (b *bench) script(j *pb.JobRecord) ([]byte, []string, error) {
+	if s := b.scripts[state.ScriptID(j)]; s != nil {
+		return s, []string{"A=b"}, nil
 	}
-	return nil, errors.New("damaged")
+	return nil, nil, errors.New("damaged")
 }
 
 func (b *bench) do(cmd reactor.Command) any {
@@ -59,9 +63,11 @@ func (b *bench) do(cmd reactor.Command) any {
 
 // run submits and starts a job.
 func (b *bench) run(script []byte, on ...string) *pb.JobRecord {
-	id := b.do(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "job", Uid: 1000, User: "u"}, Partition: "debug"}}).(reactor.Submitted).ID
+	id := b.do(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "job", Uid: 1000, User: "u"},
+		Partition: "debug"}}).(reactor.Submitted).ID
 	b.scripts[id] = script
-	s := reactor.PlannedStart{ID: id, Task: -1, Spec: b.view.Jobs.Get(id).Spec, Partition: "debug", LimitS: 3600, NodeList: strings.Join(on, ",")}
+	s := reactor.PlannedStart{ID: id, Task: -1, Spec: b.view.Jobs.Get(id).Spec, Partition: "debug", LimitS: 3600,
+		NodeList: strings.Join(on, ",")}
 	j := b.view.Jobs.Get(id)
 	if j.Priority == 0 {
 		b.t.Fatalf("job %d is held", id)
@@ -202,7 +208,8 @@ func TestUnreadableScript(t *testing.T) {
 		t.Fatalf("failed: %v", failed)
 	}
 	b.do(reactor.StepReports{Node: "n1", Steps: failed})
-	if got := b.view.Jobs.Get(j.Id); got.State != pb.JobState_JOB_FAILED || got.Reason != "JobLaunchFailure" || !strings.Contains(got.ReasonDetail, "damaged") {
+	if got := b.view.Jobs.Get(j.Id); got.State != pb.JobState_JOB_FAILED || got.Reason != "JobLaunchFailure" ||
+		!strings.Contains(got.ReasonDetail, "damaged") {
 		t.Errorf("the job is %v: %s (%s)", got.State, got.Reason, got.ReasonDetail)
 	}
 	if m := all(t, l); m != nil {
@@ -224,7 +231,8 @@ func TestWhoIsWoken(t *testing.T) {
 		t.Error("a start on n1 wakes n1 alone")
 	}
 	all(t, one)
-	b.do(reactor.Reconfigure{Config: &state.Config{Settings: b.view.Settings, Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 4}, {Name: "n2", Cpus: 4}}}})
+	b.do(reactor.Reconfigure{Config: &state.Config{Settings: b.view.Settings,
+		Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 4}, {Name: "n2", Cpus: 4}}}})
 	for _, l := range []*Link{one, two} {
 		if !woken(l) {
 			t.Error("a reconfiguration wakes everybody")
@@ -256,7 +264,8 @@ func TestNewerLink(t *testing.T) {
 // was launched at most once per node, and nothing is forgotten whose end is not committed.
 func TestConvergence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{bench: newBench(t), t: t, has: map[stepID]*pb.StepReport{}, launches: map[stepID]int{}, told: map[stepID]*pb.StepOrder{}}
+		w := &world{bench: newBench(t), t: t, has: map[stepID]*pb.StepReport{}, launches: map[stepID]int{},
+			told: map[stepID]*pb.StepOrder{}}
 		w.reconnect()
 		t.Repeat(map[string]func(*rapid.T){
 			"start": func(t *rapid.T) {
@@ -277,8 +286,10 @@ func TestConvergence(t *testing.T) {
 			"report":    func(*rapid.T) { w.report() },
 			"reconnect": func(*rapid.T) { w.reconnect() },
 			"node down": func(*rapid.T) {
-				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "r"}}})
-				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}})
+				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"},
+					Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "r"}}})
+				w.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"},
+					Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}})
 			},
 			"settle": func(*rapid.T) { w.settle() },
 			"":       func(t *rapid.T) { w.check() },

@@ -12,8 +12,8 @@ import (
 func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error) {
 	s := &pb.LaunchSpec{
 		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: j.Alloc, NodeList: j.NodeList, Node: node, Batch: node == j.BatchHost,
-		Partition: j.Partition, Account: j.Spec.Account, Qos: j.Spec.Qos, NumTasks: j.NumTasks, NumCpus: j.NumCpus,
-		TimeLimitS: j.TimeLimitS, StartNs: j.StartNs, EndNs: j.EndNs, Restarts: restarts(j), Dependency: j.Spec.Dependency,
+		Partition: j.Partition, Account: j.Spec.Account, Qos: j.Spec.Qos, NumTasks: j.NumTasks,
+		StartNs: j.StartNs, EndNs: j.EndNs, LimitS: limitOf(j), Restarts: restarts(j), Dependency: j.Spec.Dependency,
 		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, OverTimeS: d.view().OverTime(j.Partition),
 	}
 	if j.ResvName != "" { // drawn into a reservation: SLURM_JOB_RESERVATION says so
@@ -29,20 +29,25 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 		return s, nil
 	}
 	if j.IsArrayTask {
-		arrayFigures(s, j)
+		ArrayFigures(s, j)
 	}
-	blob, err := d.scripts(state.ScriptID(j))
-	if err != nil {
+	var err error
+	if s.Script, s.Env, err = d.scripts(j); err != nil {
 		return nil, fmt.Errorf("cannot read the script of job %d: %w", j.Id, err)
-	}
-	if s.Script, s.Env, err = state.DecodeScript(blob); err != nil {
-		return nil, err
 	}
 	return s, nil
 }
 
-// arrayFigures are what SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP say: of the array as submitted.
-func arrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
+// limitOf is a job's time limit as nodes measure it, 0 where it has none.
+func limitOf(j *pb.JobRecord) uint32 {
+	if j.EndNs == 0 || j.TimeLimitS == pb.Unlimited {
+		return 0
+	}
+	return j.TimeLimitS
+}
+
+// ArrayFigures are what SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP say: of the array as submitted.
+func ArrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
 	a, err := jobid.ParseArray(j.Spec.Array)
 	if err != nil {
 		return // admitted by this program

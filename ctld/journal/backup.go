@@ -1,17 +1,15 @@
 package journal
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +59,7 @@ func (s *Bolt) BackupNow() (string, error) {
 		return "", noSpace(fmt.Errorf("cannot back up: %w", err))
 	}
 	var r report
-	if _, err = s.Backup(f); err == nil {
+	if err = s.copyTo(f); err == nil {
 		if err = f.Sync(); err == nil {
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // what is read back should come from the disk
 			r, err = verify(tmp, nil)
@@ -80,6 +78,41 @@ func (s *Bolt) BackupNow() (string, error) {
 	return path, nil
 }
 
+// copyTo writes a copy: page by page as a rule, and row by row where much of the database is free.
+func (s *Bolt) copyTo(f *os.File) error {
+	if s.byPage() {
+		_, err := s.Backup(f)
+		return err
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := guard(func() error { return compact(f.Name(), s.db) }); err != nil {
+		return noSpace(fmt.Errorf("cannot back up %s: %w", s.path, err))
+	}
+	return nil
+}
+
+func (s *Bolt) byPage() bool { return s.live.Load() > s.Size()/3*2 }
+
+// backupBytes is how large a backup made now would be, at most: page by page the free ones are copied too.
+func (s *Bolt) backupBytes() int64 {
+	if s.byPage() {
+		return s.Size()
+	}
+	return s.live.Load()
+}
+
+// compact writes the rows of src, of one moment, into the empty file at path. It does not sync it.
+func compact(path string, src *bbolt.DB) error {
+	dst, _, err := openBolt(path, 0)
+	if err != nil {
+		return err
+	}
+	dst.NoSync, dst.NoGrowSync, dst.AllocSize = true, true, 1<<20
+	return errors.Join(bbolt.Compact(dst, src, 1<<20), dst.Close())
+}
+
 // unchanged returns the newest backup if it already holds the last commit.
 func (s *Bolt) unchanged() string {
 	s.mu.Lock()
@@ -93,18 +126,18 @@ func (s *Bolt) unchanged() string {
 }
 
 func (s *Bolt) roomForBackup(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	free, err := available(dir)
+	if err != nil {
 		return nil // writing will tell
 	}
-	free, need := int64(st.Bavail)*st.Bsize, s.Size()+s.opts.ReserveBytes
-	if free < need {
+	if need := s.backupBytes() + s.opts.ReserveBytes; free < need {
 		return fmt.Errorf("cannot back up %s: %d MiB are free, %d are needed: %w", s.path, free>>20, need>>20, ErrNoSpace)
 	}
 	return nil
 }
 
-// RotateBackups deletes the oldest backups, and what interrupted ones left, so that keep (at least 1) remain.
+// RotateBackups deletes the oldest backups, and what interrupted ones left, so that keep (at least 1) remain; fewer where the older ones
+// take more than their share of the disk (withinShare).
 func (s *Bolt) RotateBackups(keep int) error {
 	s.backups.Lock()
 	defer s.backups.Unlock()
@@ -116,15 +149,42 @@ func (s *Bolt) RotateBackups(keep int) error {
 	if err := os.Remove(filepath.Join(backupDir(s.dir), "new.tmp")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	for _, name := range names[:max(0, len(names)-max(keep, 1))] {
+	keep = s.withinShare(names, max(keep, 1))
+	for _, name := range names[:max(0, len(names)-keep)] {
 		if err := os.Remove(filepath.Join(backupDir(s.dir), name)); err != nil {
 			errs = append(errs, fmt.Errorf("cannot delete an old backup: %w", err))
 		}
 	}
-	if keep = max(keep, 1); len(names) > 0 {
+	if len(names) > 0 {
 		errs = append(errs, s.dropSegments(names[max(0, len(names)-min(keep, 2))]))
 	}
 	return errors.Join(errs...)
+}
+
+// What backups may take of the disk.
+const (
+	backupShare = 8         // times the newest of them,
+	backupFloor = 256 << 20 // or this if it is more
+)
+
+// withinShare is how many of the newest backups, up to keep, take no more than their share together. Two count as long as the disk has
+// room for another.
+func (s *Bolt) withinShare(names []string, keep int) int {
+	left := int64(backupFloor)
+	for i := range min(keep, len(names)) {
+		info, err := os.Stat(filepath.Join(backupDir(s.dir), names[len(names)-1-i]))
+		if err != nil {
+			continue
+		}
+		size := info.Size()
+		if i == 0 {
+			left = max(left, backupShare*size)
+		}
+		if left -= size; left < 0 && i > 0 {
+			return i
+		}
+	}
+	return keep
 }
 
 // dropSegments deletes the segments of the redo log that end before the named backup: those that have a successor not newer than it.
@@ -142,64 +202,3 @@ func (s *Bolt) dropSegments(oldest string) error {
 
 // backupKey is the part of a name by which backups and segments sort: epoch and sequence number.
 func backupKey(name string) string { return name[:min(len(name), len("e00000000-s0000000000000000"))] }
-
-// Backuper makes backups from time to time. Its Run is the one goroutine it needs.
-type Backuper struct {
-	Store *Bolt
-	Every time.Duration // one hour if 0
-	// First is how long after Run begins the first one is due: a new cluster is soon covered, and a gap that a power cut left in the
-	// redo log soon closed. One minute if 0.
-	First time.Duration
-	Keep  int // 8 if 0
-	Log   *slog.Logger
-	// Done, if not nil, is told of every attempt; tests wait for it.
-	Done func(path string, err error)
-}
-
-// Run makes backups until ctx ends. It logs what fails and goes on.
-func (b *Backuper) Run(ctx context.Context) {
-	every, first := cmpOr(b.Every, time.Hour), cmpOr(b.First, time.Minute)
-	timer := time.NewTimer(min(first, every))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-b.Store.wanted:
-		}
-		b.once()
-		timer.Reset(every)
-	}
-}
-
-func cmpOr(d, def time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return def
-}
-
-// once makes a backup; on a full disk it gives up the oldest one first.
-func (b *Backuper) once() {
-	keep := b.Keep
-	if keep <= 0 {
-		keep = 8
-	}
-	path, err := b.Store.BackupNow()
-	if errors.Is(err, ErrNoSpace) {
-		if names, _ := backupFiles(b.Store.dir); len(names) > 1 {
-			_ = b.Store.RotateBackups(len(names) - 1)
-			path, err = b.Store.BackupNow()
-		}
-	}
-	if err == nil {
-		err = b.Store.RotateBackups(keep)
-	}
-	if err != nil && b.Log != nil {
-		b.Log.Error("cannot back up the state database", "error", err)
-	}
-	if b.Done != nil {
-		b.Done(path, err)
-	}
-}

@@ -28,8 +28,8 @@ type Options struct {
 	// MapBytes of address space are mapped from the start, so that a long backup never stops a commit that grows the database beyond
 	// its mapping; 16 GiB if 0. Address space is not memory.
 	MapBytes int
-	// RedoBytes is the length of the redo log since the last backup at which an early backup is asked for; 64 MiB if 0, and at least four times the
-	// database. At twice as much the log stops until there is one. Negative: no redo log, a restore ends with the last backup.
+	// RedoBytes is the length of the redo log since the last backup at which an early backup is asked for; 64 MiB if 0, and at least four
+	// times the database. At twice as much the log stops until there is one. Negative: no redo log, a restore ends with the last backup.
 	RedoBytes int64
 	// RestoreCommand is what messages tell the administrator to type; "sluice-ctld restore --dir DIR" if empty.
 	RestoreCommand string
@@ -78,12 +78,15 @@ type Bolt struct {
 	mu      sync.Mutex // one commit at a time; guards what follows
 	head    head
 	space   space
+	tight   tight
 	commits uint64
 	redo    redo
 
 	wanted  chan struct{} // an early backup is asked for
+	short   atomic.Bool   // a commit found no room since the last backup
 	backups sync.Mutex    // one backup or rotation at a time
 	used    atomic.Int64  // bytes
+	live    atomic.Int64  // of them, those that are not in free pages
 	broken  atomic.Pointer[error]
 	closed  atomic.Bool
 }
@@ -134,7 +137,7 @@ func (s *Bolt) Commit(b Batch) error {
 		undo()
 		return s.failed(b, txid, err)
 	}
-	s.head = next
+	s.head, s.tight = next, tight{}
 	s.settle()
 	return nil
 }
@@ -143,7 +146,7 @@ func (s *Bolt) Commit(b Batch) error {
 func (s *Bolt) log(b Batch) (undo func()) {
 	undo, err := s.redo.append(link{s.head.timeline, s.head.seq}, b, s.used.Load())
 	if err != nil {
-		s.opts.Log.Warn("the redo log stops until the next backup: until then a restore would lose what is committed", "error", err)
+		s.opts.Log.Warn("the redo log stops until the next backup: until then a restore would lose everything newer", "error", err)
 	}
 	return undo
 }
@@ -153,7 +156,7 @@ func (s *Bolt) update(b Batch, next *head) (txid int, err error) {
 	rows := b.sorted()
 	err = transact(s.db, func(tx *bbolt.Tx) error {
 		txid = tx.ID()
-		if err := s.room(tx.Size(), rows, b.Must); err != nil {
+		if err := s.room(tx, rows, b.Must); err != nil {
 			return err
 		}
 		if err := apply(tx, rows, next); err != nil {
@@ -176,19 +179,6 @@ func transact(db *bbolt.DB, fn func(*bbolt.Tx) error) error {
 		}
 		return tx.Commit()
 	})
-}
-
-// room takes blocks for the commit before it begins. A commit that must succeed is tried even where none can be had.
-func (s *Bolt) room(used int64, rows []Row, must bool) error {
-	want := used + worstCase(rows)
-	if !must {
-		want += s.space.reserve
-	}
-	err := s.space.ensure(want)
-	if must && errors.Is(err, ErrNoSpace) {
-		return nil
-	}
-	return err
 }
 
 // apply changes the rows and keeps the tallies of next in step.
@@ -235,6 +225,9 @@ func (s *Bolt) failed(b Batch, txid int, err error) error {
 		if gerr := s.space.giveBack(err); !errors.Is(gerr, ErrNoSpace) {
 			return s.breakDown(gerr)
 		}
+		if !b.Must {
+			s.noRoom()
+		}
 		return fmt.Errorf("cannot commit batch %d: %w", b.Seq, err)
 	}
 	return s.breakDown(fmt.Errorf("cannot commit batch %d: %w", b.Seq, err))
@@ -255,6 +248,7 @@ func (s *Bolt) settle() {
 	if m, _, err := s.metas(); err == nil {
 		used := int64(m.pages) * int64(m.pageSize)
 		s.used.Store(used)
+		s.live.Store(used - freePages(s.db)*int64(m.pageSize))
 		if used > s.space.taken {
 			if err := s.space.adopt(used); err != nil {
 				s.opts.Log.Warn("cannot trim the state database", "path", s.path, "error", err)

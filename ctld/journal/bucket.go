@@ -26,7 +26,8 @@ const (
 	Finished
 	Tokens
 	Crontabs
-	lastBucket = Crontabs
+	Texts
+	lastBucket = Texts
 )
 
 // bucketInfo says how a kind of row is stored and named.
@@ -52,6 +53,7 @@ var buckets = [lastBucket + 1]bucketInfo{
 	Finished:     {"finished", "finished job", true, 0.95},
 	Tokens:       {"tokens", "token", false, 0.7},
 	Crontabs:     {"crontabs", "crontab of", false, 0.7},
+	Texts:        {"texts", "script or environment", false, 0.7},
 }
 
 const headName = "head" // the bolt bucket of the head record; checksummed as Bucket 0

@@ -89,7 +89,8 @@ func TestMissingAndForeign(t *testing.T) {
 		do   func()
 		says string
 	}{
-		{"missing", func() { os.Remove(dbPath(dir)) }, "it is missing, but this directory holds the state of cluster " + strings.TrimSpace(string(id))},
+		{"missing", func() { os.Remove(dbPath(dir)) }, "it is missing, but this directory holds the state of cluster " +
+			strings.TrimSpace(string(id))},
 		{"missing with the sentinel", func() { os.Remove(dbPath(dir)); os.Remove(sentinelPath(dir)) },
 			"it is missing, but this directory holds the state of a cluster"},
 		{"emptied", func() { os.Truncate(dbPath(dir), 0) }, "it is empty"},
@@ -260,7 +261,7 @@ func TestRestore(t *testing.T) {
 	}
 	commit(t, s, 3, job(3, "c"))
 	s.Close()
-	if _, err := Restore(dir, ""); err == nil || !strings.Contains(err.Error(), "it is sound") {
+	if _, err := Restore(dir, ""); err == nil || !strings.Contains(err.Error(), "it is intact") {
 		t.Fatalf("a sound database was replaced: %v", err)
 	}
 	if err := os.Truncate(dbPath(dir), 20000); err != nil {
@@ -369,7 +370,7 @@ func TestNoBackupToRestore(t *testing.T) {
 	os.Truncate(dbPath(dir), 5000)
 	os.RemoveAll(backupDir(dir))
 	_, err := Restore(dir, "")
-	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "no sound copy among 0 backups") {
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "no intact copy among 0 backups") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"go.uber.org/goleak"
 )
 
 // childEnv makes the test binary a writer on the directory it names, until it is killed.
@@ -25,16 +27,18 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(writer(dir))
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // script is what batch n of the writer holds; it depends on n alone.
 func script(n uint64) Batch {
 	rng := rand.New(rand.NewPCG(n, 7))
 	id := uint32(n)
-	b := Batch{Seq: n, Rows: []Row{job(id, strings.Repeat(fmt.Sprint(n, " "), 1+rng.IntN(300))), {Scripts, key(id), make([]byte, rng.IntN(9000))}}}
+	b := Batch{Seq: n, Rows: []Row{job(id, strings.Repeat(fmt.Sprint(n, " "), 1+rng.IntN(300))),
+		{Scripts, key(id), make([]byte, rng.IntN(9000))}}}
 	if n > 10 {
-		b.Rows = append(b.Rows, job(uint32(1+rng.Uint64N(n-1)), fmt.Sprint("changed by ", n)), Row{Scripts, key(uint32(1 + rng.Uint64N(n-1))), nil})
+		b.Rows = append(b.Rows, job(uint32(1+rng.Uint64N(n-1)), fmt.Sprint("changed by ", n)),
+			Row{Scripts, key(uint32(1 + rng.Uint64N(n-1))), nil})
 	}
 	return b
 }
@@ -180,9 +184,16 @@ func (d *loopDisk) cutPower(t *testing.T) {
 	}
 }
 
+// remount mounts what the disk had when its power was cut. It mounts a copy: as long as some process of this machine has a mount
+// namespace that it made meanwhile, the file system that was shut down is still mounted there, and would be mounted again as it is.
 func (d *loopDisk) remount(t *testing.T) {
 	t.Helper()
 	d.unmount(t)
+	after := d.image + "'"
+	if out, err := exec.Command("cp", "--sparse=always", d.image, after).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
+	}
+	d.image = after
 	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
 		t.Fatalf("mount after the power cut: %v: %s", err, out)
 	}
@@ -267,7 +278,7 @@ func TestFullDisk(t *testing.T) {
 		if err := next(true, job(i, strings.Repeat("e", 2200))); err != nil {
 			t.Fatalf("the end of job %d on a full disk: %v", i, err)
 		}
-		if err := next(false, job(id+i, "x")); !errors.Is(err, ErrNoSpace) {
+		if err := next(false, job(id+i, "x"), Row{Scripts, key(id + i), make([]byte, 1<<20)}); !errors.Is(err, ErrNoSpace) {
 			t.Fatalf("a submission: %v", err)
 		}
 	}

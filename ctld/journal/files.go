@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -65,10 +66,19 @@ func noSpace(err error) error {
 	if err == nil || errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, berrors.ErrMaxSizeReached) ||
 		strings.Contains(err.Error(), syscall.ENOSPC.Error()) || strings.Contains(err.Error(), syscall.EDQUOT.Error())
 	if full {
 		return fmt.Errorf("%w: %w", err, ErrNoSpace)
 	}
 	return err
+}
+
+// available is what the disk of dir has left for this process.
+func available(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, nil
 }

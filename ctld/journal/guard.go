@@ -29,7 +29,7 @@ func reason(r any) any {
 	var e runtime.Error
 	if err, ok := r.(error); ok && errors.As(err, &e) {
 		if _, isFault := e.(interface{ Addr() uintptr }); isFault {
-			return "a page of it is gone: truncated, or unreadable on the disk"
+			return "a page of it is missing: truncated, or unreadable on disk"
 		}
 	}
 	return r

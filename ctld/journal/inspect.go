@@ -115,7 +115,7 @@ func (in *inspection) tree(id uint64, low, high []byte, depth int, each entry) e
 	case branchPage:
 		return in.branch(p, id, low, high, depth, each)
 	default:
-		return fmt.Errorf("page %d is of no known kind (%#x)", id, kind)
+		return fmt.Errorf("page %d is of an unknown kind (%#x)", id, kind)
 	}
 }
 

@@ -241,7 +241,8 @@ func genBatch(rt *rapid.T) Batch {
 		r := Row{Bucket: Bucket(rapid.IntRange(1, int(lastBucket)).Draw(rt, "bucket"))}
 		r.Key = key(uint32(rapid.IntRange(1, 40).Draw(rt, "id")))
 		if rapid.IntRange(0, 3).Draw(rt, "kind") > 0 {
-			r.Value = []byte(strings.Repeat("v", rapid.SampledFrom([]int{0, 1, 100, 2000, 9000}).Draw(rt, "len")) + rapid.StringN(0, 3, 9).Draw(rt, "tail"))
+			r.Value = []byte(strings.Repeat("v", rapid.SampledFrom([]int{0, 1, 100, 2000, 9000}).Draw(rt, "len")) +
+				rapid.StringN(0, 3, 9).Draw(rt, "tail"))
 		}
 		return r
 	})
@@ -388,7 +389,8 @@ func TestDowngrade(t *testing.T) {
 			raw := h.encode()
 			if tc.kinds > 0 {
 				raw[headFixed-1]++
-				raw = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(append(raw, byte(lastBucket)+1), tc.rows), 7*tc.rows)
+				raw = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(append(raw, byte(lastBucket)+1), tc.rows),
+					7*tc.rows)
 			}
 			stored, _ := seal(0, []byte(headName), raw)
 			return errors.Join(err, tx.Bucket([]byte(headName)).Put([]byte(headName), stored))
@@ -452,5 +454,38 @@ func TestDirectoryThatEverybodyWritesToIsRefused(t *testing.T) {
 	}
 	if s, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "chmod o-w") {
 		t.Errorf("%v %v", s, err)
+	}
+}
+
+// TestRoomForABackup: what is asked of the disk is no less than what a backup then takes.
+func TestRoomForABackup(t *testing.T) {
+	for _, gone := range []uint32{0, 40, 150} { // of 200: the first two are copied page by page
+		dir := t.TempDir()
+		s := open(t, dir, Options{})
+		var rows, less []Row
+		for id := uint32(1); id <= 200; id++ {
+			rows = append(rows, Row{Scripts, key(id), make([]byte, 20_000)})
+			if id <= gone {
+				less = append(less, Row{Scripts, key(id), nil})
+			}
+		}
+		for i, batch := range [][]Row{rows, less, {job(1, "x")}, {job(1, "y")}} {
+			if err := s.Commit(Batch{Seq: uint64(i + 1), Rows: batch}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		need := s.backupBytes()
+		path, err := s.BackupNow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if need+1<<20 < info.Size() || gone == 40 && need < info.Size() {
+			t.Errorf("without %d of 200: %d bytes are asked for, %d were written", gone, need, info.Size())
+		}
+		s.Close()
 	}
 }

@@ -18,7 +18,9 @@ func (s *Bolt) migrate() error {
 	case from == to:
 		return nil
 	case from > to:
-		return fmt.Errorf("cannot open %s: its schema is %d, this version knows up to %d: install the newer version, or restore a backup made before it ran: %w",
+		return fmt.Errorf(
+			"cannot open %s: its schema is %d, this version knows up to %d: install the newer version, or restore a backup made before "+
+				"it ran: %w",
 			s.path, from, to, ErrNewer)
 	case s.opts.Migrate == nil:
 		return fmt.Errorf("cannot open %s: there is no migration from schema %d to %d", s.path, from, to)
@@ -36,7 +38,7 @@ func (s *Bolt) migrate() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.room(tx.Size(), rows, false), apply(tx, rows, &next)); err != nil {
+		if err := errors.Join(s.room(tx, rows, false), apply(tx, rows, &next)); err != nil {
 			return err
 		}
 		return putHead(tx, &next)

@@ -28,7 +28,10 @@ func Open(dir string, opts Options) (*Bolt, error) {
 		return nil, fmt.Errorf("cannot create the state directory: %w", err)
 	}
 	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("cannot use the state directory %s: everybody may write to it, and could put files where the controller looks for its own; chmod o-w it", dir)
+		return nil,
+			fmt.Errorf(
+				"cannot use the state directory %s: it is writable by everybody, who could put files there that the controller would "+
+					"use; chmod o-w it", dir)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -68,6 +71,7 @@ func (s *Bolt) open() error {
 	s.space.taken = max(s.space.taken, s.used.Load())
 	if err := s.space.ensure(s.used.Load() + s.opts.ReserveBytes); errors.Is(err, ErrNoSpace) {
 		s.opts.Log.Warn("the disk of the state database is full: submissions will be refused", "path", s.path, "error", err)
+		s.noRoom()
 	} else if err != nil {
 		return err
 	}
@@ -104,8 +108,11 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, err)
 	}
 	if owner != "" && owner != r.head.cluster {
-		return nil, fmt.Errorf("cannot open %s: it belongs to cluster %s, but %s says that this directory is of cluster %s: put back the right one of the two",
-			s.path, r.head.cluster, sentinelPath(s.dir), owner)
+		return nil,
+			fmt.Errorf(
+				"cannot open %s: it belongs to cluster %s, but %s says that this directory is of cluster %s: put back the right one of "+
+					"the two",
+				s.path, r.head.cluster, sentinelPath(s.dir), owner)
 	}
 	if owner == "" {
 		if err := writeSentinel(s.dir, r.head.cluster); err != nil {
@@ -124,7 +131,7 @@ func (s *Bolt) enter() error {
 	next := s.head
 	next.epoch = s.ids.epoch
 	err := transact(s.db, func(tx *bbolt.Tx) error {
-		if err := errors.Join(s.room(tx.Size(), nil, true), makeBuckets(tx)); err != nil {
+		if err := errors.Join(s.room(tx, nil, true), makeBuckets(tx)); err != nil {
 			return err
 		}
 		return putHead(tx, &next)
@@ -133,7 +140,7 @@ func (s *Bolt) enter() error {
 		return noSpace(fmt.Errorf("cannot open %s: %w", s.path, err))
 	}
 	s.head = next
-	s.redo = redo{dir: backupDir(s.dir), limit: s.opts.RedoBytes, full: s.wantBackup}
+	s.redo = redo{dir: backupDir(s.dir), limit: s.opts.RedoBytes, full: s.wantBackup, reserve: s.opts.ReserveBytes}
 	s.newSegment()
 	s.settle()
 	s.dropPages()
@@ -146,7 +153,7 @@ func (s *Bolt) newSegment() {
 		return
 	}
 	if err := s.redo.begin(s.head.epoch, s.head.seq); err != nil {
-		s.opts.Log.Warn("cannot start the redo log: a restore would lose what is committed since the last backup", "error", err)
+		s.opts.Log.Warn("cannot start the redo log: a restore would lose everything since the last backup", "error", err)
 	}
 }
 
@@ -247,7 +254,7 @@ func makeBuckets(tx *bbolt.Tx) error {
 
 // openBolt opens a file that was verified, or does not exist. It returns bbolt's own descriptor too.
 func openBolt(path string, mapBytes int) (db *bbolt.DB, f *os.File, err error) {
-	o := &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes, NoStatistics: true}
+	o := &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes}
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		var err error
 		f, err = os.OpenFile(name, flag, mode)
@@ -268,6 +275,7 @@ func openBolt(path string, mapBytes int) (db *bbolt.DB, f *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	db.AllocSize = 0 // space is taken by this package
 	return db, f, nil
 }
 
@@ -315,8 +323,11 @@ func readSentinel(dir string) (string, error) {
 	}
 	id := strings.TrimSpace(string(b))
 	if raw, err := hex.DecodeString(id); err != nil || len(raw) != clusterLen/2 {
-		return "", fmt.Errorf("cannot read the cluster id: %s should hold %d hexadecimal digits: if %s is sound, delete the file and it is made anew: %w",
-			sentinelPath(dir), clusterLen, dbPath(dir), ErrDamaged)
+		return "",
+			fmt.Errorf(
+				"cannot read the cluster id: %s should hold %d hexadecimal digits: if %s is sound, delete the file, and it will be "+
+					"recreated: %w",
+				sentinelPath(dir), clusterLen, dbPath(dir), ErrDamaged)
 	}
 	return id, nil
 }

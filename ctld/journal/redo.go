@@ -19,8 +19,8 @@ import (
 // acknowledged may be its last record, as it may be the last commit of a database.
 //
 // A segment begins with each opening and each backup. A record is: length of the payload (4 bytes), CRC32C of the payload (4), payload:
-// timeline (8), sequence number before the batch (8), its own (8), then each row: bucket (1), 1 if it has a value (1), length of the key (2), length
-// of the value (4), key, value. All numbers are little-endian.
+// timeline (8), sequence number before the batch (8), its own (8), then each row: bucket (1), 1 if it has a value (1), length of the key
+// (2), length of the value (4), key, value. All numbers are little-endian.
 //
 // Records form a chain by their sequence numbers, within a timeline: each restore begins one, as it may go back and commit other batches
 // under the same numbers. Of two records that follow the same number the later one counts: the earlier was
@@ -30,23 +30,28 @@ type redo struct {
 	f     *os.File // nil while the log is off, until the next segment
 	size  int64
 	limit int64
-	full  func() // told once when a segment is longer than limit; a backup would help
+	full  func() // told once when a segment is longer than limit, or the disk nearly full; a backup would help
 	told  bool
 	buf   []byte
+	// looked is the size at which the disk was last looked at, crowded whether it had no room left for a backup and reserve bytes more.
+	looked  int64
+	crowded bool
+	reserve int64
 }
 
 const (
 	redoFormat = "e%08d-s%016d.log"
 	redoHeader = 8
-	redoShare  = 4 // of a large database the limit is this many times its size, so that backups stay a small part of what is written
-	redoStop   = 2 // a segment that is longer than this many times the limit is not continued
+	redoShare  = 4       // of a large database the limit is this many times its size, so that backups stay a small part of what is written
+	redoLook   = 8 << 20 // how much is written between two looks at the disk
+	redoStop   = 2       // a segment that is longer than this many times the limit is not continued
 	maxRecord  = 1 << 31
 )
 
 // begin starts a segment for what follows seq. Failing is not fatal: without a log a restore loses more, that is all.
 func (l *redo) begin(epoch, seq uint64) error {
 	l.stop()
-	l.size, l.told = 0, false
+	l.size, l.told, l.looked, l.crowded = 0, false, 0, false
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
@@ -89,7 +94,8 @@ func (l *redo) append(after link, b Batch, used int64) (undo func(), err error) 
 		l.stop() // the chain has a gap: what follows would be of no use
 		return func() {}, err
 	}
-	if l.size > limit && !l.told && l.full != nil {
+	l.look(used)
+	if (l.size > limit || l.crowded) && !l.told && l.full != nil {
 		l.told = true
 		l.full()
 	}
@@ -98,6 +104,16 @@ func (l *redo) append(after link, b Batch, used int64) (undo func(), err error) 
 		return func() {}, fmt.Errorf("a segment of the redo log has reached %d MiB", l.size>>20)
 	}
 	return undo, nil
+}
+
+// look notes whether the disk is about to become full: while there is still room for it, a backup makes the log short again.
+func (l *redo) look(used int64) {
+	if l.size-l.looked < redoLook {
+		return
+	}
+	l.looked = l.size
+	free, err := available(l.dir)
+	l.crowded = err == nil && free < used+l.reserve+2*redoLook
 }
 
 func (l *redo) cut(to int64) {
@@ -186,7 +202,6 @@ type record struct {
 	path   string
 	at     int64 // of the payload
 	length uint32
-	seq    uint64
 }
 
 // readChain indexes all segments: which record follows which state. A segment is read up to its first damaged record.
@@ -199,9 +214,9 @@ func readChain(dir string) (map[link]record, error) {
 	for _, n := range names {
 		path := filepath.Join(backupDir(dir), n)
 		err := scanSegment(path, func(at int64, payload []byte) error {
-			after, b, err := decodeRecord(payload)
+			after, _, err := decodeRecord(payload)
 			if err == nil {
-				chain[after] = record{path, at, uint32(len(payload)), b.Seq}
+				chain[after] = record{path, at, uint32(len(payload))}
 			}
 			return err
 		})

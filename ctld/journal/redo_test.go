@@ -119,7 +119,8 @@ func TestDamagedRedo(t *testing.T) {
 	if err != nil || r.Seq != 3 || r.Replayed != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "x", "jobs/00000003": "x"}); !loaded || err != nil {
+	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "x", "jobs/00000003": "x"}); !loaded ||
+		err != nil {
 		t.Error(err)
 	}
 }

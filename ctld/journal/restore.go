@@ -40,6 +40,10 @@ type candidate struct {
 // database is not replaced unless from says so. The controller must not be running. Job ids handed out since the backup are not
 // handed out again.
 func Restore(dir, from string) (Restored, error) {
+	if !isState(dir, from != "") {
+		return Restored{}, fmt.Errorf("cannot restore: %s has no state of a controller: neither %s nor backups; "+
+			"--state is the StateSaveLocation of slurm.conf", dir, filepath.Base(dbPath(dir)))
+	}
 	lock, err := lockDir(dir)
 	if err != nil {
 		return Restored{}, err
@@ -56,6 +60,20 @@ func Restore(dir, from string) (Restored, error) {
 	return r, nil
 }
 
+// isState tells a state folder from one that was mistyped, before a lock is made in it. A backup that was named may be brought to an
+// empty folder.
+func isState(dir string, named bool) bool {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && named {
+		return true
+	}
+	for _, path := range []string{dbPath(dir), backupDir(dir)} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // choose finds what to restore.
 func choose(dir, from string, r *Restored) (*candidate, error) {
 	owner, err := readSentinel(dir)
@@ -66,7 +84,8 @@ func choose(dir, from string, r *Restored) (*candidate, error) {
 		return named(dir, from, owner)
 	}
 	if _, err := verify(dbPath(dir), nil); err == nil {
-		return nil, fmt.Errorf("cannot restore %s: it is sound: name a backup in %s to go back to it nevertheless", dbPath(dir), backupDir(dir))
+		return nil, fmt.Errorf("cannot restore %s: it is intact: name a backup in %s to go back to that one anyway", dbPath(dir),
+			backupDir(dir))
 	}
 	paths := []string{dbPath(dir)}
 	names, err := backupFiles(dir)
@@ -86,8 +105,8 @@ func choose(dir, from string, r *Restored) (*candidate, error) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %v", p, err))
 		}
 	}
-	return nil, fmt.Errorf("cannot restore %s: no sound copy among %d backups in %s: copy one from elsewhere and name it, "+
-		"or begin anew with an empty directory: %w", dbPath(dir), len(names), backupDir(dir), ErrDamaged)
+	return nil, fmt.Errorf("cannot restore %s: no intact copy among %d backups in %s: copy one from elsewhere and name it, "+
+		"or start over with an empty directory: %w", dbPath(dir), len(names), backupDir(dir), ErrDamaged)
 }
 
 func named(dir, from, owner string) (*candidate, error) {
@@ -130,7 +149,7 @@ func salvage(path, owner string) (*candidate, error) {
 		found = append(found, &candidate{path, m, page, h})
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("it is not sound: %w", err)
+		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
 	best := slices.MaxFunc(found, func(a, b *candidate) int { return int(int64(a.meta.txid - b.meta.txid)) })
 	if owner != "" && best.head.cluster != owner {
@@ -152,7 +171,7 @@ func (r *Restored) install(dir string, c *candidate, replay bool) error {
 	}
 	v, err := verify(tmp, nil)
 	if err != nil {
-		return fmt.Errorf("cannot restore from %s: the copy is not sound: %w", c.path, err)
+		return fmt.Errorf("cannot restore from %s: the copy is damaged: %w", c.path, err)
 	}
 	if replay {
 		if err := r.replay(dir, tmp, v.head); err != nil {

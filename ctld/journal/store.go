@@ -85,9 +85,11 @@ func (b Batch) check(last uint64) error {
 		case !r.Bucket.valid():
 			return fmt.Errorf("cannot commit batch %d: there is no %v: %w", b.Seq, r.Bucket, ErrBatch)
 		case len(r.Key) == 0 || len(r.Key) > MaxKey:
-			return fmt.Errorf("cannot commit batch %d: a key of %v has %d bytes, allowed are 1 to %d: %w", b.Seq, r.Bucket, len(r.Key), MaxKey, ErrBatch)
+			return fmt.Errorf("cannot commit batch %d: a key of %v has %d bytes, allowed are 1 to %d: %w", b.Seq, r.Bucket, len(r.Key),
+				MaxKey, ErrBatch)
 		case len(r.Value) > MaxValue:
-			return fmt.Errorf("cannot commit %s: its value has %d bytes, the limit is %d: %w", describe(r.Bucket, r.Key), len(r.Value), MaxValue, ErrBatch)
+			return fmt.Errorf("cannot commit %s: its value has %d bytes, the limit is %d: %w", describe(r.Bucket, r.Key), len(r.Value),
+				MaxValue, ErrBatch)
 		}
 	}
 	return nil

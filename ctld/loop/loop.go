@@ -6,9 +6,9 @@
 // bbolt's Batch, which waits 10 ms and may run a function twice.
 //
 // A commit that fails ends the process: what is on disk is then found out by reading it, there is no code that takes a state
-// back. The exceptions are a full disk, and a batch that is more than the journal takes, which it reports with nothing changed: then the
-// commands of the batch are tried one by one, so that new submissions are refused while ends of running jobs are recorded from the
-// journal's reserve, and nobody's command takes others with it.
+// back. The exceptions are a full disk, and a batch that is more than the journal takes, which it reports with nothing changed: from then
+// on, until a commit succeeds that did not need the journal's reserve, each command is a batch by itself. So new submissions are refused
+// while ends of running jobs are recorded from the reserve, and nobody's command takes others with it.
 package loop
 
 import (
@@ -20,35 +20,42 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Mailbox and batch sizes: a full mailbox refuses (RESOURCE_EXHAUSTED) rather than grow.
+// Mailbox and batch sizes: a full mailbox refuses (RESOURCE_EXHAUSTED) rather than grow. A batch ends with the command that takes it to
+// batchUnits, so that who comes next does not wait for more than that and one slice.
 const (
 	mailboxSize = 16384
 	batchSize   = 1024
+	batchUnits  = 4 * reactor.SliceUnits
 )
 
 // ErrBusy: the mailbox is full.
 var ErrBusy = errors.New("the controller has too many requests waiting")
 
 // ErrEnded: the writer has ended, and nobody knows whether the command was carried out.
-var ErrEnded = errors.New("the controller is ending")
+var ErrEnded = errors.New("the controller is shutting down")
 
 // Loop is the writer. Create with New, run with Run.
 type Loop struct {
 	store     journal.Store
 	clock     func() time.Time
 	log       *slog.Logger
-	box       chan request
+	box       *mailbox
 	view      atomic.Pointer[state.View]
 	observers []func(state.Change)
 	done      chan struct{}
 	stats     Stats
+	said      *logfile.Seldom
 	unstored  func() map[uint32]struct{}
+	boot      string
+	both      func() (wall time.Time, bootNS int64)
+	alone     bool // each command is a batch by itself, because a commit was refused
 }
 
 // Committer is a command that concerns more than the state. The writer calls Committed once the command is carried out, not refused,
@@ -64,11 +71,14 @@ type Stats struct {
 type request struct {
 	cmd   reactor.Command
 	reply chan any
+	from  sender
+	begun bool // slices of it have been carried out
 }
 
 // New makes a loop on a loaded view. Observers are called by the writer after each publication, in order; they must not block.
 func New(store journal.Store, v *state.View, clock func() time.Time, log *slog.Logger, observers ...func(state.Change)) *Loop {
-	l := &Loop{store: store, clock: clock, log: log, box: make(chan request, mailboxSize), done: make(chan struct{}), observers: observers}
+	l := &Loop{store: store, clock: clock, log: log, box: newMailbox(), said: logfile.NewSeldom(time.Minute),
+		done: make(chan struct{}), observers: observers}
 	l.view.Store(v)
 	return l
 }
@@ -83,12 +93,10 @@ func (l *Loop) Stats() *Stats { return &l.stats }
 func (l *Loop) Observe(f func(state.Change)) { l.observers = append(l.observers, f) }
 
 // Do hands a command to the writer and waits until what it changed is durable. The reply is the command's own; a *pb.Problem is
-// returned as error.
+// returned as error. Whose command it is the context says (For).
 func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 	r := request{cmd: cmd, reply: make(chan any, 1)}
-	select {
-	case l.box <- r:
-	default:
+	if !l.box.put(senderOf(ctx), r) {
 		return nil, ErrBusy
 	}
 	select {
@@ -110,23 +118,50 @@ func (l *Loop) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	ticks := 0
-	batch := make([]request, 0, batchSize)
+	var batch []request
 	for {
 		batch = batch[:0]
 		select {
 		case <-ctx.Done():
 			return nil
-		case r := <-l.box:
+		case <-l.box.wake:
+			r, ok := l.box.next()
+			if !ok {
+				continue
+			}
 			batch = append(batch, r)
 		case <-tick.C:
 			ticks++
 			batch = append(batch, request{cmd: l.tick(ticks), reply: make(chan any, 1)})
 		}
-		batch = l.drain(batch)
-		if err := l.process(batch); err != nil {
+		rest, err := l.process(batch, l.box.next)
+		if err != nil {
 			return err
 		}
+		for i := len(rest) - 1; i >= 0; i-- { // each in front of its sender's others
+			l.box.back(rest[i])
+		}
+		if l.box.waiting() > 0 {
+			l.box.ring()
+		}
 	}
+}
+
+// KeepTime says, before Run, which boot of the machine this is and how to read its clock together with CLOCK_BOOTTIME: from then on the
+// writer notices that somebody sets the clock. Without, it takes the clock for what it says.
+func (l *Loop) KeepTime(boot string, both func() (wall time.Time, bootNS int64)) {
+	l.boot, l.both = boot, both
+}
+
+// begin opens the transaction of a batch, at the time it is.
+func (l *Loop) begin() *state.Tx {
+	if l.both == nil || l.boot == "" {
+		return state.Begin(l.View(), l.clock().UnixNano())
+	}
+	wall, bootNS := l.both()
+	tx := state.Begin(l.View(), wall.UnixNano())
+	reactor.KeepTime(tx, l.boot, bootNS)
+	return tx
 }
 
 // Unstored says, before Run, how to learn which jobs accounting has not stored as they are now.
@@ -140,18 +175,6 @@ func (l *Loop) tick(n int) reactor.Tick {
 	return t
 }
 
-func (l *Loop) drain(batch []request) []request {
-	for len(batch) < batchSize {
-		select {
-		case r := <-l.box:
-			batch = append(batch, r)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
 // Turn takes one batch of commands through on the caller's goroutine and returns their replies: what Run does with what waits in
 // the mailbox. For simulations, which have no goroutines; never while Run runs. An error means that Run would have ended.
 func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
@@ -159,8 +182,11 @@ func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
 	for i, c := range cmds {
 		batch[i] = request{cmd: c, reply: make(chan any, 1)}
 	}
-	if err := l.process(batch); err != nil {
-		return nil, err
+	for rest := batch; len(rest) > 0; {
+		var err error
+		if rest, err = l.process(rest, nothing); err != nil {
+			return nil, err
+		}
 	}
 	replies := make([]any, len(batch))
 	for i, r := range batch {
@@ -169,54 +195,100 @@ func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
 	return replies, nil
 }
 
-// process is one turn: events, commit, publish, replies.
-func (l *Loop) process(batch []request) error {
-	err := l.turn(batch)
-	p := refusal(err)
-	if p == nil {
-		return err
+// process is one turn: events, commit, publish, replies. It takes what is in the batch, and then more while there is time. What is left of
+// commands that are not done is returned, as are commands that have to be taken alone.
+func (l *Loop) process(batch []request, more func() (request, bool)) (rest []request, err error) {
+	if l.alone {
+		rest, err = l.single(batch[0])
+		return append(rest, batch[1:]...), err
 	}
-	l.View().Reindex() // of what the refused commands had put in
-	if len(batch) > 1 {
-		for i := range batch {
-			if err := l.process(batch[i : i+1]); err != nil {
-				return err
-			}
-		}
-		return nil
+	batch, rest, err = l.turn(batch, more)
+	if refusal(err, false) == nil {
+		return rest, err
 	}
-	l.log.Error("cannot write the state: a command is refused", "command", fmt.Sprintf("%T", batch[0].cmd), "err", err)
-	batch[0].reply <- p
-	return nil
+	if l.alone = true; len(batch) > 1 {
+		l.View().Reindex()
+		rest, err = l.single(batch[0])
+		return append(rest, batch[1:]...), err
+	}
+	l.refuse(batch[0], err)
+	return nil, nil
 }
 
-// refusal is the answer to a command whose commit failed with nothing changed; nil after any other error, and after none.
-func refusal(err error) *pb.Problem {
+// single is a turn of one command.
+func (l *Loop) single(r request) (rest []request, err error) {
+	_, rest, err = l.turn([]request{r}, nothing)
+	if refusal(err, false) == nil {
+		return rest, err
+	}
+	l.refuse(r, err)
+	return nil, nil
+}
+
+// refuse answers a command whose commit was refused. Its sender pays for the index being built anew.
+func (l *Loop) refuse(r request, err error) {
+	v := l.View()
+	v.Reindex() // of what the refused command had put in
+	l.box.charge(r.from, v.Jobs.Len())
+	command := fmt.Sprintf("%T", r.cmd)
+	if due, left := l.said.Says(command); due { // a full disk refuses every command
+		l.log.Error("cannot write the state: command refused", "command", command, "err", err, "left_out", left)
+	}
+	r.reply <- refusal(err, r.begun)
+}
+
+// nothing more is taken into a batch.
+func nothing() (r request, ok bool) { return r, false }
+
+// refusal is the answer to a command whose commit failed with nothing changed; nil after any other error, and after none. begun: earlier
+// slices of the command have been carried out.
+func refusal(err error, begun bool) *pb.Problem {
+	done := "this request changed nothing"
+	if begun {
+		done = "part of this request was carried out before"
+	}
 	switch {
 	case errors.Is(err, journal.ErrNoSpace):
-		return pb.NewProblem(pb.CodeNoSpace, "the disk of StateSaveLocation is full; running jobs still end").WithHint("free some space there; nothing was changed by this request")
+		return pb.NewProblem(pb.CodeNoSpace,
+			"the disk of StateSaveLocation is full; running jobs still end").WithHint("free some space there; %s", done)
 	case errors.Is(err, journal.ErrBatch):
-		return pb.NewProblem(pb.CodeInvalidSpec, "this request alone would change more than one commit can hold; nothing was changed").WithHint("ask for less at a time")
+		return pb.NewProblem(pb.CodeInvalidSpec,
+			"this request alone would change more than one commit can hold; %s", done).WithHint("request less at a time")
 	}
 	return nil
 }
 
-func (l *Loop) turn(batch []request) error {
-	base := l.View()
-	tx := state.Begin(base, max(base.NowNS, l.clock().UnixNano()))
-	replies := make([]any, len(batch))
-	for i, r := range batch {
-		from := len(tx.Events())
-		replies[i] = r.cmd.Handle(tx)
+func (l *Loop) turn(batch []request, more func() (request, bool)) (all, rest []request, err error) {
+	tx := l.begin()
+	var replies []any
+	for i := 0; ; i++ {
+		if i == len(batch) {
+			if i >= batchSize || tx.Spent() >= batchUnits {
+				break
+			}
+			r, ok := more()
+			if !ok {
+				break
+			}
+			batch = append(batch, r)
+		}
+		from, before := len(tx.Events()), tx.Spent()
+		replies = append(replies, batch[i].cmd.Handle(tx))
 		reactor.Follow(tx, from)
+		l.box.charge(batch[i].from, tx.Spent()-before)
 	}
 	// Only a command by itself may use the journal's reserve: in company, what need not be written would use it up as well.
 	if err := l.commit(tx, tx.Must() && len(batch) == 1); err != nil {
-		return err
+		return batch, nil, err
 	}
 	v, change := tx.Freeze()
 	l.view.Store(v)
 	for i, r := range batch {
+		if m, ok := replies[i].(reactor.More); ok {
+			r.cmd, r.begun = m.Next, true
+			rest = append(rest, r)
+			continue
+		}
 		if c, ok := r.cmd.(Committer); ok {
 			if _, refused := replies[i].(*pb.Problem); !refused {
 				c.Committed()
@@ -227,12 +299,12 @@ func (l *Loop) turn(batch []request) error {
 	for _, f := range l.observers {
 		f(change)
 	}
-	l.account(tx, len(batch))
-	return nil
+	l.account(tx, len(batch)-len(rest))
+	return batch, rest, nil
 }
 
 func (l *Loop) commit(tx *state.Tx, must bool) error {
-	if !tx.Durable() {
+	if !tx.Durable() && !tx.ClockUnsaved() {
 		return nil
 	}
 	rows, err := tx.Rows()
@@ -241,9 +313,14 @@ func (l *Loop) commit(tx *state.Tx, must bool) error {
 	}
 	start := time.Now()
 	failpoint.Hit("commit.before")
-	if err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: must}); err != nil {
+	switch err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: must}); {
+	case err != nil && !tx.Durable() && refusal(err, false) != nil: // of the clock alone, which can wait
+		return nil
+	case err != nil:
 		return fmt.Errorf("cannot commit batch %d: %w", tx.Seq, err)
 	}
+	tx.ClockSaved()
+	l.alone = l.alone && must
 	failpoint.Hit("commit.after")
 	l.stats.Commits.Add(1)
 	l.stats.CommitNS.Add(int64(time.Since(start)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,8 @@ import (
 )
 
 func config() *state.Config {
-	return &state.Config{Settings: &state.Settings{Cluster: "test", NodeTimeoutS: 100, PriorityBasic: true, MinJobAgeS: 300}, Default: "debug", PartitionNodes: map[string][]string{"debug": {"n1"}},
+	return &state.Config{Settings: &state.Settings{Cluster: "test", NodeTimeoutS: 100, PriorityBasic: true, MinJobAgeS: 300},
+		Default: "debug", PartitionNodes: map[string][]string{"debug": {"n1"}},
 		Nodes:      []*pb.NodeRecord{{Name: "n1", Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}},
 		Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
 }
@@ -27,7 +29,12 @@ func newLoop(store journal.Store, observers ...func(state.Change)) *Loop {
 }
 
 func submission(request string) reactor.Submit {
-	return reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "job", Uid: 1000, User: "u", NumTasks: 1}, RequestId: request, Partition: "debug"}, Script: []byte("script")}
+	texts, err := state.PackTexts(1000, []byte("script of "+request), nil)
+	if err != nil {
+		panic(err)
+	}
+	return reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "job", Uid: 1000, User: "u", NumTasks: 1}, RequestId: request,
+		Partition: "debug"}, Texts: texts}
 }
 
 func turn(t *testing.T, l *Loop, cmds ...reactor.Command) []any {
@@ -44,7 +51,8 @@ func runningJob(t *testing.T, l *Loop) *pb.JobRecord {
 	t.Helper()
 	turn(t, l, reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b"}})
 	id := turn(t, l, submission(""))[0].(reactor.Submitted).ID
-	start := reactor.PlannedStart{ID: id, Task: -1, Spec: l.View().Jobs.Get(id).Spec, Partition: "debug", LimitS: 60, NodeList: "n1", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}
+	start := reactor.PlannedStart{ID: id, Task: -1, Spec: l.View().Jobs.Get(id).Spec, Partition: "debug", LimitS: 60, NodeList: "n1",
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}
 	turn(t, l, reactor.ApplyPlan{Starts: []reactor.PlannedStart{start}})
 	j := l.View().Jobs.Get(id)
 	if j.State != pb.JobState_JOB_RUNNING {
@@ -54,8 +62,10 @@ func runningJob(t *testing.T, l *Loop) *pb.JobRecord {
 }
 
 func end(j *pb.JobRecord) reactor.StepReports {
-	return reactor.StepReports{Node: "n1", Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_ENDED,
-		Exit: &pb.ExitRecord{Verdict: "exited"}}}}
+	return reactor.StepReports{Node: "n1",
+		Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
+			Phase: pb.StepPhase_STEP_ENDED,
+			Exit:  &pb.ExitRecord{Verdict: "exited"}}}}
 }
 
 // gated is a store whose commits wait to be let through.
@@ -99,7 +109,7 @@ func groupCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := <-store.entered
-	if got, want := len(second.Rows), 100*len(first.Rows); got != want {
+	if got, want := len(second.Rows), 100*(len(first.Rows)-1); got != want { // the one script of all is in the first commit
 		t.Errorf("the second commit has %d rows, want %d", got, want)
 	}
 	if n := l.View().Jobs.Len(); n != 1 || len(replies) > 0 {
@@ -150,7 +160,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d commits used the reserve, want 1", len(musts))
 	}
 	for _, b := range musts {
-		if slices.ContainsFunc(b.Rows, func(r journal.Row) bool { return r.Bucket == journal.Scripts }) {
+		if slices.ContainsFunc(b.Rows, func(r journal.Row) bool { return r.Bucket == journal.Texts }) {
 			t.Error("a submission was written to the reserve with the end of a job")
 		}
 	}
@@ -178,7 +188,7 @@ func TestFullDisk(t *testing.T) {
 func TestTooLargeForTheJournal(t *testing.T) {
 	l := newLoop(journal.NewMemory())
 	huge, broken := submission("huge"), submission("broken")
-	huge.Script = make([]byte, journal.MaxValue+1)
+	huge.Job.Spec.Comment = strings.Repeat("x", journal.MaxValue+1)
 	broken.Job.Spec.Comment = "\xff" // cannot be encoded
 	replies := turn(t, l, submission("a"), huge, broken, submission("b"))
 	for _, i := range []int{1, 2} {
@@ -284,16 +294,70 @@ func TestObservers(t *testing.T) {
 	})
 }
 
-// The clock may be set back; the state's time does not follow.
-func TestTimeDoesNotRunBack(t *testing.T) {
-	now := time.Unix(2000, 0)
-	l := New(journal.NewMemory(), state.New(config(), "c", 1), func() time.Time { return now }, slog.New(slog.DiscardHandler))
-	turn(t, l, reactor.Tick{})
-	now = time.Unix(1000, 0)
-	turn(t, l, reactor.Tick{})
-	if got := l.View().NowNS; got != 2000e9 {
-		t.Errorf("time ran back to %d", got)
+// machine is one whose clock can be set: the time since its boot, and how far the clock is ahead of that.
+type machine struct{ up, ahead int64 }
+
+func (m *machine) wall() time.Time          { return time.Unix(0, m.up+m.ahead) }
+func (m *machine) both() (time.Time, int64) { return m.wall(), m.up }
+
+// TestClockIsSet: commits are stamped with the time it is, also when that is before the last one's, and what the controller has noted of a
+// job moves along: two hours ahead and back, the job has waited for as long as it has, and can start.
+func TestClockIsSet(t *testing.T) {
+	m := &machine{up: 5000e9, ahead: 1e18}
+	store := journal.NewMemory()
+	l := New(store, state.New(config(), "c", 1), m.wall, slog.New(slog.DiscardHandler))
+	l.KeepTime("boot 1", m.both)
+	id := turn(t, l, submission(""))[0].(reactor.Submitted).ID
+	check := func(what string, ago int64) {
+		t.Helper()
+		turn(t, l, reactor.Tick{})
+		v := l.View()
+		if v.NowNS != m.wall().UnixNano() {
+			t.Errorf("%s: the state's time is %d, the clock says %d", what, v.NowNS, m.wall().UnixNano())
+		}
+		if j := v.Jobs.Get(id); v.NowNS-j.SubmitNs != ago || j.EligibleNs != j.SubmitNs || j.AccrueNs != j.SubmitNs {
+			t.Errorf("%s: submitted %d ns ago, want %d; eligible and accruing %d and %d after", what, v.NowNS-j.SubmitNs, ago,
+				j.EligibleNs-j.SubmitNs, j.AccrueNs-j.SubmitNs)
+		}
 	}
+	check("at once", 0)
+	m.up += 60e9
+	check("a minute later", 60e9)
+	m.ahead += 7200e9
+	m.up += 1e9
+	check("two hours ahead", 61e9)
+	late := turn(t, l, submission(""))[0].(reactor.Submitted).ID
+	restart := func(boot string) {
+		t.Helper()
+		v, err := state.Load(config(), store, "c", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = New(store, v, m.wall, slog.New(slog.DiscardHandler))
+		l.KeepTime(boot, m.both)
+	}
+	restart("boot 1")
+	check("the controller is started again", 61e9)
+	m.ahead -= 7200e9
+	restart("boot 1")
+	check("put right while none ran", 61e9)
+	m.up += 2e9
+	check("and time goes on", 63e9)
+	if j := l.View().Jobs.Get(late); l.View().NowNS-j.SubmitNs != 2e9 || j.SubmitNs <= l.View().Jobs.Get(id).SubmitNs {
+		t.Errorf("what was submitted by the wrong clock was so %d ns ago", l.View().NowNS-j.SubmitNs)
+	}
+	// The machine is off for an hour, and when it is booted its clock is two hours ahead, until that is put right a minute later.
+	m.ahead, m.up = m.ahead+m.up+3600e9+7200e9-10e9, 10e9
+	restart("boot 2")
+	check("the machine was rebooted", 63e9+3600e9+7200e9)
+	m.ahead, m.up = m.ahead-7200e9, 70e9
+	check("put right after the boot", 63e9+3600e9+60e9)
+	// The same with a clock that is behind: nothing was ever in the future.
+	m.ahead, m.up = m.ahead+m.up-7200e9-10e9, 10e9
+	restart("boot 3")
+	check("booted with a clock that is behind", 0)
+	m.up = 20e9
+	check("ten seconds later", 10e9)
 }
 
 // Run's own ticks take a silent node out of service after SlurmdTimeout.
@@ -303,7 +367,8 @@ func TestTicks(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = l.Run(ctx) })
-		for _, cmd := range []reactor.Command{reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b"}, Stream: 1}, reactor.NodeGone{Node: "n1", Stream: 1}} {
+		for _, cmd := range []reactor.Command{reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", BootId: "b"}, Stream: 1},
+			reactor.NodeGone{Node: "n1", Stream: 1}} {
 			if _, err := l.Do(ctx, cmd); err != nil {
 				t.Fatal(err)
 			}

@@ -57,7 +57,7 @@ func (w *writer) of(e state.Event) (letters []Letter) {
 	case state.JobRequeued:
 		letters = w.requeued(e)
 	case state.JobChanged:
-		if e.What == "GPUs idle, warned" { // reactor.WhatWarned: to everybody who wants any mail
+		if e.What == "GPUs idle, user warned" { // reactor.WhatWarned: to everybody who wants any mail
 			letters = w.one(e.Job, e.Job.Spec.MailType, "GPUs idle", "GPU_IDLE")
 		}
 		if e.What == "dependency" && e.Job.DependencyNever {
@@ -102,7 +102,7 @@ func (w *writer) requeued(e state.JobRequeued) []Letter {
 	}
 	text := "Requeued"
 	if old := w.last[e.Job.Id]; old != nil && old.StartNs != 0 {
-		text += ", Run time " + clock(max(old.EndNs, w.change.View.NowNS)-old.StartNs)
+		text += ", Run time " + clock(max(old.EndNs, w.change.View.NowNS, old.StartNs)-old.StartNs)
 	}
 	return w.one(e.Job, pb.MailRequeue, text, "REQUEUE")
 }
@@ -201,8 +201,10 @@ func letter(j *pb.JobRecord, s Settings, text, word string) Letter {
 		}
 	}
 	env := []string{"SLURM_JOB_ID=" + strconv.Itoa(int(j.Id)), "SLURM_JOB_NAME=" + j.Spec.GetName(), "SLURM_JOB_USER=" + j.Spec.GetUser(),
-		"SLURM_JOB_MAIL_TYPE=" + word, "SLURM_JOB_STATE=" + state.StateName(j), "SLURM_JOB_PARTITION=" + j.Partition, "SLURM_JOB_ACCOUNT=" + j.Spec.GetAccount(),
-		"SLURM_JOB_NODELIST=" + j.NodeList, "SLURM_JOB_WORK_DIR=" + j.Spec.GetWorkDir(), "SLURM_JOB_EXIT_CODE=" + strconv.Itoa(int(j.ExitStatus))}
+		"SLURM_JOB_MAIL_TYPE=" + word, "SLURM_JOB_STATE=" + state.StateName(j), "SLURM_JOB_PARTITION=" + j.Partition,
+		"SLURM_JOB_ACCOUNT=" + j.Spec.GetAccount(),
+		"SLURM_JOB_NODELIST=" + j.NodeList, "SLURM_JOB_WORK_DIR=" + j.Spec.GetWorkDir(),
+		"SLURM_JOB_EXIT_CODE=" + strconv.Itoa(int(j.ExitStatus))}
 	if j.ArrayJobId != 0 {
 		env = append(env, "SLURM_ARRAY_JOB_ID="+strconv.Itoa(int(j.ArrayJobId)), "SLURM_ARRAY_TASK_ID="+strconv.Itoa(int(j.ArrayTaskId)))
 	}
@@ -218,8 +220,12 @@ type limits struct {
 
 type attempt struct{ job, number uint32 }
 
-// sweep writes the letters that are due. After a start of the controller, what had been due before is taken as told.
+// sweep writes the letters that are due. The time is the view's: its times are of the same clock also when somebody has just set that.
+// After a start of the controller, what had been due before is taken as told.
 func (l *limits) sweep(v *state.View, s Settings, nowNS int64) (letters []Letter) {
+	if nowNS == 0 { // nobody has looked at the clock yet
+		return nil
+	}
 	first := l.told == nil
 	told := map[attempt]uint32{}
 	for j := range v.Jobs.All() {
@@ -228,7 +234,7 @@ func (l *limits) sweep(v *state.View, s Settings, nowNS int64) (letters []Letter
 			continue
 		}
 		key := attempt{j.Id, j.Attempt}
-		ran := nowNS - max(j.StartNs, j.SuspendNs) + j.PreSuspendNs
+		ran := max(0, nowNS-max(j.StartNs, j.SuspendNs)) + j.PreSuspendNs
 		due := uint32(0)
 		for _, m := range [...]struct {
 			bit     uint32
@@ -239,7 +245,8 @@ func (l *limits) sweep(v *state.View, s Settings, nowNS int64) (letters []Letter
 			}
 			due |= m.bit
 			if l.told[key]&m.bit == 0 && !first {
-				letters = append(letters, letter(j, s, fmt.Sprintf("Reached %d%% of time limit, Run time %s", m.percent, clock(ran)), fmt.Sprintf("TIME_LIMIT_%d", m.percent)))
+				letters = append(letters, letter(j, s, fmt.Sprintf("Reached %d%% of time limit, Run time %s", m.percent, clock(ran)),
+					fmt.Sprintf("TIME_LIMIT_%d", m.percent)))
 			}
 		}
 		told[key] = due

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
@@ -52,7 +53,6 @@ type Settings struct {
 type Post struct {
 	settings func() Settings
 	view     func() *state.View
-	clock    func() time.Time
 	log      *slog.Logger
 	queue    chan Letter
 	send     func(ctx context.Context, s Settings, l Letter) error
@@ -61,8 +61,8 @@ type Post struct {
 }
 
 // New makes a Post. settings is asked for every letter, so that a reconfiguration counts at once.
-func New(settings func() Settings, view func() *state.View, clock func() time.Time, log *slog.Logger) *Post {
-	return &Post{settings: settings, view: view, clock: clock, log: log, queue: make(chan Letter, queueSize), send: run}
+func New(settings func() Settings, view func() *state.View, log *slog.Logger) *Post {
+	return &Post{settings: settings, view: view, log: log, queue: make(chan Letter, queueSize), send: run}
 }
 
 // Changed queues what the events of a commit say to users. It does not block.
@@ -80,7 +80,7 @@ func (p *Post) put(l Letter) {
 	case p.queue <- l:
 	default:
 		if p.dropped.Add(1)%queueSize == 1 {
-			p.log.Error("mail is lost: too many letters wait for MailProg", "job", l.Job, "waiting", queueSize)
+			p.log.Error("mail dropped: too many messages are waiting for MailProg", "job", l.Job, "waiting", queueSize)
 		}
 	}
 }
@@ -104,7 +104,8 @@ func (p *Post) Run(ctx context.Context) {
 	t := time.NewTicker(sweepTime)
 	defer t.Stop()
 	for ctx.Err() == nil {
-		for _, l := range p.limits.sweep(p.view(), p.settings(), p.clock().UnixNano()) {
+		v := p.view()
+		for _, l := range p.limits.sweep(v, p.settings(), v.NowNS) {
 			p.put(l)
 		}
 		select {
@@ -134,7 +135,8 @@ func run(ctx context.Context, s Settings, l Letter) error {
 	}
 	for _, to := range l.To {
 		if !address(to) {
-			return fmt.Errorf("%q is no address: letters, digits and . _ + - = %% @ alone, a letter or digit first", to)
+			return fmt.Errorf(
+				"%q is not a valid mail address: only letters, digits and . _ + - = %% @ are allowed, starting with a letter or digit", to)
 		}
 	}
 	args, text := append([]string{"-s", l.Subject}, l.To...), ""
@@ -144,15 +146,16 @@ func run(ctx context.Context, s Settings, l Letter) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(text)
 	cmd.Dir = "/"
-	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C", "SLURM_CLUSTER_NAME=" + s.Cluster}, l.Env...)
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C",
+		"SLURM_CLUSTER_NAME=" + s.Cluster}, l.Env...)
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if os.Geteuid() == 0 && s.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: s.UID, Gid: s.GID}
 	}
-	out, err := cmd.CombinedOutput()
+	out, err := inherit.CombinedOutput(cmd)
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out[:min(len(out), 500)])))
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(strings.ToValidUTF8(string(out[:min(len(out), 500)]), "")))
 	}
 	return nil
 }
@@ -168,7 +171,7 @@ func find(configured string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("there is no program to send mail with (MailProg of slurm.conf; tried " + strings.Join(tries, ", ") + ")")
+	return "", errors.New("no program to send mail with (MailProg of slurm.conf; tried " + strings.Join(tries, ", ") + ")")
 }
 
 // address accepts what every mail program takes for a recipient: none of "-option", "/file", "|command", and "+file", "%user" or "=file",

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -65,16 +64,23 @@ func TestSubjects(t *testing.T) {
 		last func(j *pb.JobRecord) state.Event
 		want string
 	}{
-		"begin":           {all, started, "Job_id=12 Name=x Began, Queued time 00:00:03"},
-		"end":             {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_COMPLETED, 0) }, "Job_id=12 Name=x Ended, Run time 00:00:01, COMPLETED, ExitCode 0"},
-		"fail":            {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 3<<8) }, "Job_id=12 Name=x Failed, Run time 00:00:01, FAILED, ExitCode 3"},
-		"fail, END alone": {pb.MailEnd, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 3<<8) }, "Job_id=12 Name=x Ended, Run time 00:00:01, FAILED, ExitCode 3"},
+		"begin": {all, started, "Job_id=12 Name=x Began, Queued time 00:00:03"},
+		"end": {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_COMPLETED, 0) },
+			"Job_id=12 Name=x Ended, Run time 00:00:01, COMPLETED, ExitCode 0"},
+		"fail": {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 3<<8) },
+			"Job_id=12 Name=x Failed, Run time 00:00:01, FAILED, ExitCode 3"},
+		"fail, END alone": {pb.MailEnd, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 3<<8) },
+			"Job_id=12 Name=x Ended, Run time 00:00:01, FAILED, ExitCode 3"},
 		"end, FAIL alone": {pb.MailFail, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_COMPLETED, 0) }, ""},
-		"signal":          {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 9) }, "Job_id=12 Name=x Failed, Run time 00:00:01, FAILED"},
-		"cancel":          {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_CANCELLED, 0) }, "Job_id=12 Name=x Ended, Run time 00:00:01, CANCELLED, ExitCode 0"},
-		"timeout":         {pb.MailTime100, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_TIMEOUT, 0) }, "Job_id=12 Name=x Reached time limit, Run time 00:00:01"},
-		"timeout, ALL":    {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_TIMEOUT, 0) }, "Job_id=12 Name=x Failed, Run time 00:00:01, TIMEOUT, ExitCode 0"},
-		"nothing asked":   {0, started, ""},
+		"signal": {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_FAILED, 9) },
+			"Job_id=12 Name=x Failed, Run time 00:00:01, FAILED"},
+		"cancel": {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_CANCELLED, 0) },
+			"Job_id=12 Name=x Ended, Run time 00:00:01, CANCELLED, ExitCode 0"},
+		"timeout": {pb.MailTime100, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_TIMEOUT, 0) },
+			"Job_id=12 Name=x Reached time limit, Run time 00:00:01"},
+		"timeout, ALL": {all, func(j *pb.JobRecord) state.Event { return ended(j, pb.JobState_JOB_TIMEOUT, 0) },
+			"Job_id=12 Name=x Failed, Run time 00:00:01, TIMEOUT, ExitCode 0"},
+		"nothing asked": {0, started, ""},
 		"requeue": {all, func(j *pb.JobRecord) state.Event {
 			return state.JobRequeued{Job: with(j, func(j *pb.JobRecord) { j.Restarts++ }), Why: "requeue"}
 		}, "Job_id=12 Name=x Requeued"},
@@ -82,9 +88,11 @@ func TestSubjects(t *testing.T) {
 		"never satisfied": {all, func(j *pb.JobRecord) state.Event {
 			return state.JobChanged{Job: with(j, func(j *pb.JobRecord) { j.DependencyNever = true }), What: "dependency"}
 		}, "Job_id=12 Name=x Invalid dependency"},
-		"idle GPUs":         {pb.MailFail, func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "GPUs idle, warned"} }, "Job_id=12 Name=x GPUs idle"},
+		"idle GPUs": {pb.MailFail,
+			func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "GPUs idle, user warned"} },
+			"Job_id=12 Name=x GPUs idle"},
 		"idle, only marked": {all, func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "GPUs idle"} }, ""},
-		"idle, no mail":     {0, func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "GPUs idle, warned"} }, ""},
+		"idle, no mail":     {0, func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "GPUs idle, user warned"} }, ""},
 		"other dependency":  {all, func(j *pb.JobRecord) state.Event { return state.JobChanged{Job: j, What: "dependency"} }, ""},
 	} {
 		h := newHistory()
@@ -102,7 +110,8 @@ func TestRequeueRunTime(t *testing.T) {
 	j := job(12, all)
 	h.commit(state.JobSubmitted{Job: j}, started(j))
 	run := h.view.Jobs.Get(12)
-	got := h.commit(state.JobLeftNode{Job: with(run, func(j *pb.JobRecord) { j.EndNs = 100e9 })}, state.JobRequeued{Job: with(j, func(j *pb.JobRecord) { j.Restarts++ }), Why: "requeue"})
+	got := h.commit(state.JobLeftNode{Job: with(run, func(j *pb.JobRecord) { j.EndNs = 100e9 })},
+		state.JobRequeued{Job: with(j, func(j *pb.JobRecord) { j.Restarts++ }), Why: "requeue"})
 	if want := []string{"Job_id=12 Name=x Requeued, Run time 00:01:27"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -128,7 +137,8 @@ func TestArrayAsAWhole(t *testing.T) {
 		{[]state.Event{started(a[0]), started(a[1])}, []string{"Array Summary Job_id=12_* (12) Name=x Began, Queued time 00:00:03"}},
 		{[]state.Event{started(a[2])}, nil},
 		{[]state.Event{ended(a[1], pb.JobState_JOB_COMPLETED, 0)}, nil},
-		{[]state.Event{ended(a[0], pb.JobState_JOB_FAILED, 1<<8), ended(a[2], pb.JobState_JOB_COMPLETED, 0)}, []string{"Array Summary Job_id=12_* (12) Name=x Failed, Mixed, ExitCode [0-1]"}},
+		{[]state.Event{ended(a[0], pb.JobState_JOB_FAILED, 1<<8), ended(a[2], pb.JobState_JOB_COMPLETED, 0)},
+			[]string{"Array Summary Job_id=12_* (12) Name=x Failed, Mixed, ExitCode [0-1]"}},
 	} {
 		if got := h.commit(step.events...); !reflect.DeepEqual(got, step.want) {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
@@ -141,7 +151,8 @@ func TestArrayTasks(t *testing.T) {
 	a := array(all|pb.MailArrayTasks, 1, 2)
 	h.commit(state.JobSubmitted{Job: a[0]}, state.JobSubmitted{Job: a[1]})
 	got := h.commit(started(a[1]), ended(a[1], pb.JobState_JOB_FAILED, 9))
-	if want := []string{"Array Task Job_id=12_2 (13) Name=x Began, Queued time 00:00:03", "Array Task Job_id=12_2 (13) Name=x Failed, Run time 00:00:01, FAILED"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"Array Task Job_id=12_2 (13) Name=x Began, Queued time 00:00:03",
+		"Array Task Job_id=12_2 (13) Name=x Failed, Run time 00:00:01, FAILED"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -185,7 +196,8 @@ func TestRecipients(t *testing.T) {
 	if l := letter(j, Settings{Domain: "lab.org"}, "", ""); !reflect.DeepEqual(l.To, []string{"a@b.c", "d"}) {
 		t.Errorf("to %q", l.To)
 	}
-	for s, want := range map[string]bool{"alice": true, "a.b+c@d-e.f": true, "": false, "-o/etc/x": false, "|sh": false, "/etc/passwd": false, "a b": false, "a\nb": false, "!x": false, "~x": false,
+	for s, want := range map[string]bool{"alice": true, "a.b+c@d-e.f": true, "": false, "-o/etc/x": false, "|sh": false,
+		"/etc/passwd": false, "a b": false, "a\nb": false, "!x": false, "~x": false,
 		"+inbox": false, "%root": false, "=inbox": false, "@x": false, "a=b%c@d": true} {
 		if address(s) != want {
 			t.Errorf("address(%q) = %v", s, !want)
@@ -198,7 +210,8 @@ func program(t *testing.T, name string) (path string, called func() string) {
 	dir := t.TempDir()
 	path = filepath.Join(dir, name)
 	out := filepath.Join(dir, "out")
-	script := "#!/bin/sh\n{ for a in \"$@\"; do echo \"<$a>\"; done; cat; echo \"job $SLURM_JOB_ID of $SLURM_CLUSTER_NAME\"; } > " + out + "\n"
+	script := "#!/bin/sh\n{ for a in \"$@\"; do echo \"<$a>\"; done; cat; echo \"job $SLURM_JOB_ID of $SLURM_CLUSTER_NAME\"; } > " + out +
+		"\n"
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +234,8 @@ func TestProgramGetsArguments(t *testing.T) {
 	if got, want := called(), "<-i>\n<-->\n<alice>\nTo: alice\nSubject: "+l.Subject+"\n\njob 7 of c1\n"; got != want {
 		t.Errorf("sendmail got %q, want %q", got, want)
 	}
-	if err := run(context.Background(), Settings{Program: path}, Letter{To: []string{"|sh"}}); err == nil || !strings.Contains(err.Error(), "is no address") {
+	if err := run(context.Background(), Settings{Program: path}, Letter{To: []string{"|sh"}}); err == nil ||
+		!strings.Contains(err.Error(), "is not a valid mail address") {
 		t.Errorf("a command as recipient: %v", err)
 	}
 	if err := run(context.Background(), Settings{Program: "/no/such"}, l); err == nil || !strings.Contains(err.Error(), "MailProg") {
@@ -234,7 +248,7 @@ func TestRun(t *testing.T) {
 	h := newHistory()
 	sent := make(chan string, 10)
 	first := h.view
-	p := New(func() Settings { return Settings{} }, func() *state.View { return first }, time.Now, slog.New(slog.DiscardHandler))
+	p := New(func() Settings { return Settings{} }, func() *state.View { return first }, slog.New(slog.DiscardHandler))
 	p.send = func(_ context.Context, _ Settings, l Letter) error {
 		sent <- l.Subject
 		if l.Job == 1 {
@@ -261,7 +275,7 @@ func TestRun(t *testing.T) {
 
 // A full queue costs letters and never blocks the writer.
 func TestQueueIsBounded(t *testing.T) {
-	p := New(func() Settings { return Settings{} }, nil, time.Now, slog.New(slog.DiscardHandler))
+	p := New(func() Settings { return Settings{} }, nil, slog.New(slog.DiscardHandler))
 	for range queueSize + 10 {
 		p.put(Letter{})
 	}
@@ -287,7 +301,9 @@ func TestOneSummary(t *testing.T) {
 			events = append(events, started(j))
 		}
 		for _, j := range rapid.Permutation(a).Draw(t, "ends") {
-			events = append(events, ended(j, rapid.SampledFrom([]pb.JobState{pb.JobState_JOB_COMPLETED, pb.JobState_JOB_FAILED, pb.JobState_JOB_CANCELLED}).Draw(t, "state"), 0))
+			events = append(events, ended(j,
+				rapid.SampledFrom([]pb.JobState{pb.JobState_JOB_COMPLETED, pb.JobState_JOB_FAILED, pb.JobState_JOB_CANCELLED}).Draw(t,
+					"state"), 0))
 		}
 		var got []string
 		for len(events) > 0 {

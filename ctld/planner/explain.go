@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/feasible"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -15,7 +16,7 @@ import (
 
 // Explain says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
 // start, which running jobs must end for that, and what smaller request would start at once.
-func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS int64, nodes []string) {
+func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	g.mu.Lock()
 	params := g.params
 	g.mu.Unlock()
@@ -23,14 +24,14 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 	m.rebuild(v)
 	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), j.Id)
 	if !ok {
-		return fmt.Sprintf("job %d does not wait\n", j.Id), 0, nil
+		return fmt.Sprintf("job %d does not wait\n", j.Id)
 	}
 	var b strings.Builder
 	b.WriteString(x.String())
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range slices.Concat(waitNotes(v, j, x.Reserved), partitionNotes(v, j), deviceNotes(v, j, true)) {
+	for _, line := range slices.Concat(waitNotes(v, j, x.Reserved), feasible.PartitionNotes(v, j), feasible.DeviceNotes(v, j.Spec, true)) {
 		fmt.Fprintln(&b, line)
 	}
 	for _, id := range x.After[:min(len(x.After), maxNamed)] {
@@ -42,27 +43,23 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) (text string, startNS in
 			fmt.Fprintf(&b, "  job %d of %s on %s runs %s\n", id, r.Spec.User, r.NodeList, end)
 		}
 	}
-	switch {
-	case x.Start == 0:
-		startNS = v.NowNS
-	case x.Start < sched.Forever:
-		startNS = x.Start * 1e9
-		by := "by the time limits of what runs and what waits before it"
+	if x.Start != 0 && x.Start < sched.Forever {
+		by := "assuming that running jobs and those ahead of it use their whole time limits"
 		if x.Start > v.NowNS/1e9+sched.UnlimitedS/2 {
-			by = "where what has no time limit is taken to run for a year"
+			by = "assuming that jobs without a time limit run for a year"
 		}
-		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", clock(startNS), hostlist.FoldSorted(x.Where), by)
+		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", clock(x.Start*1e9), hostlist.FoldSorted(x.Where), by)
 	}
-	return b.String(), startNS, x.Where
+	return b.String()
 }
 
 // waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something.
 func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string) {
 	switch {
 	case j.Priority == 0 && j.HoldAdmin:
-		out = append(out, fmt.Sprintf("held; scontrol release %s, typed by an administrator, lets it go", typed(j)))
+		out = append(out, fmt.Sprintf("held; scontrol release %sreleases it, and only an administrator may do that", typed(j)))
 	case j.Priority == 0:
-		out = append(out, fmt.Sprintf("held; scontrol release %s lets it go", typed(j)))
+		out = append(out, fmt.Sprintf("held; scontrol release %s releases it", typed(j)))
 	}
 	if j.Spec.BeginNs > v.NowNS {
 		out = append(out, "begins no earlier than "+clock(j.Spec.BeginNs))
@@ -71,7 +68,7 @@ func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string)
 		out = append(out, "waits for "+j.DependencyShown)
 	}
 	if j.DependencyNever {
-		out = append(out, fmt.Sprintf("that cannot happen any more: scancel %[1]s, or scontrol update JobId=%[1]s Dependency=", typed(j)))
+		out = append(out, fmt.Sprintf("that can no longer happen: scancel %[1]s, or scontrol update JobId=%[1]s Dependency=", typed(j)))
 	}
 	if r := v.Reservation(j.Spec.Reservation); r != nil && r.StartNs > v.NowNS {
 		out = append(out, fmt.Sprintf("its reservation %s begins at %s", r.Name, clock(r.StartNs)))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -28,8 +29,10 @@ type gpuWorld struct {
 	gpus  map[string][]*pb.Device // what is really there, as the node would report it
 }
 
-var migProfiles = []*pb.MigProfile{{Name: "1g.10gb", Size: 1, Starts: []uint32{0, 1, 2, 3, 4, 5, 6}}, {Name: "2g.20gb", Size: 2, Starts: []uint32{0, 2, 4}},
-	{Name: "3g.40gb", Size: 4, Starts: []uint32{0, 4}}, {Name: "4g.40gb", Size: 4, Starts: []uint32{0}}, {Name: "7g.80gb", Size: 8, Starts: []uint32{0}}}
+var migProfiles = []*pb.MigProfile{{Name: "1g.10gb", Size: 1, Starts: []uint32{0, 1, 2, 3, 4, 5, 6}},
+	{Name: "2g.20gb", Size: 2, Starts: []uint32{0, 2, 4}},
+	{Name: "3g.40gb", Size: 4, Starts: []uint32{0, 4}}, {Name: "4g.40gb", Size: 4, Starts: []uint32{0}},
+	{Name: "7g.80gb", Size: 8, Starts: []uint32{0}}}
 
 func newGPUWorld(t rapid.TB) *gpuWorld {
 	w := &gpuWorld{cfg: config(3), store: journal.NewMemory(), gpus: map[string][]*pb.Device{}}
@@ -44,7 +47,8 @@ func newGPUWorld(t rapid.TB) *gpuWorld {
 		n         int
 	}{{"n1", "h100", 2}, {"n2", "v100", 2}, {"n3", "a100", 3}} {
 		for i := range g.n {
-			d := &pb.Device{Name: "gpu", Type: g.typ, Index: uint32(i), Id: fmt.Sprintf("%s-%d", g.typ, i), MemoryMib: 32768, Cores: fmt.Sprint(i * 8), MigNoReset: true}
+			d := &pb.Device{Name: "gpu", Type: g.typ, Index: uint32(i), Id: fmt.Sprintf("%s-%d", g.typ, i), MemoryMib: 32768,
+				Cores: fmt.Sprint(i * 8), MigNoReset: true}
 			if g.typ == "h100" {
 				d.MigMode, d.MigProfiles = "on", migProfiles
 			}
@@ -95,7 +99,8 @@ func (w *gpuWorld) devices(node string) []*pb.Device {
 	}
 	for _, d := range w.instances(node) { // those that it has made for jobs, as a node daemon numbers and names them
 		if p := there[d.Parent]; p != nil {
-			out = append(out, &pb.Device{Name: "gpu", Type: d.Type, Index: uint32(len(w.gpus[node])) + 8*p.Index + d.MigStart, Id: instanceID(d), Parent: d.Parent, MigStart: d.MigStart, Fault: p.Fault, Foreign: p.Foreign})
+			out = append(out, &pb.Device{Name: "gpu", Type: d.Type, Index: uint32(len(w.gpus[node])) + 8*p.Index + d.MigStart,
+				Id: instanceID(d), Parent: d.Parent, MigStart: d.MigStart, Fault: p.Fault, Foreign: p.Foreign})
 		}
 	}
 	return out
@@ -146,11 +151,13 @@ func (w *gpuWorld) reconfigure(dynamic bool, gres string) {
 
 // hello says what the node runs as well, so that the controller need not guess.
 func (w *gpuWorld) hello(node string) {
-	h := reactor.NodeHello{Hello: &pb.NodeHello{Node: node, BootId: "b", Hardware: &pb.Hardware{Cpus: 64, Sockets: 1, Cores: 64, Threads: 1, RealMemoryMib: 64000, Devices: w.devices(node)}}}
+	h := reactor.NodeHello{Hello: &pb.NodeHello{Node: node, BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 64, Sockets: 1, Cores: 64, Threads: 1, RealMemoryMib: 64000, Devices: w.devices(node)}}}
 	for j := range w.loop.View().Jobs.All() {
 		for _, a := range j.Alloc {
 			if a.Node == node && !a.Ended {
-				h.Steps = append(h.Steps, &pb.StepReport{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_RUNNING})
+				h.Steps = append(h.Steps, &pb.StepReport{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch,
+					Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_RUNNING})
 			}
 		}
 	}
@@ -177,7 +184,8 @@ func (w *gpuWorld) request(t *rapid.T) {
 	case 4, 5:
 		s.TresPerNode = fmt.Sprintf("gres/shard:%d", n)
 	case 6, 7, 8:
-		s.TresPerNode = fmt.Sprintf("gres/gpu:%s:%d", rapid.SampledFrom([]string{"1g.10gb", "h100_2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}).Draw(t, "profile"), min(n, 2))
+		s.TresPerNode = fmt.Sprintf("gres/gpu:%s:%d",
+			rapid.SampledFrom([]string{"1g.10gb", "h100_2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}).Draw(t, "profile"), min(n, 2))
 	case 9:
 		s.TresPerNode, s.Sharing = "gres/gpu:1", "exclusive"
 	}
@@ -322,7 +330,8 @@ func (w *gpuWorld) check() {
 				u.by = append(u.by, j.Id)
 				span := ^uint64(0)
 				if d.Parent != "" {
-					p := migProfiles[slices.IndexFunc(migProfiles, func(p *pb.MigProfile) bool { return strings.HasSuffix(d.Type, p.Name) })]
+					p := migProfiles[slices.IndexFunc(migProfiles,
+						func(p *pb.MigProfile) bool { return strings.HasSuffix(d.Type, p.Name) })]
 					if span = (1<<p.Size - 1) << d.MigStart; !slices.Contains(p.Starts, d.MigStart) {
 						w.t.Fatalf("job %d has %v, where none can be", j.Id, d)
 					}
@@ -366,7 +375,7 @@ func (w *gpuWorld) checkShown() {
 		for _, id := range n.Jobs {
 			for _, a := range v.Jobs.Get(id).Alloc {
 				if a.Node == n.Name && !a.Ended {
-					for _, g := range gresAllocs(n, a) {
+					for _, g := range convert.GresAllocs(n, a) {
 						seen += len(g.Devices)
 						if g.Starts != nil && bits.OnesCount64(uint64(g.Shares)) == 0 {
 							w.t.Fatalf("an instance of no size: %+v", g)
@@ -391,8 +400,10 @@ func (w *gpuWorld) settle() {
 	for j := range w.loop.View().Jobs.All() {
 		for _, a := range j.Alloc {
 			if !a.Ended {
-				w.do(reactor.StepReports{Node: a.Node, Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
-					Exit: &pb.ExitRecord{Verdict: "exited"}}}})
+				w.do(reactor.StepReports{Node: a.Node,
+					Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch},
+						Phase: pb.StepPhase_STEP_ENDED,
+						Exit:  &pb.ExitRecord{Verdict: "exited"}}}})
 			}
 		}
 	}
@@ -439,7 +450,8 @@ func TestGPUsHaveOneOwner(t *testing.T) {
 			"pull":     w.pull,
 			"crash":    func(*rapid.T) { w.crash() },
 			"reconfigure": func(t *rapid.T) {
-				w.reconfigure(rapid.Bool().Draw(t, "dynamic"), rapid.SampledFrom([]string{"gpu:v100:2,shard:8", "gpu:v100:1,shard:4", ""}).Draw(t, "gres"))
+				w.reconfigure(rapid.Bool().Draw(t, "dynamic"),
+					rapid.SampledFrom([]string{"gpu:v100:2,shard:8", "gpu:v100:1,shard:4", ""}).Draw(t, "gres"))
 			},
 			"prepare": func(*rapid.T) { w.prepare() },
 			"apply":   func(*rapid.T) { w.apply() },

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -32,8 +33,6 @@ type mirror struct {
 	resvs    []*sched.Reservation
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
-
-	all bool // nodes have also the devices that are not given out now
 
 	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
 	seen map[string]nodeFacts
@@ -124,21 +123,7 @@ type nodeFacts struct {
 }
 
 func factsOf(n *state.Node) nodeFacts {
-	return nodeFacts{nodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv}
-}
-
-func nodeState(n *state.Node) sched.NodeState {
-	switch {
-	case n.State == pb.NodeState_NODE_FUTURE:
-		return sched.NodeFuture
-	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp || n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|pb.NodePoweredDown|pb.NodeRebootIssued) != 0:
-		return sched.NodeDown
-	case n.StateFlags&pb.NodeMaint != 0:
-		return sched.NodeMaint
-	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0:
-		return sched.NodeDrained
-	}
-	return sched.NodeUsable
+	return nodeFacts{convert.NodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv}
 }
 
 func (m *mirror) nodeChanged(n *state.Node) bool {
@@ -236,7 +221,7 @@ func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 	if len(m.nodes) != len(v.Nodes()) {
 		m.nodes = nil
 		for _, n := range v.Nodes() {
-			m.nodes = append(m.nodes, node(n, m.all))
+			m.nodes = append(m.nodes, convert.Node(n, false))
 			m.seen[n.Name] = factsOf(n)
 		}
 		slices.SortFunc(m.nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -252,7 +237,7 @@ func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 			if f.inv != m.seen[old.Name].inv {
 				moved = append(moved, n.Jobs...)
 			}
-			fresh[i], m.seen[old.Name] = node(n, m.all), f
+			fresh[i], m.seen[old.Name] = convert.Node(n, false), f
 		}
 	}
 	if fresh != nil {
@@ -307,7 +292,7 @@ const maxRequests = 4096
 
 // request is what a job asks for: for jobs that ask for the same the same record, which the scheduler then need not look into.
 func (m *mirror) request(spec *pb.JobSpec) *sched.Request {
-	r := Request(spec)
+	r := convert.Request(spec)
 	key := r.Key()
 	if known := m.requests[key]; known != nil {
 		return known
@@ -319,25 +304,36 @@ func (m *mirror) request(spec *pb.JobSpec) *sched.Request {
 	return r
 }
 
+// sameJob reports whether two records say the same of a waiting job. Slices and what pointers point to are shared between records
+// that are alike, so that most comparisons end at the first element.
 func sameJob(a, b *sched.Job) bool {
-	x, y := *a, *b
-	parts := slices.Equal(x.Partitions, y.Partitions)
-	return parts && x.ID == y.ID && x.Name == y.Name && x.User == y.User && x.Account == y.Account && x.QOS == y.QOS && x.Request == y.Request &&
-		x.Submit == y.Submit && x.Eligible == y.Eligible && x.Begin == y.Begin && x.Deadline == y.Deadline && x.LimitS == y.LimitS &&
-		x.TimeMinS == y.TimeMinS && x.PredictedS == y.PredictedS && x.Hold == y.Hold && x.HoldReason == y.HoldReason &&
-		x.Dependency == y.Dependency && x.Priority == y.Priority && x.Nice == y.Nice && x.Reason == y.Reason && x.Array == y.Array && x.Promised == y.Promised
+	return a.ID == b.ID && a.Array == b.Array && a.Name == b.Name && a.User == b.User && slices.Equal(a.Groups, b.Groups) &&
+		a.Account == b.Account &&
+		a.QOS == b.QOS && slices.Equal(a.Partitions, b.Partitions) && a.Request == b.Request && a.Submit == b.Submit &&
+		a.Eligible == b.Eligible &&
+		a.Begin == b.Begin && a.Deadline == b.Deadline && a.LimitS == b.LimitS && a.TimeMinS == b.TimeMinS &&
+		a.PredictedS == b.PredictedS &&
+		a.Hold == b.Hold && a.HoldReason == b.HoldReason && a.Dependency == b.Dependency && a.Priority == b.Priority && a.Nice == b.Nice &&
+		a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor && a.NoPreemptors == b.NoPreemptors && a.Reason == b.Reason &&
+		a.Promised == b.Promised
 }
 
+// sameRun reports whether two records say the same of a running job.
 func sameRun(a, b *sched.Run) bool {
-	return a.End == b.End && a.Suspended == b.Suspended && a.Start == b.Start && len(a.Allocs) == len(b.Allocs) && a.NotPreemptable == b.NotPreemptable &&
-		a.Partition == b.Partition && a.Priority == b.Priority && slices.EqualFunc(a.Allocs, b.Allocs, sameGres)
+	return a.ID == b.ID && a.Task == b.Task && a.Job == b.Job && a.Partition == b.Partition && a.Reservation == b.Reservation &&
+		a.Priority == b.Priority && a.Start == b.Start && a.End == b.End && a.Suspended == b.Suspended &&
+		a.NotPreemptable == b.NotPreemptable &&
+		slices.EqualFunc(a.Allocs, b.Allocs, sameAlloc)
 }
 
-// sameGres compares what two allocations of a run hold of generic resources.
-func sameGres(a, b sched.Alloc) bool {
-	return slices.EqualFunc(a.Gres, b.Gres, func(x, y sched.GresAlloc) bool {
-		return x.Name == y.Name && x.Type == y.Type && x.Count == y.Count && x.Shares == y.Shares && slices.Equal(x.Devices, y.Devices) && slices.Equal(x.Starts, y.Starts)
-	})
+func sameAlloc(a, b sched.Alloc) bool {
+	return a.Node == b.Node && a.Tasks == b.Tasks && a.CPUs == b.CPUs && slices.Equal(a.Cores, b.Cores) && a.MemMiB == b.MemMiB &&
+		slices.EqualFunc(a.Gres, b.Gres, sameGres)
+}
+
+func sameGres(a, b sched.GresAlloc) bool {
+	return a.Name == b.Name && a.Type == b.Type && a.Count == b.Count && a.Shares == b.Shares && slices.Equal(a.Devices, b.Devices) &&
+		slices.Equal(a.Starts, b.Starts)
 }
 
 // addArray says which tasks a waiting record of an array stands for, keeping the old list where it is the same.
@@ -352,7 +348,8 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 	if f := m.arrays[j.ArrayJobId]; f != nil && j.ArrayThrottle != 0 {
 		s.active = len(f.live)
 	}
-	if old.job != nil && old.job.Array != nil && old.tasks == s.tasks && old.active == s.active && old.job.Array.Limit == int(j.ArrayThrottle) {
+	if old.job != nil && old.job.Array != nil && old.tasks == s.tasks && old.active == s.active &&
+		old.job.Array.Limit == int(j.ArrayThrottle) {
 		s.job.Array = old.job.Array
 		return
 	}
@@ -369,5 +366,6 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
-	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending, Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current()}
+	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
+		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current()}
 }

@@ -8,6 +8,7 @@ package planner
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,10 @@ type Writer interface {
 
 // Planner runs passes. Create with New, add Changed as an observer of the loop, run with Run.
 type Planner struct {
+	// Owners says who the jobs of crontabs run as, by uid; nil, or an answer of nil: as they were submitted. Set before Run. It may take a
+	// moment, and ends with the context.
+	Owners func(ctx context.Context, uids []uint32) map[uint32]*reactor.Owner
+
 	writer Writer
 	clock  func() time.Time
 	log    *slog.Logger
@@ -39,6 +44,7 @@ type Planner struct {
 	sched        *sched.Scheduler
 	used         sched.Params
 	mirror       mirror
+	last         int64 // when the last pass was, in seconds
 	nextForecast int64 // seconds; none is made before
 	owedForecast bool  // the last pass made none although somebody waits
 	renewal      renewal
@@ -55,7 +61,8 @@ type Stats struct {
 
 // New makes a planner with the scheduler parameters of the configuration.
 func New(w Writer, params sched.Params, clock func() time.Time, log *slog.Logger) *Planner {
-	return &Planner{writer: w, clock: clock, log: log, wake: make(chan struct{}, 1), dirty: map[uint32]struct{}{}, rebuild: true, params: params}
+	return &Planner{writer: w, clock: clock, log: log, wake: make(chan struct{}, 1), dirty: map[uint32]struct{}{}, rebuild: true,
+		params: params}
 }
 
 // Configure replaces the parameters, from the next pass on.
@@ -124,7 +131,7 @@ func (p *Planner) Run(ctx context.Context) error {
 		if err != nil {
 			failed++
 			if ctx.Err() == nil {
-				p.log.Warn("a plan could not be applied; it is made again", "err", err, "failed", failed)
+				p.log.Warn("a plan could not be applied; planning again", "err", err, "failed", failed)
 			}
 			p.poke()
 			if !rest(ctx, failureRest(failed)) {
@@ -187,10 +194,12 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, t
 	plan, cmd := p.Prepare(resume)
 	took := p.clock().Sub(begun)
 	p.count(plan, took)
-	p.log.Debug("pass", "flag", "Backfill", "took", took, "waiting", len(p.mirror.pending), "tried", plan.Stats.Tried, "starts", len(plan.Start), "promises", len(plan.Reserve))
+	p.log.Debug("pass", "flag", "Backfill", "took", took, "waiting", len(p.mirror.pending), "tried", plan.Stats.Tried, "starts",
+		len(plan.Start), "promises", len(plan.Reserve))
 	if cmd == nil {
 		return plan, took, nil
 	}
+	p.ownersOf(ctx, cmd.Starts)
 	out, err := p.writer.Do(ctx, *cmd)
 	if err != nil {
 		return plan, took, err
@@ -199,6 +208,25 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, t
 	p.stats.Started.Add(uint64(a.Started))
 	p.stats.Dropped.Add(uint64(a.Dropped))
 	return plan, took, nil
+}
+
+// ownersOf looks up who the jobs of crontabs among those that start run as.
+func (p *Planner) ownersOf(ctx context.Context, starts []reactor.PlannedStart) {
+	var uids []uint32
+	for i := range starts {
+		if s := &starts[i]; s.Spec.GetCron() != "" && !slices.Contains(uids, s.Spec.Uid) {
+			uids = append(uids, s.Spec.Uid)
+		}
+	}
+	if len(uids) == 0 || p.Owners == nil {
+		return
+	}
+	owners := p.Owners(ctx, uids)
+	for i := range starts {
+		if s := &starts[i]; s.Spec.GetCron() != "" {
+			s.Owner = owners[s.Spec.Uid]
+		}
+	}
 }
 
 // Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing
@@ -219,6 +247,10 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 		p.mirror.update(v, dirty)
 	}
 	now := p.clock().Unix()
+	if now < p.last { // what has passed may be to come again
+		p.sched, p.nextForecast, p.renewal = sched.New(params), 0, renewal{}
+	}
+	p.last = now
 	snap := p.mirror.snapshot(v, now, resume)
 	plan := p.sched.Plan(snap)
 	p.forecast(v, plan, now)

@@ -26,8 +26,10 @@ import (
 var operator = reactor.Caller{Operator: true}
 
 func config(nodes int) *state.Config {
-	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", JobRequeue: true, RequeueDelayS: 10, PriorityBasic: true, NodeTimeoutS: 60, MinJobAgeS: 300, CountMemory: true,
-		DefMemPerCPUMiB: 100, ReturnToService: 2, MaxArraySize: 1000, MaxJobCount: 10000, MaxJobsPerUser: 1000}, Default: "debug", PartitionNodes: map[string][]string{}}
+	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", JobRequeue: true, RequeueDelayS: 10, PriorityBasic: true,
+		NodeTimeoutS: 60, MinJobAgeS: 300, CountMemory: true,
+		DefMemPerCPUMiB: 100, ReturnToService: 2, MaxArraySize: 1000, MaxJobCount: 10000, MaxJobsPerUser: 1000}, Default: "debug",
+		PartitionNodes: map[string][]string{}}
 	for i := range nodes {
 		n := fmt.Sprintf("n%d", i+1)
 		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000})
@@ -35,13 +37,15 @@ func config(nodes int) *state.Config {
 		cfg.PartitionNodes["other"] = append(cfg.PartitionNodes["other"], n)
 	}
 	for _, name := range []string{"debug", "other"} {
-		cfg.Partitions = append(cfg.Partitions, &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, DefaultTimeS: 600, MaxNodes: pb.Unlimited, PriorityTier: 1, PriorityJobFactor: 1})
+		cfg.Partitions = append(cfg.Partitions, &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, DefaultTimeS: 600,
+			MaxNodes: pb.Unlimited, PriorityTier: 1, PriorityJobFactor: 1})
 	}
 	return cfg
 }
 
 func hello(node string) reactor.NodeHello {
-	return reactor.NodeHello{Hello: &pb.NodeHello{Node: node, BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}}
+	return reactor.NodeHello{Hello: &pb.NodeHello{Node: node, BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}}
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -106,7 +110,8 @@ func (b *bench) specify(t *rapid.T) *pb.JobSpec {
 		s.NumTasks = 1
 	case 1:
 		if j := b.job(t, state.Active); j != nil {
-			s.Dependency = fmt.Sprintf("%s:%d", rapid.SampledFrom([]string{"afterok", "afterany", "afternotok"}).Draw(t, "dependency"), j.Id)
+			s.Dependency = fmt.Sprintf("%s:%d", rapid.SampledFrom([]string{"afterok", "afterany", "afternotok"}).Draw(t, "dependency"),
+				j.Id)
 		}
 	case 2:
 		s.BeginNs = b.now + 30e9
@@ -123,7 +128,8 @@ func (b *bench) meddle(t *rapid.T) {
 		return
 	}
 	id := []string{strconv.Itoa(int(j.Id))}
-	switch verb := rapid.SampledFrom([]string{"cancel", "hold", "release", "requeue", "requeuehold", "suspend", "resume", "TimeLimit=5", "Priority=77", "Nice=3", "ArrayTaskThrottle=1", "Partition=other", "StartTime=now+60", "MinMemoryCPU=50"}).Draw(t, "verb"); {
+	switch verb := rapid.SampledFrom([]string{"cancel", "hold", "release", "requeue", "requeuehold", "suspend", "resume", "TimeLimit=5",
+		"Priority=77", "Nice=3", "ArrayTaskThrottle=1", "Partition=other", "StartTime=now+60", "MinMemoryCPU=50"}).Draw(t, "verb"); {
 	case verb == "cancel":
 		b.do(reactor.Cancel{Caller: operator, IDs: id})
 	case verb[0] >= 'A' && verb[0] <= 'Z':
@@ -151,8 +157,9 @@ func (b *bench) end(t *rapid.T) {
 	}
 	for _, a := range j.Alloc {
 		if !a.Ended {
-			b.do(reactor.StepReports{Node: a.Node, Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
-				Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: uint32(rapid.IntRange(0, 1).Draw(t, "status")) << 8}}}})
+			b.do(reactor.StepReports{Node: a.Node,
+				Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
+					Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: uint32(rapid.IntRange(0, 1).Draw(t, "status")) << 8}}}})
 			return
 		}
 	}
@@ -168,7 +175,8 @@ func (b *bench) node(t *rapid.T) {
 	case "weight":
 		b.do(reactor.UpdateNode{Caller: operator, Nodes: []string{n}, Set: []*pb.KeyValue{{Key: "Weight", Value: "7"}}})
 	default:
-		b.do(reactor.UpdateNode{Caller: operator, Nodes: []string{n}, Set: []*pb.KeyValue{{Key: "State", Value: what}, {Key: "Reason", Value: "r"}}})
+		b.do(reactor.UpdateNode{Caller: operator, Nodes: []string{n}, Set: []*pb.KeyValue{{Key: "State", Value: what},
+			{Key: "Reason", Value: "r"}}})
 	}
 }
 
@@ -264,7 +272,8 @@ func walk(t *rapid.T) {
 		"run":  run,
 		"run ": run,
 		"partition": func(t *rapid.T) {
-			b.do(reactor.UpdatePartition{Caller: operator, Name: "other", Set: []*pb.KeyValue{{Key: "State", Value: rapid.SampledFrom([]string{"UP", "DOWN"}).Draw(t, "state")}}})
+			b.do(reactor.UpdatePartition{Caller: operator, Name: "other",
+				Set: []*pb.KeyValue{{Key: "State", Value: rapid.SampledFrom([]string{"UP", "DOWN"}).Draw(t, "state")}}})
 		},
 		"time": func(t *rapid.T) {
 			b.now += int64(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second, 10 * time.Minute}).Draw(t, "time"))
@@ -432,7 +441,8 @@ func TestExpectedStartsWithoutEvents(t *testing.T) {
 		for id := uint32(2); id <= 4; id++ {
 			j, before := v.Jobs.Get(id), v.Jobs.Get(id-1)
 			if j.ExpectedStartNs < max(before.ExpectedStartNs, before.StartNs)+600e9 {
-				t.Errorf("job %d is expected at %v, the one before it at %v", id, time.Unix(0, j.ExpectedStartNs), time.Unix(0, before.ExpectedStartNs))
+				t.Errorf("job %d is expected at %v, the one before it at %v", id, time.Unix(0, j.ExpectedStartNs),
+					time.Unix(0, before.ExpectedStartNs))
 			}
 		}
 		passes := p.Stats().Passes.Load()
@@ -477,7 +487,8 @@ func TestBarredJobsWait(t *testing.T) {
 	b := newBench(t)
 	rule := func(partition, key, value string) {
 		t.Helper()
-		if p, refused := b.do(reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: partition, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(*pb.Problem); refused {
+		if p, refused := b.do(reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: partition,
+			Set: []*pb.KeyValue{{Key: key, Value: value}}}).(*pb.Problem); refused {
 			t.Fatal(p)
 		}
 	}
@@ -489,7 +500,8 @@ func TestBarredJobsWait(t *testing.T) {
 		b.do(*b.plan) // what is shown
 	}
 	j := b.loop.View().Jobs.Get(1)
-	if want := "Job's account not permitted to use this partition (debug allows physics not root)"; j.State != pb.JobState_JOB_PENDING || j.Reason != want {
+	if want := "Job's account not permitted to use this partition (debug allows physics not root)"; j.State != pb.JobState_JOB_PENDING ||
+		j.Reason != want {
 		t.Errorf("%v: %s", j.State, j.Reason)
 	}
 	rule("other", "DenyQOS", "")

@@ -52,7 +52,8 @@ func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *sched.S
 		id := part[i].ID
 		r.after = id
 		if j := v.Jobs.Get(id); j != nil && prio != 0 && j.Priority != 0 && j.Priority != prio && !seen[id] {
-			cmd.Shown = append(cmd.Shown, reactor.PlannedShow{ID: id, Reason: j.Reason, Detail: j.ReasonDetail, ExpectedNS: j.ExpectedStartNs, ExpectedNodes: j.ExpectedNodes, Priority: prio})
+			cmd.Shown = append(cmd.Shown, reactor.PlannedShow{ID: id, Reason: j.Reason, Detail: j.ReasonDetail,
+				ExpectedNS: j.ExpectedStartNs, ExpectedNodes: j.ExpectedNodes, Priority: prio})
 		}
 	}
 	r.under = at+len(part) < len(m.pending)

@@ -1,11 +1,8 @@
 package planner
 
 import (
-	"slices"
-	"strings"
-
-	"github.com/sluice-hpc/sluice/conf/hostlist"
-	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -15,50 +12,11 @@ import (
 // starts before it, two would do for jobs; the rest are for promises and forecasts.
 const laterTimes = 16
 
-// reservation is one as the scheduler sees it.
+// reservation is one as the scheduler sees it, with the times to come.
 func reservation(v *state.View, r *pb.ReservationRecord) *sched.Reservation {
-	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
-	s := &sched.Reservation{Name: r.Name, Start: seconds(r.StartNs), End: ceilSeconds(r.EndNs), Groups: r.GroupIds, Maint: has("MAINT"), Overlap: has("OVERLAP"),
-		Flex: has("FLEX"), Magnetic: has("MAGNETIC"), IgnoreJobs: has("IGNORE_JOBS"), MaxStartDelayS: int64(r.MaxStartDelayS)}
-	s.Users, s.NotUsers = allowed(r.Users)
-	s.Accounts, s.NotAccounts = allowed(r.Accounts)
-	for _, later := range reactor.Later(r, laterTimes) {
-		s.Again = append(s.Again, sched.Span{Start: seconds(later.StartNs), End: ceilSeconds(later.EndNs)})
-	}
-	if r.Licenses != "" {
-		s.Licenses = licenses(r.Licenses)
-	}
-	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
-	for _, p := range r.Parts {
-		cores, _ := state.ParseCores(p.CpuIds)
-		s.Parts = append(s.Parts, sched.Alloc{Node: p.Node, CPUs: int(p.Cpus), Cores: units(v, p.Node, cores), Gres: gresAllocs(v.Node(p.Node), p)})
+	s := convert.Reservation(v, r)
+	for _, later := range resv.Later(r, laterTimes) {
+		s.Again = append(s.Again, sched.Span{Start: convert.Seconds(later.StartNs), End: convert.CeilSeconds(later.EndNs)})
 	}
 	return s
-}
-
-// units turns cores into what is allocated: the cores, or their threads (SelectTypeParameters=CR_CPU).
-func units(v *state.View, node string, cores state.Cores) sched.Bits {
-	n := v.Node(node)
-	if n == nil || v.Settings.WholeCores || n.Threads < 2 || n.Sockets*n.NodeRecord.Cores*n.Threads != n.Cpus {
-		return sched.Bits(cores)
-	}
-	var out sched.Bits
-	for k := range cores.All() {
-		for t := range int(n.Threads) {
-			out = out.Set(k*int(n.Threads) + t)
-		}
-	}
-	return out
-}
-
-// allowed reads a list of names: those who may, or ("-name") those who may not.
-func allowed(list string) (may, not []string) {
-	for _, name := range strings.FieldsFunc(list, func(c rune) bool { return c == ',' }) {
-		if bare, denied := strings.CutPrefix(name, "-"); denied {
-			not = append(not, bare)
-		} else {
-			may = append(may, name)
-		}
-	}
-	return may, not
 }

@@ -44,7 +44,10 @@ func (t *typicals) note(j *pb.JobRecord, r *sched.Request) {
 		return
 	}
 	t.counted = j.Id
-	if j.IsArrayTask || !slices.ContainsFunc(r.Gres, func(g sched.GresRequest) bool { return g.Name == "gpu" || g.Name == "shard" || g.Name == "mps" }) {
+	if j.IsArrayTask || !slices.ContainsFunc(r.Gres, func(g sched.GresRequest) bool {
+		return g.Name == "gpu" || g.Name == "shard" ||
+			g.Name == "mps"
+	}) {
 		return
 	}
 	n := int64(1)

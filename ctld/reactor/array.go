@@ -19,7 +19,8 @@ func makeArray(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	}
 	size := tx.Settings().MaxArraySize
 	if a.Max() >= size {
-		return pb.NewProblem(pb.CodeInvalidArray, "index %d is not below MaxArraySize, which is %d", a.Max(), size).WithHint("use smaller indices, or raise MaxArraySize in slurm.conf")
+		return pb.NewProblem(pb.CodeInvalidArray, "index %d is not below MaxArraySize, which is %d", a.Max(),
+			size).WithHint("use smaller indices, or raise MaxArraySize in slurm.conf")
 	}
 	set, err := a.Set(int(size))
 	if err != nil {

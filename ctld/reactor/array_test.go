@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -44,11 +45,12 @@ func TestArrayIsOneRecord(t *testing.T) {
 	}
 	for _, task := range []uint32{0, 9999, 5000} {
 		id := b.startTask(arr, task, "n1")
-		if j := b.job(id); jobName(j) != fmt.Sprintf("2_%d", task) || j.ArrayJobId != arr || state.ScriptID(j) != arr || j.RequestId != "" {
-			t.Errorf("task %d: record %s of array %d, script %d", task, jobName(j), j.ArrayJobId, state.ScriptID(j))
+		if j := b.job(id); state.JobName(j) != fmt.Sprintf("2_%d", task) || j.ArrayJobId != arr || state.ScriptID(j) != arr ||
+			j.RequestId != "" {
+			t.Errorf("task %d: record %s of array %d, script %d", task, state.JobName(j), j.ArrayJobId, state.ScriptID(j))
 		}
 	}
-	if got := jobName(b.job(arr)); got != "2_[1-4999,5001-9998%7]" || b.view.Jobs.Len() != 5 {
+	if got := state.JobName(b.job(arr)); got != "2_[1-4999,5001-9998%7]" || b.view.Jobs.Len() != 5 {
 		t.Errorf("%s is left, %d records", got, b.view.Jobs.Len())
 	}
 }
@@ -75,7 +77,8 @@ func TestArrayRefused(t *testing.T) {
 	b := newBench(t, nil)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for _, spec := range []string{"x", "3-1", "1-3:0", "0-4000000000", "0-4294967293:2", "1001", "4294967296", "0-1000,0-1000", strings.Repeat("1,", 70000)} {
+	for _, spec := range []string{"x", "3-1", "1-3:0", "0-4000000000", "0-4294967293:2", "1001", "4294967296", "0-1000,0-1000",
+		strings.Repeat("1,", 70000)} {
 		b.refused(pb.CodeInvalidArray, &pb.JobSpec{Array: spec})
 	}
 	runtime.ReadMemStats(&after)
@@ -90,8 +93,11 @@ func TestArrayTasksApart(t *testing.T) {
 	b := newBench(t, nil)
 	b.submit(&pb.JobSpec{Name: "a", Array: "0-9%3", Hold: true})
 	for _, c := range []struct{ got, want string }{
-		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1_3", "1_[4-5]", "1_3", "1_77"}})), "1_3; 1_[4-5]; 1_3: Job/step already completing or completed; 1_77: Invalid job id specified"},
-		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1", "1_2", "1_3", "1_77"}, Signal: 10})), "1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_3: Invalid job id specified; 1_77: Invalid job id specified"},
+		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1_3", "1_[4-5]", "1_3", "1_77"}})),
+			"1_3; 1_[4-5]; 1_3: Job/step already completing or completed; 1_77: Invalid job id specified"},
+		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1", "1_2", "1_3", "1_77"}, Signal: 10})),
+			"1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_[0-2,6-9%3]: Job can not be altered now, try again later; " +
+				"1_3: Invalid job id specified; 1_77: Invalid job id specified"},
 		{b.control("hold", "1_0"), "1_0"},
 		{b.control("release", "1_1"), "1_1"},
 		{b.control("hold", "1_77", "1_3"), "1_77: Invalid job id specified; 1_3: Job has already finished"},
@@ -103,7 +109,8 @@ func TestArrayTasksApart(t *testing.T) {
 		}
 	}
 	b.expectQueue("after cancel, hold and release",
-		"1_[2,6-9%3] a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser", "1_0 a PENDING JobHeldAdmin", "1_1 a PENDING None")
+		"1_[2,6-9%3] a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser",
+		"1_0 a PENDING JobHeldAdmin", "1_1 a PENDING None")
 	b.runTask(1, 1, 0)
 	for _, c := range []struct{ got, want string }{
 		{b.control("release", "1_[1-2]"), "1_1: Job has already finished; 1_2"},
@@ -118,12 +125,13 @@ func TestArrayTasksApart(t *testing.T) {
 		}
 	}
 	for j := range b.view.Jobs.All() {
-		if state.Active(j) && (j.ArrayThrottle != 1 || j.Spec.Comment != "all") {
-			t.Errorf("%s: throttle %d, comment %q", jobName(j), j.ArrayThrottle, j.Spec.Comment)
+		if j.ArrayThrottle != 1 || state.Active(j) && j.Spec.Comment != "all" { // what has ended may be requeued
+			t.Errorf("%s: throttle %d, comment %q", state.JobName(j), j.ArrayThrottle, j.Spec.Comment)
 		}
 	}
 	b.expectQueue("after updates",
-		"1_6 a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser", "1_0 a PENDING JobHeldAdmin", "1_1 a COMPLETED None",
+		"1_6 a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser", "1_0 a PENDING JobHeldAdmin",
+		"1_1 a COMPLETED None",
 		"1_2 a PENDING None", "1_9 a PENDING JobHeldUser", "1_7 a PENDING JobHeldUser", "1_8 a PENDING JobHeldUser")
 	if got := b.control("requeue", "1_1"); got != "1_1" {
 		t.Error(got)
@@ -136,7 +144,7 @@ func TestArrayTasksApart(t *testing.T) {
 	b.do(Cancel{Caller: alice, IDs: []string{"1"}})
 	for j := range b.view.Jobs.All() {
 		if j.State != pb.JobState_JOB_CANCELLED {
-			t.Errorf("%s is %s", jobName(j), b.state(j.Id))
+			t.Errorf("%s is %s", state.JobName(j), b.state(j.Id))
 		}
 	}
 }
@@ -182,8 +190,8 @@ func TestScriptIsKeptForTheArray(t *testing.T) {
 }
 
 // account checks that every task of an array is in exactly one record, as long as the array is active; afterwards they are forgotten one
-// by one.
-func account(v *state.View) error {
+// by one, which it notes: those that are left may be requeued, and the others stay forgotten.
+func account(v *state.View, forgotten map[uint32]jobid.Set) error {
 	tasks, whole := map[uint32]jobid.Set{}, map[uint32]jobid.Set{}
 	tx := state.Begin(v, v.NowNS)
 	for j := range v.Jobs.All() {
@@ -201,13 +209,16 @@ func account(v *state.View) error {
 		if mine.Count() == 0 {
 			return fmt.Errorf("record %d stands for no task", j.Id)
 		}
-		if common(tasks[j.ArrayJobId], mine).Count() > 0 {
-			return fmt.Errorf("tasks %s of array %d have two records", common(tasks[j.ArrayJobId], mine), j.ArrayJobId)
+		if tasks[j.ArrayJobId].Common(mine).Count() > 0 {
+			return fmt.Errorf("tasks %s of array %d have two records", tasks[j.ArrayJobId].Common(mine), j.ArrayJobId)
 		}
 		tasks[j.ArrayJobId] = tasks[j.ArrayJobId].With(mine)
 	}
 	for id, all := range whole {
-		if lost := all.Without(tasks[id]); lost.Count() > 0 && tx.ArrayActive(id) {
+		lost := all.Without(tasks[id]).Without(forgotten[id])
+		if !tx.ArrayActive(id) {
+			forgotten[id] = forgotten[id].With(lost)
+		} else if lost.Count() > 0 {
 			return fmt.Errorf("tasks %s of array %d are lost", lost, id)
 		}
 	}
@@ -224,9 +235,10 @@ func TestAnySequence(t *testing.T) {
 			s.Licenses = []state.License{{Name: "lic", Count: 4}}
 		})
 		w := &walker{bench: b, rt: rt, attempts: map[uint32]uint32{}}
+		forgotten := map[uint32]jobid.Set{}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			w.step()
-			if err := account(b.view); err != nil {
+			if err := account(b.view, forgotten); err != nil {
 				rt.Fatal(err)
 			}
 			w.starts()
@@ -267,12 +279,17 @@ func (w *walker) dependency() string {
 func (w *walker) step() {
 	rt := w.rt
 	caller := rapid.SampledFrom([]Caller{root, alice, alice, bob}).Draw(rt, "caller")
-	switch rapid.SampledFrom([]string{"submit", "submit", "start", "start", "start", "end", "end", "cancel", "control", "update", "preempt", "time", "resv"}).Draw(rt, "step") {
+	switch rapid.SampledFrom([]string{"submit", "submit", "start", "start", "start", "end", "end", "cancel", "control", "update",
+		"preempt", "time", "resv"}).Draw(rt, "step") {
 	case "submit":
-		spec := &pb.JobSpec{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "name"), Uid: rapid.SampledFrom([]uint32{alice.UID, bob.UID}).Draw(rt, "uid"),
-			Array: rapid.SampledFrom([]string{"", "0-4", "0-9:3%2", "1"}).Draw(rt, "array"), Hold: rapid.IntRange(0, 4).Draw(rt, "hold") == 0,
-			Dependency: w.dependency(), KillOnInvalidDep: rapid.SampledFrom([]uint32{0, pb.Yes, pb.No}).Draw(rt, "kod"), User: "u", Partition: "debug"}
-		w.do(Submit{Job: &pb.JobRecord{Spec: spec, Partition: "debug", Reason: "None", TimeLimitS: 600, NumNodes: 1, NumCpus: 1, NumTasks: 1}})
+		spec := &pb.JobSpec{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "name"),
+			Uid:        rapid.SampledFrom([]uint32{alice.UID, bob.UID}).Draw(rt, "uid"),
+			Array:      rapid.SampledFrom([]string{"", "0-4", "0-9:3%2", "1"}).Draw(rt, "array"),
+			Hold:       rapid.IntRange(0, 4).Draw(rt, "hold") == 0,
+			Dependency: w.dependency(), KillOnInvalidDep: rapid.SampledFrom([]uint32{0, pb.Yes, pb.No}).Draw(rt, "kod"), User: "u",
+			Partition: "debug"}
+		w.do(Submit{Job: &pb.JobRecord{Spec: spec, Partition: "debug", Reason: "None", TimeLimitS: 600, NumNodes: 1, NumCpus: 1,
+			NumTasks: 1}})
 	case "start":
 		w.startSome()
 	case "end":
@@ -280,17 +297,21 @@ func (w *walker) step() {
 	case "cancel":
 		w.do(Cancel{Caller: caller, IDs: []string{w.some()}})
 	case "control":
-		w.do(Control{Caller: caller, Verb: rapid.SampledFrom([]string{"hold", "uhold", "release", "requeue", "requeuehold", "suspend", "resume"}).Draw(rt, "verb"), IDs: []string{w.some()}})
+		w.do(Control{Caller: caller, Verb: rapid.SampledFrom([]string{"hold", "uhold", "release", "requeue", "requeuehold", "suspend",
+			"resume"}).Draw(rt, "verb"), IDs: []string{w.some()}})
 	case "update":
-		w.do(UpdateJob{Caller: caller, IDs: []string{w.some()}, Set: []*pb.KeyValue{{Key: rapid.SampledFrom([]string{"Dependency", "Dependency", "JobName", "ArrayTaskThrottle", "Comment"}).Draw(rt, "key"),
-			Value: rapid.SampledFrom([]string{w.dependency(), "1", "a", ""}).Draw(rt, "value")}}})
+		w.do(UpdateJob{Caller: caller, IDs: []string{w.some()},
+			Set: []*pb.KeyValue{{Key: rapid.SampledFrom([]string{"Dependency", "Dependency", "JobName", "ArrayTaskThrottle",
+				"Comment"}).Draw(rt, "key"),
+				Value: rapid.SampledFrom([]string{w.dependency(), "1", "a", ""}).Draw(rt, "value")}}})
 	case "preempt":
 		w.preemptSome()
 	case "time":
 		w.now += rapid.SampledFrom([]int64{1, 50, 700}).Draw(rt, "s") * 1e9
 		w.do(Tick{Purge: true})
 	case "resv":
-		w.do(UpdateReservation{Caller: root, Name: "r", Create: true, Set: pairsOf("StartTime=now Duration=10 Users=u Nodes=n2 Flags=IGNORE_JOBS")})
+		w.do(resv.Update{Operator: true, Name: "r", Create: true,
+			Set: pairsOf("StartTime=now Duration=10 Users=u Nodes=n2 Flags=IGNORE_JOBS")})
 	}
 }
 
@@ -311,14 +332,16 @@ func (w *walker) startSome() {
 		return
 	}
 	j := rapid.SampledFrom(list).Draw(w.rt, "job")
-	s := PlannedStart{ID: j.Id, Task: -1, Spec: j.Spec, Partition: "debug", NodeList: "n1", LimitS: 600, Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1, MemMib: 10}}}
+	s := PlannedStart{ID: j.Id, Task: -1, Spec: j.Spec, Partition: "debug", NodeList: "n1", LimitS: 600,
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1, MemMib: 10}}}
 	if j.ArrayTasks != "" {
 		s.Task = int32(rapid.IntRange(0, 9).Draw(w.rt, "task"))
 	}
-	free := j.Priority != 0 && j.Dependency == "" && w.view.Node("n1").AllocCpus < 4 && (s.Task < 0 || state.ArraySet(j).Has(uint32(s.Task))) &&
+	free := j.Priority != 0 && j.Dependency == "" && w.view.Node("n1").AllocCpus < 4 &&
+		(s.Task < 0 || state.ArraySet(j).Has(uint32(s.Task))) &&
 		(j.ArrayThrottle == 0 || state.Begin(w.view, w.now).ArrayCounts(j.ArrayJobId).Live < int(j.ArrayThrottle))
 	if a := w.do(ApplyPlan{Starts: []PlannedStart{s}, Reservations: w.view.Reservations()}).(Applied); (a.Started == 1) != free {
-		w.rt.Fatalf("start of %s (priority %d, dependency %q): %+v, want %t", jobName(j), j.Priority, j.Dependency, a, free)
+		w.rt.Fatalf("start of %s (priority %d, dependency %q): %+v, want %t", state.JobName(j), j.Priority, j.Dependency, a, free)
 	}
 }
 
@@ -328,7 +351,8 @@ func (w *walker) endSome() {
 		return
 	}
 	j := rapid.SampledFrom(list).Draw(w.rt, "job")
-	w.ended(j.Id, "n1", rapid.SampledFrom([]string{"exited", "lost", "timeout", "cancelled"}).Draw(w.rt, "verdict"), rapid.SampledFrom([]uint32{0, 0, 256}).Draw(w.rt, "status"))
+	w.ended(j.Id, "n1", rapid.SampledFrom([]string{"exited", "lost", "timeout", "cancelled"}).Draw(w.rt, "verdict"),
+		rapid.SampledFrom([]uint32{0, 0, 256}).Draw(w.rt, "status"))
 }
 
 func (w *walker) preemptSome() {
@@ -336,22 +360,24 @@ func (w *walker) preemptSome() {
 	if len(running) == 0 || len(waiting) == 0 {
 		return
 	}
-	w.do(ApplyPlan{Preempt: []PlannedPreempt{{ID: rapid.SampledFrom(running).Draw(w.rt, "victim").Id, For: rapid.SampledFrom(waiting).Draw(w.rt, "for").Id,
-		Mode: rapid.SampledFrom([]string{"REQUEUE", "CANCEL", "SUSPEND"}).Draw(w.rt, "mode"), GraceS: rapid.Int64Range(0, 30).Draw(w.rt, "grace")}}})
+	w.do(ApplyPlan{Preempt: []PlannedPreempt{{ID: rapid.SampledFrom(running).Draw(w.rt, "victim").Id,
+		For:    rapid.SampledFrom(waiting).Draw(w.rt, "for").Id,
+		Mode:   rapid.SampledFrom([]string{"REQUEUE", "CANCEL", "SUSPEND"}).Draw(w.rt, "mode"),
+		GraceS: rapid.Int64Range(0, 30).Draw(w.rt, "grace")}}})
 }
 
 // starts checks that a record's attempts only grow, and that what runs is of the last.
 func (w *walker) starts() {
 	for j := range w.view.Jobs.All() {
 		if j.Attempt < w.attempts[j.Id] {
-			w.rt.Fatalf("%s: attempt %d after %d", jobName(j), j.Attempt, w.attempts[j.Id])
+			w.rt.Fatalf("%s: attempt %d after %d", state.JobName(j), j.Attempt, w.attempts[j.Id])
 		}
 		if j.Attempt > w.attempts[j.Id]+1 {
-			w.rt.Fatalf("%s: attempt %d after %d", jobName(j), j.Attempt, w.attempts[j.Id])
+			w.rt.Fatalf("%s: attempt %d after %d", state.JobName(j), j.Attempt, w.attempts[j.Id])
 		}
 		w.attempts[j.Id] = j.Attempt
 		if state.Live(j) && (j.ArrayTasks != "" || j.Attempt == 0) {
-			w.rt.Fatalf("%s runs, attempt %d", jobName(j), j.Attempt)
+			w.rt.Fatalf("%s runs, attempt %d", state.JobName(j), j.Attempt)
 		}
 	}
 }
@@ -361,9 +387,11 @@ func indexOf(v *state.View) string {
 	tx := state.Begin(v, v.NowNS)
 	var b strings.Builder
 	for j := range v.Jobs.All() {
-		fmt.Fprintf(&b, "%d: waiting %v, alone %t, next %v, user %d", j.Id, tx.Waiting(j.Id), tx.Alone(j), tx.NextAlone(j.Spec.Uid, j.Spec.Name), tx.UserJobs(j.Spec.Uid))
+		fmt.Fprintf(&b, "%d: waiting %v, alone %t, next %v, user %d", j.Id, tx.Waiting(j.Id), tx.Alone(j),
+			tx.NextAlone(j.Spec.Uid, j.Spec.Name), tx.UserJobs(j.Spec.Uid))
 		if j.ArrayJobId != 0 {
-			fmt.Fprintf(&b, ", array %v %+v %v", tx.ArrayRecords(j.ArrayJobId), tx.ArrayCounts(j.ArrayJobId), tx.SharedRecords(j.ArrayJobId))
+			fmt.Fprintf(&b, ", array %v %+v %v", tx.ArrayRecords(j.ArrayJobId), tx.ArrayCounts(j.ArrayJobId),
+				tx.SharedRecords(j.ArrayJobId))
 		}
 		b.WriteByte('\n')
 	}
@@ -398,12 +426,14 @@ func TestPreemption(t *testing.T) {
 		}
 		b.do(plan)
 		check(0, "told to go")
-		if j := b.job(victim); j.PreemptedBy != "2" || !strings.Contains(j.ReasonDetail, "tier 10 over 1") || !strings.Contains(j.ReasonDetail, "job 2 of u1000") {
+		if j := b.job(victim); j.PreemptedBy != "2" || !strings.Contains(j.ReasonDetail, "tier 10 over 1") ||
+			!strings.Contains(j.ReasonDetail, "job 2 of u1000") {
 			t.Errorf("%s: by %q, %q", name, j.PreemptedBy, j.ReasonDetail)
 		}
 		if c.grace > 0 {
 			sigs := b.job(victim).Signals
-			if n := len(sigs); n != 2 || sigs[0].Signal != 18 || sigs[1].Signal != 15 || sigs[0].Target != pb.SignalSteps || sigs[1].Target != pb.SignalSteps {
+			if n := len(sigs); n != 2 || sigs[0].Signal != 18 || sigs[1].Signal != 15 || sigs[0].Target != pb.SignalSteps ||
+				sigs[1].Target != pb.SignalSteps {
 				t.Errorf("%s: signals %v", name, sigs)
 			}
 			b.now += 29e9
@@ -421,7 +451,7 @@ func TestPreemption(t *testing.T) {
 			b.ended(victim, "n1", "cancelled", 15)
 		}
 		check(2, "gone")
-		if j := b.job(victim); j.State == pb.JobState_JOB_PENDING && !strings.Contains(j.ReasonDetail, "gives way to job 2") {
+		if j := b.job(victim); j.State == pb.JobState_JOB_PENDING && !strings.Contains(j.ReasonDetail, "preempted by job 2") {
 			t.Errorf("%s: the requeued job says %q", name, j.ReasonDetail)
 		}
 		b.start(other, "n2")

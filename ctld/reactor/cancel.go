@@ -10,13 +10,17 @@ import (
 
 // Cancel ends jobs, or signals them when Signal is neither 0 nor SIGKILL (scancel(1)).
 type Cancel struct {
-	Caller  Caller
-	IDs     []string                 // as typed; each gets its outcome
-	Match   func(*pb.JobRecord) bool // with a filter: jobs to take; nil = none but IDs
-	Signal  uint32
-	Batch   bool
-	Full    bool
-	Comment string
+	Caller Caller
+	IDs    []string // as typed; each gets its outcome
+	// Match, when set, is a filter: of the IDs, or without any of Jobs, which are those that it took when the state was looked through.
+	// A job may have changed since, so it is asked again.
+	Match  func(*pb.JobRecord) bool
+	Jobs   []uint32
+	Signal uint32
+	Batch  bool
+	Full   bool
+
+	walk *walk // of an earlier slice
 }
 
 // Outcomes is the reply to verbs that act on several jobs.
@@ -27,74 +31,96 @@ type Outcomes struct {
 
 // Handle cancels or signals each job that the caller may touch.
 func (c Cancel) Handle(tx *state.Tx) any {
-	out := Outcomes{Seq: tx.Seq}
-	switch {
-	case c.Match == nil:
-	case len(c.IDs) > 0:
-		for _, id := range c.IDs {
-			out.List = append(out.List, c.filtered(tx, id)...)
-		}
-		return out
-	default:
-		for _, j := range c.matching(tx) {
-			out.List = append(out.List, outcome(jobName(j), c.one(tx, j, "")))
-		}
-		return out
+	w := walk{ids: c.IDs}
+	if c.walk != nil {
+		w = *c.walk
 	}
-	for _, id := range c.IDs {
-		t, p := find(tx, id)
-		if p == nil && !(t.step != "" && slices.ContainsFunc(t.records, waiting)) { // no step that cannot be is worth splitting a task off for
-			if c.signals() {
-				t.refuse = unsignalled
-			}
-			p = firstProblem(t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, t.step) }))
-			if k := slices.IndexFunc(t.records, func(j *pb.JobRecord) bool { return j.ArrayTasks != "" && unsignalled(j) != nil }); k >= 0 && p.GetCode() == uint32(pb.CodeTransition) {
-				id = jobName(t.records[k]) // as Slurm names what it found
-			}
-		}
-		out.List = append(out.List, outcome(id, p))
+	w.out.Seq = tx.Seq
+	if c.Match != nil && len(c.IDs) == 0 {
+		return c.matched(tx, w)
 	}
-	return out
+	f := newFinder(tx, c.Caller)
+	done := w.each(tx, c.Caller, func(id string) (*application, []*pb.JobOutcome) { return c.begin(f, id) },
+		func(a *application, j *pb.JobRecord) *pb.Problem {
+			if c.Match != nil {
+				return c.filtered(tx, a, j)
+			}
+			return c.one(tx, j, a.step)
+		}, func(a *application) []*pb.JobOutcome { return c.finish(tx, a) })
+	if !done {
+		c.walk = &w
+		return More{c}
+	}
+	return w.done()
 }
 
-// filtered cancels or signals what an id names as far as the filter takes it. What the filter leaves out is no error, an id
-// without an active job is one, as in Slurm.
-func (c Cancel) filtered(tx *state.Tx, id string) []*pb.JobOutcome {
-	t, p := find(tx, id)
-	if p != nil {
-		return []*pb.JobOutcome{outcome(id, p)}
+// begin reads one id.
+func (c Cancel) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
+	t, p := f.find(id)
+	// no step that cannot be is worth splitting a task off for
+	if p != nil || c.Match == nil && t.step != "" && slices.ContainsFunc(t.records, waiting) {
+		return nil, []*pb.JobOutcome{outcome(id, p)}
 	}
-	var list []*pb.JobOutcome
-	active := false
-	t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem {
-		if !c.sees(j) {
-			return nil
-		}
-		active = true
-		if c.Match(j) {
-			name := jobName(j)
-			if t.step != "" {
-				name = id
-			}
-			list = append(list, outcome(name, c.one(tx, j, t.step)))
-		}
+	if c.signals() && c.Match == nil {
+		t.refuse = unsignalled
+	}
+	return newApplication(f.tx, c.Caller, id, t), nil
+}
+
+// filtered cancels or signals a job that an id names if the filter takes it. What the filter leaves out is no error, an id without an
+// active job is one, as in Slurm.
+func (c Cancel) filtered(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
+	tx.Spend(1 + len(j.Alloc)/16)
+	if !c.sees(j) {
 		return nil
-	})
-	if !active {
-		return []*pb.JobOutcome{outcome(id, pb.NewProblem(pb.CodeInvalidJobID, "job %s has ended", id))}
 	}
-	return list
+	a.taken = true
+	if c.Match(j) {
+		name := state.JobName(j)
+		if a.step != "" || a.foreign && len(name) > maxShownName {
+			name = a.text
+		}
+		a.chosen = append(a.chosen, outcome(name, c.one(tx, j, a.step)))
+	}
+	return nil
 }
 
-// matching are the active jobs that the filter takes; those of others are refused one by one, as by Slurm.
-func (c Cancel) matching(tx *state.Tx) []*pb.JobRecord {
-	var jobs []*pb.JobRecord
-	for j := range tx.Jobs().All() {
-		if c.sees(j) && c.Match(j) {
-			jobs = append(jobs, j)
+// finish makes the outcomes of an id.
+func (c Cancel) finish(tx *state.Tx, a *application) []*pb.JobOutcome {
+	id := a.text
+	if c.Match != nil {
+		if !a.taken {
+			return []*pb.JobOutcome{outcome(id, pb.NewProblem(pb.CodeInvalidJobID, "job %.80s has ended", id))}
+		}
+		return a.chosen
+	}
+	p := firstProblem(a.outcomes())
+	if p.GetCode() == uint32(pb.CodeTransition) {
+		if k := slices.IndexFunc(a.records, func(j *pb.JobRecord) bool { return j.ArrayTasks != "" && unsignalled(j) != nil }); k >= 0 {
+			id = state.JobName(a.records[k]) // as Slurm names what it found
 		}
 	}
-	return jobs
+	return []*pb.JobOutcome{outcome(id, p)}
+}
+
+// matched deals with the jobs that the filter took; those of others are refused one by one, as by Slurm.
+func (c Cancel) matched(tx *state.Tx, w walk) any {
+	for from := tx.Spent(); len(c.Jobs) > 0; c.Jobs = c.Jobs[1:] {
+		if tx.Spent()-from >= SliceUnits {
+			c.walk = &w
+			return More{c}
+		}
+		j := tx.Job(c.Jobs[0])
+		tx.Spend(2)
+		if j == nil {
+			continue
+		}
+		tx.Spend(len(j.Alloc) / 16)
+		if c.sees(j) && c.Match(j) {
+			w.add(outcome(state.JobName(j), c.one(tx, j, "")))
+		}
+	}
+	return w.done()
 }
 
 // sees: filters are for active jobs that the caller may see.
@@ -110,7 +136,7 @@ func unsignalled(j *pb.JobRecord) *pb.Problem {
 	if j.State == pb.JobState_JOB_RUNNING || j.State == pb.JobState_JOB_SUSPENDED {
 		return nil
 	}
-	return pb.NewProblem(pb.CodeTransition, "job %s is %s, only a running job can be signalled", jobName(j), state.StateName(j))
+	return pb.NewProblem(pb.CodeTransition, "job %s is %s, only a running job can be signalled", state.JobName(j), state.StateName(j))
 }
 
 // waiting tells whether a job is pending, with nothing left of an earlier attempt.
@@ -120,16 +146,16 @@ func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 	if c.Signal != 0 || step != "" { // Slurm looks for it among the jobs that there are, and that the caller may see
 		switch {
 		case c.Caller.Private && !c.Caller.mayTouch(j):
-			return pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s of yours", jobName(j))
+			return pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s of yours", state.JobName(j))
 		case !state.Active(j):
-			return pb.NewProblem(pb.CodeInvalidJobID, "job %s is %s", jobName(j), state.StateName(j))
+			return pb.NewProblem(pb.CodeInvalidJobID, "job %s is %s", state.JobName(j), state.StateName(j))
 		}
 	}
 	if !c.Caller.mayTouch(j) {
 		return c.Caller.Refused(pb.CodeAccessDenied, j)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	waits := waiting(j) // there is no batch shell yet to which -b could keep it
 	ends := !c.signals() && (!c.Batch || c.Signal == 0 || waits) && step == ""
@@ -144,6 +170,9 @@ func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 	}
 	if j.StopReason == "cancel" {
 		return nil
+	}
+	if j.State.Terminal() { // it ended as what it is, and only its end is not over yet: the epilog, a node that has not said so
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	order(tx, j, "cancel", pb.JobState_JOB_CANCELLED, c.Caller.UID)
 	return nil
@@ -199,12 +228,15 @@ func tell(n *pb.JobRecord, s *pb.Signal) {
 func order(tx *state.Tx, j *pb.JobRecord, why string, final pb.JobState, by uint32) {
 	n := state.CloneJob(j)
 	n.StopReason, n.StopState = why, final
-	n.StateFlags |= pb.JobCompleting
+	n.StateFlags = n.StateFlags&^pb.JobConfiguring | pb.JobCompleting
 	if final != pb.JobState_JOB_PENDING {
 		n.State = final
 	}
 	n.CancelledBy = by
-	n.EndNs = tx.NowNS
+	n.EndNs = max(tx.NowNS, n.StartNs)
+	if j.State == pb.JobState_JOB_SUSPENDED {
+		n.SuspendedNs += max(0, tx.NowNS-j.SuspendNs)
+	}
 	tx.Emit(state.JobChanged{Job: n, What: "stop: " + why})
 }
 

@@ -12,47 +12,81 @@ type Control struct {
 	Caller Caller
 	Verb   string
 	IDs    []string
-	Names  []string // jobs by name, instead of ids
+	Named  []NamedJobs // jobs by name, instead of ids
 	// Special: requeuehold state=SpecialExit (scontrol(1)), shown as SPECIAL_EXIT.
 	Special bool
 	// Incomplete: requeue passes over jobs that wait or have ended (scontrol(1)).
 	Incomplete bool
 	Text       string // of notify
+
+	walk *walk // of an earlier slice
 }
 
 // Handle applies the verb to each job.
 func (c Control) Handle(tx *state.Tx) any {
-	out := Outcomes{Seq: tx.Seq}
-	for _, id := range c.IDs {
-		t, p := find(tx, id)
-		if p != nil {
-			out.List = append(out.List, outcome(unbracketed(id), p))
-			continue
+	w := walk{ids: c.IDs}
+	if c.walk != nil {
+		w = *c.walk
+	}
+	w.out.Seq = tx.Seq
+	f := newFinder(tx, c.Caller)
+	done := w.each(tx, c.Caller, func(id string) (*application, []*pb.JobOutcome) { return c.begin(f, id) },
+		func(_ *application, j *pb.JobRecord) *pb.Problem { return c.one(tx, j) }, (*application).outcomes)
+	if !done || !c.named(tx, &w) {
+		c.walk = &w
+		return More{c}
+	}
+	return w.done()
+}
+
+// begin reads one id.
+func (c Control) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
+	t, p := f.find(id)
+	if p != nil {
+		return nil, []*pb.JobOutcome{outcome(unbracketed(id), p)}
+	}
+	if strings.HasPrefix(c.Verb, "requeue") {
+		t.named = true // tasks that have ended are meant, too
+		t.refuse = func(j *pb.JobRecord) *pb.Problem {
+			if state.Pending(j) && !c.Incomplete {
+				return pb.NewProblem(pb.CodeJobPending, "job %s is already pending", state.JobName(j))
+			}
+			return nil
 		}
-		if strings.HasPrefix(c.Verb, "requeue") {
-			t.named = true // tasks that have ended are meant, too
-			t.refuse = func(j *pb.JobRecord) *pb.Problem {
-				if state.Pending(j) && !c.Incomplete {
-					return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
-				}
-				return nil
+	}
+	return newApplication(f.tx, c.Caller, id, t), nil
+}
+
+// NamedJobs are the jobs that had a name when the state was looked through, so that the writer need not look through it.
+type NamedJobs struct {
+	Name string
+	Jobs []uint32
+
+	found bool // some were dealt with
+}
+
+// named deals with jobs by their names, and reports whether it came to the end of its share of the turn before theirs.
+func (c *Control) named(tx *state.Tx, w *walk) bool {
+	for from := tx.Spent(); len(c.Named) > 0; {
+		n := c.Named[0]
+		for ; len(n.Jobs) > 0; n.Jobs = n.Jobs[1:] {
+			if tx.Spent()-from >= SliceUnits {
+				c.Named = append([]NamedJobs{n}, c.Named[1:]...)
+				return false
+			}
+			j := tx.Job(n.Jobs[0])
+			tx.Spend(2)
+			if j != nil && j.Spec.Name == n.Name && state.Active(j) && c.Caller.mayTouch(j) {
+				n.found = true
+				w.add(outcome(state.JobName(j), c.one(tx, j)))
 			}
 		}
-		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j) })...)
-	}
-	for _, name := range c.Names {
-		found := false
-		for j := range tx.Jobs().All() {
-			if j.Spec.Name == name && state.Active(j) && c.Caller.mayTouch(j) {
-				found = true
-				out.List = append(out.List, outcome(jobName(j), c.one(tx, j)))
-			}
+		if !n.found {
+			w.add(outcome(n.Name, pb.NewProblem(pb.CodeInvalidJobID, "you have no job named %q", n.Name)))
 		}
-		if !found {
-			out.List = append(out.List, outcome(name, pb.NewProblem(pb.CodeInvalidJobID, "no job of yours is called %q", name)))
-		}
+		c.Named = c.Named[1:]
 	}
-	return out
+	return true
 }
 
 func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
@@ -89,12 +123,12 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		return c.Refused(pb.CodeUserID, j)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	n := state.CloneJob(j)
 	if verb == "release" {
 		if j.HoldAdmin && !c.Operator {
-			return pb.NewProblem(pb.CodeAccessDenied, "job %s was held by an administrator", jobName(j))
+			return pb.NewProblem(pb.CodeAccessDenied, "job %s was held by an administrator", state.JobName(j))
 		}
 		if j.Priority != 0 {
 			return nil
@@ -136,20 +170,24 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 	case !c.Operator:
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may %s jobs", verb)
 	case j.State == pb.JobState_JOB_PENDING:
-		return pb.NewProblem(pb.CodeJobPending, "job %s is pending", jobName(j))
+		return pb.NewProblem(pb.CodeJobPending, "job %s is pending", state.JobName(j))
 	case !state.Active(j) || j.StopReason != "":
-		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	case stop && j.State == pb.JobState_JOB_SUSPENDED:
 		return nil // it is what was asked for
 	case !stop && j.State == pb.JobState_JOB_RUNNING:
-		return pb.NewProblem(pb.CodeNotSuspended, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeNotSuspended, "job %s is %s", state.JobName(j), state.StateName(j))
 	case j.State != want:
-		return pb.NewProblem(pb.CodeTransition, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeTransition, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	if stop {
 		pause(tx, state.CloneJob(j), verb)
 	} else {
-		goOn(tx, state.CloneJob(j), verb)
+		n := state.CloneJob(j)
+		if n.PreemptedBy != "" { // an operator's word: it waits for nobody any more, and can be preempted again
+			n.PreemptedBy, n.ReasonDetail = "", ""
+		}
+		goOn(tx, n, verb)
 	}
 	return nil
 }
@@ -158,7 +196,7 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 // not.
 func pause(tx *state.Tx, n *pb.JobRecord, why string) {
 	n.State = pb.JobState_JOB_SUSPENDED
-	n.PreSuspendNs += tx.NowNS - max(n.SuspendNs, n.StartNs)
+	n.PreSuspendNs += max(0, tx.NowNS-max(n.SuspendNs, n.StartNs))
 	n.SuspendNs = tx.NowNS
 	n.Alloc = freeCPUs(n.Alloc, true)
 	tx.Emit(state.JobSuspended{Job: n, Why: why})
@@ -167,10 +205,11 @@ func pause(tx *state.Tx, n *pb.JobRecord, why string) {
 // goOn resumes a suspended job, n being a copy of its record.
 func goOn(tx *state.Tx, n *pb.JobRecord, why string) {
 	n.State = pb.JobState_JOB_RUNNING
+	slept := max(0, tx.NowNS-n.SuspendNs)
 	if n.EndNs != 0 {
-		n.EndNs += tx.NowNS - n.SuspendNs
+		n.EndNs += slept
 	}
-	n.SuspendedNs += tx.NowNS - n.SuspendNs
+	n.SuspendedNs += slept
 	n.SuspendNs = tx.NowNS
 	n.Alloc = freeCPUs(n.Alloc, false)
 	tx.Emit(state.JobResumed{Job: n, Why: why})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/crontab"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -17,8 +18,9 @@ import (
 
 // CronJob is an entry whose job admit has checked and completed.
 type CronJob struct {
+	Layout              uint64 // of the view on which it was admitted
 	Job                 *pb.JobRecord
-	Script              []byte // state.EncodeScript
+	Texts               state.Texts
 	FirstLine, LastLine uint32
 	Digest              string
 }
@@ -39,10 +41,16 @@ const maxCronJobs = 200
 // Handle writes the crontab and makes, keeps and ends its jobs.
 func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	if len(c.Jobs) > maxCronJobs {
-		return pb.NewProblem(pb.CodeQueueFull, "the crontab has %d entries, at most %d", len(c.Jobs), maxCronJobs)
+		return pb.NewProblem(pb.CodeQueueFull, "the crontab has %d entries, the limit is %d", len(c.Jobs), maxCronJobs)
 	}
-	if p := roomFor(tx, c.UID, c.User, len(c.Jobs)); p != nil { // before anything is emitted
+	if p := roomFor(tx, c.UID, c.User, len(c.Jobs), c.Caller.Operator); p != nil { // before anything is emitted
 		return p
+	}
+	jobs := slices.Clone(c.Jobs) // the command may be handled again
+	for i := range jobs {
+		if p := jobs[i].judge(tx); p != nil {
+			return p
+		}
 	}
 	kept := map[string][]*pb.CrontabEntry{}
 	if old := tx.Crontab(c.UID); old != nil {
@@ -52,8 +60,11 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 			}
 		}
 	}
+	if p := bytesFor(tx, c.UID, c.User, c.bytes(tx, kept), c.Caller.Operator); p != nil {
+		return p
+	}
 	fresh := &pb.CrontabRecord{Uid: c.UID, User: c.User, Text: c.Text}
-	for _, job := range c.Jobs {
+	for _, job := range jobs {
 		entry := &pb.CrontabEntry{Cron: job.Job.Spec.Cron, FirstLine: job.FirstLine, LastLine: job.LastLine, Digest: job.Digest}
 		if same := kept[job.Digest]; len(same) > 0 {
 			entry.JobId, kept[job.Digest] = same[0].JobId, same[1:]
@@ -71,6 +82,22 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	return fresh
 }
 
+// bytes are what the crontab and its new jobs may add to what the user holds.
+func (c UpdateCrontab) bytes(tx *state.Tx, kept map[string][]*pb.CrontabEntry) int64 {
+	n := int64(len(c.Text)+len(c.User)) + entryBytes - state.CrontabBytes(tx.Crontab(c.UID))
+	for _, job := range c.Jobs {
+		n += int64(len(job.Job.Spec.Cron)+len(job.Digest)) + entryBytes
+		if len(kept[job.Digest]) == 0 {
+			n += state.JobBytes(job.Job) + jobSlack + tx.NewTextBytes(job.Texts)
+		}
+	}
+	return n
+}
+
+// entryBytes is what an entry of a crontab takes beside its texts at most, jobSlack what a job that is submitted has and one that is only
+// checked has not.
+const entryBytes, jobSlack = 64, 256
+
 // gone are the entries that no line of the new crontab took over, by job.
 func gone(kept map[string][]*pb.CrontabEntry) (entries []*pb.CrontabEntry) {
 	for _, same := range kept {
@@ -80,13 +107,23 @@ func gone(kept map[string][]*pb.CrontabEntry) (entries []*pb.CrontabEntry) {
 	return entries
 }
 
-// submit makes the job of a new entry. It is not refused any more: there is room, and what else Submit refuses (arrays, dependencies)
-// the service has refused before.
+// judge judges a job that was admitted on an older state again: it is refused, or gets the figures of the present one.
+func (job *CronJob) judge(tx *state.Tx) *pb.Problem {
+	if job.Layout == tx.View().Layout {
+		return nil
+	}
+	job.Job = state.CloneJob(job.Job)
+	job.Job.Spec = state.CloneSpec(job.Job.Spec)
+	return admit.New(tx.View(), job.Job)
+}
+
+// submit makes the job of a new entry. It is not refused any more: there is room, it was judged, and what else Submit refuses (arrays,
+// dependencies) the service has refused before.
 func (c UpdateCrontab) submit(tx *state.Tx, job CronJob, entry *pb.CrontabEntry) *pb.Problem {
 	j := state.CloneJob(job.Job)
 	j.Spec = state.CloneSpec(j.Spec)
 	j.Spec.BeginNs = nextRun(tx, j.Spec)
-	switch out := (Submit{Job: j, Script: job.Script}).Handle(tx).(type) {
+	switch out := (Submit{Job: j, Texts: job.Texts, Layout: tx.View().Layout, hasRoom: true}).Handle(tx).(type) {
 	case Submitted:
 		entry.JobId = out.ID
 	case *pb.Problem:
@@ -138,7 +175,39 @@ const cronWhy = "cron"
 // runAgainAt completes a record that backToQueue makes pending until the next moment.
 func runAgainAt(tx *state.Tx, n *pb.JobRecord) {
 	n.EligibleNs = nextRun(tx, n.Spec)
-	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+time.Unix(0, n.EligibleNs).In(tx.Settings().Location()).Format("2006-01-02T15:04:05")+" (crontab)"
+	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+time.Unix(0,
+		n.EligibleNs).In(tx.Settings().Location()).Format("2006-01-02T15:04:05")+" (crontab)"
+}
+
+// identity is a specification with the groups that its user has now.
+func (o *Owner) identity(s *pb.JobSpec) *pb.JobSpec {
+	if o == nil || o.GID == s.Gid && slices.Equal(o.Groups, s.Groups) {
+		return s
+	}
+	s = state.CloneSpec(s)
+	s.Gid, s.Groups = o.GID, o.Groups
+	return s
+}
+
+// missingRetryS is how long a job waits whose user is not found.
+const missingRetryS = 120
+
+// delayCron puts off a job whose user is not found at the moment.
+func delayCron(tx *state.Tx, j *pb.JobRecord) {
+	n := state.CloneJob(j)
+	n.EligibleNs = tx.NowNS + missingRetryS*1e9
+	n.Reason, n.ReasonDetail = "BeginTime", "of a crontab: its user is not found; tried again in two minutes"
+	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
+	tx.Emit(state.JobChanged{Job: n, What: "delayed"})
+}
+
+// holdCron holds a job whose user may have none any more. `scontrol release`, by its user as well, has it tried again.
+func holdCron(tx *state.Tx, j *pb.JobRecord, why string) {
+	n := state.CloneJob(j)
+	n.Priority, n.HoldAdmin = 0, false
+	n.Reason, n.ReasonDetail = "JobHeldUser", "of a crontab: "+why
+	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
+	tx.Emit(state.JobChanged{Job: n, What: "held"})
 }
 
 // disabledMark stands before the lines of an entry whose job was cancelled.

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,7 +19,9 @@ type cronWorld struct {
 
 func newCronWorld(t *testing.T) *cronWorld {
 	cfg := &state.Config{Settings: &state.Settings{Cluster: "c", Zone: time.UTC, RequeueDelayS: 120}, Default: "debug",
-		Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited}}, PartitionNodes: map[string][]string{"debug": nil}}
+		Partitions:     []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited}},
+		PartitionNodes: map[string][]string{"debug": {"n1"}},
+		Nodes:          []*pb.NodeRecord{{Name: "n1", Cpus: 4}}}
 	return &cronWorld{t, state.New(cfg, "c", 1), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 }
 
@@ -42,7 +46,8 @@ func (w *cronWorld) write(text string, jobs ...CronJob) *pb.CrontabRecord {
 }
 
 func cronJob(cron, name string, line uint32) CronJob {
-	return CronJob{Job: &pb.JobRecord{Spec: &pb.JobSpec{Uid: 7, User: "alice", Name: name, Cron: cron}, Partition: "debug", Reason: "None"}, Script: []byte("x"),
+	return CronJob{Job: &pb.JobRecord{Spec: &pb.JobSpec{Uid: 7, User: "alice", Name: name, Cron: cron}, Partition: "debug",
+		Reason: "None"},
 		FirstLine: line, LastLine: line, Digest: cron + name}
 }
 
@@ -78,7 +83,8 @@ func TestCronJobRunsAgain(t *testing.T) {
 		events := w.run(id, end)
 		j = w.view.Jobs.Get(id)
 		want := time.Date(2026, 11, 20+run, 13, 0, 0, 0, time.UTC)
-		if j.State != pb.JobState_JOB_PENDING || j.EligibleNs != want.UnixNano() || j.Reason != "BeginTime" || j.Restarts != uint32(run) || j.StartNs != 0 {
+		if j.State != pb.JobState_JOB_PENDING || j.EligibleNs != want.UnixNano() || j.Reason != "BeginTime" || j.Restarts != uint32(run) ||
+			j.StartNs != 0 {
 			t.Fatalf("after run %d: %v %s at %v, %d restarts", run, j.State, j.Reason, time.Unix(0, j.EligibleNs).UTC(), j.Restarts)
 		}
 		if e, ok := events[0].(state.JobEnded); !ok || e.Job.State != end {
@@ -89,7 +95,8 @@ func TestCronJobRunsAgain(t *testing.T) {
 
 func TestCancelledCronJobIsCommentedOut(t *testing.T) {
 	w := newCronWorld(t)
-	r := w.write("# mine\n@daily a\n#SCRON -t 5\n@hourly b\n", cronJob("@daily", "a", 2), CronJob{Job: cronJob("@hourly", "b", 0).Job, FirstLine: 3, LastLine: 4, Digest: "b"})
+	r := w.write("# mine\n@daily a\n#SCRON -t 5\n@hourly b\n", cronJob("@daily", "a", 2),
+		CronJob{Job: cronJob("@hourly", "b", 0).Job, FirstLine: 3, LastLine: 4, Digest: "b"})
 	id := r.Entries[1].JobId
 	out, _ := w.do(Cancel{Caller: Caller{UID: 7}, IDs: []string{"2"}}.Handle)
 	if p := out.(Outcomes).List[0].Problem; p != nil {
@@ -159,5 +166,45 @@ func TestCrontabIsBounded(t *testing.T) {
 	out, events := w.do(UpdateCrontab{Caller: Caller{UID: 7}, UID: 7, Jobs: jobs}.Handle)
 	if _, ok := out.(*pb.Problem); !ok || len(events) != 0 {
 		t.Errorf("%T, %d events", out, len(events))
+	}
+}
+
+// TestCronJobStartsAsItsOwnerIsNow: the crontab may be years old.
+func TestCronJobStartsAsItsOwnerIsNow(t *testing.T) {
+	w := newCronWorld(t)
+	id := w.write("* * * * * a", cronJob("* * * * *", "a", 1)).Entries[0].JobId
+	begin := func(o *Owner) *pb.JobRecord {
+		w.do(func(tx *state.Tx) any {
+			n := state.CloneJob(tx.Job(id))
+			n.Priority = 1
+			tx.Emit(state.JobChanged{Job: n, What: "released"})
+			return nil
+		})
+		w.do(func(tx *state.Tx) any {
+			return start(tx, &PlannedStart{ID: id, Task: -1, Spec: tx.Job(id).Spec, Partition: "debug", Owner: o})
+		})
+		return w.view.Jobs.Get(id)
+	}
+	if j := begin(&Owner{Problem: "uid 7 has no account any more"}); !state.Pending(j) || j.Priority != 0 || j.HoldAdmin ||
+		j.Reason != "JobHeldUser" || j.ReasonDetail != "of a crontab: uid 7 has no account any more" {
+		t.Errorf("without an account: %v", j)
+	}
+	w.do(Control{Caller: Caller{UID: 7}, Verb: "release", IDs: []string{strconv.Itoa(int(id))}}.Handle)
+	if j := w.view.Jobs.Get(id); j.Priority == 0 || j.ReasonDetail != "" {
+		t.Errorf("released by its user: %v", j)
+	}
+	if j := begin(&Owner{Missing: true}); !state.Pending(j) || j.Priority == 0 || j.Reason != "BeginTime" ||
+		j.EligibleNs != w.now.Add(missingRetryS*time.Second).UnixNano() {
+		t.Errorf("while its user is not found: %v", j)
+	}
+	was := &pb.JobSpec{Uid: 7, Gid: 7, Groups: []uint32{7, 8}}
+	now := &Owner{GID: 70, Groups: []uint32{70, 71}}
+	if s := now.identity(was); s.Uid != 7 || s.Gid != 70 || !slices.Equal(s.Groups, now.Groups) {
+		t.Errorf("with other groups: %v", s)
+	}
+	for _, o := range []*Owner{nil, {GID: 7, Groups: []uint32{7, 8}}} {
+		if s := o.identity(was); s != was || s.Gid != 7 {
+			t.Errorf("%v: %v", o, s)
+		}
 	}
 }

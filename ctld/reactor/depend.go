@@ -283,6 +283,10 @@ func Follow(tx *state.Tx, from int) {
 		switch e := tx.Events()[from].(type) {
 		case state.JobStarted:
 			follow(tx, e.Job)
+		case state.JobLeftNode:
+			if !state.Live(e.Job) { // its CPUs are free while its EpilogSlurmctld runs
+				resumeFor(tx, e.Job)
+			}
 		case state.JobRequeued:
 			resumeFor(tx, e.Job)
 			followName(tx, e.Job.Spec)
@@ -312,7 +316,7 @@ func follow(tx *state.Tx, changed *pb.JobRecord) {
 	for _, id := range ids {
 		j := tx.Job(id)
 		if corresponds(j, changed) {
-			if part := common(state.ArraySet(j), tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
+			if part := state.ArraySet(j).Common(tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
 				look(tx, splitTasks(tx, j, part))
 			}
 			if tx.ArrayActive(changed.ArrayJobId) {
@@ -353,20 +357,20 @@ func tasksOf(j *pb.JobRecord) jobid.Set {
 	return state.ArraySet(j)
 }
 
-func common(a, b jobid.Set) jobid.Set { return a.Without(a.Without(b)) }
-
 // look weighs a waiting job again because another changed.
 func look(tx *state.Tx, j *pb.JobRecord) {
 	if j == nil || j.Dependency == "" || !state.Pending(j) {
 		return
 	}
+	tx.Spend(3 + len(j.Dependency)/16)
 	n := state.CloneJob(j)
 	weigh(tx, n)
 	if n.DependencyNever && killsOnInvalid(tx, n) {
 		endPending(tx, n, pb.JobState_JOB_CANCELLED, "DependencyNeverSatisfied")
 		return
 	}
-	if n.Dependency != j.Dependency || n.DependencyNever != j.DependencyNever || n.DependencyShown != j.DependencyShown || n.Spec != j.Spec {
+	if n.Dependency != j.Dependency || n.DependencyNever != j.DependencyNever || n.DependencyShown != j.DependencyShown ||
+		n.Spec != j.Spec {
 		tx.Emit(state.JobChanged{Job: n, What: "dependency"})
 	}
 }
@@ -412,15 +416,27 @@ func spread(tx *state.Tx, j *pb.JobRecord) []*pb.JobRecord {
 // endedTasks are those of the given tasks that have ended in an array: well, or not.
 func endedTasks(tx *state.Tx, array uint32, tasks jobid.Set) (good, bad jobid.Set) {
 	var own [2][]uint32
-	for t := range tasks.All() {
-		if o := tx.Job(tx.OwnRecord(array, t)); o != nil && !state.Active(o) {
-			own[wentBadly(o)] = append(own[wentBadly(o)], t)
+	take := func(o *pb.JobRecord) {
+		if o != nil && !state.Active(o) {
+			own[wentBadly(o)] = append(own[wentBadly(o)], o.ArrayTaskId)
 		}
 	}
+	if n := tx.ArrayCounts(array).Records; tasks.Count() <= uint64(n) {
+		for t := range tasks.All() {
+			take(tx.Job(tx.OwnRecord(array, t)))
+		}
+	} else { // fewer have got records of their own than there are tasks
+		for _, id := range tx.ArrayRecords(array) {
+			if o := tx.Job(id); o.IsArrayTask && tasks.Has(o.ArrayTaskId) {
+				take(o)
+			}
+		}
+	}
+	tx.Spend(int(min(tasks.Count(), uint64(tx.ArrayCounts(array).Records))) / 8)
 	sets := [2]jobid.Set{jobid.SetOf(own[0]...), jobid.SetOf(own[1]...)}
 	for _, id := range tx.SharedRecords(array) {
 		if o := tx.Job(id); !state.Active(o) {
-			sets[wentBadly(o)] = sets[wentBadly(o)].With(common(tasks, state.ArraySet(o)))
+			sets[wentBadly(o)] = sets[wentBadly(o)].With(tasks.Common(state.ArraySet(o)))
 		}
 	}
 	return sets[0], sets[1]
@@ -454,6 +470,7 @@ func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.
 	var open []uint32
 	push := func(d jobid.Dependency) {
 		*walk -= 1 + len(d.Conditions)
+		tx.Spend(1 + len(d.Conditions))
 		for _, c := range d.Conditions {
 			if c.Kind != jobid.Singleton && !seen[c.Job] {
 				seen[c.Job] = true
@@ -463,7 +480,7 @@ func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.
 	}
 	for _, c := range d.Conditions {
 		if isSelf(c.Job) {
-			return pb.NewProblem(pb.CodeDependency, "job %s would wait for itself", jobName(j))
+			return pb.NewProblem(pb.CodeDependency, "job %s would depend on itself", state.JobName(j))
 		}
 	}
 	push(d)
@@ -471,10 +488,12 @@ func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.
 		id := open[len(open)-1]
 		open = open[:len(open)-1]
 		if isSelf(id) {
-			return pb.NewProblem(pb.CodeCircularDependency, "job %s would wait for jobs that wait for it", jobName(j))
+			return pb.NewProblem(pb.CodeCircularDependency, "job %s would depend on jobs that depend on it", state.JobName(j))
 		}
 		if *walk < 0 {
-			return pb.NewProblem(pb.CodeDependency, "job %s would wait, over others, for too many jobs: one request may look at %d dependencies", jobName(j), maxCycleWalk).WithHint("change fewer jobs at a time, or name fewer jobs to wait for")
+			return pb.NewProblem(pb.CodeDependency,
+				"job %s has too many direct and indirect dependencies: one request may follow %d of them", state.JobName(j),
+				maxCycleWalk).WithHint("change fewer jobs at a time, or name fewer jobs to wait for")
 		}
 		for _, next := range dependenciesOf(tx, id) {
 			push(next)

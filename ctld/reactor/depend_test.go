@@ -16,7 +16,7 @@ import (
 func (b *bench) queue() string {
 	var lines []string
 	for j := range b.view.Jobs.All() {
-		line := fmt.Sprintf("%s %s %s", jobName(j), j.Spec.Name, b.state(j.Id))
+		line := fmt.Sprintf("%s %s %s", state.JobName(j), j.Spec.Name, b.state(j.Id))
 		if j.DependencyShown != "" {
 			line += " " + j.DependencyShown
 		}
@@ -38,7 +38,8 @@ func (b *bench) startTask(array uint32, task uint32, node string) uint32 {
 	tx := state.Begin(b.view, b.now)
 	id := tx.TaskRecord(array, task)
 	j := tx.Job(id)
-	s := PlannedStart{ID: id, Task: -1, Spec: j.Spec, Partition: "debug", NodeList: node, LimitS: j.TimeLimitS, Alloc: []*pb.NodeAlloc{{Node: node, Cpus: 1, MemMib: 100}}}
+	s := PlannedStart{ID: id, Task: -1, Spec: j.Spec, Partition: "debug", NodeList: node, LimitS: j.TimeLimitS,
+		Alloc: []*pb.NodeAlloc{{Node: node, Cpus: 1, MemMib: 100}}}
 	if j.ArrayTasks != "" {
 		s.Task = int32(task)
 	}
@@ -127,7 +128,8 @@ func TestDependencyShown(t *testing.T) {
 	b := newBench(t, nil)
 	b.submit(&pb.JobSpec{Name: "one"})
 	b.submit(&pb.JobSpec{Name: "arr", Array: "0-3"})
-	for _, d := range []string{"after:1+5", "afterok:1:2", "afterok:2_1,afterany:1", "afterok:1?afterok:2", "singleton,afterok:1", "aftercorr:2"} {
+	for _, d := range []string{"after:1+5", "afterok:1:2", "afterok:2_1,afterany:1", "afterok:1?afterok:2", "singleton,afterok:1",
+		"aftercorr:2"} {
 		b.submit(&pb.JobSpec{Name: "d", Dependency: d, Hold: strings.HasPrefix(d, "after:")})
 	}
 	b.start(1, "n1")
@@ -151,9 +153,12 @@ func TestDependencyRefused(t *testing.T) {
 	b.submit(&pb.JobSpec{Name: "one"})
 	b.submit(&pb.JobSpec{Name: "arr", Array: "0-3"})
 	for d, want := range map[string]string{
-		"foo": "no known kind", "afterok": "cannot read", "afterok:": "cannot read", "afterok:1+5": "delay", "after:1+x": "delay", "singleton:1": "none",
-		"afterok:1?afterany:1,after:1": "both", "afterok:99": "never been a job 99", "afterok:1:99": "never been a job 99", "afterok:99?afterok:1": "never been",
-		"afterok:1_3": "not an array", "afterok:2_4": "no task 4", "afterany:2_[2-5]": "no task 4", "afterok:3": "never been a job 3",
+		"foo": "unknown kind", "afterok": "cannot read", "afterok:": "cannot read", "afterok:1+5": "delay", "after:1+x": "delay",
+		"singleton:1":                  "none",
+		"afterok:1?afterany:1,after:1": "both", "afterok:99": "never been a job 99", "afterok:1:99": "never been a job 99",
+		"afterok:99?afterok:1": "never been",
+		"afterok:1_3":          "not an array", "afterok:2_4": "no task 4", "afterany:2_[2-5]": "no task 4",
+		"afterok:3":                "never been a job 3",
 		"afterany:2_[0-100000000]": "more than 64 tasks",
 	} {
 		if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: d}); !strings.Contains(p.GetDetail(), want) {
@@ -252,8 +257,8 @@ func TestAfterCorr(t *testing.T) {
 		"9_[2-4] late PENDING DependencyNeverSatisfied aftercorr:1_*(failed)")
 	b.runTask(1, 0, 0)
 	for _, id := range []uint32{2, 9} {
-		if got := b.state(id); got != "PENDING DependencyNeverSatisfied" || jobName(b.job(id)) != fmt.Sprint(id, "_[5-6]") {
-			t.Errorf("%s, which have no counterpart: %s", jobName(b.job(id)), got)
+		if got := b.state(id); got != "PENDING DependencyNeverSatisfied" || state.JobName(b.job(id)) != fmt.Sprint(id, "_[5-6]") {
+			t.Errorf("%s, which have no counterpart: %s", state.JobName(b.job(id)), got)
 		}
 	}
 	b.runTask(2, 0, 0)
@@ -285,9 +290,12 @@ func TestUpdateDependency(t *testing.T) {
 		return out.List[0].Problem.GetPhrase()
 	}
 	for _, c := range [][3]string{
-		{"1", "afterok:1", "Job dependency problem"}, {"1", "afterok:3", "Circular job dependency"}, {"1", "afterok:5", "Circular job dependency"},
-		{"1", "afterok:5_2", "Circular job dependency"}, {"5_2", "afterok:5_1", "Job dependency problem"}, {"1", "bad", "Job dependency problem"},
-		{"1", "afterok:99", "Job dependency problem"}, {"1", "afterok:4", ""}, {"4", "afterok:2", "Circular job dependency"}, {"1", "", ""}, {"3", "afterany:1,singleton", ""},
+		{"1", "afterok:1", "Job dependency problem"}, {"1", "afterok:3", "Circular job dependency"},
+		{"1", "afterok:5", "Circular job dependency"},
+		{"1", "afterok:5_2", "Circular job dependency"}, {"5_2", "afterok:5_1", "Job dependency problem"},
+		{"1", "bad", "Job dependency problem"},
+		{"1", "afterok:99", "Job dependency problem"}, {"1", "afterok:4", ""}, {"4", "afterok:2", "Circular job dependency"},
+		{"1", "", ""}, {"3", "afterany:1,singleton", ""},
 	} {
 		if got := set(c[0], c[1]); got != c[2] {
 			t.Errorf("job %s, %s: %q, want %q", c[0], c[1], got, c[2])
@@ -401,7 +409,8 @@ func TestBigArrayUnderDependencies(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	tx := state.Begin(b.view, b.now)
-	if got := tx.ArrayCounts(corr); got.Records != n || b.state(tx.TaskRecord(corr, n/2)) != "PENDING None" || b.state(2) != "PENDING None" {
+	if got := tx.ArrayCounts(corr); got.Records != n || b.state(tx.TaskRecord(corr, n/2)) != "PENDING None" ||
+		b.state(2) != "PENDING None" {
 		t.Errorf("records %+v, task %s, dependent %s", got, b.state(tx.TaskRecord(corr, n/2)), b.state(2))
 	}
 	if err := b.view.Check(); err != nil {
@@ -452,7 +461,8 @@ func TestWalksOfOneCommandAreBounded(t *testing.T) {
 	for range 300 {
 		ids = append(ids, fmt.Sprint(b.submit(&pb.JobSpec{})))
 	}
-	r := b.do(UpdateJob{Caller: alice, IDs: ids, Set: []*pb.KeyValue{{Key: "Dependency", Value: fmt.Sprintf("afterok:%d", last)}}}).(Outcomes)
+	r := b.do(UpdateJob{Caller: alice, IDs: ids,
+		Set: []*pb.KeyValue{{Key: "Dependency", Value: fmt.Sprintf("afterok:%d", last)}}}).(Outcomes)
 	if p := r.List[0].Problem; p != nil {
 		t.Errorf("the first: %v", p)
 	}

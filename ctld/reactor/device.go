@@ -36,7 +36,8 @@ func (c DeviceReport) Handle(tx *state.Tx) any {
 }
 
 func sameDevices(hw *pb.Hardware, r *pb.DeviceReport) bool {
-	return hw != nil && slices.Equal(hw.Mismatches, r.Mismatches) && slices.EqualFunc(hw.Devices, r.Devices, func(a, b *pb.Device) bool { return proto.Equal(a, b) })
+	return hw != nil && slices.Equal(hw.Mismatches, r.Mismatches) && slices.EqualFunc(hw.Devices, r.Devices,
+		func(a, b *pb.Device) bool { return proto.Equal(a, b) })
 }
 
 // takeHardware notes what the node has found, and drains it, or takes that back, where a fault of one GPU is to drain its node
@@ -78,7 +79,7 @@ func faultOf(hw *pb.Hardware) string {
 func markJobs(tx *state.Tx, n *state.Node) {
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
-		a := share(j, n.Name)
+		a := state.AllocOn(j, n.Name)
 		if a == nil || len(a.Devices) == 0 {
 			continue
 		}
@@ -146,7 +147,7 @@ func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
 	}
 	held := map[string]*holding{}
 	for _, id := range n.Jobs {
-		if s := share(tx.Job(id), n.Name); s != nil {
+		if s := state.AllocOn(tx.Job(id), n.Name); s != nil {
 			for _, d := range s.Devices {
 				if d.Count == 0 {
 					hold(n, held, d)
@@ -185,7 +186,8 @@ func hold(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
 		h.shares += uint64(d.Share)
 		return !h.whole && len(h.parts) == 0 && (have == nil || h.shares <= have.Shares)
 	case part != nil:
-		clash := h.whole || h.shares > 0 || slices.ContainsFunc(h.parts, func(o *pb.GresDevice) bool { return state.Overlap(have, o, part) })
+		clash := h.whole || h.shares > 0 || slices.ContainsFunc(h.parts,
+			func(o *pb.GresDevice) bool { return state.Overlap(have, o, part) })
 		h.parts = append(h.parts, part)
 		return !clash
 	}

@@ -17,7 +17,7 @@ type IdleGPUs struct {
 // What JobChanged says of it; mail is sent of the second.
 const (
 	WhatIdle   = "GPUs idle"
-	WhatWarned = "GPUs idle, warned"
+	WhatWarned = "GPUs idle, user warned"
 	whatBusy   = "GPUs busy again"
 )
 
@@ -38,7 +38,8 @@ func (c IdleGPUs) Handle(tx *state.Tx) any {
 		tx.Emit(state.JobChanged{Job: n, What: whatBusy})
 	case c.Since == "" || marked && c.Action != "cancel":
 	case c.Action == "cancel":
-		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since + "; cancelled, as the rules of this cluster are (gpu_idle_action=cancel)"
+		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since +
+			"; cancelled by this cluster's rule (gpu_idle_action=cancel)"
 		n.SystemComment = joinText(n.SystemComment, n.ReasonDetail)
 		order(tx, n, "cancel", pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
 	default:

@@ -31,7 +31,8 @@ func gpuBench(t *testing.T, set func(*state.Settings), ids ...string) *bench {
 func (b *bench) give(devices ...*pb.GresDevice) (id uint32, started bool) {
 	b.t.Helper()
 	id = b.submit(&pb.JobSpec{Name: "g", NumTasks: 1, TresPerNode: "gres/gpu:1"})
-	s := PlannedStart{ID: id, Spec: b.job(id).Spec, Partition: "debug", NodeList: "n1", LimitS: 60, Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 0, MemMib: 1, Devices: devices}}}
+	s := PlannedStart{ID: id, Spec: b.job(id).Spec, Partition: "debug", NodeList: "n1", LimitS: 60,
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 0, MemMib: 1, Devices: devices}}}
 	return id, b.do(ApplyPlan{Starts: []PlannedStart{s}}).(Applied).Started == 1
 }
 
@@ -87,7 +88,8 @@ func TestGresOfAPendingJob(t *testing.T) {
 	b := gpuBench(t, func(s *state.Settings) { s.CountMemory, s.DefMemPerCPUMiB = true, 100 }, "A", "B")
 	id := b.submit(&pb.JobSpec{Name: "g", NumTasks: 1, TresPerNode: "gres/gpu:1", MemPerGpuMib: 500})
 	for _, tt := range []struct{ value, tres string }{
-		{"gpu:2", "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"}, {"tpu:1", "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"}, {"", "cpu=1,mem=100M,node=1,billing=1"},
+		{"gpu:2", "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"}, {"tpu:1", "cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2"},
+		{"", "cpu=1,mem=100M,node=1,billing=1"},
 	} {
 		b.do(UpdateJob{Caller: root, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: "gres", Value: tt.value}}})
 		if got := b.job(id).ReqTres; got != tt.tres {
@@ -109,7 +111,8 @@ func TestSharesOfADevice(t *testing.T) {
 	for _, tt := range []struct {
 		d    *pb.GresDevice
 		want bool
-	}{{shard(3, "A"), true}, {shard(2, "A"), false}, {shard(1, "A"), true}, {dev(0, "A"), false}, {dev(1, "B"), true}, {shard(1, "B"), false}} {
+	}{{shard(3, "A"), true}, {shard(2, "A"), false}, {shard(1, "A"), true}, {dev(0, "A"), false}, {dev(1, "B"), true},
+		{shard(1, "B"), false}} {
 		if _, ok := b.give(tt.d); ok != tt.want {
 			t.Errorf("%v: given %v, want %v", tt.d, ok, tt.want)
 		}
@@ -119,7 +122,8 @@ func TestSharesOfADevice(t *testing.T) {
 func TestInstancesDoNotOverlap(t *testing.T) {
 	b := newBench(t, nil)
 	list := gpus("A")
-	list[0].MigProfiles = []*pb.MigProfile{{Name: "3g.20gb", Size: 4, Starts: []uint32{0, 4}}, {Name: "1g.5gb", Size: 1, Starts: []uint32{0, 1, 2, 3, 4, 5, 6}}}
+	list[0].MigProfiles = []*pb.MigProfile{{Name: "3g.20gb", Size: 4, Starts: []uint32{0, 4}},
+		{Name: "1g.5gb", Size: 1, Starts: []uint32{0, 1, 2, 3, 4, 5, 6}}}
 	b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: list}})
 	part := func(typ string, start uint32) *pb.GresDevice {
 		return &pb.GresDevice{Name: "gpu", Type: typ, Index: 1 + start, Parent: "A", MigStart: start}
@@ -127,7 +131,8 @@ func TestInstancesDoNotOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		d    *pb.GresDevice
 		want bool
-	}{{part("a100_3g.20gb", 4), true}, {part("1g.5gb", 4), false}, {part("3g.20gb", 4), false}, {part("1g.5gb", 3), true}, {part("3g.20gb", 0), false}, {dev(0, "A"), false}} {
+	}{{part("a100_3g.20gb", 4), true}, {part("1g.5gb", 4), false}, {part("3g.20gb", 4), false}, {part("1g.5gb", 3), true},
+		{part("3g.20gb", 0), false}, {dev(0, "A"), false}} {
 		if _, ok := b.give(tt.d); ok != tt.want {
 			t.Errorf("%v: given %v, want %v", tt.d, ok, tt.want)
 		}
@@ -182,7 +187,8 @@ func TestFaultDrainsNode(t *testing.T) {
 			list[1].Fault = "uncorrectable ECC errors"
 			b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: list}})
 			n := b.view.Node("n1")
-			if drained := n.StateFlags&pb.NodeDrain != 0; drained != policy || policy && n.Reason != "Device fault: gpu 1 (a100): uncorrectable ECC errors" {
+			if drained := n.StateFlags&pb.NodeDrain != 0; drained != policy || policy &&
+				n.Reason != "Device fault: gpu 1 (a100): uncorrectable ECC errors" {
 				t.Errorf("drained %v (%s), want %v", drained, n.Reason, policy)
 			}
 			b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: gpus("A", "B")}})
@@ -198,7 +204,8 @@ func TestFaultDrainsNode(t *testing.T) {
 	if n := b.view.Node("n1"); n.StateFlags&pb.NodeDrain != 0 {
 		t.Errorf("a node that has not been told of gres.conf is drained: %q", n.Reason)
 	}
-	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"}, {Key: "Reason", Value: "dust"}}})
+	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"},
+		{Key: "Reason", Value: "dust"}}})
 	list := gpus("A")
 	list[0].Fault = "x"
 	b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: list}})

@@ -33,11 +33,18 @@ type Caller struct {
 // mayTouch reports whether the caller may act on a job: its owner, root, SlurmUser.
 func (c Caller) mayTouch(j *pb.JobRecord) bool { return c.Operator || c.UID == j.Spec.Uid }
 
-// Refused is the refusal to act on a job of somebody else, whom it names where the caller may see that job. That there is one is no secret in
-// Slurm either.
+// maxShownName bounds the name of a job in a refusal: what is left of an array can be thousands of pieces.
+const maxShownName = 80
+
+// Refused is the refusal to act on a job of somebody else, whom it names where the caller may see that job. That there is one is no secret
+// in Slurm either.
 func (c Caller) Refused(code pb.Code, j *pb.JobRecord) *pb.Problem {
-	if c.Private {
-		return pb.NewProblem(code, "job %s is another user's", jobName(j))
+	name := state.JobName(j)
+	if len(name) > maxShownName {
+		name = name[:maxShownName-3] + "..."
 	}
-	return pb.NewProblem(code, "job %s belongs to %s", jobName(j), j.Spec.User)
+	if c.Private {
+		return pb.NewProblem(code, "job %s belongs to another user", name)
+	}
+	return pb.NewProblem(code, "job %s belongs to %s", name, j.Spec.User)
 }

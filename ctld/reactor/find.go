@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -17,6 +16,7 @@ import (
 type target struct {
 	records []*pb.JobRecord
 	parts   []jobid.Set // per record; nil = all of it
+	picked  jobid.Set   // the tasks that were named; nil = all
 	named   bool        // tasks were named, not the array as a whole
 	step    string
 	// refuse, when set, is asked before tasks are split off a record that is meant in part
@@ -25,10 +25,75 @@ type target struct {
 	absent []*pb.JobOutcome
 }
 
-// find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records.
-func find(tx *state.Tx, text string) (target, *pb.Problem) {
+func (t *target) add(j *pb.JobRecord, part jobid.Set) {
+	t.records, t.parts = append(t.records, j), append(t.parts, part)
+}
+
+// finder reads the ids of a command. It remembers what it has found out about arrays, as one command may name an array thousands of
+// times.
+type finder struct {
+	tx     *state.Tx
+	caller Caller
+	arrays map[uint32]*found
+}
+
+// found is an array as it was when it had so many records; a split makes one more.
+type found struct {
+	count   int
+	members []uint32 // nil: not listed yet
+	shared  []shared
+	listed  bool // shared are
+}
+
+// shared is a record that stands for several tasks.
+type shared struct {
+	id  uint32
+	set jobid.Set
+}
+
+func newFinder(tx *state.Tx, c Caller) *finder {
+	return &finder{tx: tx, caller: c, arrays: map[uint32]*found{}}
+}
+
+func (f *finder) array(id uint32) *found {
+	a, count := f.arrays[id], f.tx.ArrayCounts(id).Records
+	if a == nil || a.count != count {
+		a = &found{count: count}
+		f.arrays[id] = a
+	}
+	return a
+}
+
+// members are the ids of the records of an array, ascending.
+func (f *finder) members(id uint32) []uint32 {
+	a := f.array(id)
+	if a.members == nil {
+		a.members = f.tx.ArrayRecords(id)
+		f.tx.Spend(len(a.members) / 4)
+	}
+	return a.members
+}
+
+func (f *finder) shared(id uint32) []shared {
+	a := f.array(id)
+	if !a.listed {
+		a.listed = true
+		for _, m := range f.tx.SharedRecords(id) {
+			set := state.ArraySet(f.tx.Job(m))
+			a.shared = append(a.shared, shared{m, set})
+			f.tx.Spend(1 + len(set)/32)
+		}
+	}
+	return a.shared
+}
+
+// find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records. Whose job it is is looked at
+// first: of somebody else's array one record is found, whichever of its tasks are named.
+func (f *finder) find(text string) (target, *pb.Problem) {
+	tx := f.tx
+	tx.Spend(3 + len(text)/64)
 	none := func() (target, *pb.Problem) {
-		return target{}, pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", text)
+		return target{}, pb.NewProblem(pb.CodeInvalidJobID, "there is no job %.80s", text)
 	}
 	id, err := jobid.Parse(text)
 	if err != nil || id.Het > 0 {
@@ -38,17 +103,20 @@ func find(tx *state.Tx, text string) (target, *pb.Problem) {
 	if id.Step != jobid.StepNone {
 		t.step = jobid.StepName(id.Step)
 	}
-	members := tx.ArrayRecords(id.Job)
+	isArray := tx.ArrayCounts(id.Job).Records > 0
 	switch {
+	case isArray && f.foreign(id, &t):
 	case id.Tasks != nil:
-		t.named = true
-		set, err := id.Tasks.Set(int(tx.Settings().MaxArraySize))
-		if err != nil {
+		if !isArray {
 			return none()
 		}
-		t.tasks(tx, id.Job, members, set)
-	case len(members) > 0:
-		for _, m := range members {
+		if t.picked, err = id.Tasks.Set(int(tx.Settings().MaxArraySize)); err != nil {
+			return none()
+		}
+		t.named = true
+		f.tasks(&t, id.Job, text)
+	case isArray:
+		for _, m := range f.members(id.Job) {
 			t.add(tx.Job(m), nil)
 		}
 	case !id.AllTasks && tx.Job(id.Job) != nil:
@@ -60,83 +128,110 @@ func find(tx *state.Tx, text string) (target, *pb.Problem) {
 	return t, nil
 }
 
-func (t *target) add(j *pb.JobRecord, part jobid.Set) {
-	t.records, t.parts = append(t.records, j), append(t.parts, part)
+// foreignShared is up to how many records of several tasks are looked through for one task of somebody else's array.
+const foreignShared = 16
+
+// foreign finds a record of an array whose owner the caller may not act for; false: it may. One task that is named has to exist.
+func (f *finder) foreign(id jobid.ID, t *target) bool {
+	tx := f.tx
+	leader := tx.Job(id.Job)
+	if leader == nil {
+		leader = tx.Job(f.members(id.Job)[0])
+	}
+	if f.caller.mayTouch(leader) {
+		return false
+	}
+	task, one := id.Task()
+	if !one {
+		t.add(leader, nil)
+		return true
+	}
+	if own := tx.OwnRecord(id.Job, task); own != 0 {
+		t.add(tx.Job(own), nil)
+		return true
+	}
+	list := f.shared(id.Job)
+	if len(list) > foreignShared {
+		t.add(leader, nil)
+		return true
+	}
+	for _, s := range list {
+		if s.set.Has(task) {
+			t.add(tx.Job(s.id), nil)
+			return true
+		}
+	}
+	return true // there is no such task
 }
 
-// tasks adds the records that hold the tasks of set.
-func (t *target) tasks(tx *state.Tx, array uint32, members []uint32, set jobid.Set) {
-	missing := set
-	for _, m := range members {
-		j := tx.Job(m)
-		if j.IsArrayTask {
-			missing = missing.Without(jobid.SetOf(j.ArrayTaskId))
-			if set.Has(j.ArrayTaskId) {
+// tasks adds the records that hold the tasks that are picked, by their ids. A task with a record of its own is looked up; only where
+// more tasks are named than there are records all of these are looked at.
+func (f *finder) tasks(t *target, array uint32, text string) {
+	tx, set := f.tx, t.picked
+	tx.Spend(len(set) / 32)
+	var own []uint32
+	if records := tx.ArrayCounts(array).Records; set.Count() <= uint64(records) {
+		for task := range set.All() {
+			if m := tx.OwnRecord(array, task); m != 0 {
+				t.add(tx.Job(m), nil)
+				own = append(own, task)
+			}
+		}
+		tx.Spend(int(set.Count()) / 16)
+	} else {
+		for _, m := range f.members(array) {
+			if j := tx.Job(m); j.IsArrayTask && set.Has(j.ArrayTaskId) {
 				t.add(j, nil)
+				own = append(own, j.ArrayTaskId)
 			}
-			continue
 		}
-		have := state.ArraySet(j)
-		missing = missing.Without(have)
-		if rest := have.Without(set); rest.Count() < have.Count() {
-			t.add(j, have.Without(rest))
+		tx.Spend(records / 16)
+	}
+	there := []jobid.Set{jobid.SetOf(own...)}
+	for _, s := range f.shared(array) {
+		tx.Spend(1 + min(len(s.set), len(set))/32)
+		if part := s.set.Common(set); len(part) > 0 {
+			tx.Spend(len(part) / 32)
+			t.add(tx.Job(s.id), part)
+			there = append(there, part)
 		}
 	}
-	if missing.Count() > 0 && len(t.records) > 0 {
-		t.absent = []*pb.JobOutcome{outcome(fmt.Sprintf("%d_%s", array, missing), pb.NewProblem(pb.CodeInvalidJobID, "array %d has no such task", array))}
+	missing := set.Without(jobid.Union(there...))
+	sortByID(t)
+	if len(missing) > 0 && len(t.records) > 0 {
+		id := text
+		if len(missing) <= maxAbsent {
+			id = fmt.Sprintf("%d_%s", array, missing)
+		}
+		t.absent = []*pb.JobOutcome{outcome(id, pb.NewProblem(pb.CodeInvalidJobID, "array %d has no such task", array))}
 	}
 }
 
-// each applies a verb to every record meant, splitting off the tasks of a record that is meant in part, and returns the outcome of
-// the id as typed. Of a whole array the ended records are passed over while there are active ones. When some records of an array
-// refuse, each has an outcome of its own, as in Slurm.
-func (t target) each(tx *state.Tx, c Caller, text string, verb func(*pb.JobRecord) *pb.Problem) []*pb.JobOutcome {
-	active := 0
-	for _, j := range t.records {
-		if !c.mayTouch(j) {
-			return []*pb.JobOutcome{outcome(text, verb(j))} // each verb refuses in its own words
-		}
-		if state.Active(j) {
-			active++
-		}
+// maxAbsent bounds the ranges of tasks that an answer lists as missing; where there are more, the id is named as it was typed.
+const maxAbsent = 1000
+
+func sortByID(t *target) {
+	order := make([]int, len(t.records))
+	for i := range order {
+		order[i] = i
 	}
-	list := t.absent
-	refused := len(list) > 0
-	for i, j := range t.records {
-		if active > 0 && !state.Active(j) && !t.named {
-			continue
-		}
-		id := plainName(j)
-		if t.parts[i] != nil {
-			if p := t.mayPart(tx, j); p != nil {
-				refused = true
-				list = append(list, outcome(id, p))
-				continue
-			}
-		}
-		if t.parts[i] != nil {
-			id = fmt.Sprintf("%d_%s", j.ArrayJobId, t.parts[i])
-		}
-		if t.parts[i] != nil && state.Active(j) {
-			j = splitTasks(tx, j, t.parts[i])
-		}
-		p := verb(j)
-		refused = refused || p != nil
-		list = append(list, outcome(id, p))
+	less := func(a, b int) int { return cmp.Compare(t.records[a].Id, t.records[b].Id) }
+	if slices.IsSortedFunc(order, less) {
+		return
 	}
-	switch {
-	case !refused:
-		return []*pb.JobOutcome{outcome(text, nil)}
-	case len(list) == 1 && t.records[0].ArrayJobId == 0:
-		list[0].Id = text
+	slices.SortFunc(order, less)
+	records, parts := make([]*pb.JobRecord, len(order)), make([]jobid.Set, len(order))
+	for i, k := range order {
+		records[i], parts[i] = t.records[k], t.parts[k]
 	}
-	return byTask(list)
+	t.records, t.parts = records, parts
 }
 
 // byTask joins the outcomes of tasks of an array that are the same, and sorts them by their first task: "12_1-4: Job is pending
 // execution".
 func byTask(list []*pb.JobOutcome) []*pb.JobOutcome {
 	type group struct {
+		spans   []jobid.Set
 		tasks   jobid.Set
 		outcome *pb.JobOutcome
 	}
@@ -152,10 +247,12 @@ func byTask(list []*pb.JobOutcome) []*pb.JobOutcome {
 		}
 		at := slices.IndexFunc(groups, func(g *group) bool { return g.outcome.GetProblem().GetPhrase() == o.GetProblem().GetPhrase() })
 		if at < 0 {
-			groups = append(groups, &group{tasks, o})
-			continue
+			at, groups = len(groups), append(groups, &group{outcome: o})
 		}
-		groups[at].tasks = groups[at].tasks.With(tasks)
+		groups[at].spans = append(groups[at].spans, tasks)
+	}
+	for _, g := range groups {
+		g.tasks = jobid.Union(g.spans...)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
 		first, _ := a.tasks.Min()
@@ -182,19 +279,6 @@ func bracketed(id string) string {
 	return array + "_[" + tasks + "]"
 }
 
-// mayPart refuses to split tasks off a record: because of what the verb does, or because each part is a record more.
-func (t target) mayPart(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
-	if t.refuse != nil {
-		if p := t.refuse(j); p != nil {
-			return p
-		}
-	}
-	if !state.Active(j) {
-		return nil
-	}
-	return roomFor(tx, j.Spec.Uid, j.Spec.User, 1)
-}
-
 // firstProblem is the first refusal of a list, nil when there is none.
 func firstProblem(list []*pb.JobOutcome) *pb.Problem {
 	for _, o := range list {
@@ -210,19 +294,7 @@ func plainName(j *pb.JobRecord) string {
 	if j.ArrayTasks != "" {
 		return fmt.Sprintf("%d_%s", j.ArrayJobId, state.ArraySet(j))
 	}
-	return jobName(j)
-}
-
-// jobName is what users call a job: "12", "12_3", "12_[4-9]".
-func jobName(j *pb.JobRecord) string {
-	n := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
-	switch {
-	case j.ArrayTasks != "":
-		return n(j.ArrayJobId) + "_[" + j.ArrayTasks + "]"
-	case j.IsArrayTask:
-		return n(j.ArrayJobId) + "_" + n(j.ArrayTaskId)
-	}
-	return n(j.Id)
+	return state.JobName(j)
 }
 
 func outcome(id string, p *pb.Problem) *pb.JobOutcome { return &pb.JobOutcome{Id: id, Problem: p} }

@@ -17,7 +17,8 @@ import (
 
 // newPartition is what slurm.conf(5) gives a partition about which nothing is said.
 func newPartition(name string) *pb.PartitionRecord {
-	return &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, MinNodes: 1, MaxNodes: pb.Unlimited, MaxCpusPerNode: pb.Unlimited, MaxCpusPerSocket: pb.Unlimited,
+	return &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, MinNodes: 1, MaxNodes: pb.Unlimited,
+		MaxCpusPerNode: pb.Unlimited, MaxCpusPerSocket: pb.Unlimited,
 		PriorityTier: 1, PriorityJobFactor: 1, Oversubscribe: "NO", PreemptMode: "OFF", SelectTypeParameters: "NONE", Made: true}
 }
 
@@ -30,13 +31,13 @@ const (
 func (c UpdatePartition) create(tx *state.Tx) any {
 	switch {
 	case tx.Partition(c.Name) != nil:
-		return pb.NewProblem(pb.CodeInvalidPartition, "there is a partition %q already", c.Name)
+		return pb.NewProblem(pb.CodeInvalidPartition, "partition %q already exists", c.Name)
 	case c.Name == "" || len(c.Name) > maxPartitionName || strings.ContainsAny(c.Name, " \t,=*[]()\"'/"):
-		return pb.NewProblem(pb.CodeInvalidPartition, "%q is no name for a partition", c.Name).WithHint("letters, digits, - and _")
+		return pb.NewProblem(pb.CodeInvalidPartition, "%q is not a valid partition name", c.Name).WithHint("letters, digits, - and _")
 	case strings.EqualFold(c.Name, "DEFAULT"):
 		return pb.NewProblem(pb.CodeInvalidPartition, "DEFAULT stands for all partitions of slurm.conf")
 	case len(tx.Partitions()) >= maxPartitions:
-		return pb.NewProblem(pb.CodeInvalidPartition, "there are %d partitions, as many as there may be", maxPartitions)
+		return pb.NewProblem(pb.CodeInvalidPartition, "there are already %d partitions, the maximum", maxPartitions)
 	}
 	return c.change(tx, newPartition(c.Name), []string{})
 }
@@ -47,12 +48,13 @@ func (c UpdatePartition) delete(tx *state.Tx) any {
 	}
 	for j := range tx.Jobs().All() {
 		if state.Active(j) && (j.Partition == c.Name || state.Pending(j) && slices.Contains(strings.Split(j.Spec.Partition, ","), c.Name)) {
-			return pb.NewProblem(pb.CodePartitionInUse, "job %s is in it", jobName(j)).WithHint("scontrol update partitionname=%s state=drain, and delete it when its jobs have ended", c.Name)
+			return pb.NewProblem(pb.CodePartitionInUse, "job %s is in it",
+				state.JobName(j)).WithHint("scontrol update partitionname=%s state=drain, and delete it when its jobs have ended", c.Name)
 		}
 	}
 	for _, r := range tx.Reservations() {
 		if r.Partition == c.Name {
-			return pb.NewProblem(pb.CodePartitionInUse, "reservation %s is of it", r.Name)
+			return pb.NewProblem(pb.CodePartitionInUse, "reservation %s uses it", r.Name)
 		}
 	}
 	tx.Emit(state.PartitionDeleted{Name: c.Name})
@@ -73,7 +75,7 @@ func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []str
 			}
 			e.Nodes, problem = partitionNodes(tx, before, key, kv.Value)
 		case strings.TrimRight(key, "+-") != key:
-			problem = pb.NewProblem(pb.CodeNotSupported, "%s= is for Nodes alone", kv.Key)
+			problem = pb.NewProblem(pb.CodeNotSupported, "%s= can only be used with Nodes", kv.Key)
 		case key == "allowgroups":
 			if p.AllowGroups = kv.Value; kv.Value == "" || strings.EqualFold(kv.Value, "ALL") {
 				p.AllowGroups = ""
@@ -207,7 +209,8 @@ func setMorePartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	case "defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode":
 		return setPartitionMemory(p, key, value)
 	default:
-		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a partition", key).WithHint("it is read from slurm.conf: scontrol reconfigure")
+		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a partition",
+			key).WithHint("it is read from slurm.conf: scontrol reconfigure")
 	}
 	return nil
 }
@@ -231,7 +234,8 @@ func setJobDefaults(p *pb.PartitionRecord, value string) *pb.Problem {
 func setPreemptMode(p *pb.PartitionRecord, value string) *pb.Problem {
 	for _, word := range strings.Split(strings.ToUpper(value), ",") {
 		if !slices.Contains([]string{"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG"}, word) {
-			return pb.NewProblem(pb.CodeInvalidSpec, "PreemptMode=%s of a partition", value).WithHint("OFF, CANCEL, REQUEUE, SUSPEND or GANG")
+			return pb.NewProblem(pb.CodeInvalidSpec, "PreemptMode=%s of a partition",
+				value).WithHint("OFF, CANCEL, REQUEUE, SUSPEND or GANG")
 		}
 	}
 	p.PreemptMode = strings.ToUpper(value)
@@ -244,7 +248,7 @@ func setPartitionMemory(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	if !strings.EqualFold(value, "unlimited") {
 		var err error
 		if mib, err = strconv.ParseUint(value, 10, 40); err != nil {
-			return pb.NewProblem(pb.CodeInvalidMemory, "%s=%s is no number of megabytes", key, value)
+			return pb.NewProblem(pb.CodeInvalidMemory, "%s=%s is not a number of megabytes", key, value)
 		}
 	}
 	switch strings.ToLower(key) {

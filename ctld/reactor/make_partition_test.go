@@ -64,18 +64,22 @@ func keys(pairs ...string) (set []*pb.KeyValue) {
 
 func TestPartitionIsMadeAndKept(t *testing.T) {
 	w := newPartWorld(t)
-	if p := w.do(UpdatePartition{Caller: root, Name: "fast", Create: true, Set: keys("Nodes", "n[2-3]", "MaxTime", "60", "Default", "YES", "PriorityTier", "7", "AllowGroups", "staff"), GIDs: []uint32{50}}); p != nil {
+	if p := w.do(UpdatePartition{Caller: root, Name: "fast", Create: true,
+		Set:  keys("Nodes", "n[2-3]", "MaxTime", "60", "Default", "YES", "PriorityTier", "7", "AllowGroups", "staff"),
+		GIDs: []uint32{50}}); p != nil {
 		t.Fatal(p)
 	}
 	for what, v := range map[string]*state.View{"now": w.view, "after a restart": w.again()} {
 		p := v.Partition("fast")
-		if p == nil || p.Nodes != "n[2-3]" || p.TotalNodes != 2 || p.TotalCpus != 8 || p.MaxTimeS != 3600 || p.PriorityTier != 7 || p.Tres != "cpu=8,mem=2000M,node=2,billing=8" {
+		if p == nil || p.Nodes != "n[2-3]" || p.TotalNodes != 2 || p.TotalCpus != 8 || p.MaxTimeS != 3600 || p.PriorityTier != 7 ||
+			p.Tres != "cpu=8,mem=2000M,node=2,billing=8" {
 			t.Errorf("%s: %v", what, p)
 		}
 		if !reflect.DeepEqual(v.PartitionNodes("fast"), []string{"n2", "n3"}) || !reflect.DeepEqual(v.PartitionGIDs("fast"), []uint32{50}) {
 			t.Errorf("%s: nodes %v, groups %v", what, v.PartitionNodes("fast"), v.PartitionGIDs("fast"))
 		}
-		if !reflect.DeepEqual(v.Node("n2").Partitions, []string{"debug", "fast"}) || !reflect.DeepEqual(v.Node("n1").Partitions, []string{"debug"}) {
+		if !reflect.DeepEqual(v.Node("n2").Partitions, []string{"debug", "fast"}) ||
+			!reflect.DeepEqual(v.Node("n1").Partitions, []string{"debug"}) {
 			t.Errorf("%s: n2 is in %v", what, v.Node("n2").Partitions)
 		}
 	}
@@ -105,11 +109,13 @@ func TestPartitionNodesChange(t *testing.T) {
 	for _, step := range []struct {
 		key, value string
 		want       []string
-	}{{"Nodes+", "n3", []string{"n1", "n2", "n3"}}, {"Nodes-", "n1", []string{"n2", "n3"}}, {"Nodes", "ALL", []string{"n1", "n2", "n3"}}, {"Nodes", "n2", []string{"n2"}}, {"Nodes", "", nil}} {
+	}{{"Nodes+", "n3", []string{"n1", "n2", "n3"}}, {"Nodes-", "n1", []string{"n2", "n3"}}, {"Nodes", "ALL", []string{"n1", "n2", "n3"}},
+		{"Nodes", "n2", []string{"n2"}}, {"Nodes", "", nil}} {
 		if p := w.do(UpdatePartition{Caller: root, Name: "debug", Set: keys(step.key, step.value)}); p != nil {
 			t.Fatal(p)
 		}
-		if got := w.view.PartitionNodes("debug"); !reflect.DeepEqual(got, step.want) || int(w.view.Partition("debug").TotalNodes) != len(step.want) {
+		if got := w.view.PartitionNodes("debug"); !reflect.DeepEqual(got, step.want) ||
+			int(w.view.Partition("debug").TotalNodes) != len(step.want) {
 			t.Errorf("%s=%s: %v", step.key, step.value, got)
 		}
 	}

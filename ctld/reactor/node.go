@@ -14,19 +14,21 @@ type NodeHello struct {
 	Hello  *pb.NodeHello
 	Steps  []*pb.StepReport
 	Stream uint64 // number of the stream; a later one has a greater number
+	OffNS  int64  // by how much the node's clock was ahead when this came
 }
 
 // Handle registers the node. What the node no longer has after a reboot is lost.
 func (c NodeHello) Handle(tx *state.Tx) any {
 	n := tx.Node(c.Hello.Node)
 	if n == nil {
-		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
+		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster",
+			c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
 	}
 	PlainWords(c.Hello)
-	register(tx, n, c.Hello, c.Stream)
+	register(tx, n, c)
 	markJobs(tx, tx.Node(c.Hello.Node))
 	for _, r := range c.Steps {
-		if r.GetExit().GetVerdict() != "lost" || !rebooted(share(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
+		if r.GetExit().GetVerdict() != "lost" || !rebooted(state.AllocOn(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
 			takeReport(tx, c.Hello.Node, r)
 		}
 	}
@@ -49,9 +51,10 @@ func change(n *state.Node) *state.Node {
 // lowReason begins the reason of a node that reported less than its configuration, so that a later good report can take it back.
 const lowReason = "Low "
 
-func register(tx *state.Tx, old *state.Node, h *pb.NodeHello, stream uint64) {
-	n := change(old)
-	n.LinkUp, n.LinkNS, n.Stream = true, tx.NowNS, max(n.Stream, stream)
+func register(tx *state.Tx, old *state.Node, c NodeHello) {
+	n, h := change(old), c.Hello
+	n.LinkUp, n.LinkNS, n.Stream = true, tx.NowNS, max(n.Stream, c.Stream)
+	clockOff(n, c.OffNS)
 	n.StateFlags &^= pb.NodeNoRespond
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
@@ -134,7 +137,7 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	n := tx.Node(node)
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
-		a := share(j, node)
+		a := state.AllocOn(j, node)
 		if !has[id] && rebooted(a, boot) {
 			lose(tx, j, node, fmt.Sprintf("node %s was rebooted", node))
 		}
@@ -152,8 +155,8 @@ func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
 		} else {
 			n.State = pb.JobState_JOB_NODE_FAIL
 		}
-		n.StateFlags |= pb.JobCompleting
-		n.ReasonDetail, n.EndNs = why, tx.NowNS
+		n.StateFlags = n.StateFlags&^pb.JobConfiguring | pb.JobCompleting
+		n.ReasonDetail, n.EndNs = why, max(tx.NowNS, n.StartNs)
 	}
 	leave(tx, n, node, &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true})
 }
@@ -178,6 +181,7 @@ func (c NodeGone) Handle(tx *state.Tx) any {
 // NodeBeats are heartbeats, gathered.
 type NodeBeats struct {
 	Beats map[string]*pb.Heartbeat
+	OffNS map[string]int64 // by how much each node's clock was ahead when its heartbeat came
 }
 
 // Handle takes the figures over; nothing of it is durable.
@@ -189,7 +193,11 @@ func (c NodeBeats) Handle(tx *state.Tx) any {
 			if math.IsNaN(b.CpuLoad) || math.IsInf(b.CpuLoad, 0) { // no number of JSON's
 				n.CpuLoad = 0
 			}
+			clockOff(n, c.OffNS[name])
 			tx.Emit(state.NodeChanged{Node: n})
+			if b.Fault != "" {
+				nodeFault(tx, name, plain(b.Fault, maxWords))
+			}
 		}
 	}
 	return nil
@@ -215,7 +223,7 @@ func nodeDown(tx *state.Tx, name, reason string, by Caller, byName string) {
 	n.Strays = withStrays(tx, n)
 	tx.Emit(state.NodeChanged{Node: n, What: "down", Durable: true})
 	for _, id := range n.Jobs {
-		if j := tx.Job(id); j != nil && share(j, name) != nil {
+		if j := tx.Job(id); j != nil && state.AllocOn(j, name) != nil {
 			lose(tx, j, name, fmt.Sprintf("node %s is down: %s", name, reason))
 		}
 	}

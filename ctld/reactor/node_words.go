@@ -35,8 +35,10 @@ func boundDevices(devices []*pb.Device, mismatches []string) ([]*pb.Device, []st
 
 // boundExit cuts the end of a step to what is taken in.
 func boundExit(x *pb.ExitRecord) *pb.ExitRecord {
-	x = proto.CloneOf(x)                                                                                              // a report may be handed in again
-	x.Detail, x.EpilogError = strings.ReplaceAll(x.Detail, "\n", "; "), strings.ReplaceAll(x.EpilogError, "\n", "; ") // errors that were joined
+	// a report may be handed in again
+	x = proto.CloneOf(x)
+	// errors that were joined
+	x.Detail, x.EpilogError = strings.ReplaceAll(x.Detail, "\n", "; "), strings.ReplaceAll(x.EpilogError, "\n", "; ")
 	PlainWords(x)
 	x.ProtoReflect().SetUnknown(nil)
 	x.Verdict = plain(x.Verdict, maxVerdict)

@@ -16,10 +16,10 @@ func notify(tx *state.Tx, c Caller, j *pb.JobRecord, text string) *pb.Problem {
 		return c.Refused(pb.CodeUserID, j)
 	}
 	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
-		return pb.NewProblem(pb.CodeDisabled, "job %s is %s; only a running job has somewhere to write to", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeDisabled, "job %s is %s; only a running job can be notified", state.JobName(j), state.StateName(j))
 	}
 	if len(text) > maxNotice {
-		return pb.NewProblem(pb.CodePathTooLong, "the message has %d bytes, at most %d", len(text), maxNotice)
+		return pb.NewProblem(pb.CodePathTooLong, "the message has %d bytes, the limit is %d", len(text), maxNotice)
 	}
 	if p := admit.Text(&pb.JobSpec{Comment: text}); p != nil {
 		return p

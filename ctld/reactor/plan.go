@@ -2,11 +2,11 @@ package reactor
 
 import (
 	"slices"
-
 	"strings"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/fit"
 )
 
 // ApplyPlan carries what the scheduler decided on an older view. Each decision is checked against the state of now; stale ones
@@ -18,6 +18,8 @@ type ApplyPlan struct {
 	Never   []uint32 // jobs that cannot meet their deadline
 	// Reservations are those that the plan was made with: with others, nothing of it starts.
 	Reservations []*pb.ReservationRecord
+	// Clock is what it went by: once somebody has set the clock, nothing of it starts.
+	Clock *pb.ClockRecord
 }
 
 // PlannedStart starts a job. Spec is the specification that the plan was made for.
@@ -34,6 +36,16 @@ type PlannedStart struct {
 	AllocTRES  string
 	// Reservation it starts in; one that it has not asked for draws it in (MAGNETIC).
 	Reservation string
+	// Owner is who the job of a crontab would run as, were it submitted now; nil: as it was.
+	Owner *Owner
+}
+
+// Owner is an account as the directory has it at the start of a job that nobody submits: the crontab may be years old.
+type Owner struct {
+	GID     uint32
+	Groups  []uint32
+	Problem string // why the user may have no jobs any more
+	Missing bool   // the user is not found, which may pass
 }
 
 // PlannedShow is what is shown of a job that waits.
@@ -53,7 +65,7 @@ type Applied struct{ Started, Dropped int }
 // Handle applies the plan.
 func (c ApplyPlan) Handle(tx *state.Tx) any {
 	var r Applied
-	same := slices.Equal(c.Reservations, tx.Reservations())
+	same := slices.Equal(c.Reservations, tx.Reservations()) && c.Clock == tx.View().Clock()
 	for i := range c.Starts {
 		if same && start(tx, &c.Starts[i]) {
 			r.Started++
@@ -83,6 +95,14 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		return false
 	}
 	shared := state.Shares(tx.Partition(s.Partition), j.Spec)
+	if s.Owner != nil && s.Owner.Problem != "" {
+		holdCron(tx, j, s.Owner.Problem)
+		return false
+	}
+	if s.Owner != nil && s.Owner.Missing {
+		delayCron(tx, j)
+		return false
+	}
 	for _, a := range s.Alloc {
 		if !fits(tx, s.Partition, shared, a) {
 			return false
@@ -98,11 +118,15 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		j = ownTask(tx, j, uint32(s.Task))
 	}
 	n := state.CloneJob(j)
+	n.Spec = s.Owner.identity(n.Spec)
 	n.State, n.StateFlags = pb.JobState_JOB_RUNNING, 0
+	if tx.Settings().PrologSlurmctld {
+		n.StateFlags = pb.JobConfiguring
+	}
 	n.WaitReason = waitReason(j)
 	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes, n.Promised = "None", "", 0, "", false
 	n.Attempt, n.Epoch = j.Attempt+1, tx.Seq
-	n.Partition, n.NodeList, n.BatchHost = s.Partition, s.NodeList, s.Alloc[0].Node
+	n.Partition, n.NodeList, n.BatchHost = s.Partition, s.NodeList, batchHost(tx, j.Spec, s.Alloc)
 	n.StartNs, n.EndNs, n.TimeLimitS = tx.NowNS, 0, s.LimitS
 	if s.LimitS != pb.Unlimited {
 		n.EndNs = tx.NowNS + int64(s.LimitS)*1e9
@@ -165,6 +189,11 @@ func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 	if err != nil || !devicesFree(tx, n, a) {
 		return false
 	}
+	return cpusFree(tx, n, partition, shared, cores, a)
+}
+
+// cpusFree reports whether the CPUs of a share, whose numbers are cores, are free on its node.
+func cpusFree(tx *state.Tx, n *state.Node, partition string, shared uint32, cores state.Cores, a *pb.NodeAlloc) bool {
 	if shared > 1 {
 		return mayShare(tx, n, partition, shared, cores, a)
 	}
@@ -175,7 +204,7 @@ func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 func mayShare(tx *state.Tx, n *state.Node, partition string, shared uint32, cores state.Cores, a *pb.NodeAlloc) bool {
 	counted := a.Cpus * countedUnit / shared // of CPUs without numbers each job counts for its part
 	for _, id := range n.Jobs {
-		held := share(tx.Job(id), n.Name)
+		held := state.AllocOn(tx.Job(id), n.Name)
 		if held == nil || held.CpusFree {
 			continue
 		}
@@ -198,7 +227,8 @@ const countedUnit = 720
 func show(tx *state.Tx, s *PlannedShow) {
 	j := tx.Job(s.ID)
 	promise := s.Promised && j != nil && !j.Promised
-	if j == nil || !state.Pending(j) || (!promise && (s.Priority == 0 || s.Priority == j.Priority) && j.Reason == s.Reason && j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
+	if j == nil || !state.Pending(j) || (!promise && (s.Priority == 0 || s.Priority == j.Priority) && j.Reason == s.Reason &&
+		j.ReasonDetail == s.Detail && j.ExpectedStartNs == s.ExpectedNS && j.ExpectedNodes == s.ExpectedNodes) {
 		return
 	}
 	n := state.CloneJob(j)
@@ -214,4 +244,19 @@ func show(tx *state.Tx, s *PlannedShow) {
 		return
 	}
 	tx.Emit(state.JobShown{Job: n})
+}
+
+// batchHost is the node that runs the script: the first with the features of --batch (sbatch(1)), or the first of all.
+func batchHost(tx *state.Tx, s *pb.JobSpec, alloc []*pb.NodeAlloc) string {
+	if s.BatchFeatures == "" {
+		return alloc[0].Node
+	}
+	want, err := fit.ParseConstraint(s.BatchFeatures)
+	for _, a := range alloc {
+		features := strings.Split(tx.Node(a.Node).ActiveFeatures, ",")
+		if err == nil && slices.ContainsFunc(want.Alternatives, func(alt fit.Alternative) bool { return alt.Each.Match(features) }) {
+			return a.Node
+		}
+	}
+	return alloc[0].Node
 }

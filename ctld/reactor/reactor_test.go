@@ -28,7 +28,8 @@ var (
 func newBench(t *testing.T, set func(*state.Settings)) *bench {
 	t.Helper()
 	s := &state.Settings{Cluster: "test", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: 30, NodeTimeoutS: 100, ReturnToService: 1,
-		MinJobAgeS: 300, JobRequeue: true, HoldOnPrologFail: true, RequeueDelayS: 120, PriorityBasic: true, MaxJobsPerUser: 1000, MaxArraySize: 1001}
+		MinJobAgeS: 300, JobRequeue: true, HoldOnPrologFail: true, RequeueDelayS: 120, PriorityBasic: true, MaxJobsPerUser: 1000,
+		MaxArraySize: 1001}
 	if set != nil {
 		set(s)
 	}
@@ -46,11 +47,24 @@ func newBench(t *testing.T, set func(*state.Settings)) *bench {
 }
 
 func hello(node, boot string, steps ...*pb.StepReport) NodeHello {
-	return NodeHello{Hello: &pb.NodeHello{Node: node, BootId: boot, Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}, Steps: steps}
+	return NodeHello{Hello: &pb.NodeHello{Node: node, BootId: boot, Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1,
+		RealMemoryMib: 4000}}, Steps: steps}
 }
 
-// do runs one command as a commit of its own and checks the state after it.
+// do runs one command as a commit of its own, or one for each of its slices, and checks the state after it.
 func (b *bench) do(cmd Command) any {
+	b.t.Helper()
+	for {
+		reply := b.slice(cmd)
+		more, ok := reply.(More)
+		if !ok {
+			return reply
+		}
+		cmd = more.Next
+	}
+}
+
+func (b *bench) slice(cmd Command) any {
 	b.t.Helper()
 	tx := state.Begin(b.view, b.now)
 	reply := cmd.Handle(tx)
@@ -243,7 +257,8 @@ func TestCancelByIDAndFilter(t *testing.T) {
 	stepped := b.submit(&pb.JobSpec{Name: "a"})
 	b.start(stepped, "n1")
 	b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(ended)}})
-	out := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(taken), fmt.Sprint(left), fmt.Sprint(ended), "99", fmt.Sprint(stepped, ".0")},
+	out := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(taken), fmt.Sprint(left), fmt.Sprint(ended), "99",
+		fmt.Sprint(stepped, ".0")},
 		Match: func(j *pb.JobRecord) bool { return j.Spec.Name == "a" }}).(Outcomes)
 	var got []string
 	for _, o := range out.List {
@@ -273,7 +288,8 @@ func TestCancelWinsOverALateExit(t *testing.T) {
 func TestSignalIsNumberedOnce(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})
-	if p := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(id)}, Signal: 10}).(Outcomes).List[0].Problem; p.GetCode() != uint32(pb.CodeTransition) {
+	if p := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(id)},
+		Signal: 10}).(Outcomes).List[0].Problem; p.GetCode() != uint32(pb.CodeTransition) {
 		t.Errorf("signalling a pending job: %v", p)
 	}
 	b.start(id, "n1")
@@ -374,7 +390,9 @@ func TestNodeTimeout(t *testing.T) {
 	b.expect("NodeChanged n1 down", "JobLeftNode n1", "JobRequeued nodefail", "JobLeftNode n1", "JobEnded NODE_FAIL NodeDown")
 	b.do(hello("n1", "boot1"))
 	if n := b.view.Node("n1"); n.State != pb.NodeState_NODE_IDLE || n.Up() || len(n.Strays) != 2 {
-		t.Errorf("ReturnToService=1: a node that was down for not responding is back when it registers, once it is rid of what it ran: %v, strays %v", n.State, n.Strays)
+		t.Errorf(
+			"ReturnToService=1: a node that was down for not responding is back when it registers, once it is rid of what it ran: %v, "+
+				"strays %v", n.State, n.Strays)
 	}
 	b.do(StepReports{Node: "n1", Steps: endsOf(b.view.Node("n1").Strays)})
 	if !b.view.Node("n1").Up() {
@@ -457,7 +475,8 @@ func TestLessHardwareDrains(t *testing.T) {
 func TestStalePlanIsDropped(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})
-	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"}, {Key: "Reason", Value: "test"}}})
+	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"},
+		{Key: "Reason", Value: "test"}}})
 	if b.start(id, "n1").Started != 0 {
 		t.Error("a job was started on a drained node")
 	}
@@ -545,7 +564,8 @@ func TestReconfigureKeepsRunningNodes(t *testing.T) {
 	id := b.submit(&pb.JobSpec{})
 	b.start(id, "n2")
 	only := &state.Config{Settings: b.view.Settings, Default: "debug", PartitionNodes: map[string][]string{"debug": {"n1"}},
-		Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 4}}, Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited}}}
+		Nodes:      []*pb.NodeRecord{{Name: "n1", Cpus: 4}},
+		Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP", MaxTimeS: pb.Unlimited}}}
 	if p, ok := b.do(Reconfigure{Config: only}).(*pb.Problem); !ok || p.Code != uint32(pb.CodeNodesBusy) {
 		t.Error("a node with a job was dropped")
 	}

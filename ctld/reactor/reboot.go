@@ -34,7 +34,7 @@ func (c UpdateNode) askReboot(tx *state.Tx, n *state.Node, asap bool) *pb.Proble
 // cancelReboot takes back a reboot that has not begun.
 func cancelReboot(n *state.Node) *pb.Problem {
 	if n.StateFlags&pb.NodeRebootRequested == 0 {
-		return pb.NewProblem(pb.CodeInvalidNodeState, "no reboot of node %s waits", n.Name)
+		return pb.NewProblem(pb.CodeInvalidNodeState, "no reboot of node %s is pending", n.Name)
 	}
 	if n.RebootAsap {
 		n.StateFlags &^= pb.NodeDrain

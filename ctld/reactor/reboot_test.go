@@ -23,7 +23,8 @@ func TestRebootWaitsUntilNothingRuns(t *testing.T) {
 	b := newBench(t, rebooting)
 	id := b.submit(&pb.JobSpec{})
 	b.start(id, "n1")
-	if r := b.do(reboot([]string{"n1"}, "REBOOT_ASAP", "NextState", "RESUME")); b.node("n1").StateFlags != pb.NodeRebootRequested|pb.NodeDrain {
+	if r := b.do(reboot([]string{"n1"}, "REBOOT_ASAP", "NextState",
+		"RESUME")); b.node("n1").StateFlags != pb.NodeRebootRequested|pb.NodeDrain {
 		t.Fatalf("asked for: %v, flags %x", r, b.node("n1").StateFlags)
 	}
 	if r := b.node("n1").Reason; r != "Reboot ASAP" {
@@ -60,7 +61,8 @@ func TestRebootTimesOut(t *testing.T) {
 	b.do(NodeGone{Node: "n1"})
 	b.now += 61e9
 	b.do(Tick{})
-	if n := b.node("n1"); n.State != pb.NodeState_NODE_DOWN || n.Reason != "new kernel : reboot timed out" || n.StateFlags&pb.NodeRebootIssued != 0 {
+	if n := b.node("n1"); n.State != pb.NodeState_NODE_DOWN || n.Reason != "new kernel : reboot timed out" ||
+		n.StateFlags&pb.NodeRebootIssued != 0 {
 		t.Errorf("%v", n.NodeRecord)
 	}
 }

@@ -16,7 +16,8 @@ func (c Reconfigure) Handle(tx *state.Tx) any {
 	}
 	for _, n := range tx.Nodes() {
 		if !keep[n.Name] && len(n.Jobs) > 0 {
-			return pb.NewProblem(pb.CodeNodesBusy, "node %s is no longer in slurm.conf but %d job(s) run on it", n.Name, len(n.Jobs)).WithHint("drain the node and let them end, or cancel them, then reconfigure")
+			return pb.NewProblem(pb.CodeNodesBusy, "node %s is no longer in slurm.conf, but %d job(s) are running on it", n.Name,
+				len(n.Jobs)).WithHint("drain the node and let them end, or cancel them, then reconfigure")
 		}
 	}
 	tx.Emit(state.Reconfigured{Config: c.Config})

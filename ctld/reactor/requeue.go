@@ -2,8 +2,9 @@ package reactor
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/conf/jobid"
+	"slices"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -20,17 +21,43 @@ func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Settings().JobRequeue
 }
 
+// exitCode is the code in the wait status of a process that has exited.
+func exitCode(status uint32) uint8 { return uint8(status >> 8) }
+
+// requeueOfExit is why a job whose script has exited is requeued, "" when it is not (slurm.conf(5), RequeueExit). --no-requeue does not
+// keep it from that, nor does JobRequeue=0: Slurm 22.05 asks for neither here.
+func requeueOfExit(tx *state.Tx, status uint32) string {
+	switch s := tx.Settings(); {
+	case slices.Contains(s.RequeueExit, exitCode(status)):
+		return state.RequeuedByExit
+	case slices.Contains(s.RequeueExitHold, exitCode(status)):
+		return state.HeldByExit
+	}
+	return ""
+}
+
 // requeue is scontrol requeue and requeuehold.
 func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
 		return c.Refused(pb.CodeAccessDenied, j)
 	case state.Pending(j):
-		return pb.NewProblem(pb.CodeJobPending, "job %s is pending already", jobName(j))
+		return pb.NewProblem(pb.CodeJobPending, "job %s is already pending", state.JobName(j))
 	case j.StopReason != "" && state.Active(j):
-		return pb.NewProblem(pb.CodeTransition, "job %s is being stopped (%s)", jobName(j), j.StopReason)
+		return pb.NewProblem(pb.CodeTransition, "job %s is being stopped (%s)", state.JobName(j), j.StopReason)
 	case j.Spec.Requeue == pb.No || (j.Spec.Requeue == pb.Unset && !tx.Settings().JobRequeue):
-		return pb.NewProblem(pb.CodeDisabled, "job %s was submitted with --no-requeue, or JobRequeue=0 is set", jobName(j)).WithHint("scontrol update jobid=%d requeue=1", j.Id)
+		return pb.NewProblem(pb.CodeDisabled, "job %s was submitted with --no-requeue, or JobRequeue=0 is set",
+			state.JobName(j)).WithHint("scontrol update jobid=%d requeue=1", j.Id)
+	}
+	if !state.Active(j) { // it takes a place again
+		if p := roomFor(tx, j.Spec.Uid, j.Spec.User, 1, c.Operator); p != nil {
+			return p
+		}
+	}
+	if _, p := admit.Feasible(tx.View(), j.Spec, why != "requeue"); p != nil { // it would be ended for nothing
+		return p.WithHint("use scontrol requeuehold, then scontrol update, to change its request")
+	}
+	switch {
 	case state.Live(j):
 		order(tx, j, why, pb.JobState_JOB_PENDING, c.UID)
 	default:
@@ -45,17 +72,17 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	n := state.CloneJob(j)
 	why := j.StopReason
-	n.State, n.StateFlags = pb.JobState_JOB_PENDING, 0
+	forgetAttempt(n)
 	n.Restarts++
-	n.Alloc, n.NodeList, n.BatchHost, n.AllocTres = nil, "", "", ""
-	n.StartNs, n.EndNs, n.SuspendNs, n.PreSuspendNs = 0, 0, 0, 0
-	n.ExitStatus, n.DerivedStatus, n.StopReason, n.Signals = 0, 0, "", nil
-	n.PreemptNs = 0
-	n.Usage, n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict, n.SuspendedNs = nil, 0, 0, 0, "", 0
-	n.MaxRssKib, n.CpuUsecUser, n.CpuUsecSystem = 0, 0, 0
+	if why == state.RequeuedByExit || why == state.HeldByExit {
+		n.ExitStatus = j.ExitStatus // it is shown while the job waits, as by Slurm
+	}
 	n.Partition = firstPartition(tx, n.Spec)
-	n.NumNodes, n.NumCpus, n.NumTasks = admit.Size(n.Spec)
-	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waits until everything of the last run is cleaned up", why)
+	if p := tx.Partition(n.Partition); p != nil {
+		n.TimeLimitS, n.Oversubscribe = admit.Limit(p, n.Spec), state.Oversubscribed(p)
+	}
+	admit.Size(tx.View(), n)
+	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waiting until its last run has been cleaned up", why)
 	if why == "preempt" {
 		n.ReasonDetail = "requeued: " + j.ReasonDetail
 	}
@@ -64,7 +91,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 		runAgainAt(tx, n)
 	}
 	n.Spec = state.CloneSpec(n.Spec)
-	n.Spec.BeginNs = n.EligibleNs
+	n.Spec.BeginNs, n.BeginDelayed = n.EligibleNs, why != cronWhy
 	switch p := submitPriority(tx, n); {
 	case j.Priority == 0: // held while it ran
 		n.Reason, n.ReasonDetail = "JobHeldUser", ""
@@ -76,16 +103,40 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	}
 	switch {
 	case why == "requeuehold", why == "specialexit":
-		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, true, "job requeued in held state", "" // Slurm's words, in the place of a reason
+		// Slurm's words, in the place of a reason
+		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, true, "job requeued in held state", ""
 		if why == "specialexit" {
 			n.StateFlags = pb.JobSpecialExit
 		}
+	case why == state.HeldByExit: // held as if by its user, who can release it
+		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, false, "JobHeldUser", pb.JobSpecialExit
+		n.ReasonDetail = fmt.Sprintf("its script ended with exit code %d, one of RequeueExitHold", exitCode(n.ExitStatus))
+	case why == state.RequeuedByExit && n.Priority != 0:
+		n.ReasonDetail = fmt.Sprintf("requeued: its script ended with exit code %d, one of RequeueExit", exitCode(n.ExitStatus))
+	case why == launchWhy:
+		holdUnstartable(n, j)
 	case why == "prolog" && tx.Settings().HoldOnPrologFail:
 		n.Priority, n.HoldAdmin, n.Reason = 0, true, "launch_failed_requeued_held"
 		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
 	}
 	waitAgain(tx, n)
-	tx.Emit(state.JobRequeued{Job: n, Why: why})
+	var ended *pb.JobRecord
+	if old := tx.Job(j.Id); old != nil && !old.State.Terminal() {
+		ended = state.EndedAttempt(old, why, tx.NowNS)
+	}
+	tx.Emit(state.JobRequeued{Job: n, Why: why, Ended: ended})
+}
+
+// forgetAttempt clears what belongs to the attempt that has ended; accounting has it. Why and where it failed stays in sight until the
+// next start.
+func forgetAttempt(n *pb.JobRecord) {
+	n.State, n.StateFlags, n.StopReason, n.StopState, n.CancelledBy = pb.JobState_JOB_PENDING, 0, "", 0, 0
+	n.Alloc, n.NodeList, n.BatchHost, n.AllocTres, n.ResvName, n.Oversubscribe = nil, "", "", "", "", ""
+	n.StartNs, n.EndNs, n.SuspendNs, n.PreSuspendNs, n.SuspendedNs, n.TimeLimitS = 0, 0, 0, 0, 0, 0
+	n.ExitStatus, n.DerivedStatus, n.Signals, n.Usage, n.MaxRssKib = 0, 0, nil, nil, 0
+	n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = 0, 0, 0, ""
+	n.PreemptNs, n.PreemptedBy, n.Scheduler, n.WaitReason = 0, "", "", ""
+	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
 }
 
 // waitAgain looks anew at what a job waited for that had ended without having run: while it was no longer waiting nobody told it what

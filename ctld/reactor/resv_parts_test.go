@@ -43,8 +43,10 @@ func TestReservationsOfCores(t *testing.T) {
 		{"create x StartTime=now Duration=60 Users=u1000 CoreCnt=1", busyNodes, ""},
 		{"create x StartTime=now Duration=60 Users=u1000 Nodes=n1", overlaps, ""},
 		{"create later StartTime=now+61minutes Duration=60 Users=u1000 CoreCnt=6", "later", "n1:0-3 n2:0-1 n=2 c=6 tres=cpu=6 f="},
-		{"create tres StartTime=now+200minutes Duration=60 Users=u1000 TRES=node=2,cpu=4,license/matlab=2", "tres", "n1:0-1 n2:0-1 n=2 c=4 tres=cpu=4 f="},
-		{"create first StartTime=now+300minutes Duration=60 Users=u1000 NodeCnt=2 CoreCnt=1,2 Flags=FIRST_CORES", "first", "n1:0 n2:0-1 n=2 c=3 tres=cpu=3 f=FIRST_CORES"},
+		{"create tres StartTime=now+200minutes Duration=60 Users=u1000 TRES=node=2,cpu=4,license/matlab=2", "tres",
+			"n1:0-1 n2:0-1 n=2 c=4 tres=cpu=4 f="},
+		{"create first StartTime=now+300minutes Duration=60 Users=u1000 NodeCnt=2 CoreCnt=1,2 Flags=FIRST_CORES", "first",
+			"n1:0 n2:0-1 n=2 c=3 tres=cpu=3 f=FIRST_CORES"},
 		{"create x StartTime=now+400minutes Duration=60 Users=u1000 Nodes=n[1-2] CoreCnt=4", wrongCore, ""},
 		{"create x StartTime=now+400minutes Duration=60 Users=u1000 NodeCnt=2 CoreCnt=4 Flags=FIRST_CORES", wrongCore, ""},
 		{"create x StartTime=now+400minutes Duration=60 Users=u1000 Nodes=n1 CoreCnt=0", wrongCore, ""},
@@ -73,7 +75,8 @@ func TestReservationsOfCores(t *testing.T) {
 func TestCoresBesideJobs(t *testing.T) {
 	b := resvBench(t)
 	id := b.submit(&pb.JobSpec{TimeLimitS: 600})
-	b.do(ApplyPlan{Starts: []PlannedStart{{ID: id, Spec: b.job(id).Spec, Partition: "debug", NodeList: "n1", LimitS: 600, Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "1-2", MemMib: 100}}}}})
+	b.do(ApplyPlan{Starts: []PlannedStart{{ID: id, Spec: b.job(id).Spec, Partition: "debug", NodeList: "n1", LimitS: 600,
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "1-2", MemMib: 100}}}}})
 	held, _ := state.ParseCores(b.job(id).Alloc[0].CpuIds)
 	if held.Count() != 2 {
 		t.Fatal("the job does not run; the test needs it to")
@@ -185,7 +188,8 @@ func TestReservationUpkeep(t *testing.T) {
 
 // TestReplaceNodes: a node that is down is replaced, unless that was declined; one in use where that was asked for.
 func TestReplaceNodes(t *testing.T) {
-	for _, c := range []struct{ flags, down, busy string }{{"", "n2", "n1"}, {"STATIC_ALLOC", "n1", "n1"}, {"REPLACE_DOWN", "n2", "n1"}, {"REPLACE", "n2", "n2"}} {
+	for _, c := range []struct{ flags, down, busy string }{{"", "n2", "n1"}, {"STATIC_ALLOC", "n1", "n1"}, {"REPLACE_DOWN", "n2", "n1"},
+		{"REPLACE", "n2", "n2"}} {
 		b := resvBench(t)
 		b.resv(root, "create r StartTime=now Duration=600 Users=u1000 NodeCnt=1 Flags="+c.flags)
 		if got := b.view.Reservation("r").GetNodes(); got != "n1" {
@@ -197,7 +201,8 @@ func TestReplaceNodes(t *testing.T) {
 		if got := b.view.Reservation("r").Nodes; got != c.busy {
 			t.Errorf("%s with a job on n1: %s, want %s", c.flags, got, c.busy)
 		}
-		b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "x"}}})
+		b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"},
+			Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "x"}}})
 		b.do(Tick{})
 		if got := b.view.Reservation("r").Nodes; got != c.down {
 			t.Errorf("%s with n1 down: %s, want %s", c.flags, got, c.down)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -34,10 +35,11 @@ func (b *bench) resv(c Caller, line string) string {
 	if name == "-" {
 		name = ""
 	}
-	switch r := b.do(UpdateReservation{Caller: c, UserName: "root", Name: name, Set: pairsOf(set), Create: verb == "create", Delete: verb == "delete"}).(type) {
+	switch r := b.do(resv.Update{Operator: c.Operator, Name: name, Set: pairsOf(set), Create: verb == "create",
+		Delete: verb == "delete"}).(type) {
 	case *pb.Problem:
 		return fmt.Sprintf("%d %s", r.Code, r.Phrase)
-	case Reserved:
+	case resv.Reserved:
 		return r.Name
 	default:
 		b.t.Fatalf("%s: %T", line, r)
@@ -51,7 +53,8 @@ func (b *bench) shownResv(name string) string {
 		return "none"
 	}
 	day := int64(24 * 3600e9)
-	return fmt.Sprintf("%+d..%+d %s n=%d c=%d p=%s f=%s u=%s tres=%s", (r.StartNs-b.now)/60e9, (r.EndNs-b.now)/60e9%(1000*day), r.Nodes, r.NodeCount, r.CoreCount, r.Partition, strings.Join(r.Flags, ","), r.Users, r.Tres)
+	return fmt.Sprintf("%+d..%+d %s n=%d c=%d p=%s f=%s u=%s tres=%s", (r.StartNs-b.now)/60e9, (r.EndNs-b.now)/60e9%(1000*day), r.Nodes,
+		r.NodeCount, r.CoreCount, r.Partition, strings.Join(r.Flags, ","), r.Users, r.Tres)
 }
 
 // TestReservations holds codes and phrases against those of a real slurmctld (22.05).
@@ -182,7 +185,9 @@ func TestReservationEnds(t *testing.T) {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
-	if got := b.resv(root, "create clash StartTime=now+100hours Duration=60 Users=u1000 Nodes=n1"); got != "2058 Requested reservation overlaps with another reservation" {
+	if got := b.resv(root,
+		"create clash StartTime=now+100hours Duration=60 Users=u1000 Nodes=n1"); got != "2058 Requested reservation overlaps with "+
+		"another reservation" {
 		t.Errorf("at a repetition of the daily one: %s", got)
 	}
 	if got := b.resv(root, "create weekend StartTime=now+28hours Duration=60 Users=u1000 Nodes=n2"); got != "weekend" {
@@ -214,7 +219,8 @@ func TestReservationAccess(t *testing.T) {
 	b.resv(root, "create r StartTime=now+1hour Duration=60 Users=u1000 Nodes=n1")
 	b.resv(root, "create n StartTime=now+1hour Duration=60 Users=-u1000 Nodes=n2")
 	set := func(c Caller, id uint32, name string) string {
-		out := b.do(UpdateJob{Caller: c, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: "ReservationName", Value: name}}}).(Outcomes)
+		out := b.do(UpdateJob{Caller: c, IDs: []string{fmt.Sprint(id)},
+			Set: []*pb.KeyValue{{Key: "ReservationName", Value: name}}}).(Outcomes)
 		return out.List[0].Problem.GetPhrase()
 	}
 	mine, theirs := b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{Uid: bob.UID})
@@ -222,7 +228,8 @@ func TestReservationAccess(t *testing.T) {
 		id   uint32
 		name string
 		want string
-	}{{mine, "r", ""}, {theirs, "r", "Access denied to requested reservation"}, {mine, "n", "Access denied to requested reservation"}, {theirs, "n", ""},
+	}{{mine, "r", ""}, {theirs, "r", "Access denied to requested reservation"}, {mine, "n", "Access denied to requested reservation"},
+		{theirs, "n", ""},
 		{mine, "nope", "Requested reservation is invalid"}, {mine, "r,n", "Requested reservation is invalid"}, {mine, "", ""}} {
 		if got := set(root, c.id, c.name); got != c.want {
 			t.Errorf("job %d, reservation %q: %q, want %q", c.id, c.name, got, c.want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -32,7 +33,8 @@ func TestSharedCores(t *testing.T) {
 		id    uint32
 		cores string
 		want  bool
-	}{{one, "0-1", true}, {alone, "1", false}, {alone, "2", true}, {two, "2", false}, {two, "0-1", true}, {three, "1", false}, {three, "3", true}} {
+	}{{one, "0-1", true}, {alone, "1", false}, {alone, "2", true}, {two, "2", false}, {two, "0-1", true}, {three, "1", false},
+		{three, "3", true}} {
 		if b.startOn(step.id, step.cores) != step.want {
 			t.Errorf("job %d on cores %s: want %v", step.id, step.cores, step.want)
 		}
@@ -67,6 +69,84 @@ func TestSuspendedJobMakesRoom(t *testing.T) {
 	}
 }
 
+// TestResumedJobGetsNobodysCPUs: a job that was suspended for another goes on when that one has ended and its CPUs are free; if other jobs
+// have started on them meanwhile, it waits for the end of those, one after the other. No CPU is ever given to two jobs.
+func TestResumedJobGetsNobodysCPUs(t *testing.T) {
+	for _, c := range []struct{ low, high, third, fourth string }{
+		{"0-3", "0-1", "2", "3"},
+		{"", "0-1", "2", "3"}, // four CPUs without numbers
+	} {
+		b := newBench(t, nil)
+		low, high, third, fourth := b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{})
+		if c.low == "" {
+			j := b.job(low)
+			b.do(ApplyPlan{Starts: []PlannedStart{{ID: low, Task: -1, Spec: j.Spec, Partition: "debug", NodeList: "n1", LimitS: 600,
+				Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 4, MemMib: 1}}}}, Reservations: b.view.Reservations()})
+		} else {
+			b.startOn(low, c.low)
+		}
+		b.do(ApplyPlan{Preempt: []PlannedPreempt{{ID: low, For: high, Mode: "SUSPEND"}}})
+		if !b.startOn(high, c.high) || !b.startOn(third, c.third) || !b.startOn(fourth, c.fourth) {
+			t.Fatal("no room beside a suspended job")
+		}
+		for _, id := range []uint32{high, third, fourth} {
+			if got := b.state(low); got != "SUSPENDED None" {
+				t.Errorf("cores %q: %s before the end of job %d", c.low, got, id)
+			}
+			b.ended(id, "n1", "exited", 0)
+			if j := b.job(low); id == high && !strings.Contains(j.ReasonDetail, "goes on when job 3 of ") {
+				t.Errorf("it says %q", j.ReasonDetail)
+			}
+		}
+		if got, n := b.state(low), b.view.Node("n1"); got != "RUNNING None" || n.AllocCpus != 4 || n.HeldCPUs != 4 {
+			t.Errorf("cores %q: %s, %d CPUs allocated, %d held", c.low, got, n.AllocCpus, n.HeldCPUs)
+		}
+	}
+}
+
+// TestSuspendedForArray: what was suspended for a task of an array goes on when that task has ended, or the array is cancelled before it
+// starts, though the name of the array's record has changed.
+func TestSuspendedForArray(t *testing.T) {
+	for _, started := range []bool{true, false} {
+		b := newBench(t, nil)
+		low := b.submit(&pb.JobSpec{})
+		b.startOn(low, "0-3")
+		array := b.submit(&pb.JobSpec{Array: "0-3"})
+		b.do(ApplyPlan{Preempt: []PlannedPreempt{{ID: low, For: array, Mode: "SUSPEND"}}})
+		b.do(Cancel{Caller: root, IDs: []string{fmt.Sprintf("%d_2", array)}})
+		if got := b.state(low); got != "SUSPENDED None" {
+			t.Error(got)
+		}
+		if started {
+			b.ended(b.startTask(array, 0, "n1"), "n1", "exited", 0)
+		} else {
+			b.do(Cancel{Caller: root, IDs: []string{fmt.Sprint(array)}})
+		}
+		if got := b.state(low); got != "RUNNING None" {
+			t.Errorf("task started %t: %s", started, got)
+		}
+	}
+}
+
+// TestResumedByOperator: CPUs without numbers are never more than the node has, however many jobs an operator lets go on.
+func TestResumedByOperator(t *testing.T) {
+	b := newBench(t, nil)
+	first := b.submit(&pb.JobSpec{})
+	b.start(first, "n1")
+	b.do(Control{Caller: root, Verb: "suspend", IDs: []string{fmt.Sprint(first)}})
+	for range 4 {
+		b.start(b.submit(&pb.JobSpec{}), "n1")
+	}
+	b.do(Control{Caller: root, Verb: "resume", IDs: []string{fmt.Sprint(first)}})
+	if n := b.view.Node("n1"); b.state(first) != "RUNNING None" || n.AllocCpus != 4 || n.HeldCPUs != 5 {
+		t.Errorf("%s: %d CPUs allocated, %d held", b.state(first), n.AllocCpus, n.HeldCPUs)
+	}
+	b.ended(first, "n1", "exited", 0)
+	if n := b.view.Node("n1"); n.AllocCpus != 4 || n.HeldCPUs != 4 {
+		t.Errorf("%d CPUs allocated, %d held", n.AllocCpus, n.HeldCPUs)
+	}
+}
+
 // TestHeldWhileRunning: a hold of a running job changes nothing but its priority, and shows when it waits again.
 func TestHeldWhileRunning(t *testing.T) {
 	for _, by := range []struct {
@@ -89,7 +169,8 @@ func TestHeldWhileRunning(t *testing.T) {
 }
 
 func TestSetOverSubscribe(t *testing.T) {
-	for value, want := range map[string]string{"no": "NO", "Exclusive": "EXCLUSIVE", "yes": "YES:4", "force:2": "FORCE:2", "FORCE": "FORCE:4", "FORCE:": "", "YES:0": "", "YES:x": "", "maybe": "", "": ""} {
+	for value, want := range map[string]string{"no": "NO", "Exclusive": "EXCLUSIVE", "yes": "YES:4", "force:2": "FORCE:2",
+		"FORCE": "FORCE:4", "FORCE:": "", "YES:0": "", "YES:x": "", "maybe": "", "": ""} {
 		p := &pb.PartitionRecord{Oversubscribe: "NO"}
 		if problem := setPartition(p, "OverSubscribe", value); (problem == nil) != (want != "") || want != "" && p.Oversubscribe != want {
 			t.Errorf("%q: %v, %s; want %q", value, problem, p.Oversubscribe, want)
@@ -136,7 +217,8 @@ func TestRandomSharing(t *testing.T) {
 			b.ended(id, "n1", "exited", 0)
 		}
 		if n := b.view.Node("n1"); n.AllocCpus != 0 || n.HeldCPUs != 0 || len(n.Held) != 0 || started == 0 || refused == 0 {
-			t.Errorf("seed %d: %d CPUs allocated, %d held after the last job; %d started, %d refused", seed, n.AllocCpus, n.HeldCPUs, started, refused)
+			t.Errorf("seed %d: %d CPUs allocated, %d held after the last job; %d started, %d refused", seed, n.AllocCpus, n.HeldCPUs,
+				started, refused)
 		}
 	}
 }

@@ -27,29 +27,39 @@ func (c StepReports) Handle(tx *state.Tx) any {
 func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 	k := r.GetKey()
 	j := tx.Job(k.GetJobId())
-	if j == nil || k.Attempt != j.Attempt || !sameEpoch(j, r) || r.Phase != pb.StepPhase_STEP_ENDED || r.Exit == nil {
+	if j == nil || k.Attempt != j.Attempt || !sameEpoch(j, r) || state.AllocOn(j, node) == nil {
 		return
 	}
-	if share(j, node) == nil {
+	launched(tx, j, node, r)
+	if r.Exit == nil {
 		return
 	}
-	leave(tx, j, node, boundExit(r.Exit))
+	if r.Phase != pb.StepPhase_STEP_ENDED {
+		unkillable(tx, j, node, r.Exit)
+		return
+	}
+	leave(tx, j, node, ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit)))
+}
+
+// killFailed is the reason that Slurm gives a node on which processes survive SIGKILL for UnkillableStepTimeout.
+const killFailed = "Kill task failed"
+
+// unkillable takes such a node out of use. The job goes on completing there. The report comes again with every change and every new
+// stream: a node that is drained already is left alone.
+func unkillable(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
+	if n := tx.Node(node); n == nil || n.StateFlags&pb.NodeDrain != 0 {
+		return
+	}
+	drain(tx, node, killFailed)
+	n := state.CloneJob(j)
+	n.ReasonDetail = fmt.Sprintf("node %s: %s", node, x.Detail)
+	tx.Emit(state.JobChanged{Job: n, What: "cannot be killed"})
 }
 
 // sameEpoch: the report is of the attempt that the job is in. A node that can no longer read what it was given (its disk lost it in
 // a power cut) reports the step as lost, with epoch 0: job and attempt tell which, and it must not be started again.
 func sameEpoch(j *pb.JobRecord, r *pb.StepReport) bool {
 	return r.Key.Epoch == j.Epoch || r.Key.Epoch == 0 && r.GetExit().GetVerdict() == "lost"
-}
-
-// share is a job's unfinished part on a node, or nil.
-func share(j *pb.JobRecord, node string) *pb.NodeAlloc {
-	for _, a := range j.GetAlloc() {
-		if a.Node == node && !a.Ended {
-			return a
-		}
-	}
-	return nil
 }
 
 // leave records that nothing of the job is left on a node, and ends the job when that decides it.
@@ -64,8 +74,6 @@ func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 		}
 	}
 	n.MaxRssKib = max(n.MaxRssKib, x.MaxRssKib)
-	n.CpuUsecUser += x.CpuUsecUser
-	n.CpuUsecSystem += x.CpuUsecSystem
 	charge(n, node, x)
 	decide(tx, n, node, x)
 	tx.Emit(state.JobLeftNode{Job: n, Node: node})
@@ -79,7 +87,12 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 		n.FailedNode = node
 		drain(tx, node, "Prolog error: "+x.Detail)
 	}
-	if x.EpilogError != "" {
+	if x.Verdict == "node_failed" {
+		notLaunched(tx, n, node, x)
+	} else {
+		n.LaunchFailures = 0
+	}
+	if x.EpilogError != "" && x.NodeFault == "" {
 		drain(tx, node, "Epilog error: "+x.EpilogError)
 	}
 	if n.StopReason != "" {
@@ -98,10 +111,13 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	n.StopReason, n.StopState = v.stop, v.state
 	n.ExitStatus = v.status
 	n.Reason, n.ReasonDetail = v.reason, x.Detail
+	if v.reason == "JobLaunchFailure" && x.Detail != "" {
+		n.SystemComment = joinText(n.SystemComment, x.Detail) // stays with the job in accounting
+	}
 	n.StateFlags |= pb.JobCompleting
 	n.EndNs = x.EndNs
 	if n.EndNs < n.StartNs || n.EndNs > tx.NowNS {
-		n.EndNs = tx.NowNS
+		n.EndNs = max(tx.NowNS, n.StartNs)
 	}
 	if v.state != pb.JobState_JOB_PENDING {
 		n.State = v.state
@@ -132,6 +148,9 @@ const oomStatus = 125
 func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 	switch x.Verdict {
 	case "exited":
+		if why := requeueOfExit(tx, x.WaitStatus); why != "" {
+			return verdict{pb.JobState_JOB_PENDING, why, "", x.WaitStatus}
+		}
 		if x.WaitStatus == 0 {
 			return verdict{pb.JobState_JOB_COMPLETED, "done", "None", 0}
 		}
@@ -145,6 +164,8 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, "done", "OutOfMemory", oomStatus}
 	case "output_failed":
 		return verdict{pb.JobState_JOB_FAILED, "done", "JobLaunchFailure", launchFailed}
+	case "node_failed":
+		return judgeLaunch(tx, j)
 	case "prolog_failed":
 		if mayRequeue(tx, j) {
 			return verdict{pb.JobState_JOB_PENDING, "prolog", "", 0}
@@ -160,18 +181,23 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 
 // settle ends the attempt once nothing is left of it on any node: the terminal record, or back into the queue.
 func settle(tx *state.Tx, j *pb.JobRecord) {
-	if state.Live(j) {
-		return
+	if !state.Live(j) && !tx.Settings().EpilogSlurmctld {
+		finish(tx, j)
 	}
+}
+
+// finish ends an attempt of which nothing is left, and whose EpilogSlurmctld has run.
+func finish(tx *state.Tx, j *pb.JobRecord) {
 	switch j.StopReason {
-	case "requeue", "requeuehold", "specialexit", "nodefail", "prolog", "preempt":
+	case "prologslurmctld", "requeue", "requeuehold", "specialexit", "nodefail", "prolog", launchWhy, "preempt", state.RequeuedByExit,
+		state.HeldByExit:
 		if j.StopState == pb.JobState_JOB_PENDING {
 			backToQueue(tx, j)
 			return
 		}
 	}
 	n := state.CloneJob(j)
-	n.StateFlags &^= pb.JobCompleting | pb.JobStopped
+	n.StateFlags &^= pb.JobCompleting | pb.JobStopped | pb.JobConfiguring
 	n.Signals = nil
 	tx.Emit(state.JobEnded{Job: n})
 }
@@ -187,7 +213,8 @@ func signalWord(s unix.Signal) string {
 var signalWords = map[unix.Signal]string{
 	unix.SIGHUP: "Hangup", unix.SIGINT: "Interrupt", unix.SIGQUIT: "Quit", unix.SIGILL: "Illegal_instruction",
 	unix.SIGTRAP: "Trace/breakpoint_trap", unix.SIGABRT: "Aborted", unix.SIGBUS: "Bus_error", unix.SIGFPE: "Floating_point_exception",
-	unix.SIGKILL: "Killed", unix.SIGUSR1: "User_defined_signal_1", unix.SIGSEGV: "Segmentation_fault", unix.SIGUSR2: "User_defined_signal_2",
+	unix.SIGKILL: "Killed", unix.SIGUSR1: "User_defined_signal_1", unix.SIGSEGV: "Segmentation_fault",
+	unix.SIGUSR2: "User_defined_signal_2",
 	unix.SIGPIPE: "Broken_pipe", unix.SIGALRM: "Alarm_clock", unix.SIGTERM: "Terminated", unix.SIGXCPU: "CPU_time_limit_exceeded",
 	unix.SIGXFSZ: "File_size_limit_exceeded", unix.SIGSYS: "Bad_system_call",
 }

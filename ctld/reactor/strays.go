@@ -17,7 +17,7 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 	out := slices.Clone(n.Strays)
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
-		if j == nil || share(j, n.Name) == nil {
+		if j == nil || state.AllocOn(j, n.Name) == nil {
 			continue
 		}
 		k := &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}
@@ -37,7 +37,8 @@ func straysGone(tx *state.Tx, node string, steps []*pb.StepReport) {
 	}
 	left := slices.DeleteFunc(slices.Clone(old.Strays), func(k *pb.StepKey) bool {
 		return slices.ContainsFunc(steps, func(r *pb.StepReport) bool {
-			return r.Phase == pb.StepPhase_STEP_ENDED && r.Key.GetJobId() == k.JobId && r.Key.Attempt == k.Attempt && r.Key.Step == k.Step &&
+			return r.Phase == pb.StepPhase_STEP_ENDED && r.Key.GetJobId() == k.JobId && r.Key.Attempt == k.Attempt &&
+				r.Key.Step == k.Step &&
 				(r.Key.Epoch == k.Epoch || r.Key.Epoch == 0)
 		})
 	})

@@ -22,7 +22,8 @@ func TestStraysOfAReboot(t *testing.T) {
 	b.do(hello("n1", "boot1"))
 	b.start(b.submit(&pb.JobSpec{}), "n1")
 	set := func(value string) {
-		b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "x"}}})
+		b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"},
+			Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "x"}}})
 	}
 	set("DOWN")
 	set("RESUME")

@@ -1,14 +1,19 @@
 package reactor
 
 import (
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Submit makes a job of a record that admit has checked and completed; id, times and priority are still to be filled.
 type Submit struct {
-	Job    *pb.JobRecord
-	Script []byte // state.EncodeScript
+	Job   *pb.JobRecord
+	Texts state.Texts
+	// Layout is that of the view on which the job was admitted. Where it is not the present one any more, the job is judged again.
+	Layout uint64
+	// hasRoom: the command that makes the job has asked for room for all that it makes.
+	hasRoom bool
 }
 
 // Submitted is the reply to Submit.
@@ -22,14 +27,21 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if id := tx.JobByRequest(c.Job.RequestId); id != 0 {
 		return Submitted{ID: id, Seq: tx.Seq}
 	}
-	if p := roomFor(tx, c.Job.Spec.Uid, c.Job.Spec.User, 1); p != nil {
-		return p.WithHint("use a job array, or try again when some have finished")
+	if p := roomFor(tx, c.Job.Spec.Uid, c.Job.Spec.User, 1, false); p != nil && !c.hasRoom {
+		return p
 	}
-	if d := c.Job.Spec.DeadlineNs; d != 0 && d <= tx.NowNS {
-		return pb.NewProblem(pb.CodeInvalidTimeLimit, "--deadline has passed")
+	if p := Deadline(tx.NowNS, c.Job.Spec, c.Job.Spec.BeginNs); p != nil {
+		return p
 	}
 	j := state.CloneJob(c.Job)
+	if c.Layout != tx.View().Layout {
+		j.Spec = state.CloneSpec(j.Spec)
+		if p := admit.New(tx.View(), j); p != nil {
+			return p
+		}
+	}
 	tx.ShareLimits(j.Spec)
+	c.Texts.Name(j)
 	j.Id = tx.NextJobID()
 	j.SubmitNs = tx.NowNS
 	j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs)
@@ -56,21 +68,12 @@ func (c Submit) Handle(tx *state.Tx) any {
 		j.AccrueNs = 0
 	}
 	j.Oversubscribe = state.Oversubscribed(tx.Partition(j.Partition))
-	tx.Emit(state.JobSubmitted{Job: j, Script: c.Script})
+	if p := bytesFor(tx, j.Spec.Uid, j.Spec.User, state.JobBytes(j)+tx.NewTextBytes(c.Texts), c.hasRoom); p != nil {
+		return p
+	}
+	tx.Emit(state.JobSubmitted{Job: j, Texts: c.Texts})
 	settleNew(tx, j)
 	return Submitted{ID: j.Id, Seq: tx.Seq}
-}
-
-// roomFor refuses more records than the controller, or one user, may have. Root and SlurmUser have no limit of their own.
-func roomFor(tx *state.Tx, uid uint32, user string, more int) *pb.Problem {
-	s, all, own := tx.Settings(), tx.Jobs().Len(), tx.UserJobs(uid)
-	switch {
-	case s.MaxJobCount > 0 && all+more > int(s.MaxJobCount):
-		return pb.NewProblem(pb.CodeQueueFull, "the controller holds %d jobs, this needs %d more, and MaxJobCount of slurm.conf is %d", all, more, s.MaxJobCount)
-	case s.MaxJobsPerUser > 0 && own+more > int(s.MaxJobsPerUser) && uid != 0 && uid != s.SlurmUserUID:
-		return pb.NewProblem(pb.CodeQueueFull, "%d jobs of user %s are queued or running, this needs %d more, and one user may have %d", own, user, more, s.MaxJobsPerUser)
-	}
-	return nil
 }
 
 // FindRequest asks for the job that a request id made. The reply is Submitted, with id 0 when there is none.
@@ -92,4 +95,21 @@ func submitPriority(tx *state.Tx, j *pb.JobRecord) uint32 {
 		return topPriority - j.Id%(topPriority-1)
 	}
 	return 1
+}
+
+// Deadline refuses a job that could not end by its deadline whenever it started: it begins too late, or needs more time (--time-min). Of
+// an update the beginning is not looked at, as in Slurm: the job is then given up with the reason DeadLine.
+func Deadline(nowNS int64, s *pb.JobSpec, begin int64) *pb.Problem {
+	d := s.DeadlineNs
+	switch {
+	case d == 0:
+		return nil
+	case d <= nowNS:
+		return pb.NewProblem(pb.CodeInvalidTimeLimit, "--deadline has passed")
+	case begin >= d:
+		return pb.NewProblem(pb.CodeInvalidTime, "the deadline is before the time at which the job may begin")
+	case s.TimeMinS > 0 && max(nowNS, begin)+int64(s.TimeMinS)*1e9 > d:
+		return pb.NewProblem(pb.CodeInvalidTimeMin, "%s (--time-min) do not fit before the deadline", limitText(s.TimeMinS))
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package reactor
 import (
 	"fmt"
 
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -31,13 +32,12 @@ func (c Tick) Handle(tx *state.Tx) any {
 	for _, n := range tx.Nodes() {
 		reboots(tx, n)
 	}
-	endReservations(tx)
-	keepReservations(tx)
+	resv.Tick(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
 	}
 	if c.Purge {
-		purge(tx, int64(s.MinJobAgeS)*1e9, c.Unstored)
+		purge(tx, c.Unstored)
 	}
 	return nil
 }
@@ -65,8 +65,12 @@ func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 	}
 }
 
-func purge(tx *state.Tx, minAgeNS int64, unstored map[uint32]struct{}) {
+// purge forgets jobs that ended MinJobAge ago. Those that never ran do not have to wait for that while there are more records than
+// MaxJobCount: they are not counted, and would otherwise grow without bound.
+func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
+	minAgeNS := int64(tx.Settings().MinJobAgeS) * 1e9
+	crowded := tx.Settings().MaxJobCount > 0 && tx.Jobs().Len() > int(tx.Settings().MaxJobCount)
 	var old []uint32
 	var orphans []*pb.JobRecord
 	for j := range tx.Jobs().All() {
@@ -76,7 +80,11 @@ func purge(tx *state.Tx, minAgeNS int64, unstored map[uint32]struct{}) {
 		if state.Live(j) && nodeless(tx, j) != "" {
 			orphans = append(orphans, j)
 		}
-		if state.Active(j) || tx.NowNS-j.EndNs < minAgeNS || tx.NowNS-j.SubmitNs < requestMemoryNS || j.ArrayJobId != 0 && tx.ArrayActive(j.ArrayJobId) {
+		if state.Active(j) {
+			continue
+		}
+		early, ago := crowded && j.Attempt == 0, tx.EndedAgo(j)
+		if ago < minAgeNS && !early || ago+j.EndNs-j.SubmitNs < requestMemoryNS || j.ArrayJobId != 0 && tx.ArrayActive(j.ArrayJobId) {
 			continue
 		}
 		old = append(old, j.Id)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -15,11 +15,12 @@ import (
 func top(tx *state.Tx, c Caller, j *pb.JobRecord) *pb.Problem {
 	switch {
 	case !c.Operator:
-		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may move jobs to the top").WithHint("scontrol update JobId=%d Nice=… moves one back", j.Id)
+		return pb.NewProblem(pb.CodeAccessDenied,
+			"only root and SlurmUser may move jobs to the top").WithHint("scontrol update JobId=%d Nice=… moves one back", j.Id)
 	case !state.Pending(j):
-		return pb.NewProblem(pb.CodeNotPending, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeNotPending, "job %s is %s", state.JobName(j), state.StateName(j))
 	case j.Priority == 0:
-		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", jobName(j)).WithHint("scontrol release lets it go")
+		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", state.JobName(j)).WithHint("scontrol release releases it")
 	}
 	rivals := rivalsOf(tx, j)
 	if len(rivals) == 0 {
@@ -43,10 +44,11 @@ func top(tx *state.Tx, c Caller, j *pb.JobRecord) *pb.Problem {
 
 // rivalsOf are the other jobs of the same user that wait, unheld, for one of the same partitions.
 func rivalsOf(tx *state.Tx, j *pb.JobRecord) (list []*pb.JobRecord) {
-	mine := strings.Split(admit.PartitionList(tx.View(), j.Spec), ",")
+	mine := strings.Split(convert.PartitionList(tx.View(), j.Spec), ",")
 	for o := range tx.Jobs().All() {
 		if o.Id != j.Id && o.Spec.Uid == j.Spec.Uid && state.Pending(o) && o.Priority != 0 &&
-			slices.ContainsFunc(strings.Split(admit.PartitionList(tx.View(), o.Spec), ","), func(p string) bool { return slices.Contains(mine, p) }) {
+			slices.ContainsFunc(strings.Split(convert.PartitionList(tx.View(), o.Spec), ","),
+				func(p string) bool { return slices.Contains(mine, p) }) {
 			list = append(list, o)
 		}
 	}

@@ -17,21 +17,39 @@ type UpdateJob struct {
 	Caller Caller
 	IDs    []string
 	Set    []*pb.KeyValue
+
+	walk   *walk // of an earlier slice, and how many conditions may still be looked at for cycles
+	cycles int
 }
 
 // Handle changes each job, or says per job why not.
 func (c UpdateJob) Handle(tx *state.Tx) any {
-	out, walk := Outcomes{Seq: tx.Seq}, maxCycleWalk
-	for _, id := range c.IDs {
-		t, p := find(tx, id)
-		if p != nil {
-			out.List = append(out.List, outcome(unbracketed(id), p))
-			continue
-		}
-		out.List = append(out.List, t.each(tx, c.Caller, id, func(j *pb.JobRecord) *pb.Problem { return c.one(tx, j, &walk) })...)
+	w, cycles := walk{ids: c.IDs}, maxCycleWalk
+	if c.walk != nil {
+		w, cycles = *c.walk, c.cycles
 	}
-	return out
+	w.out.Seq = tx.Seq
+	f := newFinder(tx, c.Caller)
+	begin := func(id string) (*application, []*pb.JobOutcome) {
+		t, p := f.find(id)
+		if p != nil {
+			return nil, []*pb.JobOutcome{outcome(unbracketed(id), p)}
+		}
+		return newApplication(tx, c.Caller, id, t), nil
+	}
+	verb := func(_ *application, j *pb.JobRecord) *pb.Problem { return c.one(tx, j, &cycles) }
+	if !w.each(tx, c.Caller, begin, verb, (*application).outcomes) {
+		c.walk, c.cycles = &w, cycles
+		return More{c}
+	}
+	return w.done()
 }
+
+// What an update of one record costs the writer beside what it emits: the checks of its texts, and admitting it again.
+const (
+	unitsOfEdit   = 20
+	unitsOfSettle = 80
+)
 
 // jobEdit is a job under change: the clone, and whether its request changed, so that it has to be admitted again.
 type jobEdit struct {
@@ -50,10 +68,11 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		return c.Caller.Refused(pb.CodeUserID, j)
 	}
 	if !state.Active(j) {
-		return pb.NewProblem(pb.CodeFinished, "job %s is %s", jobName(j), state.StateName(j))
+		return pb.NewProblem(pb.CodeFinished, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j), walk: walk}
 	e.job.Spec = state.CloneSpec(j.Spec)
+	tx.Spend(unitsOfEdit + 2*len(c.Set))
 	for _, kv := range c.Set {
 		if p := e.set(kv.Key, kv.Value); p != nil {
 			return p
@@ -63,13 +82,16 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		return p
 	}
 	if e.readmit {
-		if p := admit.Check(tx.View(), e.job.Spec); p != nil {
+		if p := Deadline(tx.NowNS, e.job.Spec, 0); p != nil {
 			return p
 		}
-		admit.Complete(tx.View(), e.job.Spec)
-		e.job.NumNodes, e.job.NumCpus, e.job.NumTasks = admit.Size(e.job.Spec)
-		e.job.ReqTres = admit.ReqTRES(e.tx.Settings(), e.job.Spec)
-		e.job.Partition = firstPartition(tx, e.job.Spec)
+		tx.Spend(unitsOfSettle)
+		if p := admit.Settle(tx.View(), e.job, e.job.Priority == 0); p != nil {
+			return p
+		}
+	}
+	if p := bytesFor(tx, j.Spec.Uid, j.Spec.User, state.JobBytes(e.job)-state.JobBytes(j), c.Caller.Operator); p != nil {
+		return p
 	}
 	tx.Emit(state.JobChanged{Job: e.job, What: "updated"})
 	if e.job.Dependency != j.Dependency {
@@ -78,7 +100,7 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if e.job.Spec.Name != j.Spec.Name {
 		followName(tx, j.Spec)
 	}
-	if e.throttled {
+	if e.throttled && e.job.ArrayThrottle != j.ArrayThrottle { // the first record of the array has done it for all
 		throttleArray(tx, e.job)
 	}
 	return nil
@@ -140,26 +162,32 @@ func init() {
 		"minmemorynode": setMemory, "minmemorycpu": setMemory,
 		"jobname": text(func(s *pb.JobSpec) *string { return &s.Name }), "name": text(func(s *pb.JobSpec) *string { return &s.Name }),
 		"comment": text(func(s *pb.JobSpec) *string { return &s.Comment }), "extra": text(func(s *pb.JobSpec) *string { return &s.Extra }),
-		"wckey": text(func(s *pb.JobSpec) *string { return &s.Wckey }), "mailuser": text(func(s *pb.JobSpec) *string { return &s.MailUser }),
+		"wckey": text(func(s *pb.JobSpec) *string { return &s.Wckey }), "mailuser": setMailUser,
 		"admincomment": adminText,
-		"account":      pendingText(func(s *pb.JobSpec) *string { return &s.Account }), "qos": pendingText(func(s *pb.JobSpec) *string { return &s.Qos }),
-		"partition": setPartitions, "features": pendingText(func(s *pb.JobSpec) *string { return &s.Features }),
-		"reqnodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }), "nodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }),
-		"excnodelist": pendingText(func(s *pb.JobSpec) *string { return &s.ExcNodes }), "workdir": pendingText(func(s *pb.JobSpec) *string { return &s.WorkDir }),
-		"stdout": pendingText(func(s *pb.JobSpec) *string { return &s.StdOut }), "stderr": pendingText(func(s *pb.JobSpec) *string { return &s.StdErr }),
-		"stdin": pendingText(func(s *pb.JobSpec) *string { return &s.StdIn }), "licenses": pendingText(func(s *pb.JobSpec) *string { return &s.Licenses }),
-		"reservation": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }), "reservationname": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
-		"numtasks":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
-		"reqprocs":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
-		"reqsockets":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.SocketsPerNode }),
-		"reqcores":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CoresPerSocket }),
-		"reqthreads":   pendingCount(func(s *pb.JobSpec) *uint32 { return &s.ThreadsPerCore }),
-		"taskspernode": pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NtasksPerNode }),
-		"cpus/task":    pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"cpuspertask":  pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
-		"mincpusnode":  pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
-		"numcpus":      setNumCPUs,
-		"dependency":   setDependency, "arraytaskthrottle": setThrottle,
+		"account":      pendingText(func(s *pb.JobSpec) *string { return &s.Account }),
+		"qos":          pendingText(func(s *pb.JobSpec) *string { return &s.Qos }),
+		"partition":    setPartitions, "features": pendingText(func(s *pb.JobSpec) *string { return &s.Features }),
+		"reqnodelist":     pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }),
+		"nodelist":        pendingText(func(s *pb.JobSpec) *string { return &s.ReqNodes }),
+		"excnodelist":     pendingText(func(s *pb.JobSpec) *string { return &s.ExcNodes }),
+		"workdir":         pendingText(func(s *pb.JobSpec) *string { return &s.WorkDir }),
+		"stdout":          pendingText(func(s *pb.JobSpec) *string { return &s.StdOut }),
+		"stderr":          pendingText(func(s *pb.JobSpec) *string { return &s.StdErr }),
+		"stdin":           pendingText(func(s *pb.JobSpec) *string { return &s.StdIn }),
+		"licenses":        pendingText(func(s *pb.JobSpec) *string { return &s.Licenses }),
+		"reservation":     pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
+		"reservationname": pendingText(func(s *pb.JobSpec) *string { return &s.Reservation }),
+		"numtasks":        pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"reqprocs":        pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NumTasks }),
+		"reqsockets":      pendingCount(func(s *pb.JobSpec) *uint32 { return &s.SocketsPerNode }),
+		"reqcores":        pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CoresPerSocket }),
+		"reqthreads":      pendingCount(func(s *pb.JobSpec) *uint32 { return &s.ThreadsPerCore }),
+		"taskspernode":    pendingCount(func(s *pb.JobSpec) *uint32 { return &s.NtasksPerNode }),
+		"cpus/task":       pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"cpuspertask":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.CpusPerTask }),
+		"mincpusnode":     pendingCount(func(s *pb.JobSpec) *uint32 { return &s.PnMinCpus }),
+		"numcpus":         setNumCPUs,
+		"dependency":      setDependency, "arraytaskthrottle": setThrottle,
 		"contiguous":    setContiguous,
 		"oversubscribe": setSharing, "shared": setSharing,
 	}
@@ -185,26 +213,38 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 		limit = uint32(min(uint64(cur)+uint64(limit), uint64(pb.Unlimited)))
 	case strings.HasSuffix(key, "-"):
 		if cur == pb.Unlimited || limit >= cur {
-			return pb.NewProblem(pb.CodeInvalidTimeLimit, "cannot take %s from the limit of job %d, which is %s", value, e.job.Id, limitText(cur))
+			return pb.NewProblem(pb.CodeInvalidTimeLimit, "cannot take %s from the limit of job %d, which is %s", value, e.job.Id,
+				limitText(cur))
 		}
 		limit = cur - limit
 	}
 	if !e.caller.Operator && limit > cur {
 		if !e.pending {
-			return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+			return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may extend the limit of a running job")
 		}
 		if part := e.tx.Partition(e.job.Partition); part != nil && limit > part.MaxTimeS {
-			return pb.NewProblem(pb.CodeAccessDenied, "partition %s allows %s; only root and SlurmUser may go beyond", part.Name, limitText(part.MaxTimeS))
+			return pb.NewProblem(pb.CodeAccessDenied, "partition %s allows %s; only root and SlurmUser may exceed it", part.Name,
+				limitText(part.MaxTimeS))
 		}
 	}
+	from := limitFrom(e.job)
 	e.job.Spec.TimeLimitS, e.job.TimeLimitS = limit, limit
-	if !e.pending && e.job.StartNs > 0 {
+	if !e.pending && e.job.StartNs > 0 && e.job.StopReason == "" { // of one that is being stopped, EndNs is when that began
 		e.job.EndNs = 0
 		if limit != pb.Unlimited {
-			e.job.EndNs = e.job.StartNs + int64(limit)*1e9
+			e.job.EndNs = from + int64(limit)*1e9
 		}
 	}
 	return nil
+}
+
+// limitFrom is the moment that a running job's limit counts from, as if it had never been suspended: its start, or when PrologSlurmctld
+// had run. Only the end of a limited job tells of the latter.
+func limitFrom(j *pb.JobRecord) int64 {
+	if j.EndNs != 0 && j.TimeLimitS != pb.Unlimited {
+		return j.EndNs - int64(j.TimeLimitS)*1e9
+	}
+	return j.StartNs + j.SuspendedNs
 }
 
 func limitText(seconds uint32) string {
@@ -256,7 +296,7 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 		}
 		return nil
 	case e.job.Priority == 0:
-		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", jobName(e.job)).WithHint("scontrol release lets it go")
+		return pb.NewProblem(pb.CodeJobHeld, "job %s is held", state.JobName(e.job)).WithHint("scontrol release releases it")
 	case !e.caller.Operator && (uint32(n) > e.job.Priority || e.job.HoldAdmin):
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may raise a priority")
 	case !e.caller.Operator:
@@ -291,7 +331,7 @@ func setStart(e *jobEdit, key, value string) *pb.Problem {
 	if p != nil {
 		return p
 	}
-	e.job.Spec.BeginNs = t
+	e.job.Spec.BeginNs, e.job.BeginDelayed = t, false
 	if t <= e.tx.NowNS {
 		e.job.Spec.BeginNs = 0 // it may start at once
 	}
@@ -337,7 +377,8 @@ func setNumCPUs(e *jobEdit, key, value string) *pb.Problem {
 	if p := setCount(&n, key, least); p != nil {
 		return p
 	}
-	e.job.Spec.NumTasks = (n + max(e.job.Spec.CpusPerTask, 1) - 1) / max(e.job.Spec.CpusPerTask, 1)
+	each := uint64(max(e.job.Spec.CpusPerTask, 1))
+	e.job.Spec.NumTasks = uint32((uint64(n) + each - 1) / each)
 	return e.onlyPending(key)
 }
 
@@ -358,7 +399,7 @@ func setMemory(e *jobEdit, key, value string) *pb.Problem {
 
 func setPartitions(e *jobEdit, key, value string) *pb.Problem {
 	if value == "" {
-		return pb.NewProblem(pb.CodeInvalidPartition, "%s= names no partition", key)
+		return pb.NewProblem(pb.CodeInvalidPartition, "%s= does not name a partition", key)
 	}
 	e.job.Spec.Partition = value
 	return e.onlyPending(key)
@@ -410,13 +451,15 @@ func rethrottle(j *pb.JobRecord) {
 	}
 }
 
-// throttleArray gives the other active records of an array the limit of one.
+// throttleArray gives the other records of an array the limit of one, also those that have ended: they may be requeued.
 func throttleArray(tx *state.Tx, j *pb.JobRecord) {
 	for _, id := range tx.ArrayRecords(j.ArrayJobId) {
-		if o := tx.Job(id); state.Active(o) && o.ArrayThrottle != j.ArrayThrottle {
+		if o := tx.Job(id); o != nil && o.ArrayThrottle != j.ArrayThrottle {
 			n := state.CloneJob(o)
 			n.ArrayThrottle = j.ArrayThrottle
-			rethrottle(n)
+			if state.Active(o) {
+				rethrottle(n)
+			}
 			tx.Emit(state.JobChanged{Job: n, What: "throttle"})
 		}
 	}

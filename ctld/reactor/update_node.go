@@ -17,7 +17,8 @@ type UpdateNode struct {
 	Set      []*pb.KeyValue
 }
 
-// Handle changes all nodes or none.
+// Handle changes each node that there is and whose state allows it, as Slurm does, and lists those that it leaves alone. When that is
+// all of them, or what is asked for is wrong for any node, nothing is changed.
 func (c UpdateNode) Handle(tx *state.Tx) any {
 	if !c.Caller.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may change nodes")
@@ -26,27 +27,28 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		return pb.NewProblem(pb.CodeInvalidNodeName, "no node was named")
 	}
 	for _, kv := range c.Set {
-		if strings.HasPrefix(strings.ToUpper(kv.Value), "REBOOT") && strings.EqualFold(kv.Key, "state") && tx.Settings().RebootProgram == "" {
-			return pb.NewProblem(pb.CodeDisabled, "slurm.conf does not say how nodes are rebooted").WithHint("set RebootProgram, and run scontrol reconfigure")
+		if strings.HasPrefix(strings.ToUpper(kv.Value), "REBOOT") && strings.EqualFold(kv.Key, "state") &&
+			tx.Settings().RebootProgram == "" {
+			return pb.NewProblem(pb.CodeDisabled,
+				"slurm.conf does not say how nodes are rebooted").WithHint("set RebootProgram, and run scontrol reconfigure")
 		}
 	}
+	out := Outcomes{Seq: tx.Seq}
 	changed := make([]*state.Node, 0, len(c.Nodes))
 	down := map[string]bool{}
 	for _, name := range c.Nodes {
-		old := tx.Node(name)
-		if old == nil {
-			return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name)
-		}
-		n := change(old)
-		for _, kv := range c.Set {
-			if p := c.apply(tx, n, kv, down); p != nil {
-				return p
-			}
-		}
-		if p := c.checkFeatures(n); p != nil {
+		n, p := c.changed(tx, name, down)
+		switch {
+		case p == nil:
+			changed = append(changed, n)
+		case p.Code == uint32(pb.CodeInvalidNodeName), p.Code == uint32(pb.CodeInvalidNodeState) && !c.reboots():
+			out.List = append(out.List, &pb.JobOutcome{Id: name, Problem: p})
+		default:
 			return p
 		}
-		changed = append(changed, n)
+	}
+	if len(out.List) > 0 && (len(changed) == 0 || c.reboots()) {
+		return out.List[0].Problem
 	}
 	for _, n := range changed {
 		tx.Emit(state.NodeChanged{Node: n, What: "updated", Durable: true})
@@ -54,7 +56,29 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 			nodeDown(tx, n.Name, reasonOf(n), c.Caller, c.UserName)
 		}
 	}
-	return Outcomes{Seq: tx.Seq}
+	return out
+}
+
+// changed is a node as it would be after the update.
+func (c UpdateNode) changed(tx *state.Tx, name string, down map[string]bool) (*state.Node, *pb.Problem) {
+	old := tx.Node(name)
+	if old == nil {
+		return nil, pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name)
+	}
+	n := change(old)
+	for _, kv := range c.Set {
+		if p := c.apply(tx, n, kv, down); p != nil {
+			return nil, p
+		}
+	}
+	return n, c.checkFeatures(n)
+}
+
+// reboots reports whether nodes are asked to reboot, which is for all of them or none.
+func (c UpdateNode) reboots() bool {
+	return slices.ContainsFunc(c.Set, func(kv *pb.KeyValue) bool {
+		return strings.EqualFold(kv.Key, "state") && strings.Contains(strings.ToUpper(kv.Value), "REBOOT")
+	})
 }
 
 // checkFeatures refuses active features that are not available.
@@ -112,7 +136,9 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map
 	case "nodehostname":
 		n.Hostname = kv.Value
 	default:
-		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a node", kv.Key).WithHint("what can be set: State, Reason, Weight, Comment, Extra, AvailableFeatures, ActiveFeatures, NodeAddr, NodeHostname")
+		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a node",
+			kv.Key).WithHint(
+			"what can be set: State, Reason, Weight, Comment, Extra, AvailableFeatures, ActiveFeatures, NodeAddr, NodeHostname")
 	}
 	return nil
 }
@@ -124,7 +150,8 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 	switch up {
 	case "DRAIN", "DRAINED", "DRAINING", "FAIL", "DOWN":
 		if !hasReason && n.Reason == "" {
-			return pb.NewProblem(pb.CodeInvalidNodeState, "You must specify a reason when %s a node.", strings.ToLower(value)).WithHint("add Reason=\"…\"")
+			return pb.NewProblem(pb.CodeInvalidNodeState, "You must specify a reason when %s a node.",
+				strings.ToLower(value)).WithHint("add Reason=\"…\"")
 		}
 	}
 	clear := pb.NodeDrain | pb.NodeFail | pb.NodeMaint
@@ -141,6 +168,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 			return pb.NewProblem(pb.CodeInvalidNodeState, "node %s is neither down nor drained: there is nothing to resume", n.Name)
 		}
 		n.StateFlags &^= clear | pb.NodeInvalidReg
+		n.LaunchFailures = nil
 		n.Reason = ""
 		forgetReboot(n)
 		if n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
@@ -173,5 +201,6 @@ func atWork(n *state.Node) bool {
 	case pb.NodeState_NODE_DOWN, pb.NodeState_NODE_FUTURE, pb.NodeState_NODE_UNKNOWN:
 		return false
 	}
-	return n.LinkUp && n.Reason == "" && n.StateFlags&(pb.NodeDrain|pb.NodeFail|pb.NodeMaint|pb.NodeInvalidReg|pb.NodeRebootRequested|pb.NodeRebootIssued) == 0
+	return n.LinkUp && n.Reason == "" &&
+		n.StateFlags&(pb.NodeDrain|pb.NodeFail|pb.NodeMaint|pb.NodeInvalidReg|pb.NodeRebootRequested|pb.NodeRebootIssued) == 0
 }

@@ -10,7 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// UpdatePartition is scontrol update PartitionName=…, and create and delete (make_partition.go). What it sets lasts until the next reconfigure or restart, except State.
+// UpdatePartition is scontrol update PartitionName=…, and create and delete (make_partition.go). What it sets lasts until the next
+// reconfigure or restart, except State.
 type UpdatePartition struct {
 	Caller Caller
 	Name   string
@@ -79,7 +80,8 @@ func setOversubscribe(p *pb.PartitionRecord, value string) *pb.Problem {
 	n, err := strconv.Atoi(count)
 	known := mode == "NO" || mode == "EXCLUSIVE" || mode == "YES" || mode == "FORCE"
 	if !known || counted && (err != nil || n < 1 || n > maxShare) {
-		return pb.NewProblem(pb.CodeInvalidSpec, "OverSubscribe=%s of a partition", value).WithHint("one of NO, EXCLUSIVE, YES, YES:n, FORCE, FORCE:n with n from 1 to %d", maxShare)
+		return pb.NewProblem(pb.CodeInvalidSpec, "OverSubscribe=%s of a partition",
+			value).WithHint("one of NO, EXCLUSIVE, YES, YES:n, FORCE, FORCE:n with n from 1 to %d", maxShare)
 	}
 	p.Oversubscribe = mode
 	if mode == "YES" || mode == "FORCE" {
@@ -129,7 +131,7 @@ func setBool(dst *bool, key, value string) *pb.Problem {
 	case "no", "n", "0", "false":
 		*dst = false
 	default:
-		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: say YES or NO", key, value)
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: use YES or NO", key, value)
 	}
 	return nil
 }

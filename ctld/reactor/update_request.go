@@ -1,12 +1,15 @@
 package reactor
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -22,7 +25,8 @@ func moreSetters() {
 		"trespersocket":  devices(func(s *pb.JobSpec) *string { return &s.TresPerSocket }),
 		"trespertask":    devices(func(s *pb.JobSpec) *string { return &s.TresPerTask }),
 		"mintmpdisknode": setTmpDisk, "mailtype": setMailType, "delayboot": setDelayBoot, "switches": setSwitches, "reboot": setReboot,
-		"prefer": setPrefer, "endtime": setEnd, "resetaccruetime": resetAccrueTime, "wait-for-switch": setSwitchWait, "corespec": specialCores, "threadspec": specialCores,
+		"prefer": setPrefer, "endtime": setEnd, "resetaccruetime": resetAccrueTime, "wait-for-switch": setSwitchWait,
+		"corespec": specialCores, "threadspec": specialCores,
 	} {
 		jobSetters[key] = set
 	}
@@ -54,6 +58,11 @@ func setTmpDisk(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
+func setMailUser(e *jobEdit, _, value string) *pb.Problem {
+	e.job.Spec.MailUser = cmp.Or(value, admit.MailUser(e.tx.Settings(), e.job.Spec))
+	return nil
+}
+
 // setMailType takes the events as bits: scontrol has read the words.
 func setMailType(e *jobEdit, key, value string) *pb.Problem {
 	bits, err := strconv.ParseUint(value, 10, 32)
@@ -83,7 +92,7 @@ func setSwitches(e *jobEdit, key, value string) *pb.Problem {
 	if err != nil {
 		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s: write count[@time]", key, value)
 	}
-	if e.job.Spec.Switches = value; strings.Trim(count, "0") == "" {
+	if e.job.Spec.Switches = admit.Switches(e.tx.Settings(), value); strings.Trim(count, "0") == "" {
 		e.job.Spec.Switches = "" // no limit any more
 	}
 	return e.onlyPending(key)
@@ -96,7 +105,7 @@ func setSwitchWait(e *jobEdit, key, value string) *pb.Problem {
 		return pb.NewProblem(pb.CodeInvalidSpec, "%s=%s is not a number of seconds", key, value)
 	}
 	if count, _, _ := strings.Cut(e.job.Spec.Switches, "@"); count != "" {
-		e.job.Spec.Switches = fmt.Sprintf("%s@%d:%02d", count, seconds/60, seconds%60)
+		e.job.Spec.Switches = admit.Switches(e.tx.Settings(), fmt.Sprintf("%s@%d:%02d", count, seconds/60, seconds%60))
 	}
 	return e.onlyPending(key)
 }
@@ -125,15 +134,15 @@ func setEnd(e *jobEdit, key, value string) *pb.Problem {
 	if p != nil {
 		return p
 	}
-	if e.pending || e.job.StartNs == 0 {
-		return pb.NewProblem(pb.CodeNotRunning, "job %s is pending", jobName(e.job))
+	if e.pending || e.job.StartNs == 0 || e.job.StopReason != "" {
+		return pb.NewProblem(pb.CodeNotRunning, "job %s is %s", state.JobName(e.job), strings.ToLower(state.StateName(e.job)))
 	}
-	limit := (ns - e.job.StartNs) / 1e9
+	limit := (ns - limitFrom(e.job)) / 1e9
 	switch {
-	case ns < e.tx.NowNS || limit >= int64(pb.Unlimited):
+	case ns < e.tx.NowNS || limit < 0 || limit >= int64(pb.Unlimited):
 		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s", key, value)
 	case !e.caller.Operator && uint32(limit) > e.job.TimeLimitS:
-		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may lengthen the limit of a running job")
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may extend the limit of a running job")
 	}
 	e.job.Spec.TimeLimitS, e.job.TimeLimitS = uint32(limit), uint32(limit)
 	e.job.EndNs = ns

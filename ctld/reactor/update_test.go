@@ -2,9 +2,12 @@ package reactor
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -63,7 +66,8 @@ func TestTimeLimitByIncrements(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{TimeLimitS: pb.Unlimited})
 	change := func(key, value string) *pb.Problem {
-		return b.do(UpdateJob{Caller: alice, IDs: []string{fmt.Sprint(id)}, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(Outcomes).List[0].Problem
+		return b.do(UpdateJob{Caller: alice, IDs: []string{fmt.Sprint(id)},
+			Set: []*pb.KeyValue{{Key: key, Value: value}}}).(Outcomes).List[0].Problem
 	}
 	for _, c := range []struct {
 		key, value string
@@ -110,5 +114,64 @@ func TestUpdateNode(t *testing.T) {
 	}
 	if p, ok := b.do(UpdateNode{Caller: alice, Nodes: []string{"n1"}}).(*pb.Problem); !ok || p.Code != uint32(pb.CodeAccessDenied) {
 		t.Error("a user changed a node")
+	}
+}
+
+// TestUpdateNodesThatCannotAllBe: what can be changed is, and what is left alone is named; nothing is changed where nothing can be.
+func TestUpdateNodesThatCannotAllBe(t *testing.T) {
+	b := newBench(t, nil)
+	update := func(state string, nodes ...string) any {
+		return b.do(UpdateNode{Caller: root, UserName: "root", Nodes: nodes,
+			Set: []*pb.KeyValue{{Key: "State", Value: state}, {Key: "Reason", Value: "r"}}})
+	}
+	drained := func(name string) bool { return b.view.Node(name).StateFlags&pb.NodeDrain != 0 }
+	left := func(reply any) (names []string) {
+		for _, o := range reply.(Outcomes).List {
+			names = append(names, o.Id)
+		}
+		return names
+	}
+	if got := left(update("DRAIN", "zz", "n1", "yy")); !slices.Equal(got, []string{"zz", "yy"}) || !drained("n1") {
+		t.Errorf("left alone %v; n1 drained: %v", got, drained("n1"))
+	}
+	if got := left(b.do(UpdateNode{Caller: root, Nodes: []string{"n1", "n2"},
+		Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}})); !slices.Equal(got, []string{"n2"}) || drained("n1") {
+		t.Errorf("left alone %v; n1 drained: %v", got, drained("n1"))
+	}
+	if p, ok := update("DRAIN", "zz", "yy").(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidNodeName) {
+		t.Error("nodes that do not exist were updated")
+	}
+	if p, ok := update("SLEEPY", "n1", "n2").(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidNodeState) {
+		t.Error("a state that does not exist was taken")
+	}
+	if p, ok := b.do(UpdateNode{Caller: root, Nodes: []string{"n1", "zz"},
+		Set: []*pb.KeyValue{{Key: "Weight", Value: "x"}}}).(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidSpec) {
+		t.Error("a weight that is no number was taken")
+	}
+}
+
+// TestMailUserDefault: whoever --mail-user does not name has an address in MailDomain.
+func TestMailUserDefault(t *testing.T) {
+	b := newBench(t, func(s *state.Settings) { s.MailDomain = "example.org" })
+	id := b.submit(&pb.JobSpec{})
+	named := b.submit(&pb.JobSpec{MailUser: "bob"})
+	if got, other := b.job(id).Spec.MailUser, b.job(named).Spec.MailUser; got != "u1000@example.org" || other != "bob" {
+		t.Errorf("letters go to %q and %q", got, other)
+	}
+	for value, want := range map[string]string{"carol": "carol", "": "u1000@example.org"} {
+		b.do(UpdateJob{Caller: root, IDs: []string{strconv.Itoa(int(id))}, Set: []*pb.KeyValue{{Key: "MailUser", Value: value}}})
+		if got := b.job(id).Spec.MailUser; got != want {
+			t.Errorf("MailUser=%s: letters go to %q, want %q", value, got, want)
+		}
+	}
+}
+
+// A count of CPUs is divided into tasks without wrapping around: 4294967295 of 256 each were none, and the job one task.
+func TestManyCPUsDoNotWrap(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{Name: "a", Hold: true, CpusPerTask: 256})
+	got := b.update(fmt.Sprint(id), "NumCPUs=4294967295")
+	if j := b.job(id); !strings.Contains(got, "More processors") || j.NumCpus != 256 {
+		t.Errorf("answered %q, the job has %d CPUs", got, j.NumCpus)
 	}
 }

@@ -19,7 +19,7 @@ func charge(n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if node != n.BatchHost && u.CpuUsecUser+u.CpuUsecSystem+u.MaxRssKib == 0 && len(u.Devices) == 0 {
 		return // it only held the allocation
 	}
-	u.Key, u.Node, u.Pids, u.RssKib, u.VmKib, u.PidList = nil, node, 0, 0, 0, nil
+	u.Key, u.Node, u.RssKib, u.VmKib, u.PidList = nil, node, 0, 0, nil
 	n.Usage = append(slices.Clip(n.Usage), u)
 }
 

@@ -5,7 +5,9 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -29,6 +31,16 @@ func (shownAccounting) Select(_ context.Context, r *pb.AccountingRequest, view f
 		}
 	}
 	return nil
+}
+
+// Between and Decayed have two users with something used.
+func (shownAccounting) Between(context.Context, int64, int64, func() *state.View) ([]*acct.Share, error) {
+	return []*acct.Share{{Account: "root", UID: 0, Used: acct.Sums{"cpu": 60}}, {Account: "root", UID: alice, Used: acct.Sums{"cpu": 30}}},
+		nil
+}
+
+func (s shownAccounting) Decayed(ctx context.Context, _ time.Duration, view func() *state.View) ([]*acct.Share, error) {
+	return s.Between(ctx, 0, 0, view)
 }
 
 func (shownAccounting) Trouble() string { return "" }
@@ -69,7 +81,8 @@ func TestAccountingIsPrivate(t *testing.T) {
 			}
 		}
 	}
-	if jobs, pages := ask(mine, &pb.AccountingRequest{}); len(jobs) != pageRecords+4 || pages != 2 || jobs[len(jobs)-1].Id != own || jobs[0].Spec.GetName() == "" {
+	if jobs, pages := ask(mine, &pb.AccountingRequest{}); len(jobs) != pageRecords+4 || pages != 2 || jobs[len(jobs)-1].Id != own ||
+		jobs[0].Spec.GetName() == "" {
 		t.Errorf("%d jobs in %d pages", len(jobs), pages)
 	}
 	s.privacy = Privacy{Jobs: true}
@@ -102,18 +115,22 @@ func TestUsageIsPrivate(t *testing.T) {
 	if r := ask(mine); len(r.Outcomes) != 1 || pb.Code(r.Outcomes[0].Problem.GetCode()) != pb.CodeNotRunning {
 		t.Errorf("of a job that does not run: %v", r)
 	}
-	if _, err := s.loop.Do(ctx, reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}, Stream: 1}); err != nil {
+	if _, err := s.loop.Do(ctx, reactor.NodeHello{Hello: &pb.NodeHello{Node: "n1",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}, Stream: 1}); err != nil {
 		t.Fatal(err)
 	}
 	j := s.loop.View().Jobs.Get(id)
-	start := reactor.PlannedStart{ID: id, Task: -1, Spec: j.Spec, Partition: "debug", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}, NodeList: "n1", LimitS: 60}
+	start := reactor.PlannedStart{ID: id, Task: -1, Spec: j.Spec, Partition: "debug", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}},
+		NodeList: "n1", LimitS: 60}
 	if r, err := s.loop.Do(ctx, reactor.ApplyPlan{Starts: []reactor.PlannedStart{start}}); err != nil || r.(reactor.Applied).Started != 1 {
 		t.Fatal(r, err, j, s.loop.View().Node("n1"))
 	}
 	j = s.loop.View().Jobs.Get(id)
-	s.live.Put(s.loop.View(), "n1", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}, RssKib: 7}, {Key: &pb.StepKey{JobId: id, Attempt: j.Attempt + 1}}})
-	s.live.Put(s.loop.View(), "n2", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}}}) // which has no part in it
-	if n := len(s.live.nodes["n2"]); n != 0 {
+	s.live.Put(s.loop.View(), "n1", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}, RssKib: 7},
+		{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt + 1}}})
+	// which has no part in it
+	s.live.Put(s.loop.View(), "n2", []*pb.StepUsage{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}}})
+	if n := len(s.live.nodes["n2"].jobs); n != 0 {
 		t.Errorf("%d steps are kept of a node that does not run the job", n)
 	}
 	for _, c := range []pb.ControllerAPIClient{mine, root} {
@@ -124,8 +141,31 @@ func TestUsageIsPrivate(t *testing.T) {
 	if r := ask(other); len(r.Usage) != 0 || len(r.Outcomes) != 1 || pb.Code(r.Outcomes[0].Problem.GetCode()) != pb.CodeAccessDenied {
 		t.Errorf("somebody else got %v", r)
 	}
-	s.live.Ended("n1", []*pb.StepReport{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_ENDED}})
+	s.live.Ended("n1", []*pb.StepReport{{Key: &pb.StepKey{JobId: id, Attempt: j.Attempt, Step: pb.BatchStep},
+		Phase: pb.StepPhase_STEP_ENDED}})
 	if r := ask(mine); len(r.Usage) != 0 {
 		t.Errorf("after the end: %v", r)
+	}
+}
+
+// With PrivateData=usage a user sees what is his own, faded or in a window; an operator sees all.
+func TestAccountUsageIsPrivate(t *testing.T) {
+	s := serve(t)
+	mine, root := s.as(alice, alice), s.as(0, 0)
+	for _, private := range []bool{false, true} {
+		s.privacy = Privacy{Usage: private}
+		for _, r := range []*pb.AccountUsageRequest{{SinceNs: 1}, {Decayed: true}} {
+			all, err := root.AccountUsage(ctx, r)
+			if err != nil || len(all.Rows) != 2 {
+				t.Fatalf("%v: root sees %v, %v", r, all.GetRows(), err)
+			}
+			own, err := mine.AccountUsage(ctx, r)
+			if err != nil || private != (len(own.Rows) == 1) || len(own.Rows) == 0 || own.Rows[len(own.Rows)-1].Uid != alice {
+				t.Errorf("private %t, %v: alice sees %v, %v", private, r, own.GetRows(), err)
+			}
+			if shareOf := all.Capacity; len(shareOf) == 0 || all.UntilNs > all.NowNs {
+				t.Errorf("capacity %v, until %d, now %d", shareOf, all.UntilNs, all.NowNs)
+			}
+		}
 	}
 }

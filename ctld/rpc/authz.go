@@ -60,6 +60,7 @@ var Table = map[string]Who{
 	"sluice.v1.ControllerAPI/Accounting":        Anyone, // PrivateData=jobs: one's own, unless operator (accounting.go)
 	"sluice.v1.ControllerAPI/AccountingScript":  Owner,
 	"sluice.v1.ControllerAPI/Usage":             Anyone, // one's own, unless operator (accounting.go)
+	"sluice.v1.ControllerAPI/AccountUsage":      Anyone, // PrivateData=usage: one's own, unless operator (accountusage.go)
 
 	"sluice.node.v1.NodeAPI/Sync": NodeCert,
 
@@ -73,11 +74,12 @@ var Table = map[string]Who{
 // Peer is the other end of a local connection, as the kernel says.
 type Peer struct {
 	UID, GID uint32
-	PID      int32
 	Groups   []uint32
 	Operator bool
 
-	crowded bool // has too many connections
+	owner   uint32 // whose uid it is: another's when it is a subordinate one
+	crowded bool   // has too many connections
+	conn    *boundedConn
 }
 
 type peerKey struct{}
@@ -101,7 +103,8 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 		// Slurm's words for it; the method is no business of who types a command.
 		return nil, problem(pb.NewProblem(pb.CodeUserID, "this is for root and SlurmUser; you are uid %d", peer.UID))
 	}
-	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command", method[strings.LastIndexByte(method, '/')+1:])
+	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command",
+		method[strings.LastIndexByte(method, '/')+1:])
 }
 
 // problem makes a status of a Problem: the phrase and diagnosis as message, the Problem itself as detail.

@@ -38,7 +38,8 @@ func tooMany(m protoreflect.Message) (p *pb.Problem) {
 				most = n
 			}
 			if n := v.List().Len(); n > most {
-				p = pb.NewProblem(pb.CodeInvalidSpec, "%d %s in one request, at most %d", n, f.Name(), most).WithHint("ask for fewer at a time")
+				p = pb.NewProblem(pb.CodeInvalidSpec, "%d %s in one request, the limit is %d", n, f.Name(),
+					most).WithHint("request fewer at a time")
 			}
 		case f.Message() != nil && !f.IsMap():
 			p = tooMany(v.Message())

@@ -35,8 +35,10 @@ func TestHiddenPartitions(t *testing.T) {
 		now, asked string
 		want       bool
 	}{
-		{pb.JobState_JOB_RUNNING, "h1", "h1,debug", true}, {pb.JobState_JOB_RUNNING, "debug", "h1,debug", false}, {pb.JobState_JOB_PENDING, "h1", "h1,debug", false},
-		{pb.JobState_JOB_PENDING, "h1", "h1,h2", true}, {pb.JobState_JOB_PENDING, "debug", "", false}, {pb.JobState_JOB_PENDING, "h2", "h2", true},
+		{pb.JobState_JOB_RUNNING, "h1", "h1,debug", true}, {pb.JobState_JOB_RUNNING, "debug", "h1,debug", false},
+		{pb.JobState_JOB_PENDING, "h1", "h1,debug", false},
+		{pb.JobState_JOB_PENDING, "h1", "h1,h2", true}, {pb.JobState_JOB_PENDING, "debug", "", false},
+		{pb.JobState_JOB_PENDING, "h2", "h2", true},
 	} {
 		j := &pb.JobRecord{State: c.state, Partition: c.now, Spec: &pb.JobSpec{Partition: c.asked}}
 		if got := isHidden(j, hidden); got != c.want {

@@ -46,13 +46,16 @@ func (s *Service) UpdateCrontab(ctx context.Context, r *pb.UpdateCrontabRequest)
 		return nil, problem(p)
 	}
 	if len(r.Text) > maxCrontab {
-		return nil, problem(pb.NewProblem(pb.CodeTooLarge, "the crontab has %d bytes, at most %d", len(r.Text), maxCrontab))
+		return nil, problem(pb.NewProblem(pb.CodeTooLarge, "the crontab has %d bytes, the limit is %d", len(r.Text), maxCrontab))
+	}
+	if p := s.Users.stranger(peer); p != nil && !r.Remove {
+		return nil, problem(p)
 	}
 	cmd := reactor.UpdateCrontab{Caller: s.caller(peer), UID: uid, User: s.Users.Name(uid)}
 	if !r.Remove {
 		cmd.Text = r.Text
 		for _, job := range r.Jobs {
-			entry, p := s.cronJob(peer, uid, job)
+			entry, p := s.cronJob(ctx, peer, uid, job)
 			if p != nil {
 				return &pb.CrontabReply{Problem: p, FirstLine: job.FirstLine, LastLine: job.LastLine}, nil
 			}
@@ -67,7 +70,7 @@ func (s *Service) UpdateCrontab(ctx context.Context, r *pb.UpdateCrontabRequest)
 }
 
 // cronJob checks one entry as a submission is checked.
-func (s *Service) cronJob(peer *Peer, uid uint32, job *pb.CrontabJob) (e reactor.CronJob, p *pb.Problem) {
+func (s *Service) cronJob(ctx context.Context, peer *Peer, uid uint32, job *pb.CrontabJob) (e reactor.CronJob, p *pb.Problem) {
 	if job.Submit.GetSpec() == nil {
 		return e, pb.NewProblem(pb.CodeInvalidSpec, "the entry has no specification")
 	}
@@ -82,7 +85,7 @@ func (s *Service) cronJob(peer *Peer, uid uint32, job *pb.CrontabJob) (e reactor
 	case err != nil:
 		return e, pb.NewProblem(pb.CodeInvalidSpec, "%v", err)
 	case schedule == nil, spec.Array != "", spec.Dependency != "":
-		return e, pb.NewProblem(pb.CodeInvalidSpec, "a job of a crontab can be no array and have no dependency")
+		return e, pb.NewProblem(pb.CodeInvalidSpec, "a crontab job cannot be an array or have a dependency")
 	}
 	if uid != peer.UID {
 		spec.Uid = uid
@@ -90,25 +93,27 @@ func (s *Service) cronJob(peer *Peer, uid uint32, job *pb.CrontabJob) (e reactor
 	if p := s.identity(peer, spec); p != nil {
 		return e, p
 	}
-	spec.Cron = job.Cron
-	spec.EnvCount, spec.ScriptBytes = uint32(len(submit.Env)), uint64(len(submit.Script))
-	digest, err := digestOf(submit)
+	digest, err := digestOf(submit) // of what the user wrote
 	if err != nil {
 		return e, pb.NewProblem(pb.CodeInvalidSpec, "%v", err)
 	}
 	v := s.Writer.View()
-	j, p := admit.Job(v, spec, "")
-	if p == nil {
-		p = s.Feasible(v, j)
+	if _, p := s.siteScript(ctx, v, submit); p != nil {
+		return e, p
 	}
+	if spec.Array != "" || spec.Dependency != "" {
+		return e, pb.NewProblem(pb.CodeInvalidSpec, "the site's job_submit.lua makes an array or a dependency of a crontab job")
+	}
+	spec.Cron = job.Cron
+	j, p := admit.Job(v, spec, "")
 	if p != nil {
 		return e, p
 	}
-	blob, err := state.EncodeScript(submit.Script, submit.Env)
+	texts, err := state.PackTexts(j.Spec.Uid, submit.Script, submit.Env)
 	if err != nil {
 		return e, pb.NewProblem(pb.CodeInvalidSpec, "%v", err)
 	}
-	return reactor.CronJob{Job: j, Script: blob, FirstLine: job.FirstLine, LastLine: job.LastLine, Digest: digest}, nil
+	return reactor.CronJob{Job: j, Layout: v.Layout, Texts: texts, FirstLine: job.FirstLine, LastLine: job.LastLine, Digest: digest}, nil
 }
 
 // digestOf names what a job is made of, so that an entry that stays the same is known again. What differs with every call of scrontab

@@ -4,40 +4,64 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/hostlist"
-	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"google.golang.org/protobuf/proto"
 )
 
 // Explain says in words why a job waits, or what has become of it.
 func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainReply, error) {
 	v := s.Writer.View()
+	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{r.Id}, AllStates: true})
+	if p != nil {
+		return nil, problem(p)
+	}
 	var found *pb.JobRecord
-	match, sees := named([]string{r.Id}), s.sees(ctx)
-	for j := range candidates(v, &pb.JobsRequest{Ids: []string{r.Id}}) {
-		if match(j) && sees(j) && (found == nil || state.Pending(j)) {
+	sees := s.sees(ctx)
+	for j := range attentive(ctx, sel.candidates(v)) {
+		if sel.match(j) && sees(j) && (found == nil || state.Pending(j)) {
 			found = j
 		}
+	}
+	if err := gone(ctx); err != nil {
+		return nil, err
+	}
+	if found == nil { // forgotten MinJobAge after its end
+		found = s.remembered(ctx, r.Id, sees)
 	}
 	switch {
 	case found == nil:
 		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", r.Id))
 	case !state.Pending(found):
-		text := fmt.Sprintf("Job %d does not wait: it is %s (%s).\n", found.Id, state.StateName(found), found.Reason)
-		if found.ReasonDetail != "" {
-			text += found.ReasonDetail + "\n"
-		}
-		return &pb.ExplainReply{Text: text}, nil
+		peer := peerOf(ctx)
+		return &pb.ExplainReply{Text: s.fate(v, found, peer.Operator || peer.UID == found.Spec.Uid)}, nil
 	}
-	text, start, nodes := s.Explainer(v, found)
-	return &pb.ExplainReply{Text: text, StartNs: start, Nodes: hostlist.FoldSorted(nodes)}, nil
+	return &pb.ExplainReply{Text: s.Explainer(v, found)}, nil
+}
+
+// remembered is the last attempt of a job that only accounting knows, nil when there is none.
+func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRecord) bool) (last *pb.JobRecord) {
+	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{id}, AllStates: true})
+	if _, err := jobid.Parse(id); err != nil || p != nil || s.Acct == nil {
+		return nil
+	}
+	_ = s.Acct.Select(ctx, &pb.AccountingRequest{Ids: []string{id}}, s.Writer.View, func(record []byte) error {
+		j := &pb.JobRecord{}
+		if err := proto.Unmarshal(record, j); err != nil {
+			return err
+		}
+		if sel.match(j) && sees(j) && j.State.Terminal() {
+			last = j
+		}
+		return nil
+	})
+	return last
 }
 
 // Priorities answers what the priorities of waiting jobs are made of (sprio).
@@ -46,7 +70,7 @@ func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.
 	if f == nil {
 		f = &pb.JobsRequest{}
 	}
-	match, p := matcher(f)
+	sel, p := selectionOf(f)
 	if p != nil {
 		return nil, problem(p)
 	}
@@ -57,15 +81,19 @@ func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.
 	var jobs []*pb.JobRecord
 	var parts []string
 	sees := s.sees(ctx)
-	for j := range candidates(v, f) {
-		if !competes(v, j) || !match(j) || !sees(j) {
+	wanted := state.OneOf(f.Partitions)
+	for j := range attentive(ctx, sel.candidates(v)) {
+		if !competes(v, j) || !sel.match(j) || !sees(j) {
 			continue
 		}
-		for _, p := range strings.Split(admit.PartitionList(v, j.Spec), ",") {
-			if len(f.Partitions) == 0 || slices.Contains(f.Partitions, p) {
+		for p := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
+			if len(f.Partitions) == 0 || wanted(p) {
 				jobs, parts = append(jobs, j), append(parts, p)
 			}
 		}
+	}
+	if err := gone(ctx); err != nil {
+		return nil, err
 	}
 	terms, w := s.Terms(v, jobs, parts)
 	reply := &pb.PrioritiesReply{Weights: weights(&w)}
@@ -77,12 +105,14 @@ func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.
 
 // competes reports whether a job waits for nothing but its turn: held jobs, and those whose time has not come, have no priority yet.
 func competes(v *state.View, j *pb.JobRecord) bool {
-	return state.Pending(j) && j.Priority != 0 && j.Dependency == "" && j.EligibleNs != 0 && j.EligibleNs <= v.NowNS && j.Spec.BeginNs <= v.NowNS
+	return state.Pending(j) && j.Priority != 0 && j.Dependency == "" && j.EligibleNs != 0 && j.EligibleNs <= v.NowNS &&
+		j.Spec.BeginNs <= v.NowNS
 }
 
 func weights(w *sched.Weights) map[string]float64 {
 	return map[string]float64{"site": 1, "age": float64(w.Age), "fairshare": float64(w.FairShare), "jobsize": float64(w.JobSize),
-		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc), "cpu": w.TRES.CPU, "mem": w.TRES.MemGiB, "node": w.TRES.Node, "gres/gpu": w.TRES.GPU}
+		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc), "cpu": w.TRES.CPU, "mem": w.TRES.MemGiB,
+		"node": w.TRES.Node, "gres/gpu": w.TRES.GPU}
 }
 
 // sum is the priority before it is cut to a whole number.
@@ -98,11 +128,20 @@ func sum(t *priority.Parts) float64 {
 	return float64(whole)
 }
 
+// norm is a term before it is weighted; one without a weight is not looked at, and is shown as 0, as by Slurm.
+func norm(p priority.Part) float64 {
+	if p.Weight == 0 {
+		return 0
+	}
+	return p.Factor
+}
+
 func priorityRecord(j *pb.JobRecord, part string, t *priority.Parts) *pb.PriorityRecord {
-	r := &pb.PriorityRecord{JobId: j.Id, Id: strconv.FormatUint(uint64(j.Id), 10), User: j.Spec.User, Partition: part, Account: j.Spec.Account,
-		Qos: j.Spec.Qos, Priority: sum(t), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
-		JobSize: t.JobSize.Value(), PartitionPart: t.Partition.Value(), QosPart: t.QOS.Value(), Nice: t.Nice, AgeNorm: t.Age.Factor, AssocNorm: t.Assoc.Factor,
-		FairShareNorm: t.FairShare.Factor, JobSizeNorm: t.JobSize.Factor, PartitionNorm: t.Partition.Factor, QosNorm: t.QOS.Factor}
+	r := &pb.PriorityRecord{JobId: j.Id, User: j.Spec.User, Partition: part,
+		Priority: sum(t), Site: float64(t.Site), Age: t.Age.Value(), Assoc: t.Assoc.Value(), FairShare: t.FairShare.Value(),
+		JobSize: t.JobSize.Value(), PartitionPart: t.Partition.Value(), QosPart: t.QOS.Value(), Nice: t.Nice,
+		AgeNorm: norm(t.Age), AssocNorm: norm(t.Assoc), FairShareNorm: norm(t.FairShare), JobSizeNorm: norm(t.JobSize),
+		PartitionNorm: norm(t.Partition), QosNorm: norm(t.QOS)}
 	if j.Spec.Priority != 0 {
 		r.Priority = float64(j.Spec.Priority)
 	}

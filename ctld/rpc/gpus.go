@@ -15,10 +15,10 @@ const staleNS = int64(120e9)
 
 // Gpus streams the GPUs that match, with what they do and who holds them.
 func (s *Service) Gpus(ctx context.Context, r *pb.GpusRequest, out pb.ControllerAPI_GpusServer) error {
-	return s.gpus(r, s.Writer.View(), s.redacted(ctx, out.Send))
+	return s.gpus(ctx, r, s.Writer.View(), s.redacted(ctx, out.Send))
 }
 
-func (s *Service) gpus(r *pb.GpusRequest, v *state.View, send func(*pb.GpusReply) error) error {
+func (s *Service) gpus(ctx context.Context, r *pb.GpusRequest, v *state.View, send func(*pb.GpusReply) error) error {
 	var want map[string]bool
 	if len(r.Nodes) > 0 {
 		var p *pb.Problem
@@ -37,8 +37,9 @@ func (s *Service) gpus(r *pb.GpusRequest, v *state.View, send func(*pb.GpusReply
 		}
 	}
 	reply, sent := &pb.GpusReply{Seq: v.Seq, NowNs: v.NowNS}, false
-	for _, n := range v.Nodes() {
-		if want != nil && !want[n.Name] || len(r.Partitions) > 0 && !slices.ContainsFunc(n.Partitions, func(p string) bool { return slices.Contains(r.Partitions, p) }) {
+	for n := range attentive(ctx, slices.Values(v.Nodes())) {
+		if want != nil && !want[n.Name] || len(r.Partitions) > 0 && !slices.ContainsFunc(n.Partitions,
+			func(p string) bool { return slices.Contains(r.Partitions, p) }) {
 			continue
 		}
 		reply.Gpus = append(reply.Gpus, s.gpusOf(v, n)...)
@@ -48,6 +49,9 @@ func (s *Service) gpus(r *pb.GpusRequest, v *state.View, send func(*pb.GpusReply
 			}
 			sent, reply.Gpus = true, nil
 		}
+	}
+	if err := gone(ctx); err != nil {
+		return err
 	}
 	if len(reply.Gpus) > 0 || !sent {
 		return send(reply)
@@ -75,7 +79,7 @@ func (s *Service) gpusOf(v *state.View, n *state.Node) []*pb.GpuRecord {
 		for _, d := range k.Devices {
 			g := s.gpu(v, n, d, owners[d.Index])
 			if strings.HasPrefix(d.MigMode, "pending") {
-				g.Diagnosis = "MIG mode " + d.MigMode + ": the GPU has to be reset for it"
+				g.Diagnosis = "MIG mode " + d.MigMode + ": the GPU must be reset first"
 			}
 			out = append(out, g)
 			for _, part := range n.Inv.Parts(d) {
@@ -95,11 +99,15 @@ func ownersOfPart(owners []*pb.GpuOwner, part *pb.Device) []*pb.GpuOwner {
 
 // gpu is what is shown of one GPU or instance.
 func (s *Service) gpu(v *state.View, n *state.Node, d *pb.Device, owners []*pb.GpuOwner) *pb.GpuRecord {
-	g := &pb.GpuRecord{Node: n.Name, Owners: owners, Device: &pb.Device{Name: d.Name, Type: d.Type, Index: d.Index, Id: d.Id, Minor: d.Minor, Pci: d.Pci, Model: d.Model,
-		MemoryMib: d.MemoryMib, Numa: d.Numa, Parent: d.Parent, MigStart: d.MigStart, MigMode: d.MigMode, Ecc: d.Ecc, Fault: d.Fault, FaultNs: d.FaultNs, Foreign: d.Foreign,
+	g := &pb.GpuRecord{Node: n.Name, Owners: owners, Device: &pb.Device{Name: d.Name, Type: d.Type, Index: d.Index, Id: d.Id,
+		Minor: d.Minor, Pci: d.Pci, Model: d.Model,
+		MemoryMib: d.MemoryMib, Numa: d.Numa, Parent: d.Parent, MigStart: d.MigStart, MigMode: d.MigMode, Ecc: d.Ecc, Fault: d.Fault,
+		FaultNs: d.FaultNs, Foreign: d.Foreign,
 		Shares: d.Shares, SharedAs: d.SharedAs}}
 	if s.Samples != nil && d.Id != "" {
-		g.Sample, g.IdleSinceNs = s.Samples.Get(n.Name, d.Id, v.NowNS-staleNS)
+		if g.Sample, g.IdleSinceNs = s.Samples.Get(n.Name, d.Id, v.Steady(v.NowNS)-staleNS); g.IdleSinceNs != 0 {
+			g.IdleSinceNs = v.Wall(g.IdleSinceNs)
+		}
 	}
 	g.State, g.Why = gpuState(n, d, owners)
 	return g
@@ -115,7 +123,8 @@ func ownersOf(n *state.Node, j *pb.JobRecord, owners map[uint32][]*pb.GpuOwner) 
 			if have == nil || have.Name != "gpu" || d.Count > 0 {
 				continue
 			}
-			o := &pb.GpuOwner{JobId: j.Id, Id: fmt.Sprint(j.Id), User: j.Spec.User, Uid: j.Spec.Uid, Share: d.Share, Name: j.Spec.Name, StartNs: j.StartNs}
+			o := &pb.GpuOwner{JobId: j.Id, Id: fmt.Sprint(j.Id), User: j.Spec.User, Uid: j.Spec.Uid, Share: d.Share, Name: j.Spec.Name,
+				StartNs: j.StartNs}
 			if j.IsArrayTask {
 				o.Id = fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
 			}
@@ -157,8 +166,8 @@ func gpuState(n *state.Node, d *pb.Device, owners []*pb.GpuOwner) (word, why str
 // reasonDetail is the number of that field of JobRecord.
 const reasonDetail = 6
 
-// withheld adds to what is shown of waiting jobs which partitions are gone and which devices are not given out, and why. Jobs that ask for
-// the same are told the same.
+// withheld adds to what is shown of waiting jobs which partitions and nodes are gone and which devices are not given out, and why. Jobs
+// that ask for the same are told the same.
 func (s *Service) withheld(v *state.View, in *pb.Fields) func(*pb.JobRecord) *pb.JobRecord {
 	said := map[[7]string]string{}
 	return func(j *pb.JobRecord) *pb.JobRecord {
@@ -166,7 +175,8 @@ func (s *Service) withheld(v *state.View, in *pb.Fields) func(*pb.JobRecord) *pb
 		if s.Withheld == nil || !in.Job.Has(reasonDetail) || j.State != pb.JobState_JOB_PENDING {
 			return j
 		}
-		if k.TresPerNode+k.TresPerJob+k.TresPerTask+k.TresPerSocket == "" && (k.Partition == "" || v.Partition(k.Partition) != nil) {
+		if k.TresPerNode+k.TresPerJob+k.TresPerTask+k.TresPerSocket+k.ReqNodes == "" &&
+			(k.Partition == "" || v.Partition(k.Partition) != nil) {
 			return j
 		}
 		key := [7]string{k.Partition, k.TresPerNode, k.TresPerJob, k.TresPerTask, k.TresPerSocket, k.ReqNodes, k.ExcNodes}

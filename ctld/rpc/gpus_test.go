@@ -14,10 +14,12 @@ import (
 // gpuView has a node g1 with five GPUs in every state, and an idle one, w1, of another partition.
 func gpuView(t *testing.T) *state.View {
 	t.Helper()
-	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 9, MaxJobCount: 9}, Default: "p", PartitionNodes: map[string][]string{"p": {"g1"}, "q": {"w1"}},
-		Gres: map[string]state.GresConfig{"g1": {DynamicMIG: true}}}
+	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 9, MaxJobCount: 9}, Default: "p",
+		PartitionNodes: map[string][]string{"p": {"g1"}, "q": {"w1"}},
+		Gres:           map[string]state.GresConfig{"g1": {DynamicMIG: true}}}
 	for _, n := range []string{"g1", "w1"} {
-		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 8, Sockets: 2, Cores: 4, Threads: 1, RealMemoryMib: 100, CfgTres: "cpu=8,mem=100M,billing=8"})
+		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 8, Sockets: 2, Cores: 4, Threads: 1, RealMemoryMib: 100,
+			CfgTres: "cpu=8,mem=100M,billing=8"})
 	}
 	for _, p := range []string{"p", "q"} {
 		cfg.Partitions = append(cfg.Partitions, &pb.PartitionRecord{Name: p, State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited})
@@ -37,9 +39,11 @@ func gpuView(t *testing.T) *state.View {
 		return d
 	}
 	hello := func(n string, devices ...*pb.Device) {
-		do(reactor.NodeHello{Hello: &pb.NodeHello{Node: n, BootId: "b", Hardware: &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 4, Threads: 1, RealMemoryMib: 100, Devices: devices}}, Stream: 1})
+		do(reactor.NodeHello{Hello: &pb.NodeHello{Node: n, BootId: "b",
+			Hardware: &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 4, Threads: 1, RealMemoryMib: 100, Devices: devices}}, Stream: 1})
 	}
-	hello("g1", card(0, nil), card(1, func(d *pb.Device) { d.Fault, d.FaultNs = "XID 79", 900e9 }), card(2, func(d *pb.Device) { d.Foreign = "sh (pid 7) of eve" }),
+	hello("g1", card(0, nil), card(1, func(d *pb.Device) { d.Fault, d.FaultNs = "XID 79", 900e9 }),
+		card(2, func(d *pb.Device) { d.Foreign = "sh (pid 7) of eve" }),
 		card(3, func(d *pb.Device) { d.Shares, d.SharedAs = 4, "shard" }),
 		card(4, func(d *pb.Device) {
 			d.MigMode, d.MigProfiles = "on", []*pb.MigProfile{{Name: "3g.20gb", Size: 4, Starts: []uint32{0, 4}}}
@@ -51,7 +55,8 @@ func gpuView(t *testing.T) *state.View {
 			t.Fatal(p)
 		}
 		id := do(reactor.Submit{Job: j}).(reactor.Submitted).ID
-		if r := do(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: -1, Spec: v.Jobs.Get(id).Spec, Partition: "p", LimitS: 60, NodeList: "g1",
+		if r := do(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: -1, Spec: v.Jobs.Get(id).Spec, Partition: "p",
+			LimitS: 60, NodeList: "g1",
 			Alloc: []*pb.NodeAlloc{{Node: "g1", Cpus: 1, Devices: devices}}}}}); r.(reactor.Applied).Started != 1 {
 			t.Fatalf("%s does not start", tres)
 		}
@@ -64,7 +69,7 @@ func gpuView(t *testing.T) *state.View {
 
 func listGPUs(t *testing.T, s *Service, r *pb.GpusRequest, v *state.View) (out []string) {
 	t.Helper()
-	if err := s.gpus(r, v, func(reply *pb.GpusReply) error {
+	if err := s.gpus(ctx, r, v, func(reply *pb.GpusReply) error {
 		for _, g := range reply.Gpus {
 			line := fmt.Sprintf("%s/%d %s %s", g.Node, g.Device.Index, g.State, g.Why)
 			for _, o := range g.Owners {
@@ -94,7 +99,9 @@ func TestGPUs(t *testing.T) {
 		r    *pb.GpusRequest
 		want string
 	}{
-		"all":       {&pb.GpusRequest{}, "g1/0 alloc  1:alice:0: 0% 800\ng1/1 fault XID 79\ng1/2 foreign sh (pid 7) of eve\ng1/3 mixed  2:alice:3: -1% 0\ng1/4 mixed  3:alice:0:a100_3g.20gb\nw1/0 idle"},
+		"all": {&pb.GpusRequest{},
+			"g1/0 alloc  1:alice:0: 0% 800\ng1/1 fault XID 79\ng1/2 foreign sh (pid 7) of eve\ng1/3 mixed  2:alice:3: -1% 0\ng1/4 mixed " +
+				" 3:alice:0:a100_3g.20gb\nw1/0 idle"},
 		"node":      {&pb.GpusRequest{Nodes: []string{"w1"}}, "w1/0 idle"},
 		"partition": {&pb.GpusRequest{Partitions: []string{"q"}}, "w1/0 idle"},
 		"neither":   {&pb.GpusRequest{Partitions: []string{"q"}, Nodes: []string{"g1"}}, ""},

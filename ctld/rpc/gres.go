@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -60,6 +61,13 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 		if !slices.ContainsFunc(notes, func(s string) bool { return strings.HasSuffix(s, ": "+differ) }) {
 			notes = append(notes, differ)
 		}
+	}
+	if off := n.ClockOffNs; off != 0 {
+		word := "ahead of"
+		if off < 0 {
+			word, off = "behind", -off
+		}
+		notes = append(notes, fmt.Sprintf("its clock is %s %s the controller's", time.Duration(off).Round(time.Second), word))
 	}
 	r.Diagnosis = strings.Join(notes, "; ")
 }

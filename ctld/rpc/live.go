@@ -14,7 +14,13 @@ import (
 // Live is what running steps use now, as their nodes report it: shown by sstat, never stored, and not worth the writer's time.
 type Live struct {
 	mu    sync.Mutex
-	nodes map[string]map[liveKey]*pb.StepUsage
+	nodes map[string]*liveNode
+}
+
+// liveNode is what one node has reported, by job: who asks for a job looks at its steps alone.
+type liveNode struct {
+	jobs  map[uint32]map[liveKey]*pb.StepUsage
+	steps int
 }
 
 type liveKey struct {
@@ -22,7 +28,28 @@ type liveKey struct {
 }
 
 // NewLive makes an empty one.
-func NewLive() *Live { return &Live{nodes: map[string]map[liveKey]*pb.StepUsage{}} }
+func NewLive() *Live { return &Live{nodes: map[string]*liveNode{}} }
+
+func (n *liveNode) put(u *pb.StepUsage) {
+	k := liveKey{u.GetKey().GetJobId(), u.GetKey().GetAttempt(), u.GetKey().GetStep()}
+	if n.jobs[k.job] == nil {
+		n.jobs[k.job] = map[liveKey]*pb.StepUsage{}
+	}
+	if _, known := n.jobs[k.job][k]; !known {
+		n.steps++
+	}
+	n.jobs[k.job][k] = u
+}
+
+func (n *liveNode) drop(k liveKey) {
+	if _, known := n.jobs[k.job][k]; !known {
+		return
+	}
+	n.steps--
+	if delete(n.jobs[k.job], k); len(n.jobs[k.job]) == 0 {
+		delete(n.jobs, k.job)
+	}
+}
 
 // maxLive bounds the steps kept of one node, maxLiveBytes each of them.
 const (
@@ -34,22 +61,23 @@ const (
 func (l *Live) Put(v *state.View, node string, usage []*pb.StepUsage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	steps := l.nodes[node]
-	if steps == nil {
-		steps = map[liveKey]*pb.StepUsage{}
-		l.nodes[node] = steps
+	n := l.nodes[node]
+	if n == nil {
+		n = &liveNode{jobs: map[uint32]map[liveKey]*pb.StepUsage{}}
+		l.nodes[node] = n
 	}
 	for _, u := range usage {
-		if len(steps) >= maxLive {
+		if n.steps >= maxLive {
 			return
 		}
-		here := slices.ContainsFunc(v.Jobs.Get(u.GetKey().GetJobId()).GetAlloc(), func(a *pb.NodeAlloc) bool { return a.Node == node && !a.Ended })
+		here := slices.ContainsFunc(v.Jobs.Get(u.GetKey().GetJobId()).GetAlloc(),
+			func(a *pb.NodeAlloc) bool { return a.Node == node && !a.Ended })
 		if !here || proto.Size(u) > maxLiveBytes {
 			continue
 		}
 		reactor.PlainWords(u)
 		u.Node = node
-		steps[liveKey{u.GetKey().GetJobId(), u.GetKey().GetAttempt(), u.GetKey().GetStep()}] = u
+		n.put(u)
 	}
 }
 
@@ -57,9 +85,13 @@ func (l *Live) Put(v *state.View, node string, usage []*pb.StepUsage) {
 func (l *Live) Ended(node string, steps []*pb.StepReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	n := l.nodes[node]
+	if n == nil {
+		return
+	}
 	for _, r := range steps {
 		if r.GetPhase() == pb.StepPhase_STEP_ENDED {
-			delete(l.nodes[node], liveKey{r.GetKey().GetJobId(), r.GetKey().GetAttempt(), r.GetKey().GetStep()})
+			n.drop(liveKey{r.GetKey().GetJobId(), r.GetKey().GetAttempt(), r.GetKey().GetStep()})
 		}
 	}
 }
@@ -77,8 +109,12 @@ func (l *Live) Of(j *pb.JobRecord) []*pb.StepUsage {
 	defer l.mu.Unlock()
 	var list []*pb.StepUsage
 	for _, a := range j.GetAlloc() {
-		for k, u := range l.nodes[a.GetNode()] {
-			if k.job == j.GetId() && k.attempt == j.GetAttempt() && state.Live(j) {
+		n := l.nodes[a.GetNode()]
+		if n == nil || !state.Live(j) {
+			continue
+		}
+		for k, u := range n.jobs[j.GetId()] {
+			if k.attempt == j.GetAttempt() {
 				list = append(list, u)
 			}
 		}

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/ctld/loop"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
@@ -40,6 +43,9 @@ const (
 	// than one message either way: what waits for its reader, or is being collected, takes memory. One more waits for its turn.
 	maxUserCalls   = 1024
 	maxUserStreams = 64
+	// maxUserAnswers bounds the calls of one ordinary user that are worked on at a time, or whose answer waits to be written, on all
+	// connections; as maxConnAnswers does for one.
+	maxUserAnswers = 32
 	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
 	maxUserSelections = 2
 	maxSelectionWait  = time.Minute
@@ -53,8 +59,11 @@ type Local struct {
 	service  *Service
 	methods  map[string]ttrpc.Stream
 	operator func(uid uint32) bool
+	owner    func(uid uint32) uint32 // of a subordinate uid: what a user may have is his, whoever he is in his containers
 	log      *slog.Logger
-	places   int // maxLocalConns
+	said     *logfile.Seldom // lines that users can bring about
+	places   int             // localPlaces()
+	patience time.Duration   // connPatience
 
 	mu    sync.Mutex
 	loads map[uint32]*load
@@ -65,6 +74,8 @@ type Local struct {
 type load struct {
 	rate       *rate.Limiter
 	calls      atomic.Int32
+	frames     chan struct{} // calls whose answers have not been written (boundedConn)
+	answers    chan struct{} // those that are worked on, or whose answers wait to be written
 	streams    chan struct{}
 	selections chan struct{}
 	reading    *budget // of large messages, in bytes
@@ -72,7 +83,9 @@ type load struct {
 
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
-	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, places: maxLocalConns, loads: map[uint32]*load{}, conns: map[uint32]int{}}
+	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
+		owner: accounts.NewSubordinates("/etc/subuid").Owner, places: localPlaces(), patience: connPatience,
+		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)
@@ -80,26 +93,33 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 	return l
 }
 
+// localPlaces is maxLocalConns, or half of the descriptors that this process may have: the others are for the nodes and the state.
+func localPlaces() int {
+	var most unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {
+		return maxLocalConns
+	}
+	return int(min(maxLocalConns, most.Cur/2))
+}
+
 // Listen makes the socket, open to every local user, in a folder that only the daemon's user may write to. A socket left by a
 // controller that is gone is replaced; one that answers is not.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder of the socket: %w", err)
+		return nil, fmt.Errorf("cannot create the directory of the socket: %w", err)
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("cannot listen on %s: another controller answers there", path)
+		return nil, fmt.Errorf("cannot listen on %s: another controller is listening there", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot replace the old socket: %w", err)
 	}
+	old := unix.Umask(0) // and no chmod afterwards: in a folder of SlurmUser's a link could be in its place by then
 	l, err := net.Listen("unix", path)
+	unix.Umask(old)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o777); err != nil {
-		_ = l.Close()
-		return nil, err
 	}
 	return l, nil
 }
@@ -111,6 +131,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	slots := map[bool]chan struct{}{false: make(chan struct{}, s.places), true: make(chan struct{}, maxOperatorConns)}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	var said time.Time
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -121,7 +142,10 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 				continue
 			}
 			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-				s.log.Error("cannot accept: out of file descriptors", "err", err)
+				if now := time.Now(); now.Sub(said) > time.Minute {
+					said = now
+					s.log.Error("cannot accept connections of commands: out of file descriptors", "err", err)
+				}
 				time.Sleep(50 * time.Millisecond)
 				continue
 			}
@@ -129,20 +153,22 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 		}
 		peer, err := s.identify(conn.(*net.UnixConn))
 		if err != nil {
-			s.log.Warn("a local connection was refused: the kernel does not say who it is", "err", err)
+			if due, left := s.said.Says("credentials"); due {
+				s.log.Warn("refused a local connection: the kernel does not report its credentials", "err", err, "left_out", left)
+			}
 			_ = conn.Close()
 			continue
 		}
-		slot, mine := slots[peer.Operator], s.hold(peer.UID, 1)
+		slot, mine := slots[peer.Operator], s.hold(peer.owner, 1)
 		if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !enter(slot) { // commands that submit try again
-			s.hold(peer.UID, -1)
+			s.hold(peer.owner, -1)
 			_ = conn.Close()
 			continue
 		}
 		peer.crowded = mine > maxUserConns && !peer.Operator
 		wg.Add(1)
 		go func() {
-			defer func() { s.hold(peer.UID, -1); <-slot; wg.Done() }()
+			defer func() { s.hold(peer.owner, -1); <-slot; wg.Done() }()
 			s.serveConn(ctx, conn, peer)
 		}()
 	}
@@ -174,12 +200,16 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	// failed of which nobody knows what becomes. Commands ask the next controller again.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
+	var user *load
 	if !peer.Operator {
-		metered := newMeteredConn(conn, s.loadOf(peer.UID).reading)
-		defer metered.release()
-		conn = metered
+		user = s.loadOf(peer.owner)
 	}
-	_ = srv.Serve(context.WithValue(context.WithoutCancel(ctx), peerKey{}, peer), newOneConn(conn))
+	peer.conn = newBoundedConn(conn, user)
+	peer.conn.patience = s.patience
+	defer peer.conn.release()
+	ctx, cancel := context.WithCancel(context.WithValue(quiet(context.WithoutCancel(ctx)), peerKey{}, peer))
+	defer cancel()
+	_ = srv.Serve(ctx, newOneConn(peer.conn))
 	_ = srv.Close()
 }
 
@@ -212,7 +242,16 @@ func (s *Local) identify(c *net.UnixConn) (*Peer, error) {
 	if err := errors.Join(credErr, groupErr); err != nil {
 		return nil, err
 	}
-	return &Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Groups: groups, Operator: s.operator(cred.Uid)}, nil
+	return &Peer{UID: cred.Uid, GID: cred.Gid, Groups: groups, Operator: s.operator(cred.Uid), owner: s.ownerOf(cred.Uid)}, nil
+}
+
+// ownerOf is for whom a uid counts: the owner of a subordinate one, unless it is known to have an account of its own. Ranges may by mistake
+// hold uids of a directory service. It is not asked, this must not wait: who was looked up before is known.
+func (s *Local) ownerOf(uid uint32) uint32 {
+	if owner := s.owner(uid); owner == uid || !s.service.Users.absent.Present(uid) {
+		return owner
+	}
+	return uid
 }
 
 const controllerAPI = "sluice.v1.ControllerAPI"
@@ -221,23 +260,46 @@ const controllerAPI = "sluice.v1.ControllerAPI"
 // nothing, as it reads published views and hands commands to the writer.
 func (s *Local) guard(method string, m ttrpc.Stream) ttrpc.Stream {
 	handle := m.Handler
+	waits := m.StreamingClient || method == "WaitJob" // for something that is not the controller's; its answer is small
 	m.Handler = func(ctx context.Context, in ttrpc.StreamServer) (out any, err error) {
+		defer keepAlive(ctx, in)()
 		leave, err := s.admit(ctx, method, m.StreamingClient || m.StreamingServer)
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
-		uid := peerOf(ctx).UID
+		peer := peerOf(ctx)
+		uid := peer.UID
+		if !waits {
+			if err := s.working(ctx, peer); err != nil {
+				return nil, err
+			}
+		}
 		defer s.service.calls.begin(method, uid)()
 		defer func() {
 			if r := recover(); r != nil {
-				s.log.Error("a call has failed: a fault in this program", "method", method, "uid", uid, "panic", r, "stack", string(debug.Stack()))
-				out, err = nil, status.Error(codes.Internal, "the controller has a fault that this request met; its log says more")
+				if due, left := s.said.Says(fmt.Sprint(method, uid)); due {
+					s.log.Error("a call failed because of a bug in this program", "method", method, "uid", uid, "panic", r, "left_out",
+						left,
+						"stack", string(debug.Stack()))
+				}
+				out, err = nil, status.Error(codes.Internal, "the request hit a bug in the controller; see its log")
 			}
 		}()
-		return handle(ctx, boundedStream{in})
+		if out, err = handle(loop.For(ctx, turnOf(peer), peer.owner), boundedStream{in}); waits && err == nil {
+			_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
+		}
+		return out, err
 	}
 	return m
+}
+
+// turnOf is whose turn of the writer a call takes.
+func turnOf(p *Peer) loop.Who {
+	if p.Operator {
+		return loop.Operators
+	}
+	return loop.Users
 }
 
 // admit lets a call begin; leave is for its end. streaming: it has more than one message one way or the other.
@@ -249,21 +311,26 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	case peer.Operator:
 		return func() {}, nil
 	case peer.crowded:
-		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "you have more than %d connections to the controller", maxUserConns).WithHint("let some of your commands end"))
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "you have more than %d connections to the controller",
+			maxUserConns).WithHint("wait until some of your commands have finished"))
 	}
-	l := s.loadOf(peer.UID)
+	l := s.loadOf(peer.owner)
 	if !wait(ctx, l.rate) {
-		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint("ask less often, or for more at once"))
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second",
+			callRate).WithHint("call less often, or request more per call"))
 	}
 	if l.calls.Add(1) > maxUserCalls {
 		l.calls.Add(-1)
-		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d calls of yours are being answered", maxUserCalls).WithHint("let some of your commands end"))
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are already in progress",
+			maxUserCalls).WithHint("wait until some of your commands have finished"))
 	}
-	if !streaming {
+	// What reads the accounting database may take long, and has few connections to it.
+	selects := method == "Accounting" || method == "AccountingScript" || method == "AccountUsage"
+	if !streaming && !selects {
 		return func() { l.calls.Add(-1) }, nil
 	}
 	places, patience := l.streams, maxCallWait
-	if method == "Accounting" || method == "AccountingScript" {
+	if selects {
 		places, patience = l.selections, maxSelectionWait
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -273,7 +340,8 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 		return func() { <-places; l.calls.Add(-1) }, nil
 	case <-ctx.Done():
 		l.calls.Add(-1)
-		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d lists are on their way to you", cap(places)).WithHint("let some of your commands end"))
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d of your listings are already in progress",
+			cap(places)).WithHint("wait until some of your commands have finished"))
 	}
 }
 
@@ -283,7 +351,9 @@ func (s *Local) loadOf(uid uint32) *load {
 	defer s.mu.Unlock()
 	l := s.loads[uid]
 	if l == nil {
-		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams), selections: make(chan struct{}, maxUserSelections), reading: newBudget(userReading)}
+		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams),
+			selections: make(chan struct{}, maxUserSelections), reading: newBudget(userReading),
+			frames: make(chan struct{}, maxUserCalls+clearLag), answers: make(chan struct{}, maxUserAnswers)}
 		s.loads[uid] = l
 	}
 	return l

@@ -3,7 +3,6 @@ package rpc
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/planner"
@@ -34,7 +34,8 @@ import (
 )
 
 func stateConfig() *state.Config {
-	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", PriorityBasic: true, MaxJobCount: 100000, MaxJobsPerUser: 100000, MaxArraySize: 1000, JobRequeue: true}, Default: "debug",
+	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", PriorityBasic: true, MaxJobCount: 100000, MaxJobsPerUser: 100000,
+		MaxArraySize: 1000, JobRequeue: true}, Default: "debug",
 		PartitionNodes: map[string][]string{"debug": {"n1", "n2"}}}
 	for _, n := range []string{"n1", "n2"} {
 		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000})
@@ -55,7 +56,7 @@ type server struct {
 	privacy Privacy
 }
 
-func serve(t *testing.T) *server {
+func serve(t *testing.T, prepare ...func(*Local)) *server {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it connects as other users")
@@ -74,16 +75,30 @@ func serve(t *testing.T) *server {
 	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
 	judge := planner.NewJudge(sched.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
-	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(), Users: NewUsers(), Feasible: judge.Feasible, Forecast: judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command, error) { return reactor.Reconfigure{Config: stateConfig()}, nil }, Stop: func() { s.stops <- struct{}{} },
-		Script: func(id uint32) ([]byte, error) {
-			return store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
-		},
+	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(),
+		Users: NewUsers(), Forecast: judge.Forecast,
+		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command,
+			error) {
+			return reactor.Reconfigure{Config: stateConfig()}, nil
+		}, Stop: func() { s.stops <- struct{}{} },
+		Script:     func(j *pb.JobRecord) ([]byte, []string, error) { return state.ReadTexts(store.Get, j) },
 		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil },
-		Debug:      func(*pb.SetDebugRequest, []string) *pb.Problem { return nil }, Pairs: func() []*pb.KeyValue { return nil },
-		Figures: func(bool) map[string]float64 { return nil }, Acct: shownAccounting{}, Privacy: func() Privacy { return s.privacy }, Live: NewLive()}
+		Debug:      func(*pb.SetDebugRequest, []string) *pb.Problem { return nil },
+		Shown:      func() *pb.ConfigReply { return &pb.ConfigReply{} },
+		Figures:    func(bool) map[string]float64 { return nil }, Acct: shownAccounting{}, Privacy: func() Privacy { return s.privacy },
+		Live: NewLive()}
 	s.live = service.Live
+	service.Users.find = func(who string) (accounts.Account, bool, error) {
+		if uid := uint32(alice); who == fmt.Sprint(uid) {
+			return accounts.Account{Name: who, UID: uid, GID: uid}, true, nil
+		}
+		return accounts.Find(who)
+	}
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
+	s.local.patience = time.Hour // clients here lie idle for as long as a slow machine takes
+	for _, f := range prepare {
+		f(s.local)
+	}
 	listener, err := Listen(s.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +144,8 @@ func connectAs(path string, uid, gid uint32, groups []uint32) (net.Conn, error) 
 		first = &groups[0]
 	}
 	for _, call := range [][4]uintptr{
-		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(first))}, {unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)},
+		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(first))},
+		{unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)},
 		{unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)},
 	} {
 		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
@@ -154,7 +170,8 @@ const (
 )
 
 func request(script string) *pb.SubmitRequest {
-	return &pb.SubmitRequest{Script: []byte(script), Env: []string{"SECRET=x"}, Spec: &pb.JobSpec{Name: "job", NumTasks: 1, WorkDir: "/", Hold: true}}
+	return &pb.SubmitRequest{Script: []byte(script), Env: []string{"SECRET=x"},
+		Spec: &pb.JobSpec{Name: "job", NumTasks: 1, WorkDir: "/", Hold: true}}
 }
 
 func submit(t *testing.T, c pb.ControllerAPIClient, r *pb.SubmitRequest) uint32 {
@@ -175,130 +192,6 @@ func problemOf(err error) (*pb.Problem, codes.Code) {
 		}
 	}
 	return nil, st.Code()
-}
-
-// calls are one call of each method, on a job of alice's. What the reactor refuses per job comes back as an error, too.
-var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
-	"Ping": func(c pb.ControllerAPIClient, _ uint32) error { _, err := c.Ping(ctx, &pb.PingRequest{}); return err },
-	"Submit": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Submit(ctx, request("#!/bin/sh\n"))
-		return err
-	},
-	"SubmitLarge": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := submitLarge(c, request("#!/bin/sh\n"), 10)
-		return err
-	},
-	"Jobs": func(c pb.ControllerAPIClient, _ uint32) error {
-		return drain(c.Jobs(ctx, &pb.JobsRequest{}))(func(s pb.ControllerAPI_JobsClient) error { _, err := s.Recv(); return err })
-	},
-	"Nodes": func(c pb.ControllerAPIClient, _ uint32) error {
-		return drain(c.Nodes(ctx, &pb.NodesRequest{}))(func(s pb.ControllerAPI_NodesClient) error { _, err := s.Recv(); return err })
-	},
-	"Partitions": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Partitions(ctx, &pb.PartitionsRequest{})
-		return err
-	},
-	"Config": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Config(ctx, &pb.ConfigRequest{})
-		return err
-	},
-	"BatchScript": func(c pb.ControllerAPIClient, job uint32) error {
-		return drain(c.BatchScript(ctx, &pb.BatchScriptRequest{JobId: job}))(func(s pb.ControllerAPI_BatchScriptClient) error { _, err := s.Recv(); return err })
-	},
-	"CancelJobs": func(c pb.ControllerAPIClient, job uint32) error {
-		r, err := c.CancelJobs(ctx, &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(job)}})
-		return outcome(r.GetOutcomes(), err)
-	},
-	"ControlJobs": func(c pb.ControllerAPIClient, job uint32) error {
-		r, err := c.ControlJobs(ctx, &pb.ControlJobsRequest{Verb: "hold", Ids: []string{fmt.Sprint(job)}})
-		return outcome(r.GetOutcomes(), err)
-	},
-	"UpdateJob": func(c pb.ControllerAPIClient, job uint32) error {
-		r, err := c.UpdateJob(ctx, &pb.UpdateJobRequest{Ids: []string{fmt.Sprint(job)}, Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
-		return outcome(r.GetOutcomes(), err)
-	},
-	"UpdateNode": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.UpdateNode(ctx, &pb.UpdateNodeRequest{Nodes: "n1", Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
-		return err
-	},
-	"UpdatePartition": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.UpdatePartition(ctx, &pb.UpdatePartitionRequest{Name: "debug", Set: []*pb.KeyValue{{Key: "State", Value: "UP"}}})
-		return err
-	},
-	"WaitJob": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.WaitJob(ctx, &pb.WaitJobRequest{JobId: 1}) // has ended
-		return err
-	},
-	"Reconfigure": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Reconfigure(ctx, &pb.ReconfigureRequest{})
-		return err
-	},
-	"Shutdown": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Shutdown(ctx, &pb.ShutdownRequest{})
-		return err
-	},
-	"Backup": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Backup(ctx, &pb.BackupRequest{})
-		return err
-	},
-	"Stats": func(c pb.ControllerAPIClient, _ uint32) error { _, err := c.Stats(ctx, &pb.StatsRequest{}); return err },
-	"Reservations": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Reservations(ctx, &pb.ReservationsRequest{})
-		return err
-	},
-	"UpdateReservation": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.UpdateReservation(ctx, &pb.UpdateReservationRequest{Name: "no-such", Delete: true})
-		if p, _ := problemOf(err); p != nil && pb.Code(p.Code) == pb.CodeResvInvalid {
-			return nil // it was allowed to ask
-		}
-		return err
-	},
-	"Topology": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Topology(ctx, &pb.TopologyRequest{})
-		return err
-	},
-	"Licenses": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Licenses(ctx, &pb.LicensesRequest{})
-		return err
-	},
-	"Explain": func(c pb.ControllerAPIClient, job uint32) error {
-		_, err := c.Explain(ctx, &pb.ExplainRequest{Id: fmt.Sprint(job)})
-		return err
-	},
-	"Gpus": func(c pb.ControllerAPIClient, _ uint32) error {
-		stream, err := c.Gpus(ctx, &pb.GpusRequest{})
-		if err != nil {
-			return err
-		}
-		_, err = stream.Recv()
-		return err
-	},
-	"Priorities": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.Priorities(ctx, &pb.PrioritiesRequest{})
-		return err
-	},
-	"Accounting": func(c pb.ControllerAPIClient, _ uint32) error {
-		return drain(c.Accounting(ctx, &pb.AccountingRequest{}))(func(s pb.ControllerAPI_AccountingClient) error { _, err := s.Recv(); return err })
-	},
-	"AccountingScript": func(c pb.ControllerAPIClient, job uint32) error {
-		return drain(c.AccountingScript(ctx, &pb.AccountingScriptRequest{JobId: job}))(func(s pb.ControllerAPI_AccountingScriptClient) error { _, err := s.Recv(); return err })
-	},
-	"Crontab": func(c pb.ControllerAPIClient, _ uint32) error { // whose: crontab_test.go
-		_, err := c.Crontab(ctx, &pb.CrontabRequest{})
-		return err
-	},
-	"UpdateCrontab": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.UpdateCrontab(ctx, &pb.UpdateCrontabRequest{Text: "# nothing\n"})
-		return err
-	},
-	"SetDebug": func(c pb.ControllerAPIClient, _ uint32) error {
-		_, err := c.SetDebug(ctx, &pb.SetDebugRequest{Level: "info"})
-		return err
-	},
-	"Usage": func(c pb.ControllerAPIClient, job uint32) error {
-		_, err := c.Usage(ctx, &pb.UsageRequest{Ids: []string{fmt.Sprint(job)}}) // whether the job is the caller's: accounting_test.go
-		return err
-	},
 }
 
 var ctx = context.Background()
@@ -395,7 +288,8 @@ func TestIdentity(t *testing.T) {
 	s := serve(t)
 	user, root := s.as(nobody, nobody, nobody, 7), s.as(0, 0)
 	forged := request("#!/bin/sh\n")
-	forged.Spec.Gid, forged.Spec.Groups, forged.Spec.User, forged.Spec.Group, forged.Spec.AllocNode = 5, []uint32{0, 4}, "root", "root", "login1"
+	forged.Spec.Gid, forged.Spec.Groups, forged.Spec.User, forged.Spec.Group, forged.Spec.AllocNode = 5, []uint32{0, 4}, "root", "root",
+		"login1"
 	id := submit(t, user, forged)
 	j := s.loop.View().Jobs.Get(id)
 	if j.Spec.AllocNode != "h" {
@@ -405,11 +299,13 @@ func TestIdentity(t *testing.T) {
 	if r, err := user.Ping(ctx, &pb.PingRequest{}); err != nil || r.Host != "head" {
 		t.Errorf("the controller says that it is %v, %v", r, err)
 	}
-	if j.Spec.Uid != nobody || j.Spec.Gid != nobody || !slices.Equal(j.Spec.Groups, []uint32{7, nobody}) || j.Spec.User != NewUsers().Name(nobody) {
+	if j.Spec.Uid != nobody || j.Spec.Gid != nobody || !slices.Equal(j.Spec.Groups, []uint32{7, nobody}) ||
+		j.Spec.User != NewUsers().Name(nobody) {
 		t.Errorf("the job is of uid %d gid %d groups %v, user %s", j.Spec.Uid, j.Spec.Gid, j.Spec.Groups, j.Spec.User)
 	}
 	for what, change := range map[string]func(*pb.JobSpec){
-		"another's uid": func(s *pb.JobSpec) { s.Uid = alice }, "negative nice": func(s *pb.JobSpec) { s.Nice = -1 }, "a priority": func(s *pb.JobSpec) { s.Priority = 5 },
+		"another's uid": func(s *pb.JobSpec) { s.Uid = alice }, "negative nice": func(s *pb.JobSpec) { s.Nice = -1 },
+		"a priority": func(s *pb.JobSpec) { s.Priority = 5 },
 	} {
 		r := request("#!/bin/sh\n")
 		change(r.Spec)
@@ -555,7 +451,8 @@ func TestConnections(t *testing.T) {
 	if p, _ := problemOf(calls["Ping"](crowded, 0)); p == nil || pb.Code(p.Code) != pb.CodeRateLimited {
 		t.Errorf("a connection too many: %v", p)
 	}
-	for who, c := range map[string]pb.ControllerAPIClient{"the connection that was there": c, "another user": s.as(alice, alice), "root": s.as(0, 0)} {
+	for who, c := range map[string]pb.ControllerAPIClient{"the connection that was there": c, "another user": s.as(alice, alice),
+		"root": s.as(0, 0)} {
 		if err := calls["Ping"](c, 0); err != nil {
 			t.Errorf("%s: %v", who, err)
 		}
@@ -601,7 +498,8 @@ func TestPages(t *testing.T) {
 	s := serve(t)
 	const n = 2*pageRecords + 100
 	for range n {
-		if _, err := s.loop.Do(ctx, reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", Uid: alice, Hold: true}, Partition: "debug"}}); err != nil {
+		if _, err := s.loop.Do(ctx, reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", Uid: alice, Hold: true},
+			Partition: "debug"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

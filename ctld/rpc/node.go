@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
@@ -68,7 +69,7 @@ func nodeName(ctx context.Context) (string, error) {
 		return "", status.Error(codes.Unauthenticated, err.Error())
 	}
 	if id.Role != mtls.RoleNode {
-		return "", status.Errorf(codes.PermissionDenied, "a %s certificate does not speak for a node", id.Role)
+		return "", status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a node", id.Role)
 	}
 	return id.Name, nil
 }
@@ -79,41 +80,47 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	if err != nil {
 		return err
 	}
-	first, err := stream.Recv()
+	first, err := firstOf(stream.Context(), stream.Recv)
 	if err != nil {
 		return err
 	}
 	h := first.GetHello()
 	switch {
 	case h == nil:
-		return status.Error(codes.InvalidArgument, "a node says hello first")
+		return status.Error(codes.InvalidArgument, "the first message of a node must be Hello")
 	case h.Node != name:
 		return status.Errorf(codes.PermissionDenied, "the certificate is for node %s, not %s", name, h.Node)
 	case h.ClusterId != "" && h.ClusterId != s.ClusterID:
-		return status.Errorf(codes.FailedPrecondition, "node %s belongs to another cluster (id %s, this is %s); empty its spool to move it here", name, h.ClusterId, s.ClusterID)
+		return status.Errorf(codes.FailedPrecondition,
+			"node %s belongs to another cluster (id %s, this is %s); clear its spool directory to move it here", name, h.ClusterId,
+			s.ClusterID)
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := context.WithCancel(loop.For(stream.Context(), loop.Nodes, 0))
 	defer cancel()
 	if err := s.inTurn(ctx, name); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	number := s.streams.Add(1)
 	defer s.gone(name, number)
-	if _, err := s.Writer.Do(ctx, reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number}); err != nil {
+	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, OffNS: s.clockOff(name, h.NowNs)}
+	if _, err := s.Writer.Do(ctx, hello); err != nil {
 		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
 			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.
 			_ = stream.Send(&pb.NodeOrders{Full: true})
 		}
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
+	if first.Heartbeat != nil {
+		s.Beats.Put(name, first.Heartbeat, s.clockOff(name, h.NowNs))
+	}
 	link := s.Dispatcher.Open(name, first.Steps)
-	s.Log.Info("node linked", "node", name, "steps", len(first.Steps), "version", h.Version)
+	s.Log.Info("node connected", "node", name, "steps", len(first.Steps), "version", h.Version)
 	defer func() {
 		if s.Dispatcher.Close(link) {
 			if s.Live != nil {
 				s.Live.Forget(name)
 			}
-			s.Log.Info("node link lost", "node", name)
+			s.Log.Info("node disconnected", "node", name)
 		}
 	}()
 	return s.converse(ctx, cancel, stream, link, name)
@@ -142,7 +149,7 @@ func (s *NodeServer) inTurn(ctx context.Context, node string) error {
 // to be linked is never found to be down.
 func (s *NodeServer) gone(name string, stream uint64) {
 	for {
-		_, err := s.Writer.Do(context.Background(), reactor.NodeGone{Node: name, Stream: stream})
+		_, err := s.Writer.Do(loop.For(context.Background(), loop.Nodes, 0), reactor.NodeGone{Node: name, Stream: stream})
 		if !errors.Is(err, loop.ErrBusy) {
 			return
 		}
@@ -153,7 +160,8 @@ func (s *NodeServer) gone(name string, stream uint64) {
 // busyRetry is how long to wait when the mailbox is full or the disk.
 const busyRetry = 100 * time.Millisecond
 
-func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
+func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
+	stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
 	reports := make(chan []*pb.StepReport, reportBacklog)
 	recvErr := make(chan error, 1)
 	var wg sync.WaitGroup
@@ -171,7 +179,7 @@ func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc, st
 	for {
 		select {
 		case <-link.Closed():
-			return status.Error(codes.Aborted, "the node has opened a newer stream")
+			return status.Error(codes.Aborted, "the node has opened a new stream")
 		case <-ctx.Done():
 			select {
 			case err := <-recvErr:
@@ -213,7 +221,8 @@ func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name
 	}
 }
 
-func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], reports chan<- []*pb.StepReport, name string) error {
+func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders],
+	reports chan<- []*pb.StepReport, name string) error {
 	messages := rate.NewLimiter(messageRate, messageBurst)
 	for {
 		r, err := stream.Recv()
@@ -224,10 +233,10 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 			return err
 		}
 		if r.Heartbeat != nil {
-			s.Beats.Put(name, r.Heartbeat)
+			s.Beats.Put(name, r.Heartbeat, s.clockOff(name, r.Heartbeat.NowNs))
 		}
 		if s.Samples != nil {
-			s.Samples.Put(name, r.Samples, time.Now().UnixNano())
+			s.Samples.Put(name, r.Samples, clock.Boot())
 		}
 		if s.Live != nil {
 			s.Live.Put(s.Writer.View(), name, r.Usage)
@@ -255,7 +264,7 @@ func (s *NodeServer) takeDevices(ctx context.Context, name string, r *pb.DeviceR
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.Log.Warn("cannot take in the devices of a node yet", "node", name, "err", err)
+		s.Log.Warn("cannot process a node's devices yet", "node", name, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(busyRetry):
@@ -286,7 +295,7 @@ func (s *NodeServer) takeIn(ctx context.Context, reports <-chan []*pb.StepReport
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			s.Log.Warn("cannot take in reports of a node yet", "node", name, "err", err)
+			s.Log.Warn("cannot process a node's reports yet", "node", name, "err", err)
 			select { // the mailbox is full, or the disk: the reports must not be lost
 			case <-ctx.Done():
 			case <-time.After(busyRetry):
@@ -296,19 +305,42 @@ func (s *NodeServer) takeIn(ctx context.Context, reports <-chan []*pb.StepReport
 	}
 }
 
+// clockOff is by how much the clock of a node is ahead of this one, by what the node says that it shows. That they differ is logged when it
+// is news.
+func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
+	if shownNS == 0 { // a node daemon of an older version
+		return 0
+	}
+	off := shownNS - time.Now().UnixNano()
+	known := int64(0)
+	if n := s.Writer.View().Node(node); n != nil {
+		known = n.ClockOffNs
+	}
+	if news := off - known; (off > reactor.ClockDiffersNS || off < -reactor.ClockDiffersNS) &&
+		(news > reactor.ClockDiffersNS || news < -reactor.ClockDiffersNS) {
+		s.Log.Warn("the clock of a node differs from the controller's; no job ends by it, but files and certificates go by it",
+			"node", node, "ahead", time.Duration(off).Round(time.Second))
+	}
+	return off
+}
+
 // Beats gathers heartbeats and hands them to the writer once a second, so that thousands of nodes cost one command.
 type Beats struct {
 	mu   sync.Mutex
-	last map[string]*pb.Heartbeat
+	last reactor.NodeBeats
 }
 
 // NewBeats makes an empty gatherer.
-func NewBeats() *Beats { return &Beats{last: map[string]*pb.Heartbeat{}} }
+func NewBeats() *Beats { return &Beats{last: noBeats()} }
 
-// Put notes a node's newest heartbeat.
-func (b *Beats) Put(node string, h *pb.Heartbeat) {
+func noBeats() reactor.NodeBeats {
+	return reactor.NodeBeats{Beats: map[string]*pb.Heartbeat{}, OffNS: map[string]int64{}}
+}
+
+// Put notes a node's newest heartbeat, and by how much its clock was ahead then.
+func (b *Beats) Put(node string, h *pb.Heartbeat, offNS int64) {
 	b.mu.Lock()
-	b.last[node] = h
+	b.last.Beats[node], b.last.OffNS[node] = h, offNS
 	b.mu.Unlock()
 }
 
@@ -324,10 +356,10 @@ func (b *Beats) Run(ctx context.Context, w Writer) {
 		}
 		b.mu.Lock()
 		beats := b.last
-		b.last = map[string]*pb.Heartbeat{}
+		b.last = noBeats()
 		b.mu.Unlock()
-		if len(beats) > 0 {
-			_, _ = w.Do(ctx, reactor.NodeBeats{Beats: beats})
+		if len(beats.Beats) > 0 {
+			_, _ = w.Do(loop.For(ctx, loop.Nodes, 0), beats)
 		}
 	}
 }

@@ -63,7 +63,8 @@ func serveNodes(t *testing.T) *nodeServer {
 	}
 	s.addr = listener.Addr().String()
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)))
-	nodepb.RegisterNodeAPIServer(server, &NodeServer{Writer: s.loop, Dispatcher: s.disp, Beats: NewBeats(), ClusterID: "cluster-1", Log: log})
+	nodepb.RegisterNodeAPIServer(server, &NodeServer{Writer: s.loop, Dispatcher: s.disp, Beats: NewBeats(), ClusterID: "cluster-1",
+		Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.loop.Run(ctx) })
@@ -72,13 +73,13 @@ func serveNodes(t *testing.T) *nodeServer {
 	return s
 }
 
-func (s *nodeServer) script(id uint32) ([]byte, error) {
+func (s *nodeServer) script(j *pb.JobRecord) ([]byte, []string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.scripts[id]; b != nil {
-		return b, nil
+	if b := s.scripts[j.Id]; b != nil {
+		return b, []string{"A=b"}, nil
 	}
-	return nil, errors.New("damaged")
+	return nil, nil, errors.New("damaged")
 }
 
 func (s *nodeServer) provide(dir, folder, name, role string) {
@@ -135,7 +136,8 @@ func (r refused) Send(*pb.NodeReport) error     { return nil }
 func (r refused) Recv() (*pb.NodeOrders, error) { return nil, r.err }
 
 func nodeHello(name string) *pb.NodeReport {
-	return &pb.NodeReport{Hello: &pb.NodeHello{Node: name, BootId: "b", Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}}
+	return &pb.NodeReport{Hello: &pb.NodeHello{Node: name, BootId: "b",
+		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}}
 }
 
 // talk says one thing and hears the answer.
@@ -231,10 +233,6 @@ func TestStreamsOfANode(t *testing.T) {
 // run starts a job on n1, as a plan would.
 func (s *nodeServer) run(script bool) uint32 {
 	s.t.Helper()
-	blob, err := state.EncodeScript([]byte("#!/bin/sh\n"), []string{"A=b"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	out, err := s.loop.Do(ctx, reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", Uid: alice, User: "u"}, Partition: "debug"}})
 	if err != nil {
 		s.t.Fatal(err)
@@ -242,10 +240,11 @@ func (s *nodeServer) run(script bool) uint32 {
 	id := out.(reactor.Submitted).ID
 	if script {
 		s.mu.Lock()
-		s.scripts[id] = blob
+		s.scripts[id] = []byte("#!/bin/sh\n")
 		s.mu.Unlock()
 	}
-	start := reactor.PlannedStart{ID: id, Task: -1, Spec: s.loop.View().Jobs.Get(id).Spec, Partition: "debug", LimitS: 60, NodeList: "n1", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}
+	start := reactor.PlannedStart{ID: id, Task: -1, Spec: s.loop.View().Jobs.Get(id).Spec, Partition: "debug", LimitS: 60, NodeList: "n1",
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}
 	if _, err := s.loop.Do(ctx, reactor.ApplyPlan{Starts: []reactor.PlannedStart{start}}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -261,7 +260,8 @@ func TestJobOverTheWire(t *testing.T) {
 	}
 	id := s.run(true)
 	m, err := stream.Recv()
-	if err != nil || len(m.Steps) != 1 || m.Steps[0].Want != pb.StepWant_WANT_RUN || string(m.Steps[0].Launch.GetScript()) != "#!/bin/sh\n" || m.Steps[0].Launch.Env[0] != "A=b" {
+	if err != nil || len(m.Steps) != 1 || m.Steps[0].Want != pb.StepWant_WANT_RUN ||
+		string(m.Steps[0].Launch.GetScript()) != "#!/bin/sh\n" || m.Steps[0].Launch.Env[0] != "A=b" {
 		t.Fatal(m, err)
 	}
 	key := m.Steps[0].Key

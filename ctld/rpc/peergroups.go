@@ -18,7 +18,8 @@ func peerGroups(fd int) ([]uint32, error) {
 	buf := make([]uint32, 64)
 	for {
 		size := uint32(len(buf) * 4)
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
 		switch {
 		case errno == 0:
 			return slices.Clone(buf[:size/4]), nil // each job keeps them: no more than there are

@@ -34,7 +34,8 @@ func TestJobsArePrivate(t *testing.T) {
 		t.Errorf("a user sees %d jobs where they are not private", n)
 	}
 	s.privacy = Privacy{Jobs: true}
-	if a, b, c := count(mine, &pb.JobsRequest{}), count(mine, &pb.JobsRequest{Ids: []string{fmt.Sprint(theirs)}}), count(root, &pb.JobsRequest{}); a != 1 || b != 0 || c != 2 {
+	if a, b, c := count(mine, &pb.JobsRequest{}), count(mine, &pb.JobsRequest{Ids: []string{fmt.Sprint(theirs)}}),
+		count(root, &pb.JobsRequest{}); a != 1 || b != 0 || c != 2 {
 		t.Errorf("a user sees %d jobs, %d of them by id, root %d", a, b, c)
 	}
 	if !explained(mine, fmt.Sprint(own)) || explained(mine, fmt.Sprint(theirs)) || !explained(root, fmt.Sprint(own)) {
@@ -45,8 +46,8 @@ func TestJobsArePrivate(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreSilent: with PrivateData=jobs a refusal to act on another's job does not say whose it is; its phrase is that of a real Slurm
-// 22.05. Without, it names the owner.
+// TestRefusalsAreSilent: with PrivateData=jobs a refusal to act on another's job does not say whose it is; its phrase is that of a real
+// Slurm 22.05. Without, it names the owner.
 func TestRefusalsAreSilent(t *testing.T) {
 	s := serve(t)
 	mine, root := s.as(alice, alice), s.as(0, 0)
@@ -101,7 +102,8 @@ func TestRefusalsAreSilent(t *testing.T) {
 		}
 	}
 	s.privacy = Privacy{Jobs: true}
-	if r, err := mine.CancelJobs(ctx, &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{}}); err != nil || len(r.Outcomes) != 0 {
+	if r, err := mine.CancelJobs(ctx, &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{}}); err != nil ||
+		len(r.Outcomes) != 0 {
 		t.Errorf("a filter finds %v, %v: jobs of others", r, err)
 	}
 }
@@ -109,7 +111,8 @@ func TestRefusalsAreSilent(t *testing.T) {
 func TestOwnersOfGPUsArePrivate(t *testing.T) {
 	s := &Service{Privacy: func() Privacy { return Privacy{Jobs: true} }}
 	for uid, operator := range map[uint32]bool{7: false, 9: false, 0: true} {
-		r := &pb.GpusReply{Gpus: []*pb.GpuRecord{{State: "alloc", Owners: []*pb.GpuOwner{{JobId: 3, Id: "3", User: "ann", Uid: 7, Name: "secret", Share: 2}}}}}
+		r := &pb.GpusReply{Gpus: []*pb.GpuRecord{{State: "alloc",
+			Owners: []*pb.GpuOwner{{JobId: 3, Id: "3", User: "ann", Uid: 7, Name: "secret", Share: 2}}}}}
 		c := context.WithValue(ctx, peerKey{}, &Peer{UID: uid, Operator: operator})
 		if err := s.redacted(c, func(*pb.GpusReply) error { return nil })(r); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -21,7 +19,7 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // Jobs streams the jobs that match, in ascending order of id, all of one moment.
 func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.ControllerAPI_JobsServer) error {
-	match, p := matcher(r)
+	sel, p := selectionOf(r)
 	if p != nil {
 		return problem(p)
 	}
@@ -33,137 +31,18 @@ func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.Controller
 	if r.ShownPartitions {
 		hidden = hiddenPartitions(v)
 	}
-	for j := range candidates(v, r) {
-		if !match(j) || !sees(j) || len(hidden) > 0 && isHidden(j, hidden) {
+	for j := range attentive(ctx, sel.candidates(v)) {
+		if !sel.match(j) || !sees(j) || len(hidden) > 0 && isHidden(j, hidden) {
 			continue
 		}
 		if err := page.add(withheld(j), in); err != nil {
 			return err
 		}
 	}
+	if err := gone(ctx); err != nil {
+		return err
+	}
 	return page.end()
-}
-
-// candidates are the jobs to look at: those named, or all. The tasks of an array have ids of their own, so naming one means
-// looking at all.
-func candidates(v *state.View, r *pb.JobsRequest) func(func(*pb.JobRecord) bool) {
-	if len(r.Ids) == 0 {
-		return v.Jobs.All()
-	}
-	var plain []*pb.JobRecord
-	for _, id := range jobIDs(r.Ids) {
-		j := v.Jobs.Get(id.Job)
-		if j == nil && id.Tasks == nil {
-			continue
-		}
-		if j == nil || j.ArrayJobId == j.Id {
-			return v.Jobs.All()
-		}
-		plain = append(plain, j)
-	}
-	slices.SortFunc(plain, func(a, b *pb.JobRecord) int { return cmp.Compare(a.Id, b.Id) })
-	plain = slices.Compact(plain)
-	return slices.Values(plain)
-}
-
-// jobIDs reads job ids; what is not one names no job.
-func jobIDs(list []string) []jobid.ID {
-	var ids []jobid.ID
-	for _, s := range list {
-		if id, err := jobid.Parse(s); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// named is the predicate of a list of ids: "12" means job 12 and all tasks of array 12, "12_3" one task.
-func named(list []string) func(*pb.JobRecord) bool {
-	whole, tasks := map[uint32]bool{}, map[uint32]jobid.Set{}
-	for _, id := range jobIDs(list) {
-		if id.Tasks == nil {
-			whole[id.Job] = true
-		} else if set, err := id.Tasks.Set(maxNamedTasks); err == nil {
-			tasks[id.Job] = tasks[id.Job].With(set)
-		}
-	}
-	return func(j *pb.JobRecord) bool {
-		if whole[j.Id] || j.ArrayJobId != 0 && whole[j.ArrayJobId] {
-			return true
-		}
-		set := tasks[j.ArrayJobId]
-		switch {
-		case j.ArrayJobId == 0 || set == nil:
-			return false
-		case j.IsArrayTask:
-			return set.Has(j.ArrayTaskId)
-		}
-		have := state.ArraySet(j)
-		return have.Without(set).Count() < have.Count()
-	}
-}
-
-// maxNamedTasks bounds the tasks that one id may name.
-const maxNamedTasks = 1 << 22
-
-// matcher is the predicate of a selection; every list that is not empty must match.
-func matcher(r *pb.JobsRequest) (func(*pb.JobRecord) bool, *pb.Problem) {
-	var tests []func(*pb.JobRecord) bool
-	add := func(f func(*pb.JobRecord) bool) { tests = append(tests, f) }
-	if r == nil {
-		return func(*pb.JobRecord) bool { return true }, nil
-	}
-	if len(r.Ids) > 0 {
-		add(named(r.Ids))
-	}
-	if len(r.Uids) > 0 {
-		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Uids, j.Spec.Uid) })
-	}
-	if len(r.Partitions) > 0 {
-		add(func(j *pb.JobRecord) bool { return inPartitions(j, r.Partitions) })
-	}
-	if len(r.Names) > 0 {
-		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Names, j.Spec.Name) })
-	}
-	if len(r.Accounts) > 0 {
-		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Accounts, j.Spec.Account) })
-	}
-	if len(r.Qos) > 0 {
-		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Qos, j.Spec.Qos) })
-	}
-	if len(r.Reservations) > 0 {
-		add(func(j *pb.JobRecord) bool { return slices.Contains(r.Reservations, j.Spec.Reservation) })
-	}
-	if len(r.Nodes) > 0 {
-		nodes, p := nodeSet(r.Nodes)
-		if p != nil {
-			return nil, p
-		}
-		add(func(j *pb.JobRecord) bool {
-			return slices.ContainsFunc(j.Alloc, func(a *pb.NodeAlloc) bool { return nodes[a.Node] })
-		})
-	}
-	add(stateTest(r))
-	return func(j *pb.JobRecord) bool {
-		for _, t := range tests {
-			if !t(j) {
-				return false
-			}
-		}
-		return true
-	}, nil
-}
-
-func stateTest(r *pb.JobsRequest) func(*pb.JobRecord) bool {
-	switch {
-	case len(r.States) > 0 || r.StateFlags != 0:
-		return func(j *pb.JobRecord) bool {
-			return slices.Contains(r.States, j.State) && j.StateFlags&pb.JobCompleting == 0 || j.StateFlags&r.StateFlags != 0
-		}
-	case r.AllStates:
-		return func(*pb.JobRecord) bool { return true }
-	}
-	return state.Active
 }
 
 func hiddenPartitions(v *state.View) (names []string) {
@@ -181,18 +60,6 @@ func isHidden(j *pb.JobRecord, hidden []string) bool {
 		return slices.Contains(hidden, j.Partition)
 	}
 	return !slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), func(p string) bool { return !slices.Contains(hidden, p) })
-}
-
-func inPartitions(j *pb.JobRecord, names []string) bool {
-	if slices.Contains(names, j.Partition) {
-		return true
-	}
-	for _, p := range strings.Split(j.Spec.Partition, ",") {
-		if p != "" && slices.Contains(names, p) && j.State == pb.JobState_JOB_PENDING {
-			return true
-		}
-	}
-	return false
 }
 
 // nodeSet is the nodes of several lists, which together may name as many as one.
@@ -230,13 +97,16 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	reserved := reservedFlags(v)
 	page := pagesOf(func() *pb.NodesReply { return &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
 	in := pb.AskedOfNodes(r)
-	for _, n := range v.Nodes() {
+	for n := range attentive(ctx, slices.Values(v.Nodes())) {
 		if want != nil && !want[n.Name] {
 			continue
 		}
 		if err := page.add(shownNode(v, n, reserved[n.Name]), in); err != nil {
 			return err
 		}
+	}
+	if err := gone(ctx); err != nil {
+		return err
 	}
 	return page.end()
 }
@@ -249,7 +119,8 @@ func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
 	}
 	r.StateFlags |= reserved
-	if len(n.Strays) > 0 && n.LinkUp || slices.ContainsFunc(n.Jobs, func(id uint32) bool { return v.Jobs.Get(id).StateFlags&pb.JobCompleting != 0 }) {
+	if len(n.Strays) > 0 && n.LinkUp ||
+		slices.ContainsFunc(n.Jobs, func(id uint32) bool { return v.Jobs.Get(id).StateFlags&pb.JobCompleting != 0 }) {
 		r.StateFlags |= pb.NodeCompleting
 	}
 	showGres(v, n, r)
@@ -276,7 +147,9 @@ func (s *Service) Partitions(_ context.Context, r *pb.PartitionsRequest) (*pb.Pa
 
 // Config answers the configuration in force.
 func (s *Service) Config(context.Context, *pb.ConfigRequest) (*pb.ConfigReply, error) {
-	return &pb.ConfigReply{Pairs: s.Pairs(), NowNs: s.Writer.View().NowNS}, nil
+	r := s.Shown()
+	r.NowNs = s.Writer.View().NowNS
+	return r, nil
 }
 
 // BatchScript streams a job's script to its owner.
@@ -288,11 +161,7 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 	if peer := peerOf(ctx); !peer.Operator && peer.UID != j.Spec.Uid {
 		return problem(s.caller(peer).Refused(pb.CodeUserID, j))
 	}
-	blob, err := s.Script(state.ScriptID(j))
-	if err != nil {
-		return err
-	}
-	script, _, err := state.DecodeScript(blob)
+	script, _, err := s.Script(j)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,17 @@
 package rpc
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -19,16 +23,23 @@ func frame(stream uint32, kind, flags byte, length int) []byte {
 	return b
 }
 
-// TestLargeMessagesWaitToBeRead: of a user's large messages so many are read as the budget holds, over all connections; each answer lets one
-// more in. What is counted are messages whose header the reader was given.
+// bounded is a connection of a user who may have so many bytes, and himself as many calls and bytes on each connection as he likes.
+func bounded(c net.Conn, b *budget) *boundedConn {
+	bc := newBoundedConn(c, &load{reading: b, frames: make(chan struct{}, 100)})
+	bc.reading = newBudget(1 << 30)
+	return bc
+}
+
+// TestLargeMessagesWaitToBeRead: of a user's large messages so many are read as the budget holds, over all connections; each answer lets
+// one more in. What is counted are messages whose header the reader was given.
 func TestLargeMessagesWaitToBeRead(t *testing.T) {
 	const size, room, all = 4 << 20, 3, 8
 	b := newBudget(room*size + 100)
-	read, conns := make(chan *meteredConn, all), make([]*meteredConn, all)
+	read, conns := make(chan *boundedConn, all), make([]*boundedConn, all)
 	for i := range conns {
 		far, near := net.Pipe()
 		t.Cleanup(func() { _, _ = far.Close(), near.Close() })
-		conns[i] = newMeteredConn(near, b)
+		conns[i] = bounded(near, b)
 		go func() { _, _ = far.Write(frame(1, 1, 0, size)) }()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		go func() {
@@ -40,7 +51,7 @@ func TestLargeMessagesWaitToBeRead(t *testing.T) {
 			_, _ = io.CopyN(io.Discard, conns[i], size)
 		}()
 	}
-	var in []*meteredConn
+	var in []*boundedConn
 	for range room {
 		in = append(in, <-read)
 	}
@@ -70,7 +81,7 @@ func TestStreamsReserveOnce(t *testing.T) {
 	b := newBudget(3 * maxStream)
 	far, near := net.Pipe()
 	defer far.Close()
-	c := newMeteredConn(near, b)
+	c := bounded(near, b)
 	go func() { _, _ = io.Copy(io.Discard, far) }()
 	step := func(what string, sent []byte, want int64) {
 		t.Helper()
@@ -83,12 +94,14 @@ func TestStreamsReserveOnce(t *testing.T) {
 		}
 	}
 	step("a small request", frame(1, 1, 0, smallMessage), 3*maxStream)
+	step("the beginning of several", frame(3, frameRequest, moreMessages, 0), 2*maxStream)
 	for range 6 {
 		step("pieces", frame(3, frameMessage, 0, 1<<20), 2*maxStream)
 	}
 	step("a seventh", frame(3, frameMessage, 0, 1<<20), maxStream)
 	step("one that ttrpc throws away", frame(5, 1, 0, frameMax+1), maxStream)
-	for _, piece := range [][]byte{frame(3, frameMessage, 0, 70)[:4], frame(3, frameMessage, 0, 70)[4:], frame(1, frameAnswer, 0, 3), frame(3, frameMessage, lastMessage, 0)} {
+	for _, piece := range [][]byte{frame(3, frameMessage, 0, 70)[:4], frame(3, frameMessage, 0, 70)[4:], frame(1, frameAnswer, 0, 3),
+		frame(3, frameMessage, lastMessage, 0)} {
 		if b.left != maxStream {
 			t.Errorf("given back too early: %d", b.left)
 		}
@@ -101,11 +114,66 @@ func TestStreamsReserveOnce(t *testing.T) {
 	}
 }
 
+// TestFramesThatLookLikeTheEnd: a message that ttrpc would answer while the call goes on ends the connection, and gives nothing back.
+func TestFramesThatLookLikeTheEnd(t *testing.T) {
+	for what, last := range map[string][]byte{"the last, with content": frame(1, frameMessage, lastMessage, 3),
+		"the last, with content and without": frame(1, frameMessage, lastMessage|noMessage, 3),
+		"too long":                           frame(1, frameMessage, 0, frameMax+1),
+		"too many":                           bytes.Repeat(frame(1, frameMessage, 0, 0), maxPieces+1)} {
+		b := newBudget(3 * maxStream)
+		far, near := net.Pipe()
+		c := bounded(near, b)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = far.Write(frame(1, frameRequest, moreMessages, 0))
+			_, _ = far.Write(last)
+			_ = far.Close()
+		}()
+		n, err := io.Copy(io.Discard, c)
+		if err != errConfused || b.left != 2*maxStream || len(c.places) != 1 {
+			t.Errorf("%s: %d bytes were read, then %v; %d bytes are left, %d calls open", what, n, err, b.left, len(c.places))
+		}
+		_ = c.Close()
+		<-over
+		if b.left != 3*maxStream || len(c.places) != 0 {
+			t.Errorf("%s: %d bytes are left, %d calls open at the end", what, b.left, len(c.places))
+		}
+	}
+	far, near := net.Pipe()
+	defer far.Close()
+	c := bounded(near, newBudget(3*maxStream))
+	all := slices.Concat(frame(1, frameRequest, moreMessages, 0), bytes.Repeat(frame(1, frameMessage, 0, 9), maxPieces),
+		frame(1, frameMessage, lastMessage|noMessage, 0))
+	go func() { _, _ = far.Write(all); _ = far.Close() }()
+	if n, err := io.Copy(io.Discard, c); err != nil || n != int64(len(all)) {
+		t.Errorf("a submission as commands make it: %d bytes of %d were read, then %v", n, len(all), err)
+	}
+}
+
+// TestAcceptedStaysAccepted: a submission that was collected and accepted is answered so, however many answers of its user wait.
+func TestAcceptedStaysAccepted(t *testing.T) {
+	s := serve(t)
+	far, near := net.Pipe()
+	defer far.Close()
+	conn := newBoundedConn(near, nil)
+	conn.wait = time.Millisecond
+	for range maxConnAnswers {
+		conn.answers <- struct{}{}
+	}
+	m := s.local.guard("SubmitLarge", ttrpc.Stream{StreamingClient: true,
+		Handler: func(context.Context, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
+	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, &Peer{UID: alice, GID: alice, owner: alice, conn: conn}), nil)
+	if out != "accepted" || err != nil {
+		t.Errorf("%v, %v", out, err)
+	}
+}
+
 // TestUnreadConnectionsEnd: a message for which there is no room for too long ends its connection.
 func TestUnreadConnectionsEnd(t *testing.T) {
 	far, near := net.Pipe()
 	defer far.Close()
-	c := newMeteredConn(near, newBudget(smallMessage))
+	c := bounded(near, newBudget(smallMessage))
 	c.wait = time.Millisecond
 	go func() { _, _ = far.Write(frame(1, 1, 0, smallMessage+1)) }()
 	if _, err := c.Read(make([]byte, 100)); err != errTooMuch {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/admit"
-	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -40,11 +40,12 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 		}
 		set[i] = &pb.KeyValue{Key: kv.Key, Value: value}
 	}
-	out, err := s.do(ctx, reactor.UpdateReservation{Caller: s.caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete, Groups: groups})
+	out, err := s.do(ctx, resv.Update{Operator: s.caller(peer).Operator, Name: r.Name, Set: set, Create: r.Create, Delete: r.Delete,
+		Groups: groups})
 	if err != nil {
 		return nil, err
 	}
-	done := out.(reactor.Reserved)
+	done := out.(resv.Reserved)
 	return &pb.UpdateReply{Seq: done.Seq, Outcomes: []*pb.JobOutcome{{Id: done.Name}}}, nil
 }
 
@@ -102,9 +103,8 @@ func (s *Service) Licenses(_ context.Context, r *pb.LicensesRequest) (*pb.Licens
 	}
 	reply := &pb.LicensesReply{}
 	for _, l := range v.Settings.Licenses {
-		if len(r.Names) == 0 || slices.Contains(r.Names, l.Name) {
-			reply.Licenses = append(reply.Licenses, &pb.LicenseRecord{Name: l.Name, Total: uint32(l.Count), Used: uint32(used[l.Name]), Reserved: uint32(reserved[l.Name])})
-		}
+		reply.Licenses = append(reply.Licenses, &pb.LicenseRecord{Name: l.Name, Total: uint32(l.Count), Used: uint32(used[l.Name]),
+			Reserved: uint32(reserved[l.Name])})
 	}
 	return reply, nil
 }

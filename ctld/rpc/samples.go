@@ -16,7 +16,7 @@ type Samples struct {
 	nodes map[string]map[string]*sampled
 }
 
-// sampled is one device. Times are of the controller's clock.
+// sampled is one device. Times are of CLOCK_BOOTTIME on the controller's machine.
 type sampled struct {
 	last    *pb.DeviceSample
 	heardNS int64

@@ -39,24 +39,27 @@ type Service struct {
 	PID     int
 	Started time.Time
 	Users   *Users
-	// Feasible refuses a job that no node could ever run; nil problem = some could.
-	Feasible func(v *state.View, j *pb.JobRecord) *pb.Problem
+	// SubmitScript and ModifyScript are the functions of a site's job_submit.lua; they do nothing where there is none.
+	SubmitScript func(ctx context.Context, v *state.View, r *pb.SubmitRequest) (user []string, p *pb.Problem)
+	ModifyScript func(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem)
 	// Forecast says when and where a job would start (sbatch --test-only).
 	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem)
 	// Explain says in words why a job waits.
-	Explainer func(v *state.View, j *pb.JobRecord) (text string, startNS int64, nodes []string)
+	Explainer func(v *state.View, j *pb.JobRecord) string
 	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
 	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, sched.Weights)
-	// Script reads a stored script.
-	Script func(id uint32) ([]byte, error)
-	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller; MakeBackup writes a backup.
+	// Script reads a job's script and environment.
+	Script func(*pb.JobRecord) (script []byte, env []string, err error)
+	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller, StopNodes
+	// the daemons of the nodes: it waits until they have gone or stop is closed. MakeBackup writes a backup.
 	Reload     func() (reactor.Command, error)
 	Stop       func()
+	StopNodes  func(stop <-chan struct{})
 	MakeBackup func(path string) (string, int64, error)
 	// Debug changes how much the controller logs, or the node daemons of these nodes.
 	Debug func(r *pb.SetDebugRequest, nodes []string) *pb.Problem
-	// Pairs are the lines of scontrol show config.
-	Pairs func() []*pb.KeyValue
+	// Shown is what scontrol show config shows.
+	Shown func() *pb.ConfigReply
 	// Figures are the counters of sdiag.
 	Figures func(reset bool) map[string]float64
 
@@ -87,7 +90,8 @@ func (s *Service) caller(p *Peer) reactor.Caller {
 // Ping says that the controller is there.
 func (s *Service) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
 	v := s.Writer.View()
-	return &pb.PingReply{Host: s.Name(), Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(), Seq: v.Seq, Cluster: v.Settings.Cluster}, nil
+	return &pb.PingReply{Host: s.Name(), Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(),
+		Seq: v.Seq, Cluster: v.Settings.Cluster}, nil
 }
 
 // Submit accepts a job. When it returns, the job is on disk.
@@ -119,7 +123,8 @@ func (s *Service) SubmitLarge(ctx context.Context, in pb.ControllerAPI_SubmitLar
 }
 
 func tooLarge(n int) *pb.Problem {
-	return pb.NewProblem(pb.CodeTooLarge, "%d bytes; a script may have %d, its environment %d in %d variables", n, maxScript, maxEnv, maxEnvVars).WithHint("put data in a file, and use --export=NONE or a list to leave variables out")
+	return pb.NewProblem(pb.CodeTooLarge, "%d bytes; a script may have %d, its environment %d in %d variables", n, maxScript, maxEnv,
+		maxEnvVars).WithHint("put data in a file, and use --export=NONE or a list to leave variables out")
 }
 
 func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (*pb.SubmitReply, error) {
@@ -135,28 +140,43 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if r.RequestId != "" { // of this user alone
 		r.RequestId = strconv.FormatUint(uint64(peer.UID), 10) + ":" + r.RequestId
 	}
-	r.Spec.EnvCount, r.Spec.ScriptBytes, r.Spec.Cron = uint32(len(r.Env)), uint64(len(r.Script)), ""
 	v := s.Writer.View()
-	j, p := admit.Job(v, r.Spec, r.RequestId)
-	if p == nil {
-		p = s.Feasible(v, j)
-	}
+	said, p := s.siteScript(ctx, v, r)
 	if p != nil {
+		return s.refused(ctx, r.RequestId, p)
+	}
+	r.Spec.Cron = ""
+	j, p := admit.Job(v, r.Spec, r.RequestId)
+	if p != nil {
+		if r.TestOnly && p.Code == uint32(pb.CodeNodeConfig) {
+			p.Lead = "" // what is lacking Slurm says of real submissions alone
+		}
 		return s.refused(ctx, r.RequestId, p)
 	}
 	if r.TestOnly {
 		return s.test(v, j)
 	}
-	blob, err := state.EncodeScript(r.Script, r.Env)
+	texts, err := state.PackTexts(j.Spec.Uid, r.Script, r.Env)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "cannot encode script and environment: %v", err)
 	}
-	out, err := s.do(ctx, reactor.Submit{Job: j, Script: blob})
+	out, err := s.do(ctx, reactor.Submit{Job: j, Texts: texts, Layout: v.Layout})
 	if err != nil {
 		return nil, err
 	}
 	done := out.(reactor.Submitted)
-	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
+	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq, Warning: strings.Join(said, "\n")}, nil
+}
+
+// siteScript has job_submit.lua look at a submission, and what it has made of it is checked like any other.
+func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitRequest) (said []string, p *pb.Problem) {
+	if s.SubmitScript == nil {
+		return nil, nil
+	}
+	if said, p = s.SubmitScript(ctx, v, r); p == nil {
+		p = checkPayload(r)
+	}
+	return said, p
 }
 
 // refused answers a submission that cannot be admitted now; unless it is the retry of one that was, whose answer got lost.
@@ -172,11 +192,15 @@ func (s *Service) refused(ctx context.Context, requestID string, p *pb.Problem) 
 }
 
 func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) {
+	if p := reactor.Deadline(time.Now().UnixNano(), j.Spec, j.Spec.BeginNs); p != nil {
+		return nil, problem(p)
+	}
 	start, nodes, p := s.Forecast(v, j)
 	if p != nil {
 		return nil, problem(p)
 	}
-	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: j.NumCpus}, nil
+	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: j.NumCpus},
+		nil
 }
 
 func checkPayload(r *pb.SubmitRequest) *pb.Problem {
@@ -197,6 +221,9 @@ func checkPayload(r *pb.SubmitRequest) *pb.Problem {
 
 // identity writes who the job runs as: the peer, whatever the specification says, unless an operator names somebody else.
 func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
+	if p := s.Users.stranger(peer); p != nil {
+		return p
+	}
 	other := peer.Operator && spec.Uid != 0 && spec.Uid != peer.UID
 	if !other && spec.Uid != 0 && spec.Uid != peer.UID {
 		return pb.NewProblem(pb.CodeUserID, "you are uid %d and asked to submit as uid %d", peer.UID, spec.Uid)
@@ -221,10 +248,10 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 		spec.AllocNode, _, _ = strings.Cut(s.Host, ".") // the socket is of this machine
 	}
 	if spec.Nice < 0 && !peer.Operator {
-		return pb.NewProblem(pb.CodeInvalidNice, "a negative nice value is for root and SlurmUser")
+		return pb.NewProblem(pb.CodeInvalidNice, "only root and SlurmUser may set a negative nice value")
 	}
 	if spec.Priority != 0 && !peer.Operator {
-		return pb.NewProblem(pb.CodeAccessDenied, "--priority is for root and SlurmUser")
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may use --priority")
 	}
 	return nil
 }
@@ -252,13 +279,23 @@ func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 
 // CancelJobs cancels or signals jobs.
 func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.CancelJobsReply, error) {
-	cmd := reactor.Cancel{Caller: s.caller(peerOf(ctx)), IDs: r.Ids, Signal: r.Signal, Batch: r.Batch, Full: r.Full, Comment: r.Comment}
+	cmd := reactor.Cancel{Caller: s.caller(peerOf(ctx)), IDs: once(r.Ids), Signal: r.Signal, Batch: r.Batch, Full: r.Full}
 	if r.ByFilter {
-		match, p := matcher(r.Filter)
+		sel, p := selectionOf(r.Filter)
 		if p != nil {
 			return nil, problem(p)
 		}
-		cmd.Match = match
+		cmd.Match = sel.match
+		if len(r.Ids) == 0 {
+			for j := range attentive(ctx, sel.candidates(s.Writer.View())) {
+				if state.Active(j) && sel.match(j) {
+					cmd.Jobs = append(cmd.Jobs, j.Id)
+				}
+			}
+		}
+		if err := gone(ctx); err != nil || len(r.Ids) == 0 && len(cmd.Jobs) == 0 {
+			return &pb.CancelJobsReply{Seq: s.Writer.View().Seq}, err
+		}
 	}
 	out, err := s.do(ctx, cmd)
 	if err != nil {
@@ -270,7 +307,12 @@ func (s *Service) CancelJobs(ctx context.Context, r *pb.CancelJobsRequest) (*pb.
 
 // ControlJobs is hold, release, requeue and the like.
 func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*pb.ControlJobsReply, error) {
-	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: r.Ids, Names: r.Names, Special: strings.EqualFold(r.State, "SpecialExit"), Incomplete: r.Incomplete, Text: r.Text})
+	named, err := s.named(ctx, r.Names)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: once(r.Ids), Named: named,
+		Special: strings.EqualFold(r.State, "SpecialExit"), Incomplete: r.Incomplete, Text: r.Text})
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +331,14 @@ func (s *Service) update(ctx context.Context, cmd reactor.Command) (*pb.UpdateRe
 
 // UpdateJob is scontrol update JobId=….
 func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.UpdateReply, error) {
-	return s.update(ctx, reactor.UpdateJob{Caller: s.caller(peerOf(ctx)), IDs: r.Ids, Set: r.Set})
+	peer, set := peerOf(ctx), r.Set
+	if s.ModifyScript != nil {
+		var p *pb.Problem
+		if set, p = s.ModifyScript(ctx, s.Writer.View(), peer.UID, r.Ids, r.Set); p != nil {
+			return nil, problem(p)
+		}
+	}
+	return s.update(ctx, reactor.UpdateJob{Caller: s.caller(peer), IDs: once(r.Ids), Set: set})
 }
 
 // nodesNamed are the nodes of a host list, or all of them for ALL. They need not exist.
@@ -324,10 +373,11 @@ func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.
 
 // badValue refuses what would break columns and terminals.
 func badValue(kv *pb.KeyValue) *pb.Problem {
-	return admit.Text(&pb.JobSpec{Comment: kv.Key, Name: clip(kv.Value, 1000)})
+	if p := admit.Word("a key", kv.Key); p != nil {
+		return p
+	}
+	return admit.Line(kv.Key, kv.Value)
 }
-
-func clip(s string, n int) string { return s[:min(len(s), n)] }
 
 // UpdatePartition is scontrol update PartitionName=….
 func (s *Service) UpdatePartition(ctx context.Context, r *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
@@ -364,7 +414,7 @@ func (s *Service) groups(list string) ([]uint32, *pb.Problem) {
 func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
 	cmd, err := s.Reload()
 	if err != nil {
-		return nil, problem(pb.NewProblem(pb.CodeConfig, "the old one stays in force:\n%v", err))
+		return nil, problem(pb.NewProblem(pb.CodeConfig, "the previous configuration stays in effect:\n%v", err))
 	}
 	if _, err := s.do(ctx, cmd); err != nil {
 		return nil, err
@@ -372,10 +422,20 @@ func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*p
 	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
 }
 
-// Shutdown ends the controller; jobs go on.
-func (s *Service) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.UpdateReply, error) {
-	s.Log.Info("shutdown was asked for", "uid", peerOf(ctx).UID)
-	time.AfterFunc(50*time.Millisecond, s.Stop) // the answer goes out first
+// nodesEnd is how long the controller waits for the node daemons that it has told to end.
+const nodesEnd = 5 * time.Second
+
+// Shutdown ends the controller and, when asked to, the daemons of the nodes that are linked. Jobs go on.
+func (s *Service) Shutdown(ctx context.Context, r *pb.ShutdownRequest) (*pb.UpdateReply, error) {
+	s.Log.Info("shutdown requested", "uid", peerOf(ctx).UID, "nodes", r.NodesToo)
+	time.AfterFunc(50*time.Millisecond, func() { // the answer goes out first
+		if r.NodesToo {
+			ctx, cancel := context.WithTimeout(context.Background(), nodesEnd)
+			defer cancel()
+			s.StopNodes(ctx.Done())
+		}
+		s.Stop()
+	})
 	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
 }
 

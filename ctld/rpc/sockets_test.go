@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -130,7 +131,7 @@ func TestEndIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestDataOnACall: whoever sends data on a call that takes one message, while it is being answered, ends at most that call.
+// TestDataOnACall: whoever sends data on a call that takes one message, while it is being answered, ends at most that connection.
 func TestDataOnACall(t *testing.T) {
 	s := serve(t)
 	root := s.as(0, 0)
@@ -143,12 +144,13 @@ func TestDataOnACall(t *testing.T) {
 		payload, _ := proto.Marshal(&pb.WaitJobRequest{JobId: id})
 		call, _ := proto.Marshal(&ttrpc.Request{Service: controllerAPI, Method: "WaitJob", Payload: payload})
 		frame := func(kind, flags byte, body []byte) []byte {
-			return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(body))), 1), append([]byte{kind, flags}, body...)...)
+			return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(body))), 1),
+				append([]byte{kind, flags}, body...)...)
 		}
-		for _, f := range [][]byte{frame(1, 0, call), frame(3, flags, []byte("x")), frame(3, flags, nil)} {
-			if _, err := conn.Write(f); err != nil {
-				t.Fatal(err)
-			}
+		// In one piece: the second frame may end the connection, and the third would find it closed.
+		frames := slices.Concat(frame(1, 0, call), frame(3, flags, []byte("x")), frame(3, flags, nil))
+		if _, err := conn.Write(frames); err != nil {
+			t.Fatal(err)
 		}
 		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
 			t.Fatal(err)
@@ -166,8 +168,15 @@ func TestPanicEndsItsCall(t *testing.T) {
 	s := serve(t)
 	s.local.service.Figures = func(bool) map[string]float64 { panic("a fault") }
 	c := s.as(alice, alice)
-	if _, err := c.Stats(ctx, &pb.StatsRequest{}); status.Code(err) != codes.Internal {
-		t.Error(err)
+	var log bytes.Buffer
+	s.local.log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 30 { // one after another, and all of them with the same line
+		if _, err := c.Stats(ctx, &pb.StatsRequest{}); status.Code(err) != codes.Internal {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("30 broken calls make %d lines", n)
 	}
 	if err := calls["Ping"](c, 0); err != nil {
 		t.Error(err)
@@ -309,7 +318,8 @@ func TestReconfigureWithFaults(t *testing.T) {
 	s.local.service.Reload = func() (reactor.Command, error) { return nil, errors.New("slurm.conf:3: unknown key X") }
 	_, err := s.as(0, 0).Reconfigure(t.Context(), &pb.ReconfigureRequest{})
 	p, _ := problemOf(err)
-	if p.GetCode() != uint32(pb.CodeConfig) || p.Phrase != "The configuration has faults" || !strings.Contains(p.Error(), "stays in force:\nslurm.conf:3: unknown key X") {
+	if p.GetCode() != uint32(pb.CodeConfig) || p.Phrase != "The configuration has faults" ||
+		!strings.Contains(p.Error(), "stays in effect:\nslurm.conf:3: unknown key X") {
 		t.Errorf("%v: %v", err, p)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Topology answers with the switches of topology.conf (scontrol(1), show topology).
 func (s *Service) Topology(_ context.Context, r *pb.TopologyRequest) (*pb.TopologyReply, error) {
 	v := s.Writer.View()
-	reply := &pb.TopologyReply{Configured: len(v.Settings.Switches) > 0}
+	reply := &pb.TopologyReply{}
 	wanted := switchesFor(v, r.Name)
 	for i := range v.Settings.Switches {
 		if w := &v.Settings.Switches[i]; wanted == nil || slices.Contains(wanted, w.Name) {

@@ -2,12 +2,14 @@ package rpc
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/accounts"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // User is an account of this machine.
@@ -22,6 +24,9 @@ type Users struct {
 	mu     sync.Mutex
 	names  map[uint32]cached[string]
 	groups map[uint32]cached[string]
+	known  map[uint32]cached[bool]
+	absent accounts.Absent
+	find   func(who string) (a accounts.Account, known bool, err error)
 }
 
 type cached[T any] struct {
@@ -33,11 +38,14 @@ type cached[T any] struct {
 const (
 	userTTL   = time.Minute
 	maxCached = 10000
+	// strangerTTL is how long it is remembered that somebody has no account, or that it cannot be said: who has just got one does not wait.
+	strangerTTL = 5 * time.Second
 )
 
 // NewUsers makes an empty cache.
 func NewUsers() *Users {
-	return &Users{names: map[uint32]cached[string]{}, groups: map[uint32]cached[string]{}}
+	return &Users{names: map[uint32]cached[string]{}, groups: map[uint32]cached[string]{},
+		known: map[uint32]cached[bool]{}, find: accounts.Find}
 }
 
 // Name is the login name of a uid, or the number when there is none.
@@ -46,6 +54,46 @@ func (u *Users) Name(uid uint32) string {
 		a, _ := accounts.User(id)
 		return a.Name
 	})
+}
+
+// Exists reports whether a uid has an account. While a directory service does not answer, everybody does; who had one keeps it until the
+// service has not known it for an hour (accounts.Absent).
+func (u *Users) Exists(uid uint32) bool {
+	u.mu.Lock()
+	c, ok := u.known[uid]
+	u.mu.Unlock()
+	if ok && time.Now().Before(c.until) {
+		return c.value
+	}
+	a, known, err := u.find(strconv.FormatUint(uint64(uid), 10))
+	ttl := userTTL
+	if !known {
+		ttl = strangerTTL
+	}
+	switch known = known && a.UID == uid; {
+	case known:
+		u.absent.Found(uid)
+	case err != nil:
+		known = true
+	default:
+		known = !u.absent.Missing(uid)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.known) >= maxCached {
+		clear(u.known)
+	}
+	u.known[uid] = cached[bool]{known, time.Now().Add(ttl)}
+	return known
+}
+
+// stranger refuses who has no account: Slurm takes the job, cannot make its credential and queues it again, for ever.
+func (u *Users) stranger(p *Peer) *pb.Problem {
+	if p.Operator || u.Exists(p.UID) {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeUserID, "uid %d has no account on the controller's machine", p.UID).WithHint(
+		"jobs belong to users in its passwd(5) or its directory service")
 }
 
 // Group is the name of a gid, or the number.
@@ -86,5 +134,9 @@ func (u *Users) Lookup(uid uint32) (User, error) {
 	if !ok || a.UID != uid {
 		return User{}, fmt.Errorf("there is no user with uid %d on this machine", uid)
 	}
-	return User{Name: a.Name, GID: a.GID, Groups: accounts.Groups(a)}, nil
+	groups, err := accounts.AllGroups(context.Background(), a)
+	if err != nil {
+		return User{}, err
+	}
+	return User{Name: a.Name, GID: a.GID, Groups: groups}, nil
 }

@@ -2,9 +2,7 @@ package simtest
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -53,6 +51,7 @@ func (s *sim) startController() {
 	log := slog.New(slog.DiscardHandler)
 	c := &controller{s: s, store: store}
 	c.loop = loop.New(store, v, s.clock, log)
+	c.loop.KeepTime(s.bootID(), s.both)
 	c.plan = planner.New(c, s.params, s.clock, log)
 	c.disp = dispatch.New(c.loop.View, c.script, settings, log)
 	c.loop.Observe(s.witness.committed)
@@ -93,13 +92,12 @@ func (c *controller) Do(context.Context, reactor.Command) (any, error) {
 	return nil, errors.New("not in a simulation")
 }
 
-func (c *controller) script(id uint32) ([]byte, error) {
-	blob, err := c.store.Get(journal.Scripts, binary.BigEndian.AppendUint32(nil, id))
-	if err == nil && blob == nil {
-		err = fmt.Errorf("there is no script of job %d", id)
+func (c *controller) script(j *pb.JobRecord) ([]byte, []string, error) {
+	script, env, err := state.ReadTexts(c.store.Get, j)
+	if err != nil {
 		c.s.fail("%w", err)
 	}
-	return blob, err
+	return script, env, err
 }
 
 func settings(*state.View, *state.Node) *pb.NodeSettings {
@@ -225,7 +223,7 @@ func (c *controller) setAlarm(p *sched.Plan) {
 	if p.Wake == sched.Forever {
 		return // Run looks again every hour; a missed wake must not hide behind that
 	}
-	c.s.at(p.Wake*1e9+1e6, func() {
+	c.s.at(p.Wake*1e9-c.s.clocks.ahead+1e6, func() { // Run asks the clock how long that is, once
 		if !c.dead && c.alarm == n && !c.planning {
 			c.pass()
 		}
@@ -261,18 +259,19 @@ func (c *controller) heard(st *stream, m *pb.NodeReport) {
 	}
 	ss = &session{c: c, st: st, node: m.Hello.Node}
 	st.session = ss
-	c.send(reactor.NodeHello{Hello: m.Hello, Steps: m.Steps, Stream: uint64(st.id)}, func(r any) {
-		if p, refused := r.(*pb.Problem); refused {
-			c.s.fail("%s was refused: %v", ss.node, p)
-		}
-		if ss.ended {
-			return
-		}
-		ss.link = c.disp.Open(ss.node, m.Steps)
-		c.sessions = append(c.sessions, ss)
-		c.after(0, c.pump)
-		ss.takeIn()
-	})
+	c.send(reactor.NodeHello{Hello: m.Hello, Steps: m.Steps, Stream: uint64(st.id), OffNS: m.Hello.NowNs - c.s.clock().UnixNano()},
+		func(r any) {
+			if p, refused := r.(*pb.Problem); refused {
+				c.s.fail("%s was refused: %v", ss.node, p)
+			}
+			if ss.ended {
+				return
+			}
+			ss.link = c.disp.Open(ss.node, m.Steps)
+			c.sessions = append(c.sessions, ss)
+			c.after(0, c.pump)
+			ss.takeIn()
+		})
 }
 
 // close is the controller noticing that the stream is broken.

@@ -18,6 +18,8 @@
 //   - a node's share of a job is free only when nothing of the job is alive there, with the same exception;
 //   - an attempt has one terminal record, and it says what the shim's exit record says, or what somebody ordered;
 //   - what was acknowledged is there after every crash, record for record;
+//   - whatever is done to the clocks of the machines (set forward and back, drifting, another time after a reboot: clocks.go), an attempt
+//     did not end before it began, nor take longer than there was time, and nobody waits for a time that only a wrong clock has named;
 //   - state.Check holds after every commit.
 //
 // What is not the real thing: the glue around the agent (node.go follows noded/act.go and noded/sync.go), around the dispatcher

@@ -49,6 +49,10 @@ var strikes = []strike{
 	}},
 	{"node is drained", func(s *sim) { s.setNode(s.anyNode(), "DRAIN") }},
 	{"node is set down", func(s *sim) { s.setNode(s.anyNode(), "DOWN") }},
+	{"controller's clock is set", (*sim).setClock},
+	{"node's clock is set", (*sim).setNodeClock},
+	{"controller's machine reboots", (*sim).rebootController},
+	{"controller's clock drifts", (*sim).startDrift},
 	{"node is resumed", func(s *sim) { s.setNode(s.anyNode(), "RESUME") }},
 }
 
@@ -60,8 +64,10 @@ func (s *sim) drawFaults() {
 		return p * s.rng.Float64()
 	}
 	s.faults = faults{
-		every: s.between(2*time.Second, 40*time.Second), latency: s.between(time.Millisecond, 3*time.Second), fsync: s.between(time.Millisecond, time.Second),
-		downtime: s.between(200*time.Millisecond, 20*time.Second), crashCommit: rare(0.03), crashSend: rare(0.03), duplicate: rare(0.1), prolog: rare(0.05), control: rare(0.2),
+		every: s.between(2*time.Second, 40*time.Second), latency: s.between(time.Millisecond, 3*time.Second),
+		fsync:    s.between(time.Millisecond, time.Second),
+		downtime: s.between(200*time.Millisecond, 20*time.Second), crashCommit: rare(0.03), crashSend: rare(0.03), duplicate: rare(0.1),
+		prolog: rare(0.05), control: rare(0.2),
 	}
 	for _, k := range strikes {
 		if s.chance(0.5) {

@@ -100,7 +100,8 @@ func (w *witness) count(j *pb.JobRecord, v *state.View) {
 	sub := w.submissionOf(j)
 	for what, is := range map[string]bool{
 		"array task": j.IsArrayTask, "array task of a limited array": j.ArrayThrottle != 0, "dependency": sub != nil && sub.depends != "",
-		"devices": len(j.Alloc[0].Devices) > 0, "licenses": j.Spec.Licenses != "", "in a reservation": j.Spec.Reservation != "", "drawn into a reservation": j.ResvName != "",
+		"devices": len(j.Alloc[0].Devices) > 0, "licenses": j.Spec.Licenses != "", "in a reservation": j.Spec.Reservation != "",
+		"drawn into a reservation": j.ResvName != "",
 		"beside a reservation of cores": slices.ContainsFunc(v.Reservations(), func(r *pb.ReservationRecord) bool {
 			return slices.ContainsFunc(r.Parts, func(p *pb.NodeAlloc) bool { return p.Node == j.BatchHost })
 		}),
@@ -159,7 +160,8 @@ func (w *witness) reserved(j *pb.JobRecord, r *pb.ReservationRecord) {
 	for _, a := range j.Alloc {
 		for _, name := range names {
 			if a.Node == name && (len(r.Parts) == 0 || overlapsPart(r, a)) {
-				w.s.fail("%s starts on %s (cores %s) until %d, which reservation %s has from %d: %v", jobWords(j), name, a.CpuIds, j.EndNs, r.Name, r.StartNs, r)
+				w.s.fail("%s starts on %s (cores %s) until %d, which reservation %s has from %d: %v", jobWords(j), name, a.CpuIds, j.EndNs,
+					r.Name, r.StartNs, r)
 			}
 		}
 	}
@@ -200,7 +202,8 @@ const patience = 30e9
 // reasons looks, in the calm, whether every job that waits says why.
 func (w *witness) reasons(v *state.View, calmNS int64) {
 	for j := range v.Jobs.All() {
-		if state.Pending(j) && (j.Reason == "None" || j.Reason == "") && w.s.now-max(j.EligibleNs, j.SubmitNs, calmNS, w.startedNS, w.touched[j.Id]) > patience {
+		if state.Pending(j) && (j.Reason == "None" || j.Reason == "") &&
+			w.s.now-max(j.EligibleNs, j.SubmitNs, calmNS, w.startedNS, w.touched[j.Id]) > patience {
 			w.s.fail("%s waits without a reason", jobWords(j))
 		}
 	}

@@ -15,12 +15,16 @@ type machine struct {
 	s       *sim
 	name    string
 	boot    int
+	ahead   int64 // of its clock
 	spool   map[agent.Key]*shim
 	d       *daemon // nil: not running
 	away    bool    // partitioned from the controller
 	off     bool    // rebooting
 	streams []*stream
 }
+
+// wall is what its clock shows.
+func (m *machine) wall() int64 { return m.s.now + m.ahead }
 
 func (m *machine) bootID() string { return fmt.Sprintf("%s-boot%d", m.name, m.boot) }
 
@@ -59,7 +63,7 @@ type job struct {
 	exit      *pb.ExitRecord
 	seen      uint32
 	launching bool
-	stopped   bool // ended by order before its script began
+	stopped   bool // cancelled before its script started
 	busy      bool
 }
 
@@ -220,9 +224,9 @@ func (d *daemon) launch(a agent.Action) {
 		j.launching = false
 		switch {
 		case j.stopped:
-			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, EndNs: s.now}, false)
+			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, EndNs: d.m.wall()}, false)
 		case s.faulty(s.faults.prolog):
-			d.fail(j, &pb.ExitRecord{Verdict: "prolog_failed", Detail: "as planned", EndNs: s.now}, false)
+			d.fail(j, &pb.ExitRecord{Verdict: "prolog_failed", Detail: "as planned", EndNs: d.m.wall()}, false)
 		default:
 			d.m.launch(a.Key, l)
 			d.tell(j)
@@ -245,7 +249,7 @@ func (d *daemon) refuse(a agent.Action) {
 	d.desired.Present(a.Key)
 	d.after(d.m.s.short(time.Second), func() {
 		j.launching = false
-		d.fail(j, &pb.ExitRecord{Verdict: a.Verdict, Detail: a.Detail, StoppedOnOrder: a.Verdict == "cancelled", EndNs: d.m.s.now}, true)
+		d.fail(j, &pb.ExitRecord{Verdict: a.Verdict, Detail: a.Detail, StoppedOnOrder: a.Verdict == "cancelled", EndNs: d.m.wall()}, true)
 	})
 }
 
@@ -322,14 +326,15 @@ func (d *daemon) flush() {
 	m := &pb.NodeReport{}
 	if !d.greeted {
 		d.greeted = true
-		m.Hello = &pb.NodeHello{Node: d.m.name, BootId: d.m.bootID(), ClusterId: clusterID, Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
+		m.Hello = &pb.NodeHello{Node: d.m.name, BootId: d.m.bootID(), ClusterId: clusterID, NowNs: d.m.wall(),
+			Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
 		for _, k := range sortedKeys(d.jobs) {
 			d.dirty[k] = true
 		}
 	}
 	for _, k := range sortedKeys(d.dirty) {
 		if j := d.jobs[k]; j != nil {
-			m.Steps = append(m.Steps, j.report())
+			m.Steps = append(m.Steps, j.report(d.m))
 		}
 	}
 	clear(d.dirty)
@@ -338,10 +343,13 @@ func (d *daemon) flush() {
 	}
 }
 
-func (j *job) report() *pb.StepReport {
+func (j *job) report(m *machine) *pb.StepReport {
 	r := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.seen}
 	if j.phase == pb.StepPhase_STEP_ENDED {
 		r.Exit = j.exit
+		if x := j.exit; x.EndBootNs != 0 && x.BootId == m.bootID() {
+			r.EndedAgoNs = max(1, m.s.now-x.EndBootNs)
+		}
 	}
 	return r
 }

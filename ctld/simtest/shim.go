@@ -32,7 +32,10 @@ type shim struct {
 	phase   pb.StepPhase
 	exit    *pb.ExitRecord // once on disk
 	seen    uint32         // highest numbered signal
-	endNS   int64
+	limitS  uint32
+	begunNS int64
+	sleptNS int64 // suspended so far
+	sinceNS int64 // suspended since
 	stop    string
 	onOrder bool
 	frozen  bool
@@ -46,7 +49,8 @@ type shim struct {
 }
 
 func (m *machine) launch(k agent.Key, l *pb.LaunchSpec) *shim {
-	sh := &shim{m: m, key: k, hold: !l.Batch, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, endNS: l.EndNs, alive: true}
+	sh := &shim{m: m, key: k, hold: !l.Batch, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, limitS: l.LimitS,
+		begunNS: m.s.now, alive: true}
 	m.spool[k] = sh
 	m.s.witness.started(m, sh, l)
 	if !sh.hold {
@@ -71,14 +75,18 @@ func (sh *shim) runFor(d time.Duration) {
 	sh.after(d, func() { sh.done(sh.script.verdict, sh.script.status) })
 }
 
+// endNS is when its limit is reached, by CLOCK_BOOTTIME.
+func (sh *shim) endNS() int64 { return sh.begunNS + int64(sh.limitS)*1e9 + sh.sleptNS }
+
 // arm waits for the time limit that is in force now.
 func (sh *shim) arm() {
-	end := sh.endNS
-	if end == 0 || sh.hold {
+	if sh.limitS == 0 || sh.hold {
 		return
 	}
+	end := sh.endNS()
 	sh.m.s.at(end, func() {
-		if sh.endNS == end && sh.alive && !sh.killed && !sh.frozen && sh.stop == "" && sh.phase == pb.StepPhase_STEP_RUNNING {
+		if sh.limitS != 0 && sh.endNS() == end && sh.alive && !sh.killed && !sh.frozen && sh.stop == "" &&
+			sh.phase == pb.StepPhase_STEP_RUNNING {
 			sh.end("timeout", false)
 		}
 	})
@@ -92,8 +100,8 @@ func (sh *shim) order(o *pb.StepOrder) {
 	switch o.Want {
 	case pb.StepWant_WANT_RUN:
 		sh.suspend(o.Suspended)
-		if sh.endNS != o.EndNs || !sh.frozen {
-			sh.endNS = o.EndNs
+		if sh.limitS != o.LimitS || !sh.frozen {
+			sh.limitS = o.LimitS
 			sh.arm()
 		}
 	case pb.StepWant_WANT_STOP:
@@ -112,7 +120,8 @@ func (sh *shim) order(o *pb.StepOrder) {
 
 // signal is a numbered signal, delivered once.
 func (sh *shim) signal(sig *pb.Signal) {
-	if sig.Target == pb.SignalAll && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies && sh.phase == pb.StepPhase_STEP_RUNNING {
+	if sig.Target == pb.SignalAll && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies &&
+		sh.phase == pb.StepPhase_STEP_RUNNING {
 		sh.after(10*time.Millisecond, func() { sh.done("signaled", sig.Signal) })
 	}
 }
@@ -128,10 +137,10 @@ func (sh *shim) suspend(want bool) {
 	switch {
 	case sh.hold || want == sh.frozen || sh.stop != "":
 	case want:
-		sh.frozen, sh.left = true, time.Duration(sh.doneNS-sh.m.s.now)
+		sh.frozen, sh.left, sh.sinceNS = true, time.Duration(sh.doneNS-sh.m.s.now), sh.m.s.now
 		sh.timer++
 	default:
-		sh.frozen = false
+		sh.frozen, sh.sleptNS = false, sh.sleptNS+sh.m.s.now-sh.sinceNS
 		sh.runFor(max(sh.left, 0))
 	}
 }
@@ -181,7 +190,8 @@ func (sh *shim) done(verdict string, status uint32) {
 			sh.m.s.witness.vanished(sh)
 			return
 		}
-		x.EndNs = sh.m.s.now
+		x.RanNs, x.BootId, x.EndBootNs = sh.m.s.now-sh.begunNS, sh.m.bootID(), sh.m.s.now
+		x.StartNs, x.EndNs = sh.m.wall()-x.RanNs, sh.m.wall()
 		sh.record(x)
 	})
 }
@@ -196,5 +206,5 @@ func (sh *shim) record(x *pb.ExitRecord) {
 
 // bury is what the runner does about a dead shim: it ends what is left and writes the record itself.
 func (sh *shim) bury() {
-	sh.record(&pb.ExitRecord{Key: sh.key.Proto(), Verdict: "lost", Detail: "its shim died", EndNs: sh.m.s.now})
+	sh.record(&pb.ExitRecord{Key: sh.key.Proto(), Verdict: "lost", Detail: "its shim died", EndNs: sh.m.wall()})
 }

@@ -64,6 +64,7 @@ type sim struct {
 	calmNS  int64 // since when nothing goes wrong
 	unseen  bool  // the last commit is on disk, and its controller died before it could say so
 	streams int
+	clocks  clocks
 	resting bool
 	subs    []*submission
 	witness *witness
@@ -90,6 +91,7 @@ func Run(o Options) Result {
 	s.after(s.o.Chaos, func() {
 		s.logf("-- calm")
 		s.calm, s.calmNS = true, s.now
+		s.rightClocks()
 		s.faults.latency, s.faults.fsync = 10*time.Millisecond, time.Millisecond
 		s.repair()
 		s.look()
@@ -121,8 +123,10 @@ func newSim(o Options) *sim {
 	s.meddling = s.between(time.Second, time.Minute)
 	s.witness = newWitness(s)
 	s.drawFaults()
-	set := &state.Settings{Cluster: "sim", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: killWaitS, NodeTimeoutS: nodeTimeout, ReturnToService: 1 + s.rng.IntN(2),
-		MinJobAgeS: 1e6, MaxJobCount: 10000, MaxArraySize: 1001, JobRequeue: s.chance(0.5), HoldOnPrologFail: s.chance(0.5), RequeueDelayS: uint32(1 + s.rng.IntN(10)), PriorityBasic: s.chance(0.8), MaxJobsPerUser: 1000}
+	set := &state.Settings{Cluster: "sim", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: killWaitS, NodeTimeoutS: nodeTimeout,
+		ReturnToService: 1 + s.rng.IntN(2),
+		MinJobAgeS:      1e6, MaxJobCount: 10000, MaxArraySize: 1001, JobRequeue: s.chance(0.5), HoldOnPrologFail: s.chance(0.5),
+		RequeueDelayS: uint32(1 + s.rng.IntN(10)), PriorityBasic: s.chance(0.8), MaxJobsPerUser: 1000}
 	if s.chance(0.3) {
 		set.MinJobAgeS = 300 // and jobs are forgotten while others run
 	}
@@ -130,7 +134,8 @@ func newSim(o Options) *sim {
 	for i := range s.o.Nodes {
 		m := &machine{s: s, name: fmt.Sprintf("n%d", i+1), spool: map[agent.Key]*shim{}}
 		s.nodes = append(s.nodes, m)
-		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB})
+		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1,
+			RealMemoryMib: nodeMiB})
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
 	s.params = sched.Params{Weights: sched.Weights{Basic: set.PriorityBasic}}
@@ -147,6 +152,9 @@ func (s *sim) look() {
 	s.resting = s.unrest() == ""
 	if s.ctl != nil {
 		s.witness.reasons(s.ctl.View(), s.calmNS)
+		if s.now-s.calmNS > int64(time.Minute) { // the controller has noticed, or one runs that has
+			s.witness.waits(s.ctl.View())
+		}
 	}
 	s.after(2*time.Second, s.look)
 }

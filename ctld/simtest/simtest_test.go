@@ -7,9 +7,17 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed to simulate")
-	seeds     = flag.Uint64("seeds", 250, "how many seeds to simulate")
+	seeds     = flag.Uint64("seeds", usualSeeds(), "how many seeds to simulate")
 	tail      = flag.Int("tail", 150, "how much of the trace of a failing seed to print")
 )
+
+// usualSeeds is few with the detector of data races: a simulation is one goroutine, there is little for it to find.
+func usualSeeds() uint64 {
+	if raced {
+		return 20
+	}
+	return 250
+}
 
 // TestCluster simulates seeds; go test ./ctld/simtest -seed 1000 -seeds 10000 looks for longer.
 func TestCluster(t *testing.T) {
@@ -37,7 +45,9 @@ func TestCluster(t *testing.T) {
 			t.Errorf("only %d jobs ended as %s", total.Ends[end], end)
 		}
 	}
-	for _, what := range []string{"array task", "array task of a limited array", "dependency", "devices", "licenses", "in a reservation", "drawn into a reservation",
+	for _, what := range []string{"array task", "array task of a limited array", "dependency", "devices", "licenses", "in a reservation",
+		"drawn into a reservation",
+		"clock of the controller set", "clock of a node set", "clock after a reboot",
 		"beside a reservation of cores", "shared core", "preempted by JOB_SUSPENDED", "preempted by JOB_RUNNING"} {
 		if total.Seen[what] < 10 {
 			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)

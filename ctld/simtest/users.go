@@ -28,8 +28,9 @@ var operator = reactor.Caller{UID: 0, Operator: true}
 
 func (s *sim) newSubmission(n int) *submission {
 	sub := &submission{n: n, script: s.anyScript()}
-	sub.spec = &pb.JobSpec{Name: "job", Uid: 1000 + uint32(s.rng.IntN(3)), User: "u", NumTasks: 1, CpusPerTask: 1 + uint32(s.rng.IntN(nodeCPUs)),
-		TimeLimitS: uint32(30 + s.rng.IntN(600)), Requeue: uint32(s.rng.IntN(3)), Comment: strconv.Itoa(n), Hold: s.chance(0.05)}
+	sub.spec = &pb.JobSpec{Name: "job", Uid: 1000 + uint32(s.rng.IntN(3)), User: "u", NumTasks: 1,
+		CpusPerTask: 1 + uint32(s.rng.IntN(nodeCPUs)),
+		TimeLimitS:  uint32(30 + s.rng.IntN(600)), Requeue: uint32(s.rng.IntN(3)), Comment: strconv.Itoa(n), Hold: s.chance(0.05)}
 	if s.chance(0.3) {
 		sub.spec.MinNodes = 1 + uint32(s.rng.IntN(len(s.nodes)))
 		sub.spec.MaxNodes, sub.spec.NumTasks = sub.spec.MinNodes, sub.spec.MinNodes
@@ -93,16 +94,20 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 	s.work.bind(s, sub, c.View())
 	spec := state.CloneSpec(sub.spec)
 	j, p := admit.Job(c.View(), spec, fmt.Sprintf("request-%d", sub.n))
-	if p != nil {
+	switch {
+	case p.GetCode() == uint32(pb.CodeNodeConfig) && spec.Reservation != "": // for one that is too small for it
+		sub.spec.Reservation = ""
+		return
+	case p != nil:
 		s.fail("submission %d was refused: %v", sub.n, p)
 		return
 	}
-	blob, err := state.EncodeScript([]byte(strconv.Itoa(sub.n)), []string{"A=b"})
+	texts, err := state.PackTexts(j.Spec.Uid, []byte(strconv.Itoa(sub.n)), []string{"A=b"})
 	if err != nil {
 		s.fail("%w", err)
 		return
 	}
-	c.send(reactor.Submit{Job: j, Script: blob}, func(r any) {
+	c.send(reactor.Submit{Job: j, Texts: texts, Layout: c.View().Layout}, func(r any) {
 		done, ok := r.(reactor.Submitted)
 		if p, refused := r.(*pb.Problem); refused && pb.Code(p.Code) == pb.CodeDependency {
 			sub.spec.Dependency, sub.depends = "", "" // what it was to wait for has been forgotten meanwhile
@@ -114,7 +119,8 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 			s.fail("submission %d was acknowledged as job %d and as job %d", sub.n, sub.id, done.ID)
 		}
 		if sub.id == 0 {
-			s.logf("submission %d is job %d: %d CPUs, %d nodes, runs %v, requeue=%d", sub.n, done.ID, sub.spec.CpusPerTask, sub.spec.MinNodes, sub.script.run, sub.spec.Requeue)
+			s.logf("submission %d is job %d: %d CPUs, %d nodes, runs %v, requeue=%d", sub.n, done.ID, sub.spec.CpusPerTask,
+				sub.spec.MinNodes, sub.script.run, sub.spec.Requeue)
 		}
 		sub.id = done.ID
 		s.witness.acknowledged(done.ID, sub)
@@ -186,7 +192,8 @@ func (s *sim) setNode(m *machine, value string) {
 		down = 1
 	}
 	s.witness.downing[m.name] += down
-	s.ctl.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{m.name}, Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "simulated"}}},
+	s.ctl.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{m.name},
+		Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "simulated"}}},
 		func(any) { s.witness.downing[m.name] -= down })
 }
 
@@ -203,7 +210,8 @@ func (s *sim) repair() {
 	}
 	for _, n := range c.View().Nodes() {
 		if n.StateFlags&^pb.NodeNoRespond != 0 || n.State == pb.NodeState_NODE_DOWN {
-			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name}, Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}}, nil)
+			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name},
+				Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}}, nil)
 		}
 	}
 	s.settleJobs()

@@ -30,6 +30,7 @@ type witness struct {
 	steps      map[stepAt]*step
 	outcomes   map[uint32]map[pb.JobState]bool // terminal states that a job has had
 	began      map[uint32]bool
+	starts     map[attempt]began
 	touched    map[uint32]int64 // when the record of a job last changed
 	tasksEnded map[uint32]map[uint32]bool
 	startedNS  int64            // when the present controller started
@@ -75,9 +76,12 @@ type step struct {
 }
 
 func newWitness(s *sim) *witness {
-	return &witness{s: s, hash: fnv.New64a(), jobs: map[uint32]*pb.JobRecord{}, forgotten: map[uint32]bool{}, acks: map[uint32]*submission{}, cancelled: map[uint32]bool{}, submitted: map[string]uint32{},
-		outcomes: map[uint32]map[pb.JobState]bool{}, began: map[uint32]bool{}, touched: map[uint32]int64{}, tasksEnded: map[uint32]map[uint32]bool{},
-		paused: map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{}, excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
+	return &witness{s: s, hash: fnv.New64a(), jobs: map[uint32]*pb.JobRecord{}, forgotten: map[uint32]bool{},
+		acks: map[uint32]*submission{}, cancelled: map[uint32]bool{}, submitted: map[string]uint32{},
+		outcomes: map[uint32]map[pb.JobState]bool{}, began: map[uint32]bool{}, starts: map[attempt]began{}, touched: map[uint32]int64{},
+		tasksEnded: map[uint32]map[uint32]bool{},
+		paused:     map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{},
+		excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{}}
 }
@@ -194,7 +198,7 @@ func (w *witness) committed(c state.Change) {
 		w.s.fail("the state is not sound: %w", err)
 	}
 	for _, n := range c.View.Nodes() {
-		w.link(n, c.View.NowNS)
+		w.link(n, w.s.now)
 	}
 	w.capacity(c.View)
 	ids := slices.Clone(c.Jobs)
@@ -282,6 +286,9 @@ func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 		w.s.fail("an attempt begins before the last has ended: %s was %s", jobWords(now), jobWords(old))
 	default:
 		w.began[now.Id] = true
+		if v == w.view { // not of a commit that nobody was told of
+			w.starts[attemptOf(now)] = began{w.s.now, w.s.clocks.boot}
+		}
 		if len(now.Alloc) > 0 { // else it was started and given up in one commit
 			w.allowed(now, v)
 		}
@@ -320,7 +327,8 @@ func (w *witness) shares(old, now *pb.JobRecord, v *state.View) {
 
 func (w *witness) freed(at stepAt, n *state.Node) {
 	w.freedAt[at] = true
-	down := n.State == pb.NodeState_NODE_DOWN || w.outage[at.node] >= nodeTimeout*1e9 || w.downing[at.node] > 0 // and back in the same commit
+	// and back in the same commit
+	down := n.State == pb.NodeState_NODE_DOWN || w.outage[at.node] >= nodeTimeout*1e9 || w.downing[at.node] > 0
 	if down {
 		w.excused[at] = true
 		w.harmed[at.attempt()] = "node " + at.node + " was DOWN"
@@ -340,6 +348,7 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 		w.s.fail("a second terminal record: %s", jobWords(now))
 	}
 	w.ends[end] = true
+	w.lengths(now)
 	w.taskEnded(now)
 	if w.outcomes[now.Id] == nil {
 		w.outcomes[now.Id] = map[pb.JobState]bool{}
@@ -369,7 +378,8 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 		w.expect(now, rec.GetVerdict() == "oom", now.State)
 	case pb.JobState_JOB_FAILED:
 		w.expect(now, failed != "", now.State)
-		if rec != nil && now.FailedNode == "" && (rec.Verdict == "exited" && now.ExitStatus != rec.WaitStatus || rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
+		if rec != nil && now.FailedNode == "" && (rec.Verdict == "exited" && now.ExitStatus != rec.WaitStatus ||
+			rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
 			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
 		}
 	case pb.JobState_JOB_CANCELLED:
@@ -381,7 +391,8 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 	default:
 		w.expect(now, false, now.State)
 	}
-	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !cancelled && now.State != pb.JobState_JOB_PREEMPTED && failed == "" {
+	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !cancelled && now.State != pb.JobState_JOB_PREEMPTED &&
+		failed == "" {
 		w.s.fail("%s, but its script ended well", jobWords(now))
 	}
 }
@@ -395,7 +406,8 @@ func (w *witness) expect(j *pb.JobRecord, ok bool, want pb.JobState) {
 			}
 		}
 		slices.Sort(recs)
-		w.s.fail("%s, but nothing that happened says so: records %v, harm %q, cancelled %v", jobWords(j), recs, w.harmed[attemptOf(j)], w.cancelled[j.Id])
+		w.s.fail("%s, but nothing that happened says so: records %v, harm %q, cancelled %v", jobWords(j), recs, w.harmed[attemptOf(j)],
+			w.cancelled[j.Id])
 	}
 }
 
@@ -430,10 +442,10 @@ func (w *witness) loaded(v *state.View) {
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		old, now := w.jobs[id], v.Jobs.Get(id)
 		if unseen {
-			if old == nil || now == nil || !proto.Equal(plain(old), plain(now)) {
+			if old == nil || now == nil || !proto.Equal(w.plain(old), w.plain(now)) {
 				w.change(id, v)
 			}
-		} else if !proto.Equal(plain(old), plain(now)) {
+		} else if !proto.Equal(w.plain(old), w.plain(now)) {
 			w.s.fail("job %d is not what it was before the crash:\n was %v\n now %v", id, old, now)
 		}
 		w.jobs[id] = now
@@ -460,6 +472,22 @@ func (w *witness) loaded(v *state.View) {
 	for _, n := range v.Nodes() {
 		w.link(n, w.s.now)
 	}
+}
+
+// plain leaves out what is only shown of a waiting job and not stored, and where somebody has set clocks the times that move with them: a
+// row that was written by an earlier clock is moved when it is loaded, and what has not been written about the clock is seen anew.
+func (w *witness) plain(j *pb.JobRecord) *pb.JobRecord {
+	c := plain(j)
+	if c == nil || !w.s.clocks.set || !state.Active(c) {
+		return c
+	}
+	c = state.CloneJob(c)
+	c.SubmitNs, c.EligibleNs, c.AccrueNs, c.StartNs, c.EndNs, c.SuspendNs, c.LastSchedNs, c.PreemptNs = 0, 0, 0, 0, 0, 0, 0, 0
+	if c.BeginDelayed {
+		c.Spec = state.CloneSpec(c.Spec)
+		c.Spec.BeginNs = 0
+	}
+	return c
 }
 
 // plain leaves out what is only shown of a waiting job and not stored.

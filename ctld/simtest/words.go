@@ -53,5 +53,6 @@ func orderWords(m *pb.NodeOrders) string {
 }
 
 func jobWords(j *pb.JobRecord) string {
-	return fmt.Sprintf("job %d attempt %d %s flags %d stop=%q reason=%s status=%#x nodes=%s", j.Id, j.Attempt, strings.TrimPrefix(j.State.String(), "JOB_"), j.StateFlags, j.StopReason, j.Reason, j.ExitStatus, j.NodeList)
+	return fmt.Sprintf("job %d attempt %d %s flags %d stop=%q reason=%s status=%#x nodes=%s", j.Id, j.Attempt,
+		strings.TrimPrefix(j.State.String(), "JOB_"), j.StateFlags, j.StopReason, j.Reason, j.ExitStatus, j.NodeList)
 }

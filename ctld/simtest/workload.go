@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -15,7 +16,8 @@ import (
 // workload is what the jobs of a run ask for beyond CPUs and time. Each seed draws its own mixture.
 type workload struct {
 	arrays, depends, devices, licenses, reservations, shared bool
-	preempt                                                  string // mode of partition debug, which yields to partition urgent; "" = nobody yields
+	// mode of partition debug, which yields to partition urgent; "" = nobody yields
+	preempt string
 }
 
 // What there is of it.
@@ -45,7 +47,9 @@ func (w *workload) settings(s *sim) {
 	debug := &pb.PartitionRecord{Name: "debug", PriorityTier: 1}
 	if w.preempt != "" {
 		debug.PreemptMode, debug.GraceTimeS = w.preempt, uint32(s.rng.IntN(6))
-		s.params.Preempt, s.params.PreemptMode = sched.PreemptPartition, map[string]sched.PreemptMode{"REQUEUE": sched.PreemptRequeue, "CANCEL": sched.PreemptCancel, "SUSPEND": sched.PreemptSuspend}[w.preempt]
+		s.params.Preempt, s.params.PreemptMode = sched.PreemptPartition,
+			map[string]sched.PreemptMode{"REQUEUE": sched.PreemptRequeue, "CANCEL": sched.PreemptCancel,
+				"SUSPEND": sched.PreemptSuspend}[w.preempt]
 	}
 	add(debug)
 	if w.preempt != "" {
@@ -138,7 +142,7 @@ func (s *sim) reserve() {
 	if s.ctl == nil {
 		return
 	}
-	cmd := reactor.UpdateReservation{Caller: operator, UserName: "root"}
+	cmd := resv.Update{Operator: true}
 	if r := s.anyReservation(s.ctl.View()); r != nil && s.chance(0.3) {
 		cmd.Name, cmd.Delete = r.Name, true
 	} else {
@@ -151,7 +155,8 @@ func (s *sim) reserve() {
 }
 
 func (s *sim) anyPlace() []*pb.KeyValue {
-	set := map[string]string{"StartTime": fmt.Sprintf("now+%d", s.rng.IntN(180)), "Duration": strconv.Itoa(1 + s.rng.IntN(10)), "Users": []string{"u", "other", "-other"}[s.rng.IntN(3)]}
+	set := map[string]string{"StartTime": fmt.Sprintf("now+%d", s.rng.IntN(180)), "Duration": strconv.Itoa(1 + s.rng.IntN(10)),
+		"Users": []string{"u", "other", "-other"}[s.rng.IntN(3)]}
 	flags := []string{}
 	for _, f := range []string{"IGNORE_JOBS", "IGNORE_JOBS", "MAGNETIC", "PURGE_COMP=1", "NO_HOLD_JOBS_AFTER", "OVERLAP", "MAINT"} {
 		if s.chance(0.25) {
@@ -222,7 +227,7 @@ func (s *sim) change(sub *submission, id string) {
 // reservations.
 func (s *sim) settleJobs() {
 	for _, r := range s.ctl.View().Reservations() {
-		s.ctl.send(reactor.UpdateReservation{Caller: operator, UserName: "root", Name: r.Name, Delete: true}, nil)
+		s.ctl.send(resv.Update{Operator: true, Name: r.Name, Delete: true}, nil)
 	}
 	for j := range s.ctl.View().Jobs.All() {
 		if !state.Pending(j) {

@@ -67,8 +67,6 @@ func (w *world) at(t int64, do func()) {
 
 func (w *world) after(d time.Duration, do func()) { w.at(w.now+int64(d), do) }
 
-func (w *world) clock() time.Time { return time.Unix(0, w.now) }
-
 func (w *world) since() time.Duration { return time.Duration(w.now - epoch) }
 
 // chance is true with probability p.

@@ -12,6 +12,7 @@ func (v *View) Check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	cpus, mem := map[string]uint32{}, map[string]uint64{}
+	planned := map[string]float64{} // CPUs given to jobs that were never suspended, of shared ones each job's part
 	held := map[string]Held{}
 	owners := coreOwners{}
 	devices := deviceOwners{}
@@ -24,6 +25,9 @@ func (v *View) Check() error {
 		}
 		if Live(j) && !Active(j) {
 			fault("job %d: %s without COMPLETING, but it still holds nodes", j.Id, StateName(j))
+		}
+		if j.StateFlags&pb.JobConfiguring != 0 && (!Live(j) || j.StopReason != "") {
+			fault("job %d: CONFIGURING, but it holds no nodes, or is being stopped (%s)", j.Id, j.StopReason)
 		}
 		for _, a := range j.Alloc {
 			if a.Ended {
@@ -42,6 +46,9 @@ func (v *View) Check() error {
 				continue
 			}
 			cpus[a.Node] += a.Cpus
+			if j.SuspendNs == 0 { // one that an operator resumed got its CPUs back from whoever had them
+				planned[a.Node] += float64(a.Cpus) / float64(max(a.Shared, 1))
+			}
 			held[a.Node] = held[a.Node].With(c)
 			if err := owners.add(j, a, c); err != nil {
 				fault("%w", err)
@@ -53,13 +60,18 @@ func (v *View) Check() error {
 	}
 	for _, n := range v.nodes {
 		if n.HeldCPUs != cpus[n.Name] || n.AllocMemMib != mem[n.Name] || len(n.Jobs) != onNode[n.Name] {
-			fault("node %s: counts %d CPUs, %d MiB, %d jobs; its jobs hold %d, %d, %d", n.Name, n.HeldCPUs, n.AllocMemMib, len(n.Jobs), cpus[n.Name], mem[n.Name], onNode[n.Name])
+			fault("node %s: counts %d CPUs, %d MiB, %d jobs; its jobs hold %d, %d, %d", n.Name, n.HeldCPUs, n.AllocMemMib, len(n.Jobs),
+				cpus[n.Name], mem[n.Name], onNode[n.Name])
 		}
 		if n.AllocCpus > n.Cpus {
 			fault("node %s: %d CPUs allocated of %d", n.Name, n.AllocCpus, n.Cpus)
 		}
+		if p := planned[n.Name]; p > float64(n.Cpus)+0.001 {
+			fault("node %s: jobs were given %.3g CPUs of %d", n.Name, p, n.Cpus)
+		}
 		if len(n.Held) != len(held[n.Name]) || n.Held.InUse().String() != held[n.Name].InUse().String() {
-			fault("node %s: cores %s in use, %d deep; its jobs hold %s, %d deep", n.Name, n.Held.InUse(), len(n.Held), held[n.Name].InUse(), len(held[n.Name]))
+			fault("node %s: cores %s in use, %d deep; its jobs hold %s, %d deep", n.Name, n.Held.InUse(), len(n.Held),
+				held[n.Name].InUse(), len(held[n.Name]))
 		}
 	}
 	return errors.Join(faults...)
@@ -96,7 +108,9 @@ func (o coreOwners) add(j *pb.JobRecord, a *pb.NodeAlloc, cores Cores) error {
 				continue
 			}
 			if other.job.Partition != j.Partition || together > int(min(me.shared, other.shared)) {
-				err = fmt.Errorf("core %d of %s has %d owners, among them job %d of partition %s (shared by %d) and job %d of partition %s (shared by %d)",
+				err = fmt.Errorf(
+					"core %d of %s has %d owners, among them job %d of partition %s (shared by %d) and job %d of partition %s "+
+						"(shared by %d)",
 					k, a.Node, len(list), other.job.Id, other.job.Partition, other.shared, j.Id, j.Partition, me.shared)
 			}
 		}

@@ -11,19 +11,23 @@ import (
 
 // Rows are the changed rows of a transaction, as the journal stores them.
 func (tx *Tx) Rows() ([]journal.Row, error) {
-	rows := make([]journal.Row, 0, len(tx.dirty)+len(tx.scripts)+len(tx.nodes)+1)
+	rows := make([]journal.Row, 0, len(tx.dirty)+len(tx.texts)+len(tx.scripts)+len(tx.nodes)+1)
+	stamp := tx.stamp()
 	for id, durable := range tx.dirty {
 		if !durable {
 			continue
 		}
-		row, err := encode(journal.Jobs, jobKey(id), tx.Job(id))
+		row, err := tx.jobRow(id, stamp)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
 	}
-	for id, blob := range tx.scripts {
-		rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id), Value: blob})
+	for key, stored := range tx.texts {
+		rows = append(rows, journal.Row{Bucket: journal.Texts, Key: key[:], Value: stored})
+	}
+	for id := range tx.scripts {
+		rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id)})
 	}
 	for name, durable := range tx.nodes {
 		n := tx.Node(name)
@@ -45,6 +49,9 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 	}
 	rows, err := tx.outboxRows(rows)
 	if err != nil {
+		return nil, err
+	}
+	if rows, err = tx.clockRow(rows); err != nil {
 		return nil, err
 	}
 	for uid := range tx.crontabs {
@@ -81,28 +88,6 @@ func encode[M interface {
 	return journal.Row{Bucket: b, Key: key, Value: v}, nil
 }
 
-// storedNode is what of a node outlives a restart: what administrators set and which boot was seen. Its allocations follow
-// from the jobs.
-func storedNode(n *Node) *pb.NodeRecord {
-	return &pb.NodeRecord{Name: n.Name, State: n.State, StateFlags: n.StateFlags, Reason: n.Reason, ReasonUid: n.ReasonUid,
-		ReasonUser: n.ReasonUser, ReasonNs: n.ReasonNs, BootId: n.BootId, BootNs: n.BootNs, Version: n.Version, Os: n.Os, Arch: n.Arch,
-		Comment: n.Comment, Extra: n.Extra, Reported: n.Reported, Weight: n.Weight, Strays: n.Strays}
-}
-
-// EncodeScript packs a batch script and its environment for the Scripts bucket. DecodeScript reads it.
-func EncodeScript(script []byte, env []string) ([]byte, error) {
-	return proto.Marshal(&pb.SubmitRequest{Script: script, Env: env})
-}
-
-// DecodeScript is the inverse of EncodeScript.
-func DecodeScript(blob []byte) (script []byte, env []string, err error) {
-	var r pb.SubmitRequest
-	if err := proto.Unmarshal(blob, &r); err != nil {
-		return nil, nil, fmt.Errorf("cannot decode a stored script: %w", err)
-	}
-	return r.Script, r.Env, nil
-}
-
 // Load builds the View from a configuration and the rows of a journal.
 func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*View, error) {
 	v := New(cfg, clusterID, firstID)
@@ -120,6 +105,12 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 
 func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 	switch b {
+	case journal.Meta: // comes first
+		if string(key) == string(clockKey) {
+			if err := tx.loadClock(value); err != nil {
+				return fmt.Errorf("cannot decode what is known of the clock: %w", err)
+			}
+		}
 	case journal.Jobs:
 		j := &pb.JobRecord{}
 		if err := proto.Unmarshal(value, j); err != nil {
@@ -162,7 +153,11 @@ func (tx *Tx) loadJob(j *pb.JobRecord) {
 	if j.Spec != nil {
 		tx.ShareLimits(j.Spec)
 	}
+	j = tx.inTime(j)
 	tx.putJob(j, false)
+	if !Active(j) {
+		tx.next.writer.ended[j.Id] = tx.next.Steady(j.EndNs)
+	}
 	tx.next.NextJobID = max(tx.next.NextJobID, j.Id+1)
 	tx.rememberRequest(j.RequestId, j.Id)
 	for _, a := range j.Alloc {
@@ -170,20 +165,4 @@ func (tx *Tx) loadJob(j *pb.JobRecord) {
 			tx.occupy(j, a)
 		}
 	}
-}
-
-// loadNode takes what was stored of a node. Whether it is up is for the node itself to say: until it does it is UNKNOWN, or
-// DOWN if it was.
-func (tx *Tx) loadNode(s *pb.NodeRecord) {
-	n := tx.Node(s.Name)
-	if n == nil {
-		return
-	}
-	c := *n
-	c.NodeRecord = CloneNode(n.NodeRecord)
-	c.State, c.StateFlags, c.Reason, c.ReasonUid, c.ReasonUser, c.ReasonNs = s.State, s.StateFlags, s.Reason, s.ReasonUid, s.ReasonUser, s.ReasonNs
-	c.BootId, c.BootNs, c.Version, c.Os, c.Arch, c.Comment, c.Extra, c.Reported = s.BootId, s.BootNs, s.Version, s.Os, s.Arch, s.Comment, s.Extra, s.Reported
-	c.Strays = s.Strays
-	c.Recount()
-	tx.putNode(&c, false)
 }

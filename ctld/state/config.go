@@ -20,7 +20,7 @@ type Config struct {
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
 func New(cfg *Config, clusterID string, firstID uint32) *View {
-	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: newIndex()}
+	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: newIndex(), layout: &layout{}}
 	tx := Begin(v, 0)
 	tx.reconfigure(cfg)
 	next, _ := tx.Freeze()
@@ -31,7 +31,7 @@ func New(cfg *Config, clusterID string, firstID uint32) *View {
 // reconfigure replaces nodes, partitions and settings, keeping what was observed of nodes that stay.
 func (tx *Tx) reconfigure(cfg *Config) {
 	old := tx.next
-	tx.structure = true
+	tx.restructure()
 	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, maps.Clone(cfg.PartitionNodes)
 	tx.next.partGIDs = maps.Clone(cfg.PartitionGIDs)
 	tx.next.nodes, tx.next.nodeIndex = make([]*Node, len(cfg.Nodes)), make(map[string]int, len(cfg.Nodes))
@@ -53,24 +53,6 @@ func (tx *Tx) reconfigure(cfg *Config) {
 		}
 	}
 	tx.listPartitions()
-}
-
-// merge makes the record of a configured node from its configuration and what is known of it.
-func merge(cfg *pb.NodeRecord, old *Node) *Node {
-	if old == nil {
-		return &Node{NodeRecord: CloneNode(cfg)}
-	}
-	n := *old
-	n.NodeRecord = CloneNode(old.NodeRecord)
-	n.Addr, n.Hostname, n.Port, n.Weight = cfg.Addr, cfg.Hostname, cfg.Port, cfg.Weight
-	n.Cpus, n.Boards, n.Sockets, n.NodeRecord.Cores, n.Threads = cfg.Cpus, cfg.Boards, cfg.Sockets, cfg.Cores, cfg.Threads
-	n.Switches = cfg.Switches
-	n.RealMemoryMib, n.TmpDiskMib, n.CoreSpec, n.MemSpecMib = cfg.RealMemoryMib, cfg.TmpDiskMib, cfg.CoreSpec, cfg.MemSpecMib
-	n.Features, n.ActiveFeatures, n.Gres, n.CfgTres = cfg.Features, cfg.Features, cfg.Gres, cfg.CfgTres
-	if n.State == pb.NodeState_NODE_FUTURE && cfg.State != pb.NodeState_NODE_FUTURE {
-		n.State = cfg.State
-	}
-	return &n
 }
 
 // listPartitions fills Partitions of every node.

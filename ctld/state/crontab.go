@@ -51,6 +51,12 @@ func (e CrontabChanged) Attrs() []any {
 func (tx *Tx) putCrontab(uid uint32, r *pb.CrontabRecord) {
 	list := slices.Clone(tx.next.crontabs)
 	i, found := findCrontab(list, uid)
+	if found {
+		tx.next.writer.bytes.add(uid, -CrontabBytes(list[i]))
+	}
+	if r != nil {
+		tx.next.writer.bytes.add(uid, CrontabBytes(r))
+	}
 	switch {
 	case r == nil && found:
 		list = slices.Delete(list, i, i+1)

@@ -26,7 +26,8 @@ func TestCrontabsAreKept(t *testing.T) {
 		}
 		v, _ = tx.Freeze()
 	}
-	alice := &pb.CrontabRecord{Uid: 1000, User: "alice", Text: "@daily true\n", Entries: []*pb.CrontabEntry{{JobId: 4, Cron: "@daily", FirstLine: 1, LastLine: 1, Digest: "d"}}}
+	alice := &pb.CrontabRecord{Uid: 1000, User: "alice", Text: "@daily true\n",
+		Entries: []*pb.CrontabEntry{{JobId: 4, Cron: "@daily", FirstLine: 1, LastLine: 1, Digest: "d"}}}
 	write(&pb.CrontabRecord{Uid: 2000, Text: "x"})
 	write(alice)
 	write(&pb.CrontabRecord{Uid: 2000}) // removed

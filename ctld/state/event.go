@@ -14,16 +14,16 @@ type Event interface {
 	Attrs() []any
 }
 
-// JobSubmitted: a job was accepted. Script is the encoded script and environment (EncodeScript).
+// JobSubmitted: a job was accepted. Its record names the texts (Texts.Name).
 type JobSubmitted struct {
-	Job    *pb.JobRecord
-	Script []byte
+	Job   *pb.JobRecord
+	Texts Texts
 }
 
 func (e JobSubmitted) apply(tx *Tx) {
 	tx.next.NextJobID = max(tx.next.NextJobID, e.Job.Id+1)
+	tx.putTexts(e.Texts)
 	tx.putJob(e.Job, true)
-	tx.putScript(e.Job.Id, e.Script)
 	tx.rememberRequest(e.Job.RequestId, e.Job.Id)
 }
 func (e JobSubmitted) Attrs() []any { return []any{"job", e.Job.Id, "uid", e.Job.Spec.Uid} }
@@ -53,12 +53,20 @@ func (e ArraySplit) apply(tx *Tx) {
 func (e ArraySplit) Attrs() []any { return nil }
 
 // JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What says it in a word.
+//
+// The order to stop is written on a full disk, too: the end of the job makes room.
 type JobChanged struct {
 	Job  *pb.JobRecord
 	What string
 }
 
-func (e JobChanged) apply(tx *Tx) { tx.putJob(e.Job, true) }
+func (e JobChanged) apply(tx *Tx) {
+	if e.Job.StopReason != "" {
+		old := tx.Job(e.Job.Id)
+		tx.must = tx.must || old == nil || old.StopReason != e.Job.StopReason
+	}
+	tx.putJob(e.Job, true)
+}
 func (e JobChanged) Attrs() []any { return []any{"job", e.Job.Id, "what", e.What} }
 
 // JobShown: what is only shown of a pending job changed (reason, expected start). Not durable.
@@ -88,19 +96,25 @@ func (e JobEnded) apply(tx *Tx) {
 	tx.putJob(e.Job, true)
 }
 func (e JobEnded) Attrs() []any {
-	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "state", StateName(e.Job), "status", e.Job.ExitStatus, "reason", e.Job.Reason, "ran", time.Duration(e.Job.EndNs - e.Job.StartNs).Round(time.Millisecond)}
+	attrs := []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "state", StateName(e.Job), "status", e.Job.ExitStatus, "reason", e.Job.Reason,
+		"ran", time.Duration(e.Job.EndNs - e.Job.StartNs).Round(time.Millisecond)}
+	if e.Job.ReasonDetail != "" {
+		attrs = append(attrs, "detail", e.Job.ReasonDetail)
+	}
+	return attrs
 }
 
-// JobRequeued: the job is pending again.
+// JobRequeued: the job is pending again. Ended is the attempt as it ended with that; nil when it had ended before.
 type JobRequeued struct {
-	Job *pb.JobRecord
-	Why string
+	Job   *pb.JobRecord
+	Why   string
+	Ended *pb.JobRecord
 }
 
 func (e JobRequeued) apply(tx *Tx) {
 	tx.must = true
 	if old := tx.Job(e.Job.Id); old != nil && old.Restarts != e.Job.Restarts {
-		tx.putOutbox(endedAttempt(old, e.Why, tx.NowNS))
+		tx.putOutbox(EndedAttempt(old, e.Why, tx.NowNS))
 	}
 	tx.putJob(e.Job, true)
 }
@@ -108,7 +122,8 @@ func (e JobRequeued) Attrs() []any {
 	return []any{"job", e.Job.Id, "restarts", e.Job.Restarts, "why", e.Why}
 }
 
-// JobForgotten: a finished job is older than MinJobAge. Keep: accounting has not stored it yet, it goes into the outbox.
+// JobForgotten: a finished job is older than MinJobAge. It is written on a full disk, too, where it makes room. Keep: accounting has not
+// stored it yet, it goes into the outbox.
 type JobForgotten struct {
 	ID   uint32
 	Keep bool
@@ -119,16 +134,18 @@ func (e JobForgotten) apply(tx *Tx) {
 	if j == nil {
 		return
 	}
+	tx.must = true
 	if e.Keep || tx.dirty[e.ID] {
 		tx.putOutbox(j)
 	}
 	tx.rememberRequest(j.RequestId, 0)
 	tx.deleteJob(e.ID)
 	switch {
+	case len(j.ScriptKey) > 0 || len(j.EnvKey) > 0: // with the last record that names them
 	case j.ArrayJobId == 0:
-		tx.putScript(e.ID, nil)
+		tx.dropScript(e.ID)
 	case tx.ArrayCounts(j.ArrayJobId).Records == 0:
-		tx.putScript(j.ArrayJobId, nil) // shared by the tasks; this was the last
+		tx.dropScript(j.ArrayJobId) // shared by the tasks; this was the last
 	}
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }

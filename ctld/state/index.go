@@ -14,12 +14,16 @@ import (
 type writerIndex struct {
 	requests  map[string]uint32 // request id -> job
 	userJobs  map[uint32]int    // active jobs by uid
+	held      heldJobs
+	texts     map[TextKey]int // how many records name a text
+	bytes     userBytes
 	arrays    map[uint32]*arrayIndex
 	tasks     map[taskKey]uint32         // one task -> its record
 	waiting   map[uint32]map[uint32]bool // job or array -> records whose dependency names it
 	single    map[singleKey]*nameIndex
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
 	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
+	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; not made from records (clock.go)
 }
 
 // arrayIndex is what is known of an array without looking at each of its records.
@@ -34,6 +38,7 @@ type ArrayCounts struct {
 	Records, Active, Good int // Good: completed with exit code 0
 	Unbegun               int // neither started nor cancelled yet
 	Live                  int // hold resources
+	Pieces                int // separate ranges of tasks in the records that stand for several
 }
 
 func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
@@ -50,6 +55,22 @@ func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
 	if Live(j) {
 		c.Live += by
 	}
+	c.Pieces += by * pieces(j.ArrayTasks)
+}
+
+// pieces is how many parts the set of a record has, without making it.
+func pieces(tasks string) int {
+	if tasks == "" {
+		return 0
+	}
+	if n := strings.Count(tasks, ","); n > 0 {
+		return n + 1
+	}
+	a, err := jobid.ParseArray(tasks)
+	if err != nil || a.Ranges[0].Step == 1 {
+		return 1
+	}
+	return int(a.Ranges[0].Count())
 }
 
 // Good reports whether a job has ended as its dependents wish: completed, with exit code 0.
@@ -84,23 +105,28 @@ type singleKey struct {
 }
 
 func newIndex() *writerIndex {
-	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, arrays: map[uint32]*arrayIndex{}, tasks: map[taskKey]uint32{},
-		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}}
+	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, held: heldJobs{by: map[uint32]int{}},
+		texts: map[TextKey]int{}, bytes: userBytes{}, arrays: map[uint32]*arrayIndex{},
+		tasks:   map[taskKey]uint32{},
+		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{},
+		limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}}
 }
 
 // indexed is all of a record that the index depends on.
 type indexed struct {
-	active, live, pending, good, begun, several, task bool
-	uid, array, taskID                                uint32
-	name, preemptedBy, dependency                     string
+	active, live, pending, good, begun, several, task, held bool
+	uid, array, taskID                                      uint32
+	name, preemptedBy, dependency                           string
+	pieces                                                  int
 }
 
 func indexedOf(j *pb.JobRecord) indexed {
 	if j == nil {
 		return indexed{}
 	}
-	return indexed{Active(j), Live(j), Pending(j), Good(j), Begun(j), j.ArrayTasks != "", j.IsArrayTask, j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId,
-		j.Spec.GetName(), j.PreemptedBy, j.Dependency}
+	return indexed{Active(j), Live(j), Pending(j), Good(j), Begun(j), j.ArrayTasks != "", j.IsArrayTask,
+		holdsPlace(j), j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId, j.Spec.GetName(), j.PreemptedBy, j.Dependency,
+		pieces(j.ArrayTasks)}
 }
 
 // reindex brings the index from one record of a job to the next; either may be nil.
@@ -123,6 +149,7 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	}
 	tx.countUser(j, by)
 	w := tx.next.writer
+	w.held.count(j, by)
 	if Active(j) {
 		w.indexName(j, in, by)
 	}
@@ -195,7 +222,7 @@ func waitsAlone(j *pb.JobRecord) bool {
 	return strings.Contains(j.Dependency, string(jobid.Singleton)) && Pending(j)
 }
 
-func add(m map[uint32]int, key uint32, by int) {
+func add[K comparable](m map[K]int, key K, by int) {
 	if m[key] += by; m[key] == 0 {
 		delete(m, key)
 	}
@@ -378,15 +405,8 @@ func ArraySet(j *pb.JobRecord) jobid.Set {
 	if err != nil {
 		return nil // written by this program
 	}
-	s, err := a.Set(maxTasks)
-	if err != nil {
-		return nil
-	}
-	return s
+	return a.Made()
 }
-
-// maxTasks is far above MaxArraySize, whatever slurm.conf says.
-const maxTasks = 4000001
 
 func (tx *Tx) countUser(j *pb.JobRecord, by int) {
 	if j == nil || !Active(j) {
@@ -415,10 +435,16 @@ func equalLimits(a, b *pb.Rlimit) bool {
 
 // Reindex computes the writer's index anew, after a batch whose commit was refused.
 func (v *View) Reindex() {
+	ended := v.writer.ended
 	*v.writer = *newIndex()
+	v.writer.ended = ended
 	tx := &Tx{next: *v}
 	for j := range v.Jobs.All() {
 		tx.index(j, true)
+		tx.countBytes(nil, j)
 		tx.rememberRequest(j.RequestId, j.Id)
+	}
+	for _, r := range v.crontabs {
+		v.writer.bytes.add(r.Uid, CrontabBytes(r))
 	}
 }

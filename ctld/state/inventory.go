@@ -66,7 +66,8 @@ func newInventory(n *pb.NodeRecord, cfg *GresConfig) *Inventory {
 	b.shares(said)
 	b.uncut()
 	b.empty()
-	b.inv.Differ = append(b.inv.Differ, slices.DeleteFunc(slices.Clone(n.GetReported().GetMismatches()), func(s string) bool { return slices.Contains(b.inv.Differ, s) })...)
+	b.inv.Differ = append(b.inv.Differ, slices.DeleteFunc(slices.Clone(n.GetReported().GetMismatches()),
+		func(s string) bool { return slices.Contains(b.inv.Differ, s) })...)
 	b.inv.Gres = b.text()
 	return b.inv
 }
@@ -98,12 +99,15 @@ func (b *builder) empty() {
 	}
 	var which []string
 	for _, d := range b.all {
-		if d.Name == "gpu" && d.Parent == "" && d.MigMode == "on" && !slices.ContainsFunc(b.all, func(part *pb.Device) bool { return part.Parent == d.Id }) {
+		if d.Name == "gpu" && d.Parent == "" && d.MigMode == "on" && !slices.ContainsFunc(b.all,
+			func(part *pb.Device) bool { return part.Parent == d.Id }) {
 			which = append(which, DeviceName(d))
 		}
 	}
 	if len(which) > 0 {
-		b.differ("%s: in MIG mode without an instance, so that no job can use it (make some with nvidia-smi mig, or let jobs have them cut: SlurmdParameters=gpu_mig=dynamic)", strings.Join(which, ", "))
+		b.differ(
+			"%s: in MIG mode without instances, so no job can use it (create some with nvidia-smi mig, or have them created on demand: "+
+				"SlurmdParameters=gpu_mig=dynamic)", strings.Join(which, ", "))
 	}
 }
 
@@ -125,7 +129,7 @@ func (b *builder) near(d *pb.Device) *pb.Device {
 	if err != nil || have == 0 || cores.Count() == 0 || !cores.beyond(have) {
 		return d
 	}
-	c := shallow(d)
+	c := pb.ShallowCopy(d)
 	c.Cores = cores.below(have).String()
 	if d.Declared != "" && d.Declared != "nvml" {
 		text := fmt.Sprintf("%s says Cores=%s, the node has cores 0-%d", d.Declared, d.Cores, have-1)
@@ -144,7 +148,7 @@ func (b *builder) configured(g tres.Gres) {
 		if g.Name == "gpu" && !g.NoConsume {
 			k.Devices = b.counted(g)
 			if b.n.Reported != nil {
-				b.differ("slurm.conf says %s, and neither a driver nor gres.conf says which devices these are: they are only counted", g)
+				b.differ("slurm.conf says %s, but neither a driver nor gres.conf says which devices these are, so they are only counted", g)
 			}
 		}
 		b.inv.Kinds = append(b.inv.Kinds, k)
@@ -289,8 +293,8 @@ func (b *builder) shares(said []tres.Gres) {
 	}
 }
 
-// spread divides shards among the GPUs in proportion to their memory (mps evenly), the remainder to the first. A GPU that is missing has its part,
-// too: what it is worth is lost while it is away, and the others are worth what they were.
+// spread divides shards among the GPUs in proportion to their memory (mps evenly), the remainder to the first. A GPU that is missing has
+// its part, too: what it is worth is lost while it is away, and the others are worth what they were.
 func (b *builder) spread(g tres.Gres) {
 	var weight, given uint64
 	missing := false
@@ -304,7 +308,7 @@ func (b *builder) spread(g tres.Gres) {
 			if d.SharedAs != "" {
 				continue // gres.conf says otherwise of this one
 			}
-			c := shallow(d)
+			c := pb.ShallowCopy(d)
 			c.SharedAs = g.Name
 			k.Devices[at] = c
 			on = append(on, c)

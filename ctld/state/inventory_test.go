@@ -12,7 +12,8 @@ import (
 
 // gpu makes a reported GPU near core.
 func gpu(index int, typ string, change ...func(*pb.Device)) *pb.Device {
-	d := &pb.Device{Name: "gpu", Type: typ, Index: uint32(index), Id: fmt.Sprintf("GPU-%d", index), MemoryMib: 40960, Cores: fmt.Sprint(index), Model: "NVIDIA " + strings.ToUpper(typ) + "-SXM4-40GB"}
+	d := &pb.Device{Name: "gpu", Type: typ, Index: uint32(index), Id: fmt.Sprintf("GPU-%d", index), MemoryMib: 40960,
+		Cores: fmt.Sprint(index), Model: "NVIDIA " + strings.ToUpper(typ) + "-SXM4-40GB"}
 	for _, f := range change {
 		f(d)
 	}
@@ -43,29 +44,47 @@ func TestInventory(t *testing.T) {
 		want    string
 		differ  string
 	}{
-		"nothing anywhere":             {},
-		"GPUs appear by themselves":    {found: a100s(4), want: "gpu:a100:4(S:0-1)"},
-		"two kinds":                    {found: []*pb.Device{gpu(0, "titan_xp"), gpu(1, "titan_v")}, want: "gpu:titan_xp:1(S:0),gpu:titan_v:1(S:0)"},
-		"as configured":                {gres: "gpu:a100:4", found: a100s(4), want: "gpu:a100:4(S:0-1)"},
-		"one is missing":               {gres: "gpu:a100:4", found: a100s(3), want: "gpu:a100:4(S:0-1)", differ: "slurm.conf says gpu:a100:4, the node has 3: 1 less can be used"},
-		"more than configured":         {gres: "gpu:a100:2", found: a100s(4), want: "gpu:a100:2(S:0)", differ: "the node has 2 gpu:a100 that Gres= in slurm.conf does not name: not used"},
-		"another type":                 {gres: "gpu:v100:2", found: a100s(2), want: "gpu:v100:2", differ: "slurm.conf says gpu:v100:2, the node has 0: 2 less can be used; the node has 2 gpu:a100 that Gres= in slurm.conf does not name: not used"},
-		"a type in slurm.conf alone":   {gres: "gpu:titan_xp:2", found: []*pb.Device{gpu(0, ""), gpu(1, "")}, want: "gpu:titan_xp:2", differ: "slurm.conf says gpu:titan_xp:2, the node has 0: 2 less can be used; the node has 2 gpu that Gres= in slurm.conf does not name: not used (say Type=titan_xp in gres.conf, or no type in Gres=)"},
-		"by the name of the model":     {gres: "gpu:nvidia_a100-sxm4-40gb:2", found: a100s(2), want: "gpu:nvidia_a100-sxm4-40gb:2(S:0)"},
-		"without a type":               {gres: "gpu:2", found: a100s(2), want: "gpu:a100:2(S:0)"},
-		"without a type, one missing":  {gres: "gpu:3", found: a100s(2), want: "gpu:a100:3(S:0)", differ: "slurm.conf says gpu:3, the node has 2: 1 less can be used"},
-		"not reported yet":             {gres: "gpu:a100:4", unknown: true, want: "gpu:a100:4"},
-		"counted":                      {gres: "gpu:a100:4,license:2", want: "gpu:a100:4,license:2", differ: "slurm.conf says gpu:a100:4, and neither a driver nor gres.conf says which devices these are: they are only counted"},
-		"a driver and no GPU":          {gres: "gpu:a100:4", driver: "550.54", want: "gpu:a100:4", differ: "slurm.conf says gpu:a100:4, the node has 0: 4 less can be used"},
-		"files of gres.conf not there": {gres: "gpu:a100:1", conf: GresConfig{Lines: []*pb.GresConf{{Name: "gpu", Files: []string{"/dev/x"}}}}, want: "gpu:a100:1", differ: "slurm.conf says gpu:a100:1, the node has 0: 1 less can be used"},
-		"no end":                       {gres: "bandwidth:no_consume:4G", want: "bandwidth:no_consume:4294967296"},
-		"shards by memory":             {gres: "gpu:a100:2,shard:5", found: a100s(2), want: "gpu:a100:2(S:0),shard:5(S:0)"},
-		"shards without GPUs":          {gres: "shard:5", driver: "550.54", differ: "slurm.conf says shard:5, and there is no GPU to share"},
-		"shards of gres.conf":          {found: []*pb.Device{gpu(0, "a100", func(d *pb.Device) { d.Shares, d.SharedAs = 8, "shard" })}, want: "gpu:a100:1(S:0),shard:8(S:0)"},
-		"cut into instances":           {found: []*pb.Device{gpu(0, "a100", mig("on")), gpu(1, "a100_3g.20gb", instance)}, want: "gpu:a100_3g.20gb:1(S:0)"},
+		"nothing anywhere":          {},
+		"GPUs appear by themselves": {found: a100s(4), want: "gpu:a100:4(S:0-1)"},
+		"two kinds": {found: []*pb.Device{gpu(0, "titan_xp"), gpu(1, "titan_v")},
+			want: "gpu:titan_xp:1(S:0),gpu:titan_v:1(S:0)"},
+		"as configured": {gres: "gpu:a100:4", found: a100s(4), want: "gpu:a100:4(S:0-1)"},
+		"one is missing": {gres: "gpu:a100:4", found: a100s(3), want: "gpu:a100:4(S:0-1)",
+			differ: "slurm.conf says gpu:a100:4, the node has 3: 1 less can be used"},
+		"more than configured": {gres: "gpu:a100:2", found: a100s(4), want: "gpu:a100:2(S:0)",
+			differ: "the node has 2 gpu:a100 that Gres= in slurm.conf does not name: not used"},
+		"another type": {gres: "gpu:v100:2", found: a100s(2), want: "gpu:v100:2",
+			differ: "slurm.conf says gpu:v100:2, the node has 0: 2 less can be used; the node has 2 gpu:a100 that Gres= in slurm.conf " +
+				"does not name: not used"},
+		"a type in slurm.conf alone": {gres: "gpu:titan_xp:2", found: []*pb.Device{gpu(0, ""), gpu(1, "")}, want: "gpu:titan_xp:2",
+			differ: "slurm.conf says gpu:titan_xp:2, the node has 0: 2 less can be used; the node has 2 gpu that Gres= in slurm.conf " +
+				"does not name: not used (say Type=titan_xp in gres.conf, or no type in Gres=)"},
+		"by the name of the model": {gres: "gpu:nvidia_a100-sxm4-40gb:2", found: a100s(2), want: "gpu:nvidia_a100-sxm4-40gb:2(S:0)"},
+		"without a type":           {gres: "gpu:2", found: a100s(2), want: "gpu:a100:2(S:0)"},
+		"without a type, one missing": {gres: "gpu:3", found: a100s(2), want: "gpu:a100:3(S:0)",
+			differ: "slurm.conf says gpu:3, the node has 2: 1 less can be used"},
+		"not reported yet": {gres: "gpu:a100:4", unknown: true, want: "gpu:a100:4"},
+		"counted": {gres: "gpu:a100:4,license:2", want: "gpu:a100:4,license:2",
+			differ: "slurm.conf says gpu:a100:4, but neither a driver nor gres.conf says which devices these are, so they are only " +
+				"counted"},
+		"a driver and no GPU": {gres: "gpu:a100:4", driver: "550.54", want: "gpu:a100:4",
+			differ: "slurm.conf says gpu:a100:4, the node has 0: 4 less can be used"},
+		"files of gres.conf not there": {gres: "gpu:a100:1",
+			conf: GresConfig{Lines: []*pb.GresConf{{Name: "gpu", Files: []string{"/dev/x"}}}}, want: "gpu:a100:1",
+			differ: "slurm.conf says gpu:a100:1, the node has 0: 1 less can be used"},
+		"no end":           {gres: "bandwidth:no_consume:4G", want: "bandwidth:no_consume:4294967296"},
+		"shards by memory": {gres: "gpu:a100:2,shard:5", found: a100s(2), want: "gpu:a100:2(S:0),shard:5(S:0)"},
+		"shards without GPUs": {gres: "shard:5", driver: "550.54",
+			differ: "slurm.conf says shard:5, and there is no GPU to share"},
+		"shards of gres.conf": {found: []*pb.Device{gpu(0, "a100", func(d *pb.Device) { d.Shares, d.SharedAs = 8, "shard" })},
+			want: "gpu:a100:1(S:0),shard:8(S:0)"},
+		"cut into instances": {found: []*pb.Device{gpu(0, "a100", mig("on")), gpu(1, "a100_3g.20gb", instance)},
+			want: "gpu:a100_3g.20gb:1(S:0)"},
 		"ready to be cut, but not here": {found: []*pb.Device{gpu(0, "a100", mig("on")), gpu(1, "a100")}, want: "gpu:a100:1(S:0)",
-			differ: "gpu 0 (a100): in MIG mode without an instance, so that no job can use it (make some with nvidia-smi mig, or let jobs have them cut: SlurmdParameters=gpu_mig=dynamic)"},
-		"cut as jobs ask for it": {conf: GresConfig{DynamicMIG: true}, found: []*pb.Device{gpu(0, "a100", mig("on")), gpu(1, "a100_3g.20gb", instance), gpu(2, "a100")}, want: "gpu:a100:2(S:0-1)"},
+			differ: "gpu 0 (a100): in MIG mode without instances, so no job can use it (create some with nvidia-smi mig, or have them " +
+				"created on demand: SlurmdParameters=gpu_mig=dynamic)"},
+		"cut as jobs ask for it": {conf: GresConfig{DynamicMIG: true},
+			found: []*pb.Device{gpu(0, "a100", mig("on")), gpu(1, "a100_3g.20gb", instance), gpu(2, "a100")}, want: "gpu:a100:2(S:0-1)"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +152,8 @@ func TestCoresOfTheNode(t *testing.T) {
 	if want := []string{"6-7", "", "7", "4-7"}; !slices.Equal(got, want) || n.Inv.Gres != "gpu:a100:4(S:1)" {
 		t.Errorf("%q, %s, want %q", got, n.Inv.Gres, want)
 	}
-	if want := []string{"gres.conf:1 says Cores=6-7,64-99, the node has cores 0-7", "gres.conf:2 says Cores=99, the node has cores 0-7"}; !slices.Equal(n.Inv.Differ, want) {
+	if want := []string{"gres.conf:1 says Cores=6-7,64-99, the node has cores 0-7",
+		"gres.conf:2 says Cores=99, the node has cores 0-7"}; !slices.Equal(n.Inv.Differ, want) {
 		t.Errorf("%q, want %q", n.Inv.Differ, want)
 	}
 	if n.Reported.Devices[1].Cores != "99" {
@@ -191,7 +211,10 @@ func TestInventoryCounts(t *testing.T) {
 				t.Fatalf("%d %s, want %d", len(k.Devices), k.Type, agreed)
 			}
 		}
-		if differs := slices.ContainsFunc([]string{"a100", "v100"}, func(s string) bool { return len(said) > 0 && have[s] != want[s] }); differs != (len(n.Inv.Differ) > 0) {
+		if differs := slices.ContainsFunc([]string{"a100", "v100"}, func(s string) bool {
+			return len(said) > 0 &&
+				have[s] != want[s]
+		}); differs != (len(n.Inv.Differ) > 0) {
 			t.Fatalf("configured %v, found %v, said to differ: %q", want, have, n.Inv.Differ)
 		}
 	})

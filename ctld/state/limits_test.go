@@ -21,7 +21,8 @@ func TestLimitsAreShared(t *testing.T) {
 	check := func(when string, limits func(i int) []*pb.Rlimit) {
 		t.Helper()
 		for i := range jobs {
-			if got, want := limits(i), spec(0, []uint64{1024, 1024, 1024, 2048, 2048}[i]).Rlimits; !proto.Equal(&pb.JobSpec{Rlimits: got}, &pb.JobSpec{Rlimits: want}) {
+			if got, want := limits(i), spec(0, []uint64{1024, 1024, 1024, 2048, 2048}[i]).Rlimits; !proto.Equal(&pb.JobSpec{Rlimits: got},
+				&pb.JobSpec{Rlimits: want}) {
 				t.Errorf("%s, job %d: %v", when, i+1, got)
 			}
 		}
@@ -37,7 +38,8 @@ func TestLimitsAreShared(t *testing.T) {
 		tx.ShareLimits(s)
 		raw, err := proto.Marshal(jobs[i])
 		if err == nil {
-			err = store.Commit(journal.Batch{Seq: uint64(i + 1), Rows: []journal.Row{{Bucket: journal.Jobs, Key: []byte{0, 0, 0, byte(i + 1)}, Value: raw}}})
+			err = store.Commit(journal.Batch{Seq: uint64(i + 1),
+				Rows: []journal.Row{{Bucket: journal.Jobs, Key: []byte{0, 0, 0, byte(i + 1)}, Value: raw}}})
 		}
 		if err != nil {
 			t.Fatal(err)

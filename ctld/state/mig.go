@@ -67,9 +67,10 @@ func Uncut(d *pb.Device) string {
 	switch {
 	case len(d.MigProfiles) == 0 || d.Parent != "" || Cuttable(d):
 	case strings.HasPrefix(d.MigMode, "pending"):
-		return "its MIG mode is " + d.MigMode + ", the GPU has to be reset for that; until then it is given whole"
+		return "its MIG mode is " + d.MigMode + ", the GPU must be reset first; until then it is allocated as a whole"
 	case d.MigMode == "off":
-		return "its MIG mode is off, and to switch it on takes a reset (nvidia-smi -i " + d.Pci + " -mig 1, then --gpu-reset); until then it is given whole"
+		return "its MIG mode is off, and switching it on requires a reset (nvidia-smi -i " + d.Pci +
+			" -mig 1, then --gpu-reset); until then it is allocated as a whole"
 	}
 	return ""
 }

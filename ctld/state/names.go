@@ -1,8 +1,11 @@
 package state
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -27,7 +30,8 @@ func Pending(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING &
 
 // Up reports whether jobs can start on a node.
 func (n *Node) Up() bool {
-	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeNoRespond | pb.NodeMaint | pb.NodeInvalidReg | pb.NodePoweredDown | pb.NodeRebootIssued
+	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeNoRespond | pb.NodeMaint |
+		pb.NodeInvalidReg | pb.NodePoweredDown | pb.NodeRebootIssued
 	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0
 }
 
@@ -37,4 +41,65 @@ func ScriptID(j *pb.JobRecord) uint32 {
 		return j.ArrayJobId
 	}
 	return j.Id
+}
+
+// JobName is what users call a job: "12", "12_3", "12_[4-9]".
+func JobName(j *pb.JobRecord) string {
+	n := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
+	switch {
+	case j.ArrayTasks != "":
+		return n(j.ArrayJobId) + "_[" + j.ArrayTasks + "]"
+	case j.IsArrayTask:
+		return n(j.ArrayJobId) + "_" + n(j.ArrayTaskId)
+	}
+	return n(j.Id)
+}
+
+// AllocOn is a job's unfinished part on a node, or nil.
+func AllocOn(j *pb.JobRecord, node string) *pb.NodeAlloc {
+	for _, a := range j.GetAlloc() {
+		if a.Node == node && !a.Ended {
+			return a
+		}
+	}
+	return nil
+}
+
+// Named reports whether a request names a job: by its own id, by that of its array, or one of the tasks that it stands for.
+func Named(n *jobid.Names, j *pb.JobRecord) bool {
+	if n.Whole(j.Id) {
+		return true
+	}
+	if j.ArrayJobId == 0 {
+		return false
+	}
+	if n.Whole(j.ArrayJobId) {
+		return true
+	}
+	tasks := n.Tasks(j.ArrayJobId)
+	switch {
+	case tasks == nil:
+		return false
+	case j.IsArrayTask:
+		return tasks.Has(j.ArrayTaskId)
+	}
+	return tasks.Meet(ArraySet(j))
+}
+
+// fewWords is up to how many are compared one by one.
+const fewWords = 8
+
+// OneOf is the test whether something is in a list that a request brought; it takes as long for thousands as for a few.
+func OneOf[T comparable](list []T) func(T) bool {
+	if len(list) <= fewWords {
+		return func(x T) bool { return slices.Contains(list, x) }
+	}
+	set := make(map[T]struct{}, len(list))
+	for _, x := range list {
+		set[x] = struct{}{}
+	}
+	return func(x T) bool {
+		_, ok := set[x]
+		return ok
+	}
 }

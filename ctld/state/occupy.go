@@ -136,7 +136,8 @@ func (n *Node) hold(a *pb.NodeAlloc, by int) {
 			n.Held = n.Held.Without(cores)
 		}
 	}
-	n.AllocCpus = n.Held.distinct(n.HeldCPUs)
+	// where CPUs have no numbers, a job that was resumed is counted beside the others
+	n.AllocCpus = min(n.Held.distinct(n.HeldCPUs), n.Cpus)
 }
 
 // occupy counts a job's share of a node as taken.

@@ -116,7 +116,8 @@ func TestSuspendedJobsLeaveTheirCPUs(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	ask := &pb.JobSpec{Sharing: "oversubscribe"}
-	for text, want := range map[string][2]uint32{"": {1, 1}, "NO": {1, 1}, "EXCLUSIVE": {1, 1}, "YES": {1, 4}, "YES:2": {1, 2}, "FORCE": {4, 4}, "force:3": {3, 3}, "FORCE:1": {1, 1}} {
+	for text, want := range map[string][2]uint32{"": {1, 1}, "NO": {1, 1}, "EXCLUSIVE": {1, 1}, "YES": {1, 4}, "YES:2": {1, 2},
+		"FORCE": {4, 4}, "force:3": {3, 3}, "FORCE:1": {1, 1}} {
 		p := &pb.PartitionRecord{Oversubscribe: text}
 		if got := [2]uint32{Shares(p, &pb.JobSpec{}), Shares(p, ask)}; got != want {
 			t.Errorf("%q: %d jobs share, %d where they ask to; want %d", text, got[0], got[1], want)

@@ -59,10 +59,11 @@ func (tx *Tx) attemptsKept() (kept []Attempt) {
 	return kept
 }
 
-// AttemptsStored: accounting has these attempts.
+// AttemptsStored: accounting has these attempts. It is written on a full disk, too, where it makes room.
 type AttemptsStored struct{ Attempts []Attempt }
 
 func (e AttemptsStored) apply(tx *Tx) {
+	tx.must = true
 	if tx.outbox == nil {
 		tx.outbox = map[Attempt]*pb.JobRecord{}
 	}
@@ -76,14 +77,20 @@ func (e AttemptsStored) apply(tx *Tx) {
 // Attrs is nil: nobody looks for it in the log.
 func (e AttemptsStored) Attrs() []any { return nil }
 
-// endedAttempt is the record of an attempt as it ended, when the job goes back into the queue for the reason why.
-func endedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
+// Why a job is requeued whose script ended with a code of RequeueExit or RequeueExitHold.
+const (
+	RequeuedByExit = "requeueexit"
+	HeldByExit     = "requeueexithold"
+)
+
+// EndedAttempt is the record of an attempt as it ended, when the job goes back into the queue for the reason why.
+func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 	n := CloneJob(old)
 	n.Alloc, n.Signals = old.Alloc, nil
 	if n.EndNs == 0 || n.EndNs > nowNS || !n.State.Terminal() && n.StopReason == "" {
 		n.EndNs = nowNS
 	}
-	n.StateFlags &^= pb.JobCompleting
+	n.StateFlags &^= pb.JobCompleting | pb.JobConfiguring
 	if n.State.Terminal() {
 		return n
 	}
@@ -92,6 +99,12 @@ func endedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 		n.State = pb.JobState_JOB_NODE_FAIL
 	case "preempt":
 		n.State = pb.JobState_JOB_PREEMPTED
+	case RequeuedByExit, HeldByExit: // requeued, and yet it ended by itself
+		n.StateFlags |= pb.JobRequeued
+		n.State = pb.JobState_JOB_FAILED
+		if n.ExitStatus == 0 {
+			n.State = pb.JobState_JOB_COMPLETED
+		}
 	default:
 		n.StateFlags |= pb.JobRequeued
 	}

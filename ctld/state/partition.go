@@ -71,7 +71,7 @@ func (e PartitionDeleted) apply(tx *Tx) {
 	}
 	tx.listPartitions()
 	tx.parts[e.Name] = true
-	tx.structure = true
+	tx.restructure()
 }
 
 // Attrs implements Event.
@@ -85,7 +85,7 @@ func (tx *Tx) putPartition(p *pb.PartitionRecord) {
 	}
 	tx.next.parts[tx.next.partIndex[p.Name]] = p
 	tx.parts[p.Name] = true
-	tx.structure = true
+	tx.restructure()
 }
 
 // makePartition gives a partition its nodes and groups, and its place at the end of the list when it is new. Nodes that there are not
@@ -97,7 +97,8 @@ func (tx *Tx) makePartition(p *pb.PartitionRecord, nodes []string, gids []uint32
 			there = append(there, n.Name)
 		}
 	}
-	tx.next.partNodes, tx.next.partGIDs, tx.next.partIndex = cloneMap(tx.next.partNodes), cloneMap(tx.next.partGIDs), cloneMap(tx.next.partIndex)
+	tx.next.partNodes, tx.next.partGIDs, tx.next.partIndex = cloneMap(tx.next.partNodes), cloneMap(tx.next.partGIDs),
+		cloneMap(tx.next.partIndex)
 	tx.next.partNodes[p.Name] = there
 	if delete(tx.next.partGIDs, p.Name); gids != nil {
 		tx.next.partGIDs[p.Name] = gids

@@ -23,7 +23,7 @@ func findResv(list []*pb.ReservationRecord, name string) (int, bool) {
 }
 
 // CloneReservation copies a reservation.
-func CloneReservation(r *pb.ReservationRecord) *pb.ReservationRecord { return shallow(r) }
+func CloneReservation(r *pb.ReservationRecord) *pb.ReservationRecord { return pb.ShallowCopy(r) }
 
 // ReservationChanged: a reservation was made or changed.
 type ReservationChanged struct{ Reservation *pb.ReservationRecord }
@@ -60,5 +60,5 @@ func (tx *Tx) putResv(name string, r *pb.ReservationRecord) {
 		tx.resvs = map[string]bool{}
 	}
 	tx.resvs[name] = true
-	tx.structure = true
+	tx.restructure()
 }

@@ -11,13 +11,13 @@ type Settings struct {
 	OverTimeLimitS    uint32 // how long jobs may exceed their limit
 	NodeTimeoutS      uint32 // SlurmdTimeout; 0 = never
 	RebootProgram     string
+	MailDomain        string // of whoever --mail-user does not name
 	ResumeTimeoutS    uint32 // how long a reboot may take
 	HeartbeatS        uint32
 	ReturnToService   int
 	MinJobAgeS        uint32
 	MaxJobCount       uint32
 	MaxArraySize      uint32
-	MaxBatchRequeue   uint32
 	JobRequeue        bool
 	TrackTRES         []string // AccountingStorageTRES; empty = all
 	DefMemPerGPUMiB   uint64
@@ -30,16 +30,22 @@ type Settings struct {
 	MaxMemPerNodeMiB  uint64
 	CountMemory       bool // SelectTypeParameters has _Memory
 	WholeCores        bool // SelectTypeParameters has CR_Core: cores are allocated, not threads
+	WholeNodes        bool // SelectType=select/linear: jobs have their nodes to themselves
 	HoldOnPrologFail  bool // unless nohold_on_prolog_fail
 	RequeueDelayS     uint32
+	MaxSwitchWaitS    uint32 // max_switch_wait; 0 = no bound
 	MaxJobsPerUser    uint32
+	MaxUserBytes      int64  // what a user may hold in the state; 0 = no bound
 	EnforcePartLimits string // NO (or empty), ANY or ALL
-	JobFileAppend     bool
 	DisableRootJobs   bool
 	PriorityBasic     bool
 	Licenses          []License
 	Switches          []Switch // of topology.conf, leaves first
 	KillInvalidDepend bool     // DependencyParameters=kill_invalid_depend
+	RequeueExit       []uint8  // exit codes of batch scripts with which a job goes back into the queue
+	RequeueExitHold   []uint8  // and there is held
+	PrologSlurmctld   bool     // there is a program of that name
+	EpilogSlurmctld   bool
 
 	Zone *time.Location // of crontabs; nil = the machine's
 }

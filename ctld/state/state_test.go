@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -65,7 +66,8 @@ func TestClonesHaveEveryField(t *testing.T) {
 	j, n := &pb.JobRecord{}, &pb.NodeRecord{}
 	fill(j.ProtoReflect(), 2)
 	fill(n.ProtoReflect(), 2)
-	for original, clone := range map[proto.Message]proto.Message{j: CloneJob(j), n: CloneNode(n), j.Spec: CloneSpec(j.Spec), j.Alloc[0]: CloneAlloc(j.Alloc[0])} {
+	for original, clone := range map[proto.Message]proto.Message{j: CloneJob(j), n: CloneNode(n), j.Spec: CloneSpec(j.Spec),
+		j.Alloc[0]: CloneAlloc(j.Alloc[0])} {
 		if !proto.Equal(original, clone) {
 			t.Errorf("the clone differs:\n%v\n%v", original, clone)
 		}
@@ -125,7 +127,8 @@ func testConfig(nodes int, cpus uint32) *Config {
 	cfg := &Config{Settings: &Settings{Cluster: "test", CountMemory: true}, PartitionNodes: map[string][]string{}, Default: "debug"}
 	var names []string
 	for i := range nodes {
-		n := &pb.NodeRecord{Name: fmt.Sprintf("n%d", i+1), Cpus: cpus, Sockets: 1, Cores: cpus, Threads: 1, RealMemoryMib: 1000 * uint64(cpus), State: pb.NodeState_NODE_IDLE}
+		n := &pb.NodeRecord{Name: fmt.Sprintf("n%d", i+1), Cpus: cpus, Sockets: 1, Cores: cpus, Threads: 1,
+			RealMemoryMib: 1000 * uint64(cpus), State: pb.NodeState_NODE_IDLE}
 		cfg.Nodes = append(cfg.Nodes, n)
 		names = append(names, n.Name)
 	}
@@ -184,7 +187,7 @@ func randomEvent(t *rapid.T, tx *Tx) {
 		jobs = append(jobs, j)
 	}
 	if len(jobs) == 0 || rapid.Bool().Draw(t, "submit") {
-		tx.Emit(JobSubmitted{Job: &pb.JobRecord{Id: tx.NextJobID(), Spec: &pb.JobSpec{Uid: 7}, RequestId: fmt.Sprint("r", tx.NextJobID())}, Script: []byte("#!")})
+		tx.Emit(JobSubmitted{Job: &pb.JobRecord{Id: tx.NextJobID(), Spec: &pb.JobSpec{Uid: 7}, RequestId: fmt.Sprint("r", tx.NextJobID())}})
 		return
 	}
 	j := rapid.SampledFrom(jobs).Draw(t, "job")
@@ -238,7 +241,11 @@ func TestOldViewsAreForgotten(t *testing.T) {
 	const commits, script = 200, 1 << 20
 	for i := range uint32(commits) {
 		tx := Begin(v, 1)
-		tx.Emit(JobSubmitted{Job: &pb.JobRecord{Id: i*pageSize + 1, Spec: &pb.JobSpec{}}, Script: make([]byte, script)})
+		noise := make([]byte, script)
+		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(noise)
+		j, texts := &pb.JobRecord{Id: i*pageSize + 1, Spec: &pb.JobSpec{}}, textsOf(t, 0, noise)
+		texts.Name(j)
+		tx.Emit(JobSubmitted{Job: j, Texts: texts})
 		v, _ = tx.Freeze()
 	}
 	runtime.GC()

@@ -9,7 +9,7 @@ import (
 // View is one consistent, immutable state. Any goroutine may read it for as long as it likes.
 type View struct {
 	Seq       uint64
-	NowNS     int64 // time of the commit that made it
+	NowNS     int64 // time of the commit that made it, by the wall clock: it may be before that of the commit before
 	ClusterID string
 
 	Jobs      *Jobs
@@ -25,6 +25,14 @@ type View struct {
 	NextJobID uint32
 	Default   string // default partition
 	writer    *writerIndex
+	clock     *pb.ClockRecord
+	// clockUnsaved: the record is not in the journal yet. No batch is refused because the disk has no room for it: it goes there with the
+	// next rows, which are the first to be written by it.
+	clockUnsaved bool
+	// Layout names what requests are judged by: settings, what nodes have, partitions and reservations. Two views with the same
+	// number have the same of these; what runs, and whether nodes are up, makes no difference to it.
+	Layout uint64
+	layout *layout
 
 	// Outbox are the attempts that Load found in the outbox; later Views have none here, a Change tells what comes into it.
 	Outbox []Attempt

@@ -50,6 +50,7 @@ type Applied struct {
 	Told      bool
 	Want      pb.StepWant // WANT_STOP or WANT_KILL once told
 	EndNS     int64
+	LimitS    uint32
 	Suspended bool
 	Signal    uint32 // highest Signal.seq
 }
@@ -158,7 +159,7 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 	newest := r.d.newest(k.Job)
 	switch {
 	case k.Epoch < newest:
-		refuse("launch_failed", "epoch %d is older than %d, which this node was told about job %d", k.Epoch, newest, k.Job)
+		refuse("launch_failed", "epoch %d is older than %d, which this node has seen for job %d", k.Epoch, newest, k.Job)
 	case r.d.started[k]:
 		refuse("lost", "this attempt has run on this node already")
 	case o.Launch == nil, r.blocked(k):
@@ -193,7 +194,8 @@ func (r *round) blocked(k Key) bool {
 
 // Launched gives Applied of a step that has just been started from order.
 func Launched(order *pb.StepOrder) Applied {
-	return Applied{Told: true, EndNS: order.GetLaunch().GetEndNs()}
+	l := order.GetLaunch()
+	return Applied{Told: true, EndNS: l.GetEndNs(), LimitS: l.GetLimitS()}
 }
 
 // After gives Applied once order has been passed on. A stop can only get harder; a step that is being stopped has no
@@ -205,7 +207,7 @@ func (was Applied) After(order *pb.StepOrder) Applied {
 	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
 		now.Want = max(was.Want, want)
 	default:
-		now.EndNS, now.Suspended = order.GetEndNs(), order.GetSuspended()
+		now.EndNS, now.LimitS, now.Suspended = order.GetEndNs(), order.GetLimitS(), order.GetSuspended()
 	}
 	for _, s := range order.GetSignals() {
 		now.Signal = max(now.Signal, s.GetSeq())

@@ -74,12 +74,15 @@ func TestReconcile(t *testing.T) {
 		{"started already", []*pb.NodeOrders{full(launch(at(1, 1)))}, states{at(1, 1): in(preparing)}, ""},
 		{"the launch follows in a later message", []*pb.NodeOrders{full(order(at(1, 1), run))}, nil, ""},
 		{"and then it starts", []*pb.NodeOrders{full(order(at(1, 1), run)), delta(launch(at(1, 1)))}, nil, "start 1.1"},
-		{"a change without launch keeps the launch", []*pb.NodeOrders{full(launch(at(1, 1))), delta(until(at(1, 1), 99))}, nil, "start 1.1"},
+		{"a change without launch keeps the launch", []*pb.NodeOrders{full(launch(at(1, 1))), delta(until(at(1, 1), 99))}, nil,
+			"start 1.1"},
 		{"stop", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(running)}, "control 1.1 STOP"},
 		{"stop while the prolog runs", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(preparing)}, "control 1.1 STOP"},
 		{"stop told", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): {running, Applied{Told: true, Want: stop}}}, ""},
-		{"kill after stop", []*pb.NodeOrders{full(order(at(1, 1), stop)), delta(order(at(1, 1), kill))}, states{at(1, 1): {running, Applied{Told: true, Want: stop}}}, "control 1.1 KILL"},
-		{"no stop after kill", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): {running, Applied{Told: true, Want: kill}}}, ""},
+		{"kill after stop", []*pb.NodeOrders{full(order(at(1, 1), stop)), delta(order(at(1, 1), kill))},
+			states{at(1, 1): {running, Applied{Told: true, Want: stop}}}, "control 1.1 KILL"},
+		{"no stop after kill", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): {running, Applied{Told: true, Want: kill}}},
+			""},
 		{"stop of what never started", []*pb.NodeOrders{full(order(at(1, 1), stop))}, nil, "refuse 1.1 cancelled"},
 		{"kill of what never started", []*pb.NodeOrders{full(launch(at(1, 1))), delta(order(at(1, 1), kill))}, nil, "refuse 1.1 cancelled"},
 		{"ended, not yet recorded", []*pb.NodeOrders{full(order(at(1, 1), run))}, states{at(1, 1): in(ended)}, ""},
@@ -89,22 +92,31 @@ func TestReconcile(t *testing.T) {
 		{"running and recorded", []*pb.NodeOrders{full(order(at(1, 1), forget))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"unknown is killed", []*pb.NodeOrders{full()}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"once", []*pb.NodeOrders{full()}, states{at(1, 1): {completing, Applied{Told: true, Want: kill}}}, ""},
-		{"a change says nothing of the others", []*pb.NodeOrders{full(order(at(2, 1), nothing)), delta(launch(at(1, 1)))}, states{at(2, 1): {running, Applied{Told: true}}}, "start 1.1"},
-		{"a newer attempt waits for the older one", []*pb.NodeOrders{full(launch(at(1, 2)))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
+		{"a change says nothing of the others", []*pb.NodeOrders{full(order(at(2, 1), nothing)), delta(launch(at(1, 1)))},
+			states{at(2, 1): {running, Applied{Told: true}}}, "start 1.1"},
+		{"a newer attempt waits for the older one", []*pb.NodeOrders{full(launch(at(1, 2)))}, states{at(1, 1): in(running)},
+			"control 1.1 KILL"},
 		{"until it has ended", []*pb.NodeOrders{full(launch(at(1, 2)), order(at(1, 1), run))}, states{at(1, 1): in(ended)}, "start 1.2"},
-		{"an older attempt still wanted is killed too", []*pb.NodeOrders{full(order(at(1, 1), run), launch(at(1, 2)))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
-		{"the same attempt of another epoch waits for the name", []*pb.NodeOrders{full(func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
+		{"an older attempt still wanted is killed too", []*pb.NodeOrders{full(order(at(1, 1), run), launch(at(1, 2)))},
+			states{at(1, 1): in(running)}, "control 1.1 KILL"},
+		{"the same attempt of another epoch waits for the name",
+			[]*pb.NodeOrders{full(func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
 			states{at(1, 1): in(ended)}, ""},
-		{"until the old one is forgotten", []*pb.NodeOrders{full(order(at(1, 1), forget), func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
+		{"until the old one is forgotten",
+			[]*pb.NodeOrders{full(order(at(1, 1), forget), func() *pb.StepOrder { k := at(1, 1); k.Epoch = 11; return launch(k) }())},
 			states{at(1, 1): in(ended)}, "forget 1.1"},
 		{"an older epoch is refused", []*pb.NodeOrders{full(launch(at(1, 2))), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
-		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil, "refuse 1.1 launch_failed"},
+		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil,
+			"refuse 1.1 launch_failed"},
 		{"signals", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): {running, Applied{Told: true, EndNS: 99, Signal: 3}}}, ""},
+		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): {running, Applied{Told: true, EndNS: 99, Signal: 3}}},
+			""},
 		{"a new time limit", []*pb.NodeOrders{full(until(at(1, 1), 100))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
 		{"no time limit any more", []*pb.NodeOrders{full(until(at(1, 1), 0))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"found after a restart: told once", []*pb.NodeOrders{full(until(at(1, 1), 0))}, states{at(1, 1): {Phase: running}}, "control 1.1 RUN"},
-		{"two steps of an attempt side by side", []*pb.NodeOrders{full(order(at(1, 1), nothing), func() *pb.StepOrder { k := at(1, 1); k.Step = 0; return launch(k) }())},
+		{"found after a restart: told once", []*pb.NodeOrders{full(until(at(1, 1), 0))}, states{at(1, 1): {Phase: running}},
+			"control 1.1 RUN"},
+		{"two steps of an attempt side by side",
+			[]*pb.NodeOrders{full(order(at(1, 1), nothing), func() *pb.StepOrder { k := at(1, 1); k.Step = 0; return launch(k) }())},
 			states{at(1, 1): {running, Applied{Told: true}}}, "start 1.1"},
 	} {
 		d := NewDesired()
@@ -186,5 +198,24 @@ func TestForgetIsFinal(t *testing.T) {
 	d.Apply(delta(order(k, stop)))
 	if got := Reconcile(d, states{k: in(ended)}); len(got) != 1 || got[0].Kind != Forget {
 		t.Errorf("got %v, want it forgotten", got)
+	}
+}
+
+// A full list that comes right behind an order to forget, before the node has acted on it, does not take the order back: the controller
+// has crossed the step off its list and says nothing of it again, and its spool would stay for ever.
+func TestForgetOutlivesAFullList(t *testing.T) {
+	k := at(1, 1)
+	d := NewDesired()
+	d.Apply(full(launch(k)))
+	d.Present(k)
+	d.Apply(delta(order(k, forget)))
+	d.Apply(full())
+	actual := states{k: in(ended)}
+	if got := text(Reconcile(d, actual)); got != "forget 1.1" {
+		t.Errorf("%q", got)
+	}
+	d.Tidy(states{})
+	if d.Order(k) != nil {
+		t.Error("the order outlives the step")
 	}
 }

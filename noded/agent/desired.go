@@ -31,12 +31,18 @@ func (d *Desired) Synced() bool { return d.synced }
 // Order gives the order in force about a step, or nil.
 func (d *Desired) Order(k Key) *pb.StepOrder { return d.orders[k] }
 
-// Apply takes a message of the controller. A full list replaces everything; a change replaces the orders about the steps that
-// it names. An order without launch description keeps the one that came before it.
+// Apply takes a message of the controller. A full list replaces everything but orders to forget: the controller gives such an order once,
+// when the end is recorded for good, and a full list that is sent right behind it does not name the step any more. A change replaces the
+// orders about the steps that it names. An order without launch description keeps the one that came before it.
 func (d *Desired) Apply(m *pb.NodeOrders) {
 	was := d.orders
 	if m.GetFull() {
 		d.orders, d.synced = make(map[Key]*pb.StepOrder, len(m.GetSteps())), true
+		for k, o := range was {
+			if o.Want == pb.StepWant_WANT_FORGET {
+				d.orders[k] = o
+			}
+		}
 	}
 	for _, o := range m.GetSteps() {
 		if o.GetKey() == nil {
@@ -51,7 +57,7 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 		}
 		if o.Launch != nil && o.EndNs == 0 && o.Launch.EndNs != 0 {
 			o = withLaunch(o, o.Launch)
-			o.EndNs = o.Launch.EndNs
+			o.EndNs, o.LimitS = o.Launch.EndNs, o.Launch.LimitS
 		}
 		d.orders[k] = o
 		d.remember(k)
@@ -60,7 +66,8 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 
 // withLaunch copies an order: messages are never changed once received.
 func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
-	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, EndNs: o.EndNs, Suspended: o.Suspended}
+	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, EndNs: o.EndNs,
+		Suspended: o.Suspended, LimitS: o.LimitS}
 }
 
 // newest is the newest epoch that was seen of a job.

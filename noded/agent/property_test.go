@@ -147,8 +147,9 @@ func anyKey[V any](t *rapid.T, m map[Key]V) (Key, bool) {
 
 func TestAnyHistoryConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, attempts: map[uint32]uint32{}, wants: map[Key]pb.StepWant{}, record: map[Key]string{}, reported: map[Key]pb.StepPhase{},
-			told: map[uint32]uint64{}, d: NewDesired(), actual: map[Key]State{}, ran: map[Key]int{}, ends: map[Key]string{}}
+		w := &world{t: t, attempts: map[uint32]uint32{}, wants: map[Key]pb.StepWant{}, record: map[Key]string{},
+			reported: map[Key]pb.StepPhase{},
+			told:     map[uint32]uint64{}, d: NewDesired(), actual: map[Key]State{}, ran: map[Key]int{}, ends: map[Key]string{}}
 		job := func() uint32 { return rapid.Uint32Range(1, 4).Draw(t, "job") }
 		t.Repeat(map[string]func(*rapid.T){
 			"submit or requeue": func(t *rapid.T) {

@@ -3,8 +3,11 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +22,8 @@ import (
 func TestCPULists(t *testing.T) {
 	for _, c := range []struct{ want, have, both string }{
 		{"0-3", "0-1", "0-1"}, {"0,2,4-6", "0-7", "0,2,4-6"}, {"8-15", "0-7", ""}, {"", "0-7", ""},
-		{"1", "", ""}, {"3,1,2", "0-7", "1-3"}, {"x", "0-7", ""}, {"3-1", "0-7", ""}, {"-1", "0-7", ""}, {"0-99999999999", "0-7", ""}, {"1,,2", "0-7", ""},
+		{"1", "", ""}, {"3,1,2", "0-7", "1-3"}, {"x", "0-7", ""}, {"3-1", "0-7", ""}, {"-1", "0-7", ""}, {"0-99999999999", "0-7", ""},
+		{"1,,2", "0-7", ""},
 	} {
 		if got := intersect(c.want, c.have); got != c.both {
 			t.Errorf("intersect(%q, %q) = %q, want %q", c.want, c.have, got, c.both)
@@ -98,7 +102,9 @@ func groupLife(t *testing.T, r Root) {
 		t.Errorf("fresh: empty %v, %v", empty, err)
 	}
 	// A fork bomb, within the process limit, that ignores everything it can.
-	cmd := exec.Command("python3", "-ISc", "import os,signal,time\nfor s in (1,2,15): signal.signal(s, signal.SIG_IGN)\nprint('up', flush=True)\ninput()\nwhile True:\n  try: os.fork()\n  except OSError: pass\n")
+	cmd := exec.Command("python3", "-ISc",
+		"import os,signal,time\nfor s in (1,2,15): signal.signal(s, signal.SIG_IGN)\nprint('up', flush=True)\ninput()\nwhile True:\n  "+
+			"try: os.fork()\n  except OSError: pass\n")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: g.FD() >= 0, CgroupFD: max(g.FD(), 0), Setsid: true}
 	in, _ := cmd.StdinPipe()
 	out, _ := cmd.StdoutPipe()
@@ -194,5 +200,26 @@ func TestTreeOfThisProcess(t *testing.T) {
 	}
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("the shell ended with %v", err)
+	}
+}
+
+// TestProcessesAreAlwaysLimited: also where a step's limit is above what the machine can have, as with the usual pid_max of 32768.
+func TestProcessesAreAlwaysLimited(t *testing.T) {
+	for name, r := range roots(t) {
+		t.Run(name, func(t *testing.T) {
+			lr, ok := r.(*linuxRoot)
+			if !ok || lr.pids == "" {
+				t.Skip("no pids controller")
+			}
+			g, err := r.Create("job_2.1", &pb.Limits{Pids: math.MaxUint32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Remove()
+			want := strconv.FormatUint(min(math.MaxUint32, mostPids()/pidsShare), 10)
+			if got := readTrim(filepath.Join(lr.pids, "job_2.1"), "pids.max"); got != want {
+				t.Errorf("pids.max is %q, want %s of %d", got, want, mostPids())
+			}
+		})
 	}
 }

@@ -53,9 +53,10 @@ func (r *linuxRoot) Devices() error {
 			}
 		}
 		if r.devices == "" {
-			r.noDevices = errors.Join(err, errors.New("cannot close devices to jobs: there is no devices controller of cgroup v1 here"))
+			r.noDevices = errors.Join(err,
+				errors.New("cannot restrict jobs' access to devices: there is no devices controller of cgroup v1 here"))
 		} else if werr := write(r.devices, "devices.deny", noDevice); werr != nil {
-			r.noDevices = errors.Join(err, fmt.Errorf("cannot close devices to jobs: %w", werr))
+			r.noDevices = errors.Join(err, fmt.Errorf("cannot restrict jobs' access to devices: %w", werr))
 		}
 	})
 	return r.noDevices
@@ -122,8 +123,11 @@ func stillOpen(list string, rules []*pb.DeviceRule) error {
 		which, _, _ := strings.Cut(rest, " ")
 		major, minor, _ := strings.Cut(which, ":")
 		for _, r := range rules {
-			if !r.Allow && (kind == "b") == r.Block && same(major, r.Major) && (r.Minor < 0 || same(minor, r.Minor)) && !openHere(rules, r, minor) {
-				return fmt.Errorf("cannot close device %s: the cgroup above gives %q as a whole (a container?); use cgroup v2, or give the container the devices one by one",
+			if !r.Allow && (kind == "b") == r.Block && same(major, r.Major) && (r.Minor < 0 || same(minor, r.Minor)) &&
+				!openHere(rules, r, minor) {
+				return fmt.Errorf(
+					"cannot close device %s: the cgroup above gives %q as a whole (a container?); use cgroup v2, or give the container "+
+						"the devices one by one",
 					number{r.Block, r.Major, r.Minor}, strings.TrimSpace(line))
 			}
 		}
@@ -204,7 +208,10 @@ func openMajors(rules []*pb.DeviceRule, block bool, add func(number)) {
 		named := of[major]
 		open := Allowed(rules, block, major, otherMinor)
 		switch {
-		case open && !slices.ContainsFunc(named, func(r *pb.DeviceRule) bool { return r.Minor >= 0 && !Allowed(rules, block, major, r.Minor) }):
+		case open && !slices.ContainsFunc(named, func(r *pb.DeviceRule) bool {
+			return r.Minor >= 0 &&
+				!Allowed(rules, block, major, r.Minor)
+		}):
 			add(number{block, major, -1})
 		case open:
 			for minor := range int64(minorsListed) {

@@ -19,7 +19,8 @@ func BenchmarkDevices(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(r.Tidy)
-		for what, rules := range map[string][]*pb.DeviceRule{"none": nil, "gpu": {deny(195, -1), deny(508, -1), allow(195, 3), allow(195, 254), allow(195, 255)}} {
+		for what, rules := range map[string][]*pb.DeviceRule{"none": nil,
+			"gpu": {deny(195, -1), deny(508, -1), allow(195, 3), allow(195, 254), allow(195, 255)}} {
 			b.Run(r.Layout().String()+"/"+what, func(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					g, err := r.Create(fmt.Sprintf("job_%d.1", i), &pb.Limits{Devices: rules})

@@ -151,19 +151,21 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 			res.MemorySwap = int64(l.MemorySwapMib) << 20
 		}
 	}
-	if r.pids != "" && l.Pids > 0 && uint64(l.Pids) < mostPids() {
-		n := int64(l.Pids)
+	if r.pids != "" && l.Pids > 0 {
+		n := int64(min(uint64(l.Pids), mostPids()/pidsShare))
 		res.PidsLimit = &n
 	}
 	if r.cpuset != "" {
 		res.CpusetCpus = intersect(l.CpusetCpus, r.cpus)
-		res.CpusetMems = l.CpusetMems
 	}
 	return res
 }
 
-// mostPids is how many processes this machine can have at all: a limit at or above it needs no group, which in v1 would be a folder
-// of its own. Read each time, as sysctl(8) may change it.
+// pidsShare: no step may have more than this part of the processes that the machine can have at all, so that on one where those are few
+// (pid_max is 32768 unless an init system raises it) a fork bomb leaves enough to the daemons, and to other jobs.
+const pidsShare = 4
+
+// mostPids is how many processes this machine can have. Read each time, as sysctl(8) may change it.
 func mostPids() uint64 {
 	s, err := readSmall("/proc/sys/kernel", "pid_max")
 	if err != nil {

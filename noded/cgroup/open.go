@@ -115,7 +115,7 @@ func openUnified(mount, name string) (*linuxRoot, error) {
 		if slices.Contains(have, controller) {
 			return r.track
 		}
-		r.notes = append(r.notes, "cgroup controller "+controller+" is not handed down to "+r.track+": its limits are not applied")
+		r.notes = append(r.notes, "cgroup controller "+controller+" is not delegated to "+r.track+": its limits are not applied")
 		return ""
 	}
 	r.memory, r.pids, r.cpuset = pick("memory"), pick("pids"), pick("cpuset")

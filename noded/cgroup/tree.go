@@ -21,7 +21,8 @@ type tree struct {
 }
 
 func newTree(why error) Root {
-	return &tree{why: why, notes: []string{fmt.Sprintf("no cgroups, jobs are tracked as process trees and have no memory, CPU or process limits: %v", why)}}
+	return &tree{why: why,
+		notes: []string{fmt.Sprintf("no cgroups, jobs are tracked as process trees and have no memory, CPU or process limits: %v", why)}}
 }
 
 func (t *tree) Layout() Layout    { return Tree }
@@ -38,7 +39,7 @@ func (t *tree) Create(_ string, l *pb.Limits) (Group, error) {
 }
 
 func (t *tree) Devices() error {
-	return fmt.Errorf("cannot close devices to jobs without cgroups: %w", t.why)
+	return fmt.Errorf("cannot restrict jobs' access to devices without cgroups: %w", t.why)
 }
 
 type treeGroup struct{ root int }

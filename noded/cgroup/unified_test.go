@@ -48,7 +48,7 @@ func inside(t *testing.T, g Group, script string) (cmd *exec.Cmd, said string) {
 // TestUnifiedLimits: what the kernel says of the limits, and that they hold from the first instruction.
 func TestUnifiedLimits(t *testing.T) {
 	r := unifiedRoot(t)
-	g, err := r.Create("job_2.1", &pb.Limits{MemoryMib: 64, MemorySwapMib: 96, Pids: 20, CpusetCpus: "0", CpusetMems: "0"})
+	g, err := r.Create("job_2.1", &pb.Limits{MemoryMib: 64, MemorySwapMib: 96, Pids: 20, CpusetCpus: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestUnifiedLimits(t *testing.T) {
 	}
 	dir := filepath.Join(r.track, "job_2.1")
 	for file, want := range map[string]string{
-		"memory.max": fmt.Sprint(64 << 20), "memory.swap.max": fmt.Sprint(32 << 20), "pids.max": "20", "cpuset.cpus": "0", "cpuset.mems": "0",
+		"memory.max": fmt.Sprint(64 << 20), "memory.swap.max": fmt.Sprint(32 << 20), "pids.max": "20", "cpuset.cpus": "0",
 	} {
 		if got := readTrim(dir, file); got != want {
 			t.Errorf("%s is %q, want %q", file, got, want)

@@ -60,7 +60,6 @@ type fakeGPU struct {
 	f         *Fake
 	m         model
 	index     int
-	total     int
 	minor     int
 	info      Info // without mode and instances
 	state     FakeState
@@ -88,7 +87,7 @@ func NewFake(spec []SpecItem, o FakeOptions) (*Fake, error) {
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot pretend GPUs: %w", err)
+		return nil, fmt.Errorf("cannot simulate GPUs: %w", err)
 	}
 	f := &Fake{dir: dir, now: o.Now, start: o.Now(), events: make(chan Event, 64), closed: make(chan struct{})}
 	if f.files, err = newFakeFiles(dir); err != nil {
@@ -112,13 +111,14 @@ func NewFake(spec []SpecItem, o FakeOptions) (*Fake, error) {
 
 func (f *Fake) newGPU(it SpecItem, index, total int, top hw.Topology) (*fakeGPU, error) {
 	m := models[it.Model]
-	g := &fakeGPU{f: f, m: m, index: index, total: total, minor: minorOf(index, total), energyAt: f.start}
+	g := &fakeGPU{f: f, m: m, index: index, minor: minorOf(index, total), energyAt: f.start}
 	path, err := f.files.gpu(g.minor)
 	if err != nil {
 		return nil, err
 	}
 	g.info = Info{UUID: fakeUUID("GPU-", f.dir, index), Model: m.name, PCI: fakePCI(index, total), Minor: g.minor, Files: []string{path},
-		MemoryMiB: m.memoryMiB, NUMA: NA, ECC: m.ecc, NoReset: m.noReset, Profiles: m.profiles(), Links: map[string]int{}, Near: map[string]int{}}
+		MemoryMiB: m.memoryMiB, NUMA: NA, ECC: m.ecc, NoReset: m.noReset, Profiles: m.profiles(), Links: map[string]int{},
+		Near: map[string]int{}}
 	switch {
 	case m.switched:
 		g.info.Links[SwitchLinks] = m.links
@@ -294,7 +294,7 @@ func (f *Fake) recall() error {
 		err = json.Unmarshal(b, &cuts)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot tell how the pretended GPUs are cut: %w; remove %s", err, f.cutsFile())
+		return fmt.Errorf("cannot tell how the simulated GPUs are divided: %w; remove %s", err, f.cutsFile())
 	}
 	for _, g := range f.gpus {
 		c, ok := cuts[g.info.UUID]
@@ -321,14 +321,14 @@ func (f *Fake) keep() error {
 	}
 	b, err := json.MarshalIndent(cuts, "", "  ")
 	if err != nil {
-		return fmt.Errorf("cannot keep how the pretended GPUs are cut: %w", err)
+		return fmt.Errorf("cannot store how the simulated GPUs are divided: %w", err)
 	}
 	tmp := f.cutsFile() + ".new"
 	if err = os.WriteFile(tmp, b, 0o644); err == nil {
 		err = os.Rename(tmp, f.cutsFile())
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep how the pretended GPUs are cut: %w", err)
+		return fmt.Errorf("cannot store how the simulated GPUs are divided: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 )
 
 func TestSpecs(t *testing.T) {
-	for text, want := range map[string]int{"a100:8": 8, "titan_xp:1,titan_v:1": 2, "none": 0, "H100": 1, "h100:4:mig": 4, " a100:1 , v100:2": 3} {
+	for text, want := range map[string]int{"a100:8": 8, "titan_xp:1,titan_v:1": 2, "none": 0, "H100": 1, "h100:4:mig": 4,
+		" a100:1 , v100:2": 3} {
 		items, err := ParseSpec(text)
 		n := 0
 		for _, i := range items {
@@ -22,7 +23,8 @@ func TestSpecs(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	for text, want := range map[string]string{"": "known are", "a200:1": "known are a100, ", "a100:0": "a number from 1", "a100:x": "a number from 1", "a100:1000": "to 64", "titan_v:1:mig": "no MIG",
+	for text, want := range map[string]string{"": "known are", "a200:1": "known are a100, ", "a100:0": "a number from 1",
+		"a100:x": "a number from 1", "a100:1000": "to 64", "titan_v:1:mig": "no MIG",
 		"a100:1:gim": "only mig", "a100:64,h100:64": "at most 64"} {
 		if _, err := ParseSpec(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -50,7 +52,8 @@ func FuzzParseSpec(f *testing.F) {
 }
 
 func FuzzParseScript(f *testing.F) {
-	for _, s := range []string{"0 util=90 mem=20000 temp=70 power=300000", "1 xid=79@2\n\n# none\n0 lost=yes ecc=1 remap=failed pids=4242,777 na=util,energy busy=yes", "9", "0 util=-1", "0 x"} {
+	for _, s := range []string{"0 util=90 mem=20000 temp=70 power=300000",
+		"1 xid=79@2\n\n# none\n0 lost=yes ecc=1 remap=failed pids=4242,777 na=util,energy busy=yes", "9", "0 util=-1", "0 x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -77,7 +80,7 @@ func TestDeviceFilesAreReal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.Plain() != nil {
-			t.Skipf("only root may make devices: %v", f.Plain())
+			t.Skipf("only root can create devices: %v", f.Plain())
 		}
 		devices, _ := f.Devices()
 		files := f.Control()
@@ -160,12 +163,15 @@ func TestScript(t *testing.T) {
 func procTree(t *testing.T) string {
 	root := t.TempDir()
 	for path, text := range map[string]string{
-		"10/cmdline": "/usr/sbin/sluice-noded\x00stepd\x00--spool\x00/spool/n1\x00", "10/stat": "10 (sluice noded) S 1 1 1", "10/cgroup": "0::/\n",
+		"10/cmdline": "/usr/sbin/sluice-noded\x00stepd\x00--spool\x00/spool/n1\x00", "10/stat": "10 (sluice noded) S 1 1 1",
+		"10/cgroup":  "0::/\n",
 		"10/status":  fmt.Sprintf("Name:\tsluice noded\nUid:\t%d\t0\t0\t0\n", os.Getuid()),
-		"16/cmdline": "x\x00stepd\x00/spool/n1\x00", "16/stat": "16 (x) S 1 1 1", "16/cgroup": "0::/user.slice\n", "16/status": "Name:\tx\nUid:\t987654\t0\t0\t0\n",
+		"16/cmdline": "x\x00stepd\x00/spool/n1\x00", "16/stat": "16 (x) S 1 1 1", "16/cgroup": "0::/user.slice\n",
+		"16/status":  "Name:\tx\nUid:\t987654\t0\t0\t0\n",
 		"11/cmdline": "python3\x00", "11/stat": "11 (a) b) S 10 1 1", "11/cgroup": "0::/user.slice\n",
 		"12/cmdline": "python3\x00", "12/stat": "12 (x) S 1 1 1", "12/cgroup": "5:devices:/docker/sluice/c/n1/job_7.1\n0::/\n",
-		"13/cmdline": "python3\x00", "13/stat": "13 (x) S 1 1 1", "13/cgroup": "0::/sluice/c/n10/job_7.1\n", "13/status": "Name:\tpy\x1bthon|3\nState:\tR (running)\nUid:\t0\t0\t0\t0\n",
+		"13/cmdline": "python3\x00", "13/stat": "13 (x) S 1 1 1", "13/cgroup": "0::/sluice/c/n10/job_7.1\n",
+		"13/status": "Name:\tpy\x1bthon|3\nState:\tR (running)\nUid:\t0\t0\t0\t0\n",
 		"14/status": "Name:\tgone\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n", "15/status": "Name:\tx\nUid:\t987654\t0\t0\t0\n",
 	} {
 		p := filepath.Join(root, path)

@@ -75,8 +75,11 @@ func (g *fakeGPU) Samples() ([]*pb.DeviceSample, error) {
 		temp = 33 + s.Util/2
 	}
 	at := g.f.now().UnixNano()
-	one := &pb.DeviceSample{Id: g.info.UUID, AtNs: at, UtilPercent: g.says("util", s.Util), MemoryUsedMib: g.says("mem", s.MemMiB), TemperatureC: g.says("temp", temp),
-		PowerMw: g.says("power", g.power()), EnergyMj: g.says("energy", int64(g.energyMJ)), SmClockMhz: g.says("clocks", 210+s.Util*12), MemoryClockMhz: g.says("clocks", 1215),
+	one := &pb.DeviceSample{Id: g.info.UUID, AtNs: at, UtilPercent: g.says("util", s.Util), MemoryUsedMib: g.says("mem", s.MemMiB),
+		TemperatureC: g.says("temp", temp),
+		PowerMw:      g.says("power", g.power()), EnergyMj: g.says("energy", int64(g.energyMJ)),
+		SmClockMhz:     g.says("clocks", 210+s.Util*12),
+		MemoryClockMhz: g.says("clocks", 1215),
 		EccUncorrected: g.says("ecc", s.ECC)}
 	if g.m.noEnergy {
 		one.EnergyMj = NA
@@ -93,8 +96,10 @@ func (g *fakeGPU) Samples() ([]*pb.DeviceSample, error) {
 		load = g.says("util", s.Util)
 	}
 	for _, i := range g.instances {
-		out = append(out, &pb.DeviceSample{Id: g.instanceUUID(i), AtNs: at, UtilPercent: load, MemoryUsedMib: 0, TemperatureC: one.TemperatureC,
-			PowerMw: NA, EnergyMj: NA, SmClockMhz: one.SmClockMhz, MemoryClockMhz: one.MemoryClockMhz, EccUncorrected: one.EccUncorrected})
+		out = append(out, &pb.DeviceSample{Id: g.instanceUUID(i), AtNs: at, UtilPercent: load, MemoryUsedMib: 0,
+			TemperatureC: one.TemperatureC,
+			PowerMw:      NA, EnergyMj: NA, SmClockMhz: one.SmClockMhz, MemoryClockMhz: one.MemoryClockMhz,
+			EccUncorrected: one.EccUncorrected})
 	}
 	return out, nil
 }
@@ -110,7 +115,7 @@ func (g *fakeGPU) Processes() (out []Process, err error) {
 		return nil, err
 	}
 	for _, pid := range g.state.PIDs {
-		out = append(out, Process{PID: pid, MemoryMiB: NA})
+		out = append(out, Process{PID: pid})
 	}
 	return out, nil
 }
@@ -172,21 +177,22 @@ func (g *fakeGPU) CreateInstance(p *pb.MigProfile, start uint32) error {
 	}
 	own := g.profile(p.GetName())
 	if g.mig != "on" && g.mig != "pending off" {
-		return fmt.Errorf("cannot make an instance of GPU %s: its MIG mode is %s", g.info.PCI, g.mig)
+		return fmt.Errorf("cannot create an instance of GPU %s: its MIG mode is %s", g.info.PCI, g.mig)
 	}
 	if own == nil || !slices.Contains(own.Starts, start) {
-		return fmt.Errorf("cannot make an instance %s at slice %d of GPU %s: there is no such placement", p.GetName(), start, g.info.PCI)
+		return fmt.Errorf("cannot create an instance %s at slice %d of GPU %s: there is no such placement", p.GetName(), start, g.info.PCI)
 	}
 	compute := own.Slices
 	for _, i := range g.instances {
 		q := g.profile(i.Profile)
 		compute += q.GetSlices()
 		if start < i.Start+q.GetSize() && i.Start < start+own.Size {
-			return fmt.Errorf("cannot make an instance %s at slice %d of GPU %s: an instance %s at slice %d is in the way", p.GetName(), start, g.info.PCI, i.Profile, i.Start)
+			return fmt.Errorf("cannot create an instance %s at slice %d of GPU %s: an instance %s at slice %d is in the way", p.GetName(),
+				start, g.info.PCI, i.Profile, i.Start)
 		}
 	}
 	if compute > 7 {
-		return fmt.Errorf("cannot make an instance %s of GPU %s: no compute slices are left", p.GetName(), g.info.PCI)
+		return fmt.Errorf("cannot create an instance %s of GPU %s: no compute slices are left", p.GetName(), g.info.PCI)
 	}
 	if _, err := g.capFiles(start, true); err != nil {
 		return err

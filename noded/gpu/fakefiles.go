@@ -43,7 +43,7 @@ func newFakeFiles(dir string) (*fakeFiles, error) {
 	n := h.Sum32() % uint32(folders*len(fakeMajors))
 	f := &fakeFiles{dir: dir, major: fakeMajors[n/folders], base: n % folders * minorsAFolder}
 	if err := os.MkdirAll(filepath.Join(dir, "nvidia-caps"), 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder of pretended GPUs: %w", err)
+		return nil, fmt.Errorf("cannot make the directory of simulated GPUs: %w", err)
 	}
 	for i, name := range commonFiles {
 		if err := f.make(name, commonMinors+i); err != nil {
@@ -63,7 +63,7 @@ func (f *fakeFiles) make(name string, place int) error {
 			return nil
 		}
 		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("cannot make the pretended device %s: %w", path, err)
+			return fmt.Errorf("cannot make the simulated device %s: %w", path, err)
 		}
 	}
 	if f.plain == nil {
@@ -72,12 +72,12 @@ func (f *fakeFiles) make(name string, place int) error {
 			return os.Chmod(path, 0o666) // whatever the umask
 		}
 		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
-			return fmt.Errorf("cannot make the pretended device %s: %w", path, err)
+			return fmt.Errorf("cannot make the simulated device %s: %w", path, err)
 		}
 		f.plain = err
 	}
 	if err := os.WriteFile(path, nil, 0o666); err != nil {
-		return fmt.Errorf("cannot make the file of a pretended device: %w", err)
+		return fmt.Errorf("cannot make the file of a simulated device: %w", err)
 	}
 	return os.Chmod(path, 0o666)
 }

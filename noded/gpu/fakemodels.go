@@ -21,11 +21,16 @@ type model struct {
 }
 
 var models = map[string]model{
-	"a100":      {name: "NVIDIA A100-SXM4-40GB", memoryMiB: 40960, idleMW: 55_000, maxMW: 400_000, links: 12, switched: true, ecc: "on", slices: []uint64{5, 10, 20, 20, 40}},
-	"a100_80gb": {name: "NVIDIA A100-SXM4-80GB", memoryMiB: 81920, idleMW: 60_000, maxMW: 400_000, links: 12, switched: true, ecc: "on", slices: []uint64{10, 20, 40, 40, 80}},
-	"h100":      {name: "NVIDIA H100 80GB HBM3", memoryMiB: 81559, idleMW: 70_000, maxMW: 700_000, links: 18, switched: true, ecc: "on", slices: []uint64{10, 20, 40, 40, 80}, noReset: true},
-	"h200":      {name: "NVIDIA H200", memoryMiB: 143771, idleMW: 75_000, maxMW: 700_000, links: 18, switched: true, ecc: "on", slices: []uint64{18, 35, 71, 71, 141}, noReset: true},
-	"b200":      {name: "NVIDIA B200", memoryMiB: 183359, idleMW: 140_000, maxMW: 1_000_000, links: 18, switched: true, ecc: "on", slices: []uint64{23, 45, 90, 90, 180}, noReset: true},
+	"a100": {name: "NVIDIA A100-SXM4-40GB", memoryMiB: 40960, idleMW: 55_000, maxMW: 400_000, links: 12, switched: true, ecc: "on",
+		slices: []uint64{5, 10, 20, 20, 40}},
+	"a100_80gb": {name: "NVIDIA A100-SXM4-80GB", memoryMiB: 81920, idleMW: 60_000, maxMW: 400_000, links: 12, switched: true, ecc: "on",
+		slices: []uint64{10, 20, 40, 40, 80}},
+	"h100": {name: "NVIDIA H100 80GB HBM3", memoryMiB: 81559, idleMW: 70_000, maxMW: 700_000, links: 18, switched: true, ecc: "on",
+		slices: []uint64{10, 20, 40, 40, 80}, noReset: true},
+	"h200": {name: "NVIDIA H200", memoryMiB: 143771, idleMW: 75_000, maxMW: 700_000, links: 18, switched: true, ecc: "on",
+		slices: []uint64{18, 35, 71, 71, 141}, noReset: true},
+	"b200": {name: "NVIDIA B200", memoryMiB: 183359, idleMW: 140_000, maxMW: 1_000_000, links: 18, switched: true, ecc: "on",
+		slices: []uint64{23, 45, 90, 90, 180}, noReset: true},
 	"v100":      {name: "Tesla V100-SXM2-32GB", memoryMiB: 32768, idleMW: 40_000, maxMW: 300_000, links: 6, ecc: "on"},
 	"titan_xp":  {name: "NVIDIA TITAN Xp", memoryMiB: 12288, idleMW: 9_000, maxMW: 250_000, ecc: "n/a", noEnergy: true},
 	"titan_v":   {name: "NVIDIA TITAN V", memoryMiB: 12288, idleMW: 25_000, maxMW: 250_000, ecc: "n/a"},
@@ -46,7 +51,8 @@ func (m model) profiles() []*pb.MigProfile {
 		starts        []uint32
 		id            uint32 // NVML_GPU_INSTANCE_PROFILE_…
 	}{
-		{1, 1, []uint32{0, 1, 2, 3, 4, 5, 6}, 0}, {2, 2, []uint32{0, 2, 4}, 1}, {3, 4, []uint32{0, 4}, 2}, {4, 4, []uint32{0}, 3}, {7, 8, []uint32{0}, 4},
+		{1, 1, []uint32{0, 1, 2, 3, 4, 5, 6}, 0}, {2, 2, []uint32{0, 2, 4}, 1}, {3, 4, []uint32{0, 4}, 2}, {4, 4, []uint32{0}, 3},
+		{7, 8, []uint32{0}, 4},
 	} {
 		out = append(out, &pb.MigProfile{Name: fmt.Sprintf("%dg.%dgb", shape.compute, m.slices[i]), Slices: shape.compute,
 			MemoryMib: m.memoryMiB * uint64(shape.size) / 8, Starts: shape.starts, Size: shape.size, Id: shape.id})

@@ -98,7 +98,7 @@ func (l *ScriptLine) set(key, value string) (err error) {
 			l.Nth, err = strconv.Atoi(nth)
 		}
 	default:
-		err = fmt.Errorf("known are util, mem, temp, power, ecc, remap, lost, busy, na, pids, xid")
+		err = fmt.Errorf("known fields are util, mem, temp, power, ecc, remap, lost, busy, na, pids, xid")
 	}
 	return err
 }

@@ -92,9 +92,8 @@ type Instance struct {
 
 // Process is one that uses a GPU.
 type Process struct {
-	PID       int
-	Instance  string // UUID of the MIG instance it uses; empty: the GPU, or not known
-	MemoryMiB int64  // NA = not known
+	PID      int
+	Instance string // UUID of the MIG instance it uses; empty: the GPU, or not known
 }
 
 // Health is what a driver says about damage.

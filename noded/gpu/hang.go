@@ -12,7 +12,7 @@ import (
 // A GPU that hangs can take the driver with it: a call about it returns after minutes, or never. The daemon must not wait for
 // that: jobs on other GPUs go on, and the GPU is told to the controller as what it is.
 
-const hangWords = "the driver does not answer when asked of it"
+const hangWords = "the driver does not answer queries about it"
 
 // asking notes of which GPU the driver is being asked; empty: of none any more.
 func (m *Monitor) asking(uuid string) {
@@ -65,7 +65,7 @@ func (m *Monitor) checkHang() {
 		}
 	}
 	if !proto.Equal(r, m.report) {
-		m.o.Log.Error("the driver does not answer when asked of a GPU, which is taken out of the pool", "gpu", m.asked)
+		m.o.Log.Error("the driver does not answer queries about a GPU, which is taken out of the pool", "gpu", m.asked)
 		m.report = r
 		signal(m.changed)
 	}

@@ -26,10 +26,14 @@ var ApplicationXIDs = []uint32{13, 31, 43, 45, 68, 109}
 
 // xidWords say what the commonest errors of hardware are.
 var xidWords = map[uint64]string{
-	32: "corrupted push buffer", 38: "driver firmware error", 46: "GPU stopped processing", 48: "double bit ECC error", 54: "auxiliary power is not connected",
-	56: "display engine error", 61: "internal microcontroller breakpoint", 62: "internal microcontroller halt", 63: "row remapping recorded", 64: "row remapping failed",
-	69: "graphics engine class error", 74: "NVLink error", 79: "the GPU has fallen off the bus", 92: "high single bit ECC error rate", 94: "contained ECC error",
-	95: "uncontained ECC error", 110: "security fault", 119: "GSP firmware does not answer", 120: "GSP firmware error", 121: "C2C link error", 140: "unrecovered ECC error",
+	32: "corrupted push buffer", 38: "driver firmware error", 46: "GPU stopped processing", 48: "double bit ECC error",
+	54: "auxiliary power is not connected",
+	56: "display engine error", 61: "internal microcontroller breakpoint", 62: "internal microcontroller halt",
+	63: "row remapping recorded", 64: "row remapping failed",
+	69: "graphics engine class error", 74: "NVLink error", 79: "the GPU has fallen off the bus", 92: "high single bit ECC error rate",
+	94: "contained ECC error",
+	95: "uncontained ECC error", 110: "security fault", 119: "GSP firmware does not answer", 120: "GSP firmware error",
+	121: "C2C link error", 140: "unrecovered ECC error",
 	154: "the GPU has to be reset",
 }
 

@@ -19,19 +19,25 @@ func TestCondition(t *testing.T) {
 	ok := Observation{}
 	ecc := func(n int64) Observation { return Observation{Health: Health{Uncorrectable: n}} }
 	for name, looks := range map[string][]look{
-		"healthy":       {{0, ok, ""}, {10, ok, ""}},
-		"an XID passes": {{0, Observation{XID: 79}, "XID 79 (the GPU has fallen off the bus)"}, {99, ok, "XID 79 (the GPU has fallen off the bus)"}, {1, ok, ""}},
-		"again before it has recovered": {{0, Observation{XID: 48}, "XID 48 (double bit ECC error)"}, {60, Observation{XID: 48}, "XID 48 (double bit ECC error)"},
+		"healthy": {{0, ok, ""}, {10, ok, ""}},
+		"an XID passes": {{0, Observation{XID: 79}, "XID 79 (the GPU has fallen off the bus)"},
+			{99, ok, "XID 79 (the GPU has fallen off the bus)"}, {1, ok, ""}},
+		"again before it has recovered": {{0, Observation{XID: 48}, "XID 48 (double bit ECC error)"},
+			{60, Observation{XID: 48}, "XID 48 (double bit ECC error)"},
 			{60, ok, "XID 48 (double bit ECC error)"}, {40, ok, ""}},
-		"two faults":    {{0, Observation{XID: 74}, "XID 74 (NVLink error)"}, {1, Observation{Lost: true}, "XID 74 (NVLink error); fallen off the bus"}},
-		"lost for long": {{0, Observation{Lost: true}, "fallen off the bus"}, {500, Observation{Lost: true}, "fallen off the bus"}, {99, ok, "fallen off the bus"}, {1, ok, ""}},
-		"errors grow": {{0, ecc(0), ""}, {10, ecc(1), "1 uncorrectable ECC error"}, {10, ecc(3), "3 uncorrectable ECC errors"}, {50, ecc(3), "3 uncorrectable ECC errors"},
+		"two faults": {{0, Observation{XID: 74}, "XID 74 (NVLink error)"},
+			{1, Observation{Lost: true}, "XID 74 (NVLink error); fallen off the bus"}},
+		"lost for long": {{0, Observation{Lost: true}, "fallen off the bus"}, {500, Observation{Lost: true}, "fallen off the bus"},
+			{99, ok, "fallen off the bus"}, {1, ok, ""}},
+		"errors grow": {{0, ecc(0), ""}, {10, ecc(1), "1 uncorrectable ECC error"}, {10, ecc(3), "3 uncorrectable ECC errors"},
+			{50, ecc(3), "3 uncorrectable ECC errors"},
 			{50, ecc(3), ""}, {10, ecc(3), ""}, {10, ecc(4), "4 uncorrectable ECC errors"}},
 		"errors from before":   {{0, ecc(2), "2 uncorrectable ECC errors"}, {100, ecc(2), ""}},
 		"a driver loaded anew": {{0, ecc(2), "2 uncorrectable ECC errors"}, {100, ecc(0), ""}, {1, ecc(1), "1 uncorrectable ECC error"}},
 		"not counted":          {{0, ecc(NA), ""}, {10, ecc(NA), ""}},
-		"remapping failed":     {{0, Observation{Health: Health{Broken: RemapFailed}}, RemapFailed}, {1000, Observation{Health: Health{Broken: RemapFailed}}, RemapFailed}},
-		"an unknown XID":       {{0, Observation{XID: 999}, "XID 999"}},
+		"remapping failed": {{0, Observation{Health: Health{Broken: RemapFailed}}, RemapFailed},
+			{1000, Observation{Health: Health{Broken: RemapFailed}}, RemapFailed}},
+		"an unknown XID": {{0, Observation{XID: 999}, "XID 999"}},
 	} {
 		var c Condition
 		now := epoch
@@ -99,7 +105,8 @@ func TestXIDPolicy(t *testing.T) {
 		p    *pb.GpuPolicy
 		xid  uint64
 		want bool
-	}{{nil, 31, true}, {nil, 79, false}, {&pb.GpuPolicy{SampleS: 10}, 31, false}, {&pb.GpuPolicy{IgnoreXids: []uint32{79}}, 79, true}, {&pb.GpuPolicy{IgnoreXids: []uint32{79}}, 31, false}} {
+	}{{nil, 31, true}, {nil, 79, false}, {&pb.GpuPolicy{SampleS: 10}, 31, false}, {&pb.GpuPolicy{IgnoreXids: []uint32{79}}, 79, true},
+		{&pb.GpuPolicy{IgnoreXids: []uint32{79}}, 31, false}} {
 		if got := ignoresXID(c.p, c.xid); got != c.want {
 			t.Errorf("%v, XID %d: %v", c.p, c.xid, got)
 		}

@@ -20,12 +20,16 @@ func Inventory(infos []Info, top hw.Topology) []*pb.Device {
 	links := linkMatrix(infos)
 	var gpus, instances []*pb.Device
 	for i, in := range infos {
-		d := &pb.Device{Name: "gpu", Type: ShortType(in.Model), Index: uint32(i), Id: in.UUID, Files: in.Files, Minor: int32(in.Minor), Pci: in.PCI, Model: in.Model,
-			MemoryMib: in.MemoryMiB, Numa: int32(in.NUMA), Cores: nearCores(in.CPUs, top), Links: links[i], MigMode: in.MIG, MigProfiles: in.Profiles, MigNoReset: in.NoReset, Ecc: in.ECC, Declared: "nvml"}
+		d := &pb.Device{Name: "gpu", Type: ShortType(in.Model), Index: uint32(i), Id: in.UUID, Files: in.Files, Minor: int32(in.Minor),
+			Pci: in.PCI, Model: in.Model,
+			MemoryMib: in.MemoryMiB, Numa: int32(in.NUMA), Cores: nearCores(in.CPUs, top), Links: links[i], MigMode: in.MIG,
+			MigProfiles: in.Profiles, MigNoReset: in.NoReset, Ecc: in.ECC, Declared: "nvml"}
 		gpus = append(gpus, d)
 		for _, inst := range in.Instances {
-			instances = append(instances, &pb.Device{Name: "gpu", Type: instanceType(d.Type, inst.Profile), Index: uint32(len(infos)+slotsAGPU*i) + inst.Start, Id: inst.UUID,
-				Files: inst.Files, Minor: d.Minor, Pci: in.PCI, Model: in.Model + " MIG " + inst.Profile, MemoryMib: inst.MemoryMiB, Numa: d.Numa, Cores: d.Cores,
+			instances = append(instances, &pb.Device{Name: "gpu", Type: instanceType(d.Type, inst.Profile),
+				Index: uint32(len(infos)+slotsAGPU*i) + inst.Start, Id: inst.UUID,
+				Files: inst.Files, Minor: d.Minor, Pci: in.PCI, Model: in.Model + " MIG " + inst.Profile, MemoryMib: inst.MemoryMiB,
+				Numa: d.Numa, Cores: d.Cores,
 				Parent: in.UUID, MigStart: inst.Start, Ecc: in.ECC, Declared: "nvml"})
 		}
 	}

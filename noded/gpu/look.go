@@ -48,7 +48,8 @@ func (m *Monitor) look() {
 
 // nothing is the sample of a GPU that does not answer: no figure of it is known, which is not the last one.
 func nothing(uuid string, now time.Time) *pb.DeviceSample {
-	return &pb.DeviceSample{Id: uuid, AtNs: now.UnixNano(), UtilPercent: NA, MemoryUsedMib: NA, TemperatureC: NA, PowerMw: NA, EnergyMj: NA, SmClockMhz: NA, MemoryClockMhz: NA,
+	return &pb.DeviceSample{Id: uuid, AtNs: now.UnixNano(), UtilPercent: NA, MemoryUsedMib: NA, TemperatureC: NA, PowerMw: NA,
+		EnergyMj: NA, SmClockMhz: NA, MemoryClockMhz: NA,
 		EccUncorrected: NA, Throttle: "n/a"}
 }
 
@@ -116,7 +117,7 @@ func (m *Monitor) lookAt(uuid string, policy *pb.GpuPolicy) []*pb.DeviceSample {
 	err = errors.Join(err, serr, perr)
 	lost := errors.Is(err, ErrLost)
 	if err != nil && !lost {
-		m.once("cannot ask a GPU everything", "gpu", uuid, "err", err)
+		m.once("cannot query everything about a GPU", "gpu", uuid, "err", err)
 	}
 	m.see(uuid, Observation{Lost: lost, Health: h}, policy)
 	if m.remarks[uuid] = h.Pending; h.Pending == "" {
@@ -172,7 +173,7 @@ func (m *Monitor) load() {
 		err = json.Unmarshal(b, &k)
 	}
 	if err != nil {
-		m.o.Log.Error("cannot read what was known of the GPUs: what was wrong with them is forgotten", "file", m.o.State, "err", err)
+		m.o.Log.Error("cannot read what was known about the GPUs: their recorded faults are lost", "file", m.o.State, "err", err)
 		return
 	}
 	if k.BootID != m.o.BootID || m.o.Source == nil {
@@ -193,7 +194,7 @@ func (m *Monitor) save() {
 	}
 	b, err := json.Marshal(kept{m.o.BootID, m.known, m.conditions})
 	if err != nil {
-		m.once("cannot keep what is known of the GPUs", "err", err)
+		m.once("cannot store what is known about the GPUs", "err", err)
 		return
 	}
 	if old, err := os.ReadFile(m.o.State); err == nil && string(old) == string(b) {
@@ -204,7 +205,7 @@ func (m *Monitor) save() {
 		err = os.Rename(tmp, m.o.State)
 	}
 	if err != nil {
-		m.once("cannot keep what is known of the GPUs", "err", err)
+		m.once("cannot store what is known about the GPUs", "err", err)
 	}
 }
 

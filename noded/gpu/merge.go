@@ -180,7 +180,8 @@ func (m *merger) isType(typ string, d *pb.Device) bool {
 	}
 	model, profile, _ := strings.Cut(d.Model, " MIG ")
 	typ = strings.ToLower(typ)
-	return typ == d.Type || typ == profile || strings.Contains(instanceType(LongType(model), profile), typ) && strings.HasSuffix(typ, profile)
+	return typ == d.Type || typ == profile || strings.Contains(instanceType(LongType(model), profile), typ) &&
+		strings.HasSuffix(typ, profile)
 }
 
 func article(typ string) string {
@@ -208,7 +209,7 @@ func with(d *pb.Device, l *pb.GresConf) *pb.Device {
 func (m *merger) gpuCount(l *pb.GresConf) {
 	if !m.f.Driver || !m.detect || slices.Contains(l.Flags, "CountOnly") {
 		if m.detect && m.f.NoDriver != "" {
-			m.say("%s says %s, no driver is there to see them: %s", l.Place, counted(l.Count, l.Type), m.f.NoDriver)
+			m.say("%s says %s, no driver is loaded to confirm it: %s", l.Place, counted(l.Count, l.Type), m.f.NoDriver)
 		}
 		return
 	}
@@ -272,7 +273,7 @@ func (m *merger) rest(lines []*pb.GresConf) {
 		}
 	}
 	if len(left) > 0 && m.detect {
-		m.say("NVML sees %s, no line of gres.conf (%s) is about %s", m.summary(), lines[0].Place, strings.Join(left, ", "))
+		m.say("NVML sees %s, no line of gres.conf (%s) mentions %s", m.summary(), lines[0].Place, strings.Join(left, ", "))
 	}
 }
 
@@ -285,7 +286,8 @@ func (m *merger) cutInto(d *pb.Device) bool {
 // are put in the same order.
 func (m *merger) number() {
 	slices.SortStableFunc(m.gpus, func(a, b *pb.Device) int {
-		return cmp.Or(cmp.Compare(len(a.Parent), len(b.Parent)), -cmp.Compare(min(1, len(a.Pci)), min(1, len(b.Pci))), cmp.Compare(a.Pci, b.Pci), cmp.Compare(a.MigStart, b.MigStart))
+		return cmp.Or(cmp.Compare(len(a.Parent), len(b.Parent)), -cmp.Compare(min(1, len(a.Pci)), min(1, len(b.Pci))),
+			cmp.Compare(a.Pci, b.Pci), cmp.Compare(a.MigStart, b.MigStart))
 	})
 	whole := 0
 	place := map[string]int{}

@@ -18,7 +18,8 @@ import (
 func machine(model string, n int) (out []Info) {
 	for i := range n {
 		minor := minorOf(i, n)
-		out = append(out, Info{UUID: fmt.Sprintf("GPU-%s-%d", model, i), Model: model, PCI: fakePCI(i, n), Minor: minor, Files: []string{fmt.Sprintf("/dev/nvidia%d", minor)},
+		out = append(out, Info{UUID: fmt.Sprintf("GPU-%s-%d", model, i), Model: model, PCI: fakePCI(i, n), Minor: minor,
+			Files:     []string{fmt.Sprintf("/dev/nvidia%d", minor)},
 			MemoryMiB: 40960, NUMA: NA, Links: map[string]int{SwitchLinks: 12}})
 	}
 	return out
@@ -63,9 +64,12 @@ func TestMerge(t *testing.T) {
 	two := machine(a100, 2) // index 0 is /dev/nvidia1
 	mig := machine(a100, 1)
 	mig[0].MIG = "on"
-	mig[0].Instances = []Instance{{UUID: "MIG-1", Profile: "3g.20gb", Start: 4, Size: 4, Files: []string{"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}}}
-	odd := []Info{{UUID: "GPU-v", Model: "NVIDIA TITAN V", PCI: "00000000:05:00.0", Minor: 0, Files: []string{"/dev/nvidia0"}, MemoryMiB: 12288, NUMA: NA},
-		{UUID: "GPU-xp", Model: "NVIDIA TITAN Xp", PCI: "00000000:01:00.0", Minor: 1, Files: []string{"/dev/nvidia1"}, MemoryMiB: 36864, NUMA: NA}}
+	mig[0].Instances = []Instance{{UUID: "MIG-1", Profile: "3g.20gb", Start: 4, Size: 4,
+		Files: []string{"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}}}
+	odd := []Info{{UUID: "GPU-v", Model: "NVIDIA TITAN V", PCI: "00000000:05:00.0", Minor: 0, Files: []string{"/dev/nvidia0"},
+		MemoryMiB: 12288, NUMA: NA},
+		{UUID: "GPU-xp", Model: "NVIDIA TITAN Xp", PCI: "00000000:01:00.0", Minor: 1, Files: []string{"/dev/nvidia1"}, MemoryMiB: 36864,
+			NUMA: NA}}
 	for _, c := range []struct {
 		name  string
 		lines []*pb.GresConf
@@ -85,7 +89,9 @@ gpu:a100 1 /dev/nvidia0
 gpu:a100 0 /dev/nvidia1
 ! gres.conf:1 says AutoDetect=rsmi, which Sluice does not know: it looks for GPUs with nvml
 `},
-		{"by files, in the order of PCI", []*pb.GresConf{{Name: "gpu", Type: "a100", Files: []string{"/dev/nvidia0", "/dev/nvidia1"}, Count: 2, Place: "gres.conf:1", Cores: "0-3"}}, found(two...), `
+		{"by files, in the order of PCI",
+			[]*pb.GresConf{{Name: "gpu", Type: "a100", Files: []string{"/dev/nvidia0", "/dev/nvidia1"}, Count: 2, Place: "gres.conf:1",
+				Cores: "0-3"}}, found(two...), `
 gpu:a100 0 /dev/nvidia1 cores=0-3
 gpu:a100 1 /dev/nvidia0 cores=0-3
 `},
@@ -96,32 +102,37 @@ gpu:sxm4-40gb 1 /dev/nvidia0
 		{"fewer than there are", []*pb.GresConf{{Name: "gpu", Type: "a100", Count: 1, Place: "gres.conf:3"}}, found(two...), `
 gpu:a100 0 /dev/nvidia1
 ! NVML sees 2 a100, gres.conf:3 says 1 of type a100
-! NVML sees 2 a100, no line of gres.conf (gres.conf:3) is about a100 /dev/nvidia0
+! NVML sees 2 a100, no line of gres.conf (gres.conf:3) mentions a100 /dev/nvidia0
 `},
 		{"more than there are", []*pb.GresConf{{Name: "gpu", Count: 4, Place: "gres.conf:3"}}, found(two...), `
 gpu:a100 0 /dev/nvidia1
 gpu:a100 1 /dev/nvidia0
 ! NVML sees 2 a100, gres.conf:3 says 4
 `},
-		{"another type", []*pb.GresConf{{Name: "gpu", Type: "v100", Files: []string{"/dev/nvidia0"}, Count: 1, Place: "gres.conf:3"}}, found(two[1]), `
+		{"another type", []*pb.GresConf{{Name: "gpu", Type: "v100", Files: []string{"/dev/nvidia0"}, Count: 1, Place: "gres.conf:3"}},
+			found(two[1]), `
 gpu:a100 0 /dev/nvidia0 FAULT gres.conf:3 says that /dev/nvidia0 is a v100, NVML sees an a100
 ! gres.conf:3 says that /dev/nvidia0 is a v100, NVML sees an a100
 `},
-		{"one is gone, the other stays", []*pb.GresConf{{Name: "gpu", Files: []string{"/dev/nvidia0", "/dev/nvidia1"}, Count: 2, Place: "gres.conf:3"}}, found(two[0]), `
+		{"one is gone, the other stays",
+			[]*pb.GresConf{{Name: "gpu", Files: []string{"/dev/nvidia0", "/dev/nvidia1"}, Count: 2, Place: "gres.conf:3"}}, found(two[0]), `
 gpu:a100 0 /dev/nvidia1
 gpu: 1 /dev/nvidia0 FAULT gres.conf:3 names /dev/nvidia0, NVML does not see it
 ! gres.conf:3 names /dev/nvidia0, NVML does not see it
 `},
-		{"without a driver files are enough", []*pb.GresConf{{Name: "gpu", Type: "tesla", Files: []string{"/dev/nvidia0", "/dev/missing"}, Count: 2, Place: "gres.conf:3"}},
+		{"without a driver files are enough",
+			[]*pb.GresConf{{Name: "gpu", Type: "tesla", Files: []string{"/dev/nvidia0", "/dev/missing"}, Count: 2, Place: "gres.conf:3"}},
 			Found{NoDriver: "no library", Stat: statAll}, `
 gpu:tesla 0 /dev/nvidia0
 gpu:tesla 1 /dev/missing FAULT gres.conf:3 names /dev/missing, which is not there
 ! gres.conf:3 names /dev/missing, which is not there
 `},
-		{"without a driver a count is not", []*pb.GresConf{{Name: "gpu", Count: 2, Place: "gres.conf:3"}}, Found{NoDriver: "no library", Stat: statAll}, `
-! gres.conf:3 says 2, no driver is there to see them: no library
+		{"without a driver a count is not", []*pb.GresConf{{Name: "gpu", Count: 2, Place: "gres.conf:3"}},
+			Found{NoDriver: "no library", Stat: statAll}, `
+! gres.conf:3 says 2, no driver is loaded to confirm it: no library
 `},
-		{"two kinds", []*pb.GresConf{{Name: "gpu", Type: "titan_v", Count: 1, Place: "g:1"}, {Name: "gpu", Type: "titan_xp", Count: 1, Place: "g:2"}}, found(odd...), `
+		{"two kinds", []*pb.GresConf{{Name: "gpu", Type: "titan_v", Count: 1, Place: "g:1"},
+			{Name: "gpu", Type: "titan_xp", Count: 1, Place: "g:2"}}, found(odd...), `
 gpu:titan_xp 0 /dev/nvidia1
 gpu:titan_v 1 /dev/nvidia0
 `},
@@ -133,7 +144,8 @@ gpu:titan_v 1 /dev/nvidia0 shard=2
 gpu:titan_xp 0 /dev/nvidia1 shard=36
 gpu:titan_v 1 /dev/nvidia0 shard=12
 `},
-		{"mps on one, shards on the other", []*pb.GresConf{{Name: "mps", Count: 100, Files: []string{"/dev/nvidia0"}, Place: "g:1"}, {Name: "shard", Count: 4, Files: []string{"/dev/nvidia1"}, Place: "g:2"}}, found(odd...), `
+		{"mps on one, shards on the other", []*pb.GresConf{{Name: "mps", Count: 100, Files: []string{"/dev/nvidia0"}, Place: "g:1"},
+			{Name: "shard", Count: 4, Files: []string{"/dev/nvidia1"}, Place: "g:2"}}, found(odd...), `
 gpu:titan_xp 0 /dev/nvidia1 shard=4
 gpu:titan_v 1 /dev/nvidia0 mps=100
 `},
@@ -142,7 +154,7 @@ gpu:titan_v 0 /dev/nvidia0 mps=100
 ! g:2 says shard of /dev/nvidia0, which is shared as mps already
 `},
 		{"shards of nothing", []*pb.GresConf{{Name: "shard", Count: 4, Place: "g:2"}}, found(), `
-! g:2 says shard, no GPU is there to be shared
+! g:2 says shard, there is no GPU to share
 `},
 		{"instances", nil, found(mig...), `
 gpu:a100 0 /dev/nvidia0
@@ -151,7 +163,9 @@ gpu:a100_3g.20gb 5 /dev/nvidia0+/dev/nvidia-caps/nvidia-cap1+/dev/nvidia-caps/nv
 		{"instances alone, by type", []*pb.GresConf{{Name: "gpu", Type: "3g.20gb", Count: 1, Place: "g:1"}}, found(mig...), `
 gpu:3g.20gb 0 /dev/nvidia0+/dev/nvidia-caps/nvidia-cap1+/dev/nvidia-caps/nvidia-cap2
 `},
-		{"instances alone, by files", []*pb.GresConf{{Name: "gpu", MultipleFiles: true, Files: []string{"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}, Count: 1, Place: "g:1"}}, found(mig...), `
+		{"instances alone, by files", []*pb.GresConf{{Name: "gpu", MultipleFiles: true,
+			Files: []string{"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}, Count: 1, Place: "g:1"}},
+			found(mig...), `
 gpu:a100_3g.20gb 0 /dev/nvidia0+/dev/nvidia-caps/nvidia-cap1+/dev/nvidia-caps/nvidia-cap2
 `},
 		{"instances of a GPU that is named", []*pb.GresConf{{Name: "gpu", Type: "a100", Count: 1, Place: "g:1"}}, found(mig...), `
@@ -159,15 +173,17 @@ gpu:a100 0 /dev/nvidia0
 gpu:a100_3g.20gb 5 /dev/nvidia0+/dev/nvidia-caps/nvidia-cap1+/dev/nvidia-caps/nvidia-cap2
 `},
 		{"other names", []*pb.GresConf{{Name: "fpga", Type: "u280", Files: []string{"/dev/xdma0", "/dev/missing1"}, Count: 2, Place: "g:1"},
-			{Name: "fpga", Files: []string{"/dev/a", "/dev/b"}, MultipleFiles: true, Count: 1, Place: "g:2"}, {Name: "tape", Files: []string{"/dev/plain"}, Place: "g:3"}, {Name: "bandwidth", Count: 1000, Place: "g:4"}}, found(), `
+			{Name: "fpga", Files: []string{"/dev/a", "/dev/b"}, MultipleFiles: true, Count: 1, Place: "g:2"},
+			{Name: "tape", Files: []string{"/dev/plain"}, Place: "g:3"}, {Name: "bandwidth", Count: 1000, Place: "g:4"}}, found(), `
 fpga:u280 0 /dev/xdma0
 fpga:u280 1 /dev/missing1 FAULT g:1 names /dev/missing1, which is not there
 fpga: 2 /dev/a+/dev/b
 tape: 0 /dev/plain
 ! g:1 names /dev/missing1, which is not there
-! g:3 names /dev/plain, which is no device file: it cannot be closed to jobs that it is not given to
+! g:3 names /dev/plain, which is not a device file, so access to it cannot be restricted
 `},
-		{"a file twice", []*pb.GresConf{{Name: "gpu", Files: []string{"/dev/nvidia0"}, Place: "g:1"}, {Name: "gpu", Files: []string{"/dev/nvidia0"}, Place: "g:2"}}, found(odd[0]), `
+		{"a file twice", []*pb.GresConf{{Name: "gpu", Files: []string{"/dev/nvidia0"}, Place: "g:1"},
+			{Name: "gpu", Files: []string{"/dev/nvidia0"}, Place: "g:2"}}, found(odd[0]), `
 gpu:titan_v 0 /dev/nvidia0
 ! g:2 names /dev/nvidia0 a second time
 `},
@@ -215,10 +231,14 @@ func TestNearCores(t *testing.T) {
 
 func genLines(t *rapid.T) (lines []*pb.GresConf) {
 	for i := range rapid.IntRange(0, 6).Draw(t, "lines") {
-		l := &pb.GresConf{Name: rapid.SampledFrom([]string{"gpu", "gpu", "shard", "mps", "fpga", ""}).Draw(t, "name"), Place: fmt.Sprintf("gres.conf:%d", i+1),
-			Autodetect: rapid.SampledFrom([]string{"", "", "nvml", "off"}).Draw(t, "auto"), Type: rapid.SampledFrom([]string{"", "a100", "v100", "3g.20gb"}).Draw(t, "type"),
-			Count: rapid.Uint64Range(0, 10).Draw(t, "count"), MultipleFiles: rapid.Bool().Draw(t, "multiple"), Cores: rapid.SampledFrom([]string{"", "0-3"}).Draw(t, "cores")}
-		l.Files = rapid.SliceOfN(rapid.SampledFrom([]string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/missing", "/dev/plain", "/dev/nvidia9"}), 0, 4).Draw(t, "files")
+		l := &pb.GresConf{Name: rapid.SampledFrom([]string{"gpu", "gpu", "shard", "mps", "fpga", ""}).Draw(t, "name"),
+			Place:      fmt.Sprintf("gres.conf:%d", i+1),
+			Autodetect: rapid.SampledFrom([]string{"", "", "nvml", "off"}).Draw(t, "auto"),
+			Type:       rapid.SampledFrom([]string{"", "a100", "v100", "3g.20gb"}).Draw(t, "type"),
+			Count:      rapid.Uint64Range(0, 10).Draw(t, "count"), MultipleFiles: rapid.Bool().Draw(t, "multiple"),
+			Cores: rapid.SampledFrom([]string{"", "0-3"}).Draw(t, "cores")}
+		l.Files = rapid.SliceOfN(rapid.SampledFrom([]string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/missing",
+			"/dev/plain", "/dev/nvidia9"}), 0, 4).Draw(t, "files")
 		lines = append(lines, l)
 	}
 	return lines
@@ -231,7 +251,8 @@ func TestMergeProperties(t *testing.T) {
 		for i := range infos {
 			if rapid.Bool().Draw(t, "mig") {
 				infos[i].MIG = "on"
-				infos[i].Instances = []Instance{{UUID: fmt.Sprint("MIG-", i), Profile: "3g.20gb", Start: 4, Files: append(slices.Clone(infos[i].Files), fmt.Sprint("/dev/cap", i))}}
+				infos[i].Instances = []Instance{{UUID: fmt.Sprint("MIG-", i), Profile: "3g.20gb", Start: 4,
+					Files: append(slices.Clone(infos[i].Files), fmt.Sprint("/dev/cap", i))}}
 			}
 		}
 		lines, f := genLines(t), found(infos...)

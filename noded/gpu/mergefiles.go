@@ -38,7 +38,7 @@ func (m *merger) declared(l *pb.GresConf, files []string) *pb.Device {
 			d.Fault = fmt.Sprintf("%s names %s, which %s", l.Place, path, why(err))
 			m.say("%s", d.Fault)
 		case !f.Device:
-			m.say("%s names %s, which is no device file: it cannot be closed to jobs that it is not given to", l.Place, path)
+			m.say("%s names %s, which is not a device file, so access to it cannot be restricted", l.Place, path)
 		case path == files[0]:
 			d.Minor = int32(f.Minor)
 		}
@@ -84,12 +84,13 @@ func (m *merger) fileLine(l *pb.GresConf) {
 func (m *merger) shareLine(l *pb.GresConf) {
 	var on []*pb.Device
 	for _, d := range m.gpus {
-		if d.Parent == "" && d.MigMode != "on" && d.MigMode != "pending on" && (len(l.Files) == 0 || slices.ContainsFunc(l.Files, func(f string) bool { return slices.Contains(d.Files, f) })) {
+		if d.Parent == "" && d.MigMode != "on" && d.MigMode != "pending on" &&
+			(len(l.Files) == 0 || slices.ContainsFunc(l.Files, func(f string) bool { return slices.Contains(d.Files, f) })) {
 			on = append(on, d)
 		}
 	}
 	if len(on) == 0 {
-		m.say("%s says %s, no GPU is there to be shared", l.Place, l.Name)
+		m.say("%s says %s, there is no GPU to share", l.Place, l.Name)
 		return
 	}
 	var weights []uint64

@@ -56,10 +56,12 @@ func (m *Monitor) EnsureInstance(step, parent, profile string, start uint32) (*p
 	in := m.known[parent]
 	p := profileNamed(in.Profiles, profile)
 	if p == nil {
-		return nil, fmt.Errorf("cannot cut an instance %s out of GPU %s (%s): it can be cut into %s", profile, in.PCI, in.Model, profileNames(in.Profiles))
+		return nil, fmt.Errorf("cannot cut an instance %s out of GPU %s (%s): it can be cut into %s", profile, in.PCI, in.Model,
+			profileNames(in.Profiles))
 	}
 	if !slices.Contains(p.Starts, start) {
-		return nil, fmt.Errorf("cannot cut an instance %s at slice %d of GPU %s: there is no such placement; it may begin at %v", p.Name, start, in.PCI, p.Starts)
+		return nil, fmt.Errorf("cannot cut an instance %s at slice %d of GPU %s: there is no such placement; it may begin at %v", p.Name,
+			start, in.PCI, p.Starts)
 	}
 	if i := instanceAt(in, p.Name, start); i != nil {
 		return m.hold(step, i.UUID)
@@ -85,7 +87,8 @@ func (m *Monitor) EnsureInstance(step, parent, profile string, start uint32) (*p
 	i := instanceAt(m.known[parent], p.Name, start)
 	m.build()
 	if i == nil {
-		return nil, fmt.Errorf("cannot find the instance %s at slice %d of GPU %s, which was made: the driver does not list it", p.Name, start, in.PCI)
+		return nil, fmt.Errorf("cannot find the instance %s at slice %d of GPU %s, which was made: the driver does not list it", p.Name,
+			start, in.PCI)
 	}
 	m.o.Log.Info("cut an instance out of a GPU", "gpu", parent, "instance", i.UUID, "profile", p.Name, "start", start)
 	return m.hold(step, i.UUID)
@@ -172,7 +175,8 @@ func (m *Monitor) fresh(uuid string) (Device, error) {
 func (m *Monitor) mayCut(in Info, step string) error {
 	_, policy := m.settings()
 	if !policy.GetDynamicMig() {
-		return fmt.Errorf("cannot cut GPU %s differently: this node's GPUs are not cut on demand (SlurmdParameters=gpu_mig=dynamic)", in.PCI)
+		return fmt.Errorf("cannot cut GPU %s differently: this node's GPUs are not cut on demand (SlurmdParameters=gpu_mig=dynamic)",
+			in.PCI)
 	}
 	if other := m.holder(in.UUID, step); other != "" {
 		return fmt.Errorf("cannot cut GPU %s: step %s has all of it", in.PCI, other)
@@ -194,7 +198,9 @@ func (m *Monitor) switchOn(d Device, in Info) error {
 	m.read(d)
 	if mode := m.known[in.UUID].MIG; mode != "on" {
 		m.build()
-		return fmt.Errorf("cannot cut GPU %s: its MIG mode is %s until the GPU is reset (nvidia-smi --gpu-reset -i %s, with nothing running on it)", in.PCI, mode, in.PCI)
+		return fmt.Errorf(
+			"cannot cut GPU %s: its MIG mode is %s until the GPU is reset (nvidia-smi --gpu-reset -i %s, with nothing running on it)",
+			in.PCI, mode, in.PCI)
 	}
 	return nil
 }
@@ -211,7 +217,8 @@ func (m *Monitor) clear(d Device, step string, which func(Instance) bool) error 
 		if err := d.DestroyInstance(i.UUID); err != nil {
 			return fmt.Errorf("cannot merge an idle instance back: %w", err)
 		}
-		m.o.Log.Info("merged an idle instance back", "gpu", d.UUID(), "instance", i.UUID, "profile", i.Profile, "start", i.Start, "for", step)
+		m.o.Log.Info("merged an idle instance back", "gpu", d.UUID(), "instance", i.UUID, "profile", i.Profile, "start", i.Start, "for",
+			step)
 	}
 	m.read(d)
 	return nil

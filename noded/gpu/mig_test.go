@@ -31,7 +31,8 @@ func refused(t *testing.T, err error, want string) {
 func TestEnsureInstance(t *testing.T) {
 	r := newRig(t, "a100:1:mig,a100:1", dynamic)
 	d := r.instance("1", "a100_3g.20gb", 4)
-	if d.Type != "a100_3g.20gb" || d.Index != 2+4 || d.Parent != r.fake.ID(0) || d.MigStart != 4 || len(d.Files) != 3 || !strings.HasPrefix(d.Id, "MIG-") {
+	if d.Type != "a100_3g.20gb" || d.Index != 2+4 || d.Parent != r.fake.ID(0) || d.MigStart != 4 || len(d.Files) != 3 ||
+		!strings.HasPrefix(d.Id, "MIG-") {
 		t.Errorf("%v", d)
 	}
 	for _, f := range d.Files {
@@ -76,7 +77,8 @@ func TestEnsureInstance(t *testing.T) {
 
 // A GPU that changes its mode at once is given whole; of another the instance that takes all of it is.
 func TestEnsureWhole(t *testing.T) {
-	for _, c := range []struct{ spec, mode, typ string }{{"a100:1:mig", "on", "a100_7g.40gb"}, {"h100:1:mig", "off", "h100"}, {"h100:1", "off", "h100"}} {
+	for _, c := range []struct{ spec, mode, typ string }{{"a100:1:mig", "on", "a100_7g.40gb"}, {"h100:1:mig", "off", "h100"},
+		{"h100:1", "off", "h100"}} {
 		r := newRig(t, c.spec, dynamic)
 		if c.spec != "h100:1" {
 			p := r.device(0).MigProfiles[0].Name

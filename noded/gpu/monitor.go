@@ -88,9 +88,12 @@ func NewMonitor(o Options) *Monitor {
 	if o.Stat == nil {
 		o.Stat = StatFile
 	}
-	m := &Monitor{o: o, changed: make(chan struct{}, 1), sampled: make(chan struct{}, 1), wake: make(chan struct{}, 1), poked: make(chan struct{}, 1), recorder: NewRecorder(), said: map[string]bool{},
-		open: map[string]Device{}, known: map[string]Info{}, conditions: map[string]Condition{}, foreigners: map[string]string{}, remarks: map[string]string{},
-		idleSince: map[string]time.Time{}, report: &pb.DeviceReport{}, gres: o.Gres, policy: o.Policy, settled: !o.Unsettled, held: map[string][]string{}}
+	m := &Monitor{o: o, changed: make(chan struct{}, 1), sampled: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		poked: make(chan struct{}, 1), recorder: NewRecorder(), said: map[string]bool{},
+		open: map[string]Device{}, known: map[string]Info{}, conditions: map[string]Condition{}, foreigners: map[string]string{},
+		remarks:   map[string]string{},
+		idleSince: map[string]time.Time{}, report: &pb.DeviceReport{}, gres: o.Gres, policy: o.Policy, settled: !o.Unsettled,
+		held: map[string][]string{}}
 	m.load()
 	if o.Source == nil && o.NoDriver != "" {
 		o.Log.Info("no GPU driver on this machine", "why", o.NoDriver)
@@ -230,7 +233,7 @@ func (m *Monitor) events(ctx context.Context) {
 		e, ok, err := m.o.Source.Wait(eventWait)
 		switch {
 		case errors.Is(err, ErrNotSupported):
-			m.o.Log.Info("this driver reports no errors of GPUs unasked; ECC errors and lost GPUs are noticed all the same", "err", err)
+			m.o.Log.Info("this driver does not report GPU errors as events; ECC errors and lost GPUs are still noticed", "err", err)
 			return
 		case err != nil:
 			m.o.Log.Warn("cannot wait for errors of GPUs: trying again", "err", err)
@@ -250,7 +253,7 @@ func (m *Monitor) events(ctx context.Context) {
 func (m *Monitor) Happened(e Event) {
 	_, policy := m.settings()
 	if e.XID != 0 && ignoresXID(policy, e.XID) {
-		m.o.Log.Info("a program made a GPU report an error", "gpu", e.UUID, "xid", e.XID)
+		m.o.Log.Info("a GPU reported an error caused by a program", "gpu", e.UUID, "xid", e.XID)
 		return
 	}
 	m.work.Lock()

@@ -59,7 +59,8 @@ type rig struct {
 
 func newRig(t *testing.T, spec string, policy *pb.GpuPolicy) *rig {
 	r := &rig{t: t, dir: t.TempDir(), clock: newClock()}
-	r.o = Options{Policy: policy, Topology: hw.Build(2, 4, 1), State: filepath.Join(r.dir, "devices.json"), BootID: "b1", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	r.o = Options{Policy: policy, Topology: hw.Build(2, 4, 1), State: filepath.Join(r.dir, "devices.json"), BootID: "b1",
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Now: r.clock.now, Processes: people{}}
 	r.restart(spec)
 	return r
@@ -112,7 +113,9 @@ func TestInventoryOfADGX(t *testing.T) {
 		t.Fatalf("%d devices, driver %q, %v", len(d), r.Driver(), r.Control())
 	}
 	for i, d := range d {
-		if d.Type != "a100" || d.Index != uint32(i) || d.Minor != int32(minorsDGX[i]) || filepath.Base(d.Files[0]) != "nvidia"+string(rune('0'+d.Minor)) || d.MemoryMib != 40960 || d.MigMode != "off" || len(d.MigProfiles) != 5 {
+		if d.Type != "a100" || d.Index != uint32(i) || d.Minor != int32(minorsDGX[i]) ||
+			filepath.Base(d.Files[0]) != "nvidia"+string(rune('0'+d.Minor)) || d.MemoryMib != 40960 || d.MigMode != "off" ||
+			len(d.MigProfiles) != 5 {
 			t.Errorf("%v", d)
 		}
 		if want := []string{"0-3", "4-7"}[i/4]; d.Cores != want {
@@ -128,7 +131,8 @@ func TestInventoryOfADGX(t *testing.T) {
 
 func TestWorkstation(t *testing.T) {
 	r := newRig(t, "titan_xp:1,titan_v:1", nil)
-	if got := text(r.Report()); !strings.HasPrefix(got, "gpu:titan_xp 0 ") || !strings.Contains(got, "gpu:titan_v 1 ") || r.device(0).Minor != 1 || r.device(0).MigMode != "" || r.device(0).Ecc != "n/a" {
+	if got := text(r.Report()); !strings.HasPrefix(got, "gpu:titan_xp 0 ") || !strings.Contains(got, "gpu:titan_v 1 ") ||
+		r.device(0).Minor != 1 || r.device(0).MigMode != "" || r.device(0).Ecc != "n/a" {
 		t.Errorf("%s", got)
 	}
 	s := r.Samples()
@@ -299,7 +303,8 @@ func TestSpareGPUs(t *testing.T) {
 		gres []*pb.GresConf
 		want int
 	}{
-		{nil, 0}, {[]*pb.GresConf{{Autodetect: "off"}}, 0}, {[]*pb.GresConf{{Autodetect: "off"}, {Name: "gpu", Files: r.fake.gpus[0].info.Files}}, 1},
+		{nil, 0}, {[]*pb.GresConf{{Autodetect: "off"}}, 0},
+		{[]*pb.GresConf{{Autodetect: "off"}, {Name: "gpu", Files: r.fake.gpus[0].info.Files}}, 1},
 		{[]*pb.GresConf{{Name: "gpu", Type: "v100", Count: 2}}, 2},
 	} {
 		r.Configure(c.gres, nil)

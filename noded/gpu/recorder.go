@@ -57,12 +57,14 @@ func (r *Recorder) Begin(key string, devices []*pb.GresDevice, prior []*pb.Devic
 }
 
 func newDeviceUse(d *pb.GresDevice, prior []*pb.DeviceUse) *deviceUse {
-	u := &deviceUse{lastMJ: NA, lastMW: NA, use: &pb.DeviceUse{Id: d.Id, Index: d.Index, Type: d.Type, UtilPercent: NA, MaxUtilPercent: NA, MemoryMib: NA, MaxMemoryMib: NA, EnergyMj: NA}}
+	u := &deviceUse{lastMJ: NA, lastMW: NA, use: &pb.DeviceUse{Id: d.Id, Index: d.Index, Type: d.Type, UtilPercent: NA, MaxUtilPercent: NA,
+		MemoryMib: NA, MaxMemoryMib: NA, EnergyMj: NA}}
 	for _, p := range prior {
 		if p.GetId() != d.Id {
 			continue
 		}
-		u.use.MaxUtilPercent, u.use.MemoryMib, u.use.MaxMemoryMib, u.use.EnergyMj, u.use.Samples = p.MaxUtilPercent, p.MemoryMib, p.MaxMemoryMib, p.EnergyMj, p.Samples
+		u.use.MaxUtilPercent, u.use.MemoryMib, u.use.MaxMemoryMib, u.use.EnergyMj, u.use.Samples = p.MaxUtilPercent, p.MemoryMib,
+			p.MaxMemoryMib, p.EnergyMj, p.Samples
 		if p.UtilPercent >= 0 {
 			u.utilCount, u.utilSum = int64(p.Samples), p.UtilPercent*int64(p.Samples)
 		}
@@ -138,8 +140,9 @@ func (d *deviceUse) idle(s *pb.DeviceSample) {
 
 func (d *deviceUse) total() *pb.DeviceUse {
 	u := d.use
-	out := &pb.DeviceUse{Id: u.Id, Index: u.Index, Type: u.Type, UtilPercent: NA, MaxUtilPercent: u.MaxUtilPercent, MemoryMib: u.MemoryMib, MaxMemoryMib: u.MaxMemoryMib,
-		EnergyMj: u.EnergyMj, IdleS: uint64(d.idleFor / time.Second), Samples: u.Samples}
+	out := &pb.DeviceUse{Id: u.Id, Index: u.Index, Type: u.Type, UtilPercent: NA, MaxUtilPercent: u.MaxUtilPercent, MemoryMib: u.MemoryMib,
+		MaxMemoryMib: u.MaxMemoryMib,
+		EnergyMj:     u.EnergyMj, IdleS: uint64(d.idleFor / time.Second), Samples: u.Samples}
 	if d.utilCount > 0 {
 		out.UtilPercent = (d.utilSum + d.utilCount/2) / d.utilCount
 	}

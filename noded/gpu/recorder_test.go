@@ -10,7 +10,8 @@ import (
 )
 
 func sample(id string, second int, util, mem, mw, mj int64) *pb.DeviceSample {
-	return &pb.DeviceSample{Id: id, AtNs: epoch.Add(time.Duration(second) * time.Second).UnixNano(), UtilPercent: util, MemoryUsedMib: mem, PowerMw: mw, EnergyMj: mj}
+	return &pb.DeviceSample{Id: id, AtNs: epoch.Add(time.Duration(second) * time.Second).UnixNano(), UtilPercent: util, MemoryUsedMib: mem,
+		PowerMw: mw, EnergyMj: mj}
 }
 
 func TestRecorder(t *testing.T) {
@@ -18,11 +19,13 @@ func TestRecorder(t *testing.T) {
 	r := NewRecorder()
 	r.Begin("1.0", held, nil)
 	for s, util := range []int64{0, 80, 100, 0, 0, 0} {
-		r.Add([]*pb.DeviceSample{sample("a", 10*s, util, 100*util, 1000, int64(5000+s*700)), sample("b", 10*s, NA, NA, 2000, NA), sample("other", 10*s, 5, 5, 5, 5)})
+		r.Add([]*pb.DeviceSample{sample("a", 10*s, util, 100*util, 1000, int64(5000+s*700)), sample("b", 10*s, NA, NA, 2000, NA),
+			sample("other", 10*s, 5, 5, 5, 5)})
 	}
 	r.Add([]*pb.DeviceSample{sample("a", 50, 99, 99, 99, 99)}) // one that was seen already
 	want := []*pb.DeviceUse{
-		{Id: "a", Index: 3, Type: "a100", UtilPercent: 30, MaxUtilPercent: 100, MemoryMib: 0, MaxMemoryMib: 10000, EnergyMj: 3500, IdleS: 20, Samples: 6},
+		{Id: "a", Index: 3, Type: "a100", UtilPercent: 30, MaxUtilPercent: 100, MemoryMib: 0, MaxMemoryMib: 10000, EnergyMj: 3500,
+			IdleS: 20, Samples: 6},
 		{Id: "b", UtilPercent: NA, MaxUtilPercent: NA, MemoryMib: NA, MaxMemoryMib: NA, EnergyMj: 100_000, Samples: 6},
 	}
 	check := func(got []*pb.DeviceUse) {
@@ -74,7 +77,8 @@ func TestRecorderProperties(t *testing.T) {
 			r.Add([]*pb.DeviceSample{sample("a", i, u, figure.Draw(t, "mem"), figure.Draw(t, "power"), NA)})
 		}
 		got := r.Use("k")[0]
-		if said != (got.UtilPercent >= 0) || said && (got.UtilPercent < lo || got.UtilPercent > hi) || got.MaxUtilPercent != hi || int(got.Samples) != n || int(got.IdleS) > max(0, n-1) {
+		if said != (got.UtilPercent >= 0) || said && (got.UtilPercent < lo || got.UtilPercent > hi) || got.MaxUtilPercent != hi ||
+			int(got.Samples) != n || int(got.IdleS) > max(0, n-1) {
 			t.Fatalf("%v; %v %d to %d", got, said, lo, hi)
 		}
 	})

@@ -30,12 +30,13 @@ func ParseSpec(text string) ([]SpecItem, error) {
 		item := SpecItem{Model: strings.ToLower(name), Count: 1, MIG: mode == "mig"}
 		m, ok := models[item.Model]
 		if !ok {
-			return nil, fmt.Errorf("cannot pretend a GPU %.40q in %.60q: known are %s", name, text, strings.Join(modelNames(), ", "))
+			return nil, fmt.Errorf("cannot simulate a GPU %.40q in %.60q: known are %s", name, text, strings.Join(modelNames(), ", "))
 		}
 		if count != "" {
 			n, err := strconv.Atoi(count)
 			if err != nil || n < 1 || n > maxFakes {
-				return nil, fmt.Errorf("cannot pretend %.20q GPUs of %s: write a number from 1 to %d, such as %s:2", count, name, maxFakes, name)
+				return nil, fmt.Errorf("cannot simulate %.20q GPUs of %s: write a number from 1 to %d, such as %s:2", count, name,
+					maxFakes, name)
 			}
 			item.Count = n
 		}
@@ -49,7 +50,7 @@ func ParseSpec(text string) ([]SpecItem, error) {
 		total += item.Count
 	}
 	if total > maxFakes {
-		return nil, fmt.Errorf("cannot pretend %d GPUs on one node: at most %d", total, maxFakes)
+		return nil, fmt.Errorf("cannot simulate %d GPUs on one node: at most %d", total, maxFakes)
 	}
 	return out, nil
 }

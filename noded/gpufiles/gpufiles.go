@@ -229,7 +229,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			last = s
 			if err != nil && err.Error() != said {
 				said = err.Error()
-				k.log.Warn("exporters of GPU metrics are not told of jobs", "err", err)
+				k.log.Warn("the files for exporters of GPU metrics are not written", "err", err)
 			}
 		}
 	}

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func node() []*pb.Device {
 	return []*pb.Device{
 		{Name: "gpu", Index: 0, Id: "GPU-b", Pci: "00000000:0F:00.0"}, {Name: "gpu", Index: 1, Id: "GPU-a", Pci: "00000000:07:00.0"},
-		{Name: "gpu", Index: 2, Id: "MIG-1", Parent: "GPU-c", Pci: "00000000:47:00.0"}, {Name: "gpu", Index: 3, Id: "MIG-2", Parent: "GPU-c", Pci: "00000000:47:00.0", MigStart: 4},
+		{Name: "gpu", Index: 2, Id: "MIG-1", Parent: "GPU-c", Pci: "00000000:47:00.0"},
+		{Name: "gpu", Index: 3, Id: "MIG-2", Parent: "GPU-c", Pci: "00000000:47:00.0", MigStart: 4},
 		{Name: "fpga", Index: 0, Id: "/dev/fpga0"},
 	}
 }
@@ -68,8 +69,10 @@ func TestWrite(t *testing.T) {
 	if _, err := os.Stat(s.Dirs.JobMap); err == nil {
 		t.Error("a folder was made for nothing")
 	}
-	see("two jobs", "0=12 1=7", "0=12 1000 1=7 1001", Use{12, 1000, []*pb.GresDevice{gpu(1), {Name: "fpga"}}}, Use{7, 1001, []*pb.GresDevice{gpu(0)}})
-	see("instances", "2=3;4 MIG-1=3 MIG-2=3;4", "MIG-1=3 1 MIG-2=3 1;4 2", Use{3, 1, []*pb.GresDevice{gpu(2), gpu(3)}}, Use{4, 2, []*pb.GresDevice{{Name: "shard", Index: 3, Id: "MIG-2", Share: 1}}})
+	see("two jobs", "0=12 1=7", "0=12 1000 1=7 1001", Use{12, 1000, []*pb.GresDevice{gpu(1), {Name: "fpga"}}},
+		Use{7, 1001, []*pb.GresDevice{gpu(0)}})
+	see("instances", "2=3;4 MIG-1=3 MIG-2=3;4", "MIG-1=3 1 MIG-2=3 1;4 2", Use{3, 1, []*pb.GresDevice{gpu(2), gpu(3)}},
+		Use{4, 2, []*pb.GresDevice{{Name: "shard", Index: 3, Id: "MIG-2", Share: 1}}})
 	// What others keep there stays; what a crash left does not.
 	for _, name := range []string{"README", ".sluice-0", "5", "MIG-9"} {
 		if err := os.WriteFile(filepath.Join(s.Dirs.Stat, name), []byte("x"), 0o600); err != nil {
@@ -178,14 +181,16 @@ func TestFolderOfOthers(t *testing.T) {
 			t.Errorf("%s: %v, %s", dir, err, read(t, dir))
 		}
 	}
-	if err := Write(State{Dirs: Dirs{Stat: mine}, Devices: node(), Uses: []Use{{1, 1, []*pb.GresDevice{gpu(1)}}}}); err != nil || read(t, target) != "0=1 1" {
+	if err := Write(State{Dirs: Dirs{Stat: mine}, Devices: node(), Uses: []Use{{1, 1, []*pb.GresDevice{gpu(1)}}}}); err != nil ||
+		read(t, target) != "0=1 1" {
 		t.Errorf("a link of root's: %v, %s", err, read(t, target))
 	}
 }
 
 // TestOrdinalsCountAll: GPUs that gres.conf leaves out have their numbers, as in nvidia-smi and DCGM.
 func TestOrdinalsCountAll(t *testing.T) {
-	s := State{Devices: node()[:2], Spare: []*pb.Device{{Name: "gpu", Id: "GPU-x", Pci: "00000000:01:00.0"}, {Name: "gpu", Id: "GPU-y", Pci: "00000000:0A:00.0"}},
+	s := State{Devices: node()[:2], Spare: []*pb.Device{{Name: "gpu", Id: "GPU-x", Pci: "00000000:01:00.0"},
+		{Name: "gpu", Id: "GPU-y", Pci: "00000000:0A:00.0"}},
 		Uses: []Use{{5, 1000, []*pb.GresDevice{gpu(0)}}, {6, 1001, []*pb.GresDevice{gpu(1)}}}}
 	jobs, stat := s.Files()
 	if fmt.Sprint(jobs) != "map[1:6\n 3:5\n]" || fmt.Sprint(stat) != "map[1:6 1001\n 3:5 1000\n]" {

@@ -9,32 +9,37 @@
 package hook
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )
 
 // Runner runs hooks and keeps their records.
 type Runner struct {
-	dir string
-	log *slog.Logger
+	// Allow says whether a program may be run; nil: any may.
+	Allow  func(path string) error
+	dir    string
+	log    *slog.Logger
+	serial atomic.Bool
+	turn   chan struct{} // of the prolog or epilog that runs, when one runs at a time
 }
+
+// Serial has prologs and epilogs run one at a time (PrologFlags=Serial), from the next on.
+func (r *Runner) Serial(on bool) { r.serial.Store(on) }
 
 // Open makes <spool>/hooks and ends every hook that an earlier daemon left running.
 func Open(spool string, log *slog.Logger) (*Runner, error) {
-	r := &Runner{dir: filepath.Join(spool, "hooks"), log: log}
+	r := &Runner{dir: filepath.Join(spool, "hooks"), log: log, turn: make(chan struct{}, 1)}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the folder for prolog and epilog records: %w", err)
 	}
@@ -70,8 +75,8 @@ func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string,
 	if err != nil {
 		failed = err.Error()
 	}
-	if err := replace(r.path(name, "epilog"), []byte(failed)); err != nil {
-		r.log.Error("cannot note that an epilog has run: it will run again after a restart", "step", name, "err", err)
+	if err := program.Replace(r.path(name, "epilog"), []byte(failed)); err != nil {
+		r.log.Error("cannot record that an epilog has run: it will run again after a restart", "step", name, "err", err)
 	}
 	return failed, nil
 }
@@ -80,7 +85,7 @@ func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string,
 func (r *Runner) Remember(name string, l *pb.LaunchSpec) error {
 	b, err := proto.Marshal(l)
 	if err == nil {
-		err = replace(r.path(name, "job"), b)
+		err = program.Replace(r.path(name, "job"), b)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the description of job %d for its epilog: %w", l.GetKey().GetJobId(), err)
@@ -122,18 +127,17 @@ func (r *Runner) Names() []string {
 	return out
 }
 
-// replace writes a small file whole. It is not synced: after a power cut nothing of the job runs, and a new boot has no use for it.
-func replace(path string, b []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // run executes every program that pattern matches (slurm.conf(5): "a glob pattern … may be used to run more than one program"),
 // in the order of their names, until one fails.
 func (r *Runner) run(ctx context.Context, what, name, pattern string, env []string, timeout time.Duration) error {
+	if r.serial.Load() { // its time begins when it is its turn
+		select {
+		case r.turn <- struct{}{}:
+			defer func() { <-r.turn }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than PrologEpilogTimeout, %v", timeout))
@@ -163,98 +167,30 @@ func match(pattern string) ([]string, error) {
 	return filepath.Glob(pattern)
 }
 
-// waitDelay is how long after its end a hook's output is still read, when a process that it left behind holds it open.
-const waitDelay = time.Second
-
-// one runs a program in a session of its own. When ctx ends its process group is killed.
-func (r *Runner) one(ctx context.Context, name, program string, env []string) error {
-	var out tail
-	cmd := exec.Command(program)
-	cmd.Env, cmd.Dir = env, "/"
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = waitDelay
-	if err := cmd.Start(); err != nil {
-		return err
+// one runs a program. When ctx ends it is killed.
+func (r *Runner) one(ctx context.Context, name, path string, env []string) error {
+	if r.Allow != nil {
+		if err := r.Allow(path); err != nil {
+			return err
+		}
 	}
-	pid := cmd.Process.Pid
-	if err := replace(r.path(name, "pid"), fmt.Appendf(nil, "%d %s", pid, startTime(pid))); err != nil {
-		r.log.Warn("cannot note the process of a prolog or epilog", "step", name, "err", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-pid, syscall.SIGKILL) })
-	err := cmd.Wait()
-	stop()
-	_ = os.Remove(r.path(name, "pid"))
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and left a process that holds its output
-		return nil
-	case err == nil:
-		return nil
-	}
-	r.log.Warn("prolog or epilog failed", "step", name, "program", program, "err", err, "output", out.String())
-	if last := out.lastLine(); last != "" {
-		return fmt.Errorf("%w: %s", err, last)
+	out, err := program.Run(ctx, program.Program{Path: path, Env: env, Record: r.path(name, "pid")})
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("a program failed", "step", name, "program", path, "err", err, "output", out)
 	}
 	return err
 }
 
+// Check runs a program that belongs to no job, such as HealthCheckProgram; name is that of its record.
+func (r *Runner) Check(ctx context.Context, name, path string, env []string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than %v", timeout))
+	defer cancel()
+	return r.one(ctx, name, path, env)
+}
+
 // endStray kills the process group of a hook that an earlier daemon started.
 func (r *Runner) endStray(name string) {
-	b, err := os.ReadFile(r.path(name, "pid"))
-	_ = os.Remove(r.path(name, "pid"))
-	first, began, _ := strings.Cut(string(b), " ")
-	pid, err2 := strconv.Atoi(first)
-	if err != nil || err2 != nil || pid <= 1 || began == "" || startTime(pid) != began {
-		return // gone, or its number is another's now
+	if pid := program.EndStray(r.path(name, "pid")); pid != 0 {
+		r.log.Warn("killed a prolog, epilog or health check that an earlier daemon had started", "step", name, "pid", pid)
 	}
-	r.log.Warn("ending a prolog or epilog of an earlier daemon", "step", name, "pid", pid)
-	_ = syscall.Kill(-pid, syscall.SIGKILL)
-}
-
-// startTime tells one process from another that gets the same number later: clock ticks since boot, and the boot.
-func startTime(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	i := bytes.LastIndexByte(b, ')') // the name may hold anything
-	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 20 {
-		return ""
-	}
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return f[19] + "@" + strings.TrimSpace(string(boot))
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ b []byte }
-
-const tailBytes = 4096
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if n := len(t.b); n > 2*tailBytes {
-		t.b = append(t.b[:0], t.b[n-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string { return string(t.b) }
-
-// lastLine is what a failed program most likely said about why; it goes into the node's reason.
-func (t *tail) lastLine() string {
-	s := strings.TrimSpace(string(t.b))
-	s = s[strings.LastIndexByte(s, '\n')+1:]
-	s = strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return -1
-		}
-		return c
-	}, s)
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "")
-	}
-	return strings.ToValidUTF8(s, "?")
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -208,7 +209,7 @@ func TestStrayOfAKilledDaemonIsEnded(t *testing.T) {
 	}
 	pid := cmd.Process.Pid
 	note := func(began string) {
-		if err := replace(r.path("7.1.2", "pid"), fmt.Appendf(nil, "%d %s", pid, began)); err != nil {
+		if err := program.Replace(r.path("7.1.2", "pid"), fmt.Appendf(nil, "%d %s", pid, began)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Open(dir, quiet); err != nil {
@@ -219,7 +220,7 @@ func TestStrayOfAKilledDaemonIsEnded(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Fatal("a stranger with the same number was killed")
 	}
-	note(startTime(pid))
+	note(program.StartTime(pid))
 	err := cmd.Wait()
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
 		t.Error(err)
@@ -236,5 +237,25 @@ func TestRememberAndRecall(t *testing.T) {
 	}
 	if l := r.Recall("3.1.2"); l.GetPartition() != "p" || !slices.Equal(r.Names(), []string{"3.1.2"}) {
 		t.Errorf("%v %v", l, r.Names())
+	}
+}
+
+// TestSerial: with PrologFlags=Serial no two prologs or epilogs run at a time.
+func TestSerial(t *testing.T) {
+	r, dir := open(t)
+	r.Serial(true)
+	script := filepath.Join(dir, "one-at-a-time")
+	text := "#!/bin/sh\nmkdir " + dir + "/busy || exit 1\nsleep 0.05\nrmdir " + dir + "/busy\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error)
+	for i := range 6 {
+		go func() { errs <- r.Prolog(t.Context(), fmt.Sprintf("%d.1.2", i), script, nil, 0) }()
+	}
+	for range 6 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -18,7 +18,8 @@ func TestThisMachine(t *testing.T) {
 	if len(inv.Topology) != runtime.NumCPU() {
 		t.Errorf("%d processors, the runtime has %d", len(inv.Topology), runtime.NumCPU())
 	}
-	if inv.MemoryMiB < 64 || inv.TmpMiB == 0 || len(inv.BootID) != 36 || inv.BootNS < 1e18 || inv.Arch == "" || !strings.HasPrefix(inv.OS, "Linux ") || inv.Hostname == "" {
+	if inv.MemoryMiB < 64 || inv.TmpMiB == 0 || len(inv.BootID) != 36 || inv.BootNS < 1e18 || inv.Arch == "" ||
+		!strings.HasPrefix(inv.OS, "Linux ") || inv.Hostname == "" {
 		t.Errorf("%+v", inv)
 	}
 	load, err := Linux{}.Load()

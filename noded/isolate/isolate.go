@@ -65,7 +65,7 @@ func Rules(n Node, mine []*pb.GresDevice, k Kernel) (rules []*pb.DeviceRule, fau
 	if len(n.Devices)+len(n.Spare) == 0 {
 		return nil, nil
 	}
-	s := &sorter{kernel: k, majors: k.Majors(), whole: map[int64]bool{}, closed: map[Number]string{}, open: map[Number]string{}}
+	s := &sorter{kernel: k, majors: k.Majors(), whole: map[int64]bool{}, closed: map[Number]bool{}, open: map[Number]bool{}}
 	s.nvidia = nvidiaMajor
 	for _, name := range []string{"nvidia-frontend", "nvidia"} {
 		if m, ok := s.majors[name]; ok {
@@ -117,14 +117,14 @@ func is(g *pb.GresDevice, d *pb.Device) bool {
 	return (g.GetName() == d.GetName() || g.GetName() == d.GetSharedAs()) && g.GetIndex() == d.GetIndex()
 }
 
-// sorter gathers what is closed and what is open. The texts are files, for messages.
+// sorter gathers what is closed and what is open.
 type sorter struct {
 	kernel Kernel
 	majors map[string]int64
 	nvidia int64
 	whole  map[int64]bool // majors of character devices that are closed as a whole
-	closed map[Number]string
-	open   map[Number]string
+	closed map[Number]bool
+	open   map[Number]bool
 	faults []error
 }
 
@@ -134,31 +134,32 @@ func (s *sorter) device(d *pb.Device, mine bool) (driver bool) {
 	for _, path := range d.GetFiles() {
 		n, err := s.kernel.File(path)
 		if err != nil {
-			s.faults = append(s.faults, fmt.Errorf("cannot tell which device %s is, the file of %s %d: %w", path, d.GetName(), d.GetIndex(), err))
+			s.faults = append(s.faults, fmt.Errorf("cannot tell which device %s is, the file of %s %d: %w", path, d.GetName(),
+				d.GetIndex(), err))
 			continue
 		}
 		if !n.Block && (driver || n.Major == s.nvidia) {
 			driver = true
 			s.whole[n.Major] = true
 		}
-		s.put(n, path, mine)
+		s.put(n, mine)
 	}
 	if d.GetPci() == "" {
 		return driver
 	}
 	for _, path := range s.kernel.Graphics(d.GetPci()) {
 		if n, err := s.kernel.File(path); err == nil {
-			s.put(n, path, mine)
+			s.put(n, mine)
 		}
 	}
 	return driver
 }
 
-func (s *sorter) put(n Number, path string, open bool) {
+func (s *sorter) put(n Number, open bool) {
 	if open {
-		s.open[n] = path
+		s.open[n] = true
 	} else {
-		s.closed[n] = path
+		s.closed[n] = true
 	}
 }
 
@@ -169,8 +170,8 @@ func (s *sorter) controls(files []string, open bool) {
 	if real || older || s.whole[s.nvidia] {
 		s.whole[s.nvidia] = true
 		if open {
-			s.open[Number{Major: s.nvidia, Minor: nvidiaModeset}] = "/dev/nvidia-modeset"
-			s.open[Number{Major: s.nvidia, Minor: nvidiaControl}] = "/dev/nvidiactl"
+			s.open[Number{Major: s.nvidia, Minor: nvidiaModeset}] = true
+			s.open[Number{Major: s.nvidia, Minor: nvidiaControl}] = true
 		}
 	}
 	if caps, ok := s.majors["nvidia-caps"]; ok {
@@ -184,7 +185,7 @@ func (s *sorter) controls(files []string, open bool) {
 		if err != nil {
 			continue // made when it is first used, nvidia-uvm for instance
 		}
-		s.put(n, path, open)
+		s.put(n, open)
 	}
 }
 
@@ -193,14 +194,14 @@ func (s *sorter) rules() (rules []*pb.DeviceRule) {
 	for major := range s.whole {
 		rules = append(rules, &pb.DeviceRule{Major: major, Minor: -1})
 	}
-	for n, path := range s.closed {
-		if _, mine := s.open[n]; !mine && (n.Block || !s.whole[n.Major]) {
-			rules = append(rules, &pb.DeviceRule{Block: n.Block, Major: n.Major, Minor: n.Minor, Path: path})
+	for n := range s.closed {
+		if !s.open[n] && (n.Block || !s.whole[n.Major]) {
+			rules = append(rules, &pb.DeviceRule{Block: n.Block, Major: n.Major, Minor: n.Minor})
 		}
 	}
-	for n, path := range s.open {
+	for n := range s.open {
 		if !n.Block && s.whole[n.Major] {
-			rules = append(rules, &pb.DeviceRule{Allow: true, Major: n.Major, Minor: n.Minor, Path: path})
+			rules = append(rules, &pb.DeviceRule{Allow: true, Major: n.Major, Minor: n.Minor})
 		}
 	}
 	slices.SortFunc(rules, func(a, b *pb.DeviceRule) int {

@@ -32,13 +32,16 @@ func (m machine) Graphics(pci string) []string { return m.draws[pci] }
 
 // dgx has 4 GPUs whose minors are not their indexes; the first is cut into two instances.
 func dgx() (Node, machine) {
-	k := machine{map[string]Number{"/dev/nvidiactl": {Major: 195, Minor: 255}, "/dev/nvidia-modeset": {Major: 195, Minor: 254}, "/dev/nvidia-uvm": {Major: 511, Minor: 0},
-		"/dev/nvidia-uvm-tools": {Major: 511, Minor: 1}}, map[string]int64{"nvidia": 195, "nvidia-uvm": 511, "nvidia-caps": 508, "mem": 1}, nil}
+	k := machine{map[string]Number{"/dev/nvidiactl": {Major: 195, Minor: 255}, "/dev/nvidia-modeset": {Major: 195, Minor: 254},
+		"/dev/nvidia-uvm":       {Major: 511, Minor: 0},
+		"/dev/nvidia-uvm-tools": {Major: 511, Minor: 1}}, map[string]int64{"nvidia": 195, "nvidia-uvm": 511, "nvidia-caps": 508, "mem": 1},
+		nil}
 	n := Node{Control: []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}}
 	for i, minor := range []int64{2, 3, 0, 1} {
 		path := fmt.Sprintf("/dev/nvidia%d", minor)
 		k.files[path] = Number{Major: 195, Minor: minor}
-		d := &pb.Device{Name: "gpu", Type: "a100", Index: uint32(i + 1), Id: fmt.Sprintf("GPU-%d", i), Files: []string{path}, Declared: "nvml"}
+		d := &pb.Device{Name: "gpu", Type: "a100", Index: uint32(i + 1), Id: fmt.Sprintf("GPU-%d", i), Files: []string{path},
+			Declared: "nvml"}
 		if i > 0 {
 			n.Devices = append(n.Devices, d)
 			continue
@@ -46,11 +49,13 @@ func dgx() (Node, machine) {
 		for at := range 2 {
 			gi, ci := fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", 10+2*at), fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", 11+2*at)
 			k.files[gi], k.files[ci] = Number{Major: 508, Minor: int64(10 + 2*at)}, Number{Major: 508, Minor: int64(11 + 2*at)}
-			n.Devices = append(n.Devices, &pb.Device{Name: "gpu", Type: "a100_3g.20gb", Index: uint32(at), Id: fmt.Sprintf("MIG-%d", at), Parent: "GPU-0", MigStart: uint32(4 * at),
+			n.Devices = append(n.Devices, &pb.Device{Name: "gpu", Type: "a100_3g.20gb", Index: uint32(at), Id: fmt.Sprintf("MIG-%d", at),
+				Parent: "GPU-0", MigStart: uint32(4 * at),
 				Files: []string{path, gi, ci}, Declared: "gres.conf:9"})
 		}
 	}
-	k.files["/dev/fpga0"], k.files["/dev/fpga1"], k.files["/dev/nvme9"] = Number{Major: 240, Minor: 0}, Number{Major: 240, Minor: 1}, Number{Block: true, Major: 259, Minor: 7}
+	k.files["/dev/fpga0"], k.files["/dev/fpga1"], k.files["/dev/nvme9"] = Number{Major: 240, Minor: 0}, Number{Major: 240, Minor: 1},
+		Number{Block: true, Major: 259, Minor: 7}
 	n.Devices = append(n.Devices, &pb.Device{Name: "fpga", Index: 0, Files: []string{"/dev/fpga0"}, Declared: "gres.conf:3"},
 		&pb.Device{Name: "fpga", Index: 1, Files: []string{"/dev/fpga1", "/dev/missing"}, Declared: "gres.conf:3"},
 		&pb.Device{Name: "scratch", Files: []string{"/dev/nvme9"}, Declared: "gres.conf:4"})
@@ -74,12 +79,17 @@ func TestRules(t *testing.T) {
 		want  string
 	}{
 		{"nothing", nil, "-c195:* -c240:0 -c240:1 -c508:* -c511:* -b259:7"},
-		{"a GPU by identity", []*pb.GresDevice{{Name: "gpu", Id: "GPU-1"}}, "-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:3 +c195:254 +c195:255"},
-		{"two by index", []*pb.GresDevice{{Name: "gpu", Index: 3}, {Name: "gpu", Index: 4}}, "-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:0 +c195:1 +c195:254 +c195:255"},
-		{"an instance", []*pb.GresDevice{{Name: "gpu", Id: "MIG-1"}}, "-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:2 +c195:254 +c195:255 +c508:12 +c508:13"},
-		{"an instance by place", []*pb.GresDevice{{Name: "gpu", Parent: "GPU-0", MigStart: 4}}, "-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:2 +c195:254 +c195:255 +c508:12 +c508:13"},
+		{"a GPU by identity", []*pb.GresDevice{{Name: "gpu", Id: "GPU-1"}},
+			"-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:3 +c195:254 +c195:255"},
+		{"two by index", []*pb.GresDevice{{Name: "gpu", Index: 3}, {Name: "gpu", Index: 4}},
+			"-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:0 +c195:1 +c195:254 +c195:255"},
+		{"an instance", []*pb.GresDevice{{Name: "gpu", Id: "MIG-1"}},
+			"-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:2 +c195:254 +c195:255 +c508:12 +c508:13"},
+		{"an instance by place", []*pb.GresDevice{{Name: "gpu", Parent: "GPU-0", MigStart: 4}},
+			"-c195:* -c240:0 -c240:1 -c508:* -b259:7 +c195:2 +c195:254 +c195:255 +c508:12 +c508:13"},
 		{"an FPGA and a disk", []*pb.GresDevice{{Name: "fpga", Index: 1}, {Name: "scratch"}}, "-c195:* -c240:0 -c508:* -c511:*"},
-		{"what has no device", []*pb.GresDevice{{Name: "gpu", Index: 3, Count: 5}, {Name: "fpga", Index: 7}}, "-c195:* -c240:0 -c240:1 -c508:* -c511:* -b259:7"},
+		{"what has no device", []*pb.GresDevice{{Name: "gpu", Index: 3, Count: 5}, {Name: "fpga", Index: 7}},
+			"-c195:* -c240:0 -c240:1 -c508:* -c511:* -b259:7"},
 	} {
 		rules, faults := Rules(n, c.mine, k)
 		if got := text(rules); got != c.want {
@@ -94,14 +104,16 @@ func TestRules(t *testing.T) {
 // TestDeclaredGPUs: GPUs by gres.conf alone, on a machine whose driver says nothing.
 func TestDeclaredGPUs(t *testing.T) {
 	k := machine{files: map[string]Number{"/dev/nvidia0": {Major: 195, Minor: 0}, "/dev/nvidia1": {Major: 195, Minor: 1}}}
-	n := Node{Devices: []*pb.Device{{Name: "gpu", Index: 0, Files: []string{"/dev/nvidia0"}, SharedAs: "shard"}, {Name: "gpu", Index: 1, Files: []string{"/dev/nvidia1"}}}}
+	n := Node{Devices: []*pb.Device{{Name: "gpu", Index: 0, Files: []string{"/dev/nvidia0"}, SharedAs: "shard"},
+		{Name: "gpu", Index: 1, Files: []string{"/dev/nvidia1"}}}}
 	rules, faults := Rules(n, []*pb.GresDevice{{Name: "shard", Share: 2}}, k)
 	if got := text(rules); got != "-c195:* +c195:0 +c195:254 +c195:255" || faults != nil {
 		t.Errorf("%s, %v", got, faults)
 	}
 	// One that no line names is nobody's: also where its number is not the driver's usual one.
 	k.files["/dev/pretended0"] = Number{Major: 120, Minor: 7}
-	rules, _ = Rules(Node{Devices: n.Devices[:1], Spare: []*pb.Device{n.Devices[1], {Name: "gpu", Declared: "nvml", Files: []string{"/dev/pretended0"}}}}, []*pb.GresDevice{{Name: "gpu"}}, k)
+	rules, _ = Rules(Node{Devices: n.Devices[:1], Spare: []*pb.Device{n.Devices[1],
+		{Name: "gpu", Declared: "nvml", Files: []string{"/dev/pretended0"}}}}, []*pb.GresDevice{{Name: "gpu"}}, k)
 	if got := text(rules); got != "-c120:* -c195:* +c195:0 +c195:254 +c195:255" {
 		t.Errorf("with spare ones: %s", got)
 	}
@@ -146,7 +158,8 @@ func TestOnlyOwn(t *testing.T) {
 				t.Fatalf("%v: %v is open", mine, later)
 			}
 		}
-		for _, other := range []Number{{Major: 1, Minor: 3}, {Major: 136, Minor: 0}, {Major: 240, Minor: 9}, {Block: true, Major: 195, Minor: 0}} {
+		for _, other := range []Number{{Major: 1, Minor: 3}, {Major: 136, Minor: 0}, {Major: 240, Minor: 9},
+			{Block: true, Major: 195, Minor: 0}} {
 			if !allowed(rules, other) {
 				t.Fatalf("%v: %v is closed, and none of ours", mine, other)
 			}
@@ -158,7 +171,8 @@ func TestOnlyOwn(t *testing.T) {
 func TestGraphics(t *testing.T) {
 	n, k := dgx()
 	k.draws = map[string][]string{"a": {"/dev/dri/card0", "/dev/dri/renderD128"}, "b": {"/dev/dri/card1", "/dev/dri/gone"}}
-	k.files["/dev/dri/card0"], k.files["/dev/dri/renderD128"], k.files["/dev/dri/card1"] = Number{Major: 226, Minor: 0}, Number{Major: 226, Minor: 128}, Number{Major: 226, Minor: 1}
+	k.files["/dev/dri/card0"], k.files["/dev/dri/renderD128"], k.files["/dev/dri/card1"] = Number{Major: 226, Minor: 0},
+		Number{Major: 226, Minor: 128}, Number{Major: 226, Minor: 1}
 	n.Devices = n.Devices[2:4]
 	n.Devices[0].Pci, n.Devices[1].Pci = "a", "b"
 	rules, faults := Rules(n, []*pb.GresDevice{{Name: "gpu", Id: n.Devices[0].Id}}, k)
@@ -174,7 +188,9 @@ func TestGraphics(t *testing.T) {
 }
 
 func TestMajors(t *testing.T) {
-	got := readMajors(bufio.NewScanner(strings.NewReader("Character devices:\n  1 mem\n  4 /dev/vc/0\n195 nvidia\n508 nvidia-caps\n\nBlock devices:\n  7 loop\n  8 sd\nnonsense\n")))
+	got := readMajors(bufio.NewScanner(
+		strings.NewReader(
+			"Character devices:\n  1 mem\n  4 /dev/vc/0\n195 nvidia\n508 nvidia-caps\n\nBlock devices:\n  7 loop\n  8 sd\nnonsense\n")))
 	if fmt.Sprint(got) != "map[/dev/vc/0:4 mem:1 nvidia:195 nvidia-caps:508]" {
 		t.Errorf("%v", got)
 	}
@@ -190,7 +206,8 @@ func TestMajors(t *testing.T) {
 }
 
 func FuzzMajors(f *testing.F) {
-	for _, s := range []string{"Character devices:\n195 nvidia\n", "Block devices:\n195 nvidia\n", "195 nvidia", "Character devices:\n  -1 x\n99999999999999999999 y\n5  /dev/tty\n"} {
+	for _, s := range []string{"Character devices:\n195 nvidia\n", "Block devices:\n195 nvidia\n", "195 nvidia",
+		"Character devices:\n  -1 x\n99999999999999999999 y\n5  /dev/tty\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -169,7 +169,8 @@ func dial(o Options, addr string) (*grpc.ClientConn, error) {
 	}
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(credentials.NewTLS(conf)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: KeepaliveS * time.Second, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: KeepaliveS * time.Second,
+			PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	)

@@ -21,20 +21,22 @@ import (
 //	go test -run=- -bench=. ./noded/step
 func BenchmarkJobs(b *testing.B) {
 	for _, c := range []struct {
-		name   string
-		limits *pb.Limits
+		name    string
+		limits  *pb.Limits
+		privacy *pb.Privacy
 	}{
-		{"nolimits", nil},
-		{"pids", &pb.Limits{Pids: 1000}},
-		{"memory+pids+cpuset", &pb.Limits{Pids: 1000, MemoryMib: 100, CpusetCpus: "0-1"}},
+		{"nolimits", nil, nil},
+		{"pids", &pb.Limits{Pids: 1000}, nil},
+		{"private", &pb.Limits{Pids: 1000}, &pb.Privacy{Dirs: []string{"/dev/shm"}, Ipc: true}},
+		{"memory+pids+cpuset", &pb.Limits{Pids: 1000, MemoryMib: 100, CpusetCpus: "0-1"}, nil},
 	} {
 		for _, width := range []int{1, 4} {
-			b.Run(fmt.Sprintf("%s/at-once=%d", c.name, width), func(b *testing.B) { benchJobs(b, c.limits, width) })
+			b.Run(fmt.Sprintf("%s/at-once=%d", c.name, width), func(b *testing.B) { benchJobs(b, c.limits, c.privacy, width) })
 		}
 	}
 }
 
-func benchJobs(b *testing.B, limits *pb.Limits, width int) {
+func benchJobs(b *testing.B, limits *pb.Limits, privacy *pb.Privacy, width int) {
 	n := newNode(b)
 	script := []byte("#!/bin/sh\ntrue\n")
 	var wg sync.WaitGroup
@@ -70,7 +72,7 @@ func benchJobs(b *testing.B, limits *pb.Limits, width int) {
 	b.ResetTimer()
 	for range b.N {
 		bd := n.bundle()
-		bd.Limits = limits
+		bd.Limits, bd.Privacy = limits, privacy
 		bd.StdOut.Path = "/dev/null"
 		jobs <- bd
 	}

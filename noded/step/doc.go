@@ -13,7 +13,7 @@
 //
 //	<spool>/steps/<job>.<attempt>.<step>/   folder of one step attempt, 0711 root
 //	    bundle.pb   pb.Bundle, 0600
-//	    script      the batch script, 0500, owned by the job's user
+//	    slurm_script  the batch script: root's, its user may read and execute it by an access control list
 //	    exit.pb     pb.ExitRecord, once it has ended and its checksum (temporary file, rename, fsync)
 //	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
 //	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
@@ -43,12 +43,15 @@
 //	func (*Runner) Forget(*pb.StepKey) error
 //	func (*Runner) Reports() <-chan *pb.StepReport
 //	func (*Runner) Bundle(*pb.StepKey) (*pb.Bundle, error)  // as it was launched; survives a restart
-//	func (*Runner) Dir(*pb.StepKey) string                  // folder for the caller's own marks ("epilog has run"); exists after Launch or Fail
+//	func (*Runner) Dir(*pb.StepKey) string                  // for the caller's own marks ("epilog has run"); after Launch or Fail
+//	func (*Runner) Ready() string                           // why nothing can be launched now, as far as that costs nothing to find out
+//	func (*Runner) Fault(context.Context, bool) string      // the same, by trying
 //	func (*Runner) Close() error
 //	func Name(*pb.StepKey) string                           // "<job>.<attempt>.<step>"
 //
 // Launch returns an error only when no shim has accepted the step: nothing of it runs, nothing is left, it may be tried again.
-// Everything later (working folder, output files, exec) ends the step with an exit record: launch_failed, output_failed.
+// Everything later (working folder, output files, exec) ends the step with an exit record: output_failed, or node_failed when nothing of it
+// could run because of this node.
 // Launch of a step that is known is no error and starts nothing. It returns when the step has ended or has run for about 10 ms: a job
 // as short as that costs one call and one report (ENDED, with start_ns). Launch several at once from several goroutines: they take
 // turns, two per processor, so that a burst of short jobs runs through a few warm shims and does not start a shim for each.

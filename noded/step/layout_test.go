@@ -36,7 +36,9 @@ func layoutJobs(n *node, t *testing.T) {
 	if left := ofUser(n.uid); rec.WaitStatus != 1<<8 || len(left) > 0 {
 		t.Errorf("record %v, left running: %v", rec, left)
 	}
-	rec = n.run(n.bundle(), "#!/usr/bin/python3 -IS\nimport os,time\nif os.fork(): os._exit(0)\nwhile True:\n  if os.fork(): os._exit(0)\n  time.sleep(0.001)\n")
+	rec = n.run(n.bundle(),
+		"#!/usr/bin/python3 -IS\nimport os,time\nif os.fork(): os._exit(0)\nwhile True:\n  if os.fork(): os._exit(0)\n  "+
+			"time.sleep(0.001)\n")
 	if left := ofUser(n.uid); rec.WaitStatus != 0 || len(left) > 0 {
 		t.Errorf("fork loop: %v, left running: %v", rec, left)
 	}

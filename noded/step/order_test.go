@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -39,7 +40,8 @@ func TestTimeLimit(t *testing.T) {
 	if rec.Verdict != "timeout" || rec.WaitStatus != 15 || rec.StoppedOnOrder || rec.EndNs < b.EndNs {
 		t.Errorf("default: %v", rec)
 	}
-	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 2 ON n1 CANCELLED AT 2") || !strings.HasSuffix(got, " DUE TO TIME LIMIT ***\n") {
+	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 2 ON n1 CANCELLED AT 2") ||
+		!strings.HasSuffix(got, " DUE TO TIME LIMIT ***\n") {
 		t.Errorf("stderr: %q", got)
 	}
 	// One that does not listen is killed KillWait later, and one that exits 0 on SIGTERM has timed out all the same.
@@ -49,7 +51,9 @@ func TestTimeLimit(t *testing.T) {
 	end := time.Now().Add(100 * time.Millisecond).UnixNano()
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: end})
 	rec = n.ended(k)
-	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second || wait > 20*time.Second { // Slurm has 30
+	// Slurm has 30
+	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second ||
+		wait > 20*time.Second {
 		t.Errorf("deaf: %v after %v, want SIGKILL after 1 s", rec, wait)
 	}
 	if got := n.output(b); !strings.Contains(got, "SIGTERM\n") || !strings.Contains(got, "SIGCONT\n") {
@@ -65,6 +69,33 @@ func TestTimeLimit(t *testing.T) {
 	b.EndNs = 1
 	if rec = n.run(b, "sleep 600"); rec.Verdict != "timeout" {
 		t.Errorf("passed: %v", rec)
+	}
+}
+
+// TestLimitWhateverTheClock: the limit is what the order says it is, measured from the order. When it is reached by the controller's wall
+// clock, which may be hours ahead or behind of this machine's, ends nothing.
+func TestLimitWhateverTheClock(t *testing.T) {
+	n := newNode(t)
+	n.fifo("go")
+	long := n.bundle()
+	long.LimitS, long.EndNs = 3600, 1
+	k := n.launch(long, "read line < go; exit 7")
+	short := n.bundle()
+	short.LimitS, short.EndNs = 1, time.Now().Add(time.Hour).UnixNano()
+	before := clock.Boot()
+	if x := n.run(short, "sleep 600"); x.Verdict != "timeout" || x.EndBootNs-before < 1e9 || x.EndNs-x.StartNs != x.RanNs {
+		t.Errorf("a limit of one second: %v", x)
+	}
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 3600, EndNs: 2}) // as often as the controller's clock is set
+	n.write("go", "")
+	if x := n.ended(k); x.Verdict != "exited" || x.WaitStatus != 7<<8 || x.BootId != clock.BootID() || x.EndBootNs <= 0 ||
+		x.EndBootNs > clock.Boot() {
+		t.Errorf("a limit of an hour: %v", x)
+	}
+	waited := n.bundle() // its prolog took longer than the job may
+	waited.LimitS, waited.BegunBootNs = 60, clock.Boot()-61e9
+	if x := n.run(waited, "sleep 600"); x.Verdict != "timeout" {
+		t.Errorf("a limit that was reached before: %v", x)
 	}
 }
 
@@ -109,6 +140,40 @@ func TestWarnSignal(t *testing.T) {
 	}
 }
 
+// A warning that is due when the job starts waits for the script's trap: --signal=B:USR1@60 with a limit of one minute.
+func TestWarnSignalWaitsForTrap(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	b.EndNs = time.Now().Add(10 * time.Minute).UnixNano()
+	b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 3600, true
+	k := n.launch(b, "trap 'exit 7' USR1\necho trapped\nwhile :; do sleep 0.05; done")
+	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
+		t.Errorf("warned at once: %v", rec)
+	}
+	if got := n.output(b); got != "trapped\n" {
+		t.Errorf("output %q", got)
+	}
+}
+
+// The line about a cancelled job comes once, however many signals ask it to end.
+func TestFarewellComesOnce(t *testing.T) {
+	n := newNode(t)
+	b := n.bundle()
+	k := n.launch(b, deaf)
+	n.awaitOutput(b, "ready")
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Signals: []*pb.Signal{{Seq: 1, Signal: uint32(unix.SIGTERM), Target: 2}}})
+	n.awaitOutput(b, "SIGTERM\n")
+	if got := n.output(b); strings.Count(got, " CANCELLED AT ") != 1 {
+		t.Errorf("after scancel --full --signal=TERM: %q", got)
+	}
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Signals: []*pb.Signal{{Seq: 2, Signal: uint32(unix.SIGTERM), Target: 1}}})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
+	n.ended(k)
+	if got := n.output(b); strings.Count(got, " CANCELLED AT ") != 1 {
+		t.Errorf("at the end: %q", got)
+	}
+}
+
 func TestStop(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
@@ -143,11 +208,13 @@ func TestStop(t *testing.T) {
 func TestStopOfATree(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
-	k := n.launch(b, "trap 'echo shell' TERM\nsh -c 'trap \"echo child; exit\" TERM; echo up; while :; do sleep 0.05; done' &\nwait; wait; exit 9")
+	k := n.launch(b,
+		"trap 'echo shell' TERM\nsh -c 'trap \"echo child; exit\" TERM; echo up; while :; do sleep 0.05; done' &\nwait; wait; exit 9")
 	n.awaitOutput(b, "up")
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})
 	rec := n.ended(k)
-	if got := n.output(b); rec.Verdict != "cancelled" || rec.WaitStatus != 9<<8 || !strings.Contains(got, "shell\n") || !strings.Contains(got, "child\n") {
+	if got := n.output(b); rec.Verdict != "cancelled" || rec.WaitStatus != 9<<8 || !strings.Contains(got, "shell\n") ||
+		!strings.Contains(got, "child\n") {
 		t.Errorf("record %v, output %q", rec, got)
 	}
 }
@@ -156,7 +223,8 @@ func TestNumberedSignals(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
 	// The child tells its signals too.
-	k := n.launch(b, strings.Replace(deaf, `os.write(1, b"ready`, "pid = os.fork()\nif pid == 0:\n    for s in names: names[s] = 'child ' + names[s]\nos.write(1, b\"ready", 1))
+	k := n.launch(b, strings.Replace(deaf, `os.write(1, b"ready`,
+		"pid = os.fork()\nif pid == 0:\n    for s in names: names[s] = 'child ' + names[s]\nos.write(1, b\"ready", 1))
 	n.awaitOutput(b, "ready\nready")
 	usr1 := &pb.Signal{Seq: 1, Signal: uint32(unix.SIGUSR1), Target: 1} // scancel --batch
 	usr2 := &pb.Signal{Seq: 2, Signal: uint32(unix.SIGUSR2), Target: 2} // scancel --full
@@ -173,7 +241,8 @@ func TestNumberedSignals(t *testing.T) {
 		t.Errorf("SIGKILL without --batch ends the job: %v", rec)
 	}
 	got := strings.ReplaceAll(n.output(b), "child SIGUSR2\n", "C2\n")
-	if strings.Count(got, "SIGUSR1\n") != 1 || strings.Count(got, "SIGUSR2\n") != 1 || strings.Count(got, "C2\n") != 1 || strings.Contains(got, "HUP") {
+	if strings.Count(got, "SIGUSR1\n") != 1 || strings.Count(got, "SIGUSR2\n") != 1 || strings.Count(got, "C2\n") != 1 ||
+		strings.Contains(got, "HUP") {
 		t.Errorf("each signal once, to its target: %q", got)
 	}
 }
@@ -191,7 +260,8 @@ func TestSuspend(t *testing.T) {
 		time.Sleep(150 * time.Millisecond) // the absence of an event has no event to wait for
 		return len(n.output(b)) == before
 	}
-	for deadline := time.Now().Add(patience); !still(); { // the kernel freezes a process when it next runs: on a busy machine that takes its time
+	// the kernel freezes a process when it next runs: on a busy machine that takes its time
+	for deadline := time.Now().Add(patience); !still(); {
 		if time.Now().After(deadline) {
 			t.Fatal("suspended, but it writes on")
 		}

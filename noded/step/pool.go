@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -205,7 +206,7 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	cmd.Stderr = o.ShimLog
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := inherit.Start(cmd); err != nil {
 		return 0, fmt.Errorf("cannot start a shim (%s): %w", o.Command[0], err)
 	}
 	if err := p.r.root.Shelter(cmd.Process.Pid); err != nil {
@@ -275,9 +276,15 @@ func (p *pool) otherBuild(pid int) bool {
 	return err == nil && !os.SameFile(its, ours)
 }
 
-// isShim reads the command line: the pid may be somebody else's by now. It is empty once the process has died.
+// isShim reads the command line: the pid may be somebody else's by now, whose command line may say anything. It is empty once the process
+// has died.
 func isShim(pid int, spool string) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	proc := "/proc/" + strconv.Itoa(pid)
+	var st unix.Stat_t
+	if err := unix.Stat(proc, &st); err != nil || int(st.Uid) != os.Geteuid() && st.Uid != 0 {
+		return false
+	}
+	b, err := os.ReadFile(proc + "/cmdline")
 	if err != nil {
 		return false
 	}

@@ -127,7 +127,8 @@ func TestRestart(t *testing.T) {
 		if k == ends && rep.GetPhase() != pb.StepPhase_STEP_ENDED { // the record was there, and its shim still syncing it
 			rep = &pb.StepReport{Key: rep.GetKey(), Phase: pb.StepPhase_STEP_ENDED, Exit: n.ended(k)}
 		}
-		if got := fmt.Sprint(rep.GetExit().GetVerdict(), " ", rep.GetExit().GetWaitStatus()); got != want || rep.Phase != pb.StepPhase_STEP_ENDED || rep.Key.Epoch != 7 {
+		if got := fmt.Sprint(rep.GetExit().GetVerdict(), " ", rep.GetExit().GetWaitStatus()); got != want ||
+			rep.Phase != pb.StepPhase_STEP_ENDED || rep.Key.Epoch != 7 {
 			t.Errorf("step %s: %v, want %s", step.Name(k), rep, want)
 		}
 		must(t, n.r.Forget(k))
@@ -242,7 +243,7 @@ func TestRefusedLaunch(t *testing.T) {
 	}
 	b = n.bundle()
 	b.Cgroup = "../evil"
-	if rec := n.run(b, "true"); rec.Verdict != "launch_failed" || !strings.Contains(rec.Detail, "not a single plain name") {
+	if rec := n.run(b, "true"); rec.Verdict != "node_failed" || !strings.Contains(rec.Detail, "not a single plain name") {
 		t.Errorf("a cgroup outside: %v", rec)
 	}
 	if err := n.r.Launch(context.Background(), &pb.Bundle{}, nil); err == nil {
@@ -303,7 +304,7 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 	b = n.bundle()
 	b.Uid = 65534
-	if rec := n.run(b, "true"); rec.Verdict != "launch_failed" || !strings.Contains(rec.Detail, "cannot become uid 65534") {
+	if rec := n.run(b, "true"); rec.Verdict != "node_failed" || !strings.Contains(rec.Detail, "cannot become uid 65534") {
 		t.Errorf("another user's job: %v", rec)
 	}
 	k := n.launch(n.bundle(), "(setsid sleep 600 &)\nsleep 600")

@@ -10,7 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -80,6 +83,7 @@ type Runner struct {
 	slots chan struct{}
 
 	closing sync.Once
+	probing chan struct{} // holds one when a look for faults is under way
 
 	mu    sync.Mutex
 	steps map[string]*entry
@@ -115,6 +119,10 @@ func New(o Options) (*Runner, error) {
 			return nil, fmt.Errorf("cannot protect the spool: %w", err)
 		}
 	}
+	if err := folder.Lists(filepath.Join(o.Spool, folder.Steps)); os.Geteuid() == 0 && errors.Is(err, unix.EOPNOTSUPP) {
+		o.Log.Warn("users can append to their batch scripts and so fill the spool: use a file system with access control lists for it "+
+			"(ext4, xfs, btrfs, tmpfs)", "err", err)
+	}
 	root := o.Cgroups
 	if root == nil {
 		var err error
@@ -125,7 +133,8 @@ func New(o Options) (*Runner, error) {
 	for _, n := range root.Notes() {
 		o.Log.Warn(n)
 	}
-	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}, free: map[uint32][]string{}, slots: make(chan struct{}, maxLaunching())}
+	r := &Runner{o: o, root: root, log: o.Log, steps: map[string]*entry{}, free: map[uint32][]string{},
+		slots: make(chan struct{}, maxLaunching()), probing: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.feed.init()
 	r.pool.init(r)
@@ -196,13 +205,33 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 	}
 	delete(r.steps, name)
 	r.mu.Unlock()
-	if e == nil || r.retire(e) {
+	if e == nil {
+		return nil
+	}
+	r.removePrivate(e.cg)
+	if r.retire(e) {
 		return nil
 	}
 	if err := folder.Remove(r.dir(name)); err != nil {
 		return fmt.Errorf("cannot delete the folder of step %s: %w", name, err)
 	}
 	return nil
+}
+
+// removePrivate deletes what a step had on disk for itself, in the background: it may be much. What this process does not get to before
+// Close, the next one does (private.Sweep, private.Purge).
+func (r *Runner) removePrivate(b *pb.Bundle) {
+	base := b.GetPrivacy().GetBase()
+	if base == "" || b.HoldOnly || private.InMemory(b.Privacy) {
+		return
+	}
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		if err := private.Remove(r.ctx, base, b.Cgroup); err != nil && r.ctx.Err() == nil {
+			r.log.Error("cannot delete a job's private folders", "in", base, "name", b.Cgroup, "err", err)
+		}
+	}()
 }
 
 // Fail keeps and reports the end of a step that never began: its prolog failed, for instance.
@@ -244,7 +273,7 @@ func (r *Runner) enter(b *pb.Bundle) (e *entry, known bool) {
 
 // reclaimable is the part of a bundle that Reclaim reads: the whole may hold a megabyte of environment.
 func reclaimable(b *pb.Bundle) *pb.Bundle {
-	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup}
+	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup, Privacy: b.Privacy}
 }
 
 func (r *Runner) drop(e *entry) {

@@ -12,14 +12,12 @@ import (
 type board struct {
 	mu      sync.Mutex
 	report  *pb.StepReport
-	version uint64
 	changed chan struct{} // closed and replaced at each change; nil while nobody waits
 }
 
 func (b *board) put(r *pb.StepReport) {
 	b.mu.Lock()
 	b.report = r
-	b.version++
 	c := b.changed
 	b.changed = nil
 	b.mu.Unlock()

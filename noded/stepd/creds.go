@@ -3,6 +3,7 @@ package stepd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,9 @@ const keep = ^uintptr(0) // -1: leave this id alone
 
 // become takes the effective uid, gid and groups of a user. The thread must be thrown away when become or leave fails.
 func (c creds) become(uid, gid uint32, groups []uint32) error {
+	if none := uint32(keep & 0xffffffff); uid == none || gid == none || slices.Contains(groups, none) { // it would stay root
+		return fmt.Errorf("cannot become uid %d with gid %d: %d is no id", uid, gid, none)
+	}
 	if !c.root {
 		if int(uid) != os.Geteuid() {
 			return fmt.Errorf("cannot become uid %d: the node daemon runs as uid %d, not as root", uid, os.Geteuid())

@@ -7,7 +7,8 @@
 //
 //	Main     serves StepAPI on the socket that the node daemon made (fd 3)
 //	run      one per step: the only writer of the step's state; everything reaches it as an event
-//	launcher one for the life of the shim, on an OS thread of its own: becomes the user, opens the files, forks
+//	launcher one at a time, on an OS thread of its own: becomes the user, opens the files, forks. It moves to a new thread where a step
+//	         needs other namespaces or restrictions (room.go, package private)
 //	reap     one per step: waits for its processes
 //
 // # The launcher's thread
@@ -17,6 +18,9 @@
 // user's rights to every path that the user names, on any file system. Real and saved uid stay 0, so that the user can neither
 // signal nor trace it. Rejected: fsuid alone keeps CAP_SYS_ADMIN in effect, and files remember the capabilities of their opener;
 // a helper process per job costs 1–2 ms.
+//
+// Its session keyring is a new one for each step, given to the user while the thread is root's: made by the thread as the user it would be
+// root's, because the real uid counts. When the process has been made, the thread leaves the job's folder and keyring.
 //
 // # Holding the first process
 //

@@ -32,7 +32,7 @@ func (e *epilog) start(first int) (pid int, stuck bool) {
 	b.Env = setEnv(b.Env, "SLURM_TASK_PID", strconv.Itoa(first))
 	null := &pb.StdFile{Path: os.DevNull}
 	b.StdIn, b.StdOut, b.StdErr = null, null, null
-	t := &task{b: b, dir: e.t.dir, grp: e.t.grp, events: make(chan event, 4), second: true}
+	t := &task{b: b, dir: e.t.dir, grp: e.t.grp, events: make(chan event, 4), done: make(chan struct{}), second: true}
 	e.launch <- t
 	select {
 	case ev := <-t.events:

@@ -2,8 +2,11 @@ package stepd
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,21 +22,98 @@ type execError struct {
 
 func (e *execError) Error() string { return e.line }
 
-// startError tells what is wrong with the script from what is wrong with the node.
-func startError(path string, err error) error {
+// diedError is a first process that did not live to see its first instruction: somebody killed it, or the kernel, because the program is
+// not sound. That is the job's to know.
+type diedError struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+func (e *diedError) Error() string {
+	return fmt.Sprintf("process %d ended before its first instruction (wait status %#x)", e.pid, uint32(e.status))
+}
+
+// died makes of "no such process" that the first process has been killed.
+func died(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return &diedError{status: syscall.WaitStatus(unix.SIGKILL)}
+	}
+	return err
+}
+
+// scarceTries is how often a start is tried that something was too scarce for.
+const scarceTries = 20
+
+// scarce tells errors of clone and execve that may be the node's: it has no more processes, memory or descriptors to give. They may be the
+// job's, too: its user has too many processes, or its interpreter needs more memory than there is address space.
+func scarce(err error) bool {
+	switch err {
+	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EBUSY, unix.ENODEV:
+		return true
+	}
+	return false
+}
+
+// startError tells what is wrong with the job from what is wrong with the node. What the user could bring about counts as the job's, so
+// that nobody takes a node out of use with bad scripts.
+func (l *launcher) startError(t *task, path string, err error) error {
 	errno, ok := err.(syscall.Errno)
-	if !ok {
+	switch {
+	case !ok, scarce(err) && !l.forks(t):
 		return fmt.Errorf("cannot start %s: %w", path, err)
-	}
-	switch errno {
-	case unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR, unix.ELOOP, unix.E2BIG, unix.ENAMETOOLONG, unix.ETXTBSY, unix.EISDIR, unix.ELIBBAD:
-		what := path
-		if i := interpreter(path); i != "" && errno != unix.E2BIG {
-			what = "bad interpreter(" + i + ")"
+	case filepath.Dir(path) == t.dir:
+		if rerr := l.reachable(t, path); rerr != nil {
+			return fmt.Errorf("cannot start %s: %w (%v)", path, err, rerr)
 		}
-		return &execError{errno, fmt.Sprintf("execve(): %s: %s", what, sentence(errno))}
 	}
-	return fmt.Errorf("cannot start %s: %w", path, errno)
+	return refused(path, errno)
+}
+
+// refused is an execve that failed for reasons of the job's.
+func refused(path string, errno syscall.Errno) error {
+	what := path
+	if i := interpreter(path); i != "" && errno != unix.E2BIG {
+		what = "bad interpreter(" + i + ")"
+	}
+	return &execError{errno, fmt.Sprintf("execve(): %s: %s", what, sentence(errno))}
+}
+
+// forks tries whether a process can be made in the step's cgroup, by root and of a program that is sound.
+func (l *launcher) forks(t *task) bool {
+	sys := &syscall.SysProcAttr{}
+	if fd := l.cgroupFD(t); fd >= 0 {
+		sys.UseCgroupFD, sys.CgroupFD = true, fd
+	}
+	pid, err := syscall.ForkExec(l.exe, []string{l.exe, "stepd", "nothing"}, &syscall.ProcAttr{Sys: sys})
+	if err != nil {
+		return false
+	}
+	_, _ = wait4(pid, nil, 0, nil)
+	return true
+}
+
+// reachable says why the job's user cannot read or execute the script that lies in the spool: it has gone, its disk is broken, or somebody
+// has closed a folder above it.
+func (l *launcher) reachable(t *task, path string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return err
+	}
+	if fs.Flags&unix.ST_NOEXEC != 0 {
+		return errors.New("SlurmdSpoolDir is mounted noexec")
+	}
+	if err := l.self.become(t.b.Uid, t.b.Gid, t.b.Groups); err != nil {
+		return &identityError{err}
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		_, err = unix.Read(fd, make([]byte, 256))
+		unix.Close(fd)
+	}
+	if lerr := l.self.leave(); lerr != nil {
+		return &identityError{lerr}
+	}
+	return err
 }
 
 // interpreter is the program on the #! line of a script that exists.
@@ -63,18 +143,23 @@ func writeOOM(pid, adj string) {
 	unix.Close(fd)
 }
 
-// ownMemory is the shim's peak resident memory, KiB. A child between vfork and exec counts it as its own.
+// ownMemory is the peak resident memory of this address space, KiB. A child between vfork and exec lives in it, and wait4 counts it
+// as the child's own. (getrusage does not say: its maximum includes what ran in this process before its own exec.)
 func ownMemory() uint64 {
-	var ru syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &ru) != nil {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
 		return 0
 	}
-	return uint64(ru.Maxrss)
+	_, peak, _ := bytes.Cut(status, []byte("\nVmHWM:"))
+	peak, _, _ = bytes.Cut(peak, []byte(" kB"))
+	kib, _ := strconv.ParseUint(string(bytes.TrimSpace(peak)), 10, 64)
+	return kib
 }
 
 // traceRefused tries once with a process that does nothing.
 func (l *launcher) traceRefused() bool {
-	pid, err := syscall.ForkExec(l.exe, []string{l.exe, "stepd", "nothing"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
+	attr := &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}}
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{l.exe, "stepd", "nothing"}, attr)
 	if err != nil {
 		return true
 	}

@@ -3,7 +3,6 @@ package stepd
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -65,23 +64,17 @@ func openStdio(b *pb.Bundle, missing string) (stdio, error) {
 }
 
 func openIn(f *pb.StdFile, rules []*pb.DeviceRule) (int, error) {
-	path := f.GetPath()
-	if path == "" {
-		path = os.DevNull
-	}
+	path := named(f)
 	fd, err := open(path, unix.O_RDONLY|unix.O_NOCTTY, 0, rules)
 	if err != nil {
-		return -1, &fileError{"input", path, err}
+		return -1, notOpened("input", path, err)
 	}
 	return fd, nil
 }
 
 // openOut makes missing parent folders, as Slurm does since 23.02.
 func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule) (int, error) {
-	path := f.GetPath()
-	if path == "" {
-		path = os.DevNull
-	}
+	path := named(f)
 	flags := unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_TRUNC
 	if f.GetAppend() {
 		flags = unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_APPEND
@@ -97,9 +90,17 @@ func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule)
 		fd, err = open(path, flags, 0o666, rules)
 	}
 	if err != nil {
-		return -1, &fileError{what, path, err}
+		return -1, notOpened(what, path, err)
 	}
 	return fd, nil
+}
+
+// notOpened: that there are no more descriptors, or no memory, is the node's fault.
+func notOpened(what, path string, err error) error {
+	if err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM {
+		return fmt.Errorf("cannot open %s file %s: %w", what, path, err)
+	}
+	return &fileError{what, path, err}
 }
 
 // open keeps clear of 0–2, which the child's dup would collide with, of paths that are not absolute, and of devices that are
@@ -113,7 +114,7 @@ func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, err
 		return -1, errNotYours // before anything happens to the device
 	}
 	for {
-		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
+		fd, err := openPath(path, flags, mode)
 		if err == unix.EINTR {
 			continue
 		}
@@ -129,17 +130,8 @@ func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, err
 	}
 }
 
-// inProc: /proc/self is this process, root's, whoever opens it. The kernel hides its memory and environment from the user unless
-// fs.suid_dumpable=1, and a file there could act on whom it is written by. What /proc/self/fd leads to is not in /proc.
-func inProc(fd int) bool {
-	var fs unix.Statfs_t
-	return unix.Fstatfs(fd, &fs) != nil || fs.Type == unix.PROC_SUPER_MAGIC
-}
-
-var errInProc = fmt.Errorf("%w: a file below /proc", unix.EPERM)
-
 // errNotYours is what the device controller makes of it, with the reason.
-var errNotYours = fmt.Errorf("%w: a device of this node that the job was not given", unix.EPERM)
+var errNotYours = fmt.Errorf("%w: a device of this node that is not allocated to the job", unix.EPERM)
 
 func closed(st *unix.Stat_t, rules []*pb.DeviceRule) bool {
 	block, major, minor, device := cgroup.Device(st)
@@ -166,7 +158,7 @@ func mkdirParents(dir string) error {
 
 // enter changes the thread's working folder to dir, else to /tmp; note is Slurm's line about that.
 func enter(dir string) (note string, err error) {
-	why := unix.Chdir(dir)
+	why := chdir(dir)
 	if why == nil {
 		return "", nil
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -14,20 +13,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// task is one launch, on its way from run to the launcher. The launcher answers with events, at most four, and never blocks on them.
+// task is one launch, on its way from run to the launcher, or, without a bundle, the end of a step. The launcher answers with events, at
+// most four, and never blocks on them.
 type task struct {
-	b       *pb.Bundle
-	dir     string // the step's folder
-	grp     cgroup.Group
-	events  chan event
-	errFile *os.File     // the job's stderr, as in event; the launcher's until it has answered
-	second  bool         // TaskEpilog: other processes of the step may run, which somebody else reaps
-	state   atomic.Int32 // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
+	b      *pb.Bundle
+	dir    string // the step's folder
+	grp    cgroup.Group
+	events chan event
+	tell   *teller       // the job's stderr, as in event; the launcher's until it has answered
+	done   chan struct{} // closed when the launcher has put everything away: a close may hang, too
+	second bool          // TaskEpilog: other processes of the step may run, which somebody else reaps
+	state  atomic.Int32  // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
 }
 
 const (
@@ -52,11 +55,12 @@ type event struct {
 	kind       eventKind
 	pid, pidfd int
 	startNS    int64
+	startUp    int64 // the same by CLOCK_BOOTTIME
 	status     syscall.WaitStatus
 	hasStatus  bool
 	verdict    string
 	detail     string
-	errFile    *os.File // the job's stderr, when it is a regular file: for the shim's own lines
+	tell       *teller // of the job's stderr, when it is a regular file: for the shim's own lines
 	use        reaped
 	floor      uint64 // see launcher
 	broken     bool   // the launcher cannot be used again
@@ -77,6 +81,7 @@ type launcher struct {
 	noTrace bool   // PTRACE_TRACEME is refused here: use the trampoline
 	noClone bool   // clone3 is refused here
 	exe     string // the shim's binary
+	noKeys  bool   // a session keyring was refused, and that has been said
 	floor   uint64 // the shim's own memory: a child that has not grown beyond it shows it as its own maximum
 }
 
@@ -85,55 +90,62 @@ func newLauncher(log *slog.Logger) *launcher {
 	return &launcher{log: log, tasks: make(chan *task, 1), self: ownCreds(), exe: exe}
 }
 
-// run never unlocks its thread: the thread's ids and file system attributes are not those of the others.
-func (l *launcher) run() {
-	runtime.LockOSThread()
-	broken := unix.Unshare(unix.CLONE_FS)
-	if broken != nil {
-		broken = fmt.Errorf("cannot unshare the working folder and umask of a thread: %w", broken)
-	} else {
-		broken = l.self.check()
-	}
-	for t := range l.tasks {
-		if broken != nil {
-			t.events <- event{kind: evFailed, verdict: "launch_failed", detail: broken.Error(), broken: true}
-			continue
-		}
-		broken = l.serve(t)
-	}
-}
-
 // serve returns an error when the thread cannot be trusted any more.
 func (l *launcher) serve(t *task) error {
+	files := stdio{-1, -1, -1}
+	ev, err := l.launch(t, &files)
+	l.home() // before anybody hears that the step has ended
+	if ev != nil {
+		t.events <- *ev
+	}
+	files.close() // which may hang; the end of the step waits a moment for it
+	return err
+}
+
+// launch starts the first process. It has no event to tell when the task was given up meanwhile.
+func (l *launcher) launch(t *task, files *stdio) (*event, error) {
+	l.keyring(t.b.Uid, t.b.Gid)
 	unix.Umask(int(t.b.Umask))
-	files, note, err := l.asUser(t.b)
-	defer files.close()
+	var note string
+	var err error
+	*files, note, err = l.asUser(t.b)
 	if err != nil {
-		t.events <- failure(err)
-		return distrust(err)
+		return failure(err), distrust(err)
 	}
+	t.tell = newTeller(dupRegular(files.err)) // asks the file system: the last thing that may hang and be given up
 	if !t.state.CompareAndSwap(taskWaiting, taskForking) {
-		return nil
+		t.tell.close()
+		return nil, nil
 	}
-	errFile := dupRegular(files.err)
-	t.errFile = errFile
 	if note != "" {
-		complain(errFile, note)
+		t.tell.say(note)
 	}
-	p, err := l.start(t, &files)
+	p, err := l.start(t, files)
 	if err != nil {
 		kill(p)
 		if !t.second {
 			l.drain()
 		}
 		ev := failure(err)
-		ev.errFile = errFile
-		t.events <- ev
-		return distrust(err)
+		ev.tell = t.tell
+		return ev, distrust(err)
 	}
-	files.close()
-	t.events <- event{kind: evStarted, pid: p.pid, pidfd: p.pidfd, startNS: time.Now().UnixNano(), errFile: errFile, floor: l.floor}
-	return nil
+	return &event{kind: evStarted, pid: p.pid, pidfd: p.pidfd, startNS: time.Now().UnixNano(), startUp: clock.Boot(), tell: t.tell,
+		floor: l.floor}, nil
+}
+
+// home leaves what is the step's alone: an idle shim must not keep a job's file system busy, nor its keys alive.
+func (l *launcher) home() {
+	_ = unix.Chdir("/")
+	l.keyring(uint32(os.Getuid()), uint32(os.Getgid()))
+}
+
+// keyring gives this thread, and so the next process that it makes, an empty session keyring. Slurm leaves jobs the one of its daemon.
+func (l *launcher) keyring(uid, gid uint32) {
+	if err := inherit.NewKeyring(uid, gid); err != nil && !l.noKeys {
+		l.noKeys = true
+		l.log.Warn("jobs get no session keyring of their own", "err", err)
+	}
 }
 
 // identityError means that the thread may be left with half a user's identity.
@@ -170,11 +182,12 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 	return files, note, err
 }
 
-func failure(err error) event {
+func failure(err error) *event {
 	// A script's first line may hold any bytes, and no message can carry them: the shim could not tell of the end.
-	ev := event{kind: evFailed, verdict: "launch_failed", detail: strings.ToValidUTF8(err.Error(), "?")}
+	ev := &event{kind: evFailed, verdict: nodeFailed, detail: strings.ToValidUTF8(err.Error(), "?")}
 	var fe *fileError
 	var xe *execError
+	var de *diedError
 	switch {
 	case errors.As(err, &fe):
 		ev.verdict = "output_failed"
@@ -182,6 +195,8 @@ func failure(err error) event {
 	case errors.As(err, &xe):
 		// As with Slurm's slurmstepd, the exit code is the errno of execve.
 		ev.verdict, ev.status = "exited", syscall.WaitStatus(uint32(xe.errno)<<8)
+	case errors.As(err, &de):
+		ev.verdict, ev.status = "signaled", de.status
 	}
 	ev.hasStatus = true
 	ev.broken = distrust(err) != nil
@@ -216,10 +231,12 @@ func (l *launcher) start(t *task, files *stdio) (child, error) {
 		return l.start(t, files)
 	case err == unix.EPERM && l.traceRefused():
 		l.noTrace = true
-		l.log.Warn("ptrace is refused on this machine (kernel.yama.ptrace_scope=3?): each job starts through one more exec, which costs about 2 ms")
+		l.log.Warn(
+			"ptrace is refused on this machine (kernel.yama.ptrace_scope=3?): each job starts through one more exec, which costs " +
+				"about 2 ms")
 		return l.viaTrampoline(t, files, argv)
 	case err != nil:
-		return p, startError(path, err)
+		return p, l.startError(t, path, err)
 	}
 	return p, l.release(t, p)
 }
@@ -254,10 +271,10 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 	attr := l.attr(t, files, &p.pidfd)
 	attr.Sys.Ptrace = true
 	attr.Env = withTaskPID(attr.Env)
-	l.floor = ownMemory()
 	for try := 0; ; try++ {
 		pid, err := syscall.ForkExec(path, argv, attr)
-		if err == syscall.ETXTBSY && try < 100 {
+		l.floor = ownMemory() // after the exec: until then the child shares this memory, which may grow meanwhile
+		if err == syscall.ETXTBSY && try < 100 || scarce(err) && try < scarceTries {
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -272,7 +289,7 @@ func (l *launcher) release(t *task, p child) error {
 		return err
 	}
 	if err := t.grp.Add(p.pid, l.cgroupFD(t) >= 0); err != nil {
-		return err
+		return died(err)
 	}
 	if err := l.limit(t, p.pid); err != nil {
 		return err
@@ -288,7 +305,7 @@ func awaitHeld(pid int) error {
 		return fmt.Errorf("cannot wait for process %d to stop in execve: %w", pid, err)
 	}
 	if !ws.Stopped() {
-		return fmt.Errorf("cannot start process %d: it ended before its first instruction (wait status %#x)", pid, uint32(ws))
+		return &diedError{pid, ws}
 	}
 	_ = syscall.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL)
 	return nil

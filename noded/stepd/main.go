@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -91,9 +92,9 @@ const firstCall = 10 * time.Second
 func settle() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	writeOOM("self", "-999")
-	// Whatever the node daemon was started with: a job gets 0, 1 and 2.
-	_ = unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
-	heard := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE}
+	inherit.Close(1) // but for the socket
+	heard := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGPIPE}
 	for n := syscall.Signal(1); n < 65; n++ {
 		if signal.Ignored(n) && n != syscall.SIGKILL && n != syscall.SIGSTOP {
 			heard = append(heard, n)

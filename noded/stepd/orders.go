@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -16,7 +17,7 @@ func (r *run) apply(o *pb.StepOrder) {
 	now := time.Now()
 	switch o.Want {
 	case pb.StepWant_WANT_RUN:
-		r.endNS = o.EndNs
+		r.limit.set(o.LimitS, o.EndNs, moments())
 		r.suspend(o.Suspended)
 	case pb.StepWant_WANT_STOP:
 		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
@@ -25,7 +26,7 @@ func (r *run) apply(o *pb.StepOrder) {
 		r.kill(now)
 	default:
 		if o.EndNs != 0 {
-			r.endNS = o.EndNs
+			r.limit.set(o.LimitS, o.EndNs, moments())
 		}
 	}
 	r.signals(o.Signals)
@@ -39,6 +40,11 @@ func (r *run) suspend(want bool) {
 		return
 	}
 	r.frozen = want
+	if want {
+		r.limit.pause(clock.Boot())
+	} else {
+		r.limit.goOn(clock.Boot())
+	}
 	if r.phase == pb.StepPhase_STEP_RUNNING {
 		r.must("suspend or resume the step", r.grp.Freeze(want))
 	}
@@ -63,14 +69,14 @@ func (r *run) stop(reason string, onOrder bool, now time.Time) {
 	if r.phase == pb.StepPhase_STEP_PREPARING {
 		// The process is being made this moment: its start will find the signal waiting.
 		r.waiting = append(r.waiting, &pb.Signal{Signal: uint32(unix.SIGTERM), Target: targetAll})
-		complain(r.errFile, farewell(r.b, reason, now))
+		r.farewell(reason, now)
 		return
 	}
 	if r.frozen {
 		r.frozen = false
 		r.must("resume the step", r.grp.Freeze(false))
 	}
-	complain(r.errFile, farewell(r.b, reason, now))
+	r.farewell(reason, now)
 	r.must("continue the step", r.grp.Signal(int(unix.SIGCONT)))
 	r.must("end the step", r.grp.Signal(int(unix.SIGTERM)))
 }
@@ -78,20 +84,31 @@ func (r *run) stop(reason string, onOrder bool, now time.Time) {
 // kill sends SIGKILL to everything; tick repeats it until nothing is left.
 func (r *run) kill(now time.Time) {
 	if r.phase == pb.StepPhase_STEP_PREPARING || r.phase == pb.StepPhase_STEP_ENDED || r.f.holdOnly && r.emptied == nil {
-		if r.phase == pb.StepPhase_STEP_PREPARING && r.f.stop != "" {
-			_ = r.grp.Kill() // the user can stop a process that is being started: it must not hold up the end
-		}
 		r.killAt = now.Add(10 * time.Millisecond) // as soon as there is something to kill
+		if r.phase == pb.StepPhase_STEP_PREPARING && r.f.stop != "" {
+			// The user can stop a process that is being started, or give it an interpreter on a file system that hangs: it must not hold
+			// up the end.
+			_ = r.grp.Kill()
+			r.beginKill(now)
+			if now.Sub(r.killing) >= rekill {
+				r.killAt = now.Add(rekill)
+			}
+		}
 		return
 	}
-	if r.killing.IsZero() {
-		r.killing = now
-	}
+	r.beginKill(now)
 	r.killAt = now.Add(rekill)
 	r.must("kill the step", r.grp.Kill())
 	if now.Sub(r.killing) >= rekill {
 		// Something has left the cgroup, which only root can do: it is still a descendant.
 		r.must("kill what left the step's cgroup", cgroup.KillDescendants())
+	}
+}
+
+// beginKill notes when the end began that must not be survived.
+func (r *run) beginKill(now time.Time) {
+	if r.killing.IsZero() {
+		r.killing = now
 	}
 }
 
@@ -121,7 +138,8 @@ func (r *run) signals(list []*pb.Signal) {
 	}
 }
 
-// deliver writes a message into the batch script's standard error, and signals as scancel(1) says: without --batch or --full a signal goes to steps only, except SIGKILL, which ends the job.
+// deliver writes a message into the batch script's standard error, and signals as scancel(1) says: without --batch or --full a signal goes
+// to steps only, except SIGKILL, which ends the job.
 func (r *run) deliver(s *pb.Signal) {
 	if r.phase != pb.StepPhase_STEP_RUNNING || r.f.holdOnly || s.Step != "" && s.Step != stepName(r.b.Key) {
 		return
@@ -129,7 +147,7 @@ func (r *run) deliver(s *pb.Signal) {
 	batch := r.b.Key.GetStep() == pb.BatchStep
 	if s.Text != "" {
 		if batch {
-			complain(r.errFile, s.Text)
+			r.tell.say(s.Text)
 		}
 		return
 	}
@@ -138,10 +156,29 @@ func (r *run) deliver(s *pb.Signal) {
 	case sig == unix.SIGKILL && (s.Target != targetBatch || !batch):
 		r.kill(time.Now())
 	case s.Target == targetBatch && batch:
+		r.announce(sig)
 		r.must("signal the batch shell", r.signalFirst(sig))
 	case s.Target == targetAll, s.Target == targetSteps && (!batch || s.Step != ""):
+		r.announce(sig)
 		r.must("signal the step", r.grp.Signal(int(sig)))
 	}
+}
+
+// announce writes Slurm's line about a cancelled job before a signal that asks a process to end, whoever sent it and whether or not it
+// will.
+func (r *run) announce(sig unix.Signal) {
+	if sig == unix.SIGTERM || sig == unix.SIGKILL {
+		r.farewell("cancel", time.Now())
+	}
+}
+
+// farewell writes the line about the end of the step. Signals that follow the first one say nothing new; a reason does.
+func (r *run) farewell(reason string, now time.Time) {
+	if r.announced && reason == "cancel" {
+		return
+	}
+	r.announced = true
+	r.tell.say(farewell(r.b, reason, now))
 }
 
 func stepName(k *pb.StepKey) string {
@@ -175,7 +212,7 @@ func ignoreGone(err error) error {
 // next is the time until tick has something to do.
 func (r *run) next() time.Duration {
 	now := time.Now()
-	at := now.Add(30 * time.Second) // the wall clock may be set: look again
+	at := now.Add(30 * time.Second) // timers do not count what the machine sleeps: look again
 	sooner := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
 			at = t
@@ -186,9 +223,10 @@ func (r *run) next() time.Duration {
 		sooner(r.sampleAt)
 	}
 	if r.clockRuns() {
-		sooner(r.timeout())
+		up := clock.Boot()
+		sooner(now.Add(time.Duration(r.timeout() - up)))
 		if r.warnDue() {
-			sooner(r.warnTime())
+			sooner(r.warnTime(now))
 		}
 	}
 	return max(at.Sub(now), 0)
@@ -196,32 +234,18 @@ func (r *run) next() time.Duration {
 
 // clockRuns: the time limit counts, unless there is none, the step is suspended, or it is being stopped.
 func (r *run) clockRuns() bool {
-	return r.endNS != 0 && !r.frozen && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
+	return !r.limit.none() && !r.frozen && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
 }
 
-// timeout is when the step is ended: OverTimeLimit after its time limit.
-func (r *run) timeout() time.Time {
-	return time.Unix(0, r.endNS).Add(time.Duration(r.b.OverTimeS) * time.Second)
-}
-
-func (r *run) warnDue() bool {
-	return r.b.WarnSignal != 0 && !r.warned && r.phase == pb.StepPhase_STEP_RUNNING
-}
-
-func (r *run) warnTime() time.Time {
-	return time.Unix(0, r.endNS).Add(-time.Duration(r.b.WarnSeconds) * time.Second)
-}
+// timeout is when the step is ended, by CLOCK_BOOTTIME: OverTimeLimit after its time limit.
+func (r *run) timeout() int64 { return r.limit.at() + int64(r.b.OverTimeS)*int64(time.Second) }
 
 func (r *run) tick(now time.Time) {
-	if r.clockRuns() && r.warnDue() && !now.Before(r.warnTime()) {
-		r.warned = true
-		target := uint32(targetSteps)
-		if r.b.WarnBatch {
-			target = targetBatch
-		}
-		r.deliver(&pb.Signal{Signal: r.b.WarnSignal, Target: target})
+	up := clock.Boot()
+	if r.clockRuns() && r.warnDue() && !now.Before(r.warnTime(now)) {
+		r.warn(now)
 	}
-	if r.clockRuns() && !now.Before(r.timeout()) {
+	if r.clockRuns() && up >= r.timeout() {
 		r.stop("timeout", false, now)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) && r.phase != pb.StepPhase_STEP_ENDED {

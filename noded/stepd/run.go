@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -24,39 +25,48 @@ type run struct {
 	done   chan struct{} // closed when the record is on disk too, and the shim free for another step
 	board  board
 
-	grp      cgroup.Group
-	task     *task
-	launch   chan<- *task
-	events   chan event
-	emptied  chan struct{} // closed when the cgroup is empty after the last descendant was reaped
-	phase    pb.StepPhase
-	pid      int
-	pidfd    int
-	errFile  *os.File
-	startNS  int64
-	f        facts
-	use      reaped
-	seen     uint32
-	waiting  []*pb.Signal // signals that came before the first process
-	endNS    int64
-	warned   bool
-	frozen   bool
-	killAt   time.Time // zero: not stopping
-	killing  time.Time // when the first SIGKILL went out; zero: none yet
-	told     bool      // said that it cannot be killed
-	sampleIn time.Duration
-	sampleAt time.Time
-	maxRSS   uint64 // KiB, the largest of what was sampled
-	maxVM    uint64
-	stuck    bool // the launcher hangs in an open of this step, or failed: the shim cannot be used again
+	grp       cgroup.Group
+	task      *task
+	launch    chan<- *task
+	events    chan event
+	emptied   chan struct{} // closed when the cgroup is empty after the last descendant was reaped
+	phase     pb.StepPhase
+	pid       int
+	pidfd     int
+	tell      *teller // the job's stderr
+	startNS   int64
+	startUp   int64 // the same by CLOCK_BOOTTIME
+	f         facts
+	use       reaped
+	seen      uint32
+	waiting   []*pb.Signal // signals that came before the first process
+	limit     limit
+	warned    bool
+	warnAt    time.Time // when to look again whether the batch shell is ready for its warning
+	frozen    bool
+	killAt    time.Time // zero: not stopping
+	killing   time.Time // when the first SIGKILL went out; zero: none yet
+	told      bool      // said that it cannot be killed
+	announced bool      // written Slurm's line about a cancelled job
+	sampleIn  time.Duration
+	sampleAt  time.Time
+	maxRSS    uint64 // KiB, the largest of what was sampled
+	maxVM     uint64
+	stuck     bool // the launcher hangs in an open or a close of this step, or failed: the shim cannot be used again
 }
 
 func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 	r := &run{
 		b: b, dir: dir, log: log.With("job", b.Key.GetJobId(), "attempt", b.Key.GetAttempt()),
 		orders: make(chan *pb.StepOrder), ended: make(chan struct{}), done: make(chan struct{}), events: make(chan event, 4),
-		phase: pb.StepPhase_STEP_PREPARING, pidfd: -1, endNS: b.EndNs, sampleIn: time.Second,
+		phase: pb.StepPhase_STEP_PREPARING, pidfd: -1, sampleIn: time.Second,
 	}
+	at := moments()
+	r.limit.begunNS = at.bootNS
+	if b.BegunBootNs > 0 && b.BegunBootNs < at.bootNS { // a prolog has run since
+		r.limit.begunNS = b.BegunBootNs
+	}
+	r.limit.set(b.LimitS, b.EndNs, at)
 	r.publish(nil)
 	return r
 }
@@ -81,9 +91,6 @@ func (r *run) loop(root cgroup.Root, launch chan<- *task) {
 		}
 		timer.Stop()
 	}
-	if r.errFile != nil {
-		r.errFile.Close()
-	}
 	if r.pidfd >= 0 {
 		unix.Close(r.pidfd)
 	}
@@ -91,10 +98,10 @@ func (r *run) loop(root cgroup.Root, launch chan<- *task) {
 
 // begin is false when the step has ended already.
 func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
-	r.startNS = time.Now().UnixNano()
+	r.startNS, r.startUp = time.Now().UnixNano(), clock.Boot()
 	grp, err := root.Create(r.b.Cgroup, r.b.Limits)
 	if err != nil {
-		r.f.failed, r.f.detail = "launch_failed", err.Error()
+		r.f.failed, r.f.detail = nodeFailed, err.Error()
 		r.finish()
 		return false
 	}
@@ -106,24 +113,24 @@ func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
 		return true
 	}
 	r.launch = launch
-	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events}
+	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events, done: make(chan struct{})}
 	launch <- r.task
 	return true
 }
 
 func (r *run) on(ev event) {
-	if ev.errFile != nil {
-		r.errFile = ev.errFile
+	if ev.tell != nil {
+		r.tell = ev.tell
 	}
 	switch ev.kind {
 	case evStarted:
-		r.pid, r.pidfd, r.startNS = ev.pid, ev.pidfd, ev.startNS
+		r.pid, r.pidfd, r.startNS, r.startUp = ev.pid, ev.pidfd, ev.startNS, ev.startUp
 		r.phase = pb.StepPhase_STEP_RUNNING
 		go reap(r.events, ev.pid, ev.pidfd, ev.floor, r.epilog())
 		r.started()
 	case evFailed:
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
-		complain(r.errFile, ev.detail)
+		r.tell.say(ev.detail)
 		r.stuck = ev.broken
 		r.gone()
 	case evFirst:
@@ -183,11 +190,20 @@ func (r *run) finish() {
 	if r.grp != nil {
 		r.account()
 	}
+	// The launcher puts the job's files away beside this, which may hang: its thread is lost then, and the shim with it.
+	r.stuck = r.stuck || r.task != nil && !doneWithin(r.task.done, settleFor)
 	rec := r.record()
 	err := folder.WriteExit(r.dir, rec)
 	if r.grp != nil {
 		if err := r.grp.Remove(); err != nil {
 			r.log.Error("cannot remove the cgroup of an ended step", "err", err)
+		}
+	}
+	r.stuck = !r.tell.close() || r.stuck // first: whoever hears of the end may unmount what the file is on
+	if r.task != nil && !r.stuck {
+		select {
+		case r.launch <- &task{}:
+		default: // it hangs
 		}
 	}
 	r.phase = pb.StepPhase_STEP_ENDED
@@ -220,7 +236,8 @@ func (r *run) account() {
 	r.f.oomKills = u.OOMKills
 	r.f.memLimited = r.b.Limits.GetMemoryMib()
 	if u.OOMKills > 0 {
-		complain(r.errFile, "Detected "+number(u.OOMKills)+" oom_kill event in StepId="+stepID(r.b.Key)+". Some of the step tasks have been OOM Killed.")
+		r.tell.say("Detected " + number(u.OOMKills) + " oom_kill event in StepId=" + stepID(r.b.Key) +
+			". Some of the step tasks have been OOM Killed.")
 	}
 }
 
@@ -237,11 +254,13 @@ func stepID(k *pb.StepKey) string {
 func (r *run) record() *pb.ExitRecord {
 	rec := verdict(r.f)
 	rec.Key = r.b.Key
-	rec.StartNs, rec.EndNs = r.startNS, time.Now().UnixNano()
+	at := moments()
+	rec.BootId, rec.EndBootNs, rec.RanNs = clock.BootID(), at.bootNS, at.bootNS-r.startUp
+	rec.StartNs, rec.EndNs = at.wallNS-rec.RanNs, at.wallNS // of one clock, if somebody has set it meanwhile
 	rec.MaxRssKib = r.use.maxRSSKiB
 	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
 	if !r.b.HoldOnly {
-		rec.Usage = r.used(rec.EndNs)
+		rec.Usage = r.used()
 	}
 	return rec
 }

@@ -3,17 +3,122 @@ package stepd
 import (
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// complain writes one of the lines that Slurm's slurmstepd writes into a job's stderr, which people and tools look for. errFile is nil
-// unless it is a regular file: a write there cannot hang on a reader.
-func complain(errFile *os.File, line string) {
-	if errFile != nil {
-		_, _ = errFile.WriteString("slurmstepd: error: " + line + "\n")
+// sayFor is how long a line may take: a regular file can lie on a file system that hangs, and what comes after it is often a signal.
+const sayFor = 200 * time.Millisecond
+
+// maxUnsaid bounds the lines that wait for a file system that hangs; those beyond it are lost.
+const maxUnsaid = 16
+
+// teller writes lines into a job's stderr, in order, and closes the file in the end. Only a goroutine that nothing depends on touches
+// the file: the file system may never answer (NFS, FUSE, a frozen one). Then the lines come when they can, or never, and only the first
+// of them is waited for. A nil teller says nothing.
+type teller struct {
+	file *os.File
+
+	mu      sync.Mutex
+	unsaid  []string
+	written chan struct{} // closed when all has been written; nil: nobody is at it
+	hangs   bool          // the file system has not answered in time, and has not answered since
+	closing bool
+	closed  chan struct{}
+}
+
+// newTeller takes a file that is regular: a write cannot hang on a reader. nil: there is none.
+func newTeller(file *os.File) *teller {
+	if file == nil {
+		return nil
 	}
+	return &teller{file: file, closed: make(chan struct{})}
+}
+
+// say writes one of the lines that Slurm's slurmstepd writes into a job's stderr, which people and tools look for.
+func (t *teller) say(line string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	if t.closing || len(t.unsaid) >= maxUnsaid {
+		t.mu.Unlock()
+		return
+	}
+	t.unsaid = append(t.unsaid, "slurmstepd: error: "+line+"\n")
+	if t.written == nil {
+		t.written = make(chan struct{})
+		go t.write()
+	}
+	written, hangs := t.written, t.hangs
+	t.mu.Unlock()
+	if !hangs && !doneWithin(written, sayFor) {
+		t.mu.Lock()
+		t.hangs = t.written == written
+		t.mu.Unlock()
+	}
+}
+
+func (t *teller) write() {
+	for {
+		t.mu.Lock()
+		if len(t.unsaid) == 0 {
+			close(t.written)
+			t.written, t.hangs = nil, false
+			closing := t.closing
+			t.mu.Unlock()
+			if closing {
+				t.shut()
+			}
+			return
+		}
+		line := t.unsaid[0]
+		t.unsaid = t.unsaid[1:]
+		t.mu.Unlock()
+		_, _ = t.file.WriteString(line)
+	}
+}
+
+// close closes the file when all has been written. False: that takes its time.
+func (t *teller) close() bool {
+	if t == nil {
+		return true
+	}
+	t.mu.Lock()
+	t.closing = true
+	writing := t.written != nil
+	t.mu.Unlock()
+	if !writing {
+		go t.shut()
+	}
+	return doneWithin(t.closed, settleFor)
+}
+
+func (t *teller) shut() {
+	_ = t.file.Close()
+	close(t.closed)
+}
+
+// settleFor is how long what normally takes microseconds may take before this shim is not used again.
+const settleFor = 50 * time.Millisecond
+
+// doneWithin waits for something to be done, and says whether it has been.
+func doneWithin(done <-chan struct{}, limit time.Duration) bool {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// complain is a line as say writes it, from the job's own process.
+func complain(stderr *os.File, line string) {
+	_, _ = stderr.WriteString("slurmstepd: error: " + line + "\n")
 }
 
 // farewell is Slurm's line about the end of a job that did not end by itself.

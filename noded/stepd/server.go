@@ -29,7 +29,7 @@ type shim struct {
 
 func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shim {
 	l := newLauncher(log)
-	go l.run()
+	l.run(nil)
 	return &shim{spool: spool, root: root, log: log, exit: exit, launch: l.tasks}
 }
 

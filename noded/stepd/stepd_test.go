@@ -38,21 +38,24 @@ func TestVerdict(t *testing.T) {
 		"exit 0":                          {facts{status: exit(0)}, "exited"},
 		"exit 1":                          {facts{status: exit(1)}, "exited"},
 		"killed":                          {facts{status: 9}, "signaled"},
-		"timeout":                         {facts{status: 15, stop: "timeout"}, "timeout"},
-		"timeout, but exit 0":             {facts{status: exit(0), stop: "timeout"}, "timeout"},
-		"timeout, ordered":                {facts{status: 15, stop: "timeout", onOrder: true}, "timeout"},
+		"timeout":                         {facts{status: 15, hasStatus: true, stop: "timeout"}, "timeout"},
+		"timeout, but exit 0":             {facts{status: exit(0), hasStatus: true, stop: "timeout"}, "timeout"},
+		"timeout, ordered":                {facts{status: 15, hasStatus: true, stop: "timeout", onOrder: true}, "timeout"},
 		"cancelled":                       {facts{status: 15, stop: "cancel", onOrder: true}, "cancelled"},
-		"preempted":                       {facts{status: exit(0), stop: "preempt", onOrder: true}, "cancelled"},
+		"preempted":                       {facts{status: exit(0), hasStatus: true, stop: "preempt", onOrder: true}, "cancelled"},
 		"oom":                             {facts{status: 9, oomKills: 1}, "oom"},
 		"oom in a child":                  {facts{status: exit(0), oomKills: 2}, "oom"},
 		"cancelled after oom":             {facts{status: 15, oomKills: 1, stop: "cancel"}, "cancelled"},
 		"no output":                       {facts{failed: "output_failed", status: 53}, "output_failed"},
 		"cancelled while opening":         {facts{stop: "cancel"}, "cancelled"},
-		"failed to launch, being stopped": {facts{failed: "launch_failed", stop: "cancel"}, "cancelled"},
+		"failed to launch, being stopped": {facts{failed: "node_failed", stop: "cancel"}, "cancelled"},
 		"held":                            {facts{holdOnly: true, stop: "cancel", onOrder: true}, "exited"},
 	} {
-		r := verdict(c.f)
-		if r.Verdict != c.want || r.WaitStatus != uint32(c.f.status) || r.StoppedOnOrder != c.f.onOrder {
+		r, status := verdict(c.f), c.f.status
+		if c.f.stop != "" && !c.f.hasStatus && !c.f.holdOnly {
+			status = 15 // it never ran: exit code 0 is not its own
+		}
+		if r.Verdict != c.want || r.WaitStatus != uint32(status) || r.StoppedOnOrder != c.f.onOrder {
 			t.Errorf("%s: %v, want %s", name, r, c.want)
 		}
 	}
@@ -149,11 +152,13 @@ func TestWithoutPtraceAndClone3(t *testing.T) {
 	for _, c := range []struct{ noTrace, noClone bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		l := testLauncher(t)
 		l.noTrace, l.noClone = c.noTrace, c.noClone
-		go l.run()
-		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"}, Argv: []string{folder.Script, "a b"},
+		l.run(nil)
+		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"},
+			Argv:    []string{folder.Script, "a b"},
 			Limits:  &pb.Limits{Pids: 50},
 			Rlimits: []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 99, Hard: 101}}}
-		rec, out := runStep(t, l, root, b, "#!/bin/sh\nid -u; id -G; ulimit -n; ulimit -Hn; echo \"$1 $X\"; cat /proc/self/cgroup | grep -c job_1.1; exit 3\n")
+		rec, out := runStep(t, l, root, b,
+			"#!/bin/sh\nid -u; id -G; ulimit -n; ulimit -Hn; echo \"$1 $X\"; cat /proc/self/cgroup | grep -c job_1.1; exit 3\n")
 		if rec.WaitStatus != 3<<8 || !strings.HasPrefix(out, "54321\n54322 7\n99\n101\na b 1\n") || strings.HasSuffix(out, "\n0\n") {
 			t.Errorf("%+v: %v, output %q", c, rec, out)
 		}
@@ -168,7 +173,7 @@ func TestWithoutPtraceAndClone3(t *testing.T) {
 
 func TestCgroupFails(t *testing.T) {
 	l := testLauncher(t)
-	go l.run()
+	l.run(nil)
 	fake := &cgroup.Fake{Fail: func(op, name string) error {
 		if op == "create" {
 			return errors.New("no space left on device")
@@ -176,7 +181,7 @@ func TestCgroupFails(t *testing.T) {
 		return nil
 	}}
 	b := &pb.Bundle{Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid())}
-	if rec, _ := runStep(t, l, fake, b, "#!/bin/sh\n"); rec.Verdict != "launch_failed" || !strings.Contains(rec.Detail, "no space left") {
+	if rec, _ := runStep(t, l, fake, b, "#!/bin/sh\n"); rec.Verdict != "node_failed" || !strings.Contains(rec.Detail, "no space left") {
 		t.Errorf("%v", rec)
 	}
 	fake.Fail = nil
@@ -188,7 +193,7 @@ func TestCgroupFails(t *testing.T) {
 // TestRecordCannotBeWritten: the end is told all the same, and the shim takes no other step until the record is on disk.
 func TestRecordCannotBeWritten(t *testing.T) {
 	l := testLauncher(t)
-	go l.run()
+	l.run(nil)
 	base := t.TempDir()
 	b := &pb.Bundle{Key: &pb.StepKey{JobId: 1}, Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Cgroup: "x", Dir: "/"}
 	dir := filepath.Join(base, "1.0.0")
@@ -209,7 +214,8 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	if _, err := s.Launch(context.Background(), &pb.LaunchRequest{Bundle: dir}); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("took another step: %v", err)
 	}
-	if _, err := s.Control(context.Background(), &pb.ControlRequest{Order: &pb.StepOrder{Key: b.Key, Want: pb.StepWant_WANT_KILL}}); err != nil {
+	if _, err := s.Control(context.Background(),
+		&pb.ControlRequest{Order: &pb.StepOrder{Key: b.Key, Want: pb.StepWant_WANT_KILL}}); err != nil {
 		t.Errorf("control of an ended step: %v", err)
 	}
 	if err := os.Remove(block); err != nil {
@@ -247,7 +253,9 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestObey(t *testing.T) {
-	env, text := obey([]byte("export A=1=2\nexport B=\nexport NOVALUE\nexport  X=1\nunset C\nprint hello  there\nprint\nnoise\nexport A=3"), []string{"A=0", "C=1", "D=1"})
+	env,
+		text := obey([]byte("export A=1=2\nexport B=\nexport NOVALUE\nexport  X=1\nunset C\nprint hello  there\nprint\nnoise\nexport A=3"),
+		[]string{"A=0", "C=1", "D=1"})
 	if got := fmt.Sprintf("%q", env); got != `["D=1" "B=" "A=3"]` || string(text) != "hello  there\n\n" {
 		t.Errorf("environment %s, text %q", got, text)
 	}

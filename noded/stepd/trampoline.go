@@ -28,7 +28,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 		return p, err
 	}
 	defer unix.Close(env)
-	exe, err := unix.Open(l.exe, unix.O_PATH|unix.O_CLOEXEC, 0)
+	exe, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0) // its path may lead elsewhere in the step's namespace
 	if err != nil {
 		return p, fmt.Errorf("cannot open %s: %w", l.exe, err)
 	}
@@ -42,9 +42,9 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	attr := l.attr(t, files, &p.pidfd)
 	attr.Files = append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env))
 	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
-	l.floor = ownMemory()
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
 	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
+	l.floor = ownMemory()
 	unix.Close(pipes[0])
 	unix.Close(pipes[3])
 	switch {
@@ -54,6 +54,9 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	case err == unix.ENOSYS && l.cgroupFD(t) >= 0:
 		l.noClone = true
 		return l.viaTrampoline(t, files, argv)
+	}
+	if scarce(err) && l.forks(t) {
+		return p, refused(argv[0], err.(syscall.Errno))
 	}
 	if err != nil {
 		return p, fmt.Errorf("cannot start %s as uid %d (it must be executable for everybody): %w", l.exe, t.b.Uid, err)
@@ -98,7 +101,7 @@ func (l *launcher) held(t *task, pid int) error {
 		return err
 	}
 	if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
-		return err
+		return died(err)
 	}
 	return letGo(pid)
 }
@@ -107,11 +110,11 @@ func (l *launcher) held(t *task, pid int) error {
 func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) error {
 	var answer [1]byte
 	if n, _ := unix.Read(from, answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
-		return fmt.Errorf("cannot start %s as uid %d: it ended at once", l.exe, t.b.Uid)
+		return &diedError{pid, syscall.WaitStatus(unix.SIGKILL)}
 	}
 	if l.noTrace {
 		if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
-			return err
+			return died(err)
 		}
 	}
 	if err := l.limit(t, pid); err != nil {
@@ -135,13 +138,13 @@ func (l *launcher) watchExec(t *task, back int, path string) {
 	if err != nil {
 		return
 	}
-	errFile := t.errFile
+	tell := t.tell
 	go func() {
 		f := os.NewFile(uintptr(fd), "trampoline")
 		defer f.Close()
 		var answer [1]byte
 		if n, _ := f.Read(answer[:]); n == 1 {
-			complain(errFile, startError(path, syscall.Errno(answer[0])).Error())
+			tell.say(refused(path, syscall.Errno(answer[0])).Error())
 		}
 	}()
 }

@@ -45,7 +45,7 @@ func waitNext(sum *reaped, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage
 }
 
 // used is what the step has used, for its exit record.
-func (r *run) used(nowNS int64) *pb.StepUsage {
-	return &pb.StepUsage{AtNs: nowNS, CpuUsecUser: r.use.userUsec, CpuUsecSystem: r.use.systemUsec, MaxRssKib: r.use.maxRSSKiB, MaxVmKib: r.maxVM,
+func (r *run) used() *pb.StepUsage {
+	return &pb.StepUsage{CpuUsecUser: r.use.userUsec, CpuUsecSystem: r.use.systemUsec, MaxRssKib: r.use.maxRSSKiB, MaxVmKib: r.maxVM,
 		ReadBytes: r.use.readBytes, WriteBytes: r.use.writeBytes, PageFaults: r.use.faults}
 }

@@ -8,9 +8,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
+// nodeFailed is the verdict on a step of which nothing ran because of the node: not the job's fault, and not to be had by bad scripts.
+const nodeFailed = "node_failed"
+
 // facts are what the verdict on a step is made from.
 type facts struct {
-	failed     string // launch_failed, output_failed, or exited when execve was refused; empty when the first process ran
+	failed     string // nodeFailed, output_failed, or exited when execve was refused; empty when the first process ran
 	detail     string
 	holdOnly   bool
 	status     syscall.WaitStatus
@@ -24,7 +27,10 @@ type facts struct {
 // verdict decides in this order: what never ran; what was stopped, whatever it answered to the signal (a script that traps
 // SIGTERM and exits 0 at its time limit has still timed out); what the kernel killed for memory; then the wait status.
 func verdict(f facts) *pb.ExitRecord {
-	r := &pb.ExitRecord{WaitStatus: uint32(f.status), Detail: f.detail, StoppedOnOrder: f.onOrder, OomKills: f.oomKills}
+	r := &pb.ExitRecord{WaitStatus: uint32(f.status), Detail: f.detail, StoppedOnOrder: f.onOrder}
+	if f.stop != "" && !f.hasStatus && !f.holdOnly {
+		r.WaitStatus = uint32(syscall.SIGTERM) // it was stopped before it ran: no exit code is its own
+	}
 	switch {
 	case f.failed != "" && f.stop == "":
 		r.Verdict = f.failed
@@ -36,7 +42,7 @@ func verdict(f facts) *pb.ExitRecord {
 		r.Verdict = "cancelled"
 	case f.oomKills > 0:
 		r.Verdict = "oom"
-		r.Detail = fmt.Sprintf("%d process(es) killed for want of memory", f.oomKills)
+		r.Detail = fmt.Sprintf("%d process(es) killed because of lack of memory", f.oomKills)
 		if f.memLimited > 0 {
 			r.Detail += fmt.Sprintf(", the limit is %d MiB", f.memLimited)
 		}

@@ -252,7 +252,8 @@ func flagsOf(x gpu, conf []*pb.GresConf) (flags []string) {
 	return flags
 }
 
-// others: devices that are no GPUs, for which Slurm has no variables: SLUICE_GRES_FPGA=0,2 and SLUICE_GRES_FPGA_FILES=/dev/fpga0,/dev/fpga2.
+// others: devices that are no GPUs, for which Slurm has no variables: SLUICE_GRES_FPGA=0,2 and
+// SLUICE_GRES_FPGA_FILES=/dev/fpga0,/dev/fpga2.
 func (v *vars) others(has []*pb.GresDevice, g Gres) {
 	index, files := map[string][]string{}, map[string][]string{}
 	var names []string

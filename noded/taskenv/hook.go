@@ -3,6 +3,7 @@ package taskenv
 import (
 	"fmt"
 
+	"github.com/sluice-hpc/sluice/conf/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -12,8 +13,7 @@ const (
 	Epilog = "epilog_slurmd"
 )
 
-// safePath is the search path of prolog and epilog. Slurm gives them none, which shells replace by a default of their own.
-const safePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+const safePath = program.Path
 
 // Hook gives the environment of a prolog or epilog, built from nothing: no variable of the user's or of the daemon's own reaches
 // a script that runs as root, and no name in it is chosen by a user. The variables are those of Slurm's Prolog and Epilog Guide.
@@ -40,5 +40,27 @@ func Hook(context string, l *pb.LaunchSpec, exit *pb.ExitRecord, cluster string,
 		v.num("SLURM_JOB_EXIT_CODE", uint64(status))
 		v.set("SLURM_JOB_EXIT_CODE2", fmt.Sprintf("%d:%d", status>>8&0xff, status&0x7f))
 	}
+	return v.list
+}
+
+// Check gives the environment of a program that belongs to no job: HealthCheckProgram. What it does about a fault it does with scontrol,
+// which finds the controller by these.
+func Check(cluster string, d Daemon) []string {
+	v := &vars{}
+	v.set("PATH", safePath)
+	v.set("SLURMD_NODENAME", d.Node)
+	v.setIf("SLURM_CLUSTER_NAME", cluster)
+	v.setIf("SLURM_CONF", d.Conf)
+	v.setIf("SLUICE_SOCKET", d.Socket)
+	return v.list
+}
+
+// Unkillable gives the environment of UnkillableStepProgram (slurm.conf(5), UNKILLABLE STEP PROGRAM SCRIPT).
+func Unkillable(job, step uint32, cluster string, d Daemon) []string {
+	v := &vars{list: Check(cluster, d)}
+	v.num("SLURM_JOB_ID", uint64(job))
+	v.num("SLURM_JOBID", uint64(job))
+	v.num("SLURM_STEP_ID", uint64(step))
+	v.num("SLURM_STEPID", uint64(step))
 	return v.list
 }

@@ -92,7 +92,7 @@ func (v *vars) seconds(name string, ns int64) {
 
 // request: options that were given, for srun to take up inside the job.
 func (v *vars) request(spec *pb.JobSpec, l *pb.LaunchSpec) {
-	if spec.GetNumTasks() > 0 || spec.GetNtasksPerNode() > 0 {
+	if spec.GetNumTasks() > 0 || spec.GetNtasksPerNode() > 0 || spec.GetTresPerTask() != "" {
 		v.num("SLURM_NTASKS", uint64(l.GetNumTasks()))
 		v.num("SLURM_NPROCS", uint64(l.GetNumTasks()))
 	}
@@ -140,7 +140,9 @@ func (v *vars) allocation(l *pb.LaunchSpec) {
 	v.num("SLURM_JOB_NUM_NODES", uint64(len(cpus)))
 	v.num("SLURM_NNODES", uint64(len(cpus)))
 	v.set("SLURM_JOB_CPUS_PER_NODE", Repeat(cpus))
-	v.set("SLURM_TASKS_PER_NODE", Repeat(tasks))
+	if l.GetSpec().GetDistribution() != "arbitrary" { // srun lays those out by the order of the nodes, and sbatch of Slurm tells nothing
+		v.set("SLURM_TASKS_PER_NODE", Repeat(tasks))
+	}
 }
 
 func (v *vars) array(l *pb.LaunchSpec) {

@@ -23,10 +23,13 @@ var notOurs = map[string]string{
 // submit is what the sbatch calls of the recordings had in common.
 func submit(id uint32, nodes ...*pb.NodeAlloc) *pb.LaunchSpec {
 	l := &pb.LaunchSpec{
-		Key: &pb.StepKey{JobId: id, Attempt: 1, Step: pb.BatchStep}, Batch: true, Node: nodes[0].Node, Alloc: nodes, NodeList: nodes[0].Node,
+		Key: &pb.StepKey{JobId: id, Attempt: 1, Step: pb.BatchStep}, Batch: true, Node: nodes[0].Node, Alloc: nodes,
+		NodeList:  nodes[0].Node,
 		Partition: "debug", Account: "default", Qos: "normal",
-		Spec: &pb.JobSpec{Name: "env.sh", User: "nobody", Uid: 65534, Gid: 65534, WorkDir: "/home/work", AllocNode: "vm", MemPerCpuMib: 100},
-		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "USER=nobody", "LOGNAME=nobody", "SHELL=/bin/sh", "LANG=C.UTF-8", "FOO=bar",
+		Spec: &pb.JobSpec{Name: "env.sh", User: "nobody", Uid: 65534, Gid: 65534, WorkDir: "/home/work", AllocNode: "vm",
+			MemPerCpuMib: 100},
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "USER=nobody", "LOGNAME=nobody", "SHELL=/bin/sh", "LANG=C.UTF-8",
+			"FOO=bar",
 			"SLURM_SUBMIT_DIR=/home/work", "SLURM_CONF=/home/nobody/slurm.conf"},
 	}
 	for _, a := range nodes {
@@ -60,7 +63,8 @@ func TestBatchAsSlurmGivesIt(t *testing.T) {
 			l.Spec.MemPerCpuMib, l.Spec.CpusPerTask = 50, 2
 		}},
 		{"arr4", submit(398, on("n1", 1, 1)), func(l *pb.LaunchSpec) {
-			l.IsArrayTask, l.ArrayJobId, l.ArrayTaskId, l.ArrayTaskCount, l.ArrayTaskMin, l.ArrayTaskMax, l.ArrayTaskStep = true, 398, 7, 4, 1, 7, 2
+			l.IsArrayTask, l.ArrayJobId, l.ArrayTaskId, l.ArrayTaskCount, l.ArrayTaskMin, l.ArrayTaskMax, l.ArrayTaskStep = true, 398, 7,
+				4, 1, 7, 2
 		}},
 		{"none", submit(301, on("n2", 1, 1)), func(l *pb.LaunchSpec) {
 			l.Env, l.Spec.ExportEnv = []string{"SLURM_SUBMIT_DIR=/home/work", "SLURM_GET_USER_ENV=1"}, "NONE"
@@ -153,7 +157,9 @@ func TestOuterJobDoesNotLeak(t *testing.T) {
 	}
 	l.Env = append(l.Env, "SLURM_UMASK=0777", "SLURM_GET_USER_ENV=1", "SLURM_STEPID=3")
 	got := asMap(t, Batch(l, "cluster1", Daemon{Node: "n1"}))
-	for _, k := range strings.Fields("SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_JOB_DEPENDENCY SLURM_JOB_START_TIME SLURM_MEM_PER_NODE SLURM_NTASKS SLURM_RESTART_COUNT SLURM_STEP_ID SLURM_STEP_NODELIST SLURM_UMASK SLURM_GET_USER_ENV SLURM_STEPID") {
+	for _, k := range strings.Fields(
+		"SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_JOB_DEPENDENCY SLURM_JOB_START_TIME SLURM_MEM_PER_NODE SLURM_NTASKS " +
+			"SLURM_RESTART_COUNT SLURM_STEP_ID SLURM_STEP_NODELIST SLURM_UMASK SLURM_GET_USER_ENV SLURM_STEPID") {
 		if v, ok := got[k]; ok {
 			t.Errorf("%s=%s leaked", k, v)
 		}
@@ -175,7 +181,8 @@ func TestNewerVariables(t *testing.T) {
 	l.Env = []string{"A=1", "A=2", "no-value", "=x", "EMPTY=", "BASH_FUNC_f%%=() { :; }"}
 	got := asMap(t, Batch(l, "c", Daemon{Node: "n1", Socket: "/run/s"}))
 	want := map[string]string{"SLURM_JOB_START_TIME": "1700000000", "SLURM_JOB_END_TIME": "1700000060", "SLURM_RESTART_COUNT": "2",
-		"SLURM_JOB_RESERVATION": "night", "SLUICE_SOCKET": "/run/s", "A": "1", "EMPTY": "", "BASH_FUNC_f%%": "() { :; }", "TMPDIR": "/tmp", "SLURM_SUBMIT_DIR": "/home/work"}
+		"SLURM_JOB_RESERVATION": "night", "SLUICE_SOCKET": "/run/s", "A": "1", "EMPTY": "", "BASH_FUNC_f%%": "() { :; }", "TMPDIR": "/tmp",
+		"SLURM_SUBMIT_DIR": "/home/work"}
 	for k, v := range want {
 		if g, ok := got[k]; !ok || g != v {
 			t.Errorf("%s=%q (%v), want %q", k, g, ok, v)
@@ -198,8 +205,10 @@ func TestHookIsBuiltFromNothing(t *testing.T) {
 			t.Errorf("%s in the environment of a root script", k)
 		}
 	}
-	for k, v := range map[string]string{"PATH": safePath, "SLURM_JOB_ID": "12", "SLURM_JOB_USER": "nobody", "SLURM_JOB_UID": "65534", "SLURM_JOB_EXIT_CODE2": "3:9",
-		"SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_ARRAY_TASK_ID": "2", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_COMMENT": "LD_PRELOAD=/evil.so"} {
+	for k, v := range map[string]string{"PATH": safePath, "SLURM_JOB_ID": "12", "SLURM_JOB_USER": "nobody", "SLURM_JOB_UID": "65534",
+		"SLURM_JOB_EXIT_CODE2": "3:9",
+		"SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_ARRAY_TASK_ID": "2", "SLURM_CONF": "/etc/slurm.conf",
+		"SLURM_JOB_COMMENT": "LD_PRELOAD=/evil.so"} {
 		if got[k] != v {
 			t.Errorf("%s=%q, want %q", k, got[k], v)
 		}

@@ -20,7 +20,6 @@ type Total struct {
 	UserUsec, SystemUsec  uint64
 	ReadBytes, WriteBytes uint64
 	MajorFaults           uint64
-	Processes             int
 	PIDs                  []uint32 // the first maxPIDs
 }
 
@@ -98,7 +97,6 @@ func (t *Total) add(o Total) {
 	t.RSSKiB, t.VMKiB = t.RSSKiB+o.RSSKiB, t.VMKiB+o.VMKiB
 	t.UserUsec, t.SystemUsec = t.UserUsec+o.UserUsec, t.SystemUsec+o.SystemUsec
 	t.MajorFaults += o.MajorFaults
-	t.Processes++
 }
 
 // parseStat reads proc_pid_stat(5): the name in parentheses may hold anything, so fields count from the last ')'.
@@ -152,7 +150,8 @@ func (p *Peak) See(t Total) {
 }
 
 // Message is a look at a step as it is reported, with the largest of all looks so far.
-func (t Total) Message(key *pb.StepKey, nowNS int64, p Peak) *pb.StepUsage {
-	return &pb.StepUsage{Key: key, AtNs: nowNS, CpuUsecUser: t.UserUsec, CpuUsecSystem: t.SystemUsec, RssKib: t.RSSKiB, MaxRssKib: p.RSSKiB, VmKib: t.VMKiB,
-		MaxVmKib: p.VMKiB, ReadBytes: t.ReadBytes, WriteBytes: t.WriteBytes, PageFaults: t.MajorFaults, Pids: uint32(t.Processes), PidList: t.PIDs}
+func (t Total) Message(key *pb.StepKey, p Peak) *pb.StepUsage {
+	return &pb.StepUsage{Key: key, CpuUsecUser: t.UserUsec, CpuUsecSystem: t.SystemUsec, RssKib: t.RSSKiB, MaxRssKib: p.RSSKiB,
+		VmKib:    t.VMKiB,
+		MaxVmKib: p.VMKiB, ReadBytes: t.ReadBytes, WriteBytes: t.WriteBytes, PageFaults: t.MajorFaults, PidList: t.PIDs}
 }

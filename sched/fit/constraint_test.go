@@ -49,7 +49,9 @@ func TestParseConstraint(t *testing.T) {
 }
 
 func TestParseConstraintRefuses(t *testing.T) {
-	for _, in := range []string{"[a", "a]", "(a|b", "a)", "a&", "|a", "a**2", "a*0", "a*", "a*99999999999", "(a*2|b)", "[a|b]*2", "a b", "a\x00", "[[cpu]]", "((cpu))", "(a&(b|c))", "[a&[b|c]]", "()", "[]", "cpu[", "]cpu[", "cpu(intel)", "[cpu&(intel]", "[cpu][intel]", "a||b", "a&&b", strings.Repeat("(", 200) + "a", strings.Repeat("a", 5000)} {
+	for _, in := range []string{"[a", "a]", "(a|b", "a)", "a&", "|a", "a**2", "a*0", "a*", "a*99999999999", "(a*2|b)", "[a|b]*2", "a b",
+		"a\x00", "[[cpu]]", "((cpu))", "(a&(b|c))", "[a&[b|c]]", "()", "[]", "cpu[", "]cpu[", "cpu(intel)", "[cpu&(intel]", "[cpu][intel]",
+		"a||b", "a&&b", strings.Repeat("(", 200) + "a", strings.Repeat("a", 5000)} {
 		if c, err := ParseConstraint(in); err == nil {
 			t.Errorf("%q accepted as %q", in, show(c))
 		}
@@ -81,7 +83,9 @@ func FuzzParseConstraint(f *testing.F) {
 			for _, a := range c.Alternatives {
 				a.Each.Match([]string{"a"})
 				again, err := ParseConstraint(a.Each.String())
-				if err != nil || show(again) != show(&Constraint{Alternatives: []Alternative{{Each: a.Each}}}) && len(a.Counts) == 0 && !strings.ContainsAny(s, "([,") {
+				if err != nil ||
+					show(again) != show(&Constraint{Alternatives: []Alternative{{Each: a.Each}}}) && len(a.Counts) == 0 &&
+						!strings.ContainsAny(s, "([,") {
 					t.Fatalf("%q reads back as %v, %v", a.Each, again, err)
 				}
 			}

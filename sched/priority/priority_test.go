@@ -13,7 +13,8 @@ func TestTotal(t *testing.T) {
 	}{
 		{"nothing", Parts{}, 1},
 		{"age", Parts{Age: Part{0.5, 1000}}, 500},
-		{"all", Parts{Age: Part{1, 10}, FairShare: Part{0.5, 100}, JobSize: Part{0.25, 1000}, Partition: Part{1, 1}, QOS: Part{1, 2}, Assoc: Part{1, 3}, CPU: Part{1, 4}, GPU: Part{0.5, 10}}, 325},
+		{"all", Parts{Age: Part{1, 10}, FairShare: Part{0.5, 100}, JobSize: Part{0.25, 1000}, Partition: Part{1, 1}, QOS: Part{1, 2},
+			Assoc: Part{1, 3}, CPU: Part{1, 4}, GPU: Part{0.5, 10}}, 325},
 		{"nice", Parts{Age: Part{1, 1000}, Nice: 300}, 700},
 		{"negative nice", Parts{Nice: -300}, 300},
 		{"below zero", Parts{Age: Part{1, 1000}, Nice: math.MaxInt32}, 1},

@@ -46,7 +46,11 @@ func TestProfileAgainstSeconds(t *testing.T) {
 				continue
 			}
 			from := rapid.Int64Range(0, 40).Draw(t, "from")
-			u := use{from, from + rapid.Int64Range(1, 19).Draw(t, "len"), [2]int64{rapid.Int64Range(0, 4).Draw(t, "a"), rapid.Int64Range(0, 4).Draw(t, "b")}}
+			u := use{
+				from,
+				from + rapid.Int64Range(1, 19).Draw(t, "len"),
+				[2]int64{rapid.Int64Range(0, 4).Draw(t, "a"), rapid.Int64Range(0, 4).Draw(t, "b")},
+			}
 			live = append(live, u)
 			p.Use(u.from, u.to, u.u[:])
 			m.add(u.from, u.to, u.u, -1)

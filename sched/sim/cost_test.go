@@ -25,11 +25,20 @@ func costTable(t *testing.T) string {
 	kinds = kinds[:min(len(kinds), 100)]
 	var b bytes.Buffer
 	b.WriteString("| nodes | queue | first pass ms | pass after an event ms | starts/s |\n|---|---|---|---|---|\n")
-	for _, size := range [][2]int{{1000, 100}, {1000, 1000}, {1000, 10_000}, {1000, 100_000}, {10, 10_000}, {100, 10_000}, {10_000, 10_000}, {10_000, 100_000}} {
+	for _, size := range [][2]int{{1000, 100}, {1000, 1000}, {1000, 10_000}, {1000, 100_000}, {10, 10_000}, {100, 10_000},
+		{10_000, 10_000}, {10_000, 100_000}} {
 		c := newCost(nodes, kinds, size[0], size[1])
 		first := c.spent(func() { sched.New(c.params).Plan(&c.in) })
 		event, starts := c.events(50)
-		fmt.Fprintf(&b, "| %d | %d | %.1f | %.2f | %.0f |\n", size[0], size[1], 1e3*first.Seconds(), 1e3*event.Seconds()/50, float64(starts)/event.Seconds())
+		fmt.Fprintf(
+			&b,
+			"| %d | %d | %.1f | %.2f | %.0f |\n",
+			size[0],
+			size[1],
+			1e3*first.Seconds(),
+			1e3*event.Seconds()/50,
+			float64(starts)/event.Seconds(),
+		)
 	}
 	return b.String()
 }
@@ -72,8 +81,11 @@ func newCost(nodes []*sched.Node, kinds []sched.Typical, count, queue int) *cost
 func (c *cost) submit() {
 	c.next++
 	k := c.rand.Intn(len(c.kinds))
-	c.in.Pending = append(c.in.Pending, &sched.Job{ID: c.next, Request: c.kinds[k].Request, LimitS: int64(1+k%48) * 1800, PredictedS: int64(1+k%48) * 600,
-		Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: sched.Reason{Code: sched.WaitPriority}})
+	c.in.Pending = append(
+		c.in.Pending,
+		&sched.Job{ID: c.next, Request: c.kinds[k].Request, LimitS: int64(1+k%48) * 1800, PredictedS: int64(1+k%48) * 600,
+			Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: sched.Reason{Code: sched.WaitPriority}},
+	)
 }
 
 func (c *cost) apply(p *sched.Plan) {
@@ -81,7 +93,18 @@ func (c *cost) apply(p *sched.Plan) {
 	running := slices.Clone(c.in.Running)
 	for _, s := range p.Start {
 		started[s.Job.ID] = true
-		running = append(running, &sched.Run{ID: s.Job.ID, Task: -1, Job: s.Job, Partition: s.Partition, Start: c.in.Now, End: c.in.Now + s.LimitS, Allocs: s.Allocs})
+		running = append(
+			running,
+			&sched.Run{
+				ID:        s.Job.ID,
+				Task:      -1,
+				Job:       s.Job,
+				Partition: s.Partition,
+				Start:     c.in.Now,
+				End:       c.in.Now + s.LimitS,
+				Allocs:    s.Allocs,
+			},
+		)
 	}
 	slices.SortFunc(running, func(a, b *sched.Run) int { return cmp.Compare(a.ID, b.ID) })
 	c.in.Running = running

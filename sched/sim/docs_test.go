@@ -30,7 +30,8 @@ func TestDocTables(t *testing.T) {
 	for _, table := range []struct {
 		name string
 		make func(*testing.T) string
-	}{{"policies", policyTable}, {"halves", halvesTable}, {"load", loadTable}, {"placement", placementTable}, {"philly", phillyTable}, {"cost", costTable}} {
+	}{{"policies", policyTable}, {"halves", halvesTable}, {"load", loadTable}, {"placement", placementTable}, {"philly", phillyTable},
+		{"cost", costTable}} {
 		if *onlyTables != "" && !slices.Contains(strings.Split(*onlyTables, ","), table.name) {
 			continue
 		}
@@ -62,7 +63,10 @@ var swfTraces = []struct {
 
 func policyTable(t *testing.T) string {
 	var b bytes.Buffer
-	b.WriteString("| trace | policy | mean wait s | p50 | p90 | p99 | max | slowdown | utilization | Jain | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"| trace | policy | mean wait s | p50 | p90 | p99 | max | slowdown | utilization | Jain | wait vs Slurm-like | slowdown vs " +
+			"Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+	)
 	for _, c := range swfTraces {
 		jobs := readTrace(t, c.trace)
 		var slurm, easy *Report
@@ -77,8 +81,22 @@ func policyTable(t *testing.T) string {
 			case "easy":
 				easy = r
 			}
-			fmt.Fprintf(&b, "| %s | %s | %.0f | %d | %d | %d | %d | %.2f | %.3f | %.3f | %+.0f %% | %+.0f %% |", c.trace, policy, r.WaitMean, r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness,
-				percent(r.WaitMean, slurm.WaitMean), percent(r.Slowdown, slurm.Slowdown))
+			fmt.Fprintf(
+				&b,
+				"| %s | %s | %.0f | %d | %d | %d | %d | %.2f | %.3f | %.3f | %+.0f %% | %+.0f %% |",
+				c.trace,
+				policy,
+				r.WaitMean,
+				r.WaitP50,
+				r.WaitP90,
+				r.WaitP99,
+				r.WaitMax,
+				r.Slowdown,
+				r.Utilization,
+				r.Fairness,
+				percent(r.WaitMean, slurm.WaitMean),
+				percent(r.Slowdown, slurm.Slowdown),
+			)
 			if easy != nil {
 				fmt.Fprintf(&b, " %+.1f %%", percent(float64(r.WaitMax), float64(easy.WaitMax)))
 			}
@@ -130,7 +148,12 @@ type partTable struct{ bytes.Buffer }
 
 func newPartTable(variant string) *partTable {
 	b := &partTable{}
-	fmt.Fprintf(b, "| trace | %s | policy | mean wait s | max | slowdown | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY |\n|---|---|---|---|---|---|---|---|---|\n", variant)
+	fmt.Fprintf(
+		b,
+		"| trace | %s | policy | mean wait s | max | slowdown | wait vs Slurm-like | slowdown vs Slurm-like | max vs EASY "+
+			"|\n|---|---|---|---|---|---|---|---|---|\n",
+		variant,
+	)
 	return b
 }
 
@@ -148,8 +171,18 @@ func (b *partTable) rows(t *testing.T, trace, variant string, procs int, jobs []
 		case "easy":
 			easy = r
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %d | %.2f | %+.0f %% | %+.0f %% |", trace, variant, policy, r.WaitMean, r.WaitMax, r.Slowdown,
-			percent(r.WaitMean, slurm.WaitMean), percent(r.Slowdown, slurm.Slowdown))
+		fmt.Fprintf(
+			b,
+			"| %s | %s | %s | %.0f | %d | %.2f | %+.0f %% | %+.0f %% |",
+			trace,
+			variant,
+			policy,
+			r.WaitMean,
+			r.WaitMax,
+			r.Slowdown,
+			percent(r.WaitMean, slurm.WaitMean),
+			percent(r.Slowdown, slurm.Slowdown),
+		)
 		if easy != nil {
 			fmt.Fprintf(b, " %+.1f %%", percent(float64(r.WaitMax), float64(easy.WaitMax)))
 		}
@@ -162,14 +195,29 @@ func percent(x, of float64) float64 { return 100 * (x - of) / of }
 func phillyTable(t *testing.T) string {
 	jobs := readTrace(t, "philly")
 	var b bytes.Buffer
-	b.WriteString("| GPUs | policy | longest queue | mean wait s | slowdown | passes | probes | wall s | µs per pass |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"| GPUs | policy | longest queue | mean wait s | slowdown | passes | probes | wall s | µs per pass " +
+			"|\n|---|---|---|---|---|---|---|---|---|\n",
+	)
 	for _, procs := range []int{768, 640, 440} {
 		for _, policy := range []string{"easy", "default"} {
 			r, err := Run(Options{Jobs: jobs, Procs: procs, Policy: policy, Clock: time.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&b, "| %d | %s | %d | %.0f | %.2f | %d | %d | %.1f | %.0f |\n", procs, policy, r.Queue, r.WaitMean, r.Slowdown, r.Passes, r.Probes, r.WallS, 1e6*r.WallS/float64(r.Passes))
+			fmt.Fprintf(
+				&b,
+				"| %d | %s | %d | %.0f | %.2f | %d | %d | %.1f | %.0f |\n",
+				procs,
+				policy,
+				r.Queue,
+				r.WaitMean,
+				r.Slowdown,
+				r.Passes,
+				r.Probes,
+				r.WallS,
+				1e6*r.WallS/float64(r.Passes),
+			)
 		}
 	}
 	return b.String()
@@ -177,7 +225,11 @@ func phillyTable(t *testing.T) string {
 
 func placementTable(t *testing.T) string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "GPU allocation in %% at 130 %% of demand, mean of %d seeds.\n\n| tasks | fgd | best fit | pack |\n|---|---|---|---|\n", *seeds)
+	fmt.Fprintf(
+		&b,
+		"GPU allocation in %% at 130 %% of demand, mean of %d seeds.\n\n| tasks | fgd | best fit | pack |\n|---|---|---|---|\n",
+		*seeds,
+	)
 	for _, list := range []string{"default", "multigpu50", "gpuspec33"} {
 		nodes, pods, err := ReadOpenb(needTrace(t, "openb_node_list_gpu_node.csv.gz"), needTrace(t, "openb_pod_list_"+list+".csv.gz"))
 		if err != nil {

@@ -95,7 +95,15 @@ func numbers(row map[string]string, names ...string) ([]int64, error) {
 
 // request is a pod as a job asks for it.
 func (p Pod) request() sched.Request {
-	r := sched.Request{MinNodes: 1, MaxNodes: 1, Tasks: 1, CPUsPerTask: int(p.CPUMilli), MemNodeMiB: p.MemMiB, MemSaid: p.MemMiB > 0, Features: p.Spec}
+	r := sched.Request{
+		MinNodes:    1,
+		MaxNodes:    1,
+		Tasks:       1,
+		CPUsPerTask: int(p.CPUMilli),
+		MemNodeMiB:  p.MemMiB,
+		MemSaid:     p.MemMiB > 0,
+		Features:    p.Spec,
+	}
 	if p.CPUMilli == 0 {
 		r.Tasks, r.Overcommit = 1, true
 	}
@@ -123,7 +131,13 @@ func typicalOf(pods []Pod) []sched.Typical {
 		kinds = append(kinds, p)
 	}
 	slices.SortFunc(kinds, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.CPUMilli, b.CPUMilli), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.GPUMilli, b.GPUMilli), strings.Compare(a.Spec, b.Spec))
+		return cmp.Or(
+			cmp.Compare(count[b], count[a]),
+			cmp.Compare(a.CPUMilli, b.CPUMilli),
+			cmp.Compare(a.GPUs, b.GPUs),
+			cmp.Compare(a.GPUMilli, b.GPUMilli),
+			strings.Compare(a.Spec, b.Spec),
+		)
 	})
 	var out []sched.Typical
 	covered := int64(0)
@@ -167,7 +181,10 @@ func Placement(nodes []*sched.Node, pods []Pod, rule sched.Placement, seed int64
 		plan := s.Plan(in)
 		for _, st := range plan.Start {
 			placed += p.milli()
-			in.Running = append(in.Running, &sched.Run{ID: st.Job.ID, Task: -1, Job: st.Job, Partition: "all", Start: 1, End: sched.Forever, Allocs: st.Allocs})
+			in.Running = append(
+				in.Running,
+				&sched.Run{ID: st.Job.ID, Task: -1, Job: st.Job, Partition: "all", Start: 1, End: sched.Forever, Allocs: st.Allocs},
+			)
 		}
 	}
 	return float64(placed) / float64(capacity)

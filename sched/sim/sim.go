@@ -49,7 +49,11 @@ var Policies = map[string]Policy{
 	"easy":         {Params: sched.Params{Weights: basic}, About: "textbook EASY backfill"},
 	"easy-sjbf":    {Params: sched.Params{Weights: basic, Order: sched.ShortestFirst}, About: "EASY, candidates by predicted run time"},
 	"conservative": {Params: sched.Params{Weights: basic, Policy: sched.Conservative}, About: "a promise for every job"},
-	"slurm-like":   {Params: sched.Params{Weights: basic, Policy: sched.Conservative, Depth: 500, ResolutionS: 60}, EveryS: 30, About: "conservative, rebuilt every 30 s, first 500 jobs, 60 s resolution"},
+	"slurm-like": {
+		Params: sched.Params{Weights: basic, Policy: sched.Conservative, Depth: 500, ResolutionS: 60},
+		EveryS: 30,
+		About:  "conservative, rebuilt every 30 s, first 500 jobs, 60 s resolution",
+	},
 }
 
 var basic = sched.Weights{Basic: true}
@@ -126,7 +130,14 @@ func newWorld(opts *Options) (*world, error) {
 	if opts.Procs <= 0 {
 		return nil, fmt.Errorf("cannot simulate a machine of %d processors", opts.Procs)
 	}
-	w := &world{opts: opts, jobs: opts.Jobs, s: sched.New(pol.Params), every: pol.EveryS, runs: map[uint32]*sched.Run{}, reqs: map[int]*sched.Request{}}
+	w := &world{
+		opts:  opts,
+		jobs:  opts.Jobs,
+		s:     sched.New(pol.Params),
+		every: pol.EveryS,
+		runs:  map[uint32]*sched.Run{},
+		reqs:  map[int]*sched.Request{},
+	}
 	w.recs = make([]Record, len(w.jobs))
 	for i := range w.jobs {
 		j := &w.jobs[i]
@@ -229,8 +240,17 @@ func (w *world) submit(now int64) int {
 	n := 0
 	for ; w.next < len(w.jobs) && w.jobs[w.next].Submit <= now; w.next++ {
 		j := &w.jobs[w.next]
-		rec := &sched.Job{ID: uint32(w.next + 1), User: j.User, Name: j.Name, Partitions: w.partitions(), Request: w.request(j.Procs), Submit: j.Submit,
-			LimitS: j.RequestS, PredictedS: w.past.Predict(j.User, j.Name), Reason: sched.Reason{Code: sched.WaitPriority}}
+		rec := &sched.Job{
+			ID:         uint32(w.next + 1),
+			User:       j.User,
+			Name:       j.Name,
+			Partitions: w.partitions(),
+			Request:    w.request(j.Procs),
+			Submit:     j.Submit,
+			LimitS:     j.RequestS,
+			PredictedS: w.past.Predict(j.User, j.Name),
+			Reason:     sched.Reason{Code: sched.WaitPriority},
+		}
 		if w.opts.Exact {
 			rec.LimitS, rec.PredictedS = j.RunS, j.RunS
 		}

@@ -95,7 +95,17 @@ func TestEveryStartIsTheTextbooks(t *testing.T) {
 		for i := range rapid.IntRange(1, 60).Draw(t, "jobs") {
 			now += rapid.Int64Range(0, 6).Draw(t, "gap")
 			limit := rapid.Int64Range(1, 30).Draw(t, "limit")
-			jobs = append(jobs, Job{ID: int64(i), Submit: now, RequestS: limit, RunS: rapid.Int64Range(1, limit).Draw(t, "run"), Procs: rapid.IntRange(1, procs).Draw(t, "p"), User: fmt.Sprint(i % 3)})
+			jobs = append(
+				jobs,
+				Job{
+					ID:       int64(i),
+					Submit:   now,
+					RequestS: limit,
+					RunS:     rapid.Int64Range(1, limit).Draw(t, "run"),
+					Procs:    rapid.IntRange(1, procs).Draw(t, "p"),
+					User:     fmt.Sprint(i % 3),
+				},
+			)
 		}
 		r, err := Run(Options{Jobs: jobs, Procs: procs, Policy: "easy"})
 		if err != nil {
@@ -134,8 +144,11 @@ func TestOddTraces(t *testing.T) {
 6 -1 -1 30 2 -1 -1 2 60
 `
 	jobs, left, err := ParseSWF(strings.NewReader(trace))
-	want := []Job{{ID: 1, Submit: 10, RunS: 50, Procs: 4, RequestS: 50, User: "q-1"}, {ID: 5, Submit: 15, RunS: 30, Procs: 2, RequestS: 30, User: "7"},
-		{ID: 4, Submit: 20, RunS: 30, Procs: 8, RequestS: 50, User: "q-1"}}
+	want := []Job{
+		{ID: 1, Submit: 10, RunS: 50, Procs: 4, RequestS: 50, User: "q-1"},
+		{ID: 5, Submit: 15, RunS: 30, Procs: 2, RequestS: 30, User: "7"},
+		{ID: 4, Submit: 20, RunS: 30, Procs: 8, RequestS: 50, User: "q-1"},
+	}
 	if err != nil || left != 3 || !slices.Equal(jobs, want) {
 		t.Errorf("%+v, %d left out, %v", jobs, left, err)
 	}

@@ -40,7 +40,16 @@ func TestTextbookEASY(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s exact=%v: wait %.2f, slowdown %.4f, %d passes, %d probes, %.1f s", c.trace, c.exact, r.WaitMean, r.Slowdown, r.Passes, r.Probes, r.WallS)
+		t.Logf(
+			"%s exact=%v: wait %.2f, slowdown %.4f, %d passes, %d probes, %.1f s",
+			c.trace,
+			c.exact,
+			r.WaitMean,
+			r.Slowdown,
+			r.Passes,
+			r.Probes,
+			r.WallS,
+		)
 		if d := r.WaitMean - c.wait; d > 0.5 || d < -0.5 {
 			t.Errorf("%s exact=%v: mean wait %.2f, want %.0f", c.trace, c.exact, r.WaitMean, c.wait)
 		}
@@ -63,8 +72,16 @@ func TestAims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: wait %.0f (%+.0f %%), slowdown %.2f (%+.0f %%), longest wait %d (%+.1f %%)", c.trace, r.WaitMean, percent(r.WaitMean, c.wait),
-			r.Slowdown, percent(r.Slowdown, c.slowdown), r.WaitMax, percent(float64(r.WaitMax), c.longest))
+		t.Logf(
+			"%s: wait %.0f (%+.0f %%), slowdown %.2f (%+.0f %%), longest wait %d (%+.1f %%)",
+			c.trace,
+			r.WaitMean,
+			percent(r.WaitMean, c.wait),
+			r.Slowdown,
+			percent(r.Slowdown, c.slowdown),
+			r.WaitMax,
+			percent(float64(r.WaitMax), c.longest),
+		)
 		if r.WaitMean > 0.75*c.wait || r.Slowdown > 0.7*c.slowdown || float64(r.WaitMax) > 1.1*c.longest {
 			t.Errorf("%s misses an aim", c.trace)
 		}

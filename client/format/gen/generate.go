@@ -28,27 +28,34 @@ const file = "needs.gen.go"
 // tables are the functions of package format that give rows of fields, by the kind of record they show.
 var tables = map[string][]string{"job": {"format.jobLetters", "format.jobNames"}, "node": {"format.nodeLetters", "format.nodeNames"}}
 
-// uses are what commands do with records besides showing columns: the functions of packages format and cli that get the records.
+// folders are the packages of client whose code is read, each after those that it imports.
+var folders = []string{"format", "format/doc", "view", "squeue", "scontrol", "sinfo"}
+
+// uses are what commands do with records besides showing columns: the functions that get the records.
 var uses = []struct {
 	kind, name, doc string
 	functions       []string
 }{
-	{"job", "NeedsOfChoice", "what squeue's options look at", []string{"cli.selects", "cli.expand"}},
-	{"job", "NeedsOfJobBlock", "scontrol show job", []string{"format.AppendJob", "cli.matches", "cli.askedPart"}},
-	{"job", "NeedsOfJobDocument", "a job of --json", []string{"format.WriteJob", "cli.matches", "cli.askedPart", "cli.selects", "cli.expand"}},
-	{"job", "NeedsOfSteps", "everything that is shown of steps", []string{"format.Steps", "format.StepsOf", "format.AppendStep", "format.WriteStep", "cli.wantsStep", "cli.matches", "cli.selects", "cli.expand"}},
-	{"node", "NeedsOfFolding", "what sinfo's rows are made of", []string{"cli.showsNode", "format.Match", "format.PartitionNodes", "format.FoldNodes"}},
-	{"node", "NeedsOfNodeGroup", "a row of sinfo --json", []string{"cli.showsNode", "format.Match", "format.PartitionNodes", "format.FoldNodes", "format.WriteNodeGroup"}},
-	{"node", "NeedsOfPlaces", "the nodes of jobs in --json", []string{"cli.nodesByName", "format.WriteJob", "format.WriteStep"}},
+	{"job", "NeedsOfChoice", "what squeue's options look at", []string{"squeue.selects", "squeue.expand"}},
+	{"job", "NeedsOfJobBlock", "scontrol show job", []string{"format.AppendJob", "view.Matches", "view.AskedPart"}},
+	{"job", "NeedsOfJobDocument", "a job of --json", []string{"doc.WriteJob", "view.Matches", "view.AskedPart", "squeue.selects",
+		"squeue.expand"}},
+	{"job", "NeedsOfSteps", "everything that is shown of steps", []string{"format.Steps", "format.StepsOf", "format.AppendStep",
+		"doc.WriteStep", "squeue.wantsStep", "view.Matches", "squeue.selects", "squeue.expand"}},
+	{"node", "NeedsOfFolding", "what sinfo's rows are made of", []string{"sinfo.showsNode", "format.Match", "format.PartitionNodes",
+		"format.FoldNodes"}},
+	{"node", "NeedsOfNodeGroup", "a row of sinfo --json", []string{"sinfo.showsNode", "format.Match", "format.PartitionNodes",
+		"format.FoldNodes", "doc.WriteNodeGroup"}},
+	{"node", "NeedsOfPlaces", "the nodes of jobs in --json", []string{"view.NodesByName", "doc.WriteJob", "doc.WriteStep"}},
 }
 
 const module = "github.com/sluice-hpc/sluice/client/"
 
-// source is the code of the two packages: what each function does and what each variable is made of.
+// source is the code of these packages: what each function does and what each variable is made of.
 type source struct {
 	info  types.Info
 	decls map[types.Object]ast.Node
-	scope map[string]types.Object // functions and methods of both packages by name
+	scope map[string]types.Object // functions and methods by the name of their package and their own
 }
 
 func read(dir string) (*source, error) {
@@ -59,7 +66,7 @@ func read(dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, pkg := range []string{"format", "cli"} {
+	for _, pkg := range folders {
 		var files []*ast.File
 		paths, err := filepath.Glob(filepath.Join(dir, pkg, "*.go"))
 		if err != nil {
@@ -86,7 +93,7 @@ func read(dir string) (*source, error) {
 	return src, nil
 }
 
-// importer gives package format as it was just read, and all others as they were compiled.
+// importerOf gives the packages that were just read as they are, and all others as they were compiled.
 type importerOf struct {
 	types.Importer
 	ours map[string]*types.Package
@@ -99,13 +106,16 @@ func (i importerOf) Import(path string) (*types.Package, error) {
 	return i.Importer.Import(path)
 }
 
-// compiled finds what the two packages import.
+// compiled finds what these packages import.
 func compiled(dir string, fset *token.FileSet) (importerOf, error) {
-	list := exec.Command("go", "list", "-e", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./format", "./cli")
+	list := exec.Command("go", "list", "-e", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}")
+	for _, pkg := range folders {
+		list.Args = append(list.Args, "./"+pkg)
+	}
 	list.Dir, list.Stderr = dir, os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return importerOf{}, fmt.Errorf("cannot list what package cli imports: %w", err)
+		return importerOf{}, fmt.Errorf("cannot list what the commands import: %w", err)
 	}
 	files := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -143,7 +153,8 @@ func (src *source) add(f *ast.File) {
 
 // records are the messages of whose fields the needs are made.
 var records = map[string]protoreflect.MessageDescriptor{
-	"JobRecord": (&pb.JobRecord{}).ProtoReflect().Descriptor(), "JobSpec": (&pb.JobSpec{}).ProtoReflect().Descriptor(), "NodeRecord": (&pb.NodeRecord{}).ProtoReflect().Descriptor(),
+	"JobRecord": (&pb.JobRecord{}).ProtoReflect().Descriptor(), "JobSpec": (&pb.JobSpec{}).ProtoReflect().Descriptor(),
+	"NodeRecord": (&pb.NodeRecord{}).ProtoReflect().Descriptor(),
 }
 
 // walk gathers what a piece of code reads: the numbers of fields, by record.
@@ -283,9 +294,13 @@ func generate(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := bytes.NewBufferString("// Code generated by client/format/gen (make generate). DO NOT EDIT.\n\npackage format\n\nimport \"github.com/sluice-hpc/sluice/proto/coding\"\n")
+	b := bytes.NewBufferString(
+		"// Code generated by client/format/gen (make generate). DO NOT EDIT.\n\npackage format\n\nimport " +
+			"\"github.com/sluice-hpc/sluice/proto/coding\"\n")
 	for _, kind := range slices.Sorted(maps.Keys(tables)) {
-		fmt.Fprintf(b, "\n// %sNeeds is what the field of a table reads; of one that is not known, everything.\nfunc %sNeeds(key string) Needs {\nswitch key {\n", kind, kind)
+		fmt.Fprintf(b,
+			"\n// %sNeeds is what the field of a table reads; of one that is not known, everything.\nfunc %sNeeds(key string) Needs "+
+				"{\nswitch key {\n", kind, kind)
 		seen := map[string]bool{}
 		for _, table := range tables[kind] {
 			rows := src.rows(table)

@@ -220,8 +220,12 @@ var appendScalar = map[protoreflect.Kind]string{
 }
 
 func (w *writer) decoder(b *bytes.Buffer, name string, fields []field) {
-	fmt.Fprintf(b, "\n// Unmarshal makes m what b encodes. Fields that are not known are skipped.\nfunc (m *%s) Unmarshal(b []byte) error {\n*m = %s{}\nreturn m.Merge(string(b))\n}\n", name, name)
-	fmt.Fprintf(b, "\n// Merge adds to m what s encodes; the strings of m are then parts of s.\nfunc (m *%s) Merge(s string) error {\nd := coding.NewDecoder(s)\nfor d.Next() {\n", name)
+	fmt.Fprintf(b,
+		"\n// Unmarshal makes m what b encodes. Fields that are not known are skipped.\nfunc (m *%s) Unmarshal(b []byte) error {\n*m = "+
+			"%s{}\nreturn m.Merge(string(b))\n}\n", name, name)
+	fmt.Fprintf(b,
+		"\n// Merge adds to m what s encodes; the strings of m are then parts of s.\nfunc (m *%s) Merge(s string) error {\nd := "+
+			"coding.NewDecoder(s)\nfor d.Next() {\n", name)
 	if len(fields) > 0 {
 		b.WriteString("switch d.Tag {\n")
 		for _, f := range fields {
@@ -296,13 +300,18 @@ func (w *writer) enum(d protoreflect.EnumDescriptor) {
 		}
 		fmt.Fprintf(b, "%d: %q,\n", values.Get(i).Number(), values.Get(i).Name())
 	}
-	fmt.Fprintf(b, "}\n\n// String is the name of the value, or its number.\nfunc (v %s) String() string { return valueName(%s_name[:], int32(v)) }\n", name, name)
+	fmt.Fprintf(b,
+		"}\n\n// String is the name of the value, or its number.\nfunc (v %s) String() string { return valueName(%s_name[:], "+
+			"int32(v)) }\n", name, name)
 }
 
 // tests writes the list that the tests go through.
 func (w *writer) tests() {
-	b := w.file("messages_test.go", "package msg\n\nimport (\n\"google.golang.org/protobuf/proto\"\n\npb \"github.com/sluice-hpc/sluice/proto/sluice/v1\"\n)\n")
-	b.WriteString("\n// messages are all messages, beside what protobuf makes of them.\nvar messages = []struct {\nplain func() message\nlibrary func() proto.Message\n}{\n")
+	b := w.file("messages_test.go",
+		"package msg\n\nimport (\n\"google.golang.org/protobuf/proto\"\n\npb \"github.com/sluice-hpc/sluice/proto/sluice/v1\"\n)\n")
+	b.WriteString(
+		"\n// messages are all messages, beside what protobuf makes of them.\nvar messages = []struct {\nplain func() message\nlibrary " +
+			"func() proto.Message\n}{\n")
 	for _, name := range w.names {
 		fmt.Fprintf(b, "{func() message { return new(%s) }, func() proto.Message { return new(pb.%s) }},\n", name, name)
 	}

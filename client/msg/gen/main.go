@@ -1,5 +1,6 @@
 // gen writes package msg: for each message of the ControllerAPI a plain struct with the same name, fields and getters as the
-// one that protoc-gen-go makes, and its encoding; and into package pb what encodes some fields of a record. What it needs to know it reads from package pb, so that names cannot differ.
+// one that protoc-gen-go makes, and its encoding; and into package pb what encodes some fields of a record. What it needs to know it reads
+// from package pb, so that names cannot differ.
 package main
 
 import (

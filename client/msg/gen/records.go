@@ -33,7 +33,9 @@ func (w *writer) record(b *bytes.Buffer, d protoreflect.MessageDescriptor, seen 
 	slices.SortFunc(fields, func(a, b field) int { return cmp.Compare(a.Number(), b.Number()) })
 	set := partial[name]
 	if set != "" {
-		fmt.Fprintf(b, "\n// AppendFields appends the encoding of those fields of m that are in the sets.\nfunc (m *%s) AppendFields(b []byte, in *Fields) []byte {\n", name)
+		fmt.Fprintf(b,
+			"\n// AppendFields appends the encoding of those fields of m that are in the sets.\nfunc (m *%s) AppendFields(b []byte, in "+
+				"*Fields) []byte {\n", name)
 	} else {
 		fmt.Fprintf(b, "\nfunc (m *%s) appendTo(b []byte) []byte {\n", name)
 	}
@@ -55,7 +57,9 @@ func (w *writer) record(b *bytes.Buffer, d protoreflect.MessageDescriptor, seen 
 		}
 	}
 	b.WriteString("return b\n}\n")
-	fmt.Fprintf(b, "\n// Shallow is a copy of m; what it points to is shared. Nil is as empty.\nfunc (m *%s) Shallow() *%s {\nif m == nil {\nreturn &%s{}\n}\nreturn &%s{\n", name, name, name, name)
+	fmt.Fprintf(b,
+		"\n// Shallow is a copy of m; what it points to is shared. Nil is as empty.\nfunc (m *%s) Shallow() *%s {\nif m == nil "+
+			"{\nreturn &%s{}\n}\nreturn &%s{\n", name, name, name, name)
 	for _, f := range fields {
 		fmt.Fprintf(b, "%s: m.%s,\n", f.name, f.name)
 	}

@@ -19,13 +19,19 @@ func (w *writer) service(d protoreflect.ServiceDescriptor) {
 			w.fail("%s: no rule for streams both ways", m.FullName())
 		case m.IsStreamingClient():
 			fmt.Fprintf(api, "%s(context.Context) (Upload[%s, %s], error)\n", name, in, out)
-			fmt.Fprintf(calls, "\nfunc (c *calls) %s(ctx context.Context) (msg.Upload[msg.%s, msg.%s], error) {\nreturn upload[msg.%s, msg.%s](ctx, c, %q)\n}\n", name, in, out, in, out, name)
+			fmt.Fprintf(calls,
+				"\nfunc (c *calls) %s(ctx context.Context) (msg.Upload[msg.%s, msg.%s], error) {\nreturn upload[msg.%s, msg.%s](ctx, c, "+
+					"%q)\n}\n", name, in, out, in, out, name)
 		case m.IsStreamingServer():
 			fmt.Fprintf(api, "%s(context.Context, *%s) (Stream[%s], error)\n", name, in, out)
-			fmt.Fprintf(calls, "\nfunc (c *calls) %s(ctx context.Context, req *msg.%s) (msg.Stream[msg.%s], error) {\nreturn download[msg.%s](ctx, c, %q, req)\n}\n", name, in, out, out, name)
+			fmt.Fprintf(calls,
+				"\nfunc (c *calls) %s(ctx context.Context, req *msg.%s) (msg.Stream[msg.%s], error) {\nreturn download[msg.%s](ctx, c, "+
+					"%q, req)\n}\n", name, in, out, out, name)
 		default:
 			fmt.Fprintf(api, "%s(context.Context, *%s) (*%s, error)\n", name, in, out)
-			fmt.Fprintf(calls, "\nfunc (c *calls) %s(ctx context.Context, req *msg.%s) (*msg.%s, error) {\nreturn unary[msg.%s](ctx, c, %q, req)\n}\n", name, in, out, out, name)
+			fmt.Fprintf(calls,
+				"\nfunc (c *calls) %s(ctx context.Context, req *msg.%s) (*msg.%s, error) {\nreturn unary[msg.%s](ctx, c, %q, req)\n}\n",
+				name, in, out, out, name)
 		}
 	}
 	api.WriteString("}\n")

@@ -138,7 +138,8 @@ func (d *device) otherEnd(link int) string {
 
 // Processes implements gpu.Device: those with a CUDA context. What only draws on a screen is not in the way of jobs.
 func (d *device) Processes() (out []gpu.Process, err error) {
-	if !d.s.has("nvmlDeviceGetComputeRunningProcesses") && !d.s.has("nvmlDeviceGetComputeRunningProcesses_v2") && !d.s.has("nvmlDeviceGetComputeRunningProcesses_v3") {
+	if !d.s.has("nvmlDeviceGetComputeRunningProcesses") && !d.s.has("nvmlDeviceGetComputeRunningProcesses_v2") &&
+		!d.s.has("nvmlDeviceGetComputeRunningProcesses_v3") {
 		return nil, nil
 	}
 	list, ret := d.h.GetComputeRunningProcesses()
@@ -150,10 +151,7 @@ func (d *device) Processes() (out []gpu.Process, err error) {
 	}
 	var instances map[uint32]string
 	for _, p := range list {
-		q := gpu.Process{PID: int(p.Pid), MemoryMiB: gpu.NA}
-		if p.UsedGpuMemory != ^uint64(0) {
-			q.MemoryMiB = int64(p.UsedGpuMemory >> 20)
-		}
+		q := gpu.Process{PID: int(p.Pid)}
 		if p.GpuInstanceId != ^uint32(0) {
 			if instances == nil {
 				instances = d.instanceIDs()

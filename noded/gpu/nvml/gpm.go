@@ -13,7 +13,8 @@ import (
 // what is between them. Before Hopper it cannot be had.
 
 // gpmSymbols are what that needs.
-var gpmSymbols = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"}
+var gpmSymbols = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMigSampleGet",
+	"nvmlGpmMetricsGet"}
 
 // counters are the last sample of an instance.
 type counters struct {
@@ -49,7 +50,8 @@ func (d *device) instanceLoad(m migDevice) int64 {
 	defer before.sample.Free()
 	between := &nvml.GpmMetricsGetType{NumMetrics: 1, Sample1: before.sample, Sample2: now}
 	between.Metrics[0].MetricId = uint32(nvml.GPM_METRIC_GRAPHICS_UTIL)
-	if d.s.lib.GpmMetricsGet(between) != nvml.SUCCESS || nvml.Return(between.Metrics[0].NvmlReturn) != nvml.SUCCESS || math.IsNaN(between.Metrics[0].Value) {
+	if d.s.lib.GpmMetricsGet(between) != nvml.SUCCESS || nvml.Return(between.Metrics[0].NvmlReturn) != nvml.SUCCESS ||
+		math.IsNaN(between.Metrics[0].Value) {
 		return gpu.NA
 	}
 	return int64(math.Round(min(100, max(0, between.Metrics[0].Value))))

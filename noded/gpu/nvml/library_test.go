@@ -50,11 +50,13 @@ func useOldLibrary(t *testing.T, path string) {
 	}
 	d := devices[0]
 	in, err := d.Info()
-	if err != nil || in.Model != "Tesla K20" || gpu.ShortType(in.Model) != "k20" || in.Minor != 3 || in.PCI != "00000000:05:00.0" || in.MemoryMiB != 5120 || in.MIG != "" || in.ECC != "n/a" {
+	if err != nil || in.Model != "Tesla K20" || gpu.ShortType(in.Model) != "k20" || in.Minor != 3 || in.PCI != "00000000:05:00.0" ||
+		in.MemoryMiB != 5120 || in.MIG != "" || in.ECC != "n/a" {
 		t.Errorf("%+v, %v", in, err)
 	}
 	list, err := d.Samples()
-	if err != nil || list[0].UtilPercent != 42 || list[0].TemperatureC != 55 || list[0].PowerMw != gpu.NA || list[0].EnergyMj != gpu.NA || list[0].Throttle != "n/a" {
+	if err != nil || list[0].UtilPercent != 42 || list[0].TemperatureC != 55 || list[0].PowerMw != gpu.NA || list[0].EnergyMj != gpu.NA ||
+		list[0].Throttle != "n/a" {
 		t.Errorf("%v, %v", list, err)
 	}
 	if h, err := d.Health(); err != nil || h.Uncorrectable != gpu.NA {

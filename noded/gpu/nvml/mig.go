@@ -25,7 +25,8 @@ var profileForms = map[int]struct {
 }{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE: {1, ""}, nvml.GPU_INSTANCE_PROFILE_2_SLICE: {2, ""}, nvml.GPU_INSTANCE_PROFILE_3_SLICE: {3, ""},
 	nvml.GPU_INSTANCE_PROFILE_4_SLICE: {4, ""}, nvml.GPU_INSTANCE_PROFILE_6_SLICE: {6, ""}, nvml.GPU_INSTANCE_PROFILE_7_SLICE: {7, ""},
-	nvml.GPU_INSTANCE_PROFILE_8_SLICE: {8, ""}, nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1: {1, "+me"}, nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1: {2, "+me"},
+	nvml.GPU_INSTANCE_PROFILE_8_SLICE: {8, ""}, nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1: {1, "+me"},
+	nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1: {2, "+me"},
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2: {1, ""}, // with the memory of two
 }
 
@@ -70,7 +71,8 @@ func (d *device) profiles(totalBytes uint64) (out []*pb.MigProfile) {
 		if ret != nvml.SUCCESS {
 			continue
 		}
-		p := &pb.MigProfile{Name: d.profileName(id, info.MemorySizeMB, totalBytes), Slices: form.slices, MemoryMib: info.MemorySizeMB, Id: uint32(id)}
+		p := &pb.MigProfile{Name: d.profileName(id, info.MemorySizeMB, totalBytes), Slices: form.slices, MemoryMib: info.MemorySizeMB,
+			Id: uint32(id)}
 		places, ret := d.h.GetGpuInstancePossiblePlacements(&info)
 		if ret != nvml.SUCCESS {
 			continue
@@ -241,13 +243,16 @@ func (d *device) SetMIG(on bool) error {
 }
 
 // computeProfiles are the compute instances that take all of a GPU instance, by its slices.
-var computeProfiles = map[uint32]int{1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE, 3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE,
-	4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE, 6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE, 8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE}
+var computeProfiles = map[uint32]int{1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE,
+	3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE,
+	4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE, 6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE,
+	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE}
 
 // CreateInstance implements gpu.Device. GPU instances without a compute instance, which nobody can use and which a daemon leaves
 // that ends between the two, are removed when they are in the way.
 func (d *device) CreateInstance(p *pb.MigProfile, start uint32) error {
-	for _, f := range []string{"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance", "nvmlGpuInstanceGetComputeInstanceProfileInfo"} {
+	for _, f := range []string{"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance",
+		"nvmlGpuInstanceGetComputeInstanceProfileInfo"} {
 		if !d.s.has(f) {
 			return d.s.check(absent, "cut GPU "+d.uuid)
 		}

@@ -10,5 +10,6 @@ import (
 
 // Open says that this build cannot talk to a driver.
 func Open() (gpu.Source, error) {
-	return nil, errors.New("this sluice-noded was built without cgo and cannot talk to NVIDIA's driver; build it with a C compiler at hand")
+	return nil,
+		errors.New("this sluice-noded was built without cgo and cannot talk to NVIDIA's driver; build it on a machine with a C compiler")
 }

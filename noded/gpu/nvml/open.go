@@ -99,7 +99,7 @@ func (s *source) Close() error {
 	for _, c := range s.counters {
 		_ = c.sample.Free()
 	}
-	return s.check(s.lib.Shutdown(), "let go of NVIDIA's management library")
+	return s.check(s.lib.Shutdown(), "release NVIDIA's management library")
 }
 
 // controlFiles are opened by every process that uses CUDA.

@@ -29,7 +29,8 @@ func (d *device) Samples() ([]*pb.DeviceSample, error) {
 		}
 		s.UtilPercent = d.instanceLoad(m)
 		// Heat and clocks are those of the GPU; the power of an instance is not said.
-		s.TemperatureC, s.SmClockMhz, s.MemoryClockMhz, s.EccUncorrected, s.Throttle = one.TemperatureC, one.SmClockMhz, one.MemoryClockMhz, one.EccUncorrected, one.Throttle
+		s.TemperatureC, s.SmClockMhz, s.MemoryClockMhz, s.EccUncorrected, s.Throttle = one.TemperatureC, one.SmClockMhz,
+			one.MemoryClockMhz, one.EccUncorrected, one.Throttle
 		out = append(out, s)
 	}
 	return out, nil
@@ -37,7 +38,8 @@ func (d *device) Samples() ([]*pb.DeviceSample, error) {
 
 // memory is a sample of which only the memory is known.
 func (d *device) memory(uuid string, at int64) (*pb.DeviceSample, error) {
-	s := &pb.DeviceSample{Id: uuid, AtNs: at, UtilPercent: gpu.NA, MemoryUsedMib: gpu.NA, TemperatureC: gpu.NA, PowerMw: gpu.NA, EnergyMj: gpu.NA, SmClockMhz: gpu.NA,
+	s := &pb.DeviceSample{Id: uuid, AtNs: at, UtilPercent: gpu.NA, MemoryUsedMib: gpu.NA, TemperatureC: gpu.NA, PowerMw: gpu.NA,
+		EnergyMj: gpu.NA, SmClockMhz: gpu.NA,
 		MemoryClockMhz: gpu.NA, EccUncorrected: gpu.NA, Throttle: "n/a"}
 	memory, ret := d.h.GetMemoryInfo()
 	if ret == nvml.SUCCESS {

@@ -18,7 +18,8 @@ func TestAgainstNvidiaSMI(t *testing.T) {
 		t.Skipf("no GPU to look at: %v", err)
 	}
 	defer src.Close()
-	out, err := exec.Command("nvidia-smi", "--query-gpu=uuid,name,pci.bus_id,index,driver_version,mig.mode.current", "--format=csv,noheader").Output()
+	out, err := exec.Command("nvidia-smi", "--query-gpu=uuid,name,pci.bus_id,index,driver_version,mig.mode.current",
+		"--format=csv,noheader").Output()
 	if err != nil {
 		t.Skipf("no nvidia-smi to compare with: %v", err)
 	}
@@ -47,7 +48,8 @@ func TestAgainstNvidiaSMI(t *testing.T) {
 	mode := map[string]string{"Enabled": "on", "Disabled": "off", "[N/A]": ""}
 	for _, r := range rows {
 		in, ok := infos[r[0]]
-		if !ok || in.Model != r[1] || !strings.EqualFold(in.PCI, r[2]) || src.Driver() != r[4] || mode[r[5]] != strings.TrimPrefix(in.MIG, "pending ") && !strings.HasPrefix(in.MIG, "pending") {
+		if !ok || in.Model != r[1] || !strings.EqualFold(in.PCI, r[2]) || src.Driver() != r[4] ||
+			mode[r[5]] != strings.TrimPrefix(in.MIG, "pending ") && !strings.HasPrefix(in.MIG, "pending") {
 			t.Errorf("nvidia-smi says %v, the adapter %+v", r, in)
 		}
 	}

@@ -52,8 +52,8 @@ func ParseName(s string) (*pb.StepKey, error) {
 	return &pb.StepKey{JobId: n[0], Attempt: n[1], Step: n[2]}, nil
 }
 
-// Write makes dir with bundle and script, the script owned by the job's user. Nothing is synced: after a power cut nothing of
-// the step runs, and a bundle that is lost or torn names a step that never ended.
+// Write makes dir with bundle and script, which the job's user may read; chown: the user is another (owner.go). Nothing is synced: after
+// a power cut nothing of the step runs, and a bundle that is lost or torn names a step that never ended.
 func Write(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	raw, err := proto.Marshal(b)
 	if err != nil {
@@ -65,21 +65,27 @@ func Write(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	if err := unix.Chmod(dir, 0o711); err != nil { // whatever the umask: the user's shell must reach the script
 		return &os.PathError{Op: "chmod", Path: dir, Err: err}
 	}
-	if err := put(filepath.Join(dir, Bundle), raw, 0o600, -1, -1); err != nil {
+	if err := put(filepath.Join(dir, Bundle), raw, 0o600, nil); err != nil {
 		return err
 	}
 	if script == nil {
 		return nil
 	}
-	uid, gid := -1, -1
-	if chown {
-		uid, gid = int(b.Uid), int(b.Gid)
+	return put(filepath.Join(dir, Script), script, 0o500, readerOf(b, chown))
+}
+
+// reader is a user who may read a file of root's.
+type reader struct{ uid, gid uint32 }
+
+func readerOf(b *pb.Bundle, chown bool) *reader {
+	if !chown || b.Uid == 0 {
+		return nil
 	}
-	return put(filepath.Join(dir, Script), script, 0o500, uid, gid)
+	return &reader{b.Uid, b.Gid}
 }
 
 // put creates a file; the mode is exact, whatever the umask.
-func put(path string, data []byte, mode uint32, uid, gid int) (err error) {
+func put(path string, data []byte, mode uint32, to *reader) (err error) {
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return &os.PathError{Op: "create", Path: path, Err: err}
@@ -96,9 +102,9 @@ func put(path string, data []byte, mode uint32, uid, gid int) (err error) {
 		}
 		data = data[max(n, 0):]
 	}
-	if uid >= 0 {
-		if err := unix.Fchown(fd, uid, gid); err != nil {
-			return &os.PathError{Op: "chown", Path: path, Err: err}
+	if to != nil {
+		if err := give(fd, to.uid, to.gid); err != nil {
+			return &os.PathError{Op: "give to its user", Path: path, Err: err}
 		}
 	}
 	return nil
@@ -211,25 +217,21 @@ func onlyOurs(d int, dir string) error {
 	}
 }
 
-// Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open
-// can read, and its owner write, the new one.
+// Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open can read the
+// new one.
 func Reuse(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	raw, err := proto.Marshal(b)
 	if err != nil {
 		return fmt.Errorf("cannot encode bundle: %w", err)
 	}
-	if err := rewrite(filepath.Join(dir, Bundle), raw, 0o600, -1, -1); err != nil {
+	if err := rewrite(filepath.Join(dir, Bundle), raw, 0o600, nil); err != nil {
 		return err
 	}
-	uid, gid := -1, -1
-	if chown {
-		uid, gid = int(b.Uid), int(b.Gid)
-	}
-	return rewrite(filepath.Join(dir, Script), script, 0o500, uid, gid)
+	return rewrite(filepath.Join(dir, Script), script, 0o500, readerOf(b, chown))
 }
 
 // rewrite refuses what is not the plain file that put made.
-func rewrite(path string, data []byte, mode uint32, uid, gid int) (err error) {
+func rewrite(path string, data []byte, mode uint32, to *reader) (err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
@@ -239,13 +241,9 @@ func rewrite(path string, data []byte, mode uint32, uid, gid int) (err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	if st.Mode != unix.S_IFREG|mode || st.Nlink != 1 || uid >= 0 && st.Uid != uint32(uid) {
+	own := st.Mode == unix.S_IFREG|mode && st.Uid == uint32(os.Geteuid())
+	if st.Nlink != 1 || to == nil && !own || to != nil && !given(fd, &st, to.uid) {
 		return fmt.Errorf("cannot reuse %s: it has been changed", path)
-	}
-	if gid >= 0 && st.Gid != uint32(gid) {
-		if err := unix.Fchown(fd, -1, gid); err != nil {
-			return &os.PathError{Op: "chown", Path: path, Err: err}
-		}
 	}
 	if err := overwrite(fd, data); err != nil {
 		return &os.PathError{Op: "write", Path: path, Err: err}
@@ -255,6 +253,7 @@ func rewrite(path string, data []byte, mode uint32, uid, gid int) (err error) {
 
 // Remove deletes a step's folder and all in it.
 func Remove(dir string) error {
+	empty(filepath.Join(dir, Script))
 	for _, f := range []string{Script, Bundle, Exit, tmp} {
 		_ = unix.Unlink(filepath.Join(dir, f))
 	}

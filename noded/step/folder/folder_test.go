@@ -19,7 +19,8 @@ func TestNames(t *testing.T) {
 	}{
 		{"12.1.4294967291", &pb.StepKey{JobId: 12, Attempt: 1, Step: pb.BatchStep}},
 		{"1.0.0", &pb.StepKey{JobId: 1}},
-		{"", nil}, {"1.2", nil}, {"1.2.3.4", nil}, {"01.2.3", nil}, {"-1.2.3", nil}, {"1.2.4294967296", nil}, {".new-1.2.3", nil}, {"1.2.x", nil},
+		{"", nil}, {"1.2", nil}, {"1.2.3.4", nil}, {"01.2.3", nil}, {"-1.2.3", nil}, {"1.2.4294967296", nil}, {".new-1.2.3", nil},
+		{"1.2.x", nil},
 	} {
 		got, err := ParseName(c.name)
 		if c.key == nil {

@@ -402,7 +402,7 @@ func (x *SubmitReply) GetCpus() uint32 {
 
 type SubmitChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // a piece of a marshalled SubmitRequest, in order; 64 KiB to 2 MiB
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // a piece of a marshalled SubmitRequest, in order; at most 2 MiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -457,7 +457,6 @@ type JobsRequest struct {
 	Nodes           []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Accounts        []string               `protobuf:"bytes,9,rep,name=accounts,proto3" json:"accounts,omitempty"`
 	Qos             []string               `protobuf:"bytes,10,rep,name=qos,proto3" json:"qos,omitempty"`
-	MinSeq          uint64                 `protobuf:"varint,11,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"` // answer from a state at least this new
 	Reservations    []string               `protobuf:"bytes,13,rep,name=reservations,proto3" json:"reservations,omitempty"`
 	ShownPartitions bool                   `protobuf:"varint,14,opt,name=shown_partitions,json=shownPartitions,proto3" json:"shown_partitions,omitempty"` // not the jobs of partitions that are hidden
 	Fields          []uint32               `protobuf:"varint,15,rep,packed,name=fields,proto3" json:"fields,omitempty"`                                   // only these fields of JobRecord, by number; none = all
@@ -566,13 +565,6 @@ func (x *JobsRequest) GetQos() []string {
 	return nil
 }
 
-func (x *JobsRequest) GetMinSeq() uint64 {
-	if x != nil {
-		return x.MinSeq
-	}
-	return 0
-}
-
 func (x *JobsRequest) GetReservations() []string {
 	if x != nil {
 		return x.Reservations
@@ -664,7 +656,6 @@ func (x *JobsReply) GetNowNs() int64 {
 type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
-	MinSeq        uint64                 `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Fields        []uint32               `protobuf:"varint,3,rep,packed,name=fields,proto3" json:"fields,omitempty"` // only these fields of NodeRecord, by number; none = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -705,13 +696,6 @@ func (x *NodesRequest) GetNames() []string {
 		return x.Names
 	}
 	return nil
-}
-
-func (x *NodesRequest) GetMinSeq() uint64 {
-	if x != nil {
-		return x.MinSeq
-	}
-	return 0
 }
 
 func (x *NodesRequest) GetFields() []uint32 {
@@ -917,6 +901,8 @@ type ConfigReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pairs         []*KeyValue            `protobuf:"bytes,1,rep,name=pairs,proto3" json:"pairs,omitempty"` // in the order scontrol show config prints
 	NowNs         int64                  `protobuf:"varint,2,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	Cgroup        []*KeyValue            `protobuf:"bytes,3,rep,name=cgroup,proto3" json:"cgroup,omitempty"`   // cgroup.conf, as it is in force
+	Ignored       []*KeyValue            `protobuf:"bytes,4,rep,name=ignored,proto3" json:"ignored,omitempty"` // what has no effect: the key, or key and words; and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -963,6 +949,20 @@ func (x *ConfigReply) GetNowNs() int64 {
 		return x.NowNs
 	}
 	return 0
+}
+
+func (x *ConfigReply) GetCgroup() []*KeyValue {
+	if x != nil {
+		return x.Cgroup
+	}
+	return nil
+}
+
+func (x *ConfigReply) GetIgnored() []*KeyValue {
+	if x != nil {
+		return x.Ignored
+	}
+	return nil
 }
 
 type KeyValue struct {
@@ -1114,8 +1114,6 @@ type CancelJobsRequest struct {
 	Signal        uint32                 `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`                     // 0 = cancel (SIGTERM, KillWait, SIGKILL)
 	Batch         bool                   `protobuf:"varint,5,opt,name=batch,proto3" json:"batch,omitempty"`
 	Full          bool                   `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
-	Hurry         bool                   `protobuf:"varint,7,opt,name=hurry,proto3" json:"hurry,omitempty"`
-	Comment       string                 `protobuf:"bytes,8,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1190,20 +1188,6 @@ func (x *CancelJobsRequest) GetFull() bool {
 		return x.Full
 	}
 	return false
-}
-
-func (x *CancelJobsRequest) GetHurry() bool {
-	if x != nil {
-		return x.Hurry
-	}
-	return false
-}
-
-func (x *CancelJobsRequest) GetComment() string {
-	if x != nil {
-		return x.Comment
-	}
-	return ""
 }
 
 type CancelJobsReply struct {
@@ -1622,7 +1606,6 @@ type UpdateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Outcomes      []*JobOutcome          `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	Warning       string                 `protobuf:"bytes,3,opt,name=warning,proto3" json:"warning,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1669,13 +1652,6 @@ func (x *UpdateReply) GetOutcomes() []*JobOutcome {
 		return x.Outcomes
 	}
 	return nil
-}
-
-func (x *UpdateReply) GetWarning() string {
-	if x != nil {
-		return x.Warning
-	}
-	return ""
 }
 
 type WaitJobRequest struct {
@@ -2192,7 +2168,6 @@ func (x *UpdateReservationRequest) GetDelete() bool {
 
 type LicensesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2225,13 +2200,6 @@ func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use LicensesRequest.ProtoReflect.Descriptor instead.
 func (*LicensesRequest) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *LicensesRequest) GetNames() []string {
-	if x != nil {
-		return x.Names
-	}
-	return nil
 }
 
 type LicenseRecord struct {
@@ -2470,7 +2438,6 @@ func (x *SwitchRecord) GetSwitches() string {
 type TopologyReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Switches      []*SwitchRecord        `protobuf:"bytes,1,rep,name=switches,proto3" json:"switches,omitempty"` // leaves first, in the order of topology.conf
-	Configured    bool                   `protobuf:"varint,2,opt,name=configured,proto3" json:"configured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2510,13 +2477,6 @@ func (x *TopologyReply) GetSwitches() []*SwitchRecord {
 		return x.Switches
 	}
 	return nil
-}
-
-func (x *TopologyReply) GetConfigured() bool {
-	if x != nil {
-		return x.Configured
-	}
-	return false
 }
 
 // ExplainRequest asks why a job waits, in words.
@@ -2566,9 +2526,7 @@ func (x *ExplainRequest) GetId() string {
 
 type ExplainReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`                       // several lines
-	StartNs       int64                  `protobuf:"varint,2,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"` // expected, 0 = not known
-	Nodes         string                 `protobuf:"bytes,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // several lines
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2606,20 +2564,6 @@ func (*ExplainReply) Descriptor() ([]byte, []int) {
 func (x *ExplainReply) GetText() string {
 	if x != nil {
 		return x.Text
-	}
-	return ""
-}
-
-func (x *ExplainReply) GetStartNs() int64 {
-	if x != nil {
-		return x.StartNs
-	}
-	return 0
-}
-
-func (x *ExplainReply) GetNodes() string {
-	if x != nil {
-		return x.Nodes
 	}
 	return ""
 }
@@ -2672,11 +2616,8 @@ func (x *PrioritiesRequest) GetFilter() *JobsRequest {
 type PriorityRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"` // as users name it
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	Partition     string                 `protobuf:"bytes,4,opt,name=partition,proto3" json:"partition,omitempty"`
-	Account       string                 `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
-	Qos           string                 `protobuf:"bytes,6,opt,name=qos,proto3" json:"qos,omitempty"`
 	Priority      float64                `protobuf:"fixed64,7,opt,name=priority,proto3" json:"priority,omitempty"`
 	Site          float64                `protobuf:"fixed64,8,opt,name=site,proto3" json:"site,omitempty"`
 	Age           float64                `protobuf:"fixed64,9,opt,name=age,proto3" json:"age,omitempty"`
@@ -2735,13 +2676,6 @@ func (x *PriorityRecord) GetJobId() uint32 {
 	return 0
 }
 
-func (x *PriorityRecord) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
 func (x *PriorityRecord) GetUser() string {
 	if x != nil {
 		return x.User
@@ -2752,20 +2686,6 @@ func (x *PriorityRecord) GetUser() string {
 func (x *PriorityRecord) GetPartition() string {
 	if x != nil {
 		return x.Partition
-	}
-	return ""
-}
-
-func (x *PriorityRecord) GetAccount() string {
-	if x != nil {
-		return x.Account
-	}
-	return ""
-}
-
-func (x *PriorityRecord) GetQos() string {
-	if x != nil {
-		return x.Qos
 	}
 	return ""
 }
@@ -3133,7 +3053,6 @@ type AccountingRequest struct {
 	Partitions    []string               `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	Names         []string               `protobuf:"bytes,6,rep,name=names,proto3" json:"names,omitempty"`
 	Qos           []string               `protobuf:"bytes,7,rep,name=qos,proto3" json:"qos,omitempty"`
-	Reservations  []string               `protobuf:"bytes,8,rep,name=reservations,proto3" json:"reservations,omitempty"`
 	Wckeys        []string               `protobuf:"bytes,9,rep,name=wckeys,proto3" json:"wckeys,omitempty"`
 	Nodes         []string               `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Features      []string               `protobuf:"bytes,11,rep,name=features,proto3" json:"features,omitempty"`
@@ -3148,7 +3067,6 @@ type AccountingRequest struct {
 	MaxCpus       uint64                 `protobuf:"varint,20,opt,name=max_cpus,json=maxCpus,proto3" json:"max_cpus,omitempty"`
 	MinLimitS     uint64                 `protobuf:"varint,21,opt,name=min_limit_s,json=minLimitS,proto3" json:"min_limit_s,omitempty"`
 	MaxLimitS     uint64                 `protobuf:"varint,22,opt,name=max_limit_s,json=maxLimitS,proto3" json:"max_limit_s,omitempty"`
-	MinSeq        uint64                 `protobuf:"varint,23,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Runaway       bool                   `protobuf:"varint,24,opt,name=runaway,proto3" json:"runaway,omitempty"` // only jobs that are active in the database and that the controller does not know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3229,13 +3147,6 @@ func (x *AccountingRequest) GetNames() []string {
 func (x *AccountingRequest) GetQos() []string {
 	if x != nil {
 		return x.Qos
-	}
-	return nil
-}
-
-func (x *AccountingRequest) GetReservations() []string {
-	if x != nil {
-		return x.Reservations
 	}
 	return nil
 }
@@ -3334,13 +3245,6 @@ func (x *AccountingRequest) GetMinLimitS() uint64 {
 func (x *AccountingRequest) GetMaxLimitS() uint64 {
 	if x != nil {
 		return x.MaxLimitS
-	}
-	return 0
-}
-
-func (x *AccountingRequest) GetMinSeq() uint64 {
-	if x != nil {
-		return x.MinSeq
 	}
 	return 0
 }
@@ -3489,6 +3393,288 @@ func (x *AccountingScriptRequest) GetEnv() bool {
 	return false
 }
 
+// AccountUsageRequest asks what has been allocated to whom: between two moments (sreport(1)), or as fair share counts it (sshare(1)).
+type AccountUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SinceNs       int64                  `protobuf:"varint,1,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // 0 = from the beginning
+	UntilNs       int64                  `protobuf:"varint,2,opt,name=until_ns,json=untilNs,proto3" json:"until_ns,omitempty"` // 0 = now
+	Decayed       bool                   `protobuf:"varint,3,opt,name=decayed,proto3" json:"decayed,omitempty"`                // all usage until now, halved for each PriorityDecayHalfLife that has passed since; no times then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountUsageRequest) Reset() {
+	*x = AccountUsageRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountUsageRequest) ProtoMessage() {}
+
+func (x *AccountUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountUsageRequest.ProtoReflect.Descriptor instead.
+func (*AccountUsageRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AccountUsageRequest) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *AccountUsageRequest) GetUntilNs() int64 {
+	if x != nil {
+		return x.UntilNs
+	}
+	return 0
+}
+
+func (x *AccountUsageRequest) GetDecayed() bool {
+	if x != nil {
+		return x.Decayed
+	}
+	return false
+}
+
+// AccountUsage is one user's share of an account.
+type AccountUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Used          []*TresUsage           `protobuf:"bytes,3,rep,name=used,proto3" json:"used,omitempty"` // allocated
+	Left          []*TresUsage           `protobuf:"bytes,4,rep,name=left,proto3" json:"left,omitempty"` // of running jobs, until their time limits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountUsage) Reset() {
+	*x = AccountUsage{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountUsage) ProtoMessage() {}
+
+func (x *AccountUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountUsage.ProtoReflect.Descriptor instead.
+func (*AccountUsage) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AccountUsage) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *AccountUsage) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *AccountUsage) GetUsed() []*TresUsage {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *AccountUsage) GetLeft() []*TresUsage {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+type TresUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // "cpu", "mem" (MiB), "gres/gpu"
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"` // amount times seconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TresUsage) Reset() {
+	*x = TresUsage{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TresUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TresUsage) ProtoMessage() {}
+
+func (x *TresUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TresUsage.ProtoReflect.Descriptor instead.
+func (*TresUsage) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *TresUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TresUsage) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+type AccountUsageReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*AccountUsage        `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"` // by account and uid
+	NowNs         int64                  `protobuf:"varint,2,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	SinceNs       int64                  `protobuf:"varint,3,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // the window that was looked at
+	UntilNs       int64                  `protobuf:"varint,4,opt,name=until_ns,json=untilNs,proto3" json:"until_ns,omitempty"`
+	Capacity      []*TresUsage           `protobuf:"bytes,5,rep,name=capacity,proto3" json:"capacity,omitempty"` // of all nodes, over the window
+	Down          []*TresUsage           `protobuf:"bytes,6,rep,name=down,proto3" json:"down,omitempty"`         // of it, of nodes that are down now, since they are
+	Warning       string                 `protobuf:"bytes,7,opt,name=warning,proto3" json:"warning,omitempty"`   // why there may be more than this answer has
+	Seq           uint64                 `protobuf:"varint,8,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountUsageReply) Reset() {
+	*x = AccountUsageReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountUsageReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountUsageReply) ProtoMessage() {}
+
+func (x *AccountUsageReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountUsageReply.ProtoReflect.Descriptor instead.
+func (*AccountUsageReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *AccountUsageReply) GetRows() []*AccountUsage {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *AccountUsageReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+func (x *AccountUsageReply) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *AccountUsageReply) GetUntilNs() int64 {
+	if x != nil {
+		return x.UntilNs
+	}
+	return 0
+}
+
+func (x *AccountUsageReply) GetCapacity() []*TresUsage {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *AccountUsageReply) GetDown() []*TresUsage {
+	if x != nil {
+		return x.Down
+	}
+	return nil
+}
+
+func (x *AccountUsageReply) GetWarning() string {
+	if x != nil {
+		return x.Warning
+	}
+	return ""
+}
+
+func (x *AccountUsageReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 // UsageRequest asks what running steps have used so far (sstat(1)).
 type UsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3499,7 +3685,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3697,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3710,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *UsageRequest) GetIds() []string {
@@ -3544,7 +3730,7 @@ type UsageReply struct {
 
 func (x *UsageReply) Reset() {
 	*x = UsageReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3742,7 @@ func (x *UsageReply) String() string {
 func (*UsageReply) ProtoMessage() {}
 
 func (x *UsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3755,7 @@ func (x *UsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageReply.ProtoReflect.Descriptor instead.
 func (*UsageReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{54}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UsageReply) GetUsage() []*StepUsage {
@@ -3597,7 +3783,7 @@ type GpusRequest struct {
 
 func (x *GpusRequest) Reset() {
 	*x = GpusRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3795,7 @@ func (x *GpusRequest) String() string {
 func (*GpusRequest) ProtoMessage() {}
 
 func (x *GpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3808,7 @@ func (x *GpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusRequest.ProtoReflect.Descriptor instead.
 func (*GpusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{55}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GpusRequest) GetNodes() []string {
@@ -3650,7 +3836,7 @@ type GpusReply struct {
 
 func (x *GpusReply) Reset() {
 	*x = GpusReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3848,7 @@ func (x *GpusReply) String() string {
 func (*GpusReply) ProtoMessage() {}
 
 func (x *GpusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3861,7 @@ func (x *GpusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusReply.ProtoReflect.Descriptor instead.
 func (*GpusReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{56}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GpusReply) GetGpus() []*GpuRecord {
@@ -3716,7 +3902,7 @@ type GpuRecord struct {
 
 func (x *GpuRecord) Reset() {
 	*x = GpuRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3914,7 @@ func (x *GpuRecord) String() string {
 func (*GpuRecord) ProtoMessage() {}
 
 func (x *GpuRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3927,7 @@ func (x *GpuRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
 func (*GpuRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{57}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GpuRecord) GetNode() string {
@@ -3818,7 +4004,7 @@ type GpuOwner struct {
 
 func (x *GpuOwner) Reset() {
 	*x = GpuOwner{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4016,7 @@ func (x *GpuOwner) String() string {
 func (*GpuOwner) ProtoMessage() {}
 
 func (x *GpuOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4029,7 @@ func (x *GpuOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
 func (*GpuOwner) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{58}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GpuOwner) GetJobId() uint32 {
@@ -3922,7 +4108,7 @@ type CrontabRecord struct {
 
 func (x *CrontabRecord) Reset() {
 	*x = CrontabRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4120,7 @@ func (x *CrontabRecord) String() string {
 func (*CrontabRecord) ProtoMessage() {}
 
 func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4133,7 @@ func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
 func (*CrontabRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CrontabRecord) GetUid() uint32 {
@@ -3992,7 +4178,7 @@ type CrontabEntry struct {
 
 func (x *CrontabEntry) Reset() {
 	*x = CrontabEntry{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4004,7 +4190,7 @@ func (x *CrontabEntry) String() string {
 func (*CrontabEntry) ProtoMessage() {}
 
 func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4017,7 +4203,7 @@ func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
 func (*CrontabEntry) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CrontabEntry) GetJobId() uint32 {
@@ -4065,7 +4251,7 @@ type CrontabRequest struct {
 
 func (x *CrontabRequest) Reset() {
 	*x = CrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4263,7 @@ func (x *CrontabRequest) String() string {
 func (*CrontabRequest) ProtoMessage() {}
 
 func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4276,7 @@ func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
 func (*CrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CrontabRequest) GetOfOther() bool {
@@ -4120,7 +4306,7 @@ type CrontabJob struct {
 
 func (x *CrontabJob) Reset() {
 	*x = CrontabJob{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4318,7 @@ func (x *CrontabJob) String() string {
 func (*CrontabJob) ProtoMessage() {}
 
 func (x *CrontabJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4331,7 @@ func (x *CrontabJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
 func (*CrontabJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CrontabJob) GetCron() string {
@@ -4189,7 +4375,7 @@ type UpdateCrontabRequest struct {
 
 func (x *UpdateCrontabRequest) Reset() {
 	*x = UpdateCrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4387,7 @@ func (x *UpdateCrontabRequest) String() string {
 func (*UpdateCrontabRequest) ProtoMessage() {}
 
 func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4400,7 @@ func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *UpdateCrontabRequest) GetOfOther() bool {
@@ -4266,7 +4452,7 @@ type CrontabReply struct {
 
 func (x *CrontabReply) Reset() {
 	*x = CrontabReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4464,7 @@ func (x *CrontabReply) String() string {
 func (*CrontabReply) ProtoMessage() {}
 
 func (x *CrontabReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4477,7 @@ func (x *CrontabReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
 func (*CrontabReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CrontabReply) GetCrontab() *CrontabRecord {
@@ -4365,7 +4551,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\tpartition\x18\x06 \x01(\tR\tpartition\x12\x12\n" +
 	"\x04cpus\x18\a \x01(\rR\x04cpus\"!\n" +
 	"\vSubmitChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xc1\x03\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xae\x03\n" +
 	"\vJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
 	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x1e\n" +
@@ -4381,21 +4567,19 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x05nodes\x18\b \x03(\tR\x05nodes\x12\x1a\n" +
 	"\baccounts\x18\t \x03(\tR\baccounts\x12\x10\n" +
 	"\x03qos\x18\n" +
-	" \x03(\tR\x03qos\x12\x17\n" +
-	"\amin_seq\x18\v \x01(\x04R\x06minSeq\x12\"\n" +
+	" \x03(\tR\x03qos\x12\"\n" +
 	"\freservations\x18\r \x03(\tR\freservations\x12)\n" +
 	"\x10shown_partitions\x18\x0e \x01(\bR\x0fshownPartitions\x12\x16\n" +
 	"\x06fields\x18\x0f \x03(\rR\x06fields\x12\x1f\n" +
 	"\vspec_fields\x18\x10 \x03(\rR\n" +
-	"specFieldsJ\x04\b\f\x10\r\"^\n" +
+	"specFieldsJ\x04\b\v\x10\fJ\x04\b\f\x10\r\"^\n" +
 	"\tJobsReply\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"U\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"B\n" +
 	"\fNodesRequest\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\x12\x17\n" +
-	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12\x16\n" +
-	"\x06fields\x18\x03 \x03(\rR\x06fields\"b\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x16\n" +
+	"\x06fields\x18\x03 \x03(\rR\x06fieldsJ\x04\b\x02\x10\x03\"b\n" +
 	"\n" +
 	"NodesReply\x12+\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x15.sluice.v1.NodeRecordR\x05nodes\x12\x10\n" +
@@ -4408,26 +4592,26 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"partitions\x18\x01 \x03(\v2\x1a.sluice.v1.PartitionRecordR\n" +
 	"partitions\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\x0f\n" +
-	"\rConfigRequest\"O\n" +
+	"\rConfigRequest\"\xab\x01\n" +
 	"\vConfigReply\x12)\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x13.sluice.v1.KeyValueR\x05pairs\x12\x15\n" +
-	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\"2\n" +
+	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\x12+\n" +
+	"\x06cgroup\x18\x03 \x03(\v2\x13.sluice.v1.KeyValueR\x06cgroup\x12-\n" +
+	"\aignored\x18\x04 \x03(\v2\x13.sluice.v1.KeyValueR\aignored\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"+\n" +
 	"\x12BatchScriptRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"&\n" +
 	"\x10BatchScriptReply\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xe4\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xc9\x01\n" +
 	"\x11CancelJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12.\n" +
 	"\x06filter\x18\x02 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\x12\x1b\n" +
 	"\tby_filter\x18\x03 \x01(\bR\bbyFilter\x12\x16\n" +
 	"\x06signal\x18\x04 \x01(\rR\x06signal\x12\x14\n" +
 	"\x05batch\x18\x05 \x01(\bR\x05batch\x12\x12\n" +
-	"\x04full\x18\x06 \x01(\bR\x04full\x12\x14\n" +
-	"\x05hurry\x18\a \x01(\bR\x05hurry\x12\x18\n" +
-	"\acomment\x18\b \x01(\tR\acomment\"V\n" +
+	"\x04full\x18\x06 \x01(\bR\x04fullJ\x04\b\a\x10\bJ\x04\b\b\x10\tR\acomment\"V\n" +
 	"\x0fCancelJobsReply\x121\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"J\n" +
@@ -4457,11 +4641,10 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"l\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"a\n" +
 	"\vUpdateReply\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
-	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x18\n" +
-	"\awarning\x18\x03 \x01(\tR\awarning\"'\n" +
+	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomesJ\x04\b\x03\x10\x04R\awarning\"'\n" +
 	"\x0eWaitJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"6\n" +
 	"\fWaitJobReply\x12&\n" +
@@ -4490,9 +4673,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"'\n" +
-	"\x0fLicensesRequest\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"i\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"\x17\n" +
+	"\x0fLicensesRequestJ\x04\b\x01\x10\x02\"i\n" +
 	"\rLicenseRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
@@ -4508,27 +4690,19 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"link_speed\x18\x03 \x01(\rR\tlinkSpeed\x12\x14\n" +
 	"\x05nodes\x18\x04 \x01(\tR\x05nodes\x12\x1a\n" +
-	"\bswitches\x18\x05 \x01(\tR\bswitches\"d\n" +
+	"\bswitches\x18\x05 \x01(\tR\bswitches\"J\n" +
 	"\rTopologyReply\x123\n" +
-	"\bswitches\x18\x01 \x03(\v2\x17.sluice.v1.SwitchRecordR\bswitches\x12\x1e\n" +
-	"\n" +
-	"configured\x18\x02 \x01(\bR\n" +
-	"configured\" \n" +
+	"\bswitches\x18\x01 \x03(\v2\x17.sluice.v1.SwitchRecordR\bswitchesJ\x04\b\x02\x10\x03\" \n" +
 	"\x0eExplainRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"S\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\".\n" +
 	"\fExplainReply\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
-	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x14\n" +
-	"\x05nodes\x18\x03 \x01(\tR\x05nodes\"C\n" +
+	"\x04text\x18\x01 \x01(\tR\x04textJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"C\n" +
 	"\x11PrioritiesRequest\x12.\n" +
-	"\x06filter\x18\x01 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\"\xd9\x04\n" +
+	"\x06filter\x18\x01 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\"\xaf\x04\n" +
 	"\x0ePriorityRecord\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
-	"\tpartition\x18\x04 \x01(\tR\tpartition\x12\x18\n" +
-	"\aaccount\x18\x05 \x01(\tR\aaccount\x12\x10\n" +
-	"\x03qos\x18\x06 \x01(\tR\x03qos\x12\x1a\n" +
+	"\tpartition\x18\x04 \x01(\tR\tpartition\x12\x1a\n" +
 	"\bpriority\x18\a \x01(\x01R\bpriority\x12\x12\n" +
 	"\x04site\x18\b \x01(\x01R\x04site\x12\x10\n" +
 	"\x03age\x18\t \x01(\x01R\x03age\x12\x14\n" +
@@ -4547,7 +4721,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x0ffair_share_norm\x18\x13 \x01(\x01R\rfairShareNorm\x12\"\n" +
 	"\rjob_size_norm\x18\x14 \x01(\x01R\vjobSizeNorm\x12%\n" +
 	"\x0epartition_norm\x18\x15 \x01(\x01R\rpartitionNorm\x12\x19\n" +
-	"\bqos_norm\x18\x16 \x01(\x01R\aqosNorm\"\xbf\x01\n" +
+	"\bqos_norm\x18\x16 \x01(\x01R\aqosNormJ\x04\b\x02\x10\x03J\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\xbf\x01\n" +
 	"\x0fPrioritiesReply\x12-\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x19.sluice.v1.PriorityRecordR\x04jobs\x12A\n" +
 	"\aweights\x18\x02 \x03(\v2'.sluice.v1.PrioritiesReply.WeightsEntryR\aweights\x1a:\n" +
@@ -4570,7 +4744,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x19\n" +
-	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\"\xa6\x05\n" +
+	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\"\xf5\x04\n" +
 	"\x11AccountingRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
 	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x12\n" +
@@ -4580,8 +4754,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"partitions\x18\x05 \x03(\tR\n" +
 	"partitions\x12\x14\n" +
 	"\x05names\x18\x06 \x03(\tR\x05names\x12\x10\n" +
-	"\x03qos\x18\a \x03(\tR\x03qos\x12\"\n" +
-	"\freservations\x18\b \x03(\tR\freservations\x12\x16\n" +
+	"\x03qos\x18\a \x03(\tR\x03qos\x12\x16\n" +
 	"\x06wckeys\x18\t \x03(\tR\x06wckeys\x12\x14\n" +
 	"\x05nodes\x18\n" +
 	" \x03(\tR\x05nodes\x12\x1a\n" +
@@ -4599,9 +4772,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\bmin_cpus\x18\x13 \x01(\x04R\aminCpus\x12\x19\n" +
 	"\bmax_cpus\x18\x14 \x01(\x04R\amaxCpus\x12\x1e\n" +
 	"\vmin_limit_s\x18\x15 \x01(\x04R\tminLimitS\x12\x1e\n" +
-	"\vmax_limit_s\x18\x16 \x01(\x04R\tmaxLimitS\x12\x17\n" +
-	"\amin_seq\x18\x17 \x01(\x04R\x06minSeq\x12\x18\n" +
-	"\arunaway\x18\x18 \x01(\bR\arunaway\"\xae\x01\n" +
+	"\vmax_limit_s\x18\x16 \x01(\x04R\tmaxLimitS\x12\x18\n" +
+	"\arunaway\x18\x18 \x01(\bR\arunawayJ\x04\b\b\x10\tJ\x04\b\x17\x10\x18\"\xae\x01\n" +
 	"\x0fAccountingReply\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
@@ -4611,7 +4783,28 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\awarning\x18\x06 \x01(\tR\awarning\"B\n" +
 	"\x17AccountingScriptRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
-	"\x03env\x18\x02 \x01(\bR\x03env\" \n" +
+	"\x03env\x18\x02 \x01(\bR\x03env\"e\n" +
+	"\x13AccountUsageRequest\x12\x19\n" +
+	"\bsince_ns\x18\x01 \x01(\x03R\asinceNs\x12\x19\n" +
+	"\buntil_ns\x18\x02 \x01(\x03R\auntilNs\x12\x18\n" +
+	"\adecayed\x18\x03 \x01(\bR\adecayed\"\x8e\x01\n" +
+	"\fAccountUsage\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12(\n" +
+	"\x04used\x18\x03 \x03(\v2\x14.sluice.v1.TresUsageR\x04used\x12(\n" +
+	"\x04left\x18\x04 \x03(\v2\x14.sluice.v1.TresUsageR\x04left\"9\n" +
+	"\tTresUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\x95\x02\n" +
+	"\x11AccountUsageReply\x12+\n" +
+	"\x04rows\x18\x01 \x03(\v2\x17.sluice.v1.AccountUsageR\x04rows\x12\x15\n" +
+	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\x12\x19\n" +
+	"\bsince_ns\x18\x03 \x01(\x03R\asinceNs\x12\x19\n" +
+	"\buntil_ns\x18\x04 \x01(\x03R\auntilNs\x120\n" +
+	"\bcapacity\x18\x05 \x03(\v2\x14.sluice.v1.TresUsageR\bcapacity\x12(\n" +
+	"\x04down\x18\x06 \x03(\v2\x14.sluice.v1.TresUsageR\x04down\x12\x18\n" +
+	"\awarning\x18\a \x01(\tR\awarning\x12\x10\n" +
+	"\x03seq\x18\b \x01(\x04R\x03seq\" \n" +
 	"\fUsageRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\"k\n" +
 	"\n" +
@@ -4680,7 +4873,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xae\x10\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xfc\x10\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -4716,7 +4909,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"Accounting\x12\x1c.sluice.v1.AccountingRequest\x1a\x1a.sluice.v1.AccountingReply0\x01\x12U\n" +
 	"\x10AccountingScript\x12\".sluice.v1.AccountingScriptRequest\x1a\x1b.sluice.v1.BatchScriptReply0\x01\x127\n" +
-	"\x05Usage\x12\x17.sluice.v1.UsageRequest\x1a\x15.sluice.v1.UsageReply\x126\n" +
+	"\x05Usage\x12\x17.sluice.v1.UsageRequest\x1a\x15.sluice.v1.UsageReply\x12L\n" +
+	"\fAccountUsage\x12\x1e.sluice.v1.AccountUsageRequest\x1a\x1c.sluice.v1.AccountUsageReply\x126\n" +
 	"\x04Gpus\x12\x16.sluice.v1.GpusRequest\x1a\x14.sluice.v1.GpusReply0\x01B1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
@@ -4731,7 +4925,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -4786,136 +4980,149 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*AccountingRequest)(nil),        // 50: sluice.v1.AccountingRequest
 	(*AccountingReply)(nil),          // 51: sluice.v1.AccountingReply
 	(*AccountingScriptRequest)(nil),  // 52: sluice.v1.AccountingScriptRequest
-	(*UsageRequest)(nil),             // 53: sluice.v1.UsageRequest
-	(*UsageReply)(nil),               // 54: sluice.v1.UsageReply
-	(*GpusRequest)(nil),              // 55: sluice.v1.GpusRequest
-	(*GpusReply)(nil),                // 56: sluice.v1.GpusReply
-	(*GpuRecord)(nil),                // 57: sluice.v1.GpuRecord
-	(*GpuOwner)(nil),                 // 58: sluice.v1.GpuOwner
-	(*CrontabRecord)(nil),            // 59: sluice.v1.CrontabRecord
-	(*CrontabEntry)(nil),             // 60: sluice.v1.CrontabEntry
-	(*CrontabRequest)(nil),           // 61: sluice.v1.CrontabRequest
-	(*CrontabJob)(nil),               // 62: sluice.v1.CrontabJob
-	(*UpdateCrontabRequest)(nil),     // 63: sluice.v1.UpdateCrontabRequest
-	(*CrontabReply)(nil),             // 64: sluice.v1.CrontabReply
-	nil,                              // 65: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 66: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 67: sluice.v1.JobSpec
-	(JobState)(0),                    // 68: sluice.v1.JobState
-	(*JobRecord)(nil),                // 69: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 70: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 71: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 72: sluice.v1.ReservationRecord
-	(*StepUsage)(nil),                // 73: sluice.v1.StepUsage
-	(*Device)(nil),                   // 74: sluice.v1.Device
-	(*DeviceSample)(nil),             // 75: sluice.v1.DeviceSample
+	(*AccountUsageRequest)(nil),      // 53: sluice.v1.AccountUsageRequest
+	(*AccountUsage)(nil),             // 54: sluice.v1.AccountUsage
+	(*TresUsage)(nil),                // 55: sluice.v1.TresUsage
+	(*AccountUsageReply)(nil),        // 56: sluice.v1.AccountUsageReply
+	(*UsageRequest)(nil),             // 57: sluice.v1.UsageRequest
+	(*UsageReply)(nil),               // 58: sluice.v1.UsageReply
+	(*GpusRequest)(nil),              // 59: sluice.v1.GpusRequest
+	(*GpusReply)(nil),                // 60: sluice.v1.GpusReply
+	(*GpuRecord)(nil),                // 61: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 62: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 63: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 64: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 65: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 66: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 67: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 68: sluice.v1.CrontabReply
+	nil,                              // 69: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 70: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 71: sluice.v1.JobSpec
+	(JobState)(0),                    // 72: sluice.v1.JobState
+	(*JobRecord)(nil),                // 73: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 74: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 75: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 76: sluice.v1.ReservationRecord
+	(*StepUsage)(nil),                // 77: sluice.v1.StepUsage
+	(*Device)(nil),                   // 78: sluice.v1.Device
+	(*DeviceSample)(nil),             // 79: sluice.v1.DeviceSample
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	67, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	68, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	69, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	70, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	71, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	71, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	72, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	73, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	74, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	75, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
-	6,  // 6: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
-	19, // 7: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,  // 8: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
-	19, // 9: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	14, // 10: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 11: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 12: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
-	19, // 13: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	69, // 14: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	72, // 15: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
-	14, // 16: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	37, // 17: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	40, // 18: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
-	6,  // 19: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	45, // 20: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	65, // 21: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	66, // 22: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	49, // 23: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
-	49, // 24: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	68, // 25: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	69, // 26: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
-	73, // 27: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19, // 28: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	57, // 29: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	74, // 30: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	75, // 31: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	58, // 32: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	60, // 33: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 34: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	62, // 35: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	59, // 36: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 37: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 38: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 39: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 40: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 41: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 42: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 43: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 44: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 45: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 46: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 47: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 48: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 49: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 50: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	26, // 51: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	28, // 52: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	30, // 53: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	29, // 54: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	31, // 55: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	61, // 56: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	63, // 57: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	47, // 58: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	33, // 59: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	35, // 60: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	36, // 61: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	42, // 62: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	44, // 63: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	39, // 64: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	50, // 65: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	52, // 66: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	53, // 67: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	55, // 68: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	2,  // 69: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 70: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 71: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 72: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 73: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 74: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 75: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 76: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 77: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 78: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 79: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 80: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 81: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 82: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 83: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 84: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	25, // 85: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	32, // 86: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	64, // 87: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	64, // 88: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	48, // 89: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	34, // 90: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	25, // 91: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	38, // 92: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	43, // 93: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	46, // 94: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	41, // 95: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	51, // 96: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 97: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	54, // 98: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	56, // 99: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	69, // [69:100] is the sub-list for method output_type
-	38, // [38:69] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	14, // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
+	14, // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
+	6,  // 8: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
+	19, // 9: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,  // 10: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
+	19, // 11: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	14, // 12: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
+	14, // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
+	14, // 14: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
+	19, // 15: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
+	73, // 16: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	76, // 17: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14, // 18: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	37, // 19: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	40, // 20: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,  // 21: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	45, // 22: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	69, // 23: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	70, // 24: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	49, // 25: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	49, // 26: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	72, // 27: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	73, // 28: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	55, // 29: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
+	55, // 30: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
+	54, // 31: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
+	55, // 32: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
+	55, // 33: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
+	77, // 34: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19, // 35: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	61, // 36: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	78, // 37: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	79, // 38: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	62, // 39: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	64, // 40: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 41: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	66, // 42: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	63, // 43: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 44: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 45: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 46: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 47: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 48: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 49: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 50: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 51: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 52: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 53: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 54: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 55: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 56: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 57: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	26, // 58: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	28, // 59: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	30, // 60: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	29, // 61: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	31, // 62: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	65, // 63: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	67, // 64: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	47, // 65: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	33, // 66: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	35, // 67: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	36, // 68: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	42, // 69: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	44, // 70: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	39, // 71: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	50, // 72: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	52, // 73: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	57, // 74: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	53, // 75: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	59, // 76: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	2,  // 77: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 78: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 79: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 80: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 81: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 82: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 83: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 84: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 85: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 86: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	25, // 87: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	25, // 88: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	25, // 89: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	27, // 90: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	25, // 91: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	25, // 92: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	25, // 93: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	32, // 94: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	68, // 95: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	68, // 96: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	48, // 97: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	34, // 98: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	25, // 99: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	38, // 100: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	43, // 101: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	46, // 102: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	41, // 103: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	51, // 104: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 105: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	58, // 106: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	56, // 107: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	60, // 108: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	77, // [77:109] is the sub-list for method output_type
+	45, // [45:77] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -4930,7 +5137,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

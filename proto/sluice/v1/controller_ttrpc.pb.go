@@ -38,6 +38,7 @@ type ControllerAPIService interface {
 	Accounting(context.Context, *AccountingRequest, ControllerAPI_AccountingServer) error
 	AccountingScript(context.Context, *AccountingScriptRequest, ControllerAPI_AccountingScriptServer) error
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
+	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest, ControllerAPI_GpusServer) error
 }
 
@@ -307,6 +308,13 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Usage(ctx, &req)
 			},
+			"AccountUsage": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AccountUsageRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.AccountUsage(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -417,6 +425,7 @@ type ControllerAPIClient interface {
 	Accounting(context.Context, *AccountingRequest) (ControllerAPI_AccountingClient, error)
 	AccountingScript(context.Context, *AccountingScriptRequest) (ControllerAPI_AccountingScriptClient, error)
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
+	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest) (ControllerAPI_GpusClient, error)
 }
 
@@ -799,6 +808,14 @@ func (x *controllerapiAccountingScriptClient) Recv() (*BatchScriptReply, error) 
 func (c *controllerapiClient) Usage(ctx context.Context, req *UsageRequest) (*UsageReply, error) {
 	var resp UsageReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Usage", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) AccountUsage(ctx context.Context, req *AccountUsageRequest) (*AccountUsageReply, error) {
+	var resp AccountUsageReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "AccountUsage", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -136,17 +136,8 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Job.Has(40) {
 		b = coding.AppendNumber(b, 40, m.MaxRssKib)
 	}
-	if in.Job.Has(41) {
-		b = coding.AppendNumber(b, 41, m.CpuUsecUser)
-	}
-	if in.Job.Has(42) {
-		b = coding.AppendNumber(b, 42, m.CpuUsecSystem)
-	}
 	if in.Job.Has(43) {
 		b = coding.AppendBool(b, 43, m.HoldAdmin)
-	}
-	if in.Job.Has(44) {
-		b = coding.AppendNumber(b, 44, uint64(m.ExpiresNs))
 	}
 	if in.Job.Has(45) {
 		b = coding.AppendText(b, 45, m.RequestId)
@@ -160,20 +151,11 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 			b = coding.Close(v.appendTo(b), at)
 		}
 	}
-	if in.Job.Has(48) {
-		b = coding.AppendNumber(b, 48, uint64(m.ResvEndNs))
-	}
 	if in.Job.Has(49) {
 		b = coding.AppendNumber(b, 49, uint64(m.StopState))
 	}
-	if in.Job.Has(50) {
-		b = coding.AppendText(b, 50, m.NodesEnded)
-	}
 	if in.Job.Has(51) {
 		b = coding.AppendBool(b, 51, m.IsArrayTask)
-	}
-	if in.Job.Has(52) {
-		b = coding.AppendText(b, 52, m.ArraySpecDone)
 	}
 	if in.Job.Has(53) {
 		b = coding.AppendText(b, 53, m.SystemComment)
@@ -229,6 +211,24 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Job.Has(82) {
 		b = coding.AppendBool(b, 82, m.Promised)
 	}
+	if in.Job.Has(83) {
+		b = coding.AppendBool(b, 83, m.BeginDelayed)
+	}
+	if in.Job.Has(84) {
+		b = coding.AppendNumber(b, 84, uint64(m.ClockNs))
+	}
+	if in.Job.Has(85) {
+		b = coding.AppendNumber(b, 85, m.ClockBoot)
+	}
+	if in.Job.Has(86) {
+		b = coding.AppendBytes(b, 86, m.ScriptKey)
+	}
+	if in.Job.Has(87) {
+		b = coding.AppendBytes(b, 87, m.EnvKey)
+	}
+	if in.Job.Has(90) {
+		b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
+	}
 	return b
 }
 
@@ -278,18 +278,12 @@ func (m *JobRecord) Shallow() *JobRecord {
 		CancelledBy:     m.CancelledBy,
 		FailedNode:      m.FailedNode,
 		MaxRssKib:       m.MaxRssKib,
-		CpuUsecUser:     m.CpuUsecUser,
-		CpuUsecSystem:   m.CpuUsecSystem,
 		HoldAdmin:       m.HoldAdmin,
-		ExpiresNs:       m.ExpiresNs,
 		RequestId:       m.RequestId,
 		StopReason:      m.StopReason,
 		Signals:         m.Signals,
-		ResvEndNs:       m.ResvEndNs,
 		StopState:       m.StopState,
-		NodesEnded:      m.NodesEnded,
 		IsArrayTask:     m.IsArrayTask,
-		ArraySpecDone:   m.ArraySpecDone,
 		SystemComment:   m.SystemComment,
 		Dependency:      m.Dependency,
 		DependencyNever: m.DependencyNever,
@@ -307,6 +301,12 @@ func (m *JobRecord) Shallow() *JobRecord {
 		Oversubscribe:   m.Oversubscribe,
 		WaitReason:      m.WaitReason,
 		Promised:        m.Promised,
+		BeginDelayed:    m.BeginDelayed,
+		ClockNs:         m.ClockNs,
+		ClockBoot:       m.ClockBoot,
+		ScriptKey:       m.ScriptKey,
+		EnvKey:          m.EnvKey,
+		LaunchFailures:  m.LaunchFailures,
 	}
 }
 
@@ -366,9 +366,6 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	}
 	if in.Spec.Has(20) {
 		b = coding.AppendText(b, 20, m.ClusterFeatures)
-	}
-	if in.Spec.Has(21) {
-		b = coding.AppendText(b, 21, m.Clusters)
 	}
 	if in.Spec.Has(22) {
 		b = coding.AppendText(b, 22, m.Dependency)
@@ -471,9 +468,6 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	}
 	if in.Spec.Has(59) {
 		b = coding.AppendText(b, 59, m.Hint)
-	}
-	if in.Spec.Has(60) {
-		b = coding.AppendBool(b, 60, m.OvercommitTasks)
 	}
 	if in.Spec.Has(70) {
 		b = coding.AppendText(b, 70, m.TresPerJob)
@@ -618,12 +612,6 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	if in.Spec.Has(128) {
 		b = coding.AppendText(b, 128, m.BatchFeatures)
 	}
-	if in.Spec.Has(129) {
-		b = coding.AppendNumber(b, 129, uint64(m.EnvCount))
-	}
-	if in.Spec.Has(130) {
-		b = coding.AppendNumber(b, 130, m.ScriptBytes)
-	}
 	if in.Spec.Has(131) {
 		b = coding.AppendText(b, 131, m.Cron)
 	}
@@ -653,7 +641,6 @@ func (m *JobSpec) Shallow() *JobSpec {
 		Features:         m.Features,
 		Prefer:           m.Prefer,
 		ClusterFeatures:  m.ClusterFeatures,
-		Clusters:         m.Clusters,
 		Dependency:       m.Dependency,
 		Array:            m.Array,
 		McsLabel:         m.McsLabel,
@@ -688,7 +675,6 @@ func (m *JobSpec) Shallow() *JobSpec {
 		Switches:         m.Switches,
 		Distribution:     m.Distribution,
 		Hint:             m.Hint,
-		OvercommitTasks:  m.OvercommitTasks,
 		TresPerJob:       m.TresPerJob,
 		TresPerNode:      m.TresPerNode,
 		TresPerSocket:    m.TresPerSocket,
@@ -735,8 +721,6 @@ func (m *JobSpec) Shallow() *JobSpec {
 		Network:          m.Network,
 		Profile:          m.Profile,
 		BatchFeatures:    m.BatchFeatures,
-		EnvCount:         m.EnvCount,
-		ScriptBytes:      m.ScriptBytes,
 		Cron:             m.Cron,
 	}
 }
@@ -876,7 +860,6 @@ func (m *StepUsage) appendTo(b []byte) []byte {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(m.Key.appendTo(b), at)
 	}
-	b = coding.AppendNumber(b, 2, uint64(m.AtNs))
 	b = coding.AppendNumber(b, 3, m.CpuUsecUser)
 	b = coding.AppendNumber(b, 4, m.CpuUsecSystem)
 	b = coding.AppendNumber(b, 5, m.RssKib)
@@ -886,7 +869,6 @@ func (m *StepUsage) appendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 9, m.ReadBytes)
 	b = coding.AppendNumber(b, 10, m.WriteBytes)
 	b = coding.AppendNumber(b, 11, m.PageFaults)
-	b = coding.AppendNumber(b, 12, uint64(m.Pids))
 	for _, v := range m.Devices {
 		b, at = coding.Open(b, 13)
 		b = coding.Close(v.appendTo(b), at)
@@ -903,7 +885,6 @@ func (m *StepUsage) Shallow() *StepUsage {
 	}
 	return &StepUsage{
 		Key:           m.Key,
-		AtNs:          m.AtNs,
 		CpuUsecUser:   m.CpuUsecUser,
 		CpuUsecSystem: m.CpuUsecSystem,
 		RssKib:        m.RssKib,
@@ -913,7 +894,6 @@ func (m *StepUsage) Shallow() *StepUsage {
 		ReadBytes:     m.ReadBytes,
 		WriteBytes:    m.WriteBytes,
 		PageFaults:    m.PageFaults,
-		Pids:          m.Pids,
 		Devices:       m.Devices,
 		Node:          m.Node,
 		PidList:       m.PidList,
@@ -1120,26 +1100,11 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 			b = coding.Close(m.Reported.appendTo(b), at)
 		}
 	}
-	if in.Node.Has(45) {
-		b = coding.AppendText(b, 45, m.Owner)
-	}
-	if in.Node.Has(46) {
-		b = coding.AppendText(b, 46, m.McsLabel)
-	}
 	if in.Node.Has(47) {
 		b = coding.AppendBool(b, 47, m.CpuLoadKnown)
 	}
 	if in.Node.Has(48) {
 		b = coding.AppendNumber(b, 48, uint64(m.RunningJobs))
-	}
-	if in.Node.Has(49) {
-		b = coding.AppendBool(b, 49, m.Reserved)
-	}
-	if in.Node.Has(50) {
-		b = coding.AppendBool(b, 50, m.Maint)
-	}
-	if in.Node.Has(51) {
-		b = coding.AppendBool(b, 51, m.Planned)
 	}
 	if in.Node.Has(52) {
 		b = coding.AppendText(b, 52, m.Diagnosis)
@@ -1163,6 +1128,15 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	}
 	if in.Node.Has(64) {
 		b = coding.AppendNumber(b, 64, uint64(m.RebootNs))
+	}
+	if in.Node.Has(65) {
+		b = coding.AppendNumber(b, 65, uint64(m.ClockOffNs))
+	}
+	if in.Node.Has(70) {
+		for _, v := range m.LaunchFailures {
+			b, at = coding.Open(b, 70)
+			b = coding.Close(v.appendTo(b), at)
+		}
 	}
 	return b
 }
@@ -1216,19 +1190,16 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		Comment:        m.Comment,
 		Extra:          m.Extra,
 		Reported:       m.Reported,
-		Owner:          m.Owner,
-		McsLabel:       m.McsLabel,
 		CpuLoadKnown:   m.CpuLoadKnown,
 		RunningJobs:    m.RunningJobs,
-		Reserved:       m.Reserved,
-		Maint:          m.Maint,
-		Planned:        m.Planned,
 		Diagnosis:      m.Diagnosis,
 		Switches:       m.Switches,
 		Strays:         m.Strays,
 		RebootAsap:     m.RebootAsap,
 		RebootNext:     m.RebootNext,
 		RebootNs:       m.RebootNs,
+		ClockOffNs:     m.ClockOffNs,
+		LaunchFailures: m.LaunchFailures,
 	}
 }
 
@@ -1238,13 +1209,11 @@ func (m *Hardware) appendTo(b []byte) []byte {
 	}
 	at := 0
 	b = coding.AppendNumber(b, 1, uint64(m.Cpus))
-	b = coding.AppendNumber(b, 2, uint64(m.Boards))
 	b = coding.AppendNumber(b, 3, uint64(m.Sockets))
 	b = coding.AppendNumber(b, 4, uint64(m.Cores))
 	b = coding.AppendNumber(b, 5, uint64(m.Threads))
 	b = coding.AppendNumber(b, 6, m.RealMemoryMib)
 	b = coding.AppendNumber(b, 7, m.TmpDiskMib)
-	b = coding.AppendText(b, 8, m.Cgroup)
 	for _, v := range m.Devices {
 		b, at = coding.Open(b, 10)
 		b = coding.Close(v.appendTo(b), at)
@@ -1263,13 +1232,11 @@ func (m *Hardware) Shallow() *Hardware {
 	}
 	return &Hardware{
 		Cpus:          m.Cpus,
-		Boards:        m.Boards,
 		Sockets:       m.Sockets,
 		Cores:         m.Cores,
 		Threads:       m.Threads,
 		RealMemoryMib: m.RealMemoryMib,
 		TmpDiskMib:    m.TmpDiskMib,
-		Cgroup:        m.Cgroup,
 		Devices:       m.Devices,
 		Driver:        m.Driver,
 		Mismatches:    m.Mismatches,

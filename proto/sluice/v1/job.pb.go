@@ -186,7 +186,6 @@ type JobSpec struct {
 	Features        string                 `protobuf:"bytes,18,opt,name=features,proto3" json:"features,omitempty"` // --constraint
 	Prefer          string                 `protobuf:"bytes,19,opt,name=prefer,proto3" json:"prefer,omitempty"`
 	ClusterFeatures string                 `protobuf:"bytes,20,opt,name=cluster_features,json=clusterFeatures,proto3" json:"cluster_features,omitempty"`
-	Clusters        string                 `protobuf:"bytes,21,opt,name=clusters,proto3" json:"clusters,omitempty"`
 	Dependency      string                 `protobuf:"bytes,22,opt,name=dependency,proto3" json:"dependency,omitempty"`
 	Array           string                 `protobuf:"bytes,23,opt,name=array,proto3" json:"array,omitempty"` // array specification as asked, "0-31:2%4"; empty = no array
 	McsLabel        string                 `protobuf:"bytes,24,opt,name=mcs_label,json=mcsLabel,proto3" json:"mcs_label,omitempty"`
@@ -217,13 +216,12 @@ type JobSpec struct {
 	Contiguous    bool   `protobuf:"varint,52,opt,name=contiguous,proto3" json:"contiguous,omitempty"`
 	Overcommit    bool   `protobuf:"varint,53,opt,name=overcommit,proto3" json:"overcommit,omitempty"`
 	// "" default, "exclusive", "user", "mcs", "topo", "oversubscribe"
-	Sharing         string `protobuf:"bytes,54,opt,name=sharing,proto3" json:"sharing,omitempty"`
-	Spread          bool   `protobuf:"varint,55,opt,name=spread,proto3" json:"spread,omitempty"`
-	UseMinNodes     bool   `protobuf:"varint,56,opt,name=use_min_nodes,json=useMinNodes,proto3" json:"use_min_nodes,omitempty"`
-	Switches        string `protobuf:"bytes,57,opt,name=switches,proto3" json:"switches,omitempty"`
-	Distribution    string `protobuf:"bytes,58,opt,name=distribution,proto3" json:"distribution,omitempty"`
-	Hint            string `protobuf:"bytes,59,opt,name=hint,proto3" json:"hint,omitempty"`
-	OvercommitTasks bool   `protobuf:"varint,60,opt,name=overcommit_tasks,json=overcommitTasks,proto3" json:"overcommit_tasks,omitempty"`
+	Sharing      string `protobuf:"bytes,54,opt,name=sharing,proto3" json:"sharing,omitempty"`
+	Spread       bool   `protobuf:"varint,55,opt,name=spread,proto3" json:"spread,omitempty"`
+	UseMinNodes  bool   `protobuf:"varint,56,opt,name=use_min_nodes,json=useMinNodes,proto3" json:"use_min_nodes,omitempty"`
+	Switches     string `protobuf:"bytes,57,opt,name=switches,proto3" json:"switches,omitempty"`
+	Distribution string `protobuf:"bytes,58,opt,name=distribution,proto3" json:"distribution,omitempty"`
+	Hint         string `protobuf:"bytes,59,opt,name=hint,proto3" json:"hint,omitempty"`
 	// TRES requests as Slurm keeps them: "gres/gpu:a100:2".
 	TresPerJob       string `protobuf:"bytes,70,opt,name=tres_per_job,json=tresPerJob,proto3" json:"tres_per_job,omitempty"`
 	TresPerNode      string `protobuf:"bytes,71,opt,name=tres_per_node,json=tresPerNode,proto3" json:"tres_per_node,omitempty"`
@@ -272,8 +270,6 @@ type JobSpec struct {
 	Network       string    `protobuf:"bytes,126,opt,name=network,proto3" json:"network,omitempty"`
 	Profile       string    `protobuf:"bytes,127,opt,name=profile,proto3" json:"profile,omitempty"`
 	BatchFeatures string    `protobuf:"bytes,128,opt,name=batch_features,json=batchFeatures,proto3" json:"batch_features,omitempty"`
-	EnvCount      uint32    `protobuf:"varint,129,opt,name=env_count,json=envCount,proto3" json:"env_count,omitempty"` // variables kept with the script
-	ScriptBytes   uint64    `protobuf:"varint,130,opt,name=script_bytes,json=scriptBytes,proto3" json:"script_bytes,omitempty"`
 	Cron          string    `protobuf:"bytes,131,opt,name=cron,proto3" json:"cron,omitempty"` // of a job of a crontab: when it starts again and again, "*/5 * * * *"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -424,13 +420,6 @@ func (x *JobSpec) GetPrefer() string {
 func (x *JobSpec) GetClusterFeatures() string {
 	if x != nil {
 		return x.ClusterFeatures
-	}
-	return ""
-}
-
-func (x *JobSpec) GetClusters() string {
-	if x != nil {
-		return x.Clusters
 	}
 	return ""
 }
@@ -671,13 +660,6 @@ func (x *JobSpec) GetHint() string {
 		return x.Hint
 	}
 	return ""
-}
-
-func (x *JobSpec) GetOvercommitTasks() bool {
-	if x != nil {
-		return x.OvercommitTasks
-	}
-	return false
 }
 
 func (x *JobSpec) GetTresPerJob() string {
@@ -1000,20 +982,6 @@ func (x *JobSpec) GetBatchFeatures() string {
 		return x.BatchFeatures
 	}
 	return ""
-}
-
-func (x *JobSpec) GetEnvCount() uint32 {
-	if x != nil {
-		return x.EnvCount
-	}
-	return 0
-}
-
-func (x *JobSpec) GetScriptBytes() uint64 {
-	if x != nil {
-		return x.ScriptBytes
-	}
-	return 0
 }
 
 func (x *JobSpec) GetCron() string {
@@ -1368,19 +1336,14 @@ type JobRecord struct {
 	Scheduler       string                 `protobuf:"bytes,37,opt,name=scheduler,proto3" json:"scheduler,omitempty"`                         // "Main" or "Backfill"
 	CancelledBy     uint32                 `protobuf:"varint,38,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"` // uid
 	FailedNode      string                 `protobuf:"bytes,39,opt,name=failed_node,json=failedNode,proto3" json:"failed_node,omitempty"`
+	LaunchFailures  uint32                 `protobuf:"varint,90,opt,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // how often in a row a node could not start it
 	MaxRssKib       uint64                 `protobuf:"varint,40,opt,name=max_rss_kib,json=maxRssKib,proto3" json:"max_rss_kib,omitempty"`
-	CpuUsecUser     uint64                 `protobuf:"varint,41,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
-	CpuUsecSystem   uint64                 `protobuf:"varint,42,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
 	HoldAdmin       bool                   `protobuf:"varint,43,opt,name=hold_admin,json=holdAdmin,proto3" json:"hold_admin,omitempty"`
-	ExpiresNs       int64                  `protobuf:"varint,44,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"` // when it may be forgotten (MinJobAge)
 	RequestId       string                 `protobuf:"bytes,45,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	StopReason      string                 `protobuf:"bytes,46,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"` // why it is being stopped: "cancel", "timeout", "requeue", "preempt", "nodefail"
-	Signals         []*Signal              `protobuf:"bytes,47,rep,name=signals,proto3" json:"signals,omitempty"`                         // signals sent to the live attempt
-	ResvEndNs       int64                  `protobuf:"varint,48,opt,name=resv_end_ns,json=resvEndNs,proto3" json:"resv_end_ns,omitempty"`
+	StopReason      string                 `protobuf:"bytes,46,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`                       // why it is being stopped: "cancel", "timeout", "requeue", "preempt", "nodefail"
+	Signals         []*Signal              `protobuf:"bytes,47,rep,name=signals,proto3" json:"signals,omitempty"`                                               // signals sent to the live attempt
 	StopState       JobState               `protobuf:"varint,49,opt,name=stop_state,json=stopState,proto3,enum=sluice.v1.JobState" json:"stop_state,omitempty"` // state it ends in once stopped
-	NodesEnded      string                 `protobuf:"bytes,50,opt,name=nodes_ended,json=nodesEnded,proto3" json:"nodes_ended,omitempty"`
 	IsArrayTask     bool                   `protobuf:"varint,51,opt,name=is_array_task,json=isArrayTask,proto3" json:"is_array_task,omitempty"`
-	ArraySpecDone   string                 `protobuf:"bytes,52,opt,name=array_spec_done,json=arraySpecDone,proto3" json:"array_spec_done,omitempty"`
 	SystemComment   string                 `protobuf:"bytes,53,opt,name=system_comment,json=systemComment,proto3" json:"system_comment,omitempty"`
 	// What of the dependency is still to happen, in the grammar of --dependency; conditions that have been met are gone.
 	Dependency      string `protobuf:"bytes,54,opt,name=dependency,proto3" json:"dependency,omitempty"`
@@ -1390,16 +1353,22 @@ type JobRecord struct {
 	PreemptNs       int64  `protobuf:"varint,58,opt,name=preempt_ns,json=preemptNs,proto3" json:"preempt_ns,omitempty"`                  // when a preempted job must be gone
 	DependencyShown string `protobuf:"bytes,59,opt,name=dependency_shown,json=dependencyShown,proto3" json:"dependency_shown,omitempty"` // dependency as squeue shows it: "afterok:12_*(failed),afterany:13(unfulfilled)"
 	// What the attempt used, one of each node that reported its end; energy and the like of devices included.
-	Usage         []*StepUsage `protobuf:"bytes,70,rep,name=usage,proto3" json:"usage,omitempty"`
-	BatchStartNs  int64        `protobuf:"varint,71,opt,name=batch_start_ns,json=batchStartNs,proto3" json:"batch_start_ns,omitempty"` // the batch script's own begin and end
-	BatchEndNs    int64        `protobuf:"varint,72,opt,name=batch_end_ns,json=batchEndNs,proto3" json:"batch_end_ns,omitempty"`
-	BatchStatus   uint32       `protobuf:"varint,73,opt,name=batch_status,json=batchStatus,proto3" json:"batch_status,omitempty"`   // its wait status
-	BatchVerdict  string       `protobuf:"bytes,74,opt,name=batch_verdict,json=batchVerdict,proto3" json:"batch_verdict,omitempty"` // of its ExitRecord
-	SuspendedNs   int64        `protobuf:"varint,75,opt,name=suspended_ns,json=suspendedNs,proto3" json:"suspended_ns,omitempty"`   // how long the attempt has been suspended in all
-	WaitReason    string       `protobuf:"bytes,81,opt,name=wait_reason,json=waitReason,proto3" json:"wait_reason,omitempty"`       // the last reason for which it waited that was not its turn (Priority, Resources)
-	ResvName      string       `protobuf:"bytes,79,opt,name=resv_name,json=resvName,proto3" json:"resv_name,omitempty"`             // reservation that it was started in without having asked (MAGNETIC)
-	Promised      bool         `protobuf:"varint,82,opt,name=promised,proto3" json:"promised,omitempty"`                            // the plan has promised it a start, as the first that waits, and does not put it off again
-	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"`                   // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
+	Usage        []*StepUsage `protobuf:"bytes,70,rep,name=usage,proto3" json:"usage,omitempty"`
+	BatchStartNs int64        `protobuf:"varint,71,opt,name=batch_start_ns,json=batchStartNs,proto3" json:"batch_start_ns,omitempty"` // the batch script's own begin and end
+	BatchEndNs   int64        `protobuf:"varint,72,opt,name=batch_end_ns,json=batchEndNs,proto3" json:"batch_end_ns,omitempty"`
+	BatchStatus  uint32       `protobuf:"varint,73,opt,name=batch_status,json=batchStatus,proto3" json:"batch_status,omitempty"`    // its wait status
+	BatchVerdict string       `protobuf:"bytes,74,opt,name=batch_verdict,json=batchVerdict,proto3" json:"batch_verdict,omitempty"`  // of its ExitRecord
+	SuspendedNs  int64        `protobuf:"varint,75,opt,name=suspended_ns,json=suspendedNs,proto3" json:"suspended_ns,omitempty"`    // how long the attempt has been suspended in all
+	WaitReason   string       `protobuf:"bytes,81,opt,name=wait_reason,json=waitReason,proto3" json:"wait_reason,omitempty"`        // the last reason for which it waited that was not its turn (Priority, Resources)
+	ResvName     string       `protobuf:"bytes,79,opt,name=resv_name,json=resvName,proto3" json:"resv_name,omitempty"`              // reservation that it was started in without having asked (MAGNETIC)
+	Promised     bool         `protobuf:"varint,82,opt,name=promised,proto3" json:"promised,omitempty"`                             // the plan has promised it a start, as the first that waits, and does not put it off again
+	BeginDelayed bool         `protobuf:"varint,83,opt,name=begin_delayed,json=beginDelayed,proto3" json:"begin_delayed,omitempty"` // begin_ns of the specification is the controller's own: RequeueDelay, not a time that somebody asked for
+	// The clock by which the times of this row were written: ClockRecord. Only in the journal.
+	ClockNs       int64  `protobuf:"varint,84,opt,name=clock_ns,json=clockNs,proto3" json:"clock_ns,omitempty"`
+	ClockBoot     uint64 `protobuf:"varint,85,opt,name=clock_boot,json=clockBoot,proto3" json:"clock_boot,omitempty"` // hash of its boot_id
+	ScriptKey     []byte `protobuf:"bytes,86,opt,name=script_key,json=scriptKey,proto3" json:"script_key,omitempty"`  // its script and environment in the state database: see ctld/state/text.go
+	EnvKey        []byte `protobuf:"bytes,87,opt,name=env_key,json=envKey,proto3" json:"env_key,omitempty"`
+	Oversubscribe string `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"` // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1707,23 +1676,16 @@ func (x *JobRecord) GetFailedNode() string {
 	return ""
 }
 
+func (x *JobRecord) GetLaunchFailures() uint32 {
+	if x != nil {
+		return x.LaunchFailures
+	}
+	return 0
+}
+
 func (x *JobRecord) GetMaxRssKib() uint64 {
 	if x != nil {
 		return x.MaxRssKib
-	}
-	return 0
-}
-
-func (x *JobRecord) GetCpuUsecUser() uint64 {
-	if x != nil {
-		return x.CpuUsecUser
-	}
-	return 0
-}
-
-func (x *JobRecord) GetCpuUsecSystem() uint64 {
-	if x != nil {
-		return x.CpuUsecSystem
 	}
 	return 0
 }
@@ -1733,13 +1695,6 @@ func (x *JobRecord) GetHoldAdmin() bool {
 		return x.HoldAdmin
 	}
 	return false
-}
-
-func (x *JobRecord) GetExpiresNs() int64 {
-	if x != nil {
-		return x.ExpiresNs
-	}
-	return 0
 }
 
 func (x *JobRecord) GetRequestId() string {
@@ -1763,13 +1718,6 @@ func (x *JobRecord) GetSignals() []*Signal {
 	return nil
 }
 
-func (x *JobRecord) GetResvEndNs() int64 {
-	if x != nil {
-		return x.ResvEndNs
-	}
-	return 0
-}
-
 func (x *JobRecord) GetStopState() JobState {
 	if x != nil {
 		return x.StopState
@@ -1777,25 +1725,11 @@ func (x *JobRecord) GetStopState() JobState {
 	return JobState_JOB_PENDING
 }
 
-func (x *JobRecord) GetNodesEnded() string {
-	if x != nil {
-		return x.NodesEnded
-	}
-	return ""
-}
-
 func (x *JobRecord) GetIsArrayTask() bool {
 	if x != nil {
 		return x.IsArrayTask
 	}
 	return false
-}
-
-func (x *JobRecord) GetArraySpecDone() string {
-	if x != nil {
-		return x.ArraySpecDone
-	}
-	return ""
 }
 
 func (x *JobRecord) GetSystemComment() string {
@@ -1910,11 +1844,108 @@ func (x *JobRecord) GetPromised() bool {
 	return false
 }
 
+func (x *JobRecord) GetBeginDelayed() bool {
+	if x != nil {
+		return x.BeginDelayed
+	}
+	return false
+}
+
+func (x *JobRecord) GetClockNs() int64 {
+	if x != nil {
+		return x.ClockNs
+	}
+	return 0
+}
+
+func (x *JobRecord) GetClockBoot() uint64 {
+	if x != nil {
+		return x.ClockBoot
+	}
+	return 0
+}
+
+func (x *JobRecord) GetScriptKey() []byte {
+	if x != nil {
+		return x.ScriptKey
+	}
+	return nil
+}
+
+func (x *JobRecord) GetEnvKey() []byte {
+	if x != nil {
+		return x.EnvKey
+	}
+	return nil
+}
+
 func (x *JobRecord) GetOversubscribe() string {
 	if x != nil {
 		return x.Oversubscribe
 	}
 	return ""
+}
+
+// ClockRecord is what the controller knows of its machine's clock: by how much it is ahead of CLOCK_BOOTTIME, which nobody can set. When
+// that difference changes, somebody has set the clock, and the times that the controller itself has noted since since_ns are moved along.
+type ClockRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BootId        string                 `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	OffsetNs      int64                  `protobuf:"varint,2,opt,name=offset_ns,json=offsetNs,proto3" json:"offset_ns,omitempty"` // the clock less CLOCK_BOOTTIME
+	SinceNs       int64                  `protobuf:"varint,3,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`    // the first time that the controller looked in this boot, by the clock as it is now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockRecord) Reset() {
+	*x = ClockRecord{}
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockRecord) ProtoMessage() {}
+
+func (x *ClockRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
+func (*ClockRecord) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ClockRecord) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *ClockRecord) GetOffsetNs() int64 {
+	if x != nil {
+		return x.OffsetNs
+	}
+	return 0
+}
+
+func (x *ClockRecord) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
 }
 
 // StepKey names one attempt of one step on one node. An order with an epoch older than one already seen is refused.
@@ -1930,7 +1961,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +1973,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +1986,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -1990,7 +2021,6 @@ func (x *StepKey) GetStep() uint32 {
 type StepUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	AtNs          int64                  `protobuf:"varint,2,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
 	CpuUsecUser   uint64                 `protobuf:"varint,3,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
 	CpuUsecSystem uint64                 `protobuf:"varint,4,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
 	RssKib        uint64                 `protobuf:"varint,5,opt,name=rss_kib,json=rssKib,proto3" json:"rss_kib,omitempty"` // now: anonymous memory and mapped files, without the page cache
@@ -2000,7 +2030,6 @@ type StepUsage struct {
 	ReadBytes     uint64                 `protobuf:"varint,9,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
 	WriteBytes    uint64                 `protobuf:"varint,10,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
 	PageFaults    uint64                 `protobuf:"varint,11,opt,name=page_faults,json=pageFaults,proto3" json:"page_faults,omitempty"`
-	Pids          uint32                 `protobuf:"varint,12,opt,name=pids,proto3" json:"pids,omitempty"`
 	Devices       []*DeviceUse           `protobuf:"bytes,13,rep,name=devices,proto3" json:"devices,omitempty"`
 	Node          string                 `protobuf:"bytes,14,opt,name=node,proto3" json:"node,omitempty"`
 	PidList       []uint32               `protobuf:"varint,15,rep,packed,name=pid_list,json=pidList,proto3" json:"pid_list,omitempty"` // of a running step, the first hundred
@@ -2010,7 +2039,7 @@ type StepUsage struct {
 
 func (x *StepUsage) Reset() {
 	*x = StepUsage{}
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2051,7 @@ func (x *StepUsage) String() string {
 func (*StepUsage) ProtoMessage() {}
 
 func (x *StepUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2064,7 @@ func (x *StepUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepUsage.ProtoReflect.Descriptor instead.
 func (*StepUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepUsage) GetKey() *StepKey {
@@ -2043,13 +2072,6 @@ func (x *StepUsage) GetKey() *StepKey {
 		return x.Key
 	}
 	return nil
-}
-
-func (x *StepUsage) GetAtNs() int64 {
-	if x != nil {
-		return x.AtNs
-	}
-	return 0
 }
 
 func (x *StepUsage) GetCpuUsecUser() uint64 {
@@ -2115,13 +2137,6 @@ func (x *StepUsage) GetPageFaults() uint64 {
 	return 0
 }
 
-func (x *StepUsage) GetPids() uint32 {
-	if x != nil {
-		return x.Pids
-	}
-	return 0
-}
-
 func (x *StepUsage) GetDevices() []*DeviceUse {
 	if x != nil {
 		return x.Devices
@@ -2162,7 +2177,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2189,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2202,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeviceUse) GetId() string {
@@ -2274,7 +2289,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2301,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2314,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Signal) GetSeq() uint32 {
@@ -2383,28 +2398,25 @@ type NodeRecord struct {
 	Comment        string                 `protobuf:"bytes,42,opt,name=comment,proto3" json:"comment,omitempty"`
 	Extra          string                 `protobuf:"bytes,43,opt,name=extra,proto3" json:"extra,omitempty"`
 	Reported       *Hardware              `protobuf:"bytes,44,opt,name=reported,proto3" json:"reported,omitempty"`
-	Owner          string                 `protobuf:"bytes,45,opt,name=owner,proto3" json:"owner,omitempty"`
-	McsLabel       string                 `protobuf:"bytes,46,opt,name=mcs_label,json=mcsLabel,proto3" json:"mcs_label,omitempty"`
 	CpuLoadKnown   bool                   `protobuf:"varint,47,opt,name=cpu_load_known,json=cpuLoadKnown,proto3" json:"cpu_load_known,omitempty"`
 	RunningJobs    uint32                 `protobuf:"varint,48,opt,name=running_jobs,json=runningJobs,proto3" json:"running_jobs,omitempty"`
-	Reserved       bool                   `protobuf:"varint,49,opt,name=reserved,proto3" json:"reserved,omitempty"`
-	Maint          bool                   `protobuf:"varint,50,opt,name=maint,proto3" json:"maint,omitempty"`
-	Planned        bool                   `protobuf:"varint,51,opt,name=planned,proto3" json:"planned,omitempty"`
 	Diagnosis      string                 `protobuf:"bytes,52,opt,name=diagnosis,proto3" json:"diagnosis,omitempty"` // what is wrong with its devices, in words: only shown
 	// Attempts that were given up with the node and may be alive on it still: nothing new starts until it has said that they are gone.
 	Strays   []*StepKey `protobuf:"bytes,61,rep,name=strays,proto3" json:"strays,omitempty"`
 	Switches []string   `protobuf:"bytes,60,rep,name=switches,proto3" json:"switches,omitempty"` // those above it, the topmost first (topology.conf)
 	// A reboot that was asked for: whether it was ASAP, what the node is afterwards (RESUME, DOWN, empty = as it was), when it was issued.
-	RebootAsap    bool   `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
-	RebootNext    string `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
-	RebootNs      int64  `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RebootAsap     bool       `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
+	RebootNext     string     `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
+	RebootNs       int64      `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
+	ClockOffNs     int64      `protobuf:"varint,65,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"`          // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
+	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2428,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2441,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -2733,20 +2745,6 @@ func (x *NodeRecord) GetReported() *Hardware {
 	return nil
 }
 
-func (x *NodeRecord) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-func (x *NodeRecord) GetMcsLabel() string {
-	if x != nil {
-		return x.McsLabel
-	}
-	return ""
-}
-
 func (x *NodeRecord) GetCpuLoadKnown() bool {
 	if x != nil {
 		return x.CpuLoadKnown
@@ -2759,27 +2757,6 @@ func (x *NodeRecord) GetRunningJobs() uint32 {
 		return x.RunningJobs
 	}
 	return 0
-}
-
-func (x *NodeRecord) GetReserved() bool {
-	if x != nil {
-		return x.Reserved
-	}
-	return false
-}
-
-func (x *NodeRecord) GetMaint() bool {
-	if x != nil {
-		return x.Maint
-	}
-	return false
-}
-
-func (x *NodeRecord) GetPlanned() bool {
-	if x != nil {
-		return x.Planned
-	}
-	return false
 }
 
 func (x *NodeRecord) GetDiagnosis() string {
@@ -2824,17 +2801,29 @@ func (x *NodeRecord) GetRebootNs() int64 {
 	return 0
 }
 
+func (x *NodeRecord) GetClockOffNs() int64 {
+	if x != nil {
+		return x.ClockOffNs
+	}
+	return 0
+}
+
+func (x *NodeRecord) GetLaunchFailures() []*StepKey {
+	if x != nil {
+		return x.LaunchFailures
+	}
+	return nil
+}
+
 // Hardware is what a node daemon found on its machine.
 type Hardware struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cpus          uint32                 `protobuf:"varint,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	Boards        uint32                 `protobuf:"varint,2,opt,name=boards,proto3" json:"boards,omitempty"`
 	Sockets       uint32                 `protobuf:"varint,3,opt,name=sockets,proto3" json:"sockets,omitempty"`
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
 	Threads       uint32                 `protobuf:"varint,5,opt,name=threads,proto3" json:"threads,omitempty"`
 	RealMemoryMib uint64                 `protobuf:"varint,6,opt,name=real_memory_mib,json=realMemoryMib,proto3" json:"real_memory_mib,omitempty"`
 	TmpDiskMib    uint64                 `protobuf:"varint,7,opt,name=tmp_disk_mib,json=tmpDiskMib,proto3" json:"tmp_disk_mib,omitempty"`
-	Cgroup        string                 `protobuf:"bytes,8,opt,name=cgroup,proto3" json:"cgroup,omitempty"`          // "v1", "v2", "hybrid", "none: why"
 	Devices       []*Device              `protobuf:"bytes,10,rep,name=devices,proto3" json:"devices,omitempty"`       // all that can be given to jobs, by name and index
 	Driver        string                 `protobuf:"bytes,11,opt,name=driver,proto3" json:"driver,omitempty"`         // version of the GPU driver, empty = none
 	Mismatches    []string               `protobuf:"bytes,12,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what was found and what the files say, in words
@@ -2844,7 +2833,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2845,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,19 +2858,12 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Hardware) GetCpus() uint32 {
 	if x != nil {
 		return x.Cpus
-	}
-	return 0
-}
-
-func (x *Hardware) GetBoards() uint32 {
-	if x != nil {
-		return x.Boards
 	}
 	return 0
 }
@@ -2919,13 +2901,6 @@ func (x *Hardware) GetTmpDiskMib() uint64 {
 		return x.TmpDiskMib
 	}
 	return 0
-}
-
-func (x *Hardware) GetCgroup() string {
-	if x != nil {
-		return x.Cgroup
-	}
-	return ""
 }
 
 func (x *Hardware) GetDevices() []*Device {
@@ -2982,7 +2957,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +2969,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +2982,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Device) GetName() string {
@@ -3198,7 +3173,7 @@ type DeviceSample struct {
 
 func (x *DeviceSample) Reset() {
 	*x = DeviceSample{}
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3185,7 @@ func (x *DeviceSample) String() string {
 func (*DeviceSample) ProtoMessage() {}
 
 func (x *DeviceSample) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3198,7 @@ func (x *DeviceSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSample.ProtoReflect.Descriptor instead.
 func (*DeviceSample) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeviceSample) GetId() string {
@@ -3318,7 +3293,7 @@ type MigProfile struct {
 
 func (x *MigProfile) Reset() {
 	*x = MigProfile{}
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3305,7 @@ func (x *MigProfile) String() string {
 func (*MigProfile) ProtoMessage() {}
 
 func (x *MigProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3318,7 @@ func (x *MigProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigProfile.ProtoReflect.Descriptor instead.
 func (*MigProfile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MigProfile) GetName() string {
@@ -3440,7 +3415,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3427,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3440,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartitionRecord) GetName() string {
@@ -3787,7 +3762,6 @@ type ReservationRecord struct {
 	Groups         string                 `protobuf:"bytes,13,opt,name=groups,proto3" json:"groups,omitempty"`
 	Licenses       string                 `protobuf:"bytes,14,opt,name=licenses,proto3" json:"licenses,omitempty"`
 	Comment        string                 `protobuf:"bytes,15,opt,name=comment,proto3" json:"comment,omitempty"`
-	Creator        string                 `protobuf:"bytes,16,opt,name=creator,proto3" json:"creator,omitempty"`
 	AllNodes       bool                   `protobuf:"varint,17,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
 	MaxStartDelayS uint32                 `protobuf:"varint,18,opt,name=max_start_delay_s,json=maxStartDelayS,proto3" json:"max_start_delay_s,omitempty"` // how far jobs of others may reach into it
 	Parts          []*NodeAlloc           `protobuf:"bytes,19,rep,name=parts,proto3" json:"parts,omitempty"`                                              // of one that has parts of its nodes: cores (by number, not by thread) and devices of each
@@ -3801,7 +3775,7 @@ type ReservationRecord struct {
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3787,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3800,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReservationRecord) GetName() string {
@@ -3934,13 +3908,6 @@ func (x *ReservationRecord) GetComment() string {
 	return ""
 }
 
-func (x *ReservationRecord) GetCreator() string {
-	if x != nil {
-		return x.Creator
-	}
-	return ""
-}
-
 func (x *ReservationRecord) GetAllNodes() bool {
 	if x != nil {
 		return x.AllNodes
@@ -3994,7 +3961,7 @@ var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xab\x18\n" +
+	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xd7\x17\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4013,8 +3980,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\blicenses\x18\x11 \x01(\tR\blicenses\x12\x1a\n" +
 	"\bfeatures\x18\x12 \x01(\tR\bfeatures\x12\x16\n" +
 	"\x06prefer\x18\x13 \x01(\tR\x06prefer\x12)\n" +
-	"\x10cluster_features\x18\x14 \x01(\tR\x0fclusterFeatures\x12\x1a\n" +
-	"\bclusters\x18\x15 \x01(\tR\bclusters\x12\x1e\n" +
+	"\x10cluster_features\x18\x14 \x01(\tR\x0fclusterFeatures\x12\x1e\n" +
 	"\n" +
 	"dependency\x18\x16 \x01(\tR\n" +
 	"dependency\x12\x14\n" +
@@ -4056,8 +4022,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\ruse_min_nodes\x188 \x01(\bR\vuseMinNodes\x12\x1a\n" +
 	"\bswitches\x189 \x01(\tR\bswitches\x12\"\n" +
 	"\fdistribution\x18: \x01(\tR\fdistribution\x12\x12\n" +
-	"\x04hint\x18; \x01(\tR\x04hint\x12)\n" +
-	"\x10overcommit_tasks\x18< \x01(\bR\x0fovercommitTasks\x12 \n" +
+	"\x04hint\x18; \x01(\tR\x04hint\x12 \n" +
 	"\ftres_per_job\x18F \x01(\tR\n" +
 	"tresPerJob\x12\"\n" +
 	"\rtres_per_node\x18G \x01(\tR\vtresPerNode\x12&\n" +
@@ -4115,10 +4080,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"export_env\x18} \x01(\tR\texportEnv\x12\x18\n" +
 	"\anetwork\x18~ \x01(\tR\anetwork\x12\x18\n" +
 	"\aprofile\x18\x7f \x01(\tR\aprofile\x12&\n" +
-	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x1c\n" +
-	"\tenv_count\x18\x81\x01 \x01(\rR\benvCount\x12\"\n" +
-	"\fscript_bytes\x18\x82\x01 \x01(\x04R\vscriptBytes\x12\x13\n" +
-	"\x04cron\x18\x83\x01 \x01(\tR\x04cron\"b\n" +
+	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x13\n" +
+	"\x04cron\x18\x83\x01 \x01(\tR\x04cronJ\x04\b\x15\x10\x16J\x04\b<\x10=J\x06\b\x81\x01\x10\x82\x01J\x06\b\x82\x01\x10\x83\x01R\tenv_countR\fscript_bytes\"b\n" +
 	"\x06Rlimit\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
@@ -4147,7 +4110,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
 	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1b\n" +
-	"\tmig_start\x18\b \x01(\rR\bmigStart\"\xa1\x12\n" +
+	"\tmig_start\x18\b \x01(\rR\bmigStart\"\xbd\x12\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -4198,26 +4161,19 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\tscheduler\x18% \x01(\tR\tscheduler\x12!\n" +
 	"\fcancelled_by\x18& \x01(\rR\vcancelledBy\x12\x1f\n" +
 	"\vfailed_node\x18' \x01(\tR\n" +
-	"failedNode\x12\x1e\n" +
-	"\vmax_rss_kib\x18( \x01(\x04R\tmaxRssKib\x12\"\n" +
-	"\rcpu_usec_user\x18) \x01(\x04R\vcpuUsecUser\x12&\n" +
-	"\x0fcpu_usec_system\x18* \x01(\x04R\rcpuUsecSystem\x12\x1d\n" +
+	"failedNode\x12'\n" +
+	"\x0flaunch_failures\x18Z \x01(\rR\x0elaunchFailures\x12\x1e\n" +
+	"\vmax_rss_kib\x18( \x01(\x04R\tmaxRssKib\x12\x1d\n" +
 	"\n" +
 	"hold_admin\x18+ \x01(\bR\tholdAdmin\x12\x1d\n" +
-	"\n" +
-	"expires_ns\x18, \x01(\x03R\texpiresNs\x12\x1d\n" +
 	"\n" +
 	"request_id\x18- \x01(\tR\trequestId\x12\x1f\n" +
 	"\vstop_reason\x18. \x01(\tR\n" +
 	"stopReason\x12+\n" +
-	"\asignals\x18/ \x03(\v2\x11.sluice.v1.SignalR\asignals\x12\x1e\n" +
-	"\vresv_end_ns\x180 \x01(\x03R\tresvEndNs\x122\n" +
+	"\asignals\x18/ \x03(\v2\x11.sluice.v1.SignalR\asignals\x122\n" +
 	"\n" +
-	"stop_state\x181 \x01(\x0e2\x13.sluice.v1.JobStateR\tstopState\x12\x1f\n" +
-	"\vnodes_ended\x182 \x01(\tR\n" +
-	"nodesEnded\x12\"\n" +
-	"\ris_array_task\x183 \x01(\bR\visArrayTask\x12&\n" +
-	"\x0farray_spec_done\x184 \x01(\tR\rarraySpecDone\x12%\n" +
+	"stop_state\x181 \x01(\x0e2\x13.sluice.v1.JobStateR\tstopState\x12\"\n" +
+	"\ris_array_task\x183 \x01(\bR\visArrayTask\x12%\n" +
 	"\x0esystem_comment\x185 \x01(\tR\rsystemComment\x12\x1e\n" +
 	"\n" +
 	"dependency\x186 \x01(\tR\n" +
@@ -4239,16 +4195,27 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\vwait_reason\x18Q \x01(\tR\n" +
 	"waitReason\x12\x1b\n" +
 	"\tresv_name\x18O \x01(\tR\bresvName\x12\x1a\n" +
-	"\bpromised\x18R \x01(\bR\bpromised\x12$\n" +
-	"\roversubscribe\x18P \x01(\tR\roversubscribe\"d\n" +
+	"\bpromised\x18R \x01(\bR\bpromised\x12#\n" +
+	"\rbegin_delayed\x18S \x01(\bR\fbeginDelayed\x12\x19\n" +
+	"\bclock_ns\x18T \x01(\x03R\aclockNs\x12\x1d\n" +
+	"\n" +
+	"clock_boot\x18U \x01(\x04R\tclockBoot\x12\x1d\n" +
+	"\n" +
+	"script_key\x18V \x01(\fR\tscriptKey\x12\x17\n" +
+	"\aenv_key\x18W \x01(\fR\x06envKey\x12$\n" +
+	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
+	"expires_ns\"^\n" +
+	"\vClockRecord\x12\x17\n" +
+	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x1b\n" +
+	"\toffset_ns\x18\x02 \x01(\x03R\boffsetNs\x12\x19\n" +
+	"\bsince_ns\x18\x03 \x01(\x03R\asinceNs\"d\n" +
 	"\aStepKey\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\rR\x04step\"\xd4\x03\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\"\xb7\x03\n" +
 	"\tStepUsage\x12$\n" +
-	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x13\n" +
-	"\x05at_ns\x18\x02 \x01(\x03R\x04atNs\x12\"\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\"\n" +
 	"\rcpu_usec_user\x18\x03 \x01(\x04R\vcpuUsecUser\x12&\n" +
 	"\x0fcpu_usec_system\x18\x04 \x01(\x04R\rcpuUsecSystem\x12\x17\n" +
 	"\arss_kib\x18\x05 \x01(\x04R\x06rssKib\x12\x1e\n" +
@@ -4262,11 +4229,10 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	" \x01(\x04R\n" +
 	"writeBytes\x12\x1f\n" +
 	"\vpage_faults\x18\v \x01(\x04R\n" +
-	"pageFaults\x12\x12\n" +
-	"\x04pids\x18\f \x01(\rR\x04pids\x12.\n" +
+	"pageFaults\x12.\n" +
 	"\adevices\x18\r \x03(\v2\x14.sluice.v1.DeviceUseR\adevices\x12\x12\n" +
 	"\x04node\x18\x0e \x01(\tR\x04node\x12\x19\n" +
-	"\bpid_list\x18\x0f \x03(\rR\apidList\"\xa5\x02\n" +
+	"\bpid_list\x18\x0f \x03(\rR\apidListJ\x04\b\x02\x10\x03J\x04\b\f\x10\r\"\xa5\x02\n" +
 	"\tDeviceUse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12!\n" +
@@ -4285,7 +4251,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xf4\f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xf2\f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4344,14 +4310,9 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"freeMemMib\x12\x18\n" +
 	"\acomment\x18* \x01(\tR\acomment\x12\x14\n" +
 	"\x05extra\x18+ \x01(\tR\x05extra\x12/\n" +
-	"\breported\x18, \x01(\v2\x13.sluice.v1.HardwareR\breported\x12\x14\n" +
-	"\x05owner\x18- \x01(\tR\x05owner\x12\x1b\n" +
-	"\tmcs_label\x18. \x01(\tR\bmcsLabel\x12$\n" +
+	"\breported\x18, \x01(\v2\x13.sluice.v1.HardwareR\breported\x12$\n" +
 	"\x0ecpu_load_known\x18/ \x01(\bR\fcpuLoadKnown\x12!\n" +
-	"\frunning_jobs\x180 \x01(\rR\vrunningJobs\x12\x1a\n" +
-	"\breserved\x181 \x01(\bR\breserved\x12\x14\n" +
-	"\x05maint\x182 \x01(\bR\x05maint\x12\x18\n" +
-	"\aplanned\x183 \x01(\bR\aplanned\x12\x1c\n" +
+	"\frunning_jobs\x180 \x01(\rR\vrunningJobs\x12\x1c\n" +
 	"\tdiagnosis\x184 \x01(\tR\tdiagnosis\x12*\n" +
 	"\x06strays\x18= \x03(\v2\x12.sluice.v1.StepKeyR\x06strays\x12\x1a\n" +
 	"\bswitches\x18< \x03(\tR\bswitches\x12\x1f\n" +
@@ -4359,24 +4320,25 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"rebootAsap\x12\x1f\n" +
 	"\vreboot_next\x18? \x01(\tR\n" +
 	"rebootNext\x12\x1b\n" +
-	"\treboot_ns\x18@ \x01(\x03R\brebootNs\"\xcd\x02\n" +
+	"\treboot_ns\x18@ \x01(\x03R\brebootNs\x12 \n" +
+	"\fclock_off_ns\x18A \x01(\x03R\n" +
+	"clockOffNs\x12;\n" +
+	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
 	"\bHardware\x12\x12\n" +
-	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x16\n" +
-	"\x06boards\x18\x02 \x01(\rR\x06boards\x12\x18\n" +
+	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\athreads\x18\x05 \x01(\rR\athreads\x12&\n" +
 	"\x0freal_memory_mib\x18\x06 \x01(\x04R\rrealMemoryMib\x12 \n" +
 	"\ftmp_disk_mib\x18\a \x01(\x04R\n" +
-	"tmpDiskMib\x12\x16\n" +
-	"\x06cgroup\x18\b \x01(\tR\x06cgroup\x12+\n" +
+	"tmpDiskMib\x12+\n" +
 	"\adevices\x18\n" +
 	" \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x16\n" +
 	"\x06driver\x18\v \x01(\tR\x06driver\x12\x1e\n" +
 	"\n" +
 	"mismatches\x18\f \x03(\tR\n" +
-	"mismatchesJ\x04\b\t\x10\n" +
-	"\"\xe3\x04\n" +
+	"mismatchesJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"R\x06cgroup\"\xe3\x04\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -4479,7 +4441,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"allow_gids\x18* \x03(\rR\tallowGids\x12 \n" +
 	"\fno_over_time\x18+ \x01(\bR\n" +
-	"noOverTime\"\x90\x05\n" +
+	"noOverTime\"\x85\x05\n" +
 	"\x11ReservationRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
@@ -4498,8 +4460,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\baccounts\x18\f \x01(\tR\baccounts\x12\x16\n" +
 	"\x06groups\x18\r \x01(\tR\x06groups\x12\x1a\n" +
 	"\blicenses\x18\x0e \x01(\tR\blicenses\x12\x18\n" +
-	"\acomment\x18\x0f \x01(\tR\acomment\x12\x18\n" +
-	"\acreator\x18\x10 \x01(\tR\acreator\x12\x1b\n" +
+	"\acomment\x18\x0f \x01(\tR\acomment\x12\x1b\n" +
 	"\tall_nodes\x18\x11 \x01(\bR\ballNodes\x12)\n" +
 	"\x11max_start_delay_s\x18\x12 \x01(\rR\x0emaxStartDelayS\x12*\n" +
 	"\x05parts\x18\x13 \x03(\v2\x14.sluice.v1.NodeAllocR\x05parts\x12\x1b\n" +
@@ -4507,7 +4468,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\fpurge_comp_s\x18\x15 \x01(\rR\n" +
 	"purgeCompS\x12\x17\n" +
 	"\aidle_ns\x18\x16 \x01(\x03R\x06idleNs\x12\x17\n" +
-	"\afloat_s\x18\x17 \x01(\rR\x06floatS*\xe8\x01\n" +
+	"\afloat_s\x18\x17 \x01(\rR\x06floatSJ\x04\b\x10\x10\x11R\acreator*\xe8\x01\n" +
 	"\bJobState\x12\x0f\n" +
 	"\vJOB_PENDING\x10\x00\x12\x0f\n" +
 	"\vJOB_RUNNING\x10\x01\x12\x11\n" +
@@ -4547,7 +4508,7 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_sluice_v1_job_proto_goTypes = []any{
 	(JobState)(0),             // 0: sluice.v1.JobState
 	(NodeState)(0),            // 1: sluice.v1.NodeState
@@ -4556,17 +4517,18 @@ var file_sluice_v1_job_proto_goTypes = []any{
 	(*NodeAlloc)(nil),         // 4: sluice.v1.NodeAlloc
 	(*GresDevice)(nil),        // 5: sluice.v1.GresDevice
 	(*JobRecord)(nil),         // 6: sluice.v1.JobRecord
-	(*StepKey)(nil),           // 7: sluice.v1.StepKey
-	(*StepUsage)(nil),         // 8: sluice.v1.StepUsage
-	(*DeviceUse)(nil),         // 9: sluice.v1.DeviceUse
-	(*Signal)(nil),            // 10: sluice.v1.Signal
-	(*NodeRecord)(nil),        // 11: sluice.v1.NodeRecord
-	(*Hardware)(nil),          // 12: sluice.v1.Hardware
-	(*Device)(nil),            // 13: sluice.v1.Device
-	(*DeviceSample)(nil),      // 14: sluice.v1.DeviceSample
-	(*MigProfile)(nil),        // 15: sluice.v1.MigProfile
-	(*PartitionRecord)(nil),   // 16: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil), // 17: sluice.v1.ReservationRecord
+	(*ClockRecord)(nil),       // 7: sluice.v1.ClockRecord
+	(*StepKey)(nil),           // 8: sluice.v1.StepKey
+	(*StepUsage)(nil),         // 9: sluice.v1.StepUsage
+	(*DeviceUse)(nil),         // 10: sluice.v1.DeviceUse
+	(*Signal)(nil),            // 11: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 12: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 13: sluice.v1.Hardware
+	(*Device)(nil),            // 14: sluice.v1.Device
+	(*DeviceSample)(nil),      // 15: sluice.v1.DeviceSample
+	(*MigProfile)(nil),        // 16: sluice.v1.MigProfile
+	(*PartitionRecord)(nil),   // 17: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 18: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
 	3,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
@@ -4574,22 +4536,23 @@ var file_sluice_v1_job_proto_depIdxs = []int32{
 	2,  // 2: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
 	0,  // 3: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
 	4,  // 4: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
-	10, // 5: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
+	11, // 5: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
 	0,  // 6: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
-	8,  // 7: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
-	7,  // 8: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
-	9,  // 9: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
+	9,  // 7: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
+	8,  // 8: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
+	10, // 9: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
 	1,  // 10: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
-	12, // 11: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
-	7,  // 12: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
-	13, // 13: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
-	15, // 14: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
-	4,  // 15: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	13, // 11: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
+	8,  // 12: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
+	8,  // 13: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
+	14, // 14: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
+	16, // 15: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
+	4,  // 16: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_job_proto_init() }
@@ -4603,7 +4566,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -282,8 +282,7 @@ type NodeHello struct {
 	Arch          string                 `protobuf:"bytes,7,opt,name=arch,proto3" json:"arch,omitempty"`
 	Hardware      *Hardware              `protobuf:"bytes,8,opt,name=hardware,proto3" json:"hardware,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty on first contact
-	Addr          string                 `protobuf:"bytes,10,opt,name=addr,proto3" json:"addr,omitempty"`
-	Port          uint32                 `protobuf:"varint,11,opt,name=port,proto3" json:"port,omitempty"`
+	NowNs         int64                  `protobuf:"varint,12,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`           // the node's clock when this was written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,16 +380,9 @@ func (x *NodeHello) GetClusterId() string {
 	return ""
 }
 
-func (x *NodeHello) GetAddr() string {
+func (x *NodeHello) GetNowNs() int64 {
 	if x != nil {
-		return x.Addr
-	}
-	return ""
-}
-
-func (x *NodeHello) GetPort() uint32 {
-	if x != nil {
-		return x.Port
+		return x.NowNs
 	}
 	return 0
 }
@@ -399,7 +391,8 @@ type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CpuLoad       float64                `protobuf:"fixed64,1,opt,name=cpu_load,json=cpuLoad,proto3" json:"cpu_load,omitempty"`
 	FreeMemMib    uint64                 `protobuf:"varint,2,opt,name=free_mem_mib,json=freeMemMib,proto3" json:"free_mem_mib,omitempty"`
-	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	NowNs         int64                  `protobuf:"varint,4,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"` // the node's clock when this was written
+	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`               // why this node cannot start jobs (its spool is full, …), empty = it can: it is drained with these words
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +448,13 @@ func (x *Heartbeat) GetNowNs() int64 {
 	return 0
 }
 
+func (x *Heartbeat) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
 // StepReport is the actual state of one step attempt on this node.
 type StepReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -464,6 +464,7 @@ type StepReport struct {
 	SignalsSeen   uint32                 `protobuf:"varint,4,opt,name=signals_seen,json=signalsSeen,proto3" json:"signals_seen,omitempty"` // highest Signal.seq applied
 	Pid           int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	StartNs       int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndedAgoNs    int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs,proto3" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -540,22 +541,34 @@ func (x *StepReport) GetStartNs() int64 {
 	return 0
 }
 
+func (x *StepReport) GetEndedAgoNs() int64 {
+	if x != nil {
+		return x.EndedAgoNs
+	}
+	return 0
+}
+
 // ExitRecord is written by the shim, once, before it reports the end (temporary file, fsync, rename, fsync of the folder).
 type ExitRecord struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Key            *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	WaitStatus     uint32                 `protobuf:"varint,2,opt,name=wait_status,json=waitStatus,proto3" json:"wait_status,omitempty"` // of the first process, as wait(2) gives it
-	Verdict        string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`                          // exited, signaled, timeout, cancelled, oom, launch_failed, prolog_failed, output_failed, lost
-	Detail         string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`                            // in words, for reason and logs
-	StartNs        int64                  `protobuf:"varint,5,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
-	EndNs          int64                  `protobuf:"varint,6,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
-	MaxRssKib      uint64                 `protobuf:"varint,7,opt,name=max_rss_kib,json=maxRssKib,proto3" json:"max_rss_kib,omitempty"`
-	CpuUsecUser    uint64                 `protobuf:"varint,8,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
-	CpuUsecSystem  uint64                 `protobuf:"varint,9,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
-	OomKills       uint32                 `protobuf:"varint,10,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
-	StoppedOnOrder bool                   `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop
-	EpilogError    string                 `protobuf:"bytes,12,opt,name=epilog_error,json=epilogError,proto3" json:"epilog_error,omitempty"`             // why the epilog failed on this node, empty = it did not; set by the node daemon
-	Usage          *StepUsage             `protobuf:"bytes,13,opt,name=usage,proto3" json:"usage,omitempty"`                                            // without key and node
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Key        *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	WaitStatus uint32                 `protobuf:"varint,2,opt,name=wait_status,json=waitStatus,proto3" json:"wait_status,omitempty"` // of the first process, as wait(2) gives it
+	// exited, signaled, timeout, cancelled, oom, launch_failed, prolog_failed, output_failed, lost; node_failed: nothing of it ran, and the
+	// node is to blame
+	Verdict        string     `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Detail         string     `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"` // in words, for reason and logs
+	StartNs        int64      `protobuf:"varint,5,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndNs          int64      `protobuf:"varint,6,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
+	MaxRssKib      uint64     `protobuf:"varint,7,opt,name=max_rss_kib,json=maxRssKib,proto3" json:"max_rss_kib,omitempty"`
+	CpuUsecUser    uint64     `protobuf:"varint,8,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
+	CpuUsecSystem  uint64     `protobuf:"varint,9,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
+	StoppedOnOrder bool       `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop
+	EpilogError    string     `protobuf:"bytes,12,opt,name=epilog_error,json=epilogError,proto3" json:"epilog_error,omitempty"`             // why the epilog failed on this node, empty = it did not; set by the node daemon
+	Usage          *StepUsage `protobuf:"bytes,13,opt,name=usage,proto3" json:"usage,omitempty"`                                            // without key and node
+	RanNs          int64      `protobuf:"varint,14,opt,name=ran_ns,json=ranNs,proto3" json:"ran_ns,omitempty"`                              // from start to end, measured by CLOCK_BOOTTIME; 0 = not known
+	BootId         string     `protobuf:"bytes,15,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`                            // the boot in which it ended,
+	EndBootNs      int64      `protobuf:"varint,16,opt,name=end_boot_ns,json=endBootNs,proto3" json:"end_boot_ns,omitempty"`                // and when, by CLOCK_BOOTTIME
+	NodeFault      string     `protobuf:"bytes,20,opt,name=node_fault,json=nodeFault,proto3" json:"node_fault,omitempty"`                   // with node_failed: what the node daemon found wrong with its node, empty = nothing
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -653,13 +666,6 @@ func (x *ExitRecord) GetCpuUsecSystem() uint64 {
 	return 0
 }
 
-func (x *ExitRecord) GetOomKills() uint32 {
-	if x != nil {
-		return x.OomKills
-	}
-	return 0
-}
-
 func (x *ExitRecord) GetStoppedOnOrder() bool {
 	if x != nil {
 		return x.StoppedOnOrder
@@ -681,6 +687,34 @@ func (x *ExitRecord) GetUsage() *StepUsage {
 	return nil
 }
 
+func (x *ExitRecord) GetRanNs() int64 {
+	if x != nil {
+		return x.RanNs
+	}
+	return 0
+}
+
+func (x *ExitRecord) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *ExitRecord) GetEndBootNs() int64 {
+	if x != nil {
+		return x.EndBootNs
+	}
+	return 0
+}
+
+func (x *ExitRecord) GetNodeFault() string {
+	if x != nil {
+		return x.NodeFault
+	}
+	return ""
+}
+
 // NodeOrders is the controller's answer: what should be the case on this node.
 type NodeOrders struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -689,6 +723,7 @@ type NodeOrders struct {
 	Full          bool         `protobuf:"varint,2,opt,name=full,proto3" json:"full,omitempty"`
 	Steps         []*StepOrder `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
 	Reboot        *RebootOrder `protobuf:"bytes,4,opt,name=reboot,proto3" json:"reboot,omitempty"`
+	Shutdown      bool         `protobuf:"varint,5,opt,name=shutdown,proto3" json:"shutdown,omitempty"` // the node daemon ends, as on SIGTERM: what it runs goes on and is found again when it is started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -749,6 +784,13 @@ func (x *NodeOrders) GetReboot() *RebootOrder {
 		return x.Reboot
 	}
 	return nil
+}
+
+func (x *NodeOrders) GetShutdown() bool {
+	if x != nil {
+		return x.Shutdown
+	}
+	return false
 }
 
 // RebootOrder: run RebootProgram, once in this boot.
@@ -825,16 +867,23 @@ type NodeSettings struct {
 	HealthCheck          string                 `protobuf:"bytes,17,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
 	HealthCheckS         uint32                 `protobuf:"varint,18,opt,name=health_check_s,json=healthCheckS,proto3" json:"health_check_s,omitempty"`
 	AllowedRamPercent    float64                `protobuf:"fixed64,19,opt,name=allowed_ram_percent,json=allowedRamPercent,proto3" json:"allowed_ram_percent,omitempty"`
-	ControllerHost       string                 `protobuf:"bytes,20,opt,name=controller_host,json=controllerHost,proto3" json:"controller_host,omitempty"`
 	MaxPids              uint32                 `protobuf:"varint,21,opt,name=max_pids,json=maxPids,proto3" json:"max_pids,omitempty"`
 	// node configuration as the controller schedules with it
-	Node            *NodeRecord `protobuf:"bytes,22,opt,name=node,proto3" json:"node,omitempty"`
-	ConfigOverrides bool        `protobuf:"varint,23,opt,name=config_overrides,json=configOverrides,proto3" json:"config_overrides,omitempty"`
-	Gres            []*GresConf `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // the lines of gres.conf that are about this node
-	Gpu             *GpuPolicy  `protobuf:"bytes,25,opt,name=gpu,proto3" json:"gpu,omitempty"`
-	LogLevel        int32       `protobuf:"zigzag32,26,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"` // from which level of log/slog on the daemon logs; 0 = info
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Node               *NodeRecord `protobuf:"bytes,22,opt,name=node,proto3" json:"node,omitempty"`
+	Gres               []*GresConf `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // the lines of gres.conf that are about this node
+	Gpu                *GpuPolicy  `protobuf:"bytes,25,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	AllowedSwapPercent float64     `protobuf:"fixed64,40,opt,name=allowed_swap_percent,json=allowedSwapPercent,proto3" json:"allowed_swap_percent,omitempty"` // of the job's memory, beyond it; with constrain_swap
+	MaxRamPercent      float64     `protobuf:"fixed64,41,opt,name=max_ram_percent,json=maxRamPercent,proto3" json:"max_ram_percent,omitempty"`                // of the node's memory
+	MaxSwapPercent     float64     `protobuf:"fixed64,42,opt,name=max_swap_percent,json=maxSwapPercent,proto3" json:"max_swap_percent,omitempty"`             // of it: memory and swap together
+	MinRamMib          uint64      `protobuf:"varint,43,opt,name=min_ram_mib,json=minRamMib,proto3" json:"min_ram_mib,omitempty"`
+	HealthStates       string      `protobuf:"bytes,27,opt,name=health_states,json=healthStates,proto3" json:"health_states,omitempty"`                // HealthCheckNodeState, as a list
+	HealthOffsetS      uint32      `protobuf:"varint,28,opt,name=health_offset_s,json=healthOffsetS,proto3" json:"health_offset_s,omitempty"`          // CYCLE: when within the interval this node's turn is
+	UnkillableProgram  string      `protobuf:"bytes,29,opt,name=unkillable_program,json=unkillableProgram,proto3" json:"unkillable_program,omitempty"` // UnkillableStepProgram
+	SerialHooks        bool        `protobuf:"varint,30,opt,name=serial_hooks,json=serialHooks,proto3" json:"serial_hooks,omitempty"`                  // PrologFlags=Serial: one prolog or epilog at a time
+	LogLevel           int32       `protobuf:"zigzag32,26,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"`                         // from which level of log/slog on the daemon logs; 0 = info
+	Privacy            *Privacy    `protobuf:"bytes,60,opt,name=privacy,proto3" json:"privacy,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *NodeSettings) Reset() {
@@ -1000,13 +1049,6 @@ func (x *NodeSettings) GetAllowedRamPercent() float64 {
 	return 0
 }
 
-func (x *NodeSettings) GetControllerHost() string {
-	if x != nil {
-		return x.ControllerHost
-	}
-	return ""
-}
-
 func (x *NodeSettings) GetMaxPids() uint32 {
 	if x != nil {
 		return x.MaxPids
@@ -1019,13 +1061,6 @@ func (x *NodeSettings) GetNode() *NodeRecord {
 		return x.Node
 	}
 	return nil
-}
-
-func (x *NodeSettings) GetConfigOverrides() bool {
-	if x != nil {
-		return x.ConfigOverrides
-	}
-	return false
 }
 
 func (x *NodeSettings) GetGres() []*GresConf {
@@ -1042,9 +1077,165 @@ func (x *NodeSettings) GetGpu() *GpuPolicy {
 	return nil
 }
 
+func (x *NodeSettings) GetAllowedSwapPercent() float64 {
+	if x != nil {
+		return x.AllowedSwapPercent
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetMaxRamPercent() float64 {
+	if x != nil {
+		return x.MaxRamPercent
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetMaxSwapPercent() float64 {
+	if x != nil {
+		return x.MaxSwapPercent
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetMinRamMib() uint64 {
+	if x != nil {
+		return x.MinRamMib
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetHealthStates() string {
+	if x != nil {
+		return x.HealthStates
+	}
+	return ""
+}
+
+func (x *NodeSettings) GetHealthOffsetS() uint32 {
+	if x != nil {
+		return x.HealthOffsetS
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetUnkillableProgram() string {
+	if x != nil {
+		return x.UnkillableProgram
+	}
+	return ""
+}
+
+func (x *NodeSettings) GetSerialHooks() bool {
+	if x != nil {
+		return x.SerialHooks
+	}
+	return false
+}
+
 func (x *NodeSettings) GetLogLevel() int32 {
 	if x != nil {
 		return x.LogLevel
+	}
+	return 0
+}
+
+func (x *NodeSettings) GetPrivacy() *Privacy {
+	if x != nil {
+		return x.Privacy
+	}
+	return nil
+}
+
+// Privacy is what each job has of a node for itself, and what it cannot gain.
+type Privacy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dirs          []string               `protobuf:"bytes,1,rep,name=dirs,proto3" json:"dirs,omitempty"`                          // job_container.conf, Dirs
+	Base          string                 `protobuf:"bytes,2,opt,name=base,proto3" json:"base,omitempty"`                          // the node's folder below BasePath
+	MakeBase      bool                   `protobuf:"varint,3,opt,name=make_base,json=makeBase,proto3" json:"make_base,omitempty"` // AutoBasePath
+	Ipc           bool                   `protobuf:"varint,4,opt,name=ipc,proto3" json:"ipc,omitempty"`                           // an IPC namespace
+	NoNewPrivs    bool                   `protobuf:"varint,5,opt,name=no_new_privs,json=noNewPrivs,proto3" json:"no_new_privs,omitempty"`
+	Bounded       bool                   `protobuf:"varint,6,opt,name=bounded,proto3" json:"bounded,omitempty"` // only these capabilities can be gained:
+	Capabilities  uint64                 `protobuf:"varint,7,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Privacy) Reset() {
+	*x = Privacy{}
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Privacy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Privacy) ProtoMessage() {}
+
+func (x *Privacy) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Privacy.ProtoReflect.Descriptor instead.
+func (*Privacy) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Privacy) GetDirs() []string {
+	if x != nil {
+		return x.Dirs
+	}
+	return nil
+}
+
+func (x *Privacy) GetBase() string {
+	if x != nil {
+		return x.Base
+	}
+	return ""
+}
+
+func (x *Privacy) GetMakeBase() bool {
+	if x != nil {
+		return x.MakeBase
+	}
+	return false
+}
+
+func (x *Privacy) GetIpc() bool {
+	if x != nil {
+		return x.Ipc
+	}
+	return false
+}
+
+func (x *Privacy) GetNoNewPrivs() bool {
+	if x != nil {
+		return x.NoNewPrivs
+	}
+	return false
+}
+
+func (x *Privacy) GetBounded() bool {
+	if x != nil {
+		return x.Bounded
+	}
+	return false
+}
+
+func (x *Privacy) GetCapabilities() uint64 {
+	if x != nil {
+		return x.Capabilities
 	}
 	return 0
 }
@@ -1068,7 +1259,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1271,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1284,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -1175,8 +1366,6 @@ type GpuPolicy struct {
 	RecoverS      uint32                 `protobuf:"varint,4,opt,name=recover_s,json=recoverS,proto3" json:"recover_s,omitempty"`                // gpu_recover=: healthy for so long before it is used again
 	IgnoreForeign bool                   `protobuf:"varint,5,opt,name=ignore_foreign,json=ignoreForeign,proto3" json:"ignore_foreign,omitempty"` // gpu_foreign=ignore
 	DynamicMig    bool                   `protobuf:"varint,6,opt,name=dynamic_mig,json=dynamicMig,proto3" json:"dynamic_mig,omitempty"`          // gpu_mig=dynamic, for this node
-	IdleS         uint32                 `protobuf:"varint,7,opt,name=idle_s,json=idleS,proto3" json:"idle_s,omitempty"`                         // gpu_idle=: a job is marked when its GPUs have been idle for so long; 0 = never
-	IdleAction    string                 `protobuf:"bytes,8,opt,name=idle_action,json=idleAction,proto3" json:"idle_action,omitempty"`           // gpu_idle_action=mark, warn or cancel
 	// Folders with a file for each GPU that says which jobs use it, for exporters of metrics; empty = the usual ones, "off" = none.
 	JobMapDir     string `protobuf:"bytes,9,opt,name=job_map_dir,json=jobMapDir,proto3" json:"job_map_dir,omitempty"` // gpu_job_map=/folder or off: that of dcgm-exporter --hpc-job-mapping-dir; /run/dcgm-job-map
 	StatDir       string `protobuf:"bytes,10,opt,name=stat_dir,json=statDir,proto3" json:"stat_dir,omitempty"`        // gpu_stat=/folder or off; /run/gpustat
@@ -1186,7 +1375,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1387,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1400,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -1256,20 +1445,6 @@ func (x *GpuPolicy) GetDynamicMig() bool {
 	return false
 }
 
-func (x *GpuPolicy) GetIdleS() uint32 {
-	if x != nil {
-		return x.IdleS
-	}
-	return 0
-}
-
-func (x *GpuPolicy) GetIdleAction() string {
-	if x != nil {
-		return x.IdleAction
-	}
-	return ""
-}
-
 func (x *GpuPolicy) GetJobMapDir() string {
 	if x != nil {
 		return x.JobMapDir
@@ -1291,15 +1466,16 @@ type StepOrder struct {
 	Launch        *LaunchSpec            `protobuf:"bytes,3,opt,name=launch,proto3" json:"launch,omitempty"` // with WANT_RUN, unless the node has reported the step
 	Signals       []*Signal              `protobuf:"bytes,4,rep,name=signals,proto3" json:"signals,omitempty"`
 	StopReason    string                 `protobuf:"bytes,5,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"` // "cancel", "timeout", "requeue", "preempt"
-	EndNs         int64                  `protobuf:"varint,6,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`               // time limit of a running step, 0 = none; may move
+	EndNs         int64                  `protobuf:"varint,6,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`               // when the time limit of a running step is reached by the controller's clock, 0 = none; may move
 	Suspended     bool                   `protobuf:"varint,7,opt,name=suspended,proto3" json:"suspended,omitempty"`
+	LimitS        uint32                 `protobuf:"varint,8,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"` // the time limit itself, by which the node goes; 0 = none, or of a controller that does not say it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1487,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1500,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -1376,6 +1552,13 @@ func (x *StepOrder) GetSuspended() bool {
 	return false
 }
 
+func (x *StepOrder) GetLimitS() uint32 {
+	if x != nil {
+		return x.LimitS
+	}
+	return 0
+}
+
 // LaunchSpec is everything a node needs to run its part of a job. The batch script runs on the first node of the allocation;
 // the other nodes hold the allocation (prolog, cgroup, epilog) without a process of the user.
 type LaunchSpec struct {
@@ -1393,7 +1576,6 @@ type LaunchSpec struct {
 	Account        string                 `protobuf:"bytes,11,opt,name=account,proto3" json:"account,omitempty"`
 	Qos            string                 `protobuf:"bytes,12,opt,name=qos,proto3" json:"qos,omitempty"`
 	NumTasks       uint32                 `protobuf:"varint,13,opt,name=num_tasks,json=numTasks,proto3" json:"num_tasks,omitempty"`
-	TimeLimitS     uint32                 `protobuf:"varint,14,opt,name=time_limit_s,json=timeLimitS,proto3" json:"time_limit_s,omitempty"`
 	StartNs        int64                  `protobuf:"varint,15,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
 	EndNs          int64                  `protobuf:"varint,16,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"` // 0 = no limit
 	Restarts       uint32                 `protobuf:"varint,17,opt,name=restarts,proto3" json:"restarts,omitempty"`
@@ -1404,16 +1586,16 @@ type LaunchSpec struct {
 	ArrayTaskMax   uint32                 `protobuf:"varint,22,opt,name=array_task_max,json=arrayTaskMax,proto3" json:"array_task_max,omitempty"`
 	ArrayTaskStep  uint32                 `protobuf:"varint,23,opt,name=array_task_step,json=arrayTaskStep,proto3" json:"array_task_step,omitempty"`
 	IsArrayTask    bool                   `protobuf:"varint,24,opt,name=is_array_task,json=isArrayTask,proto3" json:"is_array_task,omitempty"`
-	NumCpus        uint32                 `protobuf:"varint,25,opt,name=num_cpus,json=numCpus,proto3" json:"num_cpus,omitempty"`
 	Dependency     string                 `protobuf:"bytes,26,opt,name=dependency,proto3" json:"dependency,omitempty"`
-	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after end_ns the job is ended: OverTimeLimit
+	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after its limit the job is ended: OverTimeLimit
+	LimitS         uint32                 `protobuf:"varint,28,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"`            // time limit, as in StepOrder
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1607,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1620,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -1532,13 +1714,6 @@ func (x *LaunchSpec) GetNumTasks() uint32 {
 	return 0
 }
 
-func (x *LaunchSpec) GetTimeLimitS() uint32 {
-	if x != nil {
-		return x.TimeLimitS
-	}
-	return 0
-}
-
 func (x *LaunchSpec) GetStartNs() int64 {
 	if x != nil {
 		return x.StartNs
@@ -1609,13 +1784,6 @@ func (x *LaunchSpec) GetIsArrayTask() bool {
 	return false
 }
 
-func (x *LaunchSpec) GetNumCpus() uint32 {
-	if x != nil {
-		return x.NumCpus
-	}
-	return 0
-}
-
 func (x *LaunchSpec) GetDependency() string {
 	if x != nil {
 		return x.Dependency
@@ -1630,6 +1798,13 @@ func (x *LaunchSpec) GetOverTimeS() uint32 {
 	return 0
 }
 
+func (x *LaunchSpec) GetLimitS() uint32 {
+	if x != nil {
+		return x.LimitS
+	}
+	return 0
+}
+
 type LaunchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bundle        string                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"` // folder with spec and script, written by the node daemon
@@ -1639,7 +1814,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1826,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1839,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -1682,7 +1857,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1869,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1882,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 type WaitRequest struct {
@@ -1720,7 +1895,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1907,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1920,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -1771,7 +1946,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1958,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1971,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -1815,7 +1990,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +2002,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +2015,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -1858,7 +2033,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2045,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2058,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -1903,7 +2078,7 @@ type Bundle struct {
 	Umask              uint32                 `protobuf:"varint,11,opt,name=umask,proto3" json:"umask,omitempty"`
 	Rlimits            []*Rlimit              `protobuf:"bytes,12,rep,name=rlimits,proto3" json:"rlimits,omitempty"`
 	Limits             *Limits                `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
-	EndNs              int64                  `protobuf:"varint,14,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"` // time limit, 0 = none
+	EndNs              int64                  `protobuf:"varint,14,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"` // what end_ns of the order says
 	KillWaitS          uint32                 `protobuf:"varint,15,opt,name=kill_wait_s,json=killWaitS,proto3" json:"kill_wait_s,omitempty"`
 	WarnSignal         uint32                 `protobuf:"varint,16,opt,name=warn_signal,json=warnSignal,proto3" json:"warn_signal,omitempty"`
 	WarnSeconds        uint32                 `protobuf:"varint,17,opt,name=warn_seconds,json=warnSeconds,proto3" json:"warn_seconds,omitempty"`
@@ -1913,17 +2088,21 @@ type Bundle struct {
 	JobName            string                 `protobuf:"bytes,21,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
 	Partition          string                 `protobuf:"bytes,22,opt,name=partition,proto3" json:"partition,omitempty"`
 	UnkillableTimeoutS uint32                 `protobuf:"varint,23,opt,name=unkillable_timeout_s,json=unkillableTimeoutS,proto3" json:"unkillable_timeout_s,omitempty"`
-	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"`      // no process: hold the allocation (cgroup) until told to stop
-	TaskEpilog         string                 `protobuf:"bytes,25,opt,name=task_epilog,json=taskEpilog,proto3" json:"task_epilog,omitempty"` // runs as the user when the first process has ended
-	Devices            []*GresDevice          `protobuf:"bytes,26,rep,name=devices,proto3" json:"devices,omitempty"`                         // of this node, that are the step's
-	OverTimeS          uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after end_ns the step is ended
+	HoldOnly           bool                   `protobuf:"varint,24,opt,name=hold_only,json=holdOnly,proto3" json:"hold_only,omitempty"`            // no process: hold the allocation (cgroup) until told to stop
+	TaskEpilog         string                 `protobuf:"bytes,25,opt,name=task_epilog,json=taskEpilog,proto3" json:"task_epilog,omitempty"`       // runs as the user when the first process has ended
+	Devices            []*GresDevice          `protobuf:"bytes,26,rep,name=devices,proto3" json:"devices,omitempty"`                               // of this node, that are the step's
+	OverTimeS          uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"`       // how long after its limit the step is ended
+	Cpus               uint32                 `protobuf:"varint,28,opt,name=cpus,proto3" json:"cpus,omitempty"`                                    // of this node, that the job has
+	LimitS             uint32                 `protobuf:"varint,29,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"`                  // time limit, as in StepOrder; it is measured by CLOCK_BOOTTIME,
+	BegunBootNs        int64                  `protobuf:"varint,30,opt,name=begun_boot_ns,json=begunBootNs,proto3" json:"begun_boot_ns,omitempty"` // from when the node daemon was told to start it
+	Privacy            *Privacy               `protobuf:"bytes,40,opt,name=privacy,proto3" json:"privacy,omitempty"`                               // what it has for itself; noded-root says it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2114,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2127,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -2140,6 +2319,34 @@ func (x *Bundle) GetOverTimeS() uint32 {
 	return 0
 }
 
+func (x *Bundle) GetCpus() uint32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
+func (x *Bundle) GetLimitS() uint32 {
+	if x != nil {
+		return x.LimitS
+	}
+	return 0
+}
+
+func (x *Bundle) GetBegunBootNs() int64 {
+	if x != nil {
+		return x.BegunBootNs
+	}
+	return 0
+}
+
+func (x *Bundle) GetPrivacy() *Privacy {
+	if x != nil {
+		return x.Privacy
+	}
+	return nil
+}
+
 type StdFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, or "/dev/null"
@@ -2150,7 +2357,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2369,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2382,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StdFile) GetPath() string {
@@ -2196,7 +2403,6 @@ func (x *StdFile) GetAppend() bool {
 type Limits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CpusetCpus    string                 `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
-	CpusetMems    string                 `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
 	MemoryMib     uint64                 `protobuf:"varint,3,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	MemorySwapMib uint64                 `protobuf:"varint,4,opt,name=memory_swap_mib,json=memorySwapMib,proto3" json:"memory_swap_mib,omitempty"`
 	Pids          uint32                 `protobuf:"varint,5,opt,name=pids,proto3" json:"pids,omitempty"`
@@ -2208,7 +2414,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2426,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,19 +2439,12 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Limits) GetCpusetCpus() string {
 	if x != nil {
 		return x.CpusetCpus
-	}
-	return ""
-}
-
-func (x *Limits) GetCpusetMems() string {
-	if x != nil {
-		return x.CpusetMems
 	}
 	return ""
 }
@@ -2285,14 +2484,13 @@ type DeviceRule struct {
 	Block         bool                   `protobuf:"varint,2,opt,name=block,proto3" json:"block,omitempty"` // a block device, else a character device
 	Major         int64                  `protobuf:"varint,3,opt,name=major,proto3" json:"major,omitempty"`
 	Minor         int64                  `protobuf:"varint,4,opt,name=minor,proto3" json:"minor,omitempty"` // -1 = all
-	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`    // for messages
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2502,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2515,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -2348,13 +2546,6 @@ func (x *DeviceRule) GetMinor() int64 {
 	return 0
 }
 
-func (x *DeviceRule) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
 var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
@@ -2372,7 +2563,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adevices\x18\x01 \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x1e\n" +
 	"\n" +
 	"mismatches\x18\x02 \x03(\tR\n" +
-	"mismatches\"\xad\x02\n" +
+	"mismatches\"\xa8\x02\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +
@@ -2383,15 +2574,15 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04arch\x18\a \x01(\tR\x04arch\x12/\n" +
 	"\bhardware\x18\b \x01(\v2\x13.sluice.v1.HardwareR\bhardware\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\t \x01(\tR\tclusterId\x12\x12\n" +
-	"\x04addr\x18\n" +
-	" \x01(\tR\x04addr\x12\x12\n" +
-	"\x04port\x18\v \x01(\rR\x04port\"_\n" +
+	"cluster_id\x18\t \x01(\tR\tclusterId\x12\x15\n" +
+	"\x06now_ns\x18\f \x01(\x03R\x05nowNsJ\x04\b\n" +
+	"\x10\vJ\x04\b\v\x10\f\"{\n" +
 	"\tHeartbeat\x12\x19\n" +
 	"\bcpu_load\x18\x01 \x01(\x01R\acpuLoad\x12 \n" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
 	"freeMemMib\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\xd9\x01\n" +
+	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x14\n" +
+	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xfb\x01\n" +
 	"\n" +
 	"StepReport\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12*\n" +
@@ -2399,7 +2590,9 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04exit\x18\x03 \x01(\v2\x15.sluice.v1.ExitRecordR\x04exit\x12!\n" +
 	"\fsignals_seen\x18\x04 \x01(\rR\vsignalsSeen\x12\x10\n" +
 	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x19\n" +
-	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\"\xb9\x03\n" +
+	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\x12 \n" +
+	"\fended_ago_ns\x18\a \x01(\x03R\n" +
+	"endedAgoNs\"\x9c\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -2411,21 +2604,27 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x06end_ns\x18\x06 \x01(\x03R\x05endNs\x12\x1e\n" +
 	"\vmax_rss_kib\x18\a \x01(\x04R\tmaxRssKib\x12\"\n" +
 	"\rcpu_usec_user\x18\b \x01(\x04R\vcpuUsecUser\x12&\n" +
-	"\x0fcpu_usec_system\x18\t \x01(\x04R\rcpuUsecSystem\x12\x1b\n" +
-	"\toom_kills\x18\n" +
-	" \x01(\rR\boomKills\x12(\n" +
+	"\x0fcpu_usec_system\x18\t \x01(\x04R\rcpuUsecSystem\x12(\n" +
 	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\x12!\n" +
 	"\fepilog_error\x18\f \x01(\tR\vepilogError\x12*\n" +
-	"\x05usage\x18\r \x01(\v2\x14.sluice.v1.StepUsageR\x05usage\"\xb1\x01\n" +
+	"\x05usage\x18\r \x01(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x15\n" +
+	"\x06ran_ns\x18\x0e \x01(\x03R\x05ranNs\x12\x17\n" +
+	"\aboot_id\x18\x0f \x01(\tR\x06bootId\x12\x1e\n" +
+	"\vend_boot_ns\x18\x10 \x01(\x03R\tendBootNs\x12\x1d\n" +
+	"\n" +
+	"node_fault\x18\x14 \x01(\tR\tnodeFaultJ\x04\b\n" +
+	"\x10\vR\toom_kills\"\xcd\x01\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12*\n" +
 	"\x05steps\x18\x03 \x03(\v2\x14.sluice.v1.StepOrderR\x05steps\x12.\n" +
-	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\"@\n" +
+	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\x12\x1a\n" +
+	"\bshutdown\x18\x05 \x01(\bR\bshutdown\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
-	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xd9\a\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\x82\n" +
+	"\n" +
 	"\fNodeSettings\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -2450,14 +2649,30 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x10propagate_limits\x18\x10 \x01(\tR\x0fpropagateLimits\x12!\n" +
 	"\fhealth_check\x18\x11 \x01(\tR\vhealthCheck\x12$\n" +
 	"\x0ehealth_check_s\x18\x12 \x01(\rR\fhealthCheckS\x12.\n" +
-	"\x13allowed_ram_percent\x18\x13 \x01(\x01R\x11allowedRamPercent\x12'\n" +
-	"\x0fcontroller_host\x18\x14 \x01(\tR\x0econtrollerHost\x12\x19\n" +
+	"\x13allowed_ram_percent\x18\x13 \x01(\x01R\x11allowedRamPercent\x12\x19\n" +
 	"\bmax_pids\x18\x15 \x01(\rR\amaxPids\x12)\n" +
-	"\x04node\x18\x16 \x01(\v2\x15.sluice.v1.NodeRecordR\x04node\x12)\n" +
-	"\x10config_overrides\x18\x17 \x01(\bR\x0fconfigOverrides\x12'\n" +
+	"\x04node\x18\x16 \x01(\v2\x15.sluice.v1.NodeRecordR\x04node\x12'\n" +
 	"\x04gres\x18\x18 \x03(\v2\x13.sluice.v1.GresConfR\x04gres\x12&\n" +
-	"\x03gpu\x18\x19 \x01(\v2\x14.sluice.v1.GpuPolicyR\x03gpu\x12\x1b\n" +
-	"\tlog_level\x18\x1a \x01(\x11R\blogLevel\"\xfd\x01\n" +
+	"\x03gpu\x18\x19 \x01(\v2\x14.sluice.v1.GpuPolicyR\x03gpu\x120\n" +
+	"\x14allowed_swap_percent\x18( \x01(\x01R\x12allowedSwapPercent\x12&\n" +
+	"\x0fmax_ram_percent\x18) \x01(\x01R\rmaxRamPercent\x12(\n" +
+	"\x10max_swap_percent\x18* \x01(\x01R\x0emaxSwapPercent\x12\x1e\n" +
+	"\vmin_ram_mib\x18+ \x01(\x04R\tminRamMib\x12#\n" +
+	"\rhealth_states\x18\x1b \x01(\tR\fhealthStates\x12&\n" +
+	"\x0fhealth_offset_s\x18\x1c \x01(\rR\rhealthOffsetS\x12-\n" +
+	"\x12unkillable_program\x18\x1d \x01(\tR\x11unkillableProgram\x12!\n" +
+	"\fserial_hooks\x18\x1e \x01(\bR\vserialHooks\x12\x1b\n" +
+	"\tlog_level\x18\x1a \x01(\x11R\blogLevel\x12,\n" +
+	"\aprivacy\x18< \x01(\v2\x12.sluice.v1.PrivacyR\aprivacyJ\x04\b\x14\x10\x15J\x04\b\x17\x10\x18\"\xc0\x01\n" +
+	"\aPrivacy\x12\x12\n" +
+	"\x04dirs\x18\x01 \x03(\tR\x04dirs\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\tR\x04base\x12\x1b\n" +
+	"\tmake_base\x18\x03 \x01(\bR\bmakeBase\x12\x10\n" +
+	"\x03ipc\x18\x04 \x01(\bR\x03ipc\x12 \n" +
+	"\fno_new_privs\x18\x05 \x01(\bR\n" +
+	"noNewPrivs\x12\x18\n" +
+	"\abounded\x18\x06 \x01(\bR\abounded\x12\"\n" +
+	"\fcapabilities\x18\a \x01(\x04R\fcapabilities\"\xfd\x01\n" +
 	"\bGresConf\x12\x1e\n" +
 	"\n" +
 	"autodetect\x18\x01 \x01(\tR\n" +
@@ -2471,7 +2686,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05links\x18\b \x03(\x11R\x05links\x12\x14\n" +
 	"\x05flags\x18\t \x03(\tR\x05flags\x12\x14\n" +
 	"\x05place\x18\n" +
-	" \x01(\tR\x05place\"\xb5\x02\n" +
+	" \x01(\tR\x05place\"\x89\x02\n" +
 	"\tGpuPolicy\x12\x14\n" +
 	"\x05uuids\x18\x01 \x01(\bR\x05uuids\x12\x19\n" +
 	"\bsample_s\x18\x02 \x01(\rR\asampleS\x12\x1f\n" +
@@ -2480,13 +2695,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\trecover_s\x18\x04 \x01(\rR\brecoverS\x12%\n" +
 	"\x0eignore_foreign\x18\x05 \x01(\bR\rignoreForeign\x12\x1f\n" +
 	"\vdynamic_mig\x18\x06 \x01(\bR\n" +
-	"dynamicMig\x12\x15\n" +
-	"\x06idle_s\x18\a \x01(\rR\x05idleS\x12\x1f\n" +
-	"\vidle_action\x18\b \x01(\tR\n" +
-	"idleAction\x12\x1e\n" +
+	"dynamicMig\x12\x1e\n" +
 	"\vjob_map_dir\x18\t \x01(\tR\tjobMapDir\x12\x19\n" +
 	"\bstat_dir\x18\n" +
-	" \x01(\tR\astatDir\"\x8c\x02\n" +
+	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xa5\x02\n" +
 	"\tStepOrder\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12'\n" +
 	"\x04want\x18\x02 \x01(\x0e2\x13.sluice.v1.StepWantR\x04want\x12-\n" +
@@ -2495,7 +2707,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vstop_reason\x18\x05 \x01(\tR\n" +
 	"stopReason\x12\x15\n" +
 	"\x06end_ns\x18\x06 \x01(\x03R\x05endNs\x12\x1c\n" +
-	"\tsuspended\x18\a \x01(\bR\tsuspended\"\xd0\x06\n" +
+	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x17\n" +
+	"\alimit_s\x18\b \x01(\rR\x06limitS\"\xd0\x06\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -2512,9 +2725,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	" \x01(\tR\tpartition\x12\x18\n" +
 	"\aaccount\x18\v \x01(\tR\aaccount\x12\x10\n" +
 	"\x03qos\x18\f \x01(\tR\x03qos\x12\x1b\n" +
-	"\tnum_tasks\x18\r \x01(\rR\bnumTasks\x12 \n" +
-	"\ftime_limit_s\x18\x0e \x01(\rR\n" +
-	"timeLimitS\x12\x19\n" +
+	"\tnum_tasks\x18\r \x01(\rR\bnumTasks\x12\x19\n" +
 	"\bstart_ns\x18\x0f \x01(\x03R\astartNs\x12\x15\n" +
 	"\x06end_ns\x18\x10 \x01(\x03R\x05endNs\x12\x1a\n" +
 	"\brestarts\x18\x11 \x01(\rR\brestarts\x12 \n" +
@@ -2525,12 +2736,12 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x0earray_task_min\x18\x15 \x01(\rR\farrayTaskMin\x12$\n" +
 	"\x0earray_task_max\x18\x16 \x01(\rR\farrayTaskMax\x12&\n" +
 	"\x0farray_task_step\x18\x17 \x01(\rR\rarrayTaskStep\x12\"\n" +
-	"\ris_array_task\x18\x18 \x01(\bR\visArrayTask\x12\x19\n" +
-	"\bnum_cpus\x18\x19 \x01(\rR\anumCpus\x12\x1e\n" +
+	"\ris_array_task\x18\x18 \x01(\bR\visArrayTask\x12\x1e\n" +
 	"\n" +
 	"dependency\x18\x1a \x01(\tR\n" +
 	"dependency\x12\x1e\n" +
-	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\"'\n" +
+	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x17\n" +
+	"\alimit_s\x18\x1c \x01(\rR\x06limitSJ\x04\b\x0e\x10\x0fJ\x04\b\x19\x10\x1aR\ftime_limit_sR\bnum_cpus\"'\n" +
 	"\rLaunchRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\tR\x06bundle\"\x0f\n" +
 	"\rStatusRequest\"e\n" +
@@ -2542,7 +2753,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\v2\x14.sluice.v1.StepOrderR\x05order\"\"\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\bR\x03end\"\x0e\n" +
-	"\fReleaseReply\"\xe2\x06\n" +
+	"\fReleaseReply\"\xe1\a\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -2575,27 +2786,28 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vtask_epilog\x18\x19 \x01(\tR\n" +
 	"taskEpilog\x12/\n" +
 	"\adevices\x18\x1a \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x1e\n" +
-	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\"5\n" +
+	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x12\n" +
+	"\x04cpus\x18\x1c \x01(\rR\x04cpus\x12\x17\n" +
+	"\alimit_s\x18\x1d \x01(\rR\x06limitS\x12\"\n" +
+	"\rbegun_boot_ns\x18\x1e \x01(\x03R\vbegunBootNs\x12,\n" +
+	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\"5\n" +
 	"\aStdFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06append\x18\x02 \x01(\bR\x06append\"\xd6\x01\n" +
+	"\x06append\x18\x02 \x01(\bR\x06append\"\xbb\x01\n" +
 	"\x06Limits\x12\x1f\n" +
 	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
-	"cpusetCpus\x12\x1f\n" +
-	"\vcpuset_mems\x18\x02 \x01(\tR\n" +
-	"cpusetMems\x12\x1d\n" +
+	"cpusetCpus\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12&\n" +
 	"\x0fmemory_swap_mib\x18\x04 \x01(\x04R\rmemorySwapMib\x12\x12\n" +
 	"\x04pids\x18\x05 \x01(\rR\x04pids\x12/\n" +
-	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.DeviceRuleR\adevices\"x\n" +
+	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.DeviceRuleR\adevicesJ\x04\b\x02\x10\x03\"p\n" +
 	"\n" +
 	"DeviceRule\x12\x14\n" +
 	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x14\n" +
 	"\x05block\x18\x02 \x01(\bR\x05block\x12\x14\n" +
 	"\x05major\x18\x03 \x01(\x03R\x05major\x12\x14\n" +
-	"\x05minor\x18\x04 \x01(\x03R\x05minor\x12\x12\n" +
-	"\x04path\x18\x05 \x01(\tR\x04path*h\n" +
+	"\x05minor\x18\x04 \x01(\x03R\x05minorJ\x04\b\x05\x10\x06R\x04path*h\n" +
 	"\tStepPhase\x12\x10\n" +
 	"\fSTEP_UNKNOWN\x10\x00\x12\x12\n" +
 	"\x0eSTEP_PREPARING\x10\x01\x12\x10\n" +
@@ -2629,7 +2841,7 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),         // 0: sluice.v1.StepPhase
 	(StepWant)(0),          // 1: sluice.v1.StepWant
@@ -2642,84 +2854,87 @@ var file_sluice_v1_node_proto_goTypes = []any{
 	(*NodeOrders)(nil),     // 8: sluice.v1.NodeOrders
 	(*RebootOrder)(nil),    // 9: sluice.v1.RebootOrder
 	(*NodeSettings)(nil),   // 10: sluice.v1.NodeSettings
-	(*GresConf)(nil),       // 11: sluice.v1.GresConf
-	(*GpuPolicy)(nil),      // 12: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),      // 13: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),     // 14: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),  // 15: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),  // 16: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),    // 17: sluice.v1.WaitRequest
-	(*ControlRequest)(nil), // 18: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil), // 19: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),   // 20: sluice.v1.ReleaseReply
-	(*Bundle)(nil),         // 21: sluice.v1.Bundle
-	(*StdFile)(nil),        // 22: sluice.v1.StdFile
-	(*Limits)(nil),         // 23: sluice.v1.Limits
-	(*DeviceRule)(nil),     // 24: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),   // 25: sluice.v1.DeviceSample
-	(*StepUsage)(nil),      // 26: sluice.v1.StepUsage
-	(*Device)(nil),         // 27: sluice.v1.Device
-	(*Hardware)(nil),       // 28: sluice.v1.Hardware
-	(*StepKey)(nil),        // 29: sluice.v1.StepKey
-	(*NodeRecord)(nil),     // 30: sluice.v1.NodeRecord
-	(*Signal)(nil),         // 31: sluice.v1.Signal
-	(*JobSpec)(nil),        // 32: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),      // 33: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),         // 34: sluice.v1.Rlimit
-	(*GresDevice)(nil),     // 35: sluice.v1.GresDevice
+	(*Privacy)(nil),        // 11: sluice.v1.Privacy
+	(*GresConf)(nil),       // 12: sluice.v1.GresConf
+	(*GpuPolicy)(nil),      // 13: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),      // 14: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),     // 15: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),  // 16: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),  // 17: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),    // 18: sluice.v1.WaitRequest
+	(*ControlRequest)(nil), // 19: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil), // 20: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),   // 21: sluice.v1.ReleaseReply
+	(*Bundle)(nil),         // 22: sluice.v1.Bundle
+	(*StdFile)(nil),        // 23: sluice.v1.StdFile
+	(*Limits)(nil),         // 24: sluice.v1.Limits
+	(*DeviceRule)(nil),     // 25: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),   // 26: sluice.v1.DeviceSample
+	(*StepUsage)(nil),      // 27: sluice.v1.StepUsage
+	(*Device)(nil),         // 28: sluice.v1.Device
+	(*Hardware)(nil),       // 29: sluice.v1.Hardware
+	(*StepKey)(nil),        // 30: sluice.v1.StepKey
+	(*NodeRecord)(nil),     // 31: sluice.v1.NodeRecord
+	(*Signal)(nil),         // 32: sluice.v1.Signal
+	(*JobSpec)(nil),        // 33: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),      // 34: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),         // 35: sluice.v1.Rlimit
+	(*GresDevice)(nil),     // 36: sluice.v1.GresDevice
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	4,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
 	5,  // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
 	6,  // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
 	3,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	25, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	26, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
-	27, // 6: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	28, // 7: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
-	29, // 8: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	26, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	27, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	28, // 6: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	29, // 7: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	30, // 8: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
 	0,  // 9: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
 	7,  // 10: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	29, // 11: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	26, // 12: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	30, // 11: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	27, // 12: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
 	10, // 13: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	13, // 14: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	14, // 14: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
 	9,  // 15: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
-	30, // 16: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	11, // 17: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	12, // 18: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
-	29, // 19: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 20: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	14, // 21: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	31, // 22: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	29, // 23: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	32, // 24: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	33, // 25: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 26: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	13, // 27: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	29, // 28: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	22, // 29: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	22, // 30: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	22, // 31: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	34, // 32: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	23, // 33: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	35, // 34: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	24, // 35: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	15, // 36: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	16, // 37: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	17, // 38: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	18, // 39: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	19, // 40: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	6,  // 41: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	6,  // 42: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	6,  // 43: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	6,  // 44: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	20, // 45: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	41, // [41:46] is the sub-list for method output_type
-	36, // [36:41] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	31, // 16: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	12, // 17: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	13, // 18: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	11, // 19: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
+	30, // 20: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 21: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	15, // 22: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	32, // 23: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	30, // 24: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	33, // 25: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	34, // 26: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	0,  // 27: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	14, // 28: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	30, // 29: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	23, // 30: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	23, // 31: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	23, // 32: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	35, // 33: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	24, // 34: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	36, // 35: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	11, // 36: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	25, // 37: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	16, // 38: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	17, // 39: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	18, // 40: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	19, // 41: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	20, // 42: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	6,  // 43: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	6,  // 44: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	6,  // 45: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	6,  // 46: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	21, // 47: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	43, // [43:48] is the sub-list for method output_type
+	38, // [38:43] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -2734,7 +2949,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

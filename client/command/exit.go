@@ -1,0 +1,86 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/version"
+)
+
+// Exit turns what stopped a view before it asked the controller into an exit code.
+func (e *Env) Exit(err error) int {
+	var early ExitCode
+	var usage *opt.UsageError
+	var value *opt.ValueError
+	switch {
+	case errors.As(err, &early):
+		return int(early)
+	case errors.As(err, &usage):
+		return e.UsageError(err, 1)
+	case errors.As(err, &value):
+		e.Lines(value.Lines, value.Hint, value.Fatal)
+		return 1
+	}
+	e.Errorf("%v", err)
+	return 1
+}
+
+func (e *Env) PrintVersion() error {
+	fmt.Fprint(e.Stdout, version.Interface())
+	return ExitCode(0)
+}
+
+// Failf prints an error and gives the exit that goes with it.
+func (e *Env) Failf(text string, args ...any) error {
+	e.Errorf(text, args...)
+	return ExitCode(1)
+}
+
+// Fatalf is a refusal as Slurm prints one that ends a command.
+func (e *Env) Fatalf(text string, args ...any) error {
+	fmt.Fprintf(e.Stderr, "%s: fatal: %s\n", e.Name, fmt.Sprintf(text, args...))
+	return ExitCode(1)
+}
+
+// List cuts at commas and drops empty elements.
+func List(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+}
+
+// IsTerminal reports whether a stream of the process is a terminal. /dev/null is a character device and none.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(interface {
+		SyscallConn() (syscall.RawConn, error)
+	})
+	if !ok {
+		return false
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	terminal := false
+	err = conn.Control(func(fd uintptr) {
+		var t syscall.Termios
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TCGETS, uintptr(unsafe.Pointer(&t)))
+		terminal = errno == 0
+	})
+	return err == nil && terminal
+}
+
+// ExitCode is the answer to --help and the like, and to what has been reported already: the command ends with it.
+type ExitCode int
+
+func (e ExitCode) Error() string { return "exit " + strconv.Itoa(int(e)) }
+
+// OwnCluster reports whether -M names this cluster; another one has no jobs here.
+func (e *Env) OwnCluster(names string) bool {
+	own := e.ClusterName()
+	return slices.ContainsFunc(List(names), func(s string) bool { return strings.EqualFold(s, own) || strings.EqualFold(s, "all") })
+}

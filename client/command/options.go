@@ -1,0 +1,103 @@
+package command
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/opt"
+)
+
+// Option is one row of a command's own table: how it is written, the variable that sets it, and its help.
+type Option struct {
+	opt.Name
+	Env, Meta, Help string
+}
+
+func NamesOf(options []Option) []opt.Name {
+	names := make([]opt.Name, len(options))
+	for i := range options {
+		names[i] = options[i].Name
+	}
+	return names
+}
+
+func HelpOf(options []Option) string {
+	var b strings.Builder
+	write := func(aboutHelp bool) {
+		for i := range options {
+			if o := &options[i]; o.Help != "" && slices.Contains([]string{"help", "usage", "version"}, o.Long) == aboutHelp {
+				opt.WriteHelp(&b, o.Name, o.Meta, o.Help)
+			}
+		}
+	}
+	write(false)
+	b.WriteString("\nHelp options:\n")
+	write(true)
+	return b.String()
+}
+
+// JoinOptional puts the word after -j or -s to it: Slurm takes it although the argument is optional.
+func JoinOptional(names []opt.Name, argv []string) []string {
+	var out []string
+	for i := 0; i < len(argv); i++ {
+		word := argv[i]
+		if word == "--" {
+			return append(out, argv[i:]...)
+		}
+		last := lastOption(names, word)
+		hasNext := i+1 < len(argv)
+		switch {
+		case last == nil || !hasNext || last.Arg == opt.NoArg:
+			out = append(out, word)
+		case last.Arg == opt.Required:
+			out = append(out, word, argv[i+1])
+			i++
+		case strings.HasPrefix(argv[i+1], "-") || last.Long != "jobs" && last.Long != "steps" && last.Canon != "jobs" &&
+			last.Canon != "steps":
+			out = append(out, word)
+		default:
+			if cluster := strings.TrimSuffix(word, string(last.Short)); !strings.HasPrefix(word, "--") && len(cluster) > 1 {
+				out = append(out, cluster)
+			}
+			out = append(out, "--"+last.Long+"="+argv[i+1])
+			i++
+		}
+	}
+	return out
+}
+
+// lastOption is the option at the end of a word that still lacks its argument, nil when there is none.
+func lastOption(names []opt.Name, word string) *opt.Name {
+	if long, ok := strings.CutPrefix(word, "--"); ok {
+		for i := range names {
+			if names[i].Long == long {
+				return &names[i]
+			}
+		}
+		return nil
+	}
+	if len(word) < 2 || word[0] != '-' {
+		return nil
+	}
+	for k := 1; k < len(word); k++ {
+		for i := range names {
+			if names[i].Short != word[k] {
+				continue
+			}
+			if k == len(word)-1 {
+				return &names[i]
+			}
+			if names[i].Arg != opt.NoArg {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func Canonical(n *opt.Name) string {
+	if n.Canon != "" {
+		return n.Canon
+	}
+	return n.Long
+}

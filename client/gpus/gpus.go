@@ -1,0 +1,405 @@
+// Package gpus is `sluice gpus`: what every GPU is doing, and for whom.
+package gpus
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/jsonout"
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+const usage = `usage: sluice gpus [options]
+
+Shows every GPU: what it is, what it is doing, and for which job. What its driver does not say is n/a, which is not zero.
+
+Options:
+  -w, --nodes LIST       only these nodes, as in g[1-4]
+  -p, --partition LIST   only nodes of these partitions
+  --free                 only GPUs that a job could have now, in whole or in part
+  --idle                 only GPUs that a job holds and leaves idle
+  --json                 as JSON, with all figures and the names that DCGM and NVML use
+  --watch[=SECONDS]      again and again, every 2 seconds unless said otherwise
+  -h, --noheader         without headings and summary
+  --help                 this text
+
+STATE is idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.
+`
+
+// options are what the command line of `sluice gpus` says.
+type options struct {
+	request    msg.GpusRequest
+	free, idle bool
+	json       bool
+	bare       bool
+	every      time.Duration // 0: once
+}
+
+// Main runs `sluice gpus`.
+func Main(env *command.Env, args []string) int {
+	o, err := parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(env.Stdout, usage)
+		return 0
+	case err != nil:
+		fmt.Fprintf(env.Stderr, "sluice gpus: %v; see `sluice gpus --help`\n", err)
+		return 2
+	}
+	c, err := env.Dial(context.Background())
+	if err != nil {
+		return failed(env, err)
+	}
+	defer func() { _ = c.Close() }()
+	for {
+		list, nowNS, err := askGPUs(c, &o.request)
+		if err != nil {
+			return failed(env, err)
+		}
+		if o.print(env.Stdout, list, nowNS) != nil { // standard output says why
+			return 1
+		}
+		if o.every == 0 {
+			return 0
+		}
+		env.Sleep(o.every)
+	}
+}
+
+func failed(env *command.Env, err error) int {
+	text, more := command.Phrase(err)
+	if more != "" {
+		text += ": " + more
+	}
+	fmt.Fprintf(env.Stderr, "sluice gpus: %s\n", format.Escape(text))
+	return 1
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("gpus", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	lists := func(to *[]string) func(string) error {
+		return func(v string) error {
+			*to = append(*to, v)
+			return nil
+		}
+	}
+	partitions := func(v string) error {
+		o.request.Partitions = append(o.request.Partitions, strings.Split(v, ",")...)
+		return nil
+	}
+	for _, name := range []string{"w", "n", "nodes", "nodelist"} {
+		f.Func(name, "", lists(&o.request.Nodes))
+	}
+	for _, name := range []string{"p", "partition"} {
+		f.Func(name, "", partitions)
+	}
+	for _, name := range []string{"h", "noheader"} {
+		f.BoolVar(&o.bare, name, false, "")
+	}
+	f.BoolVar(&o.free, "free", false, "")
+	f.BoolVar(&o.idle, "idle", false, "")
+	f.BoolVar(&o.json, "json", false, "")
+	f.BoolFunc("watch", "", func(v string) error {
+		o.every = 2 * time.Second
+		if v == "true" {
+			return nil
+		}
+		s, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(s >= 0.1 && s <= 86400) {
+			return errors.New("give seconds from 0.1 to 86400")
+		}
+		o.every = time.Duration(s * float64(time.Second))
+		return nil
+	})
+	if len(args) > 0 && args[0] == "-h" && len(args) == 1 {
+		return nil, flag.ErrHelp // as the other verbs have it; before other options it is --noheader
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unknown argument %q", f.Arg(0))
+	}
+	return o, nil
+}
+
+func askGPUs(c *client.Client, r *msg.GpusRequest) (list []*msg.GpuRecord, nowNS int64, err error) {
+	stream, err := c.Gpus(context.Background(), r)
+	if err != nil {
+		return nil, 0, err
+	}
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return list, nowNS, nil
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		list, nowNS = append(list, reply.GetGpus()...), reply.GetNowNs()
+	}
+}
+
+// wanted is what --free and --idle leave.
+func (o *options) wanted(g *msg.GpuRecord, nowNS int64) bool {
+	switch {
+	case o.free:
+		return g.GetState() == "idle" || g.GetState() == "mixed"
+	case o.idle:
+		since := idleSince(g)
+		return since != 0 && nowNS-since >= idleShown
+	}
+	return true
+}
+
+func (o *options) print(out io.Writer, list []*msg.GpuRecord, nowNS int64) error {
+	var kept []*msg.GpuRecord
+	for _, g := range list {
+		if o.wanted(g, nowNS) {
+			kept = append(kept, g)
+		}
+	}
+	if o.json {
+		return printGPUsJSON(out, kept, nowNS)
+	}
+	var b strings.Builder
+	if o.every > 0 && command.IsTerminal(out) {
+		b.WriteString("\x1b[H\x1b[2J") // from the top of an empty screen
+	}
+	rows := [][]string{{"NODE", "GPU", "TYPE", "MEMORY", "UTIL", "TEMP", "POWER", "STATE", "JOB", "USER", "NOTE"}}
+	if o.bare {
+		rows = nil
+	}
+	for _, g := range kept {
+		rows = append(rows, gpuRow(g, nowNS))
+	}
+	if len(kept) > 0 || !o.bare {
+		align(&b, rows)
+	}
+	if !o.bare {
+		b.WriteString(gpuSummary(kept, nowNS))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// gpuRow is one line of the table.
+func gpuRow(g *msg.GpuRecord, nowNS int64) []string {
+	d, s := g.GetDevice(), g.GetSample()
+	figure := func(v int64, unit string) string {
+		if s == nil || v < 0 {
+			return "n/a"
+		}
+		return strconv.FormatInt(v, 10) + unit
+	}
+	power := figure(s.GetPowerMw()/1000, "W")
+	if s.GetPowerMw() < 0 {
+		power = "n/a"
+	}
+	memory := "n/a"
+	if s != nil && s.GetMemoryUsedMib() >= 0 {
+		memory = gib(uint64(s.GetMemoryUsedMib()))
+	}
+	if d.GetMemoryMib() > 0 {
+		memory += "/" + gib(d.GetMemoryMib()) + "G"
+	}
+	jobs, users := ownersOf(g)
+	return []string{g.GetNode(), strconv.FormatUint(uint64(d.GetIndex()), 10), dash(d.GetType()), memory, figure(s.GetUtilPercent(), "%"),
+		figure(s.GetTemperatureC(), "C"), power, g.GetState(), dash(jobs), dash(users), gpuNote(g, nowNS)}
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// gib writes MiB as GiB with one decimal.
+func gib(mib uint64) string { return strconv.FormatFloat(float64(mib)/1024, 'f', 1, 64) }
+
+// ownersOf are the jobs on a GPU and their users, each user once: "12,13(shard:2),14(3g.20gb)".
+func ownersOf(g *msg.GpuRecord) (jobs, users string) {
+	var ids, names []string
+	seen := map[string]bool{}
+	for _, o := range g.GetOwners() {
+		id := o.GetId()
+		switch {
+		case o.GetShare() > 0:
+			id += fmt.Sprintf("(%s:%d)", g.GetDevice().GetSharedAs(), o.GetShare())
+		case o.GetType() != "":
+			id += "(" + o.GetType() + ")"
+		}
+		ids = append(ids, id)
+		if !seen[o.GetUser()] {
+			seen[o.GetUser()] = true
+			names = append(names, o.GetUser())
+		}
+	}
+	return strings.Join(ids, ","), strings.Join(names, ",")
+}
+
+// gpuNote is what else there is to say: why it is not given out, and how long a job has left it idle.
+func gpuNote(g *msg.GpuRecord, nowNS int64) string {
+	var parts []string
+	if g.GetWhy() != "" {
+		parts = append(parts, g.GetWhy())
+	} else if f := g.GetDevice().GetForeign(); f != "" {
+		parts = append(parts, "also used by "+f)
+	}
+	if since := idleSince(g); since != 0 && nowNS-since >= idleShown {
+		parts = append(parts, "idle for "+(time.Duration(nowNS-since)).Truncate(time.Second).String())
+	}
+	if g.GetDiagnosis() != "" {
+		parts = append(parts, g.GetDiagnosis())
+	}
+	switch ecc := g.GetSample().GetEccUncorrected(); {
+	case strings.Contains(g.GetWhy(), "uncorrectable ECC"): // said already
+	case ecc == 1:
+		parts = append(parts, "1 uncorrectable ECC error")
+	case ecc > 1:
+		parts = append(parts, fmt.Sprintf("%d uncorrectable ECC errors", ecc))
+	}
+	if t := g.GetSample().GetThrottle(); t != "" && t != "n/a" {
+		parts = append(parts, "throttled: "+t)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// idleShown is how long a GPU must have been idle to be called so: programs read data and compile between two kernels.
+const idleShown = int64(time.Minute)
+
+// idleSince is since when the jobs of a GPU have left it idle, 0 = they do not.
+func idleSince(g *msg.GpuRecord) int64 {
+	if g.GetIdleSinceNs() == 0 || len(g.GetOwners()) == 0 {
+		return 0
+	}
+	since := g.GetIdleSinceNs()
+	for _, o := range g.GetOwners() {
+		since = max(since, o.GetStartNs())
+	}
+	return since
+}
+
+// align writes rows with their columns one below the other; names that others chose are escaped.
+func align(b *strings.Builder, rows [][]string) {
+	width := map[int]int{}
+	for _, r := range rows {
+		for i := range r {
+			r[i] = format.Escape(r[i])
+			width[i] = max(width[i], len(r[i]))
+		}
+	}
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			line += cell + strings.Repeat(" ", width[i]-len(cell)+2)
+		}
+		b.WriteString(strings.TrimRight(line, " "))
+		b.WriteByte('\n')
+	}
+}
+
+// gpuSummary counts the states: "8 GPUs: 5 alloc, 2 idle, 1 fault".
+func gpuSummary(list []*msg.GpuRecord, nowNS int64) string {
+	count := map[string]int{}
+	wasted := 0
+	total := 0
+	whole := map[string]bool{}
+	for _, g := range list {
+		whole[g.GetDevice().GetId()] = true
+	}
+	for _, g := range list {
+		if p := g.GetDevice().GetParent(); p != "" && whole[p] {
+			continue // a part of one that is counted
+		}
+		total++
+		count[g.GetState()]++
+		if since := idleSince(g); since != 0 && nowNS-since >= idleShown {
+			wasted++
+		}
+	}
+	var parts []string
+	for _, state := range []string{"alloc", "mixed", "idle", "foreign", "fault", "drain", "down"} {
+		if count[state] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
+		}
+	}
+	text := fmt.Sprintf("%d GPUs", total)
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	if wasted > 0 {
+		text += fmt.Sprintf("; %d allocated to jobs that leave them idle", wasted)
+	}
+	return text + "\n"
+}
+
+// printGPUsJSON writes all there is; what is not known is null.
+func printGPUsJSON(out io.Writer, list []*msg.GpuRecord, nowNS int64) error {
+	w := jsonout.New(out, false, false)
+	w.List("gpus")
+	for _, g := range list {
+		gpuJSON(w, g)
+	}
+	w.End()
+	w.Int("now", nowNS/1e9)
+	return w.Close()
+}
+
+func gpuJSON(w *jsonout.Writer, g *msg.GpuRecord) {
+	d, s := g.GetDevice(), g.GetSample()
+	w.Object("")
+	w.Str("node", g.GetNode())
+	w.Int("index", int64(d.GetIndex()))
+	for _, kv := range [][2]string{{"type", d.GetType()}, {"model", d.GetModel()}, {"uuid", d.GetId()}, {"pci", d.GetPci()},
+		{"mig_mode", d.GetMigMode()}, {"parent", d.GetParent()},
+		{"ecc", d.GetEcc()}, {"state", g.GetState()}, {"reason", g.GetWhy()}, {"fault", d.GetFault()}, {"foreign", d.GetForeign()},
+		{"diagnosis", g.GetDiagnosis()}} {
+		w.Str(kv[0], kv[1])
+	}
+	w.Int("memory_mib", int64(d.GetMemoryMib()))
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"memory_used_mib", s.GetMemoryUsedMib()}, {"utilization_percent", s.GetUtilPercent()}, {"temperature_c", s.GetTemperatureC()},
+		{"power_mw", s.GetPowerMw()},
+		{"energy_mj", s.GetEnergyMj()}, {"sm_clock_mhz", s.GetSmClockMhz()}, {"memory_clock_mhz", s.GetMemoryClockMhz()},
+		{"ecc_uncorrected", s.GetEccUncorrected()}} {
+		if s != nil && f.value >= 0 {
+			w.Int(f.name, f.value)
+		} else {
+			w.Null(f.name)
+		}
+	}
+	w.Str("throttle", s.GetThrottle())
+	if since := idleSince(g); since != 0 {
+		w.Int("idle_since", since/1e9)
+	} else {
+		w.Null("idle_since")
+	}
+	w.List("jobs")
+	for _, o := range g.GetOwners() {
+		w.Object("")
+		w.Str("id", o.GetId())
+		w.Int("job_id", int64(o.GetJobId()))
+		w.Str("name", o.GetName())
+		w.Str("user", o.GetUser())
+		w.Int("shares", int64(o.GetShare()))
+		w.Str("instance", o.GetType())
+		w.End()
+	}
+	w.End()
+	w.End()
+}

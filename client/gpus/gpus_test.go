@@ -1,0 +1,116 @@
+package gpus
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+const gpuNow = int64(1_000_000e9)
+
+func someGPUs() []*msg.GpuRecord {
+	card := func(i uint32, typ string, mem uint64) *msg.Device {
+		return &msg.Device{Name: "gpu", Type: typ, Index: i, Id: "GPU-" + typ, MemoryMib: mem}
+	}
+	busy := &msg.DeviceSample{UtilPercent: 97, MemoryUsedMib: 39014, TemperatureC: 71, PowerMw: 388_400, EccUncorrected: -1}
+	idle := &msg.DeviceSample{UtilPercent: 0, MemoryUsedMib: 410, TemperatureC: 34, PowerMw: 58_000, Throttle: "thermal"}
+	silent := &msg.DeviceSample{UtilPercent: -1, MemoryUsedMib: -1, TemperatureC: -1, PowerMw: -1, EnergyMj: -1, SmClockMhz: -1,
+		MemoryClockMhz: -1, EccUncorrected: -1, Throttle: "n/a"}
+	shared := card(2, "v100", 16384)
+	shared.Shares, shared.SharedAs = 8, "shard"
+	return []*msg.GpuRecord{
+		{Node: "g1", Device: card(0, "a100", 40960), Sample: busy, State: "alloc",
+			Owners: []*msg.GpuOwner{{JobId: 41, Id: "41", User: "alice"}}},
+		{Node: "g1", Device: card(1, "a100", 40960), Sample: idle, State: "alloc",
+			Owners: []*msg.GpuOwner{{JobId: 42, Id: "42_7", User: "bob", StartNs: gpuNow - 600e9}}, IdleSinceNs: gpuNow - 3600e9},
+		{Node: "g1", Device: shared, Sample: silent, State: "mixed", Owners: []*msg.GpuOwner{{Id: "43", User: "carol", Share: 3},
+			{Id: "44", User: "carol", Share: 1}}},
+		{Node: "g1", Device: card(3, "a100", 40960), State: "fault", Why: "XID 79\x1b[31m"},
+		{Node: "w1", Device: card(0, "", 0), Sample: idle, State: "idle", IdleSinceNs: gpuNow - 3600e9},
+	}
+}
+
+func TestGPUTable(t *testing.T) {
+	var b strings.Builder
+	if err := (&options{}).print(&b, someGPUs(), gpuNow); err != nil {
+		t.Fatal(err)
+	}
+	want := `NODE  GPU  TYPE  MEMORY      UTIL  TEMP  POWER  STATE  JOB                     USER   NOTE
+g1    0    a100  38.1/40.0G  97%   71C   388W   alloc  41                      alice
+g1    1    a100  0.4/40.0G   0%    34C   58W    alloc  42_7                    bob    idle for 10m0s; throttled: thermal
+g1    2    v100  n/a/16.0G   n/a   n/a   n/a    mixed  43(shard:3),44(shard:1)  carol
+g1    3    a100  n/a/40.0G   n/a   n/a   n/a    fault  -                       -      XID 79\x1b[31m
+w1    0    -     0.4         0%    34C   58W    idle   -                       -      throttled: thermal
+5 GPUs: 2 alloc, 1 mixed, 1 idle, 1 fault; 1 allocated to jobs that leave them idle
+`
+	if squeeze(b.String()) != squeeze(want) {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+	for name, tt := range map[string]struct {
+		o    options
+		want string
+	}{"free": {options{free: true, bare: true}, "2 0"}, "idle": {options{idle: true, bare: true}, "1"},
+		"none": {options{free: true, idle: true, bare: true}, "2 0"}} {
+		b.Reset()
+		if err := tt.o.print(&b, someGPUs(), gpuNow); err != nil {
+			t.Fatal(err)
+		}
+		var index []string
+		for line := range strings.Lines(b.String()) {
+			index = append(index, strings.Fields(line)[1])
+		}
+		if got := strings.Join(index, " "); got != tt.want {
+			t.Errorf("--%s shows %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func squeeze(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' }), " ")
+}
+
+// TestGPUJSON: what is not known is null, never 0.
+func TestGPUJSON(t *testing.T) {
+	var b strings.Builder
+	if err := (&options{json: true}).print(&b, someGPUs(), gpuNow); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		GPUs []map[string]any `json:"gpus"`
+		Now  int64            `json:"now"`
+	}
+	if err := json.Unmarshal([]byte(b.String()), &doc); err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	if len(doc.GPUs) != 5 || doc.Now != gpuNow/1e9 {
+		t.Fatalf("%d GPUs at %d", len(doc.GPUs), doc.Now)
+	}
+	for i, want := range []any{97.0, 0.0, nil, nil, 0.0} {
+		if got := doc.GPUs[i]["utilization_percent"]; got != want {
+			t.Errorf("GPU %d: utilization %v, want %v", i, got, want)
+		}
+	}
+	if doc.GPUs[1]["idle_since"] != float64((gpuNow-600e9)/1e9) || doc.GPUs[0]["idle_since"] != nil ||
+		doc.GPUs[0]["ecc_uncorrected"] != nil {
+		t.Errorf("idle since %v and %v, ECC %v", doc.GPUs[1]["idle_since"], doc.GPUs[0]["idle_since"], doc.GPUs[0]["ecc_uncorrected"])
+	}
+}
+
+func TestGPUOptions(t *testing.T) {
+	o, err := parse([]string{"-w", "g[1-2]", "--partition=a,b", "--watch=0.5", "--free", "-h"})
+	if err != nil || o.request.Nodes[0] != "g[1-2]" || len(o.request.Partitions) != 2 || o.every != 500*time.Millisecond || !o.free ||
+		!o.bare {
+		t.Errorf("%+v %v", o, err)
+	}
+	if o, err = parse([]string{"--watch"}); err != nil || o.every != 2*time.Second {
+		t.Errorf("--watch: %+v %v", o, err)
+	}
+	for _, bad := range [][]string{{"--watch=0"}, {"--watch=often"}, {"--gpu"}, {"g1"}} {
+		if _, err := parse(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

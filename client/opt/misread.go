@@ -1,0 +1,84 @@
+package opt
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Misread says what was probably meant by a command line that can be read and yet is not what its user meant: the first long option
+// with one hyphen too few, or the first dash from a text processor. "" when there is none. words are those that are no options.
+func Misread(names []Name, hits []Hit, words []string) string {
+	for i := range hits {
+		if hits[i].Misread != "" {
+			return hits[i].Misread
+		}
+	}
+	for _, w := range words {
+		if hint := pastedDash(names, w); hint != "" {
+			return hint
+		}
+	}
+	return ""
+}
+
+// oneHyphen: "-time=10" is "-t ime=10" to getopt. The name must be a whole one, or the beginning of one in front of an equals sign.
+func oneHyphen(names []Name, word string) string {
+	name, value, given := strings.Cut(word[1:], "=")
+	if len(name) < 3 {
+		return ""
+	}
+	index, err := find(names, name, name)
+	if err != nil || names[index].Long != name && !given {
+		return ""
+	}
+	meant := "--" + names[index].Long
+	if given {
+		meant += "=" + value
+	}
+	if byLetter(names, word[1]) < 0 {
+		return fmt.Sprintf("did you mean %s, with two hyphens?", quoted(meant))
+	}
+	return fmt.Sprintf("%s is read as -%s %s; did you mean %s, with two hyphens?", quoted(word), word[1:2], quoted(word[2:]), quoted(meant))
+}
+
+// IsLong says whether a word is a long option of a command, with its value behind an equals sign or without.
+func IsLong(cmd Commands, word string) bool {
+	name, _, _ := strings.Cut(word, "=")
+	for i := range Options {
+		if Options[i].Cmds&cmd != 0 && Options[i].Long == name && name != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// dashes look like a hyphen and are none, with their names in Unicode.
+var dashes = map[rune]string{
+	0x2010: "hyphen", 0x2011: "non-breaking hyphen", 0x2012: "figure dash", 0x2013: "en dash", 0x2014: "em dash", 0x2015: "horizontal bar",
+	0x2212: "minus sign", 0xfe58: "small em dash", 0xfe63: "small hyphen-minus", 0xff0d: "fullwidth hyphen-minus",
+}
+
+// pastedDash: a text processor has made one character of the hyphens, "–mem=1G".
+func pastedDash(names []Name, word string) string {
+	first, size := utf8.DecodeRuneInString(strings.TrimLeft(word, "-"))
+	name, known := dashes[first]
+	if !known || len(word)-len(strings.TrimLeft(word, "-")) > 1 {
+		return ""
+	}
+	rest := strings.TrimLeftFunc(strings.TrimLeft(word, "-")[size:], func(r rune) bool { return r == '-' || dashes[r] != "" })
+	meant := "-" + rest
+	if long, _, _ := strings.Cut(rest, "="); len(long) > 1 {
+		if _, err := find(names, long, long); err == nil {
+			meant = "-" + meant
+		}
+	}
+	return fmt.Sprintf("%s begins with %s (U+%04X), not with a hyphen; type %s", quoted(word), article(name), first, quoted(meant))
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}

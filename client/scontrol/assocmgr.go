@@ -1,0 +1,247 @@
+package scontrol
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/shares"
+	"github.com/sluice-hpc/sluice/client/view"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/tres"
+)
+
+// assocFilter is what follows scontrol show assoc_mgr: whom it is about, and which kinds of records.
+type assocFilter struct {
+	users, accounts, qos       []string
+	withAssocs, withQOS, withU bool
+}
+
+// isAssocMgr reports whether a word means the entity assoc_mgr, the one that takes several words behind it.
+func isAssocMgr(word string) bool {
+	return len(word) > 1 && len(word) <= len("assoc_mgr") && strings.EqualFold(word, "assoc_mgr"[:len(word)])
+}
+
+// assocMgr is scontrol show assoc_mgr [users=…] [accounts=…] [qos=…] [flags=assoc|users|qos]: who has shares of what, what is in use
+// and what was used. There is one account without limits until accounts can be defined.
+func (s *show) assocMgr(args []string) int {
+	f, code, ok := s.assocFilter(args)
+	if !ok {
+		return code
+	}
+	c, code := s.dial("slurm_load_assoc_mgr_info")
+	if c == nil {
+		return code
+	}
+	defer func() { _ = c.Close() }()
+	tree, reply, err := shares.Load(s.ctx, c, f.users)
+	if err != nil {
+		return s.failed("slurm_load_assoc_mgr_info error", err)
+	}
+	b, gap := []byte("Current Association Manager state\n"), "\n"
+	if s.opts.oneLine {
+		gap = ""
+	}
+	if f.withU {
+		b = append(b, gap+"User Records\n"+gap...)
+		for _, name := range shares.KnownUsers(f.users) {
+			if uid, known := accounts.UID(name); known && f.named(name) {
+				b = appendUser(b, name, uid)
+			}
+		}
+	}
+	now, err := inUse(s.ctx, c, view.Context(s.env, reply.GetNowNs()))
+	if err != nil {
+		return s.failed("slurm_load_jobs error", err)
+	}
+	if f.withAssocs {
+		b = append(b, gap+"Association Records\n"+gap...)
+		resources := shares.Resources(reply)
+		tree.Each(func(n *shares.Node) {
+			if f.wants(n) {
+				b = s.appendAssoc(b, n, len(tree.Children), now, resources)
+			}
+		})
+	}
+	if f.withQOS {
+		b = s.appendQOS(b, f, gap, tree, now, shares.Resources(reply))
+	}
+	return s.out(b)
+}
+
+func (s *show) assocFilter(args []string) (f assocFilter, code int, ok bool) {
+	for _, arg := range args {
+		key, value, has := strings.Cut(arg, "=")
+		switch lower := strings.ToLower(key); {
+		case lower == "":
+		case !has:
+			fmt.Fprintf(s.env.Stderr, "No value given for option %s\n", format.Escape(key))
+			return f, 0, false
+		case strings.HasPrefix("accounts", lower):
+			f.accounts = strings.Split(value, ",")
+		case strings.HasPrefix("users", lower):
+			f.users = strings.Split(value, ",")
+		case lower == "qos":
+			f.qos = strings.Split(value, ",")
+		case strings.HasPrefix("flags", lower):
+			for word := range strings.SplitSeq(strings.ToLower(value), ",") {
+				switch {
+				case word != "" && strings.HasPrefix("associations", word):
+					f.withAssocs = true
+				case word != "" && strings.HasPrefix("users", word):
+					f.withU = true
+				case word == "qos":
+					f.withQOS = true
+				default:
+					fmt.Fprintf(s.env.Stderr, "invalid flag '%s', valid options are 'Assoc, QOS, and/or Users'\n", format.Escape(word))
+					return f, 0, false
+				}
+			}
+		default:
+			fmt.Fprintf(s.env.Stderr, "invalid entity: %s for keyword:show assoc_mgr\n", format.Escape(arg))
+			return f, 1, false
+		}
+	}
+	if !f.withAssocs && !f.withU && !f.withQOS {
+		f.withAssocs, f.withU, f.withQOS = true, true, true
+	}
+	return f, 0, true
+}
+
+func (f *assocFilter) named(user string) bool {
+	return len(f.users) == 0 || slices.Contains(f.users, user)
+}
+
+// wants: the records of accounts are shown whichever users are asked for.
+func (f *assocFilter) wants(n *shares.Node) bool {
+	return (n.User == "" || f.named(n.User)) && (len(f.accounts) == 0 || slices.Contains(f.accounts, n.Account))
+}
+
+func appendUser(b []byte, name string, uid uint32) []byte {
+	level, key := "Not Set", "(null)"
+	if uid == 0 {
+		level, key = "Administrator", ""
+	}
+	return fmt.Appendf(b, "UserName=%s(%d) DefAccount=%s DefWckey=%s AdminLevel=%s\n", format.Escape(name), uid, shares.Root, key, level)
+}
+
+// load is what jobs of one user and account have now.
+type load struct {
+	running, submitted int
+	tres               map[string]uint64
+}
+
+type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; all of it, ""
+
+// inUse counts the jobs that wait and run.
+func inUse(ctx context.Context, c *client.Client, fc *format.Context) (loads, error) {
+	l := loads{}
+	r := &msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED}}
+	err := view.EachJob(ctx, c, r, fc, func(j *msg.JobRecord) {
+		account := j.GetSpec().GetAccount()
+		if account == "" {
+			account = shares.Root
+		}
+		for _, key := range []string{account + " " + strconv.FormatUint(uint64(j.GetSpec().GetUid()), 10), account, ""} {
+			l.of(key).add(j)
+		}
+		if account != shares.Root {
+			l.of(shares.Root).add(j)
+		}
+	})
+	return l, err
+}
+
+func (l loads) of(key string) *load {
+	if l[key] == nil {
+		l[key] = &load{tres: map[string]uint64{}}
+	}
+	return l[key]
+}
+
+func (l *load) add(j *msg.JobRecord) {
+	l.submitted++
+	if j.GetState() == msg.JobState_JOB_PENDING {
+		return
+	}
+	l.running++
+	if list, err := tres.Parse(j.GetAllocTres()); err == nil {
+		for _, t := range list {
+			l.tres[t.Name] += t.Count
+		}
+	}
+}
+
+// appendAssoc appends the record of an account, or of a user in it.
+func (s *show) appendAssoc(b []byte, n *shares.Node, siblings int, now loads, resources []string) []byte {
+	user, parent, isDefault, key := "", "", "No", n.Account
+	switch {
+	case n.User != "":
+		user = fmt.Sprintf("%s(%d)", format.Escape(n.User), n.UID)
+		key += " " + strconv.FormatUint(uint64(n.UID), 10)
+		if n.Account == shares.Root {
+			isDefault = "Yes"
+		}
+	case n.Depth > 0:
+		parent = shares.Root + "(1)"
+	}
+	if n.Depth == 0 {
+		siblings = 1
+	}
+	block := fmt.Sprintf("ClusterName=%s Account=%s UserName=%s Partition= Priority=0 ID=%d\n"+
+		"    SharesRaw/Norm/Level/Factor=1/%.2f/%d/%.2f\n    UsageRaw/Norm/Efctv=%.2f/%.2f/%.2f\n    ParentAccount=%s Lft=%d DefAssoc=%s\n",
+		format.Escape(s.env.ClusterName()), format.Escape(n.Account), user, n.ID(), n.Norm, siblings, n.Factor, n.Usage, n.NormUsage,
+		n.Effective,
+		parent, n.ID(), isDefault)
+	l := now.of(key)
+	block += fmt.Sprintf("    GrpJobs=N(%d) GrpJobsAccrue=N(0)\n    GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n", l.running, l.submitted,
+		n.Wall/60) + grpTRES(n, l, resources) +
+		"    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh=\n"
+	return append(b, s.line(block)...)
+}
+
+// grpTRES are the lines about resources: in use, minutes used, minutes that running jobs may still use. N stands for no limit.
+func grpTRES(n *shares.Node, l *load, resources []string) string {
+	var used, mins, run []string
+	for _, name := range resources {
+		used = append(used, fmt.Sprintf("%s=N(%d)", name, l.tres[name]))
+		mins = append(mins, fmt.Sprintf("%s=N(%d)", name, int64(n.Used[name]/60)))
+		run = append(run, fmt.Sprintf("%s=N(%d)", name, int64(shares.Amount(n.Left, name)/60)))
+	}
+	return "    GrpTRES=" + strings.Join(used, ",") + "\n    GrpTRESMins=" + strings.Join(mins, ",") + "\n    GrpTRESRunMins=" +
+		strings.Join(run, ",") + "\n"
+}
+
+// appendQOS appends the one QOS that there is, used by everybody.
+func (s *show) appendQOS(b []byte, f assocFilter, gap string, tree *shares.Node, now loads, resources []string) []byte {
+	if len(f.qos) > 0 && !slices.Contains(f.qos, "normal") {
+		return append(b, gap+"No QOS currently cached in Slurm.\n"+gap...)
+	}
+	l := now.of("")
+	block := fmt.Sprintf("QOS=normal(1)\n    UsageRaw=%.6f\n    GrpJobs=N(%d) GrpJobsAccrue=N(0) GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n",
+		tree.Usage, l.running, l.submitted, tree.Wall/60) +
+		grpTRES(tree, l, resources) +
+		"    MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n " +
+		"   Priority=0\n" +
+		"    Account Limits\n        No Accounts\n    User Limits\n        No Users\n"
+	text := s.line(block)
+	if s.opts.oneLine {
+		text = strings.NewReplacer("Account Limits No", "Account Limits=No", "User Limits No",
+			"User Limits=No").Replace(strings.Join(strings.Fields(block), " ") + "\n")
+		text = strings.Replace(text, "MinPrioThresh= ", "MinPrioThresh=  ", 1)
+	}
+	return append(append(b, gap+"QOS Records\n"+gap...), text...)
+}
+
+// line puts a record on one line, with -o.
+func (s *show) line(block string) string {
+	if !s.opts.oneLine {
+		return block
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(block, "\n"), "\n    ", " ") + "\n"
+}

@@ -1,0 +1,212 @@
+package scontrol
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+)
+
+// What scontrol says of the jobs of the host it runs on. It asks nobody: the node daemon gives each attempt a cgroup whose name says
+// whose it is, …/CLUSTER/NODE/job_ID.ATTEMPT, and the kernel says which process is in which.
+
+// localProcess is one process of a job on this host.
+type localProcess struct {
+	pid, parent int
+	job         uint32
+	step        string
+	node        string
+	cluster     string
+}
+
+// isOf reports whether a process is of a cluster; "": one that is not known by name.
+func (p localProcess) isOf(cluster string) bool {
+	return cluster == "" || p.cluster == "" || p.cluster == cluster
+}
+
+// localProcesses are the processes of a cluster's jobs, by job and pid. A host may be in several clusters.
+func localProcesses(proc, cluster string) []localProcess {
+	dirs, _ := os.ReadDir(proc)
+	var list []localProcess
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(proc, d.Name(), "cgroup"))
+		if err != nil {
+			continue // it has ended
+		}
+		if p, ok := jobOfCgroups(string(text)); ok && p.isOf(cluster) {
+			p.pid, p.parent = pid, parentOf(filepath.Join(proc, d.Name(), "stat"))
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b localProcess) int { return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.pid, b.pid)) })
+	return list
+}
+
+// jobOfCgroups reads /proc/PID/cgroup.
+func jobOfCgroups(text string) (p localProcess, ok bool) {
+	for _, line := range strings.Split(text, "\n") {
+		parts := strings.Split(line, "/")
+		for i := 2; i < len(parts); i++ {
+			id, isJob := strings.CutPrefix(parts[i], "job_")
+			if !isJob {
+				continue
+			}
+			number, _, _ := strings.Cut(id, ".")
+			n, err := strconv.ParseUint(number, 10, 32)
+			if err != nil || n == 0 {
+				continue
+			}
+			p = localProcess{job: uint32(n), node: parts[i-1], cluster: parts[i-2], step: "batch"}
+			if i+1 < len(parts) {
+				if step, has := strings.CutPrefix(parts[i+1], "step_"); has {
+					p.step = step
+				}
+			}
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// parentOf reads the parent's pid of /proc/PID/stat; the name in it may hold anything, so it is skipped by its last parenthesis.
+func parentOf(path string) int {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text[max(strings.LastIndexByte(string(text), ')'), 0):]), ") ")
+	if f := strings.Fields(rest); len(f) > 1 {
+		n, _ := strconv.Atoi(f[1])
+		return n
+	}
+	return 0
+}
+
+// procPath is where processes are read; tests have their own.
+var procPath = "/proc"
+
+// listPids is scontrol listpids [JOB[.STEP]] [NODE].
+func (c *control) listPids(args []string) int {
+	fmt.Fprintf(c.env.Stdout, "%-8s %-8s %-8s %-7s %-8s\n", "PID", "JOBID", "STEPID", "LOCALID", "GLOBALID")
+	all := localProcesses(procPath, c.env.ClusterName())
+	chosen, code := c.chooseLocal(all, args)
+	if code != 0 {
+		return code
+	}
+	inside := map[int]bool{}
+	for _, p := range all {
+		inside[p.pid] = true
+	}
+	for _, p := range chosen {
+		task := "-"
+		if !inside[p.parent] {
+			task = "0"
+		}
+		fmt.Fprintf(c.env.Stdout, "%-8d %-8d %-8s %-7s %-8s\n", p.pid, p.job, p.step, task, task)
+	}
+	return 0
+}
+
+// chooseLocal picks the processes of a job, of a step of it, of a node.
+func (c *control) chooseLocal(all []localProcess, args []string) ([]localProcess, int) {
+	node := ""
+	if len(args) > 1 {
+		node = args[1]
+	}
+	list := slices.DeleteFunc(slices.Clone(all), func(p localProcess) bool { return node != "" && p.node != node })
+	if len(args) == 0 || args[0] == "*" {
+		if len(list) == 0 {
+			return nil, c.fail("No job steps exist on this node.")
+		}
+		return list, 0
+	}
+	id, err := jobid.Parse(args[0])
+	if err != nil || id.Job == 0 {
+		return nil, c.fail("Invalid job id specified")
+	}
+	list = slices.DeleteFunc(list, func(p localProcess) bool { return p.job != id.Job })
+	if len(list) == 0 {
+		return nil, c.fail(fmt.Sprintf("JobId=%d does not exist on node %s.", id.Job, cmp.Or(node, command.ShortHostname())))
+	}
+	if _, step, has := strings.Cut(args[0], "."); has {
+		if list = slices.DeleteFunc(list, func(p localProcess) bool { return p.step != step }); len(list) == 0 {
+			return nil, c.fail(fmt.Sprintf("StepId=%s does not exist on node %s.", args[0], cmp.Or(node, command.ShortHostname())))
+		}
+	}
+	return list, 0
+}
+
+// listJobs and listSteps name what runs here (scontrol(1), since 23.11).
+func (c *control) listJobsHere([]string) int { return c.listLocal("JOBID", false) }
+func (c *control) listSteps([]string) int    { return c.listLocal("JOBID    STEPID", true) }
+
+func (c *control) listLocal(header string, steps bool) int {
+	type key struct {
+		job  uint32
+		step string
+	}
+	seen := map[key]bool{}
+	var lines []string
+	for _, p := range localProcesses(procPath, c.env.ClusterName()) {
+		k := key{p.job, ""}
+		line := fmt.Sprint(p.job)
+		if steps {
+			k.step = p.step
+			line = fmt.Sprintf("%-8d %s", p.job, p.step)
+		}
+		if !seen[k] {
+			seen[k] = true
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		what := "jobs"
+		if steps {
+			what = "job steps"
+		}
+		return c.fail("No " + what + " exist on this node.")
+	}
+	fmt.Fprintln(c.env.Stdout, header)
+	for _, l := range lines {
+		fmt.Fprintln(c.env.Stdout, l)
+	}
+	return 0
+}
+
+// pidInfo is scontrol pidinfo PID: the job of a process of this host, and how long it may run on.
+func (c *control) pidInfo(args []string) int {
+	pid, _ := strconv.Atoi(args[0])
+	text, err := os.ReadFile(filepath.Join(procPath, strconv.Itoa(pid), "cgroup"))
+	p, ok := jobOfCgroups(string(text))
+	if err != nil || !ok || !p.isOf(c.env.ClusterName()) {
+		return c.fail("Failed to locate job for requested pid")
+	}
+	jobs, err := c.listJobs(&msg.JobsRequest{Ids: []string{fmt.Sprint(p.job)}, AllStates: true})
+	switch {
+	case err != nil:
+		return c.callFailed("slurm_get_end_time error", err)
+	case len(jobs) == 0:
+		return c.fail("slurm_get_end_time error: Invalid job id specified")
+	}
+	j := jobs[0]
+	if j.GetTimeLimitS() == msg.Unlimited {
+		fmt.Fprintf(c.env.Stdout, "Slurm JobId=%d has no time limit\n", p.job)
+		return 0
+	}
+	end := time.Unix(0, j.GetStartNs()).Add(time.Duration(j.GetTimeLimitS()) * time.Second)
+	fmt.Fprintf(c.env.Stdout, "Slurm JobId=%d ends at %s\nJob remaining time is %d seconds\n", p.job,
+		end.Format("Mon Jan _2 15:04:05 2006"), max(int64(end.Sub(c.env.Now())/time.Second), 0))
+	return 0
+}

@@ -1,0 +1,101 @@
+package scontrol
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/view"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+)
+
+// Commands of scontrol that Sluice has no use for, or not yet. Each is refused by its name, with Slurm's words where a script may look
+// for them, and with what to use in its place.
+
+func (c *control) token([]string) int {
+	return c.fail("Error fetching token", "Sluice has no tokens: the kernel says who is at the other end of the controller's socket")
+}
+
+func (c *control) takeover(args []string) int {
+	if len(args) > 1 {
+		return c.fail("takeover: too many arguments")
+	}
+	if len(args) == 1 && args[0] != "0" {
+		return c.fail("takeover: invalid backup controller index ("+format.Escape(args[0])+")", "there is one controller")
+	}
+	return c.fail("slurm_takeover error: Requested operation is presently disabled",
+		"there is one controller; start it again where its StateSaveLocation is")
+}
+
+func (c *control) schedLogLevel(args []string) int {
+	if !slices.Contains([]string{"0", "1", "disable", "enable"}, strings.ToLower(args[0])) {
+		return c.fail("invalid schedlog level: " + format.Escape(args[0]))
+	}
+	return c.fail("slurm_set_schedlog_level error: Requested operation is presently disabled",
+		"sdiag has the scheduler's counters, sluice explain JOB its reasons")
+}
+
+func (c *control) otherCluster(args []string) int {
+	if err := c.env.CheckClusters(args[0]); err != nil {
+		return c.env.Refuse(err)
+	}
+	return 0
+}
+
+// writeConfig is scontrol write config [FILE]: the configuration in force, as a slurm.conf.
+func (c *control) writeConfig(args []string) int {
+	conn, err := c.dial()
+	if err != nil {
+		return c.callFailed("slurm_load_ctl_conf error", err)
+	}
+	ctx := context.Background()
+	reply, err := conn.Config(ctx, &msg.ConfigRequest{})
+	if err != nil {
+		return c.callFailed("slurm_load_ctl_conf error", err)
+	}
+	parts, err := conn.Partitions(ctx, &msg.PartitionsRequest{})
+	if err != nil {
+		return c.callFailed("slurm_load_partitions error", err)
+	}
+	var nodes []*msg.NodeRecord
+	fc := view.Context(c.env, reply.GetNowNs())
+	if err := view.EachNode(ctx, conn, &msg.NodesRequest{}, fc, func(n *msg.NodeRecord) { nodes = append(nodes, n) }); err != nil {
+		return c.callFailed("slurm_load_node error", err)
+	}
+	b := format.AppendConfig(nil, fc, reply.GetPairs(), nodes, parts.GetPartitions())
+	file := configFile(c.env, args, reply.GetPairs())
+	if file != "-" {
+		file += "." + fc.Now.Format(timespec.Layout)
+	}
+	if file == "-" {
+		_, err = c.env.Stdout.Write(b)
+	} else if err = os.WriteFile(file, b, 0o644); err == nil {
+		fmt.Fprintf(c.env.Stdout, "Slurm config saved to %s\n", file)
+	}
+	if err != nil {
+		return c.fail(fmt.Sprintf("Could not create file %s: %s", file, systemText(err)))
+	}
+	return 0
+}
+
+// configFile is where the configuration is written, before the moment that is added: the file that was named, SLURM_CONF_OUT, or
+// beside the original.
+func configFile(env *command.Env, args []string, pairs []*msg.KeyValue) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	if out := env.Getenv("SLURM_CONF_OUT"); out != "" {
+		return out
+	}
+	for _, p := range pairs {
+		if p.GetKey() == "SLURM_CONF" {
+			return p.GetValue()
+		}
+	}
+	return "slurm.conf"
+}

@@ -1,0 +1,98 @@
+// Package seff is the command that shows how much of what a job held it has used.
+package seff
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/view"
+)
+
+var Names = []opt.Name{{Long: "help", Short: 'h'}, {Long: "usage"}, {Long: "version", Short: 'v'}, {Long: "debug", Short: 'd'},
+	{Long: "force", Short: 'f'},
+	{Long: "clusters", Short: 'M', Arg: opt.Required}}
+
+const help = `Usage: seff [OPTIONS] JOB
+
+Says how much of what a job held it has used: CPU time, memory, and of GPUs the load, memory, energy and the hours that were wasted.
+JOB is 12 or 12_3. Of a running job it shows what is known so far.
+
+  -h  this text      -v  versions      -d, -f  accepted      -M NAME  this cluster
+
+Example:
+  seff 12
+`
+
+// Main runs one seff command line: the text of the tool of that name from Slurm's contribs, and what it does not say of GPUs.
+func Main(env *command.Env, args []string) int {
+	hits, words, err := env.Scan(Names, args, true)
+	if err != nil {
+		return env.Exit(err)
+	}
+	for _, h := range hits {
+		switch command.Canonical(&Names[h.Index]) {
+		case "help", "usage":
+			fmt.Fprint(env.Stdout, help)
+			return 0
+		case "version":
+			_ = env.PrintVersion()
+			return 0
+		case "clusters":
+			if err := env.CheckClusters(h.Value); err != nil {
+				return env.Exit(err)
+			}
+		}
+	}
+	if len(words) != 1 {
+		fmt.Fprint(env.Stderr, help)
+		return 1
+	}
+	ids, err := view.AttemptIDs(env, words[0], map[string][]string{})
+	if err != nil {
+		return env.Exit(err)
+	}
+	found := 0
+	var live []*msg.StepUsage
+	if len(ids) > 0 {
+		err = view.EachAttempt(env, &msg.AccountingRequest{Ids: ids}, view.AttemptContext(env),
+			func(c *acct.Context, j *msg.JobRecord) bool {
+				if j.GetState() == msg.JobState_JOB_RUNNING || j.GetState() == msg.JobState_JOB_SUSPENDED {
+					live = liveUsage(env, acct.ID(c, j))
+					j.Usage = live
+				}
+				if found++; found > 1 {
+					fmt.Fprintln(env.Stdout)
+				}
+				_, err := env.Stdout.Write(acct.AppendEfficiency(nil, c, j))
+				return err == nil
+			})
+	}
+	if err != nil && err != view.ErrStopped {
+		return view.AccountingFailed(env, err)
+	}
+	if found == 0 {
+		fmt.Fprintf(env.Stderr, "Job not found: %s\n", format.Escape(words[0]))
+		return 1
+	}
+	return 0
+}
+
+// liveUsage is what a running job uses now, nothing where it is not to be had.
+func liveUsage(env *command.Env, id string) []*msg.StepUsage {
+	c, err := env.Dial(context.Background())
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = c.Close() }()
+	reply, err := c.Usage(context.Background(), &msg.UsageRequest{Ids: []string{strings.TrimSpace(id)}})
+	if err != nil {
+		return nil
+	}
+	return reply.GetUsage()
+}

@@ -1,0 +1,233 @@
+// Package sprio is the command that shows what the priorities of pending jobs are made of.
+package sprio
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/view"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+)
+
+// options is a parsed command line of sprio.
+type options struct {
+	noHeader, long, norm, weights, byUser, named bool
+	formatGiven                                  bool // by -o
+	format, sort                                 string
+	haveFormat                                   bool
+	filter                                       msg.JobsRequest
+	nobody                                       bool // users were given, and there is none of them
+}
+
+var Names = []opt.Name{
+	{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, {Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "federation"},
+	{Long: "format", Short: 'o', Arg: opt.Required}, {Long: "help"}, {Long: "jobs", Short: 'j', Arg: opt.Optional},
+	{Long: "job", Arg: opt.Optional, Canon: "jobs"},
+	{Long: "local"}, {Long: "long", Short: 'l'}, {Long: "noheader", Short: 'h'}, {Long: "norm", Short: 'n'},
+	{Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "partitions", Arg: opt.Required, Canon: "partition"}, {Long: "sibling"},
+	{Long: "sort", Short: 'S', Arg: opt.Required}, {Long: "usage"}, {Long: "user", Short: 'u', Arg: opt.Required},
+	{Long: "users", Arg: opt.Required, Canon: "user"},
+	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "weights", Short: 'w'},
+}
+
+const usage = `Usage: sprio [-j jid[s]] [-u user_name[s]] [-o format] [-p partitions]
+   [--federation] [--local] [--sibling] [--usage] [-hlnvVw]
+`
+
+const help = `Usage: sprio [OPTIONS]
+
+Shows what the priorities of waiting jobs are made of, a row for each partition that a job may run in. Held jobs, and jobs whose
+time or dependency has not come, have no priority yet and are left out.
+
+  -j, --jobs=LIST          these jobs                       -u, --user=LIST       users, by name or number
+  -p, --partition=LIST     partitions                       -M, --clusters=NAME   this cluster
+  -w, --weights            the weights, not the jobs        -n, --norm            terms before they are weighted, 0 to 1
+  -l, --long               all terms                        -h, --noheader        no header
+  -o, --format=FORMAT      "%.15i %9r %.10Y …": letters with [.][width]
+  -S, --sort=LETTERS       letters of -o, "-" for descending (default i)
+  -v, --verbose            accepted
+
+Help options:
+      --help               this text
+      --usage              the short one
+  -V, --version            versions
+
+Letters: i job, u user, r partition, c cluster, Y priority, y as a part of the largest there is, S site, A age, B association,
+F fair share, J job size, P partition, Q QOS, T resources; small letters for the terms before they are weighted; N nice.
+
+Environment: SPRIO_FORMAT, SLURM_CLUSTERS.
+`
+
+// Main runs one sprio command line. What it prints and returns follows a real sprio, except that -M with this cluster's name works.
+func Main(env *command.Env, args []string) int {
+	o, err := parse(env, args)
+	if err != nil {
+		return env.Exit(err)
+	}
+	c, err := env.Dial(context.Background())
+	if err != nil {
+		return failed(env, err)
+	}
+	defer func() { _ = c.Close() }()
+	reply, err := c.Priorities(context.Background(), &msg.PrioritiesRequest{Filter: &o.filter})
+	switch {
+	case err != nil:
+		return failed(env, err)
+	case reply.GetWeights()["basic"] != 0:
+		fmt.Fprintln(env.Stderr,
+			"You are not running a supported priority plugin\n(priority/basic).\nOnly 'priority/multifactor' is supported.")
+		return 1
+	case o.named && len(reply.GetJobs()) == 0:
+		fmt.Fprintln(env.Stdout, "Unable to find jobs matching user/id(s) specified")
+		return 0
+	}
+	return print(env, o, reply)
+}
+
+// failure is the exit code of a real sprio that cannot ask.
+const failure = 255
+
+func failed(env *command.Env, err error) int {
+	text, more := command.Phrase(err)
+	fmt.Fprintf(env.Stderr, "Couldn't get priority factors from controller: %s\n", format.Escape(text))
+	if more != "" {
+		env.Errorf("%s", format.Escape(more))
+	}
+	return failure
+}
+
+func print(env *command.Env, o *options, reply *msg.PrioritiesReply) int {
+	spec := o.format
+	if !o.haveFormat {
+		spec = format.PriorityFormat(reply.GetWeights(), o.long, o.norm, o.byUser)
+	}
+	layout, unknown := format.Priorities().ParseLetters(spec)
+	for _, word := range unknown {
+		env.Errorf("Invalid job format specification: %s", format.Escape(word))
+	}
+	layout = slices.DeleteFunc(layout, func(c format.Column[format.Priority]) bool {
+		return c.Field == nil &&
+			strings.HasPrefix(c.Suffix, "%")
+	})
+	var rows []format.Priority
+	if o.weights {
+		rows = []format.Priority{{Weights: reply.GetWeights()}}
+	} else if !o.nobody {
+		for _, r := range reply.GetJobs() {
+			rows = append(rows, format.Priority{PriorityRecord: r})
+		}
+	}
+	order, bad := format.Priorities().ParseSort(o.sort)
+	fc := view.Context(env, 0)
+	fc.Cluster = "" // only a federation names its clusters here
+	if bad != "" {
+		code := view.PrintTable(env, fc, layout, nil, nil, view.TableOptions{NoHeader: o.noHeader})
+		env.Errorf("Invalid sort specification: %s", bad)
+		return max(code, 1)
+	}
+	if o.weights {
+		order = nil
+	}
+	return view.PrintTable(env, fc, layout, order, rows, view.TableOptions{NoHeader: o.noHeader})
+}
+
+func parse(env *command.Env, args []string) (*options, error) {
+	hits, rest, err := env.Scan(Names, command.JoinOptional(Names, args), true)
+	if err != nil {
+		return nil, err
+	}
+	o := &options{sort: "i", filter: msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING}}}
+	o.format, o.haveFormat = env.LookupEnv("SPRIO_FORMAT")
+	if list, ok := env.LookupEnv("SLURM_CLUSTERS"); ok {
+		if err := env.CheckClusters(list); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range hits {
+		if err := o.set(env, command.Canonical(&Names[h.Index]), h.Value); err != nil {
+			return nil, err
+		}
+	}
+	if o.long && o.formatGiven {
+		fmt.Fprintf(env.Stderr, "%s: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.\n",
+			env.Name)
+		return nil, command.ExitCode(1)
+	}
+	o.haveFormat = o.haveFormat && !o.long // -l stands before the variable
+	if len(rest) > 0 {
+		env.Errorf("Unrecognized option: %s", format.Escape(rest[0]))
+		fmt.Fprint(env.Stdout, usage)
+		return nil, command.ExitCode(1)
+	}
+	return o, nil
+}
+
+func (o *options) set(env *command.Env, name, value string) error {
+	switch name {
+	case "help":
+		fmt.Fprint(env.Stdout, help)
+		return command.ExitCode(0)
+	case "usage":
+		fmt.Fprint(env.Stdout, usage)
+		return command.ExitCode(0)
+	case "version":
+		return env.PrintVersion()
+	case "clusters":
+		return env.CheckClusters(value)
+	case "format":
+		o.format, o.haveFormat = value, true
+		o.formatGiven = true
+	case "sort":
+		o.sort = value
+	case "partition":
+		o.filter.Partitions = command.List(value)
+	case "user":
+		o.users(env, value)
+	case "jobs":
+		return o.jobs(env, value)
+	case "noheader":
+		o.noHeader = true
+	case "long":
+		o.long = true
+	case "norm":
+		o.norm = true
+	case "weights":
+		o.weights = true
+	}
+	return nil
+}
+
+// users reads -u; names that do not exist are complained of and select nobody.
+func (o *options) users(env *command.Env, value string) {
+	o.byUser = true
+	for _, name := range command.List(value) {
+		uid, ok := accounts.UID(name)
+		if !ok {
+			env.Errorf("Invalid user: %s\n", format.Escape(name))
+			continue
+		}
+		o.filter.Uids = append(o.filter.Uids, uid)
+	}
+	o.nobody = len(o.filter.Uids) == 0
+}
+
+func (o *options) jobs(env *command.Env, value string) error {
+	for _, word := range command.List(value) {
+		id, err := jobid.Parse(word)
+		if err != nil {
+			env.Errorf("Invalid job id: %s", format.Escape(word))
+			return command.ExitCode(1)
+		}
+		o.named = true
+		o.filter.Ids = append(o.filter.Ids, strconv.FormatUint(uint64(id.Job), 10))
+	}
+	return nil
+}

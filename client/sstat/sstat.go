@@ -1,0 +1,206 @@
+// Package sstat is the command that shows what running steps use.
+package sstat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/view"
+)
+
+// options is a parsed command line of sstat.
+type options struct {
+	ids                                               []string
+	steps                                             map[string][]string // by job id; nil: not said
+	allSteps, noHeader, noConvert, parsable, trailing bool
+	fields                                            string
+}
+
+var Names = []opt.Name{
+	{Long: "allsteps", Short: 'a'}, {Long: "helpformat", Short: 'e'}, {Long: "help", Short: 'h'}, {Long: "pidformat", Short: 'i'},
+	{Long: "jobs", Short: 'j', Arg: opt.Required}, {Long: "noheader", Short: 'n'}, {Long: "noconvert"},
+	{Long: "format", Short: 'o', Arg: opt.Required},
+	{Long: "fields", Arg: opt.Required, Canon: "format"}, {Long: "parsable", Short: 'p'}, {Long: "parsable2", Short: 'P'}, {Long: "usage"},
+	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'},
+}
+
+const usage = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n"
+
+const help = `Usage: sstat [OPTIONS] -j JOB[.STEP],…
+
+Shows what running steps use, as their nodes reported it last: within the heartbeat, ten seconds at most. Users see their own jobs.
+
+    Valid <OPTION> values are:
+  -j, --jobs=LIST          12, 12.batch, 12_3.batch         -a, --allsteps       all steps of each job
+  -o, --format=FIELDS      FIELD[%[-]WIDTH],…               -e, --helpformat     the fields there are
+  -i, --pidformat          JobID, Nodelist, Pids            -n, --noheader       no header
+  -p, --parsable           fields with | behind them        -P, --parsable2      fields with | between them
+      --noconvert          sizes as they are                -v, --verbose        accepted
+
+Help options:
+  -h, --help               this text                        --usage              the short one
+  -V, --version            versions
+
+Of GPUs TRESUsageIn has gres/gpuutil (percent of all together, on average), gres/gpumem and energy (joules), where the driver says them.
+
+Examples:
+  sstat -j 12.batch -o jobid,averss,maxrss,avecpu,tresusageinave%60
+`
+
+// Main runs one sstat command line.
+func Main(env *command.Env, args []string) int {
+	o, err := parse(env, args)
+	if err != nil {
+		return env.Exit(err)
+	}
+	columns, err := acct.ParseLive(o.fields)
+	var bad *acct.FieldError
+	if errors.As(err, &bad) {
+		env.Errorf("Invalid field requested: \"%s\"", format.Escape(bad.Name))
+		return 1
+	}
+	table := &acct.Table{Columns: columns, Parsable: o.parsable, Trailing: o.trailing, Separator: "|"}
+	var b []byte
+	if !o.noHeader {
+		b = table.AppendHeader(b)
+	}
+	c, err := env.Dial(context.Background())
+	if err != nil {
+		return view.AccountingFailed(env, err)
+	}
+	defer func() { _ = c.Close() }()
+	reply, err := c.Usage(context.Background(), &msg.UsageRequest{Ids: o.ids})
+	if err != nil {
+		return view.AccountingFailed(env, err)
+	}
+	ac := &acct.Context{Context: *view.Context(env, 0)}
+	ac.NoConvert = o.noConvert
+	rows := acct.LiveRows(reply.GetUsage())
+	for _, r := range rows {
+		if o.wants(r) {
+			b = table.AppendRow(b, ac, r)
+		}
+	}
+	if _, err := env.Stdout.Write(b); err != nil {
+		return 1
+	}
+	o.sayMissing(env, rows, reply.GetOutcomes())
+	return 0
+}
+
+// sayMissing names what was asked for and is not there, in Slurm's words: jobs that are not known or do not run, and steps.
+func (o *options) sayMissing(env *command.Env, rows []acct.Row, outcomes []*msg.JobOutcome) {
+	for _, out := range outcomes {
+		if out.GetProblem().GetCode() == uint32(msg.CodeNotRunning) {
+			if len(o.steps[out.GetId()]) == 0 {
+				env.Errorf("No steps running for job %s", format.Escape(out.GetId()))
+			}
+			continue
+		}
+		env.Errorf("couldn't get steps for job %s", format.Escape(out.GetId()))
+		if text := command.Diagnosis(out.GetProblem()); text != "" {
+			env.Errorf("%s", format.Escape(text))
+		}
+	}
+	for _, id := range o.ids {
+		if slices.ContainsFunc(outcomes, func(out *msg.JobOutcome) bool {
+			return out.GetId() == id && out.GetProblem().GetCode() != uint32(msg.CodeNotRunning)
+		}) {
+			continue
+		}
+		for _, step := range o.steps[id] {
+			if !slices.ContainsFunc(rows, func(r acct.Row) bool {
+				return strconv.FormatUint(uint64(r.GetId()), 10) == id &&
+					r.Step == step
+			}) {
+				env.Errorf("StepId=%s.%s not found running.", format.Escape(id), format.Escape(step))
+			}
+		}
+	}
+}
+
+// wants: a step that was named, or of a job that was: all with -a, else the batch step, as there are no others yet.
+func (o *options) wants(r acct.Row) bool {
+	steps, named := o.steps[strconv.FormatUint(uint64(r.GetId()), 10)]
+	return !named || len(steps) == 0 || slices.Contains(steps, r.Step)
+}
+
+func parse(env *command.Env, args []string) (*options, error) {
+	hits, rest, err := env.Scan(Names, args, true)
+	if err != nil {
+		return nil, err
+	}
+	o := &options{fields: acct.LiveFormat, steps: map[string][]string{}}
+	for _, h := range hits {
+		if err := o.set(env, command.Canonical(&Names[h.Index]), h.Value); err != nil {
+			return nil, err
+		}
+	}
+	for _, word := range rest { // a job may stand without -j
+		if err := o.jobs(env, word); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.ids) == 0 {
+		return nil, env.Failf("You didn't give me any jobs to stat.")
+	}
+	return o, nil
+}
+
+func (o *options) set(env *command.Env, name, value string) error {
+	switch name {
+	case "allsteps":
+		o.allSteps = true
+	case "helpformat":
+		view.PrintNames(env, acct.LiveNames(), 19)
+		return command.ExitCode(0)
+	case "help":
+		fmt.Fprint(env.Stdout, help)
+		return command.ExitCode(0)
+	case "usage":
+		fmt.Fprint(env.Stdout, usage)
+		return command.ExitCode(0)
+	case "version":
+		return env.PrintVersion()
+	case "pidformat":
+		o.fields = "jobid,nodelist,pids"
+	case "jobs":
+		return o.jobs(env, value)
+	case "noheader":
+		o.noHeader = true
+	case "noconvert":
+		o.noConvert = true
+	case "format":
+		o.fields = value
+	case "parsable":
+		o.parsable, o.trailing = true, true
+	case "parsable2":
+		o.parsable, o.trailing = true, false
+	}
+	return nil
+}
+
+func (o *options) jobs(env *command.Env, value string) error {
+	for _, word := range command.List(value) {
+		id, step, hasStep := strings.Cut(word, ".")
+		if s, ok := view.ParseSelector(id, false); !ok || s.Job == 0 {
+			return env.Fatalf("Bad job/step specified: %s", format.Escape(word))
+		}
+		if !slices.Contains(o.ids, id) {
+			o.ids = append(o.ids, id)
+		}
+		if hasStep && !strings.Contains(id, "_") {
+			o.steps[id] = append(o.steps[id], step)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/proto/coding"
+)
+
+// AccountingFailed says why there is no answer, in the words of a sacct whose database cannot be reached.
+func AccountingFailed(e *command.Env, err error) int {
+	text, more := command.Phrase(err)
+	e.Errorf("Problem with accounting: %s", format.Escape(text))
+	if more != "" {
+		e.Errorf("%s", format.Escape(more))
+	}
+	return e.ErrorExit()
+}
+
+// ErrStopped: the reader of the output has gone.
+var ErrStopped = errors.New("stopped")
+
+// readHead reads what of an answer is not a job.
+func readHead(page string, c *acct.Context) (warning string) {
+	for d := coding.NewDecoder(page); d.Next(); {
+		switch d.Tag {
+		case acctNowNS:
+			setClock(&c.Context, int64(d.Number()))
+		case acctExtern:
+			c.Extern = d.Number() != 0
+		case acctWarning:
+			warning = d.Data
+		}
+	}
+	return warning
+}
+
+// PrintNames prints names of fields, four on a line (--helpformat).
+func PrintNames(env *command.Env, names []string, width int) {
+	for i, name := range names {
+		fmt.Fprintf(env.Stdout, "%-*s", width, name)
+		if (i+1)%4 == 0 || i == len(names)-1 {
+			fmt.Fprintln(env.Stdout)
+		} else {
+			fmt.Fprint(env.Stdout, " ")
+		}
+	}
+}
+
+// Tags of the fields of AccountingReply (controller.proto).
+const (
+	acctJobs    = 1<<3 | coding.Chunk
+	acctNowNS   = 3<<3 | coding.Varint
+	acctExtern  = 4<<3 | coding.Varint
+	acctWarning = 6<<3 | coding.Chunk
+)
+
+// EachAttempt calls f with every attempt that accounting answers; the record is good until f returns. f returns false to stop, and the
+// error is then ErrStopped.
+func EachAttempt(env *command.Env, r *msg.AccountingRequest, ac *acct.Context, f func(c *acct.Context, j *msg.JobRecord) bool) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	c, err := env.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	stream, err := c.Accounting(ctx, r)
+	if err != nil {
+		return err
+	}
+	one, warned, stopped := &msg.JobRecord{Spec: &msg.JobSpec{}}, false, false
+	var broken error
+	err = EachPage(stream.RecvEncoded, func(page string) {
+		if broken != nil || stopped {
+			return
+		}
+		warning := readHead(page, ac)
+		if warning != "" && !warned {
+			warned = true
+			env.Errorf("%s", format.Escape(warning))
+		}
+		broken = eachOfPage(page, acctJobs, one, func(j *msg.JobRecord) {
+			stopped = stopped || !f(ac, j)
+		})
+	})
+	if stopped {
+		return ErrStopped
+	}
+	return errors.Join(err, broken)
+}
+
+// AttemptContext is what columns of accounting need to know.
+func AttemptContext(env *command.Env) *acct.Context {
+	return &acct.Context{Context: *Context(env, 0), GroupOf: accounts.GroupName}
+}
+
+// AttemptIDs reads the jobs that accounting is asked for: "12", "12_3", "12_[1-3]", each with a step behind it, "12.batch". The steps
+// go into a map by job, nil for the whole of a job.
+func AttemptIDs(env *command.Env, value string, steps map[string][]string) (ids []string, err error) {
+	for _, word := range hostlist.Split(value) {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		id, step, hasStep := strings.Cut(word, ".")
+		number, _, hasTask := strings.Cut(id, "_")
+		number, offset, isHet := strings.Cut(number, "+")
+		if isHet && offset == "" {
+			return nil, env.Fatalf("Bad hetjob offset specified: %s", format.Escape(number))
+		}
+		if n, err := strconv.ParseUint(number, 10, 32); err != nil || n == 0 {
+			return nil, env.Fatalf("Bad job/step specified: %s", format.Escape(word))
+		}
+		if s, ok := ParseSelector(id, false); hasTask && (!ok || len(s.Tasks) == 0 && s.Tasks != nil) {
+			return nil, env.Fatalf("Bad job array element specified: %s", format.Escape(number))
+		}
+		if _, err := strconv.ParseUint(step, 10, 32); hasStep && err != nil && step != "batch" && step != "extern" &&
+			step != "interactive" {
+			return nil, env.Fatalf("Bad step specified: %s", format.Escape(number))
+		}
+		if isHet {
+			continue // there are no components
+		}
+		old, known := steps[id]
+		switch {
+		case !hasStep, known && old == nil:
+			steps[id] = nil
+		default:
+			steps[id] = append(old, step)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}

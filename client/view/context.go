@@ -1,0 +1,79 @@
+// Package view is what the commands that show records have in common: how records come from the controller, which of them were
+// asked for, and the tables and documents they are shown in.
+package view
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+)
+
+// Context is what formats need to know; nowNS is the controller's clock, 0 when it was not asked.
+func Context(e *command.Env, nowNS int64) *format.Context {
+	c := &format.Context{Now: e.Now(), TimeFormat: e.Getenv("SLURM_TIME_FORMAT"), BitstrLen: format.DefaultBitstrLen,
+		Cluster: e.ClusterName()}
+	setClock(c, nowNS)
+	if n, err := strconv.Atoi(e.Getenv("SLURM_BITSTR_LEN")); err == nil && n >= 0 {
+		c.BitstrLen = n
+	}
+	names := map[uint32]string{}
+	c.UserName = func(uid uint32) string {
+		name, ok := names[uid]
+		if !ok {
+			if a, found := accounts.User(strconv.FormatUint(uint64(uid), 10)); found && a.UID == uid {
+				name = a.Name
+			}
+			names[uid] = name
+		}
+		return name
+	}
+	return c
+}
+
+// LoadFailed prints Slurm's message for a query that failed, and the diagnosis after it.
+func LoadFailed(e *command.Env, call string, err error) error {
+	text, more := command.Phrase(err)
+	fmt.Fprintf(e.Stderr, "%s: %s\n", call, format.Escape(text))
+	if more != "" {
+		e.Errorf("%s", format.Escape(more))
+	}
+	return command.ExitCode(e.ErrorExit())
+}
+
+// Repeat runs a view once, or every so many seconds (-i) with a blank line between, until it is killed or its reader goes away. A view
+// that fails the first time ends it; a controller that goes away later may come back.
+func Repeat(e *command.Env, everyS int, once func(ctx context.Context) int) int {
+	if everyS == 0 {
+		return once(context.Background())
+	}
+	out := &tracked{Writer: e.Stdout}
+	e.Stdout = out
+	for first := true; ; first = false {
+		code := once(context.Background())
+		if code != 0 && first {
+			return code
+		}
+		if _, err := io.WriteString(out, "\n"); err != nil || out.failed {
+			return 1
+		}
+		e.Sleep(time.Duration(everyS) * time.Second)
+	}
+}
+
+// tracked remembers that a write failed.
+type tracked struct {
+	io.Writer
+	failed bool
+}
+
+func (t *tracked) Write(b []byte) (int, error) {
+	n, err := t.Writer.Write(b)
+	t.failed = t.failed || err != nil
+	return n, err
+}

@@ -1,0 +1,334 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluice-hpc/sluice/"
+
+// rule says what the packages below a folder may import of this module. Folders end in "/" where all below them is meant.
+type rule struct {
+	in    string   // packages in this folder and below
+	may   []string // nothing of ours besides these, and what is below in
+	never []string // or: anything but these
+	but   []string // packages in the folder that are free: they put both sides together to test them
+}
+
+// importRules are who may import whom. A package must keep to every rule that its folder matches.
+var importRules = []rule{
+	{in: "conf/hostlist", may: []string{}},
+	{in: "conf/timespec", may: []string{}},
+	{in: "conf/tres", may: []string{}},
+	{in: "conf/jobid", may: []string{"conf/hostlist"}},
+	{in: "conf/filename", may: []string{}},
+	{in: "conf/accounts", may: []string{}},
+	{in: "conf/fieldtest", may: []string{}},
+	{in: "conf", may: []string{}},
+	{in: "sched", may: []string{"conf/"}},
+	// Each of these uses those before it; pass and explain know nothing of each other.
+	{in: "sched/record", may: []string{}},
+	{in: "sched/priority", may: []string{"sched/record"}},
+	{in: "sched/node", may: []string{"sched/record", "sched/profile"}},
+	{in: "sched/index", may: []string{"sched/record", "sched/profile", "sched/node"}},
+	{in: "sched/placement", may: []string{"conf/", "sched/record", "sched/fit", "sched/node", "sched/index"}},
+	{in: "sched/queue", may: []string{"sched/record", "sched/priority", "sched/node", "sched/index", "sched/placement"}},
+	{in: "sched/pass", may: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue"}},
+	{in: "sched/explain", may: []string{"conf/", "sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue"}},
+	// Package sched is the contract of the scheduler: nobody else needs what it is made of.
+	{in: "ctld", never: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue", "sched/pass",
+		"sched/explain"}},
+	{in: "proto", may: []string{}},
+	{in: "ctld/state", never: []string{"ctld/admit", "ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/convert", never: []string{"ctld/admit", "ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/feasible", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched/"}},
+	{in: "ctld/admit", never: []string{"ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/reactor", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
+	{in: "ctld/acct", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld", never: []string{"noded/", "client/"}, but: []string{"ctld/simtest", "ctld/crashtest", "ctld/hostile"}},
+	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
+	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
+	{in: "noded/root", never: []string{"noded/link"}},
+	{in: "noded/orders", may: []string{"proto/"}},
+	{in: "noded/policy", may: []string{"conf/", "proto/"}},
+	{in: "client", never: []string{"ctld/", "noded/", "sched/"}},
+	// A command stands alone; what two of them need is in command or view.
+	{in: "client/command", may: []string{"client", "client/batchscript", "client/msg", "client/opt", "client/wire", "conf/"}},
+	{in: "client/view", never: commandsBut()},
+	{in: "client/format", may: []string{"client/jsonout", "client/msg", "conf/", "proto/"}, but: []string{"client/format/gen"}},
+}
+
+// commands are the packages of client that are a command each.
+var commands = []string{"sbatch", "scancel", "squeue", "sinfo", "scrontab", "sdiag", "seff", "sstat", "sacctmgr", "sacct", "sprio",
+	"scontrol", "explain", "gpus"}
+
+// alsoImported are the commands that another one is made with: a line of a crontab is a submission.
+var alsoImported = map[string]string{"scrontab": "sbatch"}
+
+// commandsBut are the folders of all commands but some.
+func commandsBut(some ...string) (folders []string) {
+	for _, name := range commands {
+		if !slices.Contains(some, name) {
+			folders = append(folders, "client/"+name)
+		}
+	}
+	return folders
+}
+
+// TestMain runs the tests in the module's folder: the rules speak of paths from there.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestImportRules(t *testing.T) {
+	rules := slices.Clone(importRules)
+	for _, name := range commands {
+		rules = append(rules, rule{in: "client/" + name, never: commandsBut(name, alsoImported[name])})
+	}
+	for pkg, imports := range packages(t) {
+		for _, r := range rules {
+			if !below(pkg, r.in) || slices.ContainsFunc(r.but, func(folder string) bool { return below(pkg, folder) }) {
+				continue
+			}
+			for _, imp := range imports {
+				if !r.allows(imp) {
+					t.Errorf("%s imports %s, which nothing in %s may", pkg, imp, r.in)
+				}
+			}
+		}
+	}
+}
+
+// testSupport are packages that only tests import: they are linked with package testing.
+var testSupport = []string{"conf/fieldtest"}
+
+func TestTestSupportStaysOutOfPrograms(t *testing.T) {
+	for pkg, imports := range packages(t) {
+		for _, imp := range imports {
+			if slices.Contains(testSupport, imp) {
+				t.Errorf("%s imports %s outside of its tests", pkg, imp)
+			}
+		}
+	}
+}
+
+// topLevel are the folders at the top of the module; those of tools begin with a dot.
+var topLevel = []string{"client", "cmd", "conf", "ctld", "deploy", "docs", "examples", "noded", "proto", "sched"}
+
+func TestTopLevelFolders(t *testing.T) {
+	for pkg := range packages(t) {
+		if top, _, _ := strings.Cut(pkg, "/"); !slices.Contains(topLevel, top) {
+			t.Errorf("package %s: there is no folder %s at the top; CONTRIBUTING.md says what belongs where", pkg, top)
+		}
+	}
+}
+
+func (r rule) allows(imp string) bool {
+	in := func(folder string) bool {
+		return imp == strings.TrimSuffix(folder, "/") || strings.HasSuffix(folder, "/") && below(imp, strings.TrimSuffix(folder, "/"))
+	}
+	if r.never != nil {
+		return !slices.ContainsFunc(r.never, in)
+	}
+	return below(imp, r.in) || slices.ContainsFunc(r.may, in)
+}
+
+func below(pkg, folder string) bool { return pkg == folder || strings.HasPrefix(pkg, folder+"/") }
+
+// packages gives what each package of this module imports of this module, without its tests.
+func packages(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		var ours []string
+		words := strings.Fields(line)
+		for _, imp := range words[1:] {
+			if name, ok := strings.CutPrefix(imp, module); ok {
+				ours = append(ours, name)
+			}
+		}
+		all[strings.TrimPrefix(words[0], module)] = ours
+	}
+	if len(all) < 20 {
+		t.Fatalf("go list found only %d packages", len(all))
+	}
+	return all
+}
+
+// pure are the folders where decisions are made: no clock, no chance, no goroutine.
+var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/crontab", "noded/agent"}
+
+// impure lists what these packages may not call, by package; nil: nothing of it.
+var impure = map[string][]string{
+	"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+	"math/rand": nil,
+	"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint32N", "Uint64", "Uint64N", "N", "Float32",
+		"Float64", "Perm", "Shuffle", "NormFloat64", "ExpFloat64"},
+	"crypto/rand": nil,
+}
+
+func TestPurePackages(t *testing.T) {
+	for _, dir := range pure {
+		eachFile(t, dir, func(path string, fset *token.FileSet, f *ast.File) {
+			names := map[string]string{} // of a package in this file: its path
+			for _, imp := range f.Imports {
+				p, _ := strconv.Unquote(imp.Path.Value)
+				name := filepath.Base(strings.TrimSuffix(p, "/v2"))
+				if imp.Name != nil {
+					name = imp.Name.Name
+				}
+				names[name] = p
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s starts a goroutine", fset.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					x, ok := n.X.(*ast.Ident)
+					if !ok {
+						break
+					}
+					calls, listed := impure[names[x.Name]]
+					if listed && (calls == nil || slices.Contains(calls, n.Sel.Name)) {
+						t.Errorf("%s uses %s.%s", fset.Position(n.Pos()), x.Name, n.Sel.Name)
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// eachFile parses the Go files below a folder, without tests.
+func eachFile(t *testing.T, dir string, visit func(path string, fset *token.FileSet, f *ast.File)) {
+	t.Helper()
+	seen := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		if dir == "sched" && strings.HasPrefix(path, "sched/sim/") {
+			return nil // the simulator measures its own speed
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, 0)
+		if err == nil {
+			seen++
+			visit(path, fset, f)
+		}
+		return err
+	})
+	if err != nil || seen == 0 {
+		t.Fatalf("%s: %d files, %v", dir, seen, err)
+	}
+}
+
+// TestCommandsStayLight: a command lives for two milliseconds, and all that it is linked with is set up before it begins.
+func TestCommandsStayLight(t *testing.T) {
+	targets := map[string][]string{
+		"./cmd/sluice": {"google.golang.org", "github.com/containerd/ttrpc", "github.com/urfave", "text/template", "net/http",
+			"crypto/tls", module + "proto/sluice"},
+	}
+	for _, name := range commands { // the rest of the program serves up, down, conf and sim
+		if name != "gpus" { // prints JSON of its own
+			targets["./client/"+name] = []string{"net", "crypto/sha256", "encoding/json", "regexp", "text/template", "github.com/urfave",
+				module + "conf"}
+		}
+	}
+	targets["./client/sbatch"] = append(targets["./client/sbatch"], module+"client/format", module+"client/view")
+	for target, heavy := range targets {
+		out, err := exec.Command("go", "list", "-tags", "urfave_cli_no_docs", "-deps", target).Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for _, dep := range strings.Fields(string(out)) {
+			leaf := strings.HasPrefix(dep, module+"conf/") // the grammars
+			if slices.ContainsFunc(heavy, func(h string) bool { return below(dep, h) }) && !leaf {
+				t.Errorf("%s is linked with %s; go list -deps says by way of what", target, dep)
+			}
+		}
+	}
+}
+
+// importNames are packages that have one name in every file that imports them; "" is the package's own.
+var importNames = map[string]string{
+	module + "proto/sluice/v1": "pb",
+	module + "client/msg":      "",
+}
+
+func TestImportNames(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".pb.go") {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, imp := range f.Imports {
+			p, _ := strconv.Unquote(imp.Path.Value)
+			want, listed := importNames[p]
+			got := ""
+			if imp.Name != nil {
+				got = imp.Name.Name
+			}
+			if listed && got != want {
+				t.Errorf("%s imports %s as %q, not as %q", path, p, got, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPackageNames: a package is named after what it is about.
+func TestPackageNames(t *testing.T) {
+	for pkg := range packages(t) {
+		for _, word := range strings.Split(pkg, "/") {
+			if slices.Contains([]string{"util", "utils", "common", "helper", "helpers", "manager", "models", "misc"}, word) {
+				t.Errorf("%s says nothing about what is in it", pkg)
+			}
+		}
+	}
+}
+
+// maxFileLines bounds source files that people read.
+const maxFileLines = 650
+
+func TestFileSizes(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".pb.go") || strings.HasSuffix(path, ".gen.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if n := strings.Count(string(b), "\n"); n > maxFileLines {
+			t.Errorf("%s has %d lines, at most %d: take it apart", path, n, maxFileLines)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Bounds of what noded-link writes to the log of the node daemon: it must not fill the disk.
+const (
+	maxLine        = 16 << 10
+	linesPerSecond = 500
+	linesAtOnce    = 5000
+)
+
+// lines passes on whole lines, as many as a log may get.
+type lines struct {
+	to   io.Writer
+	rest []byte
+	may  *rate.Limiter
+	lost int
+}
+
+func newLines(to io.Writer) *lines {
+	return &lines{to: to, may: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		line, after, whole := bytes.Cut(p, []byte("\n"))
+		l.rest = append(l.rest, line[:min(len(line), maxLine-len(l.rest))]...)
+		p = after
+		if !whole {
+			break
+		}
+		l.pass()
+	}
+	return n, nil // a log that cannot be written must not end noded-link
+}
+
+func (l *lines) pass() {
+	if !l.may.AllowN(time.Now(), 1) {
+		l.lost++
+		l.rest = l.rest[:0]
+		return
+	}
+	if l.lost > 0 {
+		_, _ = fmt.Fprintf(l.to, "level=WARN msg=\"lines of noded-link are left out\" lines=%d\n", l.lost)
+		l.lost = 0
+	}
+	_, _ = l.to.Write(append(l.rest, '\n'))
+	l.rest = l.rest[:0]
+}

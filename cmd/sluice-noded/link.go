@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/noded"
+	"github.com/sluice-hpc/sluice/noded/confine"
+	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/orders"
+)
+
+// linkFD is noded-link's end of the connection with noded-root.
+const linkFD = 3
+
+// confined is the last argument of a noded-link that has given up its rights.
+const confined = "confined"
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "link" {
+		confine.Name("noded-link")
+	} else if len(os.Args) < 2 || os.Args[1] != "stepd" {
+		confine.Name("sluice-noded")
+	}
+}
+
+// failpointVar names where a test has a daemon killed (package failpoint): the first noded-link is told, the next ones are not.
+const failpointVar = "SLUICE_FAILPOINT"
+
+// apart starts noded-link as a process of its own.
+func apart(node string, logs *logfile.Log) (func(*os.File) (func() error, error), error) {
+	uid, gid := uint32(confine.UID), uint32(confine.UID)
+	if u, ok := accounts.User(confine.User); ok {
+		uid, gid = u.UID, u.GID
+	}
+	if uid == 0 || gid == 0 {
+		return nil, fmt.Errorf("the account %s is root's: give it a user and a group of its own", confine.User)
+	}
+	fail := os.Getenv(failpointVar)
+	return func(f *os.File) (func() error, error) {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = []string{"sluice-noded", "link", node, strconv.Itoa(int(uid)), strconv.Itoa(int(gid))}
+		cmd.Env, cmd.Dir = confine.Environment(), "/"
+		if fail != "" {
+			cmd.Env = append(cmd.Env, failpointVar+"="+fail)
+			fail = ""
+		}
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{f}, newLines(logs)
+		cmd.WaitDelay = time.Second
+		if err := inherit.Start(cmd); err != nil {
+			return nil, err
+		}
+		return func() error { return waitFor(cmd) }, nil
+	}, nil
+}
+
+// linkPatience is how long noded-link may take to end once its connection has.
+const linkPatience = 5 * time.Second
+
+func waitFor(cmd *exec.Cmd) error {
+	t := time.AfterFunc(linkPatience, func() { _ = cmd.Process.Kill() })
+	defer t.Stop()
+	return cmd.Wait()
+}
+
+// linkMain is noded-link: link NODE UID GID, which gives up its rights and executes itself with one argument more.
+func linkMain(args []string) {
+	if err := linkRun(args); err != nil {
+		fmt.Fprintln(os.Stderr, "noded-link:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func linkRun(args []string) error {
+	if len(args) == 3 {
+		uid, err1 := strconv.ParseUint(args[1], 10, 32)
+		gid, err2 := strconv.ParseUint(args[2], 10, 32)
+		if err1 != nil || err2 != nil || uid == 0 || gid == 0 {
+			return fmt.Errorf("%q is no user to run as", args)
+		}
+		return confine.Link(uint32(uid), uint32(gid), append(os.Args, confined), os.Environ())
+	}
+	if len(args) != 4 || args[3] != confined {
+		return fmt.Errorf("%q: this is for the node daemon alone", args)
+	}
+	if err := confine.Seal(); err != nil {
+		return err
+	}
+	// It ends when noded-root does.
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	debug.SetGCPercent(400) // as of noded-root
+	conn, err := orders.FromFD(linkFD)
+	if err != nil {
+		return err
+	}
+	level := &slog.LevelVar{}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("node", args[0])
+	return noded.Link(context.Background(), conn, hw.Linux{}, log, level)
+}

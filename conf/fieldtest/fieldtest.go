@@ -1,0 +1,192 @@
+// Package fieldtest checks functions that name the fields of a struct one by one: copies, comparisons, conversions. Such a list is
+// complete on the day it is written and silently wrong on the day the struct gains a field. The checks here go through the fields by
+// reflection, so that a test fails for each field that the function does not handle and that the test does not list as left out,
+// with the reason. An entry that is no longer true, because the field is handled now or is gone, fails as well.
+//
+// Fields of structs that a field holds, also in a slice, are named with a dot, "Gres.Type". What a pointer points to is not looked
+// into: it may be shared, and has a test of its own. To leave out a field is to leave out what lies in it.
+package fieldtest
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// LeftOut says which fields a function does not handle, and why not.
+type LeftOut map[string]string
+
+// Shows checks that result tells apart values that differ in one field, whichever it is. make returns a fresh value each time; nil
+// makes one with something in every field. Result may be anything that can be compared: a record, a key, a list of them.
+func Shows[T any](t *testing.T, make func() *T, result func(*T) any, out LeftOut) {
+	t.Helper()
+	if make == nil {
+		make = Filled[T]
+	}
+	c := checker{t: t, out: out}
+	for _, f := range fieldsOf[T]() {
+		a, b := make(), make()
+		if !f.change(b) {
+			t.Errorf("%s: a value of type %s cannot be made up here: set it in make, or leave it out", f.name, f.kind)
+			continue
+		}
+		c.field(f.name, !equal(result(a), result(b)), "a change does not show in the result")
+	}
+	c.stale()
+}
+
+// Compares checks a comparison: values that differ in one field are not the same, whichever it is.
+func Compares[T any](t *testing.T, make func() *T, same func(a, b *T) bool, out LeftOut) {
+	t.Helper()
+	if make == nil {
+		make = Filled[T]
+	}
+	if !same(make(), make()) {
+		t.Fatal("two values that differ in nothing are not the same")
+	}
+	Shows(t, make, func(v *T) any { return same(make(), v) }, out)
+}
+
+// Copies checks a copy: each field has in the copy what it has in the original, and those left out do not.
+func Copies[T any](t *testing.T, clone func(*T) *T, out LeftOut) {
+	t.Helper()
+	a := Filled[T]()
+	b := clone(Filled[T]())
+	c := checker{t: t, out: out}
+	for _, f := range fieldsOf[T]() {
+		if !strings.Contains(f.name, ".") {
+			c.field(f.name, equal(f.of(a).Interface(), f.of(b).Interface()), "it is not copied")
+		}
+	}
+	c.stale()
+}
+
+// Clears checks a function that empties some fields and keeps the others: each field has to be named in one of two lists, so that who
+// adds one decides to which it belongs. The lists have names with blanks between them.
+func Clears[T any](t *testing.T, clear func(*T), cleared, kept string) {
+	t.Helper()
+	v := Filled[T]()
+	clear(v)
+	lists := map[string]string{}
+	for _, name := range strings.Fields(cleared) {
+		lists[name] = "cleared"
+	}
+	for _, name := range strings.Fields(kept) {
+		lists[name] += "kept"
+	}
+	for _, f := range fieldsOf[T]() {
+		if strings.Contains(f.name, ".") {
+			continue
+		}
+		found := "kept"
+		if f.of(v).IsZero() {
+			found = "cleared"
+		}
+		if lists[f.name] != found {
+			t.Errorf("%s is %s, and listed as %q", f.name, found, lists[f.name])
+		}
+		delete(lists, f.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		t.Errorf("%s is listed as %s, but there is no such field", name, lists[name])
+	}
+}
+
+// Sets checks that something is in every field of what a function made.
+func Sets[T any](t *testing.T, made *T, out LeftOut) {
+	t.Helper()
+	c := checker{t: t, out: out}
+	for _, f := range fieldsOf[T]() {
+		if v := f.of(made); v.IsValid() {
+			c.field(f.name, !v.IsZero(), "nothing sets it")
+		}
+	}
+	c.stale()
+}
+
+// Follows checks a key by which it is decided whether what is derived from a value must be derived anew: where derived differs, key
+// does, too.
+func Follows[T any](t *testing.T, make func() *T, derived, key func(*T) any, out LeftOut) {
+	t.Helper()
+	if make == nil {
+		make = Filled[T]
+	}
+	c := checker{t: t, out: out}
+	read := 0
+	for _, f := range fieldsOf[T]() {
+		a, b := make(), make()
+		if !f.change(b) || equal(derived(a), derived(b)) {
+			continue
+		}
+		read++
+		c.field(f.name, !equal(key(a), key(b)), "what is derived from it differs, and the key does not")
+	}
+	if read == 0 {
+		t.Error("nothing that is derived depends on any field")
+	}
+	c.stale()
+}
+
+// checker holds what was found against what is left out.
+type checker struct {
+	t    *testing.T
+	out  LeftOut
+	used map[string]bool
+}
+
+func (c *checker) field(name string, handled bool, fault string) {
+	c.t.Helper()
+	entry, left := c.entry(name)
+	if c.used == nil {
+		c.used = map[string]bool{}
+	}
+	switch {
+	case !handled && !left:
+		c.t.Errorf("%s: %s; handle it, or leave it out and say why", name, fault)
+	case !handled:
+		c.used[entry] = true
+	}
+}
+
+// entry finds what leaves a field out: its own name, or that of what it lies in.
+func (c *checker) entry(name string) (string, bool) {
+	for {
+		if _, ok := c.out[name]; ok {
+			return name, true
+		}
+		i := strings.LastIndexByte(name, '.')
+		if i < 0 {
+			return "", false
+		}
+		name = name[:i]
+	}
+}
+
+func (c *checker) stale() {
+	c.t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(c.out)) {
+		if !c.used[name] {
+			c.t.Errorf("%s is listed as left out (%s), but it is handled or there is no such field", name, c.out[name])
+		}
+		if c.out[name] == "" {
+			c.t.Errorf("%s is left out without a reason", name)
+		}
+	}
+}
+
+func equal(a, b any) bool {
+	return cmp.Equal(a, b, protocmp.Transform(), cmp.Exporter(func(reflect.Type) bool { return true }))
+}
+
+var messageType = reflect.TypeFor[proto.Message]()
+
+func isMessage(t reflect.Type) bool {
+	return t.Implements(messageType) || reflect.PointerTo(t).Implements(messageType)
+}

@@ -1,0 +1,101 @@
+// Package logfile is where a daemon logs: a file that can be opened again, under another name too, while it is written to
+// (slurm.conf(5), LOGGING: logrotate moves the file away and sends SIGUSR2).
+//
+// All that hold the *os.File of a Log follow at once, child processes started later included, because Reopen replaces what its descriptor
+// refers to (dup3). A writer that took a lock and swapped an *os.File would do for slog, but not for shims and crash reports, which need
+// the descriptor itself.
+package logfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+)
+
+// mode is that of Slurm's logs: they name jobs, users and paths.
+const mode = 0o600
+
+// Log is an open log. Its methods are for one goroutine at a time, except Write.
+type Log struct {
+	file *os.File
+	path string
+}
+
+// Open opens the log for appending, "" being standard error.
+func Open(path string) (*Log, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{file: f, path: path}
+	l.reportCrashes()
+	return l, nil
+}
+
+// open gives a descriptor of its own, so that it can be replaced.
+func open(path string) (*os.File, error) {
+	if path == "" {
+		fd, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, fmt.Errorf("cannot log to standard error: %w", err)
+		}
+		return os.NewFile(uintptr(fd), "standard error"), nil
+	}
+	if !filepath.IsAbs(path) {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot tell where the log %s is: %w", path, err)
+		}
+		path = abs
+	}
+	// Not blocking: the file could be a FIFO that nobody reads.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log: %w", err)
+	}
+	return f, nil
+}
+
+// Reopen goes on in the file of this name, making it where it is not there. After an error the log stays where it was.
+func (l *Log) Reopen(path string) error {
+	f, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Fd would set the descriptor to blocking mode, which is no harm: it is a regular file, or standard error.
+	if err := unix.Dup3(int(f.Fd()), int(l.file.Fd()), unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("cannot change to the log %s: %w", path, err)
+	}
+	l.path = path
+	l.reportCrashes()
+	return nil
+}
+
+// Path is the file that is written to, "" being standard error.
+func (l *Log) Path() string { return l.path }
+
+// Apart tells whether the log is another file than standard error: what is said there has to be logged, too.
+func (l *Log) Apart() bool {
+	a, err1 := l.file.Stat()
+	b, err2 := os.Stderr.Stat()
+	return err1 != nil || err2 != nil || !os.SameFile(a, b)
+}
+
+// reportCrashes has a panic that ends the daemon written into the log too, beside standard error.
+func (l *Log) reportCrashes() {
+	if !l.Apart() {
+		_ = debug.SetCrashOutput(nil, debug.CrashOptions{})
+		return
+	}
+	_ = debug.SetCrashOutput(l.file, debug.CrashOptions{})
+}
+
+// Write appends to the log.
+func (l *Log) Write(p []byte) (int, error) { return l.file.Write(p) }
+
+// File is the log for child processes.
+func (l *Log) File() *os.File { return l.file }

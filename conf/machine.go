@@ -1,0 +1,106 @@
+package conf
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+)
+
+// programs are the keys that name programs: those of the controller's host, and those of every node.
+var programs = []struct {
+	key   string
+	nodes bool
+	what  string // what does not happen without it
+}{
+	{"Prolog", true, "without it no job starts on a node"},
+	{"Epilog", true, "a node without it is drained after its first job"},
+	{"TaskProlog", true, "a job fails without it"},
+	{"TaskEpilog", true, "it is not run"},
+	{"HealthCheckProgram", true, "nodes are not checked"},
+	{"RebootProgram", true, "scontrol reboot does nothing"},
+	{"UnkillableStepProgram", true, "it is not run"},
+	{"PrologSlurmctld", false, "no job starts"},
+	{"EpilogSlurmctld", false, "it is not run"},
+	{"MailProg", false, "no mail is sent"},
+	{"SuspendProgram", false, "nodes are not suspended"},
+	{"ResumeProgram", false, "nodes are not resumed"},
+	{"ResumeFailProgram", false, "it is not run"},
+	{"ResvProlog", false, "it is not run"},
+	{"ResvEpilog", false, "it is not run"},
+}
+
+// OnThisMachine says what the configuration names that this machine does not have: programs that are not there or cannot be run,
+// groups and users. Programs of nodes may be there on the nodes and not here, so nothing of this is a fault.
+func (c *Config) OnThisMachine() Faults {
+	var out Faults
+	for _, p := range programs {
+		k := keys()[strings.ToLower(p.key)]
+		program, given := c.raw[strings.ToLower(p.key)]
+		if !given || k.why != "" {
+			continue
+		}
+		if why := notRunnable(program); why != "" {
+			help := p.what
+			if p.nodes {
+				help += "; it has to be on every node"
+			}
+			at := c.setAt[strings.ToLower(p.key)]
+			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: help})
+		}
+	}
+	if _, ok := accounts.User(c.SlurmUser); !ok {
+		at := c.setAt["slurmuser"]
+		out.add(Fault{File: at.file, Line: at.line, Msg: "SlurmUser=" + c.SlurmUser + " is not a user on this machine",
+			Help: "create the user; the controller does not start without it"})
+	}
+	for _, p := range c.Partitions {
+		for _, name := range p.AllowGroups {
+			if _, _, ok := accounts.Group(name); !ok && !strings.EqualFold(name, "ALL") {
+				out.add(Fault{File: p.File, Line: p.Line, Msg: "partition " + p.Name + ": AllowGroups names " + name +
+					", which is not a group on this machine",
+					Help: "create the group, or remove the name, which admits nobody"})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(slices.Index(c.Files, a.File), slices.Index(c.Files, b.File)), cmp.Compare(a.Line, b.Line))
+	})
+	return out
+}
+
+// notRunnable says why a program cannot be run, "" if it can. The pattern of a Prolog or Epilog may match several files, or none.
+func notRunnable(program string) string {
+	if !filepath.IsAbs(program) {
+		return "the path is not absolute"
+	}
+	paths := []string{program}
+	if strings.ContainsAny(program, "*?[") {
+		if paths, _ = filepath.Glob(program); len(paths) == 0 {
+			return "no file matches"
+		}
+	} else if _, err := os.Stat(program); err != nil && strings.Contains(program, " ") {
+		paths = strings.Fields(program)[:1] // RebootProgram="/sbin/reboot -f"
+	}
+	for _, path := range slices.Sorted(slices.Values(paths)) {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil && path == program:
+			return cause(err)
+		case err != nil:
+			return path + ": " + cause(err)
+		case path == program:
+			path = "it"
+		}
+		if info.IsDir() {
+			return path + " is a folder"
+		}
+		if info.Mode()&0o111 == 0 {
+			return path + " is not executable; chmod +x"
+		}
+	}
+	return ""
+}

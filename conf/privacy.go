@@ -1,0 +1,180 @@
+package conf
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+)
+
+// Privacy is what jobs cannot share or gain, as the words of SlurmdParameters say (docs/isolation.md). Slurm has none of them.
+type Privacy struct {
+	IPC          bool // private_ipc: an IPC namespace for each job
+	NoNewPrivs   bool // no_new_privs: no set-user-ID program gives a job more rights
+	Bounded      bool // capabilities=: these alone can be gained
+	Capabilities uint64
+}
+
+// JobContainer is a line of job_container.conf.
+type JobContainer struct {
+	Nodes    []string // nil: of all that have no line of their own
+	BasePath string
+	AutoBase bool
+	Dirs     []string
+
+	autoGiven bool
+	at        place
+}
+
+// capabilityNames are those of capabilities(7), without "CAP_", in the order of their numbers.
+var capabilityNames = strings.Fields(`chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
+	net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot sys_ptrace sys_pacct sys_admin
+	sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_admin syslog
+	wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore`)
+
+// readPrivacy reads the words of SlurmdParameters that are about it.
+func (l *loader) readPrivacy() {
+	p := l.c.SlurmdParameters
+	l.c.Privacy.IPC, l.c.Privacy.NoNewPrivs = p.Has("private_ipc"), p.Has("no_new_privs")
+	if !p.Has("capabilities") {
+		return
+	}
+	list := p.Get("capabilities")
+	l.c.Privacy.Bounded = true
+	for name := range strings.SplitSeq(strings.ToLower(list), "+") {
+		n := slices.Index(capabilityNames, strings.TrimPrefix(name, "cap_"))
+		switch {
+		case n >= 0:
+			l.c.Privacy.Capabilities |= 1 << n
+		case list != "none":
+			l.fault(l.at("SlurmdParameters"), "write none, or names of capabilities(7) with + between them",
+				"SlurmdParameters=capabilities: %.40q is no capability", name)
+		}
+	}
+}
+
+const whyNoScripts = "no scripts are run for it; use Prolog and Epilog"
+
+var jobContainerKeys = recordKeys(func() []recordKey[JobContainer] {
+	return []recordKey[JobContainer]{
+		{name: "AutoBasePath", set: func(j *JobContainer, v string) error {
+			j.autoGiven = true
+			return readBool(&j.AutoBase, v)
+		}},
+		{name: "BasePath", set: func(j *JobContainer, v string) error {
+			if v != "none" && (!filepath.IsAbs(v) || filepath.Clean(v) == "/") {
+				return fmt.Errorf("%.100q is neither the absolute path of a directory nor none", v)
+			}
+			j.BasePath = filepath.Clean(v)
+			return nil
+		}},
+		{name: "Dirs", set: func(j *JobContainer, v string) error {
+			j.Dirs = nil
+			for dir := range strings.SplitSeq(v, ",") {
+				if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+					return fmt.Errorf("%.100q is not the absolute path of a directory", dir)
+				}
+				j.Dirs = append(j.Dirs, filepath.Clean(dir))
+			}
+			return nil
+		}},
+		{name: "Shared", why: "what is mounted on the node always appears in running jobs, and nothing of theirs on the node",
+			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
+		{name: "EntireStepInNS", why: "a job's files are opened in its namespace; the process that watches it stays outside",
+			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
+		{name: "InitScript", why: whyNoScripts},
+		{name: "CloneNSScript", why: whyNoScripts},
+		{name: "CloneNSScript_Wait", why: whyNoScripts},
+		{name: "CloneNSEpilog", why: whyNoScripts},
+		{name: "CloneNSEpilog_Wait", why: whyNoScripts},
+	}
+})
+
+// wantsJobContainers: 25.11 has another name for the key, and the same file.
+func (l *loader) wantsJobContainers() bool {
+	return strings.EqualFold(strings.TrimPrefix(strings.ToLower(l.c.JobContainerType), "job_container/"), "tmpfs") ||
+		strings.EqualFold(strings.TrimPrefix(strings.ToLower(l.c.NamespaceType), "namespace/"), "tmpfs")
+}
+
+// readJobContainers reads job_container.conf where slurm.conf asks for it.
+func (l *loader) readJobContainers() {
+	l.readPrivacy()
+	if !l.wantsJobContainers() {
+		return
+	}
+	key := "JobContainerType"
+	if l.c.JobContainerType == "" {
+		key = "NamespaceType"
+	}
+	path := l.optional("job_container.conf", l.jobContainerLine)
+	if path == "" {
+		path = filepath.Join(filepath.Dir(l.c.Path), "job_container.conf")
+		l.fault(l.at(key), "write it beside slurm.conf", "%s=tmpfs needs %s, which does not exist", key, path)
+		return
+	}
+	all := l.allNodes()
+	for _, j := range l.c.JobContainers {
+		if !j.autoGiven {
+			j.AutoBase = all != nil && all.AutoBase
+		}
+		disk := func(dir string) bool { return dir != "/dev/shm" }
+		switch {
+		case j.BasePath == "" && slices.ContainsFunc(j.Dirs, disk):
+			l.fault(j.at, "add BasePath=, or Dirs=/dev/shm", "no BasePath for %s", strings.Join(j.Dirs, ","))
+		case slices.Contains(j.Dirs, j.BasePath):
+			l.fault(j.at, "use another directory", "BasePath=%s is one of Dirs", j.BasePath)
+		}
+	}
+}
+
+// allNodes is the line without NodeName; what it says may be on several.
+func (l *loader) allNodes() *JobContainer {
+	for _, j := range l.c.JobContainers {
+		if j.Nodes == nil {
+			return j
+		}
+	}
+	return nil
+}
+
+func (l *loader) jobContainerLine(pairs []pair) {
+	at := pairs[0].place
+	if !strings.EqualFold(pairs[0].key, "NodeName") {
+		j := l.allNodes()
+		if j == nil {
+			j = &JobContainer{Dirs: []string{"/tmp", "/dev/shm"}, at: at}
+			l.c.JobContainers = append(l.c.JobContainers, j)
+		}
+		readRecord(l, "job_container.conf", jobContainerKeys(), pairs, j)
+		return
+	}
+	nodes, err := hostlist.Expand(pairs[0].value)
+	if err != nil || len(nodes) == 0 {
+		l.fault(at, "", "NodeName=%.100s: %v", pairs[0].value, err)
+		return
+	}
+	j := &JobContainer{Nodes: nodes, Dirs: []string{"/tmp", "/dev/shm"}, at: at}
+	readRecord(l, "job_container.conf", jobContainerKeys(), pairs[1:], j)
+	l.c.JobContainers = append(l.c.JobContainers, j)
+}
+
+// JobContainer is what job_container.conf says of a node: the last line that names it, else the one for all; nil: nothing. Each node of
+// each cluster has a folder of its own below BasePath, so that two on one machine, or one file system, do not meet.
+func (c *Config) JobContainer(n *Node) *JobContainer {
+	var found *JobContainer
+	for _, j := range c.JobContainers {
+		if j.Nodes == nil && found == nil || slices.Contains(j.Nodes, n.Name) {
+			found = j
+		}
+	}
+	if found == nil || found.BasePath == "none" {
+		return nil
+	}
+	out := *found
+	if out.BasePath != "" {
+		out.BasePath = filepath.Join(NodePath(out.BasePath, n), n.Name+"@"+c.ClusterName)
+	}
+	return &out
+}

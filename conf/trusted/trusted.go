@@ -1,0 +1,101 @@
+// Package trusted tells whether a path is safe from everybody but root: before a daemon runs a program with root's rights, or gives a
+// file away, nobody else may be able to put something else in its place.
+package trusted
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is the kernel's own bound.
+const maxLinks = 40
+
+// Path follows path from the root directory, symbolic links included, and returns where it leads. It refuses a path that somebody other
+// than root and owners can change: each folder, link and the file itself must belong to one of them, and must not be writable by others.
+// A folder with the sticky bit, such as /tmp, may be: what root has made there is root's to rename and remove.
+//
+// The answer holds for as long as root and owners leave the path as it is, because nobody else can change it.
+func Path(path string, owners ...uint32) (real string, err error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s is not an absolute path", path)
+	}
+	w := walk{owners: append([]uint32{0}, owners...), cur: "/", left: split(path)}
+	if err := w.check("/"); err != nil {
+		return "", err
+	}
+	for len(w.left) > 0 {
+		if err := w.step(); err != nil {
+			return "", err
+		}
+	}
+	return w.cur, nil
+}
+
+// walk is a path that is being followed: cur has been, left is still to come.
+type walk struct {
+	owners []uint32
+	cur    string
+	left   []string
+	links  int
+}
+
+func split(path string) []string { return strings.Split(path, "/") }
+
+func (w *walk) step() error {
+	name := w.left[0]
+	w.left = w.left[1:]
+	switch name {
+	case "", ".":
+		return nil
+	case "..":
+		w.cur = filepath.Dir(w.cur)
+		return nil
+	}
+	next := filepath.Join(w.cur, name)
+	if err := w.check(next); err != nil {
+		return err
+	}
+	target, err := os.Readlink(next)
+	if errors.Is(err, syscall.EINVAL) { // not a link
+		w.cur = next
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if w.links++; w.links > maxLinks {
+		return fmt.Errorf("%s: %w", next, syscall.ELOOP)
+	}
+	if filepath.IsAbs(target) {
+		w.cur = "/"
+	}
+	w.left = append(split(target), w.left...)
+	return nil
+}
+
+// check looks at one folder, link or file.
+func (w *walk) check(path string) error {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	if !slices.Contains(w.owners, st.Uid) {
+		return fmt.Errorf("%s belongs to uid %d, not to root", path, st.Uid)
+	}
+	mode := fi.Mode()
+	switch {
+	case mode&os.ModeSymlink != 0, mode.IsDir() && mode&os.ModeSticky != 0:
+		return nil
+	case mode.Perm()&0o002 != 0:
+		return fmt.Errorf("%s is writable by everybody", path)
+	case mode.Perm()&0o020 != 0 && st.Gid != 0:
+		return fmt.Errorf("%s is writable by group %d", path, st.Gid)
+	}
+	return nil
+}

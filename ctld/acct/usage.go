@@ -1,0 +1,271 @@
+package acct
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Sums are amounts of trackable resources times seconds, by name; of mem MiB times seconds.
+type Sums map[string]float64
+
+// Wall is the name of the time itself among the sums.
+const Wall = "wall"
+
+func (s Sums) add(list tres.List, seconds float64) {
+	for _, item := range list {
+		s[item.Name] += float64(item.Count) * seconds
+	}
+	s[Wall] += seconds
+}
+
+// Share is what one user was allocated under one account.
+type Share struct {
+	Account string
+	UID     uint32
+	Used    Sums
+	Left    Sums // of running jobs, until their time limits
+}
+
+type shareKey struct {
+	account string
+	uid     uint32
+}
+
+// shares are collected in the order of an answer: by account and uid.
+type shares map[shareKey]*Share
+
+func (m shares) of(j *pb.JobRecord) *Share {
+	k := shareKey{cmp.Or(j.Spec.Account, admit.DefaultAccount), j.Spec.Uid}
+	s := m[k]
+	if s == nil {
+		s = &Share{Account: k.account, UID: k.uid, Used: Sums{}, Left: Sums{}}
+		m[k] = s
+	}
+	return s
+}
+
+func (m shares) sorted() []*Share {
+	list := make([]*Share, 0, len(m))
+	for _, s := range m {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *Share) int { return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.UID, b.UID)) })
+	return list
+}
+
+// span is the time in which an attempt held its allocation, until nowNS when it still does. One that never started has none.
+func span(j *pb.JobRecord, nowNS int64) (from, to int64, holds bool) {
+	if j.StartNs == 0 || j.State == pb.JobState_JOB_PENDING {
+		return 0, 0, false
+	}
+	if to = endOf(j); to == running {
+		to, holds = nowNS, true
+	}
+	return j.StartNs, max(to, j.StartNs), holds
+}
+
+// awake is the part of an attempt's span, from 0 to 1, that it was not suspended in: a suspended job's CPUs are counted as free.
+func awake(j *pb.JobRecord, from, to int64) float64 {
+	suspended := j.SuspendedNs
+	if j.State == pb.JobState_JOB_SUSPENDED {
+		suspended += max(0, to-j.SuspendNs)
+	}
+	if to <= from || suspended <= 0 {
+		return 1
+	}
+	return max(0, 1-float64(suspended)/float64(to-from))
+}
+
+// left adds what a running job may still use.
+func left(s *Share, j *pb.JobRecord, list tres.List, nowNS int64) {
+	if j.State == pb.JobState_JOB_RUNNING && j.TimeLimitS != pb.Unlimited {
+		s.Left.add(list, max(0, float64(j.TimeLimitS)-max(0, seconds(nowNS-j.StartNs))))
+	}
+}
+
+func seconds(ns int64) float64 { return float64(ns) / float64(time.Second) }
+
+// Between is what was allocated from since until until, in nanoseconds.
+func (a *Accounting) Between(ctx context.Context, since, until int64, view func() *state.View) ([]*Share, error) {
+	now := a.o.Now().UnixNano()
+	sums := shares{}
+	err := a.attempts(ctx, &pb.AccountingRequest{SinceNs: since, UntilNs: until, Duplicates: true}, view,
+		func(j *pb.JobRecord, list tres.List) {
+			from, to, holds := span(j, now)
+			share := awake(j, from, to)
+			s := sums.of(j)
+			if cut := min(to, until) - max(from, since); cut > 0 {
+				s.Used.add(list, seconds(cut)*share)
+			}
+			if holds {
+				left(s, j, list, now)
+			}
+		})
+	return sums.sorted(), err
+}
+
+// attempts calls f for each attempt that has had an allocation, with its resources.
+func (a *Accounting) attempts(ctx context.Context, r *pb.AccountingRequest, view func() *state.View,
+	f func(*pb.JobRecord, tres.List)) error {
+	return a.Select(ctx, r, view, func(record []byte) error {
+		j, err := decoded(record)
+		if err != nil {
+			return err
+		}
+		if j.StartNs == 0 || j.AllocTres == "" {
+			return nil
+		}
+		list, err := tres.Parse(j.AllocTres)
+		if err != nil {
+			return nil // written by another version; the rest still counts
+		}
+		f(j, list)
+		return nil
+	})
+}
+
+// decayedSums remember what attempts that ended long ago amount to, so that asking again reads only what came since: an exporter asks
+// every half minute.
+type decayedSums struct {
+	turn     chan struct{} // has one in it while somebody reads; the others wait for what that one remembers
+	halfLife time.Duration
+	at       int64 // the moment for which sums hold
+	until    int64 // attempts that ended before are in sums, except those that held then
+	sums     map[shareKey]Sums
+	// held are the attempts that held their allocations at that moment. Their ends may turn out to lie before until: a job that is to be
+	// requeued ended when that was ordered, and is over when the last of its nodes is; a node that was cut off reports ends that are old.
+	held map[state.Attempt]struct{}
+}
+
+// settled is for how long attempts that have ended are looked at again.
+const settled = int64(6 * time.Hour)
+
+// lateIDs is how many jobs one request for late ends names.
+const lateIDs = 1000
+
+// Decayed is all that was ever allocated, where what was used one half-life ago counts half (slurm.conf(5), PriorityDecayHalfLife);
+// no half-life: all of it counts.
+func (a *Accounting) Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*Share, error) {
+	d := &a.decayed
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-d.turn }()
+	now := a.o.Now().UnixNano()
+	if d.sums == nil || d.halfLife != halfLife || now < d.at {
+		d.halfLife, d.at, d.until, d.sums, d.held = halfLife, now, 0, map[shareKey]Sums{}, nil
+	}
+	settle := max(now-settled, d.until)
+	result, old, held, seen := shares{}, shares{}, map[state.Attempt]struct{}{}, map[state.Attempt]struct{}{}
+	count := func(j *pb.JobRecord, list tres.List) {
+		at := attemptOf(j)
+		_, late := d.held[at]
+		from, to, holds := span(j, now)
+		if !holds && to < d.until && !late {
+			return // in the sums; the request's grain is a second
+		}
+		if late {
+			seen[at] = struct{}{}
+		}
+		counted := weighed(from, to, now, halfLife) * awake(j, from, to)
+		into := result
+		if !holds && to < settle {
+			into = old
+		}
+		into.of(j).Used.add(list, counted)
+		if holds {
+			held[at] = struct{}{}
+			left(into.of(j), j, list, now)
+		}
+	}
+	if err := a.attempts(ctx, &pb.AccountingRequest{SinceNs: d.until, Duplicates: true}, view, count); err != nil {
+		return nil, err
+	}
+	if err := a.lateEnds(ctx, d.held, seen, view, count); err != nil {
+		return nil, err
+	}
+	d.held = held
+	d.fold(old, now, settle)
+	for k, sums := range d.sums {
+		s := result.of(&pb.JobRecord{Spec: &pb.JobSpec{Account: k.account, Uid: k.uid}})
+		for name, v := range sums {
+			s.Used[name] += v
+		}
+	}
+	return result.sorted(), nil
+}
+
+// lateEnds calls f for those attempts that held when somebody asked last and that a request since then did not show.
+func (a *Accounting) lateEnds(ctx context.Context, held, seen map[state.Attempt]struct{}, view func() *state.View,
+	f func(*pb.JobRecord, tres.List)) error {
+	var ids []string
+	for at := range held {
+		if _, ok := seen[at]; !ok {
+			ids = append(ids, strconv.FormatUint(uint64(at.Job), 10))
+		}
+	}
+	for some := range slices.Chunk(ids, lateIDs) {
+		r := &pb.AccountingRequest{Ids: some, SinceNs: 1, UntilNs: math.MaxInt64, Duplicates: true}
+		err := a.attempts(ctx, r, view, func(j *pb.JobRecord, list tres.List) {
+			at := attemptOf(j)
+			_, was := held[at]
+			if _, ok := seen[at]; was && !ok {
+				f(j, list)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fold moves the sums to another moment and adds what has settled since.
+func (d *decayedSums) fold(old shares, now, settle int64) {
+	fade := decay(now-d.at, d.halfLife)
+	for _, sums := range d.sums {
+		for name := range sums {
+			sums[name] *= fade
+		}
+	}
+	for k, s := range old {
+		if d.sums[k] == nil {
+			d.sums[k] = Sums{}
+		}
+		for name, v := range s.Used {
+			d.sums[k][name] += v
+		}
+	}
+	d.at, d.until = now, settle
+}
+
+// decay is what is left of a unit of usage after a time.
+func decay(ns int64, halfLife time.Duration) float64 {
+	if halfLife <= 0 {
+		return 1
+	}
+	return math.Exp2(-float64(ns) / float64(halfLife))
+}
+
+// weighed is the number of seconds from one moment to another, each weighed by how long it is ago: the integral of decay.
+// What lies in the future was stamped by a clock that was wrong: it counts as if it had ended now.
+func weighed(from, to, now int64, halfLife time.Duration) float64 {
+	if to > now {
+		from, to = from-(to-now), now
+	}
+	if halfLife <= 0 {
+		return seconds(to - from)
+	}
+	return (decay(now-to, halfLife) - decay(now-from, halfLife)) * halfLife.Seconds() / math.Ln2
+}

@@ -1,0 +1,73 @@
+package admit
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/feasible"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/fit"
+)
+
+// Feasible refuses a completed request that no set of nodes could ever hold, even were all of them up and free. held says that it need
+// not be known yet: Slurm looks for nodes when a job may start, and a held one waits with BadConstraints once it is released.
+// It returns how many nodes the job would start on; 0 when that is not known.
+func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem) {
+	if s.Features != "" {
+		if _, err := fit.ParseConstraint(s.Features); err != nil {
+			return 0, pb.NewProblem(pb.CodeInvalidFeature, "%v", err)
+		}
+	}
+	if p := partitionMemory(v, s); p != nil {
+		return 0, p
+	}
+	names := strings.Split(convert.PartitionList(v, s), ",")
+	if open, _ := Open(v, names, s); len(open) > 0 {
+		names = open
+	}
+	verdict := feasible.Of(v, s, names)
+	if held {
+		return verdict.Nodes, nil
+	}
+	ok, why := verdict.Nodes > 0, verdict.Why
+	lead := ""
+	if !ok || s.NtasksPerNode > 1 {
+		lead = feasible.Lacking(v, s, names)
+	}
+	if ok && s.NtasksPerNode > 1 && lead == feasible.LackingCPUs { // fewer tasks on a node is not what --ntasks-per-node says
+		ok, why = false, "no node can run as many tasks as --ntasks-per-node requests"
+	}
+	if ok || !Enforced(v) && verdict.Outgrown {
+		return verdict.Nodes, nil
+	}
+	p = pb.NewProblem(pb.CodeNodeConfig, "%s", why).WithLead("%s", lead)
+	if notes := feasible.DeviceNotes(v, s, true); len(notes) > 0 {
+		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
+	}
+	return 0, p
+}
+
+// partitionMemory refuses, with EnforcePartLimits, what a partition does not allow on a node: each of the job's partitions, or all of
+// those that take it otherwise.
+func partitionMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
+	if !Enforced(v) {
+		return nil
+	}
+	first := ""
+	for _, name := range strings.Split(convert.PartitionList(v, s), ",") {
+		if Refusal(v, v.Partition(name), s) != nil {
+			continue
+		}
+		why := feasible.Memory(v, s, name)
+		if why == "" && v.Settings.EnforcePartLimits == "ANY" {
+			return nil
+		}
+		first = cmp.Or(first, why)
+	}
+	if first == "" {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeInvalidMemory, "%s", first)
+}

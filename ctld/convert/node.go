@@ -1,0 +1,206 @@
+package convert
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Node makes the scheduler's record of a node. With all, it has also what it does not give out now (nodeGres).
+func Node(n *state.Node, all bool) *sched.Node {
+	s := &sched.Node{Name: n.Name, State: NodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
+		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
+		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
+	s.Gres, s.Withheld = nodeGres(n, all), withheld(n)
+	s.Switch = strings.Join(n.Switches, "/")
+	if n.ActiveFeatures != "" {
+		s.Features = strings.Split(n.ActiveFeatures, ",")
+	}
+	return s
+}
+
+func NodeState(n *state.Node) sched.NodeState {
+	switch {
+	case n.State == pb.NodeState_NODE_FUTURE:
+		return sched.NodeFuture
+	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp ||
+		n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|pb.NodePoweredDown|pb.NodeRebootIssued) != 0:
+		return sched.NodeDown
+	case n.StateFlags&pb.NodeMaint != 0:
+		return sched.NodeMaint
+	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0:
+		return sched.NodeDrained
+	}
+	return sched.NodeUsable
+}
+
+// nodeGres are a node's generic resources: those that are not consumed are left out, any job may use them, and so are devices that
+// must not be given out now. With all, everything that the node could ever have counts: for what may be asked for.
+func nodeGres(n *state.Node, all bool) []sched.Gres {
+	if n.Inv == nil {
+		return nil
+	}
+	var out []sched.Gres
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		switch {
+		case k.NoConsume || k.Shared:
+		case len(k.Devices) == 0 && (k.Name != "gpu" || k.Count == 0):
+			out = append(out, sched.Gres{Name: k.Name, Type: k.Type, Count: int64(k.Count)})
+		default:
+			out = append(out, deviceGres(n, k, all)...)
+		}
+	}
+	return out
+}
+
+// deviceGres makes the scheduler's records of the devices of a kind: one for those that are worth the same number of shares.
+func deviceGres(n *state.Node, k *state.Kind, all bool) []sched.Gres {
+	var groups [][]*pb.Device
+	last := uint32(0)
+	for _, d := range k.Devices {
+		last = max(last, d.Index)
+		if !all && state.Withheld(d) != "" {
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g []*pb.Device) bool { return sameWorth(n, g[0], d, all) })
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], d)
+	}
+	out := make([]sched.Gres, len(groups))
+	for i, g := range groups {
+		out[i] = sched.Gres{Name: k.Name, Type: k.Type, Count: int64(len(g)), Shared: SharedAs(g[0]), Shares: int64(g[0].Shares),
+			Profiles: profiles(n, g[0], all)}
+		for _, d := range g {
+			cores, _ := state.ParseCores(d.Cores) // not known when it cannot be read
+			out[i].Devices = append(out[i].Devices, sched.Device{Index: int(d.Index), Cores: sched.Bits(cores), Links: links(g, d)})
+		}
+	}
+	if missing := int(min(k.Count, maxMissing)) - len(k.Devices); all && missing > 0 {
+		if len(out) == 0 {
+			out = append(out, sched.Gres{Name: k.Name, Type: k.Type})
+		}
+		for range missing {
+			last++
+			out[0].Devices = append(out[0].Devices, sched.Device{Index: int(last)})
+			out[0].Count++
+		}
+	}
+	return out
+}
+
+// sameWorth: two devices of a kind are of one record.
+func sameWorth(n *state.Node, a, b *pb.Device, all bool) bool {
+	return SharedAs(a) == SharedAs(b) && a.Shares == b.Shares && slices.EqualFunc(profiles(n, a, all), profiles(n, b, all),
+		func(p, q sched.MigProfile) bool {
+			return p.Name == q.Name && p.Size == q.Size && slices.Equal(p.Starts, q.Starts)
+		})
+}
+
+// profiles are what a GPU may be cut into as jobs ask for it.
+func profiles(n *state.Node, d *pb.Device, all bool) []sched.MigProfile {
+	if !n.GresConf.DynamicMIG || d.Shares > 0 || d.Parent != "" || !all && !state.Cuttable(d) {
+		return nil
+	}
+	var out []sched.MigProfile
+	for _, p := range d.MigProfiles {
+		one := sched.MigProfile{Name: p.Name, Size: int(p.Size)}
+		for _, s := range p.Starts {
+			if s+p.Size > 64 {
+				return nil
+			}
+			one.Starts = append(one.Starts, int(s))
+		}
+		slices.Sort(one.Starts)
+		if p.Size > 0 && len(one.Starts) > 0 {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// maxMissing bounds the devices of a kind that are known to be missing.
+const maxMissing = 1024
+
+func SharedAs(d *pb.Device) string {
+	if d.Shares == 0 {
+		return ""
+	}
+	return cmp.Or(d.SharedAs, "shard")
+}
+
+// links are those of a device to each of a group, nil when they are not known.
+func links(group []*pb.Device, d *pb.Device) []int {
+	out := make([]int, len(group))
+	for i, o := range group {
+		if int(o.Index) >= len(d.Links) {
+			return nil
+		}
+		out[i] = int(d.Links[o.Index])
+	}
+	return out
+}
+
+// withheld are the names of the resources of which something is there, or should be, and is not given out.
+func withheld(n *state.Node) []string {
+	if n.Inv == nil {
+		return nil
+	}
+	var out []string
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		kept := k.Name == "gpu" && uint64(len(k.Devices)) < k.Count || slices.ContainsFunc(k.Devices, func(d *pb.Device) bool {
+			return state.Withheld(d) != "" || n.GresConf.DynamicMIG && state.Uncut(d) != ""
+		})
+		if kept && !slices.Contains(out, k.Name) {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// GresAllocs turns the devices of a record into the scheduler's terms: by the index that the node gives each device now, which is
+// not always the one it had when the job started. What is gone is left out.
+func GresAllocs(n *state.Node, a *pb.NodeAlloc) []sched.GresAlloc {
+	var out []sched.GresAlloc
+	for _, d := range a.Devices {
+		index, name, typ, shares := int(d.Index), d.Name, d.Type, int64(d.Share)
+		var part *pb.GresDevice
+		if d.Count == 0 && n != nil && n.Inv != nil {
+			var have *pb.Device
+			if have, part = n.Inv.Part(d); have == nil {
+				continue
+			}
+			index = int(have.Index)
+			if shares > 0 && SharedAs(have) != d.Name { // it is not shared any more: those who share it have it
+				name, shares = have.Name, 0
+			}
+			if part != nil {
+				typ, shares = part.Type, int64(state.Profile(have, part.Type).GetSize())
+			}
+		}
+		i := len(out) - 1
+		if i < 0 || out[i].Name != name || out[i].Type != typ || out[i].Shares != shares {
+			out = append(out, sched.GresAlloc{Name: name, Type: typ, Shares: shares})
+			i++
+		}
+		if d.Count > 0 {
+			out[i].Count += int64(d.Count)
+			continue
+		}
+		out[i].Devices = append(out[i].Devices, index)
+		if part != nil {
+			out[i].Starts = append(out[i].Starts, int(part.MigStart))
+			shares = 1
+		}
+		out[i].Count += max(shares, 1)
+	}
+	return out
+}

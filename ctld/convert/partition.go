@@ -1,0 +1,67 @@
+package convert
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+var partitionStates = map[string]sched.PartitionState{"UP": sched.PartitionUp, "DOWN": sched.PartitionDown, "DRAIN": sched.PartitionDrain,
+	"INACTIVE": sched.PartitionInactive}
+
+func Partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
+	s := &sched.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State],
+		PriorityTier:   uint16(p.PriorityTier),
+		PriorityFactor: uint16(p.PriorityJobFactor), MaxTimeS: LimitS(p.MaxTimeS), DefaultTimeS: LimitS(p.DefaultTimeS),
+		MinNodes:       int(p.MinNodes),
+		MaxCPUsPerNode: int(p.MaxCpusPerNode), LLN: p.Lln, ExclusiveUser: p.ExclusiveUser, PreemptMode: PreemptMode(p.PreemptMode),
+		GraceTimeS: int64(p.GraceTimeS)}
+	if p.MaxNodes != pb.Unlimited {
+		s.MaxNodes = int(p.MaxNodes)
+	}
+	if p.MaxCpusPerNode == pb.Unlimited {
+		s.MaxCPUsPerNode = 0
+	}
+	if s.MaxMemNodeMiB = int64(p.MaxMemPerNodeMib); s.MaxMemNodeMiB == 0 && p.MaxMemPerCpuMib == 0 {
+		s.MaxMemNodeMiB = int64(v.Settings.MaxMemPerNodeMiB)
+	}
+	mode, jobs := state.OverSubscribe(p)
+	s.Share, s.MaxShare = shareModes[mode], jobs
+	return s
+}
+
+var shareModes = map[string]sched.ShareMode{"NO": sched.ShareNo, "EXCLUSIVE": sched.ShareExclusive, "YES": sched.ShareYes,
+	"FORCE": sched.ShareForce}
+
+var PreemptModes = map[sched.PreemptMode]string{sched.PreemptRequeue: "REQUEUE", sched.PreemptCancel: "CANCEL",
+	sched.PreemptSuspend: "SUSPEND"}
+
+// PreemptMode reads PreemptMode= of a partition or the cluster; GANG and WITHIN say nothing of what happens to the victim.
+func PreemptMode(text string) sched.PreemptMode {
+	for _, word := range strings.Split(strings.ToUpper(text), ",") {
+		for mode, name := range PreemptModes {
+			if word == name {
+				return mode
+			}
+		}
+	}
+	return sched.PreemptOff
+}
+
+// LimitS turns a limit into the scheduler's: 0 is none.
+func LimitS(s uint32) int64 {
+	if s == pb.Unlimited {
+		return 0
+	}
+	return int64(s)
+}
+
+// PartitionList is what a job may run in: what it named, or the default partition.
+func PartitionList(v *state.View, spec *pb.JobSpec) string {
+	if spec.Partition == "" {
+		return v.Default
+	}
+	return spec.Partition
+}

@@ -1,0 +1,147 @@
+package convert
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/conf/tres"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Request is what a specification asks for, in the scheduler's terms.
+func Request(s *pb.JobSpec) *sched.Request {
+	r := &sched.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
+		TasksPerNode: int(s.NtasksPerNode), MinCPUs: int(s.PnMinCpus), Overcommit: s.Overcommit, Sockets: int(s.SocketsPerNode),
+		CoresPerSocket: int(s.CoresPerSocket), ThreadsPerCore: int(s.ThreadsPerCore), MemNodeMiB: int64(s.MemPerNodeMib),
+		MemCPUMiB: int64(s.MemPerCpuMib),
+		MemGPUMiB: int64(s.MemPerGpuMib), MemSaid: s.MemPerNodeMib != 0 || s.MemAll, TmpMiB: int64(s.TmpDiskMib), Features: s.Features,
+		Contiguous: s.Contiguous, Spread: s.Spread, UseMinNodes: s.UseMinNodes, Reservation: s.Reservation,
+		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
+	r.Gres, r.CPUsPerGPU, r.Binding = GresRequests(s), cpusPerGPU(s), strings.Contains(s.GresFlags, "enforce-binding")
+	if perTask, perNode := gpus(s.TresPerTask), gpus(s.TresPerNode); perTask > 0 && perNode >= perTask && r.TasksPerNode == 0 {
+		r.TasksPerNode = int(perNode / perTask) // as many tasks on a node as its GPUs are for
+	}
+	if oneTaskPerGPU(s) { // and a job has shares of one GPU of a node
+		if r.Tasks == 0 {
+			r.Tasks = max(r.MinNodes, 1) * max(r.TasksPerNode, 1)
+		}
+		r.TasksPerNode = 1
+	}
+	if s.Licenses != "" {
+		r.Licenses = Licenses(s.Licenses)
+	}
+	if s.NodesSet != "" {
+		r.NodeCounts = nodeCounts(s.NodesSet)
+	}
+	r.Switches, r.SwitchWaitS = switches(s.Switches)
+	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
+	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
+	return r
+}
+
+// switches reads "count[@max-time]" (sbatch(1), --switches); admit has checked it. Without a time waitS is 0; a time of 0 is the
+// shortest there is.
+func switches(text string) (count int, waitS int64) {
+	n, wait, timed := strings.Cut(text, "@")
+	count, _ = strconv.Atoi(n)
+	switch t, err := timespec.ParseSeconds(wait); {
+	case !timed || err != nil:
+	case t == timespec.Unlimited:
+		waitS = sched.Forever
+	default:
+		waitS = max(t, 1)
+	}
+	return count, waitS
+}
+
+// cpusPerGPU reads CpusPerTres, "gres/gpu:4".
+func cpusPerGPU(s *pb.JobSpec) int {
+	list := Gres(s.CpusPerTres)
+	if len(list) == 0 {
+		return 0
+	}
+	return int(list[0].Count)
+}
+
+// GresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives). Where one is asked
+// for in several ways they are ways to say the same: the finest counts, and admit has worked the numbers of tasks and nodes out.
+func GresRequests(s *pb.JobSpec) []sched.GresRequest {
+	var out []sched.GresRequest
+	seen := map[string]bool{}
+	for _, part := range []struct {
+		text string
+		per  sched.GresPer
+	}{{s.TresPerTask, sched.PerTask}, {s.TresPerSocket, sched.PerSocket}, {s.TresPerNode, sched.PerNode}, {s.TresPerJob, sched.PerJob}} {
+		list := slices.DeleteFunc(Gres(part.text), func(g tres.Gres) bool { return g.Count == 0 })
+		for _, g := range list {
+			if !seen[g.Name] {
+				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(g.Count), Per: part.per})
+			}
+		}
+		for _, g := range list {
+			seen[g.Name] = true
+		}
+	}
+	return out
+}
+
+// oneTaskPerGPU: tasks of a job are not to have shares of one GPU (sbatch(1), --gres-flags=one-task-per-sharing).
+func oneTaskPerGPU(s *pb.JobSpec) bool {
+	return strings.Contains(s.GresFlags, "one-task-per-sharing") && slices.ContainsFunc(Gres(s.TresPerTask),
+		func(g tres.Gres) bool { return g.Name == "shard" || g.Name == "mps" })
+}
+
+// Licenses reads "name:count,name" as sbatch(1) has it.
+func Licenses(text string) []sched.License {
+	var out []sched.License
+	for _, part := range strings.Split(text, ",") {
+		name, count, counted := strings.Cut(part, ":")
+		n, err := strconv.ParseInt(count, 10, 64)
+		if !counted || err != nil {
+			n = 1
+		}
+		if name != "" {
+			out = append(out, sched.License{Name: name, Count: n})
+		}
+	}
+	return out
+}
+
+// nodeCounts reads "2,4,8" and "4-16:4".
+func nodeCounts(text string) []sched.NodeCount {
+	var out []sched.NodeCount
+	for _, part := range strings.Split(text, ",") {
+		span, step, _ := strings.Cut(part, ":")
+		lo, hi, isRange := strings.Cut(span, "-")
+		a, err := strconv.Atoi(lo)
+		if err != nil {
+			continue
+		}
+		c := sched.NodeCount{Min: a, Max: a, Step: 1}
+		if b, err := strconv.Atoi(hi); isRange && err == nil {
+			c.Max = b
+		}
+		if n, err := strconv.Atoi(step); err == nil {
+			c.Step = n
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// gpus counts the GPUs in a list of resources.
+func gpus(list string) (n uint64) {
+	if list == "" {
+		return 0
+	}
+	for _, g := range Gres(list) {
+		if g.Name == "gpu" {
+			n += g.Count
+		}
+	}
+	return n
+}

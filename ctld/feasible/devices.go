@@ -1,0 +1,93 @@
+package feasible
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// maxNotes bounds what is said of devices.
+const maxNotes = 20
+
+// DeviceNotes say what of the devices that a job asks for is not given out on the nodes it could use, and why; with differ also where
+// what is configured there is not what there is.
+func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
+	want := convert.GresRequests(s)
+	if len(want) == 0 {
+		return nil
+	}
+	var out []string
+	say := func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); len(out) < maxNotes && !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	named, _ := hostlist.Expand(s.ReqNodes) // admit has read both
+	not, _ := hostlist.Expand(s.ExcNodes)
+	for _, part := range strings.Split(convert.PartitionList(v, s), ",") {
+		for _, name := range v.PartitionNodes(part) {
+			n := v.Node(name)
+			if n == nil || n.Inv == nil || slices.Contains(not, name) || len(named) > 0 && !slices.Contains(named, name) {
+				continue
+			}
+			for i := range n.Inv.Kinds {
+				for _, d := range n.Inv.Kinds[i].Devices {
+					if why := state.Withheld(d); why != "" && slices.ContainsFunc(want,
+						func(g sched.GresRequest) bool { return means(&g, d) }) {
+						say("%s: %s is not allocated to jobs: %s", name, state.DeviceName(d), why)
+					}
+					if why := state.Uncut(d); why != "" && n.GresConf.DynamicMIG &&
+						slices.ContainsFunc(want, func(g sched.GresRequest) bool { return state.Profile(d, g.Type) != nil }) {
+						say("%s: %s: %s", name, state.DeviceName(d), why)
+					}
+				}
+			}
+			for _, text := range n.Inv.Differ {
+				if differ {
+					say("%s: %s", name, text)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// means: a request may be for a device, or a part of it.
+func means(g *sched.GresRequest, d *pb.Device) bool {
+	name := g.Name
+	if name == "shard" || name == "mps" {
+		name = "gpu"
+	}
+	return name == d.Name && (g.Type == "" || g.Type == d.Type || state.Profile(d, g.Type) != nil)
+}
+
+// PartitionNotes say which of a job's partitions, and of the nodes that it asks for by name, are not there any more.
+func PartitionNotes(v *state.View, j *pb.JobRecord) (out []string) {
+	if names, _ := hostlist.Expand(j.Spec.ReqNodes); len(names) > 0 {
+		names = slices.DeleteFunc(names, func(name string) bool { return v.Node(name) != nil })
+		if len(names) > 0 {
+			out = append(out, fmt.Sprintf("node %s, which the job requests (-w), is no longer in slurm.conf; "+
+				"scontrol update JobId=… ReqNodeList= lets it run elsewhere", hostlist.Fold(names)))
+		}
+	}
+	for _, name := range strings.Split(convert.PartitionList(v, j.Spec), ",") {
+		if name != "" && v.Partition(name) == nil {
+			out = append(out, "partition "+name+" no longer exists; scontrol update JobId=… Partition= moves the job to another")
+		}
+	}
+	return out
+}
+
+// Withheld is what PartitionNotes and DeviceNotes say, on one line: for scontrol show job. Empty for a job that does not wait.
+func Withheld(v *state.View, j *pb.JobRecord) string {
+	if !state.Pending(j) {
+		return ""
+	}
+	return strings.Join(append(PartitionNotes(v, j), DeviceNotes(v, j.Spec, false)...), "; ")
+}

@@ -1,0 +1,149 @@
+// Package feasible says whether some set of nodes could ever hold a request, were all of them up and free, and if not, what was asked
+// for and what there is. Submission, updates, requeues and the writer, where a submission has been judged on an older state, ask it.
+// What it works out of nodes and partitions is kept with the state's layout (state.View.Derived), and verdicts by what was asked for,
+// so that judging one more job of a known kind costs microseconds. Pure: no clock, no I/O.
+package feasible
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Verdict is what is to be said of a request.
+type Verdict struct {
+	Nodes int    // on how many nodes the job would start on an idle cluster; 0: it never can
+	Why   string // it cannot: what was asked for, and what the largest node has
+	// Outgrown: all that is wrong is that a partition has too few nodes or CPUs. It may grow, so that Slurm takes such a job where
+	// EnforcePartLimits does not forbid it.
+	Outgrown bool
+}
+
+// judge keeps what is known of one layout.
+type judge struct {
+	mu       sync.Mutex
+	admitter *sched.Admitter
+	verdicts map[string]Verdict
+	names    Names
+}
+
+// Names are what nodes have of features (active or not) and generic resources: sorted, each once.
+type Names struct{ Features, Gres []string }
+
+// NamesOf gives them. They must not be changed.
+func NamesOf(v *state.View) Names { return judgeOf(v).names }
+
+// maxVerdicts bounds the verdicts that are kept.
+const maxVerdicts = 8192
+
+// Of judges a request that may start in any of the partitions.
+func Of(v *state.View, s *pb.JobSpec, partitions []string) Verdict {
+	req := convert.Request(s)
+	key := req.Key() + "\x00" + strings.Join(partitions, ",")
+	g := judgeOf(v)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.verdicts[key]; ok {
+		return known
+	}
+	job := &sched.Job{Request: req, Partitions: partitions}
+	var out Verdict
+	if out.Nodes, out.Why = g.admitter.Admit(job); out.Nodes == 0 {
+		out.Outgrown = g.admitter.Outgrown(job)
+	}
+	if len(g.verdicts) >= maxVerdicts {
+		clear(g.verdicts)
+	}
+	g.verdicts[key] = out
+	return out
+}
+
+// Memory is how much memory a request takes on each node beyond what a partition allows, in words; "" when it does not.
+func Memory(v *state.View, s *pb.JobSpec, partition string) string {
+	if p := v.Partition(partition); p == nil || p.MaxMemPerNodeMib == 0 && v.Settings.MaxMemPerNodeMiB == 0 {
+		return ""
+	}
+	g := judgeOf(v)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.admitter.Memory(&sched.Job{Request: convert.Request(s)}, partition)
+}
+
+func judgeOf(v *state.View) *judge { return v.Derived(newJudge).(*judge) }
+
+// newJudge looks at a layout: every node as if it were up and gave out all it has.
+func newJudge(v *state.View) any {
+	var in sched.Snapshot
+	features, gres := map[string]bool{}, map[string]bool{}
+	for _, n := range v.Nodes() {
+		in.Nodes = append(in.Nodes, idleNode(n, features, gres))
+	}
+	for _, p := range v.Partitions() {
+		in.Partitions = append(in.Partitions, convert.Partition(v, p))
+	}
+	for _, r := range v.Reservations() {
+		in.Reservations = append(in.Reservations, convert.Reservation(v, r))
+	}
+	slices.SortFunc(in.Nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(in.Partitions, func(a, b *sched.Partition) int { return strings.Compare(a.Name, b.Name) })
+	set := v.Settings
+	params := sched.Params{WholeNodes: set.WholeNodes, WholeCores: set.WholeCores, NoMemory: !set.CountMemory}
+	return &judge{admitter: sched.NewAdmitter(&params, &in), verdicts: map[string]Verdict{}, names: namesOf(features, gres)}
+}
+
+// idleNode is a node as if it were up and gave out all it has. It adds the names of its features and generic resources.
+func idleNode(n *state.Node, features, gres map[string]bool) *sched.Node {
+	for _, name := range strings.Split(n.Features+","+n.ActiveFeatures, ",") {
+		features[name] = true
+	}
+	if n.Inv != nil {
+		for i := range n.Inv.Kinds {
+			gres[n.Inv.Kinds[i].Name] = true
+		}
+	}
+	s := convert.Node(n, true)
+	if s.State != sched.NodeFuture {
+		s.State, s.Reason = sched.NodeUsable, ""
+	}
+	return s
+}
+
+func namesOf(features, gres map[string]bool) Names {
+	delete(features, "")
+	return Names{slices.Sorted(maps.Keys(features)), slices.Sorted(maps.Keys(gres))}
+}
+
+// LackingCPUs is what Slurm says of a request for more CPUs of one node than any node has.
+const LackingCPUs = "CPU count per node can not be satisfied"
+
+// Lacking is what Slurm says first when no node of the partitions has as much of one resource as the request wants of a single node; ""
+// when it is not a single resource.
+func Lacking(v *state.View, s *pb.JobSpec, partitions []string) string {
+	var cpus, sockets, cores, threads uint32
+	var mem, tmp uint64
+	for _, part := range partitions {
+		for _, name := range v.PartitionNodes(part) {
+			n := v.Node(name)
+			cpus, mem, tmp = max(cpus, n.Cpus), max(mem, n.RealMemoryMib), max(tmp, n.TmpDiskMib)
+			sockets, cores, threads = max(sockets, n.Sockets), max(cores, n.Cores), max(threads, n.Threads)
+		}
+	}
+	perTask := max(s.CpusPerTask, 1)
+	switch {
+	case max(s.PnMinCpus, perTask, s.NtasksPerNode*perTask) > cpus:
+		return LackingCPUs
+	case max(s.MemPerNodeMib, s.MemPerCpuMib) > mem:
+		return "Memory specification can not be satisfied"
+	case s.TmpDiskMib > tmp:
+		return "Temporary disk specification can not be satisfied"
+	case s.SocketsPerNode > sockets, s.CoresPerSocket > cores, s.ThreadsPerCore > threads:
+		return "Socket, core and/or thread specification can not be satisfied"
+	}
+	return ""
+}

@@ -1,0 +1,321 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+// Users of the suite. They are in a directory of its own, which getent(1) asks for the daemons; nobody has an account for stranger.
+const (
+	alice    = 56001
+	mallory  = 56002
+	stranger = 56003
+)
+
+// cluster is a controller, and a node when it is started.
+type cluster struct {
+	t    *testing.T
+	dir  string
+	name string
+	conf string
+	sock string
+	port int
+	ctld *daemon
+	node *daemon // when it is started
+	idle int     // sockets of a controller that nobody is connected to
+}
+
+// daemon is a process that a test started.
+type daemon struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// newCluster starts a controller. more are lines of its slurm.conf.
+func newCluster(t *testing.T, more ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: filepath.Join(base, clusterName(t)), port: freePort(t)}
+	c.name = filepath.Base(base) + "-" + clusterName(t)
+	c.conf, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "ctld.sock")
+	must(t, os.MkdirAll(filepath.Join(c.dir, "bin"), 0o755))
+	host, err := os.Hostname()
+	must(t, err)
+	host, _, _ = strings.Cut(host, ".")
+	must(t, os.WriteFile(c.conf, []byte(fmt.Sprintf(`ClusterName=%s
+SlurmctldHost=%s(127.0.0.1)
+SlurmctldPort=%d
+SlurmUser=root
+StateSaveLocation=%s/state
+SlurmdSpoolDir=%s/spool/%%n
+SlurmdParameters=config_overrides
+NodeName=n1 NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=8 RealMemory=4096 State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+%s
+`, c.name, host, c.port, c.dir, c.dir, host, c.port+1, strings.Join(more, "\n"))), 0o644))
+	must(t, os.WriteFile(filepath.Join(c.dir, "cgroup.conf"), []byte("ConstrainCores=no\nConstrainRAMSpace=no\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(c.dir, "bin/getent"), []byte(fmt.Sprintf(directory, alice, mallory)), 0o755))
+	t.Cleanup(c.cleanUp)
+	c.ctld = c.launch("ctld", "sluice-ctld", "--conf", c.conf, "--socket", c.sock, "--listen", fmt.Sprintf("127.0.0.1:%d", c.port))
+	c.await("the controller has started", func() bool {
+		if c.ctld.ended() {
+			t.Fatalf("the controller has ended:\n%s", c.ctld.tail(20))
+		}
+		return strings.Contains(c.ctld.text(), "controller started")
+	})
+	c.idle = c.sockets()
+	must(t, c.ping())
+	return c
+}
+
+// clusterName is the test's, without what a path or a cluster cannot have.
+func clusterName(t *testing.T) string {
+	return strings.ToLower(strings.NewReplacer("/", "-", "_", "", "'", "", " ", "").Replace(t.Name()))
+}
+
+// directory is getent(1) with users who are in no file.
+const directory = `#!/bin/sh
+case "$1 $3" in
+"passwd alice" | "passwd %[1]d") echo 'alice:*:%[1]d:%[1]d::/:/bin/sh' ;;
+"passwd mallory" | "passwd %[2]d") echo 'mallory:*:%[2]d:%[2]d::/:/bin/sh' ;;
+*) exec /usr/bin/getent "$@" ;;
+esac
+`
+
+// portsTaken are those of the clusters of this process, which run side by side: one may be about to listen.
+var portsTaken sync.Map
+
+// freePort finds two ports where no other test of this repository looks for some.
+func freePort(t *testing.T) int {
+	t.Helper()
+next:
+	for range 100 {
+		first := 17000 + 2*rand.IntN(499)
+		if _, taken := portsTaken.LoadOrStore(first, true); taken {
+			continue
+		}
+		for p := first; p < first+2; p++ {
+			l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(p)))
+			if err != nil {
+				continue next
+			}
+			l.Close()
+		}
+		return first
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func (c *cluster) launch(name, program string, args ...string) *daemon {
+	c.t.Helper()
+	d := &daemon{name: name, log: filepath.Join(c.dir, name+".log"), done: make(chan struct{})}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	must(c.t, err)
+	defer log.Close()
+	d.cmd = exec.Command(filepath.Join(bin, program), args...)
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Dir = log, log, "/"
+	d.cmd.Env = []string{c.path()}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	must(c.t, d.cmd.Start())
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.done)
+	}()
+	return d
+}
+
+func (d *daemon) ended() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *daemon) text() string {
+	text, _ := os.ReadFile(d.log)
+	return string(text)
+}
+
+// tail is the end of its log.
+func (d *daemon) tail(lines int) string {
+	all := bytes.Split(bytes.TrimRight([]byte(d.text()), "\n"), []byte("\n"))
+	return d.name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.name+": ")))
+}
+
+func (c *cluster) await(what string, cond func() bool) {
+	c.t.Helper()
+	if !poll(cond) {
+		c.t.Fatalf("waited in vain: %s\n%s", what, c.ctld.tail(20))
+	}
+}
+
+// dial is root's client.
+func (c *cluster) dial() *client.Client {
+	c.t.Helper()
+	cl, err := client.Dial(context.Background(), c.sock)
+	must(c.t, err)
+	c.t.Cleanup(func() { _ = cl.Close() })
+	return cl
+}
+
+func (c *cluster) ping() error {
+	cl, err := client.Dial(context.Background(), c.sock)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	_, err = cl.Ping(context.Background(), &msg.PingRequest{})
+	return err
+}
+
+// path has the directory of the suite's users in it.
+func (c *cluster) path() string {
+	return "PATH=" + filepath.Join(c.dir, "bin") + ":/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// env is that of commands and attackers.
+func (c *cluster) env() []string {
+	return []string{c.path(), "SLURM_CONF=" + c.conf, "SLUICE_SOCKET=" + c.sock, "TZ=UTC",
+		"NODES_AT=" + fmt.Sprintf("127.0.0.1:%d", c.port)}
+}
+
+// attack starts an attacker.
+func (c *cluster) attack(uid uint32, name string, args ...string) *process {
+	c.t.Helper()
+	if attacks[name] == nil {
+		c.t.Fatalf("there is no attack %q", name)
+	}
+	return start(c.t, uid, append(c.env(), attackEnv+"="+name), filepath.Join(bin, "attacker"), args...)
+}
+
+// run starts a command of a user.
+func (c *cluster) run(uid uint32, command string, args ...string) *process {
+	c.t.Helper()
+	return start(c.t, uid, c.env(), filepath.Join(bin, command), args...)
+}
+
+// bystander submits a job as somebody else, finds it in the queue and cancels it; and root is served.
+func (c *cluster) bystander() {
+	c.t.Helper()
+	out, code := c.run(alice, "sbatch", "--parsable", "--hold", "--wrap=true").end()
+	id := strings.TrimSpace(out)
+	if code != 0 {
+		c.t.Fatalf("another user cannot submit: %s", out)
+	}
+	if out, code := c.run(alice, "squeue", "-h", "-o%i", "-u", fmt.Sprint(alice)).end(); code != 0 || !strings.Contains(out, id) {
+		c.t.Errorf("another user cannot see his job %s: %s", id, out)
+	}
+	if out, code := c.run(alice, "scancel", id).end(); code != 0 {
+		c.t.Errorf("another user cannot cancel his job: %s", out)
+	}
+	if err := c.ping(); err != nil {
+		c.t.Errorf("root: %v", err)
+	}
+}
+
+// memory is the most that the controller has had, in bytes.
+func (c *cluster) memory() int {
+	c.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.ctld.cmd.Process.Pid))
+	must(c.t, err)
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	must(c.t, err)
+	return n << 10
+}
+
+// costs: the controller has taken at most so many bytes more than it had, or ten times as much with the detector of data races.
+func (c *cluster) costs(before, most int) {
+	c.t.Helper()
+	if raced {
+		most *= 10
+	}
+	if more := c.memory() - before; more > most {
+		c.t.Errorf("this has cost %d MiB, at most %d were expected", more>>20, most>>20)
+	}
+}
+
+// unharmed: once the attackers have gone, the controller serves others and has nothing left of them. It is ended, so as to tell what its
+// goroutines are doing.
+func (c *cluster) unharmed(gone ...*process) {
+	c.t.Helper()
+	for _, p := range gone {
+		p.kill()
+	}
+	if c.node != nil {
+		c.end(c.node)
+	}
+	c.bystander()
+	c.await("the connections are closed", func() bool { return c.sockets() <= c.idle })
+	must(c.t, c.ctld.cmd.Process.Signal(syscall.SIGQUIT))
+	<-c.ctld.done
+	for g := range strings.SplitSeq(c.ctld.text(), "\n\n") {
+		state, _, _ := strings.Cut(g, "\n")
+		ours := strings.HasPrefix(g, "goroutine ") && (strings.Contains(g, "ttrpc.") || strings.Contains(g, "rpc.(*Local).") &&
+			!strings.Contains(g, "rpc.(*Local).Serve(") || strings.Contains(g, "credentials.(*tlsCreds)"))
+		ending := strings.Contains(state, "[runn") || strings.Contains(state, "[syscall]") // it has been woken, and told to end
+		if ours && !ending {
+			c.t.Errorf("left over:\n%s", g)
+		}
+	}
+}
+
+// sockets are those that the controller has open.
+func (c *cluster) sockets() (n int) {
+	c.t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", c.ctld.cmd.Process.Pid)
+	list, err := os.ReadDir(dir)
+	must(c.t, err)
+	for _, fd := range list {
+		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+// cleanUp ends the daemons.
+func (c *cluster) cleanUp() {
+	for _, d := range []*daemon{c.node, c.ctld} {
+		if d == nil {
+			continue
+		}
+		c.end(d)
+		if _, race, found := strings.Cut(d.text(), "WARNING: DATA RACE"); found {
+			c.t.Errorf("a race in %s:%s", d.name, race[:min(len(race), 4000)])
+		}
+		if c.t.Failed() {
+			c.t.Log("\n" + d.tail(15))
+		}
+	}
+	must(c.t, os.RemoveAll(c.dir))
+}
+
+// end is SIGTERM, also for one that was stopped.
+func (c *cluster) end(d *daemon) {
+	c.t.Helper()
+	_, _ = d.cmd.Process.Signal(syscall.SIGCONT), d.cmd.Process.Signal(syscall.SIGTERM)
+	if !poll(d.ended) {
+		c.t.Errorf("%s does not end", d.name)
+		_ = d.cmd.Process.Kill()
+		<-d.done
+	}
+}

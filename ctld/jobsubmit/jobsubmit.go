@@ -1,0 +1,278 @@
+// Package jobsubmit has a site's job_submit.lua look at each submission and each update of a job (slurm.conf(5), JobSubmitPlugins=lua).
+//
+// The script runs in a process of its own, a child of the controller that serves one call after another over its standard input and output.
+// Within the controller a script that never ends could be stopped, but not one that takes all memory: gopher-lua has no bound for that, and
+// the controller would end with it. A script that takes longer than ten seconds, or more memory than a gigabyte, costs its job a refusal
+// and the process its life; the next call begins a new one. The script is the administrator's, so it has all of Lua, os and io included,
+// as with Slurm, and runs as the controller does.
+//
+// It is loaded again when the file changes; when it is faulty then, the one before goes on. What it changes is checked as if the user had
+// asked for it. A fault of the script while it runs refuses the job, where Slurm 22.05 accepts it: a limit that a site relies on must not
+// depend on the absence of mistakes.
+package jobsubmit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Plugin is the script. Its methods may be called by any goroutine.
+type Plugin struct {
+	script  string
+	command []string // that starts a worker, without the script
+	log     *slog.Logger
+	said    *logfile.Seldom // lines that come with requests
+	turns   turns
+
+	mu     sync.Mutex
+	worker *process
+}
+
+// process is a worker that has loaded the script.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	enc *json.Encoder
+	dec *json.Decoder
+}
+
+// New makes a Plugin. command starts a worker (Worker) when the script's path is added.
+func New(script string, command []string, log *slog.Logger) *Plugin {
+	return &Plugin{script: script, command: command, log: log, said: logfile.NewSeldom(time.Minute)}
+}
+
+// Check loads the script: with one that cannot be loaded a controller does not start.
+func (p *Plugin) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ready()
+}
+
+// Close ends the worker.
+func (p *Plugin) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kill()
+}
+
+// ready starts a worker unless there is one.
+func (p *Plugin) ready() error {
+	if p.worker != nil {
+		return nil
+	}
+	cmd := exec.Command(p.command[0], append(p.command[1:len(p.command):len(p.command)], p.script)...)
+	cmd.Env, cmd.Dir, cmd.Stderr = []string{"PATH=" + program.Path, "TZ=" + os.Getenv("TZ")}, "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, inherit.Start(cmd)); err != nil {
+		return fmt.Errorf("cannot start the interpreter of %s: %w", p.script, err)
+	}
+	p.worker = &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}
+	r, err := p.answer(nil)
+	if err == nil && r.Fault != "" {
+		err = errors.New(r.Fault)
+		p.kill()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot use %s: %w", p.script, err)
+	}
+	p.tell(r.Log)
+	return nil
+}
+
+// answer sends a request, or none, and waits for the answer; a worker that gives none is killed.
+func (p *Plugin) answer(q *request) (r reply, err error) {
+	w, late := p.worker, false
+	t := time.AfterFunc(timeout, func() { _ = w.cmd.Process.Kill() })
+	if q != nil {
+		err = w.enc.Encode(q)
+	}
+	if err == nil {
+		err = w.dec.Decode(&r)
+	}
+	if late = !t.Stop(); late {
+		err = fmt.Errorf("it took longer than %v", timeout)
+	} else if err != nil {
+		err = fmt.Errorf("its interpreter has ended, perhaps for lack of memory (it may have %d MiB): %w", workerMemory>>20, err)
+	}
+	if err != nil {
+		p.kill()
+	}
+	return r, err
+}
+
+func (p *Plugin) kill() {
+	if p.worker != nil {
+		_ = p.worker.in.Close()
+		_ = p.worker.cmd.Process.Kill()
+		_ = p.worker.cmd.Wait()
+		p.worker = nil
+	}
+}
+
+// tell writes what the script has logged.
+func (p *Plugin) tell(lines []said) {
+	for _, l := range lines {
+		level := map[string]slog.Level{"error": slog.LevelError, "debug": slog.LevelDebug}[l.Level]
+		p.log.Log(context.Background(), level, "job_submit.lua: "+l.Text)
+	}
+}
+
+// ask has the script's function answer.
+func (p *Plugin) ask(ctx context.Context, q *request) (reply, *pb.Problem) {
+	if problem := p.turns.enter(ctx, q.UID); problem != nil {
+		return reply{}, problem
+	}
+	defer p.turns.leave()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.ready()
+	var r reply
+	if err == nil {
+		r, err = p.answer(q)
+	}
+	if err == nil {
+		p.tell(r.Log)
+		if r.Fault != "" {
+			err = errors.New(r.Fault)
+		}
+	}
+	if err != nil {
+		if due, left := p.said.Says(fmt.Sprint(q.Function, q.UID)); due {
+			p.log.Error("job_submit.lua failed: a request is refused", "function", q.Function, "uid", q.UID, "err", err, "left_out", left)
+		}
+		return r, pb.NewProblem(pb.CodeSubmitPlugin, "job_submit.lua failed: %v", err).WithHint("tell your administrator")
+	}
+	return r, nil
+}
+
+// Submit has slurm_job_submit look at a submission, and puts what it has changed into r. The lines are for the user.
+func (p *Plugin) Submit(ctx context.Context, v *state.View, r *pb.SubmitRequest) (user []string, refusal *pb.Problem) {
+	q := &request{Function: "slurm_job_submit", UID: r.Spec.Uid, Cluster: v.Settings.Cluster, Parts: partitions(v), Desc: map[string]any{},
+		Env: map[string]string{}}
+	for name, f := range fields {
+		if value := f.get(r.Spec); value != nil {
+			q.Desc[name] = value
+		}
+	}
+	q.Desc["script"] = string(r.Script)
+	for _, kv := range r.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		q.Env[name] = value
+	}
+	out, refusal := p.ask(ctx, q)
+	if refusal == nil {
+		refusal = refused(out.RC, out.User)
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	return out.User, p.apply(r, &out)
+}
+
+// refused is the refusal of a return code that is not SUCCESS: an error of Slurm's by its number, else an unspecified one.
+func refused(rc float64, user []string) *pb.Problem {
+	if rc == 0 {
+		return nil
+	}
+	code := pb.CodeSubmitPlugin
+	if c := pb.Code(rc); rc > 0 && c.Phrase() != "" {
+		code = c
+	}
+	problem := pb.NewProblem(code, "")
+	problem.Lead = strings.Join(user, "\n")
+	return problem
+}
+
+func (p *Plugin) apply(r *pb.SubmitRequest, out *reply) *pb.Problem {
+	for _, name := range sortedKeys(out.Desc) {
+		value := out.Desc[name]
+		if name == "script" {
+			if text, ok := value.(string); ok {
+				r.Script = []byte(text)
+			}
+			continue
+		}
+		f, known := fields[name]
+		if !known || f.set == nil {
+			if due, left := p.said.Says("field " + name); due {
+				p.log.Error("job_submit.lua writes a field of job_desc that cannot be written here", "field", name, "left_out", left)
+			}
+			continue
+		}
+		if err := f.set(r.Spec, value); err != nil {
+			return pb.NewProblem(pb.CodeSubmitPlugin, "job_submit.lua sets %s: %v", name, err)
+		}
+	}
+	if len(out.Env) > 0 {
+		r.Env = changedEnv(r.Env, out.Env)
+	}
+	return nil
+}
+
+func changedEnv(env []string, changes map[string]*string) []string {
+	var now []string
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); !has(changes, name) {
+			now = append(now, kv)
+		}
+	}
+	for _, name := range sortedKeys(changes) {
+		if v := changes[name]; v != nil && name != "" && !strings.ContainsAny(name, "=\x00") && !strings.Contains(*v, "\x00") {
+			now = append(now, name+"="+*v)
+		}
+	}
+	return now
+}
+
+func has[V any](m map[string]V, key string) bool {
+	_, ok := m[key]
+	return ok
+}
+
+// partitions are part_list of the script.
+func partitions(v *state.View) map[string]map[string]any {
+	out := map[string]map[string]any{}
+	for _, p := range v.Partitions() {
+		limit := func(s uint32, unset float64) float64 {
+			switch s {
+			case 0:
+				return unset
+			case pb.Unlimited:
+				return infinite
+			}
+			return float64(s / 60)
+		}
+		f := map[string]any{"name": p.Name, "max_time": limit(p.MaxTimeS, infinite), "default_time": limit(p.DefaultTimeS, noVal),
+			"flag_default": map[bool]float64{true: 1}[p.IsDefault], "priority_tier": float64(p.PriorityTier),
+			"priority_job_factor": float64(p.PriorityJobFactor),
+			"nodes":               p.Nodes, "total_nodes": float64(p.TotalNodes), "total_cpus": float64(p.TotalCpus),
+			"max_nodes": float64(p.MaxNodes),
+			"min_nodes": float64(p.MinNodes), "state_up": map[bool]float64{true: 3}[p.State == "UP"], "allow_groups": p.AllowGroups,
+			"allow_accounts": p.AllowAccounts, "allow_qos": p.AllowQos, "deny_accounts": p.DenyAccounts, "deny_qos": p.DenyQos}
+		for k, value := range f {
+			if value == "" {
+				delete(f, k)
+			}
+		}
+		out[p.Name] = f
+	}
+	return out
+}

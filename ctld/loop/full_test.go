@@ -1,0 +1,106 @@
+package loop
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// fullDisk is a loop whose disk has room for what must be written only, while *full is set.
+func fullDisk() (l *Loop, full *bool) {
+	full = new(bool)
+	return newLoop(journal.NewFailing(journal.NewMemory(), func(_ int, b journal.Batch) journal.Fault {
+		if *full && !b.Must {
+			return journal.Fault{Err: journal.ErrNoSpace}
+		}
+		return journal.Fault{}
+	})), full
+}
+
+// A job can be cancelled on a full disk, alone and among commands that are refused: its end makes room.
+func TestCancelOnFullDisk(t *testing.T) {
+	for _, before := range [][]reactor.Command{nil, {submission("a"), submission("b")}} {
+		l, full := fullDisk()
+		j := runningJob(t, l)
+		*full = true
+		replies := turn(t, l, append(before, reactor.Cancel{Caller: reactor.Caller{UID: j.Spec.Uid}, IDs: []string{"1"}})...)
+		if out, ok := replies[len(before)].(reactor.Outcomes); !ok || len(out.List) != 1 || out.List[0].Problem != nil {
+			t.Errorf("after %d others: answered with %v", len(before), replies[len(before)])
+		}
+		if got := l.View().Jobs.Get(j.Id); got.State != pb.JobState_JOB_CANCELLED || got.StopReason != "cancel" {
+			t.Errorf("after %d others: the job is %v, %q", len(before), got.State, got.StopReason)
+		}
+	}
+}
+
+// Of a batch that was refused one command is tried at a time, and in between others have their turn. Who is refused pays for the index.
+func TestRefusedBatchLetsOthersIn(t *testing.T) {
+	l, full := fullDisk()
+	for _, name := range []string{"x", "y", "z"} {
+		turn(t, l, submission(name))
+	}
+	*full = true
+	user := For(context.Background(), Users, 1000)
+	for _, name := range []string{"a", "b", "c"} {
+		if !l.box.put(senderOf(user), request{cmd: submission(name), reply: make(chan any, 1)}) {
+			t.Fatal("no room")
+		}
+	}
+	first, _ := l.box.next()
+	rest, err := l.process([]request{first}, l.box.next)
+	if err != nil || len(rest) != 2 || len(first.reply) != 1 || len(rest[0].reply)+len(rest[1].reply) != 0 {
+		t.Fatalf("%d commands left, error %v; want 2 of 3, and an answer to the first alone", len(rest), err)
+	}
+	used := l.box.kinds[Users].used
+	if rest, err = l.process(rest, l.box.next); err != nil || len(rest) != 1 || len(rest[0].reply) != 0 {
+		t.Fatalf("%d commands left, error %v; want 1", len(rest), err)
+	}
+	one := l.box.kinds[Users].used - used
+	*full = false
+	used = l.box.kinds[Users].used
+	if rest, err = l.process(rest, l.box.next); err != nil || len(rest) != 0 || l.View().Jobs.Len() != 4 {
+		t.Fatalf("%d commands left, %d jobs, error %v", len(rest), l.View().Jobs.Len(), err)
+	}
+	if accepted := l.box.kinds[Users].used - used; one < accepted+3 {
+		t.Errorf("a refused submission costs %d, an accepted one %d: want 3 more for 3 jobs", one, accepted)
+	}
+	if l.alone {
+		t.Error("commands are still taken one by one after a commit that succeeded")
+	}
+}
+
+// inParts submits a job by each slice.
+type inParts []string
+
+func (c inParts) Handle(tx *state.Tx) any {
+	out := submission(c[0]).Handle(tx)
+	if len(c) == 1 {
+		return out
+	}
+	return reactor.More{Next: c[1:]}
+}
+
+// What is refused after a part of it was carried out does not claim that nothing was changed.
+func TestRefusedInPart(t *testing.T) {
+	for _, parts := range [][]string{{"a"}, {"a", "b"}} {
+		disk, n := journal.NewMemory(), 0
+		l := newLoop(journal.NewFailing(disk, func(int, journal.Batch) journal.Fault {
+			if n++; n == len(parts) {
+				return journal.Fault{Err: journal.ErrNoSpace}
+			}
+			return journal.Fault{}
+		}))
+		p, ok := turn(t, l, inParts(parts))[0].(*pb.Problem)
+		if !ok || l.View().Jobs.Len() != len(parts)-1 {
+			t.Fatalf("answered with %v, %d jobs", p, l.View().Jobs.Len())
+		}
+		if claims := strings.Contains(p.Hint, "changed nothing"); claims != (len(parts) == 1) {
+			t.Errorf("after %d jobs: %q", l.View().Jobs.Len(), p.Hint)
+		}
+	}
+}

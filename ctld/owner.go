@@ -1,0 +1,113 @@
+package ctld
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+)
+
+// owners looks up whose jobs of crontabs start, because nobody submits them. Where the directory does not answer they start as they did
+// before.
+type owners struct {
+	log    *slog.Logger
+	now    func(ctx context.Context, uid uint32) (a accounts.Account, groups []uint32, known bool, problem string, err error)
+	absent accounts.Absent
+
+	mu    sync.Mutex
+	known map[uint32]knownOwner
+	mute  time.Time // until then nobody is asked: the directory hangs
+}
+
+type knownOwner struct {
+	owner *reactor.Owner
+	until time.Time
+}
+
+// A pass waits ownersPatience in all for the directory, which is asked for lookups users at a time; an answer, or that there was none,
+// holds for ownerTTL.
+const (
+	ownersPatience = 2 * time.Second
+	lookups        = 4
+	ownerTTL       = time.Minute
+	absentTTL      = 5 * time.Second // that somebody may have no jobs: who releases them wants to have them tried
+)
+
+func newOwners(log *slog.Logger) *owners {
+	return &owners{log: log, now: accounts.Now, known: map[uint32]knownOwner{}}
+}
+
+// find gives the owners of a pass by uid; who is not among them starts as before.
+func (o *owners) find(ctx context.Context, uids []uint32) map[uint32]*reactor.Owner {
+	limited, cancel := context.WithTimeout(ctx, ownersPatience)
+	defer cancel()
+	places := make(chan struct{}, lookups)
+	var wg sync.WaitGroup
+	for _, uid := range uids {
+		if o.fresh(uid) {
+			continue
+		}
+		places <- struct{}{}
+		if limited.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			o.learn(uid, o.look(limited, uid))
+			<-places
+		})
+	}
+	wg.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if limited.Err() != nil {
+		o.mute = time.Now().Add(ownerTTL)
+	}
+	found := make(map[uint32]*reactor.Owner, len(uids))
+	for _, uid := range uids {
+		found[uid] = o.known[uid].owner
+	}
+	return found
+}
+
+// fresh reports whether a uid need not be asked for. An answer that is too old is dropped.
+func (o *owners) fresh(uid uint32) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if k, ok := o.known[uid]; ok && now.Before(k.until) {
+		return true
+	}
+	delete(o.known, uid)
+	return now.Before(o.mute)
+}
+
+func (o *owners) learn(uid uint32, owner *reactor.Owner) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ttl := ownerTTL
+	if owner != nil && (owner.Missing || owner.Problem != "") {
+		ttl = absentTTL
+	}
+	o.known[uid] = knownOwner{owner, time.Now().Add(ttl)}
+}
+
+func (o *owners) look(ctx context.Context, uid uint32) *reactor.Owner {
+	a, groups, known, problem, err := o.now(ctx, uid)
+	switch {
+	case err != nil:
+		o.log.Warn("a job of a crontab starts with the groups that its user had before", "uid", uid, "err", err)
+		return nil
+	case !known && !o.absent.MissingOwner(uid):
+		o.log.Warn("jobs of a crontab wait: their user is not found", "uid", uid)
+		return &reactor.Owner{Missing: true}
+	case !known:
+		problem = fmt.Sprintf("uid %d has no account any more", uid)
+	default:
+		o.absent.Found(uid)
+	}
+	return &reactor.Owner{GID: a.GID, Groups: groups, Problem: problem}
+}

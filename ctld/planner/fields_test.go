@@ -1,0 +1,46 @@
+package planner
+
+import (
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// TestComparisonsHaveEveryField: a record of the mirror is replaced when anything that it says has changed.
+func TestComparisonsHaveEveryField(t *testing.T) {
+	request, array, job := &sched.Request{}, &sched.Array{}, &sched.Job{}
+	makeJob := func() *sched.Job {
+		j := fieldtest.Filled[sched.Job]()
+		j.Request, j.Array = request, array
+		return j
+	}
+	t.Run("job", func(t *testing.T) {
+		fieldtest.Compares(t, makeJob, sameJob, nil)
+	})
+	t.Run("run", func(t *testing.T) {
+		fieldtest.Compares(t, func() *sched.Run {
+			r := fieldtest.Filled[sched.Run]()
+			r.Job = job
+			return r
+		}, sameRun, nil)
+	})
+}
+
+// TestNodeFactsAreEnough: whatever of a node the scheduler's record is made from is among the facts by which it is made anew.
+func TestNodeFactsAreEnough(t *testing.T) {
+	inv := &state.Inventory{}
+	made := func() *state.Node {
+		n := &state.Node{NodeRecord: fieldtest.Filled[pb.NodeRecord](), LinkUp: true, Inv: inv}
+		n.State, n.StateFlags, n.Strays = pb.NodeState_NODE_IDLE, 0, nil
+		return n
+	}
+	configured := "slurm.conf alone changes it, and a reconfigure makes all records anew"
+	fieldtest.Follows(t, made, func(n *state.Node) any { return convert.Node(n, false) }, func(n *state.Node) any { return factsOf(n) },
+		fieldtest.LeftOut{"Name": "a node keeps its name", "Sockets": configured, "Cores": configured, "Threads": configured,
+			"TmpDiskMib": configured,
+			"MemSpecMib": configured, "Switches": configured})
+}

@@ -1,0 +1,63 @@
+package ctld
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// PluginCommand is the hidden command of sluice-ctld that job_submit.lua runs in.
+const PluginCommand = "job-submit"
+
+// wantsLua tells whether slurm.conf has job_submit.lua look at submissions.
+func wantsLua(c *conf.Config) bool {
+	return hasWord(c.JobSubmitPlugins, "lua") || hasWord(c.JobSubmitPlugins, "job_submit/lua")
+}
+
+// needPlugin loads job_submit.lua, which lies beside slurm.conf, when a configuration asks for it for the first time. One that cannot be
+// loaded is a fault of the configuration.
+func (d *daemon) needPlugin(c *conf.Config) error {
+	if !wantsLua(c) || d.plugin.Load() != nil {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	path, err := filepath.Abs(filepath.Join(filepath.Dir(c.Path), "job_submit.lua"))
+	if err != nil {
+		return err
+	}
+	p := jobsubmit.New(path, []string{self, PluginCommand}, d.log)
+	if err := p.Check(); err != nil {
+		return err
+	}
+	d.plugin.Store(p)
+	return nil
+}
+
+func (d *daemon) closePlugin() {
+	if p := d.plugin.Load(); p != nil {
+		p.Close()
+	}
+}
+
+func (d *daemon) submitScript(ctx context.Context, v *state.View, r *pb.SubmitRequest) ([]string, *pb.Problem) {
+	if p := d.plugin.Load(); p != nil && wantsLua(d.conf.Load()) {
+		return p.Submit(ctx, v, r)
+	}
+	return nil, nil
+}
+
+func (d *daemon) modifyScript(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue,
+	*pb.Problem) {
+	if p := d.plugin.Load(); p != nil && wantsLua(d.conf.Load()) {
+		return p.Modify(ctx, v, uid, ids, set)
+	}
+	return set, nil
+}

@@ -1,0 +1,100 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/crontab"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// clockToleranceNS is by how much the clock may move against CLOCK_BOOTTIME before that is looked at as somebody setting it. Slewing, which
+// is how a time daemon corrects small errors, moves both.
+const clockToleranceNS = 1e9
+
+// cronCorrectionNS: a clock that is put back by more was wrong, and crontabs go by the new time; by less, what has run at a fixed hour does
+// not run again (cron(8)).
+const cronCorrectionNS = 3 * 3600e9
+
+// KeepTime comes before the commands of a batch: it notices that somebody has set the clock, and moves along with it what the controller
+// has noted of jobs and nodes (state.ClockSet). bootID and bootNS are the boot of the controller's machine, and its CLOCK_BOOTTIME at the
+// moment of tx.NowNS.
+func KeepTime(tx *state.Tx, bootID string, bootNS int64) {
+	old, now := tx.View().Clock(), &pb.ClockRecord{BootId: bootID, OffsetNs: tx.NowNS - bootNS, SinceNs: tx.NowNS}
+	if old.GetBootId() != bootID {
+		tx.Emit(state.ClockSet{Clock: now})
+		renewCrontabs(tx, -cronCorrectionNS) // by how much it was wrong in the last boot is not known
+		return
+	}
+	by := now.OffsetNs - old.OffsetNs
+	if by <= clockToleranceNS && by >= -clockToleranceNS {
+		return
+	}
+	now.SinceNs = old.SinceNs + by
+	tx.Emit(state.ClockSet{Clock: now, ByNS: by})
+	if by < 0 {
+		renewCrontabs(tx, by)
+	}
+}
+
+// renewCrontabs looks anew when jobs of crontabs are due whose next run lies further ahead than it would if they were asked now: that was
+// found by a clock that was ahead.
+func renewCrontabs(tx *state.Tx, byNS int64) {
+	var late []*pb.JobRecord
+	for j := range tx.Jobs().All() {
+		if j.Spec.GetCron() == "" || !state.Pending(j) || j.Spec.BeginNs <= tx.NowNS {
+			continue
+		}
+		if (byNS <= -cronCorrectionNS || everyHour(j.Spec.Cron)) && nextRun(tx, j.Spec) < j.Spec.BeginNs {
+			late = append(late, j)
+		}
+	}
+	for _, j := range late {
+		n := state.CloneJob(j)
+		n.Spec = state.CloneSpec(j.Spec)
+		runAgainAt(tx, n)
+		n.Spec.BeginNs = n.EligibleNs
+		tx.Emit(state.JobChanged{Job: n, What: "next run, by the clock as it is now"})
+	}
+}
+
+func everyHour(cron string) bool {
+	s, err := crontab.Parse(cron)
+	return err == nil && s.Hourly()
+}
+
+// ownTime gives an exit record the times of the controller's clock: the node says how long ago the step ended and how long it ran, and no
+// clock of the node is asked. What it cannot say (it was rebooted since) is taken from its clock, less what that is known to be ahead.
+func ownTime(tx *state.Tx, node string, agoNS int64, x *pb.ExitRecord) *pb.ExitRecord {
+	ahead := int64(0)
+	if n := tx.Node(node); n != nil {
+		ahead = n.ClockOffNs
+	}
+	if agoNS > 0 {
+		x.EndNs = tx.NowNS - agoNS
+	} else if x.EndNs != 0 {
+		x.EndNs -= ahead
+	}
+	x.EndNs = min(x.EndNs, tx.NowNS)
+	switch {
+	case x.StartNs == 0 || x.EndNs == 0:
+	case x.RanNs > 0:
+		x.StartNs = x.EndNs - x.RanNs
+	default:
+		x.StartNs = min(x.StartNs-ahead, x.EndNs)
+	}
+	return x
+}
+
+// ClockDiffersNS is by how much a node's clock may differ from the controller's before that is said of it: messages take a while.
+const ClockDiffersNS = 5e9
+
+// clockOff takes over by how much the clock of a node is ahead, n being a copy of its record. It reports whether that is news.
+func clockOff(n *state.Node, offNS int64) bool {
+	if offNS <= ClockDiffersNS && offNS >= -ClockDiffersNS {
+		offNS = 0
+	}
+	news := offNS-n.ClockOffNs > ClockDiffersNS || n.ClockOffNs-offNS > ClockDiffersNS
+	if news || offNS == 0 {
+		n.ClockOffNs = offNS
+	}
+	return news
+}

@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// AccountUsage answers what has been allocated to whom, from the accounting records; with PrivateData=usage a user sees only what is
+// his own. Of nodes that are down now it counts the time since they are: nobody keeps when others were.
+func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (*pb.AccountUsageReply, error) {
+	if s.Acct == nil {
+		return nil, status.Error(codes.Unavailable, "accounting is not running")
+	}
+	v, now, privacy := s.Writer.View(), time.Now().UnixNano(), s.Privacy()
+	reply := &pb.AccountUsageReply{NowNs: now, SinceNs: r.SinceNs, UntilNs: now, Warning: s.Acct.Trouble(), Seq: v.Seq}
+	if r.UntilNs > 0 {
+		reply.UntilNs = min(now, r.UntilNs)
+	}
+	var rows []*acct.Share
+	var err error
+	if r.Decayed {
+		rows, err = s.Acct.Decayed(ctx, privacy.HalfLife, s.Writer.View)
+	} else {
+		rows, err = s.Acct.Between(ctx, r.SinceNs, reply.UntilNs, s.Writer.View)
+	}
+	if err != nil {
+		return nil, err
+	}
+	peer := peerOf(ctx)
+	for _, row := range rows {
+		if privacy.Usage && row.UID != peer.UID && !peer.Operator {
+			continue
+		}
+		reply.Rows = append(reply.Rows, &pb.AccountUsage{Account: row.Account, Uid: row.UID, Used: tresUsage(row.Used),
+			Left: tresUsage(row.Left)})
+	}
+	capacity, down := nodeTime(v, reply.SinceNs, reply.UntilNs)
+	reply.Capacity, reply.Down = tresUsage(capacity), tresUsage(down)
+	return reply, nil
+}
+
+func tresUsage(sums acct.Sums) []*pb.TresUsage {
+	list := make([]*pb.TresUsage, 0, len(sums))
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if v := sums[name]; v != 0 {
+			list = append(list, &pb.TresUsage{Name: name, Seconds: v})
+		}
+	}
+	return list
+}
+
+// nodeTime is what all nodes have in a window, and how much of it those that are down now have not given since they are.
+func nodeTime(v *state.View, since, until int64) (capacity, down acct.Sums) {
+	capacity, down = acct.Sums{}, acct.Sums{}
+	for _, n := range v.Nodes() {
+		if n.State == pb.NodeState_NODE_FUTURE {
+			continue
+		}
+		count := func(into acct.Sums, ns int64) {
+			s := float64(max(ns, 0)) / float64(time.Second)
+			into["cpu"] += float64(n.Cpus) * s
+			into["billing"] += float64(n.Cpus) * s
+			into["mem"] += float64(n.RealMemoryMib) * s
+			into["node"] += s
+			if n.Inv == nil {
+				return
+			}
+			for i := range n.Inv.Kinds {
+				into["gres/"+n.Inv.Kinds[i].Name] += float64(n.Inv.Kinds[i].Count) * s
+			}
+		}
+		count(capacity, until-since)
+		if n.State == pb.NodeState_NODE_DOWN {
+			count(down, until-max(since, n.ReasonNs))
+		}
+	}
+	return capacity, down
+}

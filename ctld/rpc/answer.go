@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"github.com/sirupsen/logrus"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// working takes the places of a call whose answer is made now: one of its connection, one of its user. They are given back when ttrpc has
+// taken the answer to write it, which it does one answer after another: it then cancels the call's context.
+//
+// A call whose deadline passes in the meantime keeps them until its connection ends, as nothing says when ttrpc is done with it. That is
+// for those who do not read what they ask for.
+func (s *Local) working(ctx context.Context, p *Peer) error {
+	if p.Operator {
+		return nil
+	}
+	l := s.loadOf(p.owner)
+	late := time.NewTimer(p.conn.wait)
+	defer late.Stop()
+	taken := func(places chan struct{}) error {
+		select {
+		case places <- struct{}{}:
+			return nil
+		default:
+		}
+		select {
+		case places <- struct{}{}:
+			return nil
+		case <-late.C:
+			return problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are being answered already",
+				cap(places)).WithHint("read the answers, and wait until some of your commands have finished"))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := taken(p.conn.answers); err != nil {
+		return err
+	}
+	if err := taken(l.answers); err != nil {
+		<-p.conn.answers
+		return err
+	}
+	context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			<-p.conn.ended
+		}
+		<-p.conn.answers
+		<-l.answers
+	})
+	return nil
+}
+
+// aliveKey is the key of a request's metadata by which a command asks to be told, every so many milliseconds, that its call is still being
+// worked on. A controller that was stopped says nothing, and the command gives up after MessageTimeout.
+const aliveKey = "alive"
+
+// Bounds of that time.
+const (
+	minAlive = time.Second
+	maxAlive = time.Minute
+)
+
+// aliveEvery is what a request asks for; 0: nothing.
+func aliveEvery(ctx context.Context) time.Duration {
+	md, ok := ttrpc.GetMetadata(ctx)
+	if !ok {
+		return 0
+	}
+	words, _ := md.Get(aliveKey)
+	if len(words) != 1 {
+		return 0
+	}
+	ms, err := strconv.ParseUint(words[0], 10, 32)
+	if err != nil || ms == 0 {
+		return 0
+	}
+	return min(max(time.Duration(ms)*time.Millisecond, minAlive), maxAlive)
+}
+
+// keepAlive sends an empty frame every so often until the call is answered.
+func keepAlive(ctx context.Context, out ttrpc.StreamServer) (stop func()) {
+	every := aliveEvery(ctx)
+	if every == 0 {
+		return func() {}
+	}
+	var mu sync.Mutex // no message after the answer
+	over := false
+	var t *time.Timer
+	mu.Lock()
+	t = time.AfterFunc(every, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over && out.SendMsg((*pb.PingReply)(nil)) == nil { // no message: a frame without one
+			t.Reset(every)
+		}
+	})
+	mu.Unlock()
+	return func() {
+		t.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		t.Stop()
+	}
+}
+
+// silent is ttrpc's log. It has a line for each connection that ends while something is being written, which any user can bring about as
+// often as he likes.
+var silent = &log.Entry{Logger: &logrus.Logger{Out: io.Discard, Formatter: &logrus.TextFormatter{}, Level: logrus.PanicLevel}}
+
+func quiet(ctx context.Context) context.Context { return log.WithLogger(ctx, silent) }

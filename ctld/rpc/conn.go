@@ -1,0 +1,368 @@
+package rpc
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// What one connection may cost, whoever has it. ttrpc starts a goroutine for each call as soon as it has read the request, keeps what the
+// call holds until somebody reads the answer, and waits for ever: for the rest of a frame, for the next request, for its peer to read. So
+// the frames are looked at before ttrpc gets them, and a connection that does not get on is closed.
+const (
+	// maxConnCalls are the calls that a connection may have open. The next request is not read before one of them has been answered. Each
+	// command has one; a program that sends several at once is not held up by this, unless it does not read its answers.
+	maxConnCalls = 64
+	// maxConnAnswers are those of a connection that are worked on at a time, or whose answer waits to be written: an answer takes up to
+	// four mebibytes, and as much again for what it is made of. Those that wait for a job's end are not counted.
+	maxConnAnswers = 2
+	// maxPieces are the messages of one submission. Commands send a mebibyte with each. ttrpc keeps 64 that no handler has asked for.
+	maxPieces = 60
+	// connPatience is how long a connection may lie idle, how long the rest of a frame may take to come, the next piece of a submission,
+	// and how long a write may wait for the peer to read.
+	connPatience = 30 * time.Second
+	// clearLag is how much longer the calls of a user are counted at the frame than in admit, so that most of those that are too many are
+	// told so, and only what goes on after that waits.
+	clearLag = 64
+)
+
+// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then so many bytes.
+const (
+	frameHeader  = 10
+	frameMax     = 4 << 20 // what is longer is read and thrown away by ttrpc
+	frameRequest = 1
+	frameAnswer  = 2
+	frameMessage = 3
+	lastMessage  = 1 // the flag of a stream's last one
+	moreMessages = 2 // the flag of a request that more messages will follow
+	noMessage    = 4 // the flag of a frame that only says so much
+)
+
+var (
+	errTooMuch  = errors.New("this user's calls and messages have waited too long to be read")
+	errConfused = errors.New("the frames do not follow the protocol")
+)
+
+// boundedConn lets in what its user and the connection itself have room for. It looks at the frames of both directions and changes nothing.
+type boundedConn struct {
+	net.Conn
+	user     *load         // nil: an operator, who is not counted
+	wait     time.Duration // maxReadWait
+	patience time.Duration // connPatience
+
+	in   *bufio.Reader
+	left int // of the frame that is being read
+	late bool
+
+	head []byte // of the frame that is being written, as far as it has come
+	rest int    // of its content
+
+	places  chan struct{} // maxConnCalls
+	answers chan struct{} // maxConnAnswers
+	reading *budget       // connReading
+
+	mu      sync.Mutex
+	last    uint32 // the newest stream
+	open    map[uint32]*openCall
+	uploads int       // of them, those that have not sent their last message
+	active  time.Time // when a frame has come, or a call has ended
+	done    bool
+	ended   chan struct{} // closed with done
+}
+
+// openCall is a call whose answer has not been written. Held is what it has of the budgets, left how much of that has not come yet.
+type openCall struct {
+	held, left int64
+	upload     bool
+	pieces     int  // messages that have followed the request
+	over       bool // it is not open any more
+}
+
+// mayFollow reports whether ttrpc takes a message of an open call for what it is. Any other it answers itself, which looks like the end of
+// the call, but its handler goes on: a message of a call that takes none, or no more; one that is too long; one that says that it is the
+// last and yet has content; and one too many while nobody reads them. It counts the message.
+func (o *openCall) mayFollow(flags byte, length int64) bool {
+	if flags&noMessage == 0 {
+		o.pieces++
+	}
+	return o.upload && length <= frameMax && o.pieces <= maxPieces && (flags&lastMessage == 0 || length == 0)
+}
+
+func newBoundedConn(c net.Conn, user *load) *boundedConn {
+	_ = c.SetReadDeadline(time.Now().Add(connPatience))
+	return &boundedConn{Conn: c, user: user, wait: maxReadWait, patience: connPatience, in: bufio.NewReader(c),
+		places: make(chan struct{}, maxConnCalls), answers: make(chan struct{}, maxConnAnswers), reading: newBudget(connReading),
+		open: map[uint32]*openCall{}, active: time.Now(), ended: make(chan struct{})}
+}
+
+// Read gives at most the rest of one frame, so that the next one is not taken in before it has been asked for.
+func (c *boundedConn) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.in.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	if c.left == 0 && c.late {
+		c.late, err = false, errors.Join(err, c.SetReadDeadline(time.Now().Add(c.patience)))
+	}
+	return n, err
+}
+
+// next waits for the next frame and, when its header has come, for room for it.
+func (c *boundedConn) next() error {
+	if c.in.Buffered() == 0 {
+		if err := c.await(); err != nil {
+			return err
+		}
+	}
+	if c.in.Buffered() < frameHeader {
+		if err := c.hurry(); err != nil {
+			return err
+		}
+	}
+	h, err := c.in.Peek(frameHeader)
+	if err != nil {
+		return err
+	}
+	length := int(binary.BigEndian.Uint32(h))
+	if err := c.enter(binary.BigEndian.Uint32(h[4:]), h[8], h[9], int64(length)); err != nil {
+		return err
+	}
+	c.left = frameHeader + length
+	if c.in.Buffered() < c.left { // its time begins when there is room for it
+		return c.hurry()
+	}
+	return nil
+}
+
+// hurry gives the rest of a frame its time.
+func (c *boundedConn) hurry() error {
+	c.late = true
+	return c.SetReadDeadline(time.Now().Add(c.patience))
+}
+
+// await waits for the first byte of a frame. The deadline is set once in a while and not for each call, so it is looked at what has gone on
+// since: a connection may be silent while its calls are being answered, unless they wait for its messages.
+func (c *boundedConn) await() error {
+	for {
+		_, err := c.in.Peek(1)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		c.mu.Lock()
+		now := time.Now()
+		until := c.active.Add(c.patience)
+		if len(c.open) > 0 && c.uploads == 0 {
+			until = now.Add(c.patience)
+		}
+		c.mu.Unlock()
+		if !until.After(now) {
+			return io.EOF
+		}
+		if err := c.SetReadDeadline(until); err != nil {
+			return err
+		}
+	}
+}
+
+// enter counts a frame, and waits until there is room for it.
+func (c *boundedConn) enter(stream uint32, kind, flags byte, length int64) error {
+	if kind == frameRequest {
+		return c.begin(stream, flags&moreMessages != 0, length)
+	}
+	c.mu.Lock()
+	c.active = time.Now()
+	call := c.open[stream]
+	confused := call != nil && !call.mayFollow(flags, length)
+	if kind == frameMessage && call != nil && flags&lastMessage != 0 && call.upload {
+		call.upload = false
+		c.uploads--
+	}
+	c.mu.Unlock()
+	switch {
+	case kind != frameMessage || call == nil: // for a call that has been answered: ttrpc says so
+		return nil
+	case confused: // ttrpc would answer the call while its handler goes on
+		return errConfused
+	}
+	return c.more(call, length)
+}
+
+// begin counts a call and reserves what its request needs.
+func (c *boundedConn) begin(stream uint32, upload bool, length int64) error {
+	if stream%2 != 1 || stream <= c.last { // ttrpc would answer on a stream that may be another call's
+		return errConfused
+	}
+	c.last = stream
+	if !c.place(c.places) {
+		return errTooMuch
+	}
+	if c.user != nil && !c.place(c.user.frames) {
+		<-c.places
+		return errTooMuch
+	}
+	c.mu.Lock()
+	c.active = time.Now()
+	if c.done {
+		c.mu.Unlock()
+		c.leave()
+		return net.ErrClosed
+	}
+	call := &openCall{upload: upload}
+	c.open[stream] = call
+	if upload {
+		c.uploads++
+	}
+	c.mu.Unlock()
+	switch {
+	case upload:
+		return c.reserve(call, maxStream, 0)
+	case length > smallMessage && length <= frameMax:
+		return c.reserve(call, length, length)
+	}
+	return nil
+}
+
+// place takes a place within the time that a message may wait.
+func (c *boundedConn) place(places chan<- struct{}) bool {
+	if enter(places) {
+		return true
+	}
+	t := time.NewTimer(c.wait)
+	defer t.Stop()
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-t.C:
+	case <-c.ended:
+	}
+	return false
+}
+
+// leave gives back the places of a call.
+func (c *boundedConn) leave() {
+	<-c.places
+	if c.user != nil {
+		<-c.user.frames
+	}
+}
+
+// more takes in one of several messages: from what the call has reserved, or as much again.
+func (c *boundedConn) more(call *openCall, length int64) error {
+	c.mu.Lock()
+	room := call.left >= length
+	if room {
+		call.left -= length
+	}
+	c.mu.Unlock()
+	if room {
+		return nil
+	}
+	return c.reserve(call, maxStream, length)
+}
+
+// reserve takes bytes for a call, of which so many have come.
+func (c *boundedConn) reserve(call *openCall, n, come int64) error {
+	if !c.reading.take(n, c.wait, c.ended) {
+		return errTooMuch
+	}
+	if c.user != nil && !c.user.reading.take(n, c.wait, c.ended) {
+		c.reading.give(n)
+		return errTooMuch
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done || call.over {
+		c.giveBytes(n)
+		if c.done {
+			return net.ErrClosed
+		}
+		return nil
+	}
+	call.held, call.left = call.held+n, call.left+n-come
+	return nil
+}
+
+func (c *boundedConn) giveBytes(n int64) {
+	c.reading.give(n)
+	if c.user != nil {
+		c.user.reading.give(n)
+	}
+}
+
+// Write looks for the answers, which end their calls when they have been written.
+func (c *boundedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(b)
+	for p := b[:n]; len(p) > 0; {
+		if c.rest == 0 {
+			k := min(frameHeader-len(c.head), len(p))
+			c.head, p = append(c.head, p[:k]...), p[k:]
+			if len(c.head) < frameHeader {
+				break
+			}
+			c.rest = int(binary.BigEndian.Uint32(c.head))
+		}
+		k := min(c.rest, len(p))
+		c.rest, p = c.rest-k, p[k:]
+		if c.rest == 0 {
+			if c.head[8] == frameAnswer || c.head[8] == frameMessage && c.head[9]&lastMessage != 0 {
+				c.end(binary.BigEndian.Uint32(c.head[4:]))
+			}
+			c.head = c.head[:0]
+		}
+	}
+	return n, err
+}
+
+// end is for a call that has been answered.
+func (c *boundedConn) end(stream uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = time.Now()
+	if call := c.open[stream]; call != nil {
+		delete(c.open, stream)
+		c.over(call)
+	}
+}
+
+// over is for a call that is not open any more.
+func (c *boundedConn) over(call *openCall) {
+	call.over = true
+	if call.upload {
+		c.uploads--
+	}
+	if call.held > 0 {
+		c.giveBytes(call.held)
+	}
+	c.leave()
+}
+
+// Close also wakes whoever waits for room.
+func (c *boundedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// release gives back what is left when the connection has ended.
+func (c *boundedConn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.done = true
+		close(c.ended)
+	}
+	for stream, call := range c.open {
+		delete(c.open, stream)
+		c.over(call)
+	}
+}

@@ -1,0 +1,169 @@
+package rpc
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/filename"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// fate says in words what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it
+// ended, and what would help. mine: the caller may know which files it writes.
+func (s *Service) fate(v *state.View, j *pb.JobRecord, mine bool) string {
+	f := &fate{v: v, j: j, name: jobName(j), user: s.Users.Name}
+	switch {
+	case j.State == pb.JobState_JOB_RUNNING && j.StateFlags&pb.JobCompleting == 0:
+		f.running()
+	case j.State == pb.JobState_JOB_SUSPENDED:
+		f.say("Job %s has been suspended since %s; it started at %s%s. scontrol resume %s resumes it.",
+			f.name, moment(j.SuspendNs), moment(j.StartNs), f.on(), f.name)
+	case j.State.Terminal():
+		f.ended()
+	}
+	if state.Live(j) && (j.State.Terminal() || j.StateFlags&pb.JobCompleting != 0 || j.State == pb.JobState_JOB_PENDING) {
+		f.say("Its last attempt has not been cleaned up yet on %s.", strings.Join(f.unended(), ", "))
+	}
+	f.nodes()
+	if j.ReasonDetail != "" {
+		f.say("%s", j.ReasonDetail)
+	}
+	if mine && j.State != pb.JobState_JOB_PENDING && j.NodeList != "" {
+		f.say("Its output is in %s.", outputFile(j))
+	}
+	if j.State.Terminal() {
+		f.say("What it used: sacct -j %s", f.name)
+	}
+	return f.text.String()
+}
+
+// fate is a text in the making.
+type fate struct {
+	v    *state.View
+	j    *pb.JobRecord
+	name string
+	user func(uid uint32) string
+	text strings.Builder
+}
+
+func (f *fate) say(format string, args ...any) {
+	fmt.Fprintf(&f.text, format+"\n", args...)
+}
+
+func moment(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:05") }
+
+// jobName is how commands name a job: 12, or 12_3.
+func jobName(j *pb.JobRecord) string {
+	if j.IsArrayTask {
+		return fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
+	}
+	return fmt.Sprint(j.Id)
+}
+
+func (f *fate) on() string {
+	if f.j.NodeList == "" {
+		return ""
+	}
+	return " on " + f.j.NodeList
+}
+
+func (f *fate) running() {
+	ran := max(0, f.v.NowNS-max(f.j.StartNs, f.j.SuspendNs)) + f.j.PreSuspendNs // the view is a second old at most
+	f.say("Job %s has been running%s since %s, for %s so far.", f.name, f.on(), moment(f.j.StartNs), timespec.Clock(ran/1e9))
+	switch {
+	case f.j.StopReason != "":
+		f.say("It is being ended (%s).", f.j.StopReason)
+	case f.j.TimeLimitS == pb.Unlimited || f.j.EndNs == 0:
+		f.say("It has no time limit.")
+	default:
+		f.say("Its time limit of %s will end it at %s.", timespec.Clock(int64(f.j.TimeLimitS)), moment(f.j.EndNs))
+	}
+}
+
+// ended says when and how, and what would help.
+func (f *fate) ended() {
+	j := f.j
+	switch {
+	case j.NodeList == "":
+		f.say("Job %s ended at %s without having started: %s.", f.name, moment(j.EndNs), state.StateName(j))
+	default:
+		f.say("Job %s ended at %s, %s after its start%s: %s.", f.name, moment(j.EndNs), timespec.Clock(max(0, j.EndNs-j.StartNs)/1e9),
+			f.on(), state.StateName(j))
+	}
+	switch j.State {
+	case pb.JobState_JOB_FAILED:
+		f.failed()
+	case pb.JobState_JOB_TIMEOUT:
+		f.say("It reached its time limit of %s; request more with --time.", timespec.Clock(int64(j.TimeLimitS)))
+	case pb.JobState_JOB_OUT_OF_MEMORY:
+		f.say("It used more memory than it was allocated (%s); request more with --mem or --mem-per-cpu.", memory(j))
+	case pb.JobState_JOB_CANCELLED:
+		f.say("It was cancelled by %s.", f.user(j.CancelledBy))
+	case pb.JobState_JOB_PREEMPTED:
+		if j.PreemptedBy != "" {
+			f.say("It was preempted by job %s.", j.PreemptedBy)
+		}
+	case pb.JobState_JOB_DEADLINE:
+		f.say("Its --deadline passed, or could no longer be met.")
+	case pb.JobState_JOB_NODE_FAIL:
+		switch {
+		case j.Reason == "JobLaunchFailure":
+			f.say("Node %s could not start it, and it may not be requeued (--no-requeue, or JobRequeue=0).", j.FailedNode)
+		case j.FailedNode != "":
+			f.say("Node %s failed while running it.", j.FailedNode)
+		}
+	}
+}
+
+func (f *fate) failed() {
+	switch status := f.j.ExitStatus; {
+	case f.j.Reason == "JobLaunchFailure":
+		f.say("It could not be launched.")
+	case status&0x7f != 0:
+		f.say("Its script was killed by signal %d.", status&0x7f)
+	case status != 0:
+		f.say("Its script ended with exit code %d.", status>>8&0xff)
+	}
+}
+
+// memory is what the job had, as its TRES say: "mem=2G".
+func memory(j *pb.JobRecord) string {
+	for _, item := range strings.Split(j.AllocTres, ",") {
+		if strings.HasPrefix(item, "mem=") {
+			return item
+		}
+	}
+	return "all of its nodes"
+}
+
+// unended are the nodes that have not reported the end of the last attempt.
+func (f *fate) unended() (names []string) {
+	for _, a := range f.j.Alloc {
+		if !a.Ended {
+			names = append(names, a.Node)
+		}
+	}
+	return names
+}
+
+// nodes says what is the matter with the nodes of a job that has not ended.
+func (f *fate) nodes() {
+	for _, name := range f.unended() {
+		switch n := f.v.Node(name); {
+		case n == nil:
+			f.say("Node %s is no longer in slurm.conf.", name)
+		case n.StateFlags&pb.NodeNoRespond != 0:
+			f.say("Node %s does not respond; it will be marked down after SlurmdTimeout.", name)
+		case n.State == pb.NodeState_NODE_DOWN:
+			f.say("Node %s is down: %s", name, n.Reason)
+		}
+	}
+}
+
+func outputFile(j *pb.JobRecord) string {
+	return filename.Output(j.Spec.StdOut, j.Spec.WorkDir, filename.Values{JobID: j.Id, ArrayJobID: j.ArrayJobId, ArrayTaskID: j.ArrayTaskId,
+		IsArrayTask: j.IsArrayTask, JobName: j.Spec.Name, User: j.Spec.User, Host: j.BatchHost})
+}

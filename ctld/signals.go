@@ -1,0 +1,70 @@
+package ctld
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"github.com/sluice-hpc/sluice/conf"
+)
+
+// signals does what slurmctld(8) says of them: SIGHUP reads the configuration again, SIGUSR2 the debug level alone; both open the log
+// again.
+func (d *daemon) signals(ctx context.Context, from <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-from:
+			switch s {
+			case syscall.SIGHUP:
+				d.reconfigure(ctx)
+			case syscall.SIGUSR2:
+				d.reopenLog()
+			}
+		}
+	}
+}
+
+// reconfigure is scontrol reconfigure, with the log instead of an answer. The log is opened by what is put in force.
+func (d *daemon) reconfigure(ctx context.Context) {
+	cmd, err := d.reload()
+	if err == nil {
+		_, err = d.loop.Do(ctx, cmd)
+	}
+	if err != nil {
+		d.log.Error("SIGHUP: the configuration is unchanged", "err", err)
+		return
+	}
+	d.log.Info("SIGHUP: configuration reloaded")
+}
+
+// reopenLog goes on in a new log file, at the level that slurm.conf says now. A slurm.conf with faults changes no level.
+func (d *daemon) reopenLog() {
+	c, err := conf.Load(d.opts.Conf, conf.Options{})
+	d.nodeDebug.mu.Lock()
+	defer d.nodeDebug.mu.Unlock()
+	now := d.conf.Load()
+	if err == nil {
+		changed := *now
+		changed.SlurmctldDebug, changed.DebugFlags, changed.SlurmctldLogFile = c.SlurmctldDebug, c.DebugFlags, c.SlurmctldLogFile
+		now = &changed
+	}
+	d.useConfig(now)
+	d.openLog(now)
+	if err != nil {
+		d.log.Error("SIGUSR2: log reopened; the debug level is unchanged", "err", err)
+		return
+	}
+	d.log.Info("SIGUSR2: log reopened", "level", now.SlurmctldDebug)
+}
+
+// openLog opens the log of a configuration, anew where it is open already. Where that fails the log stays where it was, and says so.
+func (d *daemon) openLog(c *conf.Config) {
+	if d.opts.LogTo == nil {
+		return
+	}
+	if err := d.opts.LogTo(c.SlurmctldLogFile); err != nil {
+		d.log.Error("SlurmctldLogFile cannot be used", "err", err)
+	}
+}

@@ -1,0 +1,31 @@
+package state
+
+import (
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// TestIndexFollowsTheRecord: whatever the writer's index is made from is among the fields by which it is seen that it has to change.
+func TestIndexFollowsTheRecord(t *testing.T) {
+	for _, state := range []pb.JobState{pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING, pb.JobState_JOB_COMPLETED} {
+		t.Run(state.String(), func(t *testing.T) {
+			made := func() *pb.JobRecord {
+				j := fieldtest.Filled[pb.JobRecord]()
+				j.State, j.StateFlags, j.ExitStatus, j.StartNs, j.Dependency, j.ArrayTasks = state, 0, 0, 0, "afterok:3", ""
+				return j
+			}
+			fieldtest.Follows(t, made, func(j *pb.JobRecord) any {
+				tx := Begin(New(testConfig(1, 8), "c", 1), 1)
+				tx.index(j, true)
+				return tx.next.writer
+			}, func(j *pb.JobRecord) any { return indexedOf(j) }, fieldtest.LeftOut{"Id": "a record keeps its id"})
+		})
+	}
+}
+
+// TestLimitsCompareEveryField: jobs share the list of their user's last job only where the limits are the same.
+func TestLimitsCompareEveryField(t *testing.T) {
+	fieldtest.Compares(t, nil, equalLimits, nil)
+}

@@ -1,0 +1,53 @@
+package state
+
+import (
+	"sync"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// layout is shared by successive Views. It gives every layout a number of its own, also those of batches that are refused, and keeps
+// what has been worked out of the last one that was asked for.
+type layout struct {
+	mu      sync.Mutex
+	last    uint64
+	of      uint64 // which layout derived belongs to
+	derived any
+}
+
+// relayout is called by whatever changes what requests are judged by.
+func (tx *Tx) relayout() {
+	l := tx.next.layout
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	tx.next.Layout = l.last
+}
+
+// restructure notes that nodes, partitions, reservations or settings changed, so that everything has to be looked at again.
+func (tx *Tx) restructure() {
+	tx.structure = true
+	tx.relayout()
+}
+
+// Derived gives what make makes of the view's layout (it must look at nothing else), and keeps it until another layout is asked for.
+// There is one user of it, ctld/feasible. Any goroutine may call it.
+func (v *View) Derived(make func(*View) any) any {
+	l := v.layout
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.derived == nil || l.of != v.Layout {
+		l.derived, l.of = make(v), v.Layout
+	}
+	return l.derived
+}
+
+// sameLayout reports whether a node can hold the same jobs as before, were it up and empty.
+func sameLayout(a, b *Node) bool {
+	x, y := a.NodeRecord, b.NodeRecord
+	return a.Inv == b.Inv && (x.State == pb.NodeState_NODE_FUTURE) == (y.State == pb.NodeState_NODE_FUTURE) &&
+		(x == y || x.Cpus == y.Cpus && x.Sockets == y.Sockets && x.Cores == y.Cores && x.Threads == y.Threads &&
+			x.RealMemoryMib == y.RealMemoryMib &&
+			x.MemSpecMib == y.MemSpecMib && x.TmpDiskMib == y.TmpDiskMib && x.Features == y.Features &&
+			x.ActiveFeatures == y.ActiveFeatures)
+}

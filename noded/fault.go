@@ -1,0 +1,104 @@
+package noded
+
+import (
+	"context"
+	"time"
+
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// lookForFault looks whether this node can start steps, with every heartbeat: a node whose spool is full is drained before it is given
+// another job. What is found out of turn, by a launch that failed, is told at once.
+func (n *node) lookForFault(ctx context.Context) {
+	if n.faulted {
+		return
+	}
+	n.faulted = true
+	all := n.fault != ""
+	answered := make(chan struct{})
+	n.noticeSilence(ctx, answered)
+	n.work(ctx, func() func() {
+		why, err := n.findFault(ctx, all)
+		close(answered)
+		return func() {
+			n.faulted = false
+			if err == nil {
+				n.tellFault(why)
+			}
+		}
+	})
+}
+
+// rootPatience is how long noded-root may take to say what it finds: longer than it waits for a spool that hangs.
+var rootPatience = 90 * time.Second
+
+const rootSilent = "the root half of the node daemon does not answer"
+
+// noticeSilence drains this node when noded-root has been stopped or hangs: it neither starts nor ends anything then, while this half would
+// go on telling the controller that all is well.
+func (n *node) noticeSilence(ctx context.Context, answered <-chan struct{}) {
+	n.wg.Add(1)
+	go func() {
+		defer n.wg.Done()
+		late := time.NewTimer(rootPatience)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-answered:
+			return
+		case <-late.C:
+		}
+		select {
+		case <-ctx.Done():
+		case <-answered:
+		case n.results <- func() {
+			if n.faulted {
+				n.tellFault(rootSilent)
+			}
+		}:
+		}
+	}()
+}
+
+func (n *node) findFault(ctx context.Context, all bool) (string, error) {
+	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Check{Check: &nodepb.Check{All: all}}})
+	return a.GetFault(), err
+}
+
+func (n *node) tellFault(why string) {
+	if why == n.fault {
+		return
+	}
+	if why != "" {
+		n.log.Error("this node cannot start jobs, and is drained", "why", why)
+	} else {
+		n.log.Info("this node can start jobs again: scontrol update state=resume gives it back", "was", n.fault)
+	}
+	n.fault, n.beat = why, true
+}
+
+// askFault finds out what is wrong with this node before it reports that it could not start a step, so that it is given no other; once.
+// True: wait for that.
+func (n *node) askFault(ctx context.Context, j *job) bool {
+	if j.rep.GetExit().GetVerdict() != nodeFailed || j.phase == pb.StepPhase_STEP_ENDED {
+		return false
+	}
+	if j.asked {
+		return j.asking
+	}
+	j.asked, j.asking = true, true
+	n.work(ctx, func() func() {
+		why, err := n.findFault(ctx, true)
+		return func() {
+			j.asking = false
+			if err == nil {
+				j.fault = why
+				n.tellFault(why)
+			}
+			n.advance(ctx, j)
+		}
+	})
+	return true
+}

@@ -1,0 +1,40 @@
+package noded
+
+import (
+	"context"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// lookAtSteps has the processes of the running steps looked at, beside the loop, one look at a time.
+func (n *node) lookAtSteps(ctx context.Context) {
+	if n.looking || n.stream == nil || !n.running() {
+		return
+	}
+	n.looking = true
+	n.work(ctx, func() func() {
+		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Look{Look: &nodepb.Look{}}})
+		return func() {
+			n.looking, n.usages = false, nil
+			if err != nil {
+				return
+			}
+			for _, u := range a.Usage { // of a step that has ended meanwhile nobody wants to know
+				if j := n.jobs[agent.KeyOf(u.Key)]; j != nil && j.phase == pb.StepPhase_STEP_RUNNING {
+					n.usages = append(n.usages, u)
+				}
+			}
+		}
+	})
+}
+
+func (n *node) running() bool {
+	for _, j := range n.jobs {
+		if j.rep.GetPid() > 0 && j.phase == pb.StepPhase_STEP_RUNNING {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+package orders
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// ErrGone is what is left of an order when the other half has gone: whether it was carried out is not known.
+var ErrGone = errors.New("the root half of the node daemon has gone")
+
+// Client is noded-link's end of the connection.
+type Client struct {
+	conn  net.Conn
+	words chan *nodepb.Word
+	out   *Outbox
+	gone  chan struct{} // closed when the connection has ended
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan *nodepb.Answer // nil once the connection has ended
+}
+
+// Dial takes over a connection and gives the welcome.
+func Dial(conn net.Conn) (*Client, *nodepb.Welcome, error) {
+	r := bufio.NewReaderSize(conn, 64<<10)
+	w, err := readWord(r)
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("cannot learn about this node from the root half of the node daemon: %w", err)
+	}
+	if w.GetWelcome() == nil {
+		_ = conn.Close()
+		return nil, nil, errors.New("the root half of the node daemon does not begin with a welcome")
+	}
+	c := &Client{conn: conn, words: make(chan *nodepb.Word, 64), out: NewOutbox(), gone: make(chan struct{}),
+		waiting: map[uint64]chan *nodepb.Answer{}}
+	go func() {
+		if c.out.Run(conn, c.gone, nil) != nil {
+			_ = conn.Close()
+		}
+	}()
+	go c.read(r)
+	return c, w.GetWelcome(), nil
+}
+
+func readWord(r *bufio.Reader) (*nodepb.Word, error) {
+	b, err := Read(r, MaxWord)
+	if err != nil {
+		return nil, err
+	}
+	w := &nodepb.Word{}
+	return w, proto.Unmarshal(b, w)
+}
+
+// Words are what the root half says, but for its answers. Closed when the connection has ended.
+func (c *Client) Words() <-chan *nodepb.Word { return c.words }
+
+// Gone is closed when the connection has ended.
+func (c *Client) Gone() <-chan struct{} { return c.gone }
+
+// Close ends the connection.
+func (c *Client) Close() { _ = c.conn.Close() }
+
+func (c *Client) read(r *bufio.Reader) {
+	defer close(c.words)
+	defer c.end()
+	for {
+		w, err := readWord(r)
+		if err != nil {
+			return
+		}
+		a := w.GetAnswer()
+		if a == nil {
+			c.words <- w
+			continue
+		}
+		c.mu.Lock()
+		ch := c.waiting[a.Id]
+		delete(c.waiting, a.Id)
+		c.mu.Unlock()
+		if ch != nil {
+			ch <- a
+		}
+	}
+}
+
+func (c *Client) end() {
+	_ = c.conn.Close()
+	c.mu.Lock()
+	c.waiting = nil
+	c.mu.Unlock()
+	close(c.gone)
+}
+
+// Tell gives an order that is not answered.
+func (c *Client) Tell(o *nodepb.Order) { _ = c.out.Put(o) }
+
+// Call gives an order and waits for its answer. When ctx ends the order is cancelled, and its answer, which says what became of it, is
+// still waited for. ErrGone: nobody knows.
+func (c *Client) Call(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	answer := make(chan *nodepb.Answer, 1)
+	c.mu.Lock()
+	if c.waiting == nil {
+		c.mu.Unlock()
+		return nil, ErrGone
+	}
+	c.last++
+	o.Id = c.last
+	c.waiting[o.Id] = answer
+	c.mu.Unlock()
+	if err := c.out.Put(o); err != nil {
+		c.mu.Lock()
+		delete(c.waiting, o.Id)
+		c.mu.Unlock()
+		return nil, err
+	}
+	ended := ctx.Done()
+	for {
+		select {
+		case a := <-answer:
+			return said(a)
+		case <-c.gone:
+			select {
+			case a := <-answer: // the last thing it said
+				return said(a)
+			default:
+				return nil, ErrGone
+			}
+		case <-ended:
+			ended = nil
+			c.Tell(&nodepb.Order{What: &nodepb.Order_Cancel{Cancel: &nodepb.Cancel{Id: o.Id}}})
+		}
+	}
+}
+
+func said(a *nodepb.Answer) (*nodepb.Answer, error) {
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}

@@ -1,0 +1,334 @@
+// Package policy is what a node lets be done on it, whoever orders it: the root half of the node daemon asks it before it acts. A
+// controller that has been taken over, or a daemon's other half, gets no more than this allows.
+//
+// The policy is a file of the node, node.conf beside its certificate, which nobody but root can change. Without the file the defaults
+// below hold. docs/administrators.md describes it for administrators.
+package policy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/trusted"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// File is the name of the policy's file.
+const File = "node.conf"
+
+// Policy is what is allowed. The zero Policy judges nothing: it is for daemons that are not root's, and for tests.
+type Policy struct {
+	Strict bool // the rest counts
+	// RootJobs lets root's jobs run.
+	RootJobs bool
+	// MinUID is the least uid of a job's user, and the least gid of a group that a job may have without its user being in it.
+	MinUID uint32
+	// NeedAccount wants the user to be known on this node.
+	NeedAccount bool
+	// Owners are the uids, besides root's, whose files may be run as root.
+	Owners []uint32
+	// Folders are those that programs must lie in; empty: any.
+	Folders []string
+	// Spool is the node's own, in which root's files have contents of users: nothing there is a program.
+	Spool string
+	// Own is what this node's own slurm.conf and cgroup.conf say.
+	Own Own
+}
+
+// Own is what a controller cannot say, because the node's own files do.
+type Own struct {
+	RebootProgram    string
+	ConstrainDevices bool
+	// JobMapDir and StatDir are the folders of SlurmdParameters for exporters of GPU metrics.
+	JobMapDir, StatDir string
+}
+
+// Default is the policy of a node without node.conf.
+func Default() Policy { return Policy{Strict: true, MinUID: 1000, NeedAccount: true} }
+
+// Load reads node.conf in a folder. A file that somebody else than root could have changed is refused.
+func Load(dir string) (Policy, error) {
+	path, err := filepath.Abs(filepath.Join(dir, File))
+	if err != nil {
+		return Policy{}, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Default(), nil
+	}
+	if err != nil {
+		return Policy{}, fmt.Errorf("cannot read the policy of this node: %w", err)
+	}
+	defer f.Close()
+	if _, err := trusted.Path(path); err != nil {
+		return Policy{}, fmt.Errorf("cannot use the policy of this node: %w", err)
+	}
+	p := Default()
+	var errs []error
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if err := p.set(line); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
+		}
+	}
+	return p, errors.Join(append(errs, lines.Err())...)
+}
+
+func (p *Policy) set(line string) error {
+	key, value, found := strings.Cut(line, "=")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	if !found {
+		return fmt.Errorf("%q is not KEY=VALUE", line)
+	}
+	switch strings.ToLower(key) {
+	case "allowrootjobs":
+		return yesNo(value, &p.RootJobs)
+	case "requireaccount":
+		return yesNo(value, &p.NeedAccount)
+	case "minimumuid":
+		n, err := strconv.ParseUint(value, 10, 32)
+		p.MinUID = uint32(n)
+		if err != nil {
+			return fmt.Errorf("%s is not a number: MinimumUID=%s", value, value)
+		}
+	case "trustedowners":
+		for _, name := range list(value) {
+			uid, ok := accounts.UID(name)
+			if !ok {
+				return fmt.Errorf("TrustedOwners: there is no user %s", name)
+			}
+			p.Owners = append(p.Owners, uid)
+		}
+	case "programfolders":
+		for _, dir := range list(value) {
+			if !filepath.IsAbs(dir) {
+				return fmt.Errorf("ProgramFolders: %s is not an absolute path", dir)
+			}
+			p.Folders = append(p.Folders, filepath.Clean(dir))
+		}
+	default:
+		return fmt.Errorf("unknown key %s; there are AllowRootJobs, MinimumUID, RequireAccount, TrustedOwners and ProgramFolders", key)
+	}
+	return nil
+}
+
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func yesNo(s string, to *bool) error {
+	switch strings.ToLower(s) {
+	case "yes":
+		*to = true
+	case "no":
+		*to = false
+	default:
+		return fmt.Errorf("%q is neither yes nor no", s)
+	}
+	return nil
+}
+
+// Judge answers for one policy. Its methods may be called from any goroutine.
+type Judge struct {
+	Policy
+	mu    sync.Mutex
+	known map[uint32]account
+}
+
+// SetOwn takes over what the node's own files say now.
+func (j *Judge) SetOwn(o Own) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.Policy.Own = o
+}
+
+// own is what they said last.
+func (j *Judge) own() Own {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.Policy.Own
+}
+
+// ClosesDevices: the node's own cgroup.conf has ConstrainDevices=yes.
+func (j *Judge) ClosesDevices() bool { return j.Strict && j.own().ConstrainDevices }
+
+// account is what was found out about a user.
+type account struct {
+	groups []uint32
+	at     time.Time
+}
+
+// rememberFor is how long a user is known without being looked up again: each job of a user in a directory would cost a getent(1).
+const (
+	rememberFor = time.Minute
+	maxKnown    = 4096
+)
+
+// noID is -1, with which the kernel's calls mean "as it is".
+const noID = ^uint32(0)
+
+// User says whether a job may run as this user with these groups.
+func (j *Judge) User(uid, gid uint32, groups []uint32) error {
+	if uid == noID || gid == noID || slices.Contains(groups, noID) {
+		return fmt.Errorf("uid %d with group %d is no user: %d stands for none", uid, gid, noID)
+	}
+	if !j.Strict {
+		return nil
+	}
+	if uid == 0 {
+		if !j.RootJobs {
+			return errors.New("jobs of root are not run on this node; AllowRootJobs=yes in its node.conf allows them")
+		}
+		return nil
+	}
+	if uid < j.MinUID {
+		return fmt.Errorf("jobs of uid %d are not run on this node: MinimumUID=%d in its node.conf", uid, j.MinUID)
+	}
+	if j.NeedAccount {
+		if _, ok, err := j.lookUp(uid); err != nil {
+			return fmt.Errorf("%w: %w", ErrLater, err)
+		} else if !ok {
+			return fmt.Errorf("uid %d has no account on this node", uid)
+		}
+	}
+	for _, g := range append([]uint32{gid}, groups...) {
+		if g >= j.MinUID && g != 0 {
+			continue
+		}
+		own, _, err := j.lookUp(uid)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrLater, err)
+		}
+		if !slices.Contains(own, g) {
+			return fmt.Errorf("uid %d is not in group %d on this node, which is one of the system (below MinimumUID=%d)", uid, g, j.MinUID)
+		}
+	}
+	return nil
+}
+
+// ErrLater is in refusals for which there is no reason but that the node's directory of users does not answer.
+var ErrLater = errors.New("it is not known whether this node allows it")
+
+// lookUp gives a user's groups, and whether there is such a user here. Who is not found is looked up again the next time.
+func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
+	j.mu.Lock()
+	a, ok := j.known[uid]
+	j.mu.Unlock()
+	if ok && time.Since(a.at) < rememberFor {
+		return a.groups, true, nil
+	}
+	u, ok, err := accounts.Find(strconv.FormatUint(uint64(uid), 10))
+	if err != nil || !ok || u.UID != uid {
+		return nil, false, err
+	}
+	a = account{groups: accounts.Groups(u), at: time.Now()}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.known == nil || len(j.known) >= maxKnown {
+		j.known = map[uint32]account{}
+	}
+	j.known[uid] = a
+	return a.groups, true, nil
+}
+
+// Program says whether a program may be run for the administrator: nobody but root, and TrustedOwners, can have changed it.
+func (j *Judge) Program(path string) error {
+	if !j.Strict {
+		return nil
+	}
+	real, err := trusted.Path(path, j.Owners...)
+	if err != nil {
+		return fmt.Errorf("this node does not run it: %w", err)
+	}
+	if j.Spool != "" && below(real, j.Spool) || below(real, "/proc") || below(real, "/sys") || below(real, "/dev") {
+		return fmt.Errorf("this node does not run it: %s holds no programs", filepath.Dir(real))
+	}
+	if len(j.Folders) > 0 && !slices.ContainsFunc(j.Folders, func(dir string) bool { return below(real, dir) }) {
+		return fmt.Errorf("this node does not run it: %s is in none of the folders %s (ProgramFolders in its node.conf)", real,
+			strings.Join(j.Folders, ", "))
+	}
+	return nil
+}
+
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// Reboot says whether this may be run to reboot: arguments are the node's own slurm.conf's to say.
+func (j *Judge) Reboot(words []string) error {
+	if !j.Strict {
+		return nil
+	}
+	if own := j.own().RebootProgram; len(words) > 1 && !slices.Equal(words, strings.Fields(own)) {
+		return fmt.Errorf("this node does not run %q: with arguments it runs only the RebootProgram of its own slurm.conf, %q",
+			strings.Join(words, " "), own)
+	}
+	return j.Program(words[0])
+}
+
+// Dir says whether the files for exporters of GPU metrics may be written to a folder other than the usual ones.
+func (j *Judge) Dir(path string) error {
+	if own := j.own(); !j.Strict || path == own.JobMapDir || path == own.StatDir {
+		return nil
+	}
+	return fmt.Errorf("%s is not named in this node's own slurm.conf (SlurmdParameters)", path)
+}
+
+// plainNames are the variables that programs get besides those of SLURM_ and SLUICE_: whose devices are whose.
+var plainNames = []string{"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}
+
+// Env gives the environment of a program: what describes the job, and fixed, which is the node's own. A variable that would change how
+// programs work, such as LD_PRELOAD or BASH_ENV, is refused.
+func (j *Judge) Env(env, fixed []string) ([]string, error) {
+	if !j.Strict {
+		return env, nil
+	}
+	out := slices.Clone(fixed)
+	for _, kv := range env {
+		name, _, found := strings.Cut(kv, "=")
+		switch {
+		case !found || strings.ContainsRune(kv, 0):
+			return nil, fmt.Errorf("%.40q is no variable of an environment", kv)
+		case slices.ContainsFunc(fixed, func(f string) bool { return strings.HasPrefix(f, name+"=") }):
+		case name == "PATH" || name == "SLURM_CONF" || name == "SLUICE_SOCKET": // where the node has none
+		case strings.HasPrefix(name, "SLURM_"), strings.HasPrefix(name, "SLURMD_"), strings.HasPrefix(name, "SLUICE_"),
+			slices.Contains(plainNames, name):
+			out = append(out, kv)
+		default:
+			return nil, fmt.Errorf("a program of the administrator does not get the variable %.40q", name)
+		}
+	}
+	return out, nil
+}
+
+// Hold narrows a bundle down to what the node gives anybody. hard is this daemon's own hard limit of a resource.
+func (j *Judge) Hold(b *pb.Bundle, hard func(int) uint64) error {
+	for _, path := range append(slices.Clone(b.TaskProlog), b.TaskEpilog) {
+		if path == "" {
+			continue
+		}
+		if err := j.Program(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // what is not there is not run
+			return fmt.Errorf("TaskProlog or TaskEpilog %s: %w", path, err)
+		}
+	}
+	for _, r := range b.Rlimits {
+		most := hard(int(r.Resource))
+		r.Hard, r.Soft = min(r.Hard, most), min(r.Soft, most)
+	}
+	return nil
+}

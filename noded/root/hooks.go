@@ -1,0 +1,172 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/step"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// healthTimeout is how long HealthCheckProgram may take (slurm.conf(5)), healthRecord names its process among the records of package hook.
+const (
+	healthTimeout = 60 * time.Second
+	healthRecord  = "health-check"
+)
+
+// unkillableTimeout bounds UnkillableStepProgram: it may look for what holds the processes, and must not hold a worker for ever.
+const unkillableTimeout = 5 * time.Minute
+
+// hook runs a program. Its name comes from the settings, which a controller has given: the policy judges it each time, because the file may
+// have changed.
+func (r *Root) hook(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	h := o.GetHook()
+	env, err := r.judge.Env(h.Env, r.fixed)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	set := r.settings
+	r.mu.Unlock()
+	name := ""
+	if h.Key != nil {
+		name = step.Name(h.Key)
+	}
+	switch h.Kind {
+	case nodepb.HookKind_HOOK_PROLOG:
+		return r.prolog(ctx, name, h.Remember, set, env)
+	case nodepb.HookKind_HOOK_EPILOG:
+		return r.epilog(ctx, name, h.Key, set, env)
+	case nodepb.HookKind_HOOK_HEALTH:
+		r.check(ctx, healthRecord, set.GetHealthCheck(), env, healthTimeout)
+	case nodepb.HookKind_HOOK_UNKILLABLE:
+		r.unkillable(ctx, name, h.Key, set, env)
+	case nodepb.HookKind_HOOK_REBOOT:
+		return nil, r.reboot(h.Program)
+	}
+	return nil, nil
+}
+
+func hookTimeout(set *pb.NodeSettings) time.Duration {
+	return time.Duration(set.GetPrologEpilogTimeoutS()) * time.Second
+}
+
+func (r *Root) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings,
+	env []string) (*nodepb.Answer, error) {
+	if why := r.steps.Ready(); why != "" { // it would be run for nothing
+		return &nodepb.Answer{Fault: why}, errors.New(why)
+	}
+	if l != nil {
+		if err := r.hooks.Remember(name, l); err != nil {
+			return &nodepb.Answer{Fault: "SlurmdSpoolDir: " + err.Error()}, err
+		}
+	}
+	if set.GetProlog() == "" {
+		return nil, nil
+	}
+	return nil, r.hooks.Prolog(ctx, name, set.GetProlog(), env, hookTimeout(set))
+}
+
+// epilog lets go of the step's devices when it has run. An error means that it was broken off.
+func (r *Root) epilog(ctx context.Context, name string, key *pb.StepKey, set *pb.NodeSettings, env []string) (*nodepb.Answer, error) {
+	failed := ""
+	if set.GetEpilog() != "" {
+		var err error
+		if failed, err = r.hooks.Epilog(ctx, name, set.GetEpilog(), env, hookTimeout(set)); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.known[agent.KeyOf(key)]; k != nil && k.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
+		r.finish(k)
+	}
+	return &nodepb.Answer{Failed: failed}, nil
+}
+
+// check runs a program that belongs to no job, or to one that cannot be ended. What it finds is its own to act upon.
+func (r *Root) check(ctx context.Context, name, path string, env []string, timeout time.Duration) {
+	if path == "" {
+		return
+	}
+	if err := r.hooks.Check(ctx, name, path, env, timeout); err != nil && ctx.Err() == nil {
+		r.log.Error("a program of the administrator failed", "program", path, "for", name, "err", err)
+	}
+}
+
+// unkillable runs UnkillableStepProgram, once for a step, also when a noded-link that has come since asks for it again.
+func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set *pb.NodeSettings, env []string) {
+	r.mu.Lock()
+	k := r.known[agent.KeyOf(key)]
+	again := k != nil && k.stuck
+	if k != nil {
+		k.stuck = true
+	}
+	r.mu.Unlock()
+	if again {
+		return
+	}
+	r.check(ctx, name+".unkillable", set.GetUnkillableProgram(), env, unkillableTimeout)
+	if ctx.Err() != nil && k != nil { // it was broken off
+		r.mu.Lock()
+		k.stuck = false
+		r.mu.Unlock()
+	}
+}
+
+// reboot runs RebootProgram in a session of its own, which the end of this daemon does not end.
+func (r *Root) reboot(command string) error {
+	words := strings.Fields(command)
+	if len(words) == 0 {
+		return errors.New("no program")
+	}
+	if err := r.judge.Reboot(words); err != nil {
+		return err
+	}
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + program.Path, "SLURMD_NODENAME=" + r.o.Node}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.WaitDelay = time.Second
+	out, err := inherit.CombinedOutput(cmd)
+	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
+		return errors.New(err.Error() + ": " + text)
+	}
+	return err
+}
+
+// configure takes over the controller's settings.
+func (r *Root) configure(set *pb.NodeSettings) {
+	r.mu.Lock()
+	same := proto.Equal(r.settings, set)
+	r.settings = set
+	r.mu.Unlock()
+	if !same {
+		if err := r.sp.saveSettings(set); err != nil {
+			r.log.Error("cannot keep the controller's settings: after a restart without controller no epilog will run", "err", err)
+		}
+	}
+	if r.o.Level != nil {
+		r.o.Level.Set(slog.Level(set.GetLogLevel()))
+	}
+	r.gpus.Configure(set.GetGres(), set.GetGpu())
+	r.hooks.Serial(set.GetSerialHooks())
+	r.setPrivacy(set.GetPrivacy())
+	r.showUses()
+}
+
+// reopen is for the log alone: the level is the controller's to say.
+func (r *Root) reopen() {
+	if r.o.Reload != nil {
+		_, _ = r.reload() // says what is wrong
+	}
+}

@@ -1,0 +1,103 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/usage"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// usesFile keeps, across restarts of the daemon, what running steps have used of their devices so far.
+const usesFile = "uses.pb"
+
+// look reads what the running steps use: all descendants of a step's shim, which nothing of the step can leave. It reads a file of each
+// process of the machine, so there is one look at a time.
+func (r *Root) look(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
+	r.mu.Lock()
+	if r.looking {
+		r.mu.Unlock()
+		return nil, errors.New("a look is under way")
+	}
+	r.looking = true
+	var list []*known
+	var pids []int
+	for _, k := range r.known {
+		if pid := k.rep.GetPid(); pid > 0 && k.rep.Phase == pb.StepPhase_STEP_RUNNING {
+			list, pids = append(list, k), append(pids, int(pid))
+		}
+	}
+	r.mu.Unlock()
+	var found []*pb.StepUsage
+	if len(list) > 0 {
+		table := usage.Read()
+		for i, k := range list {
+			if shim := table.Parent(pids[i]); shim > 1 { // or it has just ended
+				found = append(found, r.see(k, table.Below(shim)))
+			}
+		}
+	}
+	r.keepUses(found)
+	r.mu.Lock()
+	r.looking = false
+	r.mu.Unlock()
+	return &nodepb.Answer{Usage: found}, nil
+}
+
+// findFault looks whether this node can start steps.
+func (r *Root) findFault(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	return &nodepb.Answer{Fault: r.steps.Fault(ctx, o.GetCheck().All)}, nil
+}
+
+func (r *Root) see(k *known, t usage.Total) *pb.StepUsage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k.peak.See(t)
+	u := t.Message(k.key, k.peak)
+	u.Devices = r.gpus.Recorder().Use(k.name)
+	return u
+}
+
+// keepUses writes down what was used of devices. Losing it costs figures, so nothing is synced.
+func (r *Root) keepUses(list []*pb.StepUsage) {
+	m := &pb.NodeReport{}
+	for _, u := range list {
+		if len(u.Devices) > 0 {
+			m.Usage = append(m.Usage, &pb.StepUsage{Key: u.Key, Devices: u.Devices})
+		}
+	}
+	path := filepath.Join(r.sp.dir, usesFile)
+	if len(m.Usage) == 0 {
+		_ = os.Remove(path)
+		return
+	}
+	b, err := proto.Marshal(m)
+	if err == nil {
+		err = os.WriteFile(path+".new", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		r.log.Warn("cannot keep what jobs use of their GPUs: a restart of the node daemon will lose it", "err", err)
+	}
+}
+
+// loadUses reads what keepUses has written; what cannot be read is nothing.
+func (r *Root) loadUses() map[agent.Key][]*pb.DeviceUse {
+	prior := map[agent.Key][]*pb.DeviceUse{}
+	b, err := os.ReadFile(filepath.Join(r.sp.dir, usesFile))
+	m := &pb.NodeReport{}
+	if err != nil || proto.Unmarshal(b, m) != nil {
+		return prior
+	}
+	for _, u := range m.Usage {
+		prior[agent.KeyOf(u.Key)] = u.Devices
+	}
+	return prior
+}

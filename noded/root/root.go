@@ -1,0 +1,279 @@
+// Package root is the half of the node daemon that has root's rights. It keeps the spool, the shims, the devices and the records of
+// prologs and epilogs, and does what noded-link, the half that talks to the controller, orders (table.go), as far as the policy of this
+// node allows (noded/policy). It has no network: what it knows of the controller it knows by these orders, which are few, typed and
+// bounded.
+//
+//	r, err := root.New(ctx, options)   // takes the spool, finds the shims that run
+//	err = r.Serve(ctx, conn)           // one noded-link, until it or ctx ends; then another one
+//	err = r.Close()                    // jobs go on
+//
+// # A noded-link that ends
+//
+// It may end at any time, also by SIGKILL, and knows nothing that is not here: the next one is told everything in its welcome. What the
+// old one had ordered and was still under way, such as a prolog, is broken off, exactly as when the whole daemon is killed, and the new
+// one begins again where the controller's orders and the steps that are here differ (package agent).
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/gpu"
+	"github.com/sluice-hpc/sluice/noded/gpufiles"
+	"github.com/sluice-hpc/sluice/noded/hook"
+	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/isolate"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/taskenv"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Steps runs steps: step.Runner, whose documentation holds for every method, or a fake.
+type Steps interface {
+	Recover(context.Context) ([]*pb.StepReport, error)
+	Launch(ctx context.Context, b *pb.Bundle, script []byte) error
+	Fail(*pb.Bundle, *pb.ExitRecord) error
+	Control(context.Context, *pb.StepOrder) error
+	Forget(*pb.StepKey) error
+	Reports() <-chan *pb.StepReport
+	Bundle(*pb.StepKey) (*pb.Bundle, error)
+	Ready() string
+	Fault(ctx context.Context, all bool) string
+	Close() error
+}
+
+// Options of a Root.
+type Options struct {
+	Node     string // name
+	Cluster  string
+	Spool    string
+	Step     step.Options // of a Runner, when Steps is nil: what Root does not fill in itself
+	Steps    Steps
+	Prober   hw.Prober
+	GPUs     gpu.Source
+	NoGPUs   string
+	GPUFiles bool // the usual files for exporters of GPU metrics are written
+	Policy   policy.Policy
+	Daemon   taskenv.Daemon
+	// HealthCheck runs once before anything else; may be empty.
+	HealthCheck string
+	// Welcome is what noded-link is told besides what Root knows.
+	Welcome *nodepb.Welcome
+	Log     *slog.Logger
+	Level   *slog.LevelVar // of Log; may be nil
+	// Reload opens the log again, as slurm.conf says now, and gives the level and what else the node's own files say. May be nil.
+	Reload func() (slog.Level, policy.Own, error)
+	Kernel isolate.Kernel // isolate.Linux
+}
+
+// Root is the root half of one node daemon.
+type Root struct {
+	o     Options
+	log   *slog.Logger
+	sp    *spool
+	steps Steps
+	hooks *hook.Runner
+	gpus  *gpu.Monitor
+	uses  *gpufiles.Keeper
+	judge policy.Judge
+	inv   hw.Inventory
+	open  error // why jobs cannot be kept from each other's devices
+	fixed []string
+
+	ctx  context.Context // of what runs beside the connections
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	known    map[agent.Key]*known
+	settings *pb.NodeSettings
+	said     map[string]bool
+	privacy  *pb.Privacy // what jobs have for themselves, of what is wanted and this machine can do
+	wanted   *pb.Privacy
+	shared   []string // why jobs share what they should not
+	conn     *session // nil: there is no noded-link
+	looking  bool
+}
+
+// ErrStopped is why Serve ended: the controller has the node daemon end.
+var ErrStopped = errors.New("the controller has this node daemon end")
+
+// New takes the spool and finds what an earlier daemon left.
+func New(ctx context.Context, o Options) (*Root, error) {
+	if o.Kernel == nil {
+		o.Kernel = isolate.Linux{}
+	}
+	sp, err := openSpool(o.Spool, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	r := &Root{o: o, log: o.Log, sp: sp, steps: o.Steps, known: map[agent.Key]*known{}, said: map[string]bool{}}
+	r.judge.Policy = o.Policy
+	r.judge.Spool = sp.dir
+	r.fixed = taskenv.Check("", o.Daemon)
+	if err := r.begin(ctx); err != nil {
+		sp.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Root) begin(ctx context.Context) (err error) {
+	if r.inv, err = r.o.Prober.Inventory(); err != nil {
+		return err
+	}
+	if r.hooks, err = hook.Open(r.sp.dir, r.log); err != nil {
+		return err
+	}
+	r.hooks.Allow = r.judge.Program
+	layout := ""
+	if r.steps == nil {
+		so := r.o.Step
+		so.Spool, so.Group, so.Log = r.sp.dir, step.Group, r.log
+		so.CgroupRoot = r.cgroup()
+		run, err := step.New(so)
+		if err != nil {
+			return err
+		}
+		r.steps, layout, r.open = run, run.Layout().String(), run.Devices()
+	}
+	have, err := r.steps.Recover(ctx)
+	if err != nil {
+		_ = r.steps.Close()
+		return fmt.Errorf("cannot learn what runs on this node: %w", err)
+	}
+	r.settings = r.sp.loadSettings()
+	r.hooks.Serial(r.settings.GetSerialHooks())
+	r.setPrivacy(r.settings.GetPrivacy())
+	r.sweepPrivate(have)
+	r.gpus = gpu.NewMonitor(gpu.Options{Source: r.o.GPUs, NoDriver: r.o.NoGPUs, Topology: r.inv.Topology, Log: r.log,
+		Gres: r.settings.GetGres(), Policy: r.settings.GetGpu(), Unsettled: r.settings == nil,
+		State: filepath.Join(r.sp.dir, "devices.json"), BootID: r.inv.BootID,
+		Processes: gpu.Proc{Cgroup: r.cgroup(), Spool: r.sp.dir}})
+	r.uses = gpufiles.NewKeeper(r.log)
+	r.recover(have)
+	if w := r.o.Welcome; w != nil {
+		w.StartNs, w.Driver = time.Now().UnixNano(), r.gpus.Driver()
+		w.CloseDevices = r.judge.ClosesDevices()
+		if r.open != nil {
+			w.Open = r.open.Error()
+		}
+	}
+	r.log.Info("node daemon started", "steps", len(have), "cpus", len(r.inv.Topology), "memory_mib", r.inv.MemoryMiB, "cgroup", layout)
+	r.run(ctx)
+	return nil
+}
+
+func (r *Root) cgroup() string { return path.Join("sluice", r.o.Cluster, r.o.Node) }
+
+// run starts what goes on beside the connections.
+func (r *Root) run(ctx context.Context) {
+	if r.o.HealthCheck != "" {
+		r.check(ctx, healthRecord, r.o.HealthCheck, taskenv.Check(r.o.Cluster, r.o.Daemon), healthTimeout)
+	}
+	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.wg.Go(func() { r.gpus.Run(r.ctx) })
+	r.wg.Go(func() { r.uses.Run(r.ctx) })
+	r.wg.Go(r.watch)
+	base := r.privacy.GetBase() // of now: the settings may change
+	r.wg.Go(func() { r.purgePrivate(base) })
+	r.showUses()
+}
+
+// watch takes in what the runner and the monitor say.
+func (r *Root) watch() {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.gpus.Changed():
+			r.showUses()
+			r.tell(func(s *session) { s.devices = true })
+		case <-r.gpus.Sampled():
+			r.tell(func(s *session) { s.samples = true })
+		case rep, ok := <-r.steps.Reports():
+			if !ok {
+				return
+			}
+			r.reported(rep)
+		}
+	}
+}
+
+// tell changes what noded-link, when there is one, is going to be told.
+func (r *Root) tell(f func(*session)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		f(r.conn)
+		r.conn.out.Wake()
+	}
+}
+
+// Signal is SIGHUP (register) or SIGUSR2: the log is opened again, and noded-link told.
+func (r *Root) Signal(register bool) {
+	level, err := r.reload()
+	r.tell(func(s *session) {
+		_ = s.out.Put(&nodepb.Word{What: &nodepb.Word_Reread{Reread: &nodepb.Reread{LogLevel: int32(level), KeepLevel: err != nil,
+			Register: register}}})
+	})
+	if err == nil && r.o.Level != nil {
+		r.o.Level.Set(level)
+		r.log.Info("log reopened", "level", level.String())
+	}
+}
+
+// reload reads what the node's own files say.
+func (r *Root) reload() (slog.Level, error) {
+	if r.o.Reload == nil {
+		return 0, errors.New("nothing to read")
+	}
+	level, own, err := r.o.Reload()
+	if err != nil {
+		r.log.Error("the log and its level stay as they were", "err", err)
+		return level, err
+	}
+	r.judge.SetOwn(own)
+	return level, nil
+}
+
+// Close lets go of everything. What runs goes on.
+func (r *Root) Close() error {
+	r.stop()
+	r.wg.Wait()
+	err := r.steps.Close()
+	if err != nil {
+		err = fmt.Errorf("cannot let go of the shims: %w", err)
+	}
+	r.log.Info("node daemon ends; jobs go on", "steps", len(r.known))
+	r.sp.close()
+	return err
+}
+
+// once logs what would come again with each job.
+func (r *Root) once(what string, err error) {
+	r.mu.Lock()
+	told := r.said[err.Error()] || len(r.said) >= 1000
+	r.said[err.Error()] = true
+	r.mu.Unlock()
+	if !told {
+		r.log.Warn(what, "err", err)
+	}
+}
+
+// Serve carries out the orders of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more.
+func (r *Root) Serve(ctx context.Context, conn net.Conn) error {
+	s := &session{r: r, conn: conn, out: orders.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
+	return s.serve(ctx)
+}

@@ -1,0 +1,370 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/isolate"
+	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/usage"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// known is a step that is here, or is being prepared. Its fields are guarded by Root.mu.
+type known struct {
+	key      *pb.StepKey
+	name     string
+	rep      *pb.StepReport // newest; nil before the runner has the step
+	brief    *pb.Bundle
+	peak     usage.Peak
+	finished bool // it holds no devices any more
+	recorded bool // the use of its devices is being recorded
+	launches int  // under way
+	stuck    bool // UnkillableStepProgram was run for it
+}
+
+// Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
+func Brief(b *pb.Bundle) *pb.Bundle {
+	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Gid: b.Gid, Cgroup: b.Cgroup, Devices: b.Devices, Cpus: b.Cpus, Partition: b.Partition,
+		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly}
+}
+
+// refused: it never began here, and needs no epilog.
+func (k *known) refused() bool { return k.brief.GetCgroup() == "" }
+
+// recover takes in what the runner found.
+func (r *Root) recover(have []*pb.StepReport) {
+	prior := r.loadUses()
+	names := map[string]bool{}
+	for _, rep := range have {
+		k := &known{key: rep.Key, name: step.Name(rep.Key), rep: rep, brief: &pb.Bundle{Key: rep.Key}}
+		names[k.name] = true
+		if b, err := r.steps.Bundle(rep.Key); err == nil {
+			k.brief = Brief(b)
+		} else {
+			k.brief.Cgroup = step.Group(rep.Key) // something of it may have run: its epilog has to
+		}
+		key := agent.KeyOf(rep.Key)
+		r.known[key] = k
+		if rep.Phase == pb.StepPhase_STEP_ENDED && (r.settings.GetEpilog() == "" || k.refused()) {
+			k.finished = true
+			continue
+		}
+		r.hold(k.name, k.brief.Devices)
+		if rep.Phase != pb.StepPhase_STEP_ENDED {
+			r.record(k, prior[key])
+		}
+	}
+	for _, name := range r.hooks.Names() {
+		if !names[name] {
+			r.hooks.Forget(name)
+		}
+	}
+}
+
+// record has the use of a step's devices recorded, going on from what an earlier daemon has recorded.
+func (r *Root) record(k *known, prior []*pb.DeviceUse) {
+	if len(k.brief.GetDevices()) > 0 && !k.refused() {
+		k.recorded = true
+		r.gpus.Recorder().Begin(k.name, k.brief.Devices, prior)
+	}
+}
+
+// reported takes in what the runner says of a step.
+func (r *Root) reported(rep *pb.StepReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := agent.KeyOf(rep.Key)
+	k := r.known[key]
+	if k == nil {
+		return
+	}
+	if rep.Phase == pb.StepPhase_STEP_ENDED {
+		if k.recorded {
+			k.recorded = false
+			rep = withDevices(rep, r.gpus.Recorder().End(k.name))
+		} else if k.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
+			rep = k.rep // said again
+		}
+		if r.settings.GetEpilog() == "" || k.refused() {
+			r.finish(k)
+		}
+	}
+	k.rep = rep
+	if r.conn != nil {
+		r.conn.dirty[key] = true
+		r.conn.out.Wake()
+	}
+}
+
+// withDevices is a report of an end with what was used of the devices.
+func withDevices(rep *pb.StepReport, used []*pb.DeviceUse) *pb.StepReport {
+	if len(used) == 0 || rep.Exit == nil {
+		return rep
+	}
+	rep = proto.CloneOf(rep)
+	if x := rep.Exit; x.Usage == nil {
+		x.Usage = &pb.StepUsage{CpuUsecUser: x.CpuUsecUser, CpuUsecSystem: x.CpuUsecSystem, MaxRssKib: x.MaxRssKib}
+	}
+	rep.Exit.Usage.Devices = used
+	return rep
+}
+
+// finish lets go of a step's devices. The caller holds r.mu.
+func (r *Root) finish(k *known) {
+	if k.finished {
+		return
+	}
+	k.finished = true
+	r.gpus.Release(k.name)
+	if len(k.brief.GetDevices()) > 0 {
+		r.showUsesLocked()
+	}
+}
+
+// enter makes sure that a step is known.
+func (r *Root) enter(key *pb.StepKey, b *pb.Bundle) *known {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[agent.KeyOf(key)]
+	if k == nil {
+		k = &known{key: key, name: step.Name(key)}
+		r.known[agent.KeyOf(key)] = k
+	}
+	if b != nil && k.rep == nil {
+		k.brief = Brief(b)
+	}
+	return k
+}
+
+// has notes that the runner has a step. Its first report comes later, when noded-link, on whose order it was, may have gone already.
+func (r *Root) has(k *known, rep *pb.StepReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.rep == nil {
+		k.rep = rep
+	}
+}
+
+// launching counts the launches of a step that are under way.
+func (r *Root) launching(k *known, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k.launches += n
+}
+
+// abandon forgets a step that the runner does not have, and is not about to have.
+func (r *Root) abandon(k *known) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.rep != nil || k.launches > 0 {
+		return
+	}
+	r.finish(k)
+	if k.recorded {
+		r.gpus.Recorder().End(k.name)
+	}
+	delete(r.known, agent.KeyOf(k.key))
+}
+
+// leave: what a noded-link that has gone had prepared only is nobody's.
+func (r *Root) leave(s *session) {
+	r.mu.Lock()
+	var left []*known
+	if r.conn == s {
+		r.conn = nil
+	}
+	for _, k := range r.known {
+		if k.rep == nil {
+			left = append(left, k)
+		}
+	}
+	r.mu.Unlock()
+	for _, k := range left {
+		r.abandon(k)
+	}
+}
+
+// launchable: the bundle is of one step, in the cgroup that is that step's.
+func launchable(b *pb.Bundle) error {
+	if b == nil {
+		return errors.New("it has no bundle")
+	}
+	if len(b.GetLimits().GetDevices()) > 0 {
+		return errors.New("it has rules for devices, which are not its to make")
+	}
+	return errors.Join(wellFormed(b.Key), group(b, false))
+}
+
+// group: a step's cgroup has the name that follows from the step; none is no cgroup, where that is possible.
+func group(b *pb.Bundle, none bool) error {
+	if want := step.Group(b.GetKey()); b.GetCgroup() != want && !(none && b.GetCgroup() == "") {
+		return fmt.Errorf("its cgroup is %q, and should be %q", b.GetCgroup(), want)
+	}
+	return nil
+}
+
+func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	b := o.GetLaunch().Bundle
+	if !b.HoldOnly {
+		if err := r.judge.User(b.Uid, b.Gid, b.Groups); err != nil {
+			return &nodepb.Answer{Refused: !errors.Is(err, policy.ErrLater)}, err
+		}
+	}
+	if err := errors.Join(r.judge.Hold(b, hardLimit), r.own(b.Devices)); err != nil {
+		return &nodepb.Answer{Refused: true}, err
+	}
+	if why := r.steps.Ready(); why != "" {
+		return nil, errors.New(why)
+	}
+	r.closeDevices(b)
+	k := r.enter(b.Key, b)
+	r.mu.Lock()
+	k.launches++
+	if k.rep == nil && !k.recorded {
+		r.hold(k.name, b.Devices)
+		r.record(k, nil)
+	}
+	r.mu.Unlock()
+	err := r.steps.Launch(ctx, b, o.GetLaunch().Script)
+	if err == nil {
+		r.has(k, &pb.StepReport{Key: b.Key, Phase: pb.StepPhase_STEP_PREPARING})
+	}
+	r.launching(k, -1)
+	if err != nil {
+		r.abandon(k)
+		return nil, err
+	}
+	if len(b.Devices) > 0 {
+		r.showUses()
+	}
+	return nil, nil
+}
+
+// hardLimit asks the kernel for this daemon's own hard limit. Unlimited is the largest number.
+func hardLimit(resource int) uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(resource, &l) != nil {
+		return unix.RLIM_INFINITY
+	}
+	return l.Max
+}
+
+// own: the devices of a step are in this node's inventory. A job must not run without one that has gone.
+func (r *Root) own(devices []*pb.GresDevice) error {
+	have := r.gpus.Report().GetDevices()
+	for _, d := range devices {
+		if d.GetCount() == 0 && d.GetId() != "" && len(isolate.Held(have, []*pb.GresDevice{d})) == 0 {
+			return fmt.Errorf("cannot give the job %s %d (%s): this node does not have it any more", d.GetName(), d.GetIndex(), d.GetId())
+		}
+	}
+	return nil
+}
+
+// closeDevices gives a batch step the rules by which it can open no devices of this node but its own.
+func (r *Root) closeDevices(b *pb.Bundle) {
+	r.mu.Lock()
+	closes := r.settings.GetConstrainDevices() || r.judge.ClosesDevices()
+	b.Privacy = r.privacy // not what the order says of it
+	r.mu.Unlock()
+	if r.open != nil || !closes || b.HoldOnly {
+		return
+	}
+	rules, faults := isolate.Rules(isolate.Node{Devices: r.gpus.Report().GetDevices(), Spare: r.gpus.Spare(), Control: r.gpus.Control()},
+		b.Devices, r.o.Kernel)
+	for _, f := range faults {
+		r.once("a device cannot be closed to jobs, nor used by any", f)
+	}
+	if b.Limits == nil {
+		b.Limits = &pb.Limits{}
+	}
+	b.Limits.Devices = rules
+}
+
+func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	f := o.GetFail()
+	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
+	k := r.enter(b.Key, b)
+	if err := r.steps.Fail(b, f.Exit); err != nil {
+		r.abandon(k)
+		return nil, err
+	}
+	r.has(k, &pb.StepReport{Key: b.Key, Phase: pb.StepPhase_STEP_ENDED, Exit: f.Exit, StartNs: f.Exit.GetStartNs()})
+	return nil, nil
+}
+
+func (r *Root) control(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	return nil, r.steps.Control(ctx, o.GetControl())
+}
+
+func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	key := agent.KeyOf(o.GetForget().Key)
+	if err := r.steps.Forget(o.GetForget().Key); err != nil {
+		return nil, err
+	}
+	r.hooks.Forget(step.Name(o.GetForget().Key))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.known[key]; k != nil {
+		r.finish(k)
+		delete(r.known, key)
+	}
+	return nil, nil
+}
+
+// prepare gives a step its devices, cut or merged as they have to be.
+func (r *Root) prepare(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	p := o.GetPrepare()
+	name := step.Name(p.Key)
+	k := r.enter(p.Key, nil)
+	modes := map[string]string{}
+	for _, d := range r.gpus.Report().Devices {
+		modes[d.Id] = d.MigMode
+	}
+	out := slices.Clone(p.Devices)
+	for _, d := range out {
+		var got *pb.Device
+		var err error
+		switch {
+		case d.Parent != "":
+			got, err = r.gpus.EnsureInstance(name, d.Parent, d.Type, d.MigStart)
+		case modes[d.Id] == "on" || modes[d.Id] == "pending off":
+			got, err = r.gpus.EnsureWhole(name, d.Id)
+		default:
+			continue
+		}
+		if err != nil {
+			r.abandon(k)
+			return nil, err
+		}
+		d.Id = got.Id
+	}
+	if err := r.own(out); err != nil {
+		r.abandon(k)
+		return nil, err
+	}
+	r.mu.Lock()
+	r.hold(name, out)
+	r.mu.Unlock()
+	return &nodepb.Answer{Devices: out}, nil
+}
+
+// hold keeps what a step was given from being cut differently while it runs.
+func (r *Root) hold(name string, devices []*pb.GresDevice) {
+	if len(devices) == 0 {
+		return
+	}
+	var ids []string
+	for _, d := range devices {
+		ids = append(ids, d.Id)
+	}
+	r.gpus.Hold(name, ids)
+	r.gpus.Poke()
+}

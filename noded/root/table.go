@@ -1,0 +1,114 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// row says of one kind of order what it must have, what the policy of the node says to it, and what does it.
+type row struct {
+	// needs is what an order must have to be one; the connection of a noded-link that sends another ends.
+	needs func(*nodepb.Order) error
+	// policy is what the node's policy judges, in words, for whoever reads this table.
+	policy string
+	// now is done at once, in its turn, and not answered; do is answered.
+	now func(*session, *nodepb.Order)
+	do  func(*Root, context.Context, *nodepb.Order) (*nodepb.Answer, error)
+}
+
+// table has a row for each kind of order, by the name of its field. An order without a row is refused, and a test fails.
+var table = map[protoreflect.Name]row{
+	"settings": {needs: nothing, policy: "programs and folders that it names are judged when they are used",
+		now: func(s *session, o *nodepb.Order) { s.r.configure(o.GetSettings()) }},
+	"prepare": {needs: func(o *nodepb.Order) error { return wellFormed(o.GetPrepare().GetKey()) },
+		policy: "the devices are in this node's own inventory",
+		do:     (*Root).prepare},
+	"launch": {needs: func(o *nodepb.Order) error { return launchable(o.GetLaunch().GetBundle()) },
+		policy: "who may run jobs here, and in which groups; TaskProlog and TaskEpilog; devices of the inventory, all others closed; " +
+			"limits no higher than this daemon's",
+		do: (*Root).launch},
+	"fail": {needs: func(o *nodepb.Order) error {
+		f := o.GetFail()
+		k := f.GetBundle().GetKey()
+		return errors.Join(wellFormed(k), same(k, f.GetExit().GetKey()), group(f.GetBundle(), true))
+	}, policy: "nothing runs", do: (*Root).fail},
+	"control": {needs: func(o *nodepb.Order) error {
+		if o.GetControl().GetLaunch() != nil {
+			return errors.New("an order about a running step has a launch")
+		}
+		return wellFormed(o.GetControl().GetKey())
+	}, policy: "of a step that is here", do: (*Root).control},
+	"forget": {needs: func(o *nodepb.Order) error { return wellFormed(o.GetForget().GetKey()) },
+		policy: "of a step that has ended", do: (*Root).forget},
+	"hook": {needs: hookNeeds, policy: "a program that only root can have changed; an environment that describes the job and does " +
+		"nothing else; arguments only as the node's own slurm.conf has them",
+		do: (*Root).hook},
+	"look":  {needs: nothing, policy: "figures of this node's own steps", do: (*Root).look},
+	"check": {needs: nothing, policy: "what is wrong with this node, in words", do: (*Root).findFault},
+	"cancel": {needs: nothing, policy: "an order of the same connection",
+		now: func(s *session, o *nodepb.Order) { s.cancel(o.GetCancel().GetId()) }},
+	"reopen": {needs: nothing, policy: "the log that the node's own slurm.conf names",
+		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
+	"stop": {needs: nothing, policy: "as scontrol shutdown; jobs go on", now: func(*session, *nodepb.Order) {}},
+}
+
+// rowOf finds an order's row, and says what the order lacks.
+func rowOf(o *nodepb.Order) (row, error) {
+	m := o.ProtoReflect()
+	f := m.WhichOneof(m.Descriptor().Oneofs().ByName("what"))
+	if f == nil {
+		return row{}, errors.New("an order is empty, or of a kind that this daemon does not know")
+	}
+	rw, ok := table[f.Name()]
+	if !ok {
+		return row{}, fmt.Errorf("an order %s has no row in the table", f.Name())
+	}
+	if err := rw.needs(o); err != nil {
+		return row{}, fmt.Errorf("an order %s is not well-formed: %w", f.Name(), err)
+	}
+	return rw, nil
+}
+
+func nothing(*nodepb.Order) error { return nil }
+
+// wellFormed: a key names a folder of the spool, of numbers alone.
+func wellFormed(k *pb.StepKey) error {
+	if k.GetJobId() == 0 {
+		return errors.New("it names no step")
+	}
+	return nil
+}
+
+func same(a, b *pb.StepKey) error {
+	if agent.KeyOf(a) != agent.KeyOf(b) {
+		return errors.New("it speaks of two steps")
+	}
+	return nil
+}
+
+func hookNeeds(o *nodepb.Order) error {
+	h := o.GetHook()
+	switch h.GetKind() {
+	case nodepb.HookKind_HOOK_PROLOG:
+		if l := h.GetRemember(); l != nil {
+			return errors.Join(wellFormed(h.Key), same(h.Key, l.Key))
+		}
+		return wellFormed(h.Key)
+	case nodepb.HookKind_HOOK_EPILOG, nodepb.HookKind_HOOK_UNKILLABLE:
+		return wellFormed(h.Key)
+	case nodepb.HookKind_HOOK_HEALTH:
+		return nil
+	case nodepb.HookKind_HOOK_REBOOT:
+		if h.Program == "" {
+			return errors.New("it names no program")
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no hook of kind %v", h.GetKind())
+}

@@ -1,0 +1,60 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestAdmissible(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 4)
+	try := func(r Request) string {
+		ok, why := Admissible(&Job{Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions)
+		return fmt.Sprint(ok, " ", why)
+	}
+	for _, c := range []struct {
+		r    Request
+		want string
+	}{
+		{Request{Tasks: 8}, "true "},
+		{Request{Tasks: 9}, "false 9 tasks were asked for; the 2 nodes of partition p that could hold a part of the job have room for 8"},
+		{Request{Tasks: 1, CPUsPerTask: 5}, "false no node of partition p can give 5 CPUs; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Tasks: 1, TmpMiB: 5},
+			"false no node of partition p can give 1 CPUs, 5 MiB of temporary disk space; the largest has 4 CPUs, 1000 MiB, 0 MiB of " +
+				"temporary disk space (TmpDisk in slurm.conf)"},
+		{Request{Tasks: 1, Sockets: 2, ThreadsPerCore: 2},
+			"false no node of partition p can give 1 CPUs, 2 sockets, 2 threads per core; the largest has 4 CPUs, 1000 MiB, 1 sockets, " +
+				"4 cores per socket, 1 threads per core"},
+		{Request{MemSaid: true, MemNodeMiB: 2000},
+			"false no node of partition p can give 1 CPUs, 2000 MiB; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Gres: []GresRequest{{Name: "gpu", Count: 1}}},
+			"false no node of partition p can give 1 CPUs, 1 gpu; the largest has 4 CPUs, 1000 MiB"},
+		{Request{Features: "[a"}, `false cannot read constraint "[a" at character 1: "[" has no matching "]"`},
+		{Request{Tasks: -1}, "false cannot ask for -1 tasks"},
+		{Request{MinNodes: 3, MaxNodes: 3}, "false 3 nodes were asked for; partition p has 2 that could hold a part of the job"},
+	} {
+		if got := try(c.r); got != c.want {
+			t.Errorf("%+v:\n got %s\nwant %s", c.r, got, c.want)
+		}
+	}
+	// Of nodes that were named it is these that are described.
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 3, MemMiB: 500}
+	// Shares are parts of one device: more than one has cannot be had, however many devices there are.
+	w.in.Nodes[0] = &Node{
+		Name:   "n1",
+		CPUs:   4,
+		MemMiB: 1000,
+		Gres:   []Gres{{Name: "gpu", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}, Shared: "mps", Shares: 50}},
+	}
+	for count, want := range map[int64]string{50: "true ",
+		60: "false no node of partition p can give 1 CPUs, 60 mps; the largest has 4 CPUs, 1000 MiB, 2 gpu, 50 mps of one device"} {
+		if got := try(Request{Gres: []GresRequest{{Name: "mps", Count: count}}}); got != want {
+			t.Errorf("%d mps:\n got %s\nwant %s", count, got, want)
+		}
+	}
+	for _, cpus := range []int{4, 9} { // n1 has four
+		if got, want := try(Request{NodeList: []string{"n2"}, CPUsPerTask: cpus}),
+			fmt.Sprintf("false no node of partition p can give %d CPUs on n2; the largest has 3 CPUs, 500 MiB", cpus); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+}

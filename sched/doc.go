@@ -1,0 +1,48 @@
+// Package sched decides which pending jobs start, where, and why the others
+// wait. It is a pure function of its input: no clock, no goroutine, no I/O.
+//
+// # The protocol
+//
+// The caller owns the state. It hands over a Snapshot and receives a Plan:
+//
+//	s := sched.New(params)
+//	plan := s.Plan(snapshot)
+//
+// A plan is advice. Each Start, Preempt and Reason is checked against the
+// state of that moment by the caller, who drops what has become stale; the
+// next snapshot says what became of it. Nothing has to be undone in the
+// Scheduler: it believes only the snapshot.
+//
+// # Cheap snapshots
+//
+// Records (Node, Partition, Job, Run, …) are immutable: a changed record is a
+// new pointer. A Scheduler remembers the pointers of the previous snapshot and
+// looks only into records whose pointer differs, so the caller may keep
+// slices of pointers, copy them with the few changed entries replaced, and
+// hand them over: 100,000 unchanged pointers cost about a tenth of a
+// millisecond. Slices sorted by their key (Node.Name, Partition.Name, Job.ID,
+// Run.ID then Run.Task) are fast; unsorted ones give the same plan, slower,
+// because they are sorted first. The slices and records must not be written
+// to while Plan runs, nor the records afterwards.
+//
+// What is remembered between passes is an index and never a decision: the
+// same snapshot gives the same plan from a fresh Scheduler and from one that
+// has seen a million others.
+//
+// # Who owns what
+//
+//	record     the records of a snapshot and of a plan, and the configuration
+//	node       one node: what is free on it over time, and what jobs get there
+//	index      the cluster of the last snapshot: nodes, partitions, reservations, licenses, runs
+//	placement  which nodes can take a job: now, later, never
+//	queue      the pending jobs, their classes and priorities
+//	pass       a plan: what starts, what is promised, who gives way, why the rest waits
+//	explain    why one job waits, in words
+//
+// Each uses those above it, and each datum is written by the package that it lies in; what a pass changes in an index it takes back.
+// The Scheduler makes them follow a snapshot one after the other, and starts over when more than states has changed. Package sched itself
+// is the contract: callers need no other package.
+//
+// Times are whole seconds since 1970; durations are whole seconds (suffix S);
+// memory is MiB.
+package sched

@@ -1,0 +1,453 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/sched/index"
+	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// explainer finds out why jobs wait, and what would help.
+type explainer struct {
+	ix    *index.Index
+	pl    *placement.Placer
+	q     *queue.Queue
+	plans plans
+}
+
+// plans makes plans of other snapshots. That may change what the index and the queue say.
+type plans interface {
+	Plan(in *record.Snapshot) *record.Plan
+	PlanTo(in *record.Snapshot, id uint32) *record.Plan
+}
+
+// Why says why j waits in the snapshot, which the index and the queue have followed. Afterwards they may say something else.
+func Why(in *record.Snapshot, j *queue.Job, ix *index.Index, pl *placement.Placer, q *queue.Queue, plans plans) *Explanation {
+	ex := &explainer{ix: ix, pl: pl, q: q, plans: plans}
+	return ex.explain(in, j)
+}
+
+// explain fills in an Explanation.
+func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
+	x := &Explanation{Reason: j.Rec.Reason, Start: record.Forever}
+	if j.Wait.Code != "" {
+		x.Reason = j.Wait
+		return x
+	}
+	e := j.Primary()
+	if fault := ex.q.FaultOf(e.Class); fault.Code != "" {
+		x.Reason = fault
+	}
+	if x.Partition = ex.beyond(e); x.Partition == "" {
+		x.Nodes, x.Reserved = ex.failing(e)
+	}
+	var holders []*node.Run
+	x.Licenses, holders = ex.shortLicenses(e.Class.Shape)
+	switch ex.q.FaultOf(e.Class).Code {
+	case "":
+		x.Switches = ex.scattered(e)
+		fallthrough
+	case record.ReqNodeNotAvail: // until maintenance is over, it may be
+		ex.expect(in, j, e.Class, x, holders)
+	}
+	if x.Start > 0 {
+		x.Smaller = ex.smaller(in, e)
+	}
+	return x
+}
+
+// beyond says in which way e asks for more than its partition has or allows;
+// "" when it does not.
+func (ex *explainer) beyond(e *queue.Entry) string {
+	p, r := e.Class.Part.Rec, e.Class.Shape.Request
+	d := &e.Class.Shape.Demand
+	switch ex.q.FaultOf(e.Class).Code {
+	case record.WaitPartitionDown:
+		return fmt.Sprintf("partition %s is down", p.Name)
+	case record.WaitPartitionInactive:
+		return fmt.Sprintf("partition %s is inactive", p.Name)
+	case record.PartitionTimeLimit:
+		return fmt.Sprintf("requests %s, partition %s allows %s", timespec.Clock(e.Least), p.Name, timespec.Clock(p.MaxTimeS))
+	case record.PartitionNodeLimit:
+		if p.MaxNodes > 0 && d.Lo > p.MaxNodes {
+			return fmt.Sprintf("requests %d nodes, partition %s allows %d", d.Lo, p.Name, p.MaxNodes)
+		}
+		return fmt.Sprintf("requests %d nodes, partition %s requires at least %d", d.Hi, p.Name, p.MinNodes)
+	case record.MaxMemPerLimit:
+		return fmt.Sprintf(
+			"requests %d MiB of memory per node, partition %s allows %d",
+			e.Class.Shape.LeastMemory(),
+			p.Name,
+			p.MaxMemNodeMiB,
+		)
+	case record.PartitionConfig:
+		if n := len(e.Class.Part.Nodes); r.MinNodes > n {
+			return fmt.Sprintf("requests %d nodes, partition %s has %d", r.MinNodes, p.Name, n)
+		}
+		return fmt.Sprintf(
+			"requests %d CPUs, partition %s has %d",
+			max(r.Tasks, 1)*max(r.CPUsPerTask, 1),
+			p.Name,
+			ex.ix.CPUsOf(e.Class.Part),
+		)
+	}
+	return ""
+}
+
+// failing counts nodes by why the least part of the job does not fit there now, and names the reservations among the causes.
+func (ex *explainer) failing(e *queue.Entry) (out []Failing, reserved []string) {
+	at, c := map[string]int{}, e.Class
+	for _, i := range c.Part.Nodes {
+		f := Failing{1, "not in the reservation", -1}
+		if n := c.Shape.Resv.Seat(ex.ix.Nodes.Vals[i]); n != nil {
+			f.Why, f.Most = ex.whyNot(c, n)
+			if why, by := ex.heldFor(e, n, f.Why); by != "" {
+				f.Why, reserved = why, append(reserved, by)
+			}
+		}
+		if same, ok := at[f.Why]; ok {
+			out[same].Nodes++
+			out[same].Most = max(out[same].Most, f.Most)
+			continue
+		}
+		at[f.Why] = len(out)
+		out = append(out, f)
+	}
+	slices.SortStableFunc(out, func(a, b Failing) int { return b.Nodes - a.Nodes })
+	slices.Sort(reserved)
+	return out, slices.Compact(reserved)
+}
+
+// Causes that heldFor makes more exact.
+const (
+	whyReserved = "reserved"
+	whyPartOnly = "could take part of the job now"
+	whyRoom     = "has room for the job now"
+)
+
+// heldFor names the reservation of others that has the node, or that begins before the job may have ended there.
+func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by string) {
+	if why != whyReserved && why != whyPartOnly && why != whyRoom {
+		return why, ""
+	}
+	first := record.Forever
+	for _, w := range n.Reserved() {
+		if from := max(ex.ix.Now, w.Start+w.Delay); w.End > ex.ix.Now && !e.Class.Shape.Resv.Passes(w.Resv) &&
+			from < min(first, record.Add(ex.ix.Now, e.Least)) {
+			first, by = from, w.Resv.Rec.Name
+		}
+	}
+	switch {
+	case by == "":
+		return why, ""
+	case why == whyReserved:
+		return fmt.Sprintf("reserved (%s)", by), by
+	}
+	return fmt.Sprintf("reserved (%s) before the job's time limit would end it", by), by
+}
+
+// whyNot is the first thing that keeps jobs of the class off a node now, and
+// how much of it the node has; below 0 where it is no amount.
+func (ex *explainer) whyNot(c *queue.Class, n *node.Node) (string, int64) {
+	sh := c.Shape
+	if len(sh.Alts) == 0 {
+		return "the constraint cannot be parsed", -1
+	}
+	alt := &sh.Alts[len(sh.Alts)-1]
+	v := sh.NeedFor(alt, n.Config, alt.Tasks, alt.GPUs)
+	switch blocked, _ := n.Blocked(sh.Resv, ex.ix.Now); {
+	case n.Rec.State == record.NodeFuture:
+		return "not part of the cluster yet", -1
+	case alt.Pos[n.Index] < 0:
+		return ex.neverFits(sh, n, v)
+	case n.Rec.State != record.NodeUsable:
+		return map[record.NodeState]string{
+			record.NodeDrained: "drained", record.NodeDown: "down", record.NodeMaint: "under maintenance",
+		}[n.Rec.State], -1
+	case blocked:
+		return whyReserved, -1
+	}
+	if what, has := shortOf(v, n.Config, n.Prof.Now()); what != "" {
+		if n.SoonReserved(ex.ix.Now, ex.ix.Now+1) {
+			return what + " not free, in use or reserved", has
+		}
+		return what + " not free", has
+	}
+	return ex.inTheWay(sh, n, v), -1
+}
+
+// inTheWay is what keeps a job off a node that has enough of everything free.
+func (ex *explainer) inTheWay(sh *placement.Shape, n *node.Node, v *node.Need) string {
+	switch {
+	case ex.pl.OpenUntil(sh, n, v) <= ex.ix.Now:
+		return "what is free is reserved"
+	case sh.Stranger(n, v):
+		return "in use by other jobs, and the job needs it exclusively"
+	case ex.pl.LacksCores(sh, n, v):
+		return "CPUs in use by jobs that this one cannot share with"
+	case n.LacksCuts(v):
+		return "no room for the MIG instance: the GPUs are divided differently, or in use"
+	case n.LacksSockets(v):
+		return "not enough devices free on each socket"
+	}
+	if sh.Demand.Hi == 1 {
+		return whyRoom
+	}
+	return whyPartOnly
+}
+
+// neverFits: the node is not a candidate at all.
+func (ex *explainer) neverFits(sh *placement.Shape, n *node.Node, v *node.Need) (string, int64) {
+	if slices.Contains(sh.Request.Exclude, n.Rec.Name) {
+		return "excluded by the job", -1
+	}
+	if len(sh.Request.NodeList) > 0 && !slices.Contains(sh.Request.NodeList, n.Rec.Name) {
+		return "not in the job's node list", -1
+	}
+	if what, has := shortOf(v, n.Config, n.Config.Full); what != "" {
+		if len(n.Rec.Withheld) > 0 {
+			return what + " missing or faulty", has
+		}
+		return what + " not there", has
+	}
+	if sh.Request.Features != "" {
+		return "no feature " + sh.Request.Features, -1
+	}
+	return "too small", -1
+}
+
+// shortOf names the first resource of which free has too little, with how much
+// is wanted, and says how much there is.
+func shortOf(v *node.Need, cfg *node.Config, free []int64) (what string, has int64) {
+	switch {
+	case free[node.DimCPU] < v.CPUUnits:
+		return fmt.Sprintf("%d CPUs", v.CPUs), max(0, free[node.DimCPU]*min(v.CPUs, node.MostCPUs)/v.CPUUnits)
+	case free[node.DimMem] < v.MemMiB:
+		return fmt.Sprintf("%d MiB of memory", v.MemMiB), max(0, free[node.DimMem])
+	case v.Cap > 0 && free[v.Cap] < v.CPUs:
+		return fmt.Sprintf("%d CPUs per node, of those that the partition may use", v.CPUs), max(0, free[v.Cap])
+	}
+	for i := range v.Gres {
+		if g := &v.Gres[i]; !g.Fits(cfg, free) {
+			return fmt.Sprintf("%d %s", g.Count, g.Name), whole(g, cfg, free)
+		}
+	}
+	return "", -1
+}
+
+// whole is how many whole devices are free; below 0 where parts of devices are asked for.
+func whole(g *node.GresNeed, cfg *node.Config, free []int64) (n int64) {
+	if g.Shares > 0 || len(g.Cuts) > 0 {
+		return -1
+	}
+	for _, gi := range g.Groups {
+		n += max(0, cfg.Groups[gi].Free(free))
+	}
+	return n
+}
+
+// explainBudget is how many questions of (job, node) an answer is worth: about a second.
+const explainBudget = 3_000_000
+
+// expect takes the start from a plan in which every job is promised one. Where the job waits for licenses alone, it is for those who
+// have them, whatever else ends until then on the nodes that it will be given.
+func (ex *explainer) expect(in *record.Snapshot, j *queue.Job, c *queue.Class, x *Explanation, holders []*node.Run) {
+	bounded := *in
+	bounded.Budget = cmp.Or(in.Budget, explainBudget)
+	plan := ex.plans.PlanTo(&bounded, j.Rec.ID)
+	for i := range plan.Start {
+		if st := &plan.Start[i]; st.Job.ID == j.Rec.ID {
+			x.Start = 0
+			for _, a := range st.Allocs {
+				x.Where = append(x.Where, a.Node)
+			}
+		}
+	}
+	for i := range plan.Reserve {
+		if r := &plan.Reserve[i]; r.ID == j.Rec.ID {
+			x.Start, x.Where = r.At, r.Nodes
+		}
+	}
+	if x.Start == 0 || x.Start == record.Forever {
+		x.TooFar = plan.Truncated && x.Start == record.Forever
+		return
+	}
+	for _, r := range holders {
+		if r.End <= x.Start {
+			x.After = append(x.After, r.Rec.ID)
+		}
+	}
+	where := x.Where
+	if len(x.After) > 0 && slices.ContainsFunc(x.Nodes, func(f Failing) bool { return f.Why == whyPartOnly || f.Why == whyRoom }) {
+		where = nil
+	}
+	for _, i := range ex.ix.NodeList(where) {
+		x.After = append(x.After, ex.mustEnd(c.Shape, ex.ix.Nodes.Vals[i], x.Start)...)
+	}
+	slices.Sort(x.After)
+	x.After = slices.Compact(x.After)
+}
+
+// mustEnd are the runs that have left the node by then, without those that
+// could as well stay: what they hold is left over.
+func (ex *explainer) mustEnd(sh *placement.Shape, n *node.Node, start int64) (ids []uint32) {
+	var all []uint32
+	var ended []*node.Run
+	for _, r := range n.Runs {
+		if r.End > start {
+			continue
+		}
+		all = append(all, r.Rec.ID)
+		if !ex.leftOver(sh, n, start, r) {
+			ids = append(ids, r.Rec.ID)
+		}
+		ended = append(ended, r)
+	}
+	switch {
+	case len(ids) > 0:
+		return ids
+	case ex.leftOver(sh, n, start, ended...):
+		return nil // it waits for something else
+	}
+	if cutters := cutters(n, sh, start); len(cutters) > 0 {
+		return cutters
+	}
+	return all // any of them will do, and there is no saying which
+}
+
+// cutters are the runs that have left by then of those that hold devices of which the job wants instances.
+func cutters(n *node.Node, sh *placement.Shape, start int64) (ids []uint32) {
+	alt := &sh.Alts[len(sh.Alts)-1]
+	if alt.Pos[n.Index] < 0 {
+		return nil
+	}
+	v := sh.NeedFor(alt, n.Config, alt.Tasks, alt.GPUs)
+	wanted := func(gi int) bool {
+		return slices.ContainsFunc(v.Gres, func(g node.GresNeed) bool {
+			return slices.ContainsFunc(g.Cuts, func(c node.Cut) bool { return c.Group == gi })
+		})
+	}
+	for _, r := range n.Runs {
+		if r.End <= start && slices.ContainsFunc(r.Parts, func(p node.Part) bool { return p.Node == n && holds(n, &p, wanted) }) {
+			ids = append(ids, r.Rec.ID)
+		}
+	}
+	return ids
+}
+
+// holds reports whether a part of a run has a device of a group that is wanted.
+func holds(n *node.Node, p *node.Part, wanted func(gi int) bool) bool {
+	for i := range p.Alloc.Gres {
+		a := &p.Alloc.Gres[i]
+		for _, d := range a.Devices {
+			if gi, _ := n.Find(a, d); gi >= 0 && wanted(gi) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// placesBeside reports whether the instances of v find places on the node when everything that ends by then has left it but some runs.
+func placesBeside(n *node.Node, v *node.Need, runs []*node.Run, start int64) bool {
+	leave := func(sign int64) {
+		for _, o := range n.Runs {
+			for i := range o.Parts {
+				if p := &o.Parts[i]; p.Node == n && o.End <= start && !slices.Contains(runs, o) {
+					n.Hold(p, sign)
+				}
+			}
+		}
+	}
+	leave(-1)
+	defer leave(1)
+	return !n.LacksCuts(v)
+}
+
+// leftOver reports whether a part of the job would fit on the node then even if the runs had not ended. Where more than amounts count,
+// or the part may be of several sizes, it does not know, and says no.
+func (ex *explainer) leftOver(sh *placement.Shape, n *node.Node, start int64, runs ...*node.Run) bool {
+	alt := &sh.Alts[len(sh.Alts)-1]
+	if alt.Flex || alt.Pos[n.Index] < 0 || slices.ContainsFunc(runs, sh.Strange) {
+		return false
+	}
+	v := sh.NeedFor(alt, n.Config, alt.Tasks, alt.GPUs)
+	if v.Whole || slices.ContainsFunc(v.Gres, func(g node.GresNeed) bool { return g.Each > 0 }) {
+		return false
+	}
+	free := slices.Clone(n.Prof.At(n.Prof.Find(start)))
+	for _, r := range runs {
+		for i := range r.Parts {
+			if p := &r.Parts[i]; p.Node == n {
+				for d := range p.Use {
+					free[d] -= p.Use[d]
+				}
+			}
+		}
+	}
+	return v.Fits(n.Config, free) && placesBeside(n, v, runs, start)
+}
+
+// shortLicenses says which licenses of sh are not free now, and which runs have some of them.
+func (ex *explainer) shortLicenses(sh *placement.Shape) (short []string, holders []*node.Run) {
+	if sh.Lic == nil {
+		return nil, nil
+	}
+	var which []int
+	lic := ex.ix.Licenses
+	for i := range lic.Recs {
+		if have, want := lic.Of(i, lic.Prof.Now(), sh.Lic); have < want {
+			short = append(short, fmt.Sprintf("%d %s (at most %d of %d)", want, lic.Recs[i].Name, max(0, have), lic.Recs[i].Count))
+			which = append(which, i)
+		}
+	}
+	for _, r := range ex.ix.Runs.Vals {
+		if r.Lic != nil && slices.ContainsFunc(which, func(i int) bool {
+			for k := i; k < len(r.Lic); k += len(lic.Recs) {
+				if r.Lic[k] > 0 {
+					return true
+				}
+			}
+			return false
+		}) {
+			holders = append(holders, r)
+		}
+	}
+	return short, holders
+}
+
+// scattered says so when enough nodes could take a part of the job now and it is their switches that keep it from starting.
+func (ex *explainer) scattered(e *queue.Entry) string {
+	sh := e.Class.Shape
+	if ex.ix.Switches == 0 || len(sh.Alts) == 0 {
+		return ""
+	}
+	c := &sh.Alts[len(sh.Alts)-1]
+	if c.Lacks || c.Hi == 1 {
+		return ""
+	}
+	ex.pl.Refresh(sh, c)
+	places := c.Fitting(record.Add(ex.ix.Now, e.Least))
+	sets, ok := ex.pl.SwitchSets(sh, c, places)
+	if !ok || len(places) < c.Lo || len(sets) > 0 {
+		return ""
+	}
+	leaves, roots := map[int32]bool{}, map[int32]bool{}
+	for _, p := range places {
+		leaves[c.LeafOf(p)], roots[c.RootOf(p)] = true, true
+	}
+	what := fmt.Sprintf("%d nodes could take part of the job now, on %d leaf switches", len(places), len(leaves))
+	if len(roots) > 1 {
+		what += fmt.Sprintf(" of %d networks without a connection", len(roots))
+	}
+	if sh.Request.Switches > 0 {
+		return what + fmt.Sprintf("; the job waits for %d nodes on at most %d (--switches)", c.Lo, sh.Request.Switches)
+	}
+	return what + fmt.Sprintf("; the job needs %d nodes that are connected", c.Lo)
+}

@@ -1,0 +1,85 @@
+package node
+
+import "github.com/sluice-hpc/sluice/sched/record"
+
+// coreUse is who has a core: how many jobs, and of which partition they are
+// (its place plus one) when they share it.
+type coreUse struct {
+	jobs int16
+	pool int32
+}
+
+// Sharing is how a job shares CPUs with others of its partition: depth of them may have one CPU, their cores are of that pool (coreUse),
+// and mixed: in the partition jobs may also want CPUs for themselves.
+type Sharing struct {
+	Depth int64
+	Pool  int32
+	Mixed bool
+}
+
+// Takeable are the cores that a job that shares like that may have, in the order in
+// which they are to be taken: idle ones, then those that the fewest jobs have.
+// A partition in which jobs may also want CPUs for themselves shares as few
+// cores as it can instead: it begins with those that the most jobs have.
+// Those in shut are left out.
+func (n *Node) Takeable(how Sharing, shut record.Bits) []record.Bits {
+	cfg := n.Config
+	out := make([]record.Bits, how.Depth)
+	for i := range out {
+		out[i] = make(record.Bits, (cfg.Cores+63)/64)
+	}
+	idle := out[0]
+	for w := range idle {
+		idle[w] = ^uint64(0)
+		if w < len(n.Units) {
+			idle[w] &^= n.Units[w]
+		}
+		if w < len(shut) {
+			idle[w] &^= shut[w]
+		}
+	}
+	if tail := cfg.Cores & 63; tail != 0 {
+		idle[len(idle)-1] &= 1<<tail - 1
+	}
+	if how.Depth == 1 {
+		return out
+	}
+	for k := range n.cores {
+		if u := &n.cores[k]; u.jobs > 0 && int64(u.jobs) < how.Depth && u.pool == how.Pool && !shut.Has(k) {
+			out[u.jobs] = out[u.jobs].Set(k)
+		}
+	}
+	if how.Mixed {
+		for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+			out[i], out[j] = out[j], out[i]
+		}
+	}
+	return out
+}
+
+// NextEnd is when the first job on the node has ended at the latest.
+func (n *Node) NextEnd() int64 {
+	t := record.Forever
+	for _, r := range n.Runs {
+		t = min(t, r.End)
+	}
+	return t
+}
+
+// holdCores keeps count of the jobs on each core.
+func (n *Node) holdCores(p *Part, sign int16) {
+	for _, k := range p.Cores.List() {
+		for len(n.cores) <= k {
+			n.cores = append(n.cores, coreUse{})
+		}
+		u := &n.cores[k]
+		if u.jobs == 0 {
+			u.pool = p.Pool
+		}
+		if u.jobs += sign; u.jobs > 0 {
+			n.Units = n.Units.Set(k)
+		} else if w := k >> 6; w < len(n.Units) {
+			n.Units[w] &^= 1 << (uint(k) & 63)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package pass
+
+import "slices"
+
+// A job that is at least as large and as long as one that could not start in
+// this pass cannot start either: within a pass what is free only shrinks. Only
+// requests that differ in nothing but amounts are compared.
+
+// defeat is what could not start in this pass, and for how long.
+type defeat struct {
+	amounts []int64
+	least   int64
+}
+
+func (f *defeat) within(amounts []int64, least int64) bool {
+	if least < f.least {
+		return false
+	}
+	for i, x := range f.amounts {
+		if amounts[i] < x {
+			return false
+		}
+	}
+	return true
+}
+
+// defeats are those of a pass, by kind of request.
+type defeats map[string][]defeat
+
+// maxDefeats bounds what is compared with. Those beyond are tried for
+// themselves.
+const maxDefeats = 32
+
+// cover reports whether something no larger and no longer has failed.
+func (d defeats) cover(c *turn, least int64) bool {
+	b := &c.Shape.Bulk
+	for i := range d[b.Kind] {
+		if d[b.Kind][i].within(b.Amounts, least) {
+			return true
+		}
+	}
+	return false
+}
+
+// add notes that a job of c could not start; what is within it need not
+// be kept.
+func (d defeats) add(c *turn, least int64) {
+	b := &c.Shape.Bulk
+	f := defeat{b.Amounts, least}
+	list := slices.DeleteFunc(d[b.Kind], func(g defeat) bool { return f.within(g.amounts, g.least) })
+	if len(list) < maxDefeats {
+		list = append(list, f)
+	}
+	d[b.Kind] = list
+}

@@ -1,0 +1,166 @@
+package pass
+
+import (
+	"math"
+
+	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// guard decides which jobs are promised a start, and when: the first ones that have to wait, and those that have waited too long. It
+// does not look at nodes.
+type guard struct {
+	params  *record.Params
+	now     int64
+	lowTier uint16 // of partitions
+	pending int    // jobs
+
+	// long is how long a job waits before a start is kept free for it: see
+	// Params.MaxWaitS.
+	long int64
+}
+
+// guardOf returns the guard of a pass over the classes of these turns. A job counts as having waited long once the longest job that
+// could start in its way would end after MaxWaitS; at the earliest after a sixth of MaxWaitS, so that a queue with jobs without a limit
+// does not promise every job a start.
+func (p *pass) guardOf(turns []*turn) guard {
+	longest := int64(0)
+	for _, c := range turns {
+		longest = max(longest, c.Root.Min.Longest)
+	}
+	most := p.params.MaxWaitS
+	return guard{p.params, p.ix.Now, p.ix.LowTier, len(p.q.Jobs.Recs), max(most/6, most-longest)}
+}
+
+// maxLong bounds the promises of a partition under MaxWaitS: in an overfull
+// cluster every job has waited long, and a plan of thousands of promises is
+// expensive and of little use.
+const maxLong = 16
+
+// Where more than overfull wait for longer than MaxWaitS, the bound cannot be
+// kept for all, and promises to the oldest would only keep the machine from the
+// rest: then overfullLong are made.
+const (
+	overfull     = 32
+	overfullLong = 2
+)
+
+// longPromises is how many promises under MaxWaitS there are.
+func (l *line) longPromises() int {
+	if l.old > overfull {
+		return overfullLong
+	}
+	return maxLong
+}
+
+// promises is how many of a partition that have to wait are promised a start as they do.
+func (g *guard) promises() int {
+	switch g.params.Policy {
+	case record.FIFO:
+		return 0
+	case record.Conservative:
+		return math.MaxInt
+	}
+	return max(1, g.params.Reservations)
+}
+
+// waitedLong reports whether the job has waited for so long that a start is kept free for it.
+func (g *guard) waitedLong(l *line, e *queue.Entry) bool {
+	return g.longLeft(l) && g.now-e.Eligible > g.long
+}
+
+// longLeft reports whether there are promises left for jobs that have waited long.
+func (g *guard) longLeft(l *line) bool {
+	return g.params.MaxWaitS > 0 && g.params.Policy == record.EASY && l.promises < l.longPromises()
+}
+
+// promisesLeft reports whether the next job that has to wait may be promised a start.
+func (g *guard) promisesLeft(l *line) bool {
+	return !l.put && l.promises < g.promises()
+}
+
+// tooSoon reports whether the first job that has to wait has not yet waited long enough for a promise, in a queue that is not short.
+func (g *guard) tooSoon(e *queue.Entry) bool {
+	return g.early(e) && g.pending > g.params.ShortQueue
+}
+
+// early reports whether e has waited for less than HeadGuardS and has not been promised a start.
+// Partitions of a higher tier than others are exempt: what started in the meantime would belong to those others.
+func (g *guard) early(e *queue.Entry) bool {
+	return g.params.Policy == record.EASY && e.Class.Part.Rec.PriorityTier == g.lowTier && !e.Job.Rec.Promised &&
+		g.now-e.Eligible < g.params.HeadGuardS
+}
+
+// reserve promises e a start, if there is a promise for it; false when there is
+// none for it or any that is as long. The first that waits is promised the
+// earliest there is; who is only not to wait too long, one as late as that allows.
+func (p *pass) reserve(c *turn, e *queue.Entry) bool {
+	l := c.line
+	from, first := p.ix.Now, true
+	if !p.guard.promisesLeft(l) || p.guard.tooSoon(e) {
+		if !p.guard.waitedLong(l, e) {
+			l.put = l.put || p.guard.promisesLeft(l)
+			return false
+		}
+		from, first = max(from, e.Eligible+p.params.MaxWaitS), false
+	}
+	by := record.Forever
+	if first && p.guard.early(e) {
+		by = p.ix.Now + foreseeableS
+	}
+	at, ok := p.promise(c, e, from, by)
+	if at > by {
+		l.put = true
+		if p.guard.waitedLong(l, e) {
+			first = false
+			_, ok = p.promise(c, e, max(from, e.Eligible+p.params.MaxWaitS), record.Forever)
+		}
+	}
+	if !ok {
+		return false // never, as far as anybody knows: nor would its equals
+	}
+	l.promises++
+	p.plan.Reserve[len(p.plan.Reserve)-1].First = first &&
+		p.params.Policy == record.EASY // where everybody is promised a start nobody is put off
+	return true
+}
+
+// promise finds the earliest start from from on for a job that cannot start now, takes the
+// resources from then on, and adds the Reserve. It reports false when that is
+// later than by, or the job could never start as far as the plan reaches; at is
+// then 0.
+func (p *pass) promise(c *turn, e *queue.Entry, from, by int64) (at int64, ok bool) {
+	early := from <= p.ix.Now
+	if e.Limit >= c.lasting {
+		from = max(from, c.reserved)
+	}
+	at, ch := p.fu.Earliest(c.Shape, from, e.Limit)
+	if ch == nil || p.params.WindowS > 0 && at > p.ix.Now+p.params.WindowS {
+		return 0, false
+	}
+	if at > by {
+		return at, false
+	}
+	if early {
+		c.reserved, c.lasting = at, e.Limit
+	}
+	end := record.Add(at, e.Limit)
+	r := record.Reserve{ID: e.Job.Rec.ID, Task: -1, Partition: c.Part.Rec.Name, At: at, End: end, Promised: true}
+	if a := e.Job.Rec.Array; a != nil {
+		r.Task = int32(a.Nth(e.Job.Taken))
+	}
+	for i, place := range ch.Places {
+		n := ch.Of.Nodes[place]
+		r.Nodes = append(r.Nodes, n.Rec.Name)
+		p.fu.Hold(n, c.Shape.NeedFor(ch.Of, n.Config, ch.Tasks[i], ch.GPUs[i]), at, end)
+	}
+	if c.Shape.Lic != nil {
+		p.fu.HoldLicenses(c.Shape.Lic, at, end)
+	}
+	p.plan.Reserve = append(p.plan.Reserve, r)
+	return at, true
+}
+
+// foreseeableS is how far ahead a start may be for the first that waits to be promised it before HeadGuardS, in seconds. One
+// beyond that depends on jobs without a time limit: other jobs without one would be kept from free nodes until those happen to end.
+const foreseeableS = record.UnlimitedS / 2

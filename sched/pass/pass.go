@@ -1,0 +1,464 @@
+package pass
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// pass is one run over the queue.
+//
+// The queue is not walked job by job but class by class: a heap holds each
+// class by the first of its jobs that has not been dealt with. Within a pass
+// resources only shrink, so when one job of a class cannot start, none of the
+// class can, and the class is done with: a queue of 100,000 jobs in 100
+// classes costs what it starts, and 100 failures.
+type pass struct {
+	*Planner
+	in     *record.Snapshot
+	plan   *record.Plan
+	budget int
+
+	order *order
+	guard guard
+
+	preemption preemption
+
+	until *queue.Job // where the pass ends: see PlanTo
+	left  int        // of its places in the queue
+
+	lines  []line   // by number of the partition
+	first  turnHeap // by queue order
+	second []*turn  // backfill candidates to be taken in their own order
+	short  bool     // taking those
+
+	started []*node.Run
+	yields  map[*node.Node]bool // on which jobs were told to go
+	room    []int64             // of fitsWithout
+	tried   int
+	perUser map[string]int
+	limits  room
+	defeats defeats
+	seen    map[uint32]struct{} // jobs whose reason is settled
+}
+
+func newPass(pr *Planner, in *record.Snapshot) *pass {
+	pr.number++
+	pr.pl.Begin()
+	pr.fu.ForgetFirsts()
+	p := &pass{
+		Planner: pr,
+		in:      in,
+		plan:    &record.Plan{Seq: in.Seq, Now: in.Now, Wake: record.Forever},
+		budget:  in.Budget,
+		order:   newOrder(pr.params, in.Now),
+		perUser: map[string]int{},
+		defeats: defeats{},
+		limits:  roomOf(in.Limits),
+		seen:    map[uint32]struct{}{},
+
+		preemption: preemption{params: pr.params, ix: pr.ix},
+	}
+	if p.budget == 0 {
+		p.budget = p.params.Budget
+	}
+	if p.budget == 0 {
+		p.budget = 20_000_000
+	}
+	p.lines = make([]line, len(p.ix.Parts))
+	p.takeTurns()
+	return p
+}
+
+func (p *pass) run() {
+	for i := range p.turns {
+		c := &p.turns[i]
+		c.wait = p.q.FaultOf(c.Class)
+		if c.wait.Code != "" {
+			continue
+		}
+		c.next = c.Root.First()
+		c.wait = record.Reason{Code: record.WaitPriority}
+		if max := p.params.MaxWaitS; max > 0 {
+			c.line.old += c.Root.Older(p.ix.Now-max, overfull+1)
+		}
+		p.first.list = append(p.first.list, c)
+	}
+	if p.until != nil && p.left == 0 {
+		return // why it waits is known without a plan
+	}
+	p.guard = p.guardOf(p.first.list)
+	p.first.less = func(a, b *turn) bool { return queue.CompareEntries(a.next, b.next) < 0 }
+	heap.Init(&p.first)
+	p.drain(&p.first)
+	if p.short = len(p.second) > 0; p.short {
+		p.drainCandidates()
+	}
+}
+
+// drain takes the classes of h one job at a time.
+func (p *pass) drain(h *turnHeap) {
+	for len(h.list) > 0 {
+		c := h.list[0]
+		if p.spent() {
+			p.stopAt(c.next)
+			return
+		}
+		if p.finished(p.current(c).Job) { // by another partition: what comes next may have to wait for its turn
+			if p.skip(c) {
+				heap.Fix(h, 0)
+			} else {
+				heap.Pop(h)
+			}
+			continue
+		}
+		asked := p.until != nil && p.current(c).Job == p.until
+		if p.step(c) && p.skip(c) {
+			heap.Fix(h, 0)
+		} else {
+			heap.Pop(h)
+		}
+		if asked {
+			if p.left--; p.left <= 0 || p.finished(p.until) {
+				return
+			}
+		}
+	}
+}
+
+// spent reports whether the budget is used up, and if so says where to go on.
+func (p *pass) spent() bool {
+	depth := p.params.Depth
+	if depth > 0 && p.tried >= depth {
+		return true
+	}
+	if p.pl.Probes < p.budget {
+		return false
+	}
+	p.plan.Truncated = true
+	return true
+}
+
+// stopAt notes where a truncated pass stopped: the next one goes on from
+// there, and only renews the promises of what stands before.
+func (p *pass) stopAt(e *queue.Entry) {
+	if p.short || e == nil || !p.plan.Truncated {
+		return
+	}
+	p.plan.Resume = record.Cursor{Tier: e.Class.Part.Rec.PriorityTier, Priority: e.Job.Priority, Submit: e.Job.Rec.Submit, ID: e.Job.Rec.ID}
+}
+
+// passed reports whether e stands before the place where the last pass stopped.
+func (p *pass) passed(e *queue.Entry) bool {
+	cur := p.in.Resume
+	if cur == (record.Cursor{}) {
+		return false
+	}
+	j := e.Job
+	return cmp.Or(
+		cmp.Compare(cur.Tier, e.Class.Part.Rec.PriorityTier),
+		cmp.Compare(cur.Priority, j.Priority),
+		cmp.Compare(j.Rec.Submit, cur.Submit),
+		cmp.Compare(j.Rec.ID, cur.ID),
+	) < 0
+}
+
+// drainCandidates takes what is left in the order of candidates. Classes of
+// which nothing fits now are left out before they are sorted: nothing of them
+// will fit later in the pass.
+func (p *pass) drainCandidates() {
+	h := turnHeap{less: func(a, b *turn) bool { return a.top.Before(b.top) }}
+	for _, c := range p.second {
+		first := c.Root.First()
+		if p.passed(first) || p.spent() || !p.couldStart(c) {
+			if p.plan.Truncated && p.plan.Resume == (record.Cursor{}) {
+				p.short = false
+				p.stopAt(first)
+				p.short = true
+			}
+			continue
+		}
+		c.walk.Start(p.order, c.Root)
+		if p.skip(c) {
+			h.list = append(h.list, c)
+		}
+	}
+	heap.Init(&h)
+	p.drain(&h)
+}
+
+// couldStart reports whether any job of the class fits now.
+func (p *pass) couldStart(c *turn) bool {
+	if p.pl.LicensesUntil(c.Shape) <= p.ix.Now {
+		c.wait = record.Reason{Code: record.WaitLicenses}
+		return false
+	}
+	least := c.Root.Min.Least
+	if least >= c.bound || p.defeats.cover(c, least) {
+		return false
+	}
+	if p.pl.Pick(c.Shape, record.Add(p.ix.Now, least)) == nil {
+		p.defeats.add(c, least)
+		return false
+	}
+	return true
+}
+
+// current is the job of c that is next in the order under way.
+func (p *pass) current(c *turn) *queue.Entry {
+	if p.short {
+		return c.top.E
+	}
+	return c.next
+}
+
+// advance goes on to the next job of c: to the very next one where it may be
+// promised something, else to the next that may start, or that has waited so
+// long that it is promised something in any case.
+func (p *pass) advance(c *turn, promises bool) {
+	if p.short {
+		c.walk.Pop()
+		return
+	}
+	w := queue.Wanted{All: promises, Below: c.bound, Since: math.MinInt64}
+	if p.guard.longLeft(c.line) {
+		w.Since = p.ix.Now - p.guard.long
+	}
+	c.next = c.Root.Next(c.next, &w)
+}
+
+// skip moves c on to a job that has something left to start; false when there
+// is none.
+func (p *pass) skip(c *turn) bool {
+	for {
+		if p.short {
+			top, ok := c.walk.Top(c.bound)
+			if c.top = top; !ok {
+				return false
+			}
+		} else if c.next == nil {
+			return false
+		}
+		if !p.finished(p.current(c).Job) {
+			return true
+		}
+		p.advance(c, true)
+	}
+}
+
+// finished reports whether this pass has nothing more to start of the job.
+func (p *pass) finished(j *queue.Job) bool {
+	return j.Pass == p.number && j.Done
+}
+
+// step deals with the job of c whose turn it is and reports whether to go on with the class.
+func (p *pass) step(c *turn) bool {
+	e := p.current(c)
+	j := e.Job
+	if j.Pass != p.number {
+		j.Pass, j.Taken, j.Done = p.number, 0, false
+	}
+	if u := p.params.UserDepth; u > 0 {
+		if p.perUser[j.Rec.User] >= u {
+			return false
+		}
+		p.perUser[j.Rec.User]++
+	}
+	p.tried++
+	if c.line.closed {
+		return false
+	}
+	if p.reordered(c) && !p.guard.waitedLong(c.line, e) {
+		p.second = append(p.second, c)
+		return false
+	}
+	if !p.short && p.passed(e) {
+		p.wait(c, e)
+		if c.next != nil && p.passed(c.next) && !p.guard.promisesLeft(c.line) {
+			c.next = c.Root.Seek(p.passed)
+		}
+		return true
+	}
+	limit, ok := p.deadline(e)
+	if !ok {
+		p.never(e)
+		p.advance(c, true)
+		return true
+	}
+	if why := p.limits.lacks(c, limit); why != "" {
+		c.wait = record.Reason{Code: why}
+		return false
+	}
+	if e.Least < c.bound {
+		if p.start(c, e, limit) {
+			return true
+		}
+		c.bound = e.Least
+	}
+	return p.wait(c, e)
+}
+
+// reordered: a job of the partition waits, so the rest are candidates, which
+// may be taken in another order.
+func (p *pass) reordered(c *turn) bool {
+	return p.params.Order != record.QueueOrder && !p.short && p.params.Policy == record.EASY &&
+		(c.line.promises >= p.guard.promises() || c.line.put)
+}
+
+// deadline is the longest limit the job may be given, and whether that is
+// enough.
+func (p *pass) deadline(e *queue.Entry) (int64, bool) {
+	d := e.Job.Rec.Deadline
+	if d == 0 || !e.Endless && p.ix.Now+e.Limit <= d {
+		return e.Limit, true
+	}
+	left := d - p.ix.Now
+	if (e.Endless || e.Job.Rec.TimeMinS > 0) && left >= e.Least {
+		return left, true
+	}
+	return 0, false
+}
+
+func (p *pass) never(e *queue.Entry) {
+	e.Job.Done = true
+	p.plan.Never = append(p.plan.Never, e.Job.Rec.ID)
+	p.say(e, record.Reason{Code: record.DeadLine})
+}
+
+// start starts e, or one task of it, when it fits.
+func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
+	licUntil := p.pl.LicensesUntil(c.Shape)
+	if licUntil <= p.ix.Now {
+		c.wait = record.Reason{Code: record.WaitLicenses}
+		return false
+	}
+	end := record.Add(p.ix.Now, limit)
+	if r := c.Shape.Resv; r != nil && !r.Rec.Flex && end > r.Rec.End {
+		if end = r.Rec.End; end <= p.ix.Now { // a job may be longer than what is left: it ends with the reservation
+			return false
+		}
+	}
+	if p.defeats.cover(c, e.Least) {
+		return false
+	}
+	ch := p.pl.Pick(c.Shape, end)
+	if ch == nil && e.Least < limit {
+		if ch = p.pl.Pick(c.Shape, record.Add(p.ix.Now, e.Least)); ch != nil {
+			end = min(ch.Until, licUntil)
+		}
+	}
+	if ch == nil {
+		p.defeats.add(c, e.Least)
+	}
+	if ch == nil || licUntil < end {
+		return false
+	}
+	if limit = end - p.ix.Now; e.Endless && limit == e.Limit {
+		limit = record.Forever
+	}
+	return p.commit(c, e, ch, limit)
+}
+
+// commit turns a choice into a Start.
+func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64) bool {
+	j := e.Job
+	allocs, ok := p.pl.Allocate(c.Shape, ch)
+	if !ok {
+		return false
+	}
+	task := int32(-1)
+	if j.Rec.Array != nil {
+		task = int32(j.Rec.Array.Nth(j.Taken))
+	}
+	st := record.Start{
+		Job:        j.Rec,
+		Task:       task,
+		Partition:  c.Part.Rec.Name,
+		Priority:   j.Priority,
+		LimitS:     limit,
+		Allocs:     allocs,
+		Backfilled: c.line.waiting > 0,
+	}
+	if c.Shape.Resv != nil {
+		st.Reservation = c.Shape.Resv.Rec.Name
+	}
+	run := &record.Run{
+		ID:          j.Rec.ID,
+		Task:        task,
+		Job:         j.Rec,
+		Partition:   st.Partition,
+		Reservation: st.Reservation,
+		Priority:    j.Priority,
+		Start:       p.ix.Now,
+		End:         record.Add(p.ix.Now, limit),
+		Allocs:      allocs,
+	}
+	vr := p.ix.AddRun(run)
+	p.preemption.freshen(vr)
+	p.started = append(p.started, vr)
+	p.plan.Start = append(p.plan.Start, st)
+	p.limits.use(c, allocs)
+	j.Taken++
+	if j.Rec.Array == nil || j.Taken >= j.Rec.Array.Startable() {
+		j.Done = true
+		if _, said := p.seen[j.Rec.ID]; said { // by another partition, in which it waits
+			p.plan.Reasons = slices.DeleteFunc(p.plan.Reasons, func(r record.JobReason) bool { return r.ID == j.Rec.ID })
+			delete(p.seen, j.Rec.ID)
+		}
+		if j.Rec.Array != nil && j.Taken < j.Rec.Array.Count() {
+			p.say(e, record.Reason{Code: record.JobArrayTaskLimit})
+		} else {
+			p.seen[j.Rec.ID] = struct{}{}
+		}
+		p.advance(c, p.guard.promisesLeft(c.line))
+	}
+	return true
+}
+
+// wait settles what becomes of a job that cannot start: a promise while there
+// are any to give, and a reason. It moves the class on, and reports whether
+// there may be more of it to look at.
+func (p *pass) wait(c *turn, e *queue.Entry) bool {
+	if c.Attracted() {
+		return false // the job waits in its partition; this was worth a try
+	}
+	firstHere := c.line.waiting == 0
+	c.line.waiting++
+	if p.params.Policy == record.FIFO {
+		c.line.closed = true
+	}
+	if e.Primary && c.wait.Code == record.WaitPriority && !p.outlasts(e) {
+		if why := p.q.AwayFor(c.Class, e); why.Code != "" {
+			p.say(e, why)
+		} else if firstHere {
+			p.say(e, record.Reason{Code: record.WaitResources})
+		}
+	}
+	if c.wait.Code == record.WaitPriority && p.preempt(c, e) {
+		p.advance(c, true)
+		return true
+	}
+	if c.wait.Code != record.WaitPriority && c.wait.Code != record.WaitLicenses {
+		return false
+	}
+	p.advance(c, !p.short && p.reserve(c, e))
+	return true
+}
+
+// finish collects reasons, gives back what the pass took, and sorts.
+func (p *pass) finish() {
+	p.reasons()
+	p.fu.ForgetFirsts()
+	p.fu.LetGo()
+	for i := len(p.started) - 1; i >= 0; i-- {
+		p.ix.RemoveRun(p.started[i])
+	}
+	p.plan.Wake = p.wake()
+	p.plan.Stats.Probes, p.plan.Stats.Tried = p.pl.Probes, p.tried
+}

@@ -1,0 +1,188 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/sched/index"
+	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// nodesGone is what squeue shows when the nodes a job could use are not there,
+// unless it named them.
+const nodesGone = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+
+// Fault is why no job of the shape can start, whatever is free; over: its limit is longer than the partition allows.
+func (pl *Placer) Fault(sh *Shape, over bool) record.Reason {
+	p := sh.part.Rec
+	d := &sh.Demand
+	switch {
+	case p.State == record.PartitionDown:
+		return record.Reason{Code: record.WaitPartitionDown}
+	case p.State == record.PartitionInactive:
+		return record.Reason{Code: record.WaitPartitionInactive}
+	case over:
+		return record.Reason{Code: record.PartitionTimeLimit}
+	case p.MaxNodes > 0 && d.Lo > p.MaxNodes, p.MinNodes > 0 && d.Hi < p.MinNodes:
+		return record.Reason{Code: record.PartitionNodeLimit}
+	case p.MaxMemNodeMiB > 0 && sh.LeastMemory() > p.MaxMemNodeMiB:
+		return record.Reason{Code: record.MaxMemPerLimit}
+	case sh.fault.Code != "":
+		return sh.fault
+	}
+	if r := sh.Resv; r != nil {
+		if r.Rec.End <= pl.ix.Now || r.Rec.Start > pl.ix.Now && !r.Rec.Flex {
+			return record.Reason{Code: record.WaitReservation}
+		}
+	}
+	if len(sh.Request.Licenses) > 0 && !pl.ix.Licenses.Exist(sh.Request) {
+		return record.Reason{Code: record.WaitLicenses}
+	}
+	return pl.nodeFault(sh)
+}
+
+// LeastMemory is the least that the job takes of the memory of a node, in MiB, with as few tasks there as it may have; 0 when it fits
+// on none.
+func (sh *Shape) LeastMemory() int64 {
+	d, least := &sh.Demand, int64(0)
+	for i := range sh.Alts {
+		c := &sh.Alts[i]
+		tasks := c.Tasks
+		if c.Flex {
+			tasks = max(tasks, record.CeilDiv(d.Tasks, d.Hi), min(d.Tasks, d.MaxPerNode))
+		}
+		for _, n := range c.Nodes {
+			if mem := sh.NeedFor(c, n.Config, tasks, c.GPUs).MemMiB; least == 0 || mem < least {
+				least = mem
+			}
+		}
+	}
+	return least
+}
+
+// nodeFault: not enough nodes could hold the job even when idle, or not
+// enough of those are up. Maintenance has an end: what promises every job a
+// start promises one after it.
+func (pl *Placer) nodeFault(sh *Shape) record.Reason {
+	exist := false
+	for i := range sh.Alts {
+		c := &sh.Alts[i]
+		if !sh.enough(c, func(*node.Node) bool { return true }) {
+			continue
+		}
+		exist = true
+		if sh.enough(c, func(n *node.Node) bool {
+			return n.Rec.State == record.NodeUsable && (pl.params.Policy == record.Conservative || !pl.ix.Maintained(n, sh.Resv))
+		}) {
+			return record.Reason{}
+		}
+	}
+	if !exist && pl.withheld(sh) {
+		return record.Reason{Code: record.WaitResources}
+	}
+	if !exist {
+		return record.Reason{Code: cmp.Or(pl.outgrown(sh.Request, sh.part), record.BadConstraints)}
+	}
+	return pl.goneReason(sh)
+}
+
+// outgrown is the reason of a request for more nodes, or more CPUs in all, than the partition has; "" of any other. The partition
+// may grow, so that Slurm takes such a job where EnforcePartLimits does not forbid it, and lets it wait.
+func (pl *Placer) outgrown(req *record.Request, part *index.Partition) record.Code {
+	if req.MinNodes > len(part.Nodes) {
+		return record.PartitionConfig
+	}
+	if open := req.MaxNodes == 0 || req.MaxNodes >= len(part.Nodes); open &&
+		int64(max(req.Tasks, 1))*int64(max(req.CPUsPerTask, 1)) > pl.ix.CPUsOf(part) {
+		return record.PartitionConfig
+	}
+	return ""
+}
+
+// withheld: some node of the partition has more of what the job asks for than it gives out now, so that the job may fit one day.
+func (pl *Placer) withheld(sh *Shape) bool {
+	for _, i := range sh.part.Nodes {
+		for _, name := range pl.ix.Nodes.Vals[i].Rec.Withheld {
+			if slices.ContainsFunc(sh.Request.Gres, func(g record.GresRequest) bool {
+				return g.Name == name || name == "gpu" && (g.Name == "shard" || g.Name == "mps")
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// enough reports whether the nodes for which ok holds could hold the job if
+// they were empty. A job runs below one topmost switch.
+func (sh *Shape) enough(c *Candidates, ok func(*node.Node) bool) bool {
+	if len(c.Nodes) == 0 || c.Hi == 1 || c.Nodes[0].Above == nil {
+		return sh.enoughOf(c, ok)
+	}
+	tried := map[int32]bool{}
+	for p := range c.Nodes {
+		root := c.RootOf(int32(p))
+		if !tried[root] && sh.enoughOf(c, func(n *node.Node) bool { return n.Above[0] == root && ok(n) }) {
+			return true
+		}
+		tried[root] = true
+	}
+	return false
+}
+
+func (sh *Shape) enoughOf(c *Candidates, ok func(*node.Node) bool) bool {
+	d := &sh.Demand
+	nodes, tasks, room := 0, 0, int64(0)
+	must := 0
+	caps := map[*node.Config]int{}
+	for p, n := range c.Nodes {
+		if !ok(n) {
+			continue
+		}
+		nodes++
+		for _, m := range c.Must {
+			if int(m) == p {
+				must++
+			}
+		}
+		if !c.Flex {
+			continue
+		}
+		k, known := caps[n.Config]
+		if !known {
+			k = sh.capOf(c, n, n.Config.Full)
+			caps[n.Config] = k
+		}
+		tasks += k
+		room += sh.deviceRoom(c, n.Config, n.Config.Full)
+	}
+	if nodes < c.Lo || c.Lacks || must < len(c.Must) {
+		return false
+	}
+	return !c.Flex || (tasks >= d.Tasks || sh.Request.Overcommit) && (len(d.JobGres) == 0 || room >= d.JobGres[0].Count)
+}
+
+// goneReason is why a job waits that could run if all nodes were up: those that it names are not, or too few of the others.
+func (pl *Placer) goneReason(sh *Shape) record.Reason {
+	var gone []string
+	for _, i := range pl.ix.NodeList(sh.Request.NodeList) {
+		n := pl.ix.Nodes.Vals[i]
+		if pl.ix.Maintained(n, sh.Resv) {
+			return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+		}
+		if n.Rec.State != record.NodeUsable {
+			gone = append(gone, n.Rec.Name)
+		}
+	}
+	if len(gone) > 0 {
+		return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, UnavailableNodes:" + hostlist.Fold(gone)}
+	}
+	for i := range sh.Alts {
+		if sh.enough(&sh.Alts[i], func(n *node.Node) bool { return n.Rec.State == record.NodeUsable }) {
+			return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+		}
+	}
+	return record.Reason{Code: record.WaitResources, Text: nodesGone}
+}

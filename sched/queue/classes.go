@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"math"
+
+	"github.com/sluice-hpc/sluice/sched/index"
+	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// Class is jobs that are equal in all but their time limit and their place in
+// the queue: of one shape, and, where limits are by user, one user. When one of
+// them cannot start, none that is as long can, so a pass looks at few.
+type Class struct {
+	key    classKey
+	Shape  *placement.Shape
+	Part   *index.Partition
+	fault  record.Reason
+	faultN uint64 // the epoch it was worked out in
+
+	Root    *Entry        // the queue
+	size    int           // of it, with what is in arrived
+	arrived []*Entry      // to be planted, while many arrive
+	Uniform record.Reason // what the records are thought to say
+	Share   int64         // of the cluster, of the resource that a job takes most of, in 2^-16
+
+	awayN    uint64 // the epoch of the next two: see awayFor
+	AwayFrom int64
+	away     record.Reason
+	Longest  int64 // no job of the class has been given longer
+}
+
+type classKey struct {
+	shape *placement.Shape
+	part  int32
+	over  bool  // longer than the partition allows
+	limit int64 // where limits depend on it; else 0
+	who   string
+}
+
+// enter adds the job to the class of each of its partitions.
+func (q *Queue) enter(j *Job) record.Reason {
+	j.Priority = q.priorityOf(j.Rec)
+	req := q.pl.Intern(q.requestOf(j))
+	resv, why := q.ix.Reservations.Of(j.Rec)
+	if why.Code != "" {
+		return why
+	}
+	magnets := q.ix.Reservations.Attracting(j.Rec)
+	for i, name := range j.Rec.Partitions {
+		part := q.ix.Partition(name)
+		if part == nil {
+			continue
+		}
+		q.enterPart(j, req, part, resv, len(magnets)*len(j.Rec.Partitions)+i)
+		for k, r := range magnets { // taken first, so that what is not reserved is left to others
+			q.enterPart(j, req, part, r, i*len(magnets)+k)
+		}
+	}
+	if len(j.Entries) == 0 {
+		return record.Reason{Code: record.WaitPartitionDown}
+	}
+	if len(j.Entries) > 1 {
+		q.multi[j] = struct{}{}
+	}
+	j.choosePrimary(q)
+	return record.Reason{}
+}
+
+// enterPart adds the job to its class in a partition and reservation.
+func (q *Queue) enterPart(j *Job, req int32, part *index.Partition, resv *node.Reservation, order int) {
+	e := &Entry{
+		Job:      j,
+		Primary:  len(j.Entries) == 0,
+		order:    order,
+		Eligible: record.EligibleAt(j.Rec),
+		Limit:    record.LimitOf(j.Rec, part.Rec),
+	}
+	if e.Limit >= record.Forever {
+		e.Limit, e.Endless = record.UnlimitedS, true
+	}
+	e.Least, e.predicted = e.Limit, e.Limit
+	switch {
+	case j.Rec.TimeMinS > 0:
+		e.Least = min(j.Rec.TimeMinS, e.Limit)
+	case e.Endless && j.Rec.Deadline > 0:
+		e.Least = deadlineLeastS
+	}
+	if j.Rec.PredictedS > 0 {
+		e.predicted = min(j.Rec.PredictedS, e.Limit)
+	}
+	e.weigh()
+	e.Class = q.classOf(e, req, part, resv)
+	e.Class.Longest = max(e.Class.Longest, e.Least)
+	j.Entries = append(j.Entries, e)
+	q.join(e)
+}
+
+// ChoosePrimaries follows a change of what partitions and nodes can do.
+func (q *Queue) ChoosePrimaries() {
+	if q.multiEpoch == q.ix.Epoch {
+		return
+	}
+	q.multiEpoch = q.ix.Epoch
+	for j := range q.multi {
+		j.choosePrimary(q)
+	}
+}
+
+// choosePrimary lets the first partition speak that could start the job; else
+// the first in which what keeps it may pass.
+func (j *Job) choosePrimary(q *Queue) {
+	at, least := 0, math.MaxInt
+	for i, e := range j.Entries {
+		if n := lasting(q.FaultOf(e.Class).Code); n < least && !e.Class.Attracted() {
+			at, least = i, n
+		}
+	}
+	for i, e := range j.Entries {
+		e.Primary = i == at
+		q.note(e)
+	}
+}
+
+// lasting ranks faults: none, one that passes, one that stays.
+func lasting(fault record.Code) int {
+	switch fault {
+	case "":
+		return 0
+	case record.BadConstraints, record.PartitionTimeLimit, record.PartitionNodeLimit, record.PartitionConfig, record.MaxMemPerLimit:
+		return 2
+	}
+	return 1
+}
+
+func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.Reservation) *Class {
+	j := e.Job.Rec
+	key := classKey{part: part.Index, who: q.whoOf(j), over: part.Rec.MaxTimeS > 0 && e.needs() > part.Rec.MaxTimeS}
+	if q.timed {
+		key.limit = e.Limit
+	}
+	user := ""
+	if q.ix.ByUser {
+		user = j.User
+	}
+	key.shape = q.pl.ShapeOf(req, part, resv, user)
+	if c := q.Classes[key]; c != nil {
+		return c
+	}
+	c := &Class{
+		key:     key,
+		Shape:   key.shape,
+		Part:    part,
+		Uniform: record.Reason{Code: record.WaitPriority},
+		Share:   q.cluster.Share(key.shape.Request),
+	}
+	q.Classes[key] = c
+	return c
+}
+
+// whoOf separates classes where limits or preemption tell people apart.
+func (q *Queue) whoOf(j *record.Job) string {
+	if q.limited {
+		return j.User + "\x00" + j.Account + "\x00" + j.QOS
+	}
+	if q.params.UserDepth > 0 {
+		return j.User
+	}
+	if q.params.Preempt == record.PreemptQOS {
+		return j.QOS
+	}
+	return ""
+}
+
+// deadlineLeastS is how long a job with a deadline and no limit has to be able to run: as in Slurm, a minute. It is given what is left
+// until its deadline.
+const deadlineLeastS = 60
+
+// needs is the shortest limit with which the job may start.
+func (e *Entry) needs() int64 {
+	if e.Endless && e.Job.Rec.TimeMinS == 0 {
+		return record.Forever
+	}
+	return e.Least
+}
+
+// join and leave keep the class's queues.
+func (q *Queue) join(e *Entry) {
+	c := e.Class
+	c.size++
+	if q.loading {
+		if c.arrived = append(c.arrived, e); len(c.arrived) == 1 {
+			q.arriving = append(q.arriving, c)
+		}
+	} else {
+		e.left, e.right = nil, nil
+		c.Root = c.Root.insert(e)
+	}
+	q.note(e)
+}
+
+// plantArrived puts what arrived while loading into the trees.
+func (q *Queue) plantArrived() {
+	for _, c := range q.arriving {
+		c.Root.Each(func(e *Entry) { c.arrived = append(c.arrived, e) })
+		c.Root, c.arrived = plant(c.arrived), nil
+	}
+	q.arriving = q.arriving[:0]
+}
+
+func (q *Queue) leave(e *Entry) {
+	c := e.Class
+	delete(q.Odd, e)
+	c.Root = c.Root.remove(e)
+	if c.size--; c.size == 0 {
+		delete(q.Classes, c.key)
+	}
+}
+
+// note keeps the set of entries whose record does not say what the class says.
+func (q *Queue) note(e *Entry) {
+	if e.Primary && e.Job.Rec.Reason != e.Class.Uniform {
+		q.Odd[e] = struct{}{}
+	} else {
+		delete(q.Odd, e)
+	}
+}
+
+// noteAside does the same for a job that is not in the queue.
+func (q *Queue) noteAside(j *Job) {
+	if _, in := q.aside[j]; in && j.Rec.Reason != j.Wait {
+		q.AsideOdd[j] = struct{}{}
+	} else {
+		delete(q.AsideOdd, j)
+	}
+}
+
+func (q *Queue) takeFromAside(j *Job) {
+	delete(q.aside, j)
+	delete(q.AsideOdd, j)
+}
+
+// SetUniform changes what the class as a whole says.
+func (q *Queue) SetUniform(c *Class, r record.Reason) {
+	if c.Uniform == r {
+		return
+	}
+	c.Uniform = r
+	c.Root.Each(q.note)
+}
+
+// Attracted: the jobs of the class are in a reservation that they have not asked for.
+func (c *Class) Attracted() bool { return c.Shape.Resv != nil && c.Shape.Request.Reservation == "" }
+
+// FaultOf is why no job of the class can start, whatever is free. It holds for
+// an epoch: until a node's state, a partition or a reservation changes.
+func (q *Queue) FaultOf(c *Class) record.Reason {
+	if c.faultN == q.ix.Epoch {
+		return c.fault
+	}
+	c.faultN = q.ix.Epoch
+	c.fault = q.pl.Fault(c.Shape, c.key.over)
+	return c.fault
+}
+
+// AwayFor is the reason of a job that cannot start now because of reservations
+// of others, whatever runs; none when there is no such reason.
+func (q *Queue) AwayFor(c *Class, e *Entry) record.Reason {
+	if len(q.ix.Reservations) == 0 {
+		return record.Reason{}
+	}
+	if c.awayN != q.ix.Epoch {
+		c.awayN = q.ix.Epoch
+		c.AwayFrom, c.away = q.pl.KeptAway(c.Shape)
+	}
+	if record.Add(q.ix.Now, e.Least) <= c.AwayFrom {
+		return record.Reason{}
+	}
+	return c.away
+}

@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+func (q *Queue) factors(j *record.Job) priority.Parts {
+	highest := uint16(0)
+	for _, name := range j.Partitions {
+		if p := q.ix.Partition(name); p != nil {
+			highest = max(highest, p.Rec.PriorityFactor)
+		}
+	}
+	return priority.PartsOf(&q.cluster, &q.params.Weights, j, highest, q.params.Weights.Period(q.ix.Now))
+}
+
+// priorityOf is a job's priority at the present calculation period.
+func (q *Queue) priorityOf(j *record.Job) uint32 {
+	if j.Priority > 0 {
+		return j.Priority
+	}
+	if q.params.Weights.Basic {
+		return basicTop - min(j.ID, basicTop-1)
+	}
+	return priority.Total(q.factors(j))
+}
+
+const basicTop = 4294901760
+
+// reprioritise recomputes priorities when the calculation period or what they
+// are relative to has changed.
+func (q *Queue) reprioritise(in *record.Snapshot) {
+	period := q.params.Weights.Period(q.ix.Now)
+	if period == q.period && slices.Equal(q.shares, in.Shares) {
+		return
+	}
+	q.period = period
+	q.cluster, q.shares = priority.Measure(in), slices.Clone(in.Shares)
+	if q.params.Weights.Basic {
+		return
+	}
+	dirty := map[*Class]struct{}{}
+	for _, j := range q.Jobs.Vals {
+		if len(j.Entries) == 0 {
+			continue
+		}
+		if prio := q.priorityOf(j.Rec); prio != j.Priority {
+			j.Priority = prio
+			for _, e := range j.Entries {
+				dirty[e.Class] = struct{}{}
+			}
+		}
+	}
+	for c := range dirty {
+		list := make([]*Entry, 0, c.size)
+		c.Root.Each(func(e *Entry) { list = append(list, e) })
+		c.Root = plant(list)
+	}
+}

@@ -1,0 +1,272 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/index"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// Queue holds the pending jobs by classes, in their order, and apart from them those that may not start whatever is free.
+type Queue struct {
+	params *record.Params
+	ix     *index.Index
+	pl     *placement.Placer
+
+	Jobs     index.Table[record.Job, *Job]
+	Classes  map[classKey]*Class
+	aside    map[*Job]struct{}   // jobs that are not in the queue
+	AsideOdd map[*Job]struct{}   // those whose record does not say why
+	Odd      map[*Entry]struct{} // those in the queue whose record does not say what their class says
+	Timers   timers
+
+	multi      map[*Job]struct{} // jobs of several partitions
+	multiEpoch uint64            // of the index, in which those that speak for them were chosen
+
+	limited bool // there are limits on associations or QOS
+	timed   bool // and they depend on time limits
+
+	// what priorities are relative to
+	cluster priority.Cluster
+	shares  []record.Share
+	period  int64
+
+	loading  bool     // many jobs arrive
+	arriving []*Class // to which they do
+}
+
+// New returns an empty Queue for the partitions of an index.
+func New(params *record.Params, ix *index.Index, pl *placement.Placer) *Queue {
+	return &Queue{params: params, ix: ix, pl: pl, Classes: map[classKey]*Class{}, aside: map[*Job]struct{}{}, AsideOdd: map[*Job]struct{}{},
+		Odd: map[*Entry]struct{}{}, multi: map[*Job]struct{}{}}
+}
+
+// Measure reads from the first snapshot after New what classes and priorities depend on.
+func (q *Queue) Measure(in *record.Snapshot) {
+	q.limited, q.timed = len(in.Limits) > 0, timedLimits(in.Limits)
+	q.cluster, q.shares = priority.Measure(in), slices.Clone(in.Shares)
+	q.period = q.params.Weights.Period(q.ix.Now)
+}
+
+// Restructured reports whether the classes have to be made anew.
+func (q *Queue) Restructured(in *record.Snapshot) bool {
+	return (len(in.Limits) > 0) != q.limited || timedLimits(in.Limits) != q.timed
+}
+
+// Follow makes the queue say what the snapshot says, and returns how many jobs differed. The index has followed before.
+func (q *Queue) Follow(in *record.Snapshot) int {
+	q.loading = len(in.Pending) > len(q.Jobs.Recs)+1024
+	q.reprioritise(in)
+	q.wakeJobs()
+	changed := q.Jobs.Update(
+		in.Pending,
+		&index.TableOps[record.Job, *Job]{Cmp: compareJobIDs, Add: q.addJob, Change: q.changeJob, Remove: q.removeJob},
+	)
+	q.loading = false
+	q.plantArrived()
+	return changed
+}
+
+func compareJobIDs(a, b *record.Job) int { return cmp.Compare(a.ID, b.ID) }
+
+// JobOf finds a pending job; nil when there is none of that id.
+func (q *Queue) JobOf(id uint32) *Job {
+	at, ok := slices.BinarySearchFunc(q.Jobs.Recs, &record.Job{ID: id}, compareJobIDs)
+	if !ok {
+		return nil
+	}
+	return q.Jobs.Vals[at]
+}
+
+// Job is a pending job and its places in the queue, one per partition.
+type Job struct {
+	Rec      *record.Job
+	Priority uint32
+	Entries  []*Entry
+	Wait     record.Reason // why it is not in the queue at all; Code "" when it is
+	when     int64         // when that may change by itself; Forever: never
+
+	// of the pass that is under way
+	Pass  uint64
+	Taken int // tasks started
+	Done  bool
+}
+
+// Entry is a job in one partition's queue.
+type Entry struct {
+	Job     *Job
+	Class   *Class
+	Primary bool // speaks for the job when it waits
+	order   int  // of the partition in the job's list
+
+	Limit     int64 // seconds, for the plan
+	Least     int64 // --time-min, or limit
+	Endless   bool  // there is no limit; limit is UnlimitedS
+	Eligible  int64
+	predicted int64
+
+	// in the class's tree
+	weight      uint32
+	left, right *Entry
+	Min         span
+}
+
+// CompareEntries orders the queue: partition tier, priority, submission, id.
+func CompareEntries(a, b *Entry) int {
+	if c := cmp.Compare(b.Class.Part.Rec.PriorityTier, a.Class.Part.Rec.PriorityTier); c != 0 {
+		return c
+	}
+	if c := compareJobs(a.Job, b.Job); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.order, b.order)
+}
+
+func compareJobs(a, b *Job) int {
+	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Rec.Submit, b.Rec.Submit); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Rec.ID, b.Rec.ID)
+}
+
+// waitOf is why a job is not even in the queue.
+func (q *Queue) waitOf(j *record.Job) (record.Reason, int64) {
+	switch {
+	case j.Hold != record.NotHeld:
+		return holdReason(j), record.Forever
+	case j.Dependency == record.DependencyNever:
+		return record.Reason{Code: record.DependencyNeverSatisfied}, record.Forever
+	case j.Dependency == record.DependencyWaits:
+		return record.Reason{Code: record.WaitDependency}, record.Forever
+	case j.Begin > q.ix.Now || j.Eligible > q.ix.Now:
+		return record.Reason{Code: record.BeginTime}, max(j.Begin, j.Eligible)
+	case j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit:
+		return record.Reason{Code: record.JobArrayTaskLimit}, record.Forever
+	}
+	return record.Reason{}, record.Forever
+}
+
+func holdReason(j *record.Job) record.Reason {
+	code := record.JobHeldUser
+	switch j.Hold {
+	case record.HeldAdmin:
+		code = record.JobHeldAdmin
+	case record.HeldRequeue:
+		code = record.JobHoldMaxRequeue
+	}
+	return record.Reason{Code: code, Text: j.HoldReason}
+}
+
+func (q *Queue) addJob(rec *record.Job) *Job {
+	j := &Job{Rec: rec}
+	q.ix.NoteUser(rec.Request)
+	q.enqueue(j)
+	return j
+}
+
+func (q *Queue) removeJob(j *Job) {
+	for _, e := range j.Entries {
+		q.leave(e)
+	}
+	j.Entries = nil
+	q.takeFromAside(j)
+	delete(q.multi, j)
+	j.when = record.Forever
+}
+
+// changeJob follows a changed record. When only what it says about itself
+// changed (its reason), its place in the queue stays.
+func (q *Queue) changeJob(j *Job, rec *record.Job) *Job {
+	old := j.Rec
+	if sameToQueue(old, rec) {
+		j.Rec = rec
+		for _, e := range j.Entries {
+			q.note(e)
+		}
+		q.noteAside(j)
+		return j
+	}
+	q.removeJob(j)
+	j.Rec = rec
+	q.enqueue(j)
+	return j
+}
+
+func sameToQueue(a, b *record.Job) bool {
+	return a.ID == b.ID && a.Request == b.Request && a.LimitS == b.LimitS && a.TimeMinS == b.TimeMinS && a.Submit == b.Submit &&
+		a.Begin == b.Begin && a.Eligible == b.Eligible && a.Hold == b.Hold && a.HoldReason == b.HoldReason &&
+		a.Dependency == b.Dependency &&
+		a.Priority == b.Priority && a.Nice == b.Nice && a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor &&
+		a.User == b.User &&
+		a.Account == b.Account && a.QOS == b.QOS && a.PredictedS == b.PredictedS &&
+		throttled(a) == throttled(b) && slices.Equal(a.Partitions, b.Partitions) && slices.Equal(a.Groups, b.Groups)
+}
+
+func throttled(j *record.Job) bool {
+	return j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit
+}
+
+// enqueue puts a job where it belongs: into its classes, or aside.
+func (q *Queue) enqueue(j *Job) {
+	j.Wait, j.when = q.waitOf(j.Rec)
+	if j.Wait.Code == "" {
+		j.Wait = q.enter(j)
+	}
+	if j.Wait.Code == "" {
+		return
+	}
+	q.aside[j] = struct{}{}
+	q.noteAside(j)
+	if j.when < record.Forever {
+		q.Timers.add(j.when, j)
+	}
+}
+
+// switchWaitS is how long a job waits for the switches it asked for at most when
+// nothing else is said (max_switch_wait in slurm.conf(5)).
+const switchWaitS = 300
+
+// requestOf is what the job asks for now: once it has waited long enough for
+// few switches, any nodes will do (--switches in sbatch(1)).
+func (q *Queue) requestOf(j *Job) *record.Request {
+	r := j.Rec.Request
+	if r == nil || r.Switches <= 0 {
+		return r
+	}
+	wait := q.params.MaxSwitchWaitS
+	if wait == 0 {
+		wait = switchWaitS
+	}
+	if r.SwitchWaitS > 0 {
+		wait = min(wait, r.SwitchWaitS)
+	}
+	if at := record.Add(record.EligibleAt(j.Rec), wait); at > q.ix.Now {
+		j.when = at
+		q.Timers.add(at, j)
+		return r
+	}
+	any := *r
+	any.Switches = 0
+	return &any
+}
+
+// Primary is the entry that speaks for the job when it waits.
+func (j *Job) Primary() *Entry {
+	for _, e := range j.Entries {
+		if e.Primary {
+			return e
+		}
+	}
+	return j.Entries[0]
+}
+
+// timedLimits: jobs of different time limits may be judged differently.
+func timedLimits(limits []*record.Limit) bool {
+	return slices.ContainsFunc(limits, func(l *record.Limit) bool { return l.TimeS >= 0 })
+}

@@ -1,0 +1,192 @@
+package queue
+
+import "slices"
+
+// The queue of a class is a treap in queue order. Each entry knows the least
+// of its subtree in three ways, so that a pass finds the next job that is short
+// enough, or the best candidate for backfill, without looking at the rest:
+// both take about the logarithm of the queue.
+
+// span is the least of a subtree: of what its jobs must be given, of when they
+// became eligible, and of how long they are expected to run; and its longest
+// time limit.
+type span struct{ Least, elig, predicted, Longest int64 }
+
+// pull works out what e knows of its subtree.
+func (e *Entry) pull() {
+	e.Min = span{e.Least, e.Eligible, e.predicted, e.Limit}
+	for _, t := range []*Entry{e.left, e.right} {
+		if t != nil {
+			e.Min = span{
+				min(e.Min.Least, t.Min.Least),
+				min(e.Min.elig, t.Min.elig),
+				min(e.Min.predicted, t.Min.predicted),
+				max(e.Min.Longest, t.Min.Longest),
+			}
+		}
+	}
+}
+
+// Older counts those of a subtree that became eligible before since, up to most.
+func (e *Entry) Older(since int64, most int) int {
+	if e == nil || most <= 0 || e.Min.elig >= since {
+		return 0
+	}
+	n := e.left.Older(since, most)
+	if e.Eligible < since {
+		n++
+	}
+	return min(most, n+e.right.Older(since, most-n))
+}
+
+// weigh gives e its place in the heap order: a number that looks random and is
+// the same for the same job everywhere.
+func (e *Entry) weigh() {
+	x := uint64(e.Job.Rec.ID)<<8 ^ uint64(e.order)
+	x = (x + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	e.weight = uint32(x >> 32)
+}
+
+func (e *Entry) split(at *Entry) (before, after *Entry) {
+	if e == nil {
+		return nil, nil
+	}
+	if CompareEntries(e, at) < 0 {
+		e.right, after = e.right.split(at)
+		e.pull()
+		return e, after
+	}
+	before, e.left = e.left.split(at)
+	e.pull()
+	return before, e
+}
+
+func join(a, b *Entry) *Entry {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case a.weight >= b.weight:
+		a.right = join(a.right, b)
+		a.pull()
+		return a
+	}
+	b.left = join(a, b.left)
+	b.pull()
+	return b
+}
+
+func (e *Entry) insert(x *Entry) *Entry {
+	if e == nil || x.weight > e.weight {
+		x.left, x.right = e.split(x)
+		x.pull()
+		return x
+	}
+	if CompareEntries(x, e) < 0 {
+		e.left = e.left.insert(x)
+	} else {
+		e.right = e.right.insert(x)
+	}
+	e.pull()
+	return e
+}
+
+func (e *Entry) remove(x *Entry) *Entry {
+	switch {
+	case e == nil:
+		return nil
+	case e == x:
+		out := join(e.left, e.right)
+		e.left, e.right = nil, nil
+		return out
+	case CompareEntries(x, e) < 0:
+		e.left = e.left.remove(x)
+	default:
+		e.right = e.right.remove(x)
+	}
+	e.pull()
+	return e
+}
+
+// plant makes a treap of entries in any order.
+func plant(list []*Entry) *Entry {
+	slices.SortFunc(list, CompareEntries)
+	var spine []*Entry // the right edge, root first
+	for _, e := range list {
+		e.left, e.right = nil, nil
+		for len(spine) > 0 && spine[len(spine)-1].weight < e.weight {
+			e.left = spine[len(spine)-1]
+			e.left.pull()
+			spine = spine[:len(spine)-1]
+		}
+		if len(spine) > 0 {
+			spine[len(spine)-1].right = e
+		}
+		spine = append(spine, e)
+	}
+	for i := len(spine) - 1; i >= 0; i-- {
+		spine[i].pull()
+	}
+	if len(spine) == 0 {
+		return nil
+	}
+	return spine[0]
+}
+
+// Each visits the subtree in order.
+func (e *Entry) Each(visit func(*Entry)) {
+	if e != nil {
+		e.left.Each(visit)
+		visit(e)
+		e.right.Each(visit)
+	}
+}
+
+// First is the first entry of a subtree.
+func (e *Entry) First() *Entry {
+	for e != nil && e.left != nil {
+		e = e.left
+	}
+	return e
+}
+
+// Wanted says which entries matter: those that may be given less than below,
+// those that became eligible before since, or all.
+type Wanted struct {
+	Below, Since int64
+	All          bool
+}
+
+func (w *Wanted) matches(least, elig int64) bool { return w.All || least < w.Below || elig < w.Since }
+
+// Next is the first entry after at (nil: of all) that matters.
+func (e *Entry) Next(at *Entry, w *Wanted) *Entry {
+	if e == nil || !w.matches(e.Min.Least, e.Min.elig) {
+		return nil
+	}
+	if at != nil && CompareEntries(e, at) <= 0 {
+		return e.right.Next(at, w)
+	}
+	if x := e.left.Next(at, w); x != nil {
+		return x
+	}
+	if w.matches(e.Least, e.Eligible) {
+		return e
+	}
+	return e.right.Next(nil, w)
+}
+
+// Seek is the first entry for which before no longer holds.
+func (e *Entry) Seek(before func(*Entry) bool) *Entry {
+	var out *Entry
+	for e != nil {
+		if before(e) {
+			e = e.right
+		} else {
+			out, e = e, e.left
+		}
+	}
+	return out
+}

@@ -155,6 +155,7 @@ func TestStopSignalsAndLimits(t *testing.T) {
 	if x := c.end(k); x.Verdict != "cancelled" || !x.StoppedOnOrder {
 		t.Errorf("%v", x)
 	}
+	steps.mu.Lock()
 	n := 0
 	for _, o := range steps.orders {
 		if o.Want == pb.StepWant_WANT_STOP {
@@ -164,6 +165,7 @@ func TestStopSignalsAndLimits(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d orders to stop; one was lost and had to be repeated, none more: %v", n, steps.orders)
 	}
+	steps.mu.Unlock()
 	d.stop()
 }
 
@@ -239,9 +241,11 @@ func TestNewAttemptWaitsForTheOldOne(t *testing.T) {
 	c.update(func() { delete(c.wants, first) })
 	second := c.submit(jobSpec(1, 2))
 	c.phase(second, pb.StepPhase_STEP_RUNNING)
+	steps.mu.Lock()
 	if s := steps.steps[first]; s != nil && s.rep.Phase != pb.StepPhase_STEP_ENDED {
 		t.Error("both attempts run")
 	}
+	steps.mu.Unlock()
 	steps.exit(second, 0)
 	c.end(second)
 	d.stop()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -325,6 +326,10 @@ func poll(limit time.Duration, cond func() bool) bool {
 
 // cleanUp stops the cluster and then looks for what should not be there any more.
 func (c *cluster) cleanUp() {
+	// A job has ended for its user before its node has been told to forget it.
+	if c.up() {
+		poll(patience, c.forgotten)
+	}
 	for _, d := range c.daemons() {
 		if !d.ended() && !d.signal(syscall.SIGTERM) {
 			c.t.Errorf("%s does not end on SIGTERM", d.name)
@@ -394,14 +399,22 @@ func (c *cluster) steps(node string) (names []string) {
 // settled waits until the nodes have been told to forget every step.
 func (c *cluster) settled() {
 	c.t.Helper()
-	c.await("the spools are empty", func() bool {
-		for _, n := range c.nodes {
-			if len(c.steps(n)) > 0 {
-				return false
-			}
+	c.await("the spools are empty", c.forgotten)
+}
+
+func (c *cluster) forgotten() bool {
+	for _, n := range c.nodes {
+		if len(c.steps(n)) > 0 {
+			return false
 		}
-		return true
-	})
+	}
+	return true
+}
+
+// up reports whether every daemon of the cluster was started and runs.
+func (c *cluster) up() bool {
+	all := c.daemons()
+	return len(all) == len(c.nodes)+1 && !slices.ContainsFunc(all, (*daemon).ended)
 }
 
 // dial connects to the controller.

@@ -17,7 +17,7 @@ type limit struct {
 	// A controller or node daemon of an older version says when the limit is reached, by its wall clock. That is taken for so long from
 	// when it is said first, and not looked at again.
 	endNS int64 // as said
-	atNS  int64 // CLOCK_BOOTTIME; 0 = none
+	atNS  int64 // CLOCK_BOOTTIME; 0 = none, negative: it was before this boot of the machine
 }
 
 // moment is one reading of both clocks.
@@ -39,7 +39,9 @@ func (l *limit) set(lengthS uint32, endNS int64, m moment) {
 	}
 	l.endNS, l.atNS = endNS, 0
 	if endNS != 0 {
-		l.atNS = max(1, m.bootNS+endNS-m.wallNS)
+		if l.atNS = m.bootNS + endNS - m.wallNS; l.atNS == 0 {
+			l.atNS = -1
+		}
 	}
 }
 

@@ -55,6 +55,8 @@ func TestLimit(t *testing.T) {
 			l.set(3600, 8600*sec, at(100, 5000))
 			l.set(0, 8600*sec, at(200, 12300))
 		}, 3700},
+		{"an older controller, passed before this machine was booted", func(l *limit) { l.set(0, 4000*sec, at(100, 5000)) }, -900},
+		{"an older controller, passed when it was", func(l *limit) { l.set(0, 4900*sec, at(100, 5000)) }, -1},
 		{"an older controller, passed already", func(l *limit) { l.set(0, 1, at(100, 5000)) }, -1},
 	} {
 		l := limit{begunNS: 100 * sec}
@@ -66,7 +68,7 @@ func TestLimit(t *testing.T) {
 			if l.none() || l.at() > 100*sec {
 				t.Errorf("%s: at %d, none %v", c.what, l.at(), l.none())
 			}
-		case c.want > 0 && (l.none() || l.at() != c.want*sec):
+		case c.want != 0 && (l.none() || l.at() != c.want*sec):
 			t.Errorf("%s: at %v, want %d s", c.what, time.Duration(l.at()), c.want)
 		}
 	}

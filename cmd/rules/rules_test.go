@@ -116,7 +116,7 @@ func TestImportRules(t *testing.T) {
 }
 
 // testSupport are packages that only tests import: they are linked with package testing.
-var testSupport = []string{"conf/fieldtest"}
+var testSupport = []string{"conf/fieldtest", "ctld/daemontest"}
 
 func TestTestSupportStaysOutOfPrograms(t *testing.T) {
 	for pkg, imports := range packages(t) {

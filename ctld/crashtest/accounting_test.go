@@ -179,7 +179,7 @@ func TestDamagedAccounting(t *testing.T) {
 		aside, err := filepath.Glob(path + ".bad-*")
 		must(t, err)
 		if want := min(i+1, 3); len(aside) < want {
-			t.Errorf("damage %d: %d files were moved aside\n%s", i, len(aside), c.ctld.tail(20))
+			t.Errorf("damage %d: %d files were moved aside\n%s", i, len(aside), c.ctld.Tail(20))
 		}
 	}
 }

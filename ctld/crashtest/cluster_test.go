@@ -1,18 +1,15 @@
 package crashtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +17,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
@@ -63,7 +61,7 @@ func newClusterWith(t *testing.T, n int, grace time.Duration) *cluster {
 	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}, grace: grace}
 	c.name = filepath.Base(base) + "-" + strings.ToLower(t.Name())
 	c.conf, c.state, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "state"), filepath.Join(c.dir, "ctld.sock")
-	c.port = freePort(t, n+1)
+	c.port = daemontest.FreePorts(t, 19000, 20000, n+1)
 	for i := range n {
 		c.nodes = append(c.nodes, fmt.Sprintf("n%d", i+1))
 	}
@@ -77,9 +75,7 @@ func newClusterWith(t *testing.T, n int, grace time.Duration) *cluster {
 }
 
 func (c *cluster) text() string {
-	host, err := os.Hostname()
-	must(c.t, err)
-	host, _, _ = strings.Cut(host, ".")
+	host := daemontest.Host(c.t)
 	return fmt.Sprintf(`ClusterName=%s
 SlurmctldHost=%s(127.0.0.1)
 SlurmctldPort=%d
@@ -97,26 +93,6 @@ KillWait=%d
 NodeName=n[1-%d] NodeHostname=%s NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=8 RealMemory=4096 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 `, c.name, host, c.port, c.state, c.dir, int(c.grace.Seconds()), len(c.nodes), host, c.port+1, c.port+len(c.nodes))
-}
-
-// freePort finds n ports in a row where no other test of this repository looks for some, nor the kernel: the controller's is free
-// whenever it has been killed.
-func freePort(t *testing.T, n int) int {
-	t.Helper()
-next:
-	for range 100 {
-		first := 19000 + rand.IntN(1000-n)
-		for p := first; p < first+n; p++ {
-			l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(p)))
-			if err != nil {
-				continue next
-			}
-			l.Close()
-		}
-		return first
-	}
-	t.Fatal("no free ports")
-	return 0
 }
 
 // in is the same cluster for a subtest, which fails in its own name.
@@ -173,8 +149,8 @@ func (c *cluster) startCtld() {
 	c.t.Helper()
 	d := c.launchCtld()
 	c.await("the controller answers", func() bool {
-		if d.ended() {
-			c.t.Fatalf("the controller has ended: %v\n%s", d.err, d.tail(20))
+		if d.Ended() {
+			c.t.Fatalf("the controller has ended: %v\n%s", d.Cmd.ProcessState, d.Tail(20))
 		}
 		return c.ping()
 	})
@@ -212,7 +188,7 @@ func (c *cluster) awaitNodes() {
 		ready := 0
 		for _, n := range c.nodeRecords() {
 			d := c.noded[n.Name]
-			if d == nil || d.ended() || n.NodedStartNs >= d.started.UnixNano() && n.State == msg.NodeState_NODE_IDLE ||
+			if d == nil || d.Ended() || n.NodedStartNs >= d.started.UnixNano() && n.State == msg.NodeState_NODE_IDLE ||
 				n.State == msg.NodeState_NODE_MIXED || n.State == msg.NodeState_NODE_ALLOCATED {
 				ready++
 			}
@@ -223,82 +199,33 @@ func (c *cluster) awaitNodes() {
 
 // daemon is a process that this test started.
 type daemon struct {
-	name    string
-	log     string
-	cmd     *exec.Cmd
+	*daemontest.Daemon
 	started time.Time
-	done    chan struct{}
-	err     error
 }
 
 func (c *cluster) launch(name string, env []string, program string, args ...string) *daemon {
 	c.t.Helper()
-	d := &daemon{name: name, log: filepath.Join(c.dir, name+".log"), done: make(chan struct{}), started: time.Now()}
-	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	must(c.t, err)
-	defer log.Close()
 	if !filepath.IsAbs(program) {
 		program = filepath.Join(bin, program)
 	}
-	d.cmd = exec.Command(program, args...)
-	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Dir = log, log, "/"
-	d.cmd.Env = append([]string{"PATH=" + filepath.Join(c.dir, "directory") + ":/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	must(c.t, d.cmd.Start())
-	go func() {
-		d.err = d.cmd.Wait()
-		close(d.done)
-	}()
-	return d
-}
-
-func (d *daemon) ended() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
+	env = append([]string{"PATH=" + filepath.Join(c.dir, "directory") + ":/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
+	started := time.Now()
+	return &daemon{daemontest.Launch(c.t, c.dir, name, syscall.SysProcAttr{}, env, program, args...), started}
 }
 
 // signal sends sig and waits until the process has ended; false: it does not end.
 func (d *daemon) signal(sig syscall.Signal) bool {
-	_ = d.cmd.Process.Signal(sig)
-	return d.wait(patience)
-}
-
-func (d *daemon) wait(limit time.Duration) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-d.done:
-		return true
-	case <-t.C:
-		return false
-	}
+	_ = d.Cmd.Process.Signal(sig)
+	return d.Wait(patience)
 }
 
 // kill is kill -9.
 func (d *daemon) kill() { d.signal(syscall.SIGKILL) }
 
-// tail gives the last lines of the daemon's log.
-func (d *daemon) tail(lines int) string {
-	text, _ := os.ReadFile(d.log)
-	all := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
-	return d.name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.name+": ")))
-}
-
-// said reports whether a text is in the daemon's log.
-func (d *daemon) said(text string) bool {
-	log, _ := os.ReadFile(d.log)
-	return bytes.Contains(log, []byte(text))
-}
-
 // complaints are the last lines of the log that are more than notes.
 func (d *daemon) complaints(lines int) string {
-	text, _ := os.ReadFile(d.log)
 	var found []string
-	for _, l := range strings.Split(string(text), "\n") {
+	for _, l := range strings.Split(d.Text(), "\n") {
 		if l != "" && !strings.Contains(l, "level=INFO") && !strings.Contains(l, "link to the controller") {
 			found = append(found, l)
 		}
@@ -309,49 +236,38 @@ func (d *daemon) complaints(lines int) string {
 // await polls until cond holds.
 func (c *cluster) await(what string, cond func() bool) {
 	c.t.Helper()
-	if !poll(patience, cond) {
+	if !daemontest.Poll(patience, cond) {
 		c.t.Fatalf("waited %v in vain: %s", patience, what)
 	}
-}
-
-func poll(limit time.Duration, cond func() bool) bool {
-	for deadline, pause := time.Now().Add(limit), time.Millisecond; !cond(); pause = min(2*pause, 20*time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(pause)
-	}
-	return true
 }
 
 // cleanUp stops the cluster and then looks for what should not be there any more.
 func (c *cluster) cleanUp() {
 	// A job has ended for its user before its node has been told to forget it.
 	if c.up() {
-		poll(patience, c.forgotten)
+		daemontest.Poll(patience, c.forgotten)
 	}
 	for _, d := range c.daemons() {
-		if !d.ended() && !d.signal(syscall.SIGTERM) {
-			c.t.Errorf("%s does not end on SIGTERM", d.name)
+		if !d.Ended() && !d.signal(syscall.SIGTERM) {
+			c.t.Errorf("%s does not end on SIGTERM", d.Name)
 			d.kill()
 		}
 	}
 	c.nothingLeft()
 	for _, d := range c.daemons() {
-		text, _ := os.ReadFile(d.log)
-		if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); found {
-			c.t.Errorf("a race in %s:%s", d.name, race[:min(len(race), 4000)])
+		if race := d.Race(); race != "" {
+			c.t.Errorf("a race in %s:%s", d.Name, race)
 		}
 	}
 	if c.t.Failed() {
 		for _, d := range c.daemons() {
-			c.t.Log("\n" + d.tail(12) + "\n" + d.complaints(20))
+			c.t.Log("\n" + d.Tail(12) + "\n" + d.complaints(20))
 			if *logs != "" {
-				_ = exec.Command("cp", d.log, filepath.Join(*logs, c.t.Name()+"."+d.name+".log")).Run()
+				_ = exec.Command("cp", d.Log, filepath.Join(*logs, c.t.Name()+"."+d.Name+".log")).Run()
 			}
 		}
 	}
-	sweep(c.dir, c.name)
+	daemontest.Sweep(c.dir, c.name)
 }
 
 func (c *cluster) daemons() (all []*daemon) {
@@ -369,13 +285,13 @@ func (c *cluster) daemons() (all []*daemon) {
 // nothingLeft: no process of the cluster, no cgroup of a job, no folder of a step. Idle shims that lost their daemon to a
 // SIGKILL find that out and end by themselves.
 func (c *cluster) nothingLeft() {
-	poll(patience, func() bool { return len(processesOf(c.dir)) == 0 })
-	for _, pid := range processesOf(c.dir) {
-		c.t.Errorf("process %d is left: %s", pid, commandLine(pid))
+	daemontest.Poll(patience, func() bool { return len(daemontest.ProcessesOf(c.dir)) == 0 })
+	for _, pid := range daemontest.ProcessesOf(c.dir) {
+		c.t.Errorf("process %d is left: %s", pid, daemontest.CommandLine(pid))
 	}
-	for _, g := range groupsOf(c.name) {
+	for _, g := range daemontest.GroupsOf(c.name) {
 		if strings.HasPrefix(filepath.Base(g), "job_") {
-			c.t.Errorf("cgroup %s is left, with processes %v", g, procsIn(g))
+			c.t.Errorf("cgroup %s is left, with processes %v", g, daemontest.ProcsIn(g))
 		}
 	}
 	for _, n := range c.nodes {
@@ -414,7 +330,7 @@ func (c *cluster) forgotten() bool {
 // up reports whether every daemon of the cluster was started and runs.
 func (c *cluster) up() bool {
 	all := c.daemons()
-	return len(all) == len(c.nodes)+1 && !slices.ContainsFunc(all, (*daemon).ended)
+	return len(all) == len(c.nodes)+1 && !slices.ContainsFunc(all, func(d *daemon) bool { return d.Ended() })
 }
 
 // dial connects to the controller.

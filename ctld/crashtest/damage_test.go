@@ -146,16 +146,16 @@ var ordinals = []string{"first", "second", "third", "fourth", "fifth", "sixth", 
 func (c *cluster) refuses(what string, must bool) bool {
 	c.t.Helper()
 	d := c.launchCtld()
-	c.await("the controller starts or refuses", func() bool { return d.ended() || c.ping() })
-	if !d.ended() {
+	c.await("the controller starts or refuses", func() bool { return d.Ended() || c.ping() })
+	if !d.Ended() {
 		if must {
 			c.t.Errorf("%s: the controller starts", what)
 		}
 		return false
 	}
-	said := d.tail(1)
-	if code := d.cmd.ProcessState.ExitCode(); code != 1 {
-		c.t.Errorf("%s: the controller ends with %v", what, d.cmd.ProcessState)
+	said := d.Tail(1)
+	if code := d.Cmd.ProcessState.ExitCode(); code != 1 {
+		c.t.Errorf("%s: the controller ends with %v", what, d.Cmd.ProcessState)
 	}
 	for _, part := range []string{filepath.Join(c.state, "sluice.db"), "sluice-ctld restore --state " + c.state} {
 		if !strings.Contains(said, part) {

@@ -42,7 +42,7 @@ func onDisk(t *testing.T, c *cluster, mib int64) *disk {
 	}
 	t.Cleanup(d.unmount) // before the cluster is cleaned up, so:
 	t.Cleanup(func() {
-		if c.ctld != nil && !c.ctld.ended() {
+		if c.ctld != nil && !c.ctld.Ended() {
 			c.ctld.signal(unix.SIGTERM)
 		}
 	})
@@ -118,7 +118,7 @@ func TestDiskFull(t *testing.T) {
 	waiting := c.submit(plainJob, func(s *msg.JobSpec) { s.Hold = true }, c.witness("waiting"), "2")
 	empty := d.fill()
 	refused := c.submitUntilRefused()
-	c.await("the redo log to make room", func() bool { return c.ctld.said("the redo log is deleted") })
+	c.await("the redo log to make room", func() bool { return c.ctld.Said("the redo log is deleted") })
 	d.fill() // of that, too
 	refused = errors.Join(refused, c.submitUntilRefused())
 	if p := client.ProblemOf(refused); p == nil || p.Code != uint32(msg.CodeNoSpace) || !strings.Contains(p.Error(), "full") ||
@@ -263,13 +263,13 @@ func TestPowerCut(t *testing.T) {
 	const cuts = 6
 	for i := range cuts {
 		give(200)
-		c.ctld.wait(time.Duration(20+c.rng.IntN(150)) * time.Millisecond)
+		c.ctld.Wait(time.Duration(20+c.rng.IntN(150)) * time.Millisecond)
 		d.cutPower()
-		if !c.ctld.wait(patience) {
+		if !c.ctld.Wait(patience) {
 			t.Fatal("the controller goes on without a disk")
 		}
-		if code := c.ctld.cmd.ProcessState.ExitCode(); code != 1 {
-			t.Errorf("without a disk the controller ends with %v\n%s", c.ctld.cmd.ProcessState, c.ctld.tail(10))
+		if code := c.ctld.Cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("without a disk the controller ends with %v\n%s", c.ctld.Cmd.ProcessState, c.ctld.Tail(10))
 		}
 		d.powerOn()
 		c.startCtld()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // escapes are ways in which processes try to outlive their job. Each has said "up" before the script ends.
@@ -47,8 +48,8 @@ exit 3
 
 // runsBeside: the user has a process that is neither his script nor its pause.
 func (u *user) runsBeside(script int) bool {
-	for _, pid := range processesOfUser(u.uid) {
-		if pid != script && commandLine(pid) != "sleep 0.05" {
+	for _, pid := range daemontest.ProcessesOfUser(u.uid) {
+		if pid != script && daemontest.CommandLine(pid) != "sleep 0.05" {
 			return true
 		}
 	}
@@ -69,8 +70,8 @@ func TestEscapes(t *testing.T) {
 			c.await("the escaped process", func() bool { return u.runsBeside(script) })
 			open(c, w)
 			j := c.wait(id)
-			if left := processesOfUser(u.uid); len(left) > 0 {
-				t.Errorf("the job has ended, %d processes are left: %s", len(left), commandLine(left[0]))
+			if left := daemontest.ProcessesOfUser(u.uid); len(left) > 0 {
+				t.Errorf("the job has ended, %d processes are left: %s", len(left), daemontest.CommandLine(left[0]))
 			}
 			if left := c.groupsOfJob(id); len(left) > 0 {
 				t.Errorf("the job has ended, its cgroups are left: %v", left)
@@ -101,8 +102,8 @@ func TestEscapesCancelled(t *testing.T) {
 	}
 	for i, e := range escapes {
 		j := c.wait(ids[i])
-		if left := processesOfUser(users[i].uid); len(left) > 0 {
-			t.Errorf("%s: the job has ended, %d processes are left: %s", e.name, len(left), commandLine(left[0]))
+		if left := daemontest.ProcessesOfUser(users[i].uid); len(left) > 0 {
+			t.Errorf("%s: the job has ended, %d processes are left: %s", e.name, len(left), daemontest.CommandLine(left[0]))
 		}
 		if j.State != msg.JobState_JOB_CANCELLED {
 			t.Errorf("%s: the job is %v", e.name, j.State)

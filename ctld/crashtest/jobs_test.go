@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -86,7 +87,7 @@ func parent(t *testing.T, pid int) int {
 
 // groupsOfJob are the cgroups of all attempts and steps of a job.
 func (c *cluster) groupsOfJob(id uint32) (dirs []string) {
-	for _, g := range groupsOf(c.name) {
+	for _, g := range daemontest.GroupsOf(c.name) {
 		if strings.HasPrefix(filepath.Base(g), fmt.Sprintf("job_%d.", id)) {
 			dirs = append(dirs, g)
 		}
@@ -108,14 +109,14 @@ func TestShimKilled(t *testing.T) {
 		first := c.line(w, 1)
 		var pids []int
 		for _, g := range c.groupsOfJob(id) {
-			pids = append(pids, procsIn(g)...)
+			pids = append(pids, daemontest.ProcsIn(g)...)
 		}
 		if len(pids) < 3 {
 			t.Fatalf("the job should have three processes: %v", pids)
 		}
 		shim := parent(t, first.pid)
-		if !strings.Contains(commandLine(shim), "stepd") {
-			t.Fatalf("the parent of the job is %q", commandLine(shim))
+		if !strings.Contains(daemontest.CommandLine(shim), "stepd") {
+			t.Fatalf("the parent of the job is %q", daemontest.CommandLine(shim))
 		}
 		if down {
 			c.noded["n1"].kill()
@@ -130,7 +131,7 @@ func TestShimKilled(t *testing.T) {
 		}
 		for _, pid := range pids { // ended for the controller means ended
 			if unix.Kill(pid, 0) == nil && !zombie(pid) {
-				t.Errorf("daemon down %v: process %d is left: %s", down, pid, commandLine(pid))
+				t.Errorf("daemon down %v: process %d is left: %s", down, pid, daemontest.CommandLine(pid))
 			}
 		}
 		if left := c.groupsOfJob(id); len(left) > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // crowdOf8 is eight submitters of all kinds.
@@ -38,9 +39,9 @@ func TestControllerKilled(t *testing.T) {
 	since := time.Now()
 	for i := range *kills {
 		give(ticketsPerLife)
-		c.ctld.wait(c.life()) // a timer; that it ends by itself is an error
-		if c.ctld.ended() {
-			t.Fatalf("the controller has ended by itself: %v\n%s", c.ctld.err, c.ctld.tail(20))
+		c.ctld.Wait(c.life()) // a timer; that it ends by itself is an error
+		if c.ctld.Ended() {
+			t.Fatalf("the controller has ended by itself: %v\n%s", c.ctld.Cmd.ProcessState, c.ctld.Tail(20))
 		}
 		c.ctld.kill()
 		c.launchCtld()
@@ -72,8 +73,8 @@ func TestNodeDaemonsKilled(t *testing.T) {
 		give(ticketsPerLife)
 		n := c.nodes[c.rng.IntN(len(c.nodes))]
 		d := c.noded[n]
-		if d.wait(c.life()) {
-			t.Fatalf("the node daemon has ended by itself: %v\n%s", d.err, d.tail(20))
+		if d.Wait(c.life()) {
+			t.Fatalf("the node daemon has ended by itself: %v\n%s", d.Cmd.ProcessState, d.Tail(20))
 		}
 		if c.rng.IntN(2) == 0 && d.killLink() {
 			links++
@@ -111,7 +112,7 @@ func TestEverythingKilled(t *testing.T) {
 	n := max(*kills/2, 10)
 	for i := range n {
 		give(ticketsPerLife)
-		c.ctld.wait(c.life())
+		c.ctld.Wait(c.life())
 		victims := c.rng.Perm(len(c.nodes) + 1)[:1+c.rng.IntN(len(c.nodes)+1)]
 		for _, v := range victims {
 			if v == len(c.nodes) {
@@ -134,11 +135,11 @@ func TestEverythingKilled(t *testing.T) {
 // died waits for the daemon to reach its failpoint.
 func (c *cluster) died(d *daemon, point string) {
 	c.t.Helper()
-	if !d.wait(patience) {
-		c.t.Fatalf("%s does not come to %s", d.name, point)
+	if !d.Wait(patience) {
+		c.t.Fatalf("%s does not come to %s", d.Name, point)
 	}
-	if ws, ok := d.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
-		c.t.Fatalf("%s should end at %s by SIGKILL, it ended by %v\n%s", d.name, point, d.cmd.ProcessState, d.tail(20))
+	if ws, ok := d.Cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
+		c.t.Fatalf("%s should end at %s by SIGKILL, it ended by %v\n%s", d.Name, point, d.Cmd.ProcessState, d.Tail(20))
 	}
 }
 
@@ -194,8 +195,8 @@ var nodeFailpoints = []string{"noded.launch", "noded.written", "noded.offered", 
 
 // killLink is kill -9 of a daemon's noded-link; false: there is none at the moment.
 func (d *daemon) killLink() bool {
-	for _, pid := range allProcesses() {
-		if p, line := parentOf(pid), commandLine(pid); p == d.cmd.Process.Pid && strings.HasPrefix(line, "sluice-noded link ") {
+	for _, pid := range daemontest.AllProcesses() {
+		if p, line := parentOf(pid), daemontest.CommandLine(pid); p == d.Cmd.Process.Pid && strings.HasPrefix(line, "sluice-noded link ") {
 			return syscall.Kill(pid, syscall.SIGKILL) == nil
 		}
 	}
@@ -212,7 +213,7 @@ func parentOf(pid int) (ppid int) {
 
 // linksKilled counts how often a noded-link has ended by SIGKILL, by the log of all daemons of this name so far.
 func (d *daemon) linksKilled() int {
-	text, _ := os.ReadFile(d.log)
+	text, _ := os.ReadFile(d.Log)
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "noded-link") && strings.Contains(line, "signal: killed") {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // ledger is what the submitters know: for each submission, whether it was acknowledged, and as which job.
@@ -232,7 +233,7 @@ func (c *cluster) drained() map[uint32]*msg.JobRecord {
 	c.t.Helper()
 	var all map[uint32]*msg.JobRecord
 	left, since := -1, time.Now()
-	ok := poll(5*time.Minute, func() bool {
+	ok := daemontest.Poll(5*time.Minute, func() bool {
 		all = c.jobs()
 		active := 0
 		for _, j := range all {

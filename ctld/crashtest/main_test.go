@@ -1,7 +1,6 @@
 package crashtest
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -9,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 var (
@@ -59,45 +59,12 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer stop()
-	if err := programs(); err != nil {
+	bin = filepath.Join(base, "bin") // where every user can reach it
+	if err := daemontest.Programs(bin, *built, "sbatch", "scontrol"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
-}
-
-// programs makes the folder with the daemons, sbatch and scontrol: below base, where every user can reach it.
-func programs() error {
-	bin = filepath.Join(base, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		return err
-	}
-	if *built != "" {
-		for _, name := range []string{"sluice", "sluice-ctld", "sluice-noded"} {
-			if out, err := exec.Command("cp", filepath.Join(*built, name), bin).CombinedOutput(); err != nil {
-				return fmt.Errorf("cannot copy %s: %w: %s", name, err, out)
-			}
-		}
-	} else if err := build(); err != nil {
-		return err
-	}
-	return errors.Join(os.Symlink("sluice", filepath.Join(bin, "sbatch")), os.Symlink("sluice", filepath.Join(bin, "scontrol")))
-}
-
-// buildFlags are those of the daemons.
-var buildFlags []string
-
-func build() error {
-	started := time.Now()
-	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", bin + "/", "./cmd/sluice", "./cmd/sluice-ctld",
-		"./cmd/sluice-noded"})
-	cmd := exec.Command("go", args...)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
-	}
-	fmt.Printf("programs built in %v\n", time.Since(started).Round(time.Millisecond))
-	return nil
 }
 
 // startKeeper starts the process that cleans up when this one has ended, however it ends.
@@ -122,7 +89,7 @@ func startKeeper() (stop func(), err error) {
 // keep waits for the end of its parent, which holds the other end of the pipe.
 func keep(dir string) int {
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	sweep(dir, filepath.Base(dir))
+	daemontest.Sweep(dir, filepath.Base(dir))
 	return 0
 }
 
@@ -137,7 +104,7 @@ func newRand(name string) *rand.Rand {
 
 // usualKills is fewer with the detector of data races, with which everything takes ten times as long.
 func usualKills() int {
-	if raced {
+	if daemontest.Raced {
 		return 10
 	}
 	return 50

@@ -26,7 +26,7 @@ func ownSpool(t *testing.T, c *cluster, node string) *disk {
 	}
 	t.Cleanup(d.unmount)
 	t.Cleanup(func() {
-		if n := c.noded[node]; n != nil && !n.ended() {
+		if n := c.noded[node]; n != nil && !n.Ended() {
 			n.signal(unix.SIGTERM)
 		}
 	})
@@ -75,7 +75,7 @@ func (c *cluster) shims(node string) (pids []int) {
 
 // wells counts how often a node has said that it can start jobs again.
 func (c *cluster) wells(node string) int {
-	text, _ := os.ReadFile(c.noded[node].log)
+	text, _ := os.ReadFile(c.noded[node].Log)
 	return strings.Count(string(text), "can start jobs again")
 }
 
@@ -106,10 +106,10 @@ var faults = []struct {
 		return func() { must(d.t, os.Rename(away, steps)) }
 	}},
 	{"the daemon has no descriptors left", "SlurmdSpoolDir: too many open files", func(c *cluster, d *disk) func() {
-		return limitFiles(d.t, c.noded["n1"].cmd.Process.Pid)
+		return limitFiles(d.t, c.noded["n1"].Cmd.Process.Pid)
 	}},
 	{"nothing has descriptors left", "SlurmdSpoolDir: too many open files", func(c *cluster, d *disk) func() {
-		return limitFiles(d.t, append(c.shims("n1"), c.noded["n1"].cmd.Process.Pid)...)
+		return limitFiles(d.t, append(c.shims("n1"), c.noded["n1"].Cmd.Process.Pid)...)
 	}},
 }
 

@@ -35,11 +35,11 @@ func (c *cluster) node(name string) *msg.NodeRecord {
 // endsWell waits until a daemon has ended as one that was asked to.
 func (c *cluster) endsWell(d *daemon) {
 	c.t.Helper()
-	if !d.wait(patience) {
-		c.t.Fatalf("%s does not end", d.name)
+	if !d.Wait(patience) {
+		c.t.Fatalf("%s does not end", d.Name)
 	}
-	if d.err != nil {
-		c.t.Errorf("%s: %v", d.name, d.err)
+	if !d.Cmd.ProcessState.Success() {
+		c.t.Errorf("%s: %v", d.Name, d.Cmd.ProcessState)
 	}
 }
 
@@ -75,8 +75,8 @@ func TestScontrolShutdown(t *testing.T) {
 	c.endsWell(c.ctld)
 	c.startCtld()
 	for _, d := range c.noded {
-		if d.ended() {
-			t.Errorf("%s has ended with the controller", d.name)
+		if d.Ended() {
+			t.Errorf("%s has ended with the controller", d.Name)
 		}
 	}
 	open(c, witnesses[1])

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // user is somebody of the suite's own directory, with a folder of his own.
@@ -35,8 +37,8 @@ esac
 func newUser(c *cluster, name string) *user {
 	c.t.Helper()
 	u := &user{c: c, uid: int(nextUID.Add(1)), home: filepath.Join(c.dir, name)}
-	if left := processesOfUser(u.uid); len(left) > 0 {
-		c.t.Fatalf("uid %d is in use: %s", u.uid, commandLine(left[0]))
+	if left := daemontest.ProcessesOfUser(u.uid); len(left) > 0 {
+		c.t.Fatalf("uid %d is in use: %s", u.uid, daemontest.CommandLine(left[0]))
 	}
 	must(c.t, os.MkdirAll(u.home, 0o755))
 	must(c.t, os.Chown(u.home, u.uid, u.uid))

@@ -1,22 +1,18 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // Users of the suite. They are in a directory of its own, which getent(1) asks for the daemons; nobody has an account for stranger.
@@ -40,23 +36,16 @@ type cluster struct {
 }
 
 // daemon is a process that a test started.
-type daemon struct {
-	name string
-	log  string
-	cmd  *exec.Cmd
-	done chan struct{}
-}
+type daemon struct{ *daemontest.Daemon }
 
 // newCluster starts a controller. more are lines of its slurm.conf.
 func newCluster(t *testing.T, more ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(base, clusterName(t)), port: freePort(t)}
+	c := &cluster{t: t, dir: filepath.Join(base, clusterName(t)), port: daemontest.FreePorts(t, 17000, 18000, 2)}
 	c.name = filepath.Base(base) + "-" + clusterName(t)
 	c.conf, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "ctld.sock")
 	must(t, os.MkdirAll(filepath.Join(c.dir, "bin"), 0o755))
-	host, err := os.Hostname()
-	must(t, err)
-	host, _, _ = strings.Cut(host, ".")
+	host := daemontest.Host(t)
 	must(t, os.WriteFile(c.conf, []byte(fmt.Sprintf(`ClusterName=%s
 SlurmctldHost=%s(127.0.0.1)
 SlurmctldPort=%d
@@ -73,10 +62,10 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 	t.Cleanup(c.cleanUp)
 	c.ctld = c.launch("ctld", "sluice-ctld", "--conf", c.conf, "--socket", c.sock, "--listen", fmt.Sprintf("127.0.0.1:%d", c.port))
 	c.await("the controller has started", func() bool {
-		if c.ctld.ended() {
-			t.Fatalf("the controller has ended:\n%s", c.ctld.tail(20))
+		if c.ctld.Ended() {
+			t.Fatalf("the controller has ended:\n%s", c.ctld.Tail(20))
 		}
-		return strings.Contains(c.ctld.text(), "controller started")
+		return strings.Contains(c.ctld.Text(), "controller started")
 	})
 	c.idle = c.sockets()
 	must(t, c.ping())
@@ -97,73 +86,16 @@ case "$1 $3" in
 esac
 `
 
-// portsTaken are those of the clusters of this process, which run side by side: one may be about to listen.
-var portsTaken sync.Map
-
-// freePort finds two ports where no other test of this repository looks for some.
-func freePort(t *testing.T) int {
-	t.Helper()
-next:
-	for range 100 {
-		first := 17000 + 2*rand.IntN(499)
-		if _, taken := portsTaken.LoadOrStore(first, true); taken {
-			continue
-		}
-		for p := first; p < first+2; p++ {
-			l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(p)))
-			if err != nil {
-				continue next
-			}
-			l.Close()
-		}
-		return first
-	}
-	t.Fatal("no free ports")
-	return 0
-}
-
 func (c *cluster) launch(name, program string, args ...string) *daemon {
 	c.t.Helper()
-	d := &daemon{name: name, log: filepath.Join(c.dir, name+".log"), done: make(chan struct{})}
-	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	must(c.t, err)
-	defer log.Close()
-	d.cmd = exec.Command(filepath.Join(bin, program), args...)
-	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Dir = log, log, "/"
-	d.cmd.Env = []string{c.path()}
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	must(c.t, d.cmd.Start())
-	go func() {
-		_ = d.cmd.Wait()
-		close(d.done)
-	}()
-	return d
-}
-
-func (d *daemon) ended() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (d *daemon) text() string {
-	text, _ := os.ReadFile(d.log)
-	return string(text)
-}
-
-// tail is the end of its log.
-func (d *daemon) tail(lines int) string {
-	all := bytes.Split(bytes.TrimRight([]byte(d.text()), "\n"), []byte("\n"))
-	return d.name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.name+": ")))
+	attr := syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return &daemon{daemontest.Launch(c.t, c.dir, name, attr, []string{c.path()}, filepath.Join(bin, program), args...)}
 }
 
 func (c *cluster) await(what string, cond func() bool) {
 	c.t.Helper()
 	if !poll(cond) {
-		c.t.Fatalf("waited in vain: %s\n%s", what, c.ctld.tail(20))
+		c.t.Fatalf("waited in vain: %s\n%s", what, c.ctld.Tail(20))
 	}
 }
 
@@ -234,7 +166,7 @@ func (c *cluster) bystander() {
 // memory is the most that the controller has had, in bytes.
 func (c *cluster) memory() int {
 	c.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.ctld.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.ctld.Cmd.Process.Pid))
 	must(c.t, err)
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
@@ -245,7 +177,7 @@ func (c *cluster) memory() int {
 // costs: the controller has taken at most so many bytes more than it had, or ten times as much with the detector of data races.
 func (c *cluster) costs(before, most int) {
 	c.t.Helper()
-	if raced {
+	if daemontest.Raced {
 		most *= 10
 	}
 	if more := c.memory() - before; more > most {
@@ -265,9 +197,9 @@ func (c *cluster) unharmed(gone ...*process) {
 	}
 	c.bystander()
 	c.await("the connections are closed", func() bool { return c.sockets() <= c.idle })
-	must(c.t, c.ctld.cmd.Process.Signal(syscall.SIGQUIT))
-	<-c.ctld.done
-	for g := range strings.SplitSeq(c.ctld.text(), "\n\n") {
+	must(c.t, c.ctld.Cmd.Process.Signal(syscall.SIGQUIT))
+	<-c.ctld.Done
+	for g := range strings.SplitSeq(c.ctld.Text(), "\n\n") {
 		state, _, _ := strings.Cut(g, "\n")
 		ours := strings.HasPrefix(g, "goroutine ") && (strings.Contains(g, "ttrpc.") || strings.Contains(g, "rpc.(*Local).") &&
 			!strings.Contains(g, "rpc.(*Local).Serve(") || strings.Contains(g, "credentials.(*tlsCreds)"))
@@ -281,7 +213,7 @@ func (c *cluster) unharmed(gone ...*process) {
 // sockets are those that the controller has open.
 func (c *cluster) sockets() (n int) {
 	c.t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", c.ctld.cmd.Process.Pid)
+	dir := fmt.Sprintf("/proc/%d/fd", c.ctld.Cmd.Process.Pid)
 	list, err := os.ReadDir(dir)
 	must(c.t, err)
 	for _, fd := range list {
@@ -299,11 +231,11 @@ func (c *cluster) cleanUp() {
 			continue
 		}
 		c.end(d)
-		if _, race, found := strings.Cut(d.text(), "WARNING: DATA RACE"); found {
-			c.t.Errorf("a race in %s:%s", d.name, race[:min(len(race), 4000)])
+		if race := d.Race(); race != "" {
+			c.t.Errorf("a race in %s:%s", d.Name, race)
 		}
 		if c.t.Failed() {
-			c.t.Log("\n" + d.tail(15))
+			c.t.Log("\n" + d.Tail(15))
 		}
 	}
 	must(c.t, os.RemoveAll(c.dir))
@@ -312,10 +244,10 @@ func (c *cluster) cleanUp() {
 // end is SIGTERM, also for one that was stopped.
 func (c *cluster) end(d *daemon) {
 	c.t.Helper()
-	_, _ = d.cmd.Process.Signal(syscall.SIGCONT), d.cmd.Process.Signal(syscall.SIGTERM)
-	if !poll(d.ended) {
-		c.t.Errorf("%s does not end", d.name)
-		_ = d.cmd.Process.Kill()
-		<-d.done
+	_, _ = d.Cmd.Process.Signal(syscall.SIGCONT), d.Cmd.Process.Signal(syscall.SIGTERM)
+	if !poll(d.Ended) {
+		c.t.Errorf("%s does not end", d.Name)
+		_ = d.Cmd.Process.Kill()
+		<-d.Done
 	}
 }

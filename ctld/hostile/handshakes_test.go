@@ -82,8 +82,8 @@ func (c *cluster) startNode() *daemon {
 		tls,
 		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock)
 	c.await("the node is linked", func() bool {
-		if c.node.ended() {
-			c.t.Fatalf("the node daemon has ended:\n%s", c.node.tail(20))
+		if c.node.Ended() {
+			c.t.Fatalf("the node daemon has ended:\n%s", c.node.Tail(20))
 		}
 		out, _ := c.run(0, "sinfo", "-h", "-o%t").end()
 		return out == "idle\n"

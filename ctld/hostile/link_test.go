@@ -23,11 +23,11 @@ func TestStoppedLink(t *testing.T) {
 		{c.ctld, c.node, "lost the link to the controller"},
 		{c.node, c.ctld, "node disconnected"},
 	} {
-		links, lost := strings.Count(c.ctld.text(), "node connected"), strings.Count(half.other.text(), half.says)
+		links, lost := strings.Count(c.ctld.Text(), "node connected"), strings.Count(half.other.Text(), half.says)
 		half.stopped.signalAll(t, syscall.SIGSTOP)
-		c.await(half.other.name+" notices", func() bool { return strings.Count(half.other.text(), half.says) > lost })
+		c.await(half.other.Name+" notices", func() bool { return strings.Count(half.other.Text(), half.says) > lost })
 		half.stopped.signalAll(t, syscall.SIGCONT)
-		c.await("the node is linked again", func() bool { return strings.Count(c.ctld.text(), "node connected") > links })
+		c.await("the node is linked again", func() bool { return strings.Count(c.ctld.Text(), "node connected") > links })
 	}
 	c.bystander()
 }
@@ -35,7 +35,7 @@ func TestStoppedLink(t *testing.T) {
 // signalAll signals a daemon and its noded-link, if it has one.
 func (d *daemon) signalAll(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	pid := d.cmd.Process.Pid
+	pid := d.Cmd.Process.Pid
 	must(t, syscall.Kill(pid, sig))
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	must(t, err)

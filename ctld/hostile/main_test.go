@@ -2,18 +2,17 @@ package hostile
 
 import (
 	"bufio"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 	"go.uber.org/goleak"
 )
 
@@ -85,61 +84,22 @@ func prepare() (err error) {
 		return err
 	}
 	bin = filepath.Join(base, "bin")
-	if err := errors.Join(os.Chmod(base, 0o755), os.Mkdir(bin, 0o755)); err != nil {
+	if err := os.Chmod(base, 0o755); err != nil {
+		return err
+	}
+	if err := daemontest.Programs(bin, *built, "sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sdiag", "sprio",
+		"sshare"); err != nil {
 		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if err := copyFile(self, filepath.Join(bin, "attacker")); err != nil {
-		return err
-	}
-	if *built == "" {
-		err = build()
-	}
-	for _, name := range []string{"sluice", "sluice-ctld", "sluice-noded"} {
-		if *built != "" {
-			err = errors.Join(err, copyFile(filepath.Join(*built, name), filepath.Join(bin, name)))
-		}
-	}
-	for _, name := range []string{"sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sdiag", "sprio", "sshare"} {
-		err = errors.Join(err, os.Symlink("sluice", filepath.Join(bin, name)))
-	}
-	return err
-}
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755)
-}
-
-// buildFlags are those of the daemons.
-var buildFlags []string
-
-func build() error {
-	cmd := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", bin + "/", "./cmd/sluice", "./cmd/sluice-ctld",
-		"./cmd/sluice-noded"})...)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
-	}
-	return nil
+	return daemontest.CopyProgram(self, filepath.Join(bin, "attacker"))
 }
 
 // poll waits until cond holds.
-func poll(cond func() bool) bool {
-	for deadline, pause := time.Now().Add(patience), time.Millisecond; !cond(); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(pause)
-	}
-	return true
-}
+func poll(cond func() bool) bool { return daemontest.Poll(patience, cond) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

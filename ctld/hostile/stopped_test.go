@@ -19,7 +19,7 @@ const silence = "Socket timed out on send/recv operation"
 func TestStoppedController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "MessageTimeout=3")
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	commands := map[string]string{ // and what stands before it
 		"squeue":                        "slurm_load_jobs error: ",
 		"squeue -j 1":                   "slurm_load_jobs error: ",
@@ -50,7 +50,7 @@ func TestStoppedController(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, want %q", line, code, out, commands[line]+silence)
 		}
 	}
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGCONT))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGCONT))
 	c.bystander()
 }
 
@@ -59,10 +59,10 @@ func TestSubmissionToAStoppedController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "MessageTimeout=3")
 	proxy := listen(t, c)
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	p := start(t, 0, append(c.env(), "SLUICE_SOCKET="+proxy.path), filepath.Join(bin, "sbatch"), "--parsable", "--hold", "--wrap=true")
 	c.await("sbatch asks again", func() bool { conns, _ := proxy.seen(); return conns >= 2 })
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGCONT))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGCONT))
 	out, code := p.end()
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, out)
@@ -82,12 +82,12 @@ func TestWaitingForAJob(t *testing.T) {
 	id := strings.TrimPrefix(p.line(), "Submitted batch job ")
 	// Each is a second after the one before: these are more than MessageTimeout.
 	c.await("the controller is heard of", func() bool { _, alive := proxy.seen(); return alive >= 5 })
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	const want = "sbatch: error: Currently unable to load job state information, retrying: " + silence
 	if l := p.line(); l != want { // and not before
 		t.Errorf("%q, want %q", l, want)
 	}
-	must(t, c.ctld.cmd.Process.Signal(syscall.SIGCONT))
+	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGCONT))
 	if out, code := c.run(0, "scancel", id).end(); code != 0 {
 		t.Fatal(out)
 	}

@@ -1,4 +1,4 @@
-package crashtest
+package daemontest
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep removes everything that belongs to a folder and to the clusters whose name begins so: processes, mounts, cgroups, files.
-func sweep(dir, clusters string) {
+// Sweep removes everything that belongs to a folder and to the clusters whose name begins so: processes, mounts, cgroups, files.
+func Sweep(dir, clusters string) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		left := processesOf(dir)
-		for _, g := range groupsOf(clusters) {
-			left = append(left, procsIn(g)...)
+		left := ProcessesOf(dir)
+		for _, g := range GroupsOf(clusters) {
+			left = append(left, ProcsIn(g)...)
 		}
 		left = slices.DeleteFunc(left, func(pid int) bool { return pid == os.Getpid() || pid == os.Getppid() })
 		if len(left) == 0 {
@@ -38,9 +38,9 @@ func sweep(dir, clusters string) {
 	_ = os.RemoveAll(dir)
 }
 
-// processesOf are the processes whose command line names the folder: daemons, shims, batch scripts.
-func processesOf(dir string) (pids []int) {
-	for _, pid := range allProcesses() {
+// ProcessesOf are the processes whose command line names the folder: daemons, shims, batch scripts.
+func ProcessesOf(dir string) (pids []int) {
+	for _, pid := range AllProcesses() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if bytes.Contains(line, []byte(dir+"/")) {
 			pids = append(pids, pid)
@@ -49,9 +49,9 @@ func processesOf(dir string) (pids []int) {
 	return pids
 }
 
-// processesOfUser are the processes that run as uid and have not ended.
-func processesOfUser(uid int) (pids []int) {
-	for _, pid := range allProcesses() {
+// ProcessesOfUser are the processes that run as uid and have not ended.
+func ProcessesOfUser(uid int) (pids []int) {
+	for _, pid := range AllProcesses() {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if bytes.Contains(text, fmt.Appendf(nil, "\nUid:\t%d\t", uid)) && !bytes.Contains(text, []byte("\nState:\tZ")) {
 			pids = append(pids, pid)
@@ -60,7 +60,8 @@ func processesOfUser(uid int) (pids []int) {
 	return pids
 }
 
-func allProcesses() (pids []int) {
+// AllProcesses are those of this machine.
+func AllProcesses() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
@@ -70,7 +71,8 @@ func allProcesses() (pids []int) {
 	return pids
 }
 
-func commandLine(pid int) string {
+// CommandLine is how a process was started.
+func CommandLine(pid int) string {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 }
@@ -84,8 +86,8 @@ func groupRoots() []string {
 	return found
 }
 
-// groupsOf are the folders of the clusters whose name begins so, with all below them, the deepest first.
-func groupsOf(prefix string) (dirs []string) {
+// GroupsOf are the folders of the clusters whose name begins so, with all below them, the deepest first.
+func GroupsOf(prefix string) (dirs []string) {
 	for _, root := range groupRoots() {
 		tops, _ := filepath.Glob(filepath.Join(root, prefix+"*"))
 		for _, top := range tops {
@@ -101,7 +103,8 @@ func groupsOf(prefix string) (dirs []string) {
 	return dirs
 }
 
-func procsIn(group string) (pids []int) {
+// ProcsIn are the processes in a cgroup.
+func ProcsIn(group string) (pids []int) {
 	text, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	for _, f := range strings.Fields(string(text)) {
 		if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
@@ -112,7 +115,7 @@ func procsIn(group string) (pids []int) {
 }
 
 func removeGroups(prefix string) {
-	for _, g := range groupsOf(prefix) {
+	for _, g := range GroupsOf(prefix) {
 		_ = unix.Rmdir(g)
 	}
 }

@@ -54,6 +54,9 @@ func MessageTimeoutS(getenv func(string) string) int { return wire.MessageTimeou
 // DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = wire.DefaultConf
 
+// ConfPath says where this host's slurm.conf is: SLURM_CONF, DefaultConf, or what the node daemon has fetched.
+func ConfPath(getenv func(string) string) string { return wire.ConfPath(getenv) }
+
 // SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else beside slurm.conf, else below /run/sluice with the
 // ClusterName of slurm.conf.
 func SocketPath(getenv func(string) string) (string, error) { return wire.SocketPath(getenv) }

@@ -15,14 +15,6 @@ import (
 // DefaultPath is where slurm.conf is when SLURM_CONF does not say.
 const DefaultPath = "/etc/slurm/slurm.conf"
 
-// Path gives the file that SLURM_CONF names, or DefaultPath.
-func Path() string {
-	if path := os.Getenv("SLURM_CONF"); path != "" {
-		return path
-	}
-	return DefaultPath
-}
-
 // Options changes how Load reads. The zero value is the usual way.
 type Options struct {
 	// ReadFile reads one file; nil: os.ReadFile. A file that is not there is

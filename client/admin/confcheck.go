@@ -3,8 +3,10 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/conf"
 )
 
@@ -16,11 +18,11 @@ func confVerb() *Verb {
 			Name:  "check",
 			Usage: "report faults in a slurm.conf, and keys that have no effect",
 			Args:  "[FILE]",
-			Description: `Reads FILE (default: SLURM_CONF, else ` + conf.DefaultPath +
-				`) and the gres.conf, cgroup.conf and topology.conf beside it, and
-looks on this machine for the programs and groups that they name. It prints
-keys and words without effect, warnings, advice, and faults. The exit code is
-1 when there is a fault.`,
+			Description: `Reads FILE (default: SLURM_CONF, else ` + conf.DefaultPath + `,
+else what the node daemon of this host has fetched) and the gres.conf,
+cgroup.conf and topology.conf beside it, and looks on this machine for the
+programs and groups that they name. It prints keys and words without effect,
+warnings, advice, and faults. The exit code is 1 when there is a fault.`,
 			Run: runConfCheck,
 		}},
 	}
@@ -30,7 +32,7 @@ func runConfCheck(c *Call) error {
 	path := ""
 	switch len(c.Args) {
 	case 0:
-		path = conf.Path()
+		path = client.ConfPath(os.Getenv)
 	case 1:
 		path = c.Args[0]
 	default:

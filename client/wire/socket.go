@@ -3,7 +3,10 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +15,38 @@ import (
 
 // DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = "/etc/slurm/slurm.conf"
+
+// FetchedConf is where the node daemon of a host without a configuration of its own puts the slurm.conf that it has from the controller.
+const FetchedConf = "/run/sluice/conf/slurm.conf"
+
+// ConfPath says where this host's slurm.conf is: SLURM_CONF, else DefaultConf, else FetchedConf. A job may have come from another host
+// with an environment whose SLURM_CONF is not here; inside of a job a file that is missing counts as not named.
+func ConfPath(getenv func(string) string) string { return confPath(getenv, DefaultConf, FetchedConf) }
+
+func confPath(getenv func(string) string, usual ...string) string {
+	named := getenv("SLURM_CONF")
+	if named != "" && (getenv("SLURM_JOB_ID") == "" || !missing(named)) {
+		return named
+	}
+	for _, path := range usual {
+		if !missing(path) {
+			return path
+		}
+	}
+	return cmp.Or(named, usual[0]) // to be named in the error
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// readConf reads slurm.conf.
+func readConf(getenv func(string) string) (path string, data []byte, err error) {
+	path = ConfPath(getenv)
+	data, err = os.ReadFile(path)
+	return path, data, err
+}
 
 // clusterRecord is the file that `sluice up` keeps in the folder of a cluster.
 const clusterRecord = "cluster.json"
@@ -42,11 +77,7 @@ func SocketPath(getenv func(string) string) (string, error) {
 // ClusterName reads one key of slurm.conf. The commands need nothing else of it, and a full parse would cost more than the
 // call to the controller: later lines win, Include is followed only by the daemons.
 func ClusterName(getenv func(string) string) (string, error) {
-	path := getenv("SLURM_CONF")
-	if path == "" {
-		path = DefaultConf
-	}
-	data, err := os.ReadFile(path)
+	path, data, err := readConf(getenv)
 	if err != nil {
 		return "",
 			fmt.Errorf("cannot read the configuration: %w (set SLURM_CONF to the cluster's slurm.conf, or SLUICE_SOCKET to its socket)",
@@ -66,11 +97,7 @@ const defaultMessageTimeoutS = 10
 
 // MessageTimeoutS reads MessageTimeout, in seconds.
 func MessageTimeoutS(getenv func(string) string) int {
-	path := getenv("SLURM_CONF")
-	if path == "" {
-		path = DefaultConf
-	}
-	data, err := os.ReadFile(path)
+	_, data, err := readConf(getenv)
 	if err != nil {
 		return defaultMessageTimeoutS
 	}

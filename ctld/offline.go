@@ -6,15 +6,14 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 )
 
-// Issue writes what a node daemon needs to show who it is (ca.crt, node.crt, node.key) into a folder. The cluster's authority
-// is made when there is none and found says so; otherwise that is an error, since a mistyped folder has none. signed is false when
-// the folder already held a good certificate for the node.
-func Issue(stateDir, node, out string, found bool) (signed bool, err error) {
+// Issue writes what the daemon of a host needs to show who it is (ca.crt, ROLE.crt, ROLE.key) into a folder; role is one of package mtls.
+// The cluster's authority is made when there is none and found says so; otherwise that is an error, since a mistyped folder has none.
+// signed is false when the folder already held a good certificate for the host.
+func Issue(stateDir, host, role, out string, found bool) (signed bool, err error) {
 	dir := filepath.Join(stateDir, "tls")
 	if found {
 		err = asOwnerOf(stateDir, func() error { return ca.Ensure(dir) })
@@ -29,7 +28,7 @@ func Issue(stateDir, node, out string, found bool) (signed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return ca.Provide(dir, out, node, mtls.RoleNode, []string{node})
+	return ca.Provide(dir, out, host, role, []string{host})
 }
 
 // Restore replaces a damaged database by the newest good copy, or by the backup named. It answers in words.

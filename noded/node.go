@@ -98,7 +98,7 @@ func (n *node) init() (err error) {
 	if n.inv, err = n.o.Prober.Inventory(); err != nil {
 		return err
 	}
-	if n.tls, err = mtls.NodeFrom(mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}); err != nil {
+	if n.tls, err = mtls.HostFrom(mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}); err != nil {
 		return err
 	}
 	if n.o.Level != nil {

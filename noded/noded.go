@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Prober == nil {
 		o.Prober = hw.Linux{}
 	}
-	files, err := mtls.NodeFiles(o.TLS) // before anything is made: a path that was mistyped leaves no spool
+	files, err := mtls.HostFiles(o.TLS, mtls.RoleNode) // before anything is made: a path that was mistyped leaves no spool
 	if err != nil {
 		return err
 	}

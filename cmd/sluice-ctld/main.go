@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
@@ -42,12 +43,15 @@ func main() {
 		},
 		Action: run,
 		Commands: []*cli.Command{
-			{Name: "issue", Usage: "write a node's certificate into a directory",
+			{Name: "issue", Usage: "write the certificate of a node or login host into a directory",
 				Description: "The certificate is signed by the cluster's certificate authority, which is part of the controller's " +
 					"state.\n\n" +
-					"Example:\n   sluice-ctld --conf /etc/slurm/slurm.conf issue --node n1 --out /etc/sluice/tls",
+					"Example:\n   sluice-ctld --conf /etc/slurm/slurm.conf issue --node n1 --out /etc/sluice/tls\n" +
+					"   sluice-ctld --conf /etc/slurm/slurm.conf issue --node login1 --role login --out /etc/sluice/tls",
 				Flags: []cli.Flag{state,
-					&cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node, as in slurm.conf"},
+					&cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node, as in slurm.conf, or of the login host"},
+					&cli.StringFlag{Name: "role", Value: "compute",
+						Usage: "`ROLE` of the host: compute, or login (sluice-noded --login; it need not be in slurm.conf)"},
 					&cli.StringFlag{Name: "out", Required: true, Usage: "directory `DIR` to write to"},
 					&cli.BoolFlag{Name: "new-authority",
 						Usage: "create the cluster's certificate authority if there is none, before the controller's first start"},
@@ -112,16 +116,24 @@ func needState(c *cli.Context) (string, error) {
 }
 
 func issue(c *cli.Context) error {
+	role, what := mtls.RoleNode, "node"
+	switch c.String("role") {
+	case "compute":
+	case "login":
+		role, what = mtls.RoleLogin, "login host"
+	default:
+		return fmt.Errorf("cannot issue a certificate: --role=%s is neither compute nor login", c.String("role"))
+	}
 	dir, err := needState(c)
-	if err == nil {
+	if err == nil && role == mtls.RoleNode {
 		err = checkNode(c, dir)
 	}
 	if err != nil {
 		return err
 	}
-	signed, err := ctld.Issue(dir, c.String("node"), c.String("out"), c.Bool("new-authority"))
+	signed, err := ctld.Issue(dir, c.String("node"), role, c.String("out"), c.Bool("new-authority"))
 	if err == nil && signed {
-		fmt.Printf("wrote the certificate of node %s to %s\n", c.String("node"), c.String("out"))
+		fmt.Printf("wrote the certificate of %s %s to %s\n", what, c.String("node"), c.String("out"))
 	}
 	return err
 }

@@ -6,7 +6,8 @@
 // says "ctld" is given to anything but a controller. A node's key therefore speaks for that node alone: it cannot pose as the
 // controller, nor as another node.
 //
-// A folder holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, ctld.crt and ctld.key on a controller.
+// A folder holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a login host,
+// ctld.crt and ctld.key on a controller.
 package mtls
 
 import (
@@ -23,7 +24,8 @@ import (
 // The roles.
 const (
 	RoleController = "ctld"
-	RoleNode       = "node"
+	RoleNode       = "node"  // a compute host
+	RoleLogin      = "login" // a host that only speaks for the commands of its users
 )
 
 // ErrPeer is in every refusal of the other side.
@@ -41,8 +43,11 @@ func Paths(dir, role string) (caCrt, crt, key string) {
 }
 
 // Node returns the configuration with which a node daemon connects to a controller.
-func Node(dir string) (*tls.Config, error) {
-	cert, pool, err := load(dir, RoleNode)
+func Node(dir string) (*tls.Config, error) { return Host(dir, RoleNode) }
+
+// Host returns the configuration with which the daemon of a host connects to a controller: RoleNode or RoleLogin.
+func Host(dir, role string) (*tls.Config, error) {
+	cert, pool, err := load(dir, role)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +57,12 @@ func Node(dir string) (*tls.Config, error) {
 // Files are the contents of a role's files.
 type Files struct{ Authority, Certificate, Key []byte }
 
-// NodeFiles reads the files of a node, and makes sure that they belong together, for a process that cannot read them itself: NodeFrom.
-func NodeFiles(dir string) (f Files, err error) {
-	if _, err := Node(dir); err != nil {
+// HostFiles reads the files of a host, and makes sure that they belong together, for a process that cannot read them itself: HostFrom.
+func HostFiles(dir, role string) (f Files, err error) {
+	if _, err := Host(dir, role); err != nil {
 		return f, err
 	}
-	ca, crt, key := Paths(dir, RoleNode)
+	ca, crt, key := Paths(dir, role)
 	for _, part := range []struct {
 		to   *[]byte
 		path string
@@ -69,15 +74,15 @@ func NodeFiles(dir string) (f Files, err error) {
 	return f, nil
 }
 
-// NodeFrom is Node for files that somebody else has read.
-func NodeFrom(f Files) (*tls.Config, error) {
+// HostFrom is Host for files that somebody else has read.
+func HostFrom(f Files) (*tls.Config, error) {
 	pool, err := authority(f.Authority, "the cluster's authority")
 	if err != nil {
 		return nil, err
 	}
 	cert, err := tls.X509KeyPair(f.Certificate, f.Key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the certificate of this node: %w", err)
+		return nil, fmt.Errorf("cannot use the certificate of this host: %w", err)
 	}
 	return client(cert, pool), nil
 }
@@ -104,7 +109,7 @@ func client(cert tls.Certificate, pool *x509.CertPool) *tls.Config {
 	}
 }
 
-// Server returns the configuration with which a controller listens: only nodes and controllers of this cluster may connect. PeerOf says
+// Server returns the configuration with which a controller listens: only hosts and controllers of this cluster may connect. PeerOf says
 // which one did.
 func Server(dir string) (*tls.Config, error) {
 	cert, pool, err := load(dir, RoleController)
@@ -117,7 +122,7 @@ func Server(dir string) (*tls.Config, error) {
 		ClientCAs:    pool,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			_, err := verify(cs.PeerCertificates, pool, x509.ExtKeyUsageClientAuth, RoleNode, RoleController)
+			_, err := verify(cs.PeerCertificates, pool, x509.ExtKeyUsageClientAuth, RoleNode, RoleLogin, RoleController)
 			return err
 		},
 	}, nil

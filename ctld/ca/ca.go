@@ -20,6 +20,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -165,9 +166,8 @@ func template(name, role string, hosts []string, until time.Time) (*x509.Certifi
 }
 
 func checkSubject(name, role string) error {
-	if role != mtls.RoleController && role != mtls.RoleNode {
-		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be %q or %q", name, role, mtls.RoleController,
-			mtls.RoleNode)
+	if roles := []string{mtls.RoleController, mtls.RoleNode, mtls.RoleLogin}; !slices.Contains(roles, role) {
+		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be one of %q", name, role, roles)
 	}
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == ' ' || r == unicode.ReplacementChar }
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, odd) {
@@ -208,10 +208,10 @@ func current(crt, name string) bool {
 
 func usable(folder, role string) bool {
 	var err error
-	if role == mtls.RoleNode {
-		_, err = mtls.Node(folder)
-	} else {
+	if role == mtls.RoleController {
 		_, err = mtls.Server(folder)
+	} else {
+		_, err = mtls.Host(folder, role)
 	}
 	return err == nil
 }

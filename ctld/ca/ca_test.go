@@ -85,7 +85,18 @@ func TestNodeAndControllerKnowEachOther(t *testing.T) {
 			t.Errorf("%s: %+v, %v, %v", name, got, serr, cerr)
 		}
 	}
-	got, serr, cerr := shake(t, server, must(mtls.ControllerClient(c.dir)))
+	login := filepath.Join(t.TempDir(), "tls")
+	if _, err := Provide(c.dir, login, "login1", mtls.RoleLogin, []string{"login1"}); err != nil {
+		t.Fatal(err)
+	}
+	got, serr, cerr := shake(t, server, must(mtls.Host(login, mtls.RoleLogin)))
+	if got.Role != mtls.RoleLogin || serr != nil || cerr != nil {
+		t.Errorf("a login host: %+v, %v, %v", got, serr, cerr)
+	}
+	if _, err := mtls.Node(login); err == nil {
+		t.Error("the folder of a login host serves as a node's")
+	}
+	got, serr, cerr = shake(t, server, must(mtls.ControllerClient(c.dir)))
 	if got.Role != mtls.RoleController || serr != nil || cerr != nil {
 		t.Errorf("%+v, %v, %v", got, serr, cerr)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -101,6 +102,8 @@ func linkRun(args []string) error {
 	// It ends when noded-root does.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
 	debug.SetGCPercent(400) // as of noded-root
+	// One goroutine decides and the others wait for a socket: waking a second thread costs more than doing things in turn.
+	runtime.GOMAXPROCS(1)
 	conn, err := orders.FromFD(linkFD)
 	if err != nil {
 		return err

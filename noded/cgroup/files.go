@@ -13,12 +13,12 @@ import (
 // own, in folders that only root can write.
 
 func write(dir, file, data string) error {
-	fd, err := unix.Open(dir+"/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	fd, err := open(dir+"/"+file, unix.O_WRONLY)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
 	}
-	defer unix.Close(fd)
-	if _, err = unix.Write(fd, []byte(data)); err != nil {
+	defer closeFD(fd)
+	if _, err = transfer(unix.SYS_WRITE, fd, []byte(data)); err != nil {
 		return &os.PathError{Op: "write", Path: dir + "/" + file, Err: err}
 	}
 	return nil
@@ -26,22 +26,17 @@ func write(dir, file, data string) error {
 
 // readSmall gives what fits into one read, which is all of the files with a few lines.
 func readSmall(dir, file string) (string, error) {
-	fd, err := unix.Open(dir+"/"+file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := open(dir+"/"+file, unix.O_RDONLY)
 	if err != nil {
 		return "", &os.PathError{Op: "open", Path: dir + "/" + file, Err: err}
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	var buf [4096]byte
-	for {
-		n, err := unix.Read(fd, buf[:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return "", &os.PathError{Op: "read", Path: dir + "/" + file, Err: err}
-		}
-		return string(buf[:n]), nil
+	n, err := transfer(unix.SYS_READ, fd, buf[:])
+	if err != nil {
+		return "", &os.PathError{Op: "read", Path: dir + "/" + file, Err: err}
 	}
+	return string(buf[:n]), nil
 }
 
 // readValue finds key in lines of "key value".

@@ -36,7 +36,7 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 	}
 	g := &group{root: r, dir: filepath.Join(r.track, name)}
 	g.fd.Store(-1)
-	if err := unix.Mkdir(g.dir, 0o755); err != nil {
+	if err := mkdir(g.dir); err != nil {
 		if err == unix.EEXIST {
 			err = ErrExists
 		}
@@ -48,7 +48,7 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 	}
 	if err == nil && r.layout != Legacy {
 		var fd int
-		if fd, err = unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		if fd, err = open(g.dir, unix.O_PATH|unix.O_DIRECTORY); err == nil {
 			g.fd.Store(int32(fd))
 		}
 	}
@@ -132,7 +132,7 @@ func limitMemory(dir string, res *cgroups.Resources) error {
 // mkV1 tolerates a folder that is there: the tracking folder has been fresh, so this one is left over from a crash half-way.
 func (g *group) mkV1(base, name string) (string, error) {
 	dir := filepath.Join(base, name)
-	if err := unix.Mkdir(dir, 0o755); err != nil && err != unix.EEXIST {
+	if err := mkdir(dir); err != nil && err != unix.EEXIST {
 		return "", &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
 	g.v1 = append(g.v1, dir)
@@ -298,11 +298,13 @@ func cpuStat(s string) (user, system uint64) {
 // Remove leaves the tracking folder to the last: as long as it is there, Reclaim can find the rest.
 func (g *group) Remove() error {
 	if fd := g.fd.Swap(-1); fd >= 0 {
-		unix.Close(int(fd))
+		closeFD(int(fd))
 	}
 	var errs []error
 	for _, dir := range append(g.v1, g.dir) {
-		errs = append(errs, cgroups.RemovePath(dir))
+		if err := rmdir(dir); err != nil && err != unix.ENOENT { // a child of the step's own making, or a moment too early
+			errs = append(errs, cgroups.RemovePath(dir))
+		}
 	}
 	return errors.Join(errs...)
 }

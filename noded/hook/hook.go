@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,9 @@ type Runner struct {
 	log    *slog.Logger
 	serial atomic.Bool
 	turn   chan struct{} // of the prolog or epilog that runs, when one runs at a time
+
+	mu   sync.Mutex
+	held map[string]bool // steps that may have records
 }
 
 // Serial has prologs and epilogs run one at a time (PrologFlags=Serial), from the next on.
@@ -39,7 +43,7 @@ func (r *Runner) Serial(on bool) { r.serial.Store(on) }
 
 // Open makes <spool>/hooks and ends every hook that an earlier daemon left running.
 func Open(spool string, log *slog.Logger) (*Runner, error) {
-	r := &Runner{dir: filepath.Join(spool, "hooks"), log: log, turn: make(chan struct{}, 1)}
+	r := &Runner{dir: filepath.Join(spool, "hooks"), log: log, turn: make(chan struct{}, 1), held: map[string]bool{}}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the folder for prolog and epilog records: %w", err)
 	}
@@ -48,6 +52,7 @@ func Open(spool string, log *slog.Logger) (*Runner, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", r.dir, err)
 	}
 	for _, e := range entries {
+		r.hold(strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())))
 		if name, ok := strings.CutSuffix(e.Name(), ".pid"); ok {
 			r.endStray(name)
 		}
@@ -55,10 +60,18 @@ func Open(spool string, log *slog.Logger) (*Runner, error) {
 	return r, nil
 }
 
+// hold notes that a step gets a record. Most never do, and deleting what is not there costs as much as deleting what is.
+func (r *Runner) hold(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[name] = true
+}
+
 func (r *Runner) path(name, kind string) string { return filepath.Join(r.dir, name+"."+kind) }
 
 // Prolog runs the prolog of a step and remembers the job for its epilog.
 func (r *Runner) Prolog(ctx context.Context, name, pattern string, env []string, timeout time.Duration) error {
+	r.hold(name)
 	return r.run(ctx, "prolog", name, pattern, env, timeout)
 }
 
@@ -68,6 +81,7 @@ func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string,
 	if b, err := os.ReadFile(r.path(name, "epilog")); err == nil {
 		return string(b), nil
 	}
+	r.hold(name)
 	err = r.run(ctx, "epilog", name, pattern, env, timeout)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
@@ -83,6 +97,7 @@ func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string,
 
 // Remember keeps what an epilog needs to know of a job.
 func (r *Runner) Remember(name string, l *pb.LaunchSpec) error {
+	r.hold(name)
 	b, err := proto.Marshal(l)
 	if err == nil {
 		err = program.Replace(r.path(name, "job"), b)
@@ -108,6 +123,13 @@ func (r *Runner) Recall(name string) *pb.LaunchSpec {
 
 // Forget deletes the records of a step.
 func (r *Runner) Forget(name string) {
+	r.mu.Lock()
+	held := r.held[name]
+	delete(r.held, name)
+	r.mu.Unlock()
+	if !held {
+		return
+	}
 	for _, kind := range []string{"job", "pid", "epilog"} {
 		_ = os.Remove(r.path(name, kind))
 	}

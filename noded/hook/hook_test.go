@@ -259,3 +259,30 @@ func TestSerial(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetWhatAnEarlierDaemonKept: nothing is left of a step, whoever wrote it, and what is another step's stays.
+func TestForgetWhatAnEarlierDaemonKept(t *testing.T) {
+	dir := t.TempDir()
+	first, err := Open(dir, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"7.1.2", "8.1.2"} {
+		if err := first.Remember(name, &pb.LaunchSpec{Node: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second, err := Open(dir, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Forget("7.1.2")
+	second.Forget("9.1.2")
+	if got := second.Names(); len(got) != 1 || got[0] != "8.1.2" {
+		t.Errorf("there are records of %v", got)
+	}
+	first.Forget("8.1.2")
+	if got := second.Names(); len(got) != 0 {
+		t.Errorf("there are records of %v", got)
+	}
+}

@@ -143,14 +143,32 @@ func writeOOM(pid, adj string) {
 	unix.Close(fd)
 }
 
-// ownMemory is the peak resident memory of this address space, KiB. A child between vfork and exec lives in it, and wait4 counts it
-// as the child's own. (getrusage does not say: its maximum includes what ran in this process before its own exec.)
-func ownMemory() uint64 {
-	status, err := os.ReadFile("/proc/self/status")
+// ownMemory tells the peak resident memory of this address space. A child between vfork and exec lives in it, and wait4 counts it
+// as the child's own. (getrusage does not say: its maximum includes what ran in this process before its own exec.) It is read for each
+// job, and the file stays open because finding it costs more than reading it.
+type ownMemory struct{ status int }
+
+func newOwnMemory() ownMemory {
+	fd, err := unix.Open("/proc/self/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		fd = -1
+	}
+	return ownMemory{fd}
+}
+
+func (m ownMemory) close() { unix.Close(m.status) }
+
+// peak is in KiB, 0 where /proc does not say.
+func (m ownMemory) peak() uint64 {
+	var buf [4096]byte
+	n, err := unix.Pread(m.status, buf[:], 0)
+	for err == unix.EINTR {
+		n, err = unix.Pread(m.status, buf[:], 0)
+	}
 	if err != nil {
 		return 0
 	}
-	_, peak, _ := bytes.Cut(status, []byte("\nVmHWM:"))
+	_, peak, _ := bytes.Cut(buf[:n], []byte("\nVmHWM:"))
 	peak, _, _ = bytes.Cut(peak, []byte(" kB"))
 	kib, _ := strconv.ParseUint(string(bytes.TrimSpace(peak)), 10, 64)
 	return kib

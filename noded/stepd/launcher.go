@@ -82,12 +82,13 @@ type launcher struct {
 	noClone bool   // clone3 is refused here
 	exe     string // the shim's binary
 	noKeys  bool   // a session keyring was refused, and that has been said
+	own     ownMemory
 	floor   uint64 // the shim's own memory: a child that has not grown beyond it shows it as its own maximum
 }
 
 func newLauncher(log *slog.Logger) *launcher {
 	exe, _ := os.Executable()
-	return &launcher{log: log, tasks: make(chan *task, 1), self: ownCreds(), exe: exe}
+	return &launcher{log: log, tasks: make(chan *task, 1), self: ownCreds(), exe: exe, own: newOwnMemory()}
 }
 
 // serve returns an error when the thread cannot be trusted any more.
@@ -273,7 +274,7 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 	attr.Env = withTaskPID(attr.Env)
 	for try := 0; ; try++ {
 		pid, err := syscall.ForkExec(path, argv, attr)
-		l.floor = ownMemory() // after the exec: until then the child shares this memory, which may grow meanwhile
+		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow meanwhile
 		if err == syscall.ETXTBSY && try < 100 || scarce(err) && try < scarceTries {
 			time.Sleep(time.Millisecond)
 			continue

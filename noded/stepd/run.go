@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -199,8 +200,8 @@ func (r *run) finish() {
 			r.log.Error("cannot remove the cgroup of an ended step", "err", err)
 		}
 	}
-	r.stuck = !r.tell.close() || r.stuck // first: whoever hears of the end may unmount what the file is on
-	if r.task != nil && !r.stuck {
+	r.stuck = !r.tell.close() || r.stuck                          // first: whoever hears of the end may unmount what the file is on
+	if r.task != nil && !r.stuck && private.Wanted(r.b.Privacy) { // nothing else needs to be left
 		select {
 		case r.launch <- &task{}:
 		default: // it hangs

@@ -44,7 +44,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
 	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
-	l.floor = ownMemory()
+	l.floor = l.own.peak()
 	unix.Close(pipes[0])
 	unix.Close(pipes[3])
 	switch {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
 )
 
 // Total is what processes use together.
@@ -124,11 +125,17 @@ func parseStat(b []byte) (p process, ok bool) {
 func IO(pid int) (readBytes, writeBytes uint64) { return readIO("/proc", pid) }
 
 func readIO(proc string, pid int) (readBytes, writeBytes uint64) {
-	b, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/io")
+	fd, err := unix.Open(proc+"/"+strconv.Itoa(pid)+"/io", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0
 	}
-	for line := range strings.SplitSeq(string(b), "\n") {
+	var buf [512]byte // seven short lines, given at once
+	got, err := unix.Read(fd, buf[:])
+	unix.Close(fd)
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.SplitSeq(string(buf[:got]), "\n") {
 		key, value, _ := strings.Cut(line, ": ")
 		n, _ := strconv.ParseUint(value, 10, 64)
 		switch key {

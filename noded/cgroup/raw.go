@@ -1,0 +1,59 @@
+package cgroup
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of this file keep Go's scheduler out of it. Those on a cgroup take tens of microseconds, which is long enough for the runtime
+// to give the processor to another thread and short enough that this costs more than the call. They cannot hang: a cgroup is memory of
+// the kernel's.
+
+func at(nr uintptr, path string, arg uintptr, mode uintptr) (int, error) {
+	p, err := unix.BytePtrFromString(path)
+	if err != nil {
+		return -1, unix.EINVAL
+	}
+	fdcwd := unix.AT_FDCWD
+	for {
+		n, _, e := unix.RawSyscall6(nr, uintptr(fdcwd), uintptr(unsafe.Pointer(p)), arg, mode, 0, 0)
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+			continue
+		}
+		return -1, e
+	}
+}
+
+func open(path string, flags int) (int, error) {
+	return at(unix.SYS_OPENAT, path, uintptr(flags|unix.O_CLOEXEC), 0)
+}
+
+func mkdir(path string) error {
+	_, err := at(unix.SYS_MKDIRAT, path, 0o755, 0)
+	return err
+}
+
+func rmdir(path string) error {
+	_, err := at(unix.SYS_UNLINKAT, path, unix.AT_REMOVEDIR, 0)
+	return err
+}
+
+func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+
+// transfer reads or writes a buffer that is not empty, once.
+func transfer(nr uintptr, fd int, b []byte) (int, error) {
+	for {
+		n, _, e := unix.RawSyscall(nr, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+			continue
+		}
+		return -1, e
+	}
+}

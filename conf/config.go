@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
@@ -254,6 +255,23 @@ func (p Params) Int(name string, def int) int {
 		return n
 	}
 	return def
+}
+
+// Hosts gives the hosts that the value of name lists: names and ranges with colons between them, as commas are taken.
+func (p Params) Hosts(name string) map[string]bool {
+	names, _ := relayHosts(p.Get(name)) // Load has refused what cannot be read
+	hosts := make(map[string]bool, len(names))
+	for _, n := range names {
+		hosts[n] = true
+	}
+	return hosts
+}
+
+func relayHosts(value string) ([]string, error) {
+	if value == "" {
+		return nil, nil
+	}
+	return hostlist.Expand(strings.ReplaceAll(value, ":", ","))
 }
 
 // String is the list as it was written.

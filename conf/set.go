@@ -67,6 +67,11 @@ func params(field func(*Config) *Params) setter {
 			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams(), name) {
 				return fmt.Errorf("%s=%s is not a whole number", name, value)
 			}
+			if name == "relay_root" || name == "relay_login" {
+				if _, err := relayHosts(value); err != nil {
+					return fmt.Errorf("%s=%s does not name hosts: %w", name, value, err)
+				}
+			}
 			if choices := wordParams()[name]; choices != nil && !slices.Contains(choices, value) {
 				return fmt.Errorf("%s=%s is not one of %s", name, value, strings.Join(choices, ", "))
 			}

@@ -68,7 +68,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"jobs cannot be made smaller":                 `disable_job_shrink permit_job_expansion`,
 				"commands are answered from the state itself": `enable_job_state_cache`,
 			}},
-		"slurmctldparameters": {works: "max_user_accounting max_user_state", vain: map[string]string{
+		"slurmctldparameters": {works: "max_user_accounting max_user_state relay_login relay_root", vain: map[string]string{
 			whyPower: `cloud_dns cloud_reg_addrs idle_on_node_suspend max_powered_nodes power_save_interval power_save_min_interval
 				node_reg_mem_percent`,
 			whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections

@@ -189,7 +189,8 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	d.loop.Observe(completions.Changed)
 	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
 
-	nodes, err := d.nodeServer()
+	annex := rpc.NewAnnex(listen.nodes.Addr())
+	nodes, err := d.nodeServer(annex)
 	if err != nil {
 		return err
 	}
@@ -197,6 +198,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, Live: d.live, Samples: d.samples,
 		ClusterID: v.ClusterID, Log: d.log})
 	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
+	relays := d.relayServer(localServer)
 
 	var wg sync.WaitGroup
 	part := func(name string, f func() error) {
@@ -221,6 +223,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("commands", func() error { return localServer.Serve(ctx, listen.local) })
 	part("nodes", func() error { return nodes.Serve(rpc.NewDoor(listen.nodes, d.log)) })
+	part("relays", func() error { return relays.Serve(annex) })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
 	part("accounting", func() error { d.acct.Run(ctx); return nil })
 	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
@@ -243,6 +246,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	d.log.Info("controller started", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", listen.nodes.Addr().String(), "pid",
 		os.Getpid())
 	<-ctx.Done()
+	relays.Stop()
 	nodes.Stop()
 	wg.Wait()
 	stopLoop()
@@ -262,7 +266,7 @@ func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
 }
 
 // nodeServer is the gRPC server for node daemons: TLS 1.3, both sides show certificates of this cluster's CA.
-func (d *daemon) nodeServer() (*grpc.Server, error) {
+func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 	tlsDir := filepath.Join(d.opts.State, "tls")
 	if err := ca.Ensure(tlsDir); err != nil {
 		return nil, err
@@ -274,7 +278,7 @@ func (d *daemon) nodeServer() (*grpc.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpc.NewServer(grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(cfg))), grpc.MaxRecvMsgSize(maxMessage),
+	return grpc.NewServer(grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(cfg), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second,

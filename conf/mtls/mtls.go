@@ -28,6 +28,10 @@ const (
 	RoleLogin      = "login" // a host that only speaks for the commands of its users
 )
 
+// RelayServerName is the name by which the relay of a host asks for the controller's RelayAPI (TLS server name indication). It says what
+// the connection is for, and nothing about who has it.
+const RelayServerName = "relay.sluice.invalid"
+
 // ErrPeer is in every refusal of the other side.
 var ErrPeer = errors.New("unexpected peer")
 

@@ -21,65 +21,113 @@ const (
 	Operator
 	// NodeCert: the holder of a node's certificate, for that node alone.
 	NodeCert
+	// HostCert: the holder of the certificate of a node or a login host.
+	HostCert
 	// NodeDaemon: served by the shim on a socket in a folder that only the node daemon's user can enter; never by the controller.
 	NodeDaemon
 )
 
-// Table is the authorisation table: every method of every service has its row. TestEveryMethodHasARow reads the services from
-// the .proto files and fails for one that is missing.
-var Table = map[string]Who{
-	"sluice.v1.ControllerAPI/Ping":            Anyone,
-	"sluice.v1.ControllerAPI/Submit":          Anyone, // as oneself; --uid of others for operators (service.go)
-	"sluice.v1.ControllerAPI/SubmitLarge":     Anyone,
-	"sluice.v1.ControllerAPI/Jobs":            Anyone,
-	"sluice.v1.ControllerAPI/Nodes":           Anyone,
-	"sluice.v1.ControllerAPI/Partitions":      Anyone,
-	"sluice.v1.ControllerAPI/Config":          Anyone,
-	"sluice.v1.ControllerAPI/BatchScript":     Owner,
-	"sluice.v1.ControllerAPI/CancelJobs":      Owner,
-	"sluice.v1.ControllerAPI/ControlJobs":     Owner,
-	"sluice.v1.ControllerAPI/UpdateJob":       Owner,
-	"sluice.v1.ControllerAPI/UpdateNode":      Operator,
-	"sluice.v1.ControllerAPI/UpdatePartition": Operator,
-	"sluice.v1.ControllerAPI/WaitJob":         Anyone,
-	"sluice.v1.ControllerAPI/Reconfigure":     Operator,
-	"sluice.v1.ControllerAPI/Shutdown":        Operator,
-	"sluice.v1.ControllerAPI/SetDebug":        Operator,
-	"sluice.v1.ControllerAPI/Backup":          Operator,
-	"sluice.v1.ControllerAPI/Stats":           Anyone,
-	"sluice.v1.ControllerAPI/Crontab":         Anyone, // one's own; others' for operators (crontab.go)
-	"sluice.v1.ControllerAPI/UpdateCrontab":   Anyone,
+// Via is how it is known who calls.
+type Via int
 
-	"sluice.v1.ControllerAPI/Reservations":      Anyone,
-	"sluice.v1.ControllerAPI/UpdateReservation": Operator,
-	"sluice.v1.ControllerAPI/Licenses":          Anyone,
-	"sluice.v1.ControllerAPI/Explain":           Anyone,
-	"sluice.v1.ControllerAPI/Priorities":        Anyone,
-	"sluice.v1.ControllerAPI/Gpus":              Anyone,
-	"sluice.v1.ControllerAPI/Topology":          Anyone,
-	"sluice.v1.ControllerAPI/Accounting":        Anyone, // PrivateData=jobs: one's own, unless operator (accounting.go)
-	"sluice.v1.ControllerAPI/AccountingScript":  Owner,
-	"sluice.v1.ControllerAPI/Usage":             Anyone, // one's own, unless operator (accounting.go)
-	"sluice.v1.ControllerAPI/AccountUsage":      Anyone, // PrivateData=usage: one's own, unless operator (accountusage.go)
+// The ways to know it.
+const (
+	ViaKernel Via = iota // SO_PEERCRED on the controller's own socket
+	ViaRelay             // SO_PEERCRED on the socket of another host, whose daemon says so and is known by its certificate
+	ViaToken             // something that the caller knows; nothing takes one yet, so it opens no method
+	vias
+)
 
-	"sluice.node.v1.NodeAPI/Sync": NodeCert,
+func (v Via) String() string { return [vias]string{"kernel", "relay", "token"}[v] }
 
-	"sluice.v1.StepAPI/Launch":  NodeDaemon,
-	"sluice.v1.StepAPI/Status":  NodeDaemon,
-	"sluice.v1.StepAPI/Wait":    NodeDaemon,
-	"sluice.v1.StepAPI/Control": NodeDaemon,
-	"sluice.v1.StepAPI/Release": NodeDaemon,
+// Answer is whether a method may be called by somebody who is known in a certain way. The zero value is none, which fails a test and
+// counts as no.
+type Answer int
+
+// The answers.
+const (
+	Yes Answer = iota + 1
+	No
+)
+
+// What most rows say of the ways, in their order.
+var (
+	hosts = [vias]Answer{Yes, Yes, No} // commands, wherever they are started
+	here  = [vias]Answer{Yes, No, No}  // commands on the controller's own host
+	never = [vias]Answer{No, No, No}   // not a method of the commands
+)
+
+// Row is one of the authorisation table: who may call a method, and known in which way.
+type Row struct {
+	Who Who
+	Via [vias]Answer
 }
 
-// Peer is the other end of a local connection, as the kernel says.
+// Table is the authorisation table: every method of every service has its row. TestEveryMethodHasARow reads the services from
+// the .proto files and fails for one that is missing.
+var Table = map[string]Row{
+	"sluice.v1.ControllerAPI/Ping":            {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Submit":          {Anyone, hosts}, // as oneself; --uid of others for operators (service.go)
+	"sluice.v1.ControllerAPI/SubmitLarge":     {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Jobs":            {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Nodes":           {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Partitions":      {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Config":          {Anyone, hosts},
+	"sluice.v1.ControllerAPI/BatchScript":     {Owner, hosts},
+	"sluice.v1.ControllerAPI/CancelJobs":      {Owner, hosts},
+	"sluice.v1.ControllerAPI/ControlJobs":     {Owner, hosts},
+	"sluice.v1.ControllerAPI/UpdateJob":       {Owner, hosts},
+	"sluice.v1.ControllerAPI/UpdateNode":      {Operator, hosts},
+	"sluice.v1.ControllerAPI/UpdatePartition": {Operator, hosts},
+	"sluice.v1.ControllerAPI/WaitJob":         {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Reconfigure":     {Operator, hosts},
+	"sluice.v1.ControllerAPI/Shutdown":        {Operator, here},
+	"sluice.v1.ControllerAPI/SetDebug":        {Operator, hosts},
+	"sluice.v1.ControllerAPI/Backup":          {Operator, here},
+	"sluice.v1.ControllerAPI/Stats":           {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Crontab":         {Anyone, hosts}, // one's own; others' for operators (crontab.go)
+	"sluice.v1.ControllerAPI/UpdateCrontab":   {Anyone, hosts},
+
+	"sluice.v1.ControllerAPI/Reservations":      {Anyone, hosts},
+	"sluice.v1.ControllerAPI/UpdateReservation": {Operator, hosts},
+	"sluice.v1.ControllerAPI/Licenses":          {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Explain":           {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Priorities":        {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Gpus":              {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Topology":          {Anyone, hosts},
+	"sluice.v1.ControllerAPI/Accounting":        {Anyone, hosts}, // PrivateData=jobs: one's own, unless operator (accounting.go)
+	"sluice.v1.ControllerAPI/AccountingScript":  {Owner, hosts},
+	"sluice.v1.ControllerAPI/Usage":             {Anyone, hosts}, // one's own, unless operator (accounting.go)
+	"sluice.v1.ControllerAPI/AccountUsage":      {Anyone, hosts}, // PrivateData=usage: one's own, unless operator (accountusage.go)
+
+	"sluice.node.v1.NodeAPI/Sync":  {NodeCert, never},
+	"sluice.node.v1.RelayAPI/Call": {HostCert, never},
+
+	"sluice.v1.StepAPI/Launch":  {NodeDaemon, never},
+	"sluice.v1.StepAPI/Status":  {NodeDaemon, never},
+	"sluice.v1.StepAPI/Wait":    {NodeDaemon, never},
+	"sluice.v1.StepAPI/Control": {NodeDaemon, never},
+	"sluice.v1.StepAPI/Release": {NodeDaemon, never},
+}
+
+// Peer is who calls.
 type Peer struct {
 	UID, GID uint32
 	Groups   []uint32
 	Operator bool
+	Via      Via
+	Host     string // ViaRelay: the name in that host's certificate
+	User     string // ViaRelay: the login name, the same there and here
 
 	owner   uint32 // whose uid it is: another's when it is a subordinate one
 	crowded bool   // has too many connections
+	refused *pb.Problem
 	conn    *boundedConn
+}
+
+// Identifier says who is at the other end of a connection. A *pb.Problem is to be told to the command.
+type Identifier interface {
+	Identify(ctx context.Context) (*Peer, *pb.Problem, error)
 }
 
 type peerKey struct{}
@@ -93,7 +141,16 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 	if !ok {
 		return nil, status.Error(codes.Unauthenticated, "cannot tell who is calling")
 	}
-	switch Table[strings.TrimPrefix(method, "/")] {
+	row := Table[strings.TrimPrefix(method, "/")]
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	if row.Via[ViaKernel] != Yes {
+		return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command", name)
+	}
+	if row.Via[peer.Via] != Yes {
+		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "%s cannot be asked for from host %s", name, peer.Host).WithHint(
+			"run the command on the controller's own host"))
+	}
+	switch row.Who {
 	case Anyone, Owner:
 		return peer, nil
 	case Operator:
@@ -103,8 +160,7 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 		// Slurm's words for it; the method is no business of who types a command.
 		return nil, problem(pb.NewProblem(pb.CodeUserID, "this is for root and SlurmUser; you are uid %d", peer.UID))
 	}
-	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command",
-		method[strings.LastIndexByte(method, '/')+1:])
+	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s to commands", name)
 }
 
 // problem makes a status of a Problem: the phrase and diagnosis as message, the Problem itself as detail.

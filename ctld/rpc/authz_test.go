@@ -16,14 +16,20 @@ import (
 func TestEveryMethodHasARow(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range []protoreflect.FileDescriptor{pb.File_sluice_v1_controller_proto, pb.File_sluice_v1_node_proto,
-		pb.File_sluice_v1_job_proto, nodepb.File_sluice_node_v1_nodeapi_proto} {
+		pb.File_sluice_v1_job_proto, nodepb.File_sluice_node_v1_nodeapi_proto, nodepb.File_sluice_node_v1_relay_proto} {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
 			for k := range s.Methods().Len() {
 				name := string(s.FullName()) + "/" + string(s.Methods().Get(k).Name())
 				seen[name] = true
-				if Table[name] == 0 {
+				row, ok := Table[name]
+				if !ok || row.Who == 0 {
 					t.Errorf("%s has no row in the authorisation table", name)
+				}
+				for v, answer := range row.Via {
+					if answer != Yes && answer != No {
+						t.Errorf("%s: the table does not say whether a caller may be known by %v", name, Via(v))
+					}
 				}
 			}
 		}
@@ -44,7 +50,8 @@ func TestEveryMethodHasARow(t *testing.T) {
 func TestAuthorise(t *testing.T) {
 	user := context.WithValue(context.Background(), peerKey{}, &Peer{UID: 1000})
 	root := context.WithValue(context.Background(), peerKey{}, &Peer{UID: 0, Operator: true})
-	for name, who := range Table {
+	for name, row := range Table {
+		who := row.Who
 		_, userErr := authorise(user, "/"+name)
 		_, rootErr := authorise(root, "/"+name)
 		local := strings.Contains(name, "ControllerAPI")
@@ -53,6 +60,13 @@ func TestAuthorise(t *testing.T) {
 		}
 		if allowed := rootErr == nil; allowed != local {
 			t.Errorf("%s: root is allowed = %v", name, allowed)
+		}
+		for via := ViaRelay; via < vias; via++ {
+			peer := &Peer{UID: 0, Operator: true, Via: via, Host: "far"}
+			_, err := authorise(context.WithValue(context.Background(), peerKey{}, peer), "/"+name)
+			if allowed := err == nil; allowed != (local && row.Via[via] == Yes) || via == ViaToken && allowed {
+				t.Errorf("%s: root, known by %v, is allowed = %v", name, via, allowed)
+			}
 		}
 	}
 	if _, err := authorise(root, "/sluice.v1.ControllerAPI/NoSuch"); status.Code(err) != codes.PermissionDenied {

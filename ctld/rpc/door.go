@@ -54,9 +54,10 @@ func NewDoor(l net.Listener, log *slog.Logger) *Door {
 	return &Door{Listener: l, log: log, pending: map[netip.Addr][]*guest{}, known: map[netip.Addr]bool{}, nodes: map[string][]*guest{}}
 }
 
-// DoorCredentials are creds that tell a Door whose certificate a connection of its has shown.
-func DoorCredentials(creds credentials.TransportCredentials) credentials.TransportCredentials {
-	return doorCreds{creds}
+// DoorCredentials are creds that tell a Door whose certificate a connection of its has shown. Connections of relays (mtls.RelayServerName)
+// are handed to relays, which may be nil.
+func DoorCredentials(creds credentials.TransportCredentials, relays *Annex) credentials.TransportCredentials {
+	return doorCreds{creds, relays}
 }
 
 // guest is a connection.
@@ -206,6 +207,7 @@ func (g *guest) Close() error {
 
 type doorCreds struct {
 	credentials.TransportCredentials
+	relays *Annex
 }
 
 // ServerHandshake is for gRPC.
@@ -220,15 +222,25 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		return nil, nil, err
 	}
-	if out := g.door.admitted(g, id.Role+" "+id.Name); out != nil {
+	name, relay := id.Role+" "+id.Name, c.relays != nil && t.State.ServerName == mtls.RelayServerName
+	if relay {
+		name += " relay"
+	}
+	if out := g.door.admitted(g, name); out != nil {
 		_ = out.Close()
+	}
+	if relay {
+		if !c.relays.take(secure, info) {
+			_ = secure.Close()
+		}
+		return nil, nil, credentials.ErrConnDispatched
 	}
 	return secure, info, nil
 }
 
 // Clone is for gRPC.
 func (c doorCreds) Clone() credentials.TransportCredentials {
-	return doorCreds{c.TransportCredentials.Clone()}
+	return doorCreds{c.TransportCredentials.Clone(), c.relays}
 }
 
 // helloWait is how long a stream may be open before the node has said who it is.

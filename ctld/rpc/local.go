@@ -65,6 +65,8 @@ type Local struct {
 	places   int             // localPlaces()
 	patience time.Duration   // connPatience
 
+	slots map[bool]chan struct{} // of connections, of operators and of all others
+
 	mu    sync.Mutex
 	loads map[uint32]*load
 	conns map[uint32]int // open, by uid
@@ -86,6 +88,7 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
 		owner: accounts.NewSubordinates("/etc/subuid").Owner, places: localPlaces(), patience: connPatience,
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
+	l.slots = map[bool]chan struct{}{false: make(chan struct{}, l.places), true: make(chan struct{}, maxOperatorConns)}
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)
@@ -128,7 +131,6 @@ func Listen(path string) (net.Listener, error) {
 func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	slots := map[bool]chan struct{}{false: make(chan struct{}, s.places), true: make(chan struct{}, maxOperatorConns)}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var said time.Time
@@ -151,7 +153,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("cannot accept on %s: %w", l.Addr(), err)
 		}
-		peer, err := s.identify(conn.(*net.UnixConn))
+		peer, _, err := kernel{s, conn.(*net.UnixConn)}.Identify(ctx)
 		if err != nil {
 			if due, left := s.said.Says("credentials"); due {
 				s.log.Warn("refused a local connection: the kernel does not report its credentials", "err", err, "left_out", left)
@@ -159,19 +161,29 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			_ = conn.Close()
 			continue
 		}
-		slot, mine := slots[peer.Operator], s.hold(peer.owner, 1)
-		if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !enter(slot) { // commands that submit try again
-			s.hold(peer.owner, -1)
+		leave, ok := s.enter(peer)
+		if !ok { // commands that submit try again
 			_ = conn.Close()
 			continue
 		}
-		peer.crowded = mine > maxUserConns && !peer.Operator
 		wg.Add(1)
 		go func() {
-			defer func() { s.hold(peer.owner, -1); <-slot; wg.Done() }()
+			defer wg.Done()
+			defer leave()
 			s.serveConn(ctx, conn, peer)
 		}()
 	}
+}
+
+// enter takes the places of a connection: of its user, wherever he connects from, and of all.
+func (s *Local) enter(peer *Peer) (leave func(), ok bool) {
+	slot, mine := s.slots[peer.Operator], s.hold(peer.owner, 1)
+	if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !enter(slot) {
+		s.hold(peer.owner, -1)
+		return nil, false
+	}
+	peer.crowded = mine > maxUserConns && !peer.Operator
+	return func() { s.hold(peer.owner, -1); <-slot }, true
 }
 
 // enter takes a place, unless there is none.
@@ -186,7 +198,7 @@ func enter(places chan<- struct{}) bool {
 
 func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer conn.Close()
-	if peer.crowded {
+	if peer.crowded || peer.refused != nil {
 		t := time.AfterFunc(crowdedFor, func() { _ = conn.Close() })
 		defer t.Stop()
 	}
@@ -201,7 +213,7 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var user *load
-	if !peer.Operator {
+	if !peer.Operator && peer.refused == nil {
 		user = s.loadOf(peer.owner)
 	}
 	peer.conn = newBoundedConn(conn, user)
@@ -224,11 +236,17 @@ func (s *Local) hold(uid uint32, by int) int {
 	return n
 }
 
-// identify asks the kernel who is at the other end: SO_PEERCRED and SO_PEERGROUPS, as of the time of the connect.
-func (s *Local) identify(c *net.UnixConn) (*Peer, error) {
-	raw, err := c.SyscallConn()
+// kernel is a connection of this machine.
+type kernel struct {
+	s *Local
+	c *net.UnixConn
+}
+
+// Identify asks the kernel who is at the other end: SO_PEERCRED and SO_PEERGROUPS, as of the time of the connect.
+func (k kernel) Identify(context.Context) (*Peer, *pb.Problem, error) {
+	raw, err := k.c.SyscallConn()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var cred *unix.Ucred
 	var groups []uint32
@@ -237,12 +255,13 @@ func (s *Local) identify(c *net.UnixConn) (*Peer, error) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		groups, groupErr = peerGroups(int(fd))
 	}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := errors.Join(credErr, groupErr); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &Peer{UID: cred.Uid, GID: cred.Gid, Groups: groups, Operator: s.operator(cred.Uid), owner: s.ownerOf(cred.Uid)}, nil
+	s := k.s
+	return &Peer{UID: cred.Uid, GID: cred.Gid, Groups: groups, Operator: s.operator(cred.Uid), owner: s.ownerOf(cred.Uid)}, nil, nil
 }
 
 // ownerOf is for whom a uid counts: the owner of a subordinate one, unless it is known to have an account of its own. Ranges may by mistake
@@ -304,6 +323,9 @@ func turnOf(p *Peer) loop.Who {
 
 // admit lets a call begin; leave is for its end. streaming: it has more than one message one way or the other.
 func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave func(), err error) {
+	if p := peerOf(ctx); p.refused != nil {
+		return nil, problem(p.refused)
+	}
 	peer, err := authorise(ctx, controllerAPI+"/"+method)
 	switch {
 	case err != nil:

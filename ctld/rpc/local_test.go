@@ -256,14 +256,15 @@ func TestWhoMayCall(t *testing.T) {
 			client pb.ControllerAPIClient
 			may    bool
 		}{
-			{"other", other, Table["sluice.v1.ControllerAPI/"+name] == Anyone},
-			{"owner", owner, Table["sluice.v1.ControllerAPI/"+name] != Operator},
+			{"other", other, Table["sluice.v1.ControllerAPI/"+name].Who == Anyone},
+			{"owner", owner, Table["sluice.v1.ControllerAPI/"+name].Who != Operator},
 			{"root", root, true},
 		} {
 			err := call(by.client, submit(t, owner, request("#!/bin/sh\n")))
 			p, code := problemOf(err)
 			want := pb.CodeAccessDenied
-			if Table["sluice.v1.ControllerAPI/"+name] == Operator || name == "ControlJobs" || name == "UpdateJob" || name == "BatchScript" {
+			switch row := Table["sluice.v1.ControllerAPI/"+name]; {
+			case row.Who == Operator, name == "ControlJobs", name == "UpdateJob", name == "BatchScript":
 				want = pb.CodeUserID // as Slurm has it
 			}
 			switch {

@@ -54,19 +54,28 @@ const (
 	reportBacklog = 64
 )
 
-// nodeName is the name in the certificate that the node has shown; the TLS layer has verified it.
-func nodeName(ctx context.Context) (string, error) {
+// shownBy is who the certificate is of that the other side has shown; the TLS layer has verified it.
+func shownBy(ctx context.Context) (mtls.Identity, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", status.Error(codes.Unauthenticated, "no peer")
+		return mtls.Identity{}, status.Error(codes.Unauthenticated, "no peer")
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return "", status.Error(codes.Unauthenticated, "no TLS")
+		return mtls.Identity{}, status.Error(codes.Unauthenticated, "no TLS")
 	}
 	id, err := mtls.PeerOf(info.State)
 	if err != nil {
-		return "", status.Error(codes.Unauthenticated, err.Error())
+		return mtls.Identity{}, status.Error(codes.Unauthenticated, err.Error())
+	}
+	return id, nil
+}
+
+// nodeName is the name in the certificate of a node.
+func nodeName(ctx context.Context) (string, error) {
+	id, err := shownBy(ctx)
+	if err != nil {
+		return "", err
 	}
 	if id.Role != mtls.RoleNode {
 		return "", status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a node", id.Role)

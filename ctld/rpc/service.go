@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -244,8 +245,8 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 		spec.Uid, spec.Groups, spec.User = peer.UID, peer.Groups, s.Users.Name(peer.UID)
 	}
 	spec.Group = s.Users.Group(spec.Gid)
-	if !peer.Operator {
-		spec.AllocNode, _, _ = strings.Cut(s.Host, ".") // the socket is of this machine
+	if !peer.Operator || peer.Host != "" {
+		spec.AllocNode, _, _ = strings.Cut(cmp.Or(peer.Host, s.Host), ".") // the socket is of that machine
 	}
 	if spec.Nice < 0 && !peer.Operator {
 		return pb.NewProblem(pb.CodeInvalidNice, "only root and SlurmUser may set a negative nice value")

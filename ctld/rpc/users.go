@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -25,6 +26,7 @@ type Users struct {
 	names  map[uint32]cached[string]
 	groups map[uint32]cached[string]
 	known  map[uint32]cached[bool]
+	member map[uint32]cached[User]
 	absent accounts.Absent
 	find   func(who string) (a accounts.Account, known bool, err error)
 }
@@ -45,7 +47,7 @@ const (
 // NewUsers makes an empty cache.
 func NewUsers() *Users {
 	return &Users{names: map[uint32]cached[string]{}, groups: map[uint32]cached[string]{},
-		known: map[uint32]cached[bool]{}, find: accounts.Find}
+		known: map[uint32]cached[bool]{}, member: map[uint32]cached[User]{}, find: accounts.Find}
 }
 
 // Name is the login name of a uid, or the number when there is none.
@@ -94,6 +96,45 @@ func (u *Users) stranger(p *Peer) *pb.Problem {
 	}
 	return pb.NewProblem(pb.CodeUserID, "uid %d has no account on the controller's machine", p.UID).WithHint(
 		"jobs belong to users in its passwd(5) or its directory service")
+}
+
+// errNoAccount: the directory has answered, and does not know a uid.
+var errNoAccount = errors.New("no such account")
+
+// Member is a user with the groups that login would give, remembered like the rest. While a directory service does not answer, who was
+// known before stays known (accounts.Left).
+func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
+	u.mu.Lock()
+	c, ok := u.member[uid]
+	u.mu.Unlock()
+	now := time.Now()
+	if ok && now.Before(c.until) {
+		return c.value, nil
+	}
+	a, known, err := u.find(strconv.FormatUint(uint64(uid), 10))
+	known = known && a.UID == uid
+	var groups []uint32
+	if known {
+		u.absent.Found(uid)
+		groups, err = accounts.AllGroups(ctx, a)
+	}
+	switch {
+	case known && err == nil:
+		c = cached[User]{User{Name: a.Name, GID: a.GID, Groups: groups}, now.Add(userTTL)}
+	case ok && now.Sub(c.until) < accounts.Left && (err != nil || !u.absent.Missing(uid)):
+		return c.value, nil
+	case err != nil:
+		return User{}, err
+	default:
+		return User{}, errNoAccount
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.member) >= maxCached {
+		clear(u.member)
+	}
+	u.member[uid] = c
+	return c.value, nil
 }
 
 // Group is the name of a gid, or the number.

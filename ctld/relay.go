@@ -1,0 +1,40 @@
+package ctld
+
+import (
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/rpc"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// relayWindow bounds what a host may have sent on a stream that nobody has read. gRPC would let it grow to megabytes.
+	relayWindow = 64 << 10
+	// relayIdle is how long the connection of a relay is kept that has no calls: those of login hosts come back at once.
+	relayIdle = 5 * time.Minute
+)
+
+// relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
+func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
+	s := grpc.NewServer(grpc.Creds(rpc.AnnexCredentials()), grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
+		grpc.InitialWindowSize(relayWindow), grpc.InitialConnWindowSize(relayWindow*16),
+		grpc.MaxConcurrentStreams(rpc.MaxLoginCalls), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: relayIdle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	nodepb.RegisterRelayAPIServer(s, &rpc.RelayServer{Local: local, View: d.loop.View, Trust: d.trust, Log: d.log})
+	return s
+}
+
+// trust is what slurm.conf says of hosts now.
+func (d *daemon) trust() rpc.Trust { return trust{d.conf.Load()} }
+
+type trust struct{ c *conf.Config }
+
+// Root is for relay_root of SlurmctldParameters.
+func (t trust) Root(host string) bool { return t.c.SlurmctldParameters.Hosts("relay_root")[host] }
+
+// Login is for relay_login of SlurmctldParameters.
+func (t trust) Login(host string) bool { return t.c.SlurmctldParameters.Hosts("relay_login")[host] }

@@ -1,0 +1,85 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// Annex is a listener of connections that have come in through the Door and have shown their certificates: those of relays, which have a
+// server of their own behind the same port. gRPC's bounds hold for a server and not for a method: messages of nodes may be large, and
+// pieces must not be, or a host could have this process take in megabytes for each of its thousand streams.
+type Annex struct {
+	addr   net.Addr
+	in     chan *visitor
+	closed chan struct{}
+	once   sync.Once
+}
+
+// visitor is a connection with what its handshake has found out.
+type visitor struct {
+	net.Conn
+	info credentials.AuthInfo
+}
+
+// NewAnnex makes one. addr is only for logs.
+func NewAnnex(addr net.Addr) *Annex {
+	return &Annex{addr: addr, in: make(chan *visitor), closed: make(chan struct{})}
+}
+
+// take waits until the connection is accepted; false: nobody accepts any more.
+func (a *Annex) take(c net.Conn, info credentials.AuthInfo) bool {
+	select {
+	case a.in <- &visitor{c, info}:
+		return true
+	case <-a.closed:
+		return false
+	}
+}
+
+// Accept gives the next connection.
+func (a *Annex) Accept() (net.Conn, error) {
+	select {
+	case v := <-a.in:
+		return v, nil
+	case <-a.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (a *Annex) Close() error {
+	a.once.Do(func() { close(a.closed) })
+	return nil
+}
+
+// Addr is that of the node port.
+func (a *Annex) Addr() net.Addr { return a.addr }
+
+// AnnexCredentials are of the server that takes the connections of an Annex: the handshake is over.
+func AnnexCredentials() credentials.TransportCredentials { return annexCreds{} }
+
+type annexCreds struct{}
+
+func (annexCreds) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	v, ok := c.(*visitor)
+	if !ok {
+		return nil, nil, errors.New("the connection has not come through the door")
+	}
+	return v.Conn, v.info, nil
+}
+
+func (annexCreds) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("a server's credentials")
+}
+
+func (annexCreds) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+func (a annexCreds) Clone() credentials.TransportCredentials { return a }
+
+func (annexCreds) OverrideServerName(string) error { return nil }

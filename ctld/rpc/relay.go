@@ -1,0 +1,319 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Bounds of relayed connections. What a user may have counts across all hosts, and is bounded where local connections are (Local).
+const (
+	// MaxLoginCalls and MaxNodeCalls are the connections that a login host and a compute host may have open at a time. Their relays keep
+	// to less, so that commands wait there.
+	MaxLoginCalls = 1024
+	MaxNodeCalls  = 256
+	// MaxPiece is how many bytes a piece may have; MaxPieceMessage is that with all that is around it.
+	MaxPiece        = 64 << 10
+	MaxPieceMessage = MaxPiece + 1<<10
+	// pieceBytes are those of a piece that this side sends.
+	pieceBytes = 32 << 10
+	// maxUserName is how long a login name may be (LOGIN_NAME_MAX).
+	maxUserName = 256
+	// jobGrace is how long a compute host may speak for a user after it was last seen that the user has a job there.
+	jobGrace = time.Minute
+	// maxGraces bounds what is remembered for that, of one host.
+	maxGraces = 1024
+)
+
+// Trust says of hosts what the administrator has said of them.
+type Trust interface {
+	// Root reports whether a host may speak for root and SlurmUser.
+	Root(host string) bool
+	// Login reports whether users work on a compute host without a job there.
+	Login(host string) bool
+}
+
+// RelayServer implements RelayAPI: each call is a connection of the Local server, from a process of another host.
+type RelayServer struct {
+	nodepb.UnimplementedRelayAPIServer
+	Local *Local
+	View  func() *state.View
+	Trust func() Trust
+	Log   *slog.Logger
+
+	once  sync.Once
+	said  *logfile.Seldom
+	mu    sync.Mutex
+	calls map[string]int                  // open, by host
+	seen  map[string]map[uint32]time.Time // when users were last seen to have a job on a host
+}
+
+func (s *RelayServer) begin() {
+	s.once.Do(func() {
+		s.said = logfile.NewSeldom(time.Minute)
+		s.calls, s.seen = map[string]int{}, map[string]map[uint32]time.Time{}
+	})
+}
+
+// Call serves one connection, from the first piece until either side ends it.
+func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece]) error {
+	s.begin()
+	host, err := hostOf(stream.Context())
+	if err != nil {
+		return err
+	}
+	leave, ok := s.hold(host)
+	if !ok {
+		s.warn("a host has too many connections of commands open", host, 0, nil)
+		return status.Errorf(codes.ResourceExhausted, "host %s has too many connections of commands open", host.Name)
+	}
+	defer leave()
+	first, err := firstOf(stream.Context(), stream.Recv)
+	if err != nil {
+		return err
+	}
+	if err := checkFirst(first); err != nil {
+		s.warn("refused a relayed connection: it does not follow the protocol", host, 0, err)
+		return err
+	}
+	peer, refusal, err := relayed{s, host, first.Caller}.Identify(stream.Context())
+	if err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if refusal != nil {
+		s.warn("refused a relayed connection", host, first.Caller.Uid, refusal)
+		peer = &Peer{UID: first.Caller.Uid, Via: ViaRelay, Host: host.Name, refused: refusal}
+	}
+	return s.serve(stream, peer, first.Data)
+}
+
+// serve hands a connection to the Local server.
+func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], peer *Peer, data []byte) error {
+	if peer.refused == nil { // otherwise it is the host's alone: nobody's places are taken by who only says to be him
+		leave, ok := s.Local.enter(peer)
+		if !ok {
+			return status.Error(codes.ResourceExhausted, "there are too many connections")
+		}
+		defer leave()
+	}
+	ours, theirs := net.Pipe()
+	served, sent, received := make(chan struct{}), make(chan error, 1), make(chan error, 1)
+	go func() {
+		defer close(served)
+		s.Local.serveConn(stream.Context(), theirs, peer)
+	}()
+	// These two end with the stream, which ends when Call returns.
+	go func() {
+		received <- receivePieces(stream, ours, data)
+		_ = ours.Close()
+	}()
+	go func() {
+		sent <- sendPieces(stream, ours)
+		_ = ours.Close()
+	}()
+	<-served
+	last := time.NewTimer(s.Local.patience) // for what has been said and not been taken yet
+	defer last.Stop()
+	var err error
+	select {
+	case err = <-sent:
+	case <-last.C:
+		return status.Error(codes.Aborted, "the host does not take what it is sent")
+	}
+	if err == nil {
+		select {
+		case err = <-received:
+		default:
+		}
+	}
+	return err
+}
+
+// receivePieces is what comes from the host, until it ends.
+func receivePieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], to net.Conn, data []byte) error {
+	for {
+		if len(data) > 0 {
+			if _, err := to.Write(data); err != nil {
+				return nil // the connection has ended
+			}
+		}
+		p, err := stream.Recv()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case p.Caller != nil || len(p.Data) > MaxPiece:
+			return errPiece
+		}
+		data = p.Data
+	}
+}
+
+var errPiece = status.Errorf(codes.InvalidArgument, "a piece has a caller, or more than %d bytes", MaxPiece)
+
+// sendPieces is what goes to the host, until the Local server has no more to say. That a host does not take it is noticed by the deadline
+// that boundedConn sets for a write.
+func sendPieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], from net.Conn) error {
+	b := make([]byte, pieceBytes)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			if err := stream.Send(&nodepb.Piece{Data: b[:n]}); err != nil { // encoded when it returns
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// checkFirst judges the form of a first piece.
+func checkFirst(p *nodepb.Piece) error {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
+	switch c := p.Caller; {
+	case c == nil:
+		return status.Error(codes.InvalidArgument, "the first piece of a connection must say whose it is")
+	case len(p.Data) > MaxPiece:
+		return errPiece
+	case len(c.User) > maxUserName || strings.ContainsFunc(c.User, odd):
+		return status.Errorf(codes.InvalidArgument, "%.40q is no login name", c.User)
+	}
+	return nil
+}
+
+// hold counts the connections of a host.
+func (s *RelayServer) hold(host mtls.Identity) (leave func(), ok bool) {
+	most, key := MaxNodeCalls, host.Role+" "+host.Name
+	if host.Role == mtls.RoleLogin {
+		most = MaxLoginCalls
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[key] >= most {
+		return nil, false
+	}
+	s.calls[key]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls[key]--; s.calls[key] == 0 {
+			delete(s.calls, key)
+		}
+	}, true
+}
+
+// warn logs what a host can bring about as often as it likes.
+func (s *RelayServer) warn(what string, host mtls.Identity, uid uint32, why error) {
+	if due, left := s.said.Says(what + " " + host.Role + " " + host.Name); due {
+		s.Log.Warn(what, "host", host.Name, "role", host.Role, "uid", uid, "why", why, "left_out", left)
+	}
+}
+
+// hostOf is the host whose certificate a relay has shown.
+func hostOf(ctx context.Context) (mtls.Identity, error) {
+	id, err := shownBy(ctx)
+	if err == nil && id.Role != mtls.RoleNode && id.Role != mtls.RoleLogin {
+		err = status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a host", id.Role)
+	}
+	return id, err
+}
+
+// relayed is a connection with the relay of another host.
+type relayed struct {
+	s      *RelayServer
+	host   mtls.Identity
+	caller *nodepb.Caller
+}
+
+// Identify takes the host's word for the uid, as far as it may speak for it. Everything else is this machine's: the name, which has to be
+// the same on both, and the groups.
+func (r relayed) Identify(ctx context.Context) (*Peer, *pb.Problem, error) {
+	uid, local, host := r.caller.Uid, r.s.Local, r.host.Name
+	deny := func(code pb.Code, hint, text string, args ...any) (*Peer, *pb.Problem, error) {
+		return nil, pb.NewProblem(code, text, args...).WithHint("%s", hint), nil
+	}
+	operator := local.operator(uid)
+	if operator && !r.s.Trust().Root(host) {
+		return deny(pb.CodeAccessDenied, "list the host in relay_root of SlurmctldParameters, or use the controller's own host",
+			"host %s may not speak for root and SlurmUser", host)
+	}
+	u, err := local.service.Users.Member(ctx, uid)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case errors.Is(err, errNoAccount):
+		return deny(pb.CodeUserID, "accounts have to be the same on all hosts of a cluster",
+			"uid %d of host %s, which is %s there, has no account on the controller's machine", uid, host, called(r.caller.User))
+	case err != nil:
+		return deny(pb.CodeUserID, "try again when the directory service answers", "uid %d of host %s cannot be looked up: %v", uid, host,
+			err)
+	case u.Name != r.caller.User:
+		return deny(pb.CodeUserID, "accounts have to be the same on all hosts of a cluster",
+			"uid %d is %s on host %s, and %s on the controller's machine", uid, called(r.caller.User), host, u.Name)
+	}
+	if r.host.Role == mtls.RoleNode && !operator && !r.s.hasJob(host, uid, time.Now()) && !r.s.Trust().Login(host) {
+		return deny(pb.CodeAccessDenied, "use a login host; relay_login of SlurmctldParameters lists compute hosts on which users work",
+			"host %s runs no job of yours (uid %d), so it may not speak for you", host, uid)
+	}
+	p := &Peer{UID: uid, GID: u.GID, Groups: u.Groups, Operator: operator, Via: ViaRelay, Host: host, User: u.Name,
+		owner: local.ownerOf(uid)}
+	for _, g := range u.Groups { // newgrp(1)
+		if g == r.caller.Gid {
+			p.GID = g
+		}
+	}
+	return p, nil, nil
+}
+
+// called is a login name as sentences have it.
+func called(name string) string {
+	if name == "" {
+		return "nobody"
+	}
+	return name
+}
+
+// hasJob reports whether a user has something left on a node, or had a short while ago: the last lines of a job's script may
+// be commands that come when the node has already reported its end.
+func (s *RelayServer) hasJob(node string, uid uint32, now time.Time) bool {
+	v := s.View()
+	has := false
+	if n := v.Node(node); n != nil {
+		for _, id := range n.Jobs {
+			if j := v.Jobs.Get(id); j != nil && j.Spec.GetUid() == uid {
+				has = true
+				break
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen[node]
+	if !has {
+		last, ok := seen[uid]
+		return ok && now.Sub(last) < jobGrace
+	}
+	if seen == nil || len(seen) >= maxGraces {
+		seen = map[uint32]time.Time{}
+		s.seen[node] = seen
+	}
+	seen[uid] = now
+	return true
+}

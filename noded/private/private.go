@@ -21,7 +21,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,13 +46,6 @@ func InMemory(p *pb.Privacy) bool {
 	return !slices.ContainsFunc(p.GetDirs(), func(dir string) bool { return dir != Shm })
 }
 
-// Room is the namespaces of a thread.
-type Room struct {
-	disk bool
-	ipc  bool
-	mq   *os.File // the message queues of the IPC namespace; nil: they cannot be listed
-}
-
 // Enter makes namespaces for the calling thread, and what it starts; name is that of the step below BasePath. The thread must be locked to
 // its goroutine, and end with it. nil: none are needed.
 func Enter(p *pb.Privacy, name string) (*Room, error) {
@@ -67,7 +59,7 @@ func Enter(p *pb.Privacy, name string) (*Room, error) {
 	if flags == 0 {
 		return nil, nil
 	}
-	room := &Room{disk: !InMemory(p), ipc: p.GetIpc()}
+	room := newRoom(p)
 	if err := apart(flags); err != nil {
 		return room, err
 	}
@@ -79,55 +71,8 @@ func Enter(p *pb.Privacy, name string) (*Room, error) {
 			return room, err
 		}
 	}
+	room.look()
 	return room, nil
-}
-
-// queues mounts the message queues of the IPC namespace where those of the node are seen. Where they are not, nobody looks for them, but
-// Empty has to know.
-func (r *Room) queues() {
-	at := "/dev/mqueue"
-	if !isMount(at) {
-		at = Shm // which is about to be covered
-	}
-	if unix.Mount("mqueue", at, "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") == nil {
-		r.mq, _ = os.Open(at)
-	}
-	if at == Shm && r.mq != nil {
-		_ = unix.Unmount(at, unix.MNT_DETACH)
-	}
-}
-
-// Close is for the end of the thread, with which the namespaces go.
-func (r *Room) Close() {
-	if r != nil && r.mq != nil {
-		r.mq.Close()
-	}
-}
-
-// Empty says whether another step of the same user could not tell these namespaces from new ones. It must be called by the thread that is
-// in them.
-func (r *Room) Empty() bool {
-	if r.disk || r.ipc && r.mq == nil {
-		return false
-	}
-	shm, err := os.ReadDir(Shm)
-	if err != nil || len(shm) > 0 {
-		return false
-	}
-	if !r.ipc {
-		return true
-	}
-	for _, kind := range []string{"shm", "sem", "msg"} {
-		table, err := os.ReadFile("/proc/sysvipc/" + kind)
-		if err != nil || bytes.Count(table, []byte("\n")) != 1 { // its heading
-			return false
-		}
-	}
-	if _, err := r.mq.Seek(0, 0); err != nil {
-		return false
-	}
-	names, err := r.mq.Readdirnames(1)
-	return len(names) == 0 && errors.Is(err, io.EOF)
 }
 
 // apart makes the namespaces as copies of the node's.

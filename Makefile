@@ -57,7 +57,7 @@ race: packages ## run the tests with the detector of data races
 
 FUZZTIME ?= 5s
 fuzz: ## let each fuzz target look for new input for FUZZTIME (5s); ONLY=REGEXP of package/name
-	@GO=$(GO) .ci/fuzz $(FUZZTIME) $(ONLY)
+	@GO=$(GO) .ci/fuzz $(FUZZTIME) $(if $(ONLY),'$(ONLY)')
 
 test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
 	@GO=$(GO) .ci/vm/run
@@ -72,13 +72,13 @@ check: tools ## formatting, vet, staticcheck, generated files up to date, messag
 	@.ci/breaking
 
 oracle: ## ask a real Slurm (Debian's packages, as root) the corpus of client/compat again, and keep its answers
-	@.ci/oracle/record $(SCRIPTS)
+	@.ci/oracle/record $(if $(SCRIPTS),'$(SCRIPTS)')
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
 
 bench-compare: $(TOOLBIN)/benchstat ## ratios of the short benchmarks to those of the last commit (BASE=COMMIT)
-	@GO=$(GO) .ci/bench '$(BASE)' $(ONLY)
+	@GO=$(GO) .ci/bench '$(BASE)' $(if $(ONLY),'$(ONLY)')
 
 throughput: build ## what submitting, looking and running cost on a cluster of this machine (N=1000 jobs)
 	@.ci/throughput --up $(or $(N),1000)

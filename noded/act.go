@@ -201,7 +201,7 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 		return
 	}
 	j.busy = true
-	n.work(ctx, func() func() {
+	n.within(ctx, n.signals, func() func() {
 		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Control{Control: withoutLaunch(a.Order)}})
 		return func() {
 			j.busy = false

@@ -67,7 +67,8 @@ type node struct {
 
 	events  chan link.Event
 	results chan func() // what workers found out, to be run by loop
-	workers chan struct{}
+	workers chan struct{} // those that may wait for a disk or a program
+	signals chan struct{} // those that pass an order on to a step: they must not wait for the others
 	wg      sync.WaitGroup
 }
 
@@ -107,6 +108,7 @@ func (n *node) init() (err error) {
 	n.desired, n.jobs, n.dirty = agent.NewDesired(), map[agent.Key]*job{}, map[agent.Key]bool{}
 	n.actual = map[agent.Key]agent.State{}
 	n.events, n.results, n.workers = make(chan link.Event), make(chan func()), make(chan struct{}, maxWorkers)
+	n.signals = make(chan struct{}, maxWorkers)
 	n.bundler = &bundler{
 		daemon:   taskenv.Daemon{Node: n.about.Node, Conf: n.about.Conf, Socket: n.about.Socket},
 		hostname: n.inv.Hostname, topology: n.inv.Topology, hard: rootsLimit, log: n.log,
@@ -217,17 +219,20 @@ func (n *node) drain(ctx context.Context) {
 }
 
 // work runs f in a goroutine; what f returns is run by loop afterwards, unless the daemon ends before.
-func (n *node) work(ctx context.Context, f func() func()) {
+func (n *node) work(ctx context.Context, f func() func()) { n.within(ctx, n.workers, f) }
+
+// within is work with one of these places.
+func (n *node) within(ctx context.Context, places chan struct{}, f func() func()) {
 	n.wg.Add(1)
 	go func() {
 		defer n.wg.Done()
 		select {
-		case n.workers <- struct{}{}:
+		case places <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		then := f()
-		<-n.workers
+		<-places
 		select {
 		case n.results <- then:
 		case <-ctx.Done():

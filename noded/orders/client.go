@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -21,6 +23,7 @@ type Client struct {
 	words chan *nodepb.Word
 	out   *Outbox
 	gone  chan struct{} // closed when the connection has ended
+	large *semaphore.Weighted
 
 	mu      sync.Mutex
 	last    uint64
@@ -40,7 +43,7 @@ func Dial(conn net.Conn) (*Client, *nodepb.Welcome, error) {
 		return nil, nil, errors.New("the root half of the node daemon does not begin with a welcome")
 	}
 	c := &Client{conn: conn, words: make(chan *nodepb.Word, 64), out: NewOutbox(), gone: make(chan struct{}),
-		waiting: map[uint64]chan *nodepb.Answer{}}
+		large: semaphore.NewWeighted(LargeUnderWay), waiting: map[uint64]chan *nodepb.Answer{}}
 	go func() {
 		if c.out.Run(conn, c.gone, nil) != nil {
 			_ = conn.Close()
@@ -103,19 +106,30 @@ func (c *Client) end() {
 func (c *Client) Tell(o *nodepb.Order) { _ = c.out.Put(o) }
 
 // Call gives an order and waits for its answer. When ctx ends the order is cancelled, and its answer, which says what became of it, is
-// still waited for. ErrGone: nobody knows.
+// still waited for. ErrGone: nobody knows. A large order waits until others have been answered; when ctx ends before, it is not given.
 func (c *Client) Call(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	c.mu.Lock()
+	c.last++
+	o.Id = c.last
+	c.mu.Unlock()
+	b, err := proto.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode an order: %w", err)
+	}
+	leave, err := c.room(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	answer := make(chan *nodepb.Answer, 1)
 	c.mu.Lock()
 	if c.waiting == nil {
 		c.mu.Unlock()
 		return nil, ErrGone
 	}
-	c.last++
-	o.Id = c.last
 	c.waiting[o.Id] = answer
 	c.mu.Unlock()
-	if err := c.out.Put(o); err != nil {
+	if err := c.out.put(b); err != nil {
 		c.mu.Lock()
 		delete(c.waiting, o.Id)
 		c.mu.Unlock()
@@ -138,6 +152,32 @@ func (c *Client) Call(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 			c.Tell(&nodepb.Order{What: &nodepb.Order_Cancel{Cancel: &nodepb.Cancel{Id: o.Id}}})
 		}
 	}
+}
+
+// room waits until an order may be given, as far as its size goes.
+func (c *Client) room(ctx context.Context, b []byte) (leave func(), err error) {
+	n, err := Weight((&nodepb.Order{}).ProtoReflect().Descriptor(), b)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > MaxOrder || n > MaxWeight:
+		return nil, fmt.Errorf("%w: an order of %d bytes, which take %d of memory", ErrTooLong, len(b), n)
+	case n <= Large:
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-c.gone:
+			cancel(ErrGone)
+		case <-ctx.Done():
+		}
+	}()
+	if c.large.Acquire(ctx, n) != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { c.large.Release(n) }, nil
 }
 
 func said(a *nodepb.Answer) (*nodepb.Answer, error) {

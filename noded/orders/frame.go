@@ -25,6 +25,12 @@ const (
 // ErrTooLong is a message beyond its bound.
 var ErrTooLong = errors.New("the message is too long")
 
+// MaxUnread is how much may wait for a reader that does not read, but for one message and the one that is being written.
+const MaxUnread = 64 << 20
+
+// ErrUnread is what is told to somebody who does not listen.
+var ErrUnread = errors.New("too much has been said that the other half of the node daemon does not read")
+
 // Pair is a connected pair of sockets; ours is for this process, theirs to be given to another one.
 func Pair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -93,13 +99,27 @@ type Outbox struct {
 // NewOutbox makes one; Run writes.
 func NewOutbox() *Outbox { return &Outbox{wake: make(chan struct{}, 1)} }
 
-// Put queues a message.
+// Put queues a message. With ErrUnread it has not been queued, and the connection is of no more use.
 func (o *Outbox) Put(m proto.Message) error {
+	return o.add(func(b []byte) ([]byte, error) { return Append(b, m) })
+}
+
+// put is Put of a message that has been encoded, of at most MaxOrder.
+func (o *Outbox) put(raw []byte) error {
+	return o.add(func(b []byte) ([]byte, error) {
+		return append(binary.LittleEndian.AppendUint32(b, uint32(len(raw))), raw...), nil
+	})
+}
+
+func (o *Outbox) add(put func([]byte) ([]byte, error)) error {
 	o.mu.Lock()
-	b, err := Append(o.buf, m)
+	defer o.Wake()
+	defer o.mu.Unlock()
+	if len(o.buf) > MaxUnread {
+		return ErrUnread
+	}
+	b, err := put(o.buf)
 	o.buf = b
-	o.mu.Unlock()
-	o.Wake()
 	return err
 }
 

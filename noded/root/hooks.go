@@ -52,7 +52,7 @@ func (r *Root) hook(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error
 	case nodepb.HookKind_HOOK_UNKILLABLE:
 		r.unkillable(ctx, name, h.Key, set, env)
 	case nodepb.HookKind_HOOK_REBOOT:
-		return nil, r.reboot(h.Program)
+		return nil, r.reboot(ctx, h.Program)
 	}
 	return nil, nil
 }
@@ -124,8 +124,9 @@ func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set
 	}
 }
 
-// reboot runs RebootProgram in a session of its own, which the end of this daemon does not end.
-func (r *Root) reboot(command string) error {
+// reboot runs RebootProgram in a session of its own. It is not waited for longer than ctx says, and runs on then: neither the end of
+// noded-link nor that of this daemon ends it.
+func (r *Root) reboot(ctx context.Context, command string) error {
 	words := strings.Fields(command)
 	if len(words) == 0 {
 		return errors.New("no program")
@@ -137,11 +138,30 @@ func (r *Root) reboot(command string) error {
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + program.Path, "SLURMD_NODENAME=" + r.o.Node}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = time.Second
-	out, err := inherit.CombinedOutput(cmd)
-	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
-		return errors.New(err.Error() + ": " + text)
+	r.mu.Lock()
+	again := r.rebooting
+	r.rebooting = true
+	r.mu.Unlock()
+	if again { // ordered by another noded-link
+		return nil
 	}
-	return err
+	ended := make(chan error, 1)
+	go func() {
+		out, err := inherit.CombinedOutput(cmd)
+		if text := strings.TrimSpace(string(out)); err != nil && text != "" {
+			err = errors.New(err.Error() + ": " + text)
+		}
+		r.mu.Lock()
+		r.rebooting = false
+		r.mu.Unlock()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // configure takes over the controller's settings.

@@ -328,7 +328,7 @@ func FuzzOrder(f *testing.F) {
 	steps := newNoSteps()
 	r := newRoot(f, steps, policy.Policy{Strict: true, MinUID: 1000, Folders: []string{"/nonexistent"}})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		o, err := decode(b)
+		o, _, err := decode(b)
 		if err != nil {
 			return
 		}

@@ -97,13 +97,18 @@ type Root struct {
 
 	mu       sync.Mutex
 	known    map[agent.Key]*known
+	// knownBytes is what the steps that noded-links have named take.
+	knownBytes int
 	settings *pb.NodeSettings
 	said     map[string]bool
+	patience time.Duration // linkPatience
 	privacy  *pb.Privacy // what jobs have for themselves, of what is wanted and this machine can do
 	wanted   *pb.Privacy
 	shared   []string // why jobs share what they should not
 	conn     *session // nil: there is no noded-link
 	looking  bool
+	// rebooting: RebootProgram runs.
+	rebooting bool
 }
 
 // ErrStopped is why Serve ended: the controller has the node daemon end.
@@ -118,7 +123,8 @@ func New(ctx context.Context, o Options) (*Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Root{o: o, log: o.Log, sp: sp, steps: o.Steps, known: map[agent.Key]*known{}, said: map[string]bool{}}
+	r := &Root{o: o, log: o.Log, sp: sp, steps: o.Steps, known: map[agent.Key]*known{}, said: map[string]bool{},
+		patience: linkPatience}
 	r.judge.Policy = o.Policy
 	r.judge.Spool = sp.dir
 	r.fixed = taskenv.Check("", o.Daemon)
@@ -263,16 +269,24 @@ func (r *Root) Close() error {
 
 // once logs what would come again with each job.
 func (r *Root) once(what string, err error) {
+	text := fmt.Sprintf("%.500s", err)
 	r.mu.Lock()
-	told := r.said[err.Error()] || len(r.said) >= 1000
-	r.said[err.Error()] = true
+	told := r.said[text] || len(r.said) >= 1000
+	if !told {
+		r.said[text] = true
+	}
 	r.mu.Unlock()
 	if !told {
-		r.log.Warn(what, "err", err)
+		r.log.Warn(what, "err", text)
 	}
 }
 
-// Serve carries out the orders of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more.
+// linkPatience is how long the next noded-link waits for what was under way when the last one went. All of it is broken off; what a hung
+// disk holds up ends later, and finds its step known.
+const linkPatience = 15 * time.Second
+
+// Serve carries out the orders of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more but
+// what waits for a disk.
 func (r *Root) Serve(ctx context.Context, conn net.Conn) error {
 	s := &session{r: r, conn: conn, out: orders.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
 	return s.serve(ctx)

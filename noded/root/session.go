@@ -8,27 +8,23 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
 // Limits of one connection. noded-link keeps to less; one that does not is cut off.
-const (
-	maxUnderWay = 1024     // orders
-	maxBytes    = 64 << 20 // of orders under way; the next one waits
-)
+const maxUnderWay = 1024 // orders
 
 // session is one connection with a noded-link.
 type session struct {
 	r    *Root
 	conn net.Conn
 	out  *orders.Outbox
-	room *semaphore.Weighted
 	wg   sync.WaitGroup
 
 	// guarded by Root.mu
@@ -37,6 +33,7 @@ type session struct {
 
 	mu    sync.Mutex
 	calls map[uint64]context.CancelCauseFunc // orders under way
+	large int64                              // what the large ones of them weigh
 }
 
 var (
@@ -48,7 +45,6 @@ func (s *session) serve(ctx context.Context) error {
 	// What is under way is broken off only once the connection is closed: nobody is told that it failed.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	s.room = semaphore.NewWeighted(maxBytes)
 	if err := s.welcome(); err != nil {
 		return err
 	}
@@ -64,10 +60,25 @@ func (s *session) serve(ctx context.Context) error {
 	_ = s.conn.Close()
 	closer()
 	cancel(errEnds)
-	s.wg.Wait()
+	s.settle()
 	<-wrote
 	s.r.leave(s)
 	return err
+}
+
+// settle waits until nothing is under way, or for as long as there is patience.
+func (s *session) settle() {
+	settled := make(chan struct{})
+	go func() { s.wg.Wait(); close(settled) }()
+	late := time.NewTimer(s.r.patience)
+	defer late.Stop()
+	select {
+	case <-settled:
+	case <-late.C:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.r.log.Warn("orders of a noded-link that has ended are still under way: something does not answer", "orders", len(s.calls))
+	}
 }
 
 // welcome tells everything, and has everything that changes from then on told.
@@ -125,28 +136,39 @@ func (s *session) read(ctx, work context.Context) error {
 		case err != nil:
 			return fmt.Errorf("cannot read an order: %w", err)
 		}
-		o, err := decode(b)
+		o, weight, err := decode(b)
 		if err != nil {
 			return err
 		}
-		if stop, err := s.take(work, o, int64(len(b))); err != nil || stop {
+		if stop, err := s.take(work, o, weight); err != nil || stop {
 			return err
 		}
 	}
 }
 
-// decode judges the form of an order: it is one of the table, and has what the table says.
-func decode(b []byte) (*nodepb.Order, error) {
-	o := &nodepb.Order{}
-	if err := proto.Unmarshal(b, o); err != nil {
-		return nil, fmt.Errorf("cannot decode an order: %w", err)
+// decode judges the form of an order: it is one of the table, has what the table says, and weighs no more than that.
+func decode(b []byte) (o *nodepb.Order, weight int64, err error) {
+	o = &nodepb.Order{}
+	if weight, err = orders.Weight(o.ProtoReflect().Descriptor(), b); err != nil {
+		return nil, 0, fmt.Errorf("cannot decode an order: %w", err)
 	}
-	_, err := rowOf(o)
-	return o, err
+	if weight > orders.MaxWeight {
+		return nil, 0, fmt.Errorf("cannot take an order: %w: it needs %d bytes of memory", orders.ErrTooLong, weight)
+	}
+	if err := proto.Unmarshal(b, o); err != nil {
+		return nil, 0, fmt.Errorf("cannot decode an order: %w", err)
+	}
+	row, err := rowOf(o)
+	if err == nil && weight > row.most {
+		err = fmt.Errorf("cannot take an order: %w: it needs %d bytes of memory, and orders of its kind at most %d", orders.ErrTooLong,
+			weight, row.most)
+	}
+	return o, weight, err
 }
 
-// take begins the work on an order: those that are not answered are done at once, in their turn.
-func (s *session) take(ctx context.Context, o *nodepb.Order, size int64) (stop bool, err error) {
+// take begins the work on an order: those that are not answered are done at once, in their turn. It waits for nothing: what ends a step
+// comes through whatever the others wait for.
+func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop bool, err error) {
 	row, err := rowOf(o)
 	if err != nil {
 		return false, err
@@ -155,21 +177,16 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, size int64) (stop b
 		row.now(s, o)
 		return o.GetStop() != nil, stopped(o)
 	}
-	ctx, err = s.enter(ctx, o.Id)
+	ctx, err = s.enter(ctx, o.Id, weight)
 	if err != nil {
 		return false, err
-	}
-	if s.room.Acquire(ctx, size) != nil { // it all ends
-		s.done(o.Id)
-		return false, nil
 	}
 	s.wg.Go(func() {
 		a, err := row.do(s.r, ctx, o)
 		if a.GetRefused() {
 			s.r.once("refusing an order: this node's policy judges "+row.policy, err)
 		}
-		s.room.Release(size)
-		s.done(o.Id)
+		s.done(o.Id, weight)
 		if a == nil {
 			a = &nodepb.Answer{}
 		}
@@ -187,7 +204,7 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, size int64) (stop b
 }
 
 // enter gives an order its context, which done ends.
-func (s *session) enter(ctx context.Context, id uint64) (context.Context, error) {
+func (s *session) enter(ctx context.Context, id uint64, weight int64) (context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, twice := s.calls[id]; twice || id == 0 {
@@ -195,6 +212,13 @@ func (s *session) enter(ctx context.Context, id uint64) (context.Context, error)
 	}
 	if len(s.calls) >= maxUnderWay {
 		return nil, fmt.Errorf("cannot take order %d: there are %d under way", id, maxUnderWay)
+	}
+	if weight > orders.Large {
+		if s.large+weight > orders.MostUnderWay {
+			return nil, fmt.Errorf("cannot take order %d: the large ones under way would need %d bytes of memory, more than %d", id,
+				s.large+weight, orders.MostUnderWay)
+		}
+		s.large += weight
 	}
 	ctx, s.calls[id] = context.WithCancelCause(ctx)
 	return ctx, nil
@@ -208,10 +232,13 @@ func stopped(o *nodepb.Order) error {
 }
 
 // done ends an order's context.
-func (s *session) done(id uint64) {
+func (s *session) done(id uint64, weight int64) {
 	s.mu.Lock()
 	cancel := s.calls[id]
 	delete(s.calls, id)
+	if weight > orders.Large {
+		s.large -= weight
+	}
 	s.mu.Unlock()
 	if cancel != nil {
 		cancel(nil)

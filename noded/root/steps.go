@@ -28,6 +28,7 @@ type known struct {
 	recorded bool // the use of its devices is being recorded
 	launches int  // under way
 	stuck    bool // UnkillableStepProgram was run for it
+	size     int  // what it has in Root.knownBytes
 }
 
 // Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
@@ -129,19 +130,48 @@ func (r *Root) finish(k *known) {
 	}
 }
 
-// enter makes sure that a step is known.
-func (r *Root) enter(key *pb.StepKey, b *pb.Bundle) *known {
+// What is remembered of steps that a noded-link has named: those of jobs are a few for each processor, of some hundred bytes.
+const (
+	maxKnown      = 16 << 10
+	maxKnownBytes = 128 << 20
+)
+
+var errTooManySteps = errors.New("this node daemon knows of too many steps that have not been forgotten")
+
+// enter makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or an order's devices.
+func (r *Root) enter(key *pb.StepKey, what proto.Message) (*known, error) {
+	b, _ := what.(*pb.Bundle)
+	if b != nil {
+		b = Brief(b)
+		what = b
+	}
+	size := proto.Size(what)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[agent.KeyOf(key)]
+	if k == nil && len(r.known) >= maxKnown || r.knownBytes+size > maxKnownBytes {
+		return nil, errTooManySteps
+	}
 	if k == nil {
 		k = &known{key: key, name: step.Name(key)}
 		r.known[agent.KeyOf(key)] = k
 	}
-	if b != nil && k.rep == nil {
-		k.brief = Brief(b)
+	if size > k.size {
+		r.knownBytes += size - k.size
+		k.size = size
 	}
-	return k
+	if b != nil && k.rep == nil {
+		k.brief = b
+	}
+	return k, nil
+}
+
+// remove has a step known no more. The caller holds r.mu.
+func (r *Root) remove(k *known) {
+	if r.known[agent.KeyOf(k.key)] == k {
+		delete(r.known, agent.KeyOf(k.key))
+		r.knownBytes -= k.size
+	}
 }
 
 // has notes that the runner has a step. Its first report comes later, when noded-link, on whose order it was, may have gone already.
@@ -171,7 +201,7 @@ func (r *Root) abandon(k *known) {
 	if k.recorded {
 		r.gpus.Recorder().End(k.name)
 	}
-	delete(r.known, agent.KeyOf(k.key))
+	r.remove(k)
 }
 
 // leave: what a noded-link that has gone had prepared only is nobody's.
@@ -225,7 +255,10 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 		return nil, errors.New(why)
 	}
 	r.closeDevices(b)
-	k := r.enter(b.Key, b)
+	k, err := r.enter(b.Key, b)
+	if err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	k.launches++
 	if k.rep == nil && !k.recorded {
@@ -233,7 +266,7 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 		r.record(k, nil)
 	}
 	r.mu.Unlock()
-	err := r.steps.Launch(ctx, b, o.GetLaunch().Script)
+	err = r.steps.Launch(ctx, b, o.GetLaunch().Script)
 	if err == nil {
 		r.has(k, &pb.StepReport{Key: b.Key, Phase: pb.StepPhase_STEP_PREPARING})
 	}
@@ -291,7 +324,10 @@ func (r *Root) closeDevices(b *pb.Bundle) {
 func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	f := o.GetFail()
 	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
-	k := r.enter(b.Key, b)
+	k, err := r.enter(b.Key, b)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.steps.Fail(b, f.Exit); err != nil {
 		r.abandon(k)
 		return nil, err
@@ -314,7 +350,7 @@ func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error
 	defer r.mu.Unlock()
 	if k := r.known[key]; k != nil {
 		r.finish(k)
-		delete(r.known, key)
+		r.remove(k)
 	}
 	return nil, nil
 }
@@ -323,7 +359,10 @@ func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error
 func (r *Root) prepare(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	p := o.GetPrepare()
 	name := step.Name(p.Key)
-	k := r.enter(p.Key, nil)
+	k, err := r.enter(p.Key, p)
+	if err != nil {
+		return nil, err
+	}
 	modes := map[string]string{}
 	for _, d := range r.gpus.Report().Devices {
 		modes[d.Id] = d.MigMode

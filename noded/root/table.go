@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -13,6 +14,8 @@ import (
 
 // row says of one kind of order what it must have, what the policy of the node says to it, and what does it.
 type row struct {
+	// most is what an order may take of memory (orders.Weight); the connection of a noded-link that sends a larger one ends.
+	most int64
 	// needs is what an order must have to be one; the connection of a noded-link that sends another ends.
 	needs func(*nodepb.Order) error
 	// policy is what the node's policy judges, in words, for whoever reads this table.
@@ -22,40 +25,43 @@ type row struct {
 	do  func(*Root, context.Context, *nodepb.Order) (*nodepb.Answer, error)
 }
 
+// small is an order with a number or two.
+const small = 4 << 10
+
 // table has a row for each kind of order, by the name of its field. An order without a row is refused, and a test fails.
 var table = map[protoreflect.Name]row{
-	"settings": {needs: nothing, policy: "programs and folders that it names are judged when they are used",
+	"settings": {most: orders.MaxWeight, needs: nothing, policy: "programs and folders that it names are judged when they are used",
 		now: func(s *session, o *nodepb.Order) { s.r.configure(o.GetSettings()) }},
-	"prepare": {needs: func(o *nodepb.Order) error { return wellFormed(o.GetPrepare().GetKey()) },
+	"prepare": {most: 1 << 20, needs: func(o *nodepb.Order) error { return wellFormed(o.GetPrepare().GetKey()) },
 		policy: "the devices are in this node's own inventory",
 		do:     (*Root).prepare},
-	"launch": {needs: func(o *nodepb.Order) error { return launchable(o.GetLaunch().GetBundle()) },
+	"launch": {most: 24 << 20, needs: func(o *nodepb.Order) error { return launchable(o.GetLaunch().GetBundle()) },
 		policy: "who may run jobs here, and in which groups; TaskProlog and TaskEpilog; devices of the inventory, all others closed; " +
 			"limits no higher than this daemon's",
 		do: (*Root).launch},
-	"fail": {needs: func(o *nodepb.Order) error {
+	"fail": {most: 8 << 20, needs: func(o *nodepb.Order) error {
 		f := o.GetFail()
 		k := f.GetBundle().GetKey()
 		return errors.Join(wellFormed(k), same(k, f.GetExit().GetKey()), group(f.GetBundle(), true))
 	}, policy: "nothing runs", do: (*Root).fail},
-	"control": {needs: func(o *nodepb.Order) error {
+	"control": {most: 64 << 10, needs: func(o *nodepb.Order) error {
 		if o.GetControl().GetLaunch() != nil {
 			return errors.New("an order about a running step has a launch")
 		}
 		return wellFormed(o.GetControl().GetKey())
 	}, policy: "of a step that is here", do: (*Root).control},
-	"forget": {needs: func(o *nodepb.Order) error { return wellFormed(o.GetForget().GetKey()) },
+	"forget": {most: 16 << 10, needs: func(o *nodepb.Order) error { return wellFormed(o.GetForget().GetKey()) },
 		policy: "of a step that has ended", do: (*Root).forget},
-	"hook": {needs: hookNeeds, policy: "a program that only root can have changed; an environment that describes the job and does " +
-		"nothing else; arguments only as the node's own slurm.conf has them",
+	"hook": {most: orders.MaxWeight, needs: hookNeeds, policy: "a program that only root can have changed; an environment that " +
+		"describes the job and does nothing else; arguments only as the node's own slurm.conf has them",
 		do: (*Root).hook},
-	"look":  {needs: nothing, policy: "figures of this node's own steps", do: (*Root).look},
-	"check": {needs: nothing, policy: "what is wrong with this node, in words", do: (*Root).findFault},
-	"cancel": {needs: nothing, policy: "an order of the same connection",
+	"look":  {most: small, needs: nothing, policy: "figures of this node's own steps", do: (*Root).look},
+	"check": {most: small, needs: nothing, policy: "what is wrong with this node, in words", do: (*Root).findFault},
+	"cancel": {most: small, needs: nothing, policy: "an order of the same connection",
 		now: func(s *session, o *nodepb.Order) { s.cancel(o.GetCancel().GetId()) }},
-	"reopen": {needs: nothing, policy: "the log that the node's own slurm.conf names",
+	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names",
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
-	"stop": {needs: nothing, policy: "as scontrol shutdown; jobs go on", now: func(*session, *nodepb.Order) {}},
+	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", now: func(*session, *nodepb.Order) {}},
 }
 
 // rowOf finds an order's row, and says what the order lacks.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -20,7 +21,7 @@ func TestEveryOrderHasARow(t *testing.T) {
 		switch {
 		case !ok:
 			t.Errorf("the order %s has no row", name)
-		case r.needs == nil || r.policy == "" || (r.now == nil) == (r.do == nil):
+		case r.needs == nil || r.most <= 0 || r.most > orders.MaxWeight || r.policy == "" || (r.now == nil) == (r.do == nil):
 			t.Errorf("the row of %s lacks something: it is done at once or answered, and says what it needs and what the policy judges",
 				name)
 		}

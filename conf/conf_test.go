@@ -234,6 +234,12 @@ func TestFaults(t *testing.T) {
 			": ClusterName is missing (add ClusterName=mycluster)", ": SlurmctldHost is missing (add SlurmctldHost=host)",
 			": no node is defined (add NodeName=name CPUs=…)",
 			": no partition is defined (add PartitionName=debug Nodes=ALL Default=YES)"}},
+		"cluster in a path": {strings.Replace(good, "ClusterName=c", "ClusterName=../c", 1), []string{
+			":1: ClusterName: ../c is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'"}},
+		"cluster in two words": {strings.Replace(good, "ClusterName=c", `ClusterName="a b"`, 1), []string{
+			":1: ClusterName: a b is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'"}},
+		"long cluster": {strings.Replace(good, "ClusterName=c", "ClusterName="+strings.Repeat("c", 65), 1), []string{
+			":1: ClusterName: a name of 65 characters is longer than 64"}},
 		"own parameter": {good + "SchedulerParameters=bf_policy=greedy\n",
 			[]string{":5: SchedulerParameters: bf_policy=greedy is not one of easy, conservative"}},
 		"own number": {good + "SchedulerParameters=bf_max_wait=3d\n",
@@ -596,5 +602,14 @@ func TestLinkedConfiguration(t *testing.T) {
 	if err != nil || c.KillWaitSec != 7 || c.Cgroup.ConstrainCores || c.Cgroup.File != filepath.Join(real, "cgroup.conf") ||
 		c.GresFile != filepath.Join(link, "gres.conf") || c.Path != path {
 		t.Errorf("%v: %+v", err, c)
+	}
+}
+
+// TestClusterNameIsSmall: Slurm 22.05 "started on cluster lab" with ClusterName=Lab.
+func TestClusterNameIsSmall(t *testing.T) {
+	f := files{"slurm.conf": "ClusterName=My_Lab-2.x\nSlurmctldHost=h\nNodeName=n1\nPartitionName=p Nodes=ALL\n"}
+	c, err := Load("/slurm.conf", f.options())
+	if err != nil || c.ClusterName != "my_lab-2.x" {
+		t.Errorf("%v, %v", c, err)
 	}
 }

@@ -64,7 +64,7 @@ func parsed() []key {
 		{name: "AccountingStoreFlags", set: list(func(c *Config) *[]string { return &c.AccountingStoreFlags })},
 		{name: "BatchStartTimeout", set: seconds(func(c *Config) *int64 { return &c.BatchStartTimeoutSec }),
 			why: "a launch is acknowledged by the node; a node that does not answer is DOWN after SlurmdTimeout"},
-		{name: "ClusterName", set: text(func(c *Config) *string { return &c.ClusterName })},
+		{name: "ClusterName", set: setClusterName},
 		{name: "CompleteWait", set: seconds(func(c *Config) *int64 { return &c.CompleteWaitSec }),
 			why: "resources are reused as soon as a job's cgroup is empty"},
 		{name: "CpuFreqGovernors", set: list(func(c *Config) *[]string { return &c.CPUFreqGovernors }),

@@ -126,6 +126,24 @@ func (l *loader) readJobContainers() {
 		case slices.Contains(j.Dirs, j.BasePath):
 			l.fault(j.at, "use another directory", "BasePath=%s is one of Dirs", j.BasePath)
 		}
+		j.checkNested(l)
+	}
+}
+
+// checkNested: of two directories, one of them in the other, the outer one would hide the inner one, or what is to lie over it. Slurm finds
+// this, too, only when the job is launched.
+func (j *JobContainer) checkNested(l *loader) {
+	for i, dir := range j.Dirs {
+		for k, other := range j.Dirs {
+			if i != k && strings.HasPrefix(dir+"/", other+"/") {
+				if dir != other || i > k {
+					l.fault(j.at, "leave it out: everything in "+other+" is the job's own", "Dirs: %s is in %s", dir, other)
+				}
+			}
+		}
+		if len(j.Dirs) > 1 && strings.HasPrefix(j.BasePath, dir+"/") {
+			l.fault(j.at, "use another directory", "BasePath=%s is in %s, one of Dirs, and would be hidden by it", j.BasePath, dir)
+		}
 	}
 }
 

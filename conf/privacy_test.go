@@ -18,6 +18,8 @@ func TestJobContainers(t *testing.T) {
 		{"JobContainerType=job_container/tmpfs", "NodeName=n[1-2] AutoBasePath=false BasePath=/a\nAutoBasePath=true\nBasePath=/b Dirs=/tmp",
 			"n1 /a/n1@c false /tmp,/dev/shm n2 /a/n2@c false /tmp,/dev/shm g1 /b/g1@c true /tmp"},
 		{"JobContainerType=job_container/tmpfs", "Dirs=/dev/shm", "n1  false /dev/shm n2  false /dev/shm g1  false /dev/shm"},
+		{"JobContainerType=job_container/tmpfs", "BasePath=/a Dirs=/tmp,/tmpx", "n1 /a/n1@c false /tmp,/tmpx n2 /a/n2@c false /tmp,/tmpx " +
+			"g1 /a/g1@c false /tmp,/tmpx"},
 		{"JobContainerType=job_container/none", "BasePath=x", "n1 - n2 - g1 -"},
 	} {
 		f := files{"slurm.conf": twoNodes + c.slurm + "\n", "job_container.conf": c.file + "\n"}
@@ -44,6 +46,10 @@ func TestJobContainers(t *testing.T) {
 		"BasePath=/x Dirs=tmp":                  "not the absolute path of a directory",
 		"AutoBasePath=true":                     "no BasePath for /tmp,/dev/shm",
 		"BasePath=/tmp":                         "BasePath=/tmp is one of Dirs",
+		"BasePath=/x Dirs=/tmp,/tmp/x":          "Dirs: /tmp/x is in /tmp",
+		"BasePath=/x Dirs=/dev/shm/a,/dev/shm":  "Dirs: /dev/shm/a is in /dev/shm",
+		"BasePath=/x Dirs=/tmp,/tmp/":           "Dirs: /tmp is in /tmp",
+		"BasePath=/tmp/x Dirs=/var/tmp,/tmp":    "BasePath=/tmp/x is in /tmp, one of Dirs",
 		"BasePath=/x Dir=/tmp":                  "unknown key Dir",
 		"NodeName=n[1- BasePath=/x":             "NodeName=n[1-",
 		"BasePath=/x\nNodeName=n1 Shared=maybe": "Shared",

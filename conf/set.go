@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,6 +22,28 @@ func text(field func(*Config) *string) setter {
 		*field(c) = v
 		return nil
 	}
+}
+
+// maxClusterName keeps the paths of sockets that have the name in them below 108 bytes.
+const maxClusterName = 64
+
+// setClusterName takes a name in small letters, as Slurm does. It becomes part of paths (/run/sluice/NAME, cgroups, BasePath of
+// job_container.conf), which Slurm does not ask about.
+func setClusterName(c *Config, v string) error {
+	v = strings.ToLower(v)
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	}
+	switch {
+	case v == "":
+		return errors.New("a name is expected")
+	case strings.ContainsFunc(v, bad), strings.ContainsAny(v[:1], ".-"):
+		return fmt.Errorf("%.80s is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'", v)
+	case len(v) > maxClusterName:
+		return fmt.Errorf("a name of %d characters is longer than %d", len(v), maxClusterName)
+	}
+	c.ClusterName = v
+	return nil
 }
 
 // words cuts a list at its commas; "(null)" and nothing are empty.

@@ -17,7 +17,9 @@ const maxLinks = 40
 
 // Path follows path from the root directory, symbolic links included, and returns where it leads. It refuses a path that somebody other
 // than root and owners can change: each folder, link and the file itself must belong to one of them, and must not be writable by others.
-// A folder with the sticky bit, such as /tmp, may be: what root has made there is root's to rename and remove.
+// A folder with the sticky bit, such as /tmp, may be: what root has made there is root's to rename and remove. But a file with several
+// names may not lie in such a folder: others can make links there to any file of root's on that file system, where the kernel lets them
+// (fs.protected_hardlinks=0), and so pass it off as a program of another name.
 //
 // The answer holds for as long as root and owners leave the path as it is, because nobody else can change it.
 func Path(path string, owners ...uint32) (real string, err error) {
@@ -42,6 +44,7 @@ type walk struct {
 	cur    string
 	left   []string
 	links  int
+	shared string // the last folder on the way in which others may make names
 }
 
 func split(path string) []string { return strings.Split(path, "/") }
@@ -90,12 +93,19 @@ func (w *walk) check(path string) error {
 	}
 	mode := fi.Mode()
 	switch {
-	case mode&os.ModeSymlink != 0, mode.IsDir() && mode&os.ModeSticky != 0:
+	case mode&os.ModeSymlink != 0:
+		return nil
+	case mode.IsDir() && mode&os.ModeSticky != 0:
+		if mode.Perm()&0o022 != 0 {
+			w.shared = path
+		}
 		return nil
 	case mode.Perm()&0o002 != 0:
 		return fmt.Errorf("%s is writable by everybody", path)
 	case mode.Perm()&0o020 != 0 && st.Gid != 0:
 		return fmt.Errorf("%s is writable by group %d", path, st.Gid)
+	case !mode.IsDir() && st.Nlink > 1 && w.shared != "" && filepath.Dir(path) == w.shared:
+		return fmt.Errorf("%s has %d names, and others may write to its folder: it may be a link that they have made", path, st.Nlink)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
@@ -70,6 +71,9 @@ func main() {
 	}
 }
 
+// spared is how the controller is spared when memory runs out (oom_score_adj): any other process than it and the node daemon's goes first.
+const spared = -999
+
 func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-ctld --help", c.Args().First())
@@ -78,7 +82,14 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		accounts.Start = inherit.Start
+		err = inherit.Spare(spared)
+	}
 	log := slog.New(ctld.NewLogHandler(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		log.Info("the controller is not spared when the memory of this machine runs out", "err", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),

@@ -91,6 +91,7 @@ func linkRun(args []string) error {
 		if err1 != nil || err2 != nil || uid == 0 || gid == 0 {
 			return fmt.Errorf("%q is no user to run as", args)
 		}
+		_ = inherit.Spare(linkSpared) // noded-root has said so if that is not possible
 		return confine.Link(uint32(uid), uint32(gid), append(os.Args, confined), os.Environ())
 	}
 	if len(args) != 4 || args[3] != confined {

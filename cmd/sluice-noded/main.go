@@ -27,6 +27,13 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// How the two halves are spared when memory runs out (oom_score_adj). Neither keeps a job from running when it is killed, but each takes a
+// while to come back; noded-link, which reads what comes from the network, is not to be the last one that is left.
+const (
+	rootSpared = -999
+	linkSpared = -500
+)
+
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "stepd" {
 		os.Exit(stepd.Main(os.Args[2:]))
@@ -82,10 +89,11 @@ func run(c *cli.Context) error {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
 	}
 	root := os.Geteuid() == 0
-	var netless error
+	var netless, sparing error
 	if root {
 		inherit.Net, netless = confine.NoNetwork()
 		accounts.Start = inherit.Start
+		sparing = inherit.Spare(rootSpared)
 	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
 	o, own, err := options(c)
@@ -110,6 +118,9 @@ func run(c *cli.Context) error {
 	}
 	if netless != nil {
 		o.Log.Warn("noded-root, the half of this daemon with root's rights, keeps the network", "err", netless)
+	}
+	if sparing != nil {
+		o.Log.Info("this daemon is not spared when the memory of this node runs out", "err", sparing)
 	}
 	o.GPUFiles = !c.Bool("no-gpu-files")
 	if o.Apart, err = apart(o.NodeName, logs); err != nil {

@@ -1,5 +1,6 @@
-// Package inherit is about what a process hands on to those that it starts, without being asked: open descriptors and its session keyring.
-// Both outlive the change to another user, so a program that a daemon of root's starts for a user would find root's there.
+// Package inherit is about what a process hands on to those that it starts, without being asked: open descriptors, its session keyring, and
+// that it is spared when memory runs out. All outlive the change to another user, so a program that a daemon of root's starts for a user
+// would find root's there.
 package inherit
 
 import (
@@ -54,7 +55,7 @@ func Start(cmd *exec.Cmd) error {
 			}
 		}
 		_ = NewKeyring(uid, gid)
-		return cmd.Start()
+		return unspared(cmd.Start)
 	})
 }
 

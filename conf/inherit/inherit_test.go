@@ -20,6 +20,13 @@ func TestMain(m *testing.M) {
 	switch arg := strings.Join(os.Args[1:], " "); arg {
 	case "show":
 		fmt.Print(session(), " ", secret(), " ", descriptors())
+	case "adj":
+		fmt.Print(adj())
+	case "spare":
+		// More, not less: this needs no rights. The next process is as this one was before.
+		err := inherit.Spare(100)
+		out, err2 := inherit.CombinedOutput(exec.Command("/proc/self/exe", "adj"))
+		fmt.Print(adj(), " ", string(out), " ", err, " ", err2)
 	case "start", "close", "close 1":
 		if arg != "start" {
 			inherit.Close(len(os.Args) - 2)
@@ -106,5 +113,21 @@ func TestClose(t *testing.T) {
 		if got := daemon(t, strings.Fields(arg)...); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %q, want %q", arg, got, want)
 		}
+	}
+}
+
+func adj() string {
+	b, _ := os.ReadFile("/proc/self/oom_score_adj")
+	return strings.TrimSpace(string(b))
+}
+
+// TestSpare: what a daemon is for the out-of-memory killer, the programs that it starts are not.
+func TestSpare(t *testing.T) {
+	if was := adj(); was != "0" {
+		t.Skipf("this process has oom_score_adj %s, which is kept", was)
+	}
+	out, err := exec.Command("/proc/self/exe", "spare").CombinedOutput()
+	if string(out) != "100 0 <nil> <nil>" || err != nil {
+		t.Errorf("the daemon, a program of it: %s, %v", out, err)
 	}
 }

@@ -66,7 +66,7 @@ type node struct {
 	usages  []*pb.StepUsage // what it found, to be reported
 
 	events  chan link.Event
-	results chan func() // what workers found out, to be run by loop
+	results chan func()   // what workers found out, to be run by loop
 	workers chan struct{} // those that may wait for a disk or a program
 	signals chan struct{} // those that pass an order on to a step: they must not wait for the others
 	wg      sync.WaitGroup

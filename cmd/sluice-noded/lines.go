@@ -14,18 +14,22 @@ const (
 	maxLine        = 16 << 10
 	linesPerSecond = 500
 	linesAtOnce    = 5000
+	bytesPerSecond = 128 << 10
+	bytesAtOnce    = 2 << 20
 )
 
 // lines passes on whole lines, as many as a log may get.
 type lines struct {
 	to   io.Writer
 	rest []byte
-	may  *rate.Limiter
+	may  *rate.Limiter // lines
+	size *rate.Limiter // bytes
 	lost int
 }
 
 func newLines(to io.Writer) *lines {
-	return &lines{to: to, may: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+	return &lines{to: to, may: rate.NewLimiter(linesPerSecond, linesAtOnce),
+		size: rate.NewLimiter(bytesPerSecond, bytesAtOnce)}
 }
 
 func (l *lines) Write(p []byte) (int, error) {
@@ -43,7 +47,7 @@ func (l *lines) Write(p []byte) (int, error) {
 }
 
 func (l *lines) pass() {
-	if !l.may.AllowN(time.Now(), 1) {
+	if now := time.Now(); !l.may.AllowN(now, 1) || !l.size.AllowN(now, len(l.rest)+1) {
 		l.lost++
 		l.rest = l.rest[:0]
 		return

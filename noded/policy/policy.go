@@ -7,6 +7,7 @@ package policy
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -145,8 +146,10 @@ func yesNo(s string, to *bool) error {
 // Judge answers for one policy. Its methods may be called from any goroutine.
 type Judge struct {
 	Policy
-	mu    sync.Mutex
-	known map[uint32]account
+	mu     sync.Mutex
+	known  map[uint32]account
+	absent accounts.Absent
+	asked  uint32 // whom the name service could not be asked about; 0: it answers
 }
 
 // SetOwn takes over what the node's own files say now.
@@ -202,6 +205,9 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 		if _, ok, err := j.lookUp(uid); err != nil {
 			return fmt.Errorf("%w: %w", ErrLater, err)
 		} else if !ok {
+			if !j.absent.Missing(uid) {
+				return fmt.Errorf("%w: uid %d has an account on this node, which its name service does not find", ErrLater, uid)
+			}
 			return fmt.Errorf("uid %d has no account on this node", uid)
 		}
 	}
@@ -232,10 +238,15 @@ func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
 		return a.groups, true, nil
 	}
 	u, ok, err := accounts.Find(strconv.FormatUint(uint64(uid), 10))
+	if err == nil && ok && u.UID == uid {
+		groups, err = accounts.AllGroups(context.Background(), u)
+	}
+	j.answered(uid, err)
 	if err != nil || !ok || u.UID != uid {
 		return nil, false, err
 	}
-	a = account{groups: accounts.Groups(u), at: time.Now()}
+	j.absent.Found(uid)
+	a = account{groups: groups, at: time.Now()}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.known == nil || len(j.known) >= maxKnown {
@@ -243,6 +254,32 @@ func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
 	}
 	j.known[uid] = a
 	return a.groups, true, nil
+}
+
+// answered notes whether the name service could be asked about a user.
+func (j *Judge) answered(uid uint32, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case err == nil:
+		j.asked = 0
+	case j.asked == 0:
+		j.asked = uid
+	}
+}
+
+// Fault says why no user's jobs can be judged now: the name service did not answer, and does not when it is asked again. "" is none.
+func (j *Judge) Fault() string {
+	j.mu.Lock()
+	uid := j.asked
+	j.mu.Unlock()
+	if uid == 0 {
+		return ""
+	}
+	if _, _, err := j.lookUp(uid); err != nil {
+		return "the name service does not answer (getent passwd)"
+	}
+	return ""
 }
 
 // Program says whether a program may be run for the administrator: nobody but root, and TrustedOwners, can have changed it.

@@ -51,7 +51,11 @@ func (r *Root) look(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
 
 // findFault looks whether this node can start steps.
 func (r *Root) findFault(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
-	return &nodepb.Answer{Fault: r.steps.Fault(ctx, o.GetCheck().All)}, nil
+	why := r.steps.Fault(ctx, o.GetCheck().All)
+	if why == "" {
+		why = r.judge.Fault()
+	}
+	return &nodepb.Answer{Fault: why}, nil
 }
 
 func (r *Root) see(k *known, t usage.Total) *pb.StepUsage {

@@ -95,18 +95,18 @@ type Root struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex
-	known    map[agent.Key]*known
+	mu    sync.Mutex
+	known map[agent.Key]*known
 	// knownBytes is what the steps that noded-links have named take.
 	knownBytes int
-	settings *pb.NodeSettings
-	said     map[string]bool
-	patience time.Duration // linkPatience
-	privacy  *pb.Privacy // what jobs have for themselves, of what is wanted and this machine can do
-	wanted   *pb.Privacy
-	shared   []string // why jobs share what they should not
-	conn     *session // nil: there is no noded-link
-	looking  bool
+	settings   *pb.NodeSettings
+	said       map[string]bool
+	patience   time.Duration // linkPatience
+	privacy    *pb.Privacy   // what jobs have for themselves, of what is wanted and this machine can do
+	wanted     *pb.Privacy
+	shared     []string // why jobs share what they should not
+	conn       *session // nil: there is no noded-link
+	looking    bool
 	// rebooting: RebootProgram runs.
 	rebooting bool
 }

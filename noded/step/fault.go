@@ -7,12 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // What the spool must have left for a launch to be accepted: a script and its environment have up to 5 MiB, records need a few KiB.
@@ -110,7 +111,8 @@ func (r *Runner) probe(all bool) string {
 	if err := r.makesProcesses(); err != nil {
 		return "cannot start processes: " + plainError(err)
 	}
-	g, err := r.root.Create("probe_"+strconv.Itoa(os.Getpid()), nil)
+	r.unprobe() // an earlier daemon was killed between the two lines below
+	g, err := r.root.Create(probeGroup, nil)
 	if err == nil {
 		err = g.Remove()
 	}
@@ -120,13 +122,22 @@ func (r *Runner) probe(all bool) string {
 	return ""
 }
 
+// probeGroup is the cgroup by which a node is tried.
+const probeGroup = "probe"
+
+// unprobe removes what a daemon that was killed left of it. No process has ever been in it.
+func (r *Runner) unprobe() { _ = r.root.Reclaim(&pb.Bundle{Cgroup: probeGroup}) }
+
 // makesProcesses starts a shim that ends at once.
 func (r *Runner) makesProcesses() error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.o.Command[0], append(append([]string(nil), r.o.Command[1:]...), "nothing")...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	return cmd.Run()
+	if err := inherit.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
 }
 
 // plainError leaves out the name of the program or file, which says nothing of the fault.

@@ -19,6 +19,7 @@ func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
 	if err := r.withdrawAll(); err != nil {
 		return nil, err
 	}
+	r.unprobe()
 	reports, live, err := r.callShims(ctx)
 	if err != nil {
 		return nil, err

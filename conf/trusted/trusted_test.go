@@ -82,7 +82,8 @@ func TestPath(t *testing.T) {
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", c.path, err)
-		case c.want == "" && !strings.HasSuffix(real, "/prolog") && !strings.HasSuffix(real, "/three") && !strings.HasSuffix(real, "/group0"):
+		case c.want == "" && !strings.HasSuffix(real, "/prolog") && !strings.HasSuffix(real, "/three") &&
+			!strings.HasSuffix(real, "/group0"):
 			t.Errorf("%s leads to %s", c.path, real)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", c.path, err, c.want)

@@ -68,7 +68,8 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec),
 		OverTimeLimitS: minutes(c.OverTimeLimitMin), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
 		MailDomain: c.MailDomain, RebootProgram: c.RebootProgram, ResumeTimeoutS: clampSeconds(c.ResumeTimeoutSec),
-		HeartbeatS: heartbeat(c.SlurmdTimeoutSec), ReturnToService: c.ReturnToService, MinJobAgeS: clampSeconds(c.MinJobAgeSec),
+		HeartbeatS: heartbeat(c.SlurmdTimeoutSec, len(c.Nodes)), ReturnToService: c.ReturnToService,
+		MinJobAgeS:  clampSeconds(c.MinJobAgeSec),
 		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
 		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB,
 		DefMemPerNodeMiB: c.DefMemPerNodeMiB,
@@ -105,12 +106,22 @@ func maxSwitchWaitS(c *conf.Config) int64 {
 	return int64(c.SchedulerParameters.Int("max_switch_wait", 300))
 }
 
-// heartbeat is how often a node reports, in seconds: a few times within SlurmdTimeout.
-func heartbeat(timeoutS int64) uint32 {
+// Heartbeats: each node's comes every usualHeartbeatS seconds, or as seldom as it takes for all of them together to be no more than
+// heartbeatsPerS, but not more seldom than slowHeartbeatS.
+const (
+	usualHeartbeatS = 10
+	slowHeartbeatS  = 60
+	heartbeatsPerS  = 250
+)
+
+// heartbeat is how often a node reports its load, in seconds: a few times within SlurmdTimeout. Whether a node is there is not found out by
+// that: its connection says so.
+func heartbeat(timeoutS int64, nodes int) uint32 {
+	every := int64(max(usualHeartbeatS, min((nodes+heartbeatsPerS-1)/heartbeatsPerS, slowHeartbeatS)))
 	if timeoutS <= 0 {
-		return 10
+		return uint32(every)
 	}
-	return uint32(min(max(timeoutS/5, 1), 10))
+	return uint32(min(max(timeoutS/5, 1), every))
 }
 
 func clampSeconds(s int64) uint32 {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
@@ -62,9 +63,14 @@ func DefaultSocket(cluster string) string { return filepath.Join("/run/sluice", 
 const (
 	maxMessage     = 8 << 20
 	maxStreams     = 64
-	connectTimeout = 5 * time.Second
-	backupEvery    = time.Hour
-	keepBackups    = 24
+	connectTimeout = 30 * time.Second // of a handshake: all nodes of a large cluster may come at once
+	windowBytes    = 1 << 20          // that a node may send before it has been read
+	nodeBuffer     = 8 << 10          // of each connection
+	// nodePing is when a node is asked whether its daemon still answers, where nothing comes from it. Whether its host does is known sooner
+	// (package tcp).
+	nodePing    = 2 * time.Minute
+	backupEvery = time.Hour
+	keepBackups = 24
 )
 
 // Run is the controller until ctx ends, or something fails that it cannot go on from. Running jobs do not notice its end.
@@ -222,7 +228,9 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	}()
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("commands", func() error { return localServer.Serve(ctx, listen.local) })
-	part("nodes", func() error { return nodes.Serve(rpc.NewDoor(listen.nodes, d.log)) })
+	door := rpc.NewDoor(listen.nodes, d.log)
+	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
+	part("nodes", func() error { return nodes.Serve(door) })
 	part("relays", func() error { return relays.Serve(annex) })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
 	part("accounting", func() error { d.acct.Run(ctx); return nil })
@@ -281,8 +289,10 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 	return grpc.NewServer(grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(cfg), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second,
-			MaxConnectionIdle: time.Minute}),
+		// With windows that are given, gRPC does not measure what the connection can do, which is a ping for each message that comes.
+		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
+		grpc.ReadBufferSize(nodeBuffer), grpc.WriteBufferSize(nodeBuffer),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: nodePing, Timeout: tcp.Gone, MaxConnectionIdle: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})), nil
 }
 

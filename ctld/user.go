@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"golang.org/x/sys/unix"
@@ -40,7 +41,7 @@ func (l *listeners) close() {
 }
 
 func (d *daemon) listen() (l listeners, err error) {
-	if l.nodes, err = net.Listen("tcp", d.opts.Listen); err != nil {
+	if l.nodes, err = tcp.Listen(d.opts.Listen); err != nil {
 		return l, fmt.Errorf("cannot listen for nodes on %s (SlurmctldPort): %w", d.opts.Listen, err)
 	}
 	if l.local, err = rpc.Listen(d.opts.Socket); err != nil {

@@ -141,7 +141,7 @@ func (n *node) run(ctx context.Context) error {
 	linked := make(chan struct{})
 	go func() {
 		defer close(linked)
-		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.tls, Log: n.log}, n.events)
+		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.tls, Log: n.log, Dial: n.o.Dial}, n.events)
 	}()
 	n.loop(ctx)
 	cancel()

@@ -212,15 +212,27 @@ func (o *Options) within(ctx context.Context, f *os.File) (wait func() error, er
 type linkOptions struct {
 	Prober hw.Prober
 	Level  *slog.LevelVar // of the log; may be nil
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Link is noded-link: it serves the node whose root half is at the other end of conn, until that goes, or ctx ends.
 func Link(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger, level *slog.LevelVar) error {
+	return serve(ctx, conn, linkOptions{Prober: prober, Level: level}, log)
+}
+
+// LinkFrom is Link for one of many nodes in one process (package pretend): the level of the log is not its own to change, and dial, unless
+// it is nil, makes its connections.
+func LinkFrom(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger,
+	dial func(ctx context.Context, addr string) (net.Conn, error)) error {
+	return serve(ctx, conn, linkOptions{Prober: prober, Dial: dial}, log)
+}
+
+func serve(ctx context.Context, conn net.Conn, o linkOptions, log *slog.Logger) error {
 	client, about, err := orders.Dial(conn)
 	if err != nil {
 		return err
 	}
-	n := &node{o: linkOptions{Prober: prober, Level: level}, log: log, root: client, about: about}
+	n := &node{o: o, log: log, root: client, about: about}
 	if err := n.init(); err != nil {
 		client.Close()
 		for range client.Words() {

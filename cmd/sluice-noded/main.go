@@ -76,7 +76,8 @@ func main() {
 		},
 		Action: run,
 		// `sluice up --gpus` asks this before it makes anything.
-		Commands: []*cli.Command{{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
+		Commands: []*cli.Command{pretendCommand(),
+			{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
 	}
 	if err := app.Run(os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-noded:", err)

@@ -19,9 +19,11 @@ import (
 // Bounds of the node port. Whoever reaches it over the network can open connections; who has no certificate of the cluster costs a
 // descriptor and a goroutine for as long as a handshake may take.
 const (
-	// maxHandshakes are those under way from addresses that no node has come from yet.
+	// maxHandshakes are those under way from addresses that no node has come from yet, besides one for each node of the cluster: after a
+	// restart of the controller all of them come at once, and if some pushed others out none would ever get through.
 	maxHandshakes = 256
-	// maxAddrHandshakes are those of one address (of IPv6, one network). Many nodes may share one, behind a gateway or on one machine.
+	// maxAddrHandshakes are those of one address (of IPv6, one network), again besides one for each node. Many nodes may share an address,
+	// behind a gateway or on one machine.
 	maxAddrHandshakes = 32
 	// maxNodeConns are the connections of one certificate: a node has one, and perhaps one that it has lost and this side not yet.
 	maxNodeConns = 4
@@ -37,7 +39,9 @@ const (
 // have come have room of their own, so that only their own neighbours can push them out.
 type Door struct {
 	net.Listener
-	log *slog.Logger
+	// Nodes gives how many nodes the cluster has; nil: none.
+	Nodes func() int
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	pending map[netip.Addr][]*guest
@@ -100,13 +104,17 @@ func source(a net.Addr) netip.Addr {
 
 // enter counts a connection and gives the one that makes room for it, if one must.
 func (d *Door) enter(g *guest) (out *guest) {
+	nodes := 0
+	if d.Nodes != nil {
+		nodes = d.Nodes()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known := d.known[g.from]
 	switch list := d.pending[g.from]; {
-	case len(list) >= maxAddrHandshakes:
+	case len(list) >= maxAddrHandshakes+nodes:
 		out = list[rand.IntN(len(list))]
-	case !known && d.strange >= maxHandshakes:
+	case !known && d.strange >= maxHandshakes+nodes:
 		out = d.ofMost()
 	}
 	d.pending[g.from] = append(d.pending[g.from], g)

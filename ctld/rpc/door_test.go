@@ -106,6 +106,26 @@ func TestFloodOfHandshakes(t *testing.T) {
 	}
 }
 
+// TestAllNodesAtOnce: when all nodes of a cluster come at the same time, from addresses of their own or from one, none makes room
+// for another.
+func TestAllNodesAtOnce(t *testing.T) {
+	for _, from := range []string{"10.0.%d.%d", "10.0.0.1"} {
+		h := newHouse(t, slog.New(slog.DiscardHandler))
+		h.door.Nodes = func() int { return 5000 }
+		var all []*guest
+		for i := range 5000 {
+			address := from
+			if strings.Contains(from, "%") {
+				address = fmt.Sprintf(from, i/250, i%250)
+			}
+			all = append(all, h.come(address))
+		}
+		if n := open(all); n != len(all) {
+			t.Errorf("%s: %d of %d are open", from, n, len(all))
+		}
+	}
+}
+
 // TestKnownNodesHaveRoom: an address from which a node has come is not pushed out by others.
 func TestKnownNodesHaveRoom(t *testing.T) {
 	h := newHouse(t, slog.New(slog.DiscardHandler))

@@ -27,19 +27,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
-// Limits of a stream. The controller's keepalive enforcement must allow a ping every KeepaliveS seconds.
+// Limits of a stream. The controller's keepalive enforcement must allow a ping every KeepaliveS seconds: that is whether its process still
+// answers, where nothing comes from it. Whether its host does is known sooner (package tcp).
 const (
-	KeepaliveS      = 10
+	KeepaliveS      = 120
 	maxMessageBytes = 8 << 20
-	connectTimeout  = 5 * time.Second
+	windowBytes     = 1 << 20 // given: gRPC would otherwise measure the connection, with a ping for each message that comes
+	bufferBytes     = 8 << 10
+	dialTimeout     = 5 * time.Second // of TCP: another attempt finds a host that is back sooner than what the kernel sends again
+	// connectTimeout is for TCP, TLS and the start of the stream: after a restart of the controller all nodes of a cluster come at once.
+	connectTimeout = 30 * time.Second
 )
 
 // Options say where to connect, and how.
@@ -50,6 +57,8 @@ type Options struct {
 	// MinBackoff and MaxBackoff bound the pause between attempts (100 ms and 5 s when 0). Each pause is random between half
 	// and all of its bound, so that the nodes of a cluster do not come back all at once.
 	MinBackoff, MaxBackoff time.Duration
+	// Dial makes a connection; nil: over TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Event is one thing that happened; exactly one field is set.
@@ -167,13 +176,27 @@ func dial(o Options, addr string) (*grpc.ClientConn, error) {
 	if conf.ServerName == "" {
 		conf.ServerName = host
 	}
-	return grpc.NewClient("passthrough:///"+addr,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(conf)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: KeepaliveS * time.Second,
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: tcp.Gone,
 			PermitWithoutStream: true}),
+		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
+		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
-		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-	)
+		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithContextDialer(o.connect),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+	}
+	return grpc.NewClient("passthrough:///"+addr, options...)
+}
+
+// connect is TCP alone.
+func (o *Options) connect(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if o.Dial != nil {
+		return o.Dial(ctx, addr)
+	}
+	return tcp.Dialer(dialTimeout).DialContext(ctx, "tcp", addr)
 }
 
 // explain prefers the reason why we ended the stream ourselves to what gRPC makes of it.

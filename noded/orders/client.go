@@ -32,7 +32,7 @@ type Client struct {
 
 // Dial takes over a connection and gives the welcome.
 func Dial(conn net.Conn) (*Client, *nodepb.Welcome, error) {
-	r := bufio.NewReaderSize(conn, 64<<10)
+	r := bufio.NewReaderSize(conn, 16<<10)
 	w, err := readWord(r)
 	if err != nil {
 		_ = conn.Close()

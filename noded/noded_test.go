@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/link"
@@ -86,7 +87,7 @@ func jobSpec(id, attempt uint32) *pb.LaunchSpec {
 }
 
 func TestHelloAndHeartbeats(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.None(t, goleak.IgnoreCurrent())
 	c := newController(t)
 	d := newDaemon(t, c, newFakeSteps(t)).start()
 	c.await("two heartbeats after the hello", func() bool { return c.beats >= 3 })

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/clienttest"
@@ -21,7 +21,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // session is one run of sbatch against a fake controller.
 type session struct {

@@ -139,7 +139,7 @@ func mustBeWritten(name string) bool {
 }
 
 // ofTests are the packages that only tests, and the simulator, use.
-var ofTests = []string{"client/clienttest", "conf/fieldtest", "ctld/simtest", "sched/sim"}
+var ofTests = []string{"client/clienttest", "conf/fieldtest", "conf/leaktest", "ctld/simtest", "sched/sim"}
 
 // fieldUses are the fields of the module's structs by name, "package.Type.Field", and what code does with them. A message and the
 // plain struct that the commands have of it are one: what one side writes the other reads.

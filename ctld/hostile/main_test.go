@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/ctld/daemontest"
-	"go.uber.org/goleak"
 )
 
 var built = flag.String("bin", "", "folder with the programs to test; empty: build them")
@@ -71,7 +71,7 @@ func runAll(m *testing.M) int {
 	}
 	defer os.RemoveAll(base)
 	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := leaktest.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "left by the tests:", err)
 		return 1
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unsafe"
 
-	"go.uber.org/goleak"
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 )
 
 // childEnv makes the test binary a writer on the directory it names, until it is killed.
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(writer(dir))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // script is what batch n of the writer holds; it depends on n alone.

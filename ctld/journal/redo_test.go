@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"pgregory.net/rapid"
 )
 
@@ -183,7 +183,7 @@ func TestRefusedBatchIsNotRestored(t *testing.T) {
 }
 
 func TestLongLogAsksForABackup(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaktest.None(t)
 	o := small
 	o.RedoBytes = 10_000
 	s := open(t, t.TempDir(), o)
@@ -206,7 +206,7 @@ func TestLongLogAsksForABackup(t *testing.T) {
 }
 
 func TestBackuperRunsOnTime(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaktest.None(t)
 	dir := t.TempDir()
 	s := open(t, dir, small)
 	defer s.Close()

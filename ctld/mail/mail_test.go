@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // history applies events, commit by commit, and gives the subjects of each commit's letters.
 type history struct{ view *state.View }

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"go.uber.org/goleak"
 )
 
 // clock is a time that a test moves.
@@ -225,7 +225,7 @@ func TestForeignProcesses(t *testing.T) {
 
 // The loop: what changes is told, what the driver reports unasked is taken in, and nothing is left when it ends.
 func TestRun(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaktest.None(t)
 	r := newRig(t, "t4:2", &pb.GpuPolicy{SampleS: 1})
 	<-r.Changed()
 	<-r.Sampled()

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func node() []*pb.Device {
 	return []*pb.Device{

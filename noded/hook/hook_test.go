@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/conf/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 

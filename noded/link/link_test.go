@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
@@ -115,7 +116,7 @@ func connect(t *testing.T, o Options) (<-chan Event, *words) {
 		for range events {
 		}
 		<-ended
-		goleak.VerifyNone(t, before)
+		leaktest.None(t, before)
 	})
 	return events, w
 }

@@ -1,0 +1,44 @@
+// Package leaktest fails tests that leave goroutines behind. It asks goleak, which by itself waits for half a second for goroutines that
+// are about to end: on a busy machine that is less than it takes until they are given the processor.
+package leaktest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long goroutines may take to end; nothing takes as long unless it has been left.
+const patience = 2 * time.Minute
+
+// Main runs the tests of a package, for its TestMain, and fails when goroutines are left at the end.
+func Main(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "goroutines are left by the tests:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// None fails the test when there are goroutines beside those that the options except. It is for the end of a test, or for a Cleanup.
+func None(t testing.TB, options ...goleak.Option) {
+	t.Helper()
+	if err := Find(options...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Find waits until no goroutines are left but those that the options except, and says which are left when it has waited for long.
+func Find(options ...goleak.Option) error {
+	for began := time.Now(); ; {
+		if err := goleak.Find(options...); err == nil || time.Since(began) > patience {
+			return err
+		}
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 )
 
 // authority makes a cluster's certificates in a folder, as package mtls reads them.
@@ -93,11 +96,13 @@ func newController(t testing.TB) *controller {
 		phases: map[agent.Key][]pb.StepPhase{}}
 	c.changed = sync.NewCond(&c.mu)
 	authority(t, c.tlsDir)
-	c.listen("127.0.0.1:0")
+	c.listen(fmt.Sprintf("127.%d.%d.%d:0", 1+mathrand.IntN(254), mathrand.IntN(256), 1+mathrand.IntN(254)))
 	t.Cleanup(func() { c.server.Stop() })
 	return c
 }
 
+// listen serves NodeAPI. The address is one of this machine's that nobody else uses, so that its port is free to listen on again: a port of
+// 127.0.0.1 may meanwhile be that of anybody's outgoing connection.
 func (c *controller) listen(addr string) {
 	c.t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -105,7 +110,7 @@ func (c *controller) listen(addr string) {
 	conf, err := mtls.Server(c.tlsDir)
 	must(c.t, err)
 	c.addr = l.Addr().String()
-	c.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)),
+	c.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	nodepb.RegisterNodeAPIServer(c.server, c)
 	server := c.server
@@ -136,24 +141,22 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 	c.changed.Broadcast()
 	gone := make(chan struct{})
 	go func() {
-		defer close(gone)
 		for {
 			m, err := s.Recv()
-			c.mu.Lock()
+			c.update(func() {
+				switch {
+				case err != nil:
+					c.streams--
+					close(gone)
+				case me == c.stream:
+					c.take(m)
+				}
+			})
 			if err != nil {
-				c.streams--
-				c.mu.Unlock()
-				c.changed.Broadcast()
 				return
 			}
-			if me == c.stream {
-				c.take(m)
-			}
-			c.mu.Unlock()
-			c.changed.Broadcast()
 		}
 	}()
-	go func() { <-gone; c.update(func() {}) }()
 	told := map[agent.Key]string{}
 	first := true
 	for {
@@ -172,6 +175,7 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 		c.mu.Unlock()
 		first = false
 		if err := s.Send(m); err != nil {
+			<-gone
 			return err
 		}
 	}
@@ -206,7 +210,7 @@ func (c *controller) take(m *pb.NodeReport) {
 func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrders {
 	m := &pb.NodeOrders{Full: first}
 	if first {
-		m.Settings = c.settings
+		m.Settings = proto.CloneOf(c.settings)
 	}
 	for k, o := range c.wants {
 		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, EndNs: o.EndNs, StopReason: o.StopReason,
@@ -231,7 +235,8 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 	return m
 }
 
-const patience = 90 * time.Second
+// patience bounds every wait for a state; nothing takes as long unless something is wrong.
+const patience = 5 * time.Minute
 
 // await waits until what f looks at is so.
 func (c *controller) await(what string, f func() bool) {
@@ -243,10 +248,27 @@ func (c *controller) await(what string, f func() bool) {
 	defer c.mu.Unlock()
 	for !f() {
 		if late {
-			c.t.Fatalf("waited %v for %s: has %v, ends %v", patience, what, c.has, c.ends)
+			c.t.Fatalf("waited %v for %s: wants %v, has %v, ends %v; %d streams are open, of %d; %d heartbeats, the last with %q", patience,
+				what, c.wants, c.has, c.ends, c.streams, c.stream, c.beats, c.fault)
 		}
 		c.changed.Wait()
 	}
+}
+
+// heard is how often a node has said hello.
+func (c *controller) heard() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.hellos)
+}
+
+// hello waits until a node has said hello once more than so often, and gives that hello.
+func (c *controller) hello(before int) *pb.NodeReport {
+	c.t.Helper()
+	c.await("the node's hello", func() bool { return len(c.hellos) > before })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hellos[before]
 }
 
 // submit wants a job run, and gives its key.

@@ -34,8 +34,7 @@ func TestDevicesAreTold(t *testing.T) {
 	d := newDaemon(t, c, newFakeSteps(t))
 	f := d.pretend("a100:2")
 	d.start()
-	c.await("the hello", func() bool { return len(c.hellos) == 1 })
-	h := c.hellos[0].Hello.Hardware
+	h := c.hello(0).Hello.Hardware
 	if len(h.Devices) != 2 || h.Devices[0].Type != "a100" || h.Devices[1].Id != f.ID(1) || h.Driver == "" || h.Devices[0].Cores != "0-1" {
 		t.Errorf("%v", h)
 	}
@@ -58,20 +57,23 @@ func TestDevicesAreTold(t *testing.T) {
 			{Name: "tape", Files: []string{"/dev/null", "/dev/nothing"}, Count: 2, Place: "gres.conf:2"}}
 	})
 	d.pretend("a100:2")
+	was := c.heard()
 	d.start()
-	c.await("the next hello", func() bool { return len(c.hellos) == 2 })
-	if h := c.hellos[1].Hello.Hardware; !strings.HasPrefix(h.Devices[1].Fault, "XID 79") {
+	if h := c.hello(was).Hello.Hardware; !strings.HasPrefix(h.Devices[1].Fault, "XID 79") {
 		t.Errorf("%v", h)
 	}
 	c.await("the devices of gres.conf", func() bool { return len(c.devices.Devices) == 4 })
-	if m := c.devices.Mismatches; len(m) < 2 || m[0] != "NVML sees 2 a100, gres.conf:1 says 3 of type a100" ||
+	c.mu.Lock()
+	m := c.devices.Mismatches
+	c.mu.Unlock()
+	if len(m) < 2 || m[0] != "NVML sees 2 a100, gres.conf:1 says 3 of type a100" ||
 		!strings.Contains(m[1], "/dev/nothing") {
 		t.Errorf("%q", m)
 	}
 	d.stop()
+	was = c.heard()
 	d.start() // the settings are kept with the spool: this hello is complete at once
-	c.await("a third hello", func() bool { return len(c.hellos) == 3 })
-	if h := c.hellos[2].Hello.Hardware; len(h.Devices) != 4 {
+	if h := c.hello(was).Hello.Hardware; len(h.Devices) != 4 {
 		t.Errorf("%v", h)
 	}
 	d.stop()

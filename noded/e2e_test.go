@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,7 +75,7 @@ func (n *realNode) start() {
 	n.t.Helper()
 	arg, err := json.Marshal(n.o)
 	must(n.t, err)
-	n.c.update(func() { n.was = len(n.c.hellos) })
+	n.was = n.c.heard()
 	n.cmd = exec.Command(os.Args[0], "noded", string(arg))
 	n.cmd.Stderr = os.Stderr
 	must(n.t, n.cmd.Start())
@@ -83,7 +84,7 @@ func (n *realNode) start() {
 func (n *realNode) kill(sig syscall.Signal) {
 	n.t.Helper()
 	if sig == syscall.SIGTERM { // it does not listen for the signal from its first moment
-		n.c.await("the daemon's hello", func() bool { return len(n.c.hellos) > n.was })
+		n.c.hello(n.was)
 	}
 	must(n.t, n.cmd.Process.Signal(sig))
 	err := n.cmd.Wait()
@@ -118,7 +119,7 @@ func (n *realNode) nothingLeft() {
 		}
 		if got, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 500); got != 1 {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
 		}
 		unix.Close(fd)
 	}
@@ -214,8 +215,8 @@ func TestJobsDoNotNoticeThatTheDaemonIsKilled(t *testing.T) {
 			t.Errorf("job %d was disturbed: %q", id, f)
 		}
 	}
-	for k, p := range n.c.phases {
-		if p[len(p)-1] != pb.StepPhase_STEP_ENDED {
+	for _, k := range []agent.Key{during, after, stopped} {
+		if p := last(n.c, k, 1); !slices.Equal(p, []pb.StepPhase{pb.StepPhase_STEP_ENDED}) {
 			t.Errorf("%v: %v", k, p)
 		}
 	}

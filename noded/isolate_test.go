@@ -55,7 +55,7 @@ func TestUsesAreShown(t *testing.T) {
 	see := func(want string) {
 		t.Helper()
 		got := ""
-		for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			jobs, _ := os.ReadFile(base + "/jobs/1")
 			stat, _ := os.ReadFile(base + "/stat/1")
 			if got = string(jobs) + string(stat); got == want {

@@ -65,8 +65,9 @@ func (d *daemon) start() *daemon {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel, d.done = cancel, make(chan error, 1)
 	done := d.done
-	go func() { done <- Run(ctx, d.o) }()
-	d.t.Cleanup(cancel)
+	ended := make(chan struct{})
+	go func() { done <- Run(ctx, d.o); close(ended) }()
+	d.t.Cleanup(func() { cancel(); <-ended })
 	return d
 }
 
@@ -91,13 +92,13 @@ func TestHelloAndHeartbeats(t *testing.T) {
 	c := newController(t)
 	d := newDaemon(t, c, newFakeSteps(t)).start()
 	c.await("two heartbeats after the hello", func() bool { return c.beats >= 3 })
-	h := c.hellos[0].Hello
+	h := c.hello(0).Hello
 	hardware := &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 2, Threads: 2, RealMemoryMib: 4000, TmpDiskMib: 10}
 	if h.Node != "n1" || h.BootId != "b1" || h.BootNs != 5 || h.Arch != "x86_64" || h.Version == "" || h.NodedStartNs == 0 ||
 		h.Hardware.String() != hardware.String() || h.ClusterId != "" {
 		t.Errorf("%v", h)
 	}
-	if b := c.hellos[0].Heartbeat; b.CpuLoad != 1.5 || b.FreeMemMib != 77 {
+	if b := c.hello(0).Heartbeat; b.CpuLoad != 1.5 || b.FreeMemMib != 77 {
 		t.Errorf("%v", b)
 	}
 	d.stop()
@@ -201,11 +202,12 @@ func TestDaemonRestartsWhileJobsRunAndEnd(t *testing.T) {
 	c.phase(b, pb.StepPhase_STEP_RUNNING)
 	d.stop()
 	steps.exit(a, 7<<8)
+	was := c.heard()
 	d.start()
 	if x := c.end(a); x.WaitStatus != 7<<8 {
 		t.Errorf("%v", x)
 	}
-	if h := c.hellos[len(c.hellos)-1].Hello; h.ClusterId != "id1" {
+	if h := c.hello(was).Hello; h.ClusterId != "id1" {
 		t.Errorf("the node forgot its cluster: %v", h)
 	}
 	c.order(b, pb.StepWant_WANT_STOP)
@@ -260,11 +262,12 @@ func TestLaunchThatFailsIsTriedAgainAndThenSaidSo(t *testing.T) {
 	c.phase(k, pb.StepPhase_STEP_RUNNING)
 	steps.exit(k, 0)
 	c.end(k)
+	const fault = "cannot start processes: out of them"
 	steps.mu.Lock()
-	steps.failLaunch, steps.fault = 3, "cannot start processes: out of them"
+	steps.failLaunch, steps.fault = 3, fault
 	steps.mu.Unlock()
 	k = c.submit(jobSpec(2, 1))
-	if x := c.end(k); x.Verdict != "node_failed" || !strings.Contains(x.Detail, "no shim") || x.NodeFault != steps.fault {
+	if x := c.end(k); x.Verdict != "node_failed" || !strings.Contains(x.Detail, "no shim") || x.NodeFault != fault {
 		t.Errorf("%v", x)
 	}
 	d.stop()
@@ -333,7 +336,7 @@ func TestPrologAndEpilog(t *testing.T) {
 		t.Error("the epilog does not know how the job ended")
 	}
 	if want := []pb.StepPhase{pb.StepPhase_STEP_COMPLETING, pb.StepPhase_STEP_ENDED}; !slices.Equal(last(c, k, 2), want) {
-		t.Errorf("%v: COMPLETING while the epilog runs", c.phases[k])
+		t.Errorf("%v: COMPLETING while the epilog runs", last(c, k, 9))
 	}
 	k = c.submit(jobSpec(2, 1))
 	c.phase(k, pb.StepPhase_STEP_RUNNING)
@@ -352,7 +355,7 @@ func TestPrologAndEpilog(t *testing.T) {
 func last(c *controller, k agent.Key, n int) []pb.StepPhase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phases[k][max(0, len(c.phases[k])-n):]
+	return slices.Clone(c.phases[k][max(0, len(c.phases[k])-n):])
 }
 
 func readFile(t testing.TB, path string) string {
@@ -470,9 +473,9 @@ func TestControllerOfAnotherClusterIsNotObeyed(t *testing.T) {
 	c.phase(k, pb.StepPhase_STEP_RUNNING)
 	c.server.Stop()
 	c.update(func() { c.settings = &pb.NodeSettings{Cluster: "other", ClusterId: "id2"}; delete(c.wants, k) })
-	n := len(c.hellos)
+	was := c.heard()
 	c.listen(c.addr)
-	c.await("two more attempts", func() bool { return len(c.hellos) >= n+2 })
+	c.hello(was + 1) // two more attempts
 	steps.mu.Lock()
 	if len(steps.orders) != 0 || steps.steps[k].rep.Phase != pb.StepPhase_STEP_RUNNING {
 		t.Errorf("a stranger ended a job: %v", steps.orders)
@@ -484,7 +487,7 @@ func TestControllerOfAnotherClusterIsNotObeyed(t *testing.T) {
 func TestSecondDaemonOnTheSpoolIsRefused(t *testing.T) {
 	c := newController(t)
 	d := newDaemon(t, c, newFakeSteps(t)).start()
-	c.await("the first", func() bool { return len(c.hellos) > 0 })
+	c.hello(0)
 	second := *d
 	second.o.Steps = newFakeSteps(t)
 	err := Run(context.Background(), second.o)

@@ -85,7 +85,7 @@ func TestAccountingIsPrivate(t *testing.T) {
 		jobs[0].Spec.GetName() == "" {
 		t.Errorf("%d jobs in %d pages", len(jobs), pages)
 	}
-	s.privacy = Privacy{Jobs: true}
+	s.hide(Privacy{Jobs: true})
 	if jobs, _ := ask(mine, &pb.AccountingRequest{Uids: []uint32{0}}); len(jobs) != 1 || jobs[0].Id != own {
 		t.Errorf("a user sees %d jobs where jobs are private", len(jobs))
 	}
@@ -153,7 +153,7 @@ func TestAccountUsageIsPrivate(t *testing.T) {
 	s := serve(t)
 	mine, root := s.as(alice, alice), s.as(0, 0)
 	for _, private := range []bool{false, true} {
-		s.privacy = Privacy{Usage: private}
+		s.hide(Privacy{Usage: private})
 		for _, r := range []*pb.AccountUsageRequest{{SinceNs: 1}, {Decayed: true}} {
 			all, err := root.AccountUsage(ctx, r)
 			if err != nil || len(all.Rows) != 2 {

@@ -63,7 +63,9 @@ type Local struct {
 	log      *slog.Logger
 	said     *logfile.Seldom // lines that users can bring about
 	places   int             // localPlaces()
-	patience time.Duration   // connPatience
+
+	// connPatience, crowdedFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late for them.
+	patience, crowdedFor, listWait, readWait time.Duration
 
 	slots map[bool]chan struct{} // of connections, of operators and of all others
 
@@ -87,7 +89,7 @@ type load struct {
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
 		owner: accounts.NewSubordinates("/etc/subuid").Owner, places: localPlaces(), patience: connPatience,
-		loads: map[uint32]*load{}, conns: map[uint32]int{}}
+		crowdedFor: crowdedFor, listWait: maxCallWait, readWait: maxReadWait, loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, l.places), true: make(chan struct{}, maxOperatorConns)}
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
@@ -199,7 +201,7 @@ func enter(places chan<- struct{}) bool {
 func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer conn.Close()
 	if peer.crowded || peer.refused != nil {
-		t := time.AfterFunc(crowdedFor, func() { _ = conn.Close() })
+		t := time.AfterFunc(s.crowdedFor, func() { _ = conn.Close() })
 		defer t.Stop()
 	}
 	srv, err := ttrpc.NewServer()
@@ -217,7 +219,7 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 		user = s.loadOf(peer.owner)
 	}
 	peer.conn = newBoundedConn(conn, user)
-	peer.conn.patience = s.patience
+	peer.conn.patience, peer.conn.wait = s.patience, s.readWait
 	defer peer.conn.release()
 	ctx, cancel := context.WithCancel(context.WithValue(quiet(context.WithoutCancel(ctx)), peerKey{}, peer))
 	defer cancel()
@@ -351,7 +353,7 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	if !streaming && !selects {
 		return func() { l.calls.Add(-1) }, nil
 	}
-	places, patience := l.streams, maxCallWait
+	places, patience := l.streams, s.listWait
 	if selects {
 		places, patience = l.selections, maxSelectionWait
 	}

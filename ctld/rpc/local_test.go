@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -53,8 +54,11 @@ type server struct {
 	stops  chan struct{}
 	live   *Live
 
-	privacy Privacy
+	private atomic.Pointer[Privacy]
 }
+
+// hide sets PrivateData.
+func (s *server) hide(p Privacy) { s.private.Store(&p) }
 
 func serve(t *testing.T, prepare ...func(*Local)) *server {
 	t.Helper()
@@ -75,6 +79,7 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
 	judge := planner.NewJudge(sched.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
+	s.hide(Privacy{})
 	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(),
 		Users: NewUsers(), Forecast: judge.Forecast,
 		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command,
@@ -85,8 +90,9 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil },
 		Debug:      func(*pb.SetDebugRequest, []string) *pb.Problem { return nil },
 		Shown:      func() *pb.ConfigReply { return &pb.ConfigReply{} },
-		Figures:    func(bool) map[string]float64 { return nil }, Acct: shownAccounting{}, Privacy: func() Privacy { return s.privacy },
-		Live: NewLive()}
+		Figures:    func(bool) map[string]float64 { return nil }, Acct: shownAccounting{},
+		Privacy: func() Privacy { return *s.private.Load() },
+		Live:    NewLive()}
 	s.live = service.Live
 	service.Users.find = func(who string) (accounts.Account, bool, error) {
 		if uid := uint32(alice); who == fmt.Sprint(uid) {
@@ -95,7 +101,8 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 		return accounts.Find(who)
 	}
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
-	s.local.patience = time.Hour // clients here lie idle for as long as a slow machine takes
+	// Clients here lie idle, and calls wait for others, for as long as a slow machine takes.
+	s.local.patience, s.local.crowdedFor, s.local.listWait, s.local.readWait = time.Hour, time.Hour, time.Hour, time.Hour
 	for _, f := range prepare {
 		f(s.local)
 	}
@@ -426,7 +433,7 @@ func TestRate(t *testing.T) {
 	limit := s.local.loadOf(nobody).rate
 	for limit.Allow() {
 	}
-	limit.ReserveN(time.Now(), callRate) // a second's worth of calls wait
+	limit.ReserveN(time.Now(), callBurst) // four seconds' worth of calls wait
 	hurry, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Ping(hurry, &pb.PingRequest{}); err == nil {
@@ -489,7 +496,10 @@ func TestWaitJob(t *testing.T) {
 	if p, code := problemOf(err); p == nil || pb.Code(p.Code) != pb.CodeInvalidJobID || code != codes.NotFound {
 		t.Errorf("a job that does not exist: %v", err)
 	}
-	if n := len(s.local.service.Watch.jobs); n != 0 {
+	watch := s.local.service.Watch
+	watch.mu.Lock()
+	defer watch.mu.Unlock()
+	if n := len(watch.jobs); n != 0 {
 		t.Errorf("%d jobs are watched when nobody waits", n)
 	}
 }

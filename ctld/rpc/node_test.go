@@ -117,7 +117,7 @@ func (s *nodeServer) dial(conf *tls.Config) nodeStream {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	s.t.Cleanup(cancel)
 	stream, err := nodepb.NewNodeAPIClient(conn).Sync(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func talk(s nodeStream, m *pb.NodeReport) (*pb.NodeOrders, error) {
 // await waits until cond holds of the state.
 func (s *nodeServer) await(what string, cond func(*state.View) bool) {
 	s.t.Helper()
-	late := time.After(90 * time.Second)
+	late := time.After(patience)
 	for !cond(s.loop.View()) {
 		select {
 		case <-s.changed:

@@ -33,7 +33,7 @@ func TestJobsArePrivate(t *testing.T) {
 	if n := count(mine, &pb.JobsRequest{}); n != 2 {
 		t.Errorf("a user sees %d jobs where they are not private", n)
 	}
-	s.privacy = Privacy{Jobs: true}
+	s.hide(Privacy{Jobs: true})
 	if a, b, c := count(mine, &pb.JobsRequest{}), count(mine, &pb.JobsRequest{Ids: []string{fmt.Sprint(theirs)}}),
 		count(root, &pb.JobsRequest{}); a != 1 || b != 0 || c != 2 {
 		t.Errorf("a user sees %d jobs, %d of them by id, root %d", a, b, c)
@@ -91,7 +91,7 @@ func TestRefusalsAreSilent(t *testing.T) {
 		}, "Invalid user id"},
 	} {
 		for _, private := range []bool{false, true} {
-			s.privacy = Privacy{Jobs: private}
+			s.hide(Privacy{Jobs: private})
 			said, err := c.do()
 			if err != nil {
 				said += err.Error()
@@ -101,7 +101,7 @@ func TestRefusalsAreSilent(t *testing.T) {
 			}
 		}
 	}
-	s.privacy = Privacy{Jobs: true}
+	s.hide(Privacy{Jobs: true})
 	if r, err := mine.CancelJobs(ctx, &pb.CancelJobsRequest{ByFilter: true, Filter: &pb.JobsRequest{}}); err != nil ||
 		len(r.Outcomes) != 0 {
 		t.Errorf("a filter finds %v, %v: jobs of others", r, err)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -74,7 +75,7 @@ func TestConnectionsTooManyAreForgotten(t *testing.T) {
 	go func() { defer close(ended); local.serveConn(t.Context(), conn, &Peer{UID: uid, crowded: true}) }()
 	select {
 	case <-ended:
-	case <-time.After(90 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("a connection that was closed for being one too many is served on")
 	}
 }
@@ -165,11 +166,12 @@ func TestDataOnACall(t *testing.T) {
 
 // TestPanicEndsItsCall and nobody else's.
 func TestPanicEndsItsCall(t *testing.T) {
-	s := serve(t)
-	s.local.service.Figures = func(bool) map[string]float64 { panic("a fault") }
+	var log bytes.Buffer // one call after another writes to it
+	s := serve(t, func(l *Local) {
+		l.service.Figures = func(bool) map[string]float64 { panic("a fault") }
+		l.log, l.said = slog.New(slog.NewTextHandler(&log, nil)), logfile.NewSeldom(time.Hour)
+	})
 	c := s.as(alice, alice)
-	var log bytes.Buffer
-	s.local.log = slog.New(slog.NewTextHandler(&log, nil))
 	for range 30 { // one after another, and all of them with the same line
 		if _, err := c.Stats(ctx, &pb.StatsRequest{}); status.Code(err) != codes.Internal {
 			t.Error(err)
@@ -303,7 +305,7 @@ func TestOperatorsHavePlacesOfTheirOwn(t *testing.T) {
 			t.Fatal("a connection within the bound was closed")
 		}
 	}
-	if !connect(90 * time.Second) {
+	if !connect(patience) {
 		t.Error("a connection too many was taken")
 	}
 	operator.Store(true)

@@ -62,7 +62,6 @@ type Local struct {
 	owner    func(uid uint32) uint32 // of a subordinate uid: what a user may have is his, whoever he is in his containers
 	log      *slog.Logger
 	said     *logfile.Seldom // lines that users can bring about
-	places   int             // localPlaces()
 
 	// connPatience, crowdedFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late for them.
 	patience, crowdedFor, listWait, readWait time.Duration
@@ -88,9 +87,9 @@ type load struct {
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
-		owner: accounts.NewSubordinates("/etc/subuid").Owner, places: localPlaces(), patience: connPatience,
+		owner: accounts.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
 		crowdedFor: crowdedFor, listWait: maxCallWait, readWait: maxReadWait, loads: map[uint32]*load{}, conns: map[uint32]int{}}
-	l.slots = map[bool]chan struct{}{false: make(chan struct{}, l.places), true: make(chan struct{}, maxOperatorConns)}
+	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)

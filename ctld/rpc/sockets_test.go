@@ -279,7 +279,7 @@ func TestLongLists(t *testing.T) {
 func TestOperatorsHavePlacesOfTheirOwn(t *testing.T) {
 	var operator atomic.Bool
 	local := NewLocal(&Service{}, func(uint32) bool { return operator.Load() }, slog.New(slog.DiscardHandler))
-	local.places = 2
+	local.slots[false], local.patience = make(chan struct{}, 2), time.Hour
 	listener, err := Listen(filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func TestOperatorsHavePlacesOfTheirOwn(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 		return !errors.Is(err, os.ErrDeadlineExceeded)
 	}
-	for range local.places {
+	for range cap(local.slots[false]) {
 		if connect(50 * time.Millisecond) {
 			t.Fatal("a connection within the bound was closed")
 		}

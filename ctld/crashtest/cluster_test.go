@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait for a state; nothing takes as long unless something is wrong.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // killWait is KillWait of the clusters here, but for those of newPatientCluster.
 const killWait = 2 * time.Second
@@ -89,6 +89,7 @@ ReturnToService=2
 SlurmdTimeout=3600
 MinJobAge=86400
 MaxJobCount=100000
+MessageTimeout=60
 KillWait=%d
 NodeName=n[1-%d] NodeHostname=%s NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=8 RealMemory=4096 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -237,14 +238,46 @@ func (d *daemon) complaints(lines int) string {
 func (c *cluster) await(what string, cond func() bool) {
 	c.t.Helper()
 	if !daemontest.Poll(patience, cond) {
-		c.t.Fatalf("waited %v in vain: %s", patience, what)
+		c.t.Fatalf("waited %v in vain: %s\n%s", patience, what, c.stands())
 	}
+}
+
+// stands says where everything is, for a test that has waited in vain: steps, processes, jobs. It ends the daemons, which write what their
+// goroutines are doing.
+func (c *cluster) stands() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		fmt.Fprintf(&b, "%s has the steps %v\n", n, c.steps(n))
+	}
+	for _, pid := range daemontest.ProcessesOf(c.dir) {
+		at, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
+		fmt.Fprintf(&b, "process %d, in %s: %s\n", pid, at, daemontest.CommandLine(pid))
+	}
+	for _, args := range [][]string{{"-o", "show", "job"}, {"-o", "show", "node"}} {
+		cmd := exec.Command(filepath.Join(bin, "scontrol"), args...)
+		cmd.Env = c.clientEnv()
+		out, err := cmd.CombinedOutput()
+		fmt.Fprintf(&b, "scontrol %v: %v\n", args, err)
+		for line := range strings.Lines(string(out)) {
+			if !strings.Contains(line, "JobState=COMPLETED") {
+				b.WriteString(line)
+			}
+		}
+	}
+	for _, d := range c.daemons() {
+		if !d.Ended() {
+			_ = d.signal(syscall.SIGQUIT)
+			_, goroutines, _ := strings.Cut(d.Text(), "SIGQUIT: quit")
+			fmt.Fprintf(&b, "%s: %s\n", d.Name, goroutines)
+		}
+	}
+	return b.String()
 }
 
 // cleanUp stops the cluster and then looks for what should not be there any more.
 func (c *cluster) cleanUp() {
 	// A job has ended for its user before its node has been told to forget it.
-	if c.up() {
+	if c.up() && !c.t.Failed() {
 		daemontest.Poll(patience, c.forgotten)
 	}
 	for _, d := range c.daemons() {
@@ -253,7 +286,9 @@ func (c *cluster) cleanUp() {
 			d.kill()
 		}
 	}
-	c.nothingLeft()
+	if !c.t.Failed() { // else much is, and does not end either
+		c.nothingLeft()
+	}
 	for _, d := range c.daemons() {
 		if race := d.Race(); race != "" {
 			c.t.Errorf("a race in %s:%s", d.Name, race)
@@ -390,7 +425,7 @@ func (c *cluster) wait(id uint32) *msg.JobRecord {
 	defer cancel()
 	r, err := cl.WaitJob(ctx, &msg.WaitJobRequest{JobId: id})
 	if err != nil {
-		c.t.Fatalf("job %d does not end: %v; it is %v", id, err, c.jobs(id)[id])
+		c.t.Fatalf("job %d does not end: %v; it is %v\n%s", id, err, c.jobs(id)[id], c.stands())
 	}
 	return r.Job
 }

@@ -50,7 +50,7 @@ func freezable(c *cluster, u *user) (dir string, freeze, thaw func()) {
 // opens the output, writes its own lines into it, and closes it. Processes that are stuck in it drain the node, and end when they can.
 func TestFrozenOutput(t *testing.T) {
 	c := newCluster(t, 1)
-	must(t, os.WriteFile(c.conf, []byte(c.text()+"UnkillableStepTimeout=2\n"), 0o644))
+	must(t, os.WriteFile(c.conf, []byte(c.text()+"UnkillableStepTimeout=15\n"), 0o644))
 	c.start()
 	u := newUser(c, "user")
 	dir, freeze, thaw := freezable(c, u)

@@ -136,7 +136,7 @@ func TestEverythingKilled(t *testing.T) {
 func (c *cluster) died(d *daemon, point string) {
 	c.t.Helper()
 	if !d.Wait(patience) {
-		c.t.Fatalf("%s does not come to %s", d.Name, point)
+		c.t.Fatalf("%s does not come to %s\n%s", d.Name, point, c.stands())
 	}
 	if ws, ok := d.Cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
 		c.t.Fatalf("%s should end at %s by SIGKILL, it ended by %v\n%s", d.Name, point, d.Cmd.ProcessState, d.Tail(20))

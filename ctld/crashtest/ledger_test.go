@@ -203,10 +203,11 @@ func writeOnce(path, text string) error {
 	return os.Rename(tmp, path)
 }
 
-// crowd starts submitters. give hands out tickets; done takes the rest back and waits for the submitters.
+// crowd starts submitters. give hands out tickets; done waits until they have been used up.
 func (l *ledger) crowd(kinds ...submitter) (give func(n int), done func()) {
 	tickets := make(chan struct{}, 4096)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
+	l.c.t.Cleanup(cancel)
 	var wg sync.WaitGroup
 	for _, k := range kinds {
 		wg.Go(func() { k(ctx, l, tickets) })
@@ -221,9 +222,11 @@ func (l *ledger) crowd(kinds ...submitter) (give func(n int), done func()) {
 	}
 	return give, func() {
 		close(tickets)
-		late := time.AfterFunc(2*time.Minute, cancel)
+		late := time.AfterFunc(2*patience, cancel)
 		wg.Wait()
-		late.Stop()
+		if !late.Stop() {
+			l.c.t.Errorf("submitters do not come to an end in %v", 2*patience)
+		}
 		cancel()
 	}
 }
@@ -233,7 +236,7 @@ func (c *cluster) drained() map[uint32]*msg.JobRecord {
 	c.t.Helper()
 	var all map[uint32]*msg.JobRecord
 	left, since := -1, time.Now()
-	ok := daemontest.Poll(5*time.Minute, func() bool {
+	daemontest.Poll(time.Hour, func() bool {
 		all = c.jobs()
 		active := 0
 		for _, j := range all {
@@ -246,14 +249,14 @@ func (c *cluster) drained() map[uint32]*msg.JobRecord {
 		}
 		return active == 0 || time.Since(since) > patience
 	})
-	if !ok || left > 0 {
+	if left > 0 {
 		for _, j := range all {
 			if isActive(j) {
 				c.t.Errorf("job %d does not end: %v, reason %s %q, nodes %s, attempt %d", j.Id, j.State, j.Reason, j.ReasonDetail,
 					j.NodeList, j.Attempt)
 			}
 		}
-		c.t.Fatalf("%d of %d jobs do not end", left, len(all))
+		c.t.Fatalf("%d of %d jobs do not end\n%s", left, len(all), c.stands())
 	}
 	return all
 }

@@ -21,15 +21,15 @@ type user struct {
 	home string
 }
 
-// nextUID begins where nobody is.
+// nextUID begins where nobody is, nor another run of this suite.
 var nextUID atomic.Int64
 
-func init() { nextUID.Store(55000) }
+func init() { nextUID.Store(1_500_000_000 + int64(os.Getpid()%1_000_000)*100) }
 
 // directory is getent(1) for the daemons, with an account for each of these uids: those without one may not submit.
 const directory = `#!/bin/sh
 case "$1 $3" in
-"passwd 55"[0-9][0-9][0-9]) echo "$3:*:$3:$3::/:/bin/sh" ;;
+"passwd 15"[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]) echo "$3:*:$3:$3::/:/bin/sh" ;;
 *) exec /usr/bin/getent "$@" ;;
 esac
 `

@@ -17,7 +17,7 @@ import (
 
 // Sweep removes everything that belongs to a folder and to the clusters whose name begins so: processes, mounts, cgroups, files.
 func Sweep(dir, clusters string) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		left := ProcessesOf(dir)
 		for _, g := range GroupsOf(clusters) {
 			left = append(left, ProcsIn(g)...)
@@ -49,11 +49,12 @@ func ProcessesOf(dir string) (pids []int) {
 	return pids
 }
 
-// ProcessesOfUser are the processes that run as uid and have not ended.
+// ProcessesOfUser are the processes that run as uid and have not ended. One without memory, which the kernel shows for a moment between its
+// last instruction and its end, has.
 func ProcessesOfUser(uid int) (pids []int) {
 	for _, pid := range AllProcesses() {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if bytes.Contains(text, fmt.Appendf(nil, "\nUid:\t%d\t", uid)) && !bytes.Contains(text, []byte("\nState:\tZ")) {
+		if bytes.Contains(text, fmt.Appendf(nil, "\nUid:\t%d\t", uid)) && bytes.Contains(text, []byte("\nVmSize:")) {
 			pids = append(pids, pid)
 		}
 	}

@@ -197,6 +197,7 @@ func (c *cluster) unharmed(gone ...*process) {
 	}
 	c.bystander()
 	c.await("the connections are closed", func() bool { return c.sockets() <= c.idle })
+	c.await("the controller has nothing to do", c.atRest)
 	must(c.t, c.ctld.Cmd.Process.Signal(syscall.SIGQUIT))
 	<-c.ctld.Done
 	for g := range strings.SplitSeq(c.ctld.Text(), "\n\n") {
@@ -208,6 +209,35 @@ func (c *cluster) unharmed(gone ...*process) {
 			c.t.Errorf("left over:\n%s", g)
 		}
 	}
+}
+
+// atRest reports whether all threads of the controller sleep, and none was woken meanwhile: its goroutines have then done what was to be
+// done about connections that were closed.
+func (c *cluster) atRest() bool {
+	before, asleep := c.switches()
+	after, still := c.switches()
+	return asleep && still && before == after
+}
+
+// switches counts how often threads of the controller were put on a processor, and looks whether all sleep.
+func (c *cluster) switches() (n int, asleep bool) {
+	c.t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.ctld.Cmd.Process.Pid))
+	must(c.t, err)
+	asleep = true
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task)
+		for line := range strings.Lines(string(text)) {
+			switch key, value, _ := strings.Cut(line, ":"); key {
+			case "State":
+				asleep = asleep && strings.HasPrefix(strings.TrimSpace(value), "S")
+			case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
+				k, _ := strconv.Atoi(strings.TrimSpace(value))
+				n += k
+			}
+		}
+	}
+	return n, asleep && len(tasks) > 0
 }
 
 // sockets are those that the controller has open.

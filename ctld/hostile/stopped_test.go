@@ -11,6 +11,9 @@ import (
 	"testing"
 )
 
+// messageTimeout is for clusters whose commands wait for it to pass. It is far longer than an answer takes, also where much else runs.
+const messageTimeout = "MessageTimeout=10"
+
 // silence is what Slurm's commands say of a controller that does not answer (22.05, slurmctld stopped by SIGSTOP).
 const silence = "Socket timed out on send/recv operation"
 
@@ -18,7 +21,7 @@ const silence = "Socket timed out on send/recv operation"
 // MessageTimeout, says so in Slurm's words, and fails; when the controller goes on, all is as before.
 func TestStoppedController(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, "MessageTimeout=3")
+	c := newCluster(t, messageTimeout)
 	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	commands := map[string]string{ // and what stands before it
 		"squeue":                        "slurm_load_jobs error: ",
@@ -57,7 +60,7 @@ func TestStoppedController(t *testing.T) {
 // TestSubmissionToAStoppedController: who submits while the controller is stopped for a while has one job.
 func TestSubmissionToAStoppedController(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, "MessageTimeout=3")
+	c := newCluster(t, messageTimeout)
 	proxy := listen(t, c)
 	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	p := start(t, 0, append(c.env(), "SLUICE_SOCKET="+proxy.path), filepath.Join(bin, "sbatch"), "--parsable", "--hold", "--wrap=true")
@@ -76,12 +79,12 @@ func TestSubmissionToAStoppedController(t *testing.T) {
 // so when it is not, and goes on with that, too.
 func TestWaitingForAJob(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, "MessageTimeout=3")
+	c := newCluster(t, messageTimeout)
 	proxy := listen(t, c)
 	p := start(t, 0, append(c.env(), "SLUICE_SOCKET="+proxy.path), filepath.Join(bin, "sbatch"), "--wait", "--hold", "--wrap=true")
 	id := strings.TrimPrefix(p.line(), "Submitted batch job ")
-	// Each is a second after the one before: these are more than MessageTimeout.
-	c.await("the controller is heard of", func() bool { _, alive := proxy.seen(); return alive >= 5 })
+	// Each is a third of MessageTimeout after the one before.
+	c.await("the controller is heard of", func() bool { _, alive := proxy.seen(); return alive >= 4 })
 	must(t, c.ctld.Cmd.Process.Signal(syscall.SIGSTOP))
 	const want = "sbatch: error: Currently unable to load job state information, retrying: " + silence
 	if l := p.line(); l != want { // and not before

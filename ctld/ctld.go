@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 	if _, err := os.Stat(filepath.Dir(filepath.Clean(d.opts.State))); err != nil {
 		return fmt.Errorf("cannot create the state directory %s: %w", d.opts.State, err)
 	}
-	listen, err := d.listen()
+	listen, err := d.listen(c.SlurmUser)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ import (
 // later needs more: programs, mail and job_submit.lua run as SlurmUser anyway. With SlurmUser=root, the default, there is nothing to drop.
 //
 // Root follows no path here that SlurmUser could change. The state directory is given away once, while it is still root's; a log is made,
-// or given away, only in a folder that nobody but root can change, and otherwise opened as SlurmUser.
+// or given away, in a folder of root's (giveLog), and otherwise opened as SlurmUser. The socket is made with SlurmUser's rights where
+// SlurmUser could change its folder.
 
 // listeners are opened first: SlurmctldPort may be below 1024, and the socket in a folder of root's.
 type listeners struct {
@@ -40,14 +41,45 @@ func (l *listeners) close() {
 	}
 }
 
-func (d *daemon) listen() (l listeners, err error) {
+func (d *daemon) listen(user string) (l listeners, err error) {
 	if l.nodes, err = tcp.Listen(d.opts.Listen); err != nil {
 		return l, fmt.Errorf("cannot listen for nodes on %s (SlurmctldPort): %w", d.opts.Listen, err)
 	}
-	if l.local, err = rpc.Listen(d.opts.Socket); err != nil {
+	if l.local, err = d.listenLocal(user); err != nil {
 		l.close()
 	}
 	return l, err
+}
+
+// listenLocal opens the socket of commands: as root in a folder that only root can change, else, where root could be led elsewhere, with
+// SlurmUser's rights.
+func (d *daemon) listenLocal(user string) (l net.Listener, err error) {
+	open := func() (err error) {
+		l, err = rpc.Listen(d.opts.Socket)
+		return err
+	}
+	u, ok := accounts.User(user)
+	if !d.opts.Drop || os.Geteuid() != 0 || !ok || u.UID == 0 || onlyRootChanges(d.opts.Socket) {
+		return l, open()
+	}
+	return l, actAs(u, open)
+}
+
+// onlyRootChanges reports whether nobody but root can change where a path leads, as far as there is something.
+func onlyRootChanges(path string) bool {
+	path, err := filepath.Abs(path)
+	for err == nil && path != "/" {
+		path = filepath.Dir(path)
+		if _, err = trusted.Path(path); err == nil {
+			fi, err := os.Stat(path) // one with the sticky bit lets others put something in
+			return err == nil && fi.Mode().Perm()&0o002 == 0
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+		err = nil
+	}
+	return err == nil
 }
 
 // becomeSlurmUser gives up root's rights, when they are there and slurm.conf names another user.
@@ -67,11 +99,11 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 	}
 	if d.opts.LogFile != nil {
 		if path := d.opts.LogFile(c.SlurmctldLogFile); path != "" {
-			giveLog(path, 0o600, u)
+			d.giveLog(path, 0o600, u)
 		}
 	}
 	if s := d.jobcompSettings(); s.Path != "" {
-		giveLog(s.Path, 0o644, u)
+		d.giveLog(s.Path, 0o644, u)
 	}
 	if err := become(u); err != nil {
 		return fmt.Errorf("cannot become SlurmUser=%s: %w", u.Name, err)
@@ -141,22 +173,63 @@ func giveState(dir string, u accounts.Account) error {
 	return errors.Join(err, root.Lchown(".", int(u.UID), int(u.GID))) // last: until then the contents are nobody else's
 }
 
-// giveLog makes a log that SlurmUser will append to, or gives it away, where only root can. A log that cannot be opened later is said then.
-func giveLog(path string, mode os.FileMode, u accounts.Account) {
+// giveLog has a log that SlurmUser can append to, in folders where only SlurmUser's own rights would not be enough; where that cannot be
+// done safely it says what the administrator can do. A log that cannot be opened later is said then.
+func (d *daemon) giveLog(path string, mode os.FileMode, u accounts.Account) {
 	path, err := filepath.Abs(path)
-	if _, terr := trusted.Path(filepath.Dir(path)); err != nil || terr != nil {
-		return // SlurmUser's folder, most likely
+	if err == nil {
+		err = giveLog(path, mode, u)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)
 	if err != nil {
-		return
+		d.log.Warn("SlurmUser may not be able to write to a log", "file", path, "err", err, "help", fmt.Sprintf("chown %s %s", u.Name, path))
 	}
+}
+
+// giveLog makes a log, and gives away one of root's, in a folder that nobody but root can change. In a folder of root's that a group can
+// write to (/var/log is root:syslog 0775 in Ubuntu) it gives away what it has just made itself and nothing else: whatever lies there
+// already, members of the group may have put there under this name.
+func giveLog(path string, mode os.FileMode, u accounts.Account) error {
+	dir := filepath.Dir(path)
+	alone := true
+	if _, err := trusted.Path(dir); err != nil {
+		fi, serr := os.Stat(dir)
+		_, perr := trusted.Path(filepath.Dir(dir))
+		if errors.Join(serr, perr) != nil || fi.Sys().(*syscall.Stat_t).Uid != 0 || fi.Mode().Perm()&0o002 != 0 {
+			return nil // SlurmUser's folder, most likely
+		}
+		alone = false
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // nobody but root can put another in its place
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	made := true
+	file, err := unix.Openat(fd, filepath.Base(path), flags|unix.O_CREAT|unix.O_EXCL, uint32(mode))
+	if errors.Is(err, unix.EEXIST) {
+		made = false
+		file, err = unix.Openat(fd, filepath.Base(path), flags, 0)
+	}
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(file), path)
 	defer f.Close()
 	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() || fi.Sys().(*syscall.Stat_t).Nlink != 1 {
-		return
+	if err != nil {
+		return err
 	}
-	_ = f.Chown(int(u.UID), int(u.GID))
+	st := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case st.Uid == u.UID:
+		return nil
+	case !fi.Mode().IsRegular() || st.Nlink != 1:
+		return errors.New("it is not a plain file with one name")
+	case !made && !alone:
+		return fmt.Errorf("it belongs to uid %d, and lies in a folder that others than root can change", st.Uid)
+	}
+	return f.Chown(int(u.UID), int(u.GID))
 }
 
 // asOwnerOf does something in a state directory with its owner's rights when root calls: root makes no file there that the controller
@@ -174,13 +247,18 @@ func asOwnerOf(dir string, f func() error) error {
 	if !ok {
 		u = accounts.Account{UID: st.Uid, GID: st.Gid}
 	}
+	return actAs(u, f)
+}
+
+// actAs does something with a user's rights, and takes root's back.
+func actAs(u accounts.Account, f func() error) error {
 	own, err := syscall.Getgroups()
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(syscall.Setgroups([]int{int(u.GID)}), syscall.Setresgid(-1, int(u.GID), -1),
 		syscall.Setresuid(-1, int(u.UID), -1)); err != nil {
-		return fmt.Errorf("cannot act as the owner of %s: %w", dir, err)
+		return fmt.Errorf("cannot act as uid %d: %w", u.UID, err)
 	}
 	defer func() {
 		if err := errors.Join(syscall.Setresuid(-1, 0, -1), syscall.Setresgid(-1, 0, -1), syscall.Setgroups(own)); err != nil {

@@ -118,6 +118,13 @@ func (a *Accounting) Unstored() map[uint32]struct{} {
 	return m
 }
 
+// Waiting are the attempts that only the outbox in the state has: what grows for as long as the database cannot be written.
+func (a *Accounting) Waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.kept) + len(a.sent)
+}
+
 // Figures are counters for sdiag.
 func (a *Accounting) Figures() (waiting int, written uint64, err error) {
 	a.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -361,6 +362,40 @@ func TestMigrate(t *testing.T) {
 	names, _ := backupFiles(dir)
 	if len(names) != 2 { // the first, and the one before the migration
 		t.Errorf("backups before the migration: %v", names)
+	}
+}
+
+// TestBackupBeforeNewRows: a database without a kind of rows is of an older version. What it was is kept under a name of its own, through
+// all rotations, and can be restored.
+func TestBackupBeforeNewRows(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, small)
+	commit(t, s, 1, job(1, "old"))
+	for seq := range uint64(3) {
+		if err := transact(s.db, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(lastBucket.String())) }); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = open(t, dir, small)
+		commit(t, s, seq+2, job(1, "new"))
+		if _, err := s.BackupNow(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RotateBackups(1); err != nil {
+			t.Fatal(err)
+		}
+		kept, _ := filepath.Glob(filepath.Join(backupDir(dir), keptPrefix+"*"))
+		if len(kept) != min(int(seq)+1, keptMost) {
+			t.Fatalf("kept: %v", kept)
+		}
+		if r, err := verify(kept[len(kept)-1], nil); err != nil || r.head.seq != seq+1 {
+			t.Errorf("seq %d is kept: %v", r.head.seq, err)
+		}
+	}
+	s.Close()
+	open(t, dir, small).Close() // of this version
+	if kept, _ := filepath.Glob(filepath.Join(backupDir(dir), keptPrefix+"*")); len(kept) != keptMost {
+		t.Errorf("kept: %v", kept)
 	}
 }
 

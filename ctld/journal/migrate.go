@@ -3,6 +3,9 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"go.etcd.io/bbolt"
 )
@@ -25,7 +28,7 @@ func (s *Bolt) migrate() error {
 	case s.opts.Migrate == nil:
 		return fmt.Errorf("cannot open %s: there is no migration from schema %d to %d", s.path, from, to)
 	}
-	if _, err := s.BackupNow(); err != nil {
+	if err := s.keepBackup(); err != nil {
 		return fmt.Errorf("cannot migrate from schema %d to %d: %w", from, to, err)
 	}
 	next := s.head
@@ -49,6 +52,53 @@ func (s *Bolt) migrate() error {
 	s.head = next
 	s.opts.Log.Info("migrated the state database", "from", from, "to", to)
 	return nil
+}
+
+// Backups of what an older version wrote have names of their own, and are not deleted with the others.
+const (
+	keptPrefix = "upgrade-"
+	keptMost   = 2
+)
+
+// keepBackup makes a backup, or takes the newest if that has everything, and gives it a second name. It keeps keptMost of those.
+func (s *Bolt) keepBackup() error {
+	path, err := s.BackupNow()
+	if err != nil {
+		return err
+	}
+	dir := backupDir(s.dir)
+	kept := filepath.Join(dir, keptPrefix+filepath.Base(path))
+	if err := os.Link(path, kept); err != nil && !errors.Is(err, fs.ErrExist) {
+		return noSpace(fmt.Errorf("cannot keep a backup: %w", err))
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	s.opts.Log.Info("an older version wrote the state database: a backup of it is kept", "backup", kept)
+	all, err := filepath.Glob(filepath.Join(dir, keptPrefix+"e*.db"))
+	for _, old := range all[:max(0, len(all)-keptMost)] { // Glob sorts
+		err = errors.Join(err, os.Remove(old))
+	}
+	return err
+}
+
+// beforeNewRows keeps a backup before rows of a kind are written that the version which wrote the database does not know. Without room for
+// it the controller starts nevertheless: it can record how jobs end.
+func (s *Bolt) beforeNewRows() {
+	lacking := false
+	_ = s.db.View(func(tx *bbolt.Tx) error {
+		for b := Bucket(1); b <= lastBucket; b++ {
+			lacking = lacking || tx.Bucket([]byte(b.String())) == nil
+		}
+		return nil
+	})
+	if !lacking {
+		return
+	}
+	if err := s.keepBackup(); err != nil {
+		s.opts.Log.Warn("no backup of what an older version wrote: only a backup made before can be used to go back to that version",
+			"error", err)
+	}
 }
 
 // migrated collects the rows that change; a bolt bucket must not be changed while it is read.

@@ -75,6 +75,7 @@ func (s *Bolt) open() error {
 	} else if err != nil {
 		return err
 	}
+	s.beforeNewRows()
 	if err := s.migrate(); err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (s *Bolt) enter() error {
 
 // newSegment starts a segment of the redo log. The caller holds mu.
 func (s *Bolt) newSegment() {
-	if s.opts.RedoBytes < 0 {
+	if s.opts.RedoBytes < 0 || s.redo.dir == "" { // not before the database is entered
 		return
 	}
 	if err := s.redo.begin(s.head.epoch, s.head.seq); err != nil {

@@ -22,6 +22,8 @@ type Accounting interface {
 	Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*acct.Share, error)
 	// Trouble says in words why a selection may have less than there ever was, "" = it has all.
 	Trouble() string
+	// Waiting is how many attempts are kept in the state because the database could not be written.
+	Waiting() int
 	// Script is what was kept of a job's script or environment, with its owner; nil data = nothing was kept. found is false for a
 	// job that is not known.
 	Script(ctx context.Context, v *state.View, id uint32, env bool) (data []byte, uid uint32, found bool, err error)
@@ -35,6 +37,23 @@ type Privacy struct {
 	WCKeys bool // TrackWCKey
 
 	HalfLife time.Duration // PriorityDecayHalfLife; 0 = usage does not fade
+}
+
+// maxUnstored bounds the attempts that are kept in the state for an accounting database that cannot be written. Above it nothing new is
+// taken, and what there is still runs and ends: so there may be as many more as there are jobs, and their restarts.
+const maxUnstored = 100000
+
+// unstored refuses a submission while too much waits for the accounting database.
+func (s *Service) unstored() *pb.Problem {
+	if s.Acct == nil {
+		return nil
+	}
+	n := s.Acct.Waiting()
+	if n < maxUnstored {
+		return nil
+	}
+	return pb.NewProblem(pb.CodeNoSpace, "the accounting database cannot be written, and %d finished jobs wait for it; running jobs still end",
+		n).WithHint("the controller's log says what is wrong with it")
 }
 
 // Accounting streams the attempts that match.

@@ -2,8 +2,11 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +47,7 @@ func (s shownAccounting) Decayed(ctx context.Context, _ time.Duration, view func
 }
 
 func (shownAccounting) Trouble() string { return "" }
+func (shownAccounting) Waiting() int    { return 0 }
 
 func (shownAccounting) Script(_ context.Context, v *state.View, id uint32, env bool) ([]byte, uint32, bool, error) {
 	j := v.Jobs.Get(id)
@@ -166,6 +170,34 @@ func TestAccountUsageIsPrivate(t *testing.T) {
 			if shareOf := all.Capacity; len(shareOf) == 0 || all.UntilNs > all.NowNs {
 				t.Errorf("capacity %v, until %d, now %d", shareOf, all.UntilNs, all.NowNs)
 			}
+		}
+	}
+}
+
+// brokenAccounting has not been able to write for long.
+type brokenAccounting struct {
+	shownAccounting
+	waiting atomic.Int64
+}
+
+func (b *brokenAccounting) Waiting() int { return int(b.waiting.Load()) }
+
+// TestAccountingThatCannotBeWritten: what it would have stored takes only so much of the state. Nothing new is taken then, from nobody, and
+// everything else goes on; it is taken again when there is room.
+func TestAccountingThatCannotBeWritten(t *testing.T) {
+	broken := &brokenAccounting{}
+	s := serve(t, func(l *Local) { l.service.Acct = broken })
+	for _, uid := range []uint32{alice, 0} {
+		c := s.as(uid, uid)
+		broken.waiting.Store(maxUnstored - 1)
+		id := submit(t, c, request("#!/bin/sh\n"))
+		broken.waiting.Store(maxUnstored)
+		_, err := c.Submit(context.Background(), request("#!/bin/sh\n"))
+		if err == nil || !strings.Contains(err.Error(), "accounting database cannot be written") {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+		if _, err := c.CancelJobs(context.Background(), &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}}); err != nil {
+			t.Errorf("uid %d: %v", uid, err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"context"
+
 	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -49,8 +51,12 @@ func tooMany(m protoreflect.Message) (p *pb.Problem) {
 	return p
 }
 
-// boundedStream refuses messages that list too much.
-type boundedStream struct{ ttrpc.StreamServer }
+// boundedStream refuses messages that list too much, and takes the turn of its call when there is something to work on.
+type boundedStream struct {
+	ttrpc.StreamServer
+	ctx  context.Context // of the call
+	turn *turn
+}
 
 func (b boundedStream) RecvMsg(m any) error {
 	if err := b.StreamServer.RecvMsg(m); err != nil {
@@ -59,5 +65,18 @@ func (b boundedStream) RecvMsg(m any) error {
 	if p := tooMany(m.(proto.Message).ProtoReflect()); p != nil {
 		return problem(p)
 	}
+	if b.turn.first {
+		return b.turn.take(b.ctx)
+	}
 	return nil
+}
+
+// SendMsg waits for the reader without a turn.
+func (b boundedStream) SendMsg(m any) error {
+	held := b.turn.held
+	b.turn.give()
+	if err := b.StreamServer.SendMsg(m); err != nil || !held {
+		return err
+	}
+	return b.turn.take(b.ctx)
 }

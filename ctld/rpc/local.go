@@ -66,7 +66,8 @@ type Local struct {
 	// connPatience, crowdedFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late for them.
 	patience, crowdedFor, listWait, readWait time.Duration
 
-	slots map[bool]chan struct{} // of connections, of operators and of all others
+	slots          map[bool]chan struct{} // of connections, of operators and of all others
+	reads, selects *turnstile             // of users' calls
 
 	mu    sync.Mutex
 	loads map[uint32]*load
@@ -90,6 +91,7 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 		owner: accounts.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
 		crowdedFor: crowdedFor, listWait: maxCallWait, readWait: maxReadWait, loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
+	l.reads, l.selects = newTurns()
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)
@@ -306,7 +308,10 @@ func (s *Local) guard(method string, m ttrpc.Stream) ttrpc.Stream {
 				out, err = nil, status.Error(codes.Internal, "the request hit a bug in the controller; see its log")
 			}
 		}()
-		if out, err = handle(loop.For(ctx, turnOf(peer), peer.owner), boundedStream{in}); waits && err == nil {
+		t := s.turnFor(peer, method)
+		defer t.give()
+		ctx = context.WithValue(ctx, turnKey{}, t)
+		if out, err = handle(loop.For(ctx, turnOf(peer), peer.owner), boundedStream{in, ctx, t}); waits && err == nil {
 			_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
 		}
 		return out, err

@@ -22,15 +22,20 @@ type selection struct {
 // lookedAt is after how many records a walk looks whether its caller is still there: a fraction of a millisecond.
 const lookedAt = 256
 
-// attentive ends a walk over records soon after its caller has gone. Whoever uses it asks gone when the walk has ended.
+// attentive ends a walk over records soon after its caller has gone, and works on it in turn with other users' calls. Whoever uses it asks
+// gone when the walk has ended, and does not wait for anything within.
 func attentive[T any](ctx context.Context, all iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		if ctx.Err() != nil {
-			return
+		t := turnIn(ctx)
+		if !t.held {
+			if ctx.Err() != nil || t.take(ctx) != nil {
+				return
+			}
+			defer t.give()
 		}
 		n := 0
 		for x := range all {
-			if n++; n%lookedAt == 0 && ctx.Err() != nil {
+			if n++; n%lookedAt == 0 && t.pass(ctx) != nil {
 				return
 			}
 			if !yield(x) {

@@ -141,6 +141,9 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if r.RequestId != "" { // of this user alone
 		r.RequestId = strconv.FormatUint(uint64(peer.UID), 10) + ":" + r.RequestId
 	}
+	if p := s.unstored(); p != nil {
+		return s.refused(ctx, r.RequestId, p)
+	}
 	v := s.Writer.View()
 	said, p := s.siteScript(ctx, v, r)
 	if p != nil {

@@ -181,7 +181,8 @@ func (d *daemon) giveLog(path string, mode os.FileMode, u accounts.Account) {
 		err = giveLog(path, mode, u)
 	}
 	if err != nil {
-		d.log.Warn("SlurmUser may not be able to write to a log", "file", path, "err", err, "help", fmt.Sprintf("chown %s %s", u.Name, path))
+		d.log.Warn("SlurmUser may not be able to write to a log", "file", path, "err", err, "help",
+			fmt.Sprintf("chown %s %s", u.Name, path))
 	}
 }
 

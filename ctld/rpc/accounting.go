@@ -52,7 +52,8 @@ func (s *Service) unstored() *pb.Problem {
 	if n < maxUnstored {
 		return nil
 	}
-	return pb.NewProblem(pb.CodeNoSpace, "the accounting database cannot be written, and %d finished jobs wait for it; running jobs still end",
+	return pb.NewProblem(pb.CodeNoSpace,
+		"the accounting database cannot be written, and %d finished jobs wait for it; running jobs still end",
 		n).WithHint("the controller's log says what is wrong with it")
 }
 

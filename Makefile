@@ -47,12 +47,12 @@ test: packages ## run all tests; as root with real cgroups and a second user
 # Other users run the programs and read the configurations, and paths of sockets are short.
 # In random order, which also means that no result is taken from Go's cache: it knows the sources of a test, not the programs that
 # it starts. SHUFFLE=N repeats the order that a failed run has printed.
-	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp .ci/leftovers $(GO) test -timeout 20m -shuffle=$(SHUFFLE) ./...
+	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp .ci/leftovers $(GO) test -timeout 60m -shuffle=$(SHUFFLE) ./...
 
 # The packages whose tests start the built programs are left out, but for cmd/e2e, which then builds them with the detector.
 race: packages ## run the tests with the detector of data races
 	@.ci/test-user
-	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -race -timeout 20m -shuffle=$(SHUFFLE) \
+	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -race -timeout 60m -shuffle=$(SHUFFLE) \
 		$$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$')
 
 FUZZTIME ?= 5s

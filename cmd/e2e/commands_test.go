@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a script waits for a state: far longer than it takes, so that a slow machine is no failure.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // scriptCommands are what scripts can do beside testscript's own commands. None of them sleeps for a fixed time: each waits
 // for a state.

@@ -117,9 +117,19 @@ func (n *realNode) nothingLeft() {
 		if len(children) > 0 {
 			n.t.Errorf("shim %d still has processes %s", pid, children)
 		}
-		if got, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 500); got != 1 {
+		ended := func(limit time.Duration) bool {
+			for {
+				got, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(limit.Milliseconds()))
+				if err != unix.EINTR { // poll(2) is not restarted when another child ends
+					return got == 1
+				}
+			}
+		}
+		if !ended(500 * time.Millisecond) {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+			if !ended(patience) {
+				n.t.Errorf("shim %d does not end", pid)
+			}
 		}
 		unix.Close(fd)
 	}

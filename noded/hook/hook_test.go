@@ -132,7 +132,10 @@ func gone(t *testing.T, pid string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 90_000); n != 1 {
+	for err = unix.EINTR; err == unix.EINTR; { // poll(2) is not restarted when another child ends
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 300_000)
+	}
+	if n != 1 {
 		t.Fatalf("process %s still runs (%v)", pid, err)
 	}
 }

@@ -44,7 +44,11 @@ func awaitDeath(t *testing.T, pid int) {
 	}
 	must(t, err)
 	defer unix.Close(fd)
-	if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 {
+	n := 0
+	for err = unix.EINTR; err == unix.EINTR; { // poll(2) is not restarted when another child ends
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+	}
+	if n != 1 {
 		t.Fatalf("process %d does not end", pid)
 	}
 }

@@ -157,7 +157,7 @@ func stop(ids []identity, grace time.Duration) error {
 	for _, id := range left {
 		errs = append(errs, id.signal(unix.SIGKILL))
 	}
-	for _, id := range gone(left, 10*time.Second) {
+	for _, id := range gone(left, sweepTimeout) {
 		errs = append(errs, fmt.Errorf("cannot end process %d: it survives SIGKILL", id.PID))
 	}
 	return errors.Join(errs...)

@@ -78,7 +78,7 @@ func foreignShim(pid int, d Dir) bool {
 }
 
 // sweepTimeout bounds how long killed processes may take to be gone.
-const sweepTimeout = 15 * time.Second
+const sweepTimeout = time.Minute
 
 // sweep ends whatever is left of the nodes' jobs when no daemon watches over them any more: processes in their cgroups, shims
 // and what descends from them, and then the cgroups. killed is how many processes of jobs there were.

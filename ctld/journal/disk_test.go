@@ -239,7 +239,7 @@ func TestPowerCutWithoutKill(t *testing.T) {
 	dir := filepath.Join(d.mount, "state")
 	acked := writeUntil(t, dir, 40, func(p *os.Process) {
 		d.cutPower(t)
-		time.AfterFunc(2*time.Minute, func() { p.Kill() }) // it must end by itself, long before
+		time.AfterFunc(10*time.Minute, func() { p.Kill() }) // it must end by itself, long before
 	})
 	d.remount(t)
 	checkAcknowledged(t, dir, acked)

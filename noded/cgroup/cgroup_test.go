@@ -127,7 +127,7 @@ func groupLife(t *testing.T, r Root) {
 	if err := g.Signal(int(unix.SIGTERM)); err != nil {
 		t.Errorf("signal: %v", err)
 	}
-	if err := killUntilEmpty(g, 90*time.Second); err != nil {
+	if err := killUntilEmpty(g, 5*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()

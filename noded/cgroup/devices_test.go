@@ -205,7 +205,7 @@ print(tried(lambda: os.open("/dev/null", os.O_RDWR)))
 	if out.String() != want || err != nil {
 		t.Errorf("%v: %v\n%swant\n%s", rules, err, out.String(), want)
 	}
-	if err := killUntilEmpty(g, 90*time.Second); err != nil {
+	if err := killUntilEmpty(g, 5*time.Minute); err != nil {
 		t.Error(err)
 	}
 	if err := g.Remove(); err != nil {

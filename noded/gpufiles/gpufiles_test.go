@@ -130,7 +130,7 @@ func TestKeeper(t *testing.T) {
 	go func() { defer close(done); k.Run(ctx) }()
 	await := func(dir, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(90 * time.Second); read(t, dir) != want; {
+		for deadline := time.Now().Add(5 * time.Minute); read(t, dir) != want; {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %q, want %q", dir, read(t, dir), want)
 			}

@@ -80,6 +80,9 @@ func Text(err error) string { return err.Error() }
 // took effect.
 func Broken(err error) bool { return wire.Broken(err) }
 
+// Away reports whether err says that the daemon of this host does not reach the controller: the call has not been made.
+func Away(err error) bool { return wire.Away(err) }
+
 // Silent reports whether err means that the controller took the call and said nothing for MessageTimeout.
 func Silent(err error) bool {
 	var te *wire.TimeoutError

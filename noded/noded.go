@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/relay"
 	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
@@ -64,12 +65,19 @@ type Options struct {
 	Policy policy.Policy
 	// Apart starts noded-link as a process, with its end of the connection as the first descriptor after standard error, and gives how to
 	// wait for its end. nil: it runs in this process, which is for tests.
-	Apart func(*os.File) (wait func() error, err error) `json:"-"`
+	// relay is the listening socket that it has after that, nil where there is none.
+	Apart func(orders, relay *os.File) (wait func() error, err error) `json:"-"`
+	// Relay is the path of the socket by which commands on this host reach the controller; empty: there is none.
+	Relay string
+	// Login: this is a login host, which has no resources and runs no jobs; Spool, Steps and devices are nobody's.
+	Login bool
 
 	// What follows has defaults and is replaced in tests.
 	Prober hw.Prober  // hw.Linux
 	Steps  root.Steps // a step.Runner on Spool
 	Shim   []string   // command that starts a shim: this binary with the argument "stepd"
+
+	listening *os.File // Relay's socket
 }
 
 // check gathers all faults.
@@ -81,13 +89,22 @@ func (o *Options) check() error {
 		}
 	}
 	need(o.NodeName != "", "the node's name is missing")
-	need(o.Spool != "", "the spool folder is missing (SlurmdSpoolDir)")
+	need(!o.Login || o.Relay != "", "the path of the socket for commands is missing (ClusterName)")
+	need(o.Login || o.Spool != "", "the spool folder is missing (SlurmdSpoolDir)")
 	need(len(o.Controllers) > 0, "the controller's address is missing (SlurmctldHost)")
-	need(o.TLS != "", "the folder with ca.crt, node.crt and node.key is missing")
+	need(o.TLS != "", "the folder with ca.crt, "+o.role()+".crt and "+o.role()+".key is missing")
 	if len(errs) > 0 {
 		return fmt.Errorf("cannot start the node daemon: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// role is that of this host's certificate.
+func (o *Options) role() string {
+	if o.Login {
+		return mtls.RoleLogin
+	}
+	return mtls.RoleNode
 }
 
 // Run is the node daemon, from its start until ctx ends. Jobs that run then run on.
@@ -109,9 +126,15 @@ func Run(ctx context.Context, o Options) error {
 	if o.Prober == nil {
 		o.Prober = hw.Linux{}
 	}
-	files, err := mtls.HostFiles(o.TLS, mtls.RoleNode) // before anything is made: a path that was mistyped leaves no spool
+	files, err := mtls.HostFiles(o.TLS, o.role()) // before anything is made: a path that was mistyped leaves no spool
 	if err != nil {
 		return err
+	}
+	if o.listening, err = o.listen(); err != nil {
+		return err
+	}
+	if o.listening != nil {
+		defer o.listening.Close()
 	}
 	r, err := root.New(ctx, o.root(files))
 	if err != nil {
@@ -124,12 +147,14 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func (o *Options) root(files mtls.Files) root.Options {
-	return root.Options{Node: o.NodeName, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober, GPUs: o.GPUs,
+	return root.Options{Node: o.NodeName, Login: o.Login, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober,
+		GPUs:   o.GPUs,
 		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck, Log: o.Log, Level: o.Level, Reload: o.Reload,
 		Step:   step.Options{Command: o.Shim, ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin},
-		Daemon: taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.Socket},
-		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.Socket,
-			Ca: files.Authority, Certificate: files.Certificate, Key: files.Key}}
+		Daemon: taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
+		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
+			Relay: o.listening != nil,
+			Ca:    files.Authority, Certificate: files.Certificate, Key: files.Key}}
 }
 
 // signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
@@ -181,9 +206,9 @@ func (o *Options) one(ctx context.Context, r *root.Root) error {
 	}
 	start := o.Apart
 	if start == nil {
-		start = func(f *os.File) (func() error, error) { return o.within(ctx, f) }
+		start = func(f, relay *os.File) (func() error, error) { return o.within(ctx, f, relay) }
 	}
-	wait, err := start(theirs)
+	wait, err := start(theirs, o.listening)
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
@@ -198,13 +223,14 @@ func (o *Options) one(ctx context.Context, r *root.Root) error {
 }
 
 // within runs noded-link in this process.
-func (o *Options) within(ctx context.Context, f *os.File) (wait func() error, err error) {
+func (o *Options) within(ctx context.Context, f, listening *os.File) (wait func() error, err error) {
 	conn, err := net.FileConn(f)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
-	go func() { done <- Link(ctx, conn, o.Prober, o.Log, o.Level) }()
+	listen := func() (*net.UnixListener, error) { return relay.FromFile(listening) }
+	go func() { done <- Link(ctx, conn, listen, o.Prober, o.Log, o.Level) }()
 	return func() error { return <-done }, nil
 }
 
@@ -215,22 +241,37 @@ type linkOptions struct {
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Link is noded-link: it serves the node whose root half is at the other end of conn, until that goes, or ctx ends.
-func Link(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger, level *slog.LevelVar) error {
-	return serve(ctx, conn, linkOptions{Prober: prober, Level: level}, log)
+// Link is noded-link: it serves the host whose root half is at the other end of conn, until that goes, or ctx ends. listen gives the socket
+// of the relay where the root half says that there is one.
+func Link(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener, error), prober hw.Prober, log *slog.Logger,
+	level *slog.LevelVar) error {
+	return serve(ctx, conn, listen, linkOptions{Prober: prober, Level: level}, log)
 }
 
 // LinkFrom is Link for one of many nodes in one process (package pretend): the level of the log is not its own to change, and dial, unless
 // it is nil, makes its connections.
 func LinkFrom(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger,
 	dial func(ctx context.Context, addr string) (net.Conn, error)) error {
-	return serve(ctx, conn, linkOptions{Prober: prober, Dial: dial}, log)
+	return serve(ctx, conn, nil, linkOptions{Prober: prober, Dial: dial}, log)
 }
 
-func serve(ctx context.Context, conn net.Conn, o linkOptions, log *slog.Logger) error {
+func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener, error), o linkOptions, log *slog.Logger) error {
 	client, about, err := orders.Dial(conn)
 	if err != nil {
 		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, err := startRelay(ctx, client, about, listen, log)
+	if err != nil {
+		client.Close()
+		for range client.Words() {
+		}
+		return err
+	}
+	defer func() { cancel(); <-ended }()
+	if about.Login {
+		return login(ctx, client, about, log, o.Level)
 	}
 	n := &node{o: o, log: log, root: client, about: about}
 	if err := n.init(); err != nil {

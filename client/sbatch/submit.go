@@ -53,7 +53,7 @@ func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply
 	if err != nil {
 		return nil, nil, err
 	}
-	busy := 0
+	busy, asked := 0, false // asked: a controller may have the request
 	for started, pause := s.env.Now(), 50*time.Millisecond; ; {
 		reply, err := c.SubmitJob(ctx, s.request())
 		if err == nil {
@@ -68,7 +68,14 @@ func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply
 		case code == msg.CodeRateLimited && busy < busyTries:
 			busy++
 			s.env.Sleep(time.Duration(busy) * 100 * time.Millisecond)
+		case client.Away(err) && !asked && s.env.Now().Sub(started) < s.patience(): // as while nobody listens: dial
+			s.env.Sleep(pause)
+			pause = min(2*pause, time.Second)
+		case client.Away(err) && !asked:
+			_ = c.Close()
+			return nil, nil, err
 		case client.Broken(err) && s.env.Now().Sub(started) < retryS*time.Second:
+			asked = asked || !client.Away(err)
 			_ = c.Close()
 			if c = s.redial(ctx, started, &pause); c == nil {
 				return nil, nil, err
@@ -80,6 +87,14 @@ func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply
 	}
 }
 
+// patience is how long sbatch looks for a controller that is not there.
+func (s *submission) patience() time.Duration {
+	if s.req.TestOnly {
+		return 0
+	}
+	return time.Duration(client.MessageTimeoutS(s.env.Getenv)) * time.Second
+}
+
 // dial connects. Where a controller has been, and is not at the moment, it may be restarting: as Slurm does, sbatch tries for
 // MessageTimeout (slurm.conf(5)) before it gives up. Commands that only look do not: they are asked again soon enough.
 func (s *submission) dial(ctx context.Context) (*client.Client, error) {
@@ -87,7 +102,7 @@ func (s *submission) dial(ctx context.Context) (*client.Client, error) {
 	if err == nil || s.req.TestOnly || !client.MayReturn(err) {
 		return c, err
 	}
-	patience := time.Duration(client.MessageTimeoutS(s.env.Getenv)) * time.Second
+	patience := s.patience()
 	for started, pause := s.env.Now(), 50*time.Millisecond; s.env.Now().Sub(started) < patience; pause = min(2*pause, time.Second) {
 		s.env.Sleep(pause)
 		if c, err = s.env.Dial(ctx); err == nil || !client.MayReturn(err) {
@@ -120,7 +135,7 @@ func (s *submission) lead(text string) {
 func (s *submission) failed(err error) int {
 	text, more := command.Phrase(err)
 	var connect *client.ConnectError
-	if client.Broken(err) && !errors.As(err, &connect) {
+	if client.Broken(err) && !client.Away(err) && !errors.As(err, &connect) {
 		more = fmt.Sprintf("it is unknown whether the job was accepted: look for it with squeue (request id %s)", s.id)
 	}
 	switch {
@@ -171,12 +186,16 @@ func (s *submission) printID(r *msg.SubmitReply) {
 // wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own
 // (sbatch(1), --wait). The job goes on without the controller, and so does the waiting.
 func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int {
+	heard := s.env.Now()
 	for pause := 50 * time.Millisecond; ; {
 		reply, err := c.WaitJob(ctx, &msg.WaitJobRequest{JobId: job})
 		if err == nil {
 			return waitCode(reply.GetJob())
 		}
-		if client.Broken(err) {
+		if !client.Away(err) {
+			heard = s.env.Now()
+		}
+		if client.Broken(err) && s.env.Now().Sub(heard) < retryS*time.Second {
 			if client.Silent(err) {
 				text, _ := command.Phrase(err)
 				s.env.Errorf("Currently unable to load job state information, retrying: %s", text)

@@ -51,10 +51,16 @@ func readConf(getenv func(string) string) (path string, data []byte, err error) 
 // clusterRecord is the file that `sluice up` keeps in the folder of a cluster.
 const clusterRecord = "cluster.json"
 
-// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else run/ctld.sock in the folder of slurm.conf, where
-// `sluice up` has it, else below /run/sluice with the ClusterName of slurm.conf.
-func SocketPath(getenv func(string) string) (string, error) {
-	if s := getenv("SLUICE_SOCKET"); s != "" {
+// runDir is where daemons have their sockets.
+const runDir = "/run/sluice"
+
+// SocketPath says which socket leads to the controller: $SLUICE_SOCKET, else run/ctld.sock in the folder of slurm.conf, where
+// `sluice up` has it, else below /run/sluice with the ClusterName of slurm.conf: ctld.sock on the controller's host, relay.sock on others.
+// A SLUICE_SOCKET that has come with a job from another host, and whose folder is not here, counts as not set.
+func SocketPath(getenv func(string) string) (string, error) { return socketPath(getenv, runDir) }
+
+func socketPath(getenv func(string) string, run string) (string, error) {
+	if s := getenv("SLUICE_SOCKET"); s != "" && (getenv("SLURM_JOB_ID") == "" || !missing(filepath.Dir(s))) {
 		return s, nil
 	}
 	if path := getenv("SLURM_CONF"); path != "" {
@@ -69,9 +75,33 @@ func SocketPath(getenv func(string) string) (string, error) {
 	}
 	name, err := ClusterName(getenv)
 	if err != nil {
+		if relay, ok := onlyRelay(run); ok {
+			return relay, nil
+		}
 		return "", err
 	}
-	return "/run/sluice/" + name + "/ctld.sock", nil
+	return besides(filepath.Join(run, name)), nil
+}
+
+// besides chooses the socket in the folder of a cluster. That of the controller stays the first choice while a controller restarts: it has
+// none then, but the folder has no relay either, or one that leads to the same controller.
+func besides(dir string) string {
+	ctld, relay := filepath.Join(dir, "ctld.sock"), filepath.Join(dir, "relay.sock")
+	if _, err := os.Lstat(ctld); err != nil {
+		if _, err := os.Lstat(relay); err == nil {
+			return relay
+		}
+	}
+	return ctld
+}
+
+// onlyRelay is the relay of a host that has no configuration, where there is one.
+func onlyRelay(run string) (path string, ok bool) {
+	found, _ := filepath.Glob(filepath.Join(run, "*", "relay.sock"))
+	if len(found) != 1 {
+		return "", false
+	}
+	return found[0], true
 }
 
 // ClusterName reads one key of slurm.conf. The commands need nothing else of it, and a full parse would cost more than the

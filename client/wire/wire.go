@@ -284,7 +284,13 @@ func brokenBy(err error) error {
 func Broken(err error) bool {
 	var ce *ConnectError
 	var te *TimeoutError
-	return errors.Is(err, errBroken) || errors.As(err, &ce) || errors.As(err, &te)
+	return errors.Is(err, errBroken) || errors.As(err, &ce) || errors.As(err, &te) || Away(err)
+}
+
+// Away reports whether err says that the daemon of this host does not reach the controller: the call has not been made.
+func Away(err error) bool {
+	var r *Refusal
+	return errors.As(err, &r) && r.Problem != nil && msg.Code(r.Problem.Code) == msg.CodeAway
 }
 
 // MayReturn reports whether err says that nobody listens where a controller has been.
@@ -318,8 +324,12 @@ func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " +
 func (e *ConnectError) advice() string {
 	switch {
 	case errors.Is(e.Err, os.ErrNotExist):
-		return "no such file; is sluice-ctld running on this host, and does SLURM_CONF or SLUICE_SOCKET name the right cluster?"
+		return "no such file; is sluice-ctld running on this host, or on others sluice-noded, and does SLURM_CONF or SLUICE_SOCKET name " +
+			"the right cluster?"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		if filepath.Base(e.Socket) == "relay.sock" {
+			return "nobody listens on it; sluice-noded, which connects this host with the controller, has stopped: start it again"
+		}
 		return "nobody listens on it; sluice-ctld has stopped: start it again"
 	case errors.Is(e.Err, syscall.EAGAIN):
 		return fmt.Sprintf("no connection within %d seconds; sluice-ctld has been stopped, or its machine is overloaded", ConnectTimeoutS)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,10 +21,14 @@ import (
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/relay"
 )
 
-// linkFD is noded-link's end of the connection with noded-root.
-const linkFD = 3
+// Descriptors of noded-link: its end of the connection with noded-root, and the socket of the relay where there is one.
+const (
+	linkFD  = 3
+	relayFD = 4
+)
 
 // confined is the last argument of a noded-link that has given up its rights.
 const confined = "confined"
@@ -40,7 +45,7 @@ func init() {
 const failpointVar = "SLUICE_FAILPOINT"
 
 // apart starts noded-link as a process of its own.
-func apart(node string, logs *logfile.Log) (func(*os.File) (func() error, error), error) {
+func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func() error, error), error) {
 	uid, gid := uint32(confine.UID), uint32(confine.UID)
 	if u, ok := accounts.User(confine.User); ok {
 		uid, gid = u.UID, u.GID
@@ -49,7 +54,7 @@ func apart(node string, logs *logfile.Log) (func(*os.File) (func() error, error)
 		return nil, fmt.Errorf("the account %s is root's: give it a user and a group of its own", confine.User)
 	}
 	fail := os.Getenv(failpointVar)
-	return func(f *os.File) (func() error, error) {
+	return func(f, listening *os.File) (func() error, error) {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{"sluice-noded", "link", node, strconv.Itoa(int(uid)), strconv.Itoa(int(gid))}
 		cmd.Env, cmd.Dir = confine.Environment(), "/"
@@ -57,7 +62,7 @@ func apart(node string, logs *logfile.Log) (func(*os.File) (func() error, error)
 			cmd.Env = append(cmd.Env, failpointVar+"="+fail)
 			fail = ""
 		}
-		cmd.ExtraFiles, cmd.Stderr = []*os.File{f}, newLines(logs)
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening}, newLines(logs)
 		cmd.WaitDelay = time.Second
 		if err := inherit.Start(cmd); err != nil {
 			return nil, err
@@ -111,5 +116,10 @@ func linkRun(args []string) error {
 	}
 	level := &slog.LevelVar{}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("node", args[0])
-	return noded.Link(context.Background(), conn, hw.Linux{}, log, level)
+	listen := func() (*net.UnixListener, error) {
+		f := os.NewFile(relayFD, "relay")
+		defer f.Close()
+		return relay.FromFile(f)
+	}
+	return noded.Link(context.Background(), conn, listen, hw.Linux{}, log, level)
 }

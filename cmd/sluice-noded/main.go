@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -50,16 +48,23 @@ func main() {
 	app := &cli.App{
 		Name: "sluice-noded", Usage: "the node daemon of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
 		Description: "Runs in the foreground until SIGTERM; running jobs continue, and the next daemon takes them over. SIGHUP " +
-			"rereads\nslurm.conf and registers again; SIGUSR2 reopens the log file, for logrotate.\n\nExample:\n   sluice-noded --conf " +
-			"/etc/slurm/slurm.conf --tls /etc/sluice/tls",
+			"rereads\nslurm.conf and registers again; SIGUSR2 reopens the log file, for logrotate. Commands on this host reach the " +
+			"controller\nthrough it, by the socket --relay. With --login that is all that it does: for hosts on which users work and " +
+			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
+			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
+			"   sluice-noded --login --controller head:6817 --relay /run/sluice/lab/relay.sock",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
 				Usage: "slurm.conf `FILE`"},
 			&cli.StringFlag{Name: "node", Aliases: []string{"N"},
 				Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
+			&cli.BoolFlag{Name: "login", Usage: "this is a login host: serve the commands of its users, run no jobs; " +
+				"needs a certificate of role login (sluice-ctld issue --role login)"},
+			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
+				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
 			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir)"},
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
-				Usage: "directory `DIR` with ca.crt, node.crt and node.key (written by sluice-ctld issue)"},
+				Usage: "directory `DIR` with ca.crt, node.crt and node.key, or login.crt and login.key (written by sluice-ctld issue)"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},
 			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"},
 				Usage: "`PATH` of the controller's Unix socket on this host, passed to jobs"},
@@ -97,7 +102,11 @@ func run(c *cli.Context) error {
 		sparing = inherit.Spare(rootSpared)
 	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
-	o, own, err := options(c)
+	read := options
+	if c.Bool("login") {
+		read = loginOptions
+	}
+	o, own, err := read(c)
 	if err != nil {
 		return err
 	}
@@ -111,7 +120,7 @@ func run(c *cli.Context) error {
 	o.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: o.Level}))
 	o.Signals = logfile.Signals()
 	o.Reload = func() (slog.Level, policy.Own, error) {
-		o, own, err := options(c)
+		o, own, err := read(c)
 		if err != nil { // the file may have been moved away all the same
 			return 0, policy.Own{}, errors.Join(err, logs.Reopen(logs.Path()))
 		}
@@ -127,7 +136,9 @@ func run(c *cli.Context) error {
 	if o.Apart, err = apart(o.NodeName, logs); err != nil {
 		return err
 	}
-	if err := gpus(c.String("gpus"), &o); err != nil {
+	if o.Login {
+		o.GPUFiles = false
+	} else if err := gpus(c.String("gpus"), &o); err != nil {
 		return err
 	}
 	if o.GPUs != nil {
@@ -174,13 +185,12 @@ func options(c *cli.Context) (noded.Options, logging, error) {
 	}
 	o.Policy.Own = policy.Own{RebootProgram: cfg.RebootProgram, ConstrainDevices: cfg.Cgroup.ConstrainDevices, JobMapDir: cfg.GPU.JobMap,
 		StatDir: cfg.GPU.Stat}
+	o.Relay = relayPath(c, cfg.ClusterName)
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
 	if len(o.Controllers) == 0 {
-		for _, h := range cfg.SlurmctldHosts {
-			o.Controllers = append(o.Controllers, net.JoinHostPort(h.Addr, strconv.Itoa(cfg.SlurmctldPort)))
-		}
+		o.Controllers = controllers(cfg)
 	}
 	return o, logging{conf.NodePath(cfg.SlurmdLogFile, n), conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }

@@ -78,6 +78,20 @@ func HostFiles(dir, role string) (f Files, err error) {
 	return f, nil
 }
 
+// NameIn is the name in the certificate of a role in a folder.
+func NameIn(dir, role string) (string, error) {
+	f, err := HostFiles(dir, role)
+	if err != nil {
+		return "", err
+	}
+	block, _ := pem.Decode(f.Certificate) // HostFiles has read it
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return c.Subject.CommonName, nil
+}
+
 // HostFrom is Host for files that somebody else has read.
 func HostFrom(f Files) (*tls.Config, error) {
 	pool, err := authority(f.Authority, "the cluster's authority")

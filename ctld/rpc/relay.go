@@ -79,7 +79,7 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 	}
 	leave, ok := s.hold(host)
 	if !ok {
-		s.warn("a host has too many connections of commands open", host, 0, nil)
+		s.warn("a host has too many connections of commands open", host, nil, nil)
 		return status.Errorf(codes.ResourceExhausted, "host %s has too many connections of commands open", host.Name)
 	}
 	defer leave()
@@ -88,7 +88,7 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 		return err
 	}
 	if err := checkFirst(first); err != nil {
-		s.warn("refused a relayed connection: it does not follow the protocol", host, 0, err)
+		s.warn("refused a relayed connection: it does not follow the protocol", host, nil, err)
 		return err
 	}
 	peer, refusal, err := relayed{s, host, first.Caller}.Identify(stream.Context())
@@ -96,7 +96,7 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 		return status.FromContextError(err).Err()
 	}
 	if refusal != nil {
-		s.warn("refused a relayed connection", host, first.Caller.Uid, refusal)
+		s.warn("refused a relayed connection", host, first.Caller, refusal)
 		peer = &Peer{UID: first.Caller.Uid, Via: ViaRelay, Host: host.Name, refused: refusal}
 	}
 	return s.serve(stream, peer, first.Data)
@@ -220,9 +220,9 @@ func (s *RelayServer) hold(host mtls.Identity) (leave func(), ok bool) {
 }
 
 // warn logs what a host can bring about as often as it likes.
-func (s *RelayServer) warn(what string, host mtls.Identity, uid uint32, why error) {
+func (s *RelayServer) warn(what string, host mtls.Identity, by *nodepb.Caller, why error) {
 	if due, left := s.said.Says(what + " " + host.Role + " " + host.Name); due {
-		s.Log.Warn(what, "host", host.Name, "role", host.Role, "uid", uid, "why", why, "left_out", left)
+		s.Log.Warn(what, "host", host.Name, "role", host.Role, "uid", by.GetUid(), "pid", by.GetPid(), "why", why, "left_out", left)
 	}
 }
 

@@ -245,7 +245,7 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 		if spec.Gid == 0 || !peer.Operator {
 			spec.Gid = peer.GID
 		}
-		spec.Uid, spec.Groups, spec.User = peer.UID, peer.Groups, s.Users.Name(peer.UID)
+		spec.Uid, spec.Groups, spec.User = peer.UID, peer.Groups, cmp.Or(peer.User, s.Users.Name(peer.UID))
 	}
 	spec.Group = s.Users.Group(spec.Gid)
 	if !peer.Operator || peer.Host != "" {

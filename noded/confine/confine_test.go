@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
+func must1(f *os.File, err error) *os.File {
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
 // try prints what works.
 func try(dir, addr string) {
 	says := func(what string, err error) {
@@ -78,6 +85,25 @@ func try(dir, addr string) {
 	says("connecting to the network", err)
 	_, err = net.Dial("unix", filepath.Join(dir, "socket"))
 	says("connecting to a socket", err)
+	given, err := net.FileListener(os.NewFile(4, "relay"))
+	if err == nil {
+		var c net.Conn
+		if c, err = given.Accept(); err == nil {
+			_, err = unix.GetsockoptUcred(int(must1(c.(*net.UnixConn).File()).Fd()), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		}
+	}
+	says("accepting on the socket that it was given", err)
+	_, err = net.Listen("tcp", "127.0.0.1:0")
+	says("listening on the network", err)
+	err = os.ErrNotExist
+	for fd := range 32 {
+		var st, secret unix.Stat_t
+		known := unix.Fstat(fd, &st) == nil && unix.Stat(filepath.Join(dir, "secret"), &secret) == nil
+		if known && st.Ino == secret.Ino && st.Dev == secret.Dev {
+			err = nil
+		}
+	}
+	says("having what else was open", err)
 	_, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, 0)
 	says("a netlink socket", err)
 	_, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -139,7 +165,13 @@ func TestLink(t *testing.T) {
 	defer leaked.Close()
 	cmd := exec.Command("/proc/self/exe", "link", dir, tcp.Addr().String())
 	cmd.Env = append(os.Environ(), "SECRET=xyzzy")
-	cmd.ExtraFiles = []*os.File{nil, leaked}
+	relay, err := l.(*net.UnixListener).File()
+	must(err)
+	defer relay.Close()
+	cmd.ExtraFiles = []*os.File{nil, relay, leaked}
+	waiting, err := net.Dial("unix", filepath.Join(dir, "socket")) // for somebody to accept it
+	must(err)
+	defer waiting.Close()
 	out, err := cmd.CombinedOutput()
 	must(err)
 	want := `Uid: 4711 4711 4711 4711
@@ -166,6 +198,9 @@ a program fails
 executing itself fails
 connecting to the network works
 connecting to a socket fails
+accepting on the socket that it was given works
+listening on the network fails
+having what else was open fails
 a netlink socket fails
 a packet socket fails
 a memfd fails

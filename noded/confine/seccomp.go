@@ -25,6 +25,7 @@ var allowed = append([]uint32{
 	unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE,
 	// the network
 	unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMSG,
+	unix.SYS_ACCEPT4, // on a socket that it was given: there is no listen(2)
 	unix.SYS_SHUTDOWN, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT,
 	unix.SYS_READV, unix.SYS_WRITEV,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_FCNTL, unix.SYS_PPOLL,

@@ -56,6 +56,7 @@ type Steps interface {
 // Options of a Root.
 type Options struct {
 	Node     string // name
+	Login    bool   // this is a login host: no spool, no steps, no devices
 	Cluster  string
 	Spool    string
 	Step     step.Options // of a Runner, when Steps is nil: what Root does not fill in itself
@@ -118,6 +119,9 @@ var ErrStopped = errors.New("the controller has this node daemon end")
 func New(ctx context.Context, o Options) (*Root, error) {
 	if o.Kernel == nil {
 		o.Kernel = isolate.Linux{}
+	}
+	if o.Login {
+		return newLogin(ctx, o), nil
 	}
 	sp, err := openSpool(o.Spool, o.Log)
 	if err != nil {
@@ -258,6 +262,10 @@ func (r *Root) reload() (slog.Level, error) {
 func (r *Root) Close() error {
 	r.stop()
 	r.wg.Wait()
+	if r.o.Login {
+		r.log.Info("login host's daemon ends")
+		return nil
+	}
 	err := r.steps.Close()
 	if err != nil {
 		err = fmt.Errorf("cannot let go of the shims: %w", err)

@@ -90,7 +90,9 @@ func (s *session) welcome() error {
 	if r.o.Welcome != nil {
 		w = proto.CloneOf(r.o.Welcome)
 	}
-	w.Settings, w.Devices = r.settings, &nodepb.Devices{Report: r.report()}
+	if !r.o.Login {
+		w.Settings, w.Devices = r.settings, &nodepb.Devices{Report: r.report()}
+	}
 	if r.o.Level != nil {
 		w.LogLevel = int32(r.o.Level.Level())
 	}
@@ -137,6 +139,9 @@ func (s *session) read(ctx, work context.Context) error {
 			return fmt.Errorf("cannot read an order: %w", err)
 		}
 		o, weight, err := decode(b)
+		if err == nil {
+			err = s.fits(o)
+		}
 		if err != nil {
 			return err
 		}
@@ -164,6 +169,14 @@ func decode(b []byte) (o *nodepb.Order, weight int64, err error) {
 			weight, row.most)
 	}
 	return o, weight, err
+}
+
+// fits refuses orders about steps on a host that runs none.
+func (s *session) fits(o *nodepb.Order) error {
+	if row, err := rowOf(o); err != nil || row.login || !s.r.o.Login {
+		return err
+	}
+	return errors.New("an order is not one for a login host")
 }
 
 // take begins the work on an order: those that are not answered are done at once, in their turn. It waits for nothing: what ends a step

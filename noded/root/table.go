@@ -22,7 +22,9 @@ type row struct {
 	policy string
 	// now is done at once, in its turn, and not answered; do is answered.
 	now func(*session, *nodepb.Order)
-	do  func(*Root, context.Context, *nodepb.Order) (*nodepb.Answer, error)
+	// login: also of a login host, where there are no steps.
+	login bool
+	do    func(*Root, context.Context, *nodepb.Order) (*nodepb.Answer, error)
 }
 
 // small is an order with a number or two.
@@ -57,11 +59,12 @@ var table = map[protoreflect.Name]row{
 		do: (*Root).hook},
 	"look":  {most: small, needs: nothing, policy: "figures of this node's own steps", do: (*Root).look},
 	"check": {most: small, needs: nothing, policy: "what is wrong with this node, in words", do: (*Root).findFault},
-	"cancel": {most: small, needs: nothing, policy: "an order of the same connection",
+	"who":   {most: small, needs: nothing, policy: "the name of a user, which everybody may know", do: (*Root).who, login: true},
+	"cancel": {most: small, needs: nothing, policy: "an order of the same connection", login: true,
 		now: func(s *session, o *nodepb.Order) { s.cancel(o.GetCancel().GetId()) }},
-	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names",
+	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
-	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", now: func(*session, *nodepb.Order) {}},
+	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},
 }
 
 // rowOf finds an order's row, and says what the order lacks.

@@ -101,6 +101,7 @@ type Order struct {
 	//	*Order_Reopen
 	//	*Order_Stop
 	//	*Order_Check
+	//	*Order_Who
 	What          isOrder_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -258,6 +259,15 @@ func (x *Order) GetCheck() *Check {
 	return nil
 }
 
+func (x *Order) GetWho() *Who {
+	if x != nil {
+		if x, ok := x.What.(*Order_Who); ok {
+			return x.Who
+		}
+	}
+	return nil
+}
+
 type isOrder_What interface {
 	isOrder_What()
 }
@@ -310,6 +320,10 @@ type Order_Check struct {
 	Check *Check `protobuf:"bytes,13,opt,name=check,proto3,oneof"`
 }
 
+type Order_Who struct {
+	Who *Who `protobuf:"bytes,14,opt,name=who,proto3,oneof"`
+}
+
 func (*Order_Settings) isOrder_What() {}
 
 func (*Order_Prepare) isOrder_What() {}
@@ -333,6 +347,8 @@ func (*Order_Reopen) isOrder_What() {}
 func (*Order_Stop) isOrder_What() {}
 
 func (*Order_Check) isOrder_What() {}
+
+func (*Order_Who) isOrder_What() {}
 
 // Prepare: the devices of a step are its own from now on, and are cut or merged as they have to be.
 type Prepare struct {
@@ -697,6 +713,51 @@ func (x *Check) GetAll() bool {
 	return false
 }
 
+// Who: the login name of a uid on this host.
+type Who struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Who) Reset() {
+	*x = Who{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Who) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Who) ProtoMessage() {}
+
+func (x *Who) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Who.ProtoReflect.Descriptor instead.
+func (*Who) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Who) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
 // Cancel ends the work on an order that has not been answered; its answer still comes.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -707,7 +768,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +780,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +793,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -751,7 +812,7 @@ type Reopen struct {
 
 func (x *Reopen) Reset() {
 	*x = Reopen{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +824,7 @@ func (x *Reopen) String() string {
 func (*Reopen) ProtoMessage() {}
 
 func (x *Reopen) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +837,7 @@ func (x *Reopen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reopen.ProtoReflect.Descriptor instead.
 func (*Reopen) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
 }
 
 // Stop: the node daemon ends, as on SIGTERM.
@@ -788,7 +849,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +861,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +874,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
 }
 
 // Word is what noded-root says: first a welcome, then answers, and what has changed.
@@ -834,7 +895,7 @@ type Word struct {
 
 func (x *Word) Reset() {
 	*x = Word{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +907,7 @@ func (x *Word) String() string {
 func (*Word) ProtoMessage() {}
 
 func (x *Word) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +920,7 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Word.ProtoReflect.Descriptor instead.
 func (*Word) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Word) GetWhat() isWord_What {
@@ -981,13 +1042,15 @@ type Welcome struct {
 	CloseDevices  bool                   `protobuf:"varint,13,opt,name=close_devices,json=closeDevices,proto3" json:"close_devices,omitempty"` // the node's own cgroup.conf has ConstrainDevices=yes
 	LogLevel      int32                  `protobuf:"zigzag32,14,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"`
 	StartNs       int64                  `protobuf:"varint,15,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	Relay         bool                   `protobuf:"varint,16,opt,name=relay,proto3" json:"relay,omitempty"` // the descriptor after that of the orders is the socket of this host's relay
+	Login         bool                   `protobuf:"varint,17,opt,name=login,proto3" json:"login,omitempty"` // of a login host: there is nothing but the relay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1062,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1075,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1120,6 +1183,20 @@ func (x *Welcome) GetStartNs() int64 {
 	return 0
 }
 
+func (x *Welcome) GetRelay() bool {
+	if x != nil {
+		return x.Relay
+	}
+	return false
+}
+
+func (x *Welcome) GetLogin() bool {
+	if x != nil {
+		return x.Login
+	}
+	return false
+}
+
 // Known is a step that is here.
 type Known struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1132,7 +1209,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1221,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1234,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Known) GetReport() *v1.StepReport {
@@ -1189,6 +1266,7 @@ type Answer struct {
 	Devices       []*v1.GresDevice       `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`  // Prepare: as they are now
 	Usage         []*v1.StepUsage        `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`      // Look
 	Fault         string                 `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`      // Check, Hook: why this node cannot start steps; empty: it can
+	User          string                 `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`        // Who; empty: nobody has that uid
 	Refused       bool                   `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"` // by the policy of the node: trying again is of no use
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1196,7 +1274,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1286,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1299,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -1266,6 +1344,13 @@ func (x *Answer) GetFault() string {
 	return ""
 }
 
+func (x *Answer) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 func (x *Answer) GetRefused() bool {
 	if x != nil {
 		return x.Refused
@@ -1282,7 +1367,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1379,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1392,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Devices) GetReport() *v1.DeviceReport {
@@ -1326,7 +1411,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1423,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1436,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Samples) GetSamples() []*v1.DeviceSample {
@@ -1373,7 +1458,7 @@ type Reread struct {
 
 func (x *Reread) Reset() {
 	*x = Reread{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1470,7 @@ func (x *Reread) String() string {
 func (*Reread) ProtoMessage() {}
 
 func (x *Reread) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1483,7 @@ func (x *Reread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reread.ProtoReflect.Descriptor instead.
 func (*Reread) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Reread) GetLogLevel() int32 {
@@ -1426,7 +1511,7 @@ var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xe4\x04\n" +
+	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\x8d\x05\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
@@ -1441,7 +1526,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	" \x01(\v2\x16.sluice.node.v1.CancelH\x00R\x06cancel\x120\n" +
 	"\x06reopen\x18\v \x01(\v2\x16.sluice.node.v1.ReopenH\x00R\x06reopen\x12*\n" +
 	"\x04stop\x18\f \x01(\v2\x14.sluice.node.v1.StopH\x00R\x04stop\x12-\n" +
-	"\x05check\x18\r \x01(\v2\x15.sluice.node.v1.CheckH\x00R\x05checkB\x06\n" +
+	"\x05check\x18\r \x01(\v2\x15.sluice.node.v1.CheckH\x00R\x05check\x12'\n" +
+	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03whoB\x06\n" +
 	"\x04what\"`\n" +
 	"\aPrepare\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12/\n" +
@@ -1462,7 +1548,9 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\aprogram\x18\x05 \x01(\tR\aprogram\"\x06\n" +
 	"\x04Look\"\x19\n" +
 	"\x05Check\x12\x10\n" +
-	"\x03all\x18\x01 \x01(\bR\x03all\"\x18\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"\x17\n" +
+	"\x03Who\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\rR\x03uid\"\x18\n" +
 	"\x06Cancel\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\b\n" +
 	"\x06Reopen\"\x06\n" +
@@ -1474,7 +1562,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\adevices\x18\x04 \x01(\v2\x17.sluice.node.v1.DevicesH\x00R\adevices\x123\n" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06rereadB\x06\n" +
-	"\x04what\"\xcd\x03\n" +
+	"\x04what\"\xf9\x03\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1491,18 +1579,21 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x04open\x18\f \x01(\tR\x04open\x12#\n" +
 	"\rclose_devices\x18\r \x01(\bR\fcloseDevices\x12\x1b\n" +
 	"\tlog_level\x18\x0e \x01(\x11R\blogLevel\x12\x19\n" +
-	"\bstart_ns\x18\x0f \x01(\x03R\astartNs\"\x90\x01\n" +
+	"\bstart_ns\x18\x0f \x01(\x03R\astartNs\x12\x14\n" +
+	"\x05relay\x18\x10 \x01(\bR\x05relay\x12\x14\n" +
+	"\x05login\x18\x11 \x01(\bR\x05login\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
 	"\x06bundle\x18\x02 \x01(\v2\x11.sluice.v1.BundleR\x06bundle\x12-\n" +
-	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xd3\x01\n" +
+	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xe7\x01\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\tR\x06failed\x12/\n" +
 	"\adevices\x18\x04 \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12*\n" +
 	"\x05usage\x18\x05 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x14\n" +
-	"\x05fault\x18\a \x01(\tR\x05fault\x12\x18\n" +
+	"\x05fault\x18\a \x01(\tR\x05fault\x12\x12\n" +
+	"\x04user\x18\b \x01(\tR\x04user\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\bR\arefused\":\n" +
 	"\aDevices\x12/\n" +
 	"\x06report\x18\x01 \x01(\v2\x17.sluice.v1.DeviceReportR\x06report\"<\n" +
@@ -1534,7 +1625,7 @@ func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(HookKind)(0),           // 0: sluice.node.v1.HookKind
 	(*Order)(nil),           // 1: sluice.node.v1.Order
@@ -1545,71 +1636,73 @@ var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(*Hook)(nil),            // 6: sluice.node.v1.Hook
 	(*Look)(nil),            // 7: sluice.node.v1.Look
 	(*Check)(nil),           // 8: sluice.node.v1.Check
-	(*Cancel)(nil),          // 9: sluice.node.v1.Cancel
-	(*Reopen)(nil),          // 10: sluice.node.v1.Reopen
-	(*Stop)(nil),            // 11: sluice.node.v1.Stop
-	(*Word)(nil),            // 12: sluice.node.v1.Word
-	(*Welcome)(nil),         // 13: sluice.node.v1.Welcome
-	(*Known)(nil),           // 14: sluice.node.v1.Known
-	(*Answer)(nil),          // 15: sluice.node.v1.Answer
-	(*Devices)(nil),         // 16: sluice.node.v1.Devices
-	(*Samples)(nil),         // 17: sluice.node.v1.Samples
-	(*Reread)(nil),          // 18: sluice.node.v1.Reread
-	(*v1.NodeSettings)(nil), // 19: sluice.v1.NodeSettings
-	(*v1.StepOrder)(nil),    // 20: sluice.v1.StepOrder
-	(*v1.StepKey)(nil),      // 21: sluice.v1.StepKey
-	(*v1.GresDevice)(nil),   // 22: sluice.v1.GresDevice
-	(*v1.Bundle)(nil),       // 23: sluice.v1.Bundle
-	(*v1.ExitRecord)(nil),   // 24: sluice.v1.ExitRecord
-	(*v1.LaunchSpec)(nil),   // 25: sluice.v1.LaunchSpec
-	(*v1.StepReport)(nil),   // 26: sluice.v1.StepReport
-	(*v1.StepUsage)(nil),    // 27: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil), // 28: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil), // 29: sluice.v1.DeviceSample
+	(*Who)(nil),             // 9: sluice.node.v1.Who
+	(*Cancel)(nil),          // 10: sluice.node.v1.Cancel
+	(*Reopen)(nil),          // 11: sluice.node.v1.Reopen
+	(*Stop)(nil),            // 12: sluice.node.v1.Stop
+	(*Word)(nil),            // 13: sluice.node.v1.Word
+	(*Welcome)(nil),         // 14: sluice.node.v1.Welcome
+	(*Known)(nil),           // 15: sluice.node.v1.Known
+	(*Answer)(nil),          // 16: sluice.node.v1.Answer
+	(*Devices)(nil),         // 17: sluice.node.v1.Devices
+	(*Samples)(nil),         // 18: sluice.node.v1.Samples
+	(*Reread)(nil),          // 19: sluice.node.v1.Reread
+	(*v1.NodeSettings)(nil), // 20: sluice.v1.NodeSettings
+	(*v1.StepOrder)(nil),    // 21: sluice.v1.StepOrder
+	(*v1.StepKey)(nil),      // 22: sluice.v1.StepKey
+	(*v1.GresDevice)(nil),   // 23: sluice.v1.GresDevice
+	(*v1.Bundle)(nil),       // 24: sluice.v1.Bundle
+	(*v1.ExitRecord)(nil),   // 25: sluice.v1.ExitRecord
+	(*v1.LaunchSpec)(nil),   // 26: sluice.v1.LaunchSpec
+	(*v1.StepReport)(nil),   // 27: sluice.v1.StepReport
+	(*v1.StepUsage)(nil),    // 28: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil), // 29: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil), // 30: sluice.v1.DeviceSample
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
-	19, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
+	20, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
 	2,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
 	3,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
 	4,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
-	20, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
+	21, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
 	5,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
 	6,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
 	7,  // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
-	9,  // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
-	10, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
-	11, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
+	10, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
+	11, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
+	12, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
 	8,  // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
-	21, // 12: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
-	22, // 13: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
-	23, // 14: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
-	23, // 15: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
-	24, // 16: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
-	21, // 17: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
-	0,  // 18: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
-	21, // 19: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
-	25, // 20: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
-	13, // 21: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
-	15, // 22: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
-	26, // 23: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
-	16, // 24: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
-	17, // 25: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
-	18, // 26: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
-	19, // 27: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
-	14, // 28: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
-	16, // 29: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
-	26, // 30: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	23, // 31: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	25, // 32: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	22, // 33: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	27, // 34: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	28, // 35: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	29, // 36: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	9,  // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
+	22, // 13: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
+	23, // 14: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
+	24, // 15: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
+	24, // 16: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
+	25, // 17: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
+	22, // 18: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
+	0,  // 19: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
+	22, // 20: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
+	26, // 21: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
+	14, // 22: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
+	16, // 23: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
+	27, // 24: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
+	17, // 25: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
+	18, // 26: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
+	19, // 27: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
+	20, // 28: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
+	15, // 29: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
+	17, // 30: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
+	27, // 31: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	24, // 32: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	26, // 33: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	23, // 34: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	28, // 35: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	29, // 36: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	30, // 37: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }
@@ -1630,8 +1723,9 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Order_Reopen)(nil),
 		(*Order_Stop)(nil),
 		(*Order_Check)(nil),
+		(*Order_Who)(nil),
 	}
-	file_sluice_node_v1_orders_proto_msgTypes[11].OneofWrappers = []any{
+	file_sluice_node_v1_orders_proto_msgTypes[12].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
 		(*Word_Answer)(nil),
 		(*Word_Report)(nil),
@@ -1645,7 +1739,7 @@ func file_sluice_node_v1_orders_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

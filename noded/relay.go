@@ -1,0 +1,152 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/relay"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+)
+
+// RelaySocket is where commands on a host that is not the controller's look for a way to it (client/wire).
+func RelaySocket(cluster string) string { return filepath.Join("/run/sluice", cluster, "relay.sock") }
+
+// listen makes the socket of the relay. A compute host runs jobs also where it cannot be made.
+func (o *Options) listen() (*os.File, error) {
+	if o.Relay == "" {
+		return nil, nil
+	}
+	f, err := relayAt(o.Relay)
+	if err != nil && !o.Login {
+		o.Log.Warn("commands on this host do not reach the controller through this daemon", "err", err)
+		return nil, nil
+	}
+	return f, err
+}
+
+func relayAt(path string) (*os.File, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make the folder of the socket for commands: %w", err)
+	}
+	if os.Geteuid() == 0 { // what is removed and made there is what this daemon means
+		if _, err := trusted.Path(dir); err != nil {
+			return nil, fmt.Errorf("cannot make the socket for commands: %w", err)
+		}
+	}
+	return relay.Listen(path)
+}
+
+// jobSocket is what SLUICE_SOCKET is in jobs of this host: nothing where commands find the way by themselves.
+func (o *Options) jobSocket() string {
+	if o.Socket == "" && o.listening != nil && o.Relay != RelaySocket(o.Cluster) {
+		return o.Relay
+	}
+	return o.Socket
+}
+
+// startRelay serves the commands of this host until ctx ends.
+func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome, listen func() (*net.UnixListener, error),
+	log *slog.Logger) (ended <-chan struct{}, err error) {
+	done := make(chan struct{})
+	if !about.Relay {
+		close(done)
+		return done, nil
+	}
+	l, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
+	if err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: conf, Most: relay.NodeCalls, Keep: about.Login,
+		User: (&names{root: root, known: map[uint32]name{}}).find, Log: log}
+	if about.Login {
+		o.Most = relay.LoginCalls
+	}
+	go func() {
+		defer close(done)
+		if err := relay.Run(ctx, o); err != nil {
+			log.Error("commands on this host do not reach the controller any more", "err", err)
+		}
+	}()
+	return done, nil
+}
+
+// login is noded-link of a login host: it ends with its root half.
+func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger, level *slog.LevelVar) error {
+	if level != nil {
+		level.Set(slog.Level(about.LogLevel))
+	}
+	stop := context.AfterFunc(ctx, root.Close)
+	defer stop()
+	for w := range root.Words() {
+		if r := w.GetReread(); r != nil && level != nil && !r.KeepLevel {
+			level.Set(slog.Level(r.LogLevel))
+		}
+	}
+	return nil
+}
+
+// names remembers for a while what the root half has said of users: it may have to ask a directory service.
+type names struct {
+	root *orders.Client
+
+	mu    sync.Mutex
+	known map[uint32]name
+}
+
+type name struct {
+	text  string
+	until time.Time
+}
+
+// How long a name is remembered, and that there is none, and how many are.
+const (
+	nameTTL     = time.Minute
+	strangerTTL = 5 * time.Second
+	maxNames    = 10000
+)
+
+func (n *names) find(ctx context.Context, uid uint32) (string, error) {
+	n.mu.Lock()
+	have, ok := n.known[uid]
+	n.mu.Unlock()
+	now := time.Now()
+	if ok && now.Before(have.until) {
+		return have.text, nil
+	}
+	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Who{Who: &nodepb.Who{Uid: uid}}})
+	switch {
+	case errors.Is(err, orders.ErrGone):
+		return "", err
+	case err != nil && ok: // the directory does not answer at present
+		return have.text, nil
+	case err != nil:
+		return "", err
+	}
+	ttl := nameTTL
+	if a.User == "" {
+		ttl = strangerTTL
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.known) >= maxNames {
+		clear(n.known)
+	}
+	n.known[uid] = name{a.User, now.Add(ttl)}
+	return a.User, nil
+}

@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then so many bytes.
+const (
+	frameHeader  = 10
+	frameRequest = 1
+	frameAnswer  = 2
+	// refusalPatience is how long a command that is refused may take to send its request and read the answer.
+	refusalPatience = 2 * time.Second
+)
+
+// refuse answers a connection's first request with p, in place of the controller. first is what has been read already. What the command
+// still sends is read and thrown away: closing the socket before would have it fail while it writes.
+func refuse(c *net.UnixConn, first []byte, p *pb.Problem) {
+	if c.SetDeadline(time.Now().Add(refusalPatience)) != nil {
+		return
+	}
+	head := make([]byte, frameHeader)
+	if n := copy(head, first); n < frameHeader {
+		if _, err := io.ReadFull(c, head[n:]); err != nil {
+			return
+		}
+	}
+	if head[8] != frameRequest {
+		return
+	}
+	answer, err := frame(binary.BigEndian.Uint32(head[4:]), p)
+	if err != nil {
+		return
+	}
+	if _, err := c.Write(answer); err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, c)
+}
+
+// frame is an answer of ttrpc that says that a call has failed.
+func frame(stream uint32, p *pb.Problem) ([]byte, error) {
+	st := status.New(codes.Unavailable, p.Error())
+	if with, err := st.WithDetails(p); err == nil {
+		st = with
+	}
+	body, err := proto.Marshal(&ttrpc.Response{Status: st.Proto()})
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, frameHeader, frameHeader+len(body))
+	binary.BigEndian.PutUint32(b, uint32(len(body)))
+	binary.BigEndian.PutUint32(b[4:], stream)
+	b[8] = frameAnswer
+	return append(b, body...), nil
+}

@@ -1,0 +1,35 @@
+package root
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/noded/agent"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+)
+
+// newLogin is the root half of a login host: it keeps the key and the socket, and looks up names.
+func newLogin(ctx context.Context, o Options) *Root {
+	r := &Root{o: o, log: o.Log, known: map[agent.Key]*known{}, said: map[string]bool{}}
+	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if o.Welcome != nil {
+		o.Welcome.StartNs = time.Now().UnixNano()
+	}
+	r.log.Info("login host's daemon started")
+	return r
+}
+
+// who finds the login name of a uid: in passwd(5), then in the directory service, which noded-link cannot ask.
+func (r *Root) who(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	uid := o.GetWho().GetUid()
+	a, known, err := accounts.Find(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return nil, err
+	}
+	if !known || a.UID != uid {
+		return &nodepb.Answer{}, nil
+	}
+	return &nodepb.Answer{User: a.Name}, nil
+}

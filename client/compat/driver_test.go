@@ -27,7 +27,7 @@ const (
 	dirPattern = "/var/tmp/compat-"
 	dirMark    = "/var/tmp/compat-@@@@@@"
 	// patience is how long a state is waited for: far longer than it takes, so that a slow machine is no failure.
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 )
 
 // session types one script.
@@ -107,7 +107,7 @@ func (p *session) run(user, command string) (stdout, stderr string, exit int) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what bash has started ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()
 	var exited *exec.ExitError
 	if err != nil && !errors.As(err, &exited) {

@@ -180,7 +180,9 @@ func (c *cluster) costs(before, most int) {
 	if daemontest.Raced {
 		most *= 10
 	}
-	if more := c.memory() - before; more > most {
+	more := c.memory() - before
+	c.t.Logf("%d MiB of %d", more>>20, most>>20)
+	if more > most {
 		c.t.Errorf("this has cost %d MiB, at most %d were expected", more>>20, most>>20)
 	}
 }

@@ -55,10 +55,12 @@ func TestFloodOfHandshakes(t *testing.T) {
 			for _, a := range all {
 				a.number()
 			}
-			// Those under way, those that have just been accepted or are about to be closed, and those of commands.
-			if n := c.sockets(); n > c.idle+300 || from == 1 && n > c.idle+80 {
-				t.Errorf("the controller has %d sockets, %d when nobody is connected", n, c.idle)
-			}
+			// Those under way, those that have just been accepted or are about to be closed, and those of commands. The attackers keep a
+			// thousand: how many are about to be closed at a moment depends on what else runs.
+			c.await("the controller has few sockets", func() bool {
+				n := c.sockets()
+				return n <= c.idle+80 || from > 1 && n <= c.idle+300
+			})
 			c.bystander()
 			c.startNode()
 			for _, a := range all {

@@ -1,0 +1,10 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/leaktest"
+)
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) { leaktest.Main(m) }

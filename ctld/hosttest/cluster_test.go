@@ -79,7 +79,9 @@ func (c *cluster) text(timeoutS int) string {
 // newCluster boots the hosts of a cluster with n compute hosts, and starts its daemons.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	top := filepath.Join(base, t.Name())
+	top, err := os.MkdirTemp(base, t.Name()) // another one for each of -count
+	must(t, err)
+	must(t, os.Chmod(top, 0o755))
 	c := &cluster{t: t, name: filepath.Base(base) + "-" + strings.ToLower(t.Name()), dir: filepath.Join(top, "shared"),
 		noded: map[string]*hosttest.Process{}}
 	must(t, os.MkdirAll(c.dir, 0o755))

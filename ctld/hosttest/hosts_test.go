@@ -3,6 +3,7 @@ package hosttest_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,3 +29,66 @@ func TestJobsOnEveryHost(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsEverywhere: an ordinary user works on the login host, and in a job on a compute host, as on the controller's. Nothing in the
+// environment says where the controller is.
+func TestCommandsEverywhere(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.noded["login"] = c.login.Start("noded", filepath.Join(bin, "sluice-noded"), "--login")
+	c.await("the login host serves commands", func() bool {
+		return c.login.Run("alice", nil, "squeue").Code == 0
+	})
+	says := func(want string, args ...string) string {
+		t.Helper()
+		out := c.ok(c.login.Run("alice", nil, args...))
+		if !strings.Contains(out, want) {
+			t.Errorf("%v on the login host: %q has no %q", args, out, want)
+		}
+		return strings.TrimSpace(out)
+	}
+	says("c[1-2]", "sinfo")
+	script := filepath.Join(c.dir, "follow.sh")
+	must(t, os.WriteFile(script, []byte(follow), 0o755))
+	out := filepath.Join(c.dir, "follow.out")
+	id := says("", "sbatch", "--parsable", "-D", "/", "-w", "c1", "-o", out, script)
+	n, err := strconv.ParseUint(id, 10, 32)
+	must(t, err)
+	j := c.wait(uint32(n))
+	text, err := os.ReadFile(out)
+	must(t, err)
+	for _, want := range []string{"sinfo c[1-2]", "squeue " + id + " alice RUNNING", "show UserId=alice(5001)", "comment from the job",
+		"cancelled 0"} {
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("the job has not said %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("the job is %v: %s", j.State, text)
+	}
+	says("JobState=COMPLETED", "scontrol", "show", "job", id)
+	says("Comment=from the job", "scontrol", "show", "job", id)
+	for _, user := range []string{"root", "slurm"} {
+		if r := c.login.Run(user, nil, "squeue"); r.Code == 0 || !strings.Contains(r.Err, "login") {
+			t.Errorf("squeue by %s on the login host: %v", user, r)
+		}
+	}
+	for _, args := range [][]string{{"sprio"}, {"sdiag"}, {"scrontab", "-l"}, {"scontrol", "ping"}, {"scontrol", "show", "config"},
+		{"scontrol", "show", "node", "c2"}, {"scontrol", "show", "partition"}} {
+		here, there := c.ctl.Run("alice", nil, args...), c.login.Run("alice", nil, args...)
+		if here.Code != there.Code {
+			t.Errorf("%v: %v on the controller's host, %v on the login host", args, here, there)
+		}
+	}
+}
+
+// follow is a job that uses the commands: it looks at itself, and submits and cancels another.
+const follow = `#!/bin/sh
+echo "sinfo $(sinfo -h -o %N)"
+echo "squeue $(squeue -h -j $SLURM_JOB_ID -o '%i %u %T')"
+scontrol update JobId=$SLURM_JOB_ID Comment="from the job"
+scontrol show job $SLURM_JOB_ID | sed -n 's/^ *\(UserId=[^ ]*\).*/show \1/p; s/^ *Comment=\(.*[^ ]\) *$/comment \1/p'
+next=$(sbatch --parsable -H -D / -o /dev/null --wrap true)
+scancel $next
+echo cancelled $?
+`

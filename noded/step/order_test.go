@@ -250,8 +250,8 @@ func TestNumberedSignals(t *testing.T) {
 	}
 }
 
-// awaitFrozen waits until the kernel says that a step's processes are frozen: it does that to each when it next runs, which on a busy machine
-// takes its time.
+// awaitFrozen waits until the kernel says that a step's processes are frozen: it does that to each when it next runs, which on a busy
+// machine takes its time.
 func (n *node) awaitFrozen(b *pb.Bundle) {
 	n.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

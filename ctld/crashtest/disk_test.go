@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // disk is an ext4 filesystem of its own, in a file.
@@ -37,8 +38,8 @@ func onDisk(t *testing.T, c *cluster, mib int64) *disk {
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", d.image).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.ext4: %v: %s", err, out)
 	}
-	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
-		t.Skipf("this machine cannot mount a loop device: %v: %s", err, out)
+	if err := daemontest.MountImage(d.image, d.mount); err != nil {
+		t.Skipf("this machine cannot mount a loop device: %v", err)
 	}
 	t.Cleanup(d.unmount) // before the cluster is cleaned up, so:
 	t.Cleanup(func() {
@@ -82,8 +83,8 @@ func (d *disk) cutPower() {
 func (d *disk) powerOn() {
 	d.t.Helper()
 	d.unmount()
-	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
-		d.t.Fatalf("mount after the power cut: %v: %s", err, out)
+	if err := daemontest.MountImage(d.image, d.mount); err != nil {
+		d.t.Fatalf("after the power cut: %v", err)
 	}
 }
 

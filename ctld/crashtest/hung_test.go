@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // freezable is an ext4 of its own for a user's files, which freeze stops from being written to; thaw lets it go on.
@@ -24,8 +25,8 @@ func freezable(c *cluster, u *user) (dir string, freeze, thaw func()) {
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
 		c.t.Fatalf("mkfs.ext4: %v: %s", err, out)
 	}
-	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
-		c.t.Skipf("this machine cannot mount a loop device: %v: %s", err, out)
+	if err := daemontest.MountImage(d.image, d.mount); err != nil {
+		c.t.Skipf("this machine cannot mount a loop device: %v", err)
 	}
 	thaw = func() { _ = exec.Command("fsfreeze", "-u", d.mount).Run() }
 	c.t.Cleanup(func() {

@@ -70,6 +70,24 @@ func Host(t testing.TB) string {
 	return host
 }
 
+// MountImage mounts a file as a disk. It is a disk of its own each time, as the one before may have stopped and still be mounted: mount
+// namespaces that somebody made meanwhile keep what they have found.
+func MountImage(image, dir string) error {
+	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("losetup: %w: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	out, err = exec.Command("mount", device, dir).CombinedOutput()
+	if detached := exec.Command("losetup", "--detach", device).Run(); err == nil { // when it is mounted nowhere any more
+		err = detached
+	}
+	if err != nil {
+		return fmt.Errorf("mount: %w: %s", err, out)
+	}
+	return nil
+}
+
 // portsTaken are those of the clusters of this process, which run side by side: one may be about to listen.
 var portsTaken sync.Map
 

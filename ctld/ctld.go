@@ -201,8 +201,8 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 		return err
 	}
 	beats := rpc.NewBeats()
-	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Dispatcher: d.disp, Beats: beats, Live: d.live, Samples: d.samples,
-		ClusterID: v.ClusterID, Log: d.log})
+	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
+		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log})
 	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
 	relays := d.relayServer(localServer)
 

@@ -20,13 +20,17 @@ func up(commands []string) *Verb {
 Examples:
    sluice up --nodes 2                   a cluster of two nodes, in the usual folder
    sluice up --gpus a100:8               a node that pretends to have eight GPUs, with real device files
-   sluice up --dir /tmp/c --conf my.conf the nodes of my.conf, which all are this machine`,
+   sluice up --dir /tmp/c --conf my.conf the nodes of my.conf, which all are this machine
+   sluice up --dir /tmp/c --pretend 2000 2,000 nodes that there are not: nothing is executed, a script's sleeps are its run time
+   sluice up --dir /tmp/c --pretend all --conf my.conf
+                                         all nodes of my.conf, pretended, whichever machines they are`,
 		Flags: func(f *flag.FlagSet) {
 			dirFlag(f)
 			f.Int("nodes", 0, "write a configuration with `N` nodes (default: 1)")
 			f.String("conf", "", "use this slurm.conf `FILE`; state, logs and sockets are still below --dir")
 			f.String("gpus", "",
 				"simulate the GPUs of `SPEC` on each node: a100:8, or titan_xp:1,titan_v:1; none: no GPU (default: those of the machine)")
+			f.String("pretend", "", "pretend `N` nodes that execute nothing, or with --conf all: its nodes (sluice-noded pretend --help)")
 			f.Bool("detach", false, "do not wait until the nodes are idle")
 			f.Duration("timeout", 0, "wait at most `TIME` for the nodes, such as 30s (default: 2m)")
 		},
@@ -46,7 +50,8 @@ func runUp(c *Call, commands []string) error {
 	defer stop()
 	p := newProgress(c.Stderr)
 	s, err := cluster.Up(ctx, cluster.UpOptions{
-		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), GPUs: c.String("gpus"), Detach: c.Bool("detach"),
+		Dir: c.String("dir"), Nodes: c.Int("nodes"), Conf: c.String("conf"), GPUs: c.String("gpus"),
+		Pretend: c.String("pretend"), Detach: c.Bool("detach"),
 		Timeout:  value[time.Duration](c, "timeout"),
 		Commands: commands, Progress: p.say,
 	})

@@ -21,7 +21,7 @@ func TestGeneratedConfigurationIsFaultless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.generate(n); err != nil {
+		if err := dir.generate(n, false); err != nil {
 			t.Fatal(err)
 		}
 		c, err := conf.Load(dir.ownConf(), conf.Options{})
@@ -35,7 +35,7 @@ func TestGeneratedConfigurationIsFaultless(t *testing.T) {
 			t.Errorf("%d nodes: ConstrainCores is %v, but nodes that share cores must not be tied to some", n, c.Cgroup.ConstrainCores)
 		}
 		before, _ := os.ReadFile(dir.ownConf())
-		if err := dir.generate(n); err != nil {
+		if err := dir.generate(n, false); err != nil {
 			t.Fatal(err)
 		}
 		if after, _ := os.ReadFile(dir.ownConf()); string(after) != string(before) {
@@ -193,7 +193,7 @@ func TestGeneratedForAnyFolder(t *testing.T) {
 	if info, err := os.Stat(string(dir)); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the folder is %v, %v", info.Mode(), err)
 	}
-	if err := dir.generate(1); err != nil {
+	if err := dir.generate(1, false); err != nil {
 		t.Fatal(err)
 	}
 	c, err := conf.Load(dir.ownConf(), conf.Options{})
@@ -205,7 +205,7 @@ func TestGeneratedForAnyFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.generate(1); err == nil || !strings.Contains(err.Error(), "no way to write quotes") {
+		if err := dir.generate(1, false); err == nil || !strings.Contains(err.Error(), "no way to write quotes") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -268,5 +268,48 @@ func TestClusterNamesTellFoldersApart(t *testing.T) {
 	}
 	if got := Dir(DefaultDir()).clusterName(); got != "sluice" {
 		t.Errorf("the usual folder's cluster is %s", got)
+	}
+}
+
+// TestPretendedConfigurationIsFaultless: its nodes need not be this machine, and have what the process that speaks for them says.
+func TestPretendedConfigurationIsFaultless(t *testing.T) {
+	dir, _, err := openDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.generate(3000, true); err != nil {
+		t.Fatal(err)
+	}
+	c, err := conf.Load(dir.ownConf(), conf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Nodes) != 3000 || len(c.Warnings) != 0 || len(c.Ignored) != 0 {
+		t.Errorf("%d nodes, warnings %v, ignored %v", len(c.Nodes), c.Warnings, c.Ignored)
+	}
+	p := &plan{dir: dir, conf: c, pretend: true}
+	if err := p.checkHosts(); err != nil {
+		t.Error(err)
+	}
+	f := found{argv: append([]string{"/usr/sbin/sluice-noded"}, p.pretendDaemon().argv[1:]...)}
+	if !f.pretends() || !dir.isOurs(f.argv) {
+		t.Errorf("%q is not known as the process that speaks for the nodes", f.argv)
+	}
+}
+
+func TestReadPretend(t *testing.T) {
+	for _, c := range []struct {
+		o    UpOptions
+		want int
+	}{{UpOptions{}, 0}, {UpOptions{Pretend: "7"}, 7}, {UpOptions{Pretend: "all", Conf: "f"}, -1}} {
+		if err := c.o.readPretend(); err != nil || c.o.pretended != c.want {
+			t.Errorf("%+v: %v", c.o, err)
+		}
+	}
+	for _, o := range []UpOptions{{Pretend: "all"}, {Pretend: "0"}, {Pretend: "65537"}, {Pretend: "x"}, {Pretend: "3", Conf: "f"},
+		{Pretend: "3", Nodes: 3}, {Pretend: "3", GPUs: "a100:1"}} {
+		if o.readPretend() == nil {
+			t.Errorf("%+v is taken", o)
+		}
 	}
 }

@@ -162,7 +162,7 @@ func (w *downer) daemons() (ctld, nodes, shims []identity) {
 		switch {
 		case f.isShim():
 			shims = append(shims, f.identity)
-		case slices.Contains(f.argv, "--node"):
+		case slices.Contains(f.argv, "--node"), f.pretends():
 			nodes = append(nodes, f.identity)
 		default:
 			ctld = append(ctld, f.identity)

@@ -60,8 +60,11 @@ func totalMemoryMiB() (int, error) {
 	return 0, errors.New("cannot find how much memory there is: /proc/meminfo has no MemTotal")
 }
 
-// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes. Files that are there stay: somebody may have edited them.
-func (d Dir) generate(n int) error {
+// MaxPretended bounds --pretend: each is a connection, with descriptors on both sides.
+const MaxPretended = 65536
+
+// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes, which may be pretended. Files that are there stay: somebody may have edited them.
+func (d Dir) generate(n int, pretend bool) error {
 	if _, err := os.Stat(d.ownConf()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -73,7 +76,11 @@ func (d Dir) generate(n int) error {
 	if err != nil {
 		return err
 	}
-	port, err := freePorts(n + 1)
+	ports := n + 1
+	if pretend {
+		ports = 1
+	}
+	port, err := freePorts(ports)
 	if err != nil {
 		return err
 	}
@@ -93,7 +100,11 @@ func (d Dir) generate(n int) error {
 			return err
 		}
 	}
-	return replaceFile(d.ownConf(), []byte(d.slurmConf(m, n, port, who.Username)), 0o644)
+	text := d.slurmConf(m, n, port, who.Username)
+	if pretend {
+		text = d.pretendConf(m, n, port, who.Username)
+	}
+	return replaceFile(d.ownConf(), []byte(text), 0o644)
 }
 
 // quoted is a path as slurm.conf has it.
@@ -148,6 +159,32 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 		names, m.hostname, ports, m.cpus, m.cpus, max(1, m.memoryMiB/n))
 	line("PartitionName=debug Nodes=%s Default=YES MaxTime=INFINITE State=UP", names)
 	return b.String()
+}
+
+// pretendConf is a configuration of nodes that are pretended.
+func (d Dir) pretendConf(m machine, n, port int, user string) string {
+	names := "n1"
+	if n > 1 {
+		names = fmt.Sprintf("n[1-%d]", n)
+	}
+	return fmt.Sprintf(`# Written by `+"`sluice up --pretend %d`; edit it and type `scontrol reconfigure`, or `sluice up` again."+`
+ClusterName=%s
+SlurmctldHost=%s(127.0.0.1)
+SlurmctldPort=%d
+SlurmUser=%s
+SlurmdUser=%s
+StateSaveLocation=%s
+SlurmdSpoolDir=%s
+SlurmctldLogFile=%s
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=1024
+MaxJobCount=200000
+ReturnToService=2
+# None of these nodes exists; their hardware is what is said here.
+NodeName=%s CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=256000 State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+`, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), names)
 }
 
 // clusterName is "sluice" in the usual place. Elsewhere it tells the folders apart, because a cluster's cgroups are named by

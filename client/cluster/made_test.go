@@ -75,7 +75,7 @@ func prepared(t *testing.T, path string) *upper {
 	if err := d.makeFolders(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.generate(1); err != nil {
+	if err := d.generate(1, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"state/sluice.db", "log/ctld.log", "log/noded.n1.log", "spool/n1/x/y", "tls/n1/node.key", envName,

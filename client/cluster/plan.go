@@ -29,16 +29,17 @@ type plan struct {
 	ctld     string // path of the program
 	noded    string
 	bin      string // folder of the commands
+	pretend  bool   // nodes execute nothing
 	gpus     string // what each node pretends to have; empty: the machine's
 }
 
 // newPlan reads the configuration and checks that all its nodes are of this machine.
-func newPlan(d Dir, confPath string) (*plan, error) {
+func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	c, err := conf.Load(confPath, conf.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{dir: d, conf: c, confPath: confPath}
+	p := &plan{dir: d, conf: c, confPath: confPath, pretend: pretend}
 	if c.ClusterName == "" {
 		return nil, fmt.Errorf("cannot start the cluster: %s names none; add a line ClusterName=NAME", confPath)
 	}
@@ -62,6 +63,9 @@ func (p *plan) nodes() []*conf.Node {
 func (p *plan) checkHosts() error {
 	if len(p.nodes()) == 0 {
 		return fmt.Errorf("cannot start the cluster: %s has no node; add a NodeName line", p.confPath)
+	}
+	if p.pretend { // nobody asks where they are
+		return nil
 	}
 	local, err := localNames()
 	if err != nil {
@@ -149,6 +153,14 @@ func (p *plan) nodeDaemon(n *conf.Node) daemon {
 		argv = append(argv, "--gpus", gpus)
 	}
 	return daemon{name, argv, p.dir.log(name)}
+}
+
+// pretendName is the daemon that speaks for all nodes where they are pretended, and none has its own.
+const pretendName = "noded.pretend"
+
+func (p *plan) pretendDaemon() daemon {
+	return daemon{pretendName, []string{p.noded, "pretend", "--conf", p.confPath, "--state", p.dir.state(), "--controller", p.listen(),
+		"--log", p.dir.log(pretendName)}, p.dir.log(pretendName)}
 }
 
 // nodeGPUs is what a node is told to pretend. The machine's own GPUs are the first node's: two nodes that both offered them would

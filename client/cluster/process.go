@@ -221,6 +221,8 @@ type found struct {
 	argv []string
 }
 
+func (f found) pretends() bool { return slices.Contains(f.argv[1:], "pretend") }
+
 func (f found) isShim() bool { return slices.Contains(f.argv[1:], "stepd") }
 
 // find gives the processes whose command line names this folder: daemons and shims, also those that no record knows. A command line is

@@ -17,12 +17,13 @@ import (
 func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	limit := u.o.Timeout
 	if limit == 0 {
-		limit = upTimeout
+		limit = upTimeout + time.Duration(len(u.plan.nodes()))*nodeTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the time is over (%s)", limit))
 	defer cancel()
 	last := "the controller has not answered yet"
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	slowest := 100*time.Millisecond + time.Duration(len(u.plan.nodes()))*100*time.Microsecond // a list of many takes the controller's time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, slowest) {
 		nodes, err := listNodes(ctx, u.dir.socket())
 		if err == nil {
 			waiting, remarks := u.judge(nodes)

@@ -17,6 +17,8 @@ type record struct {
 	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
 	// GPUs is what each node pretends to have (sluice-noded --gpus); empty: those of the machine.
 	GPUs string `json:"gpus,omitempty"`
+	// Pretend: its nodes execute nothing, one process speaks for all of them.
+	Pretend bool `json:"pretend,omitempty"`
 	// Started is set before the first daemon is: until then nothing in the folder is worth keeping, and another `sluice up`
 	// begins anew.
 	Started bool `json:"started"`

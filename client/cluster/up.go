@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,14 +27,18 @@ type UpOptions struct {
 	Nodes int    // nodes of a generated configuration; 0: as before, or 1
 	Conf  string // slurm.conf to use instead of a generated one
 	GPUs  string // GPUs that each node pretends to have: "a100:8"; "": as before, or those of the machine
+	// Pretend is how many nodes there are to be that execute nothing, or "all" with Conf; "": nodes are real, or as before.
+	Pretend string
 	// Detach returns once every process has been started, without waiting for the nodes to be ready.
 	Detach bool
-	// Timeout bounds the wait for the nodes; 0: two minutes.
+	// Timeout bounds the wait for the nodes; 0: two minutes, and more where there are many.
 	Timeout time.Duration
 	// Commands are the names of Slurm's commands, which the cluster's PATH must offer.
 	Commands []string
 	// Progress is told what is being waited for; nil: nobody is.
 	Progress func(text string)
+
+	pretended int // Pretend as a number, -1 being all
 }
 
 // Started is what Up did.
@@ -48,8 +53,11 @@ type Started struct {
 	Detached bool
 }
 
-// upTimeout is how long nodes may take to register, unless told otherwise.
-const upTimeout = 2 * time.Minute
+// upTimeout is how long nodes may take to register, unless told otherwise; nodeTimeout comes to it for each, of which there may be many.
+const (
+	upTimeout   = 2 * time.Minute
+	nodeTimeout = 20 * time.Millisecond
+)
 
 // Up starts whatever of the cluster does not run, and waits until every node is ready. When something fails, what this call
 // has started is stopped again, and the error says what failed, with the end of its log.
@@ -60,7 +68,10 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	if o.Nodes != 0 && o.Conf != "" {
 		return nil, errors.New("cannot use --nodes together with --conf: the file says how many nodes there are")
 	}
-	if o.Nodes < 0 || o.Nodes > MaxNodes {
+	if err := o.readPretend(); err != nil {
+		return nil, err
+	}
+	if o.pretended == 0 && (o.Nodes < 0 || o.Nodes > MaxNodes) {
 		return nil, fmt.Errorf("cannot start %d nodes: at least 1 and at most %d run on one machine", o.Nodes, MaxNodes)
 	}
 	d, made, err := openDir(o.Dir)
@@ -78,6 +89,27 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	defer release()
 	u := &upper{o: o, dir: d, made: made}
 	return u.run(ctx)
+}
+
+// readPretend reads Pretend, and turns it into a number of nodes.
+func (o *UpOptions) readPretend() error {
+	n, err := strconv.Atoi(o.Pretend)
+	switch {
+	case o.Pretend == "":
+		return nil
+	case o.Nodes != 0 || o.GPUs != "":
+		return errors.New("cannot use --pretend together with --nodes or --gpus: it says how many nodes there are, and slurm.conf " +
+			"(Gres=gpu:h100:8) which GPUs they have")
+	case o.Conf != "" && o.Pretend == "all":
+		o.pretended = -1
+		return nil
+	case o.Conf != "":
+		return errors.New("cannot use --pretend with a number together with --conf, which says how many nodes there are: --pretend all")
+	case err != nil || n < 1 || n > MaxPretended:
+		return fmt.Errorf("cannot pretend %q nodes: write a number from 1 to %d, or all together with --conf", o.Pretend, MaxPretended)
+	}
+	o.pretended, o.Nodes = n, n
+	return nil
 }
 
 // upper is one run of Up.
@@ -137,12 +169,13 @@ func (u *upper) prepare() (err error) {
 	if u.rec == nil {
 		err = u.found()
 	} else if err = u.sameCluster(); err == nil {
-		u.plan, err = newPlan(u.dir, u.rec.Conf)
+		u.plan, err = newPlan(u.dir, u.rec.Conf, u.rec.Pretend)
 	}
 	if err != nil {
 		return err
 	}
 	u.plan.gpus = u.rec.GPUs
+	u.plan.pretend = u.rec.Pretend
 	if was := u.rec.Cluster; was != "" && was != u.plan.conf.ClusterName {
 		return fmt.Errorf("cannot start cluster %s in %s: its state is of cluster %s; change ClusterName back, or give another --dir",
 			u.plan.conf.ClusterName, u.dir, was)
@@ -177,7 +210,8 @@ func (u *upper) beginAnew() error {
 // is made, and each name is in the record before it is made.
 func (u *upper) found() (err error) {
 	u.fresh = true
-	u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs, Conf: u.dir.ownConf()}
+	u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs, Conf: u.dir.ownConf(),
+		Pretend: u.o.pretended != 0}
 	u.rec.Made = append([]string{recordName, lockFile, envName}, folders...)
 	if len(u.made) > 0 {
 		u.rec.Made = append(u.rec.Made, ".")
@@ -187,7 +221,7 @@ func (u *upper) found() (err error) {
 	}
 	if u.o.Conf != "" {
 		if u.rec.Conf, err = realPath(u.o.Conf); err == nil {
-			u.plan, err = newPlan(u.dir, u.rec.Conf)
+			u.plan, err = newPlan(u.dir, u.rec.Conf, u.rec.Pretend)
 		}
 		if err != nil {
 			return err
@@ -200,10 +234,10 @@ func (u *upper) found() (err error) {
 	if err := u.dir.save(u.rec); err != nil {
 		return err
 	}
-	if err := u.dir.generate(u.rec.Nodes); err != nil {
+	if err := u.dir.generate(u.rec.Nodes, u.rec.Pretend); err != nil {
 		return err
 	}
-	u.plan, err = newPlan(u.dir, u.rec.Conf)
+	u.plan, err = newPlan(u.dir, u.rec.Conf, u.rec.Pretend)
 	return err
 }
 
@@ -292,6 +326,9 @@ func (u *upper) instead() string {
 // sameCluster refuses flags that ask for another cluster than the one that the folder holds.
 func (u *upper) sameCluster() error {
 	instead := u.instead()
+	if u.o.pretended != 0 && !u.rec.Pretend {
+		return fmt.Errorf("cannot pretend nodes in %s: the cluster there has real ones; %s", u.dir, instead)
+	}
 	if u.o.GPUs != "" && u.o.GPUs != u.rec.GPUs {
 		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the one there has %s; %s", u.o.GPUs, u.dir,
 			cmp.Or(u.rec.GPUs, "those of the machine"), instead)
@@ -328,7 +365,13 @@ func (u *upper) start(ctx context.Context) error {
 		}
 		todo = append(todo, dm)
 	}
+	if dm := u.plan.pretendDaemon(); u.plan.pretend && !u.rec.Daemons[dm.name].alive() {
+		todo = append(todo, dm)
+	}
 	for _, n := range u.plan.nodes() {
+		if u.plan.pretend {
+			break
+		}
 		if ctx.Err() != nil {
 			return interrupted(ctx)
 		}
@@ -360,7 +403,9 @@ func (u *upper) adopt() {
 			continue
 		}
 		name := "ctld"
-		if i := slices.Index(f.argv, "--node"); i > 0 && i+1 < len(f.argv) {
+		if f.pretends() {
+			name = pretendName
+		} else if i := slices.Index(f.argv, "--node"); i > 0 && i+1 < len(f.argv) {
 			name = nodeDaemonName(f.argv[i+1])
 		}
 		if !u.rec.Daemons[name].alive() {
@@ -488,7 +533,11 @@ func (u *upper) forget() {
 // startedNodes are the nodes whose daemon this call started.
 func (u *upper) startedNodes() (names []string) {
 	for _, c := range u.started {
-		if node, ok := strings.CutPrefix(c.name, nodeDaemonName("")); ok {
+		if c.name == pretendName {
+			for _, n := range u.plan.nodes() {
+				names = append(names, n.Name)
+			}
+		} else if node, ok := strings.CutPrefix(c.name, nodeDaemonName("")); ok {
 			names = append(names, node)
 		}
 	}

@@ -34,6 +34,8 @@ type NodeServer struct {
 	Live       *Live    // nil: nobody looks at it
 	ClusterID  string
 	Log        *slog.Logger
+	// Ending is closed when the controller ends: all streams do then, which is not worth a command each. nil: it does not end.
+	Ending <-chan struct{}
 
 	streams atomic.Uint64 // opened so far
 
@@ -158,6 +160,11 @@ func (s *NodeServer) inTurn(ctx context.Context, node string) error {
 // to be linked is never found to be down.
 func (s *NodeServer) gone(name string, stream uint64) {
 	for {
+		select {
+		case <-s.Ending:
+			return
+		default:
+		}
 		_, err := s.Writer.Do(loop.For(context.Background(), loop.Nodes, 0), reactor.NodeGone{Node: name, Stream: stream})
 		if !errors.Is(err, loop.ErrBusy) {
 			return

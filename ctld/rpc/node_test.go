@@ -276,3 +276,29 @@ func TestJobOverTheWire(t *testing.T) {
 	lost := s.run(false)
 	s.await("the job without a script has ended", func(v *state.View) bool { return v.Jobs.Get(lost).State == pb.JobState_JOB_FAILED })
 }
+
+// TestEndOfTheController: that all streams end with it is nothing to be written down.
+func TestEndOfTheController(t *testing.T) {
+	ending := make(chan struct{})
+	close(ending)
+	w := &commands{}
+	(&NodeServer{Writer: w, Ending: ending}).gone("n1", 1)
+	if w.n != 0 {
+		t.Errorf("the writer was given %d commands", w.n)
+	}
+	(&NodeServer{Writer: w}).gone("n1", 1)
+	if w.n != 1 {
+		t.Errorf("the writer was given %d commands, want the end of the stream", w.n)
+	}
+}
+
+// commands is a Writer that counts what it is given.
+type commands struct {
+	Writer
+	n int
+}
+
+func (c *commands) Do(context.Context, reactor.Command) (any, error) {
+	c.n++
+	return nil, nil
+}

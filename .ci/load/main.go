@@ -40,8 +40,9 @@ func main() {
 				script := fmt.Sprintf("#!/bin/sh\nsleep %s\n", flag.Arg(1+int(i)%(flag.NArg()-1)))
 				_, err := c.SubmitJob(context.Background(), &msg.SubmitRequest{RequestId: fmt.Sprintf("load-%d-%d", os.Getpid(), i),
 					Script: []byte(script), Env: []string{"PATH=/usr/bin:/bin"},
-					Spec: &msg.JobSpec{Name: "load", WorkDir: "/", StdOut: "/dev/null", Command: "load.sh", Umask: 0o22, Partition: *partition,
-						NumTasks: uint32(*cpus), MinNodes: 1, MaxNodes: 1, MemPerNodeMib: uint64(100 + i%10), TimeLimitS: uint32(600 + i/10%10*60)}})
+					Spec: &msg.JobSpec{Name: "load", WorkDir: "/", StdOut: "/dev/null", Command: "load.sh", Umask: 0o22,
+						Partition: *partition, NumTasks: uint32(*cpus), MinNodes: 1, MaxNodes: 1, MemPerNodeMib: uint64(100 + i%10),
+						TimeLimitS: uint32(600 + i/10%10*60)}})
 				if err != nil {
 					fmt.Fprintln(os.Stderr, "load:", client.Text(err))
 					os.Exit(1)

@@ -63,7 +63,8 @@ func totalMemoryMiB() (int, error) {
 // MaxPretended bounds --pretend: each is a connection, with descriptors on both sides.
 const MaxPretended = 65536
 
-// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes, which may be pretended. Files that are there stay: somebody may have edited them.
+// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes, which may be pretended. Files that are there stay: somebody may have
+// edited them.
 func (d Dir) generate(n int, pretend bool) error {
 	if _, err := os.Stat(d.ownConf()); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // ownSpool puts the spool of a node, which has not been started, on a tmpfs of its own.
@@ -33,10 +34,16 @@ func ownSpool(t *testing.T, c *cluster, node string) *disk {
 	return d
 }
 
-// remount changes the options of the mount.
+// remount changes the options of the mount. It waits until nothing is being written: a file that is open for that keeps it from being
+// read-only.
 func (d *disk) remount(options string) {
 	d.t.Helper()
-	if out, err := exec.Command("mount", "-o", "remount,"+options, d.mount).CombinedOutput(); err != nil {
+	var out []byte
+	var err error
+	if !daemontest.Poll(patience, func() bool {
+		out, err = exec.Command("mount", "-o", "remount,"+options, d.mount).CombinedOutput()
+		return err == nil || !strings.Contains(string(out), "busy")
+	}) || err != nil {
 		d.t.Fatalf("remount with %s: %v: %s", options, err, out)
 	}
 }

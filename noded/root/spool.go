@@ -39,7 +39,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 					"chmod o-w it", dir)
 	}
 	path := filepath.Join(dir, "noded.lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600) // not for writing: the disk could not be remounted read-only meanwhile
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the lock of the spool folder: %w", err)
 	}
@@ -53,9 +53,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	if err := f.Truncate(0); err == nil {
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
-	}
+	_ = os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600)
 	warnUnreachable(dir, log)
 	return &spool{dir: dir, lock: f}, nil
 }

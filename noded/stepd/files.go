@@ -3,6 +3,7 @@ package stepd
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -95,12 +96,21 @@ func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule)
 	return fd, nil
 }
 
-// notOpened: that there are no more descriptors, or no memory, is the node's fault.
+// notOpened: that there are no more descriptors, or no memory, is the node's fault. A file system of the user's own says so, too, whenever
+// he likes, and must not take nodes out of use: it counts only where a file of the node's cannot be opened either.
 func notOpened(what, path string, err error) error {
-	if err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM {
-		return fmt.Errorf("cannot open %s file %s: %w", what, path, err)
+	if scarceFiles(err) {
+		fd, oerr := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if scarceFiles(oerr) {
+			return fmt.Errorf("cannot open %s file %s: %w", what, path, err)
+		}
+		unix.Close(fd)
 	}
 	return &fileError{what, path, err}
+}
+
+func scarceFiles(err error) bool {
+	return err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM
 }
 
 // open keeps clear of 0–2, which the child's dup would collide with, of paths that are not absolute, and of devices that are

@@ -135,3 +135,23 @@ func (c *calls) AccountUsage(ctx context.Context, req *msg.AccountUsageRequest) 
 func (c *calls) Gpus(ctx context.Context, req *msg.GpusRequest) (msg.Stream[msg.GpusReply], error) {
 	return download[msg.GpusReply](ctx, c, "Gpus", req)
 }
+
+func (c *calls) CreateToken(ctx context.Context, req *msg.CreateTokenRequest) (*msg.CreateTokenReply, error) {
+	return unary[msg.CreateTokenReply](ctx, c, "CreateToken", req)
+}
+
+func (c *calls) Tokens(ctx context.Context, req *msg.TokensRequest) (*msg.TokensReply, error) {
+	return unary[msg.TokensReply](ctx, c, "Tokens", req)
+}
+
+func (c *calls) RevokeToken(ctx context.Context, req *msg.RevokeTokenRequest) (*msg.RevokeTokenReply, error) {
+	return unary[msg.RevokeTokenReply](ctx, c, "RevokeToken", req)
+}
+
+func (c *calls) RevokeHost(ctx context.Context, req *msg.RevokeHostRequest) (*msg.RevokeHostReply, error) {
+	return unary[msg.RevokeHostReply](ctx, c, "RevokeHost", req)
+}
+
+func (c *calls) Certificates(ctx context.Context, req *msg.CertificatesRequest) (*msg.CertificatesReply, error) {
+	return unary[msg.CertificatesReply](ctx, c, "Certificates", req)
+}

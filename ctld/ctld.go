@@ -16,10 +16,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/clock"
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/acct"
-	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
 	"github.com/sluice-hpc/sluice/ctld/jobcomp"
@@ -54,6 +52,8 @@ type Options struct {
 	Drop bool
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal
+	// CertificateLife is how long the certificates of hosts that join are good; 0: ca.HostLife.
+	CertificateLife time.Duration
 }
 
 // DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say.
@@ -63,6 +63,7 @@ func DefaultSocket(cluster string) string { return filepath.Join("/run/sluice", 
 const (
 	maxMessage     = 8 << 20
 	maxStreams     = 64
+	maxHeaders     = 16 << 10
 	connectTimeout = 30 * time.Second // of a handshake: all nodes of a large cluster may come at once
 	windowBytes    = 1 << 20          // that a node may send before it has been read
 	nodeBuffer     = 8 << 10          // of each connection
@@ -128,6 +129,7 @@ type daemon struct {
 	started time.Time
 	figures *figures
 
+	certs     certificates
 	nodeDebug nodeDebug
 	plugin    atomic.Pointer[jobsubmit.Plugin] // of job_submit.lua; nil until it is needed
 }
@@ -203,7 +205,14 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	beats := rpc.NewBeats()
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
 		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log})
-	localServer := rpc.NewLocal(d.service(watch, func() { cancel(nil) }), d.operator, d.log)
+	door := rpc.NewDoor(listen.nodes, d.log)
+	door.Accepts = d.accepts
+	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
+	nodepb.RegisterEnrolAPIServer(nodes, &rpc.EnrolServer{Writer: d.loop, Authority: &d.certs, Log: d.log,
+		Cluster: func() string { return d.loop.View().Settings.Cluster }})
+	service := d.service(watch, func() { cancel(nil) })
+	service.Enrol = d.enrolment(door, portOf(listen.nodes))
+	localServer := rpc.NewLocal(service, d.operator, d.log)
 	relays := d.relayServer(localServer)
 
 	var wg sync.WaitGroup
@@ -228,10 +237,9 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	}()
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("commands", func() error { return localServer.Serve(ctx, listen.local) })
-	door := rpc.NewDoor(listen.nodes, d.log)
-	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
 	part("nodes", func() error { return nodes.Serve(door) })
 	part("relays", func() error { return relays.Serve(annex) })
+	part("certificates", func() error { d.takeIn(ctx); return nil })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
 	part("accounting", func() error { d.acct.Run(ctx); return nil })
 	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
@@ -273,27 +281,20 @@ func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
 	return state.ReadTexts(d.store.Get, j)
 }
 
-// nodeServer is the gRPC server for node daemons: TLS 1.3, both sides show certificates of this cluster's CA.
+// nodeServer is the gRPC server for hosts: TLS 1.3, both sides show certificates of this cluster's CA. Who has none may join.
 func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
-	tlsDir := filepath.Join(d.opts.State, "tls")
-	if err := ca.Ensure(tlsDir); err != nil {
+	if err := d.loadTrust(); err != nil {
 		return nil, err
 	}
-	if _, err := ca.Provide(tlsDir, tlsDir, d.conf.Load().ClusterName, mtls.RoleController, d.hosts()); err != nil {
-		return nil, err
-	}
-	cfg, err := ca.ServerTLS(tlsDir)
-	if err != nil {
-		return nil, err
-	}
-	return grpc.NewServer(grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(cfg), relays)), grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxSendMsgSize(maxMessage),
+	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts}.Options(),
+		grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
 		// With windows that are given, gRPC does not measure what the connection can do, which is a ping for each message that comes.
 		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 		grpc.ReadBufferSize(nodeBuffer), grpc.WriteBufferSize(nodeBuffer),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: nodePing, Timeout: tcp.Gone, MaxConnectionIdle: time.Minute}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})), nil
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...), nil
 }
 
 // hosts are the names under which nodes reach this controller.
@@ -329,6 +330,9 @@ func (d *daemon) reload() (reactor.Command, error) {
 		return nil, err
 	}
 	return reconfigure{Reconfigure: reactor.Reconfigure{Config: cfg}, use: func() {
+		if err := d.loadTrust(); err != nil {
+			d.log.Error("the certificates of the controller stay as they were", "err", err)
+		}
 		d.forgetDebug(c)
 		d.openLog(c)
 		d.planner.Configure(schedParams(c))

@@ -46,7 +46,7 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 		AllowedRamPercent: c.Cgroup.AllowedRAMPercent, AllowedSwapPercent: c.Cgroup.AllowedSwapPercent,
 		MaxRamPercent:  c.Cgroup.MaxRAMPercent,
 		MaxSwapPercent: c.Cgroup.MaxSwapPercent, MinRamMib: c.Cgroup.MinRAMSpaceMiB, MaxPids: maxPids, Node: configured(n),
-		LogLevel: int32(d.nodeLevel(n.Name)), Privacy: privacy(c, n.Name),
+		LogLevel: int32(d.nodeLevel(n.Name)), Privacy: privacy(c, n.Name), Authority: d.certs.signs(),
 	}
 }
 

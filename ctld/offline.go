@@ -1,11 +1,15 @@
 package ctld
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
+	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 )
@@ -28,7 +32,18 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 	if err != nil {
 		return false, err
 	}
-	return ca.Provide(dir, out, host, role, []string{host})
+	if err := foreign(out, host, role); err != nil {
+		return false, err
+	}
+	if signed, err = ca.Provide(dir, out, host, role, []string{host}); err != nil || !signed {
+		return signed, err
+	}
+	_, crt, _ := mtls.Paths(out, role)
+	if err := leaveCopy(stateDir, crt); err != nil {
+		return true, fmt.Errorf("the certificate is issued, but the controller cannot be told of it: `sluice certs` shows it only when "+
+			"its host has connected, and a host that was revoked is not let in: %w", err)
+	}
+	return true, nil
 }
 
 // Restore replaces a damaged database by the newest good copy, or by the backup named. It answers in words.
@@ -53,4 +68,93 @@ func Restore(stateDir, from string) (string, error) {
 		text += "\nnote: " + n
 	}
 	return text, nil
+}
+
+// Authority shows or changes the cluster's authority: replace begins its replacement, drop ends it, extend gives it more time. It answers
+// in words. A controller that runs takes it over with scontrol reconfigure.
+func Authority(stateDir string, replace, drop, extend bool) (text string, err error) {
+	dir := filepath.Join(stateDir, "tls")
+	err = asOwnerOf(stateDir, func() error {
+		switch {
+		case replace:
+			made, err := ca.Replace(dir)
+			if err != nil {
+				return err
+			}
+			text = fmt.Sprintf("authority %s signs from now on, and the old one is accepted beside it. Run scontrol reconfigure: hosts "+
+				"then renew their certificates. When `sluice certs` shows none of the old one that is in use, run sluice-ctld authority "+
+				"--drop-old.\n", mtls.AuthorityID(made))
+		case drop:
+			n, err := ca.Drop(dir)
+			if err != nil {
+				return err
+			}
+			if text = "there is no old authority\n"; n > 0 {
+				text = "the old authority is dropped. Run scontrol reconfigure; hosts that have not renewed have to join again.\n"
+			}
+		case extend:
+			made, err := ca.Extend(dir)
+			if err != nil {
+				return err
+			}
+			text = fmt.Sprintf("authority %s is good until %s, with the same key. Run scontrol reconfigure.\n", mtls.AuthorityID(made),
+				made.NotAfter.Format("2006-01-02"))
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	all, err := ca.Authorities(dir)
+	for i, c := range all {
+		what := "is accepted"
+		if i == 0 {
+			what = "signs"
+		}
+		text += fmt.Sprintf("authority %s %s: %q, until %s\n", mtls.AuthorityID(c), what, c.Subject.CommonName,
+			c.NotAfter.Format("2006-01-02"))
+	}
+	return text, err
+}
+
+// leaveCopy leaves a copy of a certificate where the controller finds it, for its list.
+func leaveCopy(stateDir, crt string) error {
+	b, err := os.ReadFile(crt)
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return fmt.Errorf("%s is not PEM", crt)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	dir := issuedDir(filepath.Join(stateDir, "tls"))
+	return asOwnerOf(stateDir, func() error {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		return mtls.Write(filepath.Join(dir, mtls.Serial(c)+".crt"), 0o600, mtls.EncodeCertificate(block.Bytes))
+	})
+}
+
+// foreign refuses a folder that holds the key of another host: it would be lost.
+func foreign(out, name, role string) error {
+	_, crt, _ := mtls.Paths(out, role)
+	b, err := os.ReadFile(crt)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot issue a certificate: %w", err)
+	}
+	if block, _ := pem.Decode(b); block != nil {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.Subject.CommonName != name {
+			return fmt.Errorf("cannot issue a certificate for %s: %s holds that of %s, whose key would be lost; name another folder, or "+
+				"remove it", name, out, c.Subject.CommonName)
+		}
+	}
+	return nil
 }

@@ -19,11 +19,12 @@ const (
 
 // relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
 func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
-	s := grpc.NewServer(grpc.Creds(rpc.AnnexCredentials()), grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
+	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts}.Options(), grpc.Creds(rpc.AnnexCredentials()),
+		grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
 		grpc.InitialWindowSize(relayWindow), grpc.InitialConnWindowSize(relayWindow*16),
 		grpc.MaxConcurrentStreams(rpc.MaxLoginCalls), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: relayIdle}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)
 	nodepb.RegisterRelayAPIServer(s, &rpc.RelayServer{Local: local, View: d.loop.View, Trust: d.trust, Log: d.log})
 	return s
 }

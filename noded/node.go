@@ -2,7 +2,6 @@ package noded
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"sync"
@@ -35,7 +34,8 @@ type node struct {
 	log     *slog.Logger
 	root    *orders.Client
 	about   *nodepb.Welcome // what the root half said of this node
-	tls     *tls.Config
+	cert    mtls.Live
+	renewal renewal
 	inv     hw.Inventory
 	bundler *bundler
 
@@ -99,7 +99,8 @@ func (n *node) init() (err error) {
 	if n.inv, err = n.o.Prober.Inventory(); err != nil {
 		return err
 	}
-	if n.tls, err = mtls.HostFrom(mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}); err != nil {
+	files := mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}
+	if err := errors.Join(n.cert.Set(files), n.renewal.begin(files)); err != nil {
 		return err
 	}
 	if n.o.Level != nil {
@@ -141,7 +142,7 @@ func (n *node) run(ctx context.Context) error {
 	linked := make(chan struct{})
 	go func() {
 		defer close(linked)
-		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.tls, Log: n.log, Dial: n.o.Dial}, n.events)
+		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.cert.Config(), Log: n.log, Dial: n.o.Dial}, n.events)
 	}()
 	n.loop(ctx)
 	cancel()
@@ -160,6 +161,7 @@ func (n *node) loop(ctx context.Context) {
 	beats := time.NewTicker(defaultHeartbeat)
 	defer beats.Stop()
 	defer n.health.stop()
+	defer n.renewal.stop()
 	every := defaultHeartbeat
 	n.lookForFault(ctx)
 	for _, j := range n.jobs {
@@ -177,6 +179,8 @@ func (n *node) loop(ctx context.Context) {
 			n.beat = true
 			n.lookForFault(ctx)
 			n.lookAtSteps(ctx)
+		case <-n.renewal.timer.C:
+			n.renewCertificate(ctx)
 		case <-n.health.C():
 			n.checkHealth(ctx)
 		case ev, ok := <-n.events:

@@ -150,8 +150,9 @@ func (o *Options) root(files mtls.Files) root.Options {
 	return root.Options{Node: o.NodeName, Login: o.Login, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober,
 		GPUs:   o.GPUs,
 		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck, Log: o.Log, Level: o.Level, Reload: o.Reload,
-		Step:   step.Options{Command: o.Shim, ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin},
-		Daemon: taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
+		Step:     step.Options{Command: o.Shim, ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin},
+		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
+		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
 			Relay: o.listening != nil,
 			Ca:    files.Authority, Certificate: files.Certificate, Key: files.Key}}

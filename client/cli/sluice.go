@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/explain"
 	"github.com/sluice-hpc/sluice/client/gpus"
+	"github.com/sluice-hpc/sluice/client/hosts"
 )
 
 // Verbs are those of `sluice` that are not Slurm's commands, with a line of help each.
@@ -16,6 +17,9 @@ func Verbs() [][2]string {
 		{"down", "stop it"},
 		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
 		{"gpus", "show every GPU: what it is doing and for whom"},
+		{"token", "let a host join the cluster (token create --node NAME)"},
+		{"node", "shut a host out (node revoke NAME)"},
+		{"certs", "show the certificates of hosts"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
 	}
 }
@@ -49,6 +53,14 @@ func sluice(env *command.Env, args []string) int {
 	}
 	if args[0] == "explain" {
 		return explain.Main(command.Process("sluice explain"), args[1:])
+	}
+	switch args[0] {
+	case "token":
+		return hosts.Token(command.Process("sluice token"), args[1:])
+	case "node":
+		return hosts.Node(command.Process("sluice node"), args[1:])
+	case "certs":
+		return hosts.Certs(command.Process("sluice certs"), args[1:])
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {

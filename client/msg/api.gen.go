@@ -38,4 +38,9 @@ type ControllerAPIClient interface {
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest) (Stream[GpusReply], error)
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
+	Tokens(context.Context, *TokensRequest) (*TokensReply, error)
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
+	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
+	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 }

@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
+	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
 	"github.com/urfave/cli/v2"
 )
@@ -40,6 +42,8 @@ func main() {
 			state,
 			&cli.StringFlag{Name: "socket", Usage: "`PATH` of the Unix socket for commands (default: /run/sluice/<ClusterName>/ctld.sock)"},
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` for the node daemons (default: all addresses, SlurmctldPort)"},
+			&cli.DurationFlag{Name: "certificate-life", Value: ca.HostLife,
+				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
 			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
 		},
 		Action: run,
@@ -58,6 +62,16 @@ func main() {
 						Usage: "create the cluster's certificate authority if there is none, before the controller's first start"},
 					&cli.BoolFlag{Name: "any-node", Usage: "allow a node that is not (yet) in slurm.conf"}},
 				Action: issue},
+			{Name: "authority", Usage: "show, renew or replace the cluster's certificate authority",
+				Description: "Whoever has its key can pose as any host: replace it when somebody may have read it. To replace it, run\n" +
+					"--replace and scontrol reconfigure: a new one signs from then on, hosts renew and know both. When\n" +
+					"sluice certs shows none of the old one in use any more, run --drop-old and scontrol reconfigure again.\n\n" +
+					"Example:\n   sluice-ctld --conf /etc/slurm/slurm.conf authority --replace",
+				Flags: []cli.Flag{state,
+					&cli.BoolFlag{Name: "replace", Usage: "begin to replace it by a new one"},
+					&cli.BoolFlag{Name: "drop-old", Usage: "end that: the old one is not accepted any more"},
+					&cli.BoolFlag{Name: "extend", Usage: "make it good for another ten years, with the same key"}},
+				Action: authority},
 			{Name: "restore", Usage: "replace a damaged database with the newest good backup",
 				Description: "The controller must not be running. The damaged database is kept beside the restored one.\n\nExample:\n   " +
 					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
@@ -93,7 +107,7 @@ func run(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
-		Listen: c.String("listen"), Log: log,
+		Listen: c.String("listen"), Log: log, CertificateLife: c.Duration("certificate-life"),
 		LogTo:   func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
 		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
 		Signals: logfile.Signals()})
@@ -146,6 +160,20 @@ func issue(c *cli.Context) error {
 	if err == nil && signed {
 		fmt.Printf("wrote the certificate of %s %s to %s\n", what, c.String("node"), c.String("out"))
 	}
+	return err
+}
+
+func authority(c *cli.Context) error {
+	replace, drop, extend := c.Bool("replace"), c.Bool("drop-old"), c.Bool("extend")
+	if replace && (drop || extend) || drop && extend {
+		return errors.New("give one of --replace, --drop-old and --extend")
+	}
+	dir, err := needState(c)
+	if err != nil {
+		return err
+	}
+	text, err := ctld.Authority(dir, replace, drop, extend)
+	fmt.Print(text)
 	return err
 }
 

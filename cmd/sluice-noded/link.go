@@ -46,12 +46,9 @@ const failpointVar = "SLUICE_FAILPOINT"
 
 // apart starts noded-link as a process of its own.
 func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func() error, error), error) {
-	uid, gid := uint32(confine.UID), uint32(confine.UID)
-	if u, ok := accounts.User(confine.User); ok {
-		uid, gid = u.UID, u.GID
-	}
-	if uid == 0 || gid == 0 {
-		return nil, fmt.Errorf("the account %s is root's: give it a user and a group of its own", confine.User)
+	uid, gid, err := linkUser()
+	if err != nil {
+		return nil, err
 	}
 	fail := os.Getenv(failpointVar)
 	return func(f, listening *os.File) (func() error, error) {
@@ -69,6 +66,28 @@ func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func()
 		}
 		return func() error { return waitFor(cmd) }, nil
 	}, nil
+}
+
+// linkUser is who the half without rights is.
+func linkUser() (uid, gid uint32, err error) {
+	uid, gid = confine.UID, confine.UID
+	if u, ok := accounts.User(confine.User); ok {
+		uid, gid = u.UID, u.GID
+	}
+	if uid == 0 || gid == 0 {
+		return 0, 0, fmt.Errorf("the account %s is root's: give it a user and a group of its own", confine.User)
+	}
+	return uid, gid, nil
+}
+
+// idsOf reads what linkUser has given.
+func idsOf(args []string) (uid, gid uint32, err error) {
+	u, err1 := strconv.ParseUint(args[0], 10, 32)
+	g, err2 := strconv.ParseUint(args[1], 10, 32)
+	if err1 != nil || err2 != nil || u == 0 || g == 0 {
+		return 0, 0, fmt.Errorf("%q is no user to run as", args)
+	}
+	return uint32(u), uint32(g), nil
 }
 
 // linkPatience is how long noded-link may take to end once its connection has.
@@ -91,13 +110,12 @@ func linkMain(args []string) {
 
 func linkRun(args []string) error {
 	if len(args) == 3 {
-		uid, err1 := strconv.ParseUint(args[1], 10, 32)
-		gid, err2 := strconv.ParseUint(args[2], 10, 32)
-		if err1 != nil || err2 != nil || uid == 0 || gid == 0 {
-			return fmt.Errorf("%q is no user to run as", args)
+		uid, gid, err := idsOf(args[1:])
+		if err != nil {
+			return err
 		}
 		_ = inherit.Spare(linkSpared) // noded-root has said so if that is not possible
-		return confine.Link(uint32(uid), uint32(gid), append(os.Args, confined), os.Environ())
+		return confine.Link(uid, gid, append(os.Args, confined), os.Environ())
 	}
 	if len(args) != 4 || args[3] != confined {
 		return fmt.Errorf("%q: this is for the node daemon alone", args)

@@ -39,6 +39,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "link" {
 		linkMain(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == "ask" {
+		askMain(os.Args[2:])
+	}
 	confine.KeepNet()
 	inherit.Close(0)
 	if os.Getenv("GOGC") == "" {
@@ -52,7 +55,8 @@ func main() {
 			"controller\nthrough it, by the socket --relay. With --login that is all that it does: for hosts on which users work and " +
 			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
-			"   sluice-noded --login --controller head:6817 --relay /run/sluice/lab/relay.sock",
+			"   sluice-noded --login --controller head:6817 --relay /run/sluice/lab/relay.sock\n" +
+			"   sluice-noded --join sluice-join-1.… --join-only",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
 				Usage: "slurm.conf `FILE`"},
@@ -64,7 +68,10 @@ func main() {
 				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
 			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir)"},
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
-				Usage: "directory `DIR` with ca.crt, node.crt and node.key, or login.crt and login.key (written by sluice-ctld issue)"},
+				Usage: "directory `DIR` with ca.crt, node.crt and node.key, or login.crt and login.key (--join, or sluice-ctld issue)"},
+			&cli.StringFlag{Name: "join",
+				Usage: "first join the cluster that made `TOKEN` (sluice token create): - reads it from standard input, @FILE from a file"},
+			&cli.BoolFlag{Name: "join-only", Usage: "end when this host has joined"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},
 			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"},
 				Usage: "`PATH` of the controller's Unix socket on this host, passed to jobs"},
@@ -102,6 +109,14 @@ func run(c *cli.Context) error {
 		sparing = inherit.Spare(rootSpared)
 	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
+	if c.Bool("join-only") && c.String("join") == "" {
+		return errors.New("--join-only without --join: there is no token to join with")
+	}
+	if c.String("join") != "" {
+		if err := join(c, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil || c.Bool("join-only") {
+			return err
+		}
+	}
 	read := options
 	if c.Bool("login") {
 		read = loginOptions

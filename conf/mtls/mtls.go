@@ -7,7 +7,9 @@
 // controller, nor as another node.
 //
 // A folder holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a login host,
-// ctld.crt and ctld.key on a controller.
+// ctld.crt and ctld.key on a controller. ca.crt may hold several authorities, all of which are believed: that
+// is how one is replaced. ROLE.key may hold the certificate as well, and then that one counts: key and certificate are replaced together,
+// by one rename.
 package mtls
 
 import (
@@ -67,13 +69,11 @@ func HostFiles(dir, role string) (f Files, err error) {
 		return f, err
 	}
 	ca, crt, key := Paths(dir, role)
-	for _, part := range []struct {
-		to   *[]byte
-		path string
-	}{{&f.Authority, ca}, {&f.Certificate, crt}, {&f.Key, key}} {
-		if *part.to, err = os.ReadFile(part.path); err != nil {
-			return Files{}, err
-		}
+	if f.Authority, err = os.ReadFile(ca); err != nil {
+		return Files{}, err
+	}
+	if f.Certificate, f.Key, err = readPair(crt, key); err != nil {
+		return Files{}, err
 	}
 	return f, nil
 }
@@ -90,6 +90,32 @@ func NameIn(dir, role string) (string, error) {
 		return "", err
 	}
 	return c.Subject.CommonName, nil
+}
+
+// readPair reads a certificate and its key.
+func readPair(crtPath, keyPath string) (crt, key []byte, err error) {
+	if key, err = os.ReadFile(keyPath); err != nil {
+		return nil, nil, err
+	}
+	if crt = certificateIn(key); crt != nil {
+		return crt, key, nil
+	}
+	crt, err = os.ReadFile(crtPath)
+	return crt, key, err
+}
+
+// certificateIn is the certificate that a file of keys holds as well, nil when it does not.
+func certificateIn(b []byte) []byte {
+	for {
+		block, rest := pem.Decode(b)
+		if block == nil {
+			return nil
+		}
+		if block.Type == "CERTIFICATE" {
+			return pem.EncodeToMemory(block)
+		}
+		b = rest
+	}
 }
 
 // HostFrom is Host for files that somebody else has read.
@@ -127,31 +153,63 @@ func client(cert tls.Certificate, pool *x509.CertPool) *tls.Config {
 	}
 }
 
-// Server returns the configuration with which a controller listens: only hosts and controllers of this cluster may connect. PeerOf says
-// which one did.
+// Server returns the configuration with which a controller listens. Hosts and controllers of this cluster are known by their certificates,
+// and one that is not of this cluster is refused. Who has none at all may connect, to join: PeerOf says who did, or that it is nobody, and
+// the server has to ask it. It shows its authority's certificate with its own, for those who know only the fingerprint of it.
 func Server(dir string) (*tls.Config, error) {
 	cert, pool, err := load(dir, RoleController)
 	if err != nil {
 		return nil, err
 	}
+	caPath, _, _ := Paths(dir, RoleController)
+	all, err := Authorities(caPath)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if cert.Leaf.CheckSignatureFrom(a) == nil {
+			cert.Certificate = append(cert.Certificate, a.Raw)
+			break
+		}
+	}
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{cert},
-		ClientCAs:    pool,
-		ClientAuth:   tls.RequireAndVerifyClientCert,
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"h2"},
+		Certificates:           []tls.Certificate{cert},
+		ClientCAs:              pool,
+		ClientAuth:             tls.VerifyClientCertIfGiven,
+		SessionTicketsDisabled: true, // a resumed session would show a certificate of before
 		VerifyConnection: func(cs tls.ConnectionState) error {
+			if len(cs.PeerCertificates) == 0 {
+				return nil
+			}
 			_, err := verify(cs.PeerCertificates, pool, x509.ExtKeyUsageClientAuth, RoleNode, RoleLogin, RoleController)
 			return err
 		},
 	}, nil
 }
 
+// ErrStranger is why PeerOf names nobody: no certificate was shown.
+var ErrStranger = fmt.Errorf("no certificate was shown: %w", ErrPeer)
+
+// CertificateOf returns the certificate that the other end of a connection has shown and that was verified; nil: none.
+func CertificateOf(cs tls.ConnectionState) *x509.Certificate {
+	if len(cs.VerifiedChains) == 0 || len(cs.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	return cs.VerifiedChains[0][0]
+}
+
+// Serial is how the number of a certificate is written.
+func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
+
 // PeerOf returns who is at the other end of a connection that Server accepted.
 func PeerOf(cs tls.ConnectionState) (Identity, error) {
-	if len(cs.VerifiedChains) == 0 || len(cs.VerifiedChains[0]) == 0 {
-		return Identity{}, fmt.Errorf("cannot tell who is connected: no certificate was verified: %w", ErrPeer)
+	c := CertificateOf(cs)
+	if c == nil {
+		return Identity{}, fmt.Errorf("cannot tell who is connected: %w", ErrStranger)
 	}
-	return identity(cs.VerifiedChains[0][0])
+	return identity(c)
 }
 
 // verify checks a chain against the authority, its use and its role.
@@ -198,7 +256,11 @@ func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 	if info, err := os.Stat(keyPath); err == nil && info.Mode().Perm()&0o077 != 0 {
 		return none, nil, fmt.Errorf("cannot use %s: it is readable by others (mode %#o); run chmod 600", keyPath, info.Mode().Perm())
 	}
-	cert, err := tls.LoadX509KeyPair(crtPath, keyPath)
+	crtPEM, keyPEM, err := readPair(crtPath, keyPath)
+	var cert tls.Certificate
+	if err == nil {
+		cert, err = tls.X509KeyPair(crtPEM, keyPEM)
+	}
 	if err != nil {
 		return none, nil, fmt.Errorf("cannot load the certificate %s and its key: %w", crtPath, err)
 	}
@@ -213,34 +275,64 @@ func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 	return cert, pool, nil
 }
 
-// Authority reads the certificate of the cluster's authority.
+// Authority reads the certificates of the cluster's authorities.
 func Authority(path string) (*x509.CertPool, error) {
+	all, err := Authorities(path)
+	return poolOf(all), err
+}
+
+// Authorities reads the certificates of the cluster's authorities. More than one are there while one is replaced by another.
+func Authorities(path string) ([]*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil,
 			fmt.Errorf(
-				"cannot read the cluster's authority: %w; `sluice-ctld issue --node NAME --out DIR` on the controller writes a "+
-					"node's folder", err)
+				"cannot read the cluster's authority: %w; join the cluster (`sluice token create` on the controller), or have "+
+					"`sluice-ctld issue --node NAME --out DIR` there write this folder", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the cluster's authority: %w", err)
 	}
-	return authority(b, path)
+	return ParseAuthorities(b, path)
 }
 
-func authority(b []byte, path string) (*x509.CertPool, error) {
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("cannot read the cluster's authority: %s is not PEM", path)
+// maxAuthorities bounds how many are believed at a time.
+const maxAuthorities = 8
+
+// ParseAuthorities is Authorities for the content of a file; name is for messages.
+func ParseAuthorities(b []byte, name string) (all []*x509.Certificate, err error) {
+	for {
+		block, rest := pem.Decode(b)
+		if block == nil {
+			break
+		}
+		b = rest
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the cluster's authority %s: %w", name, err)
+		}
+		if !c.IsCA {
+			return nil, fmt.Errorf("cannot use %s: it is not the certificate of an authority", name)
+		}
+		if all = append(all, c); len(all) > maxAuthorities {
+			return nil, fmt.Errorf("cannot use %s: it has more than %d certificates", name, maxAuthorities)
+		}
 	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the cluster's authority %s: %w", path, err)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("cannot read the cluster's authority: %s is not PEM", name)
 	}
-	if !c.IsCA {
-		return nil, fmt.Errorf("cannot use %s: it is not the certificate of an authority", path)
-	}
+	return all, nil
+}
+
+func poolOf(all []*x509.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(c)
-	return pool, nil
+	for _, c := range all {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
+func authority(b []byte, name string) (*x509.CertPool, error) {
+	all, err := ParseAuthorities(b, name)
+	return poolOf(all), err
 }

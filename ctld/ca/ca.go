@@ -6,7 +6,6 @@ package ca
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -66,48 +65,47 @@ func Ensure(dir string) error {
 	if err != nil {
 		return err
 	}
-	return selfSign(dir, key)
-}
-
-func newKey(path string) (*ecdsa.PrivateKey, error) {
-	key, pemBytes, err := makeKey()
-	if err != nil {
-		return nil, err
-	}
-	return key, write(path, 0o600, pemBytes)
-}
-
-func makeKey() (*ecdsa.PrivateKey, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
-	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
-func selfSign(dir string, key *ecdsa.PrivateKey) error {
-	serial, err := newSerial()
+	der, err := selfSign(key, nil)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	t := &x509.Certificate{
-		SerialNumber: serial,
-		// The number tells two clusters' authorities apart, for people and for chain building.
-		Subject:   pkix.Name{CommonName: "Sluice cluster authority " + hex.EncodeToString(serial.Bytes()[:4])},
-		NotBefore: always, NotAfter: now.Add(lifetime),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	return mtls.Write(caCrt(dir), 0o644, mtls.EncodeCertificate(der))
+}
+
+func newKey(path string) (*ecdsa.PrivateKey, error) {
+	key, pemBytes, err := mtls.MakeKey()
+	if err != nil {
+		return nil, err
+	}
+	return key, mtls.Write(path, 0o600, pemBytes)
+}
+
+// selfSign makes the certificate of an authority, as DER. Without a subject it is a new one.
+func selfSign(key *ecdsa.PrivateKey, subject *pkix.Name) ([]byte, error) {
+	t, err := authorityTemplate(subject)
+	if err != nil {
+		return nil, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return fmt.Errorf("cannot make the cluster's authority: %w", err)
+		return nil, fmt.Errorf("cannot make the cluster's authority: %w", err)
 	}
-	return write(caCrt(dir), 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return der, nil
+}
+
+func authorityTemplate(subject *pkix.Name) (*x509.Certificate, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	if subject == nil { // the number tells two clusters' authorities apart, for people and for chain building
+		subject = &pkix.Name{CommonName: "Sluice cluster authority " + hex.EncodeToString(serial.Bytes()[:4])}
+	}
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: *subject, NotBefore: always, NotAfter: time.Now().Add(lifetime),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}, nil
 }
 
 // Issue signs a new certificate for name in role, reachable as hosts (names and addresses; informative, see package mtls).
@@ -115,19 +113,16 @@ func Issue(dir, name, role string, hosts []string) (certPEM, keyPEM []byte, err 
 	if err := checkSubject(name, role); err != nil {
 		return nil, nil, err
 	}
-	signer, err := readKey(dir)
+	signer, authority, err := signing(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	authority, err := readCert(caCrt(dir))
+	key, keyPEM, err := mtls.MakeKey()
 	if err != nil {
 		return nil, nil, err
 	}
-	key, keyPEM, err := makeKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := template(name, role, hosts, authority.NotAfter)
+	now := time.Now()
+	t, err := template(name, role, hosts, now, now.Add(lifetime), authority.NotAfter)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,16 +130,19 @@ func Issue(dir, name, role string, hosts []string) (certPEM, keyPEM []byte, err 
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot sign a certificate for %s %q: %w", role, name, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, nil
+	return mtls.EncodeCertificate(der), keyPEM, nil
 }
 
-func template(name, role string, hosts []string, until time.Time) (*x509.Certificate, error) {
+// template is of a certificate that is issued now and ends at end, or with its authority.
+func template(name, role string, hosts []string, now, end, until time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	end := now.Add(lifetime)
+	issued, err := mtls.IssuedAt(now)
+	if err != nil {
+		return nil, err
+	}
 	if end.After(until) {
 		end = until
 	}
@@ -154,6 +152,7 @@ func template(name, role string, hosts []string, until time.Time) (*x509.Certifi
 		NotBefore:    always, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		ExtraExtensions: []pkix.Extension{issued},
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -195,15 +194,15 @@ func Provide(dir, folder, name, role string, hosts []string) (signed bool, err e
 		return false, fmt.Errorf("cannot keep the certificate of %s %q: %w", role, name, err)
 	}
 	if folder != dir {
-		err = write(ca, 0o644, authority)
+		err = mtls.Write(ca, 0o644, authority)
 	}
 	// The key last but one: a crash in between leaves a pair that does not match, which the next call replaces.
-	return true, errors.Join(err, write(key, 0o600, keyPEM), write(crt, 0o644, certPEM))
+	return true, errors.Join(err, mtls.Write(key, 0o600, keyPEM), mtls.Write(crt, 0o644, certPEM))
 }
 
 func current(crt, name string) bool {
 	c, err := readCert(crt)
-	return err == nil && c.Subject.CommonName == name && time.Until(c.NotAfter) > renew
+	return err == nil && c.Subject.CommonName == name && time.Until(c.NotAfter) > renew && time.Now().Before(mtls.RenewAt(c))
 }
 
 func usable(folder, role string) bool {
@@ -225,17 +224,9 @@ func readKey(dir string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot sign: the key of the cluster's authority is needed: %w", err)
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("cannot sign: %s is not PEM", path)
-	}
-	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, err := mtls.ReadKey(b)
 	if err != nil {
 		return nil, fmt.Errorf("cannot sign: %s: %w", path, err)
-	}
-	key, ok := k.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("cannot sign: %s is not an ECDSA key", path)
 	}
 	return key, nil
 }
@@ -262,22 +253,4 @@ func newSerial() (*big.Int, error) {
 		return nil, fmt.Errorf("cannot make a serial number: %w", err)
 	}
 	return n.SetBit(n, 126, 1), nil
-}
-
-// write replaces a file: after a crash it is the old one or the new one.
-func write(path string, mode os.FileMode, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	return nil
 }

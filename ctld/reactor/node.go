@@ -15,6 +15,7 @@ type NodeHello struct {
 	Steps  []*pb.StepReport
 	Stream uint64 // number of the stream; a later one has a greater number
 	OffNS  int64  // by how much the node's clock was ahead when this came
+	Serial string // of the certificate that it has shown; "": it is not asked
 }
 
 // Handle registers the node. What the node no longer has after a reboot is lost.
@@ -23,6 +24,9 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	if n == nil {
 		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster",
 			c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
+	}
+	if c.Serial != "" && !tx.View().Accepts(n.Name, c.Serial) { // since it was let in
+		return RevokedProblem(n.Name)
 	}
 	PlainWords(c.Hello)
 	register(tx, n, c)
@@ -74,7 +78,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	case pb.NodeState_NODE_UNKNOWN:
 		n.State = pb.NodeState_NODE_IDLE
 	case pb.NodeState_NODE_DOWN:
-		if returns(tx.Settings().ReturnToService, n.NodeRecord) {
+		if n.Reason == revokedReason || returns(tx.Settings().ReturnToService, n.NodeRecord) {
 			n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	NodeCert
 	// HostCert: the holder of the certificate of a node or a login host.
 	HostCert
+	// Joiner: whoever reaches the node port. What is asked for is given for a token alone (enrol.go).
+	Joiner
 	// NodeDaemon: served by the shim on a socket in a folder that only the node daemon's user can enter; never by the controller.
 	NodeDaemon
 )
@@ -100,8 +102,16 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/Usage":             {Anyone, hosts}, // one's own, unless operator (accounting.go)
 	"sluice.v1.ControllerAPI/AccountUsage":      {Anyone, hosts}, // PrivateData=usage: one's own, unless operator (accountusage.go)
 
-	"sluice.node.v1.NodeAPI/Sync":  {NodeCert, never},
-	"sluice.node.v1.RelayAPI/Call": {HostCert, never},
+	"sluice.v1.ControllerAPI/CreateToken":  {Operator, here}, // whose answer lets a host in
+	"sluice.v1.ControllerAPI/Tokens":       {Operator, hosts},
+	"sluice.v1.ControllerAPI/RevokeToken":  {Operator, hosts},
+	"sluice.v1.ControllerAPI/RevokeHost":   {Operator, hosts},
+	"sluice.v1.ControllerAPI/Certificates": {Operator, hosts},
+
+	"sluice.node.v1.NodeAPI/Sync":   {NodeCert, never},
+	"sluice.node.v1.RelayAPI/Call":  {HostCert, never},
+	"sluice.node.v1.EnrolAPI/Join":  {Joiner, never},
+	"sluice.node.v1.EnrolAPI/Renew": {HostCert, never},
 
 	"sluice.v1.StepAPI/Launch":  {NodeDaemon, never},
 	"sluice.v1.StepAPI/Status":  {NodeDaemon, never},

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
@@ -27,7 +28,7 @@ const (
 	maxAddrHandshakes = 32
 	// maxNodeConns are the connections of one certificate: a node has one, and perhaps one that it has lost and this side not yet.
 	maxNodeConns = 4
-	// maxKnown bounds the addresses that are remembered.
+	// maxKnown bounds the addresses and the certificates that are remembered.
 	maxKnown = 65536
 )
 
@@ -41,13 +42,18 @@ type Door struct {
 	net.Listener
 	// Nodes gives how many nodes the cluster has; nil: none.
 	Nodes func() int
-	log   *slog.Logger
+	// Accepts says, before Accept is called first, whether a certificate of the cluster's authority counts; nil: all do.
+	Accepts func(name, serial string) bool
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	pending map[netip.Addr][]*guest
 	strange int // of those pending, from addresses that are not known
 	known   map[netip.Addr]bool
-	nodes   map[string][]*guest // authenticated, by name, the oldest first
+	nodes   map[string][]*guest     // authenticated, by role and name, the oldest first
+	without map[netip.Addr][]*guest // with no certificate that counts
+	many    int                     // of those
+	shown   map[string]*Shown       // by serial
 
 	closed int // for want of room, since it was said last
 	said   time.Time
@@ -55,7 +61,8 @@ type Door struct {
 
 // NewDoor is the listener of l's connections. The server that takes them needs DoorCredentials.
 func NewDoor(l net.Listener, log *slog.Logger) *Door {
-	return &Door{Listener: l, log: log, pending: map[netip.Addr][]*guest{}, known: map[netip.Addr]bool{}, nodes: map[string][]*guest{}}
+	return &Door{Listener: l, log: log, pending: map[netip.Addr][]*guest{}, known: map[netip.Addr]bool{}, nodes: map[string][]*guest{},
+		without: map[netip.Addr][]*guest{}, shown: map[string]*Shown{}}
 }
 
 // DoorCredentials are creds that tell a Door whose certificate a connection of its has shown. Connections of relays (mtls.RelayServerName)
@@ -69,8 +76,15 @@ type guest struct {
 	net.Conn
 	door *Door
 	from netip.Addr
-	name string // of the node, once it is authenticated
+	name string // role and name, once it is authenticated
 	gone bool
+
+	id      mtls.Identity // of the certificate
+	serial  string        // likewise
+	alone   bool          // has no certificate that counts
+	bounded atomic.Bool   // it may send no more than left
+	left    atomic.Int64
+	end     *time.Timer
 }
 
 // Accept gives the next connection.
@@ -131,18 +145,7 @@ func (d *Door) most() *guest {
 	return d.ofMost()
 }
 
-func (d *Door) ofMost() *guest {
-	var longest []*guest
-	for from, list := range d.pending {
-		if len(list) > len(longest) && !d.known[from] {
-			longest = list
-		}
-	}
-	if len(longest) == 0 {
-		return nil
-	}
-	return longest[rand.IntN(len(longest))]
-}
+func (d *Door) ofMost() *guest { return ofMost(d.pending, d.known) }
 
 // close ends a connection that makes room, and says so now and then.
 func (d *Door) close(g *guest) {
@@ -188,6 +191,13 @@ func (d *Door) admitted(g *guest, name string) (out *guest) {
 // forget takes a connection off the list that it is on.
 func (d *Door) forget(g *guest) {
 	is := func(o *guest) bool { return o == g }
+	if g.alone {
+		d.many--
+		if d.without[g.from] = slices.DeleteFunc(d.without[g.from], is); len(d.without[g.from]) == 0 {
+			delete(d.without, g.from)
+		}
+		return
+	}
 	if g.name != "" {
 		if d.nodes[g.name] = slices.DeleteFunc(d.nodes[g.name], is); len(d.nodes[g.name]) == 0 {
 			delete(d.nodes, g.name)
@@ -209,6 +219,9 @@ func (g *guest) Close() error {
 		g.gone = true
 		g.door.forget(g)
 	}
+	if g.end != nil {
+		g.end.Stop()
+	}
 	g.door.mu.Unlock()
 	return g.Conn.Close()
 }
@@ -227,8 +240,17 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 		return secure, info, err
 	}
 	id, err := mtls.PeerOf(t.State)
-	if err != nil {
+	switch {
+	case errors.Is(err, mtls.ErrStranger):
+		g.door.close(g.door.stranger(g))
+		return secure, info, nil
+	case err != nil:
 		return nil, nil, err
+	}
+	g.id, g.serial = id, mtls.Serial(mtls.CertificateOf(t.State))
+	if !g.door.accepts(g) { // it pushes nobody out, and is told why
+		g.door.close(g.door.stranger(g))
+		return secure, info, nil
 	}
 	name, relay := id.Role+" "+id.Name, c.relays != nil && t.State.ServerName == mtls.RelayServerName
 	if relay {
@@ -237,6 +259,11 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	if out := g.door.admitted(g, name); out != nil {
 		_ = out.Close()
 	}
+	if !g.door.accepts(g) { // once more, now that Cut finds it: what is revoked meanwhile is seen by one or the other
+		g.door.close(g.door.stranger(g))
+		return secure, info, nil
+	}
+	g.door.show(g, mtls.CertificateOf(t.State))
 	if relay {
 		if !c.relays.take(secure, info) {
 			_ = secure.Close()

@@ -23,6 +23,31 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 	"Nodes": func(c pb.ControllerAPIClient, _ uint32) error {
 		return drain(c.Nodes(ctx, &pb.NodesRequest{}))(func(s pb.ControllerAPI_NodesClient) error { _, err := s.Recv(); return err })
 	},
+	"CreateToken": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.CreateToken(ctx, &pb.CreateTokenRequest{Node: "n1"})
+		return err
+	},
+	"Tokens": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Tokens(ctx, &pb.TokensRequest{})
+		return err
+	},
+	"RevokeToken": func(c pb.ControllerAPIClient, _ uint32) error {
+		t, err := c.CreateToken(ctx, &pb.CreateTokenRequest{Node: "n1"})
+		if err != nil {
+			_, err := c.RevokeToken(ctx, &pb.RevokeTokenRequest{Id: "x"})
+			return err
+		}
+		_, err = c.RevokeToken(ctx, &pb.RevokeTokenRequest{Id: t.Id})
+		return err
+	},
+	"RevokeHost": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.RevokeHost(ctx, &pb.RevokeHostRequest{Name: "n2"})
+		return err
+	},
+	"Certificates": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Certificates(ctx, &pb.CertificatesRequest{})
+		return err
+	},
 	"Partitions": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.Partitions(ctx, &pb.PartitionsRequest{})
 		return err

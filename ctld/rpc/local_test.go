@@ -94,6 +94,7 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 		Privacy: func() Privacy { return *s.private.Load() },
 		Live:    NewLive()}
 	s.live = service.Live
+	service.Enrol = enrolment(t)
 	service.Users.find = func(who string) (accounts.Account, bool, error) {
 		if uid := uint32(alice); who == fmt.Sprint(uid) {
 			return accounts.Account{Name: who, UID: uid, GID: uid}, true, nil

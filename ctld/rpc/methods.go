@@ -22,6 +22,8 @@ func methods(s *Service) map[string]ttrpc.Stream {
 		"CancelJobs":       unary(s.CancelJobs), "ControlJobs": unary(s.ControlJobs), "UpdateJob": unary(s.UpdateJob),
 		"UpdateNode": unary(s.UpdateNode), "UpdatePartition": unary(s.UpdatePartition), "UpdateReservation": unary(s.UpdateReservation),
 		"Crontab": unary(s.Crontab), "UpdateCrontab": unary(s.UpdateCrontab),
+		"CreateToken": unary(s.CreateToken), "Tokens": unary(s.Tokens), "RevokeToken": unary(s.RevokeToken),
+		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates),
 		"Reconfigure": unary(s.Reconfigure), "Shutdown": unary(s.Shutdown), "SetDebug": unary(s.SetDebug), "Backup": unary(s.Backup),
 	}
 }

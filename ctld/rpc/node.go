@@ -19,8 +19,6 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -56,38 +54,21 @@ const (
 	reportBacklog = 64
 )
 
-// shownBy is who the certificate is of that the other side has shown; the TLS layer has verified it.
-func shownBy(ctx context.Context) (mtls.Identity, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return mtls.Identity{}, status.Error(codes.Unauthenticated, "no peer")
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return mtls.Identity{}, status.Error(codes.Unauthenticated, "no TLS")
-	}
-	id, err := mtls.PeerOf(info.State)
+// nodeName is the name in the certificate that the node has shown, and its serial; the TLS layer has verified it.
+func nodeName(ctx context.Context) (name, serial string, err error) {
+	id, serial, err := shownBy(ctx)
 	if err != nil {
-		return mtls.Identity{}, status.Error(codes.Unauthenticated, err.Error())
-	}
-	return id, nil
-}
-
-// nodeName is the name in the certificate of a node.
-func nodeName(ctx context.Context) (string, error) {
-	id, err := shownBy(ctx)
-	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if id.Role != mtls.RoleNode {
-		return "", status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a node", id.Role)
+		return "", "", status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a node", id.Role)
 	}
-	return id.Name, nil
+	return id.Name, serial, nil
 }
 
 // Sync serves one node: hello, then reports one way and orders the other.
 func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]) error {
-	name, err := nodeName(stream.Context())
+	name, serial, err := nodeName(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -113,7 +94,8 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	}
 	number := s.streams.Add(1)
 	defer s.gone(name, number)
-	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, OffNS: s.clockOff(name, h.NowNs)}
+	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, Serial: serial,
+		OffNS: s.clockOff(name, h.NowNs)}
 	if _, err := s.Writer.Do(ctx, hello); err != nil {
 		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
 			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.

@@ -37,6 +37,9 @@ type nodeServer struct {
 	mu      sync.Mutex
 	scripts map[uint32][]byte
 	changed chan struct{} // one for each commit
+
+	door     *Door
+	services func() map[string]grpc.ServiceInfo
 }
 
 func serveNodes(t *testing.T) *nodeServer {
@@ -62,13 +65,19 @@ func serveNodes(t *testing.T) *nodeServer {
 		t.Fatal(err)
 	}
 	s.addr = listener.Addr().String()
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)))
+	s.door = NewDoor(listener, log)
+	accepts := func(name, serial string) bool { return s.loop.View().Accepts(name, serial) }
+	s.door.Accepts = accepts
+	server := grpc.NewServer(append(Guard{Accepts: accepts}.Options(), grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
+	s.services = server.GetServiceInfo
+	nodepb.RegisterEnrolAPIServer(server, &EnrolServer{Writer: s.loop, Log: log, Cluster: func() string { return "test" },
+		Authority: &ca.Signer{Dir: s.dir, Life: ca.HostLife, Now: time.Now}})
 	nodepb.RegisterNodeAPIServer(server, &NodeServer{Writer: s.loop, Dispatcher: s.disp, Beats: NewBeats(), ClusterID: "cluster-1",
 		Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.loop.Run(ctx) })
-	wg.Go(func() { _ = server.Serve(listener) })
+	wg.Go(func() { _ = server.Serve(s.door) })
 	t.Cleanup(func() { server.Stop(); cancel(); wg.Wait() })
 	return s
 }
@@ -189,8 +198,8 @@ func TestWhoIsANode(t *testing.T) {
 		{"of another cluster", ours, otherCluster, codes.FailedPrecondition},
 		{"not configured", s.certificate(s.dir, "stranger"), nodeHello("stranger"), codes.FailedPrecondition},
 		{"with a controller's certificate", controller, nodeHello("ctld"), codes.Unavailable},
-		{"with a certificate of another authority", theirs, nodeHello("n1"), codes.Unavailable},
-		{"without certificate", none, nodeHello("n1"), codes.Unavailable},
+		{"with a certificate of another authority", theirs, nodeHello("n1"), codes.Unauthenticated}, // it does not even show that
+		{"without certificate", none, nodeHello("n1"), codes.Unauthenticated},
 		{"without TLS", nil, nodeHello("n1"), codes.Unavailable},
 	} {
 		m, err := talk(s.dial(c.conf), c.say)

@@ -228,7 +228,7 @@ func (s *RelayServer) warn(what string, host mtls.Identity, by *nodepb.Caller, w
 
 // hostOf is the host whose certificate a relay has shown.
 func hostOf(ctx context.Context) (mtls.Identity, error) {
-	id, err := shownBy(ctx)
+	id, _, err := shownBy(ctx)
 	if err == nil && id.Role != mtls.RoleNode && id.Role != mtls.RoleLogin {
 		err = status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a host", id.Role)
 	}

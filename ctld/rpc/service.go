@@ -74,6 +74,9 @@ type Service struct {
 	// Withheld says which partitions of a waiting job are gone, which devices it could use if they were given out, and why they are not.
 	Withheld func(v *state.View, j *pb.JobRecord) string
 
+	// Enrol is what the methods about certificates of hosts need.
+	Enrol Enrolment
+
 	calls *callLog
 }
 

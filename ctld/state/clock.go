@@ -50,6 +50,7 @@ func (e ClockSet) apply(tx *Tx) {
 			tx.putNode(&moved, rebooted)
 		}
 	}
+	tx.moveTokens(c)
 	for _, r := range tx.Reservations() {
 		moved := CloneReservation(r)
 		if c.past(&moved.IdleNs) {

@@ -61,6 +61,9 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		}
 		rows = append(rows, row)
 	}
+	if rows, err = tx.enrolRows(rows); err != nil {
+		return nil, err
+	}
 	for name := range tx.resvs {
 		row, err := encode(journal.Reservations, []byte(name), tx.Reservation(name))
 		if err != nil {
@@ -97,7 +100,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 		return nil, err
 	}
 	tx.dirty = map[uint32]bool{}
-	tx.crontabs = nil
+	tx.crontabs, tx.tokens, tx.hosts = nil, nil, nil
 	next, _ := tx.Freeze()
 	next.Seq = seq
 	return next, nil
@@ -123,6 +126,8 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 			return fmt.Errorf("cannot decode the crontab of uid %x: %w", key, err)
 		}
 		tx.putCrontab(r.Uid, r)
+	case journal.Tokens:
+		return tx.loadEnrol(key, value)
 	case journal.Nodes:
 		s := &pb.NodeRecord{}
 		if err := proto.Unmarshal(value, s); err != nil {

@@ -25,6 +25,8 @@ type Tx struct {
 	scripts   map[uint32]bool           // scripts of older versions to delete, by job
 	resvs     map[string]bool           // reservations put or removed
 	crontabs  map[uint32]bool           // crontabs put or removed, by uid
+	tokens    map[string]bool           // join tokens put or removed, by id
+	hosts     map[string]bool           // certificates of hosts put, by name
 	outbox    map[Attempt]*pb.JobRecord // attempts that accounting has still to store; nil = it has
 	events    []Event
 	must      bool // something that must be recorded even on a full disk
@@ -160,7 +162,8 @@ func (tx *Tx) Durable() bool {
 			return true
 		}
 	}
-	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 || len(tx.outbox) > 0
+	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 ||
+		len(tx.outbox) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0
 }
 
 // Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the

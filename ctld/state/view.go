@@ -21,6 +21,8 @@ type View struct {
 	partGIDs  map[string][]uint32
 	resvs     []*pb.ReservationRecord // by name
 	crontabs  []*pb.CrontabRecord     // by uid
+	tokens    []*pb.TokenRecord       // by id
+	hosts     []*pb.HostRecord        // by name
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

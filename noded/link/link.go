@@ -130,7 +130,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // once holds one stream from its connection to its end. It was connected when the controller has spoken: with TLS 1.3 a client
 // learns only after the handshake that it was turned away.
 func once(ctx context.Context, o Options, addr string, events chan<- Event) (connected bool, err error) {
-	conn, err := dial(o, addr)
+	conn, err := Dial(o, addr)
 	if err != nil {
 		return false, err
 	}
@@ -167,7 +167,8 @@ func once(ctx context.Context, o Options, addr string, events chan<- Event) (con
 	return heard && !refused.Load(), err
 }
 
-func dial(o Options, addr string) (*grpc.ClientConn, error) {
+// Dial makes a connection to a controller; it is tried when it is used.
+func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %q as the controller's address: want host:port", addr)

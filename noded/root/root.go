@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/gpufiles"
@@ -69,6 +70,9 @@ type Options struct {
 	Daemon   taskenv.Daemon
 	// HealthCheck runs once before anything else; may be empty.
 	HealthCheck string
+	// Identity is what the certificate of this host says, TLS the folder with it and its key.
+	Identity mtls.Identity
+	TLS      string
 	// Welcome is what noded-link is told besides what Root knows.
 	Welcome *nodepb.Welcome
 	Log     *slog.Logger
@@ -110,6 +114,7 @@ type Root struct {
 	looking    bool
 	// rebooting: RebootProgram runs.
 	rebooting bool
+	nextKey   []byte // for which there is no certificate yet
 }
 
 // ErrStopped is why Serve ended: the controller has the node daemon end.

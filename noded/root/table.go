@@ -62,6 +62,15 @@ var table = map[protoreflect.Name]row{
 	"who":   {most: small, needs: nothing, policy: "the name of a user, which everybody may know", do: (*Root).who, login: true},
 	"cancel": {most: small, needs: nothing, policy: "an order of the same connection", login: true,
 		now: func(s *session, o *nodepb.Order) { s.cancel(o.GetCancel().GetId()) }},
+	"make_key": {most: small, needs: nothing, policy: "a key of this host, which stays here until it has a certificate", login: true,
+		do: (*Root).makeKey},
+	"certify": {most: 64 << 10, needs: func(o *nodepb.Order) error {
+		if c := o.GetCertify(); len(c.GetCertificate()) == 0 || len(c.GetAuthorities()) == 0 {
+			return errors.New("it has no certificate, or none of an authority")
+		}
+		return nil
+	}, policy: "for this host and the key that was made last; by an authority that this host believes, or that one of those has signed",
+		login: true, do: (*Root).certify},
 	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},

@@ -4519,7 +4519,7 @@ var File_sluice_v1_controller_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
-	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"u\n" +
+	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x15sluice/v1/enrol.proto\x1a\x13sluice/v1/job.proto\"u\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06phrase\x18\x02 \x01(\tR\x06phrase\x12\x16\n" +
@@ -4873,7 +4873,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xfc\x10\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xe4\x13\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -4911,7 +4911,13 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x10AccountingScript\x12\".sluice.v1.AccountingScriptRequest\x1a\x1b.sluice.v1.BatchScriptReply0\x01\x127\n" +
 	"\x05Usage\x12\x17.sluice.v1.UsageRequest\x1a\x15.sluice.v1.UsageReply\x12L\n" +
 	"\fAccountUsage\x12\x1e.sluice.v1.AccountUsageRequest\x1a\x1c.sluice.v1.AccountUsageReply\x126\n" +
-	"\x04Gpus\x12\x16.sluice.v1.GpusRequest\x1a\x14.sluice.v1.GpusReply0\x01B1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\x04Gpus\x12\x16.sluice.v1.GpusRequest\x1a\x14.sluice.v1.GpusReply0\x01\x12I\n" +
+	"\vCreateToken\x12\x1d.sluice.v1.CreateTokenRequest\x1a\x1b.sluice.v1.CreateTokenReply\x12:\n" +
+	"\x06Tokens\x12\x18.sluice.v1.TokensRequest\x1a\x16.sluice.v1.TokensReply\x12I\n" +
+	"\vRevokeToken\x12\x1d.sluice.v1.RevokeTokenRequest\x1a\x1b.sluice.v1.RevokeTokenReply\x12F\n" +
+	"\n" +
+	"RevokeHost\x12\x1c.sluice.v1.RevokeHostRequest\x1a\x1a.sluice.v1.RevokeHostReply\x12L\n" +
+	"\fCertificates\x12\x1e.sluice.v1.CertificatesRequest\x1a\x1c.sluice.v1.CertificatesReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -5007,6 +5013,16 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*StepUsage)(nil),                // 77: sluice.v1.StepUsage
 	(*Device)(nil),                   // 78: sluice.v1.Device
 	(*DeviceSample)(nil),             // 79: sluice.v1.DeviceSample
+	(*CreateTokenRequest)(nil),       // 80: sluice.v1.CreateTokenRequest
+	(*TokensRequest)(nil),            // 81: sluice.v1.TokensRequest
+	(*RevokeTokenRequest)(nil),       // 82: sluice.v1.RevokeTokenRequest
+	(*RevokeHostRequest)(nil),        // 83: sluice.v1.RevokeHostRequest
+	(*CertificatesRequest)(nil),      // 84: sluice.v1.CertificatesRequest
+	(*CreateTokenReply)(nil),         // 85: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 86: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 87: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 88: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 89: sluice.v1.CertificatesReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
 	71, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
@@ -5086,40 +5102,50 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	57, // 74: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
 	53, // 75: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
 	59, // 76: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	2,  // 77: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 78: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 79: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 80: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 81: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 82: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 83: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 84: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 85: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 86: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 87: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 88: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 89: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 90: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 91: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 92: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	25, // 93: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	32, // 94: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	68, // 95: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	68, // 96: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	48, // 97: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	34, // 98: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	25, // 99: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	38, // 100: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	43, // 101: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	46, // 102: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	41, // 103: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	51, // 104: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 105: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	58, // 106: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	56, // 107: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	60, // 108: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	77, // [77:109] is the sub-list for method output_type
-	45, // [45:77] is the sub-list for method input_type
+	80, // 77: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	81, // 78: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	82, // 79: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	83, // 80: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	84, // 81: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	2,  // 82: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 83: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 84: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 85: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 86: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 87: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 88: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 89: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 90: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 91: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	25, // 92: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	25, // 93: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	25, // 94: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	27, // 95: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	25, // 96: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	25, // 97: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	25, // 98: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	32, // 99: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	68, // 100: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	68, // 101: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	48, // 102: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	34, // 103: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	25, // 104: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	38, // 105: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	43, // 106: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	46, // 107: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	41, // 108: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	51, // 109: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 110: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	58, // 111: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	56, // 112: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	60, // 113: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	85, // 114: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	86, // 115: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	87, // 116: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	88, // 117: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	89, // 118: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	82, // [82:119] is the sub-list for method output_type
+	45, // [45:82] is the sub-list for method input_type
 	45, // [45:45] is the sub-list for extension type_name
 	45, // [45:45] is the sub-list for extension extendee
 	0,  // [0:45] is the sub-list for field type_name
@@ -5130,6 +5156,7 @@ func file_sluice_v1_controller_proto_init() {
 	if File_sluice_v1_controller_proto != nil {
 		return
 	}
+	file_sluice_v1_enrol_proto_init()
 	file_sluice_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -40,6 +40,11 @@ type ControllerAPIService interface {
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest, ControllerAPI_GpusServer) error
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
+	Tokens(context.Context, *TokensRequest) (*TokensReply, error)
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
+	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
+	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -315,6 +320,41 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.AccountUsage(ctx, &req)
 			},
+			"CreateToken": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CreateTokenRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.CreateToken(ctx, &req)
+			},
+			"Tokens": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TokensRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Tokens(ctx, &req)
+			},
+			"RevokeToken": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req RevokeTokenRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.RevokeToken(ctx, &req)
+			},
+			"RevokeHost": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req RevokeHostRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.RevokeHost(ctx, &req)
+			},
+			"Certificates": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CertificatesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Certificates(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -427,6 +467,11 @@ type ControllerAPIClient interface {
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
 	Gpus(context.Context, *GpusRequest) (ControllerAPI_GpusClient, error)
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
+	Tokens(context.Context, *TokensRequest) (*TokensReply, error)
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
+	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
+	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 }
 
 type controllerapiClient struct {
@@ -848,4 +893,44 @@ func (x *controllerapiGpusClient) Recv() (*GpusReply, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (c *controllerapiClient) CreateToken(ctx context.Context, req *CreateTokenRequest) (*CreateTokenReply, error) {
+	var resp CreateTokenReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "CreateToken", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Tokens(ctx context.Context, req *TokensRequest) (*TokensReply, error) {
+	var resp TokensReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Tokens", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) RevokeToken(ctx context.Context, req *RevokeTokenRequest) (*RevokeTokenReply, error) {
+	var resp RevokeTokenReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "RevokeToken", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) RevokeHost(ctx context.Context, req *RevokeHostRequest) (*RevokeHostReply, error) {
+	var resp RevokeHostReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "RevokeHost", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Certificates(ctx context.Context, req *CertificatesRequest) (*CertificatesReply, error) {
+	var resp CertificatesReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Certificates", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
 }

@@ -102,6 +102,8 @@ type Order struct {
 	//	*Order_Stop
 	//	*Order_Check
 	//	*Order_Who
+	//	*Order_MakeKey
+	//	*Order_Certify
 	What          isOrder_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -268,6 +270,24 @@ func (x *Order) GetWho() *Who {
 	return nil
 }
 
+func (x *Order) GetMakeKey() *MakeKey {
+	if x != nil {
+		if x, ok := x.What.(*Order_MakeKey); ok {
+			return x.MakeKey
+		}
+	}
+	return nil
+}
+
+func (x *Order) GetCertify() *Certify {
+	if x != nil {
+		if x, ok := x.What.(*Order_Certify); ok {
+			return x.Certify
+		}
+	}
+	return nil
+}
+
 type isOrder_What interface {
 	isOrder_What()
 }
@@ -324,6 +344,14 @@ type Order_Who struct {
 	Who *Who `protobuf:"bytes,14,opt,name=who,proto3,oneof"`
 }
 
+type Order_MakeKey struct {
+	MakeKey *MakeKey `protobuf:"bytes,15,opt,name=make_key,json=makeKey,proto3,oneof"`
+}
+
+type Order_Certify struct {
+	Certify *Certify `protobuf:"bytes,16,opt,name=certify,proto3,oneof"`
+}
+
 func (*Order_Settings) isOrder_What() {}
 
 func (*Order_Prepare) isOrder_What() {}
@@ -350,6 +378,100 @@ func (*Order_Check) isOrder_What() {}
 
 func (*Order_Who) isOrder_What() {}
 
+func (*Order_MakeKey) isOrder_What() {}
+
+func (*Order_Certify) isOrder_What() {}
+
+// MakeKey begins the renewal of this host's certificate: noded-root makes a key and answers with a certificate request for it.
+type MakeKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeKey) Reset() {
+	*x = MakeKey{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeKey) ProtoMessage() {}
+
+func (x *MakeKey) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeKey.ProtoReflect.Descriptor instead.
+func (*MakeKey) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{1}
+}
+
+// Certify ends it: the certificate for the key that was made last, and the authorities that are believed from now on.
+type Certify struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // PEM
+	Authorities   []byte                 `protobuf:"bytes,2,opt,name=authorities,proto3" json:"authorities,omitempty"` // PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Certify) Reset() {
+	*x = Certify{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Certify) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Certify) ProtoMessage() {}
+
+func (x *Certify) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Certify.ProtoReflect.Descriptor instead.
+func (*Certify) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Certify) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *Certify) GetAuthorities() []byte {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
+
 // Prepare: the devices of a step are its own from now on, and are cut or merged as they have to be.
 type Prepare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -361,7 +483,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +495,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +508,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{1}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Prepare) GetKey() *v1.StepKey {
@@ -414,7 +536,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +548,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +561,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Launch) GetBundle() *v1.Bundle {
@@ -467,7 +589,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +601,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +614,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Fail) GetBundle() *v1.Bundle {
@@ -519,7 +641,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +653,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +666,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Forget) GetKey() *v1.StepKey {
@@ -568,7 +690,7 @@ type Hook struct {
 
 func (x *Hook) Reset() {
 	*x = Hook{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +702,7 @@ func (x *Hook) String() string {
 func (*Hook) ProtoMessage() {}
 
 func (x *Hook) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +715,7 @@ func (x *Hook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hook.ProtoReflect.Descriptor instead.
 func (*Hook) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hook) GetKind() HookKind {
@@ -640,7 +762,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +774,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +787,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
 }
 
 // Check whether this node can start steps.
@@ -678,7 +800,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +812,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +825,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Check) GetAll() bool {
@@ -723,7 +845,7 @@ type Who struct {
 
 func (x *Who) Reset() {
 	*x = Who{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +857,7 @@ func (x *Who) String() string {
 func (*Who) ProtoMessage() {}
 
 func (x *Who) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +870,7 @@ func (x *Who) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Who.ProtoReflect.Descriptor instead.
 func (*Who) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Who) GetUid() uint32 {
@@ -768,7 +890,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +902,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +915,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -812,7 +934,7 @@ type Reopen struct {
 
 func (x *Reopen) Reset() {
 	*x = Reopen{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +946,7 @@ func (x *Reopen) String() string {
 func (*Reopen) ProtoMessage() {}
 
 func (x *Reopen) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +959,7 @@ func (x *Reopen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reopen.ProtoReflect.Descriptor instead.
 func (*Reopen) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
 }
 
 // Stop: the node daemon ends, as on SIGTERM.
@@ -849,7 +971,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +983,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +996,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
 }
 
 // Word is what noded-root says: first a welcome, then answers, and what has changed.
@@ -895,7 +1017,7 @@ type Word struct {
 
 func (x *Word) Reset() {
 	*x = Word{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1029,7 @@ func (x *Word) String() string {
 func (*Word) ProtoMessage() {}
 
 func (x *Word) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1042,7 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Word.ProtoReflect.Descriptor instead.
 func (*Word) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Word) GetWhat() isWord_What {
@@ -1050,7 +1172,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1184,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1197,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1209,7 +1331,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1343,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1356,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Known) GetReport() *v1.StepReport {
@@ -1267,6 +1389,10 @@ type Answer struct {
 	Usage         []*v1.StepUsage        `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`      // Look
 	Fault         string                 `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`      // Check, Hook: why this node cannot start steps; empty: it can
 	User          string                 `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`        // Who; empty: nobody has that uid
+	Request       []byte                 `protobuf:"bytes,12,opt,name=request,proto3" json:"request,omitempty"` // MakeKey: PKCS #10, DER
+	Ca            []byte                 `protobuf:"bytes,9,opt,name=ca,proto3" json:"ca,omitempty"`            // Certify: what is in force now
+	Certificate   []byte                 `protobuf:"bytes,10,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Key           []byte                 `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
 	Refused       bool                   `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"` // by the policy of the node: trying again is of no use
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1274,7 +1400,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1412,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1425,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -1351,6 +1477,34 @@ func (x *Answer) GetUser() string {
 	return ""
 }
 
+func (x *Answer) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Answer) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *Answer) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *Answer) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 func (x *Answer) GetRefused() bool {
 	if x != nil {
 		return x.Refused
@@ -1367,7 +1521,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1533,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1546,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Devices) GetReport() *v1.DeviceReport {
@@ -1411,7 +1565,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1577,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1590,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Samples) GetSamples() []*v1.DeviceSample {
@@ -1458,7 +1612,7 @@ type Reread struct {
 
 func (x *Reread) Reset() {
 	*x = Reread{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1624,7 @@ func (x *Reread) String() string {
 func (*Reread) ProtoMessage() {}
 
 func (x *Reread) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1637,7 @@ func (x *Reread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reread.ProtoReflect.Descriptor instead.
 func (*Reread) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reread) GetLogLevel() int32 {
@@ -1507,11 +1661,132 @@ func (x *Reread) GetRegister() bool {
 	return false
 }
 
+// Asking is what noded-root has a process without rights do when this host joins a cluster: it reads this, asks, writes Asked and ends.
+type Asking struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Controllers   []string               `protobuf:"bytes,1,rep,name=controllers,proto3" json:"controllers,omitempty"`
+	Fingerprint   []byte                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the authority
+	Join          *JoinRequest           `protobuf:"bytes,3,opt,name=join,proto3" json:"join,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asking) Reset() {
+	*x = Asking{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asking) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asking) ProtoMessage() {}
+
+func (x *Asking) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asking.ProtoReflect.Descriptor instead.
+func (*Asking) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Asking) GetControllers() []string {
+	if x != nil {
+		return x.Controllers
+	}
+	return nil
+}
+
+func (x *Asking) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *Asking) GetJoin() *JoinRequest {
+	if x != nil {
+		return x.Join
+	}
+	return nil
+}
+
+type Asked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reply         *CertificateReply      `protobuf:"bytes,1,opt,name=reply,proto3" json:"reply,omitempty"`
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`  // why there is none
+	Again         bool                   `protobuf:"varint,3,opt,name=again,proto3" json:"again,omitempty"` // it may be asked again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asked) Reset() {
+	*x = Asked{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asked) ProtoMessage() {}
+
+func (x *Asked) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asked.ProtoReflect.Descriptor instead.
+func (*Asked) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Asked) GetReply() *CertificateReply {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
+}
+
+func (x *Asked) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Asked) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
 var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\x8d\x05\n" +
+	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xf8\x05\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
@@ -1527,8 +1802,14 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x06reopen\x18\v \x01(\v2\x16.sluice.node.v1.ReopenH\x00R\x06reopen\x12*\n" +
 	"\x04stop\x18\f \x01(\v2\x14.sluice.node.v1.StopH\x00R\x04stop\x12-\n" +
 	"\x05check\x18\r \x01(\v2\x15.sluice.node.v1.CheckH\x00R\x05check\x12'\n" +
-	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03whoB\x06\n" +
-	"\x04what\"`\n" +
+	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03who\x124\n" +
+	"\bmake_key\x18\x0f \x01(\v2\x17.sluice.node.v1.MakeKeyH\x00R\amakeKey\x123\n" +
+	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertifyB\x06\n" +
+	"\x04what\"\t\n" +
+	"\aMakeKey\"M\n" +
+	"\aCertify\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
+	"\vauthorities\x18\x02 \x01(\fR\vauthorities\"`\n" +
 	"\aPrepare\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12/\n" +
 	"\adevices\x18\x02 \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\"K\n" +
@@ -1585,7 +1866,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
 	"\x06bundle\x18\x02 \x01(\v2\x11.sluice.v1.BundleR\x06bundle\x12-\n" +
-	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xe7\x01\n" +
+	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xc5\x02\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
@@ -1594,6 +1875,11 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05usage\x18\x05 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x14\n" +
 	"\x05fault\x18\a \x01(\tR\x05fault\x12\x12\n" +
 	"\x04user\x18\b \x01(\tR\x04user\x12\x18\n" +
+	"\arequest\x18\f \x01(\fR\arequest\x12\x0e\n" +
+	"\x02ca\x18\t \x01(\fR\x02ca\x12 \n" +
+	"\vcertificate\x18\n" +
+	" \x01(\fR\vcertificate\x12\x10\n" +
+	"\x03key\x18\v \x01(\fR\x03key\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\bR\arefused\":\n" +
 	"\aDevices\x12/\n" +
 	"\x06report\x18\x01 \x01(\v2\x17.sluice.v1.DeviceReportR\x06report\"<\n" +
@@ -1603,7 +1889,15 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\tlog_level\x18\x01 \x01(\x11R\blogLevel\x12\x1d\n" +
 	"\n" +
 	"keep_level\x18\x02 \x01(\bR\tkeepLevel\x12\x1a\n" +
-	"\bregister\x18\x03 \x01(\bR\bregister*u\n" +
+	"\bregister\x18\x03 \x01(\bR\bregister\"}\n" +
+	"\x06Asking\x12 \n" +
+	"\vcontrollers\x18\x01 \x03(\tR\vcontrollers\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\fR\vfingerprint\x12/\n" +
+	"\x04join\x18\x03 \x01(\v2\x1b.sluice.node.v1.JoinRequestR\x04join\"k\n" +
+	"\x05Asked\x126\n" +
+	"\x05reply\x18\x01 \x01(\v2 .sluice.node.v1.CertificateReplyR\x05reply\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +
+	"\x05again\x18\x03 \x01(\bR\x05again*u\n" +
 	"\bHookKind\x12\x10\n" +
 	"\fHOOK_UNKNOWN\x10\x00\x12\x0f\n" +
 	"\vHOOK_PROLOG\x10\x01\x12\x0f\n" +
@@ -1625,84 +1919,94 @@ func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sluice_node_v1_orders_proto_goTypes = []any{
-	(HookKind)(0),           // 0: sluice.node.v1.HookKind
-	(*Order)(nil),           // 1: sluice.node.v1.Order
-	(*Prepare)(nil),         // 2: sluice.node.v1.Prepare
-	(*Launch)(nil),          // 3: sluice.node.v1.Launch
-	(*Fail)(nil),            // 4: sluice.node.v1.Fail
-	(*Forget)(nil),          // 5: sluice.node.v1.Forget
-	(*Hook)(nil),            // 6: sluice.node.v1.Hook
-	(*Look)(nil),            // 7: sluice.node.v1.Look
-	(*Check)(nil),           // 8: sluice.node.v1.Check
-	(*Who)(nil),             // 9: sluice.node.v1.Who
-	(*Cancel)(nil),          // 10: sluice.node.v1.Cancel
-	(*Reopen)(nil),          // 11: sluice.node.v1.Reopen
-	(*Stop)(nil),            // 12: sluice.node.v1.Stop
-	(*Word)(nil),            // 13: sluice.node.v1.Word
-	(*Welcome)(nil),         // 14: sluice.node.v1.Welcome
-	(*Known)(nil),           // 15: sluice.node.v1.Known
-	(*Answer)(nil),          // 16: sluice.node.v1.Answer
-	(*Devices)(nil),         // 17: sluice.node.v1.Devices
-	(*Samples)(nil),         // 18: sluice.node.v1.Samples
-	(*Reread)(nil),          // 19: sluice.node.v1.Reread
-	(*v1.NodeSettings)(nil), // 20: sluice.v1.NodeSettings
-	(*v1.StepOrder)(nil),    // 21: sluice.v1.StepOrder
-	(*v1.StepKey)(nil),      // 22: sluice.v1.StepKey
-	(*v1.GresDevice)(nil),   // 23: sluice.v1.GresDevice
-	(*v1.Bundle)(nil),       // 24: sluice.v1.Bundle
-	(*v1.ExitRecord)(nil),   // 25: sluice.v1.ExitRecord
-	(*v1.LaunchSpec)(nil),   // 26: sluice.v1.LaunchSpec
-	(*v1.StepReport)(nil),   // 27: sluice.v1.StepReport
-	(*v1.StepUsage)(nil),    // 28: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil), // 29: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil), // 30: sluice.v1.DeviceSample
+	(HookKind)(0),            // 0: sluice.node.v1.HookKind
+	(*Order)(nil),            // 1: sluice.node.v1.Order
+	(*MakeKey)(nil),          // 2: sluice.node.v1.MakeKey
+	(*Certify)(nil),          // 3: sluice.node.v1.Certify
+	(*Prepare)(nil),          // 4: sluice.node.v1.Prepare
+	(*Launch)(nil),           // 5: sluice.node.v1.Launch
+	(*Fail)(nil),             // 6: sluice.node.v1.Fail
+	(*Forget)(nil),           // 7: sluice.node.v1.Forget
+	(*Hook)(nil),             // 8: sluice.node.v1.Hook
+	(*Look)(nil),             // 9: sluice.node.v1.Look
+	(*Check)(nil),            // 10: sluice.node.v1.Check
+	(*Who)(nil),              // 11: sluice.node.v1.Who
+	(*Cancel)(nil),           // 12: sluice.node.v1.Cancel
+	(*Reopen)(nil),           // 13: sluice.node.v1.Reopen
+	(*Stop)(nil),             // 14: sluice.node.v1.Stop
+	(*Word)(nil),             // 15: sluice.node.v1.Word
+	(*Welcome)(nil),          // 16: sluice.node.v1.Welcome
+	(*Known)(nil),            // 17: sluice.node.v1.Known
+	(*Answer)(nil),           // 18: sluice.node.v1.Answer
+	(*Devices)(nil),          // 19: sluice.node.v1.Devices
+	(*Samples)(nil),          // 20: sluice.node.v1.Samples
+	(*Reread)(nil),           // 21: sluice.node.v1.Reread
+	(*Asking)(nil),           // 22: sluice.node.v1.Asking
+	(*Asked)(nil),            // 23: sluice.node.v1.Asked
+	(*v1.NodeSettings)(nil),  // 24: sluice.v1.NodeSettings
+	(*v1.StepOrder)(nil),     // 25: sluice.v1.StepOrder
+	(*v1.StepKey)(nil),       // 26: sluice.v1.StepKey
+	(*v1.GresDevice)(nil),    // 27: sluice.v1.GresDevice
+	(*v1.Bundle)(nil),        // 28: sluice.v1.Bundle
+	(*v1.ExitRecord)(nil),    // 29: sluice.v1.ExitRecord
+	(*v1.LaunchSpec)(nil),    // 30: sluice.v1.LaunchSpec
+	(*v1.StepReport)(nil),    // 31: sluice.v1.StepReport
+	(*v1.StepUsage)(nil),     // 32: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),  // 33: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),  // 34: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),      // 35: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil), // 36: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
-	20, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
-	2,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
-	3,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
-	4,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
-	21, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
-	5,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
-	6,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
-	7,  // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
-	10, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
-	11, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
-	12, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
-	8,  // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
-	9,  // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
-	22, // 13: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
-	23, // 14: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
-	24, // 15: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
-	24, // 16: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
-	25, // 17: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
-	22, // 18: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
-	0,  // 19: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
-	22, // 20: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
-	26, // 21: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
-	14, // 22: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
-	16, // 23: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
-	27, // 24: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
-	17, // 25: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
-	18, // 26: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
-	19, // 27: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
-	20, // 28: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
-	15, // 29: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
-	17, // 30: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
-	27, // 31: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	24, // 32: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	26, // 33: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	23, // 34: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	28, // 35: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	29, // 36: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	30, // 37: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	24, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
+	4,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
+	5,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
+	6,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
+	25, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
+	7,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
+	8,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
+	9,  // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
+	12, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
+	13, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
+	14, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
+	10, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
+	11, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
+	2,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
+	3,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
+	26, // 15: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
+	27, // 16: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
+	28, // 17: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
+	28, // 18: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
+	29, // 19: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
+	26, // 20: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
+	0,  // 21: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
+	26, // 22: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
+	30, // 23: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
+	16, // 24: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
+	18, // 25: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
+	31, // 26: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
+	19, // 27: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
+	20, // 28: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
+	21, // 29: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
+	24, // 30: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
+	17, // 31: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
+	19, // 32: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
+	31, // 33: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	28, // 34: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	30, // 35: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	27, // 36: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	32, // 37: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	33, // 38: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	34, // 39: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	35, // 40: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	36, // 41: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }
@@ -1710,6 +2014,7 @@ func file_sluice_node_v1_orders_proto_init() {
 	if File_sluice_node_v1_orders_proto != nil {
 		return
 	}
+	file_sluice_node_v1_enrol_proto_init()
 	file_sluice_node_v1_orders_proto_msgTypes[0].OneofWrappers = []any{
 		(*Order_Settings)(nil),
 		(*Order_Prepare)(nil),
@@ -1724,8 +2029,10 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Order_Stop)(nil),
 		(*Order_Check)(nil),
 		(*Order_Who)(nil),
+		(*Order_MakeKey)(nil),
+		(*Order_Certify)(nil),
 	}
-	file_sluice_node_v1_orders_proto_msgTypes[12].OneofWrappers = []any{
+	file_sluice_node_v1_orders_proto_msgTypes[14].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
 		(*Word_Answer)(nil),
 		(*Word_Report)(nil),
@@ -1739,7 +2046,7 @@ func file_sluice_node_v1_orders_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

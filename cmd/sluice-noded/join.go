@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/jointoken"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/noded"
+	"github.com/sluice-hpc/sluice/noded/confine"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	"github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/proto"
+)
+
+// maxAsked bounds what is read from the process that asks.
+const maxAsked = 1 << 20
+
+// join has this host join the cluster of --join. noded-root makes the key and stores what comes; a process that has no rights, and the
+// network, does the rest.
+func join(c *cli.Context, log *slog.Logger) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	token, err := tokenText(c.String("join"))
+	if err != nil {
+		return err
+	}
+	if t, err := jointoken.Parse(token); err != nil {
+		return err
+	} else if name := c.String("node"); name != "" && name != t.Node {
+		return fmt.Errorf("the token is for host %s, and --node says %s", t.Node, name)
+	}
+	id, err := noded.Join(ctx, noded.JoinOptions{Token: token, TLS: c.String("tls"), Log: log, Ask: askApart})
+	if err != nil {
+		return err
+	}
+	if c.Bool("join-only") {
+		fmt.Printf("host %s has joined: its certificate is in %s\n", id.Name, c.String("tls"))
+	}
+	if id.Role == mtls.RoleNode && c.String("node") == "" {
+		return c.Set("node", id.Name)
+	}
+	return nil
+}
+
+// tokenText is what --join says: the token, - for standard input, or @FILE, so that it need not be seen in the list of processes.
+func tokenText(s string) (string, error) {
+	var b []byte
+	var err error
+	switch file, isFile := strings.CutPrefix(s, "@"); {
+	case s == "-":
+		b, err = io.ReadAll(io.LimitReader(os.Stdin, maxAsked))
+	case isFile:
+		b, err = os.ReadFile(file)
+	default:
+		return s, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read the join token: %w", err)
+	}
+	return string(b), nil
+}
+
+// askApart asks in a process of its own.
+func askApart(ctx context.Context, q *nodepb.Asking) (*nodepb.Asked, error) {
+	in, err := proto.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	uid, gid, err := linkUser()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{"sluice-noded", "ask", strconv.Itoa(int(uid)), strconv.Itoa(int(gid))}
+	cmd.Env, cmd.Dir = confine.Environment(), "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{to: &out, left: maxAsked}, newLines(os.Stderr)
+	if err := inherit.Start(cmd); err != nil {
+		return nil, fmt.Errorf("cannot start the process that asks the controller: %w", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return nil, fmt.Errorf("the process that asks the controller has failed: %w", err)
+	}
+	a := &nodepb.Asked{}
+	if err := proto.Unmarshal(out.Bytes(), a); err != nil {
+		return nil, fmt.Errorf("cannot read what the controller answered: %w", err)
+	}
+	return a, nil
+}
+
+// limited takes so many bytes.
+type limited struct {
+	to   io.Writer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, io.ErrShortBuffer
+	}
+	return l.to.Write(p)
+}
+
+// askMain is the process that asks: ask UID GID, which gives up its rights and executes itself with one argument more.
+func askMain(args []string) {
+	if err := askRun(args); err != nil {
+		fmt.Fprintln(os.Stderr, "sluice-noded ask:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func askRun(args []string) error {
+	if len(args) == 2 {
+		uid, gid, err := idsOf(args)
+		if err != nil {
+			return err
+		}
+		return confine.Link(uid, gid, append(os.Args, confined), os.Environ())
+	}
+	if len(args) != 3 || args[2] != confined {
+		return fmt.Errorf("%q: this is for the node daemon alone", args)
+	}
+	if err := confine.Seal(); err != nil {
+		return err
+	}
+	in, err := io.ReadAll(io.LimitReader(os.Stdin, maxAsked))
+	if err != nil {
+		return err
+	}
+	out, err := noded.AskFrom(context.Background(), in)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}

@@ -1,0 +1,188 @@
+package mtls
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// Write replaces a file: after a crash it is the old one or the new one.
+func Write(path string, mode os.FileMode, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}
+
+// NewKey is the file of a key for which a certificate is asked, beside that of the role: when the host is stopped in between, it asks again
+// for the same one.
+func NewKey(dir, role string) string { return filepath.Join(dir, role+".key.new") }
+
+// Accept checks what a host was answered when it asked for a certificate: it is for its key and for who it is, of one of the authorities
+// that it comes with, and good now.
+func Accept(f Files, id Identity) error {
+	pair, err := tls.X509KeyPair(f.Certificate, f.Key)
+	if err != nil {
+		return fmt.Errorf("cannot use the certificate that was issued: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return fmt.Errorf("cannot use the certificate that was issued: %w", err)
+	}
+	pool, err := authority(f.Authority, "what came with the certificate")
+	if err != nil {
+		return err
+	}
+	got, err := verify([]*x509.Certificate{leaf}, pool, x509.ExtKeyUsageClientAuth, id.Role)
+	if err != nil {
+		return err
+	}
+	if got != id {
+		return fmt.Errorf("cannot use the certificate that was issued: it is for %s %q, and this is %s %q", got.Role, got.Name,
+			id.Role, id.Name)
+	}
+	return nil
+}
+
+// Follows checks the authorities that a host is to believe from now on against those that it believes: each has the key of one of these, or
+// was signed by one. At least one of them stays, or hosts that a fault has given the wrong file would be lost.
+func Follows(now, next []byte) error {
+	old, err := ParseAuthorities(now, "the cluster's authority")
+	if err != nil {
+		return err
+	}
+	fresh, err := ParseAuthorities(next, "the cluster's next authority")
+	if err != nil {
+		return err
+	}
+	for _, c := range fresh {
+		known := false
+		for _, o := range old {
+			known = known || bytes.Equal(c.RawSubjectPublicKeyInfo, o.RawSubjectPublicKeyInfo) || c.CheckSignatureFrom(o) == nil
+		}
+		if !known {
+			return fmt.Errorf("cannot believe the authority %q: none that this host believes has signed it", c.Subject.CommonName)
+		}
+	}
+	return nil
+}
+
+// Store puts a certificate, its key and the authorities into a host's folder. Whenever it is stopped, the folder has a pair that can be
+// used, or none: the certificate goes into the file of the key, and a pair that the authorities do not certify goes before they come.
+func Store(dir, role string, f Files) error {
+	ca, crt, key := Paths(dir, role)
+	if oldCrt, oldKey, err := readPair(crt, key); err == nil && !goodWith(f.Authority, oldCrt, oldKey) {
+		if err := errors.Join(gone(key), gone(crt)); err != nil {
+			return err
+		}
+	}
+	pair := append(bytes.TrimRight(bytes.Clone(f.Key), "\n"), '\n')
+	return errors.Join(Write(ca, 0o644, f.Authority), Write(key, 0o600, append(pair, f.Certificate...)), Write(crt, 0o644, f.Certificate))
+}
+
+func goodWith(authorities, crt, key []byte) bool {
+	pair, err := tls.X509KeyPair(crt, key)
+	if err != nil {
+		return false
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return false
+	}
+	pool, err := authority(authorities, "")
+	if err != nil {
+		return false
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err == nil
+}
+
+func gone(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// PendingKey reads the key for which a certificate was asked and did not come, or makes one.
+func PendingKey(dir, role string) (*ecdsa.PrivateKey, []byte, error) {
+	path := NewKey(dir, role)
+	if b, err := os.ReadFile(path); err == nil {
+		if key, err := ReadKey(b); err == nil {
+			return key, b, nil
+		}
+	}
+	key, b, err := MakeKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, b, Write(path, 0o600, b)
+}
+
+// LeafOf is the certificate of a host's files.
+func LeafOf(f Files) (*x509.Certificate, error) {
+	block, _ := pem.Decode(f.Certificate)
+	if block == nil {
+		return nil, errors.New("cannot read the certificate of this host: it is not PEM")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// Live is the certificate of a host that is renewed while it is in use.
+type Live struct{ now atomic.Pointer[live] }
+
+type live struct {
+	cert tls.Certificate
+	pool *x509.CertPool
+}
+
+// Set takes over files; connections that there are stay as they are.
+func (l *Live) Set(f Files) error {
+	pool, err := authority(f.Authority, "the cluster's authority")
+	if err != nil {
+		return err
+	}
+	cert, err := tls.X509KeyPair(f.Certificate, f.Key)
+	if err != nil {
+		return fmt.Errorf("cannot use the certificate of this host: %w", err)
+	}
+	l.now.Store(&live{cert, pool})
+	return nil
+}
+
+// Config returns the configuration with which this host connects to a controller, with what was Set last.
+func (l *Live) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		InsecureSkipVerify:   true, // as in client
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &l.now.Load().cert, nil },
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			_, err := verify(cs.PeerCertificates, l.now.Load().pool, x509.ExtKeyUsageServerAuth, RoleController)
+			return err
+		},
+	}
+}

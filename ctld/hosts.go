@@ -1,0 +1,189 @@
+package ctld
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/ca"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/rpc"
+)
+
+// certificates is whose certificates the controller accepts, and the one that it shows itself.
+type certificates struct {
+	ca.Signer
+	tls atomic.Pointer[tls.Config]
+}
+
+// authorityEnds is how long before its end it is said that the authority needs to be renewed.
+const authorityEnds = 365 * 24 * time.Hour
+
+// loadTrust reads the authority, or makes it, and gives the controller a certificate where it needs one. It is repeated when the
+// configuration is read again.
+func (d *daemon) loadTrust() error {
+	t := &d.certs
+	if t.Dir == "" {
+		t.Dir, t.Now, t.Life = filepath.Join(d.opts.State, "tls"), time.Now, d.opts.CertificateLife
+		if t.Life == 0 {
+			t.Life = ca.HostLife
+		}
+	}
+	if err := ca.Ensure(t.Dir); err != nil {
+		return err
+	}
+	if err := ca.CheckFiles(t.Dir); err != nil {
+		return err
+	}
+	if _, err := ca.Provide(t.Dir, t.Dir, d.conf.Load().ClusterName, mtls.RoleController, d.hosts()); err != nil {
+		return err
+	}
+	cfg, err := ca.ServerTLS(t.Dir)
+	if err != nil {
+		return err
+	}
+	t.tls.Store(cfg)
+	_, all, err := t.trusted()
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if left := time.Until(a.NotAfter); left < authorityEnds {
+			d.log.Warn("the cluster's certificate authority ends soon: run sluice-ctld authority --extend", "authority",
+				mtls.AuthorityID(a), "ends", a.NotAfter, "days", int(left.Hours()/24))
+		}
+	}
+	return nil
+}
+
+// config is what the node port is served with: what was loaded last.
+func (t *certificates) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.tls.Load(), nil }}
+}
+
+// trusted gives the certificate that the controller shows and those of the authorities, the one that signs first.
+func (t *certificates) trusted() (own *x509.Certificate, all []*x509.Certificate, err error) {
+	if own, err = x509.ParseCertificate(t.tls.Load().Certificates[0].Certificate[0]); err != nil {
+		return nil, nil, err
+	}
+	all, err = ca.Authorities(t.Dir)
+	return own, all, err
+}
+
+// signs is the AuthorityID of the authority that signs, "" when it is not known.
+func (t *certificates) signs() string {
+	if _, all, err := t.trusted(); err == nil {
+		return mtls.AuthorityID(all[0])
+	}
+	return ""
+}
+
+func (d *daemon) enrolment(door *rpc.Door, port int) rpc.Enrolment {
+	return rpc.Enrolment{Trust: d.certs.trusted, Shown: door.Shown, Cut: door.Cut, TakeIn: d.takeIn, Addresses: func() []string {
+		var all []string
+		for _, h := range d.conf.Load().SlurmctldHosts {
+			all = append(all, net.JoinHostPort(h.Addr, fmt.Sprint(port)))
+		}
+		return all
+	}}
+}
+
+// accepts says whether a certificate of the authority counts. One of a name that was revoked, which is not known, may have been issued
+// since by hand.
+func (d *daemon) accepts(name, serial string) bool {
+	v := d.loop.View()
+	if v.Accepts(name, serial) {
+		return true
+	}
+	if v.Certificate(name, serial) != nil {
+		return false
+	}
+	if _, err := os.Stat(filepath.Join(issuedDir(d.certs.Dir), serial+".crt")); err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	d.takeIn(ctx)
+	return d.loop.View().Accepts(name, serial)
+}
+
+// issuedDir is where sluice-ctld issue leaves a copy of each certificate, for the controller to take into its state.
+func issuedDir(tlsDir string) string { return filepath.Join(tlsDir, "issued") }
+
+// maxTakeIn bounds what is taken in at a time.
+const maxTakeIn = 10000
+
+// takeIn notes what sluice-ctld issue has issued.
+func (d *daemon) takeIn(ctx context.Context) {
+	dir := issuedDir(d.certs.Dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	names, _ := f.Readdirnames(maxTakeIn)
+	_ = f.Close()
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".crt") {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		c, err := d.issued(path)
+		if err == nil {
+			_, err = d.loop.Do(loop.For(ctx, loop.Nodes, 0), reactor.Certified{Name: c.Subject.CommonName,
+				Record: rpc.CertificateRecord(c, c.Subject.OrganizationalUnit[0], "issue")})
+		}
+		if errors.Is(err, loop.ErrBusy) || ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			d.log.Warn("cannot take in a certificate that was issued by hand", "file", path, "err", err)
+		}
+		_ = os.Remove(path)
+	}
+}
+
+// issued reads a certificate that was issued by hand. Who can write there can sign as well; it is checked all the same.
+func (d *daemon) issued(path string) (*x509.Certificate, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, errors.New("it is not PEM")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	_, all, err := d.certs.trusted()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if c.CheckSignatureFrom(a) == nil && len(c.Subject.OrganizationalUnit) == 1 {
+			return c, nil
+		}
+	}
+	return nil, errors.New("it is not of this cluster's authority")
+}
+
+// portOf is the port of a listener, 0 when it has none.
+func portOf(l net.Listener) int {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}

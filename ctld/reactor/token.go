@@ -1,0 +1,149 @@
+package reactor
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/subtle"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Bounds of join tokens.
+const (
+	maxTokens   = 1000 // that could be used, or not long ago could have been
+	minTokenTTL = 10 * time.Second
+	maxTokenTTL = 7 * 24 * time.Hour
+	// tokenMemory is how long a token that is worth nothing any more is remembered, so that whoever tries it is told what became of it.
+	tokenMemory = 24 * time.Hour
+	maxHostName = 255
+)
+
+// CreateToken makes a token with which a host may join once. The reply is the *pb.TokenRecord.
+type CreateToken struct {
+	Caller  Caller
+	Token   *pb.TokenRecord // without the time
+	AnyNode bool            // a node may be one that is not in the configuration
+}
+
+// Handle checks whom the token is for, and forgets old tokens.
+func (c CreateToken) Handle(tx *state.Tx) any {
+	if p := c.check(tx); p != nil {
+		return p
+	}
+	dead, alive := []*pb.TokenRecord(nil), 0
+	for _, t := range tx.View().Tokens() {
+		if usable := TokenState(t, tx.NowNS) == TokenValid; usable {
+			alive++
+		} else if tx.NowNS-state.TokenExpires(t) > int64(tokenMemory) {
+			tx.Emit(state.TokenChanged{Token: t, Gone: true, What: "forgotten"})
+		} else {
+			dead = append(dead, t)
+		}
+	}
+	slices.SortFunc(dead, func(a, b *pb.TokenRecord) int { return cmp.Compare(a.CreatedNs, b.CreatedNs) })
+	for ; len(dead) > 0 && alive+len(dead) >= maxTokens; dead = dead[1:] {
+		tx.Emit(state.TokenChanged{Token: dead[0], Gone: true, What: "forgotten"})
+	}
+	t := state.CloneToken(c.Token)
+	t.CreatedNs = tx.NowNS
+	tx.Emit(state.TokenChanged{Token: t, What: "created"})
+	return t
+}
+
+func (c CreateToken) check(tx *state.Tx) *pb.Problem {
+	t, ttl := c.Token, time.Duration(c.Token.TtlNs)
+	if p := hostName(t.Node); p != nil {
+		return p
+	}
+	alive := 0
+	for _, t := range tx.View().Tokens() {
+		if TokenState(t, tx.NowNS) == TokenValid {
+			alive++
+		}
+	}
+	switch {
+	case !c.Caller.Operator:
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may make join tokens")
+	case t.Role != state.RoleNode && t.Role != state.RoleLogin:
+		return pb.NewProblem(pb.CodeInvalidSpec, "there is no role %q: it is compute or login", t.Role)
+	case ttl < minTokenTTL || ttl > maxTokenTTL:
+		return pb.NewProblem(pb.CodeInvalidSpec, "a join token may be good for %v to %v, not for %v", minTokenTTL, maxTokenTTL, ttl)
+	case t.Role == state.RoleNode && !c.AnyNode && tx.Node(t.Node) == nil:
+		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", t.Node).
+			WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure, or use --any-node")
+	case t.Role == state.RoleLogin && tx.Node(t.Node) != nil:
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s is a node of this cluster: a login host runs no jobs and needs a name of its own",
+			t.Node)
+	case alive >= maxTokens:
+		return pb.NewProblem(pb.CodeQueueFull, "there are %d join tokens that nobody has used", alive).WithHint("revoke some")
+	case tx.Token(t.Id) != nil:
+		return pb.NewProblem(pb.CodeInvalidSpec, "there is a token %s already", t.Id)
+	}
+	return nil
+}
+
+// hostName refuses what is no name of a host.
+func hostName(name string) *pb.Problem {
+	odd := func(r rune) bool {
+		return !unicode.IsGraphic(r) || r == ' ' || r == '/' || r == unicode.ReplacementChar
+	}
+	if name == "" || len(name) > maxHostName || strings.ContainsFunc(name, odd) {
+		return pb.NewProblem(pb.CodeInvalidSpec, "%q is no name of a host: 1 to %d printable characters without spaces and slashes", name,
+			maxHostName)
+	}
+	return nil
+}
+
+// What becomes of a token.
+const (
+	TokenValid   = "valid"
+	TokenUsed    = "used"
+	TokenExpired = "expired"
+	TokenRevoked = "revoked"
+)
+
+// TokenState says what a token is worth now.
+func TokenState(t *pb.TokenRecord, nowNS int64) string {
+	switch {
+	case t.Revoked:
+		return TokenRevoked
+	case t.UsedNs != 0:
+		return TokenUsed
+	case nowNS >= state.TokenExpires(t):
+		return TokenExpired
+	}
+	return TokenValid
+}
+
+// JudgeToken says why a token does not let this host in with this key; nil: it does. A token that was used may be used again for the same
+// key while it has not expired, because the answer may have been lost. Who does not know the secret learns nothing about the token.
+func JudgeToken(t *pb.TokenRecord, secretHash []byte, node, role string, keyHash []byte, nowNS int64) *pb.Problem {
+	refuse := func(format string, args ...any) *pb.Problem {
+		return pb.NewProblem(pb.CodeAccessDenied, format, args...).
+			WithHint("make a new one on the controller: sluice token create --node %s", node)
+	}
+	if t == nil || len(t.SecretHash) == 0 || subtle.ConstantTimeCompare(t.SecretHash, secretHash) != 1 {
+		return refuse("the controller knows no such join token: it was not copied whole, it is of an earlier cluster, or it was made more "+
+			"than %v ago", tokenMemory)
+	}
+	switch {
+	case t.Node != node:
+		return refuse("the join token is for host %s, not for %s", t.Node, node)
+	case t.Role != role:
+		return refuse("the join token is for role %s, not for %s", t.Role, role)
+	case t.Revoked:
+		return refuse("the join token for %s was revoked", node)
+	case nowNS >= state.TokenExpires(t):
+		return refuse("the join token for %s expired %v ago, by the controller's clock", node,
+			time.Duration(nowNS-state.TokenExpires(t)).Round(time.Second))
+	case t.UsedNs != 0 && !bytes.Equal(t.KeyHash, keyHash):
+		return refuse("the join token for %s was used %v ago, for another key; if that was not you, run `sluice node revoke %s`", node,
+			time.Duration(nowNS-t.UsedNs).Round(time.Second), node)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// RevokeToken makes a join token worthless. The reply is the *pb.TokenRecord.
+type RevokeToken struct {
+	Caller Caller
+	ID     string
+}
+
+// Handle refuses a token that is worth nothing any more: whoever revokes one that was used wants to know that it was.
+func (c RevokeToken) Handle(tx *state.Tx) any {
+	if !c.Caller.Operator {
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may revoke join tokens")
+	}
+	t := tx.Token(c.ID)
+	if t == nil {
+		return pb.NewProblem(pb.CodeInvalidSpec, "there is no token %q", c.ID).WithHint("`sluice token list` shows their ids")
+	}
+	switch s := TokenState(t, tx.NowNS); s {
+	case TokenUsed:
+		return pb.NewProblem(pb.CodeAlreadyDone, "token %s has let %s in already", c.ID, t.Node).
+			WithHint("`sluice node revoke %s` shuts it out", t.Node)
+	case TokenValid:
+	default:
+		return pb.NewProblem(pb.CodeAlreadyDone, "token %s is %s already", c.ID, s)
+	}
+	n := state.CloneToken(t)
+	n.Revoked = true
+	tx.Emit(state.TokenChanged{Token: n, What: "revoked"})
+	return n
+}

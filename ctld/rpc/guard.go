@@ -1,0 +1,79 @@
+package rpc
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Guard asks of every call to the node port what the authorisation table says of its method. The port takes connections without a
+// certificate, so that hosts can join: but for that, nothing is done for them.
+type Guard struct {
+	// Accepts says whether a certificate of the cluster's authority counts; what was revoked does not.
+	Accepts func(name, serial string) bool
+}
+
+// Options are for the server of the port.
+func (g Guard) Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, do grpc.UnaryHandler) (any, error) {
+			if err := g.check(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return do(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, do grpc.StreamHandler) error {
+			if err := g.check(s.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return do(srv, s)
+		}),
+	}
+}
+
+func (g Guard) check(ctx context.Context, method string) error {
+	who := Table[strings.TrimPrefix(method, "/")].Who
+	if who == Joiner {
+		return nil
+	}
+	id, serial, err := shownBy(ctx)
+	if err != nil {
+		return err
+	}
+	if !g.Accepts(id.Name, serial) {
+		return problem(reactor.RevokedProblem(id.Name))
+	}
+	switch {
+	case who == NodeCert && id.Role == mtls.RoleNode:
+	case who == HostCert && (id.Role == mtls.RoleNode || id.Role == mtls.RoleLogin):
+	case who == NodeCert, who == HostCert:
+		return status.Errorf(codes.PermissionDenied, "a %s certificate does not identify a host that may call %s", id.Role, method)
+	default:
+		return status.Errorf(codes.PermissionDenied, "%s is not served on this port", method)
+	}
+	return nil
+}
+
+// shownBy is whose certificate a call comes with.
+func shownBy(ctx context.Context) (id mtls.Identity, serial string, err error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return id, "", status.Error(codes.Unauthenticated, "no peer")
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return id, "", status.Error(codes.Unauthenticated, "no TLS")
+	}
+	if id, err = mtls.PeerOf(info.State); err != nil {
+		return id, "", status.Errorf(codes.Unauthenticated, "%v; to join this cluster, make a token on the controller: "+
+			"sluice token create --node NAME", err)
+	}
+	return id, mtls.Serial(mtls.CertificateOf(info.State)), nil
+}

@@ -1,0 +1,149 @@
+package rpc
+
+import (
+	"crypto/x509"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+)
+
+// Bounds of connections without a certificate that counts: whoever reaches the port can have one. A host that joins sends less than two
+// KiB and is gone within a second.
+const (
+	maxStrangers     = 64
+	maxAddrStrangers = 8
+	strangerBytes    = 64 << 10
+	strangerLife     = 30 * time.Second
+)
+
+var errStrangerBytes = errors.New("a connection without a certificate has sent too much")
+
+// stranger is for a connection without a certificate that counts, and gives the one that makes room for it, if one must: whichever chance
+// picks, as for handshakes.
+func (d *Door) stranger(g *guest) (out *guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g.gone {
+		return nil
+	}
+	d.forget(g)
+	switch list := d.without[g.from]; {
+	case len(list) >= maxAddrStrangers:
+		out = list[rand.IntN(len(list))]
+	case d.many >= maxStrangers:
+		out = ofMost(d.without, nil)
+	}
+	g.alone, g.name = true, ""
+	d.without[g.from] = append(d.without[g.from], g)
+	d.many++
+	g.left.Store(strangerBytes)
+	g.bounded.Store(true)
+	g.end = time.AfterFunc(strangerLife, func() { _ = g.Close() })
+	return out
+}
+
+// ofMost is a connection of the address that has most, but for those that are left out.
+func ofMost(lists map[netip.Addr][]*guest, but map[netip.Addr]bool) *guest {
+	var longest []*guest
+	for from, list := range lists {
+		if len(list) > len(longest) && !but[from] {
+			longest = list
+		}
+	}
+	if len(longest) == 0 {
+		return nil
+	}
+	return longest[rand.IntN(len(longest))]
+}
+
+// Read reads, as much as a connection without a certificate may send.
+func (g *guest) Read(p []byte) (int, error) {
+	if !g.bounded.Load() {
+		return g.Conn.Read(p)
+	}
+	left := g.left.Load()
+	if left <= 0 {
+		_ = g.Close()
+		return 0, errStrangerBytes
+	}
+	n, err := g.Conn.Read(p[:min(int64(len(p)), left)])
+	g.left.Add(-int64(n))
+	return n, err
+}
+
+// accepts says whether the certificate of a connection counts.
+func (d *Door) accepts(g *guest) bool { return d.Accepts == nil || d.Accepts(g.id.Name, g.serial) }
+
+// Shown is a certificate that was shown.
+type Shown struct {
+	mtls.Identity
+	Serial  string
+	Issued  time.Time // zero: it does not say
+	Expires time.Time
+	At      time.Time // last
+	Open    int       // connections that it has now
+}
+
+// show notes a certificate that counts.
+func (d *Door) show(g *guest, c *x509.Certificate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	s := d.shown[g.serial]
+	if s == nil {
+		if len(d.shown) >= maxKnown {
+			for serial, old := range d.shown { // one that is over, or any
+				if delete(d.shown, serial); old.Expires.Before(now) {
+					break
+				}
+				if len(d.shown) < maxKnown-maxKnown/16 {
+					break
+				}
+			}
+		}
+		s = &Shown{Identity: g.id, Serial: g.serial, Expires: c.NotAfter}
+		s.Issued, _ = mtls.Issued(c)
+		d.shown[g.serial] = s
+	}
+	s.At = now
+}
+
+// Shown are the certificates that were shown since the controller has started, with those that are in use.
+func (d *Door) Shown() []Shown {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	open := map[string]int{}
+	for _, list := range d.nodes {
+		for _, g := range list {
+			open[g.serial]++
+		}
+	}
+	all := make([]Shown, 0, len(d.shown))
+	for serial, s := range d.shown {
+		one := *s
+		one.Open = open[serial]
+		all = append(all, one)
+	}
+	return all
+}
+
+// Cut closes the connections of a host, whatever goes over them, and says how many there were. The controller's own are not a host's.
+func (d *Door) Cut(name string) int {
+	var out []*guest
+	d.mu.Lock()
+	for _, list := range d.nodes {
+		for _, g := range list {
+			if g.id.Name == name && g.id.Role != mtls.RoleController {
+				out = append(out, g)
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, g := range out {
+		_ = g.Close()
+	}
+	return len(out)
+}

@@ -1,0 +1,46 @@
+package root
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+)
+
+// makeKey makes the next key of this host. It stays here until there is a certificate for it.
+func (r *Root) makeKey(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
+	key, b, err := mtls.MakeKey()
+	if err != nil {
+		return nil, err
+	}
+	request, err := mtls.Request(key, r.o.Identity)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.nextKey = b
+	r.mu.Unlock()
+	return &nodepb.Answer{Request: request}, nil
+}
+
+// certify puts the certificate for the next key in force. It is for this host, and comes with authorities that those of now vouch for:
+// noded-link has them from the network.
+func (r *Root) certify(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nextKey == nil || r.o.Welcome == nil {
+		return nil, errors.New("there is no key for a certificate")
+	}
+	c, w := o.GetCertify(), r.o.Welcome
+	f := mtls.Files{Authority: c.GetAuthorities(), Certificate: c.GetCertificate(), Key: r.nextKey}
+	if err := errors.Join(mtls.Accept(f, r.o.Identity), mtls.Follows(w.GetCa(), f.Authority)); err != nil {
+		return &nodepb.Answer{Refused: true}, err
+	}
+	if err := mtls.Store(r.o.TLS, r.o.Identity.Role, f); err != nil {
+		return nil, err
+	}
+	w.Ca, w.Certificate, w.Key, r.nextKey = f.Authority, f.Certificate, f.Key, nil
+	r.log.Info("the certificate of this host is renewed")
+	return &nodepb.Answer{Ca: f.Authority, Certificate: f.Certificate, Key: f.Key}, nil
+}

@@ -3,8 +3,8 @@ package pretend
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/sluice-hpc/sluice/conf/leaktest"
 )
 
 // TestMain fails when a test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

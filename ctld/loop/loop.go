@@ -56,6 +56,7 @@ type Loop struct {
 	boot      string
 	both      func() (wall time.Time, bootNS int64)
 	alone     bool // each command is a batch by itself, because a commit was refused
+	following bool // a reactor.FollowUp is on its way
 }
 
 // Committer is a command that concerns more than the state. The writer calls Committed once the command is carried out, not refused,
@@ -139,7 +140,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			return err
 		}
 		for i := len(rest) - 1; i >= 0; i-- { // each in front of its sender's others
-			l.box.back(rest[i])
+			if _, ok := rest[i].cmd.(reactor.FollowUp); ok { // but this one behind the planner
+				l.following = l.box.put(rest[i].from, rest[i])
+			} else {
+				l.box.back(rest[i])
+			}
 		}
 		if l.box.waiting() > 0 {
 			l.box.ring()
@@ -228,6 +233,7 @@ func (l *Loop) single(r request) (rest []request, err error) {
 // refuse answers a command whose commit was refused. Its sender pays for the index being built anew.
 func (l *Loop) refuse(r request, err error) {
 	v := l.View()
+	l.ended(r)
 	v.Reindex() // of what the refused command had put in
 	l.box.charge(r.from, v.Jobs.Len())
 	command := fmt.Sprintf("%T", r.cmd)
@@ -289,6 +295,7 @@ func (l *Loop) turn(batch []request, more func() (request, bool)) (all, rest []r
 			rest = append(rest, r)
 			continue
 		}
+		l.ended(r)
 		if c, ok := r.cmd.(Committer); ok {
 			if _, refused := replies[i].(*pb.Problem); !refused {
 				c.Committed()
@@ -296,11 +303,23 @@ func (l *Loop) turn(batch []request, more func() (request, bool)) (all, rest []r
 		}
 		r.reply <- replies[i]
 	}
+	done := len(batch) - len(rest)
+	if !l.following && !l.alone && v.Owing() {
+		l.following = true
+		rest = append(rest, request{cmd: reactor.FollowUp{}, reply: make(chan any, 1)})
+	}
 	for _, f := range l.observers {
 		f(change)
 	}
-	l.account(tx, len(batch)-len(rest))
+	l.account(tx, done)
 	return batch, rest, nil
+}
+
+// ended notes that a command is done with.
+func (l *Loop) ended(r request) {
+	if _, ok := r.cmd.(reactor.FollowUp); ok {
+		l.following = false
+	}
 }
 
 func (l *Loop) commit(tx *state.Tx, must bool) error {

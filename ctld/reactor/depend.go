@@ -276,24 +276,30 @@ func delay(j *pb.JobRecord, c jobid.Condition, lastStart func() int64) {
 	}
 }
 
+// FollowUnits is the share of one turn that what follows from a command may spend, in the units of state.Tx.Spend, beside the command's
+// own. It ends with the record that it was at. A variable for simulations, which want many turns.
+var FollowUnits = SliceUnits / 2
+
 // Follow brings the waiting jobs up to date after the events from the given one on. The loop calls it after every command. What it
-// emits is followed in turn, without recursion, so a chain may have any length.
+// emits is followed in turn, without recursion, so a chain may have any length. What is more than its share of the turn is owed: the loop
+// sends FollowUp for it.
 func Follow(tx *state.Tx, from int) {
+	f := follower{tx, tx.Spent() + FollowUnits}
 	for ; from < len(tx.Events()); from++ {
 		switch e := tx.Events()[from].(type) {
 		case state.JobStarted:
-			follow(tx, e.Job)
+			f.follow(e.Job)
 		case state.JobLeftNode:
 			if !state.Live(e.Job) { // its CPUs are free while its EpilogSlurmctld runs
 				resumeFor(tx, e.Job)
 			}
 		case state.JobRequeued:
 			resumeFor(tx, e.Job)
-			followName(tx, e.Job.Spec)
+			f.name(e.Job.Spec)
 		case state.JobEnded:
-			follow(tx, e.Job)
+			f.follow(e.Job)
 			resumeFor(tx, e.Job)
-			followName(tx, e.Job.Spec)
+			f.name(e.Job.Spec)
 			if e.Job.Spec.Cron != "" {
 				cronEnded(tx, e.Job)
 			}
@@ -301,31 +307,80 @@ func Follow(tx *state.Tx, from int) {
 	}
 }
 
-// followName looks at the singletons of a name, one record of which has gone or stopped running.
-func followName(tx *state.Tx, s *pb.JobSpec) {
-	for _, id := range tx.NextAlone(s.Uid, s.Name) {
-		look(tx, tx.Job(id))
+// FollowUp goes on with what Follow has left. The loop sends it while there is something.
+type FollowUp struct{}
+
+// Handle looks at the waiting jobs whose turn it is.
+func (c FollowUp) Handle(tx *state.Tx) any {
+	for until := tx.Spent() + FollowUnits; tx.Spent() < until; {
+		id, ok := tx.PayOne()
+		if !ok {
+			return nil
+		}
+		tx.Spend(1)
+		if j := tx.Job(id); j != nil && state.Pending(j) {
+			settleNew(tx, j)
+		}
+	}
+	return More{c}
+}
+
+// followName looks at the singletons of a name that a record had.
+func followName(tx *state.Tx, s *pb.JobSpec) { follower{tx, tx.Spent() + FollowUnits}.name(s) }
+
+// follower follows up events until it has spent its share.
+type follower struct {
+	tx    *state.Tx
+	until int
+}
+
+// each looks at the records that wait for a source, or leaves them to a later turn.
+func (f follower) each(s state.Source, look func(id uint32)) {
+	if !f.tx.Awaited(s) {
+		return
+	}
+	if f.tx.Owes(s) || f.tx.Spent() >= f.until {
+		f.tx.Owe(s, nil)
+		return
+	}
+	ids := f.tx.WaitingFor(s)
+	f.tx.Spend(len(ids) / 16)
+	for i, id := range ids {
+		if f.tx.Spent() >= f.until {
+			f.tx.Owe(s, ids[i:])
+			return
+		}
+		look(id)
 	}
 }
 
-func follow(tx *state.Tx, changed *pb.JobRecord) {
-	ids := tx.Waiting(changed.Id)
+// name looks at the singletons of a name, one record of which has gone or stopped running.
+func (f follower) name(s *pb.JobSpec) {
+	f.each(state.Source{UID: s.Uid, Name: s.Name}, func(id uint32) { look(f.tx, f.tx.Job(id)) })
+}
+
+// follow looks at what waits for a job, and for its array.
+func (f follower) follow(changed *pb.JobRecord) {
+	one := func(id uint32) { lookFor(f.tx, f.tx.Job(id), changed) }
+	f.each(state.Source{Job: changed.Id}, one)
 	if changed.ArrayJobId != 0 && changed.ArrayJobId != changed.Id {
-		ids = append(ids, tx.Waiting(changed.ArrayJobId)...)
+		f.each(state.Source{Job: changed.ArrayJobId}, one)
 	}
-	for _, id := range ids {
-		j := tx.Job(id)
-		if corresponds(j, changed) {
-			if part := state.ArraySet(j).Common(tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
-				look(tx, splitTasks(tx, j, part))
-			}
-			if tx.ArrayActive(changed.ArrayJobId) {
-				continue // the others wait for tasks of their own
-			}
-			j = tx.Job(id)
+}
+
+// lookFor weighs a waiting job again because another has changed. Tasks whose counterpart has ended part from the others, which wait for
+// tasks of their own.
+func lookFor(tx *state.Tx, j, changed *pb.JobRecord) {
+	if corresponds(j, changed) {
+		if part := state.ArraySet(j).Common(tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
+			look(tx, splitTasks(tx, j, part))
 		}
-		look(tx, j)
+		if tx.ArrayActive(changed.ArrayJobId) {
+			return
+		}
+		j = tx.Job(j.Id)
 	}
+	look(tx, j)
 }
 
 // corresponds reports whether a record of several tasks waits with aftercorr, and nothing else, for the array of another.

@@ -58,9 +58,18 @@ func (b *bench) do(cmd Command) any {
 		reply := b.slice(cmd)
 		more, ok := reply.(More)
 		if !ok {
+			b.followUp()
 			return reply
 		}
 		cmd = more.Next
+	}
+}
+
+// followUp does what the commands so far have left to later turns.
+func (b *bench) followUp() {
+	b.t.Helper()
+	for b.view.Owing() {
+		b.slice(FollowUp{})
 	}
 }
 

@@ -12,16 +12,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a slice may cost: its share, and what the record costs that it was at, which may fall into jobid.MaxSpans pieces. A unit is about a
+// What a slice may cost: its share, that of what follows from it, and what the record costs that it was at, which may fall into jobid.MaxSpans pieces. A unit is about a
 // microsecond (BenchmarkUnits), so this is far below 50 ms also on a machine that is five times slower.
 const (
-	maxSlice      = SliceUnits + maxPieces/8
+	maxSlice      = SliceUnits + SliceUnits/2 + maxPieces/8
 	maxSliceBytes = 16 << 20
 )
 
 // spend carries a command out in slices as the loop does, each a commit of its own, and fails when one costs more than it may: in units,
 // and in memory that is allocated, which is what a cost would show in that nobody has counted.
 func (b *bench) spend(t rapid.TB, cmd Command) (reply any, units, slices int) {
+	t.Helper()
 	for {
 		tx := state.Begin(b.view, b.now)
 		var before, after runtime.MemStats
@@ -38,6 +39,12 @@ func (b *bench) spend(t rapid.TB, cmd Command) (reply any, units, slices int) {
 			t.Fatalf("a slice of %T allocates %d MiB", cmd, n>>20)
 		}
 		more, ok := reply.(More)
+		if !ok && b.view.Owing() {
+			more.Next, ok = FollowUp{}, true
+			if _, following := cmd.(FollowUp); !following {
+				defer func(first any) { reply = first }(reply)
+			}
+		}
 		if !ok {
 			return reply, units, slices
 		}

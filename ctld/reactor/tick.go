@@ -80,7 +80,7 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 		if state.Live(j) && nodeless(tx, j) != "" {
 			orphans = append(orphans, j)
 		}
-		if state.Active(j) {
+		if state.Active(j) || owedTo(tx, j) {
 			continue
 		}
 		early, ago := crowded && j.Attempt == 0, tx.EndedAgo(j)
@@ -99,6 +99,11 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 			lose(tx, tx.Job(j.Id), name, fmt.Sprintf("node %s is no longer in slurm.conf", name))
 		}
 	}
+}
+
+// owedTo reports whether records that wait for a job have still to learn how it ended.
+func owedTo(tx *state.Tx, j *pb.JobRecord) bool {
+	return tx.Owes(state.Source{}) || tx.Owes(state.Source{Job: j.Id}) || j.ArrayJobId != 0 && tx.Owes(state.Source{Job: j.ArrayJobId})
 }
 
 // nodeless is a node on which a job runs and which is not there any more: it was taken out of slurm.conf while no controller ran; one

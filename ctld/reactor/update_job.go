@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type UpdateJob struct {
 
 	walk   *walk // of an earlier slice, and how many conditions may still be looked at for cycles
 	cycles int
+	// throttles are the arrays whose limit of tasks this command has set; each once, however many of its records are named.
+	throttles []throttle
 }
 
 // Handle changes each job, or says per job why not.
@@ -29,6 +32,12 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 		w, cycles = *c.walk, c.cycles
 	}
 	w.out.Seq = tx.Seq
+	from := tx.Spent()
+	spent := func() bool { return tx.Spent()-from >= SliceUnits }
+	if c.throttles = slices.Clone(c.throttles); !throttleAll(tx, c.throttles, spent) {
+		c.walk, c.cycles = &w, cycles
+		return More{c}
+	}
 	f := newFinder(tx, c.Caller)
 	begin := func(id string) (*application, []*pb.JobOutcome) {
 		t, p := f.find(id)
@@ -38,7 +47,7 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 		return newApplication(tx, c.Caller, id, t), nil
 	}
 	verb := func(_ *application, j *pb.JobRecord) *pb.Problem { return c.one(tx, j, &cycles) }
-	if !w.each(tx, c.Caller, begin, verb, (*application).outcomes) {
+	if !w.each(tx, c.Caller, begin, verb, (*application).outcomes) || !throttleAll(tx, c.throttles, spent) {
 		c.walk, c.cycles = &w, cycles
 		return More{c}
 	}
@@ -63,7 +72,7 @@ type jobEdit struct {
 	walk      *int // how many conditions may still be looked at for cycles
 }
 
-func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
+func (c *UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if !c.Caller.mayTouch(j) {
 		return c.Caller.Refused(pb.CodeUserID, j)
 	}
@@ -77,6 +86,11 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		if p := e.set(kv.Key, kv.Value); p != nil {
 			return p
 		}
+	}
+	already := e.throttled && slices.ContainsFunc(c.throttles, func(t throttle) bool { return t.array == j.ArrayJobId })
+	if already { // and perhaps somebody else has set another since
+		e.job.ArrayThrottle = j.ArrayThrottle
+		rethrottle(e.job)
 	}
 	if p := admit.Text(e.job.Spec); p != nil {
 		return p
@@ -100,8 +114,8 @@ func (c UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if e.job.Spec.Name != j.Spec.Name {
 		followName(tx, j.Spec)
 	}
-	if e.throttled && e.job.ArrayThrottle != j.ArrayThrottle { // the first record of the array has done it for all
-		throttleArray(tx, e.job)
+	if e.throttled && !already {
+		c.throttles = append(c.throttles, throttle{array: j.ArrayJobId, limit: e.job.ArrayThrottle}.begin(tx))
 	}
 	return nil
 }
@@ -430,37 +444,4 @@ func setSharing(e *jobEdit, key, value string) *pb.Problem {
 		e.job.Spec.Sharing = "oversubscribe"
 	}
 	return e.onlyPending(key)
-}
-
-// setThrottle changes how many tasks of an array may run at a time; 0 = all. It is the array's, whichever task is named.
-func setThrottle(e *jobEdit, key, value string) *pb.Problem {
-	if e.job.ArrayJobId == 0 {
-		return pb.NewProblem(pb.CodeNotSupported, "job %d is not an array", e.job.Id)
-	}
-	if p := setCount(&e.job.ArrayThrottle, key, value); p != nil {
-		return p
-	}
-	rethrottle(e.job)
-	e.throttled = true
-	return nil
-}
-
-func rethrottle(j *pb.JobRecord) {
-	if j.ArrayTasks != "" {
-		j.ArrayTasks = state.FormatTasks(state.ArraySet(j), j.ArrayThrottle)
-	}
-}
-
-// throttleArray gives the other records of an array the limit of one, also those that have ended: they may be requeued.
-func throttleArray(tx *state.Tx, j *pb.JobRecord) {
-	for _, id := range tx.ArrayRecords(j.ArrayJobId) {
-		if o := tx.Job(id); o != nil && o.ArrayThrottle != j.ArrayThrottle {
-			n := state.CloneJob(o)
-			n.ArrayThrottle = j.ArrayThrottle
-			if state.Active(o) {
-				rethrottle(n)
-			}
-			tx.Emit(state.JobChanged{Job: n, What: "throttle"})
-		}
-	}
 }

@@ -3,7 +3,12 @@ package simtest
 import (
 	"flag"
 	"testing"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
 )
+
+// What follows from a command is cut into many turns, so that controllers die between them.
+func init() { reactor.FollowUnits = 30 }
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed to simulate")

@@ -101,6 +101,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	}
 	tx.dirty = map[uint32]bool{}
 	tx.crontabs, tx.tokens, tx.hosts = nil, nil, nil
+	tx.oweAll()
 	next, _ := tx.Freeze()
 	next.Seq = seq
 	return next, nil

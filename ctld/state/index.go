@@ -24,6 +24,7 @@ type writerIndex struct {
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
 	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
 	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; not made from records (clock.go)
+	owed      owed                       // looks at waiting records that are left to later turns
 }
 
 // arrayIndex is what is known of an array without looking at each of its records.
@@ -109,7 +110,7 @@ func newIndex() *writerIndex {
 		texts: map[TextKey]int{}, bytes: userBytes{}, arrays: map[uint32]*arrayIndex{},
 		tasks:   map[taskKey]uint32{},
 		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{},
-		limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}}
+		limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
 }
 
 // indexed is all of a record that the index depends on.
@@ -447,4 +448,5 @@ func (v *View) Reindex() {
 	for _, r := range v.crontabs {
 		v.writer.bytes.add(r.Uid, CrontabBytes(r))
 	}
+	tx.oweAll()
 }

@@ -1,0 +1,95 @@
+package reactor
+
+import (
+	"slices"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// throttle gives all records of an array one limit of tasks that run at a time, ascending and in slices; also those that have ended, which
+// may be requeued. The first record has it from the beginning: where it has another, a later command has set that, and goes on.
+type throttle struct {
+	array, limit uint32
+	at           uint32 // records below have it
+	done         bool
+}
+
+// begin changes the first record.
+func (t throttle) begin(tx *state.Tx) throttle {
+	ids := tx.ArrayRecords(t.array)
+	tx.Spend(len(ids) / 16)
+	if t.done = len(ids) == 0; !t.done {
+		t.give(tx, ids[0])
+		t.at = ids[0] + 1
+	}
+	return t
+}
+
+// goOn changes records until the share of the turn is spent.
+func (t *throttle) goOn(tx *state.Tx, spent func() bool) {
+	ids := tx.ArrayRecords(t.array)
+	tx.Spend(len(ids) / 16)
+	if len(ids) == 0 || ids[0] < t.at && tx.Job(ids[0]).ArrayThrottle != t.limit {
+		t.done = true
+		return
+	}
+	from, _ := slices.BinarySearch(ids, t.at)
+	for _, id := range ids[from:] { // a record that is split off meanwhile comes after that which it was part of
+		if spent() {
+			return
+		}
+		t.give(tx, id)
+		t.at = id + 1
+	}
+	t.done = true
+}
+
+func (t *throttle) give(tx *state.Tx, id uint32) {
+	tx.Spend(1)
+	o := tx.Job(id)
+	if o.ArrayThrottle == t.limit {
+		return
+	}
+	n := state.CloneJob(o)
+	n.ArrayThrottle = t.limit
+	if state.Active(o) {
+		rethrottle(n)
+	}
+	tx.Emit(state.JobChanged{Job: n, What: "throttle"})
+}
+
+// throttleAll goes on with each, and reports whether all are done.
+func throttleAll(tx *state.Tx, all []throttle, spent func() bool) bool {
+	for i := range all {
+		if all[i].done {
+			continue
+		}
+		if spent() {
+			return false
+		}
+		if all[i].goOn(tx, spent); !all[i].done {
+			return false
+		}
+	}
+	return true
+}
+
+// setThrottle changes how many tasks of an array may run at a time; 0 = all. It is the array's, whichever task is named.
+func setThrottle(e *jobEdit, key, value string) *pb.Problem {
+	if e.job.ArrayJobId == 0 {
+		return pb.NewProblem(pb.CodeNotSupported, "job %d is not an array", e.job.Id)
+	}
+	if p := setCount(&e.job.ArrayThrottle, key, value); p != nil {
+		return p
+	}
+	rethrottle(e.job)
+	e.throttled = true
+	return nil
+}
+
+func rethrottle(j *pb.JobRecord) {
+	if j.ArrayTasks != "" {
+		j.ArrayTasks = state.FormatTasks(state.ArraySet(j), j.ArrayThrottle)
+	}
+}

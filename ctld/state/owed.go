@@ -1,0 +1,112 @@
+package state
+
+import (
+	"maps"
+	"slices"
+)
+
+// What follows from an event for records that wait (reactor.Follow) is too much for one turn of the writer when thousands wait for the
+// same. What is left of it is owed: it stays in the writer's index until later turns have come to it. It is not on disk, because it can be
+// had from the records: after a start, and when a commit was refused, all that waits is looked at again.
+
+// Source is what records wait for: a job or an array; or, by uid and name, to be the only one of a name. The zero value stands for all
+// that waits for anything.
+type Source struct {
+	Job  uint32
+	UID  uint32
+	Name string
+}
+
+// owed are the records that have still to be looked at. The sources take turns, a record each.
+type owed struct {
+	queue []Source
+	by    map[Source]*debt
+}
+
+// debt is what is left of one source. again: all that wait for it, once left is done.
+type debt struct {
+	left  []uint32
+	again bool
+}
+
+// Awaited reports whether any record waits for a source.
+func (tx *Tx) Awaited(s Source) bool {
+	w := tx.next.writer
+	if s.Job != 0 {
+		return len(w.waiting[s.Job]) > 0
+	}
+	n := w.single[singleKey{s.UID, s.Name}]
+	return n != nil && len(n.waiting[n.first()]) > 0
+}
+
+// WaitingFor are the records that wait for a source, ascending.
+func (tx *Tx) WaitingFor(s Source) []uint32 {
+	switch {
+	case s == Source{}:
+		return tx.allWaiting()
+	case s.Job != 0:
+		return tx.Waiting(s.Job)
+	}
+	return tx.NextAlone(s.UID, s.Name)
+}
+
+func (tx *Tx) allWaiting() []uint32 {
+	all := map[uint32]bool{}
+	for _, set := range tx.next.writer.waiting {
+		maps.Copy(all, set)
+	}
+	for _, n := range tx.next.writer.single {
+		maps.Copy(all, n.waiting[n.first()])
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Owe leaves records to a later turn, of those that wait for a source. If it is owed already, or left is nil, all that wait for it are.
+func (tx *Tx) Owe(s Source, left []uint32) {
+	o := &tx.next.writer.owed
+	if d := o.by[s]; d != nil {
+		d.again = true
+		return
+	}
+	o.by[s] = &debt{left, left == nil}
+	o.queue = append(o.queue, s)
+}
+
+// Owes reports whether a source is owed something.
+func (tx *Tx) Owes(s Source) bool { return tx.next.writer.owed.by[s] != nil }
+
+// PayOne takes out a record that is to be looked at; false: nothing is owed. The record may have changed meanwhile, or gone. A list of
+// those that wait is read when the turn comes, and costs what Spend is told here.
+func (tx *Tx) PayOne() (id uint32, ok bool) {
+	o := &tx.next.writer.owed
+	for len(o.queue) > 0 {
+		s := o.queue[0]
+		o.queue = o.queue[1:]
+		d := o.by[s]
+		if len(d.left) == 0 {
+			if !d.again {
+				delete(o.by, s)
+				continue
+			}
+			d.again, d.left = false, tx.WaitingFor(s)
+			tx.Spend(1 + len(d.left)/16)
+		}
+		o.queue = append(o.queue, s)
+		if len(d.left) > 0 {
+			id, d.left = d.left[0], d.left[1:]
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// Owing reports whether anything is owed to records that wait. For the writer alone, between its turns.
+func (v *View) Owing() bool { return len(v.writer.owed.queue) > 0 }
+
+// oweAll has all that waits looked at again.
+func (tx *Tx) oweAll() {
+	tx.next.writer.owed = owed{by: map[Source]*debt{}}
+	if list := tx.allWaiting(); len(list) > 0 {
+		tx.Owe(Source{}, list)
+	}
+}

@@ -505,6 +505,52 @@ func TestWaitJob(t *testing.T) {
 	}
 }
 
+// Who waits for an array looks at it when he comes, and when all of it has ended: not at each of the tasks that end before, whatever their
+// order. Other records of it are waited for as jobs.
+func TestWaitForAnArrayLooksOnce(t *testing.T) {
+	s := serve(t)
+	c := s.as(alice, alice)
+	r := request("#!/bin/sh\n")
+	r.Spec.Array = "0-29"
+	id := submit(t, c, r)
+	cancel := func(task int) {
+		t.Helper()
+		if _, err := c.CancelJobs(ctx, &pb.CancelJobsRequest{Ids: []string{fmt.Sprintf("%d_%d", id, task)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiters = 5
+	watch := s.local.service.Watch
+	var looks atomic.Int32
+	ended := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			ended <- watch.until(ctx, id, s.loop.View, func(v *state.View) bool {
+				looks.Add(1)
+				return !activeIn(v, v.Jobs.Get(id))
+			})
+		}()
+	}
+	for looks.Load() < waiters {
+		time.Sleep(time.Millisecond)
+	}
+	for task := range 29 {
+		cancel(29 - task)
+	}
+	if len(ended) > 0 {
+		t.Error("the wait for an array ends before the array")
+	}
+	cancel(0)
+	for range waiters {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := looks.Load(); n > 2*waiters {
+		t.Errorf("%d who wait for an array of 30 tasks have looked at it %d times", waiters, n)
+	}
+}
+
 // A list of many jobs comes in pages, all of one moment, each job once and in order.
 func TestPages(t *testing.T) {
 	s := serve(t)

@@ -178,7 +178,6 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 // WaitJob answers when the job has ended and nothing of it is left.
 func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
 	var last *pb.JobRecord
-	var task uint32 // of an array: one that was active when last looked for
 	sees := s.sees(ctx)
 	err := s.Watch.until(ctx, r.JobId, s.Writer.View, func(v *state.View) bool {
 		j := v.Jobs.Get(r.JobId)
@@ -186,10 +185,7 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 			return true
 		}
 		last = j
-		if t := v.Jobs.Get(task); t == nil || !state.Active(t) {
-			task = activeTask(v, j)
-		}
-		return task == 0
+		return !activeIn(v, j)
 	})
 	if err != nil {
 		return nil, err
@@ -200,21 +196,19 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 	return &pb.WaitJobReply{Job: worst(s.Writer.View(), last)}, nil
 }
 
-// activeTask is a job that is active: the job itself, or of an array the record that was made last, which is likely to be the last to
-// end; 0 = none.
-func activeTask(v *state.View, j *pb.JobRecord) uint32 {
+// activeIn reports whether a job is active, or any task of the array that it stands for.
+func activeIn(v *state.View, j *pb.JobRecord) bool {
 	if state.Active(j) {
-		return j.Id
+		return true
 	}
-	last := uint32(0)
 	if j.ArrayJobId != 0 && j.ArrayJobId == j.Id {
 		for o := range v.Jobs.All() {
 			if o.ArrayJobId == j.ArrayJobId && state.Active(o) {
-				last = o.Id
+				return true
 			}
 		}
 	}
-	return last
+	return false
 }
 
 // worst is the job itself, or the task of its array with the highest exit status (sbatch(1), --wait).

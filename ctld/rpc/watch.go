@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
-// Watch lets calls wait for changes of one job. Its Changed is a loop observer.
+// Watch lets calls wait for changes of one job, or for the end of an array. Its Changed is a loop observer.
 type Watch struct {
 	mu   sync.Mutex
 	jobs map[uint32]*change // that somebody waits for
@@ -22,7 +22,8 @@ type change struct {
 // NewWatch makes a Watch.
 func NewWatch() *Watch { return &Watch{jobs: map[uint32]*change{}} }
 
-// Changed wakes who waits for a job of the commit.
+// Changed wakes who waits for a job of the commit. Who waits for an array is woken when none of its records is active any more, which the
+// writer's index knows: to look at all jobs at each change is more than many who wait for a large array may cost.
 func (w *Watch) Changed(c state.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,8 +31,11 @@ func (w *Watch) Changed(c state.Change) {
 		return
 	}
 	for _, id := range c.Jobs {
-		w.wake(id)
-		if j := c.View.Jobs.Get(id); j != nil && j.ArrayJobId != 0 {
+		j := c.View.Jobs.Get(id)
+		if j == nil || j.ArrayJobId != id {
+			w.wake(id)
+		}
+		if j != nil && j.ArrayJobId != 0 && w.jobs[j.ArrayJobId] != nil && c.View.ArrayCounts(j.ArrayJobId).Active == 0 {
 			w.wake(j.ArrayJobId)
 		}
 	}
@@ -65,7 +69,7 @@ func (w *Watch) leave(id uint32, c *change) {
 	}
 }
 
-// until waits for cond to hold of the view, looking again at each change of the job.
+// until waits for cond to hold of the view, looking again at each change of the job; of an array, when all of it has ended.
 func (w *Watch) until(ctx context.Context, id uint32, view func() *state.View, cond func(*state.View) bool) error {
 	for {
 		next := w.next(id)

@@ -45,7 +45,8 @@ func TestThousandsWaitForOne(t *testing.T) {
 	b.waitersDone(t, 0)
 }
 
-// waitersDone: all that waited for the jobs, which were cancelled, has learnt of it; so many that ended thereby have been forgotten since.
+// waitersDone: all that waited for the jobs, which were cancelled, has learnt of it; so many that ended thereby have been forgotten
+// since.
 func (b *bench) waitersDone(t *testing.T, forgotten int) {
 	t.Helper()
 	count := map[string]int{}

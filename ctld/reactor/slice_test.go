@@ -12,8 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a slice may cost: its share, that of what follows from it, and what the record costs that it was at, which may fall into jobid.MaxSpans pieces. A unit is about a
-// microsecond (BenchmarkUnits), so this is far below 50 ms also on a machine that is five times slower.
+// What a slice may cost: its share, that of what follows from it, and what the record costs that it was at, which may fall into
+// jobid.MaxSpans pieces. A unit is about a microsecond (BenchmarkUnits), so this is far below 50 ms also on a machine that is five times
+// slower.
 const (
 	maxSlice      = SliceUnits + SliceUnits/2 + maxPieces/8
 	maxSliceBytes = 16 << 20

@@ -50,6 +50,9 @@ func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
 		return p
 	}
 	part := complete(v, j.Spec)
+	if p := checkGPUCounts(j.Spec); p != nil { // of the nodes that a constraint counts, too: or every later update would be refused
+		return p
+	}
 	c := sched.Count(convert.Request(j.Spec))
 	if p := checkTotals(j.Spec, &c); p != nil {
 		return p

@@ -37,7 +37,7 @@ var viewPackages = []string{"client/", "proto/", "examples/"}
 var notViews = []string{"client/admin", "client/cluster", "client/wire"}
 
 // viewFiles are those of package conf that print or check the configuration, or only read it.
-var viewFiles = []string{"pairs.go", "pairrows.go", "check.go", "machine.go", "words.go", "keys.go", "set.go"}
+var viewFiles = []string{"pairs.go", "pairrows.go", "diff.go", "check.go", "machine.go", "words.go", "keys.go", "set.go"}
 
 // rowTypes are the fields of package conf's own tables: what stands there sets or prints a field.
 var rowTypes = map[field]bool{"conf.key.set": true, "conf.recordKey.set": true, "conf.pairRow.value": true}

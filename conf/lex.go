@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ type reader struct {
 	cluster  string             // for %c in Include
 	line     func(pairs []pair) // takes every line that is not empty
 	included int
+	sum      io.Writer // is told every line that is not empty, as it counts
 }
 
 func (r *reader) fault(at place, help, format string, args ...any) {
@@ -102,6 +104,7 @@ func (r *reader) logical(text string, at place, depth int) {
 		r.include(strings.Trim(strings.TrimSpace(text[8:]), `"`), at, depth)
 		return
 	}
+	_, _ = io.WriteString(r.sum, text+"\n")
 	if pairs := r.pairs(text, at); len(pairs) > 0 {
 		if strings.EqualFold(pairs[0].key, "ClusterName") {
 			r.cluster = pairs[0].value

@@ -2,8 +2,12 @@ package conf
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +24,8 @@ type Options struct {
 	// ReadFile reads one file; nil: os.ReadFile. A file that is not there is
 	// fs.ErrNotExist.
 	ReadFile func(path string) ([]byte, error)
+	// Seen is told what each file that was there said; nil: nobody is.
+	Seen func(path string, data []byte)
 }
 
 // loader holds what is read before it is put together.
@@ -34,6 +40,7 @@ type loader struct {
 	nodeLines   int
 	nodeSets    map[string]*nodeSet
 	downNodes   []downNodes
+	sum         hash.Hash // of the lines
 }
 
 // Load reads slurm.conf at path, and gres.conf and cgroup.conf in the same
@@ -52,8 +59,13 @@ func Load(path string, o Options) (*Config, error) {
 		if !slices.Contains(l.c.Files, name) {
 			l.c.Files = append(l.c.Files, name)
 		}
-		return o.ReadFile(name)
+		data, err := o.ReadFile(name)
+		if err == nil && o.Seen != nil {
+			o.Seen(name, data)
+		}
+		return data, err
 	}
+	l.sum = sha256.New()
 	r := l.reader(l.line)
 	if err := r.read(path, 0); err != nil {
 		return nil, fmt.Errorf("cannot read configuration %s: %s; set SLURM_CONF to the path of slurm.conf", path, cause(err))
@@ -63,6 +75,7 @@ func Load(path string, o Options) (*Config, error) {
 	l.optional("cgroup.conf", l.cgroupLine)
 	l.readTopology()
 	l.readJobContainers()
+	l.c.Sum = hex.EncodeToString(l.sum.Sum(nil))
 	l.constrain()
 	l.check()
 	l.inFileOrder(l.c.Warnings)
@@ -90,7 +103,7 @@ func (l *loader) compare(fileA string, lineA int, fileB string, lineB int) int {
 }
 
 func (l *loader) reader(line func([]pair)) *reader {
-	return &reader{readFile: l.readFile, faults: &l.faults, dirs: l.dirs, cluster: l.c.ClusterName, line: line}
+	return &reader{readFile: l.readFile, faults: &l.faults, dirs: l.dirs, cluster: l.c.ClusterName, line: line, sum: l.sum}
 }
 
 // optional reads a file beside slurm.conf if it is there, or where slurm.conf is a link beside what it links to. It gives the
@@ -100,7 +113,11 @@ func (l *loader) optional(name string, line func([]pair)) string {
 	var err error
 	for _, dir := range l.dirs {
 		path = filepath.Join(dir, name)
-		if err = l.reader(line).read(path, 0); !errors.Is(err, fs.ErrNotExist) {
+		r := l.reader(line)
+		if name == topologyFile { // the controller's alone
+			r.sum = io.Discard
+		}
+		if err = r.read(path, 0); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		l.c.Files = l.c.Files[:n]

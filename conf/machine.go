@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/trusted"
 )
 
 // programs are the keys that name programs: those of the controller's host, and those of every node.
@@ -69,6 +70,28 @@ func (c *Config) OnThisMachine() Faults {
 	slices.SortStableFunc(out, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(slices.Index(c.Files, a.File), slices.Index(c.Files, b.File)), cmp.Compare(a.Line, b.Line))
 	})
+	return out
+}
+
+// MissingPrograms are the programs of the controller's host that slurm.conf names and that are not there, cannot be run, or can be changed
+// by somebody else than root and the owners.
+func (c *Config) MissingPrograms(owners ...uint32) (out Faults) {
+	for _, p := range programs {
+		program, given := c.raw[strings.ToLower(p.key)]
+		if !given || p.nodes || keys()[strings.ToLower(p.key)].why != "" {
+			continue
+		}
+		why := notRunnable(program)
+		if why == "" && !strings.ContainsAny(program, "*? [") {
+			if _, err := trusted.Path(program, owners...); err != nil {
+				why = err.Error()
+			}
+		}
+		if why != "" {
+			at := c.setAt[strings.ToLower(p.key)]
+			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: p.what})
+		}
+	}
 	return out
 }
 

@@ -62,6 +62,9 @@ var switchKeys = recordKeys(func() []recordKey[Switch] {
 	}
 })
 
+// topologyFile is beside slurm.conf.
+const topologyFile = "topology.conf"
+
 // readTopology reads topology.conf where TopologyPlugin asks for it.
 func (l *loader) readTopology() {
 	plugin := strings.ToLower(l.c.TopologyPlugin)
@@ -72,7 +75,7 @@ func (l *loader) readTopology() {
 		l.fault(l.at("TopologyPlugin"), "use topology/tree, or topology/none", "TopologyPlugin=%s is not supported", l.c.TopologyPlugin)
 		return
 	}
-	path := l.optional("topology.conf", l.topologyLine)
+	path := l.optional(topologyFile, l.topologyLine)
 	if path == "" {
 		path = filepath.Join(filepath.Dir(l.c.Path), "topology.conf")
 		l.fault(l.at("TopologyPlugin"), "write it beside slurm.conf, or set TopologyPlugin=topology/none",

@@ -68,21 +68,21 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"jobs cannot be made smaller":                 `disable_job_shrink permit_job_expansion`,
 				"commands are answered from the state itself": `enable_job_state_cache`,
 			}},
-		"slurmctldparameters": {works: "max_user_accounting max_user_state relay_login relay_root", vain: map[string]string{
-			whyPower: `cloud_dns cloud_reg_addrs idle_on_node_suspend max_powered_nodes power_save_interval power_save_min_interval
+		"slurmctldparameters": {works: "enable_configless max_user_accounting max_user_state relay_login relay_root",
+			vain: map[string]string{
+				whyPower: `cloud_dns cloud_reg_addrs idle_on_node_suspend max_powered_nodes power_save_interval power_save_min_interval
 				node_reg_mem_percent`,
-			whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections
+				whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections
 				conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout conmgr_read_timeout conmgr_wait_write_delay
 				conmgr_write_timeout max_dbd_msg_action validate_nodeaddr_threads`,
-			"node daemons read slurm.conf, and get the rest from the controller": `enable_configless`,
-			"there is no strigger yet":                               `allow_user_triggers disable_triggers`,
-			"steps are the controller's":                             `enable_stepmgr`,
-			"a job that is preempted gets SIGCONT and SIGTERM":       `preempt_send_user_signal`,
-			"nodes reboot themselves, by RebootProgram":              `reboot_from_controller`,
-			"root and SlurmUser alone delete reservations":           `user_resv_delete`,
-			"a restart takes about a second, and jobs do not notice": `no_quick_restart`,
-			"commands are answered from the state itself":            `enable_job_state_cache`,
-		}},
+				"there is no strigger yet":                               `allow_user_triggers disable_triggers`,
+				"steps are the controller's":                             `enable_stepmgr`,
+				"a job that is preempted gets SIGCONT and SIGTERM":       `preempt_send_user_signal`,
+				"nodes reboot themselves, by RebootProgram":              `reboot_from_controller`,
+				"root and SlurmUser alone delete reservations":           `user_resv_delete`,
+				"a restart takes about a second, and jobs do not notice": `no_quick_restart`,
+				"commands are answered from the state itself":            `enable_job_state_cache`,
+			}},
 		"slurmdparameters": {works: "capabilities config_overrides no_new_privs private_ipc",
 			value: func(w string) bool { return strings.HasPrefix(w, "gpu_") },
 			vain: map[string]string{

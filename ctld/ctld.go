@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
+	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/jobcomp"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
@@ -27,7 +28,6 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/prolog"
-	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -76,11 +76,14 @@ const (
 
 // Run is the controller until ctx ends, or something fails that it cannot go on from. Running jobs do not notice its end.
 func Run(ctx context.Context, o Options) error {
-	c, err := conf.Load(o.Conf, conf.Options{})
+	d := &daemon{opts: o, log: o.Log, conf: &atomic.Pointer[conf.Config]{}}
+	r, err := d.read()
 	if err != nil {
 		return err
 	}
-	d := &daemon{opts: o, log: o.Log, conf: &atomic.Pointer[conf.Config]{}}
+	c := r.Config
+	d.hosts = hostconf.NewCurrent(d.sign)
+	d.inForce.Store(r)
 	d.useConfig(c)
 	if d.opts.State == "" {
 		d.opts.State = c.StateSaveLocation
@@ -130,6 +133,8 @@ type daemon struct {
 	figures *figures
 
 	certs     certificates
+	hosts     *hostconf.Current
+	inForce   atomic.Pointer[reading] // what a reconfigure is compared with
 	nodeDebug nodeDebug
 	plugin    atomic.Pointer[jobsubmit.Plugin] // of job_submit.lua; nil until it is needed
 }
@@ -144,7 +149,8 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	}
 	d.gid = primaryGroup(d.uid)
 	d.logDoubts(c)
-	cfg := stateConfig(c, d.uid)
+	d.pack(d.inForce.Load())
+	cfg := d.stateConfig(d.inForce.Load())
 	d.started = time.Now()
 	// Only the last folder of the path, as slurmctld does: a path that was mistyped further up is an error, not an empty cluster.
 	if err := os.Mkdir(d.opts.State, 0o700); err == nil {
@@ -180,10 +186,12 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	params := schedParams(d.conf.Load())
 	d.loop = loop.New(d.store, v, time.Now, d.log)
 	d.loop.KeepTime(clock.BootID(), clock.Both)
+	d.hand(d.inForce.Load())
 	d.planner = planner.New(d.loop, params, time.Now, d.log)
 	d.planner.Owners = newOwners(d.log).find
 	d.judge = planner.NewJudge(params)
 	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
+	d.disp.Configuration = d.configuration
 	d.loop.Observe(watch.Changed)
 	d.loop.Observe(d.disp.Changed)
 	d.loop.Observe(d.planner.Changed)
@@ -204,7 +212,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	}
 	beats := rpc.NewBeats()
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
-		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log})
+		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log, Conf: d.hosts})
 	door := rpc.NewDoor(listen.nodes, d.log)
 	door.Accepts = d.accepts
 	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
@@ -297,8 +305,8 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...), nil
 }
 
-// hosts are the names under which nodes reach this controller.
-func (d *daemon) hosts() []string {
+// names are those under which nodes reach this controller.
+func (d *daemon) names() []string {
 	var names []string
 	for _, h := range d.conf.Load().SlurmctldHosts {
 		names = append(names, h.Name, h.Addr)
@@ -317,37 +325,6 @@ func (d *daemon) backup() (string, error) {
 	}
 	return path, d.store.RotateBackups(keepBackups)
 }
-
-// reload reads slurm.conf again (scontrol reconfigure). Nothing changes until the command that it returns is committed.
-func (d *daemon) reload() (reactor.Command, error) {
-	c, err := conf.Load(d.opts.Conf, conf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	d.logDoubts(c)
-	cfg := stateConfig(c, d.uid)
-	if err := d.needPlugin(c); err != nil {
-		return nil, err
-	}
-	return reconfigure{Reconfigure: reactor.Reconfigure{Config: cfg}, use: func() {
-		if err := d.loadTrust(); err != nil {
-			d.log.Error("the certificates of the controller stay as they were", "err", err)
-		}
-		d.forgetDebug(c)
-		d.openLog(c)
-		d.planner.Configure(schedParams(c))
-		d.judge.Configure(schedParams(c))
-	}}, nil
-}
-
-// reconfigure puts in force, besides the state's configuration, what the rest of the controller goes by: both or neither.
-type reconfigure struct {
-	reactor.Reconfigure
-	use func()
-}
-
-// Committed is for the writer.
-func (r reconfigure) Committed() { r.use() }
 
 func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()

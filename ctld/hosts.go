@@ -46,7 +46,7 @@ func (d *daemon) loadTrust() error {
 	if err := ca.CheckFiles(t.Dir); err != nil {
 		return err
 	}
-	if _, err := ca.Provide(t.Dir, t.Dir, d.conf.Load().ClusterName, mtls.RoleController, d.hosts()); err != nil {
+	if _, err := ca.Provide(t.Dir, t.Dir, d.conf.Load().ClusterName, mtls.RoleController, d.names()); err != nil {
 		return err
 	}
 	cfg, err := ca.ServerTLS(t.Dir)

@@ -119,7 +119,7 @@ func TestReconfigureAllOrNothing(t *testing.T) {
 	before := b.seen()
 
 	b.write(later + "NodeName=" + free + " CPUs=4 RealMemory=100\n" + fmt.Sprintf(partition, "70"))
-	cmd, err := b.reload()
+	cmd, _, err := b.reload(false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestReconfigureAllOrNothing(t *testing.T) {
 	}
 
 	b.write(later + "NodeName=n[1-2] CPUs=4 RealMemory=100\n" + fmt.Sprintf(partition, "70"))
-	if cmd, err = b.reload(); err != nil {
+	if cmd, _, err = b.reload(false, false); err != nil {
 		t.Fatal(err)
 	}
 	if after := b.seen(); after != before {
@@ -180,7 +180,7 @@ func TestUnknownGroup(t *testing.T) {
 		"AuthType=auth/munge\nNodeName=n1 CPUs=4 RealMemory=1000\nPartitionName=p Nodes=n1 Default=YES "+
 			"AllowGroups=nosuchgroup\nPartitionName=q Nodes=n1 AllowGroups=nosuchgroup,root\n")
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := b.reload(); err != nil {
+	if _, _, err := b.reload(false, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"AllowGroups names nosuchgroup, which is not a group on this machine", "key=AuthType why="} {

@@ -28,7 +28,7 @@ func (d *daemon) signals(ctx context.Context, from <-chan os.Signal) {
 
 // reconfigure is scontrol reconfigure, with the log instead of an answer. The log is opened by what is put in force.
 func (d *daemon) reconfigure(ctx context.Context) {
-	cmd, err := d.reload()
+	cmd, _, err := d.reload(false, false)
 	if err == nil {
 		_, err = d.loop.Do(ctx, cmd)
 	}

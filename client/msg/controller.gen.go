@@ -1680,6 +1680,7 @@ func (m *UpdateJobRequest) Merge(s string) error {
 type UpdateReply struct {
 	Seq      uint64
 	Outcomes []*JobOutcome
+	Changes  []string
 }
 
 func (m *UpdateReply) GetSeq() uint64 {
@@ -1696,6 +1697,13 @@ func (m *UpdateReply) GetOutcomes() []*JobOutcome {
 	return m.Outcomes
 }
 
+func (m *UpdateReply) GetChanges() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Changes
+}
+
 // Marshal gives the encoding of m.
 func (m *UpdateReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1709,6 +1717,9 @@ func (m *UpdateReply) AppendTo(b []byte) []byte {
 	for _, v := range m.Outcomes {
 		b, at = coding.Open(b, 2)
 		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Changes {
+		b = coding.AppendElement(b, 4, v)
 	}
 	return b
 }
@@ -1730,6 +1741,8 @@ func (m *UpdateReply) Merge(s string) error {
 			v := new(JobOutcome)
 			d.Fail(v.Merge(d.Data))
 			m.Outcomes = append(m.Outcomes, v)
+		case 4<<3 | coding.Chunk:
+			m.Changes = append(m.Changes, d.Text())
 		}
 	}
 	return d.Err()
@@ -1968,6 +1981,22 @@ func (m *WaitJobReply) Merge(s string) error {
 
 // ReconfigureRequest is the message of that name in sluice/v1/controller.proto.
 type ReconfigureRequest struct {
+	DryRun bool
+	Force  bool
+}
+
+func (m *ReconfigureRequest) GetDryRun() bool {
+	if m == nil {
+		return false
+	}
+	return m.DryRun
+}
+
+func (m *ReconfigureRequest) GetForce() bool {
+	if m == nil {
+		return false
+	}
+	return m.Force
 }
 
 // Marshal gives the encoding of m.
@@ -1975,6 +2004,11 @@ func (m *ReconfigureRequest) Marshal() []byte { return m.AppendTo(nil) }
 
 // AppendTo appends the encoding of m; nil is as empty.
 func (m *ReconfigureRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendBool(b, 1, m.DryRun)
+	b = coding.AppendBool(b, 2, m.Force)
 	return b
 }
 
@@ -1988,6 +2022,12 @@ func (m *ReconfigureRequest) Unmarshal(b []byte) error {
 func (m *ReconfigureRequest) Merge(s string) error {
 	d := coding.NewDecoder(s)
 	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.DryRun = d.Bool()
+		case 2<<3 | coding.Varint:
+			m.Force = d.Bool()
+		}
 	}
 	return d.Err()
 }

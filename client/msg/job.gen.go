@@ -2879,6 +2879,9 @@ type NodeRecord struct {
 	RebootNext     string
 	RebootNs       int64
 	ClockOffNs     int64
+	ConfHash       string
+	ConfFetched    bool
+	ConfError      string
 	LaunchFailures []*StepKey
 }
 
@@ -3246,6 +3249,27 @@ func (m *NodeRecord) GetClockOffNs() int64 {
 	return m.ClockOffNs
 }
 
+func (m *NodeRecord) GetConfHash() string {
+	if m == nil {
+		return ""
+	}
+	return m.ConfHash
+}
+
+func (m *NodeRecord) GetConfFetched() bool {
+	if m == nil {
+		return false
+	}
+	return m.ConfFetched
+}
+
+func (m *NodeRecord) GetConfError() string {
+	if m == nil {
+		return ""
+	}
+	return m.ConfError
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3328,6 +3352,9 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 70)
 		b = coding.Close(v.AppendTo(b), at)
 	}
+	b = coding.AppendText(b, 71, m.ConfHash)
+	b = coding.AppendBool(b, 72, m.ConfFetched)
+	b = coding.AppendText(b, 73, m.ConfError)
 	return b
 }
 
@@ -3455,6 +3482,12 @@ func (m *NodeRecord) Merge(s string) error {
 			v := new(StepKey)
 			d.Fail(v.Merge(d.Data))
 			m.LaunchFailures = append(m.LaunchFailures, v)
+		case 71<<3 | coding.Chunk:
+			m.ConfHash = d.Text()
+		case 72<<3 | coding.Varint:
+			m.ConfFetched = d.Bool()
+		case 73<<3 | coding.Chunk:
+			m.ConfError = d.Text()
 		}
 	}
 	return d.Err()

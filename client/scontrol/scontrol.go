@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
@@ -37,7 +38,7 @@ type showOptions struct {
 
 // Main runs one command, or those it reads from standard input when there is none.
 func Main(env *command.Env, args []string) int {
-	args, flags := debugFlagsApart(args)
+	args, flags := flagsApart(args)
 	hits, rest, err := env.Scan(command.NamesOf(Options[:]), args, true)
 	if err != nil {
 		return env.UsageError(err, 1)
@@ -57,15 +58,32 @@ func Main(env *command.Env, args []string) int {
 	return c.command(append(rest, flags...))
 }
 
-// debugFlagsApart sets the words of setdebugflags apart, which may begin with a minus and are no options.
-func debugFlagsApart(args []string) (others, flags []string) {
+// flagsApart sets the words of setdebugflags apart, which may begin with a minus and are no options, and those of reconfigure.
+func flagsApart(args []string) (others, flags []string) {
 	for i, a := range args {
 		if len(a) >= len("setdebugf") && strings.HasPrefix("setdebugflags", strings.ToLower(a)) {
 			return args[:i+1], args[i+1:]
 		}
+		if len(a) >= len("rec") && strings.HasPrefix("reconfigure", strings.ToLower(a)) {
+			others = append(others, args[:i+1]...)
+			for _, word := range args[i+1:] {
+				if word == dryRun || word == force {
+					flags = append(flags, word)
+				} else {
+					others = append(others, word)
+				}
+			}
+			return others, flags
+		}
 	}
 	return args, nil
 }
+
+// Options of reconfigure, Sluice's own.
+const (
+	dryRun = "--dry-run"
+	force  = "--force"
+)
 
 func clustersOption() int {
 	for i := range Options {
@@ -315,13 +333,31 @@ func (c *control) errnumstr(args []string) int {
 	return 0
 }
 
-func (c *control) reconfigure([]string) int {
+// reconfigure is silent, as Slurm's, unless it is asked what would change.
+func (c *control) reconfigure(args []string) int {
+	req := &msg.ReconfigureRequest{}
+	for _, a := range args {
+		switch a {
+		case dryRun:
+			req.DryRun = true
+		case force:
+			req.Force = true
+		default:
+			if strings.HasPrefix(a, "-") {
+				return c.failf("reconfigure has no option %s; there are %s and %s", a, dryRun, force)
+			}
+		}
+	}
 	conn, err := c.dial()
+	var reply *msg.UpdateReply
 	if err == nil {
-		_, err = conn.Reconfigure(context.Background(), &msg.ReconfigureRequest{})
+		reply, err = conn.Reconfigure(context.Background(), req)
 	}
 	if err != nil {
 		return c.callFailed("slurm_reconfigure error", err)
+	}
+	for _, line := range reply.GetChanges() {
+		fmt.Fprintln(c.env.Stdout, format.Escape(line))
 	}
 	return 0
 }

@@ -28,6 +28,8 @@ type Dispatcher struct {
 	scripts  Scripts
 	settings func(v *state.View, node *state.Node) *pb.NodeSettings
 	log      *slog.Logger
+	// Configuration is what hosts without files are given before their settings, and its hash, "" for none. May be nil.
+	Configuration func() (hash string, c *pb.Configuration)
 
 	mu    sync.Mutex
 	links map[string]*Link
@@ -47,7 +49,11 @@ func (d *Dispatcher) Changed(c state.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c.Structure {
+		v := d.view()
 		for _, l := range d.links {
+			if v.Node(l.node) == nil { // taken out: what it says when it comes again is answered with the end of all that it runs
+				l.close()
+			}
 			l.resend()
 		}
 		return
@@ -152,6 +158,8 @@ type Link struct {
 	known map[stepID]pb.StepPhase // what the node has said it has
 	sent  map[stepID]sent         // what it was told on this stream
 	full  bool                    // the next message carries settings and everything
+	bare  bool                    // the node has no files of its own
+	conf  string                  // hash of the configuration that it has, or was sent
 
 	rebooting int64 // the reboot that it was told of
 
@@ -243,6 +251,9 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c := l.configuration(); c != nil {
+		return &pb.NodeOrders{Configuration: c}, true
+	}
 	msg = &pb.NodeOrders{}
 	if l.full {
 		msg.Settings, msg.Full = l.d.settings(v, n), true
@@ -276,6 +287,29 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	}
 	l.full = false
 	return msg, more
+}
+
+// Has notes what the node says it has of the configuration. What it was sent and could not put in force it has, as far as this link goes: it
+// tries again by itself.
+func (l *Link) Has(c *pb.ConfigurationState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bare = c.GetFetched(); c.GetError() == "" {
+		l.conf = c.GetHash()
+	}
+}
+
+// configuration is what the node is to be sent before its settings, nil when it has that.
+func (l *Link) configuration() *pb.Configuration {
+	if !l.full || !l.bare || l.d.Configuration == nil {
+		return nil
+	}
+	hash, c := l.d.Configuration()
+	if hash == "" || hash == l.conf {
+		return nil
+	}
+	l.conf = hash
+	return c
 }
 
 func stepOf(j *pb.JobRecord, node string) stepID {

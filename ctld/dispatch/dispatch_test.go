@@ -231,7 +231,7 @@ func TestWhoIsWoken(t *testing.T) {
 		t.Error("a start on n1 wakes n1 alone")
 	}
 	all(t, one)
-	b.do(reactor.Reconfigure{Config: &state.Config{Settings: b.view.Settings,
+	b.do(reactor.Reconfigure{Force: true, Config: &state.Config{Settings: b.view.Settings,
 		Nodes: []*pb.NodeRecord{{Name: "n1", Cpus: 4}, {Name: "n2", Cpus: 4}}}})
 	for _, l := range []*Link{one, two} {
 		if !woken(l) {

@@ -16,6 +16,7 @@ type NodeHello struct {
 	Stream uint64 // number of the stream; a later one has a greater number
 	OffNS  int64  // by how much the node's clock was ahead when this came
 	Serial string // of the certificate that it has shown; "": it is not asked
+	Conf   *pb.ConfigurationState
 }
 
 // Handle registers the node. What the node no longer has after a reboot is lost.
@@ -59,6 +60,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	n, h := change(old), c.Hello
 	n.LinkUp, n.LinkNS, n.Stream = true, tx.NowNS, max(n.Stream, c.Stream)
 	clockOff(n, c.OffNS)
+	takeConf(n, c.Conf)
 	n.StateFlags &^= pb.NodeNoRespond
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch

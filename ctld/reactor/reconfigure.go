@@ -1,25 +1,162 @@
 package reactor
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Reconfigure puts a newly read configuration in force.
-type Reconfigure struct{ Config *state.Config }
+type Reconfigure struct {
+	Config *state.Config
+	DryRun bool // only say whether it would be refused
+	Force  bool // also one that breaks running jobs
+}
 
-// Handle refuses a configuration that drops a node on which jobs run.
+// Handle refuses a configuration that running jobs cannot go on with, naming them. Slurm 22.05 ends when a node is taken out, ends the jobs
+// of a partition that is, refuses other CPUs, and takes less memory or fewer GPUs without a word.
 func (c Reconfigure) Handle(tx *state.Tx) any {
-	keep := map[string]bool{}
-	for _, n := range c.Config.Nodes {
-		keep[n.Name] = true
+	broken := c.breaks(tx)
+	if len(broken) > 0 && !c.Force {
+		return pb.NewProblem(pb.CodeNodesBusy, "running jobs could not go on as they are:\n%s", strings.Join(few(broken), "\n")).WithHint(
+			"let them end, or cancel them, and reconfigure then; scontrol reconfigure --force does it now")
 	}
-	for _, n := range tx.Nodes() {
-		if !keep[n.Name] && len(n.Jobs) > 0 {
-			return pb.NewProblem(pb.CodeNodesBusy, "node %s is no longer in slurm.conf, but %d job(s) are running on it", n.Name,
-				len(n.Jobs)).WithHint("drain the node and let them end, or cancel them, then reconfigure")
+	if c.DryRun {
+		return nil
+	}
+	stays := map[string]bool{}
+	for _, n := range c.Config.Nodes {
+		stays[n.Name] = true
+	}
+	for _, n := range slices.Clone(tx.Nodes()) {
+		if stays[n.Name] {
+			continue
+		}
+		for _, id := range slices.Clone(n.Jobs) {
+			if j := tx.Job(id); state.AllocOn(j, n.Name) != nil {
+				lose(tx, j, n.Name, fmt.Sprintf("node %s was taken out of slurm.conf", n.Name))
+			}
 		}
 	}
 	tx.Emit(state.Reconfigured{Config: c.Config})
 	return nil
+}
+
+// maxBroken is how many lines a refusal has at most.
+const maxBroken = 50
+
+func few(lines []string) []string {
+	if left := len(lines) - maxBroken; left > 0 {
+		lines = append(lines[:maxBroken:maxBroken], fmt.Sprintf("… and %d more", left))
+	}
+	return lines
+}
+
+// breaks says what running jobs could not go on with, a line each.
+func (c Reconfigure) breaks(tx *state.Tx) (lines []string) {
+	now := make(map[string]*pb.NodeRecord, len(c.Config.Nodes))
+	for _, n := range c.Config.Nodes {
+		now[n.Name] = n
+	}
+	for _, n := range tx.Nodes() {
+		if len(n.Jobs) == 0 {
+			continue
+		}
+		for _, why := range c.lacks(tx, n, now[n.Name]) {
+			lines = append(lines, why+": "+jobNames(tx, n.Jobs))
+		}
+	}
+	parts := map[string]bool{}
+	for _, p := range c.Config.Partitions {
+		parts[p.Name] = true
+	}
+	in := map[string][]uint32{}
+	for j := range tx.Jobs().All() {
+		if p := tx.Partition(j.Partition); state.Live(j) && !parts[j.Partition] && p != nil && !p.Made {
+			in[j.Partition] = append(in[j.Partition], j.Id)
+		}
+	}
+	for _, p := range tx.Partitions() {
+		if len(in[p.Name]) > 0 {
+			lines = append(lines, fmt.Sprintf("partition %s would be removed: %s", p.Name, jobNames(tx, in[p.Name])))
+		}
+	}
+	return lines
+}
+
+// lacks says what a node with jobs would not have any more; to is its new configuration.
+func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out []string) {
+	if to == nil {
+		return []string{fmt.Sprintf("node %s would be removed", n.Name)}
+	}
+	switch {
+	case to.Cpus < n.AllocCpus:
+		out = append(out, fmt.Sprintf("node %s would have %d CPUs, of which %d are allocated", n.Name, to.Cpus, n.AllocCpus))
+	case n.Held.InUse().Count() > 0 && (to.Sockets != n.Sockets || to.Cores != n.Cores || to.Threads != n.Threads):
+		out = append(out, fmt.Sprintf("node %s would have other cores (Sockets:Cores:Threads %d:%d:%d, now %d:%d:%d), of which some are "+
+			"allocated", n.Name, to.Sockets, to.Cores, to.Threads, n.Sockets, n.Cores, n.Threads))
+	}
+	if have := to.RealMemoryMib - min(to.MemSpecMib, to.RealMemoryMib); c.Config.Settings.CountMemory && tx.Settings().CountMemory &&
+		have < n.AllocMemMib {
+		out = append(out, fmt.Sprintf("node %s would have %d MiB of memory for jobs, of which %d are allocated", n.Name, have, n.AllocMemMib))
+	}
+	then := change(n)
+	then.Gres, then.GresConf = to.Gres, c.Config.Gres[n.Name]
+	then.Sockets, then.Cores, then.Threads, then.Cpus = to.Sockets, to.Cores, to.Threads, to.Cpus
+	then.Recount()
+	held := map[string]uint64{}
+	var names []string
+	for _, id := range n.Jobs {
+		a := state.AllocOn(tx.Job(id), n.Name)
+		for _, d := range a.GetDevices() {
+			if d.Count > 0 { // a part of one
+				continue
+			}
+			if held[d.Name]++; held[d.Name] == 1 {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		if have := countOf(then, name); have < held[name] && have < countOf(n, name) {
+			out = append(out, fmt.Sprintf("node %s would have %d of gres/%s, of which %d are allocated", n.Name, have, name, held[name]))
+		}
+	}
+	return out
+}
+
+// countOf is how many there are of a generic resource.
+func countOf(n *state.Node, name string) (count uint64) {
+	if n.Inv == nil {
+		return 0
+	}
+	for _, k := range n.Inv.Kinds {
+		if k.Name == name {
+			count += k.Count
+		}
+	}
+	return count
+}
+
+// maxNamed is how many jobs are named one by one.
+const maxNamed = 20
+
+// jobNames names jobs as squeue does.
+func jobNames(tx *state.Tx, ids []uint32) string {
+	var names []string
+	for _, id := range ids[:min(len(ids), maxNamed)] {
+		names = append(names, state.JobName(tx.Job(id)))
+	}
+	word := "job "
+	if len(ids) > 1 {
+		word = "jobs "
+	}
+	out := word + strings.Join(names, ", ")
+	if left := len(ids) - len(names); left > 0 {
+		out += fmt.Sprintf(" and %d more", left)
+	}
+	return out
 }

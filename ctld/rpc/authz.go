@@ -108,10 +108,11 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/RevokeHost":   {Operator, hosts},
 	"sluice.v1.ControllerAPI/Certificates": {Operator, hosts},
 
-	"sluice.node.v1.NodeAPI/Sync":   {NodeCert, never},
-	"sluice.node.v1.RelayAPI/Call":  {HostCert, never},
-	"sluice.node.v1.EnrolAPI/Join":  {Joiner, never},
-	"sluice.node.v1.EnrolAPI/Renew": {HostCert, never},
+	"sluice.node.v1.NodeAPI/Sync":          {NodeCert, never},
+	"sluice.node.v1.NodeAPI/Configuration": {HostCert, never},
+	"sluice.node.v1.RelayAPI/Call":         {HostCert, never},
+	"sluice.node.v1.EnrolAPI/Join":         {Joiner, never},
+	"sluice.node.v1.EnrolAPI/Renew":        {HostCert, never},
 
 	"sluice.v1.StepAPI/Launch":  {NodeDaemon, never},
 	"sluice.v1.StepAPI/Status":  {NodeDaemon, never},

@@ -82,9 +82,9 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	s.hide(Privacy{})
 	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(),
 		Users: NewUsers(), Forecast: judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func() (reactor.Command,
-			error) {
-			return reactor.Reconfigure{Config: stateConfig()}, nil
+		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func(dryRun, _ bool) (reactor.Command,
+			[]string, error) {
+			return reactor.Reconfigure{Config: stateConfig(), DryRun: dryRun}, []string{"KillWait: 1 -> 2"}, nil
 		}, Stop: func() { s.stops <- struct{}{} },
 		Script:     func(j *pb.JobRecord) ([]byte, []string, error) { return state.ReadTexts(store.Get, j) },
 		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil },

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -32,6 +33,7 @@ type NodeServer struct {
 	Live       *Live    // nil: nobody looks at it
 	ClusterID  string
 	Log        *slog.Logger
+	Conf       *hostconf.Current // for hosts without files; nil: they get nothing
 	// Ending is closed when the controller ends: all streams do then, which is not worth a command each. nil: it does not end.
 	Ending <-chan struct{}
 
@@ -95,7 +97,7 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	number := s.streams.Add(1)
 	defer s.gone(name, number)
 	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, Serial: serial,
-		OffNS: s.clockOff(name, h.NowNs)}
+		OffNS: s.clockOff(name, h.NowNs), Conf: first.Configuration}
 	if _, err := s.Writer.Do(ctx, hello); err != nil {
 		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
 			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.
@@ -106,7 +108,9 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	if first.Heartbeat != nil {
 		s.Beats.Put(name, first.Heartbeat, s.clockOff(name, h.NowNs))
 	}
+	s.judgeConf(name, first.Configuration)
 	link := s.Dispatcher.Open(name, first.Steps)
+	link.Has(first.Configuration)
 	s.Log.Info("node connected", "node", name, "steps", len(first.Steps), "version", h.Version)
 	defer func() {
 		if s.Dispatcher.Close(link) {
@@ -166,7 +170,7 @@ func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
 	defer wg.Wait()
 	defer cancel()
 	go func() { // ends with the stream, which ends when Sync returns
-		recvErr <- s.receive(ctx, stream, reports, name)
+		recvErr <- s.receive(ctx, stream, reports, link, name)
 		cancel()
 	}()
 	wg.Add(1)
@@ -220,7 +224,7 @@ func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name
 }
 
 func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders],
-	reports chan<- []*pb.StepReport, name string) error {
+	reports chan<- []*pb.StepReport, link *dispatch.Link, name string) error {
 	messages := rate.NewLimiter(messageRate, messageBurst)
 	for {
 		r, err := stream.Recv()
@@ -241,7 +245,12 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 			s.Live.Ended(name, r.Steps)
 		}
 		if r.Devices != nil {
-			s.takeDevices(ctx, name, r.Devices)
+			s.must(ctx, "devices", reactor.DeviceReport{Node: name, Report: r.Devices}, name)
+		}
+		if r.Configuration != nil {
+			link.Has(r.Configuration)
+			s.judgeConf(name, r.Configuration)
+			s.must(ctx, "configuration", reactor.NodeConf{Node: name, Conf: r.Configuration}, name)
 		}
 		if len(r.Steps) == 0 {
 			continue
@@ -254,15 +263,15 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 	}
 }
 
-// takeDevices hands a list of devices to the writer. It waits until the writer has it: a fault must not be lost, and what the node
+// must hands what a node says to the writer, and waits until the writer has it: a fault of a device must not be lost, and what the node
 // reports after it may build on it.
-func (s *NodeServer) takeDevices(ctx context.Context, name string, r *pb.DeviceReport) {
+func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, name string) {
 	for {
-		_, err := s.Writer.Do(ctx, reactor.DeviceReport{Node: name, Report: r})
+		_, err := s.Writer.Do(ctx, c)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.Log.Warn("cannot process a node's devices yet", "node", name, "err", err)
+		s.Log.Warn("cannot process what a node says yet", "of", what, "node", name, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(busyRetry):

@@ -124,6 +124,7 @@ func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 		r.StateFlags |= pb.NodeCompleting
 	}
 	showGres(v, n, r)
+	showConf(v, n, r)
 	if r.State == pb.NodeState_NODE_IDLE && n.AllocCpus > 0 {
 		r.State = pb.NodeState_NODE_MIXED
 		if n.AllocCpus >= n.Cpus {

@@ -53,7 +53,7 @@ type Service struct {
 	Script func(*pb.JobRecord) (script []byte, env []string, err error)
 	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller, StopNodes
 	// the daemons of the nodes: it waits until they have gone or stop is closed. MakeBackup writes a backup.
-	Reload     func() (reactor.Command, error)
+	Reload     func(dryRun, force bool) (cmd reactor.Command, changes []string, err error)
 	Stop       func()
 	StopNodes  func(stop <-chan struct{})
 	MakeBackup func(path string) (string, int64, error)
@@ -418,15 +418,19 @@ func (s *Service) groups(list string) ([]uint32, *pb.Problem) {
 }
 
 // Reconfigure reads slurm.conf again.
-func (s *Service) Reconfigure(ctx context.Context, _ *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
-	cmd, err := s.Reload()
+func (s *Service) Reconfigure(ctx context.Context, r *pb.ReconfigureRequest) (*pb.UpdateReply, error) {
+	cmd, changes, err := s.Reload(r.DryRun, r.Force)
 	if err != nil {
 		return nil, problem(pb.NewProblem(pb.CodeConfig, "the previous configuration stays in effect:\n%v", err))
 	}
 	if _, err := s.do(ctx, cmd); err != nil {
 		return nil, err
 	}
-	return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
+	reply := &pb.UpdateReply{Seq: s.Writer.View().Seq}
+	if r.DryRun {
+		reply.Changes = changes
+	}
+	return reply, nil
 }
 
 // nodesEnd is how long the controller waits for the node daemons that it has told to end.

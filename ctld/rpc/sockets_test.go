@@ -317,7 +317,9 @@ func TestOperatorsHavePlacesOfTheirOwn(t *testing.T) {
 // TestReconfigureWithFaults says which, and that nothing has changed.
 func TestReconfigureWithFaults(t *testing.T) {
 	s := serve(t)
-	s.local.service.Reload = func() (reactor.Command, error) { return nil, errors.New("slurm.conf:3: unknown key X") }
+	s.local.service.Reload = func(bool, bool) (reactor.Command, []string, error) {
+		return nil, nil, errors.New("slurm.conf:3: unknown key X")
+	}
 	_, err := s.as(0, 0).Reconfigure(t.Context(), &pb.ReconfigureRequest{})
 	p, _ := problemOf(err)
 	if p.GetCode() != uint32(pb.CodeConfig) || p.Phrase != "The configuration has faults" ||

@@ -22,6 +22,7 @@ func takePassing(n, now *pb.NodeRecord) {
 	n.CpuLoad, n.CpuLoadKnown, n.FreeMemMib = now.CpuLoad, now.CpuLoadKnown, now.FreeMemMib
 	n.LastSeenNs, n.LastBusyNs, n.NodedStartNs = now.LastSeenNs, now.LastBusyNs, now.NodedStartNs
 	n.GresDrain, n.Diagnosis, n.ClockOffNs = now.GresDrain, now.Diagnosis, now.ClockOffNs
+	n.ConfHash, n.ConfFetched, n.ConfError = now.ConfHash, now.ConfFetched, now.ConfError
 }
 
 // storedNode is what of a node outlives a restart: what administrators set, which boot was seen, and what is under way.

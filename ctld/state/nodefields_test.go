@@ -23,7 +23,7 @@ var nodeFieldKinds = map[string]string{
 		"reboot_asap reboot_next reboot_ns launch_failures",
 	"passing": "noded_start_ns last_busy_ns last_seen_ns cpu_load cpu_load_known free_mem_mib alloc_cpus alloc_mem_mib alloc_tres " +
 		"gres_used " +
-		"gres_drain running_jobs diagnosis clock_off_ns",
+		"gres_drain running_jobs diagnosis clock_off_ns conf_hash conf_fetched conf_error",
 	"listed": "partitions", // made from the partitions at each start and reconfigure
 }
 

@@ -5,6 +5,8 @@ import "time"
 // Settings is what of slurm.conf decides in reactor and admit. Durations are seconds, memory MiB. Immutable.
 type Settings struct {
 	Cluster           string
+	ConfSum           string // of the files; empty: nodes are not asked for theirs
+	BundleHash        string // of what hosts without files get; empty: nothing
 	SlurmUserUID      uint32
 	SlurmdUID         uint32 // whose jobs the nodes can run; 0 = root: everybody's
 	KillWaitS         uint32

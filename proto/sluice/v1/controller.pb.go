@@ -1606,6 +1606,7 @@ type UpdateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Outcomes      []*JobOutcome          `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Changes       []string               `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"` // of Reconfigure: in words, a line each
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1650,6 +1651,13 @@ func (x *UpdateReply) GetSeq() uint64 {
 func (x *UpdateReply) GetOutcomes() []*JobOutcome {
 	if x != nil {
 		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *UpdateReply) GetChanges() []string {
+	if x != nil {
+		return x.Changes
 	}
 	return nil
 }
@@ -1744,6 +1752,8 @@ func (x *WaitJobReply) GetJob() *JobRecord {
 
 type ReconfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would change
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`                 // also what breaks running jobs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1776,6 +1786,20 @@ func (x *ReconfigureRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReconfigureRequest.ProtoReflect.Descriptor instead.
 func (*ReconfigureRequest) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReconfigureRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ReconfigureRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type SetDebugRequest struct {
@@ -4641,15 +4665,18 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"a\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"{\n" +
 	"\vUpdateReply\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
-	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomesJ\x04\b\x03\x10\x04R\awarning\"'\n" +
+	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x18\n" +
+	"\achanges\x18\x04 \x03(\tR\achangesJ\x04\b\x03\x10\x04R\awarning\"'\n" +
 	"\x0eWaitJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"6\n" +
 	"\fWaitJobReply\x12&\n" +
-	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\"\x14\n" +
-	"\x12ReconfigureRequest\"}\n" +
+	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\"C\n" +
+	"\x12ReconfigureRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"}\n" +
 	"\x0fSetDebugRequest\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12\x1b\n" +
 	"\tadd_flags\x18\x02 \x03(\tR\baddFlags\x12!\n" +

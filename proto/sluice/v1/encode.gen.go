@@ -1138,6 +1138,15 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 			b = coding.Close(v.appendTo(b), at)
 		}
 	}
+	if in.Node.Has(71) {
+		b = coding.AppendText(b, 71, m.ConfHash)
+	}
+	if in.Node.Has(72) {
+		b = coding.AppendBool(b, 72, m.ConfFetched)
+	}
+	if in.Node.Has(73) {
+		b = coding.AppendText(b, 73, m.ConfError)
+	}
 	return b
 }
 
@@ -1200,6 +1209,9 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		RebootNs:       m.RebootNs,
 		ClockOffNs:     m.ClockOffNs,
 		LaunchFailures: m.LaunchFailures,
+		ConfHash:       m.ConfHash,
+		ConfFetched:    m.ConfFetched,
+		ConfError:      m.ConfError,
 	}
 }
 

@@ -2408,7 +2408,10 @@ type NodeRecord struct {
 	RebootAsap     bool       `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
 	RebootNext     string     `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
 	RebootNs       int64      `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
-	ClockOffNs     int64      `protobuf:"varint,65,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"`          // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
+	ClockOffNs     int64      `protobuf:"varint,65,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"` // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
+	ConfHash       string     `protobuf:"bytes,71,opt,name=conf_hash,json=confHash,proto3" json:"conf_hash,omitempty"`          // ConfigurationState
+	ConfFetched    bool       `protobuf:"varint,72,opt,name=conf_fetched,json=confFetched,proto3" json:"conf_fetched,omitempty"`
+	ConfError      string     `protobuf:"bytes,73,opt,name=conf_error,json=confError,proto3" json:"conf_error,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2806,6 +2809,27 @@ func (x *NodeRecord) GetClockOffNs() int64 {
 		return x.ClockOffNs
 	}
 	return 0
+}
+
+func (x *NodeRecord) GetConfHash() string {
+	if x != nil {
+		return x.ConfHash
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetConfFetched() bool {
+	if x != nil {
+		return x.ConfFetched
+	}
+	return false
+}
+
+func (x *NodeRecord) GetConfError() string {
+	if x != nil {
+		return x.ConfError
+	}
+	return ""
 }
 
 func (x *NodeRecord) GetLaunchFailures() []*StepKey {
@@ -4251,7 +4275,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xf2\f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xd1\r\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4322,7 +4346,11 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"rebootNext\x12\x1b\n" +
 	"\treboot_ns\x18@ \x01(\x03R\brebootNs\x12 \n" +
 	"\fclock_off_ns\x18A \x01(\x03R\n" +
-	"clockOffNs\x12;\n" +
+	"clockOffNs\x12\x1b\n" +
+	"\tconf_hash\x18G \x01(\tR\bconfHash\x12!\n" +
+	"\fconf_fetched\x18H \x01(\bR\vconfFetched\x12\x1d\n" +
+	"\n" +
+	"conf_error\x18I \x01(\tR\tconfError\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +

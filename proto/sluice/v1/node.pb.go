@@ -138,10 +138,11 @@ type NodeReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *NodeHello             `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Heartbeat     *Heartbeat             `protobuf:"bytes,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	Steps         []*StepReport          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`     // after the hello: those that changed
-	Devices       *DeviceReport          `protobuf:"bytes,4,opt,name=devices,proto3" json:"devices,omitempty"` // when anything about the devices has changed: all of them, again
-	Samples       []*DeviceSample        `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"` // what the devices are doing now; shown, never stored
-	Usage         []*StepUsage           `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`     // what running steps have used so far; shown, never stored
+	Steps         []*StepReport          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`                 // after the hello: those that changed
+	Devices       *DeviceReport          `protobuf:"bytes,4,opt,name=devices,proto3" json:"devices,omitempty"`             // when anything about the devices has changed: all of them, again
+	Samples       []*DeviceSample        `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`             // what the devices are doing now; shown, never stored
+	Usage         []*StepUsage           `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`                 // what running steps have used so far; shown, never stored
+	Configuration *ConfigurationState    `protobuf:"bytes,7,opt,name=configuration,proto3" json:"configuration,omitempty"` // with the hello, and when it has changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -218,6 +219,273 @@ func (x *NodeReport) GetUsage() []*StepUsage {
 	return nil
 }
 
+func (x *NodeReport) GetConfiguration() *ConfigurationState {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+// Configuration is what the controller read from its files, for a host that has none. It comes by way of processes without rights, so it is
+// signed: SHA-256 of a fixed line and bundle, by the key of a certificate of the role ctld (package mtls).
+type Configuration struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bundle        []byte                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"`           // ConfigurationBundle
+	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`     // ASN.1, ECDSA
+	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Configuration) Reset() {
+	*x = Configuration{}
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Configuration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Configuration) ProtoMessage() {}
+
+func (x *Configuration) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Configuration.ProtoReflect.Descriptor instead.
+func (*Configuration) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Configuration) GetBundle() []byte {
+	if x != nil {
+		return x.Bundle
+	}
+	return nil
+}
+
+func (x *Configuration) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *Configuration) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// ConfigurationBundle is one configuration. Its identity is the SHA-256 of its encoding, which says nothing of when it was made.
+type ConfigurationBundle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`   // of slurm.conf, on the controller's host
+	Files         []*ConfigurationFile   `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"` // sorted by path
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationBundle) Reset() {
+	*x = ConfigurationBundle{}
+	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationBundle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationBundle) ProtoMessage() {}
+
+func (x *ConfigurationBundle) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationBundle.ProtoReflect.Descriptor instead.
+func (*ConfigurationBundle) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ConfigurationBundle) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ConfigurationBundle) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ConfigurationBundle) GetFiles() []*ConfigurationFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+type ConfigurationFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`  // on the controller's host, by which slurm.conf names it
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`  // relative; below which it is kept on a host
+	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // permission bits; one that can be executed is a program
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Sha256        []byte                 `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"` // of data
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationFile) Reset() {
+	*x = ConfigurationFile{}
+	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationFile) ProtoMessage() {}
+
+func (x *ConfigurationFile) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationFile.ProtoReflect.Descriptor instead.
+func (*ConfigurationFile) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ConfigurationFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ConfigurationFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConfigurationFile) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *ConfigurationFile) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ConfigurationFile) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+// ConfigurationState is what a node has of the configuration.
+type ConfigurationState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`        // of the bundle that is in force there; of a node with files of its own, of what they say (conf.Config.Sum)
+	Fetched       bool                   `protobuf:"varint,2,opt,name=fetched,proto3" json:"fetched,omitempty"` // it has no files of its own
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`      // why a newer one is not in force
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationState) Reset() {
+	*x = ConfigurationState{}
+	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationState) ProtoMessage() {}
+
+func (x *ConfigurationState) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationState.ProtoReflect.Descriptor instead.
+func (*ConfigurationState) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ConfigurationState) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *ConfigurationState) GetFetched() bool {
+	if x != nil {
+		return x.Fetched
+	}
+	return false
+}
+
+func (x *ConfigurationState) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // DeviceReport is the complete list of a node's devices.
 type DeviceReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -229,7 +497,7 @@ type DeviceReport struct {
 
 func (x *DeviceReport) Reset() {
 	*x = DeviceReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +509,7 @@ func (x *DeviceReport) String() string {
 func (*DeviceReport) ProtoMessage() {}
 
 func (x *DeviceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +522,7 @@ func (x *DeviceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceReport.ProtoReflect.Descriptor instead.
 func (*DeviceReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DeviceReport) GetDevices() []*Device {
@@ -289,7 +557,7 @@ type NodeHello struct {
 
 func (x *NodeHello) Reset() {
 	*x = NodeHello{}
-	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	mi := &file_sluice_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +569,7 @@ func (x *NodeHello) String() string {
 func (*NodeHello) ProtoMessage() {}
 
 func (x *NodeHello) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	mi := &file_sluice_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +582,7 @@ func (x *NodeHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeHello.ProtoReflect.Descriptor instead.
 func (*NodeHello) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeHello) GetNode() string {
@@ -399,7 +667,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +679,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +692,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetCpuLoad() float64 {
@@ -471,7 +739,7 @@ type StepReport struct {
 
 func (x *StepReport) Reset() {
 	*x = StepReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +751,7 @@ func (x *StepReport) String() string {
 func (*StepReport) ProtoMessage() {}
 
 func (x *StepReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +764,7 @@ func (x *StepReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepReport.ProtoReflect.Descriptor instead.
 func (*StepReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepReport) GetKey() *StepKey {
@@ -575,7 +843,7 @@ type ExitRecord struct {
 
 func (x *ExitRecord) Reset() {
 	*x = ExitRecord{}
-	mi := &file_sluice_v1_node_proto_msgTypes[5]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +855,7 @@ func (x *ExitRecord) String() string {
 func (*ExitRecord) ProtoMessage() {}
 
 func (x *ExitRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[5]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +868,7 @@ func (x *ExitRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitRecord.ProtoReflect.Descriptor instead.
 func (*ExitRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExitRecord) GetKey() *StepKey {
@@ -720,17 +988,18 @@ type NodeOrders struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Settings *NodeSettings          `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"` // first message, and after reconfigure
 	// full: steps holds every step that should exist here; what is missing must be ended and forgotten.
-	Full          bool         `protobuf:"varint,2,opt,name=full,proto3" json:"full,omitempty"`
-	Steps         []*StepOrder `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
-	Reboot        *RebootOrder `protobuf:"bytes,4,opt,name=reboot,proto3" json:"reboot,omitempty"`
-	Shutdown      bool         `protobuf:"varint,5,opt,name=shutdown,proto3" json:"shutdown,omitempty"` // the node daemon ends, as on SIGTERM: what it runs goes on and is found again when it is started
+	Full          bool           `protobuf:"varint,2,opt,name=full,proto3" json:"full,omitempty"`
+	Steps         []*StepOrder   `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	Reboot        *RebootOrder   `protobuf:"bytes,4,opt,name=reboot,proto3" json:"reboot,omitempty"`
+	Configuration *Configuration `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"` // alone in its message, before the settings that go with it
+	Shutdown      bool           `protobuf:"varint,5,opt,name=shutdown,proto3" json:"shutdown,omitempty"`          // the node daemon ends, as on SIGTERM: what it runs goes on and is found again when it is started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeOrders) Reset() {
 	*x = NodeOrders{}
-	mi := &file_sluice_v1_node_proto_msgTypes[6]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +1011,7 @@ func (x *NodeOrders) String() string {
 func (*NodeOrders) ProtoMessage() {}
 
 func (x *NodeOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[6]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +1024,7 @@ func (x *NodeOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeOrders.ProtoReflect.Descriptor instead.
 func (*NodeOrders) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeOrders) GetSettings() *NodeSettings {
@@ -786,6 +1055,13 @@ func (x *NodeOrders) GetReboot() *RebootOrder {
 	return nil
 }
 
+func (x *NodeOrders) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
 func (x *NodeOrders) GetShutdown() bool {
 	if x != nil {
 		return x.Shutdown
@@ -804,7 +1080,7 @@ type RebootOrder struct {
 
 func (x *RebootOrder) Reset() {
 	*x = RebootOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1092,7 @@ func (x *RebootOrder) String() string {
 func (*RebootOrder) ProtoMessage() {}
 
 func (x *RebootOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1105,7 @@ func (x *RebootOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootOrder.ProtoReflect.Descriptor instead.
 func (*RebootOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RebootOrder) GetProgram() string {
@@ -889,7 +1165,7 @@ type NodeSettings struct {
 
 func (x *NodeSettings) Reset() {
 	*x = NodeSettings{}
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1177,7 @@ func (x *NodeSettings) String() string {
 func (*NodeSettings) ProtoMessage() {}
 
 func (x *NodeSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1190,7 @@ func (x *NodeSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSettings.ProtoReflect.Descriptor instead.
 func (*NodeSettings) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeSettings) GetCluster() string {
@@ -1171,7 +1447,7 @@ type Privacy struct {
 
 func (x *Privacy) Reset() {
 	*x = Privacy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1459,7 @@ func (x *Privacy) String() string {
 func (*Privacy) ProtoMessage() {}
 
 func (x *Privacy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1472,7 @@ func (x *Privacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Privacy.ProtoReflect.Descriptor instead.
 func (*Privacy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Privacy) GetDirs() []string {
@@ -1267,7 +1543,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1555,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1568,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -1383,7 +1659,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1671,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1684,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -1483,7 +1759,7 @@ type StepOrder struct {
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1771,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1784,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -1603,7 +1879,7 @@ type LaunchSpec struct {
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1891,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1904,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -1822,7 +2098,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +2110,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +2123,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -1865,7 +2141,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2153,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2166,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 type WaitRequest struct {
@@ -1903,7 +2179,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2191,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2204,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -1954,7 +2230,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2242,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2255,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -1998,7 +2274,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2286,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2299,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -2041,7 +2317,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2329,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2342,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -2110,7 +2386,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2398,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2411,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -2365,7 +2641,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2653,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2666,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StdFile) GetPath() string {
@@ -2422,7 +2698,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2710,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2723,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -2498,7 +2774,7 @@ type DeviceRule struct {
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2786,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2799,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -2558,7 +2834,7 @@ var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\xab\x02\n" +
+	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\xf0\x02\n" +
 	"\n" +
 	"NodeReport\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.sluice.v1.NodeHelloR\x05hello\x122\n" +
@@ -2566,7 +2842,26 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05steps\x18\x03 \x03(\v2\x15.sluice.v1.StepReportR\x05steps\x121\n" +
 	"\adevices\x18\x04 \x01(\v2\x17.sluice.v1.DeviceReportR\adevices\x121\n" +
 	"\asamples\x18\x05 \x03(\v2\x17.sluice.v1.DeviceSampleR\asamples\x12*\n" +
-	"\x05usage\x18\x06 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\"[\n" +
+	"\x05usage\x18\x06 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12C\n" +
+	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\"g\n" +
+	"\rConfiguration\x12\x16\n" +
+	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\x12 \n" +
+	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"w\n" +
+	"\x13ConfigurationBundle\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x122\n" +
+	"\x05files\x18\x03 \x03(\v2\x1c.sluice.v1.ConfigurationFileR\x05files\"{\n" +
+	"\x11ConfigurationFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x16\n" +
+	"\x06sha256\x18\x05 \x01(\fR\x06sha256\"X\n" +
+	"\x12ConfigurationState\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\x12\x18\n" +
+	"\afetched\x18\x02 \x01(\bR\afetched\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"[\n" +
 	"\fDeviceReport\x12+\n" +
 	"\adevices\x18\x01 \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x1e\n" +
 	"\n" +
@@ -2621,13 +2916,14 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vend_boot_ns\x18\x10 \x01(\x03R\tendBootNs\x12\x1d\n" +
 	"\n" +
 	"node_fault\x18\x14 \x01(\tR\tnodeFaultJ\x04\b\n" +
-	"\x10\vR\toom_kills\"\xcd\x01\n" +
+	"\x10\vR\toom_kills\"\x8d\x02\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12*\n" +
 	"\x05steps\x18\x03 \x03(\v2\x14.sluice.v1.StepOrderR\x05steps\x12.\n" +
-	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\x12\x1a\n" +
+	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\x12>\n" +
+	"\rconfiguration\x18\x06 \x01(\v2\x18.sluice.v1.ConfigurationR\rconfiguration\x12\x1a\n" +
 	"\bshutdown\x18\x05 \x01(\bR\bshutdown\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
@@ -2850,100 +3146,107 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_sluice_v1_node_proto_goTypes = []any{
-	(StepPhase)(0),         // 0: sluice.v1.StepPhase
-	(StepWant)(0),          // 1: sluice.v1.StepWant
-	(*NodeReport)(nil),     // 2: sluice.v1.NodeReport
-	(*DeviceReport)(nil),   // 3: sluice.v1.DeviceReport
-	(*NodeHello)(nil),      // 4: sluice.v1.NodeHello
-	(*Heartbeat)(nil),      // 5: sluice.v1.Heartbeat
-	(*StepReport)(nil),     // 6: sluice.v1.StepReport
-	(*ExitRecord)(nil),     // 7: sluice.v1.ExitRecord
-	(*NodeOrders)(nil),     // 8: sluice.v1.NodeOrders
-	(*RebootOrder)(nil),    // 9: sluice.v1.RebootOrder
-	(*NodeSettings)(nil),   // 10: sluice.v1.NodeSettings
-	(*Privacy)(nil),        // 11: sluice.v1.Privacy
-	(*GresConf)(nil),       // 12: sluice.v1.GresConf
-	(*GpuPolicy)(nil),      // 13: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),      // 14: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),     // 15: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),  // 16: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),  // 17: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),    // 18: sluice.v1.WaitRequest
-	(*ControlRequest)(nil), // 19: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil), // 20: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),   // 21: sluice.v1.ReleaseReply
-	(*Bundle)(nil),         // 22: sluice.v1.Bundle
-	(*StdFile)(nil),        // 23: sluice.v1.StdFile
-	(*Limits)(nil),         // 24: sluice.v1.Limits
-	(*DeviceRule)(nil),     // 25: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),   // 26: sluice.v1.DeviceSample
-	(*StepUsage)(nil),      // 27: sluice.v1.StepUsage
-	(*Device)(nil),         // 28: sluice.v1.Device
-	(*Hardware)(nil),       // 29: sluice.v1.Hardware
-	(*StepKey)(nil),        // 30: sluice.v1.StepKey
-	(*NodeRecord)(nil),     // 31: sluice.v1.NodeRecord
-	(*Signal)(nil),         // 32: sluice.v1.Signal
-	(*JobSpec)(nil),        // 33: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),      // 34: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),         // 35: sluice.v1.Rlimit
-	(*GresDevice)(nil),     // 36: sluice.v1.GresDevice
+	(StepPhase)(0),              // 0: sluice.v1.StepPhase
+	(StepWant)(0),               // 1: sluice.v1.StepWant
+	(*NodeReport)(nil),          // 2: sluice.v1.NodeReport
+	(*Configuration)(nil),       // 3: sluice.v1.Configuration
+	(*ConfigurationBundle)(nil), // 4: sluice.v1.ConfigurationBundle
+	(*ConfigurationFile)(nil),   // 5: sluice.v1.ConfigurationFile
+	(*ConfigurationState)(nil),  // 6: sluice.v1.ConfigurationState
+	(*DeviceReport)(nil),        // 7: sluice.v1.DeviceReport
+	(*NodeHello)(nil),           // 8: sluice.v1.NodeHello
+	(*Heartbeat)(nil),           // 9: sluice.v1.Heartbeat
+	(*StepReport)(nil),          // 10: sluice.v1.StepReport
+	(*ExitRecord)(nil),          // 11: sluice.v1.ExitRecord
+	(*NodeOrders)(nil),          // 12: sluice.v1.NodeOrders
+	(*RebootOrder)(nil),         // 13: sluice.v1.RebootOrder
+	(*NodeSettings)(nil),        // 14: sluice.v1.NodeSettings
+	(*Privacy)(nil),             // 15: sluice.v1.Privacy
+	(*GresConf)(nil),            // 16: sluice.v1.GresConf
+	(*GpuPolicy)(nil),           // 17: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),           // 18: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),          // 19: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),       // 20: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),       // 21: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),         // 22: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),      // 23: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),      // 24: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),        // 25: sluice.v1.ReleaseReply
+	(*Bundle)(nil),              // 26: sluice.v1.Bundle
+	(*StdFile)(nil),             // 27: sluice.v1.StdFile
+	(*Limits)(nil),              // 28: sluice.v1.Limits
+	(*DeviceRule)(nil),          // 29: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),        // 30: sluice.v1.DeviceSample
+	(*StepUsage)(nil),           // 31: sluice.v1.StepUsage
+	(*Device)(nil),              // 32: sluice.v1.Device
+	(*Hardware)(nil),            // 33: sluice.v1.Hardware
+	(*StepKey)(nil),             // 34: sluice.v1.StepKey
+	(*NodeRecord)(nil),          // 35: sluice.v1.NodeRecord
+	(*Signal)(nil),              // 36: sluice.v1.Signal
+	(*JobSpec)(nil),             // 37: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),           // 38: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),              // 39: sluice.v1.Rlimit
+	(*GresDevice)(nil),          // 40: sluice.v1.GresDevice
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
-	4,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
-	5,  // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
-	6,  // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
-	3,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	26, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	27, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
-	28, // 6: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	29, // 7: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
-	30, // 8: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
-	0,  // 9: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
-	7,  // 10: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	30, // 11: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	27, // 12: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
-	10, // 13: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	14, // 14: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	9,  // 15: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
-	31, // 16: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	12, // 17: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	13, // 18: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
-	11, // 19: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
-	30, // 20: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 21: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	15, // 22: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	32, // 23: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	30, // 24: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	33, // 25: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	34, // 26: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 27: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	14, // 28: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	30, // 29: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	23, // 30: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	23, // 31: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	23, // 32: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	35, // 33: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	24, // 34: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	36, // 35: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	11, // 36: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
-	25, // 37: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	16, // 38: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	17, // 39: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	18, // 40: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	19, // 41: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	20, // 42: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	6,  // 43: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	6,  // 44: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	6,  // 45: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	6,  // 46: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	21, // 47: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	43, // [43:48] is the sub-list for method output_type
-	38, // [38:43] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	8,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
+	9,  // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
+	10, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
+	7,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
+	30, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	31, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	6,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
+	5,  // 7: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
+	32, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	33, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	34, // 10: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	0,  // 11: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
+	11, // 12: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
+	34, // 13: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	31, // 14: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	14, // 15: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
+	18, // 16: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	13, // 17: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
+	3,  // 18: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
+	35, // 19: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	16, // 20: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	17, // 21: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	15, // 22: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
+	34, // 23: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 24: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	19, // 25: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	36, // 26: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	34, // 27: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	37, // 28: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	38, // 29: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	0,  // 30: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	18, // 31: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	34, // 32: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	27, // 33: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	27, // 34: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	27, // 35: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	39, // 36: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	28, // 37: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	40, // 38: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	15, // 39: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	29, // 40: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	20, // 41: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	21, // 42: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	22, // 43: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	23, // 44: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	24, // 45: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	10, // 46: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	10, // 47: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	10, // 48: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	10, // 49: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	25, // 50: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	46, // [46:51] is the sub-list for method output_type
+	41, // [41:46] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -2958,7 +3261,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,6 +13,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
+	sync "sync"
 	unsafe "unsafe"
 )
 
@@ -23,23 +24,87 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ConfigurationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Have          string                 `protobuf:"bytes,1,opt,name=have,proto3" json:"have,omitempty"` // hash of the bundle that is there; empty = none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigurationRequest) Reset() {
+	*x = ConfigurationRequest{}
+	mi := &file_sluice_node_v1_nodeapi_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigurationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigurationRequest) ProtoMessage() {}
+
+func (x *ConfigurationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_nodeapi_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigurationRequest.ProtoReflect.Descriptor instead.
+func (*ConfigurationRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_nodeapi_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ConfigurationRequest) GetHave() string {
+	if x != nil {
+		return x.Have
+	}
+	return ""
+}
+
 var File_sluice_node_v1_nodeapi_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_nodeapi_proto_rawDesc = "" +
 	"\n" +
-	"\x1csluice/node/v1/nodeapi.proto\x12\x0esluice.node.v1\x1a\x14sluice/v1/node.proto2C\n" +
+	"\x1csluice/node/v1/nodeapi.proto\x12\x0esluice.node.v1\x1a\x14sluice/v1/node.proto\"*\n" +
+	"\x14ConfigurationRequest\x12\x12\n" +
+	"\x04have\x18\x01 \x01(\tR\x04have2\x96\x01\n" +
 	"\aNodeAPI\x128\n" +
-	"\x04Sync\x12\x15.sluice.v1.NodeReport\x1a\x15.sluice.v1.NodeOrders(\x010\x01B:Z8github.com/sluice-hpc/sluice/proto/sluice/node/v1;nodepbb\x06proto3"
+	"\x04Sync\x12\x15.sluice.v1.NodeReport\x1a\x15.sluice.v1.NodeOrders(\x010\x01\x12Q\n" +
+	"\rConfiguration\x12$.sluice.node.v1.ConfigurationRequest\x1a\x18.sluice.v1.Configuration0\x01B:Z8github.com/sluice-hpc/sluice/proto/sluice/node/v1;nodepbb\x06proto3"
 
+var (
+	file_sluice_node_v1_nodeapi_proto_rawDescOnce sync.Once
+	file_sluice_node_v1_nodeapi_proto_rawDescData []byte
+)
+
+func file_sluice_node_v1_nodeapi_proto_rawDescGZIP() []byte {
+	file_sluice_node_v1_nodeapi_proto_rawDescOnce.Do(func() {
+		file_sluice_node_v1_nodeapi_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_sluice_node_v1_nodeapi_proto_rawDesc), len(file_sluice_node_v1_nodeapi_proto_rawDesc)))
+	})
+	return file_sluice_node_v1_nodeapi_proto_rawDescData
+}
+
+var file_sluice_node_v1_nodeapi_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_sluice_node_v1_nodeapi_proto_goTypes = []any{
-	(*v1.NodeReport)(nil), // 0: sluice.v1.NodeReport
-	(*v1.NodeOrders)(nil), // 1: sluice.v1.NodeOrders
+	(*ConfigurationRequest)(nil), // 0: sluice.node.v1.ConfigurationRequest
+	(*v1.NodeReport)(nil),        // 1: sluice.v1.NodeReport
+	(*v1.NodeOrders)(nil),        // 2: sluice.v1.NodeOrders
+	(*v1.Configuration)(nil),     // 3: sluice.v1.Configuration
 }
 var file_sluice_node_v1_nodeapi_proto_depIdxs = []int32{
-	0, // 0: sluice.node.v1.NodeAPI.Sync:input_type -> sluice.v1.NodeReport
-	1, // 1: sluice.node.v1.NodeAPI.Sync:output_type -> sluice.v1.NodeOrders
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
+	1, // 0: sluice.node.v1.NodeAPI.Sync:input_type -> sluice.v1.NodeReport
+	0, // 1: sluice.node.v1.NodeAPI.Configuration:input_type -> sluice.node.v1.ConfigurationRequest
+	2, // 2: sluice.node.v1.NodeAPI.Sync:output_type -> sluice.v1.NodeOrders
+	3, // 3: sluice.node.v1.NodeAPI.Configuration:output_type -> sluice.v1.Configuration
+	2, // [2:4] is the sub-list for method output_type
+	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -56,12 +121,13 @@ func file_sluice_node_v1_nodeapi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_nodeapi_proto_rawDesc), len(file_sluice_node_v1_nodeapi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   0,
+			NumMessages:   1,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_sluice_node_v1_nodeapi_proto_goTypes,
 		DependencyIndexes: file_sluice_node_v1_nodeapi_proto_depIdxs,
+		MessageInfos:      file_sluice_node_v1_nodeapi_proto_msgTypes,
 	}.Build()
 	File_sluice_node_v1_nodeapi_proto = out.File
 	file_sluice_node_v1_nodeapi_proto_goTypes = nil

@@ -22,7 +22,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeAPI_Sync_FullMethodName = "/sluice.node.v1.NodeAPI/Sync"
+	NodeAPI_Sync_FullMethodName          = "/sluice.node.v1.NodeAPI/Sync"
+	NodeAPI_Configuration_FullMethodName = "/sluice.node.v1.NodeAPI/Configuration"
 )
 
 // NodeAPIClient is the client API for NodeAPI service.
@@ -32,6 +33,9 @@ type NodeAPIClient interface {
 	// Sync is level-triggered: the node reports what is, the controller answers what should be. Either side may drop the stream
 	// at any time; after a new hello both sides are told everything again.
 	Sync(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[v1.NodeReport, v1.NodeOrders], error)
+	// Configuration is for a host without files of its own that cannot do without, or is no node: what is in force now, unless it has that,
+	// and again whenever it changes.
+	Configuration(ctx context.Context, in *ConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.Configuration], error)
 }
 
 type nodeAPIClient struct {
@@ -55,6 +59,25 @@ func (c *nodeAPIClient) Sync(ctx context.Context, opts ...grpc.CallOption) (grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeAPI_SyncClient = grpc.BidiStreamingClient[v1.NodeReport, v1.NodeOrders]
 
+func (c *nodeAPIClient) Configuration(ctx context.Context, in *ConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.Configuration], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeAPI_ServiceDesc.Streams[1], NodeAPI_Configuration_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConfigurationRequest, v1.Configuration]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeAPI_ConfigurationClient = grpc.ServerStreamingClient[v1.Configuration]
+
 // NodeAPIServer is the server API for NodeAPI service.
 // All implementations must embed UnimplementedNodeAPIServer
 // for forward compatibility.
@@ -62,6 +85,9 @@ type NodeAPIServer interface {
 	// Sync is level-triggered: the node reports what is, the controller answers what should be. Either side may drop the stream
 	// at any time; after a new hello both sides are told everything again.
 	Sync(grpc.BidiStreamingServer[v1.NodeReport, v1.NodeOrders]) error
+	// Configuration is for a host without files of its own that cannot do without, or is no node: what is in force now, unless it has that,
+	// and again whenever it changes.
+	Configuration(*ConfigurationRequest, grpc.ServerStreamingServer[v1.Configuration]) error
 	mustEmbedUnimplementedNodeAPIServer()
 }
 
@@ -74,6 +100,9 @@ type UnimplementedNodeAPIServer struct{}
 
 func (UnimplementedNodeAPIServer) Sync(grpc.BidiStreamingServer[v1.NodeReport, v1.NodeOrders]) error {
 	return status.Error(codes.Unimplemented, "method Sync not implemented")
+}
+func (UnimplementedNodeAPIServer) Configuration(*ConfigurationRequest, grpc.ServerStreamingServer[v1.Configuration]) error {
+	return status.Error(codes.Unimplemented, "method Configuration not implemented")
 }
 func (UnimplementedNodeAPIServer) mustEmbedUnimplementedNodeAPIServer() {}
 func (UnimplementedNodeAPIServer) testEmbeddedByValue()                 {}
@@ -103,6 +132,17 @@ func _NodeAPI_Sync_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeAPI_SyncServer = grpc.BidiStreamingServer[v1.NodeReport, v1.NodeOrders]
 
+func _NodeAPI_Configuration_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ConfigurationRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeAPIServer).Configuration(m, &grpc.GenericServerStream[ConfigurationRequest, v1.Configuration]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeAPI_ConfigurationServer = grpc.ServerStreamingServer[v1.Configuration]
+
 // NodeAPI_ServiceDesc is the grpc.ServiceDesc for NodeAPI service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -116,6 +156,11 @@ var NodeAPI_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _NodeAPI_Sync_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Configuration",
+			Handler:       _NodeAPI_Configuration_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "sluice/node/v1/nodeapi.proto",

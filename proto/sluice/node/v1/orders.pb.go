@@ -104,6 +104,7 @@ type Order struct {
 	//	*Order_Who
 	//	*Order_MakeKey
 	//	*Order_Certify
+	//	*Order_Configuration
 	What          isOrder_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -288,6 +289,15 @@ func (x *Order) GetCertify() *Certify {
 	return nil
 }
 
+func (x *Order) GetConfiguration() *v1.Configuration {
+	if x != nil {
+		if x, ok := x.What.(*Order_Configuration); ok {
+			return x.Configuration
+		}
+	}
+	return nil
+}
+
 type isOrder_What interface {
 	isOrder_What()
 }
@@ -352,6 +362,10 @@ type Order_Certify struct {
 	Certify *Certify `protobuf:"bytes,16,opt,name=certify,proto3,oneof"`
 }
 
+type Order_Configuration struct {
+	Configuration *v1.Configuration `protobuf:"bytes,17,opt,name=configuration,proto3,oneof"` // from the controller; not answered, but told in Word.configuration
+}
+
 func (*Order_Settings) isOrder_What() {}
 
 func (*Order_Prepare) isOrder_What() {}
@@ -381,6 +395,8 @@ func (*Order_Who) isOrder_What() {}
 func (*Order_MakeKey) isOrder_What() {}
 
 func (*Order_Certify) isOrder_What() {}
+
+func (*Order_Configuration) isOrder_What() {}
 
 // MakeKey begins the renewal of this host's certificate: noded-root makes a key and answers with a certificate request for it.
 type MakeKey struct {
@@ -1010,6 +1026,7 @@ type Word struct {
 	//	*Word_Devices
 	//	*Word_Samples
 	//	*Word_Reread
+	//	*Word_Configuration
 	What          isWord_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1106,6 +1123,15 @@ func (x *Word) GetReread() *Reread {
 	return nil
 }
 
+func (x *Word) GetConfiguration() *v1.ConfigurationState {
+	if x != nil {
+		if x, ok := x.What.(*Word_Configuration); ok {
+			return x.Configuration
+		}
+	}
+	return nil
+}
+
 type isWord_What interface {
 	isWord_What()
 }
@@ -1134,6 +1160,10 @@ type Word_Reread struct {
 	Reread *Reread `protobuf:"bytes,6,opt,name=reread,proto3,oneof"`
 }
 
+type Word_Configuration struct {
+	Configuration *v1.ConfigurationState `protobuf:"bytes,7,opt,name=configuration,proto3,oneof"`
+}
+
 func (*Word_Welcome) isWord_What() {}
 
 func (*Word_Answer) isWord_What() {}
@@ -1145,6 +1175,8 @@ func (*Word_Devices) isWord_What() {}
 func (*Word_Samples) isWord_What() {}
 
 func (*Word_Reread) isWord_What() {}
+
+func (*Word_Configuration) isWord_What() {}
 
 // Welcome is everything that noded-link knows of its node.
 type Welcome struct {
@@ -1166,6 +1198,8 @@ type Welcome struct {
 	StartNs       int64                  `protobuf:"varint,15,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
 	Relay         bool                   `protobuf:"varint,16,opt,name=relay,proto3" json:"relay,omitempty"` // the descriptor after that of the orders is the socket of this host's relay
 	Login         bool                   `protobuf:"varint,17,opt,name=login,proto3" json:"login,omitempty"` // of a login host: there is nothing but the relay
+	Configuration *v1.ConfigurationState `protobuf:"bytes,18,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"` // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1315,6 +1349,20 @@ func (x *Welcome) GetRelay() bool {
 func (x *Welcome) GetLogin() bool {
 	if x != nil {
 		return x.Login
+	}
+	return false
+}
+
+func (x *Welcome) GetConfiguration() *v1.ConfigurationState {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *Welcome) GetFirst() bool {
+	if x != nil {
+		return x.First
 	}
 	return false
 }
@@ -1786,7 +1834,7 @@ var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xf8\x05\n" +
+	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xba\x06\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
@@ -1804,7 +1852,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05check\x18\r \x01(\v2\x15.sluice.node.v1.CheckH\x00R\x05check\x12'\n" +
 	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03who\x124\n" +
 	"\bmake_key\x18\x0f \x01(\v2\x17.sluice.node.v1.MakeKeyH\x00R\amakeKey\x123\n" +
-	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertifyB\x06\n" +
+	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertify\x12@\n" +
+	"\rconfiguration\x18\x11 \x01(\v2\x18.sluice.v1.ConfigurationH\x00R\rconfigurationB\x06\n" +
 	"\x04what\"\t\n" +
 	"\aMakeKey\"M\n" +
 	"\aCertify\x12 \n" +
@@ -1835,15 +1884,16 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x06Cancel\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\b\n" +
 	"\x06Reopen\"\x06\n" +
-	"\x04Stop\"\xc2\x02\n" +
+	"\x04Stop\"\x89\x03\n" +
 	"\x04Word\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.sluice.node.v1.WelcomeH\x00R\awelcome\x120\n" +
 	"\x06answer\x18\x02 \x01(\v2\x16.sluice.node.v1.AnswerH\x00R\x06answer\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x15.sluice.v1.StepReportH\x00R\x06report\x123\n" +
 	"\adevices\x18\x04 \x01(\v2\x17.sluice.node.v1.DevicesH\x00R\adevices\x123\n" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
-	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06rereadB\x06\n" +
-	"\x04what\"\xf9\x03\n" +
+	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
+	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
+	"\x04what\"\xd4\x04\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1862,7 +1912,9 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\tlog_level\x18\x0e \x01(\x11R\blogLevel\x12\x19\n" +
 	"\bstart_ns\x18\x0f \x01(\x03R\astartNs\x12\x14\n" +
 	"\x05relay\x18\x10 \x01(\bR\x05relay\x12\x14\n" +
-	"\x05login\x18\x11 \x01(\bR\x05login\"\x90\x01\n" +
+	"\x05login\x18\x11 \x01(\bR\x05login\x12C\n" +
+	"\rconfiguration\x18\x12 \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x12\x14\n" +
+	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
 	"\x06bundle\x18\x02 \x01(\v2\x11.sluice.v1.BundleR\x06bundle\x12-\n" +
@@ -1921,43 +1973,45 @@ func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
 var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sluice_node_v1_orders_proto_goTypes = []any{
-	(HookKind)(0),            // 0: sluice.node.v1.HookKind
-	(*Order)(nil),            // 1: sluice.node.v1.Order
-	(*MakeKey)(nil),          // 2: sluice.node.v1.MakeKey
-	(*Certify)(nil),          // 3: sluice.node.v1.Certify
-	(*Prepare)(nil),          // 4: sluice.node.v1.Prepare
-	(*Launch)(nil),           // 5: sluice.node.v1.Launch
-	(*Fail)(nil),             // 6: sluice.node.v1.Fail
-	(*Forget)(nil),           // 7: sluice.node.v1.Forget
-	(*Hook)(nil),             // 8: sluice.node.v1.Hook
-	(*Look)(nil),             // 9: sluice.node.v1.Look
-	(*Check)(nil),            // 10: sluice.node.v1.Check
-	(*Who)(nil),              // 11: sluice.node.v1.Who
-	(*Cancel)(nil),           // 12: sluice.node.v1.Cancel
-	(*Reopen)(nil),           // 13: sluice.node.v1.Reopen
-	(*Stop)(nil),             // 14: sluice.node.v1.Stop
-	(*Word)(nil),             // 15: sluice.node.v1.Word
-	(*Welcome)(nil),          // 16: sluice.node.v1.Welcome
-	(*Known)(nil),            // 17: sluice.node.v1.Known
-	(*Answer)(nil),           // 18: sluice.node.v1.Answer
-	(*Devices)(nil),          // 19: sluice.node.v1.Devices
-	(*Samples)(nil),          // 20: sluice.node.v1.Samples
-	(*Reread)(nil),           // 21: sluice.node.v1.Reread
-	(*Asking)(nil),           // 22: sluice.node.v1.Asking
-	(*Asked)(nil),            // 23: sluice.node.v1.Asked
-	(*v1.NodeSettings)(nil),  // 24: sluice.v1.NodeSettings
-	(*v1.StepOrder)(nil),     // 25: sluice.v1.StepOrder
-	(*v1.StepKey)(nil),       // 26: sluice.v1.StepKey
-	(*v1.GresDevice)(nil),    // 27: sluice.v1.GresDevice
-	(*v1.Bundle)(nil),        // 28: sluice.v1.Bundle
-	(*v1.ExitRecord)(nil),    // 29: sluice.v1.ExitRecord
-	(*v1.LaunchSpec)(nil),    // 30: sluice.v1.LaunchSpec
-	(*v1.StepReport)(nil),    // 31: sluice.v1.StepReport
-	(*v1.StepUsage)(nil),     // 32: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil),  // 33: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil),  // 34: sluice.v1.DeviceSample
-	(*JoinRequest)(nil),      // 35: sluice.node.v1.JoinRequest
-	(*CertificateReply)(nil), // 36: sluice.node.v1.CertificateReply
+	(HookKind)(0),                 // 0: sluice.node.v1.HookKind
+	(*Order)(nil),                 // 1: sluice.node.v1.Order
+	(*MakeKey)(nil),               // 2: sluice.node.v1.MakeKey
+	(*Certify)(nil),               // 3: sluice.node.v1.Certify
+	(*Prepare)(nil),               // 4: sluice.node.v1.Prepare
+	(*Launch)(nil),                // 5: sluice.node.v1.Launch
+	(*Fail)(nil),                  // 6: sluice.node.v1.Fail
+	(*Forget)(nil),                // 7: sluice.node.v1.Forget
+	(*Hook)(nil),                  // 8: sluice.node.v1.Hook
+	(*Look)(nil),                  // 9: sluice.node.v1.Look
+	(*Check)(nil),                 // 10: sluice.node.v1.Check
+	(*Who)(nil),                   // 11: sluice.node.v1.Who
+	(*Cancel)(nil),                // 12: sluice.node.v1.Cancel
+	(*Reopen)(nil),                // 13: sluice.node.v1.Reopen
+	(*Stop)(nil),                  // 14: sluice.node.v1.Stop
+	(*Word)(nil),                  // 15: sluice.node.v1.Word
+	(*Welcome)(nil),               // 16: sluice.node.v1.Welcome
+	(*Known)(nil),                 // 17: sluice.node.v1.Known
+	(*Answer)(nil),                // 18: sluice.node.v1.Answer
+	(*Devices)(nil),               // 19: sluice.node.v1.Devices
+	(*Samples)(nil),               // 20: sluice.node.v1.Samples
+	(*Reread)(nil),                // 21: sluice.node.v1.Reread
+	(*Asking)(nil),                // 22: sluice.node.v1.Asking
+	(*Asked)(nil),                 // 23: sluice.node.v1.Asked
+	(*v1.NodeSettings)(nil),       // 24: sluice.v1.NodeSettings
+	(*v1.StepOrder)(nil),          // 25: sluice.v1.StepOrder
+	(*v1.Configuration)(nil),      // 26: sluice.v1.Configuration
+	(*v1.StepKey)(nil),            // 27: sluice.v1.StepKey
+	(*v1.GresDevice)(nil),         // 28: sluice.v1.GresDevice
+	(*v1.Bundle)(nil),             // 29: sluice.v1.Bundle
+	(*v1.ExitRecord)(nil),         // 30: sluice.v1.ExitRecord
+	(*v1.LaunchSpec)(nil),         // 31: sluice.v1.LaunchSpec
+	(*v1.StepReport)(nil),         // 32: sluice.v1.StepReport
+	(*v1.ConfigurationState)(nil), // 33: sluice.v1.ConfigurationState
+	(*v1.StepUsage)(nil),          // 34: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),       // 35: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),       // 36: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),           // 37: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil),      // 38: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	24, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
@@ -1975,38 +2029,41 @@ var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	11, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
 	2,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
 	3,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
-	26, // 15: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
-	27, // 16: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
-	28, // 17: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
-	28, // 18: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
-	29, // 19: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
-	26, // 20: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
-	0,  // 21: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
-	26, // 22: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
-	30, // 23: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
-	16, // 24: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
-	18, // 25: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
-	31, // 26: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
-	19, // 27: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
-	20, // 28: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
-	21, // 29: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
-	24, // 30: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
-	17, // 31: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
-	19, // 32: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
-	31, // 33: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	28, // 34: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	30, // 35: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	27, // 36: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	32, // 37: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	33, // 38: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	34, // 39: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	35, // 40: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	36, // 41: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	26, // 15: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
+	27, // 16: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
+	28, // 17: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
+	29, // 18: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
+	29, // 19: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
+	30, // 20: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
+	27, // 21: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
+	0,  // 22: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
+	27, // 23: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
+	31, // 24: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
+	16, // 25: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
+	18, // 26: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
+	32, // 27: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
+	19, // 28: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
+	20, // 29: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
+	21, // 30: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
+	33, // 31: sluice.node.v1.Word.configuration:type_name -> sluice.v1.ConfigurationState
+	24, // 32: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
+	17, // 33: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
+	19, // 34: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
+	33, // 35: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
+	32, // 36: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	29, // 37: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	31, // 38: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	28, // 39: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	34, // 40: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	35, // 41: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	36, // 42: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	37, // 43: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	38, // 44: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }
@@ -2031,6 +2088,7 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Order_Who)(nil),
 		(*Order_MakeKey)(nil),
 		(*Order_Certify)(nil),
+		(*Order_Configuration)(nil),
 	}
 	file_sluice_node_v1_orders_proto_msgTypes[14].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
@@ -2039,6 +2097,7 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Word_Devices)(nil),
 		(*Word_Samples)(nil),
 		(*Word_Reread)(nil),
+		(*Word_Configuration)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

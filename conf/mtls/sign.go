@@ -1,0 +1,56 @@
+package mtls
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+)
+
+// What a controller signs is passed on by processes that could change it, to one that has the authority's certificate: configuration for
+// hosts without files. purpose keeps a signature from counting for anything else.
+const purpose = "sluice configuration 1\n"
+
+// Sign is a controller's signature of data, and the certificate that it counts with.
+func Sign(cert tls.Certificate, data []byte) (signature, der []byte, err error) {
+	key, ok := cert.PrivateKey.(crypto.Signer)
+	if !ok || len(cert.Certificate) == 0 {
+		return nil, nil, errors.New("cannot sign: there is no key")
+	}
+	sum := digest(data)
+	if signature, err = key.Sign(rand.Reader, sum, crypto.SHA256); err != nil {
+		return nil, nil, fmt.Errorf("cannot sign: %w", err)
+	}
+	return signature, cert.Certificate[0], nil
+}
+
+// Verify says whether data was signed by a controller of the authority in authorityPEM.
+func Verify(authorityPEM, der, signature, data []byte) error {
+	pool, err := authority(authorityPEM, "the cluster's authority")
+	if err != nil {
+		return err
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("cannot read the certificate of who has signed: %w", err)
+	}
+	if _, err := verify([]*x509.Certificate{c}, pool, x509.ExtKeyUsageServerAuth, RoleController); err != nil {
+		return err
+	}
+	key, ok := c.PublicKey.(*ecdsa.PublicKey)
+	if !ok || !ecdsa.VerifyASN1(key, digest(data), signature) {
+		return fmt.Errorf("the signature is not that of %s: %w", subject(c), ErrPeer)
+	}
+	return nil
+}
+
+func digest(data []byte) []byte {
+	h := sha256.New()
+	h.Write([]byte(purpose))
+	h.Write(data)
+	return h.Sum(nil)
+}

@@ -1,0 +1,76 @@
+package hostconf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Hash is the identity of a bundle.
+func Hash(bundle []byte) string {
+	if bundle == nil {
+		return ""
+	}
+	sum := sha256.Sum256(bundle)
+	return hex.EncodeToString(sum[:])
+}
+
+// signFor is how long a signature is given out: the certificate that it counts with is replaced now and then.
+const signFor = time.Hour
+
+// Current is the bundle in force. Its methods may be called from any goroutine.
+type Current struct {
+	sign func([]byte) (signature, certificate []byte, err error)
+
+	mu      sync.Mutex
+	hash    string
+	bundle  []byte
+	why     error // there is none
+	signed  *pb.Configuration
+	at      time.Time
+	changed chan struct{}
+}
+
+// NewCurrent makes one that has nothing to give yet.
+func NewCurrent(sign func([]byte) (signature, certificate []byte, err error)) *Current {
+	return &Current{sign: sign, why: errors.New("there is no configuration yet"), changed: make(chan struct{})}
+}
+
+// Set puts a bundle in force, or says why there is none.
+func (c *Current) Set(bundle []byte, why error) {
+	if why != nil {
+		bundle = nil
+	}
+	hash := Hash(bundle)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news := hash != c.hash
+	c.hash, c.bundle, c.why = hash, bundle, why
+	if news {
+		c.signed = nil
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// Now is what is in force, signed. changed is closed when that is something else.
+func (c *Current) Now() (hash string, signed *pb.Configuration, changed <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bundle == nil {
+		return "", nil, c.changed, c.why
+	}
+	if c.signed == nil || time.Since(c.at) > signFor {
+		signature, certificate, err := c.sign(c.bundle)
+		if err != nil {
+			return "", nil, c.changed, fmt.Errorf("the configuration cannot be given to hosts: %w", err)
+		}
+		c.signed, c.at = &pb.Configuration{Bundle: c.bundle, Signature: signature, Certificate: certificate}, time.Now()
+	}
+	return c.hash, c.signed, c.changed, nil
+}

@@ -1,0 +1,140 @@
+package ctld
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/ca"
+	"github.com/sluice-hpc/sluice/ctld/hostconf"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// reading is a configuration that was read, and what hosts without files get of it.
+type reading struct {
+	*conf.Config
+	seen   map[string][]byte
+	bundle []byte
+	faults []error // of the programs that such hosts would run
+	why    error   // there is no bundle
+}
+
+func (r *reading) getBundle() []byte {
+	if r == nil {
+		return nil
+	}
+	return r.bundle
+}
+
+// read reads the files.
+func (d *daemon) read() (*reading, error) {
+	path, err := filepath.Abs(d.opts.Conf) // hosts are told where it is
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{seen: map[string][]byte{}}
+	if r.Config, err = conf.Load(path, conf.Options{Seen: func(path string, data []byte) { r.seen[path] = data }}); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// pack puts together what hosts without files get. It is for SlurmUser, who reads the programs.
+func (d *daemon) pack(r *reading) {
+	r.bundle, r.faults, r.why = hostconf.Make(r.Config, r.seen, d.uid)
+	r.seen = nil
+}
+
+// stateConfig is the state's configuration of a reading.
+func (d *daemon) stateConfig(r *reading) *state.Config {
+	cfg := stateConfig(r.Config, d.uid)
+	if !hasWord(r.DebugFlags, "NO_CONF_HASH") {
+		cfg.Settings.ConfSum = r.Sum
+	}
+	if r.why == nil {
+		cfg.Settings.BundleHash = hostconf.Hash(r.bundle)
+	}
+	return cfg
+}
+
+// hand puts in force what hosts without files get.
+func (d *daemon) hand(r *reading) {
+	if d.hosts == nil { // a controller without its parts
+		return
+	}
+	d.hosts.Set(r.bundle, r.why)
+	if !d.bare(r) {
+		return
+	}
+	for _, err := range append(r.faults, r.why) {
+		if err != nil {
+			d.log.Warn("hosts without files of their own lack something", "err", err)
+		}
+	}
+}
+
+// bare: there are hosts without files of their own.
+func (d *daemon) bare(r *reading) bool {
+	if r.SlurmctldParameters.Has("enable_configless") {
+		return true
+	}
+	for _, n := range d.loop.View().Nodes() {
+		if n.ConfFetched {
+			return true
+		}
+	}
+	return false
+}
+
+// sign signs what hosts are given, with the certificate that counts now.
+func (d *daemon) sign(data []byte) (signature, certificate []byte, err error) {
+	cfg := d.certs.tls.Load()
+	if cfg == nil || len(cfg.Certificates) == 0 {
+		return nil, nil, errors.New("the controller has no certificate")
+	}
+	return mtls.Sign(cfg.Certificates[0], data)
+}
+
+// unfit says why a reading is not put in force, nil for nothing: it names programs that are not there, which those in force do not.
+func (d *daemon) unfit(now *conf.Config, before, r *reading) error {
+	known := map[string]bool{}
+	for _, f := range now.MissingPrograms(d.uid) {
+		known[f.Msg] = true
+	}
+	var faults conf.Faults
+	for _, f := range r.MissingPrograms(d.uid) {
+		if !known[f.Msg] {
+			faults = append(faults, f)
+		}
+	}
+	var errs []error
+	if len(faults) > 0 {
+		errs = append(errs, faults)
+	}
+	if !d.bare(r) {
+		return errors.Join(errs...)
+	}
+	if before != nil {
+		for _, err := range before.faults {
+			known[err.Error()] = true
+		}
+	}
+	for _, err := range r.faults {
+		if !known[err.Error()] {
+			errs = append(errs, fmt.Errorf("hosts without files would not get %w", err))
+		}
+	}
+	return errors.Join(append(errs, r.why)...)
+}
+
+// configuration is what the dispatcher gives to a node without files.
+func (d *daemon) configuration() (hash string, c *pb.Configuration) {
+	hash, c, _, err := d.hosts.Now()
+	if err != nil {
+		return "", nil
+	}
+	return hash, c
+}

@@ -1,0 +1,53 @@
+package ctld
+
+import (
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/hostconf"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+)
+
+// reload reads slurm.conf again (scontrol reconfigure) with all that belongs to it, checks it, and says in words what it changes. Nothing
+// changes until the command that it returns is committed; one of a dry run never changes anything.
+func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []string, err error) {
+	r, err := d.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	d.pack(r)
+	now := d.conf.Load()
+	if err := d.unfit(now, d.inForce.Load(), r); err != nil && !force {
+		return nil, nil, err
+	}
+	changes = append(conf.Diff(now, r.Config), hostconf.Diff(d.inForce.Load().getBundle(), r.bundle)...)
+	do := reactor.Reconfigure{Config: d.stateConfig(r), DryRun: dryRun, Force: force}
+	if dryRun {
+		return do, changes, nil
+	}
+	d.logDoubts(r.Config)
+	if err := d.needPlugin(r.Config); err != nil {
+		return nil, nil, err
+	}
+	return reconfigure{Reconfigure: do, use: func() {
+		if err := d.loadTrust(); err != nil {
+			d.log.Error("the certificates of the controller stay as they were", "err", err)
+		}
+		d.forgetDebug(r.Config)
+		d.openLog(r.Config)
+		d.planner.Configure(schedParams(r.Config))
+		d.judge.Configure(schedParams(r.Config))
+		d.inForce.Store(r)
+		d.hand(r)
+		for _, c := range changes {
+			d.log.Info("reconfigured", "change", c)
+		}
+	}}, changes, nil
+}
+
+// reconfigure puts in force, besides the state's configuration, what the rest of the controller goes by: both or neither.
+type reconfigure struct {
+	reactor.Reconfigure
+	use func()
+}
+
+// Committed is for the writer.
+func (r reconfigure) Committed() { r.use() }

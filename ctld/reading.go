@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"

@@ -57,6 +57,10 @@ type node struct {
 	samples []*pb.DeviceSample
 	sampled bool // so is what they are doing
 
+	conf     *pb.ConfigurationState // what is in force here
+	confNews bool                   // it is to be reported
+	offered  *pb.Configuration      // by the controller, and not in force yet
+
 	health health
 
 	fault   string // why this node cannot start steps; "" = it can
@@ -118,7 +122,7 @@ func (n *node) init() (err error) {
 	if n.about.Open != "" {
 		n.bundler.open = errors.New(n.about.Open)
 	}
-	n.have = n.about.Devices.GetReport()
+	n.have, n.conf = n.about.Devices.GetReport(), n.about.Configuration
 	if s := n.about.Settings; s != nil {
 		n.settings, n.clusterID = s, s.ClusterId
 	}
@@ -179,6 +183,7 @@ func (n *node) loop(ctx context.Context) {
 			n.beat = true
 			n.lookForFault(ctx)
 			n.lookAtSteps(ctx)
+			n.offerAgain()
 		case <-n.renewal.timer.C:
 			n.renewCertificate(ctx)
 		case <-n.health.C():
@@ -281,6 +286,8 @@ func (n *node) told(ctx context.Context, w *nodepb.Word) {
 		n.have, n.devices = w.GetDevices().Report, true
 	case w.GetSamples() != nil:
 		n.samples, n.sampled = w.GetSamples().Samples, true
+	case w.GetConfiguration() != nil:
+		n.configured(w.GetConfiguration())
 	case w.GetReread() != nil:
 		n.reread(w.GetReread())
 	}

@@ -46,9 +46,10 @@ type Options struct {
 	Log         *slog.Logger
 	Level       *slog.LevelVar `json:"-"` // of Log, when the controller may change it (SlurmdDebug)
 	ShimLog     *os.File       // where shims write; nil: standard error
-	// Reload opens the log again, as slurm.conf says now, and gives the level and what else the node's own files say. nil: all stays as
-	// it is.
-	Reload func() (slog.Level, policy.Own, error) `json:"-"`
+	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. nil: all stays as it is.
+	Reload func() (root.Reread, error) `json:"-"`
+	// Files is what the node goes by: files of its own, or what the controller has given.
+	Files root.Conf `json:"-"`
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal `json:"-"`
 	// HealthCheck is HealthCheckProgram of slurm.conf, where it is to run: once before this node registers. Later runs follow the
@@ -149,7 +150,8 @@ func Run(ctx context.Context, o Options) error {
 func (o *Options) root(files mtls.Files) root.Options {
 	return root.Options{Node: o.NodeName, Login: o.Login, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober,
 		GPUs:   o.GPUs,
-		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck, Log: o.Log, Level: o.Level, Reload: o.Reload,
+		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck,
+		Log: o.Log, Level: o.Level, Reload: o.Reload, Conf: o.Files,
 		Step:     step.Options{Command: o.Shim, ShimLog: o.ShimLog, CgroupPlugin: o.CgroupPlugin},
 		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
@@ -260,6 +262,9 @@ func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener,
 	client, about, err := orders.Dial(conn)
 	if err != nil {
 		return err
+	}
+	if about.First {
+		return fetch(ctx, client, about, log)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

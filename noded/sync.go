@@ -33,6 +33,10 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if n.stream == nil {
 		return
 	}
+	if c := m.GetConfiguration(); c != nil {
+		n.offer(c)
+		return
+	}
 	if s := m.GetSettings(); s != nil {
 		if err := n.adopt(s); err != nil {
 			n.stream.Refuse(err)
@@ -99,18 +103,22 @@ func (n *node) message() *pb.NodeReport {
 	if !n.greeted {
 		n.greeted = true
 		clear(n.dirty)
-		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat()}
+		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat(), Configuration: n.conf}
+		n.confNews = false
 		for _, j := range n.jobs {
 			m.Steps = append(m.Steps, j.report(n.inv.BootID))
 		}
 		return m
 	}
-	if len(n.dirty) == 0 && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 {
+	if len(n.dirty) == 0 && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 && !n.confNews {
 		return nil
 	}
 	m := &pb.NodeReport{}
 	devices := n.addDeviceChanges(m)
 	m.Usage, n.usages = n.usages, nil
+	if n.confNews {
+		m.Configuration, n.confNews = n.conf, false
+	}
 	if n.beat {
 		n.beat = false
 		m.Heartbeat = n.heartbeat()
@@ -124,7 +132,7 @@ func (n *node) message() *pb.NodeReport {
 			m.Steps = append(m.Steps, j.report(n.inv.BootID))
 		}
 	}
-	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 {
+	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 && m.Configuration == nil {
 		return nil
 	}
 	return m

@@ -1681,6 +1681,7 @@ type UpdateReply struct {
 	Seq      uint64
 	Outcomes []*JobOutcome
 	Changes  []string
+	Refused  *Problem
 }
 
 func (m *UpdateReply) GetSeq() uint64 {
@@ -1704,6 +1705,13 @@ func (m *UpdateReply) GetChanges() []string {
 	return m.Changes
 }
 
+func (m *UpdateReply) GetRefused() *Problem {
+	if m == nil {
+		return nil
+	}
+	return m.Refused
+}
+
 // Marshal gives the encoding of m.
 func (m *UpdateReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1720,6 +1728,10 @@ func (m *UpdateReply) AppendTo(b []byte) []byte {
 	}
 	for _, v := range m.Changes {
 		b = coding.AppendElement(b, 4, v)
+	}
+	if m.Refused != nil {
+		b, at = coding.Open(b, 5)
+		b = coding.Close(m.Refused.AppendTo(b), at)
 	}
 	return b
 }
@@ -1743,6 +1755,11 @@ func (m *UpdateReply) Merge(s string) error {
 			m.Outcomes = append(m.Outcomes, v)
 		case 4<<3 | coding.Chunk:
 			m.Changes = append(m.Changes, d.Text())
+		case 5<<3 | coding.Chunk:
+			if m.Refused == nil {
+				m.Refused = new(Problem)
+			}
+			d.Fail(m.Refused.Merge(d.Data))
 		}
 	}
 	return d.Err()

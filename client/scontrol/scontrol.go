@@ -359,6 +359,9 @@ func (c *control) reconfigure(args []string) int {
 	for _, line := range reply.GetChanges() {
 		fmt.Fprintln(c.env.Stdout, format.Escape(line))
 	}
+	if p := reply.GetRefused(); p != nil {
+		return c.fail("slurm_reconfigure error: "+p.GetPhrase(), command.Diagnosis(p))
+	}
 	return 0
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/stepd"
 	"github.com/urfave/cli/v2"
 )
@@ -54,12 +56,18 @@ func main() {
 			"rereads\nslurm.conf and registers again; SIGUSR2 reopens the log file, for logrotate. Commands on this host reach the " +
 			"controller\nthrough it, by the socket --relay. With --login that is all that it does: for hosts on which users work and " +
 			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
+			"   sluice-noded --conf-server head:6817         # slurm.conf is on head alone\n" +
 			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --login --controller head:6817 --relay /run/sluice/lab/relay.sock\n" +
 			"   sluice-noded --join sluice-join-1.… --join-only",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
 				Usage: "slurm.conf `FILE`"},
+			&cli.StringFlag{Name: "conf-server",
+				Usage: "fetch slurm.conf and what belongs to it from the controller at `HOST[:PORT],…`, whatever files there are here; " +
+					"without slurm.conf, --controller or the file controllers beside node.key do as well"},
+			&cli.StringFlag{Name: "publish", Value: defaultPublish,
+				Usage: "put the slurm.conf that was fetched into `DIR`, for commands on this host"},
 			&cli.StringFlag{Name: "node", Aliases: []string{"N"},
 				Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
 			&cli.BoolFlag{Name: "login", Usage: "this is a login host: serve the commands of its users, run no jobs; " +
@@ -101,9 +109,8 @@ func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
 	}
-	root := os.Geteuid() == 0
 	var netless, sparing error
-	if root {
+	if os.Geteuid() == 0 {
 		inherit.Net, netless = confine.NoNetwork()
 		accounts.Start = inherit.Start
 		sparing = inherit.Spare(rootSpared)
@@ -117,9 +124,21 @@ func run(c *cli.Context) error {
 			return err
 		}
 	}
-	read := options
-	if c.Bool("login") {
-		read = loginOptions
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	read := loginOptions
+	if !c.Bool("login") {
+		src, err := findSource(c)
+		if err != nil {
+			return err
+		}
+		if err := src.fetch(ctx, c); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		read = func(c *cli.Context) (noded.Options, logging, error) { return options(c, src) }
 	}
 	o, own, err := read(c)
 	if err != nil {
@@ -134,12 +153,12 @@ func run(c *cli.Context) error {
 	o.Level.Set(own.level)
 	o.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: o.Level}))
 	o.Signals = logfile.Signals()
-	o.Reload = func() (slog.Level, policy.Own, error) {
+	o.Reload = func() (root.Reread, error) {
 		o, own, err := read(c)
 		if err != nil { // the file may have been moved away all the same
-			return 0, policy.Own{}, errors.Join(err, logs.Reopen(logs.Path()))
+			return root.Reread{}, errors.Join(err, logs.Reopen(logs.Path()))
 		}
-		return own.level, o.Policy.Own, logs.Reopen(cmp.Or(c.String("log"), own.log))
+		return root.Reread{Level: own.level, Own: o.Policy.Own, Sum: o.Files.Sum}, logs.Reopen(cmp.Or(c.String("log"), own.log))
 	}
 	if netless != nil {
 		o.Log.Warn("noded-root, the half of this daemon with root's rights, keeps the network", "err", netless)
@@ -159,8 +178,6 @@ func run(c *cli.Context) error {
 	if o.GPUs != nil {
 		defer o.GPUs.Close()
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	err = noded.Run(ctx, o)
 	if err != nil && logs.Apart() {
 		o.Log.Error("the node daemon stops", "err", err)
@@ -175,18 +192,18 @@ type logging struct {
 }
 
 // options puts slurm.conf and the command line together.
-func options(c *cli.Context) (noded.Options, logging, error) {
-	cfg, err := conf.Load(c.String("conf"), conf.Options{})
+func options(c *cli.Context, src *source) (noded.Options, logging, error) {
+	cfg, err := src.load()
 	if err != nil {
 		return noded.Options{}, logging{}, err
 	}
-	n, err := thisNode(cfg, c.String("node"))
+	n, err := thisNode(cfg, src.node)
 	if err != nil {
 		return noded.Options{}, logging{}, err
 	}
 	o := noded.Options{NodeName: n.Name, Spool: c.String("spool"), TLS: c.String("tls"), Controllers: c.StringSlice("controller"),
 		Cluster: cfg.ClusterName,
-		Conf:    c.String("conf"), Socket: c.String("socket"), CgroupPlugin: cfg.Cgroup.CgroupPlugin}
+		Conf:    src.shown(), Socket: c.String("socket"), CgroupPlugin: cfg.Cgroup.CgroupPlugin}
 	if cfg.HealthCheckIntervalSec > 0 {
 		o.HealthCheck = cfg.HealthCheckProgram
 	}
@@ -204,8 +221,16 @@ func options(c *cli.Context) (noded.Options, logging, error) {
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
-	if len(o.Controllers) == 0 {
-		o.Controllers = controllers(cfg)
+	o.Files = root.Conf{Sum: cfg.Sum, Store: src.store, Bundle: src.bundle, Publish: src.publish}
+	if src.store != nil {
+		src.adjust(&o)
+	}
+	if len(o.Controllers) == 0 || src.store != nil {
+		for _, addr := range controllers(cfg) {
+			if !slices.Contains(o.Controllers, addr) {
+				o.Controllers = append(o.Controllers, addr)
+			}
+		}
 	}
 	return o, logging{conf.NodePath(cfg.SlurmdLogFile, n), conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 )
@@ -53,4 +54,18 @@ func digest(data []byte) []byte {
 	h.Write([]byte(purpose))
 	h.Write(data)
 	return h.Sum(nil)
+}
+
+// NameOf is the name in a certificate, PEM, which is not checked.
+func NameOf(certificatePEM []byte) (string, error) {
+	block, _ := pem.Decode(certificatePEM)
+	if block == nil {
+		return "", errors.New("the certificate is not PEM")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the certificate: %w", err)
+	}
+	id, err := identity(c)
+	return id.Name, err
 }

@@ -59,8 +59,8 @@ type maker struct {
 	faults []error
 }
 
-// Make puts together what c was read from, seen being the contents by path, with the programs. owners are the uids, besides root's, that may
-// have written programs. The bundle is as good as it can be; each fault says of one program why hosts without files do not get it, and
+// Make puts together what c was read from, seen being the contents by path, with the programs. owners are the uids, besides root's, that
+// may have written programs. The bundle is as good as it can be; each fault says of one program why hosts without files do not get it, and
 // what will be missing there. Nothing but the size of the whole makes it fail.
 func Make(c *conf.Config, seen map[string][]byte, owners ...uint32) (bundle []byte, faults []error, err error) {
 	m := maker{owners: owners, out: &pb.ConfigurationBundle{Cluster: c.ClusterName, Path: c.Path}, names: map[string]bool{}}
@@ -113,6 +113,9 @@ func (m *maker) add(path string, mode uint32, data []byte) {
 		return
 	}
 	name := m.rel(path)
+	if len(m.out.Files) == 0 {
+		name = "slurm.conf" // however it is called here: commands look for that name
+	}
 	if name == "" || m.names[name] || strings.HasPrefix(name, elsewhere+"/") {
 		name = filepath.Join(elsewhere, path)
 	}

@@ -101,7 +101,8 @@ func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out 
 	}
 	if have := to.RealMemoryMib - min(to.MemSpecMib, to.RealMemoryMib); c.Config.Settings.CountMemory && tx.Settings().CountMemory &&
 		have < n.AllocMemMib {
-		out = append(out, fmt.Sprintf("node %s would have %d MiB of memory for jobs, of which %d are allocated", n.Name, have, n.AllocMemMib))
+		out = append(out, fmt.Sprintf("node %s would have %d MiB of memory for jobs, of which %d are allocated", n.Name, have,
+			n.AllocMemMib))
 	}
 	then := change(n)
 	then.Gres, then.GresConf = to.Gres, c.Config.Gres[n.Name]

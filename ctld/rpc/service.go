@@ -423,14 +423,29 @@ func (s *Service) Reconfigure(ctx context.Context, r *pb.ReconfigureRequest) (*p
 	if err != nil {
 		return nil, problem(pb.NewProblem(pb.CodeConfig, "the previous configuration stays in effect:\n%v", err))
 	}
+	if !r.DryRun {
+		if _, err := s.do(ctx, cmd); err != nil {
+			return nil, err
+		}
+		return &pb.UpdateReply{Seq: s.Writer.View().Seq}, nil
+	}
+	var refused *pb.Problem
 	if _, err := s.do(ctx, cmd); err != nil {
-		return nil, err
+		if refused = problemIn(err); refused == nil {
+			return nil, err
+		}
 	}
-	reply := &pb.UpdateReply{Seq: s.Writer.View().Seq}
-	if r.DryRun {
-		reply.Changes = changes
+	return &pb.UpdateReply{Seq: s.Writer.View().Seq, Changes: changes, Refused: refused}, nil
+}
+
+// problemIn is the Problem that an error of do carries, nil for none.
+func problemIn(err error) *pb.Problem {
+	for _, d := range status.Convert(err).Details() {
+		if p, ok := d.(*pb.Problem); ok {
+			return p
+		}
 	}
-	return reply, nil
+	return nil
 }
 
 // nodesEnd is how long the controller waits for the node daemons that it has told to end.

@@ -38,7 +38,10 @@ type Policy struct {
 	NeedAccount bool
 	// Owners are the uids, besides root's, whose files may be run as root.
 	Owners []uint32
-	// Folders are those that programs must lie in; empty: any.
+	// Fetched is the folder of the programs that came from the controller; empty: there are none. NoFetched has none of them run.
+	Fetched   string
+	NoFetched bool
+	// Folders are those that programs must lie in, unless they were fetched; empty: any.
 	Folders []string
 	// Spool is the node's own, in which root's files have contents of users: nothing there is a program.
 	Spool string
@@ -76,16 +79,29 @@ func Load(dir string) (Policy, error) {
 	}
 	p := Default()
 	var errs []error
+	fetched := ""
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
 		line, _, _ := strings.Cut(lines.Text(), "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
+		if key, value, _ := strings.Cut(line, "="); strings.EqualFold(strings.TrimSpace(key), "FetchedPrograms") {
+			fetched = strings.TrimSpace(value)
+			continue
+		}
 		if err := p.set(line); err != nil {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
 		}
 	}
+	// Who says where programs must lie means those of the host, unless the file says both.
+	may := len(p.Folders) == 0
+	if fetched != "" {
+		if err := yesNo(fetched, &may); err != nil {
+			errs = append(errs, fmt.Errorf("%s: FetchedPrograms: %w", path, err))
+		}
+	}
+	p.NoFetched = !may
 	return p, errors.Join(append(errs, lines.Err())...)
 }
 
@@ -122,7 +138,8 @@ func (p *Policy) set(line string) error {
 			p.Folders = append(p.Folders, filepath.Clean(dir))
 		}
 	default:
-		return fmt.Errorf("unknown key %s; there are AllowRootJobs, MinimumUID, RequireAccount, TrustedOwners and ProgramFolders", key)
+		return fmt.Errorf("unknown key %s; there are AllowRootJobs, MinimumUID, RequireAccount, TrustedOwners, ProgramFolders and "+
+			"FetchedPrograms", key)
 	}
 	return nil
 }
@@ -290,6 +307,12 @@ func (j *Judge) Program(path string) error {
 	real, err := trusted.Path(path, j.Owners...)
 	if err != nil {
 		return fmt.Errorf("this node does not run it: %w", err)
+	}
+	if j.Fetched != "" && below(real, j.Fetched) {
+		if j.NoFetched {
+			return fmt.Errorf("this node does not run it: %s came from the controller (FetchedPrograms in its node.conf)", real)
+		}
+		return nil
 	}
 	if j.Spool != "" && below(real, j.Spool) || below(real, "/proc") || below(real, "/sys") || below(real, "/dev") {
 		return fmt.Errorf("this node does not run it: %s holds no programs", filepath.Dir(real))

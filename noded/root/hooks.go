@@ -48,7 +48,7 @@ func (r *Root) hook(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error
 	case nodepb.HookKind_HOOK_EPILOG:
 		return r.epilog(ctx, name, h.Key, set, env)
 	case nodepb.HookKind_HOOK_HEALTH:
-		r.check(ctx, healthRecord, set.GetHealthCheck(), env, healthTimeout)
+		r.check(ctx, healthRecord, r.local(set.GetHealthCheck()), env, healthTimeout)
 	case nodepb.HookKind_HOOK_UNKILLABLE:
 		r.unkillable(ctx, name, h.Key, set, env)
 	case nodepb.HookKind_HOOK_REBOOT:
@@ -74,7 +74,7 @@ func (r *Root) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *p
 	if set.GetProlog() == "" {
 		return nil, nil
 	}
-	return nil, r.hooks.Prolog(ctx, name, set.GetProlog(), env, hookTimeout(set))
+	return nil, r.hooks.Prolog(ctx, name, r.local(set.GetProlog()), env, hookTimeout(set))
 }
 
 // epilog lets go of the step's devices when it has run. An error means that it was broken off.
@@ -82,7 +82,7 @@ func (r *Root) epilog(ctx context.Context, name string, key *pb.StepKey, set *pb
 	failed := ""
 	if set.GetEpilog() != "" {
 		var err error
-		if failed, err = r.hooks.Epilog(ctx, name, set.GetEpilog(), env, hookTimeout(set)); err != nil {
+		if failed, err = r.hooks.Epilog(ctx, name, r.local(set.GetEpilog()), env, hookTimeout(set)); err != nil {
 			return nil, err
 		}
 	}
@@ -116,7 +116,7 @@ func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set
 	if again {
 		return
 	}
-	r.check(ctx, name+".unkillable", set.GetUnkillableProgram(), env, unkillableTimeout)
+	r.check(ctx, name+".unkillable", r.local(set.GetUnkillableProgram()), env, unkillableTimeout)
 	if ctx.Err() != nil && k != nil { // it was broken off
 		r.mu.Lock()
 		k.stuck = false
@@ -127,7 +127,7 @@ func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set
 // reboot runs RebootProgram in a session of its own. It is not waited for longer than ctx says, and runs on then: neither the end of
 // noded-link nor that of this daemon ends it.
 func (r *Root) reboot(ctx context.Context, command string) error {
-	words := strings.Fields(command)
+	words := strings.Fields(r.localWords(command))
 	if len(words) == 0 {
 		return errors.New("no program")
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/gpufiles"
 	"github.com/sluice-hpc/sluice/noded/hook"
+	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/orders"
@@ -77,8 +78,10 @@ type Options struct {
 	Welcome *nodepb.Welcome
 	Log     *slog.Logger
 	Level   *slog.LevelVar // of Log; may be nil
-	// Reload opens the log again, as slurm.conf says now, and gives the level and what else the node's own files say. May be nil.
-	Reload func() (slog.Level, policy.Own, error)
+	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. May be nil.
+	Reload func() (Reread, error)
+	// Conf is what the node goes by.
+	Conf   Conf
 	Kernel isolate.Kernel // isolate.Linux
 }
 
@@ -100,8 +103,10 @@ type Root struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	known map[agent.Key]*known
+	mu     sync.Mutex
+	conf   *pb.ConfigurationState
+	bundle *hostconf.Bundle // nil: the host has files of its own
+	known  map[agent.Key]*known
 	// knownBytes is what the steps that noded-links have named take.
 	knownBytes int
 	settings   *pb.NodeSettings
@@ -135,6 +140,7 @@ func New(ctx context.Context, o Options) (*Root, error) {
 	r := &Root{o: o, log: o.Log, sp: sp, steps: o.Steps, known: map[agent.Key]*known{}, said: map[string]bool{},
 		patience: linkPatience}
 	r.judge.Policy = o.Policy
+	r.beginConf()
 	r.judge.Spool = sp.dir
 	r.fixed = taskenv.Check("", o.Daemon)
 	if err := r.begin(ctx); err != nil {
@@ -195,7 +201,7 @@ func (r *Root) cgroup() string { return path.Join("sluice", r.o.Cluster, r.o.Nod
 // run starts what goes on beside the connections.
 func (r *Root) run(ctx context.Context) {
 	if r.o.HealthCheck != "" {
-		r.check(ctx, healthRecord, r.o.HealthCheck, taskenv.Check(r.o.Cluster, r.o.Daemon), healthTimeout)
+		r.check(ctx, healthRecord, r.local(r.o.HealthCheck), taskenv.Check(r.o.Cluster, r.o.Daemon), healthTimeout)
 	}
 	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.wg.Go(func() { r.gpus.Run(r.ctx) })
@@ -254,13 +260,14 @@ func (r *Root) reload() (slog.Level, error) {
 	if r.o.Reload == nil {
 		return 0, errors.New("nothing to read")
 	}
-	level, own, err := r.o.Reload()
+	now, err := r.o.Reload()
 	if err != nil {
 		r.log.Error("the log and its level stay as they were", "err", err)
-		return level, err
+		return now.Level, err
 	}
-	r.judge.SetOwn(own)
-	return level, nil
+	r.judge.SetOwn(now.Own)
+	r.ownFiles(now.Sum)
+	return now.Level, nil
 }
 
 // Close lets go of everything. What runs goes on.

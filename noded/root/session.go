@@ -90,6 +90,7 @@ func (s *session) welcome() error {
 	if r.o.Welcome != nil {
 		w = proto.CloneOf(r.o.Welcome)
 	}
+	w.Configuration = proto.CloneOf(r.conf)
 	if !r.o.Login {
 		w.Settings, w.Devices = r.settings, &nodepb.Devices{Report: r.report()}
 	}

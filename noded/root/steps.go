@@ -248,6 +248,10 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 			return &nodepb.Answer{Refused: !errors.Is(err, policy.ErrLater)}, err
 		}
 	}
+	for i, path := range b.TaskProlog {
+		b.TaskProlog[i] = r.local(path)
+	}
+	b.TaskEpilog = r.local(b.TaskEpilog)
 	if err := errors.Join(r.judge.Hold(b, hardLimit), r.own(b.Devices)); err != nil {
 		return &nodepb.Answer{Refused: true}, err
 	}

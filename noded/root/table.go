@@ -71,6 +71,13 @@ var table = map[protoreflect.Name]row{
 		return nil
 	}, policy: "for this host and the key that was made last; by an authority that this host believes, or that one of those has signed",
 		login: true, do: (*Root).certify},
+	"configuration": {most: 24 << 20, needs: func(o *nodepb.Order) error {
+		if len(o.GetConfiguration().GetBundle()) == 0 {
+			return errors.New("it has none")
+		}
+		return nil
+	}, policy: "this host has no files of its own; signed by the controller; programs of it are judged when they are used",
+		now: func(s *session, o *nodepb.Order) { s.r.takeConf(o.GetConfiguration()) }},
 	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},

@@ -1606,7 +1606,8 @@ type UpdateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Outcomes      []*JobOutcome          `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	Changes       []string               `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"` // of Reconfigure: in words, a line each
+	Changes       []string               `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"` // of a dry run of Reconfigure: in words, a line each
+	Refused       *Problem               `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"` // of a dry run of Reconfigure: why it would be refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1658,6 +1659,13 @@ func (x *UpdateReply) GetOutcomes() []*JobOutcome {
 func (x *UpdateReply) GetChanges() []string {
 	if x != nil {
 		return x.Changes
+	}
+	return nil
+}
+
+func (x *UpdateReply) GetRefused() *Problem {
+	if x != nil {
+		return x.Refused
 	}
 	return nil
 }
@@ -4665,11 +4673,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"{\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"\xa9\x01\n" +
 	"\vUpdateReply\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x18\n" +
-	"\achanges\x18\x04 \x03(\tR\achangesJ\x04\b\x03\x10\x04R\awarning\"'\n" +
+	"\achanges\x18\x04 \x03(\tR\achanges\x12,\n" +
+	"\arefused\x18\x05 \x01(\v2\x12.sluice.v1.ProblemR\arefusedJ\x04\b\x03\x10\x04R\awarning\"'\n" +
 	"\x0eWaitJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"6\n" +
 	"\fWaitJobReply\x12&\n" +
@@ -5068,114 +5077,115 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14, // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
 	14, // 14: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19, // 15: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	73, // 16: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	76, // 17: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
-	14, // 18: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	37, // 19: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	40, // 20: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
-	6,  // 21: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	45, // 22: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	69, // 23: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	70, // 24: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	49, // 25: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
-	49, // 26: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	72, // 27: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	73, // 28: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
-	55, // 29: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
-	55, // 30: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
-	54, // 31: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
-	55, // 32: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
-	55, // 33: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	77, // 34: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19, // 35: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	61, // 36: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	78, // 37: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	79, // 38: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	62, // 39: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	64, // 40: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 41: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	66, // 42: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	63, // 43: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 44: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 45: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 46: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 47: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 48: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 49: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 50: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 51: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 52: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 53: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 54: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 55: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 56: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 57: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	26, // 58: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	28, // 59: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	30, // 60: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	29, // 61: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	31, // 62: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	65, // 63: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	67, // 64: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	47, // 65: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	33, // 66: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	35, // 67: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	36, // 68: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	42, // 69: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	44, // 70: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	39, // 71: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	50, // 72: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	52, // 73: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	57, // 74: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	53, // 75: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
-	59, // 76: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	80, // 77: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
-	81, // 78: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
-	82, // 79: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
-	83, // 80: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
-	84, // 81: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	2,  // 82: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 83: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 84: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 85: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 86: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 87: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 88: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 89: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 90: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 91: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 92: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 93: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 94: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 95: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 96: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 97: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	25, // 98: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	32, // 99: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	68, // 100: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	68, // 101: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	48, // 102: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	34, // 103: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	25, // 104: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	38, // 105: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	43, // 106: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	46, // 107: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	41, // 108: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	51, // 109: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 110: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	58, // 111: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	56, // 112: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	60, // 113: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	85, // 114: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	86, // 115: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	87, // 116: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	88, // 117: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	89, // 118: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	82, // [82:119] is the sub-list for method output_type
-	45, // [45:82] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	0,  // 16: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
+	73, // 17: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	76, // 18: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14, // 19: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	37, // 20: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	40, // 21: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,  // 22: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	45, // 23: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	69, // 24: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	70, // 25: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	49, // 26: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	49, // 27: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	72, // 28: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	73, // 29: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	55, // 30: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
+	55, // 31: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
+	54, // 32: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
+	55, // 33: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
+	55, // 34: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
+	77, // 35: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19, // 36: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	61, // 37: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	78, // 38: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	79, // 39: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	62, // 40: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	64, // 41: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 42: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	66, // 43: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	63, // 44: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 45: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 46: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 47: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 48: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 49: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 50: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 51: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 52: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 53: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 54: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 55: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 56: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 57: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 58: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	26, // 59: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	28, // 60: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	30, // 61: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	29, // 62: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	31, // 63: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	65, // 64: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	67, // 65: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	47, // 66: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	33, // 67: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	35, // 68: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	36, // 69: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	42, // 70: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	44, // 71: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	39, // 72: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	50, // 73: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	52, // 74: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	57, // 75: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	53, // 76: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	59, // 77: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	80, // 78: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	81, // 79: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	82, // 80: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	83, // 81: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	84, // 82: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	2,  // 83: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 84: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 85: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 86: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 87: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 88: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 89: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 90: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 91: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 92: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	25, // 93: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	25, // 94: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	25, // 95: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	27, // 96: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	25, // 97: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	25, // 98: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	25, // 99: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	32, // 100: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	68, // 101: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	68, // 102: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	48, // 103: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	34, // 104: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	25, // 105: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	38, // 106: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	43, // 107: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	46, // 108: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	41, // 109: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	51, // 110: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 111: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	58, // 112: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	56, // 113: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	60, // 114: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	85, // 115: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	86, // 116: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	87, // 117: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	88, // 118: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	89, // 119: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	83, // [83:120] is the sub-list for method output_type
+	46, // [46:83] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/noded"
+	"github.com/sluice-hpc/sluice/noded/hostconf"
+	"github.com/urfave/cli/v2"
+)
+
+// Where a host without files of its own keeps and shows what it has from the controller.
+const (
+	defaultStore   = "/var/lib/sluice"
+	defaultPublish = "/run/sluice/conf"
+	controllerPort = "6817" // where --conf-server does not say
+	// controllersFile, beside the certificate, has the controllers' addresses, a line each.
+	controllersFile = "controllers"
+)
+
+// source is where the configuration comes from.
+type source struct {
+	path        string   // of slurm.conf; empty: from the controller,
+	controllers []string // at one of these,
+	node        string
+	store       *hostconf.Store
+	publish     string
+	bundle      *hostconf.Bundle // as it was when it was loaded last
+}
+
+// findSource follows slurmd(8): --conf-server before -f and SLURM_CONF, these before the usual place. Without a slurm.conf there the
+// controller is asked, where it is known.
+func findSource(c *cli.Context) (*source, error) {
+	s := &source{path: c.String("conf"), node: c.String("node")}
+	s.controllers = splitServers(c.String("conf-server"))
+	if len(s.controllers) == 0 {
+		if _, err := os.Stat(s.path); c.IsSet("conf") || !errors.Is(err, fs.ErrNotExist) {
+			return s, nil
+		}
+		if s.controllers = c.StringSlice("controller"); len(s.controllers) == 0 {
+			raw, err := os.ReadFile(filepath.Join(c.String("tls"), controllersFile))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			s.controllers = strings.Fields(string(raw))
+		}
+		if len(s.controllers) == 0 {
+			return s, nil // package conf says what is missing
+		}
+	}
+	files, err := mtls.HostFiles(c.String("tls"), mtls.RoleNode)
+	if err != nil {
+		return nil, err
+	}
+	name, err := mtls.NameOf(files.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	if s.node != "" && s.node != name {
+		return nil, fmt.Errorf("the certificate in %s is that of node %s, not %s", c.String("tls"), name, s.node)
+	}
+	s.path, s.node = "", name
+	dir := filepath.Join(defaultStore, name)
+	if spool := c.String("spool"); spool != "" {
+		if dir, err = filepath.Abs(spool); err != nil {
+			return nil, err
+		}
+	}
+	s.store = &hostconf.Store{Dir: filepath.Join(dir, "conf"), Authority: files.Authority}
+	if os.Geteuid() == 0 || c.IsSet("publish") {
+		s.publish = c.String("publish")
+	}
+	return s, nil
+}
+
+// splitServers reads HOST[:PORT],….
+func splitServers(list string) (out []string) {
+	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if _, _, err := net.SplitHostPort(word); err != nil {
+			word = net.JoinHostPort(strings.Trim(word, "[]"), controllerPort)
+		}
+		out = append(out, word)
+	}
+	return out
+}
+
+// load reads the configuration: with what was kept last, when it comes from the controller.
+func (s *source) load() (*conf.Config, error) {
+	if s.path != "" {
+		return conf.Load(s.path, conf.Options{})
+	}
+	b, err := s.store.Load()
+	if err != nil {
+		return nil, err
+	}
+	s.bundle = b
+	return b.Config()
+}
+
+// fetch waits for a first configuration, if there is none that can be used. What was kept is good enough for a start: the controller gives
+// what is newer.
+func (s *source) fetch(ctx context.Context, c *cli.Context) error {
+	if s.path != "" {
+		return nil
+	}
+	_, err := s.load()
+	if err == nil {
+		return nil
+	}
+	logs, lerr := logfile.Open(c.String("log"))
+	if lerr != nil {
+		return lerr
+	}
+	log := slog.New(slog.NewTextHandler(logs, nil)).With("node", s.node)
+	if errors.Is(err, hostconf.ErrNone) {
+		log.Info("this host has no configuration yet: asking the controller", "controllers", s.controllers)
+	} else {
+		log.Error("the configuration that was kept cannot be used: asking the controller", "err", err)
+	}
+	files, err := mtls.HostFiles(c.String("tls"), mtls.RoleNode)
+	if err != nil {
+		return err
+	}
+	o := noded.FetchOptions{NodeName: s.node, Controllers: s.controllers, Files: files, Store: s.store, Log: log}
+	start, err := apart(s.node, logs)
+	if err != nil {
+		return err
+	}
+	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil) } // no socket of a relay yet
+	_, err = noded.Fetch(ctx, o)
+	return err
+}
+
+// shown is the path of slurm.conf for jobs and commands on this host.
+func (s *source) shown() string {
+	switch {
+	case s.path != "":
+		return s.path
+	case s.publish != "":
+		return filepath.Join(s.publish, s.bundle.Main())
+	}
+	return filepath.Join(s.bundle.Dir, s.bundle.Main())
+}
+
+// adjust makes the options those of a host without files. What the controller says of root's programs counts as far as its programs do.
+func (s *source) adjust(o *noded.Options) {
+	o.Controllers = slices.Clone(s.controllers)
+	own := &o.Policy.Own
+	if o.Policy.NoFetched {
+		own.RebootProgram, own.JobMapDir, own.StatDir = "", "", ""
+	} else if name, args, _ := strings.Cut(own.RebootProgram, " "); name != "" {
+		own.RebootProgram = strings.TrimSpace(s.bundle.Local(name) + " " + args)
+	}
+}

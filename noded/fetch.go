@@ -1,0 +1,152 @@
+package noded
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/noded/hostconf"
+	"github.com/sluice-hpc/sluice/noded/link"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// FetchOptions say who fetches, from where, and into what.
+type FetchOptions struct {
+	NodeName    string
+	Controllers []string // host:port, tried in turn
+	Files       mtls.Files
+	Store       *hostconf.Store
+	Log         *slog.Logger
+	// Apart is that of Options; nil: within this process.
+	Apart func(*os.File) (wait func() error, err error)
+}
+
+// Fetch gets the configuration from the controller, for a host that has none at all: nothing else can begin before. It tries until it has
+// one that can be kept, or ctx ends. The half with the network is a noded-link, as later on; it stores nothing itself.
+func Fetch(ctx context.Context, o FetchOptions) (*hostconf.Bundle, error) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+		b, err := o.once(ctx)
+		if err == nil || ctx.Err() != nil {
+			return b, err
+		}
+		o.Log.Error("cannot take the configuration from the controller: trying again", "err", err)
+		pause(ctx, wait)
+	}
+}
+
+// once is one noded-link, which ends when it has brought a configuration, or brings one that is refused.
+func (o *FetchOptions) once(ctx context.Context) (*hostconf.Bundle, error) {
+	ours, theirs, err := orders.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	start := o.Apart
+	if start == nil {
+		start = func(f *os.File) (func() error, error) { return o.within(ctx, f) }
+	}
+	wait, err := start(theirs)
+	_ = theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start noded-link: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = ours.Close() })
+	b, err := o.take(ours)
+	stop()
+	_ = ours.Close()
+	if werr := wait(); err != nil && werr != nil {
+		err = fmt.Errorf("%w; %w", err, werr)
+	}
+	if ctx.Err() != nil && b == nil {
+		return nil, ctx.Err()
+	}
+	return b, err
+}
+
+func (o *FetchOptions) take(conn net.Conn) (*hostconf.Bundle, error) {
+	out, err := orders.Append(nil, &nodepb.Word{What: &nodepb.Word_Welcome{Welcome: &nodepb.Welcome{Node: o.NodeName,
+		Controllers: o.Controllers, Ca: o.Files.Authority, Certificate: o.Files.Certificate, Key: o.Files.Key, First: true}}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(out); err != nil {
+		return nil, err
+	}
+	raw, err := orders.Read(bufio.NewReader(conn), orders.MaxOrder)
+	if err != nil {
+		return nil, fmt.Errorf("noded-link has gone: %w", err)
+	}
+	order := &nodepb.Order{}
+	if err := proto.Unmarshal(raw, order); err != nil || order.GetConfiguration() == nil {
+		return nil, errors.New("noded-link has brought something else than a configuration")
+	}
+	return o.Store.Put(order.GetConfiguration())
+}
+
+func (o *FetchOptions) within(ctx context.Context, f *os.File) (wait func() error, err error) {
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- Link(ctx, conn, nil, nil, o.Log, nil) }()
+	return func() error { return <-done }, nil
+}
+
+// fetch is what noded-link does of it: it passes on what the controller gives until the other half has had enough.
+func fetch(ctx context.Context, client *orders.Client, about *nodepb.Welcome, log *slog.Logger) error {
+	tls, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
+	if err != nil {
+		client.Close()
+		for range client.Words() {
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: tls, Log: log}, func(c *pb.Configuration) {
+			client.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+		})
+	}()
+	select {
+	case <-client.Gone():
+	case <-ctx.Done():
+	}
+	cancel()
+	client.Close()
+	for range client.Words() {
+	}
+	<-done
+	return nil
+}
+
+// configured takes in what became of a configuration.
+func (n *node) configured(c *pb.ConfigurationState) {
+	n.conf, n.confNews = c, true
+	if c.GetError() == "" {
+		n.offered = nil
+	}
+}
+
+// offer passes on a configuration. It is kept until it is in force: what kept it from that, such as a full disk, may pass.
+func (n *node) offer(c *pb.Configuration) {
+	n.offered = c
+	n.root.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+}
+
+// offerAgain is done with each heartbeat.
+func (n *node) offerAgain() {
+	if n.offered != nil && n.conf.GetError() != "" {
+		n.offer(n.offered)
+	}
+}

@@ -1,0 +1,198 @@
+// Package hostconf keeps the configuration of a host that has no files of its own: what the controller gave last, checked, and unpacked
+// where programs can be run. Package hostconf of the controller is the other side.
+//
+//	store := hostconf.Store{Dir: spool + "/conf", Authority: pem}
+//	b, err := store.Load()         // the last good copy, for a start without controller
+//	b, err = store.Put(received)   // all of it or nothing
+//	cfg, err := b.Config()
+//
+// A folder has bundle.pb, which is what counts and is replaced by a rename, and for each bundle a folder with its files, named by its hash;
+// "current" leads to the one in force, so that what a running job was told of TaskEpilog stays true. What is unpacked is compared with
+// bundle.pb at each start, and made anew where it differs.
+package hostconf
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Bounds of what is taken from a controller. It keeps to less.
+const (
+	maxBundle = 7 << 20
+	maxFiles  = 4096
+	maxPath   = 1024
+)
+
+// Bundle is one configuration. It is not changed.
+type Bundle struct {
+	Hash    string
+	Cluster string
+	Path    string // of slurm.conf, on the controller's host
+	// Dir is where its files are, as running jobs may be told.
+	Dir   string
+	files map[string]*pb.ConfigurationFile // by the path on the controller's host
+	names map[string]*pb.ConfigurationFile // by the name here
+}
+
+// open reads a bundle and checks all that can be checked of it.
+func open(bundle []byte, dir string) (*Bundle, error) {
+	if len(bundle) > maxBundle {
+		return nil, fmt.Errorf("the configuration has %d bytes, at most %d are taken", len(bundle), maxBundle)
+	}
+	m := &pb.ConfigurationBundle{}
+	if err := proto.Unmarshal(bundle, m); err != nil {
+		return nil, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	if len(m.Files) > maxFiles {
+		return nil, fmt.Errorf("the configuration has %d files, at most %d are taken", len(m.Files), maxFiles)
+	}
+	sum := sha256.Sum256(bundle)
+	b := &Bundle{Hash: hex.EncodeToString(sum[:]), Cluster: m.Cluster, Path: m.Path, Dir: filepath.Join(dir, current),
+		files: map[string]*pb.ConfigurationFile{}, names: map[string]*pb.ConfigurationFile{}}
+	for _, f := range m.Files {
+		if err := b.add(f); err != nil {
+			return nil, err
+		}
+	}
+	if b.files[b.Path] == nil {
+		return nil, fmt.Errorf("the configuration does not have its slurm.conf, %s", b.Path)
+	}
+	for name := range b.names { // a file where another one has a folder could not be unpacked
+		for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+			if b.names[dir] != nil {
+				return nil, fmt.Errorf("the configuration has %s both as a file and as a folder", dir)
+			}
+		}
+	}
+	return b, nil
+}
+
+func (b *Bundle) add(f *pb.ConfigurationFile) error {
+	sum := sha256.Sum256(f.Data)
+	switch {
+	case !filepath.IsLocal(f.Name), filepath.Clean(f.Name) != f.Name, f.Name == ".", len(f.Name) > maxPath, strings.ContainsRune(f.Name, 0):
+		return fmt.Errorf("the configuration has a file of the name %.100q, which is none below its folder", f.Name)
+	case !filepath.IsAbs(f.Path) || len(f.Path) > maxPath:
+		return fmt.Errorf("the configuration has a file at %.100q, which is no absolute path", f.Path)
+	case b.files[f.Path] != nil || b.names[f.Name] != nil:
+		return fmt.Errorf("the configuration has the file %s twice", f.Path)
+	case f.Mode&^0o755 != 0 || f.Mode&0o400 == 0:
+		return fmt.Errorf("the configuration has the file %s with the mode %#o", f.Path, f.Mode)
+	case !bytes.Equal(sum[:], f.Sha256):
+		return fmt.Errorf("the file %s of the configuration is damaged: its SHA-256 is another one", f.Path)
+	}
+	b.files[f.Path], b.names[f.Name] = f, f
+	return nil
+}
+
+// Config reads what the configuration says.
+func (b *Bundle) Config() (*conf.Config, error) {
+	return conf.Load(b.Path, conf.Options{ReadFile: func(path string) ([]byte, error) {
+		f := b.files[path]
+		if f == nil || program(f) {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+		}
+		return f.Data, nil
+	}})
+}
+
+func program(f *pb.ConfigurationFile) bool { return f.Mode&0o111 != 0 }
+
+// Local gives where a program is that the configuration names, which may be a pattern; a path that is not of this configuration is the
+// host's own, and stays.
+func (b *Bundle) Local(path string) string {
+	if b == nil || path == "" {
+		return path
+	}
+	if f := b.files[path]; f != nil && program(f) {
+		return filepath.Join(b.Dir, f.Name)
+	}
+	if !strings.ContainsAny(path, "*?[") {
+		return path
+	}
+	for _, f := range b.files {
+		if ok, err := filepath.Match(path, f.Path); err != nil || !ok || !program(f) {
+			continue
+		}
+		// All that match lie at the same depth below the same folders, which are named here as there.
+		if dir, ok := strings.CutSuffix(f.Path, f.Name); ok {
+			if rest, below := strings.CutPrefix(path, dir); below {
+				return filepath.Join(b.Dir, rest)
+			}
+		}
+	}
+	return path
+}
+
+// Verify says whether a controller of the authority has signed what was received.
+func Verify(authority []byte, c *pb.Configuration) error {
+	if err := mtls.Verify(authority, c.GetCertificate(), c.GetSignature(), c.GetBundle()); err != nil {
+		return fmt.Errorf("the configuration does not come from the controller: %w", err)
+	}
+	return nil
+}
+
+// write unpacks the bundle into a folder that is there and empty.
+func (b *Bundle) write(dir string) error {
+	var dirs []string
+	for name, f := range b.names {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := writeFile(path, f.Data, fs.FileMode(f.Mode)); err != nil {
+			return err
+		}
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	for _, d := range append(dirs, dir) {
+		if err := syncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same says whether a folder has the files as they should be.
+func (b *Bundle) same(dir string) bool {
+	for name, f := range b.names {
+		path := filepath.Join(dir, name)
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Mode() != fs.FileMode(f.Mode) || fi.Size() != int64(len(f.Data)) {
+			return false
+		}
+		if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, f.Data) {
+			return false
+		}
+	}
+	return true
+}
+
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

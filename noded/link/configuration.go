@@ -1,0 +1,67 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// firstWait is how long a controller may take to answer a host that has no configuration.
+const firstWait = 30 * time.Second
+
+// Configurations passes on what the controller has in force, and each configuration that comes after it, until ctx ends. It is for hosts
+// that are no nodes, or not yet: a node is told in its orders.
+func Configurations(ctx context.Context, o Options, take func(*pb.Configuration)) {
+	o.defaults()
+	pause, said := o.MinBackoff, map[string]string{}
+	for i := 0; ctx.Err() == nil; i++ {
+		addr := o.Controllers[i%len(o.Controllers)]
+		got, err := configurations(ctx, o, addr, take)
+		if ctx.Err() != nil {
+			return
+		}
+		if got {
+			pause = o.MinBackoff
+			clear(said)
+		}
+		if err.Error() != said[addr] { // once, not every five seconds
+			said[addr] = err.Error()
+			o.Log.Warn("no configuration from the controller: will keep trying", "controller", addr, "err", err)
+		}
+		sleep(ctx, pause/2+rand.N(pause/2+1))
+		if i%len(o.Controllers) == len(o.Controllers)-1 {
+			pause = min(2*pause, o.MaxBackoff)
+		}
+	}
+}
+
+func configurations(ctx context.Context, o Options, addr string, take func(*pb.Configuration)) (got bool, err error) {
+	conn, err := Dial(o, addr)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(firstWait, func() {
+		cancel(fmt.Errorf("%s has not given the configuration within %v", addr, firstWait))
+	})
+	defer late.Stop()
+	stream, err := nodepb.NewNodeAPIClient(conn).Configuration(ctx, &nodepb.ConfigurationRequest{})
+	for err == nil {
+		var c *pb.Configuration
+		if c, err = stream.Recv(); err == nil {
+			if !late.Stop() && !got {
+				return false, explain(ctx, addr, errors.New("too late"))
+			}
+			got = true
+			take(c)
+		}
+	}
+	return got, explain(ctx, addr, err)
+}

@@ -289,8 +289,8 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	return msg, more
 }
 
-// Has notes what the node says it has of the configuration. What it was sent and could not put in force it has, as far as this link goes: it
-// tries again by itself.
+// Has notes what the node says it has of the configuration. What it was sent and could not put in force it has, as far as this link goes:
+// it tries again by itself.
 func (l *Link) Has(c *pb.ConfigurationState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -66,7 +66,12 @@ func (b *confBench) turn(c reactor.Command) any {
 
 func (b *confBench) submit() uint32 {
 	b.t.Helper()
-	j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000, User: "u", NumTasks: 1}, "")
+	return b.submitSpec(&pb.JobSpec{Name: "j", Uid: 1000, User: "u", NumTasks: 1})
+}
+
+func (b *confBench) submitSpec(spec *pb.JobSpec) uint32 {
+	b.t.Helper()
+	j, p := admit.Job(b.loop.View(), spec, "")
 	if p != nil {
 		b.t.Fatal(p)
 	}

@@ -19,7 +19,11 @@ type Reconfigure struct {
 // Handle refuses a configuration that running jobs cannot go on with, naming them. Slurm 22.05 ends when a node is taken out, ends the jobs
 // of a partition that is, refuses other CPUs, and takes less memory or fewer GPUs without a word.
 func (c Reconfigure) Handle(tx *state.Tx) any {
-	broken := c.breaks(tx)
+	broken, never := c.breaks(tx)
+	if len(never) > 0 {
+		return pb.NewProblem(pb.CodeNodesBusy, "running jobs hold what would not be there:\n%s", strings.Join(few(never), "\n")).WithHint(
+			"let them end, or cancel them, and reconfigure then")
+	}
 	if len(broken) > 0 && !c.Force {
 		return pb.NewProblem(pb.CodeNodesBusy, "running jobs could not go on as they are:\n%s", strings.Join(few(broken), "\n")).WithHint(
 			"let them end, or cancel them, and reconfigure then; scontrol reconfigure --force does it now")
@@ -55,8 +59,9 @@ func few(lines []string) []string {
 	return lines
 }
 
-// breaks says what running jobs could not go on with, a line each.
-func (c Reconfigure) breaks(tx *state.Tx) (lines []string) {
+// breaks says what running jobs could not go on with, a line each. never is what cannot be forced: cores that a job has been given must be
+// there, as in Slurm.
+func (c Reconfigure) breaks(tx *state.Tx) (lines, never []string) {
 	now := make(map[string]*pb.NodeRecord, len(c.Config.Nodes))
 	for _, n := range c.Config.Nodes {
 		now[n.Name] = n
@@ -64,6 +69,9 @@ func (c Reconfigure) breaks(tx *state.Tx) (lines []string) {
 	for _, n := range tx.Nodes() {
 		if len(n.Jobs) == 0 {
 			continue
+		}
+		if why := lacksCores(n, now[n.Name]); why != "" {
+			never = append(never, why+": "+jobNames(tx, n.Jobs))
 		}
 		for _, why := range c.lacks(tx, n, now[n.Name]) {
 			lines = append(lines, why+": "+jobNames(tx, n.Jobs))
@@ -84,20 +92,26 @@ func (c Reconfigure) breaks(tx *state.Tx) (lines []string) {
 			lines = append(lines, fmt.Sprintf("partition %s would be removed: %s", p.Name, jobNames(tx, in[p.Name])))
 		}
 	}
-	return lines
+	return lines, never
+}
+
+// lacksCores says which cores a node with jobs would not have any more, "" for none.
+func lacksCores(n *state.Node, to *pb.NodeRecord) string {
+	switch {
+	case to == nil:
+	case to.Cpus < n.AllocCpus:
+		return fmt.Sprintf("node %s would have %d CPUs, of which %d are allocated", n.Name, to.Cpus, n.AllocCpus)
+	case n.Held.InUse().Count() > 0 && (to.Sockets != n.Sockets || to.Cores != n.Cores || to.Threads != n.Threads):
+		return fmt.Sprintf("node %s would have other cores (Sockets:Cores:Threads %d:%d:%d, now %d:%d:%d), of which some are allocated",
+			n.Name, to.Sockets, to.Cores, to.Threads, n.Sockets, n.Cores, n.Threads)
+	}
+	return ""
 }
 
 // lacks says what a node with jobs would not have any more; to is its new configuration.
 func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out []string) {
 	if to == nil {
 		return []string{fmt.Sprintf("node %s would be removed", n.Name)}
-	}
-	switch {
-	case to.Cpus < n.AllocCpus:
-		out = append(out, fmt.Sprintf("node %s would have %d CPUs, of which %d are allocated", n.Name, to.Cpus, n.AllocCpus))
-	case n.Held.InUse().Count() > 0 && (to.Sockets != n.Sockets || to.Cores != n.Cores || to.Threads != n.Threads):
-		out = append(out, fmt.Sprintf("node %s would have other cores (Sockets:Cores:Threads %d:%d:%d, now %d:%d:%d), of which some are "+
-			"allocated", n.Name, to.Sockets, to.Cores, to.Threads, n.Sockets, n.Cores, n.Threads))
 	}
 	if have := to.RealMemoryMib - min(to.MemSpecMib, to.RealMemoryMib); c.Config.Settings.CountMemory && tx.Settings().CountMemory &&
 		have < n.AllocMemMib {

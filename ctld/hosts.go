@@ -75,7 +75,11 @@ func (t *certificates) config() *tls.Config {
 
 // trusted gives the certificate that the controller shows and those of the authorities, the one that signs first.
 func (t *certificates) trusted() (own *x509.Certificate, all []*x509.Certificate, err error) {
-	if own, err = x509.ParseCertificate(t.tls.Load().Certificates[0].Certificate[0]); err != nil {
+	cfg := t.tls.Load()
+	if cfg == nil || len(cfg.Certificates) == 0 {
+		return nil, nil, errors.New("the controller has no certificate")
+	}
+	if own, err = x509.ParseCertificate(cfg.Certificates[0].Certificate[0]); err != nil {
 		return nil, nil, err
 	}
 	all, err = ca.Authorities(t.Dir)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,13 +36,20 @@ func join(c *cli.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if t, err := jointoken.Parse(token); err != nil {
+	t, err := jointoken.Parse(token)
+	if err != nil {
 		return err
-	} else if name := c.String("node"); name != "" && name != t.Node {
+	}
+	if name := c.String("node"); name != "" && name != t.Node {
 		return fmt.Errorf("the token is for host %s, and --node says %s", t.Node, name)
 	}
 	id, err := noded.Join(ctx, noded.JoinOptions{Token: token, TLS: c.String("tls"), Log: log, Ask: askApart})
 	if err != nil {
+		return err
+	}
+	// A host without a slurm.conf of its own finds its controllers here.
+	known := filepath.Join(c.String("tls"), controllersFile)
+	if err := mtls.Write(known, 0o644, []byte(strings.Join(t.Controllers, "\n")+"\n")); err != nil {
 		return err
 	}
 	if c.Bool("join-only") {

@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestReconfigureUnderJobs: what a running job could not go on with is refused, with the job named, and is done when that is asked for. What
-// Slurm 22.05 does is in docs/differences.md.
+// TestReconfigureUnderJobs: what a running job could not go on with is refused, with the job named, and is done when that is asked for.
+// What Slurm 22.05 does is in docs/differences.md.
 func TestReconfigureUnderJobs(t *testing.T) {
 	const nodes, parts = "NodeName=n1 CPUs=4 RealMemory=1000\nNodeName=n2 CPUs=4 RealMemory=1000\n",
 		"PartitionName=debug Nodes=ALL Default=YES\nPartitionName=long Nodes=ALL\n"
@@ -54,7 +54,8 @@ func TestReconfigureUnderJobs(t *testing.T) {
 		before := b.loop.View()
 		for _, cmd := range []reactor.Command{dry, real} {
 			p, _ := b.turn(cmd).(*pb.Problem)
-			if (p != nil) != (c.refused != "") || p != nil && (pb.Code(p.Code) != pb.CodeNodesBusy || !strings.Contains(p.Detail, c.refused)) {
+			if (p != nil) != (c.refused != "") ||
+				p != nil && (pb.Code(p.Code) != pb.CodeNodesBusy || !strings.Contains(p.Detail, c.refused)) {
 				t.Errorf("%s: %v, want %q", c.what, p, c.refused)
 			}
 			if (cmd == dry || p != nil) && b.loop.View().Settings != before.Settings {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
-// TestHostWithoutFiles: a host that has a certificate and an address runs a job with the controller's prolog, follows a reconfigure, does not
-// take a configuration that somebody else has made, and starts again without the controller.
+// TestHostWithoutFiles: a host that has a certificate and an address runs a job with the controller's prolog, follows a reconfigure, does
+// not take a configuration that somebody else has made, and starts again without the controller.
 func TestHostWithoutFiles(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

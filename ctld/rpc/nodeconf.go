@@ -18,6 +18,9 @@ func (s *NodeServer) Configuration(r *nodepb.ConfigurationRequest, stream grpc.S
 	if err != nil {
 		return err
 	}
+	if s.Conf == nil {
+		return status.Error(codes.FailedPrecondition, "this controller gives no configuration to hosts")
+	}
 	name := id.Name
 	if err := s.inTurn(stream.Context(), name); err != nil {
 		return status.FromContextError(err).Err()

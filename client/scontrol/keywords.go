@@ -36,7 +36,7 @@ func keywords() []keyword {
 			"create reservation[=NAME] StartTime=… Duration=… Nodes=…|NodeCnt=… Users=…; create PartitionName=NAME KEY=VALUE …"},
 		{"delete", 3, 0, -1, (*control).remove, "delete ReservationName=NAME, PartitionName=NAME"},
 		{"ping", 3, 0, 0, (*control).ping, "ping: say whether the controller answers"},
-		{"reconfigure", 3, 0, -1, (*control).reconfigure, 
+		{"reconfigure", 3, 0, -1, (*control).reconfigure,
 			"reconfigure [--dry-run] [--force]: read the configuration again; only say what would change; even if running jobs break"},
 		{"shutdown", 8, 0, 1, (*control).shutdown,
 			"shutdown [slurmctld|controller]: stop the controller and all node daemons, or the controller alone; jobs keep running"},

@@ -122,9 +122,9 @@ func TestStrangersMayOnlyJoin(t *testing.T) {
 	}{
 		{"nobody", s.joining(s.dir), map[string]bool{"sluice.node.v1.EnrolAPI/Join": true}},
 		{"node", s.hostConfig(mtls.RoleNode, "n1"), map[string]bool{"sluice.node.v1.EnrolAPI/Join": true,
-			"sluice.node.v1.EnrolAPI/Renew": true, "sluice.node.v1.NodeAPI/Sync": true}},
+			"sluice.node.v1.EnrolAPI/Renew": true, "sluice.node.v1.NodeAPI/Sync": true, "sluice.node.v1.NodeAPI/Configuration": true}},
 		{"login", s.hostConfig(mtls.RoleLogin, "l1"), map[string]bool{"sluice.node.v1.EnrolAPI/Join": true,
-			"sluice.node.v1.EnrolAPI/Renew": true}},
+			"sluice.node.v1.EnrolAPI/Renew": true, "sluice.node.v1.NodeAPI/Configuration": true}},
 		{"ctld", s.hostConfig(mtls.RoleController, "c"), map[string]bool{"sluice.node.v1.EnrolAPI/Join": true}},
 	} {
 		conn := s.connect(by.conf)

@@ -63,7 +63,7 @@ type maker struct {
 // may have written programs. The bundle is as good as it can be; each fault says of one program why hosts without files do not get it, and
 // what will be missing there. Nothing but the size of the whole makes it fail.
 func Make(c *conf.Config, seen map[string][]byte, owners ...uint32) (bundle []byte, faults []error, err error) {
-	m := maker{owners: owners, out: &pb.ConfigurationBundle{Cluster: c.ClusterName, Path: c.Path}, names: map[string]bool{}}
+	m := maker{owners: owners, out: &pb.ConfigurationBundle{Path: c.Path}, names: map[string]bool{}}
 	m.dirs = []string{filepath.Dir(c.Path)}
 	if real, err := filepath.EvalSymlinks(c.Path); err == nil && filepath.Dir(real) != m.dirs[0] {
 		m.dirs = append(m.dirs, filepath.Dir(real))

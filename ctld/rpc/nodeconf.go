@@ -13,7 +13,7 @@ import (
 
 // Configuration gives a host the configuration in force, and each one that comes after it. What a host may know does not depend on which
 // one it is.
-func (s *NodeServer) Configuration(r *nodepb.ConfigurationRequest, stream grpc.ServerStreamingServer[pb.Configuration]) error {
+func (s *NodeServer) Configuration(_ *nodepb.ConfigurationRequest, stream grpc.ServerStreamingServer[pb.Configuration]) error {
 	id, err := hostOf(stream.Context())
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func (s *NodeServer) Configuration(r *nodepb.ConfigurationRequest, stream grpc.S
 	if err := s.inTurn(stream.Context(), name); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	for have := r.Have; ; {
+	for have := ""; ; {
 		hash, signed, changed, err := s.Conf.Now()
 		if err != nil {
 			return status.Error(codes.FailedPrecondition, err.Error())

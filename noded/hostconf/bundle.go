@@ -37,9 +37,8 @@ const (
 
 // Bundle is one configuration. It is not changed.
 type Bundle struct {
-	Hash    string
-	Cluster string
-	Path    string // of slurm.conf, on the controller's host
+	Hash string
+	Path string // of slurm.conf, on the controller's host
 	// Dir is where its files are, as running jobs may be told.
 	Dir   string
 	files map[string]*pb.ConfigurationFile // by the path on the controller's host
@@ -59,7 +58,7 @@ func open(bundle []byte, dir string) (*Bundle, error) {
 		return nil, fmt.Errorf("the configuration has %d files, at most %d are taken", len(m.Files), maxFiles)
 	}
 	sum := sha256.Sum256(bundle)
-	b := &Bundle{Hash: hex.EncodeToString(sum[:]), Cluster: m.Cluster, Path: m.Path, Dir: filepath.Join(dir, current),
+	b := &Bundle{Hash: hex.EncodeToString(sum[:]), Path: m.Path, Dir: filepath.Join(dir, current),
 		files: map[string]*pb.ConfigurationFile{}, names: map[string]*pb.ConfigurationFile{}}
 	for _, f := range m.Files {
 		if err := b.add(f); err != nil {

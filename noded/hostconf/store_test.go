@@ -75,7 +75,7 @@ const slurmConf = "ClusterName=c\nSlurmctldHost=h\nProlog=/etc/slurm/prolog.d/*.
 
 // good is a configuration that can be taken.
 func good(prolog string) *pb.ConfigurationBundle {
-	return &pb.ConfigurationBundle{Cluster: "c", Path: "/etc/slurm/slurm.conf", Files: []*pb.ConfigurationFile{
+	return &pb.ConfigurationBundle{Path: "/etc/slurm/slurm.conf", Files: []*pb.ConfigurationFile{
 		file("nodes.conf", 0o644, "NodeName=n1 CPUs=2\n"), file("prolog.d/1.sh", 0o755, prolog), file("prolog.d/README", 0o644, "\n"),
 		file("slurm.conf", 0o644, slurmConf)}}
 }

@@ -291,7 +291,6 @@ func (x *Configuration) GetCertificate() []byte {
 // ConfigurationBundle is one configuration. Its identity is the SHA-256 of its encoding, which says nothing of when it was made.
 type ConfigurationBundle struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`   // of slurm.conf, on the controller's host
 	Files         []*ConfigurationFile   `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"` // sorted by path
 	unknownFields protoimpl.UnknownFields
@@ -326,13 +325,6 @@ func (x *ConfigurationBundle) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ConfigurationBundle.ProtoReflect.Descriptor instead.
 func (*ConfigurationBundle) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_node_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *ConfigurationBundle) GetCluster() string {
-	if x != nil {
-		return x.Cluster
-	}
-	return ""
 }
 
 func (x *ConfigurationBundle) GetPath() string {
@@ -2847,11 +2839,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\rConfiguration\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12 \n" +
-	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"w\n" +
-	"\x13ConfigurationBundle\x12\x18\n" +
-	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
+	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"c\n" +
+	"\x13ConfigurationBundle\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x122\n" +
-	"\x05files\x18\x03 \x03(\v2\x1c.sluice.v1.ConfigurationFileR\x05files\"{\n" +
+	"\x05files\x18\x03 \x03(\v2\x1c.sluice.v1.ConfigurationFileR\x05filesJ\x04\b\x01\x10\x02\"{\n" +
 	"\x11ConfigurationFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +

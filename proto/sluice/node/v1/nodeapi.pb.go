@@ -26,7 +26,6 @@ const (
 
 type ConfigurationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Have          string                 `protobuf:"bytes,1,opt,name=have,proto3" json:"have,omitempty"` // hash of the bundle that is there; empty = none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -61,20 +60,12 @@ func (*ConfigurationRequest) Descriptor() ([]byte, []int) {
 	return file_sluice_node_v1_nodeapi_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *ConfigurationRequest) GetHave() string {
-	if x != nil {
-		return x.Have
-	}
-	return ""
-}
-
 var File_sluice_node_v1_nodeapi_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_nodeapi_proto_rawDesc = "" +
 	"\n" +
-	"\x1csluice/node/v1/nodeapi.proto\x12\x0esluice.node.v1\x1a\x14sluice/v1/node.proto\"*\n" +
-	"\x14ConfigurationRequest\x12\x12\n" +
-	"\x04have\x18\x01 \x01(\tR\x04have2\x96\x01\n" +
+	"\x1csluice/node/v1/nodeapi.proto\x12\x0esluice.node.v1\x1a\x14sluice/v1/node.proto\"\x16\n" +
+	"\x14ConfigurationRequest2\x96\x01\n" +
 	"\aNodeAPI\x128\n" +
 	"\x04Sync\x12\x15.sluice.v1.NodeReport\x1a\x15.sluice.v1.NodeOrders(\x010\x01\x12Q\n" +
 	"\rConfiguration\x12$.sluice.node.v1.ConfigurationRequest\x1a\x18.sluice.v1.Configuration0\x01B:Z8github.com/sluice-hpc/sluice/proto/sluice/node/v1;nodepbb\x06proto3"

@@ -172,7 +172,7 @@ func (h *Host) Dial(address string) (c net.Conn, err error) {
 
 // enter is the command line that runs something on the host; user "" is root.
 func (h *Host) enter(user string, args []string) []string {
-	line := []string{"nsenter", "-t", strconv.Itoa(h.init.Process.Pid), "-m", "-u", "-n", "-p", "-i", "--"}
+	line := []string{"nsenter", "-t", strconv.Itoa(h.init.Process.Pid), "-m", "-u", "-n", "-p", "-i", "-r", "--"}
 	if user != "" {
 		line = append(line, "setpriv", "--reuid="+user, "--regid="+user, "--init-groups", "--")
 	}

@@ -146,7 +146,10 @@ func (w *gpuWorld) reconfigure(dynamic bool, gres string) {
 	c.Gres = map[string]state.GresConfig{"n1": {DynamicMIG: dynamic}}
 	w.cfg = &c
 	w.report("n1") // with the instances that there are
-	w.do(reactor.Reconfigure{Config: &c})
+	// Also what running jobs hold may go.
+	if p, refused := w.do(reactor.Reconfigure{Config: &c, Force: true}).(*pb.Problem); refused {
+		w.t.Fatal(p)
+	}
 }
 
 // hello says what the node runs as well, so that the controller need not guess.

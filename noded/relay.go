@@ -13,9 +13,12 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/noded/hostconf"
+	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/relay"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // RelaySocket is where commands on a host that is not the controller's look for a way to it (client/wire).
@@ -86,19 +89,90 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 	return done, nil
 }
 
-// login is noded-link of a login host: it ends with its root half.
+// login is noded-link of a login host: it ends with its root half. A host without files of its own follows the controller's.
 func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger, level *slog.LevelVar) error {
 	if level != nil {
 		level.Set(slog.Level(about.LogLevel))
 	}
 	stop := context.AfterFunc(ctx, root.Close)
 	defer stop()
+	f := &follower{root: root}
+	if about.GetConfiguration().GetFetched() {
+		var done func()
+		f, done = follow(ctx, root, about, log)
+		defer done()
+	}
 	for w := range root.Words() {
+		if c := w.GetConfiguration(); c != nil {
+			f.took(c)
+		}
 		if r := w.GetReread(); r != nil && level != nil && !r.KeepLevel {
 			level.Set(slog.Level(r.LogLevel))
 		}
 	}
 	return nil
+}
+
+// follower has the root half told of each configuration that the controller puts in force.
+type follower struct {
+	root *orders.Client
+
+	mu      sync.Mutex
+	offered *pb.Configuration // nil: it is in force
+	again   *time.Timer
+}
+
+// offerPause is how long a configuration that could not be put in force, perhaps for a full disk, is left alone.
+const offerPause = time.Minute
+
+func follow(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) (f *follower, stop func()) {
+	f = &follower{root: root}
+	tls, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
+	if err != nil {
+		log.Error("this host does not follow the controller's configuration", "err", err)
+		return f, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	have := about.Configuration.Hash
+	go func() {
+		defer close(done)
+		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: tls, Log: log}, func(c *pb.Configuration) {
+			if hash := hostconf.Hash(c.Bundle); hash != have {
+				have = hash
+				f.offer(c)
+			}
+		})
+	}()
+	return f, func() { cancel(); <-done; f.took(&pb.ConfigurationState{}) }
+}
+
+func (f *follower) offer(c *pb.Configuration) {
+	f.mu.Lock()
+	f.offered = c
+	f.mu.Unlock()
+	f.root.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+}
+
+// took takes in what became of a configuration. What kept it from being in force may pass.
+func (f *follower) took(c *pb.ConfigurationState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.again != nil {
+		f.again.Stop()
+	}
+	if c.GetError() == "" || f.offered == nil {
+		f.offered = nil
+		return
+	}
+	f.again = time.AfterFunc(offerPause, func() {
+		f.mu.Lock()
+		c := f.offered
+		f.mu.Unlock()
+		if c != nil {
+			f.offer(c)
+		}
+	})
 }
 
 // names remembers for a while what the root half has said of users: it may have to ask a directory service.

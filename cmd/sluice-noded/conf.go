@@ -33,6 +33,7 @@ const (
 type source struct {
 	path        string   // of slurm.conf; empty: from the controller,
 	controllers []string // at one of these,
+	role        string   // of the certificate
 	node        string
 	store       *hostconf.Store
 	publish     string
@@ -42,7 +43,10 @@ type source struct {
 // findSource follows slurmd(8): --conf-server before -f and SLURM_CONF, these before the usual place. Without a slurm.conf there the
 // controller is asked, where it is known.
 func findSource(c *cli.Context) (*source, error) {
-	s := &source{path: c.String("conf"), node: c.String("node")}
+	s := &source{path: c.String("conf"), node: c.String("node"), role: mtls.RoleNode}
+	if c.Bool("login") {
+		s.role = mtls.RoleLogin
+	}
 	s.controllers = splitServers(c.String("conf-server"))
 	if len(s.controllers) == 0 {
 		if _, err := os.Stat(s.path); c.IsSet("conf") || !errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +63,7 @@ func findSource(c *cli.Context) (*source, error) {
 			return s, nil // package conf says what is missing
 		}
 	}
-	files, err := mtls.HostFiles(c.String("tls"), mtls.RoleNode)
+	files, err := mtls.HostFiles(c.String("tls"), s.role)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +72,7 @@ func findSource(c *cli.Context) (*source, error) {
 		return nil, err
 	}
 	if s.node != "" && s.node != name {
-		return nil, fmt.Errorf("the certificate in %s is that of node %s, not %s", c.String("tls"), name, s.node)
+		return nil, fmt.Errorf("the certificate in %s is that of %s, not %s", c.String("tls"), name, s.node)
 	}
 	s.path, s.node = "", name
 	dir := filepath.Join(defaultStore, name)
@@ -128,7 +132,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	} else {
 		log.Error("the configuration that was kept cannot be used: asking the controller", "err", err)
 	}
-	files, err := mtls.HostFiles(c.String("tls"), mtls.RoleNode)
+	files, err := mtls.HostFiles(c.String("tls"), s.role)
 	if err != nil {
 		return err
 	}
@@ -138,7 +142,10 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil) } // no socket of a relay yet
-	_, err = noded.Fetch(ctx, o)
+	b, err := noded.Fetch(ctx, o)
+	if err == nil {
+		log.Info("this host has its configuration", "hash", b.Hash[:8], "folder", b.Dir)
+	}
 	return err
 }
 

@@ -2,15 +2,15 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded"
+	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/urfave/cli/v2"
 )
 
@@ -36,30 +36,32 @@ func controllers(cfg *conf.Config) (addrs []string) {
 	return addrs
 }
 
-// loginOptions are those of a login host. It needs no slurm.conf where the command line says what it has to know.
-func loginOptions(c *cli.Context) (noded.Options, logging, error) {
-	o := noded.Options{NodeName: c.String("node"), Login: true, TLS: c.String("tls"), Controllers: c.StringSlice("controller")}
-	var err error
+// loginOptions are those of a login host.
+func loginOptions(c *cli.Context, src *source) (noded.Options, logging, error) {
+	o := noded.Options{NodeName: src.node, Login: true, TLS: c.String("tls"), Controllers: c.StringSlice("controller")}
+	cfg, err := src.load()
+	if err != nil {
+		return o, logging{}, err
+	}
 	if o.NodeName == "" {
 		if o.NodeName, err = mtls.NameIn(o.TLS, mtls.RoleLogin); err != nil {
 			return o, logging{}, err
 		}
 	}
-	cfg, err := conf.Load(c.String("conf"), conf.Options{})
-	switch {
-	case err == nil:
-		o.Cluster, o.Conf = cfg.ClusterName, cfg.Path
-		if len(o.Controllers) == 0 {
-			o.Controllers = controllers(cfg)
+	o.Cluster, o.Conf = cfg.ClusterName, src.shown()
+	o.Files = root.Conf{Sum: cfg.Sum, Store: src.store, Bundle: src.bundle, Publish: src.publish}
+	if src.store != nil {
+		o.Controllers = slices.Clone(src.controllers)
+	}
+	if len(o.Controllers) == 0 || src.store != nil {
+		for _, addr := range controllers(cfg) {
+			if !slices.Contains(o.Controllers, addr) {
+				o.Controllers = append(o.Controllers, addr)
+			}
 		}
-	case !errors.Is(err, fs.ErrNotExist) || len(o.Controllers) == 0 || c.String("relay") == "":
-		return o, logging{}, fmt.Errorf("%w; a login host without slurm.conf needs --controller and --relay", err)
 	}
 	if o.Relay = relayPath(c, o.Cluster); o.Relay == "" {
 		return o, logging{}, errors.New("a login host needs a socket for its commands: run this as root, or give --relay PATH")
-	}
-	if cfg == nil {
-		return o, logging{}, nil
 	}
 	return o, logging{level: conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }

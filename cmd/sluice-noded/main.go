@@ -58,7 +58,7 @@ func main() {
 			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --conf-server head:6817         # slurm.conf is on head alone\n" +
 			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
-			"   sluice-noded --login --controller head:6817 --relay /run/sluice/lab/relay.sock\n" +
+			"   sluice-noded --login --conf-server head:6817 # the same for a login host\n" +
 			"   sluice-noded --join sluice-join-1.… --join-only",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
@@ -74,7 +74,8 @@ func main() {
 				"needs a certificate of role login (sluice-ctld issue --role login)"},
 			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
 				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
-			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir)"},
+			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir); of a login host, where " +
+				"its configuration is kept (default: /var/lib/sluice/NAME)"},
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
 				Usage: "directory `DIR` with ca.crt, node.crt and node.key, or login.crt and login.key (--join, or sluice-ctld issue)"},
 			&cli.StringFlag{Name: "join",
@@ -126,19 +127,21 @@ func run(c *cli.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	read := loginOptions
-	if !c.Bool("login") {
-		src, err := findSource(c)
-		if err != nil {
-			return err
+	src, err := findSource(c)
+	if err != nil {
+		return err
+	}
+	if err := src.fetch(ctx, c); err != nil {
+		if ctx.Err() != nil {
+			return nil
 		}
-		if err := src.fetch(ctx, c); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+		return err
+	}
+	read := func(c *cli.Context) (noded.Options, logging, error) {
+		if c.Bool("login") {
+			return loginOptions(c, src)
 		}
-		read = func(c *cli.Context) (noded.Options, logging, error) { return options(c, src) }
+		return options(c, src)
 	}
 	o, own, err := read(c)
 	if err != nil {
@@ -147,6 +150,9 @@ func run(c *cli.Context) error {
 	logs, err := logfile.Open(cmp.Or(c.String("log"), own.log))
 	if err != nil {
 		return err
+	}
+	if c.String("log") == "" && own.log != "" { // whoever has typed the command looks here
+		fmt.Fprintf(os.Stderr, "sluice-noded: the log goes to %s (SlurmdLogFile)\n", own.log)
 	}
 	o.ShimLog = logs.File()
 	o.Level = &slog.LevelVar{}

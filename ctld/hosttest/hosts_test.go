@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/ctld/hosttest"
 )
 
 // TestJobsOnEveryHost: a cluster over real TCP, with certificates that were brought to the hosts by hand. A job runs on the host that it
@@ -92,3 +94,46 @@ next=$(sbatch --parsable -H -D / -o /dev/null --wrap true)
 scancel $next
 echo cancelled $?
 `
+
+// TestLoginHostWithoutFiles: a login host that has an address and a certificate has the controller's slurm.conf, follows it, and keeps it
+// for the time without a controller.
+func TestLoginHostWithoutFiles(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	must(t, os.Remove(c.login.Etc("slurm/slurm.conf")))
+	must(t, os.Remove(c.login.Etc("slurm/cgroup.conf")))
+	start := func() {
+		if d := c.noded["login"]; d != nil {
+			c.old = append(c.old, d)
+		}
+		c.noded["login"] = c.login.Start("noded", filepath.Join(bin, "sluice-noded"), "--login", "--conf-server", "ctl")
+	}
+	start()
+	// shown is what a command on the login host takes for the configuration: its environment says nothing.
+	shown := func() string { return c.login.Run("alice", nil, "scontrol", "show", "config").Out }
+	c.await("the login host has the configuration", func() bool { return strings.Contains(shown(), "= "+c.name+"\n") })
+	text, err := os.ReadFile(c.login.Path("/run/sluice/conf/slurm.conf"))
+	must(t, err)
+	if string(text) != c.text(never) {
+		t.Errorf("the login host has been given %s", text)
+	}
+	c.ctl.WriteEtc("slurm/slurm.conf", c.text(never)+"MailDomain=other.example\n")
+	c.ok(c.ctl.Run("", nil, "scontrol", "reconfigure"))
+	has := func() bool {
+		text, err := os.ReadFile(c.login.Path("/run/sluice/conf/slurm.conf"))
+		return err == nil && strings.Contains(string(text), "MailDomain=other.example\n")
+	}
+	c.await("the login host has what is new", has)
+
+	must(t, os.RemoveAll(c.login.Path("/run/sluice/conf")))
+	c.noded["login"].Signal(syscall.SIGTERM)
+	c.ctld.Signal(syscall.SIGTERM)
+	if !c.noded["login"].Wait(hosttest.Patience) || !c.ctld.Wait(hosttest.Patience) {
+		t.Fatal("a daemon does not end")
+	}
+	start()
+	c.await("the login host has what it had last", has)
+	c.old = append(c.old, c.ctld)
+	c.startCtld()
+	c.await("commands work again", func() bool { return strings.Contains(shown(), "other.example") })
+}

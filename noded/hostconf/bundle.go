@@ -57,8 +57,7 @@ func open(bundle []byte, dir string) (*Bundle, error) {
 	if len(m.Files) > maxFiles {
 		return nil, fmt.Errorf("the configuration has %d files, at most %d are taken", len(m.Files), maxFiles)
 	}
-	sum := sha256.Sum256(bundle)
-	b := &Bundle{Hash: hex.EncodeToString(sum[:]), Path: m.Path, Dir: filepath.Join(dir, current),
+	b := &Bundle{Hash: Hash(bundle), Path: m.Path, Dir: filepath.Join(dir, current),
 		files: map[string]*pb.ConfigurationFile{}, names: map[string]*pb.ConfigurationFile{}}
 	for _, f := range m.Files {
 		if err := b.add(f); err != nil {
@@ -76,6 +75,12 @@ func open(bundle []byte, dir string) (*Bundle, error) {
 		}
 	}
 	return b, nil
+}
+
+// Hash names a bundle.
+func Hash(bundle []byte) string {
+	sum := sha256.Sum256(bundle)
+	return hex.EncodeToString(sum[:])
 }
 
 func (b *Bundle) add(f *pb.ConfigurationFile) error {

@@ -14,6 +14,7 @@ import (
 func newLogin(ctx context.Context, o Options) *Root {
 	r := &Root{o: o, log: o.Log, known: map[agent.Key]*known{}, said: map[string]bool{}}
 	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.beginConf()
 	if o.Welcome != nil {
 		o.Welcome.StartNs = time.Now().UnixNano()
 	}

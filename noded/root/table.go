@@ -77,7 +77,7 @@ var table = map[protoreflect.Name]row{
 		}
 		return nil
 	}, policy: "this host has no files of its own; signed by the controller; programs of it are judged when they are used",
-		now: func(s *session, o *nodepb.Order) { s.r.takeConf(o.GetConfiguration()) }},
+		login: true, now: func(s *session, o *nodepb.Order) { s.r.takeConf(o.GetConfiguration()) }},
 	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},

@@ -103,6 +103,10 @@ var faults = []struct {
 		}
 		return func() { must(d.t, os.RemoveAll(hog)) }
 	}},
+	{"the spool is mounted read-only", "SlurmdSpoolDir is read-only", func(c *cluster, d *disk) func() {
+		d.remount("ro")
+		return func() { d.remount("rw") }
+	}},
 	{"the spool is mounted noexec", "SlurmdSpoolDir is mounted noexec", func(c *cluster, d *disk) func() {
 		d.remount("noexec")
 		return func() { d.remount("exec") }

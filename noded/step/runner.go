@@ -213,6 +213,11 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 		return nil
 	}
 	if err := folder.Remove(r.dir(name)); err != nil {
+		r.mu.Lock()
+		if r.steps[name] == nil {
+			r.steps[name] = e // or the next try would find nothing to delete
+		}
+		r.mu.Unlock()
 		return fmt.Errorf("cannot delete the folder of step %s: %w", name, err)
 	}
 	return nil

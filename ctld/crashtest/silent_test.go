@@ -37,6 +37,9 @@ var ofShim = []touch{
 var ofJob = []touch{
 	{name: "write", op: fuseWrite, script: "echo text\n"},
 	{name: "close", op: fuseFlush, script: "exit 0\n"}, // execve closes what the shim had open for it
+	{name: "find", op: fuseLookup, program: true},
+	{name: "open", op: fuseOpen, exists: true, program: true},
+	{name: "read", op: fuseRead, exists: true, program: true},
 }
 
 // place is the script of a job that touches a file of this name there, with its output and working folder.

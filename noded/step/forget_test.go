@@ -23,7 +23,8 @@ func TestForgetAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &Runner{o: Options{Spool: spool}, steps: map[string]*entry{name: {name: name, rep: &pb.StepReport{Phase: pb.StepPhase_STEP_ENDED}}}}
+	ended := &entry{name: name, rep: &pb.StepReport{Phase: pb.StepPhase_STEP_ENDED}}
+	r := &Runner{o: Options{Spool: spool}, steps: map[string]*entry{name: ended}}
 	if err := r.Forget(k); err == nil {
 		t.Fatal("it could be deleted")
 	}

@@ -26,7 +26,8 @@
 //
 // cgroup v1 can place a process only once it exists, and limits have to be there before its first instruction. The child asks
 // to be traced (PTRACE_TRACEME) and so stops in execve; the launcher places it, sets its limits with prlimit(2), writes its number
-// into its environment (SLURM_TASK_PID), and lets go. Where tracing is forbidden, and where a TaskProlog has to run, the shim's own
+// into its environment (SLURM_TASK_PID), and lets go. Where tracing is forbidden, where a TaskProlog has to run, and where the
+// interpreter is not one of the system's own (its file system may never answer, and the shim would stand still in vfork), the shim's own
 // binary is started first, without the job's environment, waits to be told, and executes the script (trampoline.go).
 //
 // # End

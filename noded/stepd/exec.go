@@ -1,11 +1,9 @@
 package stepd
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -75,7 +73,8 @@ func refused(path string, errno syscall.Errno) error {
 	if i := interpreter(path); i != "" && errno != unix.E2BIG {
 		what = "bad interpreter(" + i + ")"
 	}
-	return &execError{errno, fmt.Sprintf("execve(): %s: %s", what, sentence(errno))}
+	// A first line may hold any bytes, and a job's stderr is shown on terminals.
+	return &execError{errno, strings.ToValidUTF8(fmt.Sprintf("execve(): %s: %s", what, sentence(errno)), "?")}
 }
 
 // forks tries whether a process can be made in the step's cgroup, by root and of a program that is sound.
@@ -116,19 +115,45 @@ func (l *launcher) reachable(t *task, path string) error {
 	return err
 }
 
-// interpreter is the program on the #! line of a script that exists.
+// near says that the kernel, on the way to a program's first instruction, asks no file system of a user's, which may never answer: until
+// then this whole process stands still (vfork: the child has its memory, and the runtime its only processor), and nobody could end the
+// step. own: it is the script in the spool, and what counts is its interpreter. Names decide, since asking where a path leads may hang,
+// too, and what a user's path says now it need not say when it is executed.
+func near(path string, own bool) bool {
+	if own {
+		path = interpreter(path)
+	}
+	switch dir, name := filepath.Split(path); dir {
+	case "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/":
+		return name != "" && name != "." && name != ".."
+	}
+	return false
+}
+
+// interpreter is the program on the #! line of a script that exists, by the kernel's rules.
 func interpreter(path string) string {
-	f, err := os.Open(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	line, _ := bufio.NewReaderSize(f, 256).ReadString('\n')
-	rest, ok := strings.CutPrefix(line, "#!")
-	if f := strings.Fields(rest); ok && len(f) > 0 {
-		return f[0]
+	defer unix.Close(fd)
+	var buf [256]byte // what the kernel looks at
+	n, err := unix.Read(fd, buf[:])
+	for err == unix.EINTR {
+		n, err = unix.Read(fd, buf[:])
 	}
-	return ""
+	line, ok := bytes.CutPrefix(buf[:max(n, 0)], []byte("#!"))
+	if !ok {
+		return ""
+	}
+	if end := bytes.IndexAny(line, "\n\x00"); end >= 0 {
+		line = line[:end]
+	}
+	line = bytes.TrimLeft(line, " \t")
+	if end := bytes.IndexAny(line, " \t"); end >= 0 {
+		line = line[:end]
+	}
+	return string(line)
 }
 
 // resetOOM gives a job the default: it inherits the shim's own protection.

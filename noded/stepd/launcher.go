@@ -184,7 +184,7 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 }
 
 func failure(err error) *event {
-	// A script's first line may hold any bytes, and no message can carry them: the shim could not tell of the end.
+	// What is not UTF-8 no message can carry: the shim could not tell of the end.
 	ev := &event{kind: evFailed, verdict: nodeFailed, detail: strings.ToValidUTF8(err.Error(), "?")}
 	var fe *fileError
 	var xe *execError
@@ -221,7 +221,13 @@ func (l *launcher) start(t *task, files *stdio) (child, error) {
 		path = filepath.Join(t.dir, path)
 	}
 	argv = append([]string{path}, argv[1:]...)
-	if l.noTrace || len(t.b.TaskProlog) > 0 {
+	own := filepath.Dir(path) == t.dir
+	if l.noTrace || len(t.b.TaskProlog) > 0 || !near(path, own) {
+		if own {
+			if err := l.reachable(t, path); err != nil {
+				return child{pidfd: -1}, fmt.Errorf("cannot start %s: %w", path, err)
+			}
+		}
 		return l.viaTrampoline(t, files, argv)
 	}
 	p, err := l.fork(t, files, path, argv)

@@ -3,6 +3,7 @@ package stepd
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -69,4 +70,36 @@ func same(t *testing.T, a, b int) bool {
 		t.Fatal(err)
 	}
 	return x.Dev == y.Dev && (x.Ino == y.Ino || y.Nlink == 0) && x.Mode == y.Mode
+}
+
+// TestNear: the shim itself waits for the execve of the system's programs alone.
+func TestNear(t *testing.T) {
+	dir := t.TempDir()
+	script := func(first string) string {
+		path := filepath.Join(dir, "script")
+		if err := os.WriteFile(path, []byte(first+"\necho\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for first, want := range map[string]bool{
+		"#!/bin/sh": true, "#! /usr/bin/env python3": true, "#!\t/bin/bash -e": true, "#!/sbin/sh": true,
+		"#!/usr/bin/x\x00/../../../home/u/sh": true, // the kernel ends there, too
+		"#!/usr/bin/x\v/../../../home/u/sh":   false,
+		"#!/home/u/python":                    false, "#!/usr/local/bin/python": false,
+		"#!/usr/../home/u/sh": false, "#!/bin/../home/u/sh": false,
+		"#!//home/u/sh": false, "#!": false, "#! ": false, "\x7fELF": false, "#!sh": false, "#!/usr/bin/": false, "#!/usr/bin/..": false,
+		"#!/usr/tmp/sh": false,
+	} {
+		if got := near(script(first), true); got != want {
+			t.Errorf("%q: %v", first, got)
+		}
+	}
+	for path, want := range map[string]bool{
+		"/usr/bin/true": true, "/home/u/a.out": false, "/usr/local/x": false, "/usr/bin/../../home/x": false,
+	} {
+		if got := near(path, false); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // viaTrampoline starts the shim's own binary as the user; it waits on descriptor 3 until the launcher has placed it, then
-// executes the script. For machines that forbid ptrace, and for TaskProlog, which runs as the task before it becomes the script.
+// executes the script. For machines that forbid ptrace, for TaskProlog, which runs as the task before it becomes the script, and for
+// programs that need not be near: it is this process, and not the shim, that may then wait in execve for ever.
 //
 // Until it is in all its cgroups nothing of the user's may run in it: a process that it forked would be outside of them. So it has
 // no environment, from which the dynamic loader would take the user's libraries, but reads the job's from descriptor 6; and where
@@ -122,7 +124,10 @@ func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) er
 	}
 	say := byte(trampolineGo)
 	if slices.ContainsFunc(t.b.Rlimits, func(r *pb.Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE }) {
-		say = trampolineKeepFiles
+		say |= trampolineKeepFiles
+	}
+	if t.second {
+		say |= trampolineEpilog
 	}
 	if _, err := unix.Write(to, []byte{say}); err != nil {
 		return fmt.Errorf("cannot release process %d: %w", pid, err)
@@ -153,6 +158,7 @@ const (
 	trampolineArg       = "trampoline"
 	trampolineGo        = 1
 	trampolineKeepFiles = 2 // RLIMIT_NOFILE has been set: keep it
+	trampolineEpilog    = 4 // this is TaskEpilog: SLURM_TASK_PID is the first process, which has ended
 )
 
 // trampoline is the other side, the user's process; args are how many programs of TaskProlog there are, those, the script and
@@ -171,7 +177,7 @@ func trampoline(args []string) int {
 	if n, _ := unix.Read(3, b[:]); n != 1 {
 		return 1 // the shim is gone
 	}
-	if b[0] == trampolineKeepFiles {
+	if b[0]&trampolineKeepFiles != 0 {
 		// Go's runtime raised the soft limit at its start and would put back on exec what it was then, unless it is told of a new one.
 		var lim syscall.Rlimit
 		if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) == nil {
@@ -184,7 +190,9 @@ func trampoline(args []string) int {
 		complain(os.Stderr, "cannot read the job's environment: "+err.Error())
 		return 1
 	}
-	env = setEnv(env, "SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	if b[0]&trampolineEpilog == 0 {
+		env = setEnv(env, "SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	}
 	for _, p := range prologs {
 		if env, err = taskProlog(p, env); err != nil {
 			complain(os.Stderr, err.Error())
@@ -192,6 +200,10 @@ func trampoline(args []string) int {
 		}
 	}
 	err = syscall.Exec(argv[0], argv, env)
+	for try := 0; err == syscall.ETXTBSY && try < 100 || scarce(err) && try < scarceTries; try++ { // as in launcher.fork
+		time.Sleep(time.Millisecond)
+		err = syscall.Exec(argv[0], argv, env)
+	}
 	errno, _ := err.(syscall.Errno)
 	_, _ = unix.Write(4, []byte{byte(errno)})
 	return int(errno)

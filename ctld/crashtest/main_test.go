@@ -60,7 +60,7 @@ func runAll(m *testing.M) int {
 	}
 	defer stop()
 	bin = filepath.Join(base, "bin") // where every user can reach it
-	if err := daemontest.Programs(bin, *built, "sbatch", "scontrol"); err != nil {
+	if err := daemontest.Programs(bin, *built, commands...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -102,7 +102,10 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, fmt.Errorf("it is empty, but this directory holds the state of %s", clusterName(owner)))
 	}
 	r, err := verify(s.path, nil)
-	if errors.Is(err, ErrNewer) || errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, ErrNewer) {
+		return nil, fmt.Errorf("cannot open %s: %w: install the newer version again, or restore a backup made before it ran", s.path, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("cannot open %s: %w", s.path, err)
 	}
 	if err != nil {

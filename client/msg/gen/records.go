@@ -58,12 +58,13 @@ func (w *writer) record(b *bytes.Buffer, d protoreflect.MessageDescriptor, seen 
 	}
 	b.WriteString("return b\n}\n")
 	fmt.Fprintf(b,
-		"\n// Shallow is a copy of m; what it points to is shared. Nil is as empty.\nfunc (m *%s) Shallow() *%s {\nif m == nil "+
-			"{\nreturn &%s{}\n}\nreturn &%s{\n", name, name, name, name)
+		"\n// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.\n"+
+			"func (m *%s) Shallow() *%s {\nif m == nil {\nreturn &%s{}\n}\nreturn &%s{\n", name, name, name, name)
 	for _, f := range fields {
 		fmt.Fprintf(b, "%s: m.%s,\n", f.name, f.name)
 	}
-	b.WriteString("}\n}\n")
+	// What a newer release has written is still there when this one writes the record again.
+	b.WriteString("unknownFields: m.unknownFields,\n}\n}\n")
 	for _, f := range fields {
 		if f.Message() != nil && !f.IsMap() {
 			w.record(b, f.Message(), seen)

@@ -232,7 +232,7 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *JobRecord) Shallow() *JobRecord {
 	if m == nil {
 		return &JobRecord{}
@@ -307,6 +307,7 @@ func (m *JobRecord) Shallow() *JobRecord {
 		ScriptKey:       m.ScriptKey,
 		EnvKey:          m.EnvKey,
 		LaunchFailures:  m.LaunchFailures,
+		unknownFields:   m.unknownFields,
 	}
 }
 
@@ -618,7 +619,7 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *JobSpec) Shallow() *JobSpec {
 	if m == nil {
 		return &JobSpec{}
@@ -722,6 +723,7 @@ func (m *JobSpec) Shallow() *JobSpec {
 		Profile:          m.Profile,
 		BatchFeatures:    m.BatchFeatures,
 		Cron:             m.Cron,
+		unknownFields:    m.unknownFields,
 	}
 }
 
@@ -736,16 +738,17 @@ func (m *Rlimit) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *Rlimit) Shallow() *Rlimit {
 	if m == nil {
 		return &Rlimit{}
 	}
 	return &Rlimit{
-		Resource: m.Resource,
-		Soft:     m.Soft,
-		Hard:     m.Hard,
-		Asked:    m.Asked,
+		Resource:      m.Resource,
+		Soft:          m.Soft,
+		Hard:          m.Hard,
+		Asked:         m.Asked,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -772,24 +775,25 @@ func (m *NodeAlloc) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *NodeAlloc) Shallow() *NodeAlloc {
 	if m == nil {
 		return &NodeAlloc{}
 	}
 	return &NodeAlloc{
-		Node:     m.Node,
-		Cpus:     m.Cpus,
-		CpuIds:   m.CpuIds,
-		MemMib:   m.MemMib,
-		Gres:     m.Gres,
-		Tasks:    m.Tasks,
-		Ended:    m.Ended,
-		Devices:  m.Devices,
-		BootId:   m.BootId,
-		Shared:   m.Shared,
-		CpusFree: m.CpusFree,
-		Topology: m.Topology,
+		Node:          m.Node,
+		Cpus:          m.Cpus,
+		CpuIds:        m.CpuIds,
+		MemMib:        m.MemMib,
+		Gres:          m.Gres,
+		Tasks:         m.Tasks,
+		Ended:         m.Ended,
+		Devices:       m.Devices,
+		BootId:        m.BootId,
+		Shared:        m.Shared,
+		CpusFree:      m.CpusFree,
+		Topology:      m.Topology,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -808,20 +812,21 @@ func (m *GresDevice) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *GresDevice) Shallow() *GresDevice {
 	if m == nil {
 		return &GresDevice{}
 	}
 	return &GresDevice{
-		Name:     m.Name,
-		Type:     m.Type,
-		Index:    m.Index,
-		Id:       m.Id,
-		Share:    m.Share,
-		Count:    m.Count,
-		Parent:   m.Parent,
-		MigStart: m.MigStart,
+		Name:          m.Name,
+		Type:          m.Type,
+		Index:         m.Index,
+		Id:            m.Id,
+		Share:         m.Share,
+		Count:         m.Count,
+		Parent:        m.Parent,
+		MigStart:      m.MigStart,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -837,17 +842,18 @@ func (m *Signal) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *Signal) Shallow() *Signal {
 	if m == nil {
 		return &Signal{}
 	}
 	return &Signal{
-		Seq:    m.Seq,
-		Signal: m.Signal,
-		Target: m.Target,
-		Step:   m.Step,
-		Text:   m.Text,
+		Seq:           m.Seq,
+		Signal:        m.Signal,
+		Target:        m.Target,
+		Step:          m.Step,
+		Text:          m.Text,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -878,7 +884,7 @@ func (m *StepUsage) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *StepUsage) Shallow() *StepUsage {
 	if m == nil {
 		return &StepUsage{}
@@ -897,6 +903,7 @@ func (m *StepUsage) Shallow() *StepUsage {
 		Devices:       m.Devices,
 		Node:          m.Node,
 		PidList:       m.PidList,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -911,16 +918,17 @@ func (m *StepKey) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *StepKey) Shallow() *StepKey {
 	if m == nil {
 		return &StepKey{}
 	}
 	return &StepKey{
-		JobId:   m.JobId,
-		Attempt: m.Attempt,
-		Epoch:   m.Epoch,
-		Step:    m.Step,
+		JobId:         m.JobId,
+		Attempt:       m.Attempt,
+		Epoch:         m.Epoch,
+		Step:          m.Step,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -941,7 +949,7 @@ func (m *DeviceUse) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *DeviceUse) Shallow() *DeviceUse {
 	if m == nil {
 		return &DeviceUse{}
@@ -957,6 +965,7 @@ func (m *DeviceUse) Shallow() *DeviceUse {
 		IdleS:          m.IdleS,
 		Samples:        m.Samples,
 		Type:           m.Type,
+		unknownFields:  m.unknownFields,
 	}
 }
 
@@ -1150,7 +1159,7 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *NodeRecord) Shallow() *NodeRecord {
 	if m == nil {
 		return &NodeRecord{}
@@ -1212,6 +1221,7 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		ConfHash:       m.ConfHash,
 		ConfFetched:    m.ConfFetched,
 		ConfError:      m.ConfError,
+		unknownFields:  m.unknownFields,
 	}
 }
 
@@ -1237,7 +1247,7 @@ func (m *Hardware) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *Hardware) Shallow() *Hardware {
 	if m == nil {
 		return &Hardware{}
@@ -1252,6 +1262,7 @@ func (m *Hardware) Shallow() *Hardware {
 		Devices:       m.Devices,
 		Driver:        m.Driver,
 		Mismatches:    m.Mismatches,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -1292,36 +1303,37 @@ func (m *Device) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *Device) Shallow() *Device {
 	if m == nil {
 		return &Device{}
 	}
 	return &Device{
-		Name:        m.Name,
-		Type:        m.Type,
-		Index:       m.Index,
-		Id:          m.Id,
-		Files:       m.Files,
-		Minor:       m.Minor,
-		Pci:         m.Pci,
-		Model:       m.Model,
-		MemoryMib:   m.MemoryMib,
-		Numa:        m.Numa,
-		Cores:       m.Cores,
-		Links:       m.Links,
-		Parent:      m.Parent,
-		MigStart:    m.MigStart,
-		MigMode:     m.MigMode,
-		MigProfiles: m.MigProfiles,
-		Ecc:         m.Ecc,
-		Fault:       m.Fault,
-		FaultNs:     m.FaultNs,
-		Foreign:     m.Foreign,
-		Shares:      m.Shares,
-		SharedAs:    m.SharedAs,
-		Declared:    m.Declared,
-		MigNoReset:  m.MigNoReset,
+		Name:          m.Name,
+		Type:          m.Type,
+		Index:         m.Index,
+		Id:            m.Id,
+		Files:         m.Files,
+		Minor:         m.Minor,
+		Pci:           m.Pci,
+		Model:         m.Model,
+		MemoryMib:     m.MemoryMib,
+		Numa:          m.Numa,
+		Cores:         m.Cores,
+		Links:         m.Links,
+		Parent:        m.Parent,
+		MigStart:      m.MigStart,
+		MigMode:       m.MigMode,
+		MigProfiles:   m.MigProfiles,
+		Ecc:           m.Ecc,
+		Fault:         m.Fault,
+		FaultNs:       m.FaultNs,
+		Foreign:       m.Foreign,
+		Shares:        m.Shares,
+		SharedAs:      m.SharedAs,
+		Declared:      m.Declared,
+		MigNoReset:    m.MigNoReset,
+		unknownFields: m.unknownFields,
 	}
 }
 
@@ -1338,17 +1350,18 @@ func (m *MigProfile) appendTo(b []byte) []byte {
 	return b
 }
 
-// Shallow is a copy of m; what it points to is shared. Nil is as empty.
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
 func (m *MigProfile) Shallow() *MigProfile {
 	if m == nil {
 		return &MigProfile{}
 	}
 	return &MigProfile{
-		Name:      m.Name,
-		Slices:    m.Slices,
-		MemoryMib: m.MemoryMib,
-		Starts:    m.Starts,
-		Size:      m.Size,
-		Id:        m.Id,
+		Name:          m.Name,
+		Slices:        m.Slices,
+		MemoryMib:     m.MemoryMib,
+		Starts:        m.Starts,
+		Size:          m.Size,
+		Id:            m.Id,
+		unknownFields: m.unknownFields,
 	}
 }

@@ -64,9 +64,9 @@ const (
 	maxMessage     = 8 << 20
 	maxStreams     = 64
 	maxHeaders     = 16 << 10
-	connectTimeout = 30 * time.Second // of a handshake: all nodes of a large cluster may come at once
-	windowBytes    = 1 << 20          // that a node may send before it has been read
-	nodeBuffer     = 8 << 10          // of each connection
+	connectTimeout = 2 * time.Minute // of a handshake: all nodes of a large cluster may come at once, and a busy machine be slow
+	windowBytes    = 1 << 20         // that a node may send before it has been read
+	nodeBuffer     = 8 << 10         // of each connection
 	// nodePing is when a node is asked whether its daemon still answers, where nothing comes from it. Whether its host does is known sooner
 	// (package tcp).
 	nodePing    = 2 * time.Minute

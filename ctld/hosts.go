@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,7 +25,14 @@ import (
 // certificates is whose certificates the controller accepts, and the one that it shows itself.
 type certificates struct {
 	ca.Signer
-	tls atomic.Pointer[tls.Config]
+	tls     atomic.Pointer[tls.Config]
+	signing atomic.Pointer[signing]
+}
+
+// signing is which authority signs, as its files said when they were looked at last. Each node is told of it whenever its settings are.
+type signing struct {
+	crt, key fs.FileInfo
+	id       string
 }
 
 // authorityEnds is how long before its end it is said that the authority needs to be renewed.
@@ -88,10 +96,23 @@ func (t *certificates) trusted() (own *x509.Certificate, all []*x509.Certificate
 
 // signs is the AuthorityID of the authority that signs, "" when it is not known.
 func (t *certificates) signs() string {
-	if _, all, err := t.trusted(); err == nil {
-		return mtls.AuthorityID(all[0])
+	crt, key := ca.Files(t.Dir)
+	now := signing{}
+	now.crt, _ = os.Stat(crt)
+	now.key, _ = os.Stat(key)
+	if old := t.signing.Load(); old != nil && unchanged(old.crt, now.crt) && unchanged(old.key, now.key) {
+		return old.id
 	}
-	return ""
+	if _, all, err := t.trusted(); err == nil {
+		now.id = mtls.AuthorityID(all[0])
+	}
+	t.signing.Store(&now)
+	return now.id
+}
+
+// unchanged compares a file, which is replaced by a rename when it changes, with what it was.
+func unchanged(a, b fs.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
 func (d *daemon) enrolment(door *rpc.Door, port int) rpc.Enrolment {

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // The roles.
@@ -179,11 +180,11 @@ func Server(dir string) (*tls.Config, error) {
 		ClientCAs:              pool,
 		ClientAuth:             tls.VerifyClientCertIfGiven,
 		SessionTicketsDisabled: true, // a resumed session would show a certificate of before
-		VerifyConnection: func(cs tls.ConnectionState) error {
+		VerifyConnection: func(cs tls.ConnectionState) error { // the chain has been verified, for ClientCAs
 			if len(cs.PeerCertificates) == 0 {
 				return nil
 			}
-			_, err := verify(cs.PeerCertificates, pool, x509.ExtKeyUsageClientAuth, RoleNode, RoleLogin, RoleController)
+			_, err := inRole(CertificateOf(cs), RoleNode, RoleLogin, RoleController)
 			return err
 		},
 	}, nil
@@ -222,16 +223,22 @@ func verify(certs []*x509.Certificate, pool *x509.CertPool, use x509.ExtKeyUsage
 		return Identity{}, fmt.Errorf("cannot accept %s: %w: is it of this cluster, and are the clocks right? %w", subject(certs[0]), err,
 			ErrPeer)
 	}
-	id, err := identity(certs[0])
+	return inRole(certs[0], roles...)
+}
+
+// inRole says whose a certificate is that has been verified (nil: none has), if it is of one of the roles.
+func inRole(c *x509.Certificate, roles ...string) (Identity, error) {
+	if c == nil {
+		return Identity{}, fmt.Errorf("cannot accept the connection: no certificate that was verified: %w", ErrPeer)
+	}
+	id, err := identity(c)
 	if err != nil {
 		return Identity{}, err
 	}
-	for _, r := range roles {
-		if id.Role == r {
-			return id, nil
-		}
+	if !slices.Contains(roles, id.Role) {
+		return Identity{}, fmt.Errorf("cannot accept %s: its role should be one of %q: %w", subject(c), roles, ErrPeer)
 	}
-	return Identity{}, fmt.Errorf("cannot accept %s: its role should be one of %q: %w", subject(certs[0]), roles, ErrPeer)
+	return id, nil
 }
 
 func identity(c *x509.Certificate) (Identity, error) {

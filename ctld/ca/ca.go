@@ -40,6 +40,9 @@ var always = time.Unix(0, 0)
 func caCrt(dir string) string { return filepath.Join(dir, "ca.crt") }
 func caKey(dir string) string { return filepath.Join(dir, "ca.key") }
 
+// Files are the paths of the authority's certificates and of its key.
+func Files(dir string) (certificates, key string) { return caCrt(dir), caKey(dir) }
+
 // Check says whether there is a usable authority in dir; the error is fs.ErrNotExist where there is none.
 func Check(dir string) error {
 	if _, err := os.Stat(caCrt(dir)); err != nil {

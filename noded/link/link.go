@@ -45,8 +45,9 @@ const (
 	windowBytes     = 1 << 20 // given: gRPC would otherwise measure the connection, with a ping for each message that comes
 	bufferBytes     = 8 << 10
 	dialTimeout     = 5 * time.Second // of TCP: another attempt finds a host that is back sooner than what the kernel sends again
-	// connectTimeout is for TCP, TLS and the start of the stream: after a restart of the controller all nodes of a cluster come at once.
-	connectTimeout = 30 * time.Second
+	// connectTimeout is for TLS and the start of the stream: after a restart of the controller all nodes of a cluster come at once, and
+	// what a slow machine has done of a handshake is lost when a node gives it up.
+	connectTimeout = 2 * time.Minute
 )
 
 // Options say where to connect, and how.

@@ -157,7 +157,7 @@ func (o *Options) root(files mtls.Files) root.Options {
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
 			Relay: o.listening != nil,
-			Ca:    files.Authority, Certificate: files.Certificate, Key: files.Key}}
+			Ca:    files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
 }
 
 // signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
@@ -300,7 +300,7 @@ func (n *node) hello() *pb.NodeHello {
 	n.addDevices(h)
 	return &pb.NodeHello{
 		Node: n.about.Node, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.about.StartNs,
-		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(),
+		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(), Refusals: n.about.Refusals,
 	}
 }
 

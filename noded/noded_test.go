@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/link"
+	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/stepd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
@@ -95,11 +96,26 @@ func TestHelloAndHeartbeats(t *testing.T) {
 	h := c.hello(0).Hello
 	hardware := &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 2, Threads: 2, RealMemoryMib: 4000, TmpDiskMib: 10}
 	if h.Node != "n1" || h.BootId != "b1" || h.BootNs != 5 || h.Arch != "x86_64" || h.Version == "" || h.NodedStartNs == 0 ||
-		h.Hardware.String() != hardware.String() || h.ClusterId != "" {
+		h.Hardware.String() != hardware.String() || h.ClusterId != "" || h.Refusals != nil {
 		t.Errorf("%v", h)
 	}
 	if b := c.hello(0).Heartbeat; b.CpuLoad != 1.5 || b.FreeMemMib != 77 {
 		t.Errorf("%v", b)
+	}
+	d.stop()
+	c.server.Stop()
+}
+
+// TestHelloTellsPolicy: the controller hears whose jobs this node would not run.
+func TestHelloTellsPolicy(t *testing.T) {
+	defer leaktest.None(t, goleak.IgnoreCurrent())
+	c := newController(t)
+	d := newDaemon(t, c, newFakeSteps(t))
+	d.o.Policy = policy.Default()
+	d.start()
+	c.await("a hello", func() bool { return c.beats >= 1 })
+	if r := c.hello(0).Hello.Refusals; !r.GetRoot() || r.GetBelow() != 1000 {
+		t.Errorf("%v", r)
 	}
 	d.stop()
 	c.server.Stop()

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -73,5 +74,43 @@ func TestExclusiveUser(t *testing.T) {
 	w.plan()
 	if got, want := fmt.Sprint(where()), "map[n1:[4 5] n2:[3 6]]"; got != want {
 		t.Errorf("when ann's have ended: %s, want %s", got, want)
+	}
+}
+
+// TestRefusedUsers: no job is placed on a node that refuses its user's jobs, and one that no other node can hold is told so.
+func TestRefusedUsers(t *testing.T) {
+	w := newWorld(t, Params{}, 3, 8)
+	w.in.Nodes[0].RefusesRoot, w.in.Nodes[0].RefusesBelow = true, 1000
+	w.in.Nodes[1].RefusesRoot = true
+	one := Request{Tasks: 8, MinNodes: 1, MaxNodes: 1}
+	root, system := one, one
+	root.LowUID, system.LowUID = 1, 34
+	w.add(1, 50, root)
+	w.add(2, 50, system)
+	w.add(3, 50, root)
+	w.add(4, 50, one)
+	if got, want := w.plan(), "start 1 n3:8; start 2 n2:8; start 4 n1:8; reserve 3 at 50 on n3; 3: Resources"; got != want {
+		t.Errorf("%s\nwant: %s", got, want)
+	}
+	w.end(1)
+	w.in.Nodes = slices.Clone(w.in.Nodes)
+	n3 := *w.in.Nodes[2] // its administrator has changed node.conf
+	n3.RefusesRoot = true
+	w.in.Nodes[2] = &n3
+	w.plan()
+	const refused = "jobs of root are refused by n[1-3] (AllowRootJobs in node.conf)"
+	in := w.in
+	x, _ := w.s.Explain(&in, 3)
+	if got := x.String(); !strings.HasPrefix(got, "reason: BadConstraints, "+refused+"\n3 nodes: jobs of root refused\n") {
+		t.Errorf("explained: %s", got)
+	}
+	if n, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &root, Partitions: []string{"p"}}); n != 0 || why != refused {
+		t.Errorf("admitted on %d nodes: %s", n, why)
+	}
+	named := system
+	named.NodeList = []string{"n1"}
+	if _, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &named, Partitions: []string{"p"}}); why !=
+		"jobs of uid 33 are refused by n1 (MinimumUID in node.conf)" {
+		t.Errorf("-w n1: %s", why)
 	}
 }

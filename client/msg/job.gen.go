@@ -2882,6 +2882,8 @@ type NodeRecord struct {
 	ConfHash       string
 	ConfFetched    bool
 	ConfError      string
+	RefusesRoot    bool
+	RefusesBelow   uint32
 	LaunchFailures []*StepKey
 }
 
@@ -3270,6 +3272,20 @@ func (m *NodeRecord) GetConfError() string {
 	return m.ConfError
 }
 
+func (m *NodeRecord) GetRefusesRoot() bool {
+	if m == nil {
+		return false
+	}
+	return m.RefusesRoot
+}
+
+func (m *NodeRecord) GetRefusesBelow() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.RefusesBelow
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3355,6 +3371,8 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 71, m.ConfHash)
 	b = coding.AppendBool(b, 72, m.ConfFetched)
 	b = coding.AppendText(b, 73, m.ConfError)
+	b = coding.AppendBool(b, 74, m.RefusesRoot)
+	b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
 	return b
 }
 
@@ -3488,6 +3506,10 @@ func (m *NodeRecord) Merge(s string) error {
 			m.ConfFetched = d.Bool()
 		case 73<<3 | coding.Chunk:
 			m.ConfError = d.Text()
+		case 74<<3 | coding.Varint:
+			m.RefusesRoot = d.Bool()
+		case 75<<3 | coding.Varint:
+			m.RefusesBelow = uint32(d.Number())
 		}
 	}
 	return d.Err()

@@ -53,7 +53,7 @@ func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
 	if p := checkGPUCounts(j.Spec); p != nil { // of the nodes that a constraint counts, too: or every later update would be refused
 		return p
 	}
-	c := sched.Count(convert.Request(j.Spec))
+	c := sched.Count(convert.Request(j.Spec, v.Users()))
 	if p := checkTotals(j.Spec, &c); p != nil {
 		return p
 	}
@@ -384,7 +384,7 @@ func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 // Size fills in what the request of a record comes to, as it is shown while the job waits.
 func Size(v *state.View, j *pb.JobRecord) {
 	nodes, _ := Feasible(v, j.Spec, true)
-	c := sched.Count(convert.Request(j.Spec))
+	c := sched.Count(convert.Request(j.Spec, v.Users()))
 	size(v.Settings, j, &c, nodes)
 }
 

@@ -27,7 +27,7 @@ func TestSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := &pb.JobRecord{Spec: tt.spec}
-			c := sched.Count(convert.Request(j.Spec))
+			c := sched.Count(convert.Request(j.Spec, state.Users{}))
 			if size(&state.Settings{}, j, &c, 0); j.NumNodes != tt.nodes || j.NumCpus != tt.cpus || j.NumTasks != tt.tasks {
 				t.Errorf("%d nodes, %d CPUs, %d tasks, want %d, %d, %d", j.NumNodes, j.NumCpus, j.NumTasks, tt.nodes, tt.cpus, tt.tasks)
 			}

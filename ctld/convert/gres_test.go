@@ -103,7 +103,7 @@ func TestOneTaskPerSharing(t *testing.T) {
 		{&pb.JobSpec{TresPerNode: "gres/shard:2", NumTasks: 3, GresFlags: "one-task-per-sharing"}, 3, 0},
 		{&pb.JobSpec{TresPerTask: "gres/gpu:2", NumTasks: 3, GresFlags: "one-task-per-sharing"}, 3, 0},
 	} {
-		if r := Request(tt.spec); r.Tasks != tt.tasks || r.TasksPerNode != tt.perNode {
+		if r := Request(tt.spec, state.Users{}); r.Tasks != tt.tasks || r.TasksPerNode != tt.perNode {
 			t.Errorf("%v: %d tasks, %d on each node, want %d and %d", tt.spec, r.Tasks, r.TasksPerNode, tt.tasks, tt.perNode)
 		}
 	}

@@ -15,6 +15,7 @@ func Node(n *state.Node, all bool) *sched.Node {
 	s := &sched.Node{Name: n.Name, State: NodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
+	s.RefusesRoot, s.RefusesBelow = n.RefusesRoot, n.RefusesBelow
 	s.Gres, s.Withheld = nodeGres(n, all), withheld(n)
 	s.Switch = strings.Join(n.Switches, "/")
 	if n.ActiveFeatures != "" {

@@ -8,12 +8,13 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-// Request is what a specification asks for, in the scheduler's terms.
-func Request(s *pb.JobSpec) *sched.Request {
+// Request is what a specification asks for, in the scheduler's terms. users are those of the view.
+func Request(s *pb.JobSpec, users state.Users) *sched.Request {
 	r := &sched.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
 		TasksPerNode: int(s.NtasksPerNode), MinCPUs: int(s.PnMinCpus), Overcommit: s.Overcommit, Sockets: int(s.SocketsPerNode),
 		CoresPerSocket: int(s.CoresPerSocket), ThreadsPerCore: int(s.ThreadsPerCore), MemNodeMiB: int64(s.MemPerNodeMib),
@@ -21,6 +22,7 @@ func Request(s *pb.JobSpec) *sched.Request {
 		MemGPUMiB: int64(s.MemPerGpuMib), MemSaid: s.MemPerNodeMib != 0 || s.MemAll, TmpMiB: int64(s.TmpDiskMib), Features: s.Features,
 		Contiguous: s.Contiguous, Spread: s.Spread, UseMinNodes: s.UseMinNodes, Reservation: s.Reservation,
 		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
+	r.LowUID = users.Low(s.Uid)
 	r.Gres, r.CPUsPerGPU, r.Binding = GresRequests(s), cpusPerGPU(s), strings.Contains(s.GresFlags, "enforce-binding")
 	if perTask, perNode := gpus(s.TresPerTask), gpus(s.TresPerNode); perTask > 0 && perNode >= perTask && r.TasksPerNode == 0 {
 		r.TasksPerNode = int(perNode / perTask) // as many tasks on a node as its GPUs are for

@@ -44,7 +44,7 @@ const maxVerdicts = 8192
 
 // Of judges a request that may start in any of the partitions.
 func Of(v *state.View, s *pb.JobSpec, partitions []string) Verdict {
-	req := convert.Request(s)
+	req := convert.Request(s, v.Users())
 	key := req.Key() + "\x00" + strings.Join(partitions, ",")
 	g := judgeOf(v)
 	g.mu.Lock()
@@ -72,7 +72,7 @@ func Memory(v *state.View, s *pb.JobSpec, partition string) string {
 	g := judgeOf(v)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.admitter.Memory(&sched.Job{Request: convert.Request(s)}, partition)
+	return g.admitter.Memory(&sched.Job{Request: convert.Request(s, v.Users())}, partition)
 }
 
 func judgeOf(v *state.View) *judge { return v.Derived(newJudge).(*judge) }

@@ -16,7 +16,7 @@ import (
 
 func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	if req == nil {
-		req = convert.Request(j.Spec)
+		req = convert.Request(j.Spec, v.Users())
 	}
 	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos,
 		Request:    req,

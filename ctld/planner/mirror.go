@@ -33,6 +33,7 @@ type mirror struct {
 	resvs    []*sched.Reservation
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
+	users    state.Users     // of the view that requests were made from
 
 	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
 	seen map[string]nodeFacts
@@ -120,10 +121,13 @@ type nodeFacts struct {
 	cpus   uint32
 	memMiB uint64
 	inv    *state.Inventory // replaced when anything about the devices changes
+	root   bool             // whose jobs it refuses
+	below  uint32
 }
 
 func factsOf(n *state.Node) nodeFacts {
-	return nodeFacts{convert.NodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv}
+	return nodeFacts{convert.NodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv, n.RefusesRoot,
+		n.RefusesBelow}
 }
 
 func (m *mirror) nodeChanged(n *state.Node) bool {
@@ -135,7 +139,7 @@ func (m *mirror) nodeChanged(n *state.Node) bool {
 // rebuild makes everything anew.
 func (m *mirror) rebuild(v *state.View) {
 	m.rebuildNodes(v)
-	m.settings = v.Settings
+	m.settings, m.users = v.Settings, v.Users()
 	m.resvs = nil
 	for _, r := range v.Reservations() {
 		m.resvs = append(m.resvs, reservation(v, r))
@@ -256,7 +260,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		if old.job != nil && old.spec == j.Spec {
 			req = old.job.Request
 		} else {
-			req = m.request(j.Spec)
+			req = m.request(j.Spec, v.Users())
 		}
 		s.job = pendingJob(v, j, req)
 		s.job.PredictedS = m.history.Predict(j.Spec.User, j.Spec.Name)
@@ -291,8 +295,8 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 const maxRequests = 4096
 
 // request is what a job asks for: for jobs that ask for the same the same record, which the scheduler then need not look into.
-func (m *mirror) request(spec *pb.JobSpec) *sched.Request {
-	r := convert.Request(spec)
+func (m *mirror) request(spec *pb.JobSpec, users state.Users) *sched.Request {
+	r := convert.Request(spec, users)
 	key := r.Key()
 	if known := m.requests[key]; known != nil {
 		return known

@@ -241,7 +241,8 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 		p.sched, p.used = sched.New(params), params
 	}
 	p.mirror.typical.on = params.Placement == sched.FGD
-	if rebuild || p.mirror.settings != v.Settings { // a reconfiguration that Changed has not been told of yet
+	// A reconfiguration that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
+	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() {
 		p.mirror.rebuild(v)
 	} else {
 		p.mirror.update(v, dirty)

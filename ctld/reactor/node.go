@@ -65,6 +65,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
 	n.LastSeenNs = tx.NowNS
+	n.RefusesRoot, n.RefusesBelow = h.Refusals.GetRoot(), h.Refusals.GetBelow()
 	takeHardware(tx, n, h.Hardware)
 	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
 		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg

@@ -13,6 +13,40 @@ type layout struct {
 	last    uint64
 	of      uint64 // which layout derived belongs to
 	derived any
+	usersOf uint64 // which layout users belongs to; 0: none
+	users   Users
+}
+
+// Users says which users it matters for on which nodes a job is, because some node refuses their jobs by its own policy.
+type Users struct {
+	Root  bool
+	Below uint32 // users other than root with a uid below this; 0: none
+}
+
+// mostBelow bounds it, whatever a node says: each such user's requests are different ones for the scheduler.
+const mostBelow = 1 << 16
+
+// Low is what tells a user from others for the scheduler (sched.Request): 0 when every node runs the user's jobs, else the uid plus one.
+func (u Users) Low(uid uint32) uint32 {
+	if uid == 0 && u.Root || uid > 0 && uid < u.Below {
+		return uid + 1
+	}
+	return 0
+}
+
+// Users works that out of the view's nodes, once for each layout. Any goroutine may call it.
+func (v *View) Users() Users {
+	l := v.layout
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.usersOf == 0 || l.usersOf != v.Layout {
+		l.users, l.usersOf = Users{}, v.Layout
+		for _, n := range v.Nodes() {
+			l.users.Root = l.users.Root || n.RefusesRoot
+			l.users.Below = max(l.users.Below, min(n.RefusesBelow, mostBelow))
+		}
+	}
+	return l.users
 }
 
 // relayout is called by whatever changes what requests are judged by.
@@ -49,5 +83,5 @@ func sameLayout(a, b *Node) bool {
 		(x == y || x.Cpus == y.Cpus && x.Sockets == y.Sockets && x.Cores == y.Cores && x.Threads == y.Threads &&
 			x.RealMemoryMib == y.RealMemoryMib &&
 			x.MemSpecMib == y.MemSpecMib && x.TmpDiskMib == y.TmpDiskMib && x.Features == y.Features &&
-			x.ActiveFeatures == y.ActiveFeatures)
+			x.ActiveFeatures == y.ActiveFeatures && x.RefusesRoot == y.RefusesRoot && x.RefusesBelow == y.RefusesBelow)
 }

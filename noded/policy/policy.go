@@ -24,6 +24,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
+// Refusals is what the controller is told of the policy, so that jobs which nobody here would run are refused when they are submitted.
+func (p *Policy) Refusals() *pb.Refusals {
+	if !p.Strict {
+		return nil
+	}
+	return &pb.Refusals{Root: !p.RootJobs, Below: p.MinUID}
+}
+
 // File is the name of the policy's file.
 const File = "node.conf"
 

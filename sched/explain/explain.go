@@ -216,6 +216,12 @@ func (ex *explainer) neverFits(sh *placement.Shape, n *node.Node, v *node.Need) 
 		}
 		return what + " not there", has
 	}
+	if n.Rec.Refuses(sh.Request) {
+		if sh.Request.LowUID == 1 {
+			return "jobs of root refused", -1
+		}
+		return fmt.Sprintf("jobs of uid %d refused", sh.Request.LowUID-1), -1
+	}
 	if sh.Request.Features != "" {
 		return "no feature " + sh.Request.Features, -1
 	}

@@ -163,7 +163,7 @@ func (c *Config) gpus() (n int64) {
 func ConfigKey(n *record.Node) string {
 	b := fmt.Appendf(
 		nil,
-		"%d %d %d %d %v %d %d %d %d %q %q",
+		"%d %d %d %d %v %d %d %d %d %q %q %v %d",
 		n.CPUs,
 		n.Sockets,
 		n.CoresPerSocket,
@@ -175,6 +175,8 @@ func ConfigKey(n *record.Node) string {
 		n.Weight,
 		n.Features,
 		n.Switch,
+		n.RefusesRoot,
+		n.RefusesBelow,
 	)
 	for i := range n.Gres {
 		g := &n.Gres[i]

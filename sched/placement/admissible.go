@@ -170,6 +170,9 @@ func (a *Admitter) explain(req *record.Request, part *index.Partition, sh *Shape
 	if sh.Resv != nil {
 		where = "reservation " + sh.Resv.Rec.Name + " in " + where
 	}
+	if text := sh.Refused(); text != "" {
+		return text
+	}
 	if c == nil {
 		return fmt.Sprintf("no node of %s can give %s; the largest has %s", where, describe(req, &sh.Demand), a.largest(req, sh))
 	}

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -82,10 +83,30 @@ func (pl *Placer) nodeFault(sh *Shape) record.Reason {
 	if !exist && pl.withheld(sh) {
 		return record.Reason{Code: record.WaitResources}
 	}
+	if text := sh.Refused(); !exist && text != "" {
+		return record.Reason{Code: record.BadConstraints, Text: "BadConstraints, " + text}
+	}
 	if !exist {
 		return record.Reason{Code: cmp.Or(pl.outgrown(sh.Request, sh.part), record.BadConstraints)}
 	}
 	return pl.goneReason(sh)
+}
+
+// Refused says which nodes that could hold a part of the job refuse its user; "" when none does.
+func (sh *Shape) Refused() string {
+	var names []string
+	for i := range sh.Alts {
+		names = append(names, sh.Alts[i].Refuse...)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	nodes := hostlist.Fold(slices.Compact(names))
+	if sh.Request.LowUID == 1 {
+		return "jobs of root are refused by " + nodes + " (AllowRootJobs in node.conf)"
+	}
+	return fmt.Sprintf("jobs of uid %d are refused by %s (MinimumUID in node.conf)", sh.Request.LowUID-1, nodes)
 }
 
 // outgrown is the reason of a request for more nodes, or more CPUs in all, than the partition has; "" of any other. The partition

@@ -34,11 +34,12 @@ type Candidates struct {
 	Nodes  []*node.Node
 	Pos    []int32 // by node index; -1: not a candidate
 	Counts []countOf
-	Must   []int32 // places in nodes that -w names
-	Lacks  bool    // a node that -w names is none of them
-	Tasks  int     // on each node; of flexible ones the least
-	GPUs   int64   // part of the per-job devices, as node.NeedOf takes it
-	Lo, Hi int     // node counts
+	Must   []int32  // places in nodes that -w names
+	Lacks  bool     // a node that -w names is none of them
+	Refuse []string // names of nodes that could hold a part of the job, and refuse its user
+	Tasks  int      // on each node; of flexible ones the least
+	GPUs   int64    // part of the per-job devices, as node.NeedOf takes it
+	Lo, Hi int      // node counts
 	Flex   bool
 	seen   int // position in the log
 	cost   []int64
@@ -181,6 +182,10 @@ func (pl *Placer) candidatesOf(sh *Shape, alt *fit.Alternative, c Candidates) Ca
 		if !known {
 			ok = alt.Each.Match(n.Rec.Features) && sh.possible(&c, n.Config)
 			matches[n.Config] = ok
+		}
+		if ok && n.Rec.Refuses(sh.Request) {
+			c.Refuse = append(c.Refuse, n.Rec.Name)
+			continue
 		}
 		if ok {
 			c.Pos[n.Index] = int32(len(c.Nodes))

@@ -114,6 +114,9 @@ type Request struct {
 
 	Licenses    []License
 	Reservation string
+
+	// LowUID is the uid of the job's user plus one, if some node refuses the user's jobs; else 0, so that requests of others are alike.
+	LowUID uint32
 }
 
 // NodeCount is Min, Min+Step, … Max. Step 0 means 1.
@@ -268,7 +271,8 @@ func (r *Request) Key() string { return string(r.AppendKey(make([]byte, 0, 128))
 func (r *Request) AppendKey(b []byte) []byte {
 	for _, x := range []int{r.MinNodes, r.MaxNodes, r.Tasks, r.CPUsPerTask, r.TasksPerNode, r.MinCPUs, r.Sockets,
 		r.CoresPerSocket, r.ThreadsPerCore,
-		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches, int(r.SwitchWaitS)} {
+		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches, int(r.SwitchWaitS),
+		int(r.LowUID)} {
 		b = binary.AppendVarint(b, int64(x))
 	}
 	for _, x := range []bool{r.Overcommit, r.MemSaid, r.Binding, r.Exclusive, r.ExclusiveUser, r.Oversubscribe, r.Contiguous, r.Spread,

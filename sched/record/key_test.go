@@ -16,6 +16,8 @@ func TestKeyHasAllFields(t *testing.T) {
 		switch f := reflect.ValueOf(r).Elem().Field(i); f.Kind() {
 		case reflect.Int, reflect.Int64:
 			f.SetInt(3)
+		case reflect.Uint32:
+			f.SetUint(3)
 		case reflect.Bool:
 			f.SetBool(true)
 		case reflect.String:

@@ -1156,6 +1156,12 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(73) {
 		b = coding.AppendText(b, 73, m.ConfError)
 	}
+	if in.Node.Has(74) {
+		b = coding.AppendBool(b, 74, m.RefusesRoot)
+	}
+	if in.Node.Has(75) {
+		b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
+	}
 	return b
 }
 
@@ -1221,6 +1227,8 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		ConfHash:       m.ConfHash,
 		ConfFetched:    m.ConfFetched,
 		ConfError:      m.ConfError,
+		RefusesRoot:    m.RefusesRoot,
+		RefusesBelow:   m.RefusesBelow,
 		unknownFields:  m.unknownFields,
 	}
 }

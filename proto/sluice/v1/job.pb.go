@@ -2412,6 +2412,8 @@ type NodeRecord struct {
 	ConfHash       string     `protobuf:"bytes,71,opt,name=conf_hash,json=confHash,proto3" json:"conf_hash,omitempty"`          // ConfigurationState
 	ConfFetched    bool       `protobuf:"varint,72,opt,name=conf_fetched,json=confFetched,proto3" json:"conf_fetched,omitempty"`
 	ConfError      string     `protobuf:"bytes,73,opt,name=conf_error,json=confError,proto3" json:"conf_error,omitempty"`
+	RefusesRoot    bool       `protobuf:"varint,74,opt,name=refuses_root,json=refusesRoot,proto3" json:"refuses_root,omitempty"` // whose jobs it does not run, by its own policy: Refusals
+	RefusesBelow   uint32     `protobuf:"varint,75,opt,name=refuses_below,json=refusesBelow,proto3" json:"refuses_below,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2830,6 +2832,20 @@ func (x *NodeRecord) GetConfError() string {
 		return x.ConfError
 	}
 	return ""
+}
+
+func (x *NodeRecord) GetRefusesRoot() bool {
+	if x != nil {
+		return x.RefusesRoot
+	}
+	return false
+}
+
+func (x *NodeRecord) GetRefusesBelow() uint32 {
+	if x != nil {
+		return x.RefusesBelow
+	}
+	return 0
 }
 
 func (x *NodeRecord) GetLaunchFailures() []*StepKey {
@@ -4275,7 +4291,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xd1\r\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x99\x0e\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4350,7 +4366,9 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\tconf_hash\x18G \x01(\tR\bconfHash\x12!\n" +
 	"\fconf_fetched\x18H \x01(\bR\vconfFetched\x12\x1d\n" +
 	"\n" +
-	"conf_error\x18I \x01(\tR\tconfError\x12;\n" +
+	"conf_error\x18I \x01(\tR\tconfError\x12!\n" +
+	"\frefuses_root\x18J \x01(\bR\vrefusesRoot\x12#\n" +
+	"\rrefuses_below\x18K \x01(\rR\frefusesBelow\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +

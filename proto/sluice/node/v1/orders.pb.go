@@ -1199,7 +1199,8 @@ type Welcome struct {
 	Relay         bool                   `protobuf:"varint,16,opt,name=relay,proto3" json:"relay,omitempty"` // the descriptor after that of the orders is the socket of this host's relay
 	Login         bool                   `protobuf:"varint,17,opt,name=login,proto3" json:"login,omitempty"` // of a login host: there is nothing but the relay
 	Configuration *v1.ConfigurationState `protobuf:"bytes,18,opt,name=configuration,proto3" json:"configuration,omitempty"`
-	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"` // there is no configuration yet: it is all that is wanted of this connection
+	Refusals      *v1.Refusals           `protobuf:"bytes,20,opt,name=refusals,proto3" json:"refusals,omitempty"` // what the policy says of users
+	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`      // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1356,6 +1357,13 @@ func (x *Welcome) GetLogin() bool {
 func (x *Welcome) GetConfiguration() *v1.ConfigurationState {
 	if x != nil {
 		return x.Configuration
+	}
+	return nil
+}
+
+func (x *Welcome) GetRefusals() *v1.Refusals {
+	if x != nil {
+		return x.Refusals
 	}
 	return nil
 }
@@ -1893,7 +1901,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\xd4\x04\n" +
+	"\x04what\"\x85\x05\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1913,7 +1921,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\bstart_ns\x18\x0f \x01(\x03R\astartNs\x12\x14\n" +
 	"\x05relay\x18\x10 \x01(\bR\x05relay\x12\x14\n" +
 	"\x05login\x18\x11 \x01(\bR\x05login\x12C\n" +
-	"\rconfiguration\x18\x12 \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x12\x14\n" +
+	"\rconfiguration\x18\x12 \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x12/\n" +
+	"\brefusals\x18\x14 \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
@@ -2007,11 +2016,12 @@ var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(*v1.LaunchSpec)(nil),         // 31: sluice.v1.LaunchSpec
 	(*v1.StepReport)(nil),         // 32: sluice.v1.StepReport
 	(*v1.ConfigurationState)(nil), // 33: sluice.v1.ConfigurationState
-	(*v1.StepUsage)(nil),          // 34: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil),       // 35: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil),       // 36: sluice.v1.DeviceSample
-	(*JoinRequest)(nil),           // 37: sluice.node.v1.JoinRequest
-	(*CertificateReply)(nil),      // 38: sluice.node.v1.CertificateReply
+	(*v1.Refusals)(nil),           // 34: sluice.v1.Refusals
+	(*v1.StepUsage)(nil),          // 35: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),       // 36: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),       // 37: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),           // 38: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil),      // 39: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	24, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
@@ -2050,20 +2060,21 @@ var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	17, // 33: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
 	19, // 34: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
 	33, // 35: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
-	32, // 36: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	29, // 37: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	31, // 38: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	28, // 39: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	34, // 40: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	35, // 41: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	36, // 42: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	37, // 43: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	38, // 44: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	34, // 36: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
+	32, // 37: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	29, // 38: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	31, // 39: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	28, // 40: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	35, // 41: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	36, // 42: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	37, // 43: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	38, // 44: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	39, // 45: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }

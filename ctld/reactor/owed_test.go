@@ -104,7 +104,7 @@ func TestOwedLooksSurvive(t *testing.T) {
 }
 
 // The limit of an array's tasks is given to thousands of records, ended ones too, in many turns; of two commands the later one's is that of
-// all, also when their turns alternate, or a client whose controller was killed asks once more.
+// all, also when their turns alternate, or the controller is killed between two of them.
 func TestThrottleInSlices(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MaxJobsPerUser, s.MaxArraySize, s.MaxJobCount = 0, 100001, 100000 })
 	b.submit(&pb.JobSpec{Name: "a", Uid: alice.UID, Array: "0-1999"})
@@ -151,6 +151,16 @@ func TestThrottleInSlices(t *testing.T) {
 	if _, ok := b.slice(set("1", "9")).(More); !ok { // and then the controller is killed
 		t.Fatal("this takes one turn")
 	}
-	b.spend(t, set("1", "9"))
+	b.view.Reindex() // what a start does: nobody repeats the command
+	b.followUp()
 	all(9)
+	b.slice(set("1_900", "0"))
+	b.view.Reindex()
+	b.slice(FollowUp{})
+	if !b.view.Owing() {
+		t.Error("this takes one turn")
+	}
+	b.spend(t, set("1", "4")) // while it is finished
+	b.followUp()
+	all(4)
 }

@@ -75,6 +75,24 @@ func throttleAll(tx *state.Tx, all []throttle, spent func() bool) bool {
 	return true
 }
 
+// finishThrottle goes on with an array whose records differ: all get the limit of the first. It reports whether there was one.
+func finishThrottle(tx *state.Tx) bool {
+	o, ok := tx.NextThrottle()
+	if !ok {
+		return false
+	}
+	ids := tx.ArrayRecords(o.Array)
+	if len(ids) == 0 {
+		return true
+	}
+	t := throttle{array: o.Array, limit: tx.Job(ids[0]).ArrayThrottle, at: o.At}
+	until := tx.Spent() + len(ids)/16 + FollowUnits // what looking for them costs comes on top, or a long array would never end
+	if t.goOn(tx, func() bool { return tx.Spent() >= until }); !t.done {
+		tx.OweThrottle(state.OwedThrottle{Array: t.array, At: t.at})
+	}
+	return true
+}
+
 // setThrottle changes how many tasks of an array may run at a time; 0 = all. It is the array's, whichever task is named.
 func setThrottle(e *jobEdit, key, value string) *pb.Problem {
 	if e.job.ArrayJobId == 0 {

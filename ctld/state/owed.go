@@ -1,13 +1,15 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
 
 // What follows from an event for records that wait (reactor.Follow) is too much for one turn of the writer when thousands wait for the
 // same. What is left of it is owed: it stays in the writer's index until later turns have come to it. It is not on disk, because it can be
-// had from the records: after a start, and when a commit was refused, all that waits is looked at again.
+// had from the records: after a start, and when a commit was refused, all that waits is looked at again. Likewise for the limit of an array's
+// tasks, which a command gives to its records in slices, the first of them first: where others have another then, the command was broken off.
 
 // Source is what records wait for: a job or an array; or, by uid and name, to be the only one of a name. The zero value stands for all
 // that waits for anything.
@@ -19,9 +21,13 @@ type Source struct {
 
 // owed are the records that have still to be looked at. The sources take turns, a record each.
 type owed struct {
-	queue []Source
-	by    map[Source]*debt
+	queue     []Source
+	by        map[Source]*debt
+	throttles []OwedThrottle
 }
+
+// OwedThrottle is an array of which records from At on have still to get the limit of its first.
+type OwedThrottle struct{ Array, At uint32 }
 
 // debt is what is left of one source. again: all that wait for it, once left is done.
 type debt struct {
@@ -101,11 +107,44 @@ func (tx *Tx) PayOne() (id uint32, ok bool) {
 }
 
 // Owing reports whether anything is owed to records that wait. For the writer alone, between its turns.
-func (v *View) Owing() bool { return len(v.writer.owed.queue) > 0 }
+func (v *View) Owing() bool { return len(v.writer.owed.queue)+len(v.writer.owed.throttles) > 0 }
 
-// oweAll has all that waits looked at again.
+// NextThrottle takes out an array whose records differ in how many of its tasks may run at a time; false: there is none.
+func (tx *Tx) NextThrottle() (t OwedThrottle, ok bool) {
+	o := &tx.next.writer.owed
+	if len(o.throttles) == 0 {
+		return t, false
+	}
+	t, o.throttles = o.throttles[0], o.throttles[1:]
+	return t, true
+}
+
+// OweThrottle leaves the rest of an array to a later turn.
+func (tx *Tx) OweThrottle(t OwedThrottle) {
+	tx.next.writer.owed.throttles = append(tx.next.writer.owed.throttles, t)
+}
+
+// mixedThrottles are the arrays whose records differ in that.
+func (tx *Tx) mixedThrottles() (mixed []OwedThrottle) {
+	for array, a := range tx.next.writer.arrays {
+		first := true
+		var limit uint32
+		for id := range a.ids {
+			t := tx.Job(id).ArrayThrottle
+			if !first && t != limit {
+				mixed = append(mixed, OwedThrottle{Array: array})
+				break
+			}
+			first, limit = false, t
+		}
+	}
+	slices.SortFunc(mixed, func(a, b OwedThrottle) int { return cmp.Compare(a.Array, b.Array) })
+	return mixed
+}
+
+// oweAll has all that waits looked at again, and broken off commands finished.
 func (tx *Tx) oweAll() {
-	tx.next.writer.owed = owed{by: map[Source]*debt{}}
+	tx.next.writer.owed = owed{by: map[Source]*debt{}, throttles: tx.mixedThrottles()}
 	if list := tx.allWaiting(); len(list) > 0 {
 		tx.Owe(Source{}, list)
 	}

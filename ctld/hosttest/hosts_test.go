@@ -75,11 +75,29 @@ func TestCommandsEverywhere(t *testing.T) {
 			t.Errorf("squeue by %s on the login host: %v", user, r)
 		}
 	}
-	for _, args := range [][]string{{"sprio"}, {"sdiag"}, {"scrontab", "-l"}, {"scontrol", "ping"}, {"scontrol", "show", "config"},
-		{"scontrol", "show", "node", "c2"}, {"scontrol", "show", "partition"}} {
-		here, there := c.ctl.Run("alice", nil, args...), c.login.Run("alice", nil, args...)
-		if here.Code != there.Code {
-			t.Errorf("%v: %v on the controller's host, %v on the login host", args, here, there)
+	// alice may use c1 for as long as she has a job there.
+	w := c.gate("allowed", "-w", "c1")
+	w.says([3]string{"0", "c1", "start"})
+	defer w.open()
+	for _, q := range []struct {
+		args   []string
+		varies bool // says what time it is, or the like
+	}{
+		{[]string{"sacct", "-j", id, "-o", "jobid,user,state,exitcode"}, false}, {[]string{"sacctmgr", "show", "cluster"}, false},
+		{[]string{"sshare"}, false}, {[]string{"sreport", "cluster", "utilization"}, true}, {[]string{"sstat", "-j", id}, false},
+		{[]string{"seff", id}, false}, {[]string{"sluice", "gpus"}, false}, {[]string{"sluice", "explain", id}, false},
+		{[]string{"sluice", "certs"}, false}, {[]string{"squeue", "--json"}, true}, {[]string{"squeue", "-h", "-o", "%i %u %T %N"}, false},
+		{[]string{"sinfo"}, false}, {[]string{"sinfo", "-R"}, false}, {[]string{"sprio"}, false}, {[]string{"sdiag"}, true},
+		{[]string{"scrontab", "-l"}, false}, {[]string{"scontrol", "ping"}, true}, {[]string{"scontrol", "show", "config"}, true},
+		{[]string{"scontrol", "show", "node", "c2"}, true}, {[]string{"scontrol", "show", "partition"}, false},
+		{[]string{"scontrol", "hold", id}, false}, {[]string{"scancel", "4000000"}, false},
+	} {
+		here := c.ctl.Run("alice", nil, q.args...)
+		for _, h := range []*hosttest.Host{c.login, c.compute[0]} {
+			there := h.Run("alice", nil, q.args...)
+			if here.Code != there.Code || !q.varies && (here.Out != there.Out || here.Err != there.Err) {
+				t.Errorf("%v: %v on the controller's host, %v on %s", q.args, here, there, h.Name)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/orders"
@@ -73,7 +74,8 @@ func (o *FetchOptions) once(ctx context.Context) (*hostconf.Bundle, error) {
 
 func (o *FetchOptions) take(conn net.Conn) (*hostconf.Bundle, error) {
 	out, err := orders.Append(nil, &nodepb.Word{What: &nodepb.Word_Welcome{Welcome: &nodepb.Welcome{Node: o.NodeName,
-		Controllers: o.Controllers, Ca: o.Files.Authority, Certificate: o.Files.Certificate, Key: o.Files.Key, First: true}}})
+		Controllers: o.Controllers, Ca: o.Files.Authority, Certificate: o.Files.Certificate, Key: o.Files.Key, First: true,
+		Build: version.Ours.String()}}})
 	if err != nil {
 		return nil, err
 	}

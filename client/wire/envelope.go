@@ -4,19 +4,24 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
 // The messages around those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.
 
 // appendCall appends a ttrpc.Request: service, method, payload, the time left in nanoseconds (0: no limit), and as metadata how often the
-// controller is to be heard of (patience.go).
+// controller is to be heard of (patience.go), and of which build the command is.
 func appendCall(b []byte, service, method string, payload []byte, timeoutNS int64, alive string) []byte {
 	b = coding.AppendText(coding.AppendText(b, 1, service), 2, method)
 	b = coding.AppendBytes(b, 3, payload)
 	b = coding.AppendNumber(b, 4, uint64(max(0, timeoutNS)))
-	b, at := coding.Open(b, 5)
-	return coding.Close(coding.AppendText(coding.AppendText(b, 1, aliveKey), 2, alive), at)
+	for _, m := range [...][2]string{{aliveKey, alive}, {version.Key, version.Ours.String()}} {
+		var at int
+		b, at = coding.Open(b, 5)
+		b = coding.Close(coding.AppendText(coding.AppendText(b, 1, m[0]), 2, m[1]), at)
+	}
+	return b
 }
 
 // response takes a ttrpc.Response apart; failure is nil for success.

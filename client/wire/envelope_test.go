@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/sluice-hpc/sluice/conf/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -21,9 +22,10 @@ func encode(t testing.TB, m proto.Message) string {
 }
 
 func TestRequestsAreThoseOfTTRPC(t *testing.T) {
+	with := []*ttrpc.KeyValue{{Key: "alive", Value: "1000"}, {Key: "sluice-build", Value: version.Ours.String()}}
 	for _, want := range []*ttrpc.Request{
-		{Service: "s", Method: "m", Payload: []byte("p"), TimeoutNano: 5e9, Metadata: []*ttrpc.KeyValue{{Key: "alive", Value: "1000"}}},
-		{Service: "s", Method: "m", Metadata: []*ttrpc.KeyValue{{Key: "alive", Value: "1000"}}},
+		{Service: "s", Method: "m", Payload: []byte("p"), TimeoutNano: 5e9, Metadata: with},
+		{Service: "s", Method: "m", Metadata: with},
 	} {
 		var got ttrpc.Request
 		if err := proto.Unmarshal(appendCall(nil, want.Service, want.Method, want.Payload, want.TimeoutNano, "1000"), &got); err != nil ||

@@ -86,7 +86,6 @@ func (c *cluster) commandsWork(dir string) {
 		}
 	}
 	run("scontrol", "update", "JobId="+id, "Comment=looked at")
-	run("scontrol", "release", id)
 	run("scontrol", "ping")
 	run("scontrol", "show", "config")
 	run("scancel", id)

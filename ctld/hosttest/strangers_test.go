@@ -10,16 +10,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/hosttest"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -176,6 +179,17 @@ func TestHostsThatLie(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// Clocks that are an hour apart. What is connected stays so.
+	wrong := time.Now().Add(time.Hour).UnixNano()
+	stream, err := nodepb.NewNodeAPIClient(node.nodes).Sync(ctx)
+	must(t, err)
+	must(t, stream.Send(&pb.NodeReport{Hello: &pb.NodeHello{Node: "c1", BootId: "b", NowNs: wrong}}))
+	_, err = stream.Recv()
+	node.denied("a node's clock", err, "the clock of c1 shows", "that of the controller")
+	call, err := nodepb.NewRelayAPIClient(login.relay).Call(metadata.AppendToOutgoingContext(ctx, version.ClockKey, fmt.Sprint(wrong)))
+	must(t, err)
+	_, err = call.Recv()
+	login.denied("a login host's clock", err, "the clock of login shows", "that of the controller")
 	for _, method := range []string{"/sluice.v1.ControllerAPI/Ping", "/sluice.v1.StepAPI/Launch", "/sluice.node.v1.NodeAPI/None"} {
 		for _, conn := range []*grpc.ClientConn{node.nodes, node.relay, login.nodes, login.relay} {
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)

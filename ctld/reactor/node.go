@@ -72,7 +72,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = low, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	} else if n.StateFlags&pb.NodeInvalidReg != 0 {
 		n.StateFlags &^= pb.NodeInvalidReg
-		if strings.HasPrefix(n.Reason, lowReason) {
+		if ofRegistration(n.Reason) {
 			n.StateFlags &^= pb.NodeDrain
 			n.Reason = ""
 		}

@@ -39,6 +39,13 @@ func (g Guard) Options() []grpc.ServerOption {
 }
 
 func (g Guard) check(ctx context.Context, method string) error {
+	if err := g.may(ctx, method); err != nil {
+		return err
+	}
+	return welcome(ctx, method)
+}
+
+func (g Guard) may(ctx context.Context, method string) error {
 	who := Table[strings.TrimPrefix(method, "/")].Who
 	if who == Joiner {
 		return nil

@@ -333,6 +333,9 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 		return nil, problem(p.refused)
 	}
 	peer, err := authorise(ctx, controllerAPI+"/"+method)
+	if err == nil {
+		err = commandMeets(ctx)
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -94,6 +94,9 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	if err := s.inTurn(ctx, name); err != nil {
 		return status.FromContextError(err).Err()
 	}
+	if err := s.meets(ctx, h); err != nil {
+		return err
+	}
 	number := s.streams.Add(1)
 	defer s.gone(name, number)
 	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, Serial: serial,

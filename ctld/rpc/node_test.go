@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -115,6 +116,12 @@ type nodeStream = grpc.BidiStreamingClient[pb.NodeReport, pb.NodeOrders]
 // dial opens a stream; creds nil is a connection without TLS.
 func (s *nodeServer) dial(conf *tls.Config) nodeStream {
 	s.t.Helper()
+	return s.dialWith(conf, nil)
+}
+
+// dialWith opens one with metadata.
+func (s *nodeServer) dialWith(conf *tls.Config, md metadata.MD) nodeStream {
+	s.t.Helper()
 	creds := insecure.NewCredentials()
 	if conf != nil {
 		conf = conf.Clone()
@@ -128,7 +135,7 @@ func (s *nodeServer) dial(conf *tls.Config) nodeStream {
 	s.t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	s.t.Cleanup(cancel)
-	stream, err := nodepb.NewNodeAPIClient(conn).Sync(ctx)
+	stream, err := nodepb.NewNodeAPIClient(conn).Sync(metadata.NewOutgoingContext(ctx, md))
 	if err != nil {
 		return refused{err: err}
 	}

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/noded/greet"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc"
@@ -188,7 +189,7 @@ func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithContextDialer(o.connect),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}
-	return grpc.NewClient("passthrough:///"+addr, options...)
+	return grpc.NewClient("passthrough:///"+addr, append(options, greet.Options()...)...)
 }
 
 // connect is TCP alone.

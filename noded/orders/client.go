@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sluice-hpc/sluice/conf/version"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -41,6 +42,11 @@ func Dial(conn net.Conn) (*Client, *nodepb.Welcome, error) {
 	if w.GetWelcome() == nil {
 		_ = conn.Close()
 		return nil, nil, errors.New("the root half of the node daemon does not begin with a welcome")
+	}
+	// They are one program, unless somebody has mixed files: a noded-link is started from the file that noded-root runs.
+	if err := version.Ours.Meets("noded-link", "noded-root", version.Parse(w.GetWelcome().Build)); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
 	}
 	c := &Client{conn: conn, words: make(chan *nodepb.Word, 64), out: NewOutbox(), gone: make(chan struct{}),
 		large: semaphore.NewWeighted(LargeUnderWay), waiting: map[uint64]chan *nodepb.Answer{}}

@@ -241,7 +241,8 @@ func (r *relay) refused(ctx context.Context, c *net.UnixConn, first []byte, err 
 	case st.Code() == codes.Unimplemented:
 		refuse(c, first, pb.NewProblem(pb.CodeAccessDenied, "the controller takes no calls from other hosts; it may be older than "+
 			"sluice-noded of host %s", r.o.Host))
-	case st.Code() == codes.PermissionDenied, st.Code() == codes.Unauthenticated, st.Code() == codes.InvalidArgument:
+	case st.Code() == codes.PermissionDenied, st.Code() == codes.Unauthenticated, st.Code() == codes.InvalidArgument,
+		st.Code() == codes.FailedPrecondition: // builds or clocks that are too far apart
 		r.warn("the controller refuses what this host relays", err)
 		refuse(c, first, pb.NewProblem(pb.CodeAccessDenied, "the controller refuses host %s: %s", r.o.Host, st.Message()))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/noded/greet"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -63,14 +64,14 @@ func dial(o Options) (*uplink, error) {
 	if o.Keep {
 		keep = 0
 	}
-	conn, err := grpc.NewClient("controllers:///", grpc.WithResolvers(addrs),
+	conn, err := grpc.NewClient("controllers:///", append(greet.Options(), grpc.WithResolvers(addrs),
 		grpc.WithTransportCredentials(watched{tlscreds.NewTLS(conf), u}),
 		grpc.WithContextDialer(u.connect), grpc.WithIdleTimeout(keep), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectPatience,
 			Backoff: backoff.Config{BaseDelay: retryGap, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause}}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveS * time.Second, Timeout: keepaliveS * time.Second,
 			PermitWithoutStream: o.Keep}),
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(16*window))
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(16*window))...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot prepare the connection with the controller: %w", err)
 	}

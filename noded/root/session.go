@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -90,6 +91,7 @@ func (s *session) welcome() error {
 	if r.o.Welcome != nil {
 		w = proto.CloneOf(r.o.Welcome)
 	}
+	w.Build = version.Ours.String()
 	w.Configuration = proto.CloneOf(r.conf)
 	if !r.o.Login {
 		w.Settings, w.Devices = r.settings, &nodepb.Devices{Report: r.report()}

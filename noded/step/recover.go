@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -89,6 +90,16 @@ func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live 
 			continue
 		}
 		s, rep := r.call(ctx, pid)
+		if s != nil {
+			if verr := meets(version.Ours, rep); verr != nil {
+				s.discard() // it goes on, and keeps its record; without a step it ends
+				if rep.Key != nil {
+					err = errors.Join(err, verr)
+				}
+				continue
+			}
+			rep.Build = "" // what follows is about the step alone
+		}
 		switch {
 		case s == nil:
 		case rep.Key == nil || rep.Phase == pb.StepPhase_STEP_ENDED:
@@ -191,4 +202,13 @@ func readNames(dir string) ([]string, error) {
 		return nil, fmt.Errorf("cannot read the spool: %w", err)
 	}
 	return names, nil
+}
+
+// meets refuses to take over a step from a shim that this program does not understand, or which would not understand it: the shim goes on
+// and keeps the exit record. A node daemon that knows both, or comes when the step has ended, loses nothing.
+func meets(ours version.Build, rep *pb.StepReport) error {
+	if err := ours.Meets("this sluice-noded", "the shim of step "+folder.Name(rep.Key), version.Parse(rep.Build)); err != nil {
+		return fmt.Errorf("%w; or start a sluice-noded that knows both, which also waits for the ends of what runs", err)
+	}
+	return nil
 }

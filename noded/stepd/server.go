@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -106,10 +107,12 @@ func (s *shim) serve(r *run) {
 
 // Status answers with the step as it is, or with an empty report.
 func (s *shim) Status(context.Context, *pb.StatusRequest) (*pb.StepReport, error) {
+	rep := &pb.StepReport{}
 	if r := s.current(); r != nil {
-		return r.board.get(), nil
+		rep = pb.ShallowCopy(r.board.get())
 	}
-	return &pb.StepReport{}, nil
+	rep.Build = version.Ours.String()
+	return rep, nil
 }
 
 func (s *shim) current() *run {

@@ -786,6 +786,7 @@ type StepReport struct {
 	Pid           int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	StartNs       int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
 	EndedAgoNs    int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs,proto3" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
+	Build         string                 `protobuf:"bytes,8,opt,name=build,proto3" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -867,6 +868,13 @@ func (x *StepReport) GetEndedAgoNs() int64 {
 		return x.EndedAgoNs
 	}
 	return 0
+}
+
+func (x *StepReport) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
 }
 
 // ExitRecord is written by the shim, once, before it reports the end (temporary file, fsync, rename, fsync of the folder).
@@ -2941,7 +2949,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
 	"freeMemMib\x12\x15\n" +
 	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xfb\x01\n" +
+	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\x91\x02\n" +
 	"\n" +
 	"StepReport\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12*\n" +
@@ -2951,7 +2959,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x19\n" +
 	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\x12 \n" +
 	"\fended_ago_ns\x18\a \x01(\x03R\n" +
-	"endedAgoNs\"\x9c\x04\n" +
+	"endedAgoNs\x12\x14\n" +
+	"\x05build\x18\b \x01(\tR\x05build\"\x9c\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +

@@ -7,6 +7,7 @@ type Code uint32
 
 // Codes that Sluice answers with. The numbers and phrases are the ones a real Slurm prints.
 const (
+	CodeProtocolVersion    Code = 1005
 	CodeAway               Code = 1800 // what a host's relay answers when it does not reach the controller
 	CodeInvalidPartition   Code = 2000
 	CodeNoDefaultPartition Code = 2001
@@ -80,6 +81,7 @@ const (
 )
 
 var phrases = map[Code]string{
+	CodeProtocolVersion:    "Incompatible versions of client and server code",
 	CodeAway:               "Unable to contact slurm controller (connect failure)",
 	CodeInvalidPartition:   "Invalid partition name specified",
 	CodeNoDefaultPartition: "No partition specified or system default partition",

@@ -1200,6 +1200,7 @@ type Welcome struct {
 	Login         bool                   `protobuf:"varint,17,opt,name=login,proto3" json:"login,omitempty"` // of a login host: there is nothing but the relay
 	Configuration *v1.ConfigurationState `protobuf:"bytes,18,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	Refusals      *v1.Refusals           `protobuf:"bytes,20,opt,name=refusals,proto3" json:"refusals,omitempty"` // what the policy says of users
+	Build         string                 `protobuf:"bytes,21,opt,name=build,proto3" json:"build,omitempty"`       // of noded-root (package version)
 	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`      // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1366,6 +1367,13 @@ func (x *Welcome) GetRefusals() *v1.Refusals {
 		return x.Refusals
 	}
 	return nil
+}
+
+func (x *Welcome) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
 }
 
 func (x *Welcome) GetFirst() bool {
@@ -1901,7 +1909,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\x85\x05\n" +
+	"\x04what\"\x9b\x05\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1923,6 +1931,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05login\x18\x11 \x01(\bR\x05login\x12C\n" +
 	"\rconfiguration\x18\x12 \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x12/\n" +
 	"\brefusals\x18\x14 \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x12\x14\n" +
+	"\x05build\x18\x15 \x01(\tR\x05build\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +

@@ -1,0 +1,88 @@
+package version
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Protocol is the number of what the parts of a cluster say to each other, Oldest the lowest one that this release understands. A message
+// that gains a field changes neither: what is not known is kept or left out. Protocol goes up by one with a release whose parts must be
+// told apart from the previous one's, Oldest when what an older release says is understood no more.
+//
+//	1  releases that give no number
+//	2  all parts say their numbers
+const (
+	Protocol = 2
+	Oldest   = 1
+)
+
+// Build is what one part of a cluster says of itself in a handshake.
+type Build struct {
+	Protocol, Oldest uint32
+	Release          string // for people
+}
+
+// Ours is this program.
+var Ours = Build{Protocol, Oldest, Sluice}
+
+// Key names a Build in the metadata of calls: ttrpc of commands, gRPC of hosts. ClockKey names the host's clock beside it, in nanoseconds
+// since 1970.
+const (
+	Key      = "sluice-build"
+	ClockKey = "sluice-clock"
+)
+
+// String is a Build as metadata has it.
+func (b Build) String() string { return fmt.Sprintf("%d %d %s", b.Protocol, b.Oldest, b.Release) }
+
+// Parse reads what String writes, and what later releases may add behind it. Text that says nothing is a release of before numbers.
+func Parse(text string) Build {
+	b := Build{Protocol: 1, Oldest: 1, Release: "of before protocol numbers"}
+	f := strings.Fields(text)
+	if len(f) < 2 {
+		return b
+	}
+	protocol, err1 := strconv.ParseUint(f[0], 10, 32)
+	oldest, err2 := strconv.ParseUint(f[1], 10, 32)
+	if err1 != nil || err2 != nil || oldest > protocol {
+		return b
+	}
+	b = Build{Protocol: uint32(protocol), Oldest: uint32(oldest)}
+	if len(f) > 2 {
+		b.Release = plain(f[2])
+	}
+	return b
+}
+
+// plain is what a stranger calls a release, fit for logs.
+func plain(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r > ' ' && r < 0x7f {
+			return r
+		}
+		return -1
+	}, s)
+	return s[:min(len(s), 32)]
+}
+
+// Of is a Build from numbers in a message; 0, which is what an older release has there, is 1.
+func Of(protocol, oldest uint32, release string) Build {
+	return Build{max(1, protocol), max(1, oldest), plain(release)}
+}
+
+// Meets is nil when b, which me is called, and other can work together. The error says who is to be upgraded; nothing is the matter with
+// the other side.
+func (b Build) Meets(me, they string, other Build) error {
+	apart := func(old string, o Build, young string, y Build) error {
+		return fmt.Errorf("%s (release %s, protocol %d) is too old for %s (release %s), which understands protocols %d to %d: upgrade %s",
+			old, o.Release, o.Protocol, young, y.Release, y.Oldest, y.Protocol, old)
+	}
+	switch {
+	case other.Protocol < b.Oldest:
+		return apart(they, other, me, b)
+	case b.Protocol < other.Oldest:
+		return apart(me, b, they, other)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package reactor
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Refusal is why a node may not connect: the beginning of the reason that it is drained with.
+type Refusal string
+
+// The reasons.
+const (
+	RefusedVersion Refusal = "Version: "
+	RefusedClock   Refusal = "Clock: "
+)
+
+// NodeRefused: a node said hello, and cannot be worked with as it is.
+type NodeRefused struct {
+	Node string
+	Why  Refusal
+	Text string // for people
+}
+
+// Handle shows the reason, and lets no job start there until the node registers. The node answers, so it is not given up: what runs on it
+// goes on however long that takes.
+func (c NodeRefused) Handle(tx *state.Tx) any {
+	old := tx.Node(c.Node)
+	if old == nil || old.LinkUp { // its stream of before is left alone
+		return nil
+	}
+	n := change(old)
+	n.LinkNS = tx.NowNS
+	n.StateFlags &^= pb.NodeNoRespond
+	known := n.StateFlags&pb.NodeInvalidReg != 0 && (strings.HasPrefix(n.Reason, string(c.Why)) || !ofRegistration(n.Reason))
+	if known || n.State == pb.NodeState_NODE_DOWN {
+		tx.Emit(state.NodeChanged{Node: n})
+		return nil
+	}
+	if n.StateFlags&pb.NodeDrain == 0 || ofRegistration(n.Reason) { // else somebody has drained it, for a reason of his own
+		n.Reason, n.ReasonNs = string(c.Why)+plain(c.Text, maxWords), tx.NowNS
+		n.ReasonUser, n.ReasonUid = "slurm", tx.Settings().SlurmUserUID
+	}
+	n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
+	tx.Emit(state.NodeChanged{Node: n, What: "refused", Durable: true})
+	return nil
+}
+
+// ofRegistration reports whether a reason is one that a good registration takes back.
+func ofRegistration(reason string) bool {
+	for _, begin := range []string{lowReason, string(RefusedVersion), string(RefusedClock)} {
+		if strings.HasPrefix(reason, begin) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// MaxClockOff is by how much the clock of a host may differ from the controller's when it connects: certificates and what people read in
+// logs and accounting depend on it. What is connected stays so whatever its clock does.
+const MaxClockOff = 5 * time.Minute
+
+// theController is what refusals call this side.
+const theController = "sluice-ctld"
+
+// greeted is what a call says of its host: of which build its daemon is, and what its clock shows, 0 for nothing.
+func greeted(ctx context.Context) (b version.Build, nowNS int64) {
+	first := func(key string) string {
+		if v := metadata.ValueFromIncomingContext(ctx, key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	nowNS, _ = strconv.ParseInt(first(version.ClockKey), 10, 64)
+	return version.Parse(first(version.Key)), nowNS
+}
+
+// meets refuses a host whose daemon or clock is too far from this controller's. nowNS is what the host's clock shows, 0 for a daemon of
+// before that was said.
+func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (reactor.Refusal, string) {
+	if err := ours.Meets(theController, "sluice-noded of "+host, its); err != nil {
+		return reactor.RefusedVersion, err.Error()
+	}
+	off := time.Unix(0, nowNS).Sub(now)
+	if nowNS == 0 || off <= MaxClockOff && off >= -MaxClockOff {
+		return "", ""
+	}
+	// To the minute: the host tries again every few seconds, and should not have something new to log each time.
+	shown := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+	return reactor.RefusedClock, fmt.Sprintf("the clock of %s shows %s, that of the controller %s: more than %v apart; set the one that "+
+		"is wrong", host, shown(time.Unix(0, nowNS)), shown(now), MaxClockOff)
+}
+
+// welcome is asked of each call to the node port, but for Sync, which is answered where the node can be told of in the state. A host whose
+// clock is wrong may renew its certificate.
+func welcome(ctx context.Context, method string) error {
+	_ = grpc.SetHeader(ctx, metadata.Pairs(version.Key, version.Ours.String())) // fails where the call has ended
+	if method == nodepb.NodeAPI_Sync_FullMethodName {
+		return nil
+	}
+	host := "this host"
+	if id, _, err := shownBy(ctx); err == nil {
+		host = id.Name
+	}
+	its, nowNS := greeted(ctx)
+	if method == nodepb.EnrolAPI_Renew_FullMethodName {
+		nowNS = 0
+	}
+	if why, text := meets(version.Ours, its, host, nowNS, time.Now()); why != "" {
+		return status.Error(codes.FailedPrecondition, text)
+	}
+	return nil
+}
+
+// meets is that for a node's stream. A node that is refused is there, and what runs on it goes on: the state says why it cannot be used.
+func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
+	its, _ := greeted(ctx)
+	why, text := meets(version.Ours, its, h.Node, h.NowNs, time.Now())
+	if why == "" {
+		return nil
+	}
+	_, _ = s.Writer.Do(loop.For(ctx, loop.Nodes, 0), reactor.NodeRefused{Node: h.Node, Why: why, Text: text})
+	return status.Error(codes.FailedPrecondition, text)
+}
+
+// commandMeets refuses a command of a release that is too far from this one's.
+func commandMeets(ctx context.Context) error {
+	md, _ := ttrpc.GetMetadata(ctx)
+	said, _ := md.Get(version.Key)
+	if err := version.Ours.Meets(theController, "this command", version.Parse(strings.Join(said, " "))); err != nil {
+		return problem(pb.NewProblem(pb.CodeProtocolVersion, "%v", err))
+	}
+	return nil
+}

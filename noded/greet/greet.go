@@ -1,0 +1,78 @@
+// Package greet is the handshake of a host's calls to the controller: each says of which build the host's daemon is and what its clock
+// shows, and learns of which build the controller is. The controller refuses builds that are too far apart, and clocks (ctld/rpc,
+// greet.go); a controller that is too old to know that is refused here.
+package greet
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-hpc/sluice/conf/version"
+)
+
+// Options are for the connection with the controller.
+func Options() []grpc.DialOption { return as(version.Ours) }
+
+func as(ours version.Build) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+			call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			var head metadata.MD
+			if err := call(greeting(ctx, ours), method, req, reply, conn, append(o, grpc.Header(&head))...); err != nil {
+				return err
+			}
+			return judge(ours, head)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+			open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := open(greeting(ctx, ours), d, conn, method, o...)
+			if err != nil {
+				return nil, err
+			}
+			return &stream{ClientStream: s, ours: ours}, nil
+		}),
+	}
+}
+
+// greeting is what the host says.
+func greeting(ctx context.Context, ours version.Build) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, version.Key, ours.String(), version.ClockKey, strconv.FormatInt(time.Now().UnixNano(), 10))
+}
+
+// judge looks at what the controller has said.
+func judge(ours version.Build, head metadata.MD) error {
+	said := ""
+	if v := head.Get(version.Key); len(v) > 0 {
+		said = v[0]
+	}
+	if err := ours.Meets("sluice-noded of this host", "the controller", version.Parse(said)); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return nil
+}
+
+// stream judges the controller when its first message has come.
+type stream struct {
+	grpc.ClientStream
+	ours   version.Build
+	judged atomic.Bool
+}
+
+// RecvMsg is grpc.ClientStream's.
+func (s *stream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil || s.judged.Swap(true) {
+		return err
+	}
+	head, err := s.Header()
+	if err != nil {
+		return err
+	}
+	return judge(s.ours, head)
+}

@@ -1,0 +1,121 @@
+package greet
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/conf/version"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// controller answers a stream and a call, and says of itself what says has.
+type controller struct {
+	nodepb.UnimplementedNodeAPIServer
+	nodepb.UnimplementedEnrolAPIServer
+	says  string
+	heard chan metadata.MD
+}
+
+func (c *controller) greet(ctx context.Context) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	c.heard <- md
+	if c.says != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(version.Key, c.says))
+	}
+}
+
+func (c *controller) Sync(s grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]) error {
+	c.greet(s.Context())
+	if err := s.Send(&pb.NodeOrders{}); err != nil {
+		return err
+	}
+	return s.Send(&pb.NodeOrders{})
+}
+
+func (c *controller) Renew(ctx context.Context, _ *nodepb.RenewRequest) (*nodepb.CertificateReply, error) {
+	c.greet(ctx)
+	return &nodepb.CertificateReply{}, nil
+}
+
+// TestHandshake: a host says its build and its clock with every call, and works with no controller that is too old.
+func TestHandshake(t *testing.T) {
+	far := version.Build{Protocol: 9, Oldest: 9, Release: "9.0"}
+	for _, c := range []struct {
+		ours    version.Build
+		says    string
+		refused bool
+	}{
+		{version.Ours, "", false}, // of before protocol numbers
+		{version.Ours, version.Ours.String(), false},
+		{far, "", true},
+		{far, version.Ours.String(), true},
+		{version.Ours, far.String(), true},
+	} {
+		ctl := &controller{says: c.says, heard: make(chan metadata.MD, 2)}
+		conn := serve(t, ctl, c.ours)
+		ctx, cancel := context.WithCancel(context.Background())
+		_, err := nodepb.NewEnrolAPIClient(conn).Renew(ctx, &nodepb.RenewRequest{})
+		check(t, c.refused, err)
+		stream, err := nodepb.NewNodeAPIClient(conn).Sync(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		check(t, c.refused, err)
+		if !c.refused {
+			if _, err := stream.Recv(); err != nil {
+				t.Errorf("the second message: %v", err)
+			}
+		}
+		cancel()
+		for range 2 {
+			md := <-ctl.heard
+			now, err := strconv.ParseInt(strings.Join(md.Get(version.ClockKey), ""), 10, 64)
+			if err != nil || version.Parse(strings.Join(md.Get(version.Key), "")) != c.ours || now > time.Now().UnixNano() || now <= 0 {
+				t.Errorf("the controller heard %v", md)
+			}
+		}
+	}
+}
+
+func check(t *testing.T, refused bool, err error) {
+	t.Helper()
+	if refused && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), ": upgrade ")) {
+		t.Errorf("a controller that is too far away: %v", err)
+	}
+	if !refused && err != nil {
+		t.Error(err)
+	}
+}
+
+func serve(t *testing.T, c *controller, ours version.Build) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 16)
+	s := grpc.NewServer()
+	nodepb.RegisterNodeAPIServer(s, c)
+	nodepb.RegisterEnrolAPIServer(s, c)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///controller", append(as(ours), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(); s.Stop(); <-done })
+	return conn
+}

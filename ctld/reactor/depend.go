@@ -307,7 +307,8 @@ func Follow(tx *state.Tx, from int) {
 	}
 }
 
-// FollowUp goes on with what Follow has left, and with limits of arrays that were broken off by the controller's end. The loop sends it while there is something.
+// FollowUp goes on with what Follow has left, and with limits of arrays that were broken off by the controller's end. The loop sends it
+// while there is something.
 type FollowUp struct{}
 
 // Handle looks at the waiting jobs whose turn it is.

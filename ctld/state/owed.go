@@ -8,8 +8,9 @@ import (
 
 // What follows from an event for records that wait (reactor.Follow) is too much for one turn of the writer when thousands wait for the
 // same. What is left of it is owed: it stays in the writer's index until later turns have come to it. It is not on disk, because it can be
-// had from the records: after a start, and when a commit was refused, all that waits is looked at again. Likewise for the limit of an array's
-// tasks, which a command gives to its records in slices, the first of them first: where others have another then, the command was broken off.
+// had from the records: after a start, and when a commit was refused, all that waits is looked at again. Likewise for the limit of an
+// array's tasks, which a command gives to its records in slices, the first of them first: where others have another then, the command was
+// broken off.
 
 // Source is what records wait for: a job or an array; or, by uid and name, to be the only one of a name. The zero value stands for all
 // that waits for anything.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
@@ -100,7 +99,7 @@ func (l *loader) checkScalars() {
 			}
 		}
 	}
-	if _, err := hostlist.Expand(c.SuspendExcNodes); err != nil {
+	if _, err := SuspendExcept(c.SuspendExcNodes); err != nil {
 		l.fault(l.at("SuspendExcNodes"), "", "SuspendExcNodes: %s", err)
 	}
 }

@@ -20,7 +20,6 @@ const (
 	whySrun          = "srun is not there yet"
 	whyAccounts      = "accounts, limits and fair share are not there yet"
 	whyFactor        = "accounts and fair share are not there yet: the factor is the same for every job"
-	whyPower         = "nodes are not suspended and resumed yet"
 	whyResv          = "reservations run no programs"
 	whyCoreSpec      = "cores are not reserved for the system; leave them out of CPUs="
 	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
@@ -158,9 +157,9 @@ func parsed() []key {
 		{name: "RebootProgram", set: text(func(c *Config) *string { return &c.RebootProgram })},
 		{name: "RequeueExit", set: exitCodes(func(c *Config) *string { return &c.RequeueExit })},
 		{name: "RequeueExitHold", set: exitCodes(func(c *Config) *string { return &c.RequeueExitHold })},
-		{name: "ResumeFailProgram", set: text(func(c *Config) *string { return &c.ResumeFailProgram }), why: whyPower},
-		{name: "ResumeProgram", set: text(func(c *Config) *string { return &c.ResumeProgram }), why: whyPower},
-		{name: "ResumeRate", set: number(func(c *Config) *int { return &c.ResumeRate }, 0, 65533), why: whyPower},
+		{name: "ResumeFailProgram", set: text(func(c *Config) *string { return &c.ResumeFailProgram })},
+		{name: "ResumeProgram", set: text(func(c *Config) *string { return &c.ResumeProgram })},
+		{name: "ResumeRate", set: number(func(c *Config) *int { return &c.ResumeRate }, 0, 65533)},
 		{name: "ResumeTimeout", set: seconds(func(c *Config) *int64 { return &c.ResumeTimeoutSec })},
 		{name: "ResvEpilog", set: text(func(c *Config) *string { return &c.ResvEpilog }), why: whyResv},
 		{name: "ResvOverRun", set: minutes(func(c *Config) *int64 { return &c.ResvOverRunMin }),
@@ -190,13 +189,13 @@ func parsed() []key {
 		{name: "SrunEpilog", set: text(func(c *Config) *string { return &c.SrunEpilog }), why: whySrun},
 		{name: "SrunProlog", set: text(func(c *Config) *string { return &c.SrunProlog }), why: whySrun},
 		{name: "StateSaveLocation", set: text(func(c *Config) *string { return &c.StateSaveLocation })},
-		{name: "SuspendExcNodes", set: text(func(c *Config) *string { return &c.SuspendExcNodes }), why: whyPower},
-		{name: "SuspendExcParts", set: list(func(c *Config) *[]string { return &c.SuspendExcParts }), why: whyPower},
-		{name: "SuspendExcStates", set: list(func(c *Config) *[]string { return &c.SuspendExcStates }), why: whyPower},
-		{name: "SuspendProgram", set: text(func(c *Config) *string { return &c.SuspendProgram }), why: whyPower},
-		{name: "SuspendRate", set: number(func(c *Config) *int { return &c.SuspendRate }, 0, 65533), why: whyPower},
-		{name: "SuspendTime", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeSec }), why: whyPower},
-		{name: "SuspendTimeout", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeoutSec }), why: whyPower},
+		{name: "SuspendExcNodes", set: text(func(c *Config) *string { return &c.SuspendExcNodes })},
+		{name: "SuspendExcParts", set: list(func(c *Config) *[]string { return &c.SuspendExcParts })},
+		{name: "SuspendExcStates", set: list(func(c *Config) *[]string { return &c.SuspendExcStates })},
+		{name: "SuspendProgram", set: text(func(c *Config) *string { return &c.SuspendProgram })},
+		{name: "SuspendRate", set: number(func(c *Config) *int { return &c.SuspendRate }, 0, 65533)},
+		{name: "SuspendTime", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeSec })},
+		{name: "SuspendTimeout", set: seconds(func(c *Config) *int64 { return &c.SuspendTimeoutSec })},
 		{name: "TaskEpilog", set: text(func(c *Config) *string { return &c.TaskEpilog })},
 		{name: "TaskPlugin", set: list(func(c *Config) *[]string { return &c.TaskPlugin })},
 		{name: "TaskPluginParam", set: list(func(c *Config) *[]string { return &c.TaskPluginParam })},

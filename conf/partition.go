@@ -228,11 +228,11 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 			p.BillingWeights, err = tres.ParseWeights(v)
 			return err
 		}},
-		{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec }), why: whyPower},
-		{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec }), why: whyPower},
-		{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec }), why: whyPower},
+		{name: "SuspendTime", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeSec })},
+		{name: "SuspendTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.SuspendTimeoutSec })},
+		{name: "ResumeTimeout", set: partSeconds(func(p *Partition) *int64 { return &p.ResumeTimeoutSec })},
 		{name: "Topology", set: partText(func(p *Partition) *string { return &p.Topology }), why: whyTopology},
-		{name: "PowerDownOnIdle", why: whyPower},
+		{name: "PowerDownOnIdle", why: "SuspendTime=0 of the partition does the same"},
 	}
 })
 

@@ -35,7 +35,8 @@ const (
 var wordTables = sync.OnceValue(func() map[string]wordTable {
 	return map[string]wordTable{
 		"schedulerparameters": {works: `bf_guard bf_head_guard bf_max_job_test bf_max_job_user bf_max_wait bf_order bf_policy bf_reservations
-			bf_resolution bf_short_queue bf_window max_switch_wait nohold_on_prolog_fail placement`,
+			bf_resolution bf_short_queue bf_window max_switch_wait nohold_on_prolog_fail placement
+			requeue_on_resume_failure`,
 			vain: map[string]string{
 				whyEager: `batch_sched_delay bf_busy_nodes bf_continue bf_interval bf_max_time bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep
 					build_queue_timeout default_queue_depth defer defer_batch max_sched_time partition_job_depth sched_interval
@@ -47,7 +48,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				whySteps:                          `salloc_wait_nodes sbatch_wait_nodes step_retry_count step_retry_time`,
 				whyVictims:                        `preempt_reorder_count preempt_strict_order preempt_youngest_first`,
 				whyRPC:                            `max_rpc_cnt`,
-				whyPower:                          `delay_boot requeue_on_resume_failure`,
+				"nodes are powered up at once":    `delay_boot`,
 				whyAccounts:                       `assoc_limit_continue assoc_limit_stop bf_allow_magnetic_qos`,
 				"licenses are always planned for": `bf_licenses`,
 				"licenses with count 0 are handled as requested by the job": `allow_zero_lic`,
@@ -68,10 +69,12 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"jobs cannot be made smaller":                 `disable_job_shrink permit_job_expansion`,
 				"commands are answered from the state itself": `enable_job_state_cache`,
 			}},
-		"slurmctldparameters": {works: "enable_configless max_user_accounting max_user_state relay_login relay_root",
+		"slurmctldparameters": {works: "enable_configless idle_on_node_suspend max_user_accounting max_user_state relay_login relay_root",
 			vain: map[string]string{
-				whyPower: `cloud_dns cloud_reg_addrs idle_on_node_suspend max_powered_nodes power_save_interval power_save_min_interval
-				node_reg_mem_percent`,
+				"nodes connect to the controller: it needs no address of theirs": `cloud_dns cloud_reg_addrs`,
+				"ResumeRate bounds how many nodes are powered up":                `max_powered_nodes`,
+				"nodes are looked at every second":                               `power_save_interval power_save_min_interval`,
+				"memory has to be as configured":                                 `node_reg_mem_percent`,
 				whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections
 				conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout conmgr_read_timeout conmgr_wait_write_delay
 				conmgr_write_timeout max_dbd_msg_action validate_nodeaddr_threads`,
@@ -147,8 +150,8 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"accounting is built into the controller; there is no database server": `SSL_CA SSL_CAPATH SSL_CERT ` +
 				`SSL_CIPHER SSL_KEY max_step_records`,
 		}},
-		"privatedata": {works: "jobs none", vain: map[string]string{
-			whySeen: `accounts cloud events nodes partitions reservations usage users`,
+		"privatedata": {works: "cloud jobs none", vain: map[string]string{
+			whySeen: `accounts events nodes partitions reservations usage users`,
 		}},
 		"debugflags": {works: "AuditRPCs Backfill",
 			vain: map[string]string{whyFlags: strings.Join(slices.DeleteFunc(slices.Clone(debugFlags),
@@ -186,8 +189,9 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		}},
 		"healthchecknodestate": {works: `ALLOC ANY CYCLE IDLE MIXED START_ONLY`,
 			vain: map[string]string{"write IDLE; drained nodes are checked, too": `NONDRAINED_IDLE`}},
-		"suspendexcstates": {vain: map[string]string{whyPower: `CLOUD DOWN DRAIN DYNAMIC_FUTURE DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE
-			NOT_RESPONDING PERFCTRS PLANNED RESERVED`}},
+		"suspendexcstates": {works: "CLOUD DOWN DRAIN DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE NOT_RESPONDING", vain: map[string]string{
+			"a node that is FUTURE is never powered down":    `DYNAMIC_FUTURE`,
+			"set SuspendExcNodes for nodes that are to stay": `PERFCTRS PLANNED RESERVED`}},
 	}
 })
 

@@ -63,6 +63,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 	requeue, _ := conf.ExitCodes(c.RequeueExit) // read before, with all of slurm.conf
 	hold, _ := conf.ExitCodes(c.RequeueExitHold)
 	return &state.Settings{
+		Power:    powerSettings(c),
 		Licenses: licenses, Switches: switches, RequeueExit: requeue, RequeueExitHold: hold,
 		PrologSlurmctld: c.PrologSlurmctld != "", EpilogSlurmctld: c.EpilogSlurmctld != "",
 		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec),
@@ -151,6 +152,8 @@ func nodeRecord(n *conf.Node) *pb.NodeRecord {
 		r.StateFlags = pb.NodeFail
 	case "FUTURE":
 		r.State = pb.NodeState_NODE_FUTURE
+	case "CLOUD":
+		r.State, r.StateFlags = pb.NodeState_NODE_IDLE, pb.NodeCloud|pb.NodePoweredDown
 	}
 	return r
 }

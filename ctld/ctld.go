@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/planner"
+	"github.com/sluice-hpc/sluice/ctld/powersave"
 	"github.com/sluice-hpc/sluice/ctld/prolog"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -201,6 +202,8 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	d.loop.Observe(post.Changed)
 	programs := prolog.New(filepath.Join(d.opts.State, "programs"), d.prologSettings, d.loop.View, d.loop.Do, d.log)
 	d.loop.Observe(programs.Changed)
+	power := powersave.New(filepath.Join(d.opts.State, "power"), d.powersaveSettings, d.loop.View, d.loop.Do, d.log)
+	d.loop.Observe(power.Changed)
 	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
 	d.loop.Observe(completions.Changed)
 	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
@@ -263,6 +266,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 		return nil
 	})
 	part("prologs", func() error { return programs.Run(ctx) })
+	part("power saving", func() error { return power.Run(ctx) })
 	part("job completion log", func() error { completions.Run(ctx); return nil })
 	part("mail", func() error { post.Run(ctx); return nil })
 	part("counters", func() error { d.midnights(ctx); return nil })

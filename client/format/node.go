@@ -102,11 +102,12 @@ var flagNames = [...]struct {
 	flag uint32
 	name string
 }{
-	{msg.NodeCompleting, "COMPLETING"}, {msg.NodeDrain, "DRAIN"}, {msg.NodeDynamic, "DYNAMIC_NORM"}, {msg.NodeInvalidReg, "INVALID_REG"},
-	{msg.NodeFail, "FAIL"}, {msg.NodeMaint, "MAINTENANCE"}, {msg.NodePowerDownPending, "POWER_DOWN"}, {msg.NodePoweringUp, "POWERING_UP"},
-	{msg.NodePoweredDown, "POWERED_DOWN"}, {msg.NodePoweringDown, "POWERING_DOWN"}, {msg.NodeRebootIssued, "REBOOT_ISSUED"},
+	{msg.NodeCloud, "CLOUD"}, {msg.NodeCompleting, "COMPLETING"}, {msg.NodeDrain, "DRAIN"}, {msg.NodeDynamic, "DYNAMIC_NORM"},
+	{msg.NodeInvalidReg, "INVALID_REG"},
+	{msg.NodeFail, "FAIL"}, {msg.NodeMaint, "MAINTENANCE"}, {msg.NodePowerDownPending, "POWER_DOWN"},
+	{msg.NodePowerUpPending, "POWER_UP"}, {msg.NodePoweredDown, "POWERED_DOWN"}, {msg.NodeRebootIssued, "REBOOT_ISSUED"},
 	{msg.NodeRebootRequested, "REBOOT_REQUESTED"}, {msg.NodeReserved, "RESERVED"}, {msg.NodeNoRespond, "NOT_RESPONDING"},
-	{msg.NodePlanned, "PLANNED"},
+	{msg.NodePlanned, "PLANNED"}, {msg.NodePoweringUp, "POWERING_UP"}, {msg.NodePoweringDown, "POWERING_DOWN"},
 }
 
 // NodeStateComplete is the state with all its flags, "IDLE+DRAIN", as scontrol show node prints it.
@@ -133,7 +134,7 @@ func stateOrder(n *msg.NodeRecord) uint64 {
 		flag  uint32
 		value uint64
 	}{
-		{msg.NodeReserved, 0x20}, {msg.NodeDrain, 0x200}, {msg.NodeCompleting, 0x400}, {msg.NodeNoRespond, 0x800},
+		{msg.NodeReserved, 0x20}, {msg.NodeCloud, 0x80}, {msg.NodeDrain, 0x200}, {msg.NodeCompleting, 0x400}, {msg.NodeNoRespond, 0x800},
 		{msg.NodePoweredDown, 0x1000},
 		{msg.NodeFail, 0x2000}, {msg.NodePoweringUp, 0x4000}, {msg.NodeMaint, 0x8000}, {msg.NodeRebootRequested, 0x10000},
 		{msg.NodePoweringDown, 0x40000},
@@ -267,7 +268,9 @@ func stateTest(name string) func(*msg.NodeRecord) bool {
 		return has(msg.NodeRebootIssued)
 	case "reboot_requested", "reboot":
 		return has(msg.NodeRebootRequested)
-	case "cloud", "perfctrs", "npc":
+	case "cloud":
+		return has(msg.NodeCloud)
+	case "perfctrs", "npc":
 		return func(*msg.NodeRecord) bool { return false }
 	}
 	return nil

@@ -662,8 +662,9 @@ func (m *JobsReply) Merge(s string) error {
 
 // NodesRequest is the message of that name in sluice/v1/controller.proto.
 type NodesRequest struct {
-	Names  []string
-	Fields []uint32
+	Names   []string
+	Fields  []uint32
+	Visible bool
 }
 
 func (m *NodesRequest) GetNames() []string {
@@ -680,6 +681,13 @@ func (m *NodesRequest) GetFields() []uint32 {
 	return m.Fields
 }
 
+func (m *NodesRequest) GetVisible() bool {
+	if m == nil {
+		return false
+	}
+	return m.Visible
+}
+
 // Marshal gives the encoding of m.
 func (m *NodesRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -692,6 +700,7 @@ func (m *NodesRequest) AppendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 1, v)
 	}
 	b = coding.AppendPacked(b, 3, m.Fields)
+	b = coding.AppendBool(b, 4, m.Visible)
 	return b
 }
 
@@ -712,6 +721,8 @@ func (m *NodesRequest) Merge(s string) error {
 			m.Fields = coding.Packed(d, m.Fields)
 		case 3<<3 | coding.Varint:
 			m.Fields = append(m.Fields, uint32(d.Number()))
+		case 4<<3 | coding.Varint:
+			m.Visible = d.Bool()
 		}
 	}
 	return d.Err()

@@ -2884,6 +2884,9 @@ type NodeRecord struct {
 	ConfError      string
 	RefusesRoot    bool
 	RefusesBelow   uint32
+	PowerNs        int64
+	PowerNodedNs   int64
+	PowerProgram   string
 	LaunchFailures []*StepKey
 }
 
@@ -3286,6 +3289,27 @@ func (m *NodeRecord) GetRefusesBelow() uint32 {
 	return m.RefusesBelow
 }
 
+func (m *NodeRecord) GetPowerNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.PowerNs
+}
+
+func (m *NodeRecord) GetPowerNodedNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.PowerNodedNs
+}
+
+func (m *NodeRecord) GetPowerProgram() string {
+	if m == nil {
+		return ""
+	}
+	return m.PowerProgram
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3373,6 +3397,9 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 73, m.ConfError)
 	b = coding.AppendBool(b, 74, m.RefusesRoot)
 	b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
+	b = coding.AppendNumber(b, 83, uint64(m.PowerNs))
+	b = coding.AppendNumber(b, 84, uint64(m.PowerNodedNs))
+	b = coding.AppendText(b, 85, m.PowerProgram)
 	return b
 }
 
@@ -3510,6 +3537,12 @@ func (m *NodeRecord) Merge(s string) error {
 			m.RefusesRoot = d.Bool()
 		case 75<<3 | coding.Varint:
 			m.RefusesBelow = uint32(d.Number())
+		case 83<<3 | coding.Varint:
+			m.PowerNs = int64(d.Number())
+		case 84<<3 | coding.Varint:
+			m.PowerNodedNs = int64(d.Number())
+		case 85<<3 | coding.Chunk:
+			m.PowerProgram = d.Text()
 		}
 	}
 	return d.Err()

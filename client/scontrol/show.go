@@ -162,7 +162,7 @@ func (s *show) nodes(id string) int {
 	byName := map[string]*msg.NodeRecord{}
 	var all []string
 	fc := view.Context(s.env, 0)
-	request := &msg.NodesRequest{}
+	request := &msg.NodesRequest{Visible: id == ""}
 	if id != "" && s.opts.verbose == 0 { // -v says how many nodes there are
 		request.Names = []string{id}
 	}

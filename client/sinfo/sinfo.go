@@ -32,7 +32,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	}
 	layout := layout(env, o)
 	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
-	parts, nodes, fc, err := load(ctx, env, format.NeedsOfNodes(layout, order).With(format.NeedsOfFolding()))
+	parts, nodes, fc, err := load(ctx, env, o, format.NeedsOfNodes(layout, order).With(format.NeedsOfFolding()))
 	if err != nil {
 		return env.Exit(err)
 	}
@@ -61,7 +61,7 @@ func rows(fc *format.Context, layout format.Layout[*format.NodeGroup], parts []*
 // printDocument prints the same rows as JSON or YAML: nodes of a partition that look the same are one element.
 func printDocument(ctx context.Context, env *command.Env, o *options) int {
 	layout := doc.SinfoLayout()
-	parts, nodes, fc, err := load(ctx, env, format.NeedsOfNodes(layout, nil).With(format.NeedsOfNodeGroup()))
+	parts, nodes, fc, err := load(ctx, env, o, format.NeedsOfNodes(layout, nil).With(format.NeedsOfNodeGroup()))
 	if err != nil {
 		return env.Exit(err)
 	}
@@ -90,7 +90,8 @@ func layout(env *command.Env, o *options) format.Layout[*format.NodeGroup] {
 }
 
 // load asks for partitions, and for what is needed of nodes.
-func load(ctx context.Context, env *command.Env, needs format.Needs) ([]*msg.PartitionRecord, []*msg.NodeRecord, *format.Context, error) {
+func load(ctx context.Context, env *command.Env, o *options, needs format.Needs) ([]*msg.PartitionRecord, []*msg.NodeRecord,
+	*format.Context, error) {
 	c, err := env.Dial(ctx)
 	if err != nil {
 		return nil, nil, nil, view.LoadFailed(env, "slurm_load_partitions", err)
@@ -102,7 +103,8 @@ func load(ctx context.Context, env *command.Env, needs format.Needs) ([]*msg.Par
 	}
 	var nodes []*msg.NodeRecord
 	fc := view.Context(env, 0)
-	err = view.EachNode(ctx, c, needs.AskNodes(&msg.NodesRequest{}), fc, func(n *msg.NodeRecord) { nodes = append(nodes, n) })
+	request := &msg.NodesRequest{Visible: o.nodes == nil} // who names nodes gets to see them
+	err = view.EachNode(ctx, c, needs.AskNodes(request), fc, func(n *msg.NodeRecord) { nodes = append(nodes, n) })
 	if err != nil {
 		return nil, nil, nil, view.LoadFailed(env, "slurm_load_node error", err)
 	}

@@ -28,6 +28,7 @@ const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // Program is what is to run.
 type Program struct {
 	Path string // absolute
+	Args []string
 	Env  []string
 	// Record is the file that names the process group while the program runs; empty: none.
 	Record string
@@ -48,7 +49,7 @@ func Run(ctx context.Context, p Program) (output string, err error) {
 		return "", context.Cause(ctx)
 	}
 	var out tail
-	cmd := exec.Command(p.Path)
+	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Env, cmd.Dir = p.Env, "/"
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.Credential}

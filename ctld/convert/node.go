@@ -16,6 +16,9 @@ func Node(n *state.Node, all bool) *sched.Node {
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
 	s.RefusesRoot, s.RefusesBelow = n.RefusesRoot, n.RefusesBelow
+	if n.Asleep() {
+		s.WakeS = int64(max(n.Power.UpS, 1))
+	}
 	s.Gres, s.Withheld = nodeGres(n, all), withheld(n)
 	s.Switch = strings.Join(n.Switches, "/")
 	if n.ActiveFeatures != "" {
@@ -28,12 +31,14 @@ func NodeState(n *state.Node) sched.NodeState {
 	switch {
 	case n.State == pb.NodeState_NODE_FUTURE:
 		return sched.NodeFuture
+	case n.Asleep():
+		return sched.NodeUsable
 	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp ||
-		n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|pb.NodePoweredDown|pb.NodeRebootIssued) != 0:
+		n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|state.PowerFlags|pb.NodeRebootIssued) != 0:
 		return sched.NodeDown
 	case n.StateFlags&pb.NodeMaint != 0:
 		return sched.NodeMaint
-	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0:
+	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0 || n.GoesDown():
 		return sched.NodeDrained
 	}
 	return sched.NodeUsable

@@ -115,6 +115,7 @@ func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
 // nodeFacts is what the scheduler sees of a node's changing state.
 type nodeFacts struct {
 	state  sched.NodeState
+	asleep bool
 	reason string
 	weight uint32
 	feats  string
@@ -126,7 +127,7 @@ type nodeFacts struct {
 }
 
 func factsOf(n *state.Node) nodeFacts {
-	return nodeFacts{convert.NodeState(n), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv, n.RefusesRoot,
+	return nodeFacts{convert.NodeState(n), n.Asleep(), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv, n.RefusesRoot,
 		n.RefusesBelow}
 }
 

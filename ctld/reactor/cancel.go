@@ -228,7 +228,7 @@ func tell(n *pb.JobRecord, s *pb.Signal) {
 func order(tx *state.Tx, j *pb.JobRecord, why string, final pb.JobState, by uint32) {
 	n := state.CloneJob(j)
 	n.StopReason, n.StopState = why, final
-	n.StateFlags = n.StateFlags&^pb.JobConfiguring | pb.JobCompleting
+	n.StateFlags = n.StateFlags&^(pb.JobConfiguring|pb.JobPowerUp) | pb.JobCompleting
 	if final != pb.JobState_JOB_PENDING {
 		n.State = final
 	}
@@ -238,6 +238,9 @@ func order(tx *state.Tx, j *pb.JobRecord, why string, final pb.JobState, by uint
 		n.SuspendedNs += max(0, tx.NowNS-j.SuspendNs)
 	}
 	tx.Emit(state.JobChanged{Job: n, What: "stop: " + why})
+	if j.StateFlags&pb.JobPowerUp != 0 {
+		unlaunched(tx, n.Id, &pb.ExitRecord{Verdict: "cancelled", EndNs: tx.NowNS, StoppedOnOrder: true})
+	}
 }
 
 // endPending ends a job that never started, or waits to start again.

@@ -32,6 +32,7 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	PlainWords(c.Hello)
 	register(tx, n, c)
 	markJobs(tx, tx.Node(c.Hello.Node))
+	awake(tx, n.Name)
 	for _, r := range c.Steps {
 		if r.GetExit().GetVerdict() != "lost" || !rebooted(state.AllocOn(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
 			takeReport(tx, c.Hello.Node, r)
@@ -61,11 +62,15 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	n.LinkUp, n.LinkNS, n.Stream = true, tx.NowNS, max(n.Stream, c.Stream)
 	clockOff(n, c.OffNS)
 	takeConf(n, c.Conf)
-	n.StateFlags &^= pb.NodeNoRespond
+	if n.StateFlags&pb.NodePoweringUp == 0 {
+		n.StateFlags &^= pb.NodeNoRespond
+	}
+	boot := n.BootId
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
 	n.LastSeenNs = tx.NowNS
 	n.RefusesRoot, n.RefusesBelow = h.Refusals.GetRoot(), h.Refusals.GetBelow()
+	up := poweredUp(tx, n, boot)
 	takeHardware(tx, n, h.Hardware)
 	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
 		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
@@ -85,7 +90,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 			n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
 		}
 	}
-	if n.LastBusyNs == 0 || rebooted {
+	if n.LastBusyNs == 0 || rebooted || up {
 		n.LastBusyNs = tx.NowNS
 	}
 	if rebooted {
@@ -153,19 +158,23 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 
 // lose gives up a job's part on a node that has failed: the job is requeued if it may be, else NODE_FAIL.
 func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
-	n := state.CloneJob(j)
+	n, waited := state.CloneJob(j), j.StateFlags&pb.JobPowerUp != 0
 	n.FailedNode = node
 	if n.StopReason == "" {
 		n.StopReason, n.StopState, n.Reason = "nodefail", pb.JobState_JOB_NODE_FAIL, "NodeDown"
-		if mayRequeue(tx, j) {
+		if mayRequeue(tx, j) || waited && tx.Settings().Power != nil && tx.Settings().Power.RequeueOnFail {
 			n.StopState = pb.JobState_JOB_PENDING
 		} else {
 			n.State = pb.JobState_JOB_NODE_FAIL
 		}
-		n.StateFlags = n.StateFlags&^pb.JobConfiguring | pb.JobCompleting
+		n.StateFlags = n.StateFlags&^(pb.JobConfiguring|pb.JobPowerUp) | pb.JobCompleting
 		n.ReasonDetail, n.EndNs = why, max(tx.NowNS, n.StartNs)
 	}
-	leave(tx, n, node, &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true})
+	x := &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true}
+	leave(tx, n, node, x)
+	if waited {
+		unlaunched(tx, j.Id, x)
+	}
 }
 
 // NodeGone: a stream to a node broke.

@@ -144,13 +144,18 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	if counted {
 		n.NumTasks = 0
 	}
+	var sleepers []*state.Node
 	n.Alloc = make([]*pb.NodeAlloc, len(s.Alloc))
 	for i, a := range s.Alloc {
 		if counted {
 			n.NumTasks += a.Tasks
 		}
 		c := state.CloneAlloc(a)
-		c.BootId = tx.Node(a.Node).BootId
+		if on := tx.Node(a.Node); on.Asleep() {
+			sleepers = append(sleepers, on)
+		} else {
+			c.BootId = on.BootId
+		}
 		c.Topology = topologyOf(tx.Node(a.Node))
 		if shared > 1 {
 			c.Shared = shared
@@ -158,6 +163,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		n.Alloc[i] = c
 		n.NumCpus += a.Cpus
 	}
+	waitForNodes(n, sleepers)
 	n.ResvName = ""
 	if s.Reservation != j.Spec.Reservation {
 		n.ResvName = s.Reservation
@@ -179,7 +185,7 @@ func topologyOf(n *state.Node) string {
 // fits reports whether a share is still free on its node, for a job of which so many may have one CPU of the partition.
 func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 	n := tx.Node(a.Node)
-	if n == nil || !n.Up() {
+	if n == nil || !n.Up() && !n.Asleep() {
 		return false
 	}
 	if tx.Settings().CountMemory && n.AllocMemMib+a.MemMib > n.RealMemoryMib-min(n.MemSpecMib, n.RealMemoryMib) {

@@ -11,7 +11,9 @@ import (
 // killed leaves nothing out: the next finds both in the state and runs the program (again). Package ctld/prolog runs them.
 
 // Configuring tells whether PrologSlurmctld is to run for the job's attempt.
-func Configuring(j *pb.JobRecord) bool { return j.GetStateFlags()&pb.JobConfiguring != 0 }
+func Configuring(j *pb.JobRecord) bool {
+	return j.GetStateFlags()&(pb.JobConfiguring|pb.JobPowerUp) == pb.JobConfiguring // its nodes come first
+}
 
 // CleaningUp tells whether EpilogSlurmctld is to run for the job's attempt.
 func CleaningUp(j *pb.JobRecord) bool {

@@ -197,7 +197,7 @@ func finish(tx *state.Tx, j *pb.JobRecord) {
 		}
 	}
 	n := state.CloneJob(j)
-	n.StateFlags &^= pb.JobCompleting | pb.JobStopped | pb.JobConfiguring
+	n.StateFlags &^= pb.JobCompleting | pb.JobStopped | pb.JobConfiguring | pb.JobPowerUp
 	n.Signals = nil
 	tx.Emit(state.JobEnded{Job: n})
 }

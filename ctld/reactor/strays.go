@@ -17,7 +17,7 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 	out := slices.Clone(n.Strays)
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
-		if j == nil || state.AllocOn(j, n.Name) == nil {
+		if j == nil || state.AllocOn(j, n.Name) == nil || j.StateFlags&pb.JobPowerUp != 0 {
 			continue
 		}
 		k := &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}
@@ -48,4 +48,5 @@ func straysGone(tx *state.Tx, node string, steps []*pb.StepReport) {
 	n := change(old)
 	n.Strays = left
 	tx.Emit(state.NodeChanged{Node: n, What: "strays gone", Durable: true})
+	awake(tx, node)
 }

@@ -32,6 +32,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 	for _, n := range tx.Nodes() {
 		reboots(tx, n)
 	}
+	powers(tx)
 	resv.Tick(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
@@ -44,7 +45,8 @@ func (c Tick) Handle(tx *state.Tx) any {
 
 // silent marks a node that has been without a link: not responding after a third of SlurmdTimeout, DOWN after all of it.
 func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
-	if n.LinkUp || n.StateFlags&pb.NodeRebootIssued != 0 || n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
+	if n.LinkUp || n.StateFlags&(pb.NodeRebootIssued|state.PowerFlags) != 0 || n.State == pb.NodeState_NODE_DOWN ||
+		n.State == pb.NodeState_NODE_FUTURE {
 		return
 	}
 	since := tx.NowNS - n.LinkNS

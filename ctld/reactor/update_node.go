@@ -35,9 +35,9 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 	}
 	out := Outcomes{Seq: tx.Seq}
 	changed := make([]*state.Node, 0, len(c.Nodes))
-	down := map[string]bool{}
+	down, force := map[string]bool{}, map[string]bool{}
 	for _, name := range c.Nodes {
-		n, p := c.changed(tx, name, down)
+		n, p := c.changed(tx, name, down, force)
 		switch {
 		case p == nil:
 			changed = append(changed, n)
@@ -52,6 +52,9 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 	}
 	for _, n := range changed {
 		tx.Emit(state.NodeChanged{Node: n, What: "updated", Durable: true})
+		if force[n.Name] {
+			c.forceDown(tx, n.Name)
+		}
 		if down[n.Name] {
 			nodeDown(tx, n.Name, reasonOf(n), c.Caller, c.UserName)
 		}
@@ -60,14 +63,14 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 }
 
 // changed is a node as it would be after the update.
-func (c UpdateNode) changed(tx *state.Tx, name string, down map[string]bool) (*state.Node, *pb.Problem) {
+func (c UpdateNode) changed(tx *state.Tx, name string, down, force map[string]bool) (*state.Node, *pb.Problem) {
 	old := tx.Node(name)
 	if old == nil {
 		return nil, pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name)
 	}
 	n := change(old)
 	for _, kv := range c.Set {
-		if p := c.apply(tx, n, kv, down); p != nil {
+		if p := c.apply(tx, n, kv, down, force); p != nil {
 			return nil, p
 		}
 	}
@@ -102,9 +105,12 @@ func reasonOf(n *state.Node) string {
 	return n.Reason
 }
 
-func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down map[string]bool) *pb.Problem {
+func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down, force map[string]bool) *pb.Problem {
 	switch strings.ToLower(kv.Key) {
 	case "state":
+		if up := strings.ToUpper(kv.Value); strings.HasPrefix(up, "POWER_") {
+			return c.setPower(tx, n, up, force)
+		}
 		return c.setState(tx, n, kv.Value, down)
 	case "reason":
 		n.Reason, n.ReasonNs, n.ReasonUid, n.ReasonUser = kv.Value, tx.NowNS, c.Caller.UID, c.UserName
@@ -168,12 +174,15 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 			return pb.NewProblem(pb.CodeInvalidNodeState, "node %s is neither down nor drained: there is nothing to resume", n.Name)
 		}
 		n.StateFlags &^= clear | pb.NodeInvalidReg
+		if n.StateFlags&pb.NodePoweringDown != 0 { // it may be powered up at once
+			n.StateFlags = n.StateFlags&^pb.NodePoweringDown | pb.NodePoweredDown
+		}
 		n.LaunchFailures = nil
 		n.Reason = ""
 		forgetReboot(n)
 		if n.State == pb.NodeState_NODE_DOWN || n.State == pb.NodeState_NODE_FUTURE {
 			n.State = pb.NodeState_NODE_UNKNOWN
-			if n.LinkUp {
+			if n.LinkUp || n.StateFlags&state.PowerFlags != 0 {
 				n.State = pb.NodeState_NODE_IDLE
 			}
 			n.LinkNS = tx.NowNS
@@ -201,6 +210,7 @@ func atWork(n *state.Node) bool {
 	case pb.NodeState_NODE_DOWN, pb.NodeState_NODE_FUTURE, pb.NodeState_NODE_UNKNOWN:
 		return false
 	}
-	return n.LinkUp && n.Reason == "" &&
-		n.StateFlags&(pb.NodeDrain|pb.NodeFail|pb.NodeMaint|pb.NodeInvalidReg|pb.NodeRebootRequested|pb.NodeRebootIssued) == 0
+	return (n.LinkUp || n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) != 0) && n.Reason == "" &&
+		n.StateFlags&(pb.NodeDrain|pb.NodeFail|pb.NodeMaint|pb.NodeInvalidReg|pb.NodeRebootRequested|pb.NodeRebootIssued|
+			pb.NodePoweringDown) == 0
 }

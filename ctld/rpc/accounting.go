@@ -33,6 +33,7 @@ type Accounting interface {
 type Privacy struct {
 	Jobs   bool // PrivateData=jobs: users see their own
 	Usage  bool // PrivateData=usage: the same of what sshare and sreport show
+	Cloud  bool // PrivateData=cloud: nodes of the cloud are shown while they are powered down, too
 	Extern bool // PrologFlags=Contain
 	WCKeys bool // TrackWCKey
 

@@ -70,7 +70,26 @@ func (f *fate) on() string {
 	return " on " + f.j.NodeList
 }
 
+// powering says which nodes a job waits for that has been given nodes that are powered down.
+func (f *fate) powering() {
+	f.say("Job %s was given its nodes%s at %s, and starts when they have been powered up.", f.name, f.on(), moment(f.j.StartNs))
+	for _, a := range f.j.Alloc {
+		switch n := f.v.Node(a.Node); {
+		case n == nil || a.Ended:
+		case n.StateFlags&pb.NodePoweringUp != 0:
+			f.say("Node %s is being powered up, for %s so far; it is given %s (ResumeTimeout).", a.Node,
+				timespec.Clock(max(0, f.v.NowNS-n.PowerNs)/1e9), timespec.Clock(int64(n.Power.UpS)))
+		case n.StateFlags&state.PowerFlags != 0:
+			f.say("Node %s is to be powered up.", a.Node)
+		}
+	}
+}
+
 func (f *fate) running() {
+	if f.j.StateFlags&pb.JobPowerUp != 0 {
+		f.powering()
+		return
+	}
 	ran := max(0, f.v.NowNS-max(f.j.StartNs, f.j.SuspendNs)) + f.j.PreSuspendNs // the view is a second old at most
 	f.say("Job %s has been running%s since %s, for %s so far.", f.name, f.on(), moment(f.j.StartNs), timespec.Clock(ran/1e9))
 	switch {

@@ -94,11 +94,13 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 			return problem(p)
 		}
 	}
+	const away = pb.NodeCloud | pb.NodePoweredDown
+	hide := r.Visible && (s.Privacy == nil || !s.Privacy().Cloud)
 	reserved := reservedFlags(v)
 	page := pagesOf(func() *pb.NodesReply { return &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
 	in := pb.AskedOfNodes(r)
 	for n := range attentive(ctx, slices.Values(v.Nodes())) {
-		if want != nil && !want[n.Name] {
+		if want != nil && !want[n.Name] || hide && n.StateFlags&away == away {
 			continue
 		}
 		if err := page.add(shownNode(v, n, reserved[n.Name]), in); err != nil {

@@ -46,6 +46,7 @@ func (e ClockSet) apply(tx *Tx) {
 		moved := *n
 		moved.NodeRecord = CloneNode(n.NodeRecord)
 		rebooted := c.past(&moved.RebootNs)
+		rebooted = c.past(&moved.PowerNs) || rebooted
 		if c.past(&moved.LinkNS) || rebooted || c.past(&moved.LastSeenNs) || c.past(&moved.LastBusyNs) {
 			tx.putNode(&moved, rebooted)
 		}

@@ -71,6 +71,7 @@ func (tx *Tx) listPartitions() {
 		c := *n
 		c.NodeRecord = CloneNode(n.NodeRecord)
 		c.Partitions = of[n.Name]
+		c.Power = tx.next.Settings.powerOf(n.Name, c.Partitions)
 		tx.next.nodes[i] = &c
 	}
 }

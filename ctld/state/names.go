@@ -31,8 +31,8 @@ func Pending(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING &
 // Up reports whether jobs can start on a node.
 func (n *Node) Up() bool {
 	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeNoRespond | pb.NodeMaint |
-		pb.NodeInvalidReg | pb.NodePoweredDown | pb.NodeRebootIssued
-	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0
+		pb.NodeInvalidReg | PowerFlags | pb.NodeRebootIssued
+	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0 && !n.GoesDown()
 }
 
 // ScriptID is the id under which a job's script and environment are stored: the tasks of an array share theirs.

@@ -13,6 +13,18 @@ func takeConfigured(n, cfg *pb.NodeRecord) {
 	n.RealMemoryMib, n.TmpDiskMib, n.CoreSpec, n.MemSpecMib = cfg.RealMemoryMib, cfg.TmpDiskMib, cfg.CoreSpec, cfg.MemSpecMib
 	n.Features, n.ActiveFeatures, n.Gres, n.CfgTres, n.Switches = cfg.Features, cfg.ActiveFeatures, cfg.Gres, cfg.CfgTres, cfg.Switches
 	n.Partitions = cfg.Partitions // listPartitions fills them
+	takeCloud(n, cfg)
+}
+
+// takeCloud sets whether slurm.conf says State=CLOUD. What is new there is powered down, and so is what has never been up.
+func takeCloud(n, cfg *pb.NodeRecord) {
+	if cfg.StateFlags&pb.NodeCloud == 0 {
+		n.StateFlags &^= pb.NodeCloud
+		return
+	}
+	if n.StateFlags |= pb.NodeCloud; n.State == pb.NodeState_NODE_UNKNOWN {
+		n.State, n.StateFlags = pb.NodeState_NODE_IDLE, n.StateFlags|pb.NodePoweredDown
+	}
 }
 
 // takePassing sets what follows from the jobs, or what the node says again when it registers.

@@ -90,7 +90,7 @@ func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 	if n.EndNs == 0 || n.EndNs > nowNS || !n.State.Terminal() && n.StopReason == "" {
 		n.EndNs = nowNS
 	}
-	n.StateFlags &^= pb.JobCompleting | pb.JobConfiguring
+	n.StateFlags &^= pb.JobCompleting | pb.JobConfiguring | pb.JobPowerUp
 	if n.State.Terminal() {
 		return n
 	}

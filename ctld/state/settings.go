@@ -48,6 +48,7 @@ type Settings struct {
 	RequeueExitHold   []uint8  // and there is held
 	PrologSlurmctld   bool     // there is a program of that name
 	EpilogSlurmctld   bool
+	Power             *PowerSettings // nil: nodes are not powered down and up
 
 	Zone *time.Location // of crontabs; nil = the machine's
 }

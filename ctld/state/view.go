@@ -54,6 +54,7 @@ type Node struct {
 	// Inv is what the node has of generic resources, by its configuration (GresConf beside Gres) and its own reports.
 	Inv      *Inventory
 	GresConf GresConfig
+	Power    NodePower
 }
 
 // Node returns a node, or nil.

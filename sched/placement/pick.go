@@ -77,6 +77,11 @@ func (c *Candidates) leaf(pl *Placer, sh *Shape, p int) {
 		fits := func(free []int64) bool { return v.Fits(n.Config, free) }
 		until = min(until, n.Prof.Until(0, pl.scratch(n.Config.Dims), fits))
 	}
+	if n.Rec.WakeS > 0 && until < record.Forever { // what starts there begins later, and ends as much later
+		if until -= n.Rec.WakeS; until <= pl.ix.Now {
+			return
+		}
+	}
 	c.until[p] = until
 	c.cost[p] = pl.costOf(sh, n, v, free)
 	if c.Flex {
@@ -133,12 +138,17 @@ func (sh *Shape) capOf(c *Candidates, n *node.Node, free []int64) int {
 // costOf ranks the nodes on which a shape fits; lower is better, and the
 // node's place decides between equals.
 //
-// Pack: weight, then how few whole devices are left over, then nodes in use
+// Before all, its weight counts, and then whether it is up already.
+//
+// Pack: how few whole devices are left over, then nodes in use
 // before idle ones, then how few CPUs and how little memory are left over. So
 // a job without devices goes where devices are gone already, and whole groups
 // of devices and whole nodes stay free for large jobs.
 func (pl *Placer) costOf(sh *Shape, n *node.Node, v *node.Need, free []int64) int64 {
-	weight := int64(min(max(n.Rec.Weight, 0), 4095)) << 50
+	weight := int64(min(max(n.Rec.Weight, 0), 4094)) << 51
+	if n.Rec.WakeS > 0 {
+		weight |= 1 << 50
+	}
 	if pl.params.LLN || sh.part.Rec.LLN || sh.Request.Spread {
 		return weight | (n.Config.CPUs-free[node.DimCPU]/n.Config.Scale)<<30/max(1, n.Config.CPUs)
 	}

@@ -657,6 +657,7 @@ type NodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	Fields        []uint32               `protobuf:"varint,3,rep,packed,name=fields,proto3" json:"fields,omitempty"` // only these fields of NodeRecord, by number; none = all
+	Visible       bool                   `protobuf:"varint,4,opt,name=visible,proto3" json:"visible,omitempty"`      // not those of the cloud that are powered down, unless PrivateData=cloud shows them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +704,13 @@ func (x *NodesRequest) GetFields() []uint32 {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *NodesRequest) GetVisible() bool {
+	if x != nil {
+		return x.Visible
+	}
+	return false
 }
 
 type NodesReply struct {
@@ -4608,10 +4616,11 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\tJobsReply\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"B\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\\\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x16\n" +
-	"\x06fields\x18\x03 \x03(\rR\x06fieldsJ\x04\b\x02\x10\x03\"b\n" +
+	"\x06fields\x18\x03 \x03(\rR\x06fields\x12\x18\n" +
+	"\avisible\x18\x04 \x01(\bR\avisibleJ\x04\b\x02\x10\x03\"b\n" +
 	"\n" +
 	"NodesReply\x12+\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x15.sluice.v1.NodeRecordR\x05nodes\x12\x10\n" +

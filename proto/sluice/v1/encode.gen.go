@@ -1162,6 +1162,15 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(75) {
 		b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
 	}
+	if in.Node.Has(83) {
+		b = coding.AppendNumber(b, 83, uint64(m.PowerNs))
+	}
+	if in.Node.Has(84) {
+		b = coding.AppendNumber(b, 84, uint64(m.PowerNodedNs))
+	}
+	if in.Node.Has(85) {
+		b = coding.AppendText(b, 85, m.PowerProgram)
+	}
 	return b
 }
 
@@ -1229,6 +1238,9 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		ConfError:      m.ConfError,
 		RefusesRoot:    m.RefusesRoot,
 		RefusesBelow:   m.RefusesBelow,
+		PowerNs:        m.PowerNs,
+		PowerNodedNs:   m.PowerNodedNs,
+		PowerProgram:   m.PowerProgram,
 		unknownFields:  m.unknownFields,
 	}
 }

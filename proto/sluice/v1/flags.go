@@ -20,6 +20,7 @@ const (
 	JobRevoked
 	JobResvDelHold
 	JobSignaling
+	JobPowerUp // beside CONFIGURING: some of its nodes are being powered up
 )
 
 // Node flags, combined with the base state of a node.
@@ -39,6 +40,8 @@ const (
 	NodeRebootIssued
 	NodeInvalidReg // the node reported less than its configuration
 	NodeDynamic
+	NodeCloud          // State=CLOUD in slurm.conf
+	NodePowerUpPending // POWER_UP: ResumeProgram is to run for it
 )
 
 // Step ids with a meaning of their own (the numbers are Slurm's).

@@ -2405,15 +2405,20 @@ type NodeRecord struct {
 	Strays   []*StepKey `protobuf:"bytes,61,rep,name=strays,proto3" json:"strays,omitempty"`
 	Switches []string   `protobuf:"bytes,60,rep,name=switches,proto3" json:"switches,omitempty"` // those above it, the topmost first (topology.conf)
 	// A reboot that was asked for: whether it was ASAP, what the node is afterwards (RESUME, DOWN, empty = as it was), when it was issued.
-	RebootAsap     bool       `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
-	RebootNext     string     `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
-	RebootNs       int64      `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
-	ClockOffNs     int64      `protobuf:"varint,65,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"` // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
-	ConfHash       string     `protobuf:"bytes,71,opt,name=conf_hash,json=confHash,proto3" json:"conf_hash,omitempty"`          // ConfigurationState
-	ConfFetched    bool       `protobuf:"varint,72,opt,name=conf_fetched,json=confFetched,proto3" json:"conf_fetched,omitempty"`
-	ConfError      string     `protobuf:"bytes,73,opt,name=conf_error,json=confError,proto3" json:"conf_error,omitempty"`
-	RefusesRoot    bool       `protobuf:"varint,74,opt,name=refuses_root,json=refusesRoot,proto3" json:"refuses_root,omitempty"` // whose jobs it does not run, by its own policy: Refusals
-	RefusesBelow   uint32     `protobuf:"varint,75,opt,name=refuses_below,json=refusesBelow,proto3" json:"refuses_below,omitempty"`
+	RebootAsap   bool   `protobuf:"varint,62,opt,name=reboot_asap,json=rebootAsap,proto3" json:"reboot_asap,omitempty"`
+	RebootNext   string `protobuf:"bytes,63,opt,name=reboot_next,json=rebootNext,proto3" json:"reboot_next,omitempty"`
+	RebootNs     int64  `protobuf:"varint,64,opt,name=reboot_ns,json=rebootNs,proto3" json:"reboot_ns,omitempty"`
+	ClockOffNs   int64  `protobuf:"varint,65,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"` // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
+	ConfHash     string `protobuf:"bytes,71,opt,name=conf_hash,json=confHash,proto3" json:"conf_hash,omitempty"`          // ConfigurationState
+	ConfFetched  bool   `protobuf:"varint,72,opt,name=conf_fetched,json=confFetched,proto3" json:"conf_fetched,omitempty"`
+	ConfError    string `protobuf:"bytes,73,opt,name=conf_error,json=confError,proto3" json:"conf_error,omitempty"`
+	RefusesRoot  bool   `protobuf:"varint,74,opt,name=refuses_root,json=refusesRoot,proto3" json:"refuses_root,omitempty"` // whose jobs it does not run, by its own policy: Refusals
+	RefusesBelow uint32 `protobuf:"varint,75,opt,name=refuses_below,json=refusesBelow,proto3" json:"refuses_below,omitempty"`
+	// Power saving: since when it is POWERING_DOWN or POWERING_UP, when the daemon that was to end with it had started (by the node's clock;
+	// 0 = any that registers is a new one), and the program that is to run for it: suspend, resume or fail; empty = none is owed.
+	PowerNs        int64      `protobuf:"varint,83,opt,name=power_ns,json=powerNs,proto3" json:"power_ns,omitempty"`
+	PowerNodedNs   int64      `protobuf:"varint,84,opt,name=power_noded_ns,json=powerNodedNs,proto3" json:"power_noded_ns,omitempty"`
+	PowerProgram   string     `protobuf:"bytes,85,opt,name=power_program,json=powerProgram,proto3" json:"power_program,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2846,6 +2851,27 @@ func (x *NodeRecord) GetRefusesBelow() uint32 {
 		return x.RefusesBelow
 	}
 	return 0
+}
+
+func (x *NodeRecord) GetPowerNs() int64 {
+	if x != nil {
+		return x.PowerNs
+	}
+	return 0
+}
+
+func (x *NodeRecord) GetPowerNodedNs() int64 {
+	if x != nil {
+		return x.PowerNodedNs
+	}
+	return 0
+}
+
+func (x *NodeRecord) GetPowerProgram() string {
+	if x != nil {
+		return x.PowerProgram
+	}
+	return ""
 }
 
 func (x *NodeRecord) GetLaunchFailures() []*StepKey {
@@ -4291,7 +4317,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\x99\x0e\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xff\x0e\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4368,7 +4394,10 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"conf_error\x18I \x01(\tR\tconfError\x12!\n" +
 	"\frefuses_root\x18J \x01(\bR\vrefusesRoot\x12#\n" +
-	"\rrefuses_below\x18K \x01(\rR\frefusesBelow\x12;\n" +
+	"\rrefuses_below\x18K \x01(\rR\frefusesBelow\x12\x19\n" +
+	"\bpower_ns\x18S \x01(\x03R\apowerNs\x12$\n" +
+	"\x0epower_noded_ns\x18T \x01(\x03R\fpowerNodedNs\x12#\n" +
+	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +

@@ -1,0 +1,47 @@
+package conf
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+)
+
+// KeptNodes are nodes that are not powered down for being idle: all, or so many of those that can be used.
+type KeptNodes struct {
+	Nodes []string
+	Count int // 0: all
+}
+
+// SuspendExcept reads SuspendExcNodes (slurm.conf(5)): node names and ranges, each of which may be followed by a colon and how many of its
+// nodes are to stay.
+func SuspendExcept(value string) (out []KeptNodes, err error) {
+	depth, from := 0, 0
+	for i := 0; i <= len(value); i++ {
+		switch {
+		case i < len(value) && value[i] == '[':
+			depth++
+		case i < len(value) && value[i] == ']':
+			depth--
+		case i == len(value) || value[i] == ',' && depth == 0:
+			word := strings.TrimSpace(value[from:i])
+			from = i + 1
+			if word == "" {
+				continue
+			}
+			names, count, counted := strings.Cut(word, ":")
+			k := KeptNodes{}
+			if counted {
+				if k.Count, err = strconv.Atoi(count); err != nil || k.Count < 1 {
+					return nil, fmt.Errorf("%.60q is not how many nodes are to stay", count)
+				}
+			}
+			if k.Nodes, err = hostlist.Expand(names); err != nil {
+				return nil, err
+			}
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}

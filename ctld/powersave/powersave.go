@@ -1,0 +1,299 @@
+// Package powersave runs SuspendProgram, ResumeProgram and ResumeFailProgram (slurm.conf(5)).
+//
+// It is level-triggered: which program is owed to which node is in the durable state (NodeRecord.PowerProgram), which only the writer
+// decides (reactor/power.go). So a program whose controller was killed runs again under the next, as one does that has not ended when the
+// controller does. One run is for all nodes that are due at that moment. What a program does or how it ends decides nothing: the writer
+// goes by timeouts and by the nodes that register.
+//
+// Programs run as SlurmUser, with an environment built from nothing, for as long as the longest of SuspendTimeout and ResumeTimeout; their
+// output is logged.
+package powersave
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// atOnce bounds the programs that run at a time; what is due meanwhile is for the next.
+const atOnce = 16
+
+// retryAfter is how long is waited when the writer takes no command.
+const retryAfter = 100 * time.Millisecond
+
+// Settings are what slurm.conf says, asked for each program.
+type Settings struct {
+	Suspend, Resume, Fail string // programs, "" being none
+	Timeout               time.Duration
+	Cluster               string
+	Env                   []string // by which commands find the controller
+	UID, GID              uint32   // SlurmUser
+}
+
+// Runner runs the programs. Make it with New; Changed is a loop observer, Run works until its context ends.
+type Runner struct {
+	dir      string
+	settings func() Settings
+	view     func() *state.View
+	do       func(context.Context, reactor.Command) (any, error)
+	log      *slog.Logger
+	wake     chan struct{}
+
+	running map[owed]bool // of Run alone
+	runs    int
+	started uint64
+	ended   chan []owed
+}
+
+// owed is a program for a node.
+type owed struct {
+	node, program string
+	at            int64 // NodeRecord.PowerNs
+}
+
+// New makes a Runner; dir, which it makes, is for its records.
+func New(dir string, settings func() Settings, view func() *state.View, do func(context.Context, reactor.Command) (any, error),
+	log *slog.Logger) *Runner {
+	return &Runner{dir: dir, settings: settings, view: view, do: do, log: log, wake: make(chan struct{}, 1), running: map[owed]bool{},
+		ended: make(chan []owed)}
+}
+
+// Changed wakes Run when a commit changed nodes. It does not block.
+func (r *Runner) Changed(c state.Change) {
+	due := c.Structure
+	for _, name := range c.Nodes {
+		n := c.View.Node(name)
+		due = due || n != nil && n.PowerProgram != ""
+	}
+	if !due {
+		return
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run starts programs until ctx ends.
+func (r *Runner) Run(ctx context.Context) error {
+	if err := r.clean(); err != nil {
+		return err
+	}
+	for {
+		if ctx.Err() == nil {
+			r.look(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			for r.runs > 0 {
+				<-r.ended
+				r.runs--
+			}
+			return nil
+		case <-r.wake:
+		case list := <-r.ended:
+			r.runs--
+			for _, o := range list {
+				delete(r.running, o)
+			}
+		}
+	}
+}
+
+// clean makes the folder, ends what an earlier controller left running and takes its files away.
+func (r *Runner) clean() error {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the folder for the records of SuspendProgram and ResumeProgram: %w", err)
+	}
+	records, _ := filepath.Glob(filepath.Join(r.dir, "*.pid"))
+	for _, path := range records {
+		if pid := program.EndStray(path); pid != 0 {
+			r.log.Warn("killed a SuspendProgram or ResumeProgram that an earlier controller had started", "pid", pid)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(r.dir, "*.json"))
+	for _, path := range files {
+		_ = os.Remove(path)
+	}
+	return nil
+}
+
+// look starts what is due.
+func (r *Runner) look(ctx context.Context) {
+	v := r.view()
+	due := map[string][]owed{}
+	for _, n := range v.Nodes() {
+		if n.PowerProgram == "" {
+			continue
+		}
+		if o := (owed{n.Name, n.PowerProgram, n.PowerNs}); !r.running[o] {
+			due[n.PowerProgram] = append(due[n.PowerProgram], o)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(due)) {
+		if r.runs >= atOnce {
+			return
+		}
+		list := due[name]
+		for _, o := range list {
+			r.running[o] = true
+		}
+		r.runs++
+		r.started++
+		record := filepath.Join(r.dir, fmt.Sprintf("%s.%d", name, r.started))
+		go func() {
+			r.one(ctx, v, name, list, record)
+			r.ended <- list
+		}()
+	}
+}
+
+// one runs a program to its end and tells the writer; nothing is told when the controller ends first.
+func (r *Runner) one(ctx context.Context, v *state.View, name string, list []owed, record string) {
+	done := reactor.PowerProgramDone{Program: name, Nodes: make(map[string]int64, len(list))}
+	nodes := make([]string, len(list))
+	for i, o := range list {
+		nodes[i], done.Nodes[o.node] = o.node, o.at
+	}
+	r.program(ctx, v, name, nodes, record)
+	for ctx.Err() == nil {
+		_, err := r.do(ctx, done)
+		var p *pb.Problem
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if errors.As(err, &p) {
+			r.log.Error("cannot record the end of a program: trying again", "program", name, "err", err)
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes []string, record string) {
+	s := r.settings()
+	path, key := s.Suspend, "SuspendProgram"
+	switch name {
+	case reactor.PowerResume:
+		path, key = s.Resume, "ResumeProgram"
+	case reactor.PowerFail:
+		path, key = s.Fail, "ResumeFailProgram"
+	}
+	if path == "" { // taken out of slurm.conf meanwhile
+		return
+	}
+	list := hostlist.FoldSorted(nodes)
+	p := program.Program{Path: path, Args: []string{list}, Record: record + ".pid",
+		Env: append([]string{"PATH=" + program.Path, "SLURM_CLUSTER_NAME=" + s.Cluster}, s.Env...)}
+	if os.Geteuid() == 0 && s.UID != 0 {
+		p.Credential = &syscall.Credential{Uid: s.UID, Gid: s.GID}
+	}
+	if name == reactor.PowerResume {
+		file := record + ".json"
+		defer func() { _ = os.Remove(file) }()
+		if err := writeFor(file, resumeFile(v, nodes), p.Credential); err != nil {
+			r.log.Error("cannot write what ResumeProgram is to read", "file", file, "err", err)
+		} else {
+			p.Env = append(p.Env, "SLURM_RESUME_FILE="+file)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout,
+		fmt.Errorf("it ran longer than the longest of SuspendTimeout and ResumeTimeout, %v", s.Timeout))
+	defer cancel()
+	failpoint.Hit("power." + name)
+	r.log.Info(key+" runs", "program", path, "nodes", list)
+	out, err := program.Run(ctx, p)
+	failpoint.Hit("power." + name + ".end")
+	switch out = strings.TrimSpace(out); {
+	case err != nil:
+		r.log.Error(key+" failed", "program", path, "nodes", list, "err", err, "output", out)
+	default:
+		r.log.Info(key+" ended", "program", path, "nodes", list, "output", out)
+	}
+}
+
+// writeFor writes a file that the program, whoever it runs as, can read.
+func writeFor(path string, b []byte, as *syscall.Credential) error {
+	if err := os.WriteFile(path, b, 0o600); err != nil || as == nil {
+		return err
+	}
+	return os.Chown(path, int(as.Uid), int(as.Gid))
+}
+
+// resumeJob is a job in the file that SLURM_RESUME_FILE names, with the names of Slurm 22.05 (nodes) and those of later ones.
+type resumeJob struct {
+	Extra         *string `json:"extra"`
+	Features      *string `json:"features"`
+	ID            uint32  `json:"job_id"`
+	Nodes         string  `json:"nodes"`
+	NodesAlloc    string  `json:"nodes_alloc"`
+	NodesResume   string  `json:"nodes_resume"`
+	Oversubscribe string  `json:"oversubscribe"`
+	Partition     string  `json:"partition"`
+	Reservation   *string `json:"reservation"`
+}
+
+// resumeFile says which nodes are to be powered up for which jobs.
+func resumeFile(v *state.View, nodes []string) []byte {
+	resumed := map[string]bool{}
+	jobs := map[uint32]bool{}
+	for _, name := range nodes {
+		resumed[name] = true
+		if n := v.Node(name); n != nil {
+			for _, id := range n.Jobs {
+				jobs[id] = true
+			}
+		}
+	}
+	file := struct {
+		All       string      `json:"all_nodes"`
+		AllResume string      `json:"all_nodes_resume"`
+		Jobs      []resumeJob `json:"jobs"`
+	}{hostlist.FoldSorted(nodes), hostlist.FoldSorted(nodes), []resumeJob{}}
+	given := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	for _, id := range slices.Sorted(maps.Keys(jobs)) {
+		j := v.Jobs.Get(id)
+		if j == nil {
+			continue
+		}
+		var here []string
+		for _, a := range j.Alloc {
+			if resumed[a.Node] && !a.Ended {
+				here = append(here, a.Node)
+			}
+		}
+		resv := j.ResvName
+		if resv == "" {
+			resv = j.Spec.GetReservation()
+		}
+		file.Jobs = append(file.Jobs, resumeJob{Extra: given(j.Spec.GetExtra()), Features: given(j.Spec.GetFeatures()), ID: j.Id,
+			Nodes: j.NodeList, NodesAlloc: j.NodeList, NodesResume: hostlist.FoldSorted(here), Oversubscribe: cmp.Or(j.Oversubscribe, "OK"),
+			Partition: j.Partition, Reservation: given(resv)})
+	}
+	b, _ := json.Marshal(file) // strings and numbers
+	return append(b, '\n')
+}

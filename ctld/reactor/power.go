@@ -1,0 +1,368 @@
+package reactor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Power saving (slurm.conf(5), SuspendProgram and what follows). A node that has been idle for SuspendTime is POWERING_DOWN and
+// SuspendProgram runs for it; after SuspendTimeout it is POWERED_DOWN, whatever the program did. A job that is given such a node, or
+// POWER_UP, makes it POWERING_UP, and ResumeProgram runs for it, until a daemon registers that is another than before; after ResumeTimeout
+// without one the node is DOWN and ResumeFailProgram runs. Its jobs are CONFIGURING meanwhile: the dispatcher leaves them out, so that no
+// node has heard of an attempt before all its nodes are up, and one that is given up has left nothing anywhere.
+//
+// All of this is in the durable record of the node, also which program is owed to it: package ctld/powersave runs them, again after a
+// controller was killed. Silence of such a node is no fault.
+
+// Programs that are owed to a node (NodeRecord.PowerProgram).
+const (
+	PowerSuspend = "suspend"
+	PowerResume  = "resume"
+	PowerFail    = "fail"
+)
+
+const minuteNS = 60e9
+
+// powers does what time does to nodes that are powered down and up.
+func powers(tx *state.Tx) {
+	p := tx.Settings().Power
+	var down, up []*state.Node
+	var downs, ups uint32 // in the last minute
+	for _, n := range tx.Nodes() {
+		if p == nil {
+			unpowered(tx, n)
+			continue
+		}
+		late := func(s uint32) bool { return s != pb.Unlimited && tx.NowNS-n.PowerNs >= int64(s)*1e9 }
+		counts := &ups
+		switch {
+		case n.StateFlags&pb.NodePoweringDown != 0:
+			if counts = &downs; late(n.Power.DownS) {
+				poweredDown(tx, n)
+			}
+		case n.StateFlags&pb.NodePoweringUp != 0:
+			if late(n.Power.UpS) {
+				resumeFailed(tx, n)
+			}
+		case n.StateFlags&pb.NodePoweredDown != 0:
+			if counts = &downs; len(n.Jobs) > 0 || n.StateFlags&pb.NodePowerUpPending != 0 {
+				up = append(up, n)
+			}
+		case idle(tx, n):
+			down = append(down, n)
+		}
+		if n.PowerNs != 0 && tx.NowNS-n.PowerNs < minuteNS {
+			*counts++
+		}
+	}
+	if len(down) > 0 {
+		suspendNodes(tx, p, down, downs)
+	}
+	for _, n := range up {
+		if p.ResumeRate > 0 && ups >= p.ResumeRate {
+			break
+		}
+		ups++
+		resumeNode(tx, n)
+	}
+}
+
+// unpowered: power saving has been taken out of slurm.conf. What runs is up; what does not stays down until it does.
+func unpowered(tx *state.Tx, n *state.Node) {
+	const all = state.PowerFlags | pb.NodePowerDownPending | pb.NodePowerUpPending
+	if n.StateFlags&all == 0 || !n.LinkUp {
+		return
+	}
+	c := change(n)
+	c.StateFlags &^= all
+	c.PowerNs, c.PowerNodedNs, c.PowerProgram = 0, 0, ""
+	tx.Emit(state.NodeChanged{Node: c, What: "no power saving", Durable: true})
+	awake(tx, n.Name)
+}
+
+// idle reports whether a node is to be powered down: by order once nothing runs on it, or because it has been idle or DOWN for SuspendTime.
+func idle(tx *state.Tx, n *state.Node) bool {
+	const busy = pb.NodeRebootRequested | pb.NodeRebootIssued
+	p := tx.Settings().Power
+	switch {
+	case len(n.Jobs) > 0 || n.StateFlags&busy != 0 || n.State == pb.NodeState_NODE_FUTURE:
+		return false
+	case n.StateFlags&pb.NodePowerDownPending != 0:
+		return true
+	case n.Power.Stays || n.Power.IdleS == pb.Unlimited || n.StateFlags&p.ExceptFlags != 0:
+		return false
+	}
+	since := n.LastBusyNs
+	switch n.State {
+	case pb.NodeState_NODE_DOWN:
+		if since = max(since, n.LinkNS, n.ReasonNs); p.ExceptDown {
+			return false
+		}
+	case pb.NodeState_NODE_IDLE:
+		if !n.LinkUp || len(n.Strays) > 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return since != 0 && tx.NowNS-since >= int64(n.Power.IdleS)*1e9
+}
+
+// suspendNodes powers nodes down that are due: at most so many a minute, and leaving of those with a count in SuspendExcNodes as many that
+// can be used.
+func suspendNodes(tx *state.Tx, p *state.PowerSettings, due []*state.Node, lately uint32) {
+	usable := func(n *state.Node) bool { return n.LinkUp && n.Up() }
+	spare := make([]int, len(p.Except)) // may go
+	for i, x := range p.Except {
+		for _, name := range x.Nodes {
+			if n := tx.Node(name); x.Count > 0 && n != nil && usable(n) {
+				spare[i]++
+			}
+		}
+		spare[i] -= x.Count
+	}
+	for _, n := range due {
+		if p.SuspendRate > 0 && lately >= p.SuspendRate {
+			return
+		}
+		counted := func(i int) bool {
+			return p.Except[i].Count > 0 && usable(n) && slices.Contains(p.Except[i].Nodes, n.Name)
+		}
+		stays := false
+		for i := range p.Except {
+			stays = stays || counted(i) && spare[i] <= 0
+		}
+		if stays {
+			continue
+		}
+		for i := range p.Except {
+			if counted(i) {
+				spare[i]--
+			}
+		}
+		lately++
+		c := change(n)
+		powerDown(tx, c)
+		tx.Emit(state.NodeChanged{Node: c, What: "powering down", Durable: true})
+	}
+}
+
+// unknownStart stands for a daemon of which nothing is known but its boot.
+const unknownStart = -1
+
+// powerDown begins to power a node down, n being a copy of its record.
+func powerDown(tx *state.Tx, n *state.Node) {
+	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerDownPending|pb.NodePowerUpPending|pb.NodeNoRespond) | pb.NodePoweringDown
+	if n.StateFlags&pb.NodeDrain != 0 && n.Reason == powerDownASAP { // it was drained for this
+		n.StateFlags &^= pb.NodeDrain
+		n.Reason = ""
+	}
+	n.PowerNs, n.PowerProgram = tx.NowNS, PowerSuspend
+	if n.PowerNodedNs = n.NodedStartNs; n.PowerNodedNs == 0 {
+		n.PowerNodedNs = unknownStart
+	}
+}
+
+// poweredDown: SuspendTimeout is over. A node that has been started again meanwhile by somebody else is up.
+func poweredDown(tx *state.Tx, old *state.Node) {
+	n := change(old)
+	n.StateFlags = n.StateFlags&^pb.NodePoweringDown | pb.NodePoweredDown
+	if tx.Settings().Power.IdleOnSuspend {
+		n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
+		n.StateFlags &^= pb.NodeDrain | pb.NodeFail
+	}
+	if n.LinkUp {
+		poweredUp(tx, n, n.BootId)
+	}
+	tx.Emit(state.NodeChanged{Node: n, What: "powered down", Durable: true})
+	awake(tx, n.Name)
+}
+
+// resumeNode begins to power a node up. A host that has been silent for as long as it takes to go down at most is off, or sleeps: whatever
+// daemon registers then is up, also the same that slept.
+func resumeNode(tx *state.Tx, old *state.Node) {
+	n := change(old)
+	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerUpPending) | pb.NodePoweringUp | pb.NodeNoRespond
+	if !n.LinkUp && n.LinkNS != 0 && tx.NowNS-n.LinkNS >= int64(n.Power.DownS)*1e9 {
+		n.PowerNodedNs = 0
+	}
+	n.PowerNs, n.PowerProgram = tx.NowNS, PowerResume
+	tx.Emit(state.NodeChanged{Node: n, What: "powering up", Durable: true})
+}
+
+// poweredUp takes in what the daemon of a node says that is powered down, n being a copy of its record with its start in it, and boot the
+// boot that was known before. It reports whether the node is up with that.
+func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
+	same := n.PowerNodedNs == unknownStart || n.PowerNodedNs == n.NodedStartNs
+	if same && boot == n.BootId { // the one that was to end, and perhaps will
+		if n.StateFlags&state.PowerFlags != 0 {
+			n.PowerNodedNs = n.NodedStartNs
+		}
+		return false
+	}
+	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 {
+		return false
+	}
+	n.StateFlags &^= state.PowerFlags | pb.NodePowerUpPending | pb.NodeNoRespond
+	n.PowerNodedNs, n.PowerProgram, n.LastBusyNs = 0, "", tx.NowNS
+	return true
+}
+
+// resumeReason is Slurm's for a node that did not register in time.
+const resumeReason = "ResumeTimeout reached"
+
+// resumeFailed: ResumeTimeout is over.
+func resumeFailed(tx *state.Tx, old *state.Node) {
+	p := tx.Settings().Power
+	nodeDown(tx, old.Name, resumeReason, Caller{UID: tx.Settings().SlurmUserUID, Operator: true}, "slurm")
+	n := change(tx.Node(old.Name))
+	n.StateFlags &^= pb.NodePoweringUp | pb.NodePowerDownPending | pb.NodePowerUpPending | pb.NodeDrain
+	n.StateFlags |= pb.NodePoweredDown | pb.NodeNoRespond
+	n.PowerNs, n.PowerProgram = tx.NowNS, ""
+	if p.FailProgram {
+		n.PowerProgram = PowerFail
+	}
+	tx.Emit(state.NodeChanged{Node: n, What: "resume timed out", Durable: true})
+}
+
+// awake lets go on what waited for a node: jobs of which all nodes are up now.
+func awake(tx *state.Tx, name string) {
+	n := tx.Node(name)
+	if !ready(n) {
+		return
+	}
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		if j.StateFlags&pb.JobPowerUp == 0 {
+			continue
+		}
+		c := state.CloneJob(j)
+		c.Alloc = slices.Clone(j.Alloc)
+		all := true
+		for i, a := range c.Alloc {
+			if a.Node == name {
+				c.Alloc[i] = state.CloneAlloc(a)
+				c.Alloc[i].BootId = n.BootId
+			}
+			all = all && (a.Ended || ready(tx.Node(a.Node)))
+		}
+		if all {
+			c.StateFlags &^= pb.JobPowerUp
+			if !tx.Settings().PrologSlurmctld {
+				c.StateFlags &^= pb.JobConfiguring
+			}
+			c.ReasonDetail = ""
+			if c.EndNs != 0 { // its time limit begins now
+				c.EndNs = tx.NowNS + int64(c.TimeLimitS)*1e9
+			}
+		}
+		tx.Emit(state.JobChanged{Job: c, What: "node is up"})
+	}
+}
+
+// ready: what was given to a node while it was powered down can be launched there.
+func ready(n *state.Node) bool {
+	return n != nil && n.LinkUp && n.StateFlags&state.PowerFlags == 0 && len(n.Strays) == 0
+}
+
+// waitForNodes makes a job that starts CONFIGURING until those of its nodes are up that are powered down, n being its record.
+func waitForNodes(n *pb.JobRecord, asleep []*state.Node) {
+	if len(asleep) == 0 {
+		return
+	}
+	names, upS := make([]string, len(asleep)), uint32(0)
+	for i, on := range asleep {
+		names[i], upS = on.Name, max(upS, on.Power.UpS)
+	}
+	n.StateFlags |= pb.JobConfiguring | pb.JobPowerUp
+	n.ReasonDetail = "waits until powered up: " + hostlist.FoldSorted(names)
+	if n.EndNs != 0 && upS != pb.Unlimited { // at the latest; its limit begins when they are
+		n.EndNs += int64(upS) * 1e9
+	}
+}
+
+// unlaunched takes a job off its nodes, none of which has heard of it.
+func unlaunched(tx *state.Tx, id uint32, x *pb.ExitRecord) {
+	for _, a := range tx.Job(id).GetAlloc() {
+		if j := tx.Job(id); state.AllocOn(j, a.Node) != nil {
+			leave(tx, j, a.Node, x)
+		}
+	}
+}
+
+// powerDownASAP is the reason that Slurm gives a node that is drained in order to be powered down.
+const powerDownASAP = "POWER_DOWN_ASAP"
+
+// setPower is State=POWER_… of scontrol(1) for one node, n being a copy of its record.
+func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force map[string]bool) *pb.Problem {
+	if !n.Power.On || n.State == pb.NodeState_NODE_FUTURE {
+		return pb.NewProblem(pb.CodeInvalidNodeState, "node %s cannot be powered down and up", n.Name).WithHint(
+			"set SuspendProgram and ResumeProgram in slurm.conf, and run scontrol reconfigure")
+	}
+	switch value {
+	case "POWER_UP":
+		n.StateFlags &^= pb.NodePowerDownPending
+		if n.Reason == powerDownASAP {
+			n.StateFlags &^= pb.NodeDrain
+			n.Reason = ""
+		}
+		if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringDown) != 0 {
+			n.StateFlags |= pb.NodePowerUpPending
+		}
+		return nil
+	case "POWER_DOWN_FORCE":
+		n.State = pb.NodeState_NODE_IDLE
+		n.StateFlags &^= pb.NodeDrain | pb.NodeFail
+		force[n.Name] = true
+		return nil
+	case "POWER_DOWN_ASAP":
+		n.StateFlags |= pb.NodeDrain
+		if !c.sets("reason") {
+			n.Reason, n.ReasonNs, n.ReasonUid, n.ReasonUser = powerDownASAP, tx.NowNS, c.Caller.UID, c.UserName
+		}
+	}
+	if n.StateFlags&pb.NodePoweringDown != 0 {
+		n.StateFlags &^= pb.NodePowerUpPending
+		return nil
+	}
+	n.StateFlags = n.StateFlags&^pb.NodePowerUpPending | pb.NodePowerDownPending
+	if len(n.Jobs) == 0 {
+		n.StateFlags &^= pb.NodePoweredDown // SuspendProgram runs again
+	}
+	return nil
+}
+
+// forceDown powers a node down at once: what runs there is given up.
+func (c UpdateNode) forceDown(tx *state.Tx, name string) {
+	n := change(tx.Node(name))
+	n.Strays = withStrays(tx, n)
+	powerDown(tx, n)
+	tx.Emit(state.NodeChanged{Node: n, What: "powering down by force", Durable: true})
+	for _, id := range n.Jobs {
+		if j := tx.Job(id); j != nil && state.AllocOn(j, name) != nil {
+			lose(tx, j, name, fmt.Sprintf("node %s was powered down by force", name))
+		}
+	}
+}
+
+// PowerProgramDone: a program that was owed to nodes has ended, however. Each is told with the PowerNs that it had then.
+type PowerProgramDone struct {
+	Program string
+	Nodes   map[string]int64
+}
+
+// Handle takes it off the list.
+func (c PowerProgramDone) Handle(tx *state.Tx) any {
+	for _, old := range tx.Nodes() {
+		if at, named := c.Nodes[old.Name]; named && old.PowerProgram == c.Program && old.PowerNs == at {
+			n := change(old)
+			n.PowerProgram = ""
+			tx.Emit(state.NodeChanged{Node: n, What: c.Program + " program ended", Durable: true})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package reactor
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// powered is a cluster that powers nodes down after 100 s; they take 20 s to go down and at most 60 s to come up.
+func powered(s *state.Settings) {
+	s.Power = &state.PowerSettings{SuspendTimeS: 100, SuspendTimeoutS: 20, ResumeTimeoutS: 60, FailProgram: true}
+}
+
+// booted is a daemon that registers, told apart from others by its start.
+func booted(node, boot string, start int64) NodeHello {
+	h := hello(node, boot)
+	h.Hello.NodedStartNs = start
+	return h
+}
+
+// flags compares those of a node with what is wanted, and the program that is owed to it.
+func (b *bench) flags(node string, want uint32, program string) {
+	b.t.Helper()
+	if n := b.node(node); n.StateFlags != want || n.PowerProgram != program {
+		b.t.Fatalf("node %s has flags %#x and is owed %q, want %#x and %q", node, n.StateFlags, n.PowerProgram, want, program)
+	}
+}
+
+func (b *bench) ran(program string, nodes ...string) {
+	b.t.Helper()
+	done := PowerProgramDone{Program: program, Nodes: map[string]int64{}}
+	for _, n := range nodes {
+		done.Nodes[n] = b.node(n).PowerNs
+	}
+	b.do(done)
+}
+
+func (b *bench) after(seconds int64) {
+	b.t.Helper()
+	b.now += seconds * 1e9
+	b.do(Tick{})
+}
+
+func newPowered(t *testing.T, more func(*state.Settings)) *bench {
+	t.Helper()
+	b := newBench(t, func(s *state.Settings) {
+		powered(s)
+		if more != nil {
+			more(s)
+		}
+	})
+	for _, n := range []string{"n1", "n2"} {
+		b.do(booted(n, "boot1", 1))
+	}
+	return b
+}
+
+// asleep powers n1 and n2 down.
+func asleep(t *testing.T, more func(*state.Settings)) *bench {
+	t.Helper()
+	b := newPowered(t, more)
+	b.after(100)
+	for _, n := range []string{"n1", "n2"} {
+		b.flags(n, pb.NodePoweringDown, PowerSuspend)
+		b.do(NodeGone{Node: n})
+	}
+	b.ran(PowerSuspend, "n1", "n2")
+	b.after(20)
+	for _, n := range []string{"n1", "n2"} {
+		b.flags(n, pb.NodePoweredDown, "")
+	}
+	return b
+}
+
+func TestIdleNodesArePoweredDown(t *testing.T) {
+	b := newPowered(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	b.after(99)
+	b.flags("n2", 0, "")
+	b.after(1)
+	b.flags("n1", 0, "")
+	b.flags("n2", pb.NodePoweringDown, PowerSuspend)
+	b.after(19)
+	b.do(booted("n2", "boot1", 1)) // the daemon that is about to end comes again, as after a restart of the controller
+	b.flags("n2", pb.NodePoweringDown, PowerSuspend)
+	b.do(NodeGone{Node: "n2"})
+	b.after(1)
+	b.flags("n2", pb.NodePoweredDown, PowerSuspend) // whose program has still not ended
+	b.after(10000)
+	if n := b.node("n2"); n.State != pb.NodeState_NODE_IDLE || n.StateFlags != pb.NodePoweredDown {
+		t.Errorf("a node that is powered down is silent, and became %v %#x", n.State, n.StateFlags)
+	}
+	b.do(booted("n2", "boot2", 2)) // somebody has pressed the button
+	b.flags("n2", 0, "")
+}
+
+func TestJobWakesNode(t *testing.T) {
+	b := asleep(t, nil)
+	b.do(booted("n1", "boot1", 1)) // SuspendProgram has not ended it, and it is slow to say so
+	b.flags("n1", pb.NodePoweredDown, "")
+	b.do(NodeGone{Node: "n1"})
+	id := b.submit(&pb.JobSpec{TimeLimitS: 600})
+	if r := b.start(id, "n1"); r.Started != 1 {
+		t.Fatal("a job does not start on a node that is powered down")
+	}
+	j := b.job(id)
+	if j.StateFlags != pb.JobConfiguring|pb.JobPowerUp || Configuring(j) || j.EndNs != b.now+660e9 || j.Alloc[0].BootId != "" {
+		t.Fatalf("started on a node that is powered down: %v", j)
+	}
+	b.do(Tick{})
+	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
+	b.ran(PowerResume, "n1")
+	b.after(30)
+	b.do(booted("n1", "boot1", 1)) // the daemon of before: it has not been down
+	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, "")
+	if b.job(id).StateFlags == 0 {
+		t.Fatal("the job runs on a node that is not up")
+	}
+	b.do(NodeGone{Node: "n1"})
+	b.do(booted("n1", "boot2", 5))
+	b.flags("n1", 0, "")
+	if j := b.job(id); j.StateFlags != 0 || j.EndNs != b.now+600e9 || j.Alloc[0].BootId != "boot2" || j.ReasonDetail != "" {
+		t.Fatalf("its node is up: %v", j)
+	}
+	b.ended(id, "n1", "exited", 0)
+	b.after(99)
+	b.flags("n1", 0, "")
+	b.after(1)
+	b.flags("n1", pb.NodePoweringDown, PowerSuspend)
+}
+
+// TestSleepingHostMayKeepItsDaemon: one that is suspended to memory registers again with the daemon that slept.
+func TestSleepingHostMayKeepItsDaemon(t *testing.T) {
+	b := asleep(t, nil)
+	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "POWER_UP"}}})
+	b.after(1)
+	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
+	b.do(booted("n1", "boot1", 1))
+	b.flags("n1", 0, "")
+}
+
+func TestJobWaitsForAllNodes(t *testing.T) {
+	b := asleep(t, func(s *state.Settings) { s.PrologSlurmctld = true })
+	b.do(booted("n2", "boot2", 2))
+	id := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	b.start(id, "n1", "n2")
+	b.after(1)
+	b.do(booted("n1", "boot2", 3))
+	if j := b.job(id); !Configuring(j) {
+		t.Errorf("all nodes are up, and PrologSlurmctld is not due: %v", j)
+	}
+}
+
+func TestResumeTimeout(t *testing.T) {
+	b := asleep(t, func(s *state.Settings) { s.NodeTimeoutS = 10 })
+	id := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	never := b.submit(&pb.JobSpec{Requeue: pb.No})
+	b.start(id, "n1", "n2")
+	b.start(never, "n1")
+	b.after(0)
+	b.do(booted("n2", "boot2", 2))
+	b.after(59)
+	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
+	b.after(1)
+	b.flags("n1", pb.NodePoweredDown|pb.NodeNoRespond, PowerFail)
+	if n := b.node("n1"); n.State != pb.NodeState_NODE_DOWN || n.Reason != "ResumeTimeout reached" || len(n.Strays) > 0 {
+		t.Errorf("after ResumeTimeout: %v", n.NodeRecord)
+	}
+	if j := b.job(id); j.State != pb.JobState_JOB_PENDING || state.Live(j) || j.Reason != "BeginTime" || j.Restarts != 1 {
+		t.Errorf("its job: %v", j)
+	}
+	if j := b.job(never); j.State != pb.JobState_JOB_NODE_FAIL || state.Active(j) {
+		t.Errorf("its job that is not requeued: %v", j)
+	}
+	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}})
+	if !b.node("n1").Asleep() {
+		t.Errorf("resumed: %v", b.node("n1").NodeRecord)
+	}
+}
+
+// TestCancelledBeforeItsNodesAreUp: nobody is waited for who was never told.
+func TestCancelledBeforeItsNodesAreUp(t *testing.T) {
+	b := asleep(t, nil)
+	id := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	b.start(id, "n1", "n2")
+	b.after(1)
+	b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(id)}})
+	if j := b.job(id); j.State != pb.JobState_JOB_CANCELLED || state.Active(j) || len(b.node("n1").Jobs) > 0 {
+		t.Errorf("cancelled: %v", j)
+	}
+}
+
+func TestPowerDownVerbs(t *testing.T) {
+	set := func(b *bench, value string, more ...*pb.KeyValue) any {
+		return b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"},
+			Set: append([]*pb.KeyValue{{Key: "State", Value: value}}, more...)})
+	}
+	if p, ok := set(newBench(t, nil), "POWER_DOWN").(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidNodeState) {
+		t.Errorf("without power saving: %v", p)
+	}
+	for _, verb := range []string{"POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE"} {
+		t.Run(verb, func(t *testing.T) {
+			b := newPowered(t, nil)
+			id := b.submit(&pb.JobSpec{})
+			b.start(id, "n1")
+			set(b, verb)
+			b.after(1)
+			switch verb {
+			case "POWER_DOWN_FORCE":
+				if j := b.job(id); j.State != pb.JobState_JOB_PENDING || state.Live(j) {
+					t.Errorf("its job: %v", j)
+				}
+			case "POWER_DOWN":
+				b.flags("n1", pb.NodePowerDownPending, "")
+				if !b.node("n1").Up() {
+					t.Error("jobs still start while others run")
+				}
+				b.ended(id, "n1", "exited", 0)
+			default:
+				b.flags("n1", pb.NodePowerDownPending|pb.NodeDrain, "")
+				b.ended(id, "n1", "exited", 0)
+			}
+			b.do(Tick{})
+			b.flags("n1", pb.NodePoweringDown, PowerSuspend)
+			set(b, "RESUME")
+			b.flags("n1", pb.NodePoweredDown, PowerSuspend)
+		})
+	}
+}
+
+func TestWhatStaysPowered(t *testing.T) {
+	for name, set := range map[string]func(*state.PowerSettings){
+		"never":     func(p *state.PowerSettings) { p.SuspendTimeS = pb.Unlimited },
+		"nodes":     func(p *state.PowerSettings) { p.Except = []state.PowerExcept{{Nodes: []string{"n1", "n2"}}} },
+		"count":     func(p *state.PowerSettings) { p.Except = []state.PowerExcept{{Nodes: []string{"n1", "n2"}, Count: 2}} },
+		"partition": func(p *state.PowerSettings) { p.ExceptParts = []string{"debug"} },
+		"longer": func(p *state.PowerSettings) {
+			hour := uint32(3600)
+			p.Partitions = map[string]state.PartitionPower{"debug": {SuspendTimeS: &hour}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPowered(t, func(s *state.Settings) { set(s.Power) })
+			b.after(1000)
+			b.flags("n1", 0, "")
+			b.flags("n2", 0, "")
+		})
+	}
+	b := newPowered(t, func(s *state.Settings) { s.Power.Except = []state.PowerExcept{{Nodes: []string{"n1", "n2"}, Count: 1}} })
+	b.after(1000)
+	b.flags("n1", pb.NodePoweringDown, PowerSuspend)
+	b.flags("n2", 0, "")
+	b = newPowered(t, func(s *state.Settings) { s.Power.SuspendRate = 1 })
+	b.after(1000)
+	b.after(59)
+	b.flags("n2", 0, "")
+	b.after(1)
+	b.flags("n2", pb.NodePoweringDown, PowerSuspend)
+}

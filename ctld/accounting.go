@@ -42,7 +42,8 @@ func (d *daemon) acctPolicy() acct.Policy {
 func (d *daemon) privacy() rpc.Privacy {
 	c := d.conf.Load()
 	return rpc.Privacy{Jobs: hasWord(c.PrivateData, "jobs"), Extern: hasWord(c.PrologFlags, "contain"), WCKeys: c.TrackWCKey,
-		Usage: hasWord(c.PrivateData, "usage"), Cloud: hasWord(c.PrivateData, "cloud"), HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute}
+		Usage: hasWord(c.PrivateData, "usage"), Cloud: hasWord(c.PrivateData, "cloud"),
+		HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute}
 }
 
 func hasWord(list []string, word string) bool {

@@ -2,8 +2,8 @@
 //
 // It is level-triggered: which program is owed to which node is in the durable state (NodeRecord.PowerProgram), which only the writer
 // decides (reactor/power.go). So a program whose controller was killed runs again under the next, as one does that has not ended when the
-// controller does. One run is for all nodes that are due at that moment. What a program does or how it ends decides nothing: the writer
-// goes by timeouts and by the nodes that register.
+// controller does. One run is for all nodes that are due at that moment; for one node no two run at a time. What a program does or how it
+// ends decides nothing: the writer goes by timeouts and by the nodes that register.
 //
 // Programs run as SlurmUser, with an environment built from nothing, for as long as the longest of SuspendTimeout and ResumeTimeout; their
 // output is logged.
@@ -56,7 +56,7 @@ type Runner struct {
 	log      *slog.Logger
 	wake     chan struct{}
 
-	running map[owed]bool // of Run alone
+	running map[string]bool // nodes for which a program runs; of Run alone
 	runs    int
 	started uint64
 	ended   chan []owed
@@ -71,7 +71,7 @@ type owed struct {
 // New makes a Runner; dir, which it makes, is for its records.
 func New(dir string, settings func() Settings, view func() *state.View, do func(context.Context, reactor.Command) (any, error),
 	log *slog.Logger) *Runner {
-	return &Runner{dir: dir, settings: settings, view: view, do: do, log: log, wake: make(chan struct{}, 1), running: map[owed]bool{},
+	return &Runner{dir: dir, settings: settings, view: view, do: do, log: log, wake: make(chan struct{}, 1), running: map[string]bool{},
 		ended: make(chan []owed)}
 }
 
@@ -111,7 +111,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		case list := <-r.ended:
 			r.runs--
 			for _, o := range list {
-				delete(r.running, o)
+				delete(r.running, o.node)
 			}
 		}
 	}
@@ -140,11 +140,8 @@ func (r *Runner) look(ctx context.Context) {
 	v := r.view()
 	due := map[string][]owed{}
 	for _, n := range v.Nodes() {
-		if n.PowerProgram == "" {
-			continue
-		}
-		if o := (owed{n.Name, n.PowerProgram, n.PowerNs}); !r.running[o] {
-			due[n.PowerProgram] = append(due[n.PowerProgram], o)
+		if n.PowerProgram != "" && !r.running[n.Name] { // else it is looked at again when that has ended
+			due[n.PowerProgram] = append(due[n.PowerProgram], owed{n.Name, n.PowerProgram, n.PowerNs})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(due)) {
@@ -153,7 +150,7 @@ func (r *Runner) look(ctx context.Context) {
 		}
 		list := due[name]
 		for _, o := range list {
-			r.running[o] = true
+			r.running[o.node] = true
 		}
 		r.runs++
 		r.started++

@@ -157,9 +157,11 @@ const unknownStart = -1
 // powerDown begins to power a node down, n being a copy of its record.
 func powerDown(tx *state.Tx, n *state.Node) {
 	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerDownPending|pb.NodePowerUpPending|pb.NodeNoRespond) | pb.NodePoweringDown
-	if n.StateFlags&pb.NodeDrain != 0 && n.Reason == powerDownASAP { // it was drained for this
+	if n.Reason == powerDownASAP { // it was drained for this
 		n.StateFlags &^= pb.NodeDrain
-		n.Reason = ""
+	}
+	if n.State == pb.NodeState_NODE_UNKNOWN { // it has never been up
+		n.State = pb.NodeState_NODE_IDLE
 	}
 	n.PowerNs, n.PowerProgram = tx.NowNS, PowerSuspend
 	if n.PowerNodedNs = n.NodedStartNs; n.PowerNodedNs == 0 {

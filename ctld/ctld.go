@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
@@ -53,6 +54,8 @@ type Options struct {
 	Drop bool
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal
+	// Service is told how the controller is doing; may be nil.
+	Service *service.Manager
 	// CertificateLife is how long the certificates of hosts that join are good; 0: ca.HostLife.
 	CertificateLife time.Duration
 }
@@ -271,9 +274,12 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	part("mail", func() error { post.Run(ctx); return nil })
 	part("counters", func() error { d.midnights(ctx); return nil })
 	part("memory", func() error { giveBack(ctx); return nil })
+	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
 	d.log.Info("controller started", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", listen.nodes.Addr().String(), "pid",
 		os.Getpid())
+	d.opts.Service.Ready(d.status())
 	<-ctx.Done()
+	d.opts.Service.Stopping()
 	relays.Stop()
 	nodes.Stop()
 	wg.Wait()

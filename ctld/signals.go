@@ -2,10 +2,12 @@ package ctld
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
 // signals does what slurmctld(8) says of them: SIGHUP reads the configuration again, SIGUSR2 the debug level alone; both open the log
@@ -18,11 +20,29 @@ func (d *daemon) signals(ctx context.Context, from <-chan os.Signal) {
 		case s := <-from:
 			switch s {
 			case syscall.SIGHUP:
+				d.opts.Service.Reloading()
 				d.reconfigure(ctx)
+				d.opts.Service.Ready(d.status())
 			case syscall.SIGUSR2:
 				d.reopenLog()
 			}
 		}
+	}
+}
+
+// status is what systemctl status says of the controller.
+func (d *daemon) status() string {
+	v := d.loop.View()
+	return fmt.Sprintf("cluster %s, nodes: %d", v.Settings.Cluster, len(v.Nodes()))
+}
+
+// writes says whether the writer has done something since it was asked last: it has a clock tick each second.
+func (d *daemon) writes() func() bool {
+	var last *state.View
+	return func() bool {
+		v := d.loop.View()
+		defer func() { last = v }()
+		return v != last
 	}
 }
 

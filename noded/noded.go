@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/hw"
@@ -52,6 +53,8 @@ type Options struct {
 	Files root.Conf `json:"-"`
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal `json:"-"`
+	// Service is told how this daemon is doing; may be nil.
+	Service *service.Manager `json:"-"`
 	// HealthCheck is HealthCheckProgram of slurm.conf, where it is to run: once before this node registers. Later runs follow the
 	// controller's settings.
 	HealthCheck string
@@ -142,7 +145,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	stop := o.signals(r)
+	lives, end := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() { defer close(watched); o.Service.Watch(lives, r.Alive) }()
+	o.Service.Ready("host " + o.NodeName)
 	err = o.serve(ctx, r)
+	o.Service.Stopping()
+	end()
+	<-watched
 	stop()
 	return errors.Join(err, r.Close())
 }
@@ -168,7 +178,13 @@ func (o *Options) signals(r *root.Root) (stop func()) {
 		for {
 			select {
 			case s := <-o.Signals:
-				r.Signal(s == syscall.SIGHUP)
+				if s != syscall.SIGHUP {
+					r.Signal(false)
+					continue
+				}
+				o.Service.Reloading()
+				r.Signal(true)
+				o.Service.Ready("host " + o.NodeName)
 			case <-end:
 				return
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
@@ -110,7 +111,7 @@ func run(c *cli.Context) error {
 		Listen: c.String("listen"), Log: log, CertificateLife: c.Duration("certificate-life"),
 		LogTo:   func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
 		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
-		Signals: logfile.Signals()})
+		Signals: logfile.Signals(), Service: service.New(log)})
 	if err != nil && logs.Apart() {
 		log.Error("the controller stops", "err", err)
 	}

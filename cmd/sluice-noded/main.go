@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
@@ -158,7 +159,7 @@ func run(c *cli.Context) error {
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
 	o.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: o.Level}))
-	o.Signals = logfile.Signals()
+	o.Signals, o.Service = logfile.Signals(), service.New(o.Log)
 	o.Reload = func() (root.Reread, error) {
 		o, own, err := read(c)
 		if err != nil { // the file may have been moved away all the same

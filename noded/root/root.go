@@ -270,6 +270,13 @@ func (r *Root) reload() (slog.Level, error) {
 	return now.Level, nil
 }
 
+// Alive returns true as soon as what all orders have to pass is free.
+func (r *Root) Alive() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return true
+}
+
 // Close lets go of everything. What runs goes on.
 func (r *Root) Close() error {
 	r.stop()

@@ -1,0 +1,74 @@
+// Package service tells systemd how a daemon is doing (sd_notify(3)), where it is a service of Type=notify or Type=notify-reload, and
+// shows a sign of life where the unit has WatchdogSec=. Elsewhere all of it does nothing.
+package service
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+)
+
+// Manager is who started this daemon. Its methods may be called on nil, and from any goroutine.
+type Manager struct {
+	log   *slog.Logger
+	every time.Duration // between signs of life; 0: none are wanted
+}
+
+// New looks into the environment.
+func New(log *slog.Logger) *Manager {
+	m := &Manager{log: log}
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("the service manager's watchdog gets no sign of life", "err", err)
+	}
+	m.every = every / 3
+	return m
+}
+
+// Ready says that the daemon has started, or has read its configuration again; status is what systemctl status shows.
+func (m *Manager) Ready(status string) { m.tell(daemon.SdNotifyReady + "\nSTATUS=" + status) }
+
+// Reloading says that the configuration is being read again. Ready follows, whatever comes of it.
+func (m *Manager) Reloading() {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
+		m.tell(daemon.SdNotifyReloading + "\nMONOTONIC_USEC=" + strconv.FormatInt(now.Nano()/1000, 10))
+	}
+}
+
+// Stopping says that the daemon ends.
+func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
+
+// Watch gives signs of life until ctx ends, for as long as alive says so. alive may block: that is no sign of life.
+func (m *Manager) Watch(ctx context.Context, alive func() bool) {
+	if m == nil || m.every <= 0 {
+		return
+	}
+	tick := time.NewTicker(m.every)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if alive() {
+			m.tell(daemon.SdNotifyWatchdog)
+		} else {
+			m.log.Warn("no sign of life for the service manager: a part of this daemon stands still")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Manager) tell(state string) {
+	if m == nil {
+		return
+	}
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		m.log.Warn("cannot tell the service manager how this daemon is doing", "err", err)
+	}
+}

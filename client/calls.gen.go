@@ -56,6 +56,14 @@ func (c *calls) UpdateNode(ctx context.Context, req *msg.UpdateNodeRequest) (*ms
 	return unary[msg.UpdateReply](ctx, c, "UpdateNode", req)
 }
 
+func (c *calls) CreateNodes(ctx context.Context, req *msg.CreateNodesRequest) (*msg.UpdateReply, error) {
+	return unary[msg.UpdateReply](ctx, c, "CreateNodes", req)
+}
+
+func (c *calls) DeleteNodes(ctx context.Context, req *msg.DeleteNodesRequest) (*msg.UpdateReply, error) {
+	return unary[msg.UpdateReply](ctx, c, "DeleteNodes", req)
+}
+
 func (c *calls) UpdatePartition(ctx context.Context, req *msg.UpdatePartitionRequest) (*msg.UpdateReply, error) {
 	return unary[msg.UpdateReply](ctx, c, "UpdatePartition", req)
 }

@@ -35,8 +35,8 @@ func (l *loader) checkRequired() {
 	if _, tried := l.c.setAt["slurmctldhost"]; len(l.c.SlurmctldHosts) == 0 && !tried {
 		l.fault(whole, "add SlurmctldHost=host", "SlurmctldHost is missing")
 	}
-	if l.nodeLines == 0 {
-		l.fault(whole, "add NodeName=name CPUs=…", "no node is defined")
+	if l.nodeLines == 0 && l.c.MaxNodeCount == 0 {
+		l.fault(whole, "add NodeName=name CPUs=…, or MaxNodeCount=n for nodes that join by themselves", "no node is defined")
 	}
 	if len(l.partitions) == 0 {
 		l.fault(whole, "add PartitionName=debug Nodes=ALL Default=YES", "no partition is defined")

@@ -232,7 +232,7 @@ func TestFaults(t *testing.T) {
 	}{
 		"empty": {"", []string{
 			": ClusterName is missing (add ClusterName=mycluster)", ": SlurmctldHost is missing (add SlurmctldHost=host)",
-			": no node is defined (add NodeName=name CPUs=…)",
+			": no node is defined (add NodeName=name CPUs=…, or MaxNodeCount=n for nodes that join by themselves)",
 			": no partition is defined (add PartitionName=debug Nodes=ALL Default=YES)"}},
 		"cluster in a path": {strings.Replace(good, "ClusterName=c", "ClusterName=../c", 1), []string{
 			":1: ClusterName: ../c is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'"}},

@@ -76,7 +76,7 @@ type Config struct {
 	FirstJobID      uint32
 	MaxStepCount    int
 	MaxTasksPerNode int
-	MaxNodeCount    int // 0: as many as are configured
+	MaxNodeCount    int // of slurm.conf and dynamic ones together; 0: as many as are configured, so there are no dynamic ones
 
 	DefMemPerCPUMiB  uint64
 	DefMemPerNodeMiB uint64
@@ -189,10 +189,11 @@ type Config struct {
 	Switches   []*Switch // of topology.conf, leaves first
 	leaf       map[string]*Switch
 
-	raw       map[string]string // by lower-case key: the last value written
-	setAt     map[string]place  // and where
-	nodeByID  map[string]*Node
-	partition map[string]*Partition
+	raw         map[string]string // by lower-case key: the last value written
+	setAt       map[string]place  // and where
+	nodeByID    map[string]*Node
+	nodeDefault map[string]pair // NodeName=DEFAULT, as it stood at the end
+	partition   map[string]*Partition
 }
 
 // Ignored is a key that was accepted and has no effect.

@@ -227,6 +227,7 @@ func (l *loader) finish() {
 			n.Port = c.SlurmdPort
 		}
 	}
+	c.nodeDefault = l.nodeDefault
 	l.setDownNodes()
 	l.resolvePartitions()
 }

@@ -101,7 +101,7 @@ func pairRows() []pairRow {
 		row("MaxJobCount", func(c *Config, _ Runtime) string { return fmt.Sprint(c.MaxJobCount) }),
 		row("MaxJobId", func(c *Config, _ Runtime) string { return fmt.Sprint(c.MaxJobID) }),
 		memoryRow("MaxMemPer"),
-		row("MaxNodeCount", func(c *Config, _ Runtime) string { return strconv.Itoa(len(c.Nodes)) }),
+		row("MaxNodeCount", func(c *Config, _ Runtime) string { return strconv.Itoa(cmp.Or(c.MaxNodeCount, len(c.Nodes))) }),
 		row("MaxStepCount", func(c *Config, _ Runtime) string { return fmt.Sprint(c.MaxStepCount) }),
 		row("MaxTasksPerNode", func(c *Config, _ Runtime) string { return fmt.Sprint(c.MaxTasksPerNode) }),
 		written("MCSPlugin", "mcs/none", ""),

@@ -19,8 +19,10 @@ type Partition struct {
 	Name     string
 	Nodes    []string // each once, in the order given
 	AllNodes bool     // Nodes=ALL
-	Default  bool
-	State    string // UP, DOWN, DRAIN or INACTIVE
+	// NodeSets are the NodeSet lines that Nodes= names, SetFeatures the features of these.
+	NodeSets, SetFeatures []string
+	Default               bool
+	State                 string // UP, DOWN, DRAIN or INACTIVE
 
 	MaxTimeMin       int64 // Unlimited: none
 	DefaultTimeMin   int64 // NotSet: MaxTimeMin counts
@@ -337,6 +339,9 @@ func (l *loader) partitionNodes(p *Partition, at place) []string {
 				add(n.Name)
 			}
 		case isSet:
+			if p.NodeSets = append(p.NodeSets, name); set.feature != "" {
+				p.SetFeatures = append(p.SetFeatures, set.feature)
+			}
 			for _, name := range l.nodeSetNames(set) {
 				add(name)
 			}

@@ -27,12 +27,12 @@ const requeueDelayS = 120
 // stateConfig makes the state's configuration of slurm.conf.
 func stateConfig(c *conf.Config, uid uint32) *state.Config {
 	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{},
-		Gres: map[string]state.GresConfig{}}
+		Gres: map[string]state.GresConfig{}, GresOf: func(node string) state.GresConfig { return gresConfig(c, node) }}
 	for _, n := range c.Nodes {
 		r := nodeRecord(n)
 		r.Switches = c.SwitchesAbove(n.Name)
 		cfg.Nodes = append(cfg.Nodes, r)
-		cfg.Gres[n.Name] = state.GresConfig{Lines: gresLines(c, n.Name), DynamicMIG: c.DynamicMIG(n.Name)}
+		cfg.Gres[n.Name] = gresConfig(c, n.Name)
 	}
 	for _, p := range c.Partitions {
 		r := partitionRecord(c, p)
@@ -69,9 +69,10 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		Cluster: c.ClusterName, SlurmUserUID: uid, SlurmdUID: slurmdUser(c.SlurmdUser), KillWaitS: clampSeconds(c.KillWaitSec),
 		OverTimeLimitS: minutes(c.OverTimeLimitMin), NodeTimeoutS: clampSeconds(c.SlurmdTimeoutSec),
 		MailDomain: c.MailDomain, RebootProgram: c.RebootProgram, ResumeTimeoutS: clampSeconds(c.ResumeTimeoutSec),
-		HeartbeatS: heartbeat(c.SlurmdTimeoutSec, len(c.Nodes)), ReturnToService: c.ReturnToService,
-		MinJobAgeS:  clampSeconds(c.MinJobAgeSec),
-		MaxJobCount: uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
+		HeartbeatS: heartbeat(c.SlurmdTimeoutSec, max(c.MaxNodeCount, len(c.Nodes))), ReturnToService: c.ReturnToService,
+		MinJobAgeS:   clampSeconds(c.MinJobAgeSec),
+		MaxNodeCount: uint32(c.MaxNodeCount),
+		MaxJobCount:  uint32(c.MaxJobCount), MaxArraySize: c.MaxArraySize, JobRequeue: c.JobRequeue,
 		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB,
 		DefMemPerNodeMiB: c.DefMemPerNodeMiB,
 		MaxMemPerCPUMiB:  c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores,
@@ -161,6 +162,7 @@ func nodeRecord(n *conf.Node) *pb.NodeRecord {
 func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
 	r := &pb.PartitionRecord{Name: p.Name, Nodes: hostlist.Fold(p.Nodes), IsDefault: p.Default, State: p.State,
 		MaxTimeS: minutes(p.MaxTimeMin),
+		AllNodes: p.AllNodes, NodeSets: p.NodeSets, SetFeatures: p.SetFeatures,
 		MinNodes: uint32(p.MinNodes), MaxNodes: count(p.MaxNodes), TotalNodes: uint32(len(p.Nodes)),
 		MaxCpusPerNode:   count(p.MaxCPUsPerNode),
 		MaxCpusPerSocket: count(p.MaxCPUsPerSocket), DefMemPerCpuMib: p.DefMemPerCPUMiB, DefMemPerNodeMib: p.DefMemPerNodeMiB,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
 // Why fields of slurm.conf are not in the state's configuration.
@@ -16,13 +17,20 @@ const (
 	nodesRead   = "the node daemon reads it"
 )
 
+// ofConf is the state's configuration without what is not data.
+func ofConf(c *conf.Config) *state.Config {
+	cfg := stateConfig(c, 1)
+	cfg.GresOf = nil
+	return cfg
+}
+
 // TestConfiguredNodesAreWhole: whatever slurm.conf says of a node is in the state's configuration.
 func TestConfiguredNodesAreWhole(t *testing.T) {
 	fieldtest.Shows(t, nil, func(n *conf.Node) any {
 		if n.State != fieldtest.Filled[conf.Node]().State { // a value that is made up; the words are tried below
 			n.State = "DOWN"
 		}
-		return stateConfig(&conf.Config{Nodes: []*conf.Node{n}}, 1)
+		return ofConf(&conf.Config{Nodes: []*conf.Node{n}})
 	}, fieldtest.LeftOut{
 		"File": placeInFile, "Line": placeInFile, "BcastAddr": withoutEff, "CPUBind": withoutEff, "CPUSpecList": withoutEff,
 		"Topology": withoutEff,
@@ -43,9 +51,9 @@ func TestConfiguredPartitionsAreWhole(t *testing.T) {
 		p.OverSubscribe.Mode = "FORCE"
 		return p
 	}, func(p *conf.Partition) any {
-		return stateConfig(&conf.Config{Partitions: []*conf.Partition{p}}, 1)
+		return ofConf(&conf.Config{Partitions: []*conf.Partition{p}})
 	}, fieldtest.LeftOut{
-		"File": placeInFile, "Line": placeInFile, "AllNodes": "Nodes has them", "BillingWeights": "TRESBillingWeights has them as written",
+		"File": placeInFile, "Line": placeInFile, "BillingWeights": "TRESBillingWeights has them as written",
 		"CPUBind": withoutEff, "Topology": withoutEff, "ExclusiveTopo": withoutEff,
 		"SuspendTimeSec": power, "SuspendTimeoutSec": power, "ResumeTimeoutSec": power,
 	})
@@ -64,6 +72,7 @@ ResumeTimeout=1
 ReturnToService=1
 MinJobAge=2
 MaxJobCount=9
+MaxNodeCount=9
 MaxArraySize=9
 JobRequeue=1
 AccountingStorageTRES=gres/gpu

@@ -218,7 +218,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	}
 	beats := rpc.NewBeats()
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
-		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log, Conf: d.hosts})
+		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log, Conf: d.hosts, Found: d.foundNode})
 	door := rpc.NewDoor(listen.nodes, d.log)
 	door.Accepts = d.accepts
 	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
@@ -341,7 +341,7 @@ func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, Name: d.controllerName, PID: os.Getpid(), Started: d.started,
 		Users:    rpc.NewUsers(),
 		Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
-		StopNodes:  d.disp.Shutdown,
+		StopNodes: d.disp.Shutdown, NewNodes: d.newNodes,
 		MakeBackup: d.makeBackup,
 		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: feasible.Withheld,
 		Figures: d.counters, Debug: d.setDebug, SubmitScript: d.submitScript, ModifyScript: d.modifyScript}

@@ -30,6 +30,11 @@ func gresLines(c *conf.Config, node string) []*pb.GresConf {
 	return out
 }
 
+// gresConfig is what gres.conf and SlurmdParameters say of a node's resources.
+func gresConfig(c *conf.Config, node string) state.GresConfig {
+	return state.GresConfig{Lines: gresLines(c, node), DynamicMIG: c.DynamicMIG(node)}
+}
+
 // gpuPolicy are the rules for the GPUs of a node.
 func gpuPolicy(c *conf.Config, node string) *pb.GpuPolicy {
 	return &pb.GpuPolicy{Uuids: c.GPU.UUIDs, SampleS: c.GPU.SampleS, IgnoreXids: c.GPU.IgnoreXIDs, RecoverS: c.GPU.RecoverS,

@@ -54,10 +54,8 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 func privacy(c *conf.Config, node string) *pb.Privacy {
 	p := &pb.Privacy{Ipc: c.Privacy.IPC, NoNewPrivs: c.Privacy.NoNewPrivs, Bounded: c.Privacy.Bounded,
 		Capabilities: c.Privacy.Capabilities}
-	if n, ok := c.Node(node); ok {
-		if j := c.JobContainer(n); j != nil {
-			p.Dirs, p.Base, p.MakeBase = j.Dirs, j.BasePath, j.AutoBase
-		}
+	if j := c.JobContainer(c.Apart(node)); j != nil {
+		p.Dirs, p.Base, p.MakeBase = j.Dirs, j.BasePath, j.AutoBase
 	}
 	return p
 }

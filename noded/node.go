@@ -48,6 +48,7 @@ type node struct {
 	actual    map[agent.Key]agent.State // of reconcile alone: emptied and filled each time
 
 	stream  *link.Stream
+	taken   bool // a controller has known this node since the daemon was started
 	greeted bool // the hello is on its way
 	heard   bool // the controller has spoken on it
 	ending  bool // RebootProgram runs

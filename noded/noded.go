@@ -73,6 +73,8 @@ type Options struct {
 	Apart func(orders, relay *os.File) (wait func() error, err error) `json:"-"`
 	// Relay is the path of the socket by which commands on this host reach the controller; empty: there is none.
 	Relay string
+	// Dynamic is what to say of a node that slurm.conf does not name, "Feature=… Gres=…", when it joins; nil: it does not.
+	Dynamic *string
 	// Login: this is a login host, which has no resources and runs no jobs; Spool, Steps and devices are nobody's.
 	Login bool
 
@@ -158,6 +160,10 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func (o *Options) root(files mtls.Files) root.Options {
+	var dynamic *pb.DynamicNode
+	if o.Dynamic != nil {
+		dynamic = &pb.DynamicNode{Conf: *o.Dynamic}
+	}
 	return root.Options{Node: o.NodeName, Login: o.Login, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober,
 		GPUs:   o.GPUs,
 		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck,
@@ -166,8 +172,8 @@ func (o *Options) root(files mtls.Files) root.Options {
 		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
-			Relay: o.listening != nil,
-			Ca:    files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
+			Relay: o.listening != nil, Dynamic: dynamic,
+			Ca: files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
 }
 
 // signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
@@ -317,7 +323,17 @@ func (n *node) hello() *pb.NodeHello {
 	return &pb.NodeHello{
 		Node: n.about.Node, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.about.StartNs,
 		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(), Refusals: n.about.Refusals,
+		Dynamic: n.joins(),
 	}
+}
+
+// joins is what a host says that asks to be a node: until a controller has taken it. One that was deleted since does not come back by
+// itself.
+func (n *node) joins() *pb.DynamicNode {
+	if n.taken {
+		return nil
+	}
+	return n.about.Dynamic
 }
 
 // hardware is the inventory as the controller compares it with the configuration. Processors that make no regular shape (some

@@ -47,6 +47,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may name another log here, too
 		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Reopen{Reopen: &nodepb.Reopen{}}})
 	}
+	n.taken = n.taken || m.GetSettings() != nil
 	if !n.heard {
 		n.heard = true
 		n.log.Info("linked to the controller", "controller", n.stream.Controller)

@@ -137,7 +137,7 @@ func scontrolCompletion() string {
 	return `  case $prev in
   show) COMPREPLY=($(compgen -W '` + strings.Join(entities, " ") + `' -- "$cur")); return ;;
   update) compopt -o nospace; COMPREPLY=($(compgen -S = -W 'JobId NodeName PartitionName ReservationName' -- "$cur")); return ;;
-  create|delete) compopt -o nospace; COMPREPLY=($(compgen -S = -W 'ReservationName PartitionName' -- "$cur")); return ;;
+  create|delete) compopt -o nospace; COMPREPLY=($(compgen -S = -W 'ReservationName PartitionName NodeName' -- "$cur")); return ;;
   job|jobs|hold|uhold|release|requeue|requeuehold|suspend|resume|top|wait_job|batch_script|JobId|jobid) _sluice_values jobs; return ;;
   node|nodes|NodeName|nodename) _sluice_values nodes; return ;;
   partition|partitions|PartitionName|partitionname) _sluice_values partitions; return ;;

@@ -237,6 +237,14 @@ func (c *Controller) UpdateNode(_ context.Context, req *pb.UpdateNodeRequest) (*
 	return c.update(req)
 }
 
+func (c *Controller) CreateNodes(_ context.Context, req *pb.CreateNodesRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) DeleteNodes(_ context.Context, req *pb.DeleteNodesRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
 func (c *Controller) UpdatePartition(_ context.Context, req *pb.UpdatePartitionRequest) (*pb.UpdateReply, error) {
 	return c.update(req)
 }

@@ -78,9 +78,13 @@ func nodeCapacity(k *Block, n *msg.NodeRecord, details int) {
 	k.line()
 	k.put("NodeAddr", n.GetAddr())
 	k.put(" NodeHostName", Hostname(n))
-	k.num(" Port", uint64(n.GetPort()))
+	if n.GetPort() != 0 { // that of all nodes
+		k.num(" Port", uint64(n.GetPort()))
+	}
 	if n.GetVersion() != "" {
 		k.put(" Version", n.GetVersion())
+	} else if n.GetPort() == 0 {
+		k.b = append(k.b, ' ')
 	}
 	if n.GetOs() != "" {
 		k.line()
@@ -145,6 +149,10 @@ func AppendPartition(b []byte, c *Context, p *msg.PartitionRecord, oneLine bool)
 		k.put(" MaxCPUsPerSocket", orUnlimited(p.GetMaxCpusPerSocket()))
 	}
 	k.line()
+	if sets := p.GetNodeSets(); len(sets) > 0 {
+		k.put("NodeSets", strings.Join(sets, ","))
+		k.line()
+	}
 	k.put("Nodes", Or(p.GetNodes(), null))
 	k.line()
 	k.num("PriorityJobFactor", uint64(p.GetPriorityJobFactor()))

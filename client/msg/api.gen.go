@@ -18,6 +18,8 @@ type ControllerAPIClient interface {
 	ControlJobs(context.Context, *ControlJobsRequest) (*ControlJobsReply, error)
 	UpdateJob(context.Context, *UpdateJobRequest) (*UpdateReply, error)
 	UpdateNode(context.Context, *UpdateNodeRequest) (*UpdateReply, error)
+	CreateNodes(context.Context, *CreateNodesRequest) (*UpdateReply, error)
+	DeleteNodes(context.Context, *DeleteNodesRequest) (*UpdateReply, error)
 	UpdatePartition(context.Context, *UpdatePartitionRequest) (*UpdateReply, error)
 	WaitJob(context.Context, *WaitJobRequest) (*WaitJobReply, error)
 	Reconfigure(context.Context, *ReconfigureRequest) (*UpdateReply, error)

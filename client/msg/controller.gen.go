@@ -1835,6 +1835,107 @@ func (m *UpdateNodeRequest) Merge(s string) error {
 	return d.Err()
 }
 
+// CreateNodesRequest is the message of that name in sluice/v1/controller.proto.
+type CreateNodesRequest struct {
+	Nodes string
+	Set   []*KeyValue
+}
+
+func (m *CreateNodesRequest) GetNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.Nodes
+}
+
+func (m *CreateNodesRequest) GetSet() []*KeyValue {
+	if m == nil {
+		return nil
+	}
+	return m.Set
+}
+
+// Marshal gives the encoding of m.
+func (m *CreateNodesRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CreateNodesRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Nodes)
+	for _, v := range m.Set {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CreateNodesRequest) Unmarshal(b []byte) error {
+	*m = CreateNodesRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CreateNodesRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Nodes = d.Text()
+		case 2<<3 | coding.Chunk:
+			v := new(KeyValue)
+			d.Fail(v.Merge(d.Data))
+			m.Set = append(m.Set, v)
+		}
+	}
+	return d.Err()
+}
+
+// DeleteNodesRequest is the message of that name in sluice/v1/controller.proto.
+type DeleteNodesRequest struct {
+	Nodes string
+}
+
+func (m *DeleteNodesRequest) GetNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.Nodes
+}
+
+// Marshal gives the encoding of m.
+func (m *DeleteNodesRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *DeleteNodesRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Nodes)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *DeleteNodesRequest) Unmarshal(b []byte) error {
+	*m = DeleteNodesRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *DeleteNodesRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Nodes = d.Text()
+		}
+	}
+	return d.Err()
+}
+
 // UpdatePartitionRequest is the message of that name in sluice/v1/controller.proto.
 type UpdatePartitionRequest struct {
 	Name   string

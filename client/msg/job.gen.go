@@ -2887,6 +2887,7 @@ type NodeRecord struct {
 	PowerNs        int64
 	PowerNodedNs   int64
 	PowerProgram   string
+	Origin         string
 	LaunchFailures []*StepKey
 }
 
@@ -3310,6 +3311,13 @@ func (m *NodeRecord) GetPowerProgram() string {
 	return m.PowerProgram
 }
 
+func (m *NodeRecord) GetOrigin() string {
+	if m == nil {
+		return ""
+	}
+	return m.Origin
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3397,6 +3405,7 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 73, m.ConfError)
 	b = coding.AppendBool(b, 74, m.RefusesRoot)
 	b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
+	b = coding.AppendText(b, 80, m.Origin)
 	b = coding.AppendNumber(b, 83, uint64(m.PowerNs))
 	b = coding.AppendNumber(b, 84, uint64(m.PowerNodedNs))
 	b = coding.AppendText(b, 85, m.PowerProgram)
@@ -3537,6 +3546,8 @@ func (m *NodeRecord) Merge(s string) error {
 			m.RefusesRoot = d.Bool()
 		case 75<<3 | coding.Varint:
 			m.RefusesBelow = uint32(d.Number())
+		case 80<<3 | coding.Chunk:
+			m.Origin = d.Text()
 		case 83<<3 | coding.Varint:
 			m.PowerNs = int64(d.Number())
 		case 84<<3 | coding.Varint:
@@ -4162,6 +4173,9 @@ type PartitionRecord struct {
 	Made                 bool
 	AllowGids            []uint32
 	NoOverTime           bool
+	AllNodes             bool
+	NodeSets             []string
+	SetFeatures          []string
 }
 
 func (m *PartitionRecord) GetName() string {
@@ -4465,6 +4479,27 @@ func (m *PartitionRecord) GetNoOverTime() bool {
 	return m.NoOverTime
 }
 
+func (m *PartitionRecord) GetAllNodes() bool {
+	if m == nil {
+		return false
+	}
+	return m.AllNodes
+}
+
+func (m *PartitionRecord) GetNodeSets() []string {
+	if m == nil {
+		return nil
+	}
+	return m.NodeSets
+}
+
+func (m *PartitionRecord) GetSetFeatures() []string {
+	if m == nil {
+		return nil
+	}
+	return m.SetFeatures
+}
+
 // Marshal gives the encoding of m.
 func (m *PartitionRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -4516,6 +4551,13 @@ func (m *PartitionRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendBool(b, 41, m.Made)
 	b = coding.AppendPacked(b, 42, m.AllowGids)
 	b = coding.AppendBool(b, 43, m.NoOverTime)
+	b = coding.AppendBool(b, 50, m.AllNodes)
+	for _, v := range m.NodeSets {
+		b = coding.AppendElement(b, 51, v)
+	}
+	for _, v := range m.SetFeatures {
+		b = coding.AppendElement(b, 52, v)
+	}
 	return b
 }
 
@@ -4618,6 +4660,12 @@ func (m *PartitionRecord) Merge(s string) error {
 			m.AllowGids = append(m.AllowGids, uint32(d.Number()))
 		case 43<<3 | coding.Varint:
 			m.NoOverTime = d.Bool()
+		case 50<<3 | coding.Varint:
+			m.AllNodes = d.Bool()
+		case 51<<3 | coding.Chunk:
+			m.NodeSets = append(m.NodeSets, d.Text())
+		case 52<<3 | coding.Chunk:
+			m.SetFeatures = append(m.SetFeatures, d.Text())
 		}
 	}
 	return d.Err()

@@ -52,6 +52,8 @@ var messages = []struct {
 	{func() message { return new(UpdateJobRequest) }, func() proto.Message { return new(pb.UpdateJobRequest) }},
 	{func() message { return new(UpdateReply) }, func() proto.Message { return new(pb.UpdateReply) }},
 	{func() message { return new(UpdateNodeRequest) }, func() proto.Message { return new(pb.UpdateNodeRequest) }},
+	{func() message { return new(CreateNodesRequest) }, func() proto.Message { return new(pb.CreateNodesRequest) }},
+	{func() message { return new(DeleteNodesRequest) }, func() proto.Message { return new(pb.DeleteNodesRequest) }},
 	{func() message { return new(UpdatePartitionRequest) }, func() proto.Message { return new(pb.UpdatePartitionRequest) }},
 	{func() message { return new(WaitJobRequest) }, func() proto.Message { return new(pb.WaitJobRequest) }},
 	{func() message { return new(WaitJobReply) }, func() proto.Message { return new(pb.WaitJobReply) }},

@@ -33,8 +33,9 @@ func keywords() []keyword {
 		{"top", 3, 1, 1, jobVerb("top", ""), "top JOB: first among the pending jobs of its user"},
 		{"update", 1, 0, -1, (*control).update, "update ENTITY=ID KEY=VALUE …: change a job, node, partition or reservation"},
 		{"create", 2, 0, -1, (*control).create,
-			"create reservation[=NAME] StartTime=… Duration=… Nodes=…|NodeCnt=… Users=…; create PartitionName=NAME KEY=VALUE …"},
-		{"delete", 3, 0, -1, (*control).remove, "delete ReservationName=NAME, PartitionName=NAME"},
+			"create reservation[=NAME] StartTime=… Duration=… Nodes=…|NodeCnt=… Users=…; create PartitionName=NAME KEY=VALUE …; " +
+				"create NodeName=NODES State=FUTURE|CLOUD KEY=VALUE …"},
+		{"delete", 3, 0, -1, (*control).remove, "delete ReservationName=NAME, PartitionName=NAME, NodeName=NODES"},
 		{"ping", 3, 0, 0, (*control).ping, "ping: say whether the controller answers"},
 		{"reconfigure", 3, 0, -1, (*control).reconfigure,
 			"reconfigure [--dry-run] [--force]: read the configuration again; only say what would change; even if running jobs break"},
@@ -119,6 +120,8 @@ Examples:
   scontrol -o show nodes
   scontrol update JobId=1234 TimeLimit=+30
   scontrol update NodeName=n[1-3] State=DRAIN Reason="bad fan"
+  scontrol create NodeName=cloud[1-8] State=CLOUD CPUs=16 RealMemory=64000 Feature=burst
+  scontrol delete NodeName=cloud[5-8]
   scontrol create reservation=course StartTime=09:00 Duration=3:00:00 NodeCnt=2 Users=alice,bob
   scontrol show hostnames $SLURM_JOB_NODELIST
 `)

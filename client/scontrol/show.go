@@ -167,8 +167,8 @@ func (s *show) nodes(id string) int {
 		request.Names = []string{id}
 	}
 	err := view.EachNode(s.ctx, c, request, fc, func(n *msg.NodeRecord) {
-		byName[n.GetName()] = n
 		if n.GetState() != msg.NodeState_NODE_FUTURE || s.opts.future {
+			byName[n.GetName()] = n
 			all = append(all, n.GetName())
 		}
 	})

@@ -406,8 +406,7 @@ func (c *control) create(args []string) int {
 	list := pairs(args)
 	entity, at := entityOf(list)
 	if entity == "node" || strings.EqualFold(args[0], "node") {
-		return c.fail("Error creating the node(s): Requested operation not supported on this system",
-			"nodes are created and deleted in slurm.conf: edit it, then run scontrol reconfigure")
+		return c.createNodes(args)
 	}
 	if entity != "partition" {
 		return c.fail("No valid entity in create command",
@@ -432,9 +431,7 @@ func (c *control) remove(args []string) int {
 	case entity == "" || !list[at].given:
 		return c.fail("scontrol: error: Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'")
 	case entity == "node":
-		return c.fail("scontrol: error: failed to delete nodes "+list[at].value, "delete_node "+strings.Join(args, " ")+
-			": Requested operation not supported on this system",
-			"nodes are created and deleted in slurm.conf: edit it, then run scontrol reconfigure")
+		return c.deleteNodes(list[at], args)
 	case entity != "partition":
 		return c.fail("Invalid deletion entity: " + args[0])
 	}

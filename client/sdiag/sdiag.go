@@ -162,6 +162,7 @@ func callName(method string) (name string, number int) {
 		{"Jobs", "REQUEST_JOB_INFO", 2003}, {"Nodes", "REQUEST_NODE_INFO", 2007}, {"Partitions", "REQUEST_PARTITION_INFO", 2009},
 		{"Config", "REQUEST_BUILD_INFO", 2001}, {"BatchScript", "REQUEST_BATCH_SCRIPT", 2051}, {"CancelJobs", "REQUEST_KILL_JOB", 5032},
 		{"ControlJobs", "REQUEST_SUSPEND", 5014}, {"UpdateJob", "REQUEST_UPDATE_JOB", 3001}, {"UpdateNode", "REQUEST_UPDATE_NODE", 3002},
+		{"CreateNodes", "REQUEST_CREATE_NODE", 3015}, {"DeleteNodes", "REQUEST_DELETE_NODE", 3014},
 		{"UpdatePartition", "REQUEST_UPDATE_PARTITION", 3005}, {"Reconfigure", "REQUEST_RECONFIGURE", 1003},
 		{"Shutdown", "REQUEST_SHUTDOWN", 1005},
 		{"Stats", "REQUEST_STATS_INFO", 2035}, {"Reservations", "REQUEST_RESERVATION_INFO", 2024},

@@ -45,7 +45,6 @@ var unusedFields = map[string]string{
 	"conf.Ignored.Value":                  confKept,
 	"conf.Node.BcastAddr":                 confKept,
 	"conf.Node.CPUBind":                   confKept,
-	"conf.Partition.AllNodes":             confKept,
 	"conf.Partition.BillingWeights":       confKept,
 	"conf.Partition.CPUBind":              confKept,
 	"conf/tres.Weight.Name":               confKept,

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
@@ -58,6 +59,7 @@ func main() {
 			"controller\nthrough it, by the socket --relay. With --login that is all that it does: for hosts on which users work and " +
 			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --conf-server head:6817         # slurm.conf is on head alone\n" +
+			"   sluice-noded -Z --conf 'Feature=fast Weight=5' --conf-server head   # not in slurm.conf\n" +
 			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --login --conf-server head:6817 # the same for a login host\n" +
 			"   sluice-noded --join sluice-join-1.… --join-only",
@@ -71,6 +73,10 @@ func main() {
 				Usage: "put the slurm.conf that was fetched into `DIR`, for commands on this host"},
 			&cli.StringFlag{Name: "node", Aliases: []string{"N"},
 				Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
+			&cli.BoolFlag{Name: "dynamic", Aliases: []string{"Z"}, Usage: "join as a node that slurm.conf does not name, with the " +
+				"hardware of this host, as its certificate calls it; slurm.conf has to have MaxNodeCount"},
+			&cli.StringFlag{Name: "node-conf", Usage: "with -Z: `KEY=VALUE …` of a NodeName line that count beside or instead of what " +
+				"was found, such as Feature=, Gres=, Weight=; with -Z, --conf KEY=VALUE does as well, as in slurmd(8)"},
 			&cli.BoolFlag{Name: "login", Usage: "this is a login host: serve the commands of its users, run no jobs; " +
 				"needs a certificate of role login (sluice-ctld issue --role login)"},
 			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
@@ -101,7 +107,7 @@ func main() {
 		Commands: []*cli.Command{pretendCommand(),
 			{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
 	}
-	if err := app.Run(os.Args); err != nil {
+	if err := app.Run(nodeConf(os.Args)); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-noded:", err)
 		os.Exit(1)
 	}
@@ -118,6 +124,9 @@ func run(c *cli.Context) error {
 		sparing = inherit.Spare(rootSpared)
 	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
+	if c.Bool("dynamic") && c.Bool("login") {
+		return errors.New("-Z and --login exclude each other: a login host is no node")
+	}
 	if c.Bool("join-only") && c.String("join") == "" {
 		return errors.New("--join-only without --join: there is no token to join with")
 	}
@@ -204,7 +213,7 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	if err != nil {
 		return noded.Options{}, logging{}, err
 	}
-	n, err := thisNode(cfg, src.node)
+	n, err := thisNode(c, cfg, src.node)
 	if err != nil {
 		return noded.Options{}, logging{}, err
 	}
@@ -224,6 +233,9 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	}
 	o.Policy.Own = policy.Own{RebootProgram: cfg.RebootProgram, ConstrainDevices: cfg.Cgroup.ConstrainDevices, JobMapDir: cfg.GPU.JobMap,
 		StatDir: cfg.GPU.Stat}
+	if err := dynamic(c, &o); err != nil {
+		return noded.Options{}, logging{}, err
+	}
 	o.Relay = relayPath(c, cfg.ClusterName)
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
@@ -242,14 +254,55 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	return o, logging{conf.NodePath(cfg.SlurmdLogFile, n), conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }
 
-// thisNode finds the configuration of the node that this daemon is.
-func thisNode(cfg *conf.Config, name string) (*conf.Node, error) {
+// nodeConf has --conf KEY=VALUE, which goes with -Z in slurmd(8), be --node-conf: --conf FILE is slurm.conf here, without and with -Z.
+func nodeConf(args []string) []string {
+	out := slices.Clone(args)
+	if !slices.ContainsFunc(args, func(a string) bool { return slices.Contains([]string{"-Z", "--Z", "-dynamic", "--dynamic"}, a) }) {
+		return out
+	}
+	for i, a := range out {
+		flag, value, joined := strings.Cut(a, "=")
+		switch {
+		case flag != "--conf" && flag != "-conf":
+		case joined && strings.Contains(value, "="):
+			out[i] = "--node-conf=" + value
+		case !joined && i+1 < len(out) && strings.Contains(out[i+1], "="):
+			out[i] = "--node-conf"
+		}
+	}
+	return out
+}
+
+// dynamic puts what the command line says of a node that slurm.conf does not name into the options.
+func dynamic(c *cli.Context, o *noded.Options) error {
+	own := c.String("node-conf")
+	switch {
+	case !c.Bool("dynamic") && own != "":
+		return errors.New("--node-conf goes with -Z: what other nodes are is said by slurm.conf")
+	case !c.Bool("dynamic"):
+		return nil
+	}
+	if _, err := conf.NodePairs(own); err != nil {
+		return err
+	}
+	o.Dynamic = &own
+	return nil
+}
+
+// thisNode finds the configuration of the node that this daemon is. Of one that slurm.conf does not name the controller has it, where there
+// may be such nodes.
+func thisNode(c *cli.Context, cfg *conf.Config, name string) (*conf.Node, error) {
+	if name == "" && c.Bool("dynamic") {
+		var err error
+		if name, err = mtls.NameIn(c.String("tls"), mtls.RoleNode); err != nil {
+			return nil, err
+		}
+	}
 	if name != "" {
-		n, ok := cfg.Node(name)
-		if !ok {
+		if _, ok := cfg.Node(name); !ok && cfg.MaxNodeCount == 0 && !c.Bool("dynamic") {
 			return nil, fmt.Errorf("%s has no NodeName=%s", cfg.Path, name)
 		}
-		return n, nil
+		return cfg.Apart(name), nil
 	}
 	host, err := os.Hostname()
 	if err != nil {

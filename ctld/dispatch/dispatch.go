@@ -48,7 +48,7 @@ func (d *Dispatcher) Changed(c state.Change) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.Structure {
+	if c.Structure && !c.Roster {
 		v := d.view()
 		for _, l := range d.links {
 			if v.Node(l.node) == nil { // taken out: what it says when it comes again is answered with the end of all that it runs
@@ -59,7 +59,12 @@ func (d *Dispatcher) Changed(c state.Change) {
 		return
 	}
 	for _, n := range c.Wake {
-		if l := d.links[n]; l != nil {
+		l := d.links[n]
+		switch {
+		case l == nil:
+		case c.Roster && c.View.Node(n) == nil:
+			l.close()
+		default:
 			l.Wake()
 		}
 	}

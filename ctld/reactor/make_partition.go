@@ -74,6 +74,9 @@ func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []str
 				before = tx.PartitionNodes(p.Name)
 			}
 			e.Nodes, problem = partitionNodes(tx, before, key, kv.Value)
+			if all := strings.EqualFold(kv.Value, "ALL"); all || key != "nodes+" { // as it was named last, also for nodes that come later
+				p.AllNodes, p.NodeSets, p.SetFeatures = all && key != "nodes-", nil, nil
+			}
 		case strings.TrimRight(key, "+-") != key:
 			problem = pb.NewProblem(pb.CodeNotSupported, "%s= can only be used with Nodes", kv.Key)
 		case key == "allowgroups":

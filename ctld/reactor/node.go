@@ -17,17 +17,22 @@ type NodeHello struct {
 	OffNS  int64  // by how much the node's clock was ahead when this came
 	Serial string // of the certificate that it has shown; "": it is not asked
 	Conf   *pb.ConfigurationState
+	Join   *pb.NodeRecord // of a host that asks to be a node, as a NodeName line would make it
 }
 
 // Handle registers the node. What the node no longer has after a reboot is lost.
 func (c NodeHello) Handle(tx *state.Tx) any {
+	if c.Serial != "" && !tx.View().Accepts(c.Hello.Node, c.Serial) { // since it was let in
+		return RevokedProblem(c.Hello.Node)
+	}
+	if c.Join != nil {
+		if p := c.join(tx); p != nil {
+			return p
+		}
+	}
 	n := tx.Node(c.Hello.Node)
 	if n == nil {
-		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster",
-			c.Hello.Node).WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
-	}
-	if c.Serial != "" && !tx.View().Accepts(n.Name, c.Serial) { // since it was let in
-		return RevokedProblem(n.Name)
+		return unknownNode(tx, c.Hello.Node)
 	}
 	PlainWords(c.Hello)
 	register(tx, n, c)
@@ -41,6 +46,14 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
 	straysGone(tx, c.Hello.Node, c.Steps)
 	return nil
+}
+
+func unknownNode(tx *state.Tx, name string) *pb.Problem {
+	p := pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", name)
+	if tx.Settings().MaxNodeCount > 0 {
+		return p.WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure, or start sluice-noded with -Z there")
+	}
+	return p.WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
 }
 
 // rebooted: the share was started in an earlier boot of its node.

@@ -36,7 +36,7 @@ func (c Reconfigure) Handle(tx *state.Tx) any {
 		stays[n.Name] = true
 	}
 	for _, n := range slices.Clone(tx.Nodes()) {
-		if stays[n.Name] {
+		if stays[n.Name] || n.Dynamic() {
 			continue
 		}
 		for _, id := range slices.Clone(n.Jobs) {
@@ -66,7 +66,12 @@ func (c Reconfigure) breaks(tx *state.Tx) (lines, never []string) {
 	for _, n := range c.Config.Nodes {
 		now[n.Name] = n
 	}
+	dynamic := 0
 	for _, n := range tx.Nodes() {
+		if n.Dynamic() && now[n.Name] == nil {
+			dynamic++
+			continue
+		}
 		if len(n.Jobs) == 0 {
 			continue
 		}
@@ -76,6 +81,10 @@ func (c Reconfigure) breaks(tx *state.Tx) (lines, never []string) {
 		for _, why := range c.lacks(tx, n, now[n.Name]) {
 			lines = append(lines, why+": "+jobNames(tx, n.Jobs))
 		}
+	}
+	if most := int(c.Config.Settings.MaxNodeCount); dynamic > 0 && len(now)+dynamic > most && tx.Settings().MaxNodeCount > 0 {
+		lines = append(lines, fmt.Sprintf("MaxNodeCount would be %d, with %d nodes in slurm.conf and %d dynamic ones", most, len(now),
+			dynamic))
 	}
 	parts := map[string]bool{}
 	for _, p := range c.Config.Partitions {

@@ -197,7 +197,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		if len(n.Jobs) > 0 {
 			return pb.NewProblem(pb.CodeInvalidNodeState, "%d job(s) run on node %s", len(n.Jobs), n.Name)
 		}
-		n.State, n.StateFlags = pb.NodeState_NODE_FUTURE, 0
+		n.State, n.StateFlags = pb.NodeState_NODE_FUTURE, n.StateFlags&pb.NodeDynamic
 	default:
 		return pb.NewProblem(pb.CodeInvalidNodeState, "%q", value).WithHint("one of DOWN, DRAIN, FAIL, FUTURE, IDLE, RESUME, UNDRAIN")
 	}

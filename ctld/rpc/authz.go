@@ -80,6 +80,8 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/ControlJobs":     {Owner, hosts},
 	"sluice.v1.ControllerAPI/UpdateJob":       {Owner, hosts},
 	"sluice.v1.ControllerAPI/UpdateNode":      {Operator, hosts},
+	"sluice.v1.ControllerAPI/CreateNodes":     {Operator, hosts},
+	"sluice.v1.ControllerAPI/DeleteNodes":     {Operator, hosts},
 	"sluice.v1.ControllerAPI/UpdatePartition": {Operator, hosts},
 	"sluice.v1.ControllerAPI/WaitJob":         {Anyone, hosts},
 	"sluice.v1.ControllerAPI/Reconfigure":     {Operator, hosts},

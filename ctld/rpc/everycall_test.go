@@ -82,6 +82,14 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.UpdateNode(ctx, &pb.UpdateNodeRequest{Nodes: "n1", Set: []*pb.KeyValue{{Key: "Comment", Value: "x"}}})
 		return err
 	},
+	"CreateNodes": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.CreateNodes(ctx, &pb.CreateNodesRequest{Nodes: "d1"})
+		return err
+	},
+	"DeleteNodes": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.DeleteNodes(ctx, &pb.DeleteNodesRequest{Nodes: "d1"})
+		return err
+	},
 	"UpdatePartition": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.UpdatePartition(ctx, &pb.UpdatePartitionRequest{Name: "debug", Set: []*pb.KeyValue{{Key: "State", Value: "UP"}}})
 		return err

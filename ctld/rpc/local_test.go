@@ -35,7 +35,8 @@ import (
 )
 
 func stateConfig() *state.Config {
-	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", PriorityBasic: true, MaxJobCount: 100000, MaxJobsPerUser: 100000,
+	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", PriorityBasic: true,
+		MaxNodeCount: 10, MaxJobCount: 100000, MaxJobsPerUser: 100000,
 		MaxArraySize: 1000, JobRequeue: true}, Default: "debug",
 		PartitionNodes: map[string][]string{"debug": {"n1", "n2"}}}
 	for _, n := range []string{"n1", "n2"} {
@@ -86,7 +87,10 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 			[]string, error) {
 			return reactor.Reconfigure{Config: stateConfig(), DryRun: dryRun}, []string{"KillWait: 1 -> 2"}, nil
 		}, Stop: func() { s.stops <- struct{}{} },
-		Script:     func(j *pb.JobRecord) ([]byte, []string, error) { return state.ReadTexts(store.Get, j) },
+		Script: func(j *pb.JobRecord) ([]byte, []string, error) { return state.ReadTexts(store.Get, j) },
+		NewNodes: func(names string, _ []*pb.KeyValue) ([]*pb.NodeRecord, error) {
+			return []*pb.NodeRecord{{Name: names, Cpus: 1}}, nil
+		},
 		MakeBackup: func(string) (string, int64, error) { return "backup", 1, nil },
 		Debug:      func(*pb.SetDebugRequest, []string) *pb.Problem { return nil },
 		Shown:      func() *pb.ConfigReply { return &pb.ConfigReply{} },

@@ -21,6 +21,7 @@ func methods(s *Service) map[string]ttrpc.Stream {
 		"AccountingScript": listing[pb.BatchScriptReply](s.AccountingScript),
 		"CancelJobs":       unary(s.CancelJobs), "ControlJobs": unary(s.ControlJobs), "UpdateJob": unary(s.UpdateJob),
 		"UpdateNode": unary(s.UpdateNode), "UpdatePartition": unary(s.UpdatePartition), "UpdateReservation": unary(s.UpdateReservation),
+		"CreateNodes": unary(s.CreateNodes), "DeleteNodes": unary(s.DeleteNodes),
 		"Crontab": unary(s.Crontab), "UpdateCrontab": unary(s.UpdateCrontab),
 		"CreateToken": unary(s.CreateToken), "Tokens": unary(s.Tokens), "RevokeToken": unary(s.RevokeToken),
 		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates),

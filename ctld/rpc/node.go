@@ -3,7 +3,9 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -34,6 +37,8 @@ type NodeServer struct {
 	ClusterID  string
 	Log        *slog.Logger
 	Conf       *hostconf.Current // for hosts without files; nil: they get nothing
+	// Found is the node of a host that asks to be one, from what it says; nil: there are none but those of slurm.conf.
+	Found func(*pb.NodeHello) (*pb.NodeRecord, error)
 	// Ending is closed when the controller ends: all streams do then, which is not worth a command each. nil: it does not end.
 	Ending <-chan struct{}
 
@@ -101,6 +106,9 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	defer s.gone(name, number)
 	hello := reactor.NodeHello{Hello: h, Steps: first.Steps, Stream: number, Serial: serial,
 		OffNS: s.clockOff(name, h.NowNs), Conf: first.Configuration}
+	if hello.Join, err = s.found(stream.Context(), h); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
 	if _, err := s.Writer.Do(ctx, hello); err != nil {
 		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
 			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.
@@ -124,6 +132,29 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 		}
 	}()
 	return s.converse(ctx, cancel, stream, link, name)
+}
+
+// maxNodeConf bounds --conf.
+const maxNodeConf = 4096
+
+// found is what a host says that asks to be a node, nil for one that does not.
+func (s *NodeServer) found(ctx context.Context, h *pb.NodeHello) (*pb.NodeRecord, error) {
+	if h.Dynamic == nil || s.Found == nil {
+		return nil, nil
+	}
+	if len(h.Dynamic.Conf) > maxNodeConf {
+		return nil, fmt.Errorf("node %s cannot join: its --conf has %d bytes, at most %d", h.Node, len(h.Dynamic.Conf), maxNodeConf)
+	}
+	rec, err := s.Found(h)
+	if err != nil {
+		return nil, fmt.Errorf("node %s cannot join: %w", h.Node, err)
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
+			rec.Addr = host
+		}
+	}
+	return rec, nil
 }
 
 // inTurn waits until a node may open one stream more. Nodes that are not in the configuration share one place.
@@ -184,6 +215,9 @@ func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
 	for {
 		select {
 		case <-link.Closed():
+			if s.Writer.View().Node(name) == nil {
+				return status.Errorf(codes.FailedPrecondition, "node %s is not a node of this cluster any more", name)
+			}
 			return status.Error(codes.Aborted, "the node has opened a new stream")
 		case <-ctx.Done():
 			select {

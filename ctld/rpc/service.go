@@ -53,9 +53,11 @@ type Service struct {
 	Script func(*pb.JobRecord) (script []byte, env []string, err error)
 	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller, StopNodes
 	// the daemons of the nodes: it waits until they have gone or stop is closed. MakeBackup writes a backup.
-	Reload     func(dryRun, force bool) (cmd reactor.Command, changes []string, err error)
-	Stop       func()
-	StopNodes  func(stop <-chan struct{})
+	Reload    func(dryRun, force bool) (cmd reactor.Command, changes []string, err error)
+	Stop      func()
+	StopNodes func(stop <-chan struct{})
+	// NewNodes are nodes as scontrol create describes them.
+	NewNodes   func(names string, set []*pb.KeyValue) ([]*pb.NodeRecord, error)
 	MakeBackup func(path string) (string, int64, error)
 	// Debug changes how much the controller logs, or the node daemons of these nodes.
 	Debug func(r *pb.SetDebugRequest, nodes []string) *pb.Problem

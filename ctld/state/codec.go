@@ -30,11 +30,14 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id)})
 	}
 	for name, durable := range tx.nodes {
-		n := tx.Node(name)
-		if !durable || n == nil {
+		if !durable {
 			continue
 		}
-		row, err := encode(journal.Nodes, []byte(name), storedNode(n))
+		var stored *pb.NodeRecord // of one that was removed there is nothing
+		if n := tx.Node(name); n != nil {
+			stored = storedNode(n)
+		}
+		row, err := encode(journal.Nodes, []byte(name), stored)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +102,10 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	if err != nil {
 		return nil, err
 	}
-	tx.dirty = map[uint32]bool{}
+	tx.occupyAll()
+	tx.groupDynamic()
+	tx.listPartitions()
+	tx.dirty, tx.nodes = map[uint32]bool{}, map[string]bool{}
 	tx.crontabs, tx.tokens, tx.hosts = nil, nil, nil
 	tx.oweAll()
 	next, _ := tx.Freeze()
@@ -166,9 +172,15 @@ func (tx *Tx) loadJob(j *pb.JobRecord) {
 	}
 	tx.next.NextJobID = max(tx.next.NextJobID, j.Id+1)
 	tx.rememberRequest(j.RequestId, j.Id)
-	for _, a := range j.Alloc {
-		if !a.Ended {
-			tx.occupy(j, a)
+}
+
+// occupyAll counts what the loaded jobs hold, when the nodes have been loaded as well.
+func (tx *Tx) occupyAll() {
+	for j := range tx.next.Jobs.All() {
+		for _, a := range j.Alloc {
+			if !a.Ended {
+				tx.occupy(j, a)
+			}
 		}
 	}
 }

@@ -16,6 +16,8 @@ type Config struct {
 	PartitionGIDs  map[string][]uint32   // AllowGroups, resolved; no entry = all
 	Default        string                // default partition, "" = none
 	Gres           map[string]GresConfig // by node: what there is beside Gres=
+	// GresOf is that of a node which slurm.conf does not name; nil = nothing. Pure.
+	GresOf func(node string) GresConfig
 }
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
@@ -33,9 +35,9 @@ func (tx *Tx) reconfigure(cfg *Config) {
 	old := tx.next
 	tx.restructure()
 	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, maps.Clone(cfg.PartitionNodes)
-	tx.next.partGIDs = maps.Clone(cfg.PartitionGIDs)
+	tx.next.partGIDs, tx.next.gresOf = maps.Clone(cfg.PartitionGIDs), cfg.GresOf
 	tx.next.nodes, tx.next.nodeIndex = make([]*Node, len(cfg.Nodes)), make(map[string]int, len(cfg.Nodes))
-	tx.copied.nodes, tx.copied.parts = true, true
+	tx.copied.nodes, tx.copied.parts, tx.copied.index = true, true, true
 	for i, n := range cfg.Nodes {
 		tx.next.nodes[i] = merge(n, old.Node(n.Name))
 		tx.next.nodes[i].GresConf = cfg.Gres[n.Name]
@@ -43,6 +45,7 @@ func (tx *Tx) reconfigure(cfg *Config) {
 		tx.next.nodeIndex[n.Name] = i
 		tx.wakeNode(n.Name)
 	}
+	tx.keepDynamic(&old)
 	tx.next.parts, tx.next.partIndex = slices.Clone(cfg.Partitions), make(map[string]int, len(cfg.Partitions))
 	for i, p := range tx.next.parts {
 		tx.next.partIndex[p.Name] = i
@@ -52,6 +55,7 @@ func (tx *Tx) reconfigure(cfg *Config) {
 			tx.makePartition(p, old.partNodes[p.Name], old.partGIDs[p.Name])
 		}
 	}
+	tx.groupDynamic()
 	tx.listPartitions()
 }
 

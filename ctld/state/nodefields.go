@@ -13,6 +13,7 @@ func takeConfigured(n, cfg *pb.NodeRecord) {
 	n.RealMemoryMib, n.TmpDiskMib, n.CoreSpec, n.MemSpecMib = cfg.RealMemoryMib, cfg.TmpDiskMib, cfg.CoreSpec, cfg.MemSpecMib
 	n.Features, n.ActiveFeatures, n.Gres, n.CfgTres, n.Switches = cfg.Features, cfg.ActiveFeatures, cfg.Gres, cfg.CfgTres, cfg.Switches
 	n.Partitions = cfg.Partitions // listPartitions fills them
+	n.Origin, n.StateFlags = cfg.Origin, n.StateFlags&^pb.NodeDynamic|cfg.StateFlags&pb.NodeDynamic
 	takeCloud(n, cfg)
 }
 
@@ -40,21 +41,28 @@ func takePassing(n, now *pb.NodeRecord) {
 // storedNode is what of a node outlives a restart: what administrators set, which boot was seen, and what is under way.
 func storedNode(n *Node) *pb.NodeRecord {
 	s := CloneNode(n.NodeRecord)
-	takeConfigured(s, &pb.NodeRecord{})
+	if !n.Dynamic() {
+		takeConfigured(s, &pb.NodeRecord{})
+	}
+	s.Partitions, s.Switches = nil, nil
 	takePassing(s, &pb.NodeRecord{})
 	return s
 }
 
-// loadNode takes what was stored of a node that is still configured. Whether it is up is for the node itself to say.
+// loadNode takes what was stored of a node that is still configured, or dynamic. Whether it is up is for the node itself to say.
 func (tx *Tx) loadNode(s *pb.NodeRecord) {
 	n := tx.Node(s.Name)
-	if n == nil {
+	switch {
+	case n == nil && s.Origin != "":
+		tx.addNode(s, false)
+		return
+	case n == nil:
 		return
 	}
 	c := *n
 	c.NodeRecord = CloneNode(s)
 	takeConfigured(c.NodeRecord, n.NodeRecord)
-	takePassing(c.NodeRecord, n.NodeRecord) // jobs are loaded before nodes
+	takePassing(c.NodeRecord, n.NodeRecord)
 	c.Recount()
 	tx.putNode(&c, false)
 }

@@ -17,7 +17,7 @@ import (
 var nodeFieldKinds = map[string]string{
 	"configured": "addr hostname port weight cpus boards sockets cores threads real_memory_mib tmp_disk_mib core_spec mem_spec_mib " +
 		"features " +
-		"active_features gres cfg_tres switches",
+		"active_features gres cfg_tres switches origin",
 	"stored": "name state state_flags reason reason_uid reason_user reason_ns boot_id boot_ns version os arch comment extra reported " +
 		"strays " +
 		"reboot_asap reboot_next reboot_ns launch_failures refuses_root refuses_below power_ns power_noded_ns power_program",

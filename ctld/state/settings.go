@@ -20,6 +20,7 @@ type Settings struct {
 	MinJobAgeS        uint32
 	MaxJobCount       uint32
 	MaxArraySize      uint32
+	MaxNodeCount      uint32 // dynamic nodes included; 0 = there are none of these
 	JobRequeue        bool
 	TrackTRES         []string // AccountingStorageTRES; empty = all
 	DefMemPerGPUMiB   uint64

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -142,11 +145,16 @@ func TestRowsAreTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store := journal.NewMemory()
 		cfg := testConfig(3, 8)
+		withAll(cfg)
 		v := New(cfg, "c", 1)
 		for range rapid.IntRange(1, 15).Draw(t, "commits") {
 			tx := Begin(v, v.NowNS+1)
 			for range rapid.IntRange(1, 4).Draw(t, "events") {
-				randomEvent(t, tx)
+				if !rapid.Bool().Draw(t, "nodes") {
+					randomEvent(t, tx)
+				} else if to := randomNodes(t, tx); to != nil {
+					cfg = to
+				}
 			}
 			if tx.Durable() {
 				rows, err := tx.Rows()
@@ -177,7 +185,67 @@ func TestRowsAreTheState(t *testing.T) {
 		if got.Jobs.Len() != v.Jobs.Len() || got.NextJobID > v.NextJobID {
 			t.Fatalf("loaded %d jobs, next id %d; was %d, %d", got.Jobs.Len(), got.NextJobID, v.Jobs.Len(), v.NextJobID)
 		}
+		if was, is := roster(v), roster(got); was != is {
+			t.Fatalf("loaded nodes and partitions\n%s\nwere\n%s", is, was)
+		}
 	})
+}
+
+// withAll adds a partition with Nodes=ALL, and one of the nodes with a feature.
+func withAll(cfg *Config) {
+	all := cfg.PartitionNodes["debug"]
+	cfg.Partitions = append(cfg.Partitions, &pb.PartitionRecord{Name: "all", State: "UP", AllNodes: true, Nodes: hostlist.FoldSorted(all),
+		TotalNodes: uint32(len(all))},
+		&pb.PartitionRecord{Name: "fast", State: "UP", NodeSets: []string{"set"}, SetFeatures: []string{"quick"}})
+	cfg.PartitionNodes["all"] = all
+}
+
+// randomNodes has nodes come or go, or be other ones; it gives the configuration when that is another one then.
+func randomNodes(t *rapid.T, tx *Tx) *Config {
+	name := rapid.SampledFrom([]string{"d1", "d2"}).Draw(t, "dynamic")
+	n := tx.Node(name)
+	made := &pb.NodeRecord{Name: name, Cpus: 2, Sockets: 1, Cores: 2, Threads: 1, Origin: "joined", State: pb.NodeState_NODE_IDLE,
+		RealMemoryMib: uint64(rapid.IntRange(1, 3).Draw(t, "memory")),
+		Features:      rapid.SampledFrom([]string{"", "slow,quick"}).Draw(t, "features")}
+	switch {
+	case rapid.IntRange(0, 4).Draw(t, "reconfigure") == 0:
+		to := testConfig(3, 8)
+		if rapid.Bool().Draw(t, "named") { // slurm.conf has one of the dynamic ones, or not any more
+			to.Nodes = append(to.Nodes, &pb.NodeRecord{Name: "d1", Cpus: 8})
+			to.PartitionNodes["debug"] = append(to.PartitionNodes["debug"], "d1")
+		} else if n := tx.Node("d1"); n != nil && !n.Dynamic() && len(n.Jobs) > 0 {
+			return nil
+		}
+		withAll(to)
+		tx.Emit(Reconfigured{Config: to})
+		return to
+	case n == nil:
+		tx.Emit(NodesAdded{Nodes: []*pb.NodeRecord{made}})
+	case n.Dynamic() && len(n.Jobs) == 0 && rapid.Bool().Draw(t, "remove"):
+		tx.Emit(NodesRemoved{Names: []string{name}})
+	case n.Dynamic() && len(n.Jobs) == 0:
+		tx.Emit(NodeRedefined{Node: made})
+	}
+	return nil
+}
+
+// roster is what there is of nodes and partitions, in words; dynamic nodes may be in another order after a restart.
+func roster(v *View) string {
+	var lines []string
+	for _, n := range v.Nodes() {
+		lines = append(lines, fmt.Sprintf("%s: origin %q, %d MiB, %q, flags %x, in %v, index %v", n.Name,
+			n.Origin, n.RealMemoryMib, n.Features,
+			n.StateFlags, n.Partitions, v.Node(n.Name) == n))
+	}
+	for _, p := range v.Partitions() {
+		names := slices.Sorted(slices.Values(v.PartitionNodes(p.Name)))
+		lines = append(lines, fmt.Sprintf("%s: %v", p.Name, names))
+		if p.AllNodes {
+			lines = append(lines, fmt.Sprintf("  %s, %d nodes of %d", p.Nodes, p.TotalNodes, len(v.Nodes())))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // randomEvent emits one event that can be.
@@ -194,8 +262,11 @@ func randomEvent(t *rapid.T, tx *Tx) {
 	n := CloneJob(j)
 	switch {
 	case Pending(j):
-		node := rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "node")
+		node := rapid.SampledFrom([]string{"n1", "n2", "n3", "d1", "d2"}).Draw(t, "node")
 		at := tx.Node(node)
+		if at == nil {
+			return
+		}
 		free := at.Cpus - at.AllocCpus
 		if free == 0 {
 			return

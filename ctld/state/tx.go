@@ -12,14 +12,15 @@ type Tx struct {
 	Seq   uint64
 	NowNS int64
 
-	base   *View
-	token  *token
-	next   View
-	dirty  map[uint32]bool // jobs put; true = the row must be written
-	nodes  map[string]bool // node records put; true = the row must be written
-	parts  map[string]bool
-	wake   map[string]struct{} // nodes whose orders may have changed
-	copied struct{ nodes, parts bool }
+	base    *View
+	token   *token
+	next    View
+	dirty   map[uint32]bool // jobs put; true = the row must be written
+	nodes   map[string]bool // node records put; true = the row must be written
+	parts   map[string]bool
+	wake    map[string]struct{} // nodes whose orders may have changed
+	copied  struct{ nodes, parts, index bool }
+	grouped map[string]bool // partitions whose nodes have changed
 
 	texts     map[TextKey][]byte        // texts to store; nil = delete
 	scripts   map[uint32]bool           // scripts of older versions to delete, by job
@@ -30,6 +31,7 @@ type Tx struct {
 	outbox    map[Attempt]*pb.JobRecord // attempts that accounting has still to store; nil = it has
 	events    []Event
 	must      bool // something that must be recorded even on a full disk
+	roster    bool // nodes came or went, or are other ones
 	structure bool // nodes, partitions or settings changed: everything has to be looked at again
 	spent     int
 }
@@ -172,7 +174,8 @@ func (tx *Tx) Must() bool { return tx.must }
 
 // Freeze publishes the working state: the View from now on, and what changed on the way.
 func (tx *Tx) Freeze() (*View, Change) {
-	c := Change{Structure: tx.structure, Events: tx.events}
+	tx.measureGrouped()
+	c := Change{Structure: tx.structure || tx.roster, Roster: tx.roster && !tx.structure, Events: tx.events}
 	for id, durable := range tx.dirty {
 		c.Jobs = append(c.Jobs, id)
 		if durable {
@@ -182,7 +185,9 @@ func (tx *Tx) Freeze() (*View, Change) {
 	c.Kept = tx.attemptsKept()
 	slices.Sort(c.Jobs)
 	for n := range tx.nodes {
-		c.Nodes = append(c.Nodes, n)
+		if tx.Node(n) != nil { // not one that was removed
+			c.Nodes = append(c.Nodes, n)
+		}
 	}
 	for n := range tx.wake {
 		c.Wake = append(c.Wake, n)
@@ -203,5 +208,6 @@ type Change struct {
 	Nodes     []string  // node records put
 	Wake      []string  // nodes whose orders may have changed
 	Structure bool      // nodes, partitions or settings: look at everything again
+	Roster    bool      // of these, only that nodes came, went or are other ones, which Wake names: the others are told nothing new
 	Events    []Event   // what happened, in order; not to be changed
 }

@@ -19,10 +19,11 @@ type View struct {
 	partIndex map[string]int
 	partNodes map[string][]string // expanded node names of each partition
 	partGIDs  map[string][]uint32
-	resvs     []*pb.ReservationRecord // by name
-	crontabs  []*pb.CrontabRecord     // by uid
-	tokens    []*pb.TokenRecord       // by id
-	hosts     []*pb.HostRecord        // by name
+	gresOf    func(node string) GresConfig // of nodes that slurm.conf does not name
+	resvs     []*pb.ReservationRecord      // by name
+	crontabs  []*pb.CrontabRecord          // by uid
+	tokens    []*pb.TokenRecord            // by id
+	hosts     []*pb.HostRecord             // by name
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

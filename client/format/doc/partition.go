@@ -49,7 +49,7 @@ func WritePartition(w *jsonout.Writer, key string, p *msg.PartitionRecord) {
 	w.Int("nodes", int64(p.GetMinNodes()))
 	w.End()
 	w.Str("name", p.GetName())
-	w.Str("node_sets", "")
+	w.Str("node_sets", strings.Join(p.GetNodeSets(), ","))
 	partitionRest(w, p)
 	w.End()
 }

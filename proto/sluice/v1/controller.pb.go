@@ -1542,6 +1542,102 @@ func (x *UpdateNodeRequest) GetSet() []*KeyValue {
 	return nil
 }
 
+type CreateNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         string                 `protobuf:"bytes,1,opt,name=nodes,proto3" json:"nodes,omitempty"` // hostlist
+	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`     // keys of a NodeName line
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNodesRequest) Reset() {
+	*x = CreateNodesRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNodesRequest) ProtoMessage() {}
+
+func (x *CreateNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNodesRequest.ProtoReflect.Descriptor instead.
+func (*CreateNodesRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CreateNodesRequest) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *CreateNodesRequest) GetSet() []*KeyValue {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+type DeleteNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         string                 `protobuf:"bytes,1,opt,name=nodes,proto3" json:"nodes,omitempty"` // hostlist
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNodesRequest) Reset() {
+	*x = DeleteNodesRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNodesRequest) ProtoMessage() {}
+
+func (x *DeleteNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNodesRequest.ProtoReflect.Descriptor instead.
+func (*DeleteNodesRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DeleteNodesRequest) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
 type UpdatePartitionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1554,7 +1650,7 @@ type UpdatePartitionRequest struct {
 
 func (x *UpdatePartitionRequest) Reset() {
 	*x = UpdatePartitionRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[24]
+	mi := &file_sluice_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1662,7 @@ func (x *UpdatePartitionRequest) String() string {
 func (*UpdatePartitionRequest) ProtoMessage() {}
 
 func (x *UpdatePartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[24]
+	mi := &file_sluice_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1675,7 @@ func (x *UpdatePartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePartitionRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePartitionRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpdatePartitionRequest) GetName() string {
@@ -1622,7 +1718,7 @@ type UpdateReply struct {
 
 func (x *UpdateReply) Reset() {
 	*x = UpdateReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[25]
+	mi := &file_sluice_v1_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1730,7 @@ func (x *UpdateReply) String() string {
 func (*UpdateReply) ProtoMessage() {}
 
 func (x *UpdateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[25]
+	mi := &file_sluice_v1_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1743,7 @@ func (x *UpdateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReply.ProtoReflect.Descriptor instead.
 func (*UpdateReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{25}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpdateReply) GetSeq() uint64 {
@@ -1687,7 +1783,7 @@ type WaitJobRequest struct {
 
 func (x *WaitJobRequest) Reset() {
 	*x = WaitJobRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[26]
+	mi := &file_sluice_v1_controller_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1795,7 @@ func (x *WaitJobRequest) String() string {
 func (*WaitJobRequest) ProtoMessage() {}
 
 func (x *WaitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[26]
+	mi := &file_sluice_v1_controller_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1808,7 @@ func (x *WaitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{26}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WaitJobRequest) GetJobId() uint32 {
@@ -1731,7 +1827,7 @@ type WaitJobReply struct {
 
 func (x *WaitJobReply) Reset() {
 	*x = WaitJobReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[27]
+	mi := &file_sluice_v1_controller_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1839,7 @@ func (x *WaitJobReply) String() string {
 func (*WaitJobReply) ProtoMessage() {}
 
 func (x *WaitJobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[27]
+	mi := &file_sluice_v1_controller_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1852,7 @@ func (x *WaitJobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobReply.ProtoReflect.Descriptor instead.
 func (*WaitJobReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{27}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WaitJobReply) GetJob() *JobRecord {
@@ -1776,7 +1872,7 @@ type ReconfigureRequest struct {
 
 func (x *ReconfigureRequest) Reset() {
 	*x = ReconfigureRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[28]
+	mi := &file_sluice_v1_controller_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1884,7 @@ func (x *ReconfigureRequest) String() string {
 func (*ReconfigureRequest) ProtoMessage() {}
 
 func (x *ReconfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[28]
+	mi := &file_sluice_v1_controller_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1897,7 @@ func (x *ReconfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconfigureRequest.ProtoReflect.Descriptor instead.
 func (*ReconfigureRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{28}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReconfigureRequest) GetDryRun() bool {
@@ -1830,7 +1926,7 @@ type SetDebugRequest struct {
 
 func (x *SetDebugRequest) Reset() {
 	*x = SetDebugRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	mi := &file_sluice_v1_controller_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1938,7 @@ func (x *SetDebugRequest) String() string {
 func (*SetDebugRequest) ProtoMessage() {}
 
 func (x *SetDebugRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[29]
+	mi := &file_sluice_v1_controller_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1951,7 @@ func (x *SetDebugRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDebugRequest.ProtoReflect.Descriptor instead.
 func (*SetDebugRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{29}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetDebugRequest) GetLevel() string {
@@ -1895,7 +1991,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[30]
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2003,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[30]
+	mi := &file_sluice_v1_controller_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2016,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{30}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ShutdownRequest) GetNodesToo() bool {
@@ -1939,7 +2035,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[31]
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2047,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[31]
+	mi := &file_sluice_v1_controller_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2060,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{31}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackupRequest) GetPath() string {
@@ -1985,7 +2081,7 @@ type BackupReply struct {
 
 func (x *BackupReply) Reset() {
 	*x = BackupReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2093,7 @@ func (x *BackupReply) String() string {
 func (*BackupReply) ProtoMessage() {}
 
 func (x *BackupReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[32]
+	mi := &file_sluice_v1_controller_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2106,7 @@ func (x *BackupReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupReply.ProtoReflect.Descriptor instead.
 func (*BackupReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{32}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackupReply) GetPath() string {
@@ -2043,7 +2139,7 @@ type ReservationsRequest struct {
 
 func (x *ReservationsRequest) Reset() {
 	*x = ReservationsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2151,7 @@ func (x *ReservationsRequest) String() string {
 func (*ReservationsRequest) ProtoMessage() {}
 
 func (x *ReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[33]
+	mi := &file_sluice_v1_controller_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2164,7 @@ func (x *ReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{33}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReservationsRequest) GetNames() []string {
@@ -2089,7 +2185,7 @@ type ReservationsReply struct {
 
 func (x *ReservationsReply) Reset() {
 	*x = ReservationsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2197,7 @@ func (x *ReservationsReply) String() string {
 func (*ReservationsReply) ProtoMessage() {}
 
 func (x *ReservationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[34]
+	mi := &file_sluice_v1_controller_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2210,7 @@ func (x *ReservationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationsReply.ProtoReflect.Descriptor instead.
 func (*ReservationsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{34}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReservationsReply) GetReservations() []*ReservationRecord {
@@ -2150,7 +2246,7 @@ type UpdateReservationRequest struct {
 
 func (x *UpdateReservationRequest) Reset() {
 	*x = UpdateReservationRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2258,7 @@ func (x *UpdateReservationRequest) String() string {
 func (*UpdateReservationRequest) ProtoMessage() {}
 
 func (x *UpdateReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[35]
+	mi := &file_sluice_v1_controller_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2271,7 @@ func (x *UpdateReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReservationRequest.ProtoReflect.Descriptor instead.
 func (*UpdateReservationRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{35}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UpdateReservationRequest) GetName() string {
@@ -2214,7 +2310,7 @@ type LicensesRequest struct {
 
 func (x *LicensesRequest) Reset() {
 	*x = LicensesRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2322,7 @@ func (x *LicensesRequest) String() string {
 func (*LicensesRequest) ProtoMessage() {}
 
 func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[36]
+	mi := &file_sluice_v1_controller_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2335,7 @@ func (x *LicensesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicensesRequest.ProtoReflect.Descriptor instead.
 func (*LicensesRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{36}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{38}
 }
 
 type LicenseRecord struct {
@@ -2254,7 +2350,7 @@ type LicenseRecord struct {
 
 func (x *LicenseRecord) Reset() {
 	*x = LicenseRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2362,7 @@ func (x *LicenseRecord) String() string {
 func (*LicenseRecord) ProtoMessage() {}
 
 func (x *LicenseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[37]
+	mi := &file_sluice_v1_controller_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2375,7 @@ func (x *LicenseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicenseRecord.ProtoReflect.Descriptor instead.
 func (*LicenseRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{37}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LicenseRecord) GetName() string {
@@ -2319,7 +2415,7 @@ type LicensesReply struct {
 
 func (x *LicensesReply) Reset() {
 	*x = LicensesReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2427,7 @@ func (x *LicensesReply) String() string {
 func (*LicensesReply) ProtoMessage() {}
 
 func (x *LicensesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[38]
+	mi := &file_sluice_v1_controller_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2440,7 @@ func (x *LicensesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LicensesReply.ProtoReflect.Descriptor instead.
 func (*LicensesReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{38}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LicensesReply) GetLicenses() []*LicenseRecord {
@@ -2364,7 +2460,7 @@ type TopologyRequest struct {
 
 func (x *TopologyRequest) Reset() {
 	*x = TopologyRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2472,7 @@ func (x *TopologyRequest) String() string {
 func (*TopologyRequest) ProtoMessage() {}
 
 func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[39]
+	mi := &file_sluice_v1_controller_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2485,7 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
 func (*TopologyRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{39}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TopologyRequest) GetName() string {
@@ -2412,7 +2508,7 @@ type SwitchRecord struct {
 
 func (x *SwitchRecord) Reset() {
 	*x = SwitchRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2520,7 @@ func (x *SwitchRecord) String() string {
 func (*SwitchRecord) ProtoMessage() {}
 
 func (x *SwitchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[40]
+	mi := &file_sluice_v1_controller_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2533,7 @@ func (x *SwitchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRecord.ProtoReflect.Descriptor instead.
 func (*SwitchRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{40}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SwitchRecord) GetName() string {
@@ -2484,7 +2580,7 @@ type TopologyReply struct {
 
 func (x *TopologyReply) Reset() {
 	*x = TopologyReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2592,7 @@ func (x *TopologyReply) String() string {
 func (*TopologyReply) ProtoMessage() {}
 
 func (x *TopologyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[41]
+	mi := &file_sluice_v1_controller_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2605,7 @@ func (x *TopologyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyReply.ProtoReflect.Descriptor instead.
 func (*TopologyReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{41}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TopologyReply) GetSwitches() []*SwitchRecord {
@@ -2529,7 +2625,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2637,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[42]
+	mi := &file_sluice_v1_controller_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2650,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{42}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -2573,7 +2669,7 @@ type ExplainReply struct {
 
 func (x *ExplainReply) Reset() {
 	*x = ExplainReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[43]
+	mi := &file_sluice_v1_controller_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2681,7 @@ func (x *ExplainReply) String() string {
 func (*ExplainReply) ProtoMessage() {}
 
 func (x *ExplainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[43]
+	mi := &file_sluice_v1_controller_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2694,7 @@ func (x *ExplainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainReply.ProtoReflect.Descriptor instead.
 func (*ExplainReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{43}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExplainReply) GetText() string {
@@ -2617,7 +2713,7 @@ type PrioritiesRequest struct {
 
 func (x *PrioritiesRequest) Reset() {
 	*x = PrioritiesRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[44]
+	mi := &file_sluice_v1_controller_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2725,7 @@ func (x *PrioritiesRequest) String() string {
 func (*PrioritiesRequest) ProtoMessage() {}
 
 func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[44]
+	mi := &file_sluice_v1_controller_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2738,7 @@ func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrioritiesRequest.ProtoReflect.Descriptor instead.
 func (*PrioritiesRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{44}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PrioritiesRequest) GetFilter() *JobsRequest {
@@ -2681,7 +2777,7 @@ type PriorityRecord struct {
 
 func (x *PriorityRecord) Reset() {
 	*x = PriorityRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[45]
+	mi := &file_sluice_v1_controller_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2789,7 @@ func (x *PriorityRecord) String() string {
 func (*PriorityRecord) ProtoMessage() {}
 
 func (x *PriorityRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[45]
+	mi := &file_sluice_v1_controller_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2802,7 @@ func (x *PriorityRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityRecord.ProtoReflect.Descriptor instead.
 func (*PriorityRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{45}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PriorityRecord) GetJobId() uint32 {
@@ -2852,7 +2948,7 @@ type PrioritiesReply struct {
 
 func (x *PrioritiesReply) Reset() {
 	*x = PrioritiesReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[46]
+	mi := &file_sluice_v1_controller_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +2960,7 @@ func (x *PrioritiesReply) String() string {
 func (*PrioritiesReply) ProtoMessage() {}
 
 func (x *PrioritiesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[46]
+	mi := &file_sluice_v1_controller_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +2973,7 @@ func (x *PrioritiesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrioritiesReply.ProtoReflect.Descriptor instead.
 func (*PrioritiesReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{46}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PrioritiesReply) GetJobs() []*PriorityRecord {
@@ -2903,7 +2999,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[47]
+	mi := &file_sluice_v1_controller_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3011,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[47]
+	mi := &file_sluice_v1_controller_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3024,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{47}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StatsRequest) GetReset_() bool {
@@ -2951,7 +3047,7 @@ type StatsReply struct {
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[48]
+	mi := &file_sluice_v1_controller_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3059,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[48]
+	mi := &file_sluice_v1_controller_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3072,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{48}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StatsReply) GetValues() map[string]float64 {
@@ -3027,7 +3123,7 @@ type CallStats struct {
 
 func (x *CallStats) Reset() {
 	*x = CallStats{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[49]
+	mi := &file_sluice_v1_controller_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3135,7 @@ func (x *CallStats) String() string {
 func (*CallStats) ProtoMessage() {}
 
 func (x *CallStats) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[49]
+	mi := &file_sluice_v1_controller_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3148,7 @@ func (x *CallStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallStats.ProtoReflect.Descriptor instead.
 func (*CallStats) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{49}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CallStats) GetName() string {
@@ -3114,7 +3210,7 @@ type AccountingRequest struct {
 
 func (x *AccountingRequest) Reset() {
 	*x = AccountingRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[50]
+	mi := &file_sluice_v1_controller_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3222,7 @@ func (x *AccountingRequest) String() string {
 func (*AccountingRequest) ProtoMessage() {}
 
 func (x *AccountingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[50]
+	mi := &file_sluice_v1_controller_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3235,7 @@ func (x *AccountingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountingRequest.ProtoReflect.Descriptor instead.
 func (*AccountingRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{50}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AccountingRequest) GetIds() []string {
@@ -3310,7 +3406,7 @@ type AccountingReply struct {
 
 func (x *AccountingReply) Reset() {
 	*x = AccountingReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[51]
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3418,7 @@ func (x *AccountingReply) String() string {
 func (*AccountingReply) ProtoMessage() {}
 
 func (x *AccountingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[51]
+	mi := &file_sluice_v1_controller_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3431,7 @@ func (x *AccountingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountingReply.ProtoReflect.Descriptor instead.
 func (*AccountingReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{51}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AccountingReply) GetJobs() []*JobRecord {
@@ -3391,7 +3487,7 @@ type AccountingScriptRequest struct {
 
 func (x *AccountingScriptRequest) Reset() {
 	*x = AccountingScriptRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[52]
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3499,7 @@ func (x *AccountingScriptRequest) String() string {
 func (*AccountingScriptRequest) ProtoMessage() {}
 
 func (x *AccountingScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[52]
+	mi := &file_sluice_v1_controller_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3512,7 @@ func (x *AccountingScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountingScriptRequest.ProtoReflect.Descriptor instead.
 func (*AccountingScriptRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{52}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AccountingScriptRequest) GetJobId() uint32 {
@@ -3445,7 +3541,7 @@ type AccountUsageRequest struct {
 
 func (x *AccountUsageRequest) Reset() {
 	*x = AccountUsageRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3553,7 @@ func (x *AccountUsageRequest) String() string {
 func (*AccountUsageRequest) ProtoMessage() {}
 
 func (x *AccountUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[53]
+	mi := &file_sluice_v1_controller_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3566,7 @@ func (x *AccountUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountUsageRequest.ProtoReflect.Descriptor instead.
 func (*AccountUsageRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AccountUsageRequest) GetSinceNs() int64 {
@@ -3507,7 +3603,7 @@ type AccountUsage struct {
 
 func (x *AccountUsage) Reset() {
 	*x = AccountUsage{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3615,7 @@ func (x *AccountUsage) String() string {
 func (*AccountUsage) ProtoMessage() {}
 
 func (x *AccountUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[54]
+	mi := &file_sluice_v1_controller_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3628,7 @@ func (x *AccountUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountUsage.ProtoReflect.Descriptor instead.
 func (*AccountUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{54}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AccountUsage) GetAccount() string {
@@ -3573,7 +3669,7 @@ type TresUsage struct {
 
 func (x *TresUsage) Reset() {
 	*x = TresUsage{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3681,7 @@ func (x *TresUsage) String() string {
 func (*TresUsage) ProtoMessage() {}
 
 func (x *TresUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[55]
+	mi := &file_sluice_v1_controller_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3694,7 @@ func (x *TresUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TresUsage.ProtoReflect.Descriptor instead.
 func (*TresUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{55}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TresUsage) GetName() string {
@@ -3631,7 +3727,7 @@ type AccountUsageReply struct {
 
 func (x *AccountUsageReply) Reset() {
 	*x = AccountUsageReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3739,7 @@ func (x *AccountUsageReply) String() string {
 func (*AccountUsageReply) ProtoMessage() {}
 
 func (x *AccountUsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[56]
+	mi := &file_sluice_v1_controller_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3752,7 @@ func (x *AccountUsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountUsageReply.ProtoReflect.Descriptor instead.
 func (*AccountUsageReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{56}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AccountUsageReply) GetRows() []*AccountUsage {
@@ -3725,7 +3821,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3833,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[57]
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3846,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{57}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *UsageRequest) GetIds() []string {
@@ -3770,7 +3866,7 @@ type UsageReply struct {
 
 func (x *UsageReply) Reset() {
 	*x = UsageReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3878,7 @@ func (x *UsageReply) String() string {
 func (*UsageReply) ProtoMessage() {}
 
 func (x *UsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[58]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3891,7 @@ func (x *UsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageReply.ProtoReflect.Descriptor instead.
 func (*UsageReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{58}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *UsageReply) GetUsage() []*StepUsage {
@@ -3823,7 +3919,7 @@ type GpusRequest struct {
 
 func (x *GpusRequest) Reset() {
 	*x = GpusRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3931,7 @@ func (x *GpusRequest) String() string {
 func (*GpusRequest) ProtoMessage() {}
 
 func (x *GpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3944,7 @@ func (x *GpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusRequest.ProtoReflect.Descriptor instead.
 func (*GpusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GpusRequest) GetNodes() []string {
@@ -3876,7 +3972,7 @@ type GpusReply struct {
 
 func (x *GpusReply) Reset() {
 	*x = GpusReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3984,7 @@ func (x *GpusReply) String() string {
 func (*GpusReply) ProtoMessage() {}
 
 func (x *GpusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3997,7 @@ func (x *GpusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusReply.ProtoReflect.Descriptor instead.
 func (*GpusReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GpusReply) GetGpus() []*GpuRecord {
@@ -3942,7 +4038,7 @@ type GpuRecord struct {
 
 func (x *GpuRecord) Reset() {
 	*x = GpuRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4050,7 @@ func (x *GpuRecord) String() string {
 func (*GpuRecord) ProtoMessage() {}
 
 func (x *GpuRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4063,7 @@ func (x *GpuRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
 func (*GpuRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GpuRecord) GetNode() string {
@@ -4044,7 +4140,7 @@ type GpuOwner struct {
 
 func (x *GpuOwner) Reset() {
 	*x = GpuOwner{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4152,7 @@ func (x *GpuOwner) String() string {
 func (*GpuOwner) ProtoMessage() {}
 
 func (x *GpuOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4165,7 @@ func (x *GpuOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
 func (*GpuOwner) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GpuOwner) GetJobId() uint32 {
@@ -4148,7 +4244,7 @@ type CrontabRecord struct {
 
 func (x *CrontabRecord) Reset() {
 	*x = CrontabRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4256,7 @@ func (x *CrontabRecord) String() string {
 func (*CrontabRecord) ProtoMessage() {}
 
 func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4269,7 @@ func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
 func (*CrontabRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CrontabRecord) GetUid() uint32 {
@@ -4218,7 +4314,7 @@ type CrontabEntry struct {
 
 func (x *CrontabEntry) Reset() {
 	*x = CrontabEntry{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4326,7 @@ func (x *CrontabEntry) String() string {
 func (*CrontabEntry) ProtoMessage() {}
 
 func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4339,7 @@ func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
 func (*CrontabEntry) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CrontabEntry) GetJobId() uint32 {
@@ -4291,7 +4387,7 @@ type CrontabRequest struct {
 
 func (x *CrontabRequest) Reset() {
 	*x = CrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4399,7 @@ func (x *CrontabRequest) String() string {
 func (*CrontabRequest) ProtoMessage() {}
 
 func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +4412,7 @@ func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
 func (*CrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CrontabRequest) GetOfOther() bool {
@@ -4346,7 +4442,7 @@ type CrontabJob struct {
 
 func (x *CrontabJob) Reset() {
 	*x = CrontabJob{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4454,7 @@ func (x *CrontabJob) String() string {
 func (*CrontabJob) ProtoMessage() {}
 
 func (x *CrontabJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4467,7 @@ func (x *CrontabJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
 func (*CrontabJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CrontabJob) GetCron() string {
@@ -4415,7 +4511,7 @@ type UpdateCrontabRequest struct {
 
 func (x *UpdateCrontabRequest) Reset() {
 	*x = UpdateCrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4523,7 @@ func (x *UpdateCrontabRequest) String() string {
 func (*UpdateCrontabRequest) ProtoMessage() {}
 
 func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4536,7 @@ func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *UpdateCrontabRequest) GetOfOther() bool {
@@ -4492,7 +4588,7 @@ type CrontabReply struct {
 
 func (x *CrontabReply) Reset() {
 	*x = CrontabReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4600,7 @@ func (x *CrontabReply) String() string {
 func (*CrontabReply) ProtoMessage() {}
 
 func (x *CrontabReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4613,7 @@ func (x *CrontabReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
 func (*CrontabReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CrontabReply) GetCrontab() *CrontabRecord {
@@ -4677,7 +4773,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\"P\n" +
 	"\x11UpdateNodeRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\tR\x05nodes\x12%\n" +
-	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\"\x83\x01\n" +
+	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\"Q\n" +
+	"\x12CreateNodesRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x01(\tR\x05nodes\x12%\n" +
+	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\"*\n" +
+	"\x12DeleteNodesRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x01(\tR\x05nodes\"\x83\x01\n" +
 	"\x16UpdatePartitionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
@@ -4918,7 +5019,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xe4\x13\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xf0\x14\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -4934,7 +5035,9 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\vControlJobs\x12\x1d.sluice.v1.ControlJobsRequest\x1a\x1b.sluice.v1.ControlJobsReply\x12@\n" +
 	"\tUpdateJob\x12\x1b.sluice.v1.UpdateJobRequest\x1a\x16.sluice.v1.UpdateReply\x12B\n" +
 	"\n" +
-	"UpdateNode\x12\x1c.sluice.v1.UpdateNodeRequest\x1a\x16.sluice.v1.UpdateReply\x12L\n" +
+	"UpdateNode\x12\x1c.sluice.v1.UpdateNodeRequest\x1a\x16.sluice.v1.UpdateReply\x12D\n" +
+	"\vCreateNodes\x12\x1d.sluice.v1.CreateNodesRequest\x1a\x16.sluice.v1.UpdateReply\x12D\n" +
+	"\vDeleteNodes\x12\x1d.sluice.v1.DeleteNodesRequest\x1a\x16.sluice.v1.UpdateReply\x12L\n" +
 	"\x0fUpdatePartition\x12!.sluice.v1.UpdatePartitionRequest\x1a\x16.sluice.v1.UpdateReply\x12=\n" +
 	"\aWaitJob\x12\x19.sluice.v1.WaitJobRequest\x1a\x17.sluice.v1.WaitJobReply\x12D\n" +
 	"\vReconfigure\x12\x1d.sluice.v1.ReconfigureRequest\x1a\x16.sluice.v1.UpdateReply\x12>\n" +
@@ -4976,7 +5079,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -5002,79 +5105,81 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*ControlJobsReply)(nil),         // 21: sluice.v1.ControlJobsReply
 	(*UpdateJobRequest)(nil),         // 22: sluice.v1.UpdateJobRequest
 	(*UpdateNodeRequest)(nil),        // 23: sluice.v1.UpdateNodeRequest
-	(*UpdatePartitionRequest)(nil),   // 24: sluice.v1.UpdatePartitionRequest
-	(*UpdateReply)(nil),              // 25: sluice.v1.UpdateReply
-	(*WaitJobRequest)(nil),           // 26: sluice.v1.WaitJobRequest
-	(*WaitJobReply)(nil),             // 27: sluice.v1.WaitJobReply
-	(*ReconfigureRequest)(nil),       // 28: sluice.v1.ReconfigureRequest
-	(*SetDebugRequest)(nil),          // 29: sluice.v1.SetDebugRequest
-	(*ShutdownRequest)(nil),          // 30: sluice.v1.ShutdownRequest
-	(*BackupRequest)(nil),            // 31: sluice.v1.BackupRequest
-	(*BackupReply)(nil),              // 32: sluice.v1.BackupReply
-	(*ReservationsRequest)(nil),      // 33: sluice.v1.ReservationsRequest
-	(*ReservationsReply)(nil),        // 34: sluice.v1.ReservationsReply
-	(*UpdateReservationRequest)(nil), // 35: sluice.v1.UpdateReservationRequest
-	(*LicensesRequest)(nil),          // 36: sluice.v1.LicensesRequest
-	(*LicenseRecord)(nil),            // 37: sluice.v1.LicenseRecord
-	(*LicensesReply)(nil),            // 38: sluice.v1.LicensesReply
-	(*TopologyRequest)(nil),          // 39: sluice.v1.TopologyRequest
-	(*SwitchRecord)(nil),             // 40: sluice.v1.SwitchRecord
-	(*TopologyReply)(nil),            // 41: sluice.v1.TopologyReply
-	(*ExplainRequest)(nil),           // 42: sluice.v1.ExplainRequest
-	(*ExplainReply)(nil),             // 43: sluice.v1.ExplainReply
-	(*PrioritiesRequest)(nil),        // 44: sluice.v1.PrioritiesRequest
-	(*PriorityRecord)(nil),           // 45: sluice.v1.PriorityRecord
-	(*PrioritiesReply)(nil),          // 46: sluice.v1.PrioritiesReply
-	(*StatsRequest)(nil),             // 47: sluice.v1.StatsRequest
-	(*StatsReply)(nil),               // 48: sluice.v1.StatsReply
-	(*CallStats)(nil),                // 49: sluice.v1.CallStats
-	(*AccountingRequest)(nil),        // 50: sluice.v1.AccountingRequest
-	(*AccountingReply)(nil),          // 51: sluice.v1.AccountingReply
-	(*AccountingScriptRequest)(nil),  // 52: sluice.v1.AccountingScriptRequest
-	(*AccountUsageRequest)(nil),      // 53: sluice.v1.AccountUsageRequest
-	(*AccountUsage)(nil),             // 54: sluice.v1.AccountUsage
-	(*TresUsage)(nil),                // 55: sluice.v1.TresUsage
-	(*AccountUsageReply)(nil),        // 56: sluice.v1.AccountUsageReply
-	(*UsageRequest)(nil),             // 57: sluice.v1.UsageRequest
-	(*UsageReply)(nil),               // 58: sluice.v1.UsageReply
-	(*GpusRequest)(nil),              // 59: sluice.v1.GpusRequest
-	(*GpusReply)(nil),                // 60: sluice.v1.GpusReply
-	(*GpuRecord)(nil),                // 61: sluice.v1.GpuRecord
-	(*GpuOwner)(nil),                 // 62: sluice.v1.GpuOwner
-	(*CrontabRecord)(nil),            // 63: sluice.v1.CrontabRecord
-	(*CrontabEntry)(nil),             // 64: sluice.v1.CrontabEntry
-	(*CrontabRequest)(nil),           // 65: sluice.v1.CrontabRequest
-	(*CrontabJob)(nil),               // 66: sluice.v1.CrontabJob
-	(*UpdateCrontabRequest)(nil),     // 67: sluice.v1.UpdateCrontabRequest
-	(*CrontabReply)(nil),             // 68: sluice.v1.CrontabReply
-	nil,                              // 69: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 70: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 71: sluice.v1.JobSpec
-	(JobState)(0),                    // 72: sluice.v1.JobState
-	(*JobRecord)(nil),                // 73: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 74: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 75: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 76: sluice.v1.ReservationRecord
-	(*StepUsage)(nil),                // 77: sluice.v1.StepUsage
-	(*Device)(nil),                   // 78: sluice.v1.Device
-	(*DeviceSample)(nil),             // 79: sluice.v1.DeviceSample
-	(*CreateTokenRequest)(nil),       // 80: sluice.v1.CreateTokenRequest
-	(*TokensRequest)(nil),            // 81: sluice.v1.TokensRequest
-	(*RevokeTokenRequest)(nil),       // 82: sluice.v1.RevokeTokenRequest
-	(*RevokeHostRequest)(nil),        // 83: sluice.v1.RevokeHostRequest
-	(*CertificatesRequest)(nil),      // 84: sluice.v1.CertificatesRequest
-	(*CreateTokenReply)(nil),         // 85: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 86: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 87: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 88: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 89: sluice.v1.CertificatesReply
+	(*CreateNodesRequest)(nil),       // 24: sluice.v1.CreateNodesRequest
+	(*DeleteNodesRequest)(nil),       // 25: sluice.v1.DeleteNodesRequest
+	(*UpdatePartitionRequest)(nil),   // 26: sluice.v1.UpdatePartitionRequest
+	(*UpdateReply)(nil),              // 27: sluice.v1.UpdateReply
+	(*WaitJobRequest)(nil),           // 28: sluice.v1.WaitJobRequest
+	(*WaitJobReply)(nil),             // 29: sluice.v1.WaitJobReply
+	(*ReconfigureRequest)(nil),       // 30: sluice.v1.ReconfigureRequest
+	(*SetDebugRequest)(nil),          // 31: sluice.v1.SetDebugRequest
+	(*ShutdownRequest)(nil),          // 32: sluice.v1.ShutdownRequest
+	(*BackupRequest)(nil),            // 33: sluice.v1.BackupRequest
+	(*BackupReply)(nil),              // 34: sluice.v1.BackupReply
+	(*ReservationsRequest)(nil),      // 35: sluice.v1.ReservationsRequest
+	(*ReservationsReply)(nil),        // 36: sluice.v1.ReservationsReply
+	(*UpdateReservationRequest)(nil), // 37: sluice.v1.UpdateReservationRequest
+	(*LicensesRequest)(nil),          // 38: sluice.v1.LicensesRequest
+	(*LicenseRecord)(nil),            // 39: sluice.v1.LicenseRecord
+	(*LicensesReply)(nil),            // 40: sluice.v1.LicensesReply
+	(*TopologyRequest)(nil),          // 41: sluice.v1.TopologyRequest
+	(*SwitchRecord)(nil),             // 42: sluice.v1.SwitchRecord
+	(*TopologyReply)(nil),            // 43: sluice.v1.TopologyReply
+	(*ExplainRequest)(nil),           // 44: sluice.v1.ExplainRequest
+	(*ExplainReply)(nil),             // 45: sluice.v1.ExplainReply
+	(*PrioritiesRequest)(nil),        // 46: sluice.v1.PrioritiesRequest
+	(*PriorityRecord)(nil),           // 47: sluice.v1.PriorityRecord
+	(*PrioritiesReply)(nil),          // 48: sluice.v1.PrioritiesReply
+	(*StatsRequest)(nil),             // 49: sluice.v1.StatsRequest
+	(*StatsReply)(nil),               // 50: sluice.v1.StatsReply
+	(*CallStats)(nil),                // 51: sluice.v1.CallStats
+	(*AccountingRequest)(nil),        // 52: sluice.v1.AccountingRequest
+	(*AccountingReply)(nil),          // 53: sluice.v1.AccountingReply
+	(*AccountingScriptRequest)(nil),  // 54: sluice.v1.AccountingScriptRequest
+	(*AccountUsageRequest)(nil),      // 55: sluice.v1.AccountUsageRequest
+	(*AccountUsage)(nil),             // 56: sluice.v1.AccountUsage
+	(*TresUsage)(nil),                // 57: sluice.v1.TresUsage
+	(*AccountUsageReply)(nil),        // 58: sluice.v1.AccountUsageReply
+	(*UsageRequest)(nil),             // 59: sluice.v1.UsageRequest
+	(*UsageReply)(nil),               // 60: sluice.v1.UsageReply
+	(*GpusRequest)(nil),              // 61: sluice.v1.GpusRequest
+	(*GpusReply)(nil),                // 62: sluice.v1.GpusReply
+	(*GpuRecord)(nil),                // 63: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 64: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 65: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 66: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 67: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 68: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 69: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 70: sluice.v1.CrontabReply
+	nil,                              // 71: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 72: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 73: sluice.v1.JobSpec
+	(JobState)(0),                    // 74: sluice.v1.JobState
+	(*JobRecord)(nil),                // 75: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 76: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 77: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 78: sluice.v1.ReservationRecord
+	(*StepUsage)(nil),                // 79: sluice.v1.StepUsage
+	(*Device)(nil),                   // 80: sluice.v1.Device
+	(*DeviceSample)(nil),             // 81: sluice.v1.DeviceSample
+	(*CreateTokenRequest)(nil),       // 82: sluice.v1.CreateTokenRequest
+	(*TokensRequest)(nil),            // 83: sluice.v1.TokensRequest
+	(*RevokeTokenRequest)(nil),       // 84: sluice.v1.RevokeTokenRequest
+	(*RevokeHostRequest)(nil),        // 85: sluice.v1.RevokeHostRequest
+	(*CertificatesRequest)(nil),      // 86: sluice.v1.CertificatesRequest
+	(*CreateTokenReply)(nil),         // 87: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 88: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 89: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 90: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 91: sluice.v1.CertificatesReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	71, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	72, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	73, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	74, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	75, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	73, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	74, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	75, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	76, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	77, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	14, // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
 	14, // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
@@ -5084,117 +5189,122 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	19, // 11: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
 	14, // 12: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
 	14, // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 14: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
-	19, // 15: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,  // 16: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	73, // 17: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	76, // 18: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
-	14, // 19: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	37, // 20: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	40, // 21: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
-	6,  // 22: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	45, // 23: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	69, // 24: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	70, // 25: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	49, // 26: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
-	49, // 27: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	72, // 28: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	73, // 29: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
-	55, // 30: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
-	55, // 31: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
-	54, // 32: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
-	55, // 33: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
-	55, // 34: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	77, // 35: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19, // 36: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	61, // 37: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	78, // 38: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	79, // 39: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	62, // 40: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	64, // 41: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 42: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	66, // 43: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	63, // 44: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 45: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 46: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 47: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 48: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 49: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 50: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 51: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 52: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 53: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 54: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 55: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 56: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 57: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 58: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	26, // 59: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	28, // 60: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	30, // 61: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	29, // 62: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	31, // 63: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	65, // 64: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	67, // 65: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	47, // 66: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	33, // 67: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	35, // 68: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	36, // 69: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	42, // 70: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	44, // 71: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	39, // 72: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	50, // 73: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	52, // 74: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	57, // 75: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	53, // 76: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
-	59, // 77: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	80, // 78: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
-	81, // 79: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
-	82, // 80: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
-	83, // 81: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
-	84, // 82: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	2,  // 83: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 84: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 85: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 86: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 87: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 88: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 89: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 90: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 91: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 92: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	25, // 93: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	25, // 94: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	25, // 95: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	27, // 96: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	25, // 97: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	25, // 98: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	25, // 99: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	32, // 100: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	68, // 101: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	68, // 102: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	48, // 103: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	34, // 104: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	25, // 105: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	38, // 106: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	43, // 107: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	46, // 108: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	41, // 109: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	51, // 110: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 111: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	58, // 112: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	56, // 113: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	60, // 114: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	85, // 115: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	86, // 116: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	87, // 117: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	88, // 118: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	89, // 119: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	83, // [83:120] is the sub-list for method output_type
-	46, // [46:83] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	14, // 14: sluice.v1.CreateNodesRequest.set:type_name -> sluice.v1.KeyValue
+	14, // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
+	19, // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,  // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
+	75, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	78, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14, // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	39, // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	42, // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,  // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	47, // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	71, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	72, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	51, // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	51, // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	74, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	75, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	57, // 31: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
+	57, // 32: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
+	56, // 33: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
+	57, // 34: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
+	57, // 35: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
+	79, // 36: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19, // 37: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	63, // 38: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	80, // 39: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	81, // 40: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	64, // 41: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	66, // 42: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 43: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	68, // 44: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	65, // 45: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 46: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 47: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 48: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 49: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 50: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 51: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 52: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 53: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 54: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 55: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 56: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 57: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 58: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 59: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
+	25, // 60: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
+	26, // 61: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	28, // 62: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	30, // 63: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	32, // 64: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	31, // 65: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	33, // 66: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	67, // 67: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	69, // 68: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	49, // 69: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	35, // 70: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	37, // 71: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	38, // 72: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	44, // 73: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	46, // 74: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	41, // 75: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	52, // 76: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	54, // 77: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	59, // 78: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	55, // 79: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	61, // 80: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	82, // 81: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	83, // 82: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	84, // 83: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	85, // 84: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	86, // 85: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	2,  // 86: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 87: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 88: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 89: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 90: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 91: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 92: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 93: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 94: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 95: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27, // 96: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27, // 97: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27, // 98: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27, // 99: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27, // 100: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29, // 101: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27, // 102: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27, // 103: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27, // 104: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34, // 105: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	70, // 106: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	70, // 107: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50, // 108: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36, // 109: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27, // 110: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40, // 111: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45, // 112: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48, // 113: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43, // 114: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53, // 115: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 116: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	60, // 117: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58, // 118: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62, // 119: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	87, // 120: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	88, // 121: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	89, // 122: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	90, // 123: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	91, // 124: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	86, // [86:125] is the sub-list for method output_type
+	47, // [47:86] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -5210,7 +5320,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   71,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,8 @@ type ControllerAPIService interface {
 	ControlJobs(context.Context, *ControlJobsRequest) (*ControlJobsReply, error)
 	UpdateJob(context.Context, *UpdateJobRequest) (*UpdateReply, error)
 	UpdateNode(context.Context, *UpdateNodeRequest) (*UpdateReply, error)
+	CreateNodes(context.Context, *CreateNodesRequest) (*UpdateReply, error)
+	DeleteNodes(context.Context, *DeleteNodesRequest) (*UpdateReply, error)
 	UpdatePartition(context.Context, *UpdatePartitionRequest) (*UpdateReply, error)
 	WaitJob(context.Context, *WaitJobRequest) (*WaitJobReply, error)
 	Reconfigure(context.Context, *ReconfigureRequest) (*UpdateReply, error)
@@ -200,6 +202,20 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 					return nil, err
 				}
 				return svc.UpdateNode(ctx, &req)
+			},
+			"CreateNodes": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CreateNodesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.CreateNodes(ctx, &req)
+			},
+			"DeleteNodes": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req DeleteNodesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.DeleteNodes(ctx, &req)
 			},
 			"UpdatePartition": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req UpdatePartitionRequest
@@ -447,6 +463,8 @@ type ControllerAPIClient interface {
 	ControlJobs(context.Context, *ControlJobsRequest) (*ControlJobsReply, error)
 	UpdateJob(context.Context, *UpdateJobRequest) (*UpdateReply, error)
 	UpdateNode(context.Context, *UpdateNodeRequest) (*UpdateReply, error)
+	CreateNodes(context.Context, *CreateNodesRequest) (*UpdateReply, error)
+	DeleteNodes(context.Context, *DeleteNodesRequest) (*UpdateReply, error)
 	UpdatePartition(context.Context, *UpdatePartitionRequest) (*UpdateReply, error)
 	WaitJob(context.Context, *WaitJobRequest) (*WaitJobReply, error)
 	Reconfigure(context.Context, *ReconfigureRequest) (*UpdateReply, error)
@@ -667,6 +685,22 @@ func (c *controllerapiClient) UpdateJob(ctx context.Context, req *UpdateJobReque
 func (c *controllerapiClient) UpdateNode(ctx context.Context, req *UpdateNodeRequest) (*UpdateReply, error) {
 	var resp UpdateReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "UpdateNode", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) CreateNodes(ctx context.Context, req *CreateNodesRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "CreateNodes", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) DeleteNodes(ctx context.Context, req *DeleteNodesRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "DeleteNodes", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

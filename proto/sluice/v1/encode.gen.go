@@ -1162,6 +1162,9 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(75) {
 		b = coding.AppendNumber(b, 75, uint64(m.RefusesBelow))
 	}
+	if in.Node.Has(80) {
+		b = coding.AppendText(b, 80, m.Origin)
+	}
 	if in.Node.Has(83) {
 		b = coding.AppendNumber(b, 83, uint64(m.PowerNs))
 	}
@@ -1238,6 +1241,7 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		ConfError:      m.ConfError,
 		RefusesRoot:    m.RefusesRoot,
 		RefusesBelow:   m.RefusesBelow,
+		Origin:         m.Origin,
 		PowerNs:        m.PowerNs,
 		PowerNodedNs:   m.PowerNodedNs,
 		PowerProgram:   m.PowerProgram,

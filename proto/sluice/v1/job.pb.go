@@ -2416,9 +2416,11 @@ type NodeRecord struct {
 	RefusesBelow uint32 `protobuf:"varint,75,opt,name=refuses_below,json=refusesBelow,proto3" json:"refuses_below,omitempty"`
 	// Power saving: since when it is POWERING_DOWN or POWERING_UP, when the daemon that was to end with it had started (by the node's clock;
 	// 0 = any that registers is a new one), and the program that is to run for it: suspend, resume or fail; empty = none is owed.
-	PowerNs        int64      `protobuf:"varint,83,opt,name=power_ns,json=powerNs,proto3" json:"power_ns,omitempty"`
-	PowerNodedNs   int64      `protobuf:"varint,84,opt,name=power_noded_ns,json=powerNodedNs,proto3" json:"power_noded_ns,omitempty"`
-	PowerProgram   string     `protobuf:"bytes,85,opt,name=power_program,json=powerProgram,proto3" json:"power_program,omitempty"`
+	PowerNs      int64  `protobuf:"varint,83,opt,name=power_ns,json=powerNs,proto3" json:"power_ns,omitempty"`
+	PowerNodedNs int64  `protobuf:"varint,84,opt,name=power_noded_ns,json=powerNodedNs,proto3" json:"power_noded_ns,omitempty"`
+	PowerProgram string `protobuf:"bytes,85,opt,name=power_program,json=powerProgram,proto3" json:"power_program,omitempty"`
+	// How a node came here that slurm.conf does not name: "scontrol", which made it, or "joined", by its daemon (sluice-noded -Z).
+	Origin         string     `protobuf:"bytes,80,opt,name=origin,proto3" json:"origin,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2870,6 +2872,13 @@ func (x *NodeRecord) GetPowerNodedNs() int64 {
 func (x *NodeRecord) GetPowerProgram() string {
 	if x != nil {
 		return x.PowerProgram
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetOrigin() string {
+	if x != nil {
+		return x.Origin
 	}
 	return ""
 }
@@ -3475,6 +3484,9 @@ type PartitionRecord struct {
 	Made                 bool                   `protobuf:"varint,41,opt,name=made,proto3" json:"made,omitempty"`                                   // by scontrol create, not by slurm.conf
 	AllowGids            []uint32               `protobuf:"varint,42,rep,packed,name=allow_gids,json=allowGids,proto3" json:"allow_gids,omitempty"` // of one that was made: AllowGroups, resolved
 	NoOverTime           bool                   `protobuf:"varint,43,opt,name=no_over_time,json=noOverTime,proto3" json:"no_over_time,omitempty"`   // OverTimeLimit=0, whatever the cluster allows
+	AllNodes             bool                   `protobuf:"varint,50,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`           // Nodes=ALL: also those that come later
+	NodeSets             []string               `protobuf:"bytes,51,rep,name=node_sets,json=nodeSets,proto3" json:"node_sets,omitempty"`            // NodeSet lines that Nodes= names,
+	SetFeatures          []string               `protobuf:"bytes,52,rep,name=set_features,json=setFeatures,proto3" json:"set_features,omitempty"`   // and the features of these: a node that comes later with one of them is in the partition
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -3808,6 +3820,27 @@ func (x *PartitionRecord) GetNoOverTime() bool {
 		return x.NoOverTime
 	}
 	return false
+}
+
+func (x *PartitionRecord) GetAllNodes() bool {
+	if x != nil {
+		return x.AllNodes
+	}
+	return false
+}
+
+func (x *PartitionRecord) GetNodeSets() []string {
+	if x != nil {
+		return x.NodeSets
+	}
+	return nil
+}
+
+func (x *PartitionRecord) GetSetFeatures() []string {
+	if x != nil {
+		return x.SetFeatures
+	}
+	return nil
 }
 
 // ReservationRecord sets nodes aside for a time (scontrol(1), "RESERVATIONS - SPECIFICATIONS").
@@ -4317,7 +4350,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xff\x0e\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x97\x0f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4397,7 +4430,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\rrefuses_below\x18K \x01(\rR\frefusesBelow\x12\x19\n" +
 	"\bpower_ns\x18S \x01(\x03R\apowerNs\x12$\n" +
 	"\x0epower_noded_ns\x18T \x01(\x03R\fpowerNodedNs\x12#\n" +
-	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12;\n" +
+	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12\x16\n" +
+	"\x06origin\x18P \x01(\tR\x06origin\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
@@ -4464,7 +4498,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12\x16\n" +
 	"\x06starts\x18\x04 \x03(\rR\x06starts\x12\x12\n" +
 	"\x04size\x18\x05 \x01(\rR\x04size\x12\x0e\n" +
-	"\x02id\x18\x06 \x01(\rR\x02id\"\xdb\v\n" +
+	"\x02id\x18\x06 \x01(\rR\x02id\"\xb8\f\n" +
 	"\x0fPartitionRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x1d\n" +
@@ -4516,7 +4550,10 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"allow_gids\x18* \x03(\rR\tallowGids\x12 \n" +
 	"\fno_over_time\x18+ \x01(\bR\n" +
-	"noOverTime\"\x85\x05\n" +
+	"noOverTime\x12\x1b\n" +
+	"\tall_nodes\x182 \x01(\bR\ballNodes\x12\x1b\n" +
+	"\tnode_sets\x183 \x03(\tR\bnodeSets\x12!\n" +
+	"\fset_features\x184 \x03(\tR\vsetFeatures\"\x85\x05\n" +
 	"\x11ReservationRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +

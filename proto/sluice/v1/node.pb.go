@@ -544,6 +544,7 @@ type NodeHello struct {
 	ClusterId     string                 `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty on first contact
 	NowNs         int64                  `protobuf:"varint,12,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`           // the node's clock when this was written
 	Refusals      *Refusals              `protobuf:"bytes,13,opt,name=refusals,proto3" json:"refusals,omitempty"`
+	Dynamic       *DynamicNode           `protobuf:"bytes,20,opt,name=dynamic,proto3" json:"dynamic,omitempty"` // this host asks to be a node, if the controller does not know it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -655,6 +656,13 @@ func (x *NodeHello) GetRefusals() *Refusals {
 	return nil
 }
 
+func (x *NodeHello) GetDynamic() *DynamicNode {
+	if x != nil {
+		return x.Dynamic
+	}
+	return nil
+}
+
 // Refusals are the users whose jobs a node does not run, by its own policy (node.conf).
 type Refusals struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -708,6 +716,51 @@ func (x *Refusals) GetBelow() uint32 {
 	return 0
 }
 
+// DynamicNode is sluice-noded -Z: a node that slurm.conf does not name, with the hardware of its hello.
+type DynamicNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conf          string                 `protobuf:"bytes,1,opt,name=conf,proto3" json:"conf,omitempty"` // --conf: what a NodeName line would say beside that, "Feature=… Weight=…"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DynamicNode) Reset() {
+	*x = DynamicNode{}
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DynamicNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DynamicNode) ProtoMessage() {}
+
+func (x *DynamicNode) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DynamicNode.ProtoReflect.Descriptor instead.
+func (*DynamicNode) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DynamicNode) GetConf() string {
+	if x != nil {
+		return x.Conf
+	}
+	return ""
+}
+
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CpuLoad       float64                `protobuf:"fixed64,1,opt,name=cpu_load,json=cpuLoad,proto3" json:"cpu_load,omitempty"`
@@ -720,7 +773,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +785,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +798,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetCpuLoad() float64 {
@@ -793,7 +846,7 @@ type StepReport struct {
 
 func (x *StepReport) Reset() {
 	*x = StepReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +858,7 @@ func (x *StepReport) String() string {
 func (*StepReport) ProtoMessage() {}
 
 func (x *StepReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +871,7 @@ func (x *StepReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepReport.ProtoReflect.Descriptor instead.
 func (*StepReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StepReport) GetKey() *StepKey {
@@ -904,7 +957,7 @@ type ExitRecord struct {
 
 func (x *ExitRecord) Reset() {
 	*x = ExitRecord{}
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +969,7 @@ func (x *ExitRecord) String() string {
 func (*ExitRecord) ProtoMessage() {}
 
 func (x *ExitRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +982,7 @@ func (x *ExitRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitRecord.ProtoReflect.Descriptor instead.
 func (*ExitRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExitRecord) GetKey() *StepKey {
@@ -1060,7 +1113,7 @@ type NodeOrders struct {
 
 func (x *NodeOrders) Reset() {
 	*x = NodeOrders{}
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1125,7 @@ func (x *NodeOrders) String() string {
 func (*NodeOrders) ProtoMessage() {}
 
 func (x *NodeOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1138,7 @@ func (x *NodeOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeOrders.ProtoReflect.Descriptor instead.
 func (*NodeOrders) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeOrders) GetSettings() *NodeSettings {
@@ -1141,7 +1194,7 @@ type RebootOrder struct {
 
 func (x *RebootOrder) Reset() {
 	*x = RebootOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1206,7 @@ func (x *RebootOrder) String() string {
 func (*RebootOrder) ProtoMessage() {}
 
 func (x *RebootOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1219,7 @@ func (x *RebootOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootOrder.ProtoReflect.Descriptor instead.
 func (*RebootOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RebootOrder) GetProgram() string {
@@ -1226,7 +1279,7 @@ type NodeSettings struct {
 
 func (x *NodeSettings) Reset() {
 	*x = NodeSettings{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1291,7 @@ func (x *NodeSettings) String() string {
 func (*NodeSettings) ProtoMessage() {}
 
 func (x *NodeSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1304,7 @@ func (x *NodeSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSettings.ProtoReflect.Descriptor instead.
 func (*NodeSettings) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeSettings) GetCluster() string {
@@ -1508,7 +1561,7 @@ type Privacy struct {
 
 func (x *Privacy) Reset() {
 	*x = Privacy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1573,7 @@ func (x *Privacy) String() string {
 func (*Privacy) ProtoMessage() {}
 
 func (x *Privacy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1586,7 @@ func (x *Privacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Privacy.ProtoReflect.Descriptor instead.
 func (*Privacy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Privacy) GetDirs() []string {
@@ -1604,7 +1657,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1669,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1682,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -1720,7 +1773,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1785,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1798,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -1820,7 +1873,7 @@ type StepOrder struct {
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1885,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1898,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -1940,7 +1993,7 @@ type LaunchSpec struct {
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2005,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2018,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -2159,7 +2212,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2224,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2237,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -2202,7 +2255,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2267,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2280,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 type WaitRequest struct {
@@ -2240,7 +2293,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2305,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2318,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -2291,7 +2344,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2356,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2369,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -2335,7 +2388,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2400,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2413,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -2378,7 +2431,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2443,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2456,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -2447,7 +2500,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2512,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2525,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -2702,7 +2755,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2767,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2780,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StdFile) GetPath() string {
@@ -2759,7 +2812,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2824,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2837,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -2835,7 +2888,7 @@ type DeviceRule struct {
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2900,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2913,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -2926,7 +2979,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adevices\x18\x01 \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x1e\n" +
 	"\n" +
 	"mismatches\x18\x02 \x03(\tR\n" +
-	"mismatches\"\xd9\x02\n" +
+	"mismatches\"\x8b\x03\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +
@@ -2939,11 +2992,14 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\t \x01(\tR\tclusterId\x12\x15\n" +
 	"\x06now_ns\x18\f \x01(\x03R\x05nowNs\x12/\n" +
-	"\brefusals\x18\r \x01(\v2\x13.sluice.v1.RefusalsR\brefusalsJ\x04\b\n" +
+	"\brefusals\x18\r \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x120\n" +
+	"\adynamic\x18\x14 \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamicJ\x04\b\n" +
 	"\x10\vJ\x04\b\v\x10\f\"4\n" +
 	"\bRefusals\x12\x12\n" +
 	"\x04root\x18\x01 \x01(\bR\x04root\x12\x14\n" +
-	"\x05below\x18\x02 \x01(\rR\x05below\"{\n" +
+	"\x05below\x18\x02 \x01(\rR\x05below\"!\n" +
+	"\vDynamicNode\x12\x12\n" +
+	"\x04conf\x18\x01 \x01(\tR\x04conf\"{\n" +
 	"\tHeartbeat\x12\x19\n" +
 	"\bcpu_load\x18\x01 \x01(\x01R\acpuLoad\x12 \n" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
@@ -3211,7 +3267,7 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),              // 0: sluice.v1.StepPhase
 	(StepWant)(0),               // 1: sluice.v1.StepWant
@@ -3223,97 +3279,99 @@ var file_sluice_v1_node_proto_goTypes = []any{
 	(*DeviceReport)(nil),        // 7: sluice.v1.DeviceReport
 	(*NodeHello)(nil),           // 8: sluice.v1.NodeHello
 	(*Refusals)(nil),            // 9: sluice.v1.Refusals
-	(*Heartbeat)(nil),           // 10: sluice.v1.Heartbeat
-	(*StepReport)(nil),          // 11: sluice.v1.StepReport
-	(*ExitRecord)(nil),          // 12: sluice.v1.ExitRecord
-	(*NodeOrders)(nil),          // 13: sluice.v1.NodeOrders
-	(*RebootOrder)(nil),         // 14: sluice.v1.RebootOrder
-	(*NodeSettings)(nil),        // 15: sluice.v1.NodeSettings
-	(*Privacy)(nil),             // 16: sluice.v1.Privacy
-	(*GresConf)(nil),            // 17: sluice.v1.GresConf
-	(*GpuPolicy)(nil),           // 18: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),           // 19: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),          // 20: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),       // 21: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),       // 22: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),         // 23: sluice.v1.WaitRequest
-	(*ControlRequest)(nil),      // 24: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil),      // 25: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),        // 26: sluice.v1.ReleaseReply
-	(*Bundle)(nil),              // 27: sluice.v1.Bundle
-	(*StdFile)(nil),             // 28: sluice.v1.StdFile
-	(*Limits)(nil),              // 29: sluice.v1.Limits
-	(*DeviceRule)(nil),          // 30: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),        // 31: sluice.v1.DeviceSample
-	(*StepUsage)(nil),           // 32: sluice.v1.StepUsage
-	(*Device)(nil),              // 33: sluice.v1.Device
-	(*Hardware)(nil),            // 34: sluice.v1.Hardware
-	(*StepKey)(nil),             // 35: sluice.v1.StepKey
-	(*NodeRecord)(nil),          // 36: sluice.v1.NodeRecord
-	(*Signal)(nil),              // 37: sluice.v1.Signal
-	(*JobSpec)(nil),             // 38: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),           // 39: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),              // 40: sluice.v1.Rlimit
-	(*GresDevice)(nil),          // 41: sluice.v1.GresDevice
+	(*DynamicNode)(nil),         // 10: sluice.v1.DynamicNode
+	(*Heartbeat)(nil),           // 11: sluice.v1.Heartbeat
+	(*StepReport)(nil),          // 12: sluice.v1.StepReport
+	(*ExitRecord)(nil),          // 13: sluice.v1.ExitRecord
+	(*NodeOrders)(nil),          // 14: sluice.v1.NodeOrders
+	(*RebootOrder)(nil),         // 15: sluice.v1.RebootOrder
+	(*NodeSettings)(nil),        // 16: sluice.v1.NodeSettings
+	(*Privacy)(nil),             // 17: sluice.v1.Privacy
+	(*GresConf)(nil),            // 18: sluice.v1.GresConf
+	(*GpuPolicy)(nil),           // 19: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),           // 20: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),          // 21: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),       // 22: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),       // 23: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),         // 24: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),      // 25: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),      // 26: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),        // 27: sluice.v1.ReleaseReply
+	(*Bundle)(nil),              // 28: sluice.v1.Bundle
+	(*StdFile)(nil),             // 29: sluice.v1.StdFile
+	(*Limits)(nil),              // 30: sluice.v1.Limits
+	(*DeviceRule)(nil),          // 31: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),        // 32: sluice.v1.DeviceSample
+	(*StepUsage)(nil),           // 33: sluice.v1.StepUsage
+	(*Device)(nil),              // 34: sluice.v1.Device
+	(*Hardware)(nil),            // 35: sluice.v1.Hardware
+	(*StepKey)(nil),             // 36: sluice.v1.StepKey
+	(*NodeRecord)(nil),          // 37: sluice.v1.NodeRecord
+	(*Signal)(nil),              // 38: sluice.v1.Signal
+	(*JobSpec)(nil),             // 39: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),           // 40: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),              // 41: sluice.v1.Rlimit
+	(*GresDevice)(nil),          // 42: sluice.v1.GresDevice
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	8,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
-	10, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
-	11, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
+	11, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
+	12, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
 	7,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	31, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	32, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	32, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	33, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
 	6,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
 	5,  // 7: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
-	33, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	34, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	34, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	35, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
 	9,  // 10: sluice.v1.NodeHello.refusals:type_name -> sluice.v1.Refusals
-	35, // 11: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
-	0,  // 12: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
-	12, // 13: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	35, // 14: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	32, // 15: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
-	15, // 16: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	19, // 17: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	14, // 18: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
-	3,  // 19: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
-	36, // 20: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	17, // 21: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	18, // 22: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
-	16, // 23: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
-	35, // 24: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 25: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	20, // 26: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	37, // 27: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	35, // 28: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	38, // 29: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	39, // 30: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 31: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	19, // 32: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	35, // 33: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	28, // 34: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	28, // 35: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	28, // 36: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	40, // 37: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	29, // 38: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	41, // 39: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	16, // 40: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
-	30, // 41: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	21, // 42: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	22, // 43: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	23, // 44: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	24, // 45: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	25, // 46: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	11, // 47: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	11, // 48: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	11, // 49: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	11, // 50: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	26, // 51: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	47, // [47:52] is the sub-list for method output_type
-	42, // [42:47] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	10, // 11: sluice.v1.NodeHello.dynamic:type_name -> sluice.v1.DynamicNode
+	36, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	0,  // 13: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
+	13, // 14: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
+	36, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	33, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	16, // 17: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
+	20, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	15, // 19: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
+	3,  // 20: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
+	37, // 21: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	18, // 22: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	19, // 23: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	17, // 24: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
+	36, // 25: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 26: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	21, // 27: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	38, // 28: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	36, // 29: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	39, // 30: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	40, // 31: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	0,  // 32: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	20, // 33: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	36, // 34: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	29, // 35: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	29, // 36: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	29, // 37: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	41, // 38: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	30, // 39: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	42, // 40: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	17, // 41: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	31, // 42: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	22, // 43: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	23, // 44: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	24, // 45: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	25, // 46: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	26, // 47: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	12, // 48: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	12, // 49: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	12, // 50: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	12, // 51: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	27, // 52: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	48, // [48:53] is the sub-list for method output_type
+	43, // [43:48] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -3328,7 +3386,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

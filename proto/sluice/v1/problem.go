@@ -64,6 +64,7 @@ const (
 	CodeAccountingPolicy   Code = 2050
 	CodeMissingTimeLimit   Code = 8000
 	CodeSubmitPlugin       Code = 9107 // job_submit.lua says no
+	CodeUnspecified        Code = 9108 // where Slurm has no number
 	CodeNotPending         Code = 2073
 	CodePartitionInUse     Code = 2075
 	CodeInvalidNice        Code = 2123
@@ -141,6 +142,7 @@ var phrases = map[Code]string{
 	CodeAccountingPolicy:   "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
 	CodeMissingTimeLimit:   "Time limit specification required, but not provided",
 	CodeSubmitPlugin:       "Unspecified error",
+	CodeUnspecified:        "Unspecified error",
 	CodeBatchFeature:       "Job --batch option is invalid or not a subset of --constraints",
 	CodeInvalidPrefer:      "Invalid preferred feature specification",
 	CodeCoreResvUpdate:     "Core-based reservation can not be updated",

@@ -1201,6 +1201,7 @@ type Welcome struct {
 	Configuration *v1.ConfigurationState `protobuf:"bytes,18,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	Refusals      *v1.Refusals           `protobuf:"bytes,20,opt,name=refusals,proto3" json:"refusals,omitempty"` // what the policy says of users
 	Build         string                 `protobuf:"bytes,21,opt,name=build,proto3" json:"build,omitempty"`       // of noded-root (package version)
+	Dynamic       *v1.DynamicNode        `protobuf:"bytes,30,opt,name=dynamic,proto3" json:"dynamic,omitempty"`   // the host asks to be a node that slurm.conf does not name
 	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`      // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1374,6 +1375,13 @@ func (x *Welcome) GetBuild() string {
 		return x.Build
 	}
 	return ""
+}
+
+func (x *Welcome) GetDynamic() *v1.DynamicNode {
+	if x != nil {
+		return x.Dynamic
+	}
+	return nil
 }
 
 func (x *Welcome) GetFirst() bool {
@@ -1909,7 +1917,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\x9b\x05\n" +
+	"\x04what\"\xcd\x05\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1931,7 +1939,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05login\x18\x11 \x01(\bR\x05login\x12C\n" +
 	"\rconfiguration\x18\x12 \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x12/\n" +
 	"\brefusals\x18\x14 \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x12\x14\n" +
-	"\x05build\x18\x15 \x01(\tR\x05build\x12\x14\n" +
+	"\x05build\x18\x15 \x01(\tR\x05build\x120\n" +
+	"\adynamic\x18\x1e \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamic\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
@@ -2026,11 +2035,12 @@ var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(*v1.StepReport)(nil),         // 32: sluice.v1.StepReport
 	(*v1.ConfigurationState)(nil), // 33: sluice.v1.ConfigurationState
 	(*v1.Refusals)(nil),           // 34: sluice.v1.Refusals
-	(*v1.StepUsage)(nil),          // 35: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil),       // 36: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil),       // 37: sluice.v1.DeviceSample
-	(*JoinRequest)(nil),           // 38: sluice.node.v1.JoinRequest
-	(*CertificateReply)(nil),      // 39: sluice.node.v1.CertificateReply
+	(*v1.DynamicNode)(nil),        // 35: sluice.v1.DynamicNode
+	(*v1.StepUsage)(nil),          // 36: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),       // 37: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),       // 38: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),           // 39: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil),      // 40: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	24, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
@@ -2070,20 +2080,21 @@ var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	19, // 34: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
 	33, // 35: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
 	34, // 36: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
-	32, // 37: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	29, // 38: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	31, // 39: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	28, // 40: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	35, // 41: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	36, // 42: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	37, // 43: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	38, // 44: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	39, // 45: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	35, // 37: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
+	32, // 38: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	29, // 39: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	31, // 40: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	28, // 41: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	36, // 42: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	37, // 43: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	38, // 44: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	39, // 45: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	40, // 46: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }

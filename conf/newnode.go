@@ -1,0 +1,103 @@
+package conf
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+)
+
+// NewNodes are nodes that slurm.conf does not name, as scontrol create describes them: what a NodeName line at the end of slurm.conf
+// would make of the same, with what NodeName=DEFAULT says there. The error is a Faults.
+func (c *Config) NewNodes(names string, set []Pair) ([]*Node, error) {
+	return c.newNodes(names, set, c.nodeDefault)
+}
+
+// FoundNode is the node of a host that joins by itself (slurmd(8), -Z): the hardware that it has found, and what its --conf says beside
+// or instead of that. NodeName=DEFAULT counts for what neither says.
+func (c *Config) FoundNode(name string, found []Pair, own string) (*Node, error) {
+	said, err := NodePairs(own)
+	if err != nil {
+		return nil, err
+	}
+	shape := func(key string) bool {
+		return slices.ContainsFunc([]string{"CPUs", "Procs", "Boards", "Sockets", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore"},
+			func(k string) bool { return strings.EqualFold(k, key) })
+	}
+	if slices.ContainsFunc(said, func(p Pair) bool { return shape(p.Key) }) { // of processors all or nothing: the rest would not fit
+		found = slices.DeleteFunc(slices.Clone(found), func(p Pair) bool { return shape(p.Key) })
+	}
+	defaults := maps.Clone(c.nodeDefault)
+	maps.DeleteFunc(defaults, func(key string, _ pair) bool { return shape(key) })
+	nodes, err := c.newNodes(name, append(slices.Clone(found), said...), defaults)
+	if err != nil {
+		return nil, err
+	}
+	return nodes[0], nil
+}
+
+func (c *Config) newNodes(names string, set []Pair, defaults map[string]pair) ([]*Node, error) {
+	at := place{file: "NodeName=" + names}
+	l := &loader{c: &Config{nodeByID: map[string]*Node{}}, nodeDefault: defaults}
+	list, err := hostlist.Expand(names)
+	switch {
+	case err != nil:
+		l.fault(at, "", "%s", err)
+	case len(list) == 0:
+		l.fault(at, "", "there is no name")
+	case slices.ContainsFunc(list, badNodeName):
+		l.fault(at, "letters, digits, '-', '_' and '.', but not ALL or DEFAULT", "this cannot be the name of a node")
+	}
+	if len(l.faults) > 0 {
+		return nil, l.faults
+	}
+	pairs := []pair{{key: "NodeName", value: names, place: at}}
+	for _, p := range set {
+		pairs = append(pairs, pair{key: p.Key, value: p.Value, place: at})
+	}
+	l.nodeLine(pairs)
+	if len(l.faults) > 0 {
+		return nil, l.faults
+	}
+	return l.c.Nodes, nil // Port stays 0 where nobody says: that of all nodes, which is not shown
+}
+
+// maxNodeName is what a certificate's name may have.
+const maxNodeName = 255
+
+func badNodeName(name string) bool {
+	return strings.EqualFold(name, "ALL") || strings.EqualFold(name, "DEFAULT") || len(name) > maxNodeName ||
+		strings.ContainsFunc(name, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+		})
+}
+
+// NodePairs reads KEY=VALUE … of --conf. What a host is called and where it is its certificate and its connection say, and its state the
+// controller (slurmd(8) has State= there, without effect).
+func NodePairs(text string) ([]Pair, error) {
+	var faults Faults
+	at := place{file: "--conf"}
+	r := &reader{faults: &faults}
+	var out []Pair
+	for _, p := range r.pairs(strings.TrimSpace(text), at) {
+		switch strings.ToLower(p.key) {
+		case "nodename", "nodeaddr", "nodehostname", "port", "bcastaddr", "state", "reason":
+			r.fault(at, "", "option '%s=' not allowed in --conf", p.key)
+		}
+		out = append(out, Pair{Key: p.key, Value: p.value})
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return out, nil
+}
+
+// Apart is a node as this configuration has it, or, where it names none such, one of that name with nothing known of it: a dynamic node is
+// the controller's to describe, and needs paths (NodePath) before.
+func (c *Config) Apart(name string) *Node {
+	if n, ok := c.Node(name); ok {
+		return n
+	}
+	return &Node{Name: name, Hostname: name, Addr: name, Port: c.SlurmdPort}
+}

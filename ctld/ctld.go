@@ -304,7 +304,7 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 	if err := d.loadTrust(); err != nil {
 		return nil, err
 	}
-	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts}.Options(),
+	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs}.Options(),
 		grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),

@@ -34,7 +34,7 @@ type node struct {
 	log     *slog.Logger
 	root    *orders.Client
 	about   *nodepb.Welcome // what the root half said of this node
-	cert    mtls.Live
+	cert    *certificate
 	renewal renewal
 	inv     hw.Inventory
 	bundler *bundler
@@ -105,7 +105,7 @@ func (n *node) init() (err error) {
 		return err
 	}
 	files := mtls.Files{Authority: n.about.Ca, Certificate: n.about.Certificate, Key: n.about.Key}
-	if err := errors.Join(n.cert.Set(files), n.renewal.begin(files)); err != nil {
+	if err := n.renewal.begin(files); err != nil {
 		return err
 	}
 	if n.o.Level != nil {

@@ -290,7 +290,11 @@ func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended, err := startRelay(ctx, client, about, listen, log)
+	cert, err := newCertificate(about)
+	var ended <-chan struct{}
+	if err == nil {
+		ended, err = startRelay(ctx, client, about, cert, listen, log)
+	}
 	if err != nil {
 		client.Close()
 		for range client.Words() {
@@ -299,9 +303,9 @@ func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener,
 	}
 	defer func() { cancel(); <-ended }()
 	if about.Login {
-		return login(ctx, client, about, log, o.Level)
+		return login(ctx, client, about, cert, log, o.Level)
 	}
-	n := &node{o: o, log: log, root: client, about: about}
+	n := &node{o: o, log: log, root: client, about: about, cert: cert}
 	if err := n.init(); err != nil {
 		client.Close()
 		for range client.Words() {

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/link"
@@ -59,8 +58,8 @@ func (o *Options) jobSocket() string {
 }
 
 // startRelay serves the commands of this host until ctx ends.
-func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome, listen func() (*net.UnixListener, error),
-	log *slog.Logger) (ended <-chan struct{}, err error) {
+func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate,
+	listen func() (*net.UnixListener, error), log *slog.Logger) (ended <-chan struct{}, err error) {
 	done := make(chan struct{})
 	if !about.Relay {
 		close(done)
@@ -70,14 +69,10 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 	if err != nil {
 		return nil, err
 	}
-	conf, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
-	if err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: conf, Most: relay.NodeCalls, Keep: about.Login,
-		User: (&names{root: root, known: map[uint32]name{}}).find, Log: log}
+	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: cert.Config(), Most: relay.NodeCalls, Keep: about.Login,
+		User: (&names{root: root, known: map[uint32]name{}}).find, Log: log, Renewed: cert.renewed}
 	if about.Login {
+		o.Signs = cert.signed
 		o.Most = relay.LoginCalls
 	}
 	go func() {
@@ -90,16 +85,18 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 }
 
 // login is noded-link of a login host: it ends with its root half. A host without files of its own follows the controller's.
-func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger, level *slog.LevelVar) error {
+func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger,
+	level *slog.LevelVar) error {
 	if level != nil {
 		level.Set(slog.Level(about.LogLevel))
 	}
 	stop := context.AfterFunc(ctx, root.Close)
 	defer stop()
+	defer cert.keep(ctx, root, about, log)()
 	f := &follower{root: root}
 	if about.GetConfiguration().GetFetched() {
 		var done func()
-		f, done = follow(ctx, root, about, log)
+		f, done = follow(ctx, root, about, cert, log)
 		defer done()
 	}
 	for w := range root.Words() {
@@ -125,19 +122,15 @@ type follower struct {
 // offerPause is how long a configuration that could not be put in force, perhaps for a full disk, is left alone.
 const offerPause = time.Minute
 
-func follow(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) (f *follower, stop func()) {
+func follow(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger) (f *follower,
+	stop func()) {
 	f = &follower{root: root}
-	tls, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
-	if err != nil {
-		log.Error("this host does not follow the controller's configuration", "err", err)
-		return f, func() {}
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	have := about.Configuration.Hash
 	go func() {
 		defer close(done)
-		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: tls, Log: log}, func(c *pb.Configuration) {
+		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: cert.Config(), Log: log}, func(c *pb.Configuration) {
 			if hash := hostconf.Hash(c.Bundle); hash != have {
 				have = hash
 				f.offer(c)

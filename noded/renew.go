@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded/link"
+	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
@@ -83,11 +84,11 @@ func (n *node) renewCertificate(ctx context.Context) {
 	}
 	r.busy = true
 	n.work(ctx, func() func() {
-		f, err := n.nextCertificate(ctx)
+		f, err := nextCertificate(ctx, n.root, n.about.Controllers, n.cert)
 		return func() {
 			r.busy = false
 			if err == nil {
-				err = errors.Join(n.cert.Set(f), r.begin(f))
+				err = errors.Join(n.cert.replace(f), r.begin(f))
 			}
 			if err != nil {
 				r.failed()
@@ -108,21 +109,21 @@ func (n *node) renewCertificate(ctx context.Context) {
 }
 
 // nextCertificate has noded-root make a key, the controller certify it, and noded-root keep that.
-func (n *node) nextCertificate(ctx context.Context) (f mtls.Files, err error) {
-	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_MakeKey{MakeKey: &nodepb.MakeKey{}}})
+func nextCertificate(ctx context.Context, root *orders.Client, controllers []string, cert *certificate) (f mtls.Files, err error) {
+	a, err := root.Call(ctx, &nodepb.Order{What: &nodepb.Order_MakeKey{MakeKey: &nodepb.MakeKey{}}})
 	if err != nil {
 		return f, err
 	}
 	var reply *nodepb.CertificateReply
-	for _, addr := range n.about.Controllers {
-		if reply, err = askRenewal(ctx, link.Options{TLS: n.cert.Config()}, addr, a.Request); err == nil {
+	for _, addr := range controllers {
+		if reply, err = askRenewal(ctx, link.Options{TLS: cert.Config()}, addr, a.Request); err == nil {
 			break
 		}
 	}
 	if err != nil {
 		return f, err
 	}
-	a, err = n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Certify{Certify: &nodepb.Certify{Certificate: reply.Certificate,
+	a, err = root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Certify{Certify: &nodepb.Certify{Certificate: reply.Certificate,
 		Authorities: reply.Authorities}}})
 	if err != nil {
 		return f, err

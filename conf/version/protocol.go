@@ -27,10 +27,11 @@ type Build struct {
 var Ours = Build{Protocol, Oldest, Sluice}
 
 // Key names a Build in the metadata of calls: ttrpc of commands, gRPC of hosts. ClockKey names the host's clock beside it, in nanoseconds
-// since 1970.
+// since 1970. AuthorityKey names, in the controller's answers to hosts, the authority that signs certificates (mtls.AuthorityID).
 const (
-	Key      = "sluice-build"
-	ClockKey = "sluice-clock"
+	Key          = "sluice-build"
+	ClockKey     = "sluice-clock"
+	AuthorityKey = "sluice-authority"
 )
 
 // String is a Build as metadata has it.

@@ -58,8 +58,12 @@ func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (re
 
 // welcome is asked of each call to the node port, but for Sync, which is answered where the node can be told of in the state. A host whose
 // clock is wrong may renew its certificate.
-func welcome(ctx context.Context, method string) error {
-	_ = grpc.SetHeader(ctx, metadata.Pairs(version.Key, version.Ours.String())) // fails where the call has ended
+func (g Guard) welcome(ctx context.Context, method string) error {
+	head := metadata.Pairs(version.Key, version.Ours.String())
+	if g.Signs != nil {
+		head.Set(version.AuthorityKey, g.Signs())
+	}
+	_ = grpc.SetHeader(ctx, head) // fails where the call has ended
 	if method == nodepb.NodeAPI_Sync_FullMethodName {
 		return nil
 	}

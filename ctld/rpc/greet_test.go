@@ -75,7 +75,7 @@ func TestCallsFromAfar(t *testing.T) {
 	now := time.Now()
 	call := func(method, build string, off time.Duration) error {
 		md := metadata.Pairs(version.Key, build, version.ClockKey, strconv.FormatInt(now.Add(off).UnixNano(), 10))
-		return welcome(metadata.NewIncomingContext(context.Background(), md), method)
+		return Guard{}.welcome(metadata.NewIncomingContext(context.Background(), md), method)
 	}
 	relay, renew, sync := nodepb.RelayAPI_Call_FullMethodName, nodepb.EnrolAPI_Renew_FullMethodName, nodepb.NodeAPI_Sync_FullMethodName
 	for _, c := range []struct {

@@ -18,6 +18,8 @@ import (
 type Guard struct {
 	// Accepts says whether a certificate of the cluster's authority counts; what was revoked does not.
 	Accepts func(name, serial string) bool
+	// Signs says which authority signs certificates (mtls.AuthorityID); nil: hosts are not told.
+	Signs func() string
 }
 
 // Options are for the server of the port.
@@ -42,7 +44,7 @@ func (g Guard) check(ctx context.Context, method string) error {
 	if err := g.may(ctx, method); err != nil {
 		return err
 	}
-	return welcome(ctx, method)
+	return g.welcome(ctx, method)
 }
 
 func (g Guard) may(ctx context.Context, method string) error {

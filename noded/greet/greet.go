@@ -17,10 +17,11 @@ import (
 	"github.com/sluice-hpc/sluice/conf/version"
 )
 
-// Options are for the connection with the controller.
-func Options() []grpc.DialOption { return as(version.Ours) }
+// Options are for the connection with the controller. signs, which may be nil, is told with each stream which authority signs certificates;
+// it must not wait.
+func Options(signs func(authority string)) []grpc.DialOption { return as(version.Ours, signs) }
 
-func as(ours version.Build) []grpc.DialOption {
+func as(ours version.Build, signs func(string)) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 			call grpc.UnaryInvoker, o ...grpc.CallOption) error {
@@ -36,7 +37,7 @@ func as(ours version.Build) []grpc.DialOption {
 			if err != nil {
 				return nil, err
 			}
-			return &stream{ClientStream: s, ours: ours}, nil
+			return &stream{ClientStream: s, ours: ours, signs: signs}, nil
 		}),
 	}
 }
@@ -62,6 +63,7 @@ func judge(ours version.Build, head metadata.MD) error {
 type stream struct {
 	grpc.ClientStream
 	ours   version.Build
+	signs  func(string)
 	judged atomic.Bool
 }
 
@@ -73,6 +75,9 @@ func (s *stream) RecvMsg(m any) error {
 	head, err := s.Header()
 	if err != nil {
 		return err
+	}
+	if a := head.Get(version.AuthorityKey); len(a) > 0 && s.signs != nil {
+		s.signs(a[0])
 	}
 	return judge(s.ours, head)
 }

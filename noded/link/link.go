@@ -189,7 +189,7 @@ func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithContextDialer(o.connect),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}
-	return grpc.NewClient("passthrough:///"+addr, append(options, greet.Options()...)...)
+	return grpc.NewClient("passthrough:///"+addr, append(options, greet.Options(nil)...)...)
 }
 
 // connect is TCP alone.

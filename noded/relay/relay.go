@@ -54,6 +54,10 @@ type Options struct {
 	// User gives the login name of a uid on this host; empty: it has none.
 	User func(ctx context.Context, uid uint32) (string, error)
 	Log  *slog.Logger
+	// Signs is told which authority signs certificates; may be nil. It must not wait.
+	Signs func(authority string)
+	// Renewed says that the certificate behind TLS is another one: calls from then on go over a connection that shows it. May be nil.
+	Renewed <-chan struct{}
 }
 
 // Run serves until ctx ends, and closes the listener.
@@ -63,16 +67,15 @@ func Run(ctx context.Context, o Options) error {
 		_ = o.Listener.Close()
 		return err
 	}
-	defer up.close()
 	r := &relay{o: o, up: up, said: logfile.NewSeldom(time.Minute), conns: map[uint32]int{}}
 	ctx, cancel := context.WithCancel(ctx)
+	defer func() { r.uplink().close() }()
 	defer r.wg.Wait()
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = o.Listener.Close() })
 	defer stop()
-	if o.Keep {
-		r.wg.Go(func() { up.keep(ctx) })
-	}
+	r.begin(ctx, up)
+	r.wg.Go(func() { r.follow(ctx) })
 	for {
 		c, err := o.Listener.AcceptUnix()
 		switch {
@@ -91,13 +94,59 @@ func Run(ctx context.Context, o Options) error {
 
 type relay struct {
 	o    Options
-	up   *uplink
 	said *logfile.Seldom
 	wg   sync.WaitGroup
 
 	mu    sync.Mutex
+	up    *uplink
 	all   int
 	conns map[uint32]int // by uid
+}
+
+// begin keeps a connection open where that is wanted.
+func (r *relay) begin(ctx context.Context, up *uplink) {
+	ctx, up.end = context.WithCancel(ctx)
+	if r.o.Keep {
+		r.wg.Go(func() { up.keep(ctx) })
+	}
+}
+
+// follow makes a new connection when the certificate was renewed. The old one ends with the last call on it.
+func (r *relay) follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.o.Renewed:
+		}
+		up, err := dial(r.o)
+		if err != nil {
+			r.warn("cannot use the renewed certificate for commands", err)
+			continue
+		}
+		r.begin(ctx, up)
+		r.mu.Lock()
+		old := r.up
+		r.up = up
+		r.mu.Unlock()
+		old.end()
+		r.wg.Go(func() { old.calls.Wait(); old.close() })
+	}
+}
+
+// uplink is the connection for the next call.
+func (r *relay) uplink() *uplink {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.up
+}
+
+// take is uplink for a call, which leaves it when it ends.
+func (r *relay) take() (up *uplink, leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.up.calls.Add(1)
+	return r.up, r.up.calls.Done
 }
 
 func (r *relay) warn(what string, err error) {
@@ -170,7 +219,9 @@ func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 		refuse(c, first[:n], pb.NewProblem(pb.CodeUserID, "uid %d cannot be looked up on host %s: %v", cred.Uid, r.o.Host, err))
 		return
 	}
-	stream, err := r.up.call(ctx, end)
+	up, leave := r.take()
+	defer leave()
+	stream, err := up.call(ctx, end)
 	if err != nil {
 		r.refused(whole, c, first[:n], err)
 		return

@@ -39,6 +39,8 @@ type uplink struct {
 	where  string
 
 	addrs int
+	end   context.CancelFunc // of keep
+	calls sync.WaitGroup     // that are open
 
 	mu       sync.Mutex
 	last     error     // of the newest attempt to connect
@@ -64,7 +66,7 @@ func dial(o Options) (*uplink, error) {
 	if o.Keep {
 		keep = 0
 	}
-	conn, err := grpc.NewClient("controllers:///", append(greet.Options(), grpc.WithResolvers(addrs),
+	conn, err := grpc.NewClient("controllers:///", append(greet.Options(o.Signs), grpc.WithResolvers(addrs),
 		grpc.WithTransportCredentials(watched{tlscreds.NewTLS(conf), u}),
 		grpc.WithContextDialer(u.connect), grpc.WithIdleTimeout(keep), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectPatience,

@@ -1,0 +1,93 @@
+package noded
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/noded/orders"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+)
+
+// certificate is that of this host, for all of its connections.
+type certificate struct {
+	mtls.Live
+	renewed chan struct{} // to the relay
+	signs   chan string   // which authority signs, as the relay has heard
+}
+
+func newCertificate(about *nodepb.Welcome) (*certificate, error) {
+	c := &certificate{renewed: make(chan struct{}, 1), signs: make(chan string, 1)}
+	return c, c.Set(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
+}
+
+// replace puts another one in force.
+func (c *certificate) replace(f mtls.Files) error {
+	if err := c.Set(f); err != nil {
+		return err
+	}
+	select {
+	case c.renewed <- struct{}{}:
+	default: // it has yet to look
+	}
+	return nil
+}
+
+// signed is told which authority signs.
+func (c *certificate) signed(authority string) {
+	select {
+	case c.signs <- authority:
+	default: // the next call says it again
+	}
+}
+
+// keep renews the certificate of a login host, which is no node and has no loop, until it is stopped. The answers to its commands say when
+// another authority signs.
+func (c *certificate) keep(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) (stop func()) {
+	r := &renewal{}
+	if err := r.begin(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key}); err != nil {
+		log.Error("the certificate of this host will not be renewed", "err", err)
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer r.stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case a := <-c.signs:
+				r.replaced(a)
+				continue
+			case <-r.timer.C:
+			}
+			if time.Now().Before(r.next) {
+				r.wait()
+				continue
+			}
+			c.renew(ctx, r, root, about, log)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func (c *certificate) renew(ctx context.Context, r *renewal, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) {
+	f, err := nextCertificate(ctx, root, about.Controllers, c)
+	if err == nil {
+		err = errors.Join(c.replace(f), r.begin(f))
+	}
+	if err == nil {
+		log.Info("the certificate of this host was renewed", "until", r.leaf.NotAfter, "serial", mtls.Serial(r.leaf))
+		return
+	}
+	r.failed()
+	r.wait()
+	if r.said != err.Error() && ctx.Err() == nil {
+		r.said = err.Error()
+		log.Warn("cannot renew the certificate of this host: will keep trying", "ends", r.leaf.NotAfter, "err", err)
+	}
+}

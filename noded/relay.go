@@ -69,7 +69,8 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 	if err != nil {
 		return nil, err
 	}
-	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: cert.Config(), Most: relay.NodeCalls, Keep: about.Login,
+	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: cert.Config(), Most: relay.NodeCalls,
+		Keep: about.Login,
 		User: (&names{root: root, known: map[uint32]name{}}).find, Log: log, Renewed: cert.renewed}
 	if about.Login {
 		o.Signs = cert.signed

@@ -186,30 +186,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := rpc.NewWatch()
-	d.samples = rpc.NewSamples()
-	params := schedParams(d.conf.Load())
-	d.loop = loop.New(d.store, v, time.Now, d.log)
-	d.loop.KeepTime(clock.BootID(), clock.Both)
-	d.hand(d.inForce.Load())
-	d.planner = planner.New(d.loop, params, time.Now, d.log)
-	d.planner.Owners = newOwners(d.log).find
-	d.judge = planner.NewJudge(params)
-	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
-	d.disp.Configuration = d.configuration
-	d.loop.Observe(watch.Changed)
-	d.loop.Observe(d.disp.Changed)
-	d.loop.Observe(d.planner.Changed)
-	d.figures = newFigures(time.Now())
-	d.loop.Observe(d.figures.Changed)
-	post := mail.New(d.mailSettings, d.loop.View, d.log)
-	d.loop.Observe(post.Changed)
-	programs := prolog.New(filepath.Join(d.opts.State, "programs"), d.prologSettings, d.loop.View, d.loop.Do, d.log)
-	d.loop.Observe(programs.Changed)
-	power := powersave.New(filepath.Join(d.opts.State, "power"), d.powersaveSettings, d.loop.View, d.loop.Do, d.log)
-	d.loop.Observe(power.Changed)
-	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
-	d.loop.Observe(completions.Changed)
-	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
+	after := d.assemble(v, watch)
 
 	annex := rpc.NewAnnex(listen.nodes.Addr())
 	nodes, err := d.nodeServer(annex)
@@ -217,13 +194,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 		return err
 	}
 	beats := rpc.NewBeats()
-	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
-		Samples: d.samples, ClusterID: v.ClusterID, Log: d.log, Conf: d.hosts, Found: d.foundNode})
-	door := rpc.NewDoor(listen.nodes, d.log)
-	door.Accepts = d.accepts
-	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
-	nodepb.RegisterEnrolAPIServer(nodes, &rpc.EnrolServer{Writer: d.loop, Authority: &d.certs, Log: d.log,
-		Cluster: func() string { return d.loop.View().Settings.Cluster }})
+	door := d.nodeServices(ctx, nodes, listen, v.ClusterID, beats)
 	service := d.service(watch, func() { cancel(nil) })
 	service.Enrol = d.enrolment(door, portOf(listen.nodes))
 	localServer := rpc.NewLocal(service, d.operator, d.log)
@@ -249,32 +220,12 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 			cancel(err)
 		}
 	}()
-	part("planner", func() error { return d.planner.Run(ctx) })
 	part("commands", func() error { return localServer.Serve(ctx, listen.local) })
 	part("nodes", func() error { return nodes.Serve(door) })
 	part("relays", func() error { return relays.Serve(annex) })
-	part("certificates", func() error { d.takeIn(ctx); return nil })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
-	part("accounting", func() error { d.acct.Run(ctx); return nil })
-	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
-	part("backups", func() error {
-		b := &journal.Backuper{Store: d.store, Every: backupEvery, Keep: keepBackups, Log: d.log}
-		b.Run(ctx)
-		return nil
-	})
-	part("idle GPUs", func() error {
-		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do,
-			log: d.log}
-		w.Run(ctx)
-		return nil
-	})
-	part("prologs", func() error { return programs.Run(ctx) })
-	part("power saving", func() error { return power.Run(ctx) })
-	part("job completion log", func() error { completions.Run(ctx); return nil })
-	part("mail", func() error { post.Run(ctx); return nil })
-	part("counters", func() error { d.midnights(ctx); return nil })
-	part("memory", func() error { giveBack(ctx); return nil })
-	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
+	d.background(ctx, part)
+	after.run(ctx, part)
 	d.log.Info("controller started", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", listen.nodes.Addr().String(), "pid",
 		os.Getpid())
 	d.opts.Service.Ready(d.status())
@@ -290,6 +241,84 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	}
 	d.log.Info("controller is shutting down; running jobs continue")
 	return nil
+}
+
+// follow are those that act on what has been committed.
+type follow struct {
+	mail        *mail.Post
+	programs    *prolog.Runner
+	power       *powersave.Runner
+	completions *jobcomp.Log
+}
+
+func (f follow) run(ctx context.Context, part func(string, func() error)) {
+	part("prologs", func() error { return f.programs.Run(ctx) })
+	part("power saving", func() error { return f.power.Run(ctx) })
+	part("job completion log", func() error { f.completions.Run(ctx); return nil })
+	part("mail", func() error { f.mail.Run(ctx); return nil })
+}
+
+// assemble makes the writer, and whatever hears of each of its commits. Nothing runs yet.
+func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
+	d.samples = rpc.NewSamples()
+	params := schedParams(d.conf.Load())
+	d.loop = loop.New(d.store, v, time.Now, d.log)
+	d.loop.KeepTime(clock.BootID(), clock.Both)
+	d.hand(d.inForce.Load())
+	d.planner = planner.New(d.loop, params, time.Now, d.log)
+	d.planner.Owners = newOwners(d.log).find
+	d.judge = planner.NewJudge(params)
+	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
+	d.disp.Configuration = d.configuration
+	d.loop.Observe(watch.Changed)
+	d.loop.Observe(d.disp.Changed)
+	d.loop.Observe(d.planner.Changed)
+	d.figures = newFigures(time.Now())
+	d.loop.Observe(d.figures.Changed)
+	post := mail.New(d.mailSettings, d.loop.View, d.log)
+	d.loop.Observe(post.Changed)
+	programs := prolog.New(filepath.Join(d.opts.State, "programs"), d.prologSettings, d.loop.View, d.loop.Do, d.log)
+	d.loop.Observe(programs.Changed)
+	power := powersave.New(filepath.Join(d.opts.State, "power"), d.powersaveSettings, d.loop.View, d.loop.Do, d.log)
+	d.loop.Observe(power.Changed)
+	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
+	d.loop.Observe(completions.Changed)
+	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
+	return follow{post, programs, power, completions}
+}
+
+// nodeServices puts what hosts may call on their server. Their connections come through the door.
+func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string, beats *rpc.Beats) *rpc.Door {
+	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
+		Samples: d.samples, ClusterID: clusterID, Log: d.log, Conf: d.hosts, Found: d.foundNode})
+	door := rpc.NewDoor(listen.nodes, d.log)
+	door.Accepts = d.accepts
+	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
+	nodepb.RegisterEnrolAPIServer(nodes, &rpc.EnrolServer{Writer: d.loop, Authority: &d.certs, Log: d.log,
+		Cluster: func() string { return d.loop.View().Settings.Cluster }})
+	return door
+}
+
+// background is what the controller does by itself.
+func (d *daemon) background(ctx context.Context, part func(string, func() error)) {
+	part("planner", func() error { return d.planner.Run(ctx) })
+	part("certificates", func() error { d.takeIn(ctx); return nil })
+	part("accounting", func() error { d.acct.Run(ctx); return nil })
+	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
+	part("backups", func() error {
+		b := &journal.Backuper{Store: d.store, Every: backupEvery, Keep: keepBackups, Log: d.log}
+		b.Run(ctx)
+		return nil
+	})
+	part("idle GPUs", func() error {
+		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do,
+			log: d.log}
+		w.Run(ctx)
+		return nil
+	})
+	part("counters", func() error { d.midnights(ctx); return nil })
+	part("memory", func() error { giveBack(ctx); return nil })
+	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
 }
 
 func (d *daemon) operator(uid uint32) bool { return uid == 0 || uid == d.uid }

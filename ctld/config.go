@@ -328,4 +328,7 @@ func (d *daemon) logDoubts(c *conf.Config) {
 	for _, a := range c.Advice {
 		d.log.Info("configuration advice", "advice", a.Error())
 	}
+	if lack := filesDoubt(len(c.Nodes)); lack != "" {
+		d.log.Warn("too few file descriptors", "warning", lack)
+	}
 }

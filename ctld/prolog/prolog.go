@@ -200,6 +200,16 @@ func (r *Runner) one(ctx, jctx context.Context, w what, j *pb.JobRecord) {
 		return
 	}
 	err := r.program(jctx, w, j)
+	if scarce(err) {
+		r.log.Warn("cannot start PrologSlurmctld or EpilogSlurmctld yet: trying again", "job", w.job, "err", err)
+	}
+	for scarce(err) && jctx.Err() == nil { // it did not run: nothing is known of the job
+		select {
+		case <-time.After(retryAfter):
+			err = r.program(jctx, w, j)
+		case <-jctx.Done():
+		}
+	}
 	if jctx.Err() != nil {
 		return
 	}
@@ -227,6 +237,12 @@ func (r *Runner) one(ctx, jctx context.Context, w what, j *pb.JobRecord) {
 	}
 }
 
+// scarce tells that the controller's host had too little of something for a program to be started. That passes, and is no job's fault.
+func scarce(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) ||
+		errors.Is(err, syscall.EAGAIN)
+}
+
 func (r *Runner) program(ctx context.Context, w what, j *pb.JobRecord) error {
 	s := r.settings()
 	path, name := s.Prolog, "PrologSlurmctld"
@@ -249,7 +265,7 @@ func (r *Runner) program(ctx context.Context, w what, j *pb.JobRecord) error {
 	failpoint.Hit("prolog.start")
 	out, err := program.Run(ctx, p)
 	failpoint.Hit("prolog.end")
-	if err != nil && !errors.Is(err, errStale) {
+	if err != nil && !errors.Is(err, errStale) && !scarce(err) {
 		r.log.Error(name+" failed", "job", w.job, "program", path, "err", err, "output", out)
 	}
 	return err

@@ -30,7 +30,8 @@ func getent(database, key string) []byte {
 }
 
 // askDirectory is getent that tells what the name service does not know (nil) from what it cannot say (an error). A machine without
-// getent(1) has no name service. glibc's getent says "not found" (2) also while the service (sssd, nslcd) is stopped: see Absent.
+// getent(1) has no name service. glibc's getent says "not found" (2) also while the service is stopped: see stopped (sssd) and Absent
+// (others).
 func askDirectory(ctx context.Context, database, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -46,8 +47,12 @@ func askDirectory(ctx context.Context, database, key string) ([]byte, error) {
 	switch {
 	case err == nil:
 		return out.Bytes(), nil
-	case errors.As(err, &ended) && ended.ExitCode() == 2, errors.Is(err, exec.ErrNotFound): // getent(1)
+	case errors.Is(err, exec.ErrNotFound):
 		return nil, nil
+	case errors.As(err, &ended) && ended.ExitCode() == 2: // getent(1)
+		if err = stopped("/", database); err == nil {
+			return nil, nil
+		}
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()

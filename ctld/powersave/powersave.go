@@ -62,10 +62,10 @@ type Runner struct {
 	ended   chan []owed
 }
 
-// owed is a program for a node.
+// owed is a node to which a program is owed.
 type owed struct {
-	node, program string
-	at            int64 // NodeRecord.PowerNs
+	node string
+	at   int64 // NodeRecord.PowerNs
 }
 
 // New makes a Runner; dir, which it makes, is for its records.
@@ -141,7 +141,7 @@ func (r *Runner) look(ctx context.Context) {
 	due := map[string][]owed{}
 	for _, n := range v.Nodes() {
 		if n.PowerProgram != "" && !r.running[n.Name] { // else it is looked at again when that has ended
-			due[n.PowerProgram] = append(due[n.PowerProgram], owed{n.Name, n.PowerProgram, n.PowerNs})
+			due[n.PowerProgram] = append(due[n.PowerProgram], owed{n.Name, n.PowerNs})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(due)) {

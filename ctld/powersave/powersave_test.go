@@ -95,7 +95,8 @@ func (w *writer) run(t *testing.T) {
 }
 
 func TestProgramsThatAreOwed(t *testing.T) {
-	w, dir, log := newWriter(t, `echo "$1" >>suspended; echo broken; exit 7`, `echo "$1" >>resumed; cat "$SLURM_RESUME_FILE" >file`, time.Hour)
+	w, dir, log := newWriter(t, `echo "$1" >>suspended; echo broken; exit 7`,
+		`echo "$1" >>resumed; cat "$SLURM_RESUME_FILE" >file`, time.Hour)
 	_, _ = w.do(context.Background(), owes{reactor.PowerSuspend, []string{"n1", "n3"}})
 	_, _ = w.do(context.Background(), owes{reactor.PowerResume, []string{"n2"}})
 	w.run(t)

@@ -96,7 +96,7 @@ func TestLocalProcesses(t *testing.T) {
 		"setdebug bogus":               "invalid debug level: bogus",
 		"delete jobid=1":               "Invalid deletion entity: jobid=1",
 		"update step=99.0 timelimit=1": "slurm_update error: Invalid job id specified",
-		"create node name=x":           "Error creating the node(s): ",
+		"create node name=x":           "scontrol: error: Failed to parse nodeline 'node name=x'\nError creating the node(s): ",
 	} {
 		if rc, _, stderr := runControl(t, &clienttest.Controller{}, "", strings.Fields(words)...); rc != 1 ||
 			!strings.HasPrefix(stderr, want) {

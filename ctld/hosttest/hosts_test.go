@@ -124,7 +124,8 @@ func TestLoginHostWithoutFiles(t *testing.T) {
 		if d := c.noded["login"]; d != nil {
 			c.old = append(c.old, d)
 		}
-		c.noded["login"] = c.login.Start("noded", filepath.Join(bin, "sluice-noded"), "--login", "--conf-server", "ctl")
+		c.noded["login"] = c.login.Start("noded", filepath.Join(bin, "sluice-noded"), "--login", "--conf-server", "ctl", "--spool",
+			"/var/spool/login") // of the hosts alone: they share /var/lib
 	}
 	start()
 	// shown is what a command on the login host takes for the configuration: its environment says nothing.

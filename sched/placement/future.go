@@ -149,6 +149,7 @@ func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from, lengt
 	if n.Rec.State != record.NodeUsable {
 		return stretch{}, false
 	}
+	lengthS = record.Add(lengthS, n.Rec.WakeS) // what starts there begins later, and ends as much later
 	v := sh.NeedOn(c, n.Config)
 	fits := func(free []int64) bool { return v.Fits(n.Config, free) }
 	for from < record.Forever {

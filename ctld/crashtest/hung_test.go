@@ -16,7 +16,7 @@ func freezable(c *cluster, u *user) (dir string, freeze, thaw func()) {
 	c.t.Helper()
 	for _, program := range []string{"mkfs.ext4", "fsfreeze"} {
 		if _, err := exec.LookPath(program); err != nil {
-			c.t.Skipf("no %s", program)
+			c.t.Skipf("no %s: apt-get install e2fsprogs util-linux", program)
 		}
 	}
 	d := &disk{c.t, filepath.Join(c.dir, "frozen.image"), filepath.Join(c.dir, "frozen")}

@@ -20,7 +20,7 @@ func ext4Spool(t *testing.T, c *cluster, node, options string) *disk {
 	t.Helper()
 	for _, program := range []string{"mkfs.ext4", "fsfreeze"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("no %s", program)
+			t.Skipf("no %s: apt-get install e2fsprogs util-linux", program)
 		}
 	}
 	d := &disk{t, filepath.Join(c.dir, "spool.image"), c.spool(node)}

@@ -207,7 +207,7 @@ func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes 
 	if name == reactor.PowerResume {
 		file := record + ".json"
 		defer func() { _ = os.Remove(file) }()
-		if err := writeFor(file, resumeFile(v, nodes), p.Credential); err != nil {
+		if err := os.WriteFile(file, resumeFile(v, nodes), 0o600); err != nil {
 			r.log.Error("cannot write what ResumeProgram is to read", "file", file, "err", err)
 		} else {
 			p.Env = append(p.Env, "SLURM_RESUME_FILE="+file)
@@ -226,14 +226,6 @@ func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes 
 	default:
 		r.log.Info(key+" ended", "program", path, "nodes", list, "output", out)
 	}
-}
-
-// writeFor writes a file that the program, whoever it runs as, can read.
-func writeFor(path string, b []byte, as *syscall.Credential) error {
-	if err := os.WriteFile(path, b, 0o600); err != nil || as == nil {
-		return err
-	}
-	return os.Chown(path, int(as.Uid), int(as.Gid))
 }
 
 // resumeJob is a job in the file that SLURM_RESUME_FILE names, with the names of Slurm 22.05 (nodes) and those of later ones.

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ type writer struct {
 	view   atomic.Pointer[state.View]
 	runner *Runner
 	now    int64
+	even   *sync.Cond // nothing is owed any more; its lock is mu
 }
 
 func (w *writer) do(_ context.Context, cmd reactor.Command) (any, error) {
@@ -37,6 +40,7 @@ func (w *writer) do(_ context.Context, cmd reactor.Command) (any, error) {
 	v, change := tx.Freeze()
 	w.view.Store(v)
 	w.runner.Changed(change)
+	w.even.Broadcast()
 	return reply, nil
 }
 
@@ -69,6 +73,7 @@ func newWriter(t *testing.T, suspend, resume string, timeout time.Duration) (w *
 		cfg.Nodes = append(cfg.Nodes, &pb.NodeRecord{Name: n, Cpus: 1})
 	}
 	w, log = &writer{}, &strings.Builder{}
+	w.even = sync.NewCond(&w.mu)
 	w.view.Store(state.New(cfg, "c", 1))
 	w.runner = New(filepath.Join(dir, "records"), func() Settings {
 		return Settings{Suspend: filepath.Join(dir, "suspend"), Resume: filepath.Join(dir, "resume"), Timeout: timeout, Cluster: "c"}
@@ -82,12 +87,11 @@ func (w *writer) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- w.runner.Run(ctx) }()
-	for owed := true; owed; time.Sleep(time.Millisecond) {
-		owed = false
-		for _, n := range w.view.Load().Nodes() {
-			owed = owed || n.PowerProgram != ""
-		}
+	w.mu.Lock()
+	for slices.ContainsFunc(w.view.Load().Nodes(), func(n *state.Node) bool { return n.PowerProgram != "" }) {
+		w.even.Wait()
 	}
+	w.mu.Unlock()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -132,19 +136,19 @@ func TestProgramThatHangs(t *testing.T) {
 
 // TestOneProgramOfANode: what is decided while a program runs for a node waits for its end.
 func TestOneProgramOfANode(t *testing.T) {
-	w, dir, _ := newWriter(t, "touch begun; while ! [ -e go ]; do sleep 0.01; done; echo down >>order", "echo up >>order", time.Hour)
+	w, dir, _ := newWriter(t, "echo >begun; read line <go; echo down >>order", "echo up >>order", time.Hour)
+	for _, name := range []string{"begun", "go"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, _ = w.do(context.Background(), owes{reactor.PowerSuspend, []string{"n1"}})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			if _, err := os.Stat(filepath.Join(dir, "begun")); err == nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		_, _ = os.ReadFile(filepath.Join(dir, "begun")) // waits for who writes
 		_, _ = w.do(context.Background(), owes{reactor.PowerResume, []string{"n1"}})
-		_ = os.WriteFile(filepath.Join(dir, "go"), nil, 0o644)
+		_ = os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600)
 	}()
 	w.run(t)
 	<-done

@@ -239,7 +239,7 @@ func awake(tx *state.Tx, name string) {
 	}
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
-		if j.StateFlags&pb.JobPowerUp == 0 {
+		if j.GetStateFlags()&pb.JobPowerUp == 0 {
 			continue
 		}
 		c := state.CloneJob(j)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -17,27 +16,10 @@ const firstWait = 30 * time.Second
 // Configurations passes on what the controller has in force, and each configuration that comes after it, until ctx ends. It is for hosts
 // that are no nodes, or not yet: a node is told in its orders.
 func Configurations(ctx context.Context, o Options, take func(*pb.Configuration)) {
-	o.defaults()
-	pause, said := o.MinBackoff, map[string]string{}
-	for i := 0; ctx.Err() == nil; i++ {
-		addr := o.Controllers[i%len(o.Controllers)]
-		got, err := configurations(ctx, o, addr, take)
-		if ctx.Err() != nil {
-			return
-		}
-		if got {
-			pause = o.MinBackoff
-			clear(said)
-		}
-		if err.Error() != said[addr] { // once, not every five seconds
-			said[addr] = err.Error()
-			o.Log.Warn("no configuration from the controller: will keep trying", "controller", addr, "err", err)
-		}
-		sleep(ctx, pause/2+rand.N(pause/2+1))
-		if i%len(o.Controllers) == len(o.Controllers)-1 {
-			pause = min(2*pause, o.MaxBackoff)
-		}
-	}
+	o.keepTrying(ctx, "no configuration from the controller: will keep trying", func(addr string) (worked, told bool, err error) {
+		worked, err = configurations(ctx, o, addr, take)
+		return worked, false, err
+	})
 }
 
 func configurations(ctx context.Context, o Options, addr string, take func(*pb.Configuration)) (got bool, err error) {

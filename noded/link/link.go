@@ -84,23 +84,31 @@ func (s *Stream) Refuse(why error) { s.refuse(why) }
 // Run connects and stays connected until ctx ends. It closes events when it returns, after everything it started.
 func Run(ctx context.Context, o Options, events chan<- Event) {
 	defer close(events)
+	o.keepTrying(ctx, "no link to the controller: will keep trying", func(addr string) (worked, told bool, err error) {
+		worked, err = once(ctx, o, addr, events)
+		return worked, worked, err // it was told by who was told that the link is down
+	})
+}
+
+// keepTrying makes attempts with one controller after the other until ctx ends, with pauses that grow until one has worked. what is logged
+// with the reason why one has ended, once for each reason, unless it was told already.
+func (o *Options) keepTrying(ctx context.Context, what string, attempt func(addr string) (worked, told bool, err error)) {
 	o.defaults()
 	pause, said := o.MinBackoff, map[string]string{}
 	for i := 0; ctx.Err() == nil; i++ {
 		addr := o.Controllers[i%len(o.Controllers)]
-		connected, err := once(ctx, o, addr, events)
+		worked, told, err := attempt(addr)
 		if ctx.Err() != nil {
 			return
 		}
-		if connected {
+		if worked {
 			pause = o.MinBackoff
 			clear(said)
-			said[addr] = err.Error() // by who was told that it is down
 		}
-		if err.Error() != said[addr] { // once, not every five seconds
-			said[addr] = err.Error()
-			o.Log.Warn("no link to the controller: will keep trying", "controller", addr, "err", err)
+		if !told && err.Error() != said[addr] { // once, not every five seconds
+			o.Log.Warn(what, "controller", addr, "err", err)
 		}
+		said[addr] = err.Error()
 		sleep(ctx, pause/2+rand.N(pause/2+1))
 		if i%len(o.Controllers) == len(o.Controllers)-1 {
 			pause = min(2*pause, o.MaxBackoff)

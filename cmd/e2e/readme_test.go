@@ -8,32 +8,50 @@ import (
 	"testing"
 )
 
-// TestReadme runs the README's examples, the blocks that begin with "```sh example", in one shell, as a newcomer would.
-func TestReadme(t *testing.T) {
+// TestPages runs the examples of the pages for people, the blocks that begin with "```sh example", each page's in one shell, as a
+// newcomer would.
+func TestPages(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := blocks(string(b), "```sh example")
-	if len(examples) < 4 {
-		t.Fatalf("the README has %d examples", len(examples))
-	}
-	dir := scratch(t)
-	t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, "mycluster")) })
-	t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, "gpucluster")) })
-	out, err := shell(dir, "set -eu\n"+strings.Join(examples, "\n"))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, want := range []string{"hello from n", "Submitted batch job 3", "new disk", "is stopped", "wiped", "CPU Efficiency",
-		"device 0, number ", "8 GPUs: "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the examples do not print %q", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(out)
+	for _, page := range []struct {
+		file     string
+		examples int      // there are at least so many
+		clusters []string // the folders of those that it starts
+		prints   []string
+	}{
+		{"README.md", 4, []string{"mycluster", "gpucluster"}, []string{"hello from n", "Submitted batch job 3", "new disk", "is stopped",
+			"wiped", "CPU Efficiency", "device 0, number ", "8 GPUs: "}},
+		{"docs/user.md", 10, []string{"try"}, []string{"on n1 with GPU 0", "refused, as it should be", "expected start: ", "COMPLETED",
+			"GPU Efficiency", "learning rate 0.03, batch size 128", "data", "restart 0, from step 0", "wiped"}},
+		{"docs/from-slurm.md", 2, []string{"rehearsal"}, []string{"slurm.conf: no faults", "there is no munge", "gpu:rtx_3090:2",
+			"not free", "wiped"}},
+	} {
+		t.Run(filepath.Base(page.file), func(t *testing.T) {
+			t.Parallel()
+			b, err := os.ReadFile(filepath.Join(root, page.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			examples := blocks(string(b), "```sh example")
+			if len(examples) < page.examples {
+				t.Fatalf("%s has %d examples", page.file, len(examples))
+			}
+			dir := scratch(t)
+			for _, cluster := range page.clusters {
+				t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, cluster)) })
+			}
+			out, err := shell(dir, "set -eu\n"+strings.Join(examples, "\n"))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range page.prints {
+				if !strings.Contains(out, want) {
+					t.Errorf("the examples do not print %q", want)
+				}
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
 	}
 }
 

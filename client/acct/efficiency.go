@@ -2,6 +2,7 @@ package acct
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/format"
@@ -93,42 +94,38 @@ func (r Row) appendMemory(b []byte) []byte {
 
 // appendGPUs says what became of the GPUs. A figure that no driver says is n/a and never 0.
 func (r Row) appendGPUs(b []byte, wall int64) []byte {
-	held, types := r.gpus()
-	if held == 0 {
+	n, shards, types := r.gpus()
+	if n == 0 {
 		return b
 	}
-	b = fmt.Appendf(b, "GPUs: %d", held)
+	held := strconv.Itoa(n)
+	if shards > 0 {
+		held = fmt.Sprintf("%d, shared with other jobs: %d shards; the figures are those of all who use it", n, shards)
+	}
+	b = fmt.Appendf(b, "GPUs: %s", held)
 	if types != "" {
 		b = append(b, " ("+format.Escape(types)+")"...)
 	}
 	b = append(b, '\n')
-	var load, loads, memory, memories, energy, energies int64
-	for _, u := range r.usage() {
-		for _, d := range u.GetDevices() {
-			if d.GetSamples() == 0 {
-				continue
-			}
-			if d.GetUtilPercent() >= 0 {
-				load, loads = load+d.GetUtilPercent(), loads+1
-			}
-			if d.GetMaxMemoryMib() >= 0 {
-				memory, memories = memory+d.GetMaxMemoryMib(), memories+1
-			}
-			if d.GetEnergyMj() >= 0 && d.GetSamples() > 1 {
-				energy, energies = energy+d.GetEnergyMj(), energies+1
-			}
-		}
-	}
-	hours := float64(wall) * float64(held) / 3600
-	if loads == 0 {
+	u := format.UseOf(r.JobRecord).GPUs
+	if u.UtilOf == 0 {
 		b = append(b, "GPU Efficiency: n/a\n"...)
 	} else {
-		mean := float64(load) / float64(loads)
-		b = fmt.Appendf(b, "GPU Efficiency: %.2f%% of %s GPU-walltime\n", mean, timespec.Clock(wall*int64(held)))
-		b = fmt.Appendf(b, "GPU-hours wasted: %.2f of %.2f\n", hours*(1-min(mean, 100)/100), hours)
+		b = fmt.Appendf(b, "GPU Efficiency: %.2f%% of %s GPU-walltime\n", u.Util, timespec.Clock(wall*int64(n)))
+		if u.UtilOf < u.Devices {
+			b = fmt.Appendf(b, "GPUs Measured: %d of %d, of the others the driver says nothing\n", u.UtilOf, u.Devices)
+		}
+		if shards == 0 {
+			hours := float64(wall) * float64(n) / 3600
+			b = fmt.Appendf(b, "GPU-hours wasted: %.2f of %.2f\n", hours*(1-min(u.Util, 100)/100), hours)
+		}
 	}
-	b = appendKnown(b, "GPU Memory Utilized", memories > 0, kib(uint64(max(memory, 0))<<10))
-	return appendKnown(b, "GPU Energy", energies > 0, fmt.Sprintf("%.2f Wh", float64(energy)/3.6e6))
+	memory := kib(uint64(max(u.MemMiB, 0)) << 10)
+	if u.MemoryOf > 1 {
+		memory += ", at most " + kib(uint64(u.MostMiB)<<10) + " on one"
+	}
+	b = appendKnown(b, "GPU Memory Utilized", u.MemoryOf > 0, memory)
+	return appendKnown(b, "GPU Energy", u.EnergyOf > 0, fmt.Sprintf("%.2f Wh", float64(u.EnergyMJ)/3.6e6))
 }
 
 func appendKnown(b []byte, key string, known bool, text string) []byte {
@@ -138,21 +135,31 @@ func appendKnown(b []byte, key string, known bool, text string) []byte {
 	return append(b, key+": "+text+"\n"...)
 }
 
-// gpus is how many GPUs the job held, and of which types.
-func (r Row) gpus() (n int, types string) {
+// gpus is how many GPUs the job held, or had shards of, and of which types.
+func (r Row) gpus() (n, shards int, types string) {
 	seen := map[string]bool{}
 	var names []string
 	for _, a := range r.GetAlloc() {
+		of := map[string]bool{} // GPUs of this node that the job has shards of
 		for _, d := range a.GetDevices() {
-			if d.GetName() != "gpu" {
+			switch {
+			case d.GetShare() > 0:
+				shards += int(d.GetShare())
+				if of[d.GetId()] {
+					continue
+				}
+				of[d.GetId()] = true
+				n++
+			case d.GetName() != "gpu":
 				continue
+			default:
+				n += int(max(d.GetCount(), 1))
 			}
-			n += int(max(d.GetCount(), 1))
 			if t := d.GetType(); t != "" && !seen[t] {
 				seen[t] = true
 				names = append(names, t)
 			}
 		}
 	}
-	return n, strings.Join(names, ", ")
+	return n, shards, strings.Join(names, ", ")
 }

@@ -4,6 +4,7 @@
 package acct
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/format"
@@ -43,11 +44,17 @@ func Rows(j *msg.JobRecord, c *Context, steps bool) []Row {
 	if !j.GetSpec().GetInteractive() {
 		rows = append(rows, Row{JobRecord: j, Step: "batch"})
 	}
-	if c.Extern {
+	if c.Extern || elsewhere(j) {
 		rows = append(rows, Row{JobRecord: j, Step: "extern"})
 	}
 	rows[0].whole = len(rows) > 1
 	return rows
+}
+
+// elsewhere: a node without the batch script has reported what was used there, the GPUs it gave for instance: the figures of an extern
+// step, which the job then has even where none was asked for.
+func elsewhere(j *msg.JobRecord) bool {
+	return slices.ContainsFunc(j.GetUsage(), func(u *msg.StepUsage) bool { return u.GetNode() != j.GetBatchHost() })
 }
 
 func ended(j *msg.JobRecord) bool {
@@ -125,10 +132,11 @@ func (r Row) elapsed(c *Context) int64 {
 	return max(to/int64(time.Second)-from/int64(time.Second)-r.suspended(c), 0)
 }
 
-// usage is what the row used: the batch step all that was used on the batch host, the extern step nothing, the job all of it.
+// usage is what the row used: the batch step all that was used on the batch host, the extern step what was used on the other nodes, the
+// job all of it.
 func (r Row) usage() (list []*msg.StepUsage) {
 	for _, u := range r.GetUsage() {
-		if r.Step == "" || r.Step == "batch" && u.GetNode() == r.GetBatchHost() {
+		if r.Step == "" || (r.Step == "batch") == (u.GetNode() == r.GetBatchHost()) {
 			list = append(list, u)
 		}
 	}

@@ -1,11 +1,23 @@
 package acct
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/sluice-hpc/sluice/client/format"
+)
 
 // measured are the kinds of usage that have columns of their own, of a step that has been measured.
 func measured(r Row) (in, out []use, ok bool) {
+	if r.Step == "" {
+		return nil, nil, false
+	}
+	return used(r)
+}
+
+// used is what a line has of everything together: of a step, and with -X, where steps have no lines, of the job.
+func used(r Row) (in, out []use, ok bool) {
 	list := r.usage()
-	if r.Step == "" || len(list) == 0 {
+	if r.whole || len(list) == 0 {
 		return nil, nil, false
 	}
 	in, out = collect(list)
@@ -75,14 +87,14 @@ func maxima() []Field {
 	}
 }
 
-// energy is what the GPUs of the row drew, in joules: nothing where no driver says it.
+// energy is what the GPUs of the row drew, in joules: nothing where no driver says it, and 0 for steps without GPUs, as in Slurm.
 func energy(_ *Context, r Row) string {
-	if r.whole {
-		return ""
-	}
 	in, _ := collect(r.usage())
-	if u := find(in, "energy"); u != nil {
+	switch u := find(in, "energy"); {
+	case u != nil:
 		return strconv.FormatUint(u.total(), 10)
+	case r.whole, format.HoldsGPUs(r.JobRecord):
+		return ""
 	}
 	return "0"
 }
@@ -90,7 +102,7 @@ func energy(_ *Context, r Row) string {
 // lists writes a figure of everything that goes in or out.
 func lists(written bool, text func(c *Context, list []use) string) get {
 	return func(c *Context, r Row) string {
-		in, out, ok := measured(r)
+		in, out, ok := used(r)
 		if !ok {
 			return ""
 		}

@@ -107,7 +107,7 @@ func devices(u *msg.StepUsage, put func(name, node string, v uint64)) (energyJ u
 			memory, memoryKnown = memory+uint64(d.GetMaxMemoryMib())<<20, true
 		}
 		if d.GetSamples() > 1 && d.GetEnergyMj() >= 0 { // a counter says something from the second look on
-			energy, known = energy+uint64(d.GetEnergyMj())/1000, true
+			energy, known = energy+uint64(d.GetEnergyMj()), true
 		}
 	}
 	if utilKnown {
@@ -116,7 +116,7 @@ func devices(u *msg.StepUsage, put func(name, node string, v uint64)) (energyJ u
 	if memoryKnown {
 		put("gres/gpumem", u.GetNode(), memory)
 	}
-	return energy, known
+	return energy / 1000, known
 }
 
 func (c *Context) useText(name string, v uint64) string {

@@ -38,6 +38,7 @@ Memory Utilized: 50.00 MB
 Memory Efficiency: 50.00% of 100.00 MB
 GPUs: 2 (a100)
 GPU Efficiency: 40.00% of 02:00:00 GPU-walltime
+GPUs Measured: 1 of 2, of the others the driver says nothing
 GPU-hours wasted: 1.20 of 2.00
 GPU Memory Utilized: 1.00 GB
 GPU Energy: 2.00 Wh
@@ -73,9 +74,25 @@ func TestUsageFields(t *testing.T) {
 	if stdout != want {
 		t.Errorf("got\n%swant\n%s", stdout, want)
 	}
-	stdout, _, _ = run(t, c, "", acctConf(t), "sacct", "-nPX", "-j", "100007", "-o", "maxrss,totalcpu,tresusageintot")
-	if stdout != "|00:30:00|\n" {
-		t.Errorf("of the job itself: %q", stdout)
+	// The job's own line has them all where its steps have none, and otherwise only what nobody adds up: energy.
+	for options, want := range map[string]string{
+		"-nPX": "|00:30:00|cpu=00:30:00,energy=7200,fs/disk=3145728," +
+			"gres/gpumem=1G,gres/gpuutil=40,mem=50M,pages=9,vmem=200M|7200\n",
+		"-nP": "|00:30:00||7200\n",
+	} {
+		stdout, _, _ = run(t, c, "", acctConf(t), "sacct", options, "-j", "100007", "-o", "maxrss,totalcpu,tresusageintot,consumedenergy")
+		if line, _, _ := strings.Cut(stdout, "\n"); line+"\n" != want {
+			t.Errorf("of the job itself with %s: %q", options, stdout)
+		}
+	}
+	// What was used on other nodes than that of the script are the figures of the extern step.
+	j := measured(t)
+	j.Usage = append(j.Usage, &pb.StepUsage{Node: "g2", Devices: []*pb.DeviceUse{{Id: "GPU-3", UtilPercent: 70, MaxMemoryMib: 512,
+		EnergyMj: -1, Samples: 10}}})
+	c = &clienttest.Controller{AccountingList: []*pb.JobRecord{j}}
+	stdout, _, _ = run(t, c, "", acctConf(t), "sacct", "-nP", "-j", "100007", "-o", "jobid,tresusageintot,consumedenergy")
+	if !strings.HasSuffix(stdout, "\n100007.extern|cpu=00:00:00,fs/disk=0,gres/gpumem=512M,gres/gpuutil=70,mem=0,pages=0|\n") {
+		t.Errorf("on two nodes: %s", stdout)
 	}
 }
 

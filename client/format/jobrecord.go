@@ -116,9 +116,9 @@ func ExitCode(status uint32) string {
 }
 
 // AppendJob writes a job as `scontrol show job` does: the keys and their order are those of a real one, so that what parses its
-// output parses ours. details is how often -d was given. The diagnosis of a job that waits or failed stands last, as the key
-// Diagnosis, where a reader that does not know it reads on undisturbed; with oneLine its blanks become underscores, as those of
-// Reason always do.
+// output parses ours. details is how often -d was given. What the job has used (jobuse.go), and the diagnosis of one that waits or
+// failed, as the key Diagnosis, stand last, where a reader that does not know them reads on undisturbed; with oneLine blanks of the
+// diagnosis become underscores, as those of Reason always do.
 func AppendJob(b []byte, c *Context, r *msg.JobRecord, oneLine bool, details int) []byte {
 	k := newBlock(b, c, oneLine)
 	jobIdentity(k, r)
@@ -128,6 +128,7 @@ func AppendJob(b []byte, c *Context, r *msg.JobRecord, oneLine bool, details int
 	jobShape(k, r, details)
 	jobFiles(k, r)
 	jobTresRequests(k, r)
+	jobUse(k, r, details)
 	if d := r.GetReasonDetail(); d != "" {
 		k.line()
 		if oneLine {

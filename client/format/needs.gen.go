@@ -349,7 +349,7 @@ func NeedsOfChoice() Needs {
 
 // NeedsOfJobBlock is scontrol show job.
 func NeedsOfJobBlock() Needs {
-	return Needs{Job: coding.FieldSet{0x82800bffffff9fe, 0x18000, 0x0}, Spec: coding.FieldSet{0x2df9ffcc10ffc6e, 0x578fc0020d9e7fc0, 0x9}}
+	return Needs{Job: coding.FieldSet{0x82800bffffff9fe, 0x18040, 0x0}, Spec: coding.FieldSet{0x2df9ffcc10ffc6e, 0x578fc0020d9e7fc0, 0x9}}
 }
 
 // NeedsOfJobDocument is a job of --json.

@@ -26,7 +26,7 @@ func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.Controller
 	v := s.Writer.View()
 	page := pagesOf(func() *pb.JobsReply { return &pb.JobsReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
 	in := pb.AskedOfJobs(r)
-	withheld, sees := s.withheld(v, in), s.sees(ctx)
+	withheld, sees, using := s.withheld(v, in), s.sees(ctx), s.using(ctx, in)
 	var hidden []string
 	if r.ShownPartitions {
 		hidden = hiddenPartitions(v)
@@ -35,7 +35,7 @@ func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.Controller
 		if !sel.match(j) || !sees(j) || len(hidden) > 0 && isHidden(j, hidden) {
 			continue
 		}
-		if err := page.add(withheld(j), in); err != nil {
+		if err := page.add(using(withheld(j)), in); err != nil {
 			return err
 		}
 	}

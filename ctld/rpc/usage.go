@@ -153,3 +153,25 @@ func (s *Service) liveOf(j *pb.JobRecord) (list []*pb.StepUsage, size int) {
 	}
 	return list, size
 }
+
+// usageField is the number of that field of JobRecord.
+const usageField = 70
+
+// using puts into a record what a job that runs has used so far, for those who may see that: its owner and operators, as in Usage.
+// Records of ended jobs have it.
+func (s *Service) using(ctx context.Context, in *pb.Fields) func(*pb.JobRecord) *pb.JobRecord {
+	peer := peerOf(ctx)
+	return func(j *pb.JobRecord) *pb.JobRecord {
+		if s.Live == nil || !in.Job.Has(usageField) || j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED ||
+			j.Spec.Uid != peer.UID && !peer.Operator {
+			return j
+		}
+		list := s.Live.Of(j)
+		if len(list) == 0 {
+			return j
+		}
+		c := state.CloneJob(j)
+		c.Usage = list
+		return c
+	}
+}

@@ -77,6 +77,7 @@ type controller struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	settings *pb.NodeSettings
+	standing *pb.NodeStanding
 	wants    map[agent.Key]*pb.StepOrder  // with launch
 	has      map[agent.Key]*pb.StepReport // of the present stream
 	ends     map[agent.Key]*pb.ExitRecord // recorded
@@ -212,6 +213,10 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 	if first {
 		m.Settings = proto.CloneOf(c.settings)
 	}
+	if text := c.standing.String(); c.standing != nil && told[agent.Key{}] != text {
+		told[agent.Key{}] = text
+		m.Standing = proto.CloneOf(c.standing)
+	}
 	for k, o := range c.wants {
 		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, EndNs: o.EndNs, StopReason: o.StopReason,
 			Suspended: o.Suspended}
@@ -229,7 +234,7 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 			m.Steps = append(m.Steps, &pb.StepOrder{Key: k.Proto(), Want: pb.StepWant_WANT_FORGET})
 		}
 	}
-	if !first && len(m.Steps) == 0 {
+	if !first && len(m.Steps) == 0 && m.Standing == nil {
 		return nil
 	}
 	return m

@@ -81,22 +81,33 @@ func (n *node) checkHealth(ctx context.Context) {
 	})
 }
 
-// healthState tells whether a check for these states (HealthCheckNodeState) is for this node as it is now.
+// healthState tells whether a check for these states (HealthCheckNodeState) is for this node as it is now. A node that is DOWN is in none
+// of them but ANY.
 func (n *node) healthState(states string) bool {
 	is := "IDLE"
-	if cpus, jobs := n.busy(); jobs > 0 {
-		if is = "MIXED"; cpus >= n.settings.GetNode().GetCpus() {
-			is = "ALLOC"
-		}
+	cpus, jobs := n.busy()
+	switch {
+	case n.standing.GetDown():
+		is = "DOWN"
+	case jobs > 0 && cpus >= n.settings.GetNode().GetCpus():
+		is = "ALLOC"
+	case jobs > 0:
+		is = "MIXED"
 	}
 	any := true // CYCLE alone says nothing of states
 	for word := range strings.SplitSeq(states, ",") {
 		switch word {
 		case "", "CYCLE":
-		case "ANY", is:
+		case "ANY":
 			return true
-		default: // START_ONLY, and states that this node is not in
-			any = false
+		case "NONDRAINED_IDLE":
+			if any = false; is == "IDLE" && !n.standing.GetDrained() {
+				return true
+			}
+		default: // START_ONLY is a state that no node is in
+			if any = false; word == is && word != "DOWN" {
+				return true
+			}
 		}
 	}
 	return any

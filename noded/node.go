@@ -62,7 +62,8 @@ type node struct {
 	confNews bool                   // it is to be reported
 	offered  *pb.Configuration      // by the controller, and not in force yet
 
-	health health
+	health   health
+	standing *pb.NodeStanding // as the controller said last
 
 	fault   string // why this node cannot start steps; "" = it can
 	faulted bool   // a look for that is under way

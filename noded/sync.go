@@ -48,6 +48,9 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Reopen{Reopen: &nodepb.Reopen{}}})
 	}
 	n.taken = n.taken || m.GetSettings() != nil
+	if m.Standing != nil {
+		n.standing = m.Standing
+	}
 	if !n.heard {
 		n.heard = true
 		n.log.Info("linked to the controller", "controller", n.stream.Controller)

@@ -204,6 +204,14 @@ func TestNodeStates(t *testing.T) {
 	}
 }
 
+// TestNextState: what a node becomes after its reboot has a line of its own behind its state, as Slurm has it.
+func TestNextState(t *testing.T) {
+	n := &msg.NodeRecord{Name: "n1", StateFlags: msg.NodeRebootRequested, RebootNext: "RESUME"}
+	if got := string(AppendNode(nil, &Context{}, n, false, 0)); !strings.Contains(got, "MCS_label=N/A\n   NextState=RESUME\n   BootTime=") {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestNodeFilters(t *testing.T) {
 	n := func(flags, alloc uint32) *msg.NodeRecord {
 		return &msg.NodeRecord{State: msg.NodeState_NODE_IDLE, StateFlags: flags, Cpus: 4, AllocCpus: alloc}

@@ -116,6 +116,10 @@ func nodeStateLines(k *Block, n *msg.NodeRecord) {
 	k.num(" Weight", uint64(n.GetWeight()))
 	k.put(" Owner", "N/A")
 	k.put(" MCS_label", "N/A")
+	if n.GetRebootNext() != "" {
+		k.line()
+		k.put("NextState", n.GetRebootNext())
+	}
 	if len(n.GetPartitions()) > 0 {
 		k.line()
 		k.put("Partitions", strings.Join(n.GetPartitions(), ","))

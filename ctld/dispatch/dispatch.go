@@ -167,6 +167,8 @@ type Link struct {
 	conf  string                  // hash of the configuration that it has, or was sent
 
 	rebooting int64 // the reboot that it was told of
+	down      bool  // how it stands, as it was told last
+	drained   bool
 
 	failed []*pb.StepReport // cannot be launched
 }
@@ -267,6 +269,11 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		l.rebooting = n.RebootNs
 		msg.Reboot = &pb.RebootOrder{Program: v.Settings.RebootProgram, BootId: n.BootId}
 	}
+	down, drained := n.State == pb.NodeState_NODE_DOWN, n.StateFlags&pb.NodeDrain != 0
+	if l.full || down != l.down || drained != l.drained {
+		l.down, l.drained = down, drained
+		msg.Standing = &pb.NodeStanding{Down: down, Drained: drained}
+	}
 	want := make(map[stepID]bool, len(n.Jobs))
 	room := maxLaunchBytes
 	for _, id := range n.Jobs {
@@ -287,7 +294,7 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	}
 	msg.Steps = append(msg.Steps, l.strays(n, want)...)
 	msg.Steps = append(msg.Steps, l.unwanted(want)...)
-	if len(msg.Steps) == 0 && msg.Settings == nil && msg.Reboot == nil {
+	if len(msg.Steps) == 0 && msg.Settings == nil && msg.Reboot == nil && msg.Standing == nil {
 		return nil, more
 	}
 	l.full = false

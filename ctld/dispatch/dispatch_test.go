@@ -490,3 +490,35 @@ func TestKnownStepsAreBounded(t *testing.T) {
 		t.Errorf("%d steps are kept", n)
 	}
 }
+
+// TestStanding: a node is told when it is DOWN or drained, for HealthCheckNodeState, and nothing when it is not.
+func TestStanding(t *testing.T) {
+	b := newBench(t)
+	l := b.d.Open("n1", nil)
+	told := func() (out []string) {
+		for _, m := range all(t, l) {
+			if s := m.Standing; s != nil {
+				out = append(out, fmt.Sprintf("down=%v drained=%v", s.Down, s.Drained))
+			}
+		}
+		return out
+	}
+	set := func(state string) {
+		b.do(reactor.UpdateNode{Caller: reactor.Caller{Operator: true}, Nodes: []string{"n1"},
+			Set: []*pb.KeyValue{{Key: "State", Value: state}, {Key: "Reason", Value: "x"}}})
+	}
+	if got := told(); len(got) != 1 || got[0] != "down=false drained=false" {
+		t.Errorf("at first: %q", got)
+	}
+	for _, c := range []struct{ state, want string }{{"DRAIN", "down=false drained=true"}, {"DRAIN", ""},
+		{"DOWN", "down=true drained=true"}, {"RESUME", "down=false drained=false"}} {
+		woken(l)
+		set(c.state)
+		if c.want != "" && !woken(l) {
+			t.Errorf("%s: nobody looks what to say", c.state)
+		}
+		if got := strings.Join(told(), "; "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.state, got, c.want)
+		}
+	}
+}

@@ -84,6 +84,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	n.LastSeenNs = tx.NowNS
 	n.RefusesRoot, n.RefusesBelow = h.Refusals.GetRoot(), h.Refusals.GetBelow()
 	up := poweredUp(tx, n, boot)
+	done := rebooted && rebootDone(tx, n)
 	takeHardware(tx, n, h.Hardware)
 	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
 		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
@@ -95,12 +96,21 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 			n.Reason = ""
 		}
 	}
-	switch n.State {
-	case pb.NodeState_NODE_UNKNOWN:
+	switch {
+	case rebooted && !done && !up && unexpected(tx.Settings().ReturnToService, n.NodeRecord):
+		if n.State = pb.NodeState_NODE_DOWN; n.Reason != "" && n.Reason != notResponding {
+			break
+		}
+		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = unexpectedReboot, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
+	case n.State == pb.NodeState_NODE_UNKNOWN:
 		n.State = pb.NodeState_NODE_IDLE
-	case pb.NodeState_NODE_DOWN:
+	case done, n.StateFlags&pb.NodeRebootIssued != 0: // it is what nextstate= says, or is to reboot yet
+	case n.State == pb.NodeState_NODE_DOWN:
 		if n.Reason == revokedReason || returns(tx.Settings().ReturnToService, n.NodeRecord) {
-			n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
+			n.State = pb.NodeState_NODE_IDLE
+			if n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 || n.Reason == revokedReason { // else it says why it is drained
+				n.Reason = ""
+			}
 		}
 	}
 	if n.LastBusyNs == 0 || rebooted || up {
@@ -108,13 +118,24 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	}
 	if rebooted {
 		n.Strays = nil
-		rebootDone(tx, n)
 	}
 	tx.Emit(state.NodeChanged{Node: n, What: "registered", Durable: true})
 }
 
 // notResponding is the reason Slurm gives a node that did not answer for SlurmdTimeout.
 const notResponding = "Not responding"
+
+// unexpectedReboot is the reason Slurm gives a node that rebooted although nobody had asked for it.
+const unexpectedReboot = "Node unexpectedly rebooted"
+
+// unexpected decides whether a node that has rebooted by itself is DOWN until somebody has looked at it (slurm.conf(5), ReturnToService,
+// ResumeTimeout): not where any node that registers is to be used, and not again where it is DOWN for another reason.
+func unexpected(mode int, n *pb.NodeRecord) bool {
+	if mode == 2 || n.StateFlags&state.PowerFlags != 0 {
+		return false
+	}
+	return n.State != pb.NodeState_NODE_DOWN && n.State != pb.NodeState_NODE_FUTURE || n.Reason == notResponding
+}
 
 // returns decides whether a DOWN node that registers is used again (slurm.conf(5), ReturnToService).
 func returns(mode int, n *pb.NodeRecord) bool {

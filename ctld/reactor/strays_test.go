@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -18,7 +19,7 @@ func endsOf(keys []*pb.StepKey) []*pb.StepReport {
 
 // TestStraysOfAReboot: a reboot leaves none.
 func TestStraysOfAReboot(t *testing.T) {
-	b := newBench(t, nil)
+	b := newBench(t, func(s *state.Settings) { s.ReturnToService = 2 })
 	b.do(hello("n1", "boot1"))
 	b.start(b.submit(&pb.JobSpec{}), "n1")
 	set := func(value string) {

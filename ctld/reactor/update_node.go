@@ -51,6 +51,7 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		return out.List[0].Problem
 	}
 	for _, n := range changed {
+		issue(tx, n)
 		tx.Emit(state.NodeChanged{Node: n, What: "updated", Durable: true})
 		if force[n.Name] {
 			c.forceDown(tx, n.Name)

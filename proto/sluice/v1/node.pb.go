@@ -1107,6 +1107,7 @@ type NodeOrders struct {
 	Reboot        *RebootOrder   `protobuf:"bytes,4,opt,name=reboot,proto3" json:"reboot,omitempty"`
 	Configuration *Configuration `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"` // alone in its message, before the settings that go with it
 	Shutdown      bool           `protobuf:"varint,5,opt,name=shutdown,proto3" json:"shutdown,omitempty"`          // the node daemon ends, as on SIGTERM: what it runs goes on and is found again when it is started
+	Standing      *NodeStanding  `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`           // with settings, and when it changes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1183,6 +1184,66 @@ func (x *NodeOrders) GetShutdown() bool {
 	return false
 }
 
+func (x *NodeOrders) GetStanding() *NodeStanding {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
+// NodeStanding is what of the node's state only the controller knows, for HealthCheckNodeState.
+type NodeStanding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Down          bool                   `protobuf:"varint,1,opt,name=down,proto3" json:"down,omitempty"`
+	Drained       bool                   `protobuf:"varint,2,opt,name=drained,proto3" json:"drained,omitempty"` // or draining
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStanding) Reset() {
+	*x = NodeStanding{}
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStanding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStanding) ProtoMessage() {}
+
+func (x *NodeStanding) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStanding.ProtoReflect.Descriptor instead.
+func (*NodeStanding) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *NodeStanding) GetDown() bool {
+	if x != nil {
+		return x.Down
+	}
+	return false
+}
+
+func (x *NodeStanding) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
 // RebootOrder: run RebootProgram, once in this boot.
 type RebootOrder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1194,7 +1255,7 @@ type RebootOrder struct {
 
 func (x *RebootOrder) Reset() {
 	*x = RebootOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1267,7 @@ func (x *RebootOrder) String() string {
 func (*RebootOrder) ProtoMessage() {}
 
 func (x *RebootOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1280,7 @@ func (x *RebootOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootOrder.ProtoReflect.Descriptor instead.
 func (*RebootOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RebootOrder) GetProgram() string {
@@ -1279,7 +1340,7 @@ type NodeSettings struct {
 
 func (x *NodeSettings) Reset() {
 	*x = NodeSettings{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1352,7 @@ func (x *NodeSettings) String() string {
 func (*NodeSettings) ProtoMessage() {}
 
 func (x *NodeSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1365,7 @@ func (x *NodeSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSettings.ProtoReflect.Descriptor instead.
 func (*NodeSettings) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeSettings) GetCluster() string {
@@ -1561,7 +1622,7 @@ type Privacy struct {
 
 func (x *Privacy) Reset() {
 	*x = Privacy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1634,7 @@ func (x *Privacy) String() string {
 func (*Privacy) ProtoMessage() {}
 
 func (x *Privacy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1647,7 @@ func (x *Privacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Privacy.ProtoReflect.Descriptor instead.
 func (*Privacy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Privacy) GetDirs() []string {
@@ -1657,7 +1718,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1730,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1743,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -1773,7 +1834,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1846,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1859,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -1873,7 +1934,7 @@ type StepOrder struct {
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1946,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1959,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -1993,7 +2054,7 @@ type LaunchSpec struct {
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2066,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2079,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -2212,7 +2273,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2285,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2298,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -2255,7 +2316,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2328,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2341,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 type WaitRequest struct {
@@ -2293,7 +2354,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2366,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2379,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -2344,7 +2405,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2417,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2430,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -2388,7 +2449,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2461,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2474,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -2431,7 +2492,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2504,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2517,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -2500,7 +2561,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2573,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2586,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -2755,7 +2816,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2828,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2841,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StdFile) GetPath() string {
@@ -2812,7 +2873,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2885,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2898,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -2888,7 +2949,7 @@ type DeviceRule struct {
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +2961,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +2974,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -3037,7 +3098,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vend_boot_ns\x18\x10 \x01(\x03R\tendBootNs\x12\x1d\n" +
 	"\n" +
 	"node_fault\x18\x14 \x01(\tR\tnodeFaultJ\x04\b\n" +
-	"\x10\vR\toom_kills\"\x8d\x02\n" +
+	"\x10\vR\toom_kills\"\xc2\x02\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
@@ -3045,7 +3106,11 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05steps\x18\x03 \x03(\v2\x14.sluice.v1.StepOrderR\x05steps\x12.\n" +
 	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\x12>\n" +
 	"\rconfiguration\x18\x06 \x01(\v2\x18.sluice.v1.ConfigurationR\rconfiguration\x12\x1a\n" +
-	"\bshutdown\x18\x05 \x01(\bR\bshutdown\"@\n" +
+	"\bshutdown\x18\x05 \x01(\bR\bshutdown\x123\n" +
+	"\bstanding\x18\a \x01(\v2\x17.sluice.v1.NodeStandingR\bstanding\"<\n" +
+	"\fNodeStanding\x12\x12\n" +
+	"\x04down\x18\x01 \x01(\bR\x04down\x12\x18\n" +
+	"\adrained\x18\x02 \x01(\bR\adrained\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
 	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xa0\n" +
@@ -3267,7 +3332,7 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),              // 0: sluice.v1.StepPhase
 	(StepWant)(0),               // 1: sluice.v1.StepWant
@@ -3284,94 +3349,96 @@ var file_sluice_v1_node_proto_goTypes = []any{
 	(*StepReport)(nil),          // 12: sluice.v1.StepReport
 	(*ExitRecord)(nil),          // 13: sluice.v1.ExitRecord
 	(*NodeOrders)(nil),          // 14: sluice.v1.NodeOrders
-	(*RebootOrder)(nil),         // 15: sluice.v1.RebootOrder
-	(*NodeSettings)(nil),        // 16: sluice.v1.NodeSettings
-	(*Privacy)(nil),             // 17: sluice.v1.Privacy
-	(*GresConf)(nil),            // 18: sluice.v1.GresConf
-	(*GpuPolicy)(nil),           // 19: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),           // 20: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),          // 21: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),       // 22: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),       // 23: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),         // 24: sluice.v1.WaitRequest
-	(*ControlRequest)(nil),      // 25: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil),      // 26: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),        // 27: sluice.v1.ReleaseReply
-	(*Bundle)(nil),              // 28: sluice.v1.Bundle
-	(*StdFile)(nil),             // 29: sluice.v1.StdFile
-	(*Limits)(nil),              // 30: sluice.v1.Limits
-	(*DeviceRule)(nil),          // 31: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),        // 32: sluice.v1.DeviceSample
-	(*StepUsage)(nil),           // 33: sluice.v1.StepUsage
-	(*Device)(nil),              // 34: sluice.v1.Device
-	(*Hardware)(nil),            // 35: sluice.v1.Hardware
-	(*StepKey)(nil),             // 36: sluice.v1.StepKey
-	(*NodeRecord)(nil),          // 37: sluice.v1.NodeRecord
-	(*Signal)(nil),              // 38: sluice.v1.Signal
-	(*JobSpec)(nil),             // 39: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),           // 40: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),              // 41: sluice.v1.Rlimit
-	(*GresDevice)(nil),          // 42: sluice.v1.GresDevice
+	(*NodeStanding)(nil),        // 15: sluice.v1.NodeStanding
+	(*RebootOrder)(nil),         // 16: sluice.v1.RebootOrder
+	(*NodeSettings)(nil),        // 17: sluice.v1.NodeSettings
+	(*Privacy)(nil),             // 18: sluice.v1.Privacy
+	(*GresConf)(nil),            // 19: sluice.v1.GresConf
+	(*GpuPolicy)(nil),           // 20: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),           // 21: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),          // 22: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),       // 23: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),       // 24: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),         // 25: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),      // 26: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),      // 27: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),        // 28: sluice.v1.ReleaseReply
+	(*Bundle)(nil),              // 29: sluice.v1.Bundle
+	(*StdFile)(nil),             // 30: sluice.v1.StdFile
+	(*Limits)(nil),              // 31: sluice.v1.Limits
+	(*DeviceRule)(nil),          // 32: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),        // 33: sluice.v1.DeviceSample
+	(*StepUsage)(nil),           // 34: sluice.v1.StepUsage
+	(*Device)(nil),              // 35: sluice.v1.Device
+	(*Hardware)(nil),            // 36: sluice.v1.Hardware
+	(*StepKey)(nil),             // 37: sluice.v1.StepKey
+	(*NodeRecord)(nil),          // 38: sluice.v1.NodeRecord
+	(*Signal)(nil),              // 39: sluice.v1.Signal
+	(*JobSpec)(nil),             // 40: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),           // 41: sluice.v1.NodeAlloc
+	(*Rlimit)(nil),              // 42: sluice.v1.Rlimit
+	(*GresDevice)(nil),          // 43: sluice.v1.GresDevice
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	8,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
 	11, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
 	12, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
 	7,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	32, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	33, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	33, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	34, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
 	6,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
 	5,  // 7: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
-	34, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	35, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	35, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	36, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
 	9,  // 10: sluice.v1.NodeHello.refusals:type_name -> sluice.v1.Refusals
 	10, // 11: sluice.v1.NodeHello.dynamic:type_name -> sluice.v1.DynamicNode
-	36, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	37, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
 	0,  // 13: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
 	13, // 14: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	36, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	33, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
-	16, // 17: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	20, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	15, // 19: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
+	37, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	34, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	17, // 17: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
+	21, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	16, // 19: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
 	3,  // 20: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
-	37, // 21: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	18, // 22: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	19, // 23: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
-	17, // 24: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
-	36, // 25: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 26: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	21, // 27: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	38, // 28: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	36, // 29: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	39, // 30: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	40, // 31: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 32: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	20, // 33: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	36, // 34: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	29, // 35: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	29, // 36: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	29, // 37: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	41, // 38: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	30, // 39: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	42, // 40: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	17, // 41: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
-	31, // 42: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	22, // 43: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	23, // 44: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	24, // 45: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	25, // 46: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	26, // 47: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	12, // 48: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	12, // 49: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	12, // 50: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	12, // 51: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	27, // 52: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	48, // [48:53] is the sub-list for method output_type
-	43, // [43:48] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	15, // 21: sluice.v1.NodeOrders.standing:type_name -> sluice.v1.NodeStanding
+	38, // 22: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	19, // 23: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	20, // 24: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	18, // 25: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
+	37, // 26: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 27: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	22, // 28: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	39, // 29: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	37, // 30: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	40, // 31: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	41, // 32: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	0,  // 33: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	21, // 34: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	37, // 35: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	30, // 36: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	30, // 37: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	30, // 38: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	42, // 39: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	31, // 40: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	43, // 41: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	18, // 42: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	32, // 43: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	23, // 44: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	24, // 45: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	25, // 46: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	26, // 47: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	27, // 48: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	12, // 49: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	12, // 50: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	12, // 51: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	12, // 52: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	28, // 53: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	49, // [49:54] is the sub-list for method output_type
+	44, // [44:49] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -3386,7 +3453,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,7 +21,7 @@ func devicesOf(l *pb.LaunchSpec) (all []*pb.GresDevice) {
 // addDevices puts everything about the devices into what the node says first.
 func (n *node) addDevices(h *pb.Hardware) {
 	r := n.deviceReport()
-	h.Devices, h.Mismatches, h.Driver = r.Devices, r.Mismatches, n.about.Driver
+	h.Devices, h.Mismatches, h.Unread, h.Driver = r.Devices, r.Mismatches, r.Unread, n.about.Driver
 	n.devices = false
 }
 
@@ -36,7 +36,7 @@ func (n *node) deviceReport() *pb.DeviceReport {
 		return r
 	}
 	n.bundler.sayOnce("devices are open to every job", errors.New(open))
-	return &pb.DeviceReport{Devices: r.Devices, Mismatches: append(slices.Clone(r.Mismatches), open)}
+	return &pb.DeviceReport{Devices: r.Devices, Mismatches: append(slices.Clone(r.Mismatches), open), Unread: r.Unread}
 }
 
 // openToAll says, for people, that jobs of this node are not kept from each other's devices; empty: they are, or there are none.

@@ -3597,6 +3597,7 @@ type Hardware struct {
 	Devices       []*Device
 	Driver        string
 	Mismatches    []string
+	Unread        bool
 }
 
 func (m *Hardware) GetCpus() uint32 {
@@ -3662,6 +3663,13 @@ func (m *Hardware) GetMismatches() []string {
 	return m.Mismatches
 }
 
+func (m *Hardware) GetUnread() bool {
+	if m == nil {
+		return false
+	}
+	return m.Unread
+}
+
 // Marshal gives the encoding of m.
 func (m *Hardware) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -3685,6 +3693,7 @@ func (m *Hardware) AppendTo(b []byte) []byte {
 	for _, v := range m.Mismatches {
 		b = coding.AppendElement(b, 12, v)
 	}
+	b = coding.AppendBool(b, 13, m.Unread)
 	return b
 }
 
@@ -3719,6 +3728,8 @@ func (m *Hardware) Merge(s string) error {
 			m.Driver = d.Text()
 		case 12<<3 | coding.Chunk:
 			m.Mismatches = append(m.Mismatches, d.Text())
+		case 13<<3 | coding.Varint:
+			m.Unread = d.Bool()
 		}
 	}
 	return d.Err()

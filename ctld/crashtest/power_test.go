@@ -186,3 +186,49 @@ func TestResumeFails(t *testing.T) {
 	c.await("the failure is in the log", func() bool { return c.ctld.Said("exit status 3") && c.ctld.Said("no such host") })
 	c.cancel(id)
 }
+
+// TestCloudGPUs: a node that has never been up is woken for a job that asks for the GPUs that slurm.conf says it has; the next host of that
+// name has other GPUs, and the next job gets those. One that has fewer than slurm.conf says is not what a job gets that needs all of them.
+func TestCloudGPUs(t *testing.T) {
+	c := newPowerCluster(t)
+	text := strings.Replace(readFile(t, c.conf), "State=CLOUD", "State=CLOUD Gres=gpu:a100:2", 1)
+	must(t, os.WriteFile(c.conf, []byte(text+"GresTypes=gpu\n"), 0o644))
+	program := filepath.Join(c.dir, "resume")
+	another := strings.NewReplacer(filepath.Join(c.dir, "spool", "$n"), filepath.Join(c.dir, "spool", "$n.$$"), // which names the GPUs
+		`"--controller"`, fmt.Sprintf(`"--gpus" "$(cat %s/gpus)" "--no-gpu-files" "--controller"`, c.dir)).Replace(readFile(t, program))
+	must(t, os.WriteFile(program, []byte(another), 0o755))
+	gpus := func(spec string) { must(t, os.WriteFile(filepath.Join(c.dir, "gpus"), []byte(spec), 0o644)) }
+	gpus("a100:2")
+	c.startCtld()
+	c.issue()
+	seen := map[string]bool{}
+	ask := func(s *msg.JobSpec) { s.TresPerNode = "gres/gpu:a100:2" }
+	for i, name := range []string{"first", "next"} {
+		c.asleep("n3")
+		w := c.witness(name)
+		id := c.submit(gatedJob, ask, w)
+		c.started(w)
+		j := c.jobs(id)[id]
+		for _, d := range j.Alloc[0].Devices {
+			seen[d.Id] = d.Id != ""
+		}
+		if len(seen) != 2*(i+1) || seen[""] || j.Alloc[0].Gres != "gpu:a100:2(IDX:0-1)" {
+			t.Errorf("%s job has %v, all so far had %v", name, j.Alloc, seen)
+		}
+		open(c, w)
+		if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 1 {
+			t.Errorf("%s job: %v, attempt %d", name, j.State, j.Attempt)
+		}
+	}
+	c.asleep("n3")
+	gpus("a100:1")
+	id := c.submit(plainJob, ask, c.witness("short"))
+	c.await("the job is requeued", func() bool {
+		j := c.jobs(id)[id]
+		return j.State == msg.JobState_JOB_PENDING && j.Restarts == 1 && strings.Contains(j.SystemComment, "it has not all of gpu:a100:2")
+	})
+	if n := c.node("n3"); n.StateFlags&msg.NodeDrain != 0 {
+		t.Errorf("a node that lacks one GPU is drained: %s", n.Reason)
+	}
+	c.cancel(id)
+}

@@ -28,15 +28,16 @@ func (c DeviceReport) Handle(tx *state.Tx) any {
 	if old.Reported != nil {
 		hw = proto.Clone(old.Reported).(*pb.Hardware)
 	}
-	hw.Devices, hw.Mismatches = c.Report.Devices, c.Report.Mismatches
+	hw.Devices, hw.Mismatches, hw.Unread = c.Report.Devices, c.Report.Mismatches, c.Report.Unread
 	takeHardware(tx, n, hw)
 	tx.Emit(state.NodeChanged{Node: n, What: "devices", Durable: true})
-	markJobs(tx, n)
+	awake(tx, n.Name)
+	markJobs(tx, tx.Node(n.Name))
 	return nil
 }
 
 func sameDevices(hw *pb.Hardware, r *pb.DeviceReport) bool {
-	return hw != nil && slices.Equal(hw.Mismatches, r.Mismatches) && slices.EqualFunc(hw.Devices, r.Devices,
+	return hw != nil && hw.Unread == r.Unread && slices.Equal(hw.Mismatches, r.Mismatches) && slices.EqualFunc(hw.Devices, r.Devices,
 		func(a, b *pb.Device) bool { return proto.Equal(a, b) })
 }
 
@@ -80,7 +81,7 @@ func markJobs(tx *state.Tx, n *state.Node) {
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
 		a := state.AllocOn(j, n.Name)
-		if a == nil || len(a.Devices) == 0 {
+		if a == nil || len(a.Devices) == 0 || j.StateFlags&pb.JobPowerUp != 0 { // which will get others
 			continue
 		}
 		detail := troubled(n, a)
@@ -167,15 +168,41 @@ func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
 	return true
 }
 
+// heldKey is what a device is known by in a list of what is held.
+func heldKey(have *pb.Device, d *pb.GresDevice) string {
+	switch {
+	case have != nil:
+		return fmt.Sprintf("%s %d", have.Name, have.Index)
+	case d.Id != "":
+		return d.Id
+	}
+	return fmt.Sprintf("%s %d", d.Name, d.Index)
+}
+
+// room reports whether a device is free for what is to be had of it.
+func room(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
+	have, part := n.Inv.Part(d)
+	h := held[heldKey(have, d)]
+	switch {
+	case h == nil:
+		h = &holding{}
+	case h.whole:
+		return false
+	}
+	switch {
+	case d.Share > 0:
+		return len(h.parts) == 0 && (have == nil || h.shares+uint64(d.Share) <= have.Shares)
+	case part != nil:
+		return h.shares == 0 && !slices.ContainsFunc(h.parts, func(o *pb.GresDevice) bool { return state.Overlap(have, o, part) })
+	}
+	return h.shares == 0 && len(h.parts) == 0
+}
+
 // hold adds a device to what is held, and reports whether it was free for that.
 func hold(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
+	free := room(n, held, d)
 	have, part := n.Inv.Part(d)
-	key := fmt.Sprintf("%s %d", d.Name, d.Index)
-	if have != nil {
-		key = fmt.Sprintf("%s %d", have.Name, have.Index)
-	} else if d.Id != "" {
-		key = d.Id
-	}
+	key := heldKey(have, d)
 	h := held[key]
 	if h == nil {
 		h = &holding{}
@@ -184,14 +211,10 @@ func hold(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
 	switch {
 	case d.Share > 0:
 		h.shares += uint64(d.Share)
-		return !h.whole && len(h.parts) == 0 && (have == nil || h.shares <= have.Shares)
 	case part != nil:
-		clash := h.whole || h.shares > 0 || slices.ContainsFunc(h.parts,
-			func(o *pb.GresDevice) bool { return state.Overlap(have, o, part) })
 		h.parts = append(h.parts, part)
-		return !clash
+	default:
+		h.whole = true
 	}
-	free := !h.whole && h.shares == 0 && len(h.parts) == 0
-	h.whole = true
 	return free
 }

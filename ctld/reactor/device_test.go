@@ -30,9 +30,15 @@ func gpuBench(t *testing.T, set func(*state.Settings), ids ...string) *bench {
 // give starts a job with devices of n1, as a plan would.
 func (b *bench) give(devices ...*pb.GresDevice) (id uint32, started bool) {
 	b.t.Helper()
+	return b.giveAs("", devices...)
+}
+
+// giveAs is give with the text that is shown of the devices.
+func (b *bench) giveAs(text string, devices ...*pb.GresDevice) (id uint32, started bool) {
+	b.t.Helper()
 	id = b.submit(&pb.JobSpec{Name: "g", NumTasks: 1, TresPerNode: "gres/gpu:1"})
 	s := PlannedStart{ID: id, Spec: b.job(id).Spec, Partition: "debug", NodeList: "n1", LimitS: 60,
-		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 0, MemMib: 1, Devices: devices}}}
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 0, MemMib: 1, Gres: text, Devices: devices}}}
 	return id, b.do(ApplyPlan{Starts: []PlannedStart{s}}).(Applied).Started == 1
 }
 

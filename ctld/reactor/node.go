@@ -36,8 +36,8 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	}
 	PlainWords(c.Hello)
 	register(tx, n, c)
-	markJobs(tx, tx.Node(c.Hello.Node))
 	awake(tx, n.Name)
+	markJobs(tx, tx.Node(c.Hello.Node))
 	for _, r := range c.Steps {
 		if r.GetExit().GetVerdict() != "lost" || !rebooted(state.AllocOn(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
 			takeReport(tx, c.Hello.Node, r)

@@ -177,8 +177,8 @@ func poweredDown(tx *state.Tx, old *state.Node) {
 		n.State, n.Reason = pb.NodeState_NODE_IDLE, ""
 		n.StateFlags &^= pb.NodeDrain | pb.NodeFail
 	}
-	if n.LinkUp {
-		poweredUp(tx, n, n.BootId)
+	if !n.LinkUp || !poweredUp(tx, n, n.BootId) {
+		forgetUse(tx, n)
 	}
 	tx.Emit(state.NodeChanged{Node: n, What: "powered down", Durable: true})
 	awake(tx, n.Name)
@@ -237,7 +237,8 @@ func awake(tx *state.Tx, name string) {
 	if !ready(n) {
 		return
 	}
-	for _, id := range n.Jobs {
+	settleAsleep(tx, name)
+	for _, id := range tx.Node(name).Jobs {
 		j := tx.Job(id)
 		if j.GetStateFlags()&pb.JobPowerUp == 0 {
 			continue
@@ -268,7 +269,7 @@ func awake(tx *state.Tx, name string) {
 
 // ready: what was given to a node while it was powered down can be launched there.
 func ready(n *state.Node) bool {
-	return n != nil && n.LinkUp && n.StateFlags&state.PowerFlags == 0 && len(n.Strays) == 0
+	return n != nil && n.LinkUp && n.StateFlags&state.PowerFlags == 0 && len(n.Strays) == 0 && !n.Reported.GetUnread()
 }
 
 // waitForNodes makes a job that starts CONFIGURING until those of its nodes are up that are powered down, n being its record.

@@ -147,7 +147,7 @@ func (b *builder) configured(g tres.Gres) {
 		k := Kind{Name: g.Name, Type: g.Type, Count: g.Count, NoConsume: g.NoConsume}
 		if g.Name == "gpu" && !g.NoConsume {
 			k.Devices = b.counted(g)
-			if b.n.Reported != nil {
+			if r := b.n.Reported; r != nil && !r.Unread {
 				b.differ("slurm.conf says %s, but neither a driver nor gres.conf says which devices these are, so they are only counted", g)
 			}
 		}
@@ -186,7 +186,7 @@ func (b *builder) known(name string) bool {
 			return true
 		}
 	}
-	if b.n.Reported == nil {
+	if b.n.Reported == nil || b.n.Reported.Unread { // what slurm.conf says is believed
 		return false
 	}
 	for _, line := range b.cfg.Lines {
@@ -217,6 +217,9 @@ func (b *builder) counted(g tres.Gres) []*pb.Device {
 	out := make([]*pb.Device, min(g.Count, maxCounted))
 	for i := range out {
 		out[i] = &pb.Device{Name: g.Name, Type: g.Type, Index: next + uint32(i), Minor: -1, Numa: -1}
+		if b.n.GetReported().GetUnread() {
+			out[i].Fault = pb.GresUnread
+		}
 	}
 	return out
 }
@@ -444,6 +447,37 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// GresText is what scontrol shows of the devices of a share: "gpu:a100:2(IDX:0-1)".
+func GresText(list []*pb.GresDevice) string {
+	type shown struct {
+		tres.Gres
+		index Cores
+	}
+	var parts []shown
+	for _, d := range list {
+		at := slices.IndexFunc(parts, func(p shown) bool { return p.Name == d.Name && p.Type == d.Type })
+		if at < 0 {
+			parts = append(parts, shown{Gres: tres.Gres{Name: d.Name, Type: d.Type}})
+			at = len(parts) - 1
+		}
+		if d.Count > 0 {
+			parts[at].Count += uint64(d.Count)
+			continue
+		}
+		parts[at].Count += uint64(max(d.Share, 1))
+		set, _ := ParseCores(strconv.Itoa(int(d.Index)))
+		parts[at].index = parts[at].index.With(set)
+	}
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = p.String()
+		if p.index.Count() > 0 {
+			words[i] += "(IDX:" + p.index.String() + ")"
+		}
+	}
+	return strings.Join(words, ",")
 }
 
 // Withheld is why a device is not given to jobs now, "" = it may be.

@@ -304,6 +304,7 @@ func (m *Monitor) build() {
 		infos = append(infos, in)
 	}
 	r := Merge(gres, Found{GPUs: infos, Driver: m.o.Source != nil, NoDriver: m.o.NoDriver, Topology: m.o.Topology, Stat: m.o.Stat})
+	r.Unread = !settled
 	offered := map[string]bool{}
 	for _, d := range r.Devices {
 		m.overlay(d, r)

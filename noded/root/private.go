@@ -38,7 +38,8 @@ func (r *Root) report() *pb.DeviceReport {
 	if len(r.shared) == 0 {
 		return rep
 	}
-	return &pb.DeviceReport{Devices: rep.GetDevices(), Mismatches: append(slices.Clone(rep.GetMismatches()), r.shared...)}
+	return &pb.DeviceReport{Devices: rep.GetDevices(), Mismatches: append(slices.Clone(rep.GetMismatches()), r.shared...),
+		Unread: rep.GetUnread()}
 }
 
 // sweepPrivate marks what is on disk of steps that nobody knows any more: after a power cut, or with a spool that was in memory.

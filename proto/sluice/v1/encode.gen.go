@@ -1268,6 +1268,7 @@ func (m *Hardware) appendTo(b []byte) []byte {
 	for _, v := range m.Mismatches {
 		b = coding.AppendElement(b, 12, v)
 	}
+	b = coding.AppendBool(b, 13, m.Unread)
 	return b
 }
 
@@ -1286,6 +1287,7 @@ func (m *Hardware) Shallow() *Hardware {
 		Devices:       m.Devices,
 		Driver:        m.Driver,
 		Mismatches:    m.Mismatches,
+		Unread:        m.Unread,
 		unknownFields: m.unknownFields,
 	}
 }

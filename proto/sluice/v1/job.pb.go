@@ -2902,6 +2902,7 @@ type Hardware struct {
 	Devices       []*Device              `protobuf:"bytes,10,rep,name=devices,proto3" json:"devices,omitempty"`       // all that can be given to jobs, by name and index
 	Driver        string                 `protobuf:"bytes,11,opt,name=driver,proto3" json:"driver,omitempty"`         // version of the GPU driver, empty = none
 	Mismatches    []string               `protobuf:"bytes,12,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what was found and what the files say, in words
+	Unread        bool                   `protobuf:"varint,13,opt,name=unread,proto3" json:"unread,omitempty"`        // of devices: the node has never had a controller, and does not know gres.conf; a DeviceReport follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2997,6 +2998,13 @@ func (x *Hardware) GetMismatches() []string {
 		return x.Mismatches
 	}
 	return nil
+}
+
+func (x *Hardware) GetUnread() bool {
+	if x != nil {
+		return x.Unread
+	}
+	return false
 }
 
 // Device is one device that a node daemon found (NVML), or that gres.conf declares.
@@ -4432,7 +4440,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x0epower_noded_ns\x18T \x01(\x03R\fpowerNodedNs\x12#\n" +
 	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12\x16\n" +
 	"\x06origin\x18P \x01(\tR\x06origin\x12;\n" +
-	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xb1\x02\n" +
+	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xc9\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
@@ -4446,7 +4454,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06driver\x18\v \x01(\tR\x06driver\x12\x1e\n" +
 	"\n" +
 	"mismatches\x18\f \x03(\tR\n" +
-	"mismatchesJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"mismatches\x12\x16\n" +
+	"\x06unread\x18\r \x01(\bR\x06unreadJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
 	"R\x06cgroup\"\xe3\x04\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

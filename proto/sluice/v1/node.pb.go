@@ -483,6 +483,7 @@ type DeviceReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Devices       []*Device              `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
 	Mismatches    []string               `protobuf:"bytes,2,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what NVML sees and the files say, in words; one a difference
+	Unread        bool                   `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`        // the node has never had a controller, and does not know gres.conf: more follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,6 +530,13 @@ func (x *DeviceReport) GetMismatches() []string {
 		return x.Mismatches
 	}
 	return nil
+}
+
+func (x *DeviceReport) GetUnread() bool {
+	if x != nil {
+		return x.Unread
+	}
+	return false
 }
 
 type NodeHello struct {
@@ -3035,12 +3043,13 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x12ConfigurationState\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\tR\x04hash\x12\x18\n" +
 	"\afetched\x18\x02 \x01(\bR\afetched\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"[\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"s\n" +
 	"\fDeviceReport\x12+\n" +
 	"\adevices\x18\x01 \x03(\v2\x11.sluice.v1.DeviceR\adevices\x12\x1e\n" +
 	"\n" +
 	"mismatches\x18\x02 \x03(\tR\n" +
-	"mismatches\"\x8b\x03\n" +
+	"mismatches\x12\x16\n" +
+	"\x06unread\x18\x03 \x01(\bR\x06unread\"\x8b\x03\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +

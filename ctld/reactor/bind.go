@@ -1,0 +1,177 @@
+package reactor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// A job that is given a node that is powered down is given devices of which nobody knows whether they will be there: of a node that has
+// never been up what Gres= in slurm.conf says, of others what they had when they were up, and a host of the cloud is another one each time.
+// So when the node has registered, its jobs are given such of the devices as they were to have, before anything of them is launched.
+
+// settleAsleep does that for the jobs that wait for a node that is up now. Those that the node has not enough for go back into the queue.
+func settleAsleep(tx *state.Tx, name string) {
+	n := tx.Node(name)
+	if n.StateFlags&pb.NodeInvalidReg != 0 {
+		loseWaiting(tx, n, func(*pb.JobRecord) string { return n.Reason })
+		return
+	}
+	held := map[string]*holding{}
+	var waiting []*pb.JobRecord
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		a := state.AllocOn(j, name)
+		switch {
+		case a == nil:
+		case j.StateFlags&pb.JobPowerUp != 0:
+			waiting = append(waiting, j)
+		default:
+			for _, d := range a.Devices {
+				if d.Count == 0 {
+					hold(n, held, d)
+				}
+			}
+		}
+	}
+	given := map[uint32][]*pb.GresDevice{}
+	for _, j := range waiting { // first those that can be left as they are
+		given[j.Id] = keepDevices(n, held, state.AllocOn(j, name).Devices)
+	}
+	short := map[uint32]string{}
+	for _, j := range waiting {
+		for i, d := range state.AllocOn(j, name).Devices {
+			if given[j.Id][i] == nil {
+				given[j.Id][i] = otherDevice(n, held, d)
+			}
+			if given[j.Id][i] == nil {
+				short[j.Id] = fmt.Sprintf("it has not all of %s", state.AllocOn(j, name).Gres)
+			}
+		}
+		if short[j.Id] == "" {
+			takeDevices(tx, j, name, given[j.Id])
+		}
+	}
+	loseWaiting(tx, n, func(j *pb.JobRecord) string { return short[j.Id] })
+}
+
+// forgetUse takes back of the devices of a node that is powered down what ended with it, n being a copy of its record: programs that used
+// them outside of any job, and in the cloud, where the next host is another one, faults. What was not known for good is not known at all.
+func forgetUse(tx *state.Tx, n *state.Node) {
+	if n.Reported == nil {
+		return
+	}
+	if n.Reported.Unread {
+		takeHardware(tx, n, nil)
+		return
+	}
+	hw := proto.CloneOf(n.Reported)
+	for _, d := range hw.Devices {
+		if d.Foreign = ""; n.StateFlags&pb.NodeCloud != 0 {
+			d.Fault, d.FaultNs = "", 0
+		}
+	}
+	if !proto.Equal(hw, n.Reported) {
+		takeHardware(tx, n, hw)
+	}
+}
+
+// loseWaiting gives up the jobs that wait for a node for which there is a reason.
+func loseWaiting(tx *state.Tx, n *state.Node, why func(*pb.JobRecord) string) {
+	for _, id := range n.Jobs {
+		j := tx.Job(id)
+		if state.AllocOn(j, n.Name) == nil || j.StateFlags&pb.JobPowerUp == 0 {
+			continue
+		}
+		if text := why(j); text != "" {
+			text = fmt.Sprintf("node %s was powered up, and %s", n.Name, text)
+			c := state.CloneJob(j)
+			c.SystemComment = joinText(c.SystemComment, text) // whoever wonders why it was requeued finds it in accounting
+			lose(tx, c, n.Name, text)
+		}
+	}
+}
+
+// keepDevices are those of a list that the node has as they are, nil in the place of others.
+func keepDevices(n *state.Node, held map[string]*holding, list []*pb.GresDevice) []*pb.GresDevice {
+	out := make([]*pb.GresDevice, len(list))
+	for i, d := range list {
+		if d.Count > 0 { // of a resource that is only counted
+			if counts(n, d) {
+				out[i] = d
+			}
+			continue
+		}
+		have := n.Inv.Current(d)
+		if have == nil || !offered(n, have) || d.Id == "" && have.Id != "" || !room(n, held, d) {
+			continue
+		}
+		hold(n, held, d)
+		out[i] = d
+	}
+	return out
+}
+
+// offered reports whether a node gives a device to jobs: slurm.conf may say fewer than there are.
+func offered(n *state.Node, have *pb.Device) bool {
+	return state.Withheld(have) == "" && slices.ContainsFunc(n.Inv.Kinds, func(k state.Kind) bool {
+		return slices.ContainsFunc(k.Devices, func(d *pb.Device) bool { return d.Name == have.Name && d.Index == have.Index })
+	})
+}
+
+// counts reports whether a node has as many of a resource as a job was given.
+func counts(n *state.Node, d *pb.GresDevice) bool {
+	return slices.ContainsFunc(n.Inv.Kinds, func(k state.Kind) bool {
+		return k.Name == d.Name && (d.Type == "" || k.Type == d.Type) && k.Count >= uint64(d.Count)
+	})
+}
+
+// otherDevice is a free device that can stand for one that the node does not have, the one with its index first; nil when there is none.
+func otherDevice(n *state.Node, held map[string]*holding, d *pb.GresDevice) *pb.GresDevice {
+	if d.Parent != "" || d.Count > 0 {
+		return nil
+	}
+	var best *pb.GresDevice
+	for i := range n.Inv.Kinds {
+		k := &n.Inv.Kinds[i]
+		if k.Shared || d.Type != "" && k.Type != d.Type {
+			continue
+		}
+		for _, have := range k.Devices {
+			name := k.Name
+			if d.Share > 0 {
+				name = have.SharedAs
+			}
+			one := &pb.GresDevice{Name: d.Name, Type: k.Type, Index: have.Index, Id: have.Id, Share: d.Share}
+			if name != d.Name || state.Withheld(have) != "" || !room(n, held, one) {
+				continue
+			}
+			if best == nil || one.Index == d.Index {
+				best = one
+			}
+		}
+	}
+	if best != nil {
+		hold(n, held, best)
+	}
+	return best
+}
+
+// takeDevices gives a job other devices of a node than it had.
+func takeDevices(tx *state.Tx, j *pb.JobRecord, node string, list []*pb.GresDevice) {
+	if slices.Equal(list, state.AllocOn(j, node).Devices) {
+		return
+	}
+	c := state.CloneJob(j)
+	c.Alloc = slices.Clone(j.Alloc)
+	for i, a := range c.Alloc {
+		if a.Node == node {
+			c.Alloc[i] = state.CloneAlloc(a)
+			c.Alloc[i].Devices, c.Alloc[i].Gres = list, state.GresText(list)
+		}
+	}
+	tx.Emit(state.JobChanged{Job: c, What: "devices of a node that is up"})
+}

@@ -1,6 +1,7 @@
 package ctld
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,8 +62,12 @@ type Options struct {
 	CertificateLife time.Duration
 }
 
-// DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say.
-func DefaultSocket(cluster string) string { return filepath.Join("/run/sluice", cluster, "ctld.sock") }
+// DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say: for a service, in the folder
+// that the service manager has made for it (RuntimeDirectory=, systemd.exec(5)).
+func DefaultSocket(cluster string) string {
+	dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
+	return filepath.Join(cmp.Or(dir, "/run/sluice"), cluster, "ctld.sock")
+}
 
 // Limits of the node listener.
 const (
@@ -150,6 +156,10 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 		d.uid = uid
 	} else if os.Geteuid() == 0 {
 		return err
+	}
+	if own := uint32(os.Geteuid()); own != 0 && own != d.uid {
+		d.log.Warn("the controller does not run as SlurmUser: its programs run as who it is, and that user may do everything",
+			"SlurmUser", c.SlurmUser, "uid", own)
 	}
 	d.gid = primaryGroup(d.uid)
 	d.logDoubts(c)
@@ -321,7 +331,10 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
 }
 
-func (d *daemon) operator(uid uint32) bool { return uid == 0 || uid == d.uid }
+// operator says who may do everything: root, SlurmUser, and who this controller runs as, to whom its socket and its database belong.
+func (d *daemon) operator(uid uint32) bool {
+	return uid == 0 || uid == d.uid || uid == uint32(os.Geteuid())
+}
 
 // script reads a job's script and environment.
 func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {

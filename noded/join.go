@@ -48,7 +48,12 @@ func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 	if t.Role != mtls.RoleNode && t.Role != mtls.RoleLogin {
 		return id, fmt.Errorf("cannot join as %q: this program knows the roles %s and %s", t.Role, mtls.RoleNode, mtls.RoleLogin)
 	}
-	if err := os.MkdirAll(o.TLS, 0o700); err != nil {
+	// What is secret is in the last folder: a login host's daemon, which is not root, passes through those above.
+	err = os.MkdirAll(filepath.Dir(filepath.Clean(o.TLS)), 0o755)
+	if err == nil {
+		err = os.MkdirAll(o.TLS, 0o700)
+	}
+	if err != nil {
 		return id, fmt.Errorf("cannot join: %w", err)
 	}
 	key, keyPEM, err := mtls.PendingKey(o.TLS, t.Role)

@@ -51,11 +51,16 @@ func readConf(getenv func(string) string) (path string, data []byte, err error) 
 // clusterRecord is the file that `sluice up` keeps in the folder of a cluster.
 const clusterRecord = "cluster.json"
 
-// runDir is where daemons have their sockets.
-const runDir = "/run/sluice"
+// runDir is where daemons have their sockets, but for a controller that runs as a service with a user of its own: runDir belongs to root,
+// and that one has a folder to itself (RuntimeDirectory= of deploy/systemd/sluice-ctld.service).
+const (
+	runDir     = "/run/sluice"
+	serviceDir = "-ctld" // after runDir
+)
 
 // SocketPath says which socket leads to the controller: $SLUICE_SOCKET, else run/ctld.sock in the folder of slurm.conf, where
-// `sluice up` has it, else below /run/sluice with the ClusterName of slurm.conf: ctld.sock on the controller's host, relay.sock on others.
+// `sluice up` has it, else with the ClusterName of slurm.conf below /run/sluice-ctld, where the controller is a service of this host, or
+// below /run/sluice: ctld.sock on the controller's host, relay.sock on others.
 // A SLUICE_SOCKET that has come with a job from another host, and whose folder is not here, counts as not set.
 func SocketPath(getenv func(string) string) (string, error) { return socketPath(getenv, runDir) }
 
@@ -79,6 +84,10 @@ func socketPath(getenv func(string) string, run string) (string, error) {
 			return relay, nil
 		}
 		return "", err
+	}
+	// The service manager makes and removes that folder with the service: while it is there the controller is, or comes back.
+	if dir := filepath.Join(run+serviceDir, name); !missing(dir) {
+		return filepath.Join(dir, "ctld.sock"), nil
 	}
 	return besides(filepath.Join(run, name)), nil
 }

@@ -32,6 +32,11 @@ func TestSocketPath(t *testing.T) {
 	both := filepath.Join(dir, "both")
 	listen("both", "lab", "relay.sock")
 	ctld := listen("both", "lab", "ctld.sock")
+	service := filepath.Join(dir, "service")
+	listen("service", "lab", "ctld.sock")
+	if err := os.MkdirAll(filepath.Join(dir, "service-ctld", "lab"), 0o755); err != nil { // its socket is not there while it restarts
+		t.Fatal(err)
+	}
 	empty := filepath.Join(dir, "empty")
 	gone := filepath.Join(dir, "gone")
 	for name, c := range map[string]struct {
@@ -42,6 +47,7 @@ func TestSocketPath(t *testing.T) {
 		"on a login host":        {map[string]string{"SLURM_CONF": conf}, far, relay},
 		"on the controller's":    {map[string]string{"SLURM_CONF": conf}, both, ctld},
 		"where there is nothing": {map[string]string{"SLURM_CONF": conf}, empty, filepath.Join(empty, "lab", "ctld.sock")},
+		"of a service":           {map[string]string{"SLURM_CONF": conf}, service, filepath.Join(service+"-ctld", "lab", "ctld.sock")},
 		"as SLUICE_SOCKET says":  {map[string]string{"SLUICE_SOCKET": "/x/s", "SLURM_CONF": conf}, far, "/x/s"},
 		"in a job of another host": {map[string]string{"SLUICE_SOCKET": gone + "/s", "SLURM_CONF": conf, "SLURM_JOB_ID": "1"}, far,
 			relay},

@@ -117,7 +117,7 @@ func TestImportRules(t *testing.T) {
 }
 
 // testSupport are packages that only tests import: they are linked with package testing.
-var testSupport = []string{"conf/fieldtest", "conf/leaktest", "ctld/daemontest", "ctld/hosttest"}
+var testSupport = []string{"conf/fieldtest", "conf/leaktest", "ctld/daemontest", "ctld/hosttest", "ctld/boottest"}
 
 func TestTestSupportStaysOutOfPrograms(t *testing.T) {
 	for pkg, imports := range packages(t) {

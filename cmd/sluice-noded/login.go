@@ -14,15 +14,15 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// relayPath is where the relay of this host listens, "" being nowhere. Without root's rights there is none unless it is asked for: the
-// usual folder is not this user's to write to.
+// relayPath is where the relay of this host listens, "" being nowhere. Without root's rights a compute host has none unless it is asked
+// for: the usual folder is not this user's to write to. For a login host it may have been made so (RuntimeDirectory=, systemd.exec(5)).
 func relayPath(c *cli.Context, cluster string) string {
 	switch path := c.String("relay"); {
 	case path == "none":
 		return ""
 	case path != "":
 		return path
-	case c.String("socket") != "" || os.Geteuid() != 0 || cluster == "":
+	case c.String("socket") != "" || os.Geteuid() != 0 && !c.Bool("login") || cluster == "":
 		return ""
 	}
 	return noded.RelaySocket(cluster)

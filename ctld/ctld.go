@@ -76,7 +76,7 @@ const (
 	maxHeaders     = 16 << 10
 	connectTimeout = 2 * time.Minute // of a handshake: all nodes of a large cluster may come at once, and a busy machine be slow
 	windowBytes    = 1 << 20         // that a node may send before it has been read
-	nodeBuffer     = 8 << 10         // of each connection
+	nodeBuffer     = 8 << 10         // of those that send; what comes is read from the buffer that TLS has anyway
 	// nodePing is when a node is asked whether its daemon still answers, where nothing comes from it. Whether its host does is known sooner
 	// (package tcp).
 	nodePing    = 2 * time.Minute
@@ -352,7 +352,7 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
 		// With windows that are given, gRPC does not measure what the connection can do, which is a ping for each message that comes.
 		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
-		grpc.ReadBufferSize(nodeBuffer), grpc.WriteBufferSize(nodeBuffer),
+		grpc.ReadBufferSize(0), grpc.WriteBufferSize(nodeBuffer),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: nodePing, Timeout: tcp.Gone, MaxConnectionIdle: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...), nil
 }

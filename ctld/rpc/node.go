@@ -55,12 +55,6 @@ const (
 	messageRate, messageBurst = 200, 1000
 )
 
-// maxReports bounds the steps that one commit takes in from a node, and the messages that wait meanwhile.
-const (
-	maxReports    = 4096
-	reportBacklog = 64
-)
-
 // nodeName is the name in the certificate that the node has shown, and its serial; the TLS layer has verified it.
 func nodeName(ctx context.Context) (name, serial string, err error) {
 	id, serial, err := shownBy(ctx)
@@ -198,19 +192,13 @@ const busyRetry = 100 * time.Millisecond
 
 func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
 	stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders], link *dispatch.Link, name string) error {
-	reports := make(chan []*pb.StepReport, reportBacklog)
+	in := &intake{s: s, ctx: ctx, link: link, name: name}
 	recvErr := make(chan error, 1)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer in.end()
 	defer cancel()
 	go func() { // ends with the stream, which ends when Sync returns
-		recvErr <- s.receive(ctx, stream, reports, link, name)
+		recvErr <- s.receive(ctx, stream, in, link, name)
 		cancel()
-	}()
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		s.takeIn(ctx, reports, link, name)
 	}()
 	for {
 		select {
@@ -261,7 +249,7 @@ func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name
 }
 
 func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders],
-	reports chan<- []*pb.StepReport, link *dispatch.Link, name string) error {
+	in *intake, link *dispatch.Link, name string) error {
 	messages := rate.NewLimiter(messageRate, messageBurst)
 	for {
 		r, err := stream.Recv()
@@ -292,10 +280,8 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 		if len(r.Steps) == 0 {
 			continue
 		}
-		select {
-		case reports <- r.Steps:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := in.put(r.Steps); err != nil {
+			return err
 		}
 	}
 }
@@ -313,39 +299,6 @@ func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, n
 		case <-ctx.Done():
 		case <-time.After(busyRetry):
 		}
-	}
-}
-
-// takeIn hands reports to the writer, all that have gathered at a time, and lets the link see them.
-func (s *NodeServer) takeIn(ctx context.Context, reports <-chan []*pb.StepReport, link *dispatch.Link, name string) {
-	for {
-		var steps []*pb.StepReport
-		select {
-		case <-ctx.Done():
-			return
-		case steps = <-reports:
-		}
-		for more := true; more && len(steps) < maxReports; {
-			select {
-			case r := <-reports:
-				steps = append(steps, r...)
-			default:
-				more = false
-			}
-		}
-		link.Saw(steps)
-		for {
-			_, err := s.Writer.Do(ctx, reactor.StepReports{Node: name, Steps: steps})
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			s.Log.Warn("cannot process a node's reports yet", "node", name, "err", err)
-			select { // the mailbox is full, or the disk: the reports must not be lost
-			case <-ctx.Done():
-			case <-time.After(busyRetry):
-			}
-		}
-		link.Wake()
 	}
 }
 

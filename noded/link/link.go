@@ -43,8 +43,8 @@ import (
 const (
 	KeepaliveS      = 120
 	maxMessageBytes = 8 << 20
-	windowBytes     = 1 << 20 // given: gRPC would otherwise measure the connection, with a ping for each message that comes
-	bufferBytes     = 8 << 10
+	windowBytes     = 1 << 20         // given: gRPC would otherwise measure the connection, with a ping for each message that comes
+	bufferBytes     = 8 << 10         // for what is sent; TLS has a buffer for what comes
 	dialTimeout     = 5 * time.Second // of TCP: another attempt finds a host that is back sooner than what the kernel sends again
 	// connectTimeout is for TLS and the start of the stream: after a restart of the controller all nodes of a cluster come at once, and
 	// what a slow machine has done of a handshake is lost when a node gives it up.
@@ -192,7 +192,7 @@ func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveS * time.Second, Timeout: tcp.Gone,
 			PermitWithoutStream: true}),
 		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
-		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
+		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithContextDialer(o.connect),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),

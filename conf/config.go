@@ -96,6 +96,9 @@ type Config struct {
 	ReturnToService int // 0, 1, 2: slurm.conf(5)
 	TrackWCKey      bool
 	PrivateData     []string
+	MetricsType     string // "metrics/openmetrics" or empty: they are served; "none": they are not
+	// MetricsParameters are ignore_private_data, and of Sluice's own listen, tokens and top (docs/monitoring.md).
+	MetricsParameters Params
 
 	KillWaitSec              int64
 	WaitTimeSec              int64

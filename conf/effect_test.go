@@ -416,7 +416,7 @@ func TestKeysHaveAnEffect(t *testing.T) {
 func TestWordsHaveAnEffect(t *testing.T) {
 	u := findUsage(t)
 	params := []string{"SchedulerParameters", "SlurmctldParameters", "SlurmdParameters", "LaunchParameters", "PreemptParameters",
-		"DependencyParameters", "AccountingStorageParameters"}
+		"DependencyParameters", "AccountingStorageParameters", "MetricsParameters"}
 	known := map[string]bool{}
 	for _, key := range params {
 		for word := range strings.FieldsSeq(wordTables()[strings.ToLower(key)].works) {

@@ -142,6 +142,8 @@ func parsed() []key {
 		{name: "PriorityWeightPartition", set: number(func(c *Config) *uint32 { return &c.PriorityWeightPartition }, 0, math.MaxUint32)},
 		{name: "PriorityWeightQOS", set: number(func(c *Config) *uint32 { return &c.PriorityWeightQOS }, 0, math.MaxUint32),
 			why: whyFactor},
+		{name: "MetricsParameters", set: params(func(c *Config) *Params { return &c.MetricsParameters })},
+		{name: "MetricsType", set: text(func(c *Config) *string { return &c.MetricsType })},
 		{name: "PrivateData", set: list(func(c *Config) *[]string { return &c.PrivateData })},
 		{name: "ProctrackType", set: text(func(c *Config) *string { return &c.ProctrackType }),
 			why: "processes are tracked by cgroups, or without root by their process tree"},
@@ -242,7 +244,8 @@ func ignored() map[string]string {
 		PluginDir PlugStackConfig SlurmctldPlugstack CliFilterPlugins CliFilterParameters PrEpPlugins PrEpParameters
 		NodeFeaturesPlugins PrioritySiteFactorPlugin PrioritySiteFactorParameters
 		PriorityParameters CoreSpecPlugin LaunchType RoutePlugin MCSPlugin MCSParameters DataParserParameters
-		UrlParserType HttpParserType MetricsType`,
+		UrlParserType HttpParserType`,
+		"who reads metrics shows a token or a certificate (docs/monitoring.md)": `MetricsAuthUsers`,
 		"usage is always read from the job's cgroup": `
 		AcctGatherNodeFreq AcctGatherEnergyType AcctGatherInterconnectType
 		AcctGatherInfinibandType AcctGatherFilesystemType AcctGatherProfileType ExtSensorsFreq ExtSensorsType VSizeFactor`,

@@ -113,7 +113,7 @@ var numericParams = sync.OnceValue(func() []string {
 	bf_yield_sleep build_queue_timeout correspond_after_task_cnt default_queue_depth delay_boot max_array_tasks
 	max_rpc_cnt max_sched_time max_script_size max_switch_wait partition_job_depth preempt_reorder_count sched_interval
 	sched_max_job_start sched_min_interval step_retry_count step_retry_time max_depend_depth
-	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue max_user_state max_user_accounting`) // the last are Sluice's own
+	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue max_user_state max_user_accounting top`) // the last are Sluice's own
 })
 
 // wordParams are the parameters of Sluice's own that are one of a few words.

@@ -153,6 +153,8 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		"privatedata": {works: "cloud jobs none", vain: map[string]string{
 			whySeen: `accounts events nodes partitions reservations usage users`,
 		}},
+		"metricstype":       {trim: "metrics/", works: "none openmetrics"},
+		"metricsparameters": {works: "ignore_private_data listen tokens top"},
 		"debugflags": {works: "AuditRPCs Backfill",
 			vain: map[string]string{whyFlags: strings.Join(slices.DeleteFunc(slices.Clone(debugFlags),
 				func(f string) bool { return f == "AuditRPCs" || f == "Backfill" }), " ") + " ExtSensors TimeCray"}},

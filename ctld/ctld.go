@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/clock"
+	confmetrics "github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/acct"
@@ -29,6 +30,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/mail"
+	"github.com/sluice-hpc/sluice/ctld/metrics"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/powersave"
 	"github.com/sluice-hpc/sluice/ctld/prolog"
@@ -141,6 +143,8 @@ type daemon struct {
 	live    *rpc.Live
 	started time.Time
 	figures *figures
+	metrics *metrics.Source
+	tokens  atomic.Pointer[confmetrics.Tokens]
 
 	certs     certificates
 	hosts     *hostconf.Current
@@ -235,6 +239,8 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	part("relays", func() error { return relays.Serve(annex) })
 	part("heartbeats", func() error { beats.Run(ctx, d.loop); return nil })
 	d.background(ctx, part)
+	part("metrics", func() error { d.serveMetrics(ctx, listen.metrics, service); return nil })
+	part("idle GPU time", func() error { d.watchGPUs(ctx); return nil })
 	after.run(ctx, part)
 	d.log.Info("controller started", "cluster", v.Settings.Cluster, "socket", d.opts.Socket, "nodes", listen.nodes.Addr().String(), "pid",
 		os.Getpid())
@@ -285,6 +291,9 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	d.loop.Observe(d.planner.Changed)
 	d.figures = newFigures(time.Now())
 	d.loop.Observe(d.figures.Changed)
+	d.metrics = d.metricsSource()
+	d.loop.Observe(d.metrics.Watch().Changed)
+	d.loop.Committed = d.metrics.Watch().Committed
 	post := mail.New(d.mailSettings, d.loop.View, d.log)
 	d.loop.Observe(post.Changed)
 	programs := prolog.New(filepath.Join(d.opts.State, "programs"), d.prologSettings, d.loop.View, d.loop.Do, d.log)

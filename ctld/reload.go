@@ -33,6 +33,7 @@ func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []stri
 		}
 		d.forgetDebug(r.Config)
 		d.openLog(r.Config)
+		d.readTokens(r.Config)
 		d.planner.Configure(schedParams(r.Config))
 		d.judge.Configure(schedParams(r.Config))
 		d.inForce.Store(r)

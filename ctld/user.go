@@ -31,10 +31,11 @@ import (
 // listeners are opened first: SlurmctldPort may be below 1024, and the socket in a folder of root's.
 type listeners struct {
 	local, nodes net.Listener
+	metrics      net.Listener // nil: they are not served
 }
 
 func (l *listeners) close() {
-	for _, x := range []net.Listener{l.local, l.nodes} {
+	for _, x := range []net.Listener{l.local, l.nodes, l.metrics} {
 		if x != nil {
 			_ = x.Close()
 		}
@@ -47,8 +48,10 @@ func (d *daemon) listen(user string) (l listeners, err error) {
 	}
 	if l.local, err = d.listenLocal(user); err != nil {
 		l.close()
+		return l, err
 	}
-	return l, err
+	l.metrics = d.listenMetrics()
+	return l, nil
 }
 
 // listenLocal opens the socket of commands: as root in a folder that only root can change, else, where root could be led elsewhere, with

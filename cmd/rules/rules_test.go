@@ -34,6 +34,7 @@ var importRules = []rule{
 	{in: "conf/filename", may: []string{}},
 	{in: "conf/accounts", may: []string{}},
 	{in: "conf/fieldtest", may: []string{}},
+	{in: "conf/metrics", may: []string{"conf/mtls"}},
 	{in: "conf/leaktest", may: []string{}},
 	{in: "conf", may: []string{}},
 	{in: "sched", may: []string{"conf/"}},
@@ -58,6 +59,7 @@ var importRules = []rule{
 	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
 	{in: "ctld/acct", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/metrics", may: []string{"conf/", "ctld/state", "proto/"}},
 	{in: "ctld", never: []string{"noded/", "client/"}, but: []string{"ctld/simtest", "ctld/crashtest", "ctld/hostile", "ctld/hosttest"}},
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.

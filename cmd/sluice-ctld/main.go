@@ -57,7 +57,8 @@ func main() {
 				Flags: []cli.Flag{state,
 					&cli.StringFlag{Name: "node", Required: true, Usage: "`NAME` of the node, as in slurm.conf, or of the login host"},
 					&cli.StringFlag{Name: "role", Value: "compute",
-						Usage: "`ROLE` of the host: compute, or login (sluice-noded --login; it need not be in slurm.conf)"},
+						Usage: "`ROLE` of its holder: compute, login (sluice-noded --login; it need not be in slurm.conf), or monitor " +
+							"(a program that reads metrics)"},
 					&cli.StringFlag{Name: "out", Required: true, Usage: "directory `DIR` to write to"},
 					&cli.BoolFlag{Name: "new-authority",
 						Usage: "create the cluster's certificate authority if there is none, before the controller's first start"},
@@ -147,8 +148,10 @@ func issue(c *cli.Context) error {
 	case "compute":
 	case "login":
 		role, what = mtls.RoleLogin, "login host"
+	case "monitor":
+		role, what = mtls.RoleMonitor, "monitoring program"
 	default:
-		return fmt.Errorf("cannot issue a certificate: --role=%s is neither compute nor login", c.String("role"))
+		return fmt.Errorf("cannot issue a certificate: --role=%s is none of compute, login and monitor", c.String("role"))
 	}
 	dir, err := needState(c)
 	if err == nil && role == mtls.RoleNode {

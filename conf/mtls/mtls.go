@@ -29,6 +29,8 @@ const (
 	RoleController = "ctld"
 	RoleNode       = "node"  // a compute host
 	RoleLogin      = "login" // a host that only speaks for the commands of its users
+	// RoleMonitor is a program that may read metrics (package metrics), and nothing else: no other port lets it in.
+	RoleMonitor = "monitor"
 )
 
 // RelayServerName is the name by which the relay of a host asks for the controller's RelayAPI (TLS server name indication). It says what

@@ -168,7 +168,7 @@ func template(name, role string, hosts []string, now, end, until time.Time) (*x5
 }
 
 func checkSubject(name, role string) error {
-	if roles := []string{mtls.RoleController, mtls.RoleNode, mtls.RoleLogin}; !slices.Contains(roles, role) {
+	if roles := []string{mtls.RoleController, mtls.RoleNode, mtls.RoleLogin, mtls.RoleMonitor}; !slices.Contains(roles, role) {
 		return fmt.Errorf("cannot sign a certificate for %q: the role is %q, it must be one of %q", name, role, roles)
 	}
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == ' ' || r == unicode.ReplacementChar }

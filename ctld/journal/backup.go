@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
@@ -40,9 +41,14 @@ func backupFiles(dir string) ([]string, error) {
 // BackupNow writes a backup file, reads it back from the disk in full, and only then gives it its name. It returns its path, or that
 // of the newest backup if nothing was committed since. It refuses with ErrNoSpace to take what the reserve of the database may need.
 // Commits go on meanwhile.
-func (s *Bolt) BackupNow() (string, error) {
+func (s *Bolt) BackupNow() (path string, err error) {
 	s.backups.Lock()
 	defer s.backups.Unlock()
+	defer func() {
+		if err == nil {
+			s.backed.Store(time.Now().UnixNano())
+		}
+	}()
 	dir := backupDir(s.dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", noSpace(fmt.Errorf("cannot back up: %w", err))
@@ -68,7 +74,7 @@ func (s *Bolt) BackupNow() (string, error) {
 	if err != nil {
 		return "", publish(f, filepath.Join(dir, "new.db"), err)
 	}
-	path := filepath.Join(dir, fmt.Sprintf(backupFormat, r.head.epoch, r.head.seq, s.opts.Now().UTC().Format("20060102T150405Z")))
+	path = filepath.Join(dir, fmt.Sprintf(backupFormat, r.head.epoch, r.head.seq, s.opts.Now().UTC().Format("20060102T150405Z")))
 	if err := publish(f, path, nil); err != nil {
 		return "", err
 	}
@@ -111,6 +117,23 @@ func compact(path string, src *bbolt.DB) error {
 	}
 	dst.NoSync, dst.NoGrowSync, dst.AllocSize = true, true, 1<<20
 	return errors.Join(bbolt.Compact(dst, src, 1<<20), dst.Close())
+}
+
+// LastBackup is when a backup was last found to hold everything; before the first of this process, when the newest file was written. It is
+// the zero time when there is none.
+func (s *Bolt) LastBackup() time.Time {
+	if at := s.backed.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	names, err := backupFiles(s.dir)
+	if err != nil || len(names) == 0 {
+		return time.Time{}
+	}
+	fi, err := os.Stat(filepath.Join(backupDir(s.dir), names[len(names)-1]))
+	if err != nil {
+		return time.Time{}
+	}
+	return fi.ModTime()
 }
 
 // unchanged returns the newest backup if it already holds the last commit.

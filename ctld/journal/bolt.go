@@ -87,6 +87,7 @@ type Bolt struct {
 	backups sync.Mutex    // one backup or rotation at a time
 	used    atomic.Int64  // bytes
 	live    atomic.Int64  // of them, those that are not in free pages
+	backed  atomic.Int64  // when a backup was last made, or found to hold everything: nanoseconds since 1970
 	broken  atomic.Pointer[error]
 	closed  atomic.Bool
 }

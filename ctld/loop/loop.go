@@ -43,6 +43,9 @@ var ErrEnded = errors.New("the controller is shutting down")
 
 // Loop is the writer. Create with New, run with Run.
 type Loop struct {
+	// Committed is told how long each commit of the journal took, by the writer; nil: nobody is. Set before Run.
+	Committed func(took time.Duration)
+
 	store     journal.Store
 	clock     func() time.Time
 	log       *slog.Logger
@@ -341,8 +344,12 @@ func (l *Loop) commit(tx *state.Tx, must bool) error {
 	tx.ClockSaved()
 	l.alone = l.alone && must
 	failpoint.Hit("commit.after")
+	took := time.Since(start)
 	l.stats.Commits.Add(1)
-	l.stats.CommitNS.Add(int64(time.Since(start)))
+	l.stats.CommitNS.Add(int64(took))
+	if l.Committed != nil {
+		l.Committed(took)
+	}
 	return nil
 }
 

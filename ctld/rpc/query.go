@@ -227,6 +227,16 @@ func worst(v *state.View, j *pb.JobRecord) *pb.JobRecord {
 	return j
 }
 
+// ActiveCalls is how many calls of commands are being served.
+func (s *Service) ActiveCalls() int {
+	if s.calls == nil {
+		return 0
+	}
+	s.calls.mu.Lock()
+	defer s.calls.mu.Unlock()
+	return s.calls.active
+}
+
 // Stats answers counters.
 func (s *Service) Stats(ctx context.Context, r *pb.StatsRequest) (*pb.StatsReply, error) {
 	if r.Reset_ && !peerOf(ctx).Operator {

@@ -1,0 +1,125 @@
+package metrics
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+)
+
+// Page is one answer, in the text format of Prometheus (version 0.0.4). Families are written in the order in which they are begun; a name
+// must be begun once only, and the values of one family before the next one is begun.
+//
+// It is written directly rather than collected through a registry: ten thousand nodes are a hundred thousand values, each of which would be
+// half a dozen objects there.
+type Page struct {
+	text   []byte
+	name   string
+	labels []string
+}
+
+// Types of families.
+const (
+	gauge   = "gauge"
+	counter = "counter"
+)
+
+// Gauge begins a family of values that go up and down, with the names of its labels.
+func (p *Page) Gauge(name, help string, labels ...string) *Page {
+	return p.begin(gauge, name, help, labels)
+}
+
+// Counter begins a family of values that only grow. Its name should end in _total, unless others gave it.
+func (p *Page) Counter(name, help string, labels ...string) *Page {
+	return p.begin(counter, name, help, labels)
+}
+
+func (p *Page) begin(kind, name, help string, labels []string) *Page {
+	p.name, p.labels = name, labels
+	p.text = append(p.text, "# HELP "+name+" "...)
+	p.text = append(p.text, escape(help, false)...)
+	p.text = append(p.text, "\n# TYPE "+name+" "+kind+"\n"...)
+	return p
+}
+
+// Add adds a value with the values of the labels, in the order of Gauge.
+func (p *Page) Add(v float64, values ...string) *Page {
+	p.text = append(p.text, p.name...)
+	for i, l := range p.labels {
+		p.text = append(p.text, ",{"[b2i(i == 0)])
+		p.text = append(p.text, l...)
+		p.text = append(p.text, '=', '"')
+		p.text = append(p.text, escape(values[i], true)...)
+		p.text = append(p.text, '"')
+	}
+	if len(p.labels) > 0 {
+		p.text = append(p.text, '}')
+	}
+	p.text = append(p.text, ' ')
+	p.text = appendValue(p.text, v)
+	p.text = append(p.text, '\n')
+	return p
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func appendValue(b []byte, v float64) []byte {
+	switch {
+	case math.IsNaN(v):
+		return append(b, "NaN"...)
+	case math.IsInf(v, 1):
+		return append(b, "+Inf"...)
+	case math.IsInf(v, -1):
+		return append(b, "-Inf"...)
+	case v == math.Trunc(v) && math.Abs(v) < 1<<53:
+		return strconv.AppendInt(b, int64(v), 10)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
+
+// escape writes a backslash before what would end a line or a label's value, and replaces what is no UTF-8, which would spoil the page.
+func escape(s string, quotes bool) string {
+	plain := true
+	for i := range len(s) {
+		if c := s[i]; c == '\\' || c == '\n' || c == '"' && quotes || c >= 0x80 {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "\n", `\n`)
+	if quotes {
+		s = strings.ReplaceAll(s, `"`, `\"`)
+	}
+	return s
+}
+
+// Gather adds what a registry has: histograms, and what the Go runtime says of itself.
+func (p *Page) Gather(g prometheus.Gatherer) error {
+	families, err := g.Gather()
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			return err
+		}
+	}
+	p.text = append(p.text, b.Bytes()...)
+	return nil
+}
+
+// Bytes is the page.
+func (p *Page) Bytes() []byte { return p.text }

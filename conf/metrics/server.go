@@ -1,0 +1,168 @@
+package metrics
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Limits of a listener.
+const (
+	maxConnections = 64
+	maxHeader      = 16 << 10
+	headerTime     = 10 * time.Second
+	answerTime     = time.Minute
+	idleTime       = 3 * time.Minute // Prometheus asks every minute or more often, and keeps its connection
+	// Fresh is how long a page is good for all who ask for it.
+	Fresh = time.Second
+	// worthGzip is from which size on a page is compressed for who takes that.
+	worthGzip = 4 << 10
+)
+
+// Render writes a page; without names it leaves out whatever says who users are.
+type Render func(p *Page, names bool) error
+
+// Server serves pages by their paths.
+type Server struct {
+	Pages map[string]Render
+	Rules func() Rules
+	Log   *slog.Logger
+	// TLS is what a listener that others reach is served with; nil: there is none.
+	TLS *tls.Config
+
+	// Now is what time it is.
+	Now func() time.Time
+
+	mu   sync.Mutex
+	kept map[string]*kept
+}
+
+// kept is a page, made for all who ask within a second.
+type kept struct {
+	mu          sync.Mutex
+	at          time.Time
+	plain, gzip []byte
+}
+
+// Loopback reports whether nobody but this machine reaches a listener.
+func Loopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+// Serve serves a listener until ctx ends, and closes it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	open := Loopback(l.Addr())
+	if !open && s.TLS == nil {
+		_ = l.Close()
+		return fmt.Errorf("metrics are not served on %s: other hosts could read them, and there is no certificate", l.Addr())
+	}
+	h := &http.Server{Handler: s.handler(open), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: answerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		// HTTP/2 has had floods of its own, and a scrape is one request.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
+	l = netutil.LimitListener(l, maxConnections)
+	if !open {
+		l = tls.NewListener(l, s.TLS)
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = h.Close() })
+	defer stopped()
+	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		_ = h.Close()
+		return err
+	}
+	return nil
+}
+
+func (s *Server) handler(open bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		rules := s.Rules()
+		if rules.Off {
+			http.NotFound(w, q)
+			return
+		}
+		names, err := rules.reads(q, open)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="metrics"`)
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		if q.Method != http.MethodGet && q.Method != http.MethodHead {
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		render, ok := s.Pages[q.URL.Path]
+		if !ok {
+			http.NotFound(w, q)
+			return
+		}
+		s.answer(w, q, render, names)
+	})
+}
+
+func (s *Server) answer(w http.ResponseWriter, q *http.Request, render Render, names bool) {
+	k := s.page(fmt.Sprintf("%s %t", q.URL.Path, names))
+	plain, packed, err := k.get(s.Now(), func(p *Page) error { return render(p, names) })
+	if err != nil {
+		s.Log.Warn("cannot make a page of metrics", "page", q.URL.Path, "err", err)
+		http.Error(w, "the page cannot be made; the log of the daemon says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Vary", "Accept-Encoding")
+	if packed != nil && strings.Contains(q.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		plain = packed
+	}
+	_, _ = w.Write(plain)
+}
+
+func (s *Server) page(key string) *kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = map[string]*kept{}
+	}
+	if s.kept[key] == nil { // paths are those of Pages, so there are few
+		s.kept[key] = &kept{}
+	}
+	return s.kept[key]
+}
+
+// get is the page as it is, or made anew. Those who ask while it is made wait for it.
+func (k *kept) get(now time.Time, render func(*Page) error) (plain, packed []byte, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.plain != nil && now.Sub(k.at) < Fresh && !now.Before(k.at) {
+		return k.plain, k.gzip, nil
+	}
+	p := &Page{}
+	if err := render(p); err != nil {
+		return nil, nil, err
+	}
+	k.plain, k.gzip, k.at = p.text, pack(p.text), now
+	return k.plain, k.gzip, nil
+}
+
+func pack(text []byte) []byte {
+	if len(text) < worthGzip {
+		return nil
+	}
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is one that there is
+	_, _ = z.Write(text)                            // a Buffer takes all
+	_ = z.Close()
+	return b.Bytes()
+}

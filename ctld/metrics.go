@@ -1,0 +1,126 @@
+package ctld
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/conf/clock"
+	confmetrics "github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/metrics"
+	"github.com/sluice-hpc/sluice/ctld/rpc"
+)
+
+// DefaultMetrics is where metrics are served unless MetricsParameters=listen= says otherwise: for this machine alone.
+const DefaultMetrics = "127.0.0.1:9341"
+
+// topUsers is how many users and accounts have series of their own where MetricsParameters=top= does not say.
+const topUsers = 100
+
+// metricsOff: nothing is served (MetricsType=none).
+func metricsOff(c *conf.Config) bool {
+	return strings.EqualFold(strings.TrimPrefix(c.MetricsType, "metrics/"), "none")
+}
+
+// listenMetrics opens the listener for metrics, nil when there is to be none. A controller whose metrics cannot be read does its work all
+// the same: the address is taken where several controllers run on one machine.
+func (d *daemon) listenMetrics() net.Listener {
+	c := d.conf.Load()
+	if metricsOff(c) {
+		return nil
+	}
+	addr, configured := DefaultMetrics, c.MetricsParameters.Get("listen")
+	if configured != "" {
+		addr = configured
+	}
+	l, err := tcp.Listen(addr)
+	switch {
+	case err != nil && configured == "":
+		d.log.Info("metrics are not served: MetricsParameters=listen=ADDR:PORT gives this controller another address", "err", err)
+		return nil
+	case err != nil:
+		d.log.Error("metrics are not served: cannot listen on the address of MetricsParameters=listen=", "err", err)
+		return nil
+	}
+	return l
+}
+
+// metricsSource is what the figures are made of. Nothing runs yet.
+func (d *daemon) metricsSource() *metrics.Source {
+	return &metrics.Source{View: d.loop.View, Samples: d.samples, Now: time.Now, Boot: clock.Boot, Certificates: d.certs.trusted,
+		Backup: d.store.LastBackup, Accounting: func() (int, uint64, error) { return d.acct.Figures() }, Version: version.Sluice,
+		Top: func() int { return max(0, d.conf.Load().MetricsParameters.Int("top", topUsers)) }}
+}
+
+// serveMetrics serves l until ctx ends. What goes wrong is logged: the controller goes on.
+func (d *daemon) serveMetrics(ctx context.Context, l net.Listener, calls *rpc.Service) {
+	if l == nil {
+		return
+	}
+	d.readTokens(d.conf.Load())
+	d.metrics.Figures = func() map[string]float64 {
+		f := d.counters(false)
+		f["active_calls"] = float64(calls.ActiveCalls())
+		return f
+	}
+	s := &confmetrics.Server{Pages: d.metrics.Pages(), Rules: d.metricsRules, Log: d.log, TLS: d.certs.metricsTLS(),
+		Now: time.Now}
+	d.log.Info("metrics are served", "address", l.Addr().String(), "loopback", confmetrics.Loopback(l.Addr()))
+	if err := s.Serve(ctx, l); err != nil && ctx.Err() == nil {
+		d.log.Error("metrics are not served any more", "err", err)
+	}
+}
+
+// metricsTLS is what a listener for other hosts is served with: who shows a certificate shows one of this cluster. It follows loadTrust.
+func (t *certificates) metricsTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := t.tls.Load()
+		return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: c.Certificates, ClientCAs: c.ClientCAs,
+			ClientAuth: tls.VerifyClientCertIfGiven, SessionTicketsDisabled: true}, nil
+	}}
+}
+
+// metricsRules are who may read metrics now.
+func (d *daemon) metricsRules() confmetrics.Rules {
+	c := d.conf.Load()
+	r := confmetrics.Rules{Off: metricsOff(c), Accepts: d.accepts,
+		Private: hasWord(c.PrivateData, "jobs") && !c.MetricsParameters.Has("ignore_private_data")}
+	if t := d.tokens.Load(); t != nil {
+		r.Tokens = *t
+	}
+	return r
+}
+
+// readTokens reads the file of MetricsParameters=tokens=. When it cannot be read, those that were read before count.
+func (d *daemon) readTokens(c *conf.Config) {
+	path := c.MetricsParameters.Get("tokens")
+	if path == "" {
+		d.tokens.Store(nil)
+		return
+	}
+	t, err := confmetrics.ReadTokens(path)
+	if err != nil {
+		d.log.Error("the tokens for metrics stay as they were", "err", err)
+		return
+	}
+	d.tokens.Store(&t)
+}
+
+// watchGPUs adds up how long GPUs are idle that jobs have.
+func (d *daemon) watchGPUs(ctx context.Context) {
+	t := time.NewTicker(metrics.LookEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			d.metrics.LookAtGPUs()
+		}
+	}
+}

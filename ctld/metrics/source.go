@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"crypto/x509"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Source is where the figures come from. All of its functions may be called at any time by any goroutine.
+type Source struct {
+	View    func() *state.View
+	Figures func() map[string]float64 // sdiag's
+	Samples Samples
+	Now     func() time.Time
+	// Boot is CLOCK_BOOTTIME in nanoseconds, by which the times of samples are.
+	Boot func() int64
+	// Certificates gives the certificate that the controller shows, and those of the authorities.
+	Certificates func() (own *x509.Certificate, authorities []*x509.Certificate, err error)
+	// Backup is when a backup was last found to hold everything; the zero time: never.
+	Backup func() time.Time
+	// Accounting is how many jobs wait to be written there, and the error that the last attempt ended with.
+	Accounting func() (waiting int, written uint64, err error)
+	// Top is how many users and accounts have series of their own.
+	Top     func() int
+	Version string
+
+	once  sync.Once
+	watch *Watch
+
+	mu   sync.Mutex
+	last *tally
+	at   time.Time
+}
+
+// Samples is what GPUs are doing; *rpc.Samples is one.
+type Samples interface {
+	// Get is what a device was doing when it was last looked at, nil when that has not been heard since; idleNS is when it was last busy,
+	// 0 when it is busy or nobody knows.
+	Get(node, id string, sinceNS int64) (last *pb.DeviceSample, idleNS int64)
+}
+
+// Pages are all pages by their paths.
+func (s *Source) Pages() map[string]metrics.Render {
+	counted := func(page func(*metrics.Page, *tally)) metrics.Render {
+		return func(p *metrics.Page, _ bool) error { page(p, s.tally()); return nil }
+	}
+	return map[string]metrics.Render{
+		"/metrics":            s.mainPage,
+		"/metrics/jobs":       counted(s.jobsPage),
+		"/metrics/nodes":      counted(s.nodesPage),
+		"/metrics/partitions": counted(s.partitionsPage),
+		"/metrics/scheduler":  func(p *metrics.Page, _ bool) error { s.schedulerPage(p, s.figures()); return nil },
+		"/metrics/jobs-users-accts": func(p *metrics.Page, names bool) error {
+			if names {
+				s.peoplePage(p, s.tally())
+			}
+			return nil
+		},
+	}
+}
+
+// Paths are those of Pages, in order.
+func (s *Source) Paths() []string { return slices.Sorted(maps.Keys(s.Pages())) }
+
+func (s *Source) mainPage(p *metrics.Page, names bool) error {
+	t := s.tally()
+	s.exporter(p, t, s.figures(), names)
+	s.own(p, t, names)
+	return p.Gather(s.Watch().registry)
+}
+
+// tally is the one of this second, so that all pages of a scrape cost one walk.
+func (s *Source) tally() *tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.Now(); s.last == nil || now.Sub(s.at) >= metrics.Fresh || now.Before(s.at) {
+		s.last, s.at = newTally(s.View()), now
+	}
+	return s.last
+}
+
+// Watch is what counts as things happen.
+func (s *Source) Watch() *Watch {
+	s.once.Do(func() {
+		s.watch = newWatch()
+		s.watch.registry.MustRegister(collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	})
+	return s.watch
+}

@@ -163,3 +163,7 @@ func (c *calls) RevokeHost(ctx context.Context, req *msg.RevokeHostRequest) (*ms
 func (c *calls) Certificates(ctx context.Context, req *msg.CertificatesRequest) (*msg.CertificatesReply, error) {
 	return unary[msg.CertificatesReply](ctx, c, "Certificates", req)
 }
+
+func (c *calls) Hosts(ctx context.Context, req *msg.HostsRequest) (*msg.HostsReply, error) {
+	return unary[msg.HostsReply](ctx, c, "Hosts", req)
+}

@@ -147,6 +147,7 @@ type daemon struct {
 	tokens  atomic.Pointer[confmetrics.Tokens]
 
 	certs     certificates
+	door      atomic.Pointer[rpc.Door]
 	hosts     *hostconf.Current
 	inForce   atomic.Pointer[reading] // what a reconfigure is compared with
 	nodeDebug nodeDebug
@@ -311,6 +312,7 @@ func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen li
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
 		Samples: d.samples, ClusterID: clusterID, Log: d.log, Conf: d.hosts, Found: d.foundNode})
 	door := rpc.NewDoor(listen.nodes, d.log)
+	d.door.Store(door)
 	door.Accepts = d.accepts
 	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
 	nodepb.RegisterEnrolAPIServer(nodes, &rpc.EnrolServer{Writer: d.loop, Authority: &d.certs, Log: d.log,
@@ -355,7 +357,7 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 	if err := d.loadTrust(); err != nil {
 		return nil, err
 	}
-	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs}.Options(),
+	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met}.Options(),
 		grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),

@@ -144,6 +144,13 @@ func (d *daemon) accepts(name, serial string) bool {
 	return d.loop.View().Accepts(name, serial)
 }
 
+// met notes what a host says of itself with a call.
+func (d *daemon) met(serial, release string, ahead time.Duration) {
+	if door := d.door.Load(); door != nil {
+		door.Met(serial, release, ahead)
+	}
+}
+
 // issuedDir is where sluice-ctld issue leaves a copy of each certificate, for the controller to take into its state.
 func issuedDir(tlsDir string) string { return filepath.Join(tlsDir, "issued") }
 

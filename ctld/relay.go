@@ -19,7 +19,8 @@ const (
 
 // relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
 func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
-	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs}.Options(), grpc.Creds(rpc.AnnexCredentials()),
+	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met}.Options(),
+		grpc.Creds(rpc.AnnexCredentials()),
 		grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
 		grpc.InitialWindowSize(relayWindow), grpc.InitialConnWindowSize(relayWindow*16),
 		grpc.MaxConcurrentStreams(rpc.MaxLoginCalls), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),

@@ -157,7 +157,7 @@ func sluiceCompletion() string {
 	return fmt.Sprintf(
 		"_sluice_sluice() {\n  local cur prev words\n  _sluice_words\n  case $prev in\n  explain) _sluice_values jobs; return ;;\n  "+
 			"token) COMPREPLY=($(compgen -W 'create list revoke' -- \"$cur\")); return ;;\n  "+
-			"node) COMPREPLY=($(compgen -W revoke -- \"$cur\")); return ;;\n  revoke|--node) _sluice_values nodes; return ;;\n  "+
+			"node) COMPREPLY=($(compgen -W 'list revoke' -- \"$cur\")); return ;;\n  revoke|--node) _sluice_values nodes; return ;;\n  "+
 			"--role) COMPREPLY=($(compgen -W 'compute login' -- \"$cur\")); return ;;\n  "+
 			"completion) COMPREPLY=(bash); return ;;\n  esac\n"+
 			"  COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n}\ncomplete -o default -F _sluice_sluice sluice\n", strings.Join(words, " "))

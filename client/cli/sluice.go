@@ -18,7 +18,7 @@ func Verbs() [][2]string {
 		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
 		{"gpus", "show every GPU: what it is doing and for whom"},
 		{"token", "let a host join the cluster (token create --node NAME)"},
-		{"node", "shut a host out (node revoke NAME)"},
+		{"node", "show the hosts, or shut one out (node list, node revoke NAME)"},
 		{"certs", "show the certificates of hosts"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
 	}

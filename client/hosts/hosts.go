@@ -32,6 +32,7 @@ type options struct {
 	anyNode bool
 	all     bool
 	bare    bool
+	wrong   bool
 }
 
 // main runs one of the verbs; "" stands for a command without one.
@@ -63,6 +64,9 @@ func main(env *command.Env, name, usage string, verbs map[string]verb, args []st
 	if err == nil {
 		defer func() { _ = c.Close() }()
 		err = v.run(ctx, env, c, o)
+	}
+	if errors.Is(err, errProblems) { // they have been shown
+		return 1
 	}
 	if err != nil {
 		text, more := command.Phrase(err)

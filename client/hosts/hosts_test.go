@@ -15,6 +15,7 @@ import (
 type controller struct {
 	msg.ControllerAPIClient
 	asked *msg.CreateTokenRequest
+	well  bool // all hosts
 }
 
 func (c *controller) Certificates(context.Context, *msg.CertificatesRequest) (*msg.CertificatesReply, error) {
@@ -29,6 +30,18 @@ func (c *controller) Certificates(context.Context, *msg.CertificatesRequest) (*m
 		},
 		Authorities: []*msg.AuthorityInfo{{Id: "aa", Name: "A", Signs: true}, {Id: "bb", Name: "B"}},
 	}, nil
+}
+
+func (c *controller) Hosts(context.Context, *msg.HostsRequest) (*msg.HostsReply, error) {
+	since := time.Date(2026, 11, 22, 10, 0, 0, 0, time.Local).UnixNano()
+	all := []*msg.HostInfo{{Name: "head", Role: "ctld", Version: "0.1.0", Configuration: "current", ExpiresNs: since},
+		{Name: "n1", Role: "compute", State: msg.NodeState_NODE_IDLE, StateFlags: msg.NodeDrain, Version: "0.1.0", Configuration: "behind",
+			ClockOffNs: -90e9, SinceNs: since, Address: "10.0.0.1", Problems: []string{"its clock is wrong", "x\x1b"}},
+		{Name: "l1", Role: "login", SinceNs: since}}
+	if c.well {
+		all[1].Problems = nil
+	}
+	return &msg.HostsReply{Hosts: all}, nil
 }
 
 func (c *controller) CreateToken(_ context.Context, q *msg.CreateTokenRequest) (*msg.CreateTokenReply, error) {
@@ -61,6 +74,33 @@ func TestCertificates(t *testing.T) {
 			if strings.Contains(out.String(), w) {
 				t.Errorf("%+v: with %q:\n%s", c.o, w, out.String())
 			}
+		}
+	}
+}
+
+// TestListHosts: one line a host, and in words what is wrong; --problems is silent when all is well.
+func TestListHosts(t *testing.T) {
+	const n1 = "n1    compute  IDLE+DRAIN  0.1.0    behind   -90s   -                    10.0.0.1  2026-11-22T10:00:00\n"
+	const l1 = "l1    login    -           -        -        -      -                    -         2026-11-22T10:00:00\n"
+	const wrong = "\nn1: its clock is wrong\nn1: x\\x1b\n"
+	for _, c := range []struct {
+		o    options
+		well bool
+		want string // of what is printed, the end
+		fail bool
+	}{
+		{options{}, false, n1 + l1 + wrong, false},
+		{options{wrong: true}, false, wrong, true},
+		{options{wrong: true}, true, "", false},
+	} {
+		var out strings.Builder
+		err := listHosts(context.Background(), &command.Env{Stdout: &out},
+			&client.Client{ControllerAPIClient: &controller{well: c.well}}, &c.o)
+		if (err != nil) != c.fail || !strings.HasSuffix(out.String(), c.want) || c.well && out.Len() > 0 {
+			t.Errorf("%+v: %v\n%s", c.o, err, out.String())
+		}
+		if shows := strings.Contains(out.String(), "head "); shows == c.o.wrong {
+			t.Errorf("%+v: the host with which nothing is wrong: %s", c.o, out.String())
 		}
 	}
 }

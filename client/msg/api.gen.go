@@ -45,4 +45,5 @@ type ControllerAPIClient interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
+	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
 }

@@ -820,3 +820,231 @@ func (m *AuthorityInfo) Merge(s string) error {
 	}
 	return d.Err()
 }
+
+// HostsRequest is the message of that name in sluice/v1/enrol.proto.
+type HostsRequest struct {
+}
+
+// Marshal gives the encoding of m.
+func (m *HostsRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *HostsRequest) AppendTo(b []byte) []byte {
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *HostsRequest) Unmarshal(b []byte) error {
+	*m = HostsRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *HostsRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+	}
+	return d.Err()
+}
+
+// HostsReply is the message of that name in sluice/v1/enrol.proto.
+type HostsReply struct {
+	Hosts []*HostInfo
+}
+
+func (m *HostsReply) GetHosts() []*HostInfo {
+	if m == nil {
+		return nil
+	}
+	return m.Hosts
+}
+
+// Marshal gives the encoding of m.
+func (m *HostsReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *HostsReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Hosts {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *HostsReply) Unmarshal(b []byte) error {
+	*m = HostsReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *HostsReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(HostInfo)
+			d.Fail(v.Merge(d.Data))
+			m.Hosts = append(m.Hosts, v)
+		}
+	}
+	return d.Err()
+}
+
+// HostInfo is the message of that name in sluice/v1/enrol.proto.
+type HostInfo struct {
+	Name          string
+	Role          string
+	State         NodeState
+	StateFlags    uint32
+	Version       string
+	Configuration string
+	ClockOffNs    int64
+	ExpiresNs     int64
+	Address       string
+	SinceNs       int64
+	Problems      []string
+}
+
+func (m *HostInfo) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *HostInfo) GetRole() string {
+	if m == nil {
+		return ""
+	}
+	return m.Role
+}
+
+func (m *HostInfo) GetState() NodeState {
+	if m == nil {
+		return 0
+	}
+	return m.State
+}
+
+func (m *HostInfo) GetStateFlags() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.StateFlags
+}
+
+func (m *HostInfo) GetVersion() string {
+	if m == nil {
+		return ""
+	}
+	return m.Version
+}
+
+func (m *HostInfo) GetConfiguration() string {
+	if m == nil {
+		return ""
+	}
+	return m.Configuration
+}
+
+func (m *HostInfo) GetClockOffNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ClockOffNs
+}
+
+func (m *HostInfo) GetExpiresNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ExpiresNs
+}
+
+func (m *HostInfo) GetAddress() string {
+	if m == nil {
+		return ""
+	}
+	return m.Address
+}
+
+func (m *HostInfo) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *HostInfo) GetProblems() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Problems
+}
+
+// Marshal gives the encoding of m.
+func (m *HostInfo) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *HostInfo) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendText(b, 2, m.Role)
+	b = coding.AppendNumber(b, 3, uint64(m.State))
+	b = coding.AppendNumber(b, 4, uint64(m.StateFlags))
+	b = coding.AppendText(b, 5, m.Version)
+	b = coding.AppendText(b, 6, m.Configuration)
+	b = coding.AppendNumber(b, 7, uint64(m.ClockOffNs))
+	b = coding.AppendNumber(b, 8, uint64(m.ExpiresNs))
+	b = coding.AppendText(b, 9, m.Address)
+	b = coding.AppendNumber(b, 10, uint64(m.SinceNs))
+	for _, v := range m.Problems {
+		b = coding.AppendElement(b, 11, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *HostInfo) Unmarshal(b []byte) error {
+	*m = HostInfo{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *HostInfo) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Chunk:
+			m.Role = d.Text()
+		case 3<<3 | coding.Varint:
+			m.State = NodeState(d.Number())
+		case 4<<3 | coding.Varint:
+			m.StateFlags = uint32(d.Number())
+		case 5<<3 | coding.Chunk:
+			m.Version = d.Text()
+		case 6<<3 | coding.Chunk:
+			m.Configuration = d.Text()
+		case 7<<3 | coding.Varint:
+			m.ClockOffNs = int64(d.Number())
+		case 8<<3 | coding.Varint:
+			m.ExpiresNs = int64(d.Number())
+		case 9<<3 | coding.Chunk:
+			m.Address = d.Text()
+		case 10<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 11<<3 | coding.Chunk:
+			m.Problems = append(m.Problems, d.Text())
+		}
+	}
+	return d.Err()
+}

@@ -113,4 +113,7 @@ var messages = []struct {
 	{func() message { return new(CertificatesReply) }, func() proto.Message { return new(pb.CertificatesReply) }},
 	{func() message { return new(CertificateInfo) }, func() proto.Message { return new(pb.CertificateInfo) }},
 	{func() message { return new(AuthorityInfo) }, func() proto.Message { return new(pb.AuthorityInfo) }},
+	{func() message { return new(HostsRequest) }, func() proto.Message { return new(pb.HostsRequest) }},
+	{func() message { return new(HostsReply) }, func() proto.Message { return new(pb.HostsReply) }},
+	{func() message { return new(HostInfo) }, func() proto.Message { return new(pb.HostInfo) }},
 }

@@ -109,6 +109,7 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/RevokeToken":  {Operator, hosts},
 	"sluice.v1.ControllerAPI/RevokeHost":   {Operator, hosts},
 	"sluice.v1.ControllerAPI/Certificates": {Operator, hosts},
+	"sluice.v1.ControllerAPI/Hosts":        {Operator, hosts},
 
 	"sluice.node.v1.NodeAPI/Sync":          {NodeCert, never},
 	"sluice.node.v1.NodeAPI/Configuration": {HostCert, never},

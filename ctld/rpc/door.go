@@ -81,6 +81,7 @@ type guest struct {
 
 	id      mtls.Identity // of the certificate
 	serial  string        // likewise
+	since   time.Time     // when it was shown
 	alone   bool          // has no certificate that counts
 	bounded atomic.Bool   // it may send no more than left
 	left    atomic.Int64

@@ -51,6 +51,10 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.Certificates(ctx, &pb.CertificatesRequest{})
 		return err
 	},
+	"Hosts": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Hosts(ctx, &pb.HostsRequest{})
+		return err
+	},
 	"Partitions": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.Partitions(ctx, &pb.PartitionsRequest{})
 		return err

@@ -68,10 +68,12 @@ func (g Guard) welcome(ctx context.Context, method string) error {
 		return nil
 	}
 	host := "this host"
-	if id, _, err := shownBy(ctx); err == nil {
-		host = id.Name
-	}
 	its, nowNS := greeted(ctx)
+	if id, serial, err := shownBy(ctx); err == nil {
+		if host = id.Name; g.Met != nil && nowNS != 0 {
+			g.Met(serial, its.Release, time.Until(time.Unix(0, nowNS)))
+		}
+	}
 	if method == nodepb.EnrolAPI_Renew_FullMethodName {
 		nowNS = 0
 	}

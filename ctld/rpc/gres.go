@@ -63,13 +63,18 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 		}
 	}
 	if off := n.ClockOffNs; off != 0 {
-		word := "ahead of"
-		if off < 0 {
-			word, off = "behind", -off
-		}
-		notes = append(notes, fmt.Sprintf("its clock is %s %s the controller's", time.Duration(off).Round(time.Second), word))
+		notes = append(notes, clockNote(off))
 	}
 	r.Diagnosis = strings.Join(notes, "; ")
+}
+
+// clockNote says that a clock is so many nanoseconds ahead.
+func clockNote(off int64) string {
+	word := "ahead of"
+	if off < 0 {
+		word, off = "behind", -off
+	}
+	return fmt.Sprintf("its clock is %s %s the controller's", time.Duration(off).Round(time.Second), word)
 }
 
 // usedOf is what jobs hold of a kind: "gpu:a100:2(IDX:0-1)", "gpu:a100:0(IDX:N/A)" when none is held, and of shards how many of each

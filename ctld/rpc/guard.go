@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -20,6 +21,8 @@ type Guard struct {
 	Accepts func(name, serial string) bool
 	// Signs says which authority signs certificates (mtls.AuthorityID); nil: hosts are not told.
 	Signs func() string
+	// Met is told what a host says of itself with a call: of which release its daemon is, and by how much its clock is ahead. May be nil.
+	Met func(serial, release string, ahead time.Duration)
 }
 
 // Options are for the server of the port.

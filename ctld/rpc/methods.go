@@ -24,7 +24,7 @@ func methods(s *Service) map[string]ttrpc.Stream {
 		"CreateNodes": unary(s.CreateNodes), "DeleteNodes": unary(s.DeleteNodes),
 		"Crontab": unary(s.Crontab), "UpdateCrontab": unary(s.UpdateCrontab),
 		"CreateToken": unary(s.CreateToken), "Tokens": unary(s.Tokens), "RevokeToken": unary(s.RevokeToken),
-		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates),
+		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates), "Hosts": unary(s.Hosts),
 		"Reconfigure": unary(s.Reconfigure), "Shutdown": unary(s.Shutdown), "SetDebug": unary(s.SetDebug), "Backup": unary(s.Backup),
 	}
 }

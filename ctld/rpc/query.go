@@ -127,13 +127,19 @@ func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 	}
 	showGres(v, n, r)
 	showConf(v, n, r)
-	if r.State == pb.NodeState_NODE_IDLE && n.AllocCpus > 0 {
-		r.State = pb.NodeState_NODE_MIXED
-		if n.AllocCpus >= n.Cpus {
-			r.State = pb.NodeState_NODE_ALLOCATED
-		}
-	}
+	r.State = baseState(n)
 	return r
+}
+
+// baseState is a node's state with what is allocated of it.
+func baseState(n *state.Node) pb.NodeState {
+	switch {
+	case n.State != pb.NodeState_NODE_IDLE || n.AllocCpus == 0:
+		return n.State
+	case n.AllocCpus >= n.Cpus:
+		return pb.NodeState_NODE_ALLOCATED
+	}
+	return pb.NodeState_NODE_MIXED
 }
 
 // Partitions answers partitions in the order of the configuration.

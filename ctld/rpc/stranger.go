@@ -85,6 +85,19 @@ type Shown struct {
 	Expires time.Time
 	At      time.Time // last
 	Open    int       // connections that it has now
+	Since   time.Time // the oldest of them
+	From    netip.Addr
+	Release string        // of the daemon that has it, "": it has not said
+	Ahead   time.Duration // by how much its clock was ahead then
+}
+
+// Met notes what a host that has shown a certificate says of itself with a call.
+func (d *Door) Met(serial, release string, ahead time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.shown[serial]; s != nil {
+		s.Release, s.Ahead = release, ahead
+	}
 }
 
 // show notes a certificate that counts.
@@ -108,23 +121,26 @@ func (d *Door) show(g *guest, c *x509.Certificate) {
 		s.Issued, _ = mtls.Issued(c)
 		d.shown[g.serial] = s
 	}
-	s.At = now
+	s.At, s.From = now, g.from
+	g.since = now
 }
 
 // Shown are the certificates that were shown since the controller has started, with those that are in use.
 func (d *Door) Shown() []Shown {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	open := map[string]int{}
+	open, since := map[string]int{}, map[string]time.Time{}
 	for _, list := range d.nodes {
 		for _, g := range list {
-			open[g.serial]++
+			if open[g.serial]++; open[g.serial] == 1 || g.since.Before(since[g.serial]) {
+				since[g.serial] = g.since
+			}
 		}
 	}
 	all := make([]Shown, 0, len(d.shown))
 	for serial, s := range d.shown {
 		one := *s
-		one.Open = open[serial]
+		one.Open, one.Since = open[serial], since[serial]
 		all = append(all, one)
 	}
 	return all

@@ -5019,7 +5019,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xf0\x14\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xa9\x15\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -5065,7 +5065,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\vRevokeToken\x12\x1d.sluice.v1.RevokeTokenRequest\x1a\x1b.sluice.v1.RevokeTokenReply\x12F\n" +
 	"\n" +
 	"RevokeHost\x12\x1c.sluice.v1.RevokeHostRequest\x1a\x1a.sluice.v1.RevokeHostReply\x12L\n" +
-	"\fCertificates\x12\x1e.sluice.v1.CertificatesRequest\x1a\x1c.sluice.v1.CertificatesReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\fCertificates\x12\x1e.sluice.v1.CertificatesRequest\x1a\x1c.sluice.v1.CertificatesReply\x127\n" +
+	"\x05Hosts\x12\x17.sluice.v1.HostsRequest\x1a\x15.sluice.v1.HostsReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -5168,11 +5169,13 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*RevokeTokenRequest)(nil),       // 84: sluice.v1.RevokeTokenRequest
 	(*RevokeHostRequest)(nil),        // 85: sluice.v1.RevokeHostRequest
 	(*CertificatesRequest)(nil),      // 86: sluice.v1.CertificatesRequest
-	(*CreateTokenReply)(nil),         // 87: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 88: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 89: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 90: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 91: sluice.v1.CertificatesReply
+	(*HostsRequest)(nil),             // 87: sluice.v1.HostsRequest
+	(*CreateTokenReply)(nil),         // 88: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 89: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 90: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 91: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 92: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 93: sluice.v1.HostsReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
 	73, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
@@ -5261,47 +5264,49 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	84, // 83: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
 	85, // 84: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
 	86, // 85: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	2,  // 86: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 87: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 88: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 89: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 90: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 91: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 92: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 93: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 94: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 95: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	27, // 96: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	27, // 97: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	27, // 98: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	27, // 99: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	27, // 100: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	29, // 101: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	27, // 102: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	27, // 103: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	27, // 104: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	34, // 105: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	70, // 106: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	70, // 107: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	50, // 108: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	36, // 109: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	27, // 110: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	40, // 111: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	45, // 112: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	48, // 113: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	43, // 114: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	53, // 115: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 116: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	60, // 117: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	58, // 118: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	62, // 119: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	87, // 120: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	88, // 121: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	89, // 122: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	90, // 123: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	91, // 124: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	86, // [86:125] is the sub-list for method output_type
-	47, // [47:86] is the sub-list for method input_type
+	87, // 86: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
+	2,  // 87: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 88: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 89: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 90: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 91: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 92: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 93: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 94: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 95: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 96: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27, // 97: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27, // 98: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27, // 99: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27, // 100: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27, // 101: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29, // 102: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27, // 103: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27, // 104: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27, // 105: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34, // 106: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	70, // 107: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	70, // 108: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50, // 109: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36, // 110: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27, // 111: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40, // 112: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45, // 113: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48, // 114: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43, // 115: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53, // 116: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 117: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	60, // 118: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58, // 119: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62, // 120: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	88, // 121: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	89, // 122: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	90, // 123: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	91, // 124: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	92, // 125: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	93, // 126: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	87, // [87:127] is the sub-list for method output_type
+	47, // [47:87] is the sub-list for method input_type
 	47, // [47:47] is the sub-list for extension type_name
 	47, // [47:47] is the sub-list for extension extendee
 	0,  // [0:47] is the sub-list for field type_name

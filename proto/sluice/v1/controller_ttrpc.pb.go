@@ -47,6 +47,7 @@ type ControllerAPIService interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
+	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -371,6 +372,13 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Certificates(ctx, &req)
 			},
+			"Hosts": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req HostsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Hosts(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -490,6 +498,7 @@ type ControllerAPIClient interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
+	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
 }
 
 type controllerapiClient struct {
@@ -964,6 +973,14 @@ func (c *controllerapiClient) RevokeHost(ctx context.Context, req *RevokeHostReq
 func (c *controllerapiClient) Certificates(ctx context.Context, req *CertificatesRequest) (*CertificatesReply, error) {
 	var resp CertificatesReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Certificates", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Hosts(ctx context.Context, req *HostsRequest) (*HostsReply, error) {
+	var resp HostsReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Hosts", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -1071,11 +1071,216 @@ func (x *AuthorityInfo) GetSigns() bool {
 	return false
 }
 
+type HostsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostsRequest) Reset() {
+	*x = HostsRequest{}
+	mi := &file_sluice_v1_enrol_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostsRequest) ProtoMessage() {}
+
+func (x *HostsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_enrol_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostsRequest.ProtoReflect.Descriptor instead.
+func (*HostsRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_enrol_proto_rawDescGZIP(), []int{16}
+}
+
+type HostsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hosts         []*HostInfo            `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"` // the controller first, the others by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostsReply) Reset() {
+	*x = HostsReply{}
+	mi := &file_sluice_v1_enrol_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostsReply) ProtoMessage() {}
+
+func (x *HostsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_enrol_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostsReply.ProtoReflect.Descriptor instead.
+func (*HostsReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_enrol_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HostsReply) GetHosts() []*HostInfo {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+// HostInfo is one host: what runs there, and whether that fits this controller.
+type HostInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`                             // ctld, compute, login
+	State         NodeState              `protobuf:"varint,3,opt,name=state,proto3,enum=sluice.v1.NodeState" json:"state,omitempty"` // of a compute host
+	StateFlags    uint32                 `protobuf:"varint,4,opt,name=state_flags,json=stateFlags,proto3" json:"state_flags,omitempty"`
+	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`                            // of its daemon, as it said last; empty: not known
+	Configuration string                 `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"`                // current, behind, different; empty: not known
+	ClockOffNs    int64                  `protobuf:"varint,7,opt,name=clock_off_ns,json=clockOffNs,proto3" json:"clock_off_ns,omitempty"` // by how much its clock is ahead of the controller's; 0 = they agree within five seconds
+	ExpiresNs     int64                  `protobuf:"varint,8,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"`      // the certificate that it uses, or has; 0 = not known
+	Address       string                 `protobuf:"bytes,9,opt,name=address,proto3" json:"address,omitempty"`                            // from which it is connected, or was last
+	SinceNs       int64                  `protobuf:"varint,10,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`           // connected; 0 = it is not
+	Problems      []string               `protobuf:"bytes,11,rep,name=problems,proto3" json:"problems,omitempty"`                         // in words
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostInfo) Reset() {
+	*x = HostInfo{}
+	mi := &file_sluice_v1_enrol_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostInfo) ProtoMessage() {}
+
+func (x *HostInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_enrol_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostInfo.ProtoReflect.Descriptor instead.
+func (*HostInfo) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_enrol_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *HostInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HostInfo) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *HostInfo) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_UNKNOWN
+}
+
+func (x *HostInfo) GetStateFlags() uint32 {
+	if x != nil {
+		return x.StateFlags
+	}
+	return 0
+}
+
+func (x *HostInfo) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *HostInfo) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *HostInfo) GetClockOffNs() int64 {
+	if x != nil {
+		return x.ClockOffNs
+	}
+	return 0
+}
+
+func (x *HostInfo) GetExpiresNs() int64 {
+	if x != nil {
+		return x.ExpiresNs
+	}
+	return 0
+}
+
+func (x *HostInfo) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *HostInfo) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *HostInfo) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
 var File_sluice_v1_enrol_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_enrol_proto_rawDesc = "" +
 	"\n" +
-	"\x15sluice/v1/enrol.proto\x12\tsluice.v1\"\x9e\x02\n" +
+	"\x15sluice/v1/enrol.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\x9e\x02\n" +
 	"\vTokenRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1162,7 +1367,27 @@ const file_sluice_v1_enrol_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"expires_ns\x18\x03 \x01(\x03R\texpiresNs\x12\x14\n" +
-	"\x05signs\x18\x04 \x01(\bR\x05signsB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\x05signs\x18\x04 \x01(\bR\x05signs\"\x0e\n" +
+	"\fHostsRequest\"7\n" +
+	"\n" +
+	"HostsReply\x12)\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x13.sluice.v1.HostInfoR\x05hosts\"\xd1\x02\n" +
+	"\bHostInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.sluice.v1.NodeStateR\x05state\x12\x1f\n" +
+	"\vstate_flags\x18\x04 \x01(\rR\n" +
+	"stateFlags\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12$\n" +
+	"\rconfiguration\x18\x06 \x01(\tR\rconfiguration\x12 \n" +
+	"\fclock_off_ns\x18\a \x01(\x03R\n" +
+	"clockOffNs\x12\x1d\n" +
+	"\n" +
+	"expires_ns\x18\b \x01(\x03R\texpiresNs\x12\x18\n" +
+	"\aaddress\x18\t \x01(\tR\aaddress\x12\x19\n" +
+	"\bsince_ns\x18\n" +
+	" \x01(\x03R\asinceNs\x12\x1a\n" +
+	"\bproblems\x18\v \x03(\tR\bproblemsB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_enrol_proto_rawDescOnce sync.Once
@@ -1176,7 +1401,7 @@ func file_sluice_v1_enrol_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_enrol_proto_rawDescData
 }
 
-var file_sluice_v1_enrol_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_sluice_v1_enrol_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sluice_v1_enrol_proto_goTypes = []any{
 	(*TokenRecord)(nil),         // 0: sluice.v1.TokenRecord
 	(*HostRecord)(nil),          // 1: sluice.v1.HostRecord
@@ -1194,17 +1419,23 @@ var file_sluice_v1_enrol_proto_goTypes = []any{
 	(*CertificatesReply)(nil),   // 13: sluice.v1.CertificatesReply
 	(*CertificateInfo)(nil),     // 14: sluice.v1.CertificateInfo
 	(*AuthorityInfo)(nil),       // 15: sluice.v1.AuthorityInfo
+	(*HostsRequest)(nil),        // 16: sluice.v1.HostsRequest
+	(*HostsReply)(nil),          // 17: sluice.v1.HostsReply
+	(*HostInfo)(nil),            // 18: sluice.v1.HostInfo
+	(NodeState)(0),              // 19: sluice.v1.NodeState
 }
 var file_sluice_v1_enrol_proto_depIdxs = []int32{
 	2,  // 0: sluice.v1.HostRecord.certificates:type_name -> sluice.v1.CertificateRecord
 	7,  // 1: sluice.v1.TokensReply.tokens:type_name -> sluice.v1.TokenInfo
 	14, // 2: sluice.v1.CertificatesReply.certificates:type_name -> sluice.v1.CertificateInfo
 	15, // 3: sluice.v1.CertificatesReply.authorities:type_name -> sluice.v1.AuthorityInfo
-	4,  // [4:4] is the sub-list for method output_type
-	4,  // [4:4] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	18, // 4: sluice.v1.HostsReply.hosts:type_name -> sluice.v1.HostInfo
+	19, // 5: sluice.v1.HostInfo.state:type_name -> sluice.v1.NodeState
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_enrol_proto_init() }
@@ -1212,13 +1443,14 @@ func file_sluice_v1_enrol_proto_init() {
 	if File_sluice_v1_enrol_proto != nil {
 		return
 	}
+	file_sluice_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_enrol_proto_rawDesc), len(file_sluice_v1_enrol_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,154 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// renewalIsLate is which part of a certificate's life may be left before something is wrong: hosts renew at two thirds of it.
+const renewalIsLate = 6
+
+// Hosts lists the controller, the nodes, and what else has a certificate that counts, with what of each is not as it should be. A host
+// that was shut out is none of the cluster's any more, unless it is a node.
+func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply, error) {
+	certs, err := s.Certificates(ctx, &pb.CertificatesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	shown := map[string]Shown{}
+	for _, c := range s.Enrol.Shown() {
+		shown[c.Serial] = c
+	}
+	now, v := time.Now(), s.Writer.View()
+	type key struct{ role, name string }
+	best := map[key]*pb.CertificateInfo{}
+	for _, c := range certs.Certificates[1:] {
+		k := key{c.Role, c.Name}
+		if old := best[k]; c.State != "revoked" && (old == nil || inUse(c, old)) {
+			best[k] = c
+		}
+	}
+	out := &pb.HostsReply{}
+	add := func(h *pb.HostInfo, c *pb.CertificateInfo) {
+		if c != nil {
+			h.ExpiresNs = c.ExpiresNs
+			by(h, shown[c.Serial])
+			expiry(h, c, now)
+		}
+		out.Hosts = append(out.Hosts, h)
+	}
+	own := certs.Certificates[0]
+	add(&pb.HostInfo{Name: own.Name, Role: mtls.RoleController, Version: version.Sluice, Configuration: "current"}, own)
+	for _, n := range v.Nodes() {
+		k := key{roleShown(mtls.RoleNode), n.Name}
+		add(nodeInfo(v, n), best[k])
+		delete(best, k)
+	}
+	for k, c := range best {
+		if k.role == roleShown(mtls.RoleNode) || c.State != "valid" && !c.Connected { // of a node that is gone
+			continue
+		}
+		h := &pb.HostInfo{Name: c.Name, Role: c.Role}
+		if !c.Connected {
+			h.Problems = append(h.Problems, "it has no connection")
+		}
+		add(h, c)
+	}
+	for _, h := range out.Hosts {
+		judgeHost(h)
+	}
+	slices.SortFunc(out.Hosts[1:], func(a, b *pb.HostInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// inUse reports whether of two certificates of a host a is rather the one that it uses.
+func inUse(a, b *pb.CertificateInfo) bool {
+	if a.Connected != b.Connected {
+		return a.Connected
+	}
+	return a.ExpiresNs > b.ExpiresNs
+}
+
+// nodeInfo is what the state knows of a compute host.
+func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
+	h := &pb.HostInfo{Name: n.Name, Role: roleShown(mtls.RoleNode), State: baseState(n), StateFlags: n.StateFlags, Version: n.Version,
+		ClockOffNs: n.ClockOffNs, Address: n.Addr}
+	conf := &pb.ConfigurationState{Hash: n.ConfHash, Fetched: n.ConfFetched, Error: n.ConfError}
+	note := confNote(v, conf)
+	switch {
+	case note != "" && conf.Fetched:
+		h.Configuration = "behind"
+	case note != "":
+		h.Configuration = "different"
+	case conf.Hash != "":
+		h.Configuration = "current"
+	}
+	if note != "" {
+		h.Problems = append(h.Problems, note)
+	}
+	if n.LinkUp {
+		h.SinceNs = n.LinkNS
+	}
+	for _, why := range []reactor.Refusal{reactor.RefusedVersion, reactor.RefusedClock} {
+		if n.StateFlags&pb.NodeInvalidReg != 0 && strings.HasPrefix(n.Reason, string(why)) {
+			h.Problems = append(h.Problems, strings.TrimPrefix(n.Reason, string(why)))
+		}
+	}
+	const away = state.PowerFlags | pb.NodeRebootIssued
+	if !n.LinkUp && n.State != pb.NodeState_NODE_FUTURE && n.StateFlags&away == 0 && len(h.Problems) == 0 {
+		h.Problems = append(h.Problems, "it has no connection")
+	}
+	return h
+}
+
+// by adds what is known of the connection with which a certificate was shown. What a node has said of itself with its stream goes first.
+func by(h *pb.HostInfo, s Shown) {
+	if s.Serial == "" {
+		return
+	}
+	if s.From.IsValid() {
+		h.Address = s.From.String()
+	}
+	if h.Role != roleShown(mtls.RoleNode) {
+		if s.Open > 0 {
+			h.SinceNs = s.Since.UnixNano()
+		}
+		if h.ClockOffNs = int64(s.Ahead); s.Ahead <= reactor.ClockDiffersNS && s.Ahead >= -reactor.ClockDiffersNS {
+			h.ClockOffNs = 0
+		}
+		if h.Version == "" {
+			h.Version = s.Release
+		}
+	}
+}
+
+// expiry says of a certificate that ends soon, although it should have been renewed.
+func expiry(h *pb.HostInfo, c *pb.CertificateInfo, now time.Time) {
+	left := c.ExpiresNs - now.UnixNano()
+	switch {
+	case left <= 0:
+		h.Problems = append(h.Problems, "its certificate has expired")
+	case c.IssuedNs != 0 && left < (c.ExpiresNs-c.IssuedNs)/renewalIsLate:
+		h.Problems = append(h.Problems, fmt.Sprintf("its certificate ends in %v and has not been renewed",
+			time.Duration(left).Round(time.Hour)))
+	}
+}
+
+// judgeHost adds what differs from this controller.
+func judgeHost(h *pb.HostInfo) {
+	if h.Version != "" && h.Version != version.Sluice {
+		h.Problems = append(h.Problems, fmt.Sprintf("its release is %s, the controller's %s", h.Version, version.Sluice))
+	}
+	if h.ClockOffNs != 0 {
+		h.Problems = append(h.Problems, clockNote(h.ClockOffNs))
+	}
+}

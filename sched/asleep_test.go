@@ -31,3 +31,17 @@ func TestAsleepBeforeReservation(t *testing.T) {
 	w.add(2, 40, Request{Tasks: 1})
 	w.want("start 2 n1:1; reserve 1 at 200 on n1; 1: Resources")
 }
+
+// TestPlannedOnNodesThatGoDown: a node that is being powered down can be had when that is over, and not before, also when it is late.
+func TestPlannedOnNodesThatGoDown(t *testing.T) {
+	w := newWorld(t, Params{}, 1, 4)
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1030}
+	w.add(1, 50, Request{Tasks: 4})
+	w.want("reserve 1 at 30 on n1; 1: Resources")
+	w.in.Now = 1040
+	w.want("reserve 1 at 1 on n1")
+	w.in.Nodes = []*Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1070}} // once more
+	w.want("reserve 1 at 30 on n1")
+	w.in.Nodes = []*Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}}
+	w.want("start 1 n1:4")
+}

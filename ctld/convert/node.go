@@ -16,8 +16,9 @@ func Node(n *state.Node, all bool) *sched.Node {
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
 	s.RefusesRoot, s.RefusesBelow = n.RefusesRoot, n.RefusesBelow
-	if n.Asleep() {
-		s.WakeS = int64(max(n.Power.UpS, 1))
+	at, dozes := n.AsleepAt()
+	if n.Asleep() || dozes {
+		s.WakeS, s.AwayUntil = int64(max(n.Power.UpS, 1)), seconds(at)
 	}
 	s.Gres, s.Withheld = nodeGres(n, all), withheld(n)
 	s.Switch = strings.Join(n.Switches, "/")
@@ -27,11 +28,15 @@ func Node(n *state.Node, all bool) *sched.Node {
 	return s
 }
 
+// seconds rounds a moment up.
+func seconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
+
 func NodeState(n *state.Node) sched.NodeState {
+	_, dozes := n.AsleepAt()
 	switch {
 	case n.State == pb.NodeState_NODE_FUTURE:
 		return sched.NodeFuture
-	case n.Asleep():
+	case n.Asleep(), dozes:
 		return sched.NodeUsable
 	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp ||
 		n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|state.PowerFlags|pb.NodeRebootIssued) != 0:

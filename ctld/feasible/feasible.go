@@ -108,6 +108,7 @@ func idleNode(n *state.Node, features, gres map[string]bool) *sched.Node {
 		}
 	}
 	s := convert.Node(n, true)
+	s.AwayUntil = 0
 	if s.State != sched.NodeFuture {
 		s.State, s.Reason = sched.NodeUsable, ""
 	}

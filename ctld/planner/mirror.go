@@ -116,6 +116,7 @@ func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
 type nodeFacts struct {
 	state  sched.NodeState
 	asleep bool
+	at     int64 // when it will be, while it is being powered down
 	reason string
 	weight uint32
 	feats  string
@@ -127,8 +128,9 @@ type nodeFacts struct {
 }
 
 func factsOf(n *state.Node) nodeFacts {
-	return nodeFacts{convert.NodeState(n), n.Asleep(), n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv, n.RefusesRoot,
-		n.RefusesBelow}
+	at, _ := n.AsleepAt()
+	return nodeFacts{convert.NodeState(n), n.Asleep(), at, n.Reason, n.Weight, n.ActiveFeatures, n.Cpus, n.RealMemoryMib, n.Inv,
+		n.RefusesRoot, n.RefusesBelow}
 }
 
 func (m *mirror) nodeChanged(n *state.Node) bool {

@@ -53,7 +53,7 @@ func takeHardware(tx *state.Tx, n *state.Node, hw *pb.Hardware) {
 	ours := n.StateFlags&pb.NodeDrain != 0 && strings.HasPrefix(n.Reason, faultReason)
 	switch {
 	case fault != "" && tx.Settings().GPUFaultDrains && (n.StateFlags&pb.NodeDrain == 0 || ours && n.Reason != faultReason+fault):
-		n.StateFlags |= pb.NodeDrain
+		n.StateFlags = n.StateFlags&^pb.NodePowerDrain | pb.NodeDrain
 		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = faultReason+fault, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	case fault == "" && ours:
 		n.StateFlags &^= pb.NodeDrain

@@ -87,7 +87,7 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	done := rebooted && rebootDone(tx, n)
 	takeHardware(tx, n, h.Hardware)
 	if low := short(n.NodeRecord, h.Hardware); low != "" && !tx.Settings().ConfigOverrides {
-		n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg
+		n.StateFlags = n.StateFlags&^pb.NodePowerDrain | pb.NodeDrain | pb.NodeInvalidReg
 		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = low, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	} else if n.StateFlags&pb.NodeInvalidReg != 0 {
 		n.StateFlags &^= pb.NodeInvalidReg
@@ -260,7 +260,7 @@ func drain(tx *state.Tx, node, reason string) {
 		return
 	}
 	n := change(old)
-	n.StateFlags |= pb.NodeDrain
+	n.StateFlags = n.StateFlags&^pb.NodePowerDrain | pb.NodeDrain
 	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	tx.Emit(state.NodeChanged{Node: n, What: "drained", Durable: true})
 }

@@ -73,11 +73,15 @@ func powers(tx *state.Tx) {
 
 // unpowered: power saving has been taken out of slurm.conf. What runs is up; what does not stays down until it does.
 func unpowered(tx *state.Tx, n *state.Node) {
-	const all = state.PowerFlags | pb.NodePowerDownPending | pb.NodePowerUpPending
+	const all = state.PowerFlags | pb.NodePowerDownPending | pb.NodePowerUpPending | pb.NodePowerDrain
 	if n.StateFlags&all == 0 || !n.LinkUp {
 		return
 	}
 	c := change(n)
+	if c.StateFlags&pb.NodePowerDrain != 0 {
+		c.StateFlags &^= pb.NodeDrain
+		c.Reason = ""
+	}
 	c.StateFlags &^= all
 	c.PowerNs, c.PowerNodedNs, c.PowerProgram = 0, 0, ""
 	tx.Emit(state.NodeChanged{Node: c, What: "no power saving", Durable: true})
@@ -157,7 +161,7 @@ const unknownStart = -1
 // powerDown begins to power a node down, n being a copy of its record.
 func powerDown(tx *state.Tx, n *state.Node) {
 	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerDownPending|pb.NodePowerUpPending|pb.NodeNoRespond) | pb.NodePoweringDown
-	if n.Reason == powerDownASAP { // it was drained for this
+	if n.StateFlags&pb.NodePowerDrain != 0 { // it was drained for this; its reason is shown until it is up again, as in Slurm
 		n.StateFlags &^= pb.NodeDrain
 	}
 	if n.State == pb.NodeState_NODE_UNKNOWN { // it has never been up
@@ -209,7 +213,10 @@ func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
 	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 {
 		return false
 	}
-	n.StateFlags &^= state.PowerFlags | pb.NodePowerUpPending | pb.NodeNoRespond
+	if n.StateFlags&pb.NodePowerDrain != 0 && n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 && n.State == pb.NodeState_NODE_IDLE {
+		n.Reason = ""
+	}
+	n.StateFlags &^= state.PowerFlags | pb.NodePowerUpPending | pb.NodeNoRespond | pb.NodePowerDrain
 	n.PowerNodedNs, n.PowerProgram, n.LastBusyNs = 0, "", tx.NowNS
 	return true
 }
@@ -222,7 +229,7 @@ func resumeFailed(tx *state.Tx, old *state.Node) {
 	p := tx.Settings().Power
 	nodeDown(tx, old.Name, resumeReason, Caller{UID: tx.Settings().SlurmUserUID, Operator: true}, "slurm")
 	n := change(tx.Node(old.Name))
-	n.StateFlags &^= pb.NodePoweringUp | pb.NodePowerDownPending | pb.NodePowerUpPending | pb.NodeDrain
+	n.StateFlags &^= pb.NodePoweringUp | pb.NodePowerDownPending | pb.NodePowerUpPending | pb.NodeDrain | pb.NodePowerDrain
 	n.StateFlags |= pb.NodePoweredDown | pb.NodeNoRespond
 	n.PowerNs, n.PowerProgram = tx.NowNS, ""
 	if p.FailProgram {
@@ -309,8 +316,8 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 	switch value {
 	case "POWER_UP":
 		n.StateFlags &^= pb.NodePowerDownPending
-		if n.Reason == powerDownASAP {
-			n.StateFlags &^= pb.NodeDrain
+		if n.StateFlags&pb.NodePowerDrain != 0 {
+			n.StateFlags &^= pb.NodeDrain | pb.NodePowerDrain
 			n.Reason = ""
 		}
 		if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringDown) != 0 {
@@ -319,11 +326,14 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 		return nil
 	case "POWER_DOWN_FORCE":
 		n.State = pb.NodeState_NODE_IDLE
-		n.StateFlags &^= pb.NodeDrain | pb.NodeFail
+		n.StateFlags &^= pb.NodeDrain | pb.NodeFail | pb.NodePowerDrain
 		force[n.Name] = true
 		return nil
 	case "POWER_DOWN_ASAP":
-		n.StateFlags |= pb.NodeDrain
+		if n.StateFlags&pb.NodeDrain != 0 { // by an administrator, and stays so
+			break
+		}
+		n.StateFlags |= pb.NodeDrain | pb.NodePowerDrain
 		if !c.sets("reason") {
 			n.Reason, n.ReasonNs, n.ReasonUid, n.ReasonUser = powerDownASAP, tx.NowNS, c.Caller.UID, c.UserName
 		}

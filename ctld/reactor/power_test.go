@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -220,11 +221,11 @@ func TestPowerDownVerbs(t *testing.T) {
 				}
 				b.ended(id, "n1", "exited", 0)
 			default:
-				b.flags("n1", pb.NodePowerDownPending|pb.NodeDrain, "")
+				b.flags("n1", pb.NodePowerDownPending|pb.NodeDrain|pb.NodePowerDrain, "")
 				b.ended(id, "n1", "exited", 0)
 			}
 			b.do(Tick{})
-			b.flags("n1", pb.NodePoweringDown, PowerSuspend)
+			b.flags("n1", b.node("n1").StateFlags&pb.NodePowerDrain|pb.NodePoweringDown, PowerSuspend)
 			set(b, "RESUME")
 			b.flags("n1", pb.NodePoweredDown, PowerSuspend)
 		})
@@ -259,4 +260,72 @@ func TestWhatStaysPowered(t *testing.T) {
 	b.flags("n2", 0, "")
 	b.after(1)
 	b.flags("n2", pb.NodePoweringDown, PowerSuspend)
+}
+
+// TestDrainedToBePoweredDown: a node that is drained for POWER_DOWN_ASAP is not any more once it is powered down, whatever the reason that
+// was given; one that was drained before, or is for another reason since, stays so.
+func TestDrainedToBePoweredDown(t *testing.T) {
+	set := func(b *bench, state, reason string) {
+		t.Helper()
+		kv := []*pb.KeyValue{{Key: "State", Value: state}}
+		if reason != "" {
+			kv = append(kv, &pb.KeyValue{Key: "Reason", Value: reason})
+		}
+		if p, refused := b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: kv}).(*pb.Problem); refused {
+			t.Fatal(p)
+		}
+	}
+	down := func(b *bench) *state.Node {
+		b.after(1)
+		b.do(NodeGone{Node: "n1"})
+		b.after(20)
+		return b.node("n1")
+	}
+	for _, reason := range []string{"", "mine"} {
+		b := newPowered(t, nil)
+		id := b.submit(&pb.JobSpec{})
+		b.start(id, "n1")
+		set(b, "POWER_DOWN_ASAP", reason)
+		if n := b.node("n1"); n.Up() || !strings.Contains("POWER_DOWN_ASAP mine", n.Reason) {
+			t.Errorf("not drained: %v", n.NodeRecord)
+		}
+		b.ended(id, "n1", "exited", 0)
+		if n := down(b); !n.Asleep() || n.Reason == "" {
+			t.Errorf("powered down with reason %q: %v", reason, n.NodeRecord)
+		}
+		if b.do(booted("n1", "boot2", 7)); !b.node("n1").Up() || b.node("n1").Reason != "" || b.node("n1").StateFlags != 0 {
+			t.Errorf("and up again: %v", b.node("n1").NodeRecord)
+		}
+	}
+	b := newPowered(t, nil)
+	set(b, "DRAIN", "broken")
+	set(b, "POWER_DOWN_ASAP", "")
+	if n := down(b); n.Asleep() || n.Reason != "broken" || n.StateFlags&pb.NodeDrain == 0 {
+		t.Errorf("drained before: %v", n.NodeRecord)
+	}
+	b = newPowered(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	set(b, "POWER_DOWN_ASAP", "")
+	b.do(NodeBeats{Beats: map[string]*pb.Heartbeat{"n1": {}}})
+	set(b, "DRAIN", "broken")
+	b.ended(id, "n1", "exited", 0)
+	if n := down(b); n.Asleep() || n.StateFlags&pb.NodeDrain == 0 {
+		t.Errorf("drained since: %v", n.NodeRecord)
+	}
+}
+
+// TestPlannedWhileGoingDown: when a node that is being powered down can be had again is known.
+func TestPlannedWhileGoingDown(t *testing.T) {
+	b := newPowered(t, nil)
+	b.after(100)
+	n := b.node("n1")
+	if at, ok := n.AsleepAt(); !ok || at != b.now+20e9 || n.Asleep() || b.start(b.submit(&pb.JobSpec{}), "n1").Started != 0 {
+		t.Errorf("going down: at %d, %v", at, ok)
+	}
+	b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"},
+		{Key: "Reason", Value: "broken"}}})
+	if _, ok := b.node("n1").AsleepAt(); ok {
+		t.Error("jobs are promised a node that is drained")
+	}
 }

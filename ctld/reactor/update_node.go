@@ -161,10 +161,10 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 				strings.ToLower(value)).WithHint("add Reason=\"…\"")
 		}
 	}
-	clear := pb.NodeDrain | pb.NodeFail | pb.NodeMaint
+	clear := pb.NodeDrain | pb.NodeFail | pb.NodeMaint | pb.NodePowerDrain
 	switch up {
 	case "DRAIN", "DRAINED", "DRAINING":
-		n.StateFlags |= pb.NodeDrain
+		n.StateFlags = n.StateFlags&^pb.NodePowerDrain | pb.NodeDrain
 	case "FAIL", "FAILING":
 		n.StateFlags |= pb.NodeFail
 	case "UNDRAIN":

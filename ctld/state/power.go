@@ -69,11 +69,23 @@ func (s *Settings) powerOf(node string, partitions []string) NodePower {
 // PowerFlags are those of a node of which the host is off, or on its way there or back.
 const PowerFlags = pb.NodePoweredDown | pb.NodePoweringUp | pb.NodePoweringDown
 
+// unusable are the flags of a node that jobs must not be given, asleep or not.
+const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeMaint | pb.NodeInvalidReg | pb.NodeRebootIssued
+
 // Asleep reports whether jobs can start on a node once it has been powered up, which they cause.
 func (n *Node) Asleep() bool {
-	const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeMaint | pb.NodeInvalidReg | pb.NodeRebootIssued | pb.NodePoweringDown
 	return n.Power.On && n.State == pb.NodeState_NODE_IDLE && n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) != 0 &&
-		n.StateFlags&unusable == 0 && len(n.Strays) == 0 && !n.GoesDown()
+		n.StateFlags&(unusable|pb.NodePoweringDown) == 0 && len(n.Strays) == 0 && !n.GoesDown()
+}
+
+// AsleepAt is when a node that is being powered down will be asleep (nanoseconds); false: it is not, or jobs will not be able to start on
+// it then either.
+func (n *Node) AsleepAt() (int64, bool) {
+	if !n.Power.On || n.State != pb.NodeState_NODE_IDLE || n.StateFlags&pb.NodePoweringDown == 0 || n.StateFlags&unusable != 0 ||
+		n.Power.DownS == pb.Unlimited || len(n.Strays) > 0 || n.GoesDown() {
+		return 0, false
+	}
+	return n.PowerNs + int64(n.Power.DownS)*1e9, true
 }
 
 // GoesDown reports whether a node is about to be powered down, and nothing runs on it that this waits for.

@@ -170,6 +170,8 @@ func (ex *explainer) whyNot(c *queue.Class, n *node.Node) (string, int64) {
 		return map[record.NodeState]string{
 			record.NodeDrained: "drained", record.NodeDown: "down", record.NodeMaint: "under maintenance",
 		}[n.Rec.State], -1
+	case n.Away > 0:
+		return "being powered down, and not to be had before that is over", -1
 	case blocked:
 		return whyReserved, -1
 	}

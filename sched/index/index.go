@@ -32,6 +32,7 @@ type Index struct {
 	LowTier  uint16       // lowest tier of a partition
 	Scale    int64        // units of a CPU: see shareScale
 	Switches int          // 0: not known
+	away     []*node.Node // those that cannot be had before a known moment
 
 	ByUser bool // somebody shares nodes with no other user: users have to be told apart
 	redo   bool // byUser has come to be true: what was indexed before is of no use
@@ -71,6 +72,7 @@ func (ix *Index) Follow(in *record.Snapshot) int {
 		&TableOps[record.Run, *node.Run]{Cmp: record.CompareRuns, Add: ix.AddRun, Change: ix.changeRun, Remove: ix.RemoveRun},
 	)
 	ix.extendLate()
+	ix.extendAway()
 	return changed
 }
 
@@ -112,6 +114,9 @@ func (ix *Index) build(in *record.Snapshot) {
 		p.Nodes = ix.NodeList(p.Rec.Nodes)
 	}
 	ix.buildReservations(in.Reservations)
+	for i := range in.Nodes {
+		ix.keepAway(ix.Nodes.Vals[i]) // with the parts that reservations have of it
+	}
 	ix.Licenses = newLicenses(in.Licenses, ix.Reservations)
 	ix.Epoch++
 }

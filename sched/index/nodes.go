@@ -44,6 +44,7 @@ func (ix *Index) nodeStates(in []*record.Node) int {
 				part.Rec = n
 				ix.touch(part)
 			}
+			ix.keepAway(v)
 			ix.Epoch++
 			changed++
 		}

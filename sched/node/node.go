@@ -61,6 +61,7 @@ type Node struct {
 	Runs    []*Run
 	Above   []int32 // numbers of its switches, the topmost first; nil: no switches are known
 	Planned int     // promises on it in this pass
+	Away    int64   // until when all of it is taken because it cannot be had; 0: it is not
 	Windows []Window
 
 	Subs  []*Node       // parts that reservations set aside

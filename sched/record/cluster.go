@@ -28,6 +28,7 @@ type Node struct {
 	SpecMemMiB     int64 // set aside for the system
 	TmpMiB         int64
 	WakeS          int64    // it is powered down: a job that starts on it has it only after so long
+	AwayUntil      int64    // it is being powered down: nothing can start on it before, in seconds; 0 = it is not
 	Features       []string // active features
 	Weight         int      // lower is used first
 	Withheld       []string // names of generic resources of which it has more than Gres says, given to nobody for now

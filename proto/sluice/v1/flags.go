@@ -42,6 +42,7 @@ const (
 	NodeDynamic
 	NodeCloud          // State=CLOUD in slurm.conf
 	NodePowerUpPending // POWER_UP: ResumeProgram is to run for it
+	NodePowerDrain     // POWER_DOWN_ASAP has drained it: it is not any more once it is powered down
 )
 
 // Step ids with a meaning of their own (the numbers are Slurm's).

@@ -33,7 +33,7 @@ func powers(tx *state.Tx) {
 	var down, up []*state.Node
 	var downs, ups uint32 // in the last minute
 	for _, n := range tx.Nodes() {
-		if p == nil {
+		if n = tx.Node(n.Name); p == nil { // one that was given up may have changed others, which its jobs had, too
 			unpowered(tx, n)
 			continue
 		}
@@ -49,7 +49,7 @@ func powers(tx *state.Tx) {
 				resumeFailed(tx, n)
 			}
 		case n.StateFlags&pb.NodePoweredDown != 0:
-			if counts = &downs; len(n.Jobs) > 0 || n.StateFlags&pb.NodePowerUpPending != 0 {
+			if counts = &downs; wanted(n) {
 				up = append(up, n)
 			}
 		case idle(tx, n):
@@ -66,10 +66,16 @@ func powers(tx *state.Tx) {
 		if p.ResumeRate > 0 && ups >= p.ResumeRate {
 			break
 		}
+		if n = tx.Node(n.Name); !wanted(n) {
+			continue
+		}
 		ups++
 		resumeNode(tx, n)
 	}
 }
+
+// wanted: a node that is powered down is to be powered up, for a job or by order.
+func wanted(n *state.Node) bool { return len(n.Jobs) > 0 || n.StateFlags&pb.NodePowerUpPending != 0 }
 
 // unpowered: power saving has been taken out of slurm.conf. What runs is up; what does not stays down until it does.
 func unpowered(tx *state.Tx, n *state.Node) {
@@ -130,6 +136,7 @@ func suspendNodes(tx *state.Tx, p *state.PowerSettings, due []*state.Node, latel
 		spare[i] -= x.Count
 	}
 	for _, n := range due {
+		n = tx.Node(n.Name)
 		if p.SuspendRate > 0 && lately >= p.SuspendRate {
 			return
 		}

@@ -329,3 +329,51 @@ func TestPlannedWhileGoingDown(t *testing.T) {
 		t.Error("jobs are promised a node that is drained")
 	}
 }
+
+// TestGivenUpTogether: when two nodes of a job are late, and one is to be powered up for another, all of them are counted as free as they
+// are.
+func TestGivenUpTogether(t *testing.T) {
+	b := asleep(t, nil)
+	both := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	b.start(both, "n1", "n2")
+	b.after(1)
+	b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n2"}, Set: []*pb.KeyValue{{Key: "State", Value: "POWER_DOWN_FORCE"}}})
+	again := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	b.start(again, "n1")
+	b.after(25) // n2 is powered down
+	third := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
+	b.start(third, "n1", "n2")
+	b.now += 40e9 // n1 is late, and n2 has not been powered up yet
+	b.do(Tick{})
+	if n := b.node("n2"); len(n.Jobs) > 0 || n.AllocCpus != 0 || n.StateFlags&pb.NodePoweringUp != 0 {
+		t.Errorf("n2: %v", n.NodeRecord)
+	}
+}
+
+// TestWakesWithStrays: a node that was powered down with what it ran is given jobs all the same; they begin when that is known to be gone.
+func TestWakesWithStrays(t *testing.T) {
+	b := newPowered(t, nil)
+	first := b.submit(&pb.JobSpec{})
+	b.start(first, "n1")
+	old := b.job(first)
+	b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "POWER_DOWN_FORCE"}}})
+	b.after(20) // and its daemon lives on
+	next := b.submit(&pb.JobSpec{})
+	if len(b.node("n1").Strays) == 0 || b.start(next, "n1").Started != 1 {
+		t.Fatalf("a node that may still run something is never woken: %v", b.node("n1").NodeRecord)
+	}
+	b.after(1)
+	still := &pb.StepReport{Key: endReport(old, "", 0).Key, Phase: pb.StepPhase_STEP_RUNNING}
+	still.Key.Step = pb.BatchStep
+	h := booted("n1", "boot1", 2)
+	h.Steps = []*pb.StepReport{still}
+	if b.do(h); b.job(next).StateFlags&pb.JobPowerUp == 0 {
+		t.Fatal("a job runs beside what the node still runs")
+	}
+	gone := endReport(old, "signaled", 9)
+	gone.Key.Step = pb.BatchStep
+	b.do(StepReports{Node: "n1", Steps: []*pb.StepReport{gone}})
+	if j := b.job(next); j.StateFlags != 0 {
+		t.Errorf("what was in the way is gone: %v, strays %v", j, b.node("n1").Strays)
+	}
+}

@@ -31,6 +31,7 @@ type controller struct {
 	resume   sched.Cursor
 	alarm    int // number of the planner's timer in force
 	sessions []*session
+	running  map[string]bool // nodes for which a program runs
 }
 
 type mail struct {
@@ -49,7 +50,7 @@ func (s *sim) startController() {
 	s.logf("ctld starts: seq %d, %d jobs", v.Seq, v.Jobs.Len())
 	s.witness.loaded(v)
 	log := slog.New(slog.DiscardHandler)
-	c := &controller{s: s, store: store}
+	c := &controller{s: s, store: store, running: map[string]bool{}}
 	c.loop = loop.New(store, v, s.clock, log)
 	c.loop.KeepTime(s.bootID(), s.both)
 	c.plan = planner.New(c, s.params, s.clock, log)
@@ -57,7 +58,11 @@ func (s *sim) startController() {
 	c.loop.Observe(s.witness.committed)
 	c.loop.Observe(c.disp.Changed)
 	c.loop.Observe(c.plan.Changed)
+	c.loop.Observe(c.programs)
 	s.ctl = c
+	for _, n := range v.Nodes() { // what the one before has not finished
+		c.program(n.Name)
+	}
 	c.tick()
 }
 

@@ -16,7 +16,7 @@ type faults struct {
 	downtime time.Duration // of a controller, at most
 
 	// probabilities per occasion
-	crashCommit, crashSend, duplicate, prolog, control float64
+	crashCommit, crashSend, duplicate, prolog, control, program float64
 
 	diskFull bool // now
 }
@@ -54,6 +54,15 @@ var strikes = []strike{
 	{"controller's machine reboots", (*sim).rebootController},
 	{"controller's clock drifts", (*sim).startDrift},
 	{"node is resumed", func(s *sim) { s.setNode(s.anyNode(), "RESUME") }},
+	{"node is to be powered down", func(s *sim) { s.setNode(s.anyNode(), "POWER_DOWN") }},
+	{"node is to be powered down as soon as possible", func(s *sim) { s.setNode(s.anyNode(), "POWER_DOWN_ASAP") }},
+	{"node is to be powered down by force", func(s *sim) { s.setNode(s.anyNode(), "POWER_DOWN_FORCE") }},
+	{"node is to be powered up", func(s *sim) { s.setNode(s.anyNode(), "POWER_UP") }},
+	{"somebody presses the button", func(s *sim) {
+		if m := s.anyNode(); m.dark {
+			m.powerOn()
+		}
+	}},
 }
 
 func (s *sim) drawFaults() {
@@ -125,7 +134,7 @@ func (s *sim) bounce(m *machine, d time.Duration) {
 }
 
 func (m *machine) rebootUnlessOff(wipe bool) {
-	if !m.off {
+	if !m.off && !m.dark {
 		m.reboot(wipe)
 	}
 }

@@ -20,6 +20,7 @@ type machine struct {
 	d       *daemon // nil: not running
 	away    bool    // partitioned from the controller
 	off     bool    // rebooting
+	dark    bool    // switched off, to save power
 	streams []*stream
 }
 
@@ -53,6 +54,7 @@ type daemon struct {
 	turning bool // a turn is planned
 	stream  *stream
 	greeted bool
+	startNS int64
 }
 
 // job is one step attempt as the daemon knows it.
@@ -69,10 +71,10 @@ type job struct {
 
 // start begins a life of the daemon: it learns what earlier ones left.
 func (m *machine) start() {
-	if m.d != nil || m.off {
+	if m.d != nil || m.off || m.dark {
 		return
 	}
-	d := &daemon{m: m, desired: agent.NewDesired(), jobs: map[agent.Key]*job{}, dirty: map[agent.Key]bool{}}
+	d := &daemon{m: m, startNS: m.s.now, desired: agent.NewDesired(), jobs: map[agent.Key]*job{}, dirty: map[agent.Key]bool{}}
 	m.d = d
 	m.s.logf("%s: daemon starts, %d steps in the spool", m.name, len(m.spool))
 	for _, k := range sortedKeys(m.spool) {
@@ -105,6 +107,20 @@ func (m *machine) stop() {
 // reboot ends everything; with wipe the spool is lost as well.
 func (m *machine) reboot(wipe bool) {
 	m.s.logf("%s: reboots, wipe=%v", m.name, wipe)
+	m.halt(wipe)
+	m.boot++
+	m.off = true
+	boot := m.boot
+	m.s.after(m.s.between(5*time.Second, 90*time.Second), func() {
+		if m.boot == boot { // and has not been switched off and on meanwhile
+			m.off = false
+			m.start()
+		}
+	})
+}
+
+// halt ends everything that runs.
+func (m *machine) halt(wipe bool) {
 	if d := m.d; d != nil {
 		d.dead, m.d = true, nil
 		if d.stream != nil {
@@ -125,12 +141,6 @@ func (m *machine) reboot(wipe bool) {
 			delete(m.spool, k)
 		}
 	}
-	m.boot++
-	m.off = true
-	m.s.after(m.s.between(5*time.Second, 90*time.Second), func() {
-		m.off = false
-		m.start()
-	})
 }
 
 func (d *daemon) after(t time.Duration, f func()) {
@@ -327,7 +337,8 @@ func (d *daemon) flush() {
 	if !d.greeted {
 		d.greeted = true
 		m.Hello = &pb.NodeHello{Node: d.m.name, BootId: d.m.bootID(), ClusterId: clusterID, NowNs: d.m.wall(),
-			Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
+			NodedStartNs: d.startNS,
+			Hardware:     &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
 		for _, k := range sortedKeys(d.jobs) {
 			d.dirty[k] = true
 		}

@@ -139,6 +139,7 @@ func newSim(o Options) *sim {
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
 	s.params = sched.Params{Weights: sched.Weights{Basic: set.PriorityBasic}}
+	s.drawPower()
 	s.drawWorkload()
 	s.work.settings(s)
 	for n := range s.o.Jobs {
@@ -175,13 +176,18 @@ func (s *sim) unrest() string {
 		}
 	}
 	for _, m := range s.nodes {
+		n := s.ctl.View().Node(m.name)
+		if s.sleeps(m, n) {
+			continue
+		}
 		if len(m.spool) > 0 {
-			return fmt.Sprintf("%s still has %s", m.name, keyWords(sortedKeys(m.spool)[0]))
+			return fmt.Sprintf("%s still has %s: the node is %v, flags %#x, linked=%v", m.name, keyWords(sortedKeys(m.spool)[0]), n.State,
+				n.StateFlags, n.LinkUp)
 		}
 		if m.d == nil || len(m.d.jobs) > 0 {
-			return m.name + "'s daemon still has jobs, or does not run"
+			return fmt.Sprintf("%s's daemon still has jobs, or does not run: the node is %v, flags %#x", m.name, n.State, n.StateFlags)
 		}
-		if n := s.ctl.View().Node(m.name); !n.LinkUp || !n.Up() {
+		if !n.LinkUp || !n.Up() {
 			return fmt.Sprintf("node %s is %v, flags %d, linked=%v", m.name, n.State, n.StateFlags, n.LinkUp)
 		}
 	}

@@ -53,6 +53,7 @@ func TestCluster(t *testing.T) {
 	for _, what := range []string{"array task", "array task of a limited array", "dependency", "devices", "licenses", "in a reservation",
 		"drawn into a reservation",
 		"clock of the controller set", "clock of a node set", "clock after a reboot",
+		"program suspend", "program resume", "program fail", "program that fails",
 		"beside a reservation of cores", "shared core", "preempted by JOB_SUSPENDED", "preempted by JOB_RUNNING"} {
 		if total.Seen[what] < 10 {
 			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)

@@ -188,7 +188,7 @@ func (s *sim) setNode(m *machine, value string) {
 		return
 	}
 	down := 0
-	if value == "DOWN" {
+	if value == "DOWN" || value == "POWER_DOWN_FORCE" {
 		down = 1
 	}
 	s.witness.downing[m.name] += down
@@ -209,7 +209,8 @@ func (s *sim) repair() {
 		return
 	}
 	for _, n := range c.View().Nodes() {
-		if n.StateFlags&^pb.NodeNoRespond != 0 || n.State == pb.NodeState_NODE_DOWN {
+		const power = state.PowerFlags | pb.NodeCloud | pb.NodePowerUpPending | pb.NodePowerDownPending
+		if n.StateFlags&^(pb.NodeNoRespond|power) != 0 || n.State == pb.NodeState_NODE_DOWN {
 			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name},
 				Set: []*pb.KeyValue{{Key: "State", Value: "RESUME"}}}, nil)
 		}

@@ -265,6 +265,11 @@ func (w *witness) change(id uint32, v *state.View) {
 		w.paused[attemptOf(now)] = true
 	}
 	w.attempts(old, now, v)
+	for _, a := range now.Alloc {
+		if a.BootId != "" { // known only when a node has been powered up
+			w.boots[attemptNode{attemptOf(now), a.Node}] = a.BootId
+		}
+	}
 	w.shares(old, now, v)
 	switch {
 	case !state.Active(old) && now.Restarts == old.Restarts && (now.State != old.State || now.ExitStatus != old.ExitStatus):
@@ -333,7 +338,7 @@ func (w *witness) freed(at stepAt, n *state.Node) {
 		w.excused[at] = true
 		w.harmed[at.attempt()] = "node " + at.node + " was DOWN"
 	}
-	if n.BootId != w.boots[attemptNode{at.attempt(), at.node}] {
+	if boot := w.boots[attemptNode{at.attempt(), at.node}]; boot != "" && n.BootId != boot {
 		w.harmed[at.attempt()] = "node " + at.node + " was rebooted"
 	}
 	if st := w.steps[at]; st != nil && st.live && !down {

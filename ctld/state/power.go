@@ -72,17 +72,18 @@ const PowerFlags = pb.NodePoweredDown | pb.NodePoweringUp | pb.NodePoweringDown
 // unusable are the flags of a node that jobs must not be given, asleep or not.
 const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeMaint | pb.NodeInvalidReg | pb.NodeRebootIssued
 
-// Asleep reports whether jobs can start on a node once it has been powered up, which they cause.
+// Asleep reports whether jobs can start on a node once it has been powered up, which they cause. What it may still have run when it was
+// given up (Strays) is waited for then: it ended with the host, or will be ended.
 func (n *Node) Asleep() bool {
 	return n.Power.On && n.State == pb.NodeState_NODE_IDLE && n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) != 0 &&
-		n.StateFlags&(unusable|pb.NodePoweringDown) == 0 && len(n.Strays) == 0 && !n.GoesDown()
+		n.StateFlags&(unusable|pb.NodePoweringDown) == 0 && !n.GoesDown()
 }
 
 // AsleepAt is when a node that is being powered down will be asleep (nanoseconds); false: it is not, or jobs will not be able to start on
 // it then either.
 func (n *Node) AsleepAt() (int64, bool) {
 	if !n.Power.On || n.State != pb.NodeState_NODE_IDLE || n.StateFlags&pb.NodePoweringDown == 0 || n.StateFlags&unusable != 0 ||
-		n.Power.DownS == pb.Unlimited || len(n.Strays) > 0 || n.GoesDown() {
+		n.Power.DownS == pb.Unlimited || n.GoesDown() {
 		return 0, false
 	}
 	return n.PowerNs + int64(n.Power.DownS)*1e9, true

@@ -59,6 +59,11 @@ FUZZTIME ?= 5s
 fuzz: ## let each fuzz target look for new input for FUZZTIME (5s); ONLY=REGEXP of package/name
 	@GO=$(GO) .ci/fuzz $(FUZZTIME) $(if $(ONLY),'$(ONLY)')
 
+.PHONY: test-cluster
+PACKAGES ?= $(CURDIR)/dist
+test-cluster: ## roll a cluster out with Ansible on booted hosts, as root, and live with it; PACKAGES=DIR of debs (dist)
+	umask 022 && TMPDIR=/tmp $(GO) test -count=1 -timeout 3h -v ./deploy/ansible/clustertest -cluster -packages $(abspath $(PACKAGES))
+
 test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
 	@GO=$(GO) .ci/vm/run
 

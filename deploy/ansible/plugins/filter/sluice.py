@@ -1,0 +1,148 @@
+# Filters that read what Slurm's users write: host lists, slurm.conf, and variables of other roles. Python 3.6 or newer, nothing else.
+import re
+
+
+def split_list(text):
+    """The entries of a host list: commas outside of brackets part them."""
+    out, depth, entry = [], 0, ''
+    for c in text:
+        if c == ',' and depth == 0:
+            out.append(entry)
+            entry = ''
+            continue
+        depth += {'[': 1, ']': -1}.get(c, 0)
+        if depth < 0:
+            raise ValueError('"%s" has a ] without a [' % text)
+        entry += c
+    if depth:
+        raise ValueError('"%s" has a [ without a ]' % text)
+    return [e.strip() for e in out + [entry] if e.strip()]
+
+
+def expand(entry):
+    m = re.match(r'^([^\[]*)\[([^\]]*)\](.*)$', entry)
+    if not m:
+        return [entry]
+    out = []
+    for part in m.group(2).split(','):
+        r = re.match(r'^\s*(\d+)(?:-(\d+))?\s*$', part)
+        if not r:
+            raise ValueError('"%s" in "%s" is neither a number nor a range' % (part, entry))
+        low, high = r.group(1), r.group(2) or r.group(1)
+        if int(high) - int(low) > 100000:
+            raise ValueError('"%s" in "%s" is too large a range' % (part, entry))
+        for i in range(int(low), int(high) + 1):
+            for rest in expand(m.group(3)):
+                out.append(m.group(1) + str(i).zfill(len(low)) + rest)
+    return out
+
+
+def hostlist(text):
+    """n[1-3],login -> ["n1", "n2", "n3", "login"]"""
+    return [name for entry in split_list(str(text)) for name in expand(entry)]
+
+
+def node_names(text):
+    """The nodes that a slurm.conf names, comments and DEFAULT left out."""
+    out = []
+    for line in str(text).replace('\\\n', ' ').split('\n'):
+        m = re.match(r'^\s*NodeName\s*=\s*(\S+)', line.split('#')[0], re.I)
+        if m and m.group(1).upper() != 'DEFAULT':
+            out += hostlist(m.group(1))
+    return out
+
+
+def conf_value(value):
+    """A value as slurm.conf has it: YAML reads YES as true."""
+    if isinstance(value, bool):
+        return 'YES' if value else 'NO'
+    if isinstance(value, (list, tuple)):
+        return ','.join(conf_value(v) for v in value)
+    return str(value)
+
+
+def conf_lines(config):
+    """A dictionary as lines KEY=VALUE. None leaves a key out; a list makes a line of each entry where its values are dictionaries."""
+    out = []
+    for key in config or {}:
+        value = config[key]
+        if value is None:
+            continue
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], dict):
+            out += [record_line(key, v) for v in value]
+        else:
+            out.append('%s=%s' % (key, conf_value(value)))
+    return out
+
+
+def record_line(key, record):
+    """{name: n[1-2], CPUs: 4} -> NodeName=n[1-2] CPUs=4, for key NodeName. The name may have the key itself or "name"."""
+    record = dict(record)
+    name = None
+    for k in list(record):
+        if k.lower() in (key.lower(), 'name'):
+            name = record.pop(k)
+    parts = [] if name is None else ['%s=%s' % (key, conf_value(name))]
+    for k in record:
+        if record[k] is None:
+            continue
+        v = conf_value(record[k])
+        parts.append('%s=%s' % (k, '"%s"' % v if re.search(r'\s', v) and not v.startswith('"') else v))
+    return ' '.join(parts)
+
+
+def without(config, others):
+    """config without the keys of others, in whichever case they are written."""
+    taken = set(k.lower() for k in others or {})
+    return {k: config[k] for k in config if k.lower() not in taken}
+
+
+def get_key(config, key, default=None):
+    """The value of a key in whichever case it is written."""
+    for k in config or {}:
+        if k.lower() == key.lower():
+            return config[k]
+    return default
+
+
+def conf_dict(text):
+    """The keys of a slurm.conf that stand by themselves, and their values."""
+    out = {}
+    for line in str(text).replace('\\\n', ' ').split('\n'):
+        m = re.match(r'^\s*(\w+)\s*=\s*(.*?)\s*$', line.split('#')[0])
+        if m and not re.match(r'^(NodeName|NodeSet|PartitionName|DownNodes|SwitchName|Include)$', m.group(1), re.I):
+            out[m.group(1)] = m.group(2)
+    return out
+
+
+def conf_with(text, values):
+    """A slurm.conf in which these keys have these values. What it said of them is kept as a comment; None only takes a key out."""
+    keys = set(k.lower() for k in values)
+    out = []
+    for line in str(text).split('\n'):
+        m = re.match(r'^\s*(\w+)\s*=', line)
+        out.append('# was: ' + line if m and m.group(1).lower() in keys else line)
+    return '\n'.join(conf_lines(values) + out) + '\n'
+
+
+def accounts_differ(mine, theirs, here, there):
+    """What of the accounts of two hosts contradicts: a sentence each. Accounts are dictionaries from name to uid."""
+    out = []
+    names = {theirs[n]: n for n in theirs}
+    for name in sorted(mine):
+        uid = mine[name]
+        if name in theirs and theirs[name] != uid:
+            out.append('user %s has uid %d on %s and %d on %s: give them the same uid on both (usermod -u %d %s on %s, and chown the '
+                       "user's files), or take accounts from a directory" % (name, uid, here, theirs[name], there, theirs[name], name, here))
+        elif name not in theirs and uid in names and names[uid] not in mine:
+            out.append('uid %d is %s on %s and %s on %s: a uid has to be the same user on all hosts; rename or renumber one of them'
+                       % (uid, name, here, names[uid], there))
+    return out
+
+
+class FilterModule(object):
+    def filters(self):
+        return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
+                'sluice_record_line': record_line, 'sluice_without': without, 'sluice_get': get_key,
+                'sluice_conf_dict': conf_dict,
+                'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ}

@@ -22,6 +22,7 @@ import (
 type row struct {
 	name string
 	run  func(env *command.Env, args []string) int
+	page func() command.Page
 	help string // one line for `sluice help`
 	big  bool   // may have to hold the whole queue
 }
@@ -29,19 +30,19 @@ type row struct {
 // commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
 func commands() []row {
 	return []row{
-		{"sbatch", sbatch.Main, "submit a batch script", false},
-		{"scancel", scancel.Main, "cancel or signal jobs", false},
-		{"squeue", squeue.Main, "show jobs", true},
-		{"sinfo", sinfo.Main, "show partitions and nodes", true},
-		{"scrontab", scrontab.Main, "edit, show or remove your crontab: jobs that run again and again", false},
-		{"sdiag", sdiag.Main, "show what controller and scheduler have been doing", false},
-		{"seff", seff.Main, "show how much of what a job held it has used", false},
-		{"sstat", sstat.Main, "show what running steps use", false},
-		{"sacctmgr", sacctmgr.Main, "show accounts, users, associations and the like", false},
-		{"sacct", sacct.Main, "show what became of jobs, running and finished ones", false},
-		{"sshare", sshare.Main, "show the shares of accounts and users, and what they have used", false},
-		{"sreport", sreport.Main, "sum up what was allocated in a time, of the cluster and to whom", false},
-		{"sprio", sprio.Main, "show what the priorities of waiting jobs are made of", true},
-		{"scontrol", scontrol.Main, "show and change the state of jobs, nodes and partitions", true},
+		{"sbatch", sbatch.Main, sbatch.Page, "submit a batch script", false},
+		{"scancel", scancel.Main, scancel.Page, "cancel or signal jobs", false},
+		{"squeue", squeue.Main, squeue.Page, "show jobs", true},
+		{"sinfo", sinfo.Main, sinfo.Page, "show partitions and nodes", true},
+		{"scrontab", scrontab.Main, scrontab.Page, "edit, show or remove your crontab: jobs that run again and again", false},
+		{"sdiag", sdiag.Main, sdiag.Page, "show what controller and scheduler have been doing", false},
+		{"seff", seff.Main, seff.Page, "show how much of what a job held it has used", false},
+		{"sstat", sstat.Main, sstat.Page, "show what running steps use", false},
+		{"sacctmgr", sacctmgr.Main, sacctmgr.Page, "show accounts, users, associations and the like", false},
+		{"sacct", sacct.Main, sacct.Page, "show what became of jobs, running and finished ones", false},
+		{"sshare", sshare.Main, sshare.Page, "show the shares of accounts and users, and what they have used", false},
+		{"sreport", sreport.Main, sreport.Page, "sum up what was allocated in a time, of the cluster and to whom", false},
+		{"sprio", sprio.Main, sprio.Page, "show what the priorities of waiting jobs are made of", true},
+		{"scontrol", scontrol.Main, scontrol.Page, "show and change the state of jobs, nodes and partitions", true},
 	}
 }

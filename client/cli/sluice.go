@@ -46,7 +46,7 @@ func sluice(env *command.Env, args []string) int {
 		return 0
 	}
 	if args[0] == "completion" {
-		return completion(env, args[1:])
+		return printCompletion(env, args[1:])
 	}
 	if args[0] == "gpus" {
 		return gpus.Main(command.Process("sluice gpus"), args[1:])
@@ -70,32 +70,6 @@ func sluice(env *command.Env, args []string) int {
 	return admin.Main(args, Names())
 }
 
-const completionUsage = `usage: sluice completion bash
-
-Print completions of all commands for bash.
-
-Examples:
-   source <(sluice completion bash)                        for this shell
-   sluice completion bash > /etc/bash_completion.d/sluice  for everybody
-`
-
-func completion(env *command.Env, args []string) int {
-	switch {
-	case len(args) == 1 && args[0] == "bash":
-		fmt.Fprint(env.Stdout, completionBash())
-	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-		fmt.Fprint(env.Stdout, completionUsage)
-	case len(args) == 0:
-		fmt.Fprintln(env.Stderr, "sluice: error: name the shell: sluice completion bash")
-		return 1
-	default:
-		fmt.Fprintf(env.Stderr, "sluice: error: cannot make completions for %q: there are those for bash (sluice completion bash)\n",
-			args[0])
-		return 1
-	}
-	return 0
-}
-
 func sluiceHelp(env *command.Env) {
 	fmt.Fprintln(env.Stdout, "usage: sluice COMMAND [arguments]\n\nA cluster:")
 	for _, v := range Verbs() {
@@ -110,5 +84,5 @@ func sluiceHelp(env *command.Env) {
 	}
 	fmt.Fprintln(env.Stdout,
 		"\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion "+
-			"bash` prints completions for bash.")
+			"bash` prints completions for bash, and so for zsh and fish.")
 }

@@ -1,16 +1,16 @@
 package command
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Option is one row of a command's own table: how it is written, the variable that sets it, and its help.
+// Option is one row of a command's own table: how it is written, the variable that sets it, what its argument is called, one line
+// about it, and the title under which --help and the manual page have it ("": the first).
 type Option struct {
 	opt.Name
-	Env, Meta, Help string
+	Env, Meta, Help, Group string
 }
 
 func NamesOf(options []Option) []opt.Name {
@@ -19,21 +19,6 @@ func NamesOf(options []Option) []opt.Name {
 		names[i] = options[i].Name
 	}
 	return names
-}
-
-func HelpOf(options []Option) string {
-	var b strings.Builder
-	write := func(aboutHelp bool) {
-		for i := range options {
-			if o := &options[i]; o.Help != "" && slices.Contains([]string{"help", "usage", "version"}, o.Long) == aboutHelp {
-				opt.WriteHelp(&b, o.Name, o.Meta, o.Help)
-			}
-		}
-	}
-	write(false)
-	b.WriteString("\nHelp options:\n")
-	write(true)
-	return b.String()
 }
 
 // JoinOptional puts the word after -j or -s to it: Slurm takes it although the argument is optional.

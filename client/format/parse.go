@@ -44,6 +44,16 @@ func (t *Table[T]) ByLetter(letter byte) *Field[T] { return t.letter[letter] }
 // ByName returns the field of a -O name in any case, nil if there is none.
 func (t *Table[T]) ByName(name string) *Field[T] { return t.names[strings.ToLower(name)] }
 
+// Names are those of -O, in the order of the table; of each field the first.
+func (t *Table[T]) Names() (names []string) {
+	for i := range t.Fields {
+		if len(t.Fields[i].Names) > 0 {
+			names = append(names, t.Fields[i].Names[0])
+		}
+	}
+	return names
+}
+
 // ParseLetters reads the value of -o: text and fields "%[.][size]x". A field that does not exist is named in unknown and printed
 // as it was written, which is what Slurm does; two percent signs count as one. "%all" is every field with '|' between.
 // size is in bytes; Widest after it widens the column to its widest row.

@@ -5,18 +5,20 @@ import (
 	"strings"
 )
 
-// HelpText describes the options of a command, section by section.
-func HelpText(cmd Commands) string {
-	var b strings.Builder
-	for section := Running; section <= Other; section++ {
-		b.WriteString("\n" + sectionTitles[section] + ":\n")
-		for i := range Options {
-			if o := &Options[i]; o.Section == section && o.Cmds&cmd != 0 && o.Help != "" {
-				WriteHelp(&b, o.Name, o.Meta, o.Help)
-			}
-		}
+// Sections are the titles under which the options stand, in their order.
+func Sections() []string { return sectionTitles[:] }
+
+func (s Section) String() string { return sectionTitles[s] }
+
+// Variables are those that set an option of a command, the one that counts first.
+func (o *Option) Variables(cmd Commands) (names []string) {
+	if o.Env != "" {
+		names = append(names, cmd.prefix()+o.Env)
 	}
-	return b.String()
+	if o.EnvAlso != "" {
+		names = append(names, o.EnvAlso)
+	}
+	return names
 }
 
 // usageWidth is how long the lines of a usage are.

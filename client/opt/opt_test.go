@@ -254,12 +254,6 @@ func TestTableIsSound(t *testing.T) {
 			t.Errorf("row %s does not name its argument", o.Long)
 		}
 	}
-	help := HelpText(Sbatch)
-	for i := range Options {
-		if o := &Options[i]; o.Cmds&Sbatch != 0 && o.Help != "" && !strings.Contains(help, "--"+o.Long) {
-			t.Errorf("the help lacks --%s", o.Long)
-		}
-	}
 }
 
 // Whatever is typed: no panic, every refusal has an exit code and shows no control characters.

@@ -26,8 +26,8 @@ func FuzzSacct(f *testing.F) {
 		}
 		env := &command.Env{Name: "sacct", Stdout: io.Discard, Stderr: io.Discard,
 			Now: func() time.Time { return time.Unix(1800000000, 0) }}
-		hits, _, err := opt.Scan(Names, strings.Fields(line), true)
-		if err != nil || slices.ContainsFunc(hits, func(h opt.Hit) bool { return Names[h.Index].Long == "file" }) {
+		hits, _, err := opt.Scan(command.NamesOf(Options[:]), strings.Fields(line), true)
+		if err != nil || slices.ContainsFunc(hits, func(h opt.Hit) bool { return Options[h.Index].Long == "file" }) {
 			return
 		}
 		o, err := parse(env, strings.Fields(line))

@@ -48,41 +48,95 @@ type window struct {
 	open         bool
 }
 
-var Names = []opt.Name{
-	{Long: "accounts", Short: 'A', Arg: opt.Required}, {Long: "account", Arg: opt.Required, Canon: "accounts"},
-	{Long: "allclusters", Short: 'L'}, {Long: "allocations", Short: 'X'}, {Long: "allusers", Short: 'a'}, {Long: "array"},
-	{Long: "associations", Short: 'x', Arg: opt.Required}, {Long: "batch-script", Short: 'B'}, {Long: "brief", Short: 'b'},
-	{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, {Long: "clusters", Short: 'M', Arg: opt.Required},
-	{Long: "completion", Short: 'c'}, {Long: "constraints", Short: 'C', Arg: opt.Required}, {Long: "delimiter", Arg: opt.Required},
-	{Long: "duplicates", Short: 'D'}, {Long: "endtime", Short: 'E', Arg: opt.Required}, {Long: "env-vars"}, {Long: "expand-patterns"},
-	{Long: "federation"}, {Long: "fields", Arg: opt.Required, Canon: "format"}, {Long: "file", Short: 'f', Arg: opt.Required},
-	{Long: "flags", Short: 'F', Arg: opt.Required},
-	{Long: "format", Short: 'o', Arg: opt.Required}, {Long: "gid", Short: 'g', Arg: opt.Required, Canon: "group"},
-	{Long: "group", Arg: opt.Required}, {Long: "help", Short: 'h'}, {Long: "help-fields", Canon: "helpformat"},
-	{Long: "helpformat", Short: 'e'},
-	{Long: "jobs", Short: 'j', Arg: opt.Required}, {Long: "json", Arg: opt.Optional}, {Long: "local"}, {Long: "long", Short: 'l'},
-	{Long: "name", Arg: opt.Required}, {Long: "ncpus", Short: 'I', Arg: opt.Required}, {Long: "nnodes", Short: 'i', Arg: opt.Required},
-	{Long: "noconvert"}, {Long: "nodelist", Short: 'N', Arg: opt.Required}, {Long: "noheader", Short: 'n'}, {Long: "parsable", Short: 'p'},
-	{Long: "parsable2", Short: 'P'}, {Long: "partition", Short: 'r', Arg: opt.Required}, {Long: "qos", Short: 'q', Arg: opt.Required},
-	{Long: "reason", Short: 'R', Arg: opt.Required}, {Long: "starttime", Short: 'S', Arg: opt.Required},
-	{Long: "state", Short: 's', Arg: opt.Required},
-	{Long: "timelimit-max", Short: 'K', Arg: opt.Required}, {Long: "timelimit-min", Short: 'k', Arg: opt.Required},
-	{Long: "truncate", Short: 'T'},
-	{Long: "uid", Short: 'u', Arg: opt.Required, Canon: "user"}, {Long: "units", Arg: opt.Required}, {Long: "usage"},
-	{Long: "use-local-uid", Short: 'U'}, {Long: "user", Arg: opt.Required}, {Long: "users", Arg: opt.Required, Canon: "user"},
-	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "wckeys", Short: 'W', Arg: opt.Required},
-	{Long: "whole-hetjob", Arg: opt.Optional}, {Long: "yaml", Arg: opt.Optional},
+// Options are the command line of sacct(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "accounts"},
+	{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
+	{Name: opt.Name{Long: "allclusters", Short: 'L'}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "allocations", Short: 'X'}, Group: "What is shown", Help: "jobs without their steps"},
+	{Name: opt.Name{Long: "allusers", Short: 'a'}, Group: "Which jobs", Help: "of all users (root: always)"},
+	{Name: opt.Name{Long: "array"}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "associations", Short: 'x', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "ids of associations; there is one, 1"},
+	{Name: opt.Name{Long: "batch-script", Short: 'B'}, Group: "What is shown", Help: "the scripts of -j"},
+	{Name: opt.Name{Long: "brief", Short: 'b'}, Group: "What is shown", Help: "jobid,state,exitcode"},
+	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
+	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Group: "Which jobs", Meta: "NAME", Help: "this cluster"},
+	{Name: opt.Name{Long: "completion", Short: 'c'}, Group: "What is shown", Help: "refused: the job completion log is not read"},
+	{Name: opt.Name{Long: "constraints", Short: 'C', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "jobs that asked for all of them"},
+	{Name: opt.Name{Long: "delimiter", Arg: opt.Required}, Group: "What is shown", Meta: "TEXT", Help: "in place of | with -p and -P"},
+	{Name: opt.Name{Long: "duplicates", Short: 'D'}, Group: "Which jobs",
+		Help: "every attempt of a requeued job, not the last one alone"},
+	{Name: opt.Name{Long: "endtime", Short: 'E', Arg: opt.Required}, Group: "Which jobs", Meta: "TIME",
+		Help: "until TIME: default now; with -s and -S the same as -S"},
+	{Name: opt.Name{Long: "env-vars"}, Group: "What is shown", Help: "the environments of -j"},
+	{Name: opt.Name{Long: "expand-patterns"}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "federation"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "fields", Arg: opt.Required, Canon: "format"}},
+	{Name: opt.Name{Long: "file", Short: 'f', Arg: opt.Required}, Group: "What is shown", Meta: "FILE",
+		Help: "refused: the job completion log is not read"},
+	{Name: opt.Name{Long: "flags", Short: 'F', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "SchedSubmit, SchedMain, SchedBackfill"},
+	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Group: "What is shown", Env: "SACCT_FORMAT", Meta: "FIELDS",
+		Help: `FIELD[%[-]WIDTH],…; "all"`},
+	{Name: opt.Name{Long: "gid", Arg: opt.Required, Canon: "group"}},
+	{Name: opt.Name{Long: "group", Short: 'g', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "groups"},
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "help-fields", Canon: "helpformat"}},
+	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Group: "What is shown", Help: "the fields there are"},
+	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "12, 12_3, 12_[1-3], 12.batch"},
+	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "a document of all that is known"},
+	{Name: opt.Name{Long: "local"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "long", Short: 'l'}, Group: "What is shown", Help: "many fields"},
+	{Name: opt.Name{Long: "name", Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "job names"},
+	{Name: opt.Name{Long: "ncpus", Short: 'I', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]", Help: "on so many CPUs"},
+	{Name: opt.Name{Long: "nnodes", Short: 'i', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]", Help: "on so many nodes"},
+	{Name: opt.Name{Long: "noconvert"}, Group: "What is shown", Help: "sizes as they are"},
+	{Name: opt.Name{Long: "nodelist", Short: 'N', Arg: opt.Required}, Group: "Which jobs", Meta: "HOSTS",
+		Help: "jobs that ran on one of the nodes"},
+	{Name: opt.Name{Long: "noheader", Short: 'n'}, Group: "What is shown", Help: "no header"},
+	{Name: opt.Name{Long: "parsable", Short: 'p'}, Group: "What is shown", Help: "fields with | behind them"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Group: "What is shown", Help: "fields with | between them"},
+	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "partitions"},
+	{Name: opt.Name{Long: "qos", Short: 'q', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "qualities of service"},
+	{Name: opt.Name{Long: "reason", Short: 'R', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "that waited for one of these"},
+	{Name: opt.Name{Long: "starttime", Short: 'S', Arg: opt.Required}, Group: "Which jobs", Meta: "TIME",
+		Help: "from TIME on: default midnight; with -s now, with -j ever"},
+	{Name: opt.Name{Long: "state", Short: 's', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "in one of these states in the time: R,PD,S,CD,CA,F,TO,OOM,NF,PR,DL,BF,RQ"},
+	{Name: opt.Name{Long: "timelimit-max", Short: 'K', Arg: opt.Required}, Group: "Which jobs", Meta: "T",
+		Help: "with a time limit up to this one, beside -k"},
+	{Name: opt.Name{Long: "timelimit-min", Short: 'k', Arg: opt.Required}, Group: "Which jobs", Meta: "T",
+		Help: "with this time limit, or from it on"},
+	{Name: opt.Name{Long: "truncate", Short: 'T'}, Group: "What is shown", Help: "start and end cut to the time"},
+	{Name: opt.Name{Long: "uid", Arg: opt.Required, Canon: "user"}},
+	{Name: opt.Name{Long: "units", Arg: opt.Required}, Group: "What is shown", Meta: "KMGTP", Help: "sizes in this unit"},
+	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
+	{Name: opt.Name{Long: "use-local-uid", Short: 'U'}, Group: "Which jobs",
+		Help: "accepted, no effect: names of users are always those of this host"},
+	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "users, by name or number"},
+	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "say the time that is looked at"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+	{Name: opt.Name{Long: "wckeys", Short: 'W', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "wckeys"},
+	{Name: opt.Name{Long: "whole-hetjob", Arg: opt.Optional}, Group: "What is shown", Meta: "yes|no",
+		Help: "accepted, no effect: there are no heterogeneous jobs"},
+	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
 // parse reads environment and command line.
 func parse(env *command.Env, argv []string) (*options, error) {
-	hits, rest, err := env.Scan(Names, argv, true)
+	names := command.NamesOf(Options[:])
+	hits, rest, err := env.Scan(names, argv, true)
 	if err != nil {
 		return nil, err
 	}
 	o := &options{delimiter: "|", steps: map[string][]string{}}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&Names[h.Index]), h); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +189,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 	case "group":
 		return o.groups(env, h.Value)
 	case "help":
-		fmt.Fprint(env.Stdout, help)
+		fmt.Fprint(env.Stdout, help())
 		return command.ExitCode(0)
 	case "helpformat":
 		o.helpFields = true

@@ -34,38 +34,53 @@ type mgrCondition struct {
 	values []string
 }
 
-var Names = []opt.Name{
-	{Long: "help", Short: 'h'}, {Long: "usage"}, {Long: "immediate", Short: 'i'}, {Long: "noheader", Short: 'n'},
-	{Long: "oneliner", Short: 'o'},
-	{Long: "parsable", Short: 'p'}, {Long: "parsable2", Short: 'P'}, {Long: "quiet", Short: 'Q'}, {Long: "readonly", Short: 'r'},
-	{Long: "associations", Short: 's'},
-	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "json", Arg: opt.Optional}, {Long: "yaml", Arg: opt.Optional},
+// Options are the command line of sacctmgr(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
+	{Name: opt.Name{Long: "immediate", Short: 'i'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no header"},
+	{Name: opt.Name{Long: "oneliner", Short: 'o'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "fields with | behind them"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "fields with | between them"},
+	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "readonly", Short: 'r'}, Help: "accepted, no effect: nothing can be changed"},
+	{Name: opt.Name{Long: "associations", Short: 's'}, Help: "the same as withassoc"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Meta: "parser", Help: "refused; -P gives every field"},
+	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Meta: "parser", Help: "refused; -P gives every field"},
 }
 
-const help = `sacctmgr [<OPTION>] [<COMMAND>]
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: `sacctmgr [<OPTION>] [<COMMAND>]
 
-Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [format=FIELD[%[-]WIDTH],…]
-
-Shows accounts, users, associations, qualities of service and the like. There is one account, "root", to which everybody belongs, and
+Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [format=FIELD[%[-]WIDTH],…]`,
+		About: `Shows accounts, users, associations, qualities of service and the like. There is one account, "root", to which everybody belongs, and
 one QOS, "normal"; they cannot be changed. Limits are set by partition, in slurm.conf.
 
 <ENTITY> may be: account, association, cluster, event (nodes that are out of use), qos, runawayjobs, tres, user;
-          problem, reservation, resource, transaction, wckey, federation (always empty).
-
-    Valid <OPTION> values are:
-  -n, --noheader   no header                 -p, --parsable     fields with | behind them
-  -P, --parsable2  fields with | between     -s, --associations the same as withassoc
-  -i, -Q, -r, -v   accepted                  -V, --version      versions
-  -h, --help       this text
-
-    Valid <COMMAND> values are:
-  list <ENTITY> [<SPECS>]  the rows of an entity
+          problem, reservation, resource, transaction, wckey, federation (always empty).`,
+		Title:   "    Valid <OPTION> values are:",
+		Options: Options[:],
+		Blocks: []command.Block{
+			{Title: "    Valid <COMMAND> values are", Text: `  list <ENTITY> [<SPECS>]  the rows of an entity
   show <ENTITY> [<SPECS>]  the same
-
-Examples:
-  sacctmgr -nP show users withassoc format=account,qos where user=alice cluster=main
+`},
+		},
+		Examples: `  sacctmgr -nP show users withassoc format=account,qos where user=alice cluster=main
   sacctmgr show tres
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 // entityList is what a real sacctmgr says of an entity that it does not know.
 const entityList = `Input line must include "Account", "Association", "Cluster", "Configuration",
@@ -75,15 +90,16 @@ const entityList = `Input line must include "Account", "Association", "Cluster",
 
 // Main runs one sacctmgr command line: its reading calls. Those that change something are refused by name.
 func Main(env *command.Env, args []string) int {
-	hits, words, err := env.Scan(Names, args, true)
+	names := command.NamesOf(Options[:])
+	hits, words, err := env.Scan(names, args, true)
 	if err != nil {
 		return env.Exit(err)
 	}
 	m := &run{env: env}
 	for _, h := range hits {
-		switch command.Canonical(&Names[h.Index]) {
+		switch command.Canonical(&names[h.Index]) {
 		case "help", "usage":
-			fmt.Fprint(env.Stdout, help)
+			fmt.Fprint(env.Stdout, help())
 			return 0
 		case "version":
 			_ = env.PrintVersion()
@@ -97,7 +113,7 @@ func Main(env *command.Env, args []string) int {
 		case "associations":
 			m.withAssoc = true
 		case "json", "yaml":
-			env.Errorf("--%s is not supported; -P gives every field", Names[h.Index].Long)
+			env.Errorf("--%s is not supported; -P gives every field", names[h.Index].Long)
 			return 1
 		}
 	}
@@ -116,7 +132,7 @@ func (m *run) verb(verb string, words []string) int {
 	case slices.Contains([]string{"verbose", "quiet", "oneliner", "associations", "readonly"}, lower):
 		return 0
 	case lower == "help":
-		fmt.Fprint(m.env.Stdout, help)
+		fmt.Fprint(m.env.Stdout, help())
 		return 0
 	case lower == "version":
 		_ = m.env.PrintVersion()

@@ -1,6 +1,9 @@
 package sbatch
 
-import "github.com/sluice-hpc/sluice/client/opt"
+import (
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/opt"
+)
 
 func usage() string {
 	return opt.Usage(opt.Sbatch, "sbatch", []string{"[-N nnodes]", "[-n ntasks]", "[-c ncpus]", "[-p partition]", "[-t minutes]",
@@ -10,20 +13,25 @@ func usage() string {
 		"executable [args...]")
 }
 
-func help() string {
-	return `Usage: sbatch [OPTIONS] [executable [args...]]
-
-Submits a batch script: a file, standard input, or the command of --wrap. Options may also stand in
+// Page is what sbatch says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: sbatch [OPTIONS] [executable [args...]]",
+		About: `Submits a batch script: a file, standard input, or the command of --wrap. Options may also stand in
 the script, as lines that begin with #SBATCH before its first command, and in the environment as
-SBATCH_*; argv overrides the environment, the environment overrides the script.
-` + opt.HelpText(opt.Sbatch) + `
-Examples:
-  sbatch job.sh --epochs 10                    submit a script with an argument
+SBATCH_*; argv overrides the environment, the environment overrides the script.`,
+		Options: command.JobOptions(opt.Sbatch),
+		Examples: `  sbatch job.sh --epochs 10                    submit a script with an argument
   sbatch --wrap="python3 train.py"             submit a command
   sbatch -J train -c 4 --mem=8G -t 2:00:00 -o %x-%j.out job.sh
   id=$(sbatch --parsable prepare.sh) && sbatch -d afterok:$id train.sh
   sbatch --signal=B:USR1@120 --requeue job.sh  warn the script two minutes before its time limit
-`
+`}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
 }
 
 const hintHelp = `Application hint options:

@@ -47,18 +47,24 @@ const usage = `Usage: scancel [-A account] [--batch] [--full] [--interactive] [-
                [job_id[_array_id][.step_id]]
 `
 
-func help() string {
-	return `Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]] ...
-
-Ends jobs, or sends them a signal. Without --signal a job gets SIGCONT and SIGTERM, and SIGKILL when
-KillWait seconds have passed. All filters given must match.
-
-` + command.HelpOf(Options[:]) + `
-Examples:
-  scancel 1234                                 end job 1234
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]] ...",
+		About: `Ends jobs, or sends them a signal. Without --signal a job gets SIGCONT and SIGTERM, and SIGKILL when
+KillWait seconds have passed. All filters given must match.`,
+		Options: Options[:],
+		Examples: `  scancel 1234                                 end job 1234
   scancel 1234_5 1235_[1-3]                    end tasks of arrays
   scancel --state=PENDING --user=bob --partition=debug
   scancel --signal=USR1 --batch 1236           signal the batch shell only
   scancel --me --interactive                   ask about each of my jobs
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
 }

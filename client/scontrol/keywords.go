@@ -79,32 +79,30 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
 	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Meta: "name", Help: "cluster to act on: this one's name"},
 	{Name: opt.Name{Long: "details", Short: 'd'}, Help: "show more of each job"},
-	{Name: opt.Name{Long: "federation"}},
+	{Name: opt.Name{Long: "federation"}, Help: "accepted, no effect: there is one cluster"},
 	{Name: opt.Name{Long: "future", Short: 'F'}, Help: "show FUTURE nodes too"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "hide"}, Help: "do not show hidden partitions"},
 	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Meta: "parser", Help: "show as JSON (data_parser v0.0.42)"},
-	{Name: opt.Name{Long: "local"}},
+	{Name: opt.Name{Long: "local"}, Help: "accepted, no effect: there is one cluster"},
 	{Name: opt.Name{Long: "oneliner", Short: 'o'}, Help: "one line for each record"},
 	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "print no messages"},
-	{Name: opt.Name{Long: "sibling"}},
-	{Name: opt.Name{Long: "uid", Short: 'u', Arg: opt.Required}, Meta: "user"},
+	{Name: opt.Name{Long: "sibling"}, Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "uid", Short: 'u', Arg: opt.Required}, Meta: "user",
+		Help: "act as this user, by name or number (root only)"},
 	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
 	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "say more"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Meta: "parser", Help: "show as YAML"},
 }
 
-func help() string {
-	var b strings.Builder
-	b.WriteString(
-		"scontrol [<OPTION>] [<COMMAND>]\n\nWithout a command, commands are read from standard input.\n\n    Valid <OPTION> values are:\n")
-	b.WriteString(command.HelpOf(Options[:]))
-	b.WriteString(
-		"\n    Valid <COMMAND> values are:\nJOBS is a list of job ids by commas, or jobname=NAME; beginnings of the words are enough.\n\n")
+// Page is what scontrol says of itself.
+func Page() command.Page {
+	var verbs strings.Builder
+	verbs.WriteString("JOBS is a list of job ids by commas, or jobname=NAME; beginnings of the words are enough.\n\n")
 	for _, k := range keywords() {
 		if k.help != "" {
-			b.WriteString("  " + k.help + "\n")
+			verbs.WriteString("  " + k.help + "\n")
 		}
 	}
 	var names []string
@@ -112,11 +110,15 @@ func help() string {
 		names = append(names, e.names[0])
 	}
 	half := len(names) / 2
-	b.WriteString("\n  <ENTITY> may be " + strings.Join(names[:half], ", ") + ",\n  " + strings.Join(names[half:], ", ") +
+	verbs.WriteString("\n  <ENTITY> may be " + strings.Join(names[:half], ", ") + ",\n  " + strings.Join(names[half:], ", ") +
 		", hostlist, hostlistsorted or hostnames.\n")
-	b.WriteString(`
-Examples:
-  scontrol show job 1234
+	return command.Page{
+		Usage:   "scontrol [<OPTION>] [<COMMAND>]",
+		About:   "Without a command, commands are read from standard input.",
+		Title:   "    Valid <OPTION> values are:",
+		Options: Options[:],
+		Blocks:  []command.Block{{Title: "    Valid <COMMAND> values are", Text: verbs.String()}},
+		Examples: `  scontrol show job 1234
   scontrol -o show nodes
   scontrol update JobId=1234 TimeLimit=+30
   scontrol update NodeName=n[1-3] State=DRAIN Reason="bad fan"
@@ -124,8 +126,12 @@ Examples:
   scontrol delete NodeName=cloud[5-8]
   scontrol create reservation=course StartTime=09:00 Duration=3:00:00 NodeCnt=2 Users=alice,bob
   scontrol show hostnames $SLURM_JOB_NODELIST
-`)
-	return b.String()
+`}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
 }
 
 // systemText spells what the kernel answered as the C library does: "No such file or directory".
@@ -151,11 +157,12 @@ func errorText(n uint32) string {
 	return fmt.Sprintf("Unknown error %d", n)
 }
 
-// Words are the keywords that the help names.
-func Words() (words []string) {
+// Words are the verbs that are completed, each with what its help says.
+func Words() (words [][2]string) {
 	for _, k := range keywords() {
 		if k.help != "" {
-			words = append(words, k.name)
+			_, about, _ := strings.Cut(k.help, ": ")
+			words = append(words, [2]string{k.name, about})
 		}
 	}
 	return words

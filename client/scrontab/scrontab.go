@@ -34,25 +34,33 @@ var Options = [...]command.Option{
 
 const usage = "Usage: scrontab [-u user] [-e | -l | -r | file | -]\n"
 
-func help() string {
-	return usage + `
-Runs jobs at times, again and again, as cron does: each entry of the crontab is a job that waits until its time, runs, and waits again.
-Without an option the crontab is read from a file, or from standard input.
-
-Options:
-` + command.HelpOf(Options[:]) + `
-The crontab:
-  #SCRON --time=5 --mem=1G      options of sbatch, for the next entry alone
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: usage,
+		About: `Runs jobs at times, again and again, as cron does: each entry of the crontab is a job that waits until its time, runs, and waits again.
+Without an option the crontab is read from a file, or from standard input.`,
+		Title:   "Options:",
+		Options: Options[:],
+		Blocks: []command.Block{
+			{Title: "The crontab", Text: `  #SCRON --time=5 --mem=1G      options of sbatch, for the next entry alone
   DIR=/home/alice/data          a variable for the entries below it
   */10 * * * * $DIR/sync.sh     minute, hour, day of month, month, day of week (0 or 7 is Sunday), command
   @daily $DIR/report.sh         also @hourly, @weekly, @monthly, @yearly, @midnight, @noon, @elevenses, @fika, @teatime
 scancel of such a job ends it for good and comments its lines out with "#DISABLED: ".
-
-Examples:
-  scrontab -e                   edit
+`},
+		},
+		Examples: `  scrontab -e                   edit
   scrontab my.crontab           replace the crontab by a file
   squeue --me                   the jobs, which wait with the reason BeginTime
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
 }
 
 // run is one run of scrontab.

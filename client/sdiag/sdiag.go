@@ -38,15 +38,24 @@ var Options = [...]command.Option{
 
 const usage = "Usage: sdiag [-M cluster] [-aritT] [--json] [--yaml]\n"
 
-func help() string {
-	return "Usage: sdiag [OPTIONS]\n\nShows what the controller and its scheduler have been doing since midnight UTC.\n\n" +
-		command.HelpOf(Options[:]) + `
-Examples:
-  sdiag                       all counters
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage:   "Usage: sdiag [OPTIONS]",
+		About:   `Shows what the controller and its scheduler have been doing since midnight UTC.`,
+		Options: Options[:],
+		Examples: `  sdiag                       all counters
   sdiag | grep 'Mean cycle'   how long a scheduling pass takes, in microseconds
   sdiag -t                    which calls cost most, and whose they are
   sdiag --json | jq .statistics.jobs_pending
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
 }
 
 // run is a parsed command line of sdiag.

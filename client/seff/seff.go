@@ -14,31 +14,44 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-var Names = []opt.Name{{Long: "help", Short: 'h'}, {Long: "usage"}, {Long: "version", Short: 'v'}, {Long: "debug", Short: 'd'},
-	{Long: "force", Short: 'f'},
-	{Long: "clusters", Short: 'M', Arg: opt.Required}}
+// Options are the command line of seff(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
+	{Name: opt.Name{Long: "version", Short: 'v'}, Help: "show the version"},
+	{Name: opt.Name{Long: "debug", Short: 'd'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "force", Short: 'f'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Meta: "NAME", Help: "this cluster"},
+}
 
-const help = `Usage: seff [OPTIONS] JOB
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: seff [OPTIONS] JOB",
+		About: `Says how much of what a job held it has used: CPU time, memory, and of GPUs the load, memory, energy and the hours that were wasted.
+JOB is 12 or 12_3. Of a running job it shows what is known so far.`,
+		Options: Options[:],
+		Examples: `  seff 12
+`,
+	}
+}
 
-Says how much of what a job held it has used: CPU time, memory, and of GPUs the load, memory, energy and the hours that were wasted.
-JOB is 12 or 12_3. Of a running job it shows what is known so far.
-
-  -h  this text      -v  versions      -d, -f  accepted      -M NAME  this cluster
-
-Example:
-  seff 12
-`
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 // Main runs one seff command line: the text of the tool of that name from Slurm's contribs, and what it does not say of GPUs.
 func Main(env *command.Env, args []string) int {
-	hits, words, err := env.Scan(Names, args, true)
+	names := command.NamesOf(Options[:])
+	hits, words, err := env.Scan(names, args, true)
 	if err != nil {
 		return env.Exit(err)
 	}
 	for _, h := range hits {
-		switch command.Canonical(&Names[h.Index]) {
+		switch command.Canonical(&names[h.Index]) {
 		case "help", "usage":
-			fmt.Fprint(env.Stdout, help)
+			fmt.Fprint(env.Stdout, help())
 			return 0
 		case "version":
 			_ = env.PrintVersion()
@@ -50,7 +63,7 @@ func Main(env *command.Env, args []string) int {
 		}
 	}
 	if len(words) != 1 {
-		fmt.Fprint(env.Stderr, help)
+		fmt.Fprint(env.Stderr, help())
 		return 1
 	}
 	ids, err := view.AttemptIDs(env, words[0], map[string][]string{})

@@ -34,42 +34,70 @@ type options struct {
 	document      view.DocumentKind
 }
 
-var Names = []opt.Name{
-	{Long: "all", Short: 'a'}, {Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "cluster", Arg: opt.Required, Canon: "clusters"},
-	{Long: "dead", Short: 'd'}, {Long: "exact", Short: 'e'}, {Long: "federation"},
-	{Long: "format", Short: 'o', Arg: opt.Required}, {Long: "Format", Short: 'O', Arg: opt.Required}, {Long: "help"}, {Long: "hide"},
-	{Long: "iterate", Short: 'i', Arg: opt.Required}, {Long: "json", Arg: opt.Optional}, {Long: "list-reasons", Short: 'R'},
-	{Long: "local"},
-	{Long: "long", Short: 'l'}, {Long: "Node", Short: 'N'}, {Long: "nodes", Short: 'n', Arg: opt.Required}, {Long: "noconvert"},
-	{Long: "noheader", Short: 'h'}, {Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "reservation", Short: 'T'},
-	{Long: "responding", Short: 'r'}, {Long: "sort", Short: 'S', Arg: opt.Required}, {Long: "states", Short: 't', Arg: opt.Required},
-	{Long: "state", Arg: opt.Required, Canon: "states"}, {Long: "summarize", Short: 's'}, {Long: "usage"}, {Long: "verbose", Short: 'v'},
-	{Long: "version", Short: 'V'}, {Long: "yaml", Arg: opt.Optional},
+// Options are the command line of sinfo(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "all", Short: 'a'}, Group: "Which nodes", Env: "SINFO_ALL", Help: "also partitions that are hidden"},
+	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Group: "Which nodes", Env: "SLURM_CLUSTERS", Meta: "NAME",
+		Help: `this cluster, or "all"`},
+	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
+	{Name: opt.Name{Long: "dead", Short: 'd'}, Group: "Which nodes", Help: "those that do not respond"},
+	{Name: opt.Name{Long: "exact", Short: 'e'}, Group: "What is shown", Help: `no "4+" for different sizes`},
+	{Name: opt.Name{Long: "federation"}, Group: "Which nodes", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Group: "What is shown", Env: "SINFO_FORMAT", Meta: "FORMAT",
+		Help: `"%9P %.5a %N …": letters with [.][width]; %all for all`},
+	{Name: opt.Name{Long: "Format", Short: 'O', Arg: opt.Required}, Group: "What is shown", Meta: "FIELDS",
+		Help: "NodeList:20,StateLong,Gres:30,…: names of fields with the width"},
+	{Name: opt.Name{Long: "help"}, Help: "show this help"},
+	{Name: opt.Name{Long: "hide"}, Group: "Which nodes", Help: "no partitions that are hidden (the default)"},
+	{Name: opt.Name{Long: "iterate", Short: 'i', Arg: opt.Required}, Group: "What is shown", Meta: "SECONDS", Help: "again and again"},
+	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Group: "What is shown", Meta: "parser",
+		Help: "a document in the shape of data_parser v0.0.42"},
+	{Name: opt.Name{Long: "list-reasons", Short: 'R'}, Group: "Which nodes",
+		Help: "those that are down, drained or failing, with reasons"},
+	{Name: opt.Name{Long: "local"}, Group: "Which nodes", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "long", Short: 'l'}, Group: "What is shown", Help: "more columns"},
+	{Name: opt.Name{Long: "Node", Short: 'N'}, Group: "What is shown", Help: "a row for each node"},
+	{Name: opt.Name{Long: "nodes", Short: 'n', Arg: opt.Required}, Group: "Which nodes", Meta: "HOSTS", Help: "nodes"},
+	{Name: opt.Name{Long: "noconvert"}, Group: "What is shown", Help: "sizes as they are"},
+	{Name: opt.Name{Long: "noheader", Short: 'h'}, Group: "What is shown", Help: "no header"},
+	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Group: "Which nodes", Env: "SINFO_PARTITION", Meta: "LIST",
+		Help: "partitions"},
+	{Name: opt.Name{Long: "reservation", Short: 'T'}, Group: "What is shown", Help: "reservations"},
+	{Name: opt.Name{Long: "responding", Short: 'r'}, Group: "Which nodes", Help: "those that respond"},
+	{Name: opt.Name{Long: "sort", Short: 'S', Arg: opt.Required}, Group: "What is shown", Env: "SINFO_SORT", Meta: "LETTERS",
+		Help: `letters of -o, "-" for descending, "#P" partitions as in slurm.conf`},
+	{Name: opt.Name{Long: "states", Short: 't', Arg: opt.Required}, Group: "Which nodes", Meta: "LIST",
+		Help: `idle,mix,alloc,drain,down,…: "," or, "&" and, "~" not`},
+	{Name: opt.Name{Long: "state", Arg: opt.Required, Canon: "states"}},
+	{Name: opt.Name{Long: "summarize", Short: 's'}, Group: "What is shown", Help: "a row for each partition"},
+	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
 // parse reads environment and command line (sinfo(1), ENVIRONMENT). Words that are no options are ignored, as Slurm does.
 func parse(env *command.Env, argv []string) (*options, error) {
 	o := &options{}
-	hits, _, err := env.Scan(Names, argv, true)
+	names := command.NamesOf(Options[:])
+	hits, _, err := env.Scan(names, argv, true)
 	if err != nil {
 		return nil, err
 	}
 	given := map[string]bool{}
 	for _, h := range hits {
-		given[command.Canonical(&Names[h.Index])] = true
+		given[command.Canonical(&names[h.Index])] = true
 	}
-	for _, v := range [...]struct{ name, option string }{
-		{"SINFO_ALL", "all"}, {"SINFO_FORMAT", "format"}, {"SINFO_PARTITION", "partition"}, {"SINFO_SORT", "sort"},
-		{"SLURM_CLUSTERS", "clusters"},
-	} {
-		value, ok := env.LookupEnv(v.name)
-		if !ok || given[v.option] || v.option == "format" && given["Format"] || v.option == "partition" && given["all"] {
+	for i := range Options {
+		option := Options[i].Long
+		value, ok := env.LookupEnv(Options[i].Env)
+		if Options[i].Env == "" || !ok || given[option] || option == "format" && given["Format"] || option == "partition" && given["all"] {
 			continue
 		}
-		if err := o.set(env, v.option, opt.Hit{Value: value, Given: true}); err != nil {
+		if err := o.set(env, option, opt.Hit{Value: value, Given: true}); err != nil {
 			return nil, err
 		}
-		o.formatFromEnv = o.formatFromEnv || v.option == "format"
+		o.formatFromEnv = o.formatFromEnv || option == "format"
 	}
 	_, all := env.LookupEnv("SINFO_ALL")
 	_, partition := env.LookupEnv("SINFO_PARTITION")
@@ -77,7 +105,7 @@ func parse(env *command.Env, argv []string) (*options, error) {
 		return nil, env.Failf("Conflicting options, SINFO_ALL and SINFO_PARTITION, specified. Please choose one or the other.")
 	}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&Names[h.Index]), h); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +195,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) error {
 		o.document = kind
 		return err
 	case "help":
-		_, _ = io.WriteString(env.Stdout, help)
+		_, _ = io.WriteString(env.Stdout, help())
 		return command.ExitCode(0)
 	case "usage":
 		_, _ = io.WriteString(env.Stdout, usage)

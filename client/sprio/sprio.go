@@ -27,44 +27,58 @@ type options struct {
 	nobody                                       bool // users were given, and there is none of them
 }
 
-var Names = []opt.Name{
-	{Long: "cluster", Arg: opt.Required, Canon: "clusters"}, {Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "federation"},
-	{Long: "format", Short: 'o', Arg: opt.Required}, {Long: "help"}, {Long: "jobs", Short: 'j', Arg: opt.Optional},
-	{Long: "job", Arg: opt.Optional, Canon: "jobs"},
-	{Long: "local"}, {Long: "long", Short: 'l'}, {Long: "noheader", Short: 'h'}, {Long: "norm", Short: 'n'},
-	{Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "partitions", Arg: opt.Required, Canon: "partition"}, {Long: "sibling"},
-	{Long: "sort", Short: 'S', Arg: opt.Required}, {Long: "usage"}, {Long: "user", Short: 'u', Arg: opt.Required},
-	{Long: "users", Arg: opt.Required, Canon: "user"},
-	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "weights", Short: 'w'},
+// Options are the command line of sprio(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
+	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Env: "SLURM_CLUSTERS", Meta: "NAME", Help: "this cluster"},
+	{Name: opt.Name{Long: "federation"}, Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Env: "SPRIO_FORMAT", Meta: "FORMAT",
+		Help: `"%.15i %9r %.10Y …": letters with [.][width]`},
+	{Name: opt.Name{Long: "help"}, Help: "show this help"},
+	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Optional}, Meta: "LIST", Help: "these jobs"},
+	{Name: opt.Name{Long: "job", Arg: opt.Optional, Canon: "jobs"}},
+	{Name: opt.Name{Long: "local"}, Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "long", Short: 'l'}, Help: "all terms"},
+	{Name: opt.Name{Long: "noheader", Short: 'h'}, Help: "no header"},
+	{Name: opt.Name{Long: "norm", Short: 'n'}, Help: "terms before they are weighted, 0 to 1"},
+	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "partitions"},
+	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
+	{Name: opt.Name{Long: "sibling"}, Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "sort", Short: 'S', Arg: opt.Required}, Meta: "LETTERS",
+		Help: `letters of -o, "-" for descending (default i)`},
+	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
+	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Meta: "LIST", Help: "users, by name or number"},
+	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+	{Name: opt.Name{Long: "weights", Short: 'w'}, Help: "the weights, not the jobs"},
 }
 
 const usage = `Usage: sprio [-j jid[s]] [-u user_name[s]] [-o format] [-p partitions]
    [--federation] [--local] [--sibling] [--usage] [-hlnvVw]
 `
 
-const help = `Usage: sprio [OPTIONS]
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: sprio [OPTIONS]",
+		About: `Shows what the priorities of waiting jobs are made of, a row for each partition that a job may run in. Held jobs, and jobs whose
+time or dependency has not come, have no priority yet and are left out.`,
+		Options: Options[:],
+		Blocks: []command.Block{
+			{Title: "Letters", Text: `  i job, u user, r partition, c cluster, Y priority, y as a part of the largest there is, S site, A age, B association,
+  F fair share, J job size, P partition, Q QOS, T resources; small letters for the terms before they are weighted; N nice.
+`},
+			{Title: "Environment", Text: `  SPRIO_FORMAT, SLURM_CLUSTERS.
+`},
+		},
+	}
+}
 
-Shows what the priorities of waiting jobs are made of, a row for each partition that a job may run in. Held jobs, and jobs whose
-time or dependency has not come, have no priority yet and are left out.
-
-  -j, --jobs=LIST          these jobs                       -u, --user=LIST       users, by name or number
-  -p, --partition=LIST     partitions                       -M, --clusters=NAME   this cluster
-  -w, --weights            the weights, not the jobs        -n, --norm            terms before they are weighted, 0 to 1
-  -l, --long               all terms                        -h, --noheader        no header
-  -o, --format=FORMAT      "%.15i %9r %.10Y …": letters with [.][width]
-  -S, --sort=LETTERS       letters of -o, "-" for descending (default i)
-  -v, --verbose            accepted
-
-Help options:
-      --help               this text
-      --usage              the short one
-  -V, --version            versions
-
-Letters: i job, u user, r partition, c cluster, Y priority, y as a part of the largest there is, S site, A age, B association,
-F fair share, J job size, P partition, Q QOS, T resources; small letters for the terms before they are weighted; N nice.
-
-Environment: SPRIO_FORMAT, SLURM_CLUSTERS.
-`
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 // Main runs one sprio command line. What it prints and returns follows a real sprio, except that -M with this cluster's name works.
 func Main(env *command.Env, args []string) int {
@@ -140,7 +154,8 @@ func print(env *command.Env, o *options, reply *msg.PrioritiesReply) int {
 }
 
 func parse(env *command.Env, args []string) (*options, error) {
-	hits, rest, err := env.Scan(Names, command.JoinOptional(Names, args), true)
+	names := command.NamesOf(Options[:])
+	hits, rest, err := env.Scan(names, command.JoinOptional(names, args), true)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +167,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 		}
 	}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&Names[h.Index]), h.Value); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h.Value); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +188,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 func (o *options) set(env *command.Env, name, value string) error {
 	switch name {
 	case "help":
-		fmt.Fprint(env.Stdout, help)
+		fmt.Fprint(env.Stdout, help())
 		return command.ExitCode(0)
 	case "usage":
 		fmt.Fprint(env.Stdout, usage)

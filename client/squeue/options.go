@@ -55,45 +55,92 @@ type options struct {
 	nothing        bool // an empty list of names was asked for: no job has one of them
 }
 
-// The options of squeue; the order is that of its help.
-var Names = []opt.Name{
-	{Long: "account", Short: 'A', Arg: opt.Required}, {Long: "accounts", Arg: opt.Required, Canon: "account"},
-	{Long: "all", Short: 'a'}, {Long: "array", Short: 'r'}, {Long: "array-unique"},
-	{Long: "clusters", Short: 'M', Arg: opt.Required}, {Long: "cluster", Arg: opt.Required, Canon: "clusters"},
-	{Long: "expand-patterns"}, {Long: "federation"}, {Long: "format", Short: 'o', Arg: opt.Required},
-	{Long: "Format", Short: 'O', Arg: opt.Required},
-	{Long: "help"}, {Long: "hide"}, {Long: "iterate", Short: 'i', Arg: opt.Required},
-	{Long: "jobs", Short: 'j', Arg: opt.Optional}, {Long: "job", Arg: opt.Optional, Canon: "jobs"}, {Long: "json", Arg: opt.Optional},
-	{Long: "licenses", Short: 'L', Arg: opt.Required}, {Long: "local"}, {Long: "long", Short: 'l'}, {Long: "me"},
-	{Long: "name", Short: 'n', Arg: opt.Required}, {Long: "names", Arg: opt.Required, Canon: "name"}, {Long: "noconvert"},
-	{Long: "node", Short: 'w', Arg: opt.Required, Canon: "nodelist"}, {Long: "nodes", Arg: opt.Required, Canon: "nodelist"},
-	{Long: "nodelist", Arg: opt.Required}, {Long: "noheader", Short: 'h'}, {Long: "notme"}, {Long: "only-job-state"},
-	{Long: "partition", Short: 'p', Arg: opt.Required}, {Long: "partitions", Arg: opt.Required, Canon: "partition"},
-	{Long: "priority", Short: 'P'}, {Long: "qos", Short: 'q', Arg: opt.Required},
-	{Long: "reservation", Short: 'R', Arg: opt.Required}, {Long: "reservations", Arg: opt.Required, Canon: "reservation"},
-	{Long: "sibling"}, {Long: "sort", Short: 'S', Arg: opt.Required}, {Long: "start"},
-	{Long: "states", Short: 't', Arg: opt.Required}, {Long: "state", Arg: opt.Required, Canon: "states"},
-	{Long: "steps", Short: 's', Arg: opt.Optional}, {Long: "step", Arg: opt.Optional, Canon: "steps"},
-	{Long: "usage"}, {Long: "user", Short: 'u', Arg: opt.Required}, {Long: "users", Arg: opt.Required, Canon: "user"},
-	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'}, {Long: "yaml", Arg: opt.Optional},
+// Options are the command line of squeue(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "account", Short: 'A', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_ACCOUNT", Meta: "LIST",
+		Help: "accounts"},
+	{Name: opt.Name{Long: "accounts", Arg: opt.Required, Canon: "account"}},
+	{Name: opt.Name{Long: "all", Short: 'a'}, Group: "Which jobs", Env: "SQUEUE_ALL", Help: "also partitions that are hidden"},
+	{Name: opt.Name{Long: "array", Short: 'r'}, Group: "What is shown", Env: "SQUEUE_ARRAY", Help: "a row for each task of an array"},
+	{Name: opt.Name{Long: "array-unique"}, Group: "What is shown", Env: "SQUEUE_ARRAY_UNIQUE",
+		Help: "accepted, no effect: pending tasks of an array share a row without -r"},
+	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Group: "Which jobs", Env: "SLURM_CLUSTERS", Meta: "NAME",
+		Help: `this cluster, or "all"`},
+	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
+	{Name: opt.Name{Long: "expand-patterns"}, Group: "What is shown", Help: "replace the patterns, such as %j, in names of files"},
+	{Name: opt.Name{Long: "federation"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Group: "What is shown", Env: "SQUEUE_FORMAT", Meta: "FORMAT",
+		Help: `"%.18i %9P …": letters with [.][width], "." aligns right; %all for all`},
+	{Name: opt.Name{Long: "Format", Short: 'O', Arg: opt.Required}, Group: "What is shown", Env: "SQUEUE_FORMAT2", Meta: "FIELDS",
+		Help: "JobID:10,Name:.20,State:|,…: names of fields with the width"},
+	{Name: opt.Name{Long: "help"}, Help: "show this help"},
+	{Name: opt.Name{Long: "hide"}, Group: "Which jobs", Help: "no partitions that are hidden (the default)"},
+	{Name: opt.Name{Long: "iterate", Short: 'i', Arg: opt.Required}, Group: "What is shown", Meta: "SECONDS", Help: "again and again"},
+	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Optional}, Group: "Which jobs", Meta: "LIST", Help: "12, 12_3, 12_[1-3]"},
+	{Name: opt.Name{Long: "job", Arg: opt.Optional, Canon: "jobs"}},
+	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Group: "What is shown", Meta: "parser",
+		Help: "a document in the shape of data_parser v0.0.42; SLURM_JSON=compact leaves out blanks"},
+	{Name: opt.Name{Long: "licenses", Short: 'L', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_LICENSES", Meta: "LIST",
+		Help: "jobs that request one of these licenses"},
+	{Name: opt.Name{Long: "local"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "long", Short: 'l'}, Group: "What is shown", Help: "state in full, and the time limit"},
+	{Name: opt.Name{Long: "me"}, Group: "Which jobs", Help: "your own jobs"},
+	{Name: opt.Name{Long: "name", Short: 'n', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_NAMES", Meta: "LIST",
+		Help: "job names"},
+	{Name: opt.Name{Long: "names", Arg: opt.Required, Canon: "name"}},
+	{Name: opt.Name{Long: "noconvert"}, Group: "What is shown", Help: "2048M stays 2048M"},
+	{Name: opt.Name{Long: "node", Arg: opt.Required, Canon: "nodelist"}},
+	{Name: opt.Name{Long: "nodes", Arg: opt.Required, Canon: "nodelist"}},
+	{Name: opt.Name{Long: "nodelist", Short: 'w', Arg: opt.Required}, Group: "Which jobs", Meta: "HOSTS",
+		Help: "jobs that hold one of the nodes"},
+	{Name: opt.Name{Long: "noheader", Short: 'h'}, Group: "What is shown", Help: "no header"},
+	{Name: opt.Name{Long: "notme"}, Group: "Which jobs", Help: "everybody else's jobs"},
+	{Name: opt.Name{Long: "only-job-state"}, Group: "What is shown", Help: "ids and states alone"},
+	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_PARTITION", Meta: "LIST",
+		Help: "partitions"},
+	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
+	{Name: opt.Name{Long: "priority", Short: 'P'}, Group: "What is shown", Env: "SQUEUE_PRIORITY",
+		Help: "a row for each partition that a pending job names"},
+	{Name: opt.Name{Long: "qos", Short: 'q', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_QOS", Meta: "LIST",
+		Help: "qualities of service"},
+	{Name: opt.Name{Long: "reservation", Short: 'R', Arg: opt.Required}, Group: "Which jobs", Meta: "NAME",
+		Help: "jobs in a reservation"},
+	{Name: opt.Name{Long: "reservations", Arg: opt.Required, Canon: "reservation"}},
+	{Name: opt.Name{Long: "sibling"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
+	{Name: opt.Name{Long: "sort", Short: 'S', Arg: opt.Required}, Group: "What is shown", Env: "SQUEUE_SORT", Meta: "LETTERS",
+		Help: `"P,-p,i": letters of -o, "-" for descending (default P,t,-p)`},
+	{Name: opt.Name{Long: "start"}, Group: "What is shown", Help: "when and where pending jobs are expected to start"},
+	{Name: opt.Name{Long: "states", Short: 't', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_STATES", Meta: "LIST",
+		Help: `PD,R,CG,…; "all" for ended jobs too`},
+	{Name: opt.Name{Long: "state", Arg: opt.Required, Canon: "states"}},
+	{Name: opt.Name{Long: "steps", Short: 's', Arg: opt.Optional}, Group: "Which jobs", Meta: "LIST", Help: "steps in place of jobs"},
+	{Name: opt.Name{Long: "step", Arg: opt.Optional, Canon: "steps"}},
+	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
+	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_USERS", Meta: "LIST",
+		Help: "users, by name or number"},
+	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
 // parse reads environment and command line; the environment yields to the command line (squeue(1), ENVIRONMENT).
 func parse(env *command.Env, argv []string) (*options, error) {
 	o := &options{}
-	hits, rest, err := env.Scan(Names, command.JoinOptional(Names, argv), true)
+	names := command.NamesOf(Options[:])
+	hits, rest, err := env.Scan(names, command.JoinOptional(names, argv), true)
 	if err != nil {
 		return nil, err
 	}
 	given := map[string]bool{}
 	for _, h := range hits {
-		given[command.Canonical(&Names[h.Index])] = true
+		given[command.Canonical(&names[h.Index])] = true
 	}
 	if err := o.environment(env, given); err != nil {
 		return nil, err
 	}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&Names[h.Index]), h); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h); err != nil {
 			return nil, err
 		}
 	}
@@ -107,23 +154,19 @@ func parse(env *command.Env, argv []string) (*options, error) {
 
 // environment applies the variables whose options were not given.
 func (o *options) environment(env *command.Env, given map[string]bool) error {
-	for _, v := range [...]struct{ name, option string }{
-		{"SQUEUE_ACCOUNT", "account"}, {"SQUEUE_ALL", "all"}, {"SQUEUE_ARRAY", "array"}, {"SQUEUE_ARRAY_UNIQUE", "array-unique"},
-		{"SQUEUE_NAMES", "name"}, {"SQUEUE_FORMAT", "format"}, {"SQUEUE_FORMAT2", "Format"}, {"SQUEUE_LICENSES", "licenses"},
-		{"SQUEUE_PARTITION", "partition"}, {"SQUEUE_PRIORITY", "priority"}, {"SQUEUE_QOS", "qos"}, {"SQUEUE_SORT", "sort"},
-		{"SQUEUE_STATES", "states"}, {"SQUEUE_USERS", "user"}, {"SLURM_CLUSTERS", "clusters"},
-	} {
-		value, ok := env.LookupEnv(v.name)
-		if !ok || given[v.option] || v.option == "user" && given["me"] {
+	for i := range Options {
+		option := Options[i].Long
+		value, ok := env.LookupEnv(Options[i].Env)
+		if Options[i].Env == "" || !ok || given[option] || option == "user" && given["me"] {
 			continue
 		}
-		if v.option == "format" || v.option == "Format" {
+		if option == "format" || option == "Format" {
 			if given["format"] || given["Format"] || given["long"] || given["start"] || given["steps"] || o.layoutFromEnv {
 				continue
 			}
 			o.layoutFromEnv = true
 		}
-		if err := o.set(env, v.option, opt.Hit{Value: value, Given: true}); err != nil {
+		if err := o.set(env, option, opt.Hit{Value: value, Given: true}); err != nil {
 			return err
 		}
 	}
@@ -224,7 +267,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) error {
 		o.document = kind
 		return err
 	case "help":
-		_, _ = io.WriteString(env.Stdout, help)
+		_, _ = io.WriteString(env.Stdout, help())
 		return command.ExitCode(0)
 	case "usage":
 		_, _ = io.WriteString(env.Stdout, usage)

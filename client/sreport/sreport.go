@@ -38,30 +38,37 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "usage"}, Help: "show this text"},
 }
 
-const helpHead = `Usage: sreport [<OPTION>...] <COMMAND> [<REPORT OPTION>...]
-
-Sums up what was allocated to jobs in a time, yesterday unless start= and end= say otherwise, from the accounting records.
-
-    Valid <OPTION> values are:
-`
-
-const helpTail = `
-    Valid <COMMAND> values are:
-     cluster Utilization               what the whole cluster had allocated, down and idle
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage:   "Usage: sreport [<OPTION>...] <COMMAND> [<REPORT OPTION>...]",
+		About:   `Sums up what was allocated to jobs in a time, yesterday unless start= and end= say otherwise, from the accounting records.`,
+		Title:   "    Valid <OPTION> values are:",
+		Options: Options[:],
+		Blocks: []command.Block{
+			{Title: "    Valid <COMMAND> values are", Text: `     cluster Utilization               what the whole cluster had allocated, down and idle
      cluster AccountUtilizationByUser  accounts, and their users
      cluster UserUtilizationByAccount  users, and their accounts
      user TopUsage                     the users with the most
      version, help                     the version; this text
-
-Report options: start=TIME end=TIME format=LIST (each field with %WIDTH if wanted) users=LIST accounts=LIST clusters=NAME
-                topcount=N group tree
-
-Nobody keeps when nodes were down in the past: Down is the time of nodes that are down now, since they are.
-
-Examples:
-  sreport cluster utilization start=2026-01-01 end=now -t percent -T cpu,gres/gpu
+`},
+			{Title: "Report options", Text: `  start=TIME end=TIME format=LIST (each field with %WIDTH if wanted) users=LIST accounts=LIST clusters=NAME
+  topcount=N group tree
+`},
+			{Title: "Downtime", Text: `  Nobody keeps when nodes were down in the past: Down is the time of nodes that are down now, since they are.
+`},
+		},
+		Examples: `  sreport cluster utilization start=2026-01-01 end=now -t percent -T cpu,gres/gpu
   sreport -P -n user top start=now-7days end=now -t hours --tres gres/gpu
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 // report is one command line.
 type report struct {
@@ -99,7 +106,7 @@ func Main(env *command.Env, args []string) int {
 func (r *report) set(name, value string) error {
 	switch name {
 	case "help", "usage":
-		fmt.Fprint(r.env.Stdout, helpHead+command.HelpOf(Options[:])+helpTail)
+		fmt.Fprint(r.env.Stdout, help())
 		return command.ExitCode(0)
 	case "version":
 		return r.env.PrintVersion()
@@ -144,7 +151,7 @@ func (r *report) command(words []string) int {
 		_ = r.env.PrintVersion()
 		return 0
 	case called(first, "help"):
-		fmt.Fprint(r.env.Stdout, helpHead+command.HelpOf(Options[:])+helpTail)
+		fmt.Fprint(r.env.Stdout, help())
 		return 0
 	case called(first, "exit"), called(first, "quit"):
 		return 0

@@ -39,19 +39,25 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "usage"}, Help: "show this text"},
 }
 
-const helpHead = `Usage: sshare [OPTION...]
-
-Shows the shares of accounts and users and what they have used, the caller's by default. Usage is billing units times seconds,
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: sshare [OPTION...]",
+		About: `Shows the shares of accounts and users and what they have used, the caller's by default. Usage is billing units times seconds,
 halved for each PriorityDecayHalfLife that has passed. There is one account, "root", to which everybody belongs with one share;
-accounts that jobs named with --account are shown below it. Shares do not yet change the order of jobs.
-
-`
-
-const helpTail = `
-Examples:
-  sshare -a -l
+accounts that jobs named with --account are shown below it. Shares do not yet change the order of jobs.`,
+		Options: Options[:],
+		Examples: `  sshare -a -l
   sshare -n -P -o account,user,fairshare
-`
+
+`,
+	}
+}
+
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 type field struct {
 	name  string
@@ -171,7 +177,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 func (o *options) set(name, value string) error {
 	switch name {
 	case "help", "usage":
-		fmt.Fprint(o.env.Stdout, helpHead+command.HelpOf(Options[:])+helpTail)
+		fmt.Fprint(o.env.Stdout, help())
 		return command.ExitCode(0)
 	case "version":
 		return o.env.PrintVersion()

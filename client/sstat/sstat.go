@@ -25,36 +25,48 @@ type options struct {
 	fields                                            string
 }
 
-var Names = []opt.Name{
-	{Long: "allsteps", Short: 'a'}, {Long: "helpformat", Short: 'e'}, {Long: "help", Short: 'h'}, {Long: "pidformat", Short: 'i'},
-	{Long: "jobs", Short: 'j', Arg: opt.Required}, {Long: "noheader", Short: 'n'}, {Long: "noconvert"},
-	{Long: "format", Short: 'o', Arg: opt.Required},
-	{Long: "fields", Arg: opt.Required, Canon: "format"}, {Long: "parsable", Short: 'p'}, {Long: "parsable2", Short: 'P'}, {Long: "usage"},
-	{Long: "verbose", Short: 'v'}, {Long: "version", Short: 'V'},
+// Options are the command line of sstat(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "allsteps", Short: 'a'}, Help: "all steps of each job"},
+	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Help: "the fields there are"},
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "pidformat", Short: 'i'}, Help: "JobID, Nodelist, Pids"},
+	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Required}, Meta: "LIST", Help: "12, 12.batch, 12_3.batch"},
+	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no header"},
+	{Name: opt.Name{Long: "noconvert"}, Help: "sizes as they are"},
+	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Meta: "FIELDS", Help: "FIELD[%[-]WIDTH],…"},
+	{Name: opt.Name{Long: "fields", Arg: opt.Required, Canon: "format"}},
+	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "fields with | behind them"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "fields with | between them"},
+	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 }
 
 const usage = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n"
 
-const help = `Usage: sstat [OPTIONS] -j JOB[.STEP],…
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage:   "Usage: sstat [OPTIONS] -j JOB[.STEP],…",
+		About:   `Shows what running steps use, as their nodes reported it last: within the heartbeat, ten seconds at most. Users see their own jobs.`,
+		Title:   "    Valid <OPTION> values are:",
+		Options: Options[:],
+		Blocks: []command.Block{
+			{Title: "GPUs", Text: `  Of GPUs TRESUsageIn has gres/gpuutil (percent of all together, on average), gres/gpumem and energy (joules), where the driver says
+  them.
+`},
+		},
+		Examples: `  sstat -j 12.batch -o jobid,averss,maxrss,avecpu,tresusageinave%60
 
-Shows what running steps use, as their nodes reported it last: within the heartbeat, ten seconds at most. Users see their own jobs.
+`,
+	}
+}
 
-    Valid <OPTION> values are:
-  -j, --jobs=LIST          12, 12.batch, 12_3.batch         -a, --allsteps       all steps of each job
-  -o, --format=FIELDS      FIELD[%[-]WIDTH],…               -e, --helpformat     the fields there are
-  -i, --pidformat          JobID, Nodelist, Pids            -n, --noheader       no header
-  -p, --parsable           fields with | behind them        -P, --parsable2      fields with | between them
-      --noconvert          sizes as they are                -v, --verbose        accepted
-
-Help options:
-  -h, --help               this text                        --usage              the short one
-  -V, --version            versions
-
-Of GPUs TRESUsageIn has gres/gpuutil (percent of all together, on average), gres/gpumem and energy (joules), where the driver says them.
-
-Examples:
-  sstat -j 12.batch -o jobid,averss,maxrss,avecpu,tresusageinave%60
-`
+func help() string {
+	p := Page()
+	return p.Help()
+}
 
 // Main runs one sstat command line.
 func Main(env *command.Env, args []string) int {
@@ -135,13 +147,14 @@ func (o *options) wants(r acct.Row) bool {
 }
 
 func parse(env *command.Env, args []string) (*options, error) {
-	hits, rest, err := env.Scan(Names, args, true)
+	names := command.NamesOf(Options[:])
+	hits, rest, err := env.Scan(names, args, true)
 	if err != nil {
 		return nil, err
 	}
 	o := &options{fields: acct.LiveFormat, steps: map[string][]string{}}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&Names[h.Index]), h.Value); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h.Value); err != nil {
 			return nil, err
 		}
 	}
@@ -164,7 +177,7 @@ func (o *options) set(env *command.Env, name, value string) error {
 		view.PrintNames(env, acct.LiveNames(), 19)
 		return command.ExitCode(0)
 	case "help":
-		fmt.Fprint(env.Stdout, help)
+		fmt.Fprint(env.Stdout, help())
 		return command.ExitCode(0)
 	case "usage":
 		fmt.Fprint(env.Stdout, usage)

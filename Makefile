@@ -14,7 +14,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools packages
+.PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools packages man
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -31,11 +31,17 @@ ifeq ($(CGO),0)
 endif
 	@.ci/link bin
 
-install: build ## install below PREFIX (/usr/local), inside DESTDIR when given
+man: build ## write the manual pages into bin/man
+	@rm -rf bin/man
+	$(GO) run ./deploy/man -bin bin -o bin/man
+
+install: build man ## install below PREFIX (/usr/local), inside DESTDIR when given
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/doc/sluice
 	install -m 755 bin/sluice $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(DAEMONS:%=bin/%) $(DESTDIR)$(PREFIX)/sbin/
 	.ci/link $(DESTDIR)$(PREFIX)/bin
+	deploy/share bin $(DESTDIR)$(PREFIX)/share
+	deploy/share --slurm bin $(DESTDIR)$(PREFIX)/share
 	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice/
 	cp -r examples docs $(DESTDIR)$(PREFIX)/share/doc/sluice/
 
@@ -108,4 +114,4 @@ generate: tools ## regenerate proto/, client/msg, what formats need, and the key
 	rm -f proto/sluice/v1/encode.gen.go
 	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client -encode proto/sluice/v1
 	$(GO) run ./client/format/gen -dir client
-	$(GO) test ./conf -run DocumentedKeys -update
+	$(GO) test ./conf/keydoc -run DocumentedKeys -update

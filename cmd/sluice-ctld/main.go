@@ -100,9 +100,9 @@ func run(c *cli.Context) error {
 	}
 	if os.Geteuid() == 0 {
 		accounts.Start = inherit.Start
-		err = inherit.Spare(spared)
 	}
-	log := slog.New(ctld.NewLogHandler(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	err = inherit.Spare(spared)
+	log := slog.New(ctld.NewLogHandler(logs.Handler(slog.LevelDebug)))
 	if err != nil {
 		log.Info("the controller is not spared when the memory of this machine runs out", "err", err)
 	}

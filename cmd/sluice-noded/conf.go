@@ -126,7 +126,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	if lerr != nil {
 		return lerr
 	}
-	log := slog.New(slog.NewTextHandler(logs, nil)).With("node", s.node)
+	log := slog.New(logs.Handler(slog.LevelInfo)).With("node", s.node)
 	if errors.Is(err, hostconf.ErrNone) {
 		log.Info("this host has no configuration yet: asking the controller", "controllers", s.controllers)
 	} else {

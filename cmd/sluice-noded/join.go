@@ -93,7 +93,10 @@ func askApart(ctx context.Context, q *nodepb.Asking) (*nodepb.Asked, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{"sluice-noded", "ask", strconv.Itoa(int(uid)), strconv.Itoa(int(gid))}
 	cmd.Env, cmd.Dir = confine.Environment(), "/"
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{to: &out, left: maxAsked}, newLines(os.Stderr)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{to: &out, left: maxAsked}, newLines(func(line []byte) error {
+		_, err := os.Stderr.Write(line)
+		return err
+	})
 	if err := inherit.Start(cmd); err != nil {
 		return nil, fmt.Errorf("cannot start the process that asks the controller: %w", err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,14 +19,14 @@ const (
 
 // lines passes on whole lines, as many as a log may get.
 type lines struct {
-	to   io.Writer
+	to   func(line []byte) error
 	rest []byte
 	may  *rate.Limiter // lines
 	size *rate.Limiter // bytes
 	lost int
 }
 
-func newLines(to io.Writer) *lines {
+func newLines(to func(line []byte) error) *lines {
 	return &lines{to: to, may: rate.NewLimiter(linesPerSecond, linesAtOnce),
 		size: rate.NewLimiter(bytesPerSecond, bytesAtOnce)}
 }
@@ -53,9 +52,9 @@ func (l *lines) pass() {
 		return
 	}
 	if l.lost > 0 {
-		_, _ = fmt.Fprintf(l.to, "level=WARN msg=\"lines of noded-link are left out\" lines=%d\n", l.lost)
+		_ = l.to(fmt.Appendf(nil, "level=WARN msg=\"lines of noded-link are left out\" lines=%d\n", l.lost))
 		l.lost = 0
 	}
-	_, _ = l.to.Write(append(l.rest, '\n'))
+	_ = l.to(append(l.rest, '\n'))
 	l.rest = l.rest[:0]
 }

@@ -21,7 +21,10 @@ func TestLines(t *testing.T) {
 			"very long lines": {strings.Repeat("x", 1<<20) + "\n", bytesAtOnce + 200},
 		} {
 			var out bytes.Buffer
-			l := newLines(&out)
+			l := newLines(func(line []byte) error {
+				_, err := out.Write(line)
+				return err
+			})
 			for range 20_000 {
 				if n, err := fmt.Fprint(l, c.line); n != len(c.line) || err != nil {
 					t.Fatal(n, err)

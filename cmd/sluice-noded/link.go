@@ -59,7 +59,7 @@ func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func()
 			cmd.Env = append(cmd.Env, failpointVar+"="+fail)
 			fail = ""
 		}
-		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening}, newLines(logs)
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening}, newLines(logs.Line)
 		cmd.WaitDelay = time.Second
 		if err := inherit.Start(cmd); err != nil {
 			return nil, err

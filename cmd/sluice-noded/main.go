@@ -167,7 +167,7 @@ func run(c *cli.Context) error {
 	o.ShimLog = logs.File()
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
-	o.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: o.Level}))
+	o.Log = slog.New(logs.Handler(o.Level))
 	o.Signals, o.Service = logfile.Signals(), service.New(o.Log)
 	o.Reload = func() (root.Reread, error) {
 		o, own, err := read(c)

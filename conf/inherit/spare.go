@@ -16,16 +16,24 @@ var spared struct {
 }
 
 // Spare has the out-of-memory killer of the kernel spare this process (proc(5), oom_score_adj, from -1000, never, to 1000): adj, unless
-// whoever started it has chosen something else than 0. What is started with Start from then on is killed as it would be without. It must be
-// called while this process has root's rights; it may give them up later.
-func Spare(adj int) error {
-	const path = "/proc/self/oom_score_adj"
-	found, err := os.ReadFile(path)
+// whoever started it has chosen something else than 0. What is started with Start from then on is killed as any process is, also where
+// this one is spared by whoever started it (OOMScoreAdjust=): one that is spared by root may have itself spared less, and again as before.
+// Otherwise it must be called while this process has root's rights; it may give them up later.
+func Spare(adj int) error { return spareBy("/proc/self/oom_score_adj", adj, os.Geteuid() == 0) }
+
+func spareBy(path string, adj int, root bool) error {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	if found = bytes.TrimSpace(found); string(found) != "0" {
+	found, err := strconv.Atoi(string(bytes.TrimSpace(text)))
+	switch {
+	case err != nil:
+		return err
+	case found > 0 || found == 0 && !root:
 		return nil
+	case found < 0:
+		adj = found
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -38,7 +46,7 @@ func Spare(adj int) error {
 	}
 	spared.Lock()
 	defer spared.Unlock()
-	spared.file, spared.own, spared.plain = f, own, found
+	spared.file, spared.own, spared.plain = f, own, []byte("0")
 	return nil
 }
 

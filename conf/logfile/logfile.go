@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,8 +21,9 @@ const mode = 0o600
 
 // Log is an open log. Its methods are for one goroutine at a time, except Write.
 type Log struct {
-	file *os.File
-	path string
+	file    *os.File
+	path    string
+	journal atomic.Bool // file is the journal's
 }
 
 // Open opens the log for appending, "" being standard error.
@@ -31,6 +33,7 @@ func Open(path string) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{file: f, path: path}
+	l.journal.Store(toJournal(f))
 	l.reportCrashes()
 	return l, nil
 }
@@ -71,6 +74,7 @@ func (l *Log) Reopen(path string) error {
 		return fmt.Errorf("cannot change to the log %s: %w", path, err)
 	}
 	l.path = path
+	l.journal.Store(toJournal(l.file))
 	l.reportCrashes()
 	return nil
 }

@@ -69,6 +69,7 @@ func TestServices(t *testing.T) {
 	t.Run("who they are", func(t *testing.T) { identity(t, h) })
 	t.Run("reload", func(t *testing.T) { reload(t, h) })
 	t.Run("jobs", func(t *testing.T) { jobs(t, h) })
+	t.Run("journal", func(t *testing.T) { journal(t, h) })
 	t.Run("restart under a job", func(t *testing.T) { restart(t, h) })
 	t.Run("watchdog", func(t *testing.T) { watchdog(t, h) })
 	t.Run("end", func(t *testing.T) { end(t, h) })
@@ -144,6 +145,32 @@ func jobs(t *testing.T, h *boottest.Host) {
 	}
 	if r := h.Run("ada", "scontrol", "reconfigure"); r.Code == 0 {
 		t.Error("an ordinary user may reconfigure")
+	}
+}
+
+// journal: lines have priorities, no second time, and of a job there are two.
+func journal(t *testing.T, h *boottest.Host) {
+	var all string
+	h.Until("the end of the job is in the journal", func() bool {
+		all = h.Journal("sluice-*", "--output=cat")
+		return strings.Contains(all, "msg=JobEnded")
+	})
+	for _, line := range strings.Split(all, "\n") {
+		if strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "<") {
+			t.Errorf("a line with a time or a priority of its own: %s", line)
+		}
+	}
+	if n := strings.Count(all, " job=1 "); n != 2 || !strings.Contains(all, "msg=JobStarted job=1 attempt=1 user=ada uid=1234") {
+		t.Errorf("%d lines about the job:\n%s", n, all)
+	}
+	warned := h.Journal("sluice-ctld", "--priority=warning")
+	h.Do("", "scontrol", "update", "nodename=head", "state=drain", "reason=disk")
+	h.Do("", "scontrol", "update", "nodename=head", "state=resume")
+	h.Until("the drained node is a warning", func() bool {
+		return strings.Contains(h.Journal("sluice-ctld", "--priority=warning"), "what=updated reason=disk")
+	})
+	if strings.Contains(warned, "JobStarted") || strings.Contains(warned, "controller started") {
+		t.Errorf("a line at info is a warning:\n%s", warned)
 	}
 }
 

@@ -49,6 +49,7 @@ type Loop struct {
 	store     journal.Store
 	clock     func() time.Time
 	log       *slog.Logger
+	told      *told
 	box       *mailbox
 	view      atomic.Pointer[state.View]
 	observers []func(state.Change)
@@ -82,7 +83,8 @@ type request struct {
 // New makes a loop on a loaded view. Observers are called by the writer after each publication, in order; they must not block.
 func New(store journal.Store, v *state.View, clock func() time.Time, log *slog.Logger, observers ...func(state.Change)) *Loop {
 	l := &Loop{store: store, clock: clock, log: log, box: newMailbox(), said: logfile.NewSeldom(time.Minute),
-		done: make(chan struct{}), observers: observers}
+		done: make(chan struct{}), observers: observers,
+		told: newTold(log)}
 	l.view.Store(v)
 	return l
 }
@@ -119,6 +121,7 @@ func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 // Run writes until ctx ends or a commit fails.
 func (l *Loop) Run(ctx context.Context) error {
 	defer close(l.done)
+	defer l.told.start()()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	ticks := 0
@@ -357,15 +360,5 @@ func (l *Loop) account(tx *state.Tx, commands int) {
 	l.stats.Batches.Add(1)
 	l.stats.Commands.Add(uint64(commands))
 	l.stats.Events.Add(uint64(len(tx.Events())))
-	for _, e := range tx.Events() {
-		if attrs := e.Attrs(); attrs != nil {
-			l.log.Info(eventName(e), append(attrs, "seq", tx.Seq)...)
-		}
-	}
-}
-
-// eventName is the type's name: "JobStarted".
-func eventName(e state.Event) string {
-	s := fmt.Sprintf("%T", e)
-	return s[len("state."):]
+	l.told.tell(tx.Events(), tx.Seq)
 }

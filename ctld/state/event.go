@@ -1,8 +1,6 @@
 package state
 
 import (
-	"time"
-
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -38,7 +36,7 @@ func (e JobStarted) apply(tx *Tx) {
 	}
 }
 func (e JobStarted) Attrs() []any {
-	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "nodes", e.Job.NodeList, "cpus", e.Job.NumCpus}
+	return jobAttrs(e.Job)
 }
 
 // ArraySplit: some tasks of a record that stands for several got a record of their own (they start, or are treated apart). Rest is
@@ -96,12 +94,7 @@ func (e JobEnded) apply(tx *Tx) {
 	tx.putJob(e.Job, true)
 }
 func (e JobEnded) Attrs() []any {
-	attrs := []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "state", StateName(e.Job), "status", e.Job.ExitStatus, "reason", e.Job.Reason,
-		"ran", time.Duration(e.Job.EndNs - e.Job.StartNs).Round(time.Millisecond)}
-	if e.Job.ReasonDetail != "" {
-		attrs = append(attrs, "detail", e.Job.ReasonDetail)
-	}
-	return attrs
+	return endAttrs(e.Job)
 }
 
 // JobRequeued: the job is pending again. Ended is the attempt as it ended with that; nil when it had ended before.
@@ -119,7 +112,7 @@ func (e JobRequeued) apply(tx *Tx) {
 	tx.putJob(e.Job, true)
 }
 func (e JobRequeued) Attrs() []any {
-	return []any{"job", e.Job.Id, "restarts", e.Job.Restarts, "why", e.Why}
+	return []any{"job", e.Job.Id, "user", e.Job.Spec.User, "restarts", e.Job.Restarts, "why", e.Why}
 }
 
 // JobForgotten: a finished job is older than MinJobAge. It is written on a full disk, too, where it makes room. Keep: accounting has not

@@ -75,15 +75,32 @@ func Of(protocol, oldest uint32, release string) Build {
 // Meets is nil when b, which me is called, and other can work together. The error says who is to be upgraded; nothing is the matter with
 // the other side.
 func (b Build) Meets(me, they string, other Build) error {
-	apart := func(old string, o Build, young string, y Build) error {
-		return fmt.Errorf("%s (release %s, protocol %d) is too old for %s (release %s), which understands protocols %d to %d: upgrade %s",
-			old, o.Release, o.Protocol, young, y.Release, y.Oldest, y.Protocol, old)
+	if a := b.ApartFrom(me, they, other); a != nil {
+		return fmt.Errorf("%w: upgrade %s", a, a.Old)
 	}
+	return nil
+}
+
+// Apart says that two builds cannot work together, but not what helps.
+type Apart struct {
+	Old   string // what the older one is called
+	young string
+	o, y  Build
+}
+
+// Error names both.
+func (a *Apart) Error() string {
+	return fmt.Sprintf("%s (release %s, protocol %d) is too old for %s (release %s), which understands protocols %d to %d",
+		a.Old, a.o.Release, a.o.Protocol, a.young, a.y.Release, a.y.Oldest, a.y.Protocol)
+}
+
+// ApartFrom is Meets where upgrading the older one is not always what helps; nil when they can work together.
+func (b Build) ApartFrom(me, they string, other Build) *Apart {
 	switch {
 	case other.Protocol < b.Oldest:
-		return apart(they, other, me, b)
+		return &Apart{they, me, other, b}
 	case b.Protocol < other.Oldest:
-		return apart(me, b, they, other)
+		return &Apart{me, they, b, other}
 	}
 	return nil
 }

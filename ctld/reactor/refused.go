@@ -33,13 +33,16 @@ func (c NodeRefused) Handle(tx *state.Tx) any {
 	n := change(old)
 	n.LinkNS = tx.NowNS
 	n.StateFlags &^= pb.NodeNoRespond
-	known := n.StateFlags&pb.NodeInvalidReg != 0 && (strings.HasPrefix(n.Reason, string(c.Why)) || !ofRegistration(n.Reason))
+	reason := string(c.Why) + plain(c.Text, maxWords)
+	// What a clock shows differs each time, who is to be upgraded only when one of the two daemons has been replaced.
+	same := n.Reason == reason || c.Why == RefusedClock && strings.HasPrefix(n.Reason, string(c.Why))
+	known := n.StateFlags&pb.NodeInvalidReg != 0 && (same || !ofRegistration(n.Reason))
 	if known || n.State == pb.NodeState_NODE_DOWN {
 		tx.Emit(state.NodeChanged{Node: n})
 		return nil
 	}
 	if n.StateFlags&pb.NodeDrain == 0 || ofRegistration(n.Reason) { // else somebody has drained it, for a reason of his own
-		n.Reason, n.ReasonNs = string(c.Why)+plain(c.Text, maxWords), tx.NowNS
+		n.Reason, n.ReasonNs = reason, tx.NowNS
 		n.ReasonUser, n.ReasonUid = "slurm", tx.Settings().SlurmUserUID
 	}
 	n.StateFlags |= pb.NodeDrain | pb.NodeInvalidReg

@@ -32,6 +32,10 @@ func TestNodeRefused(t *testing.T) {
 	if n := b.view.Node("n1"); n.Reason != "Version: upgrade n1" {
 		t.Errorf("refused for something else: %q", n.Reason)
 	}
+	b.do(NodeRefused{Node: "n1", Why: RefusedVersion, Text: "upgrade the controller"})
+	if n := b.view.Node("n1"); n.Reason != "Version: upgrade the controller" {
+		t.Errorf("refused after one of the two was replaced: %q", n.Reason)
+	}
 	b.do(hello("n1", "boot1", &pb.StepReport{Key: &pb.StepKey{JobId: id, Attempt: 1, Step: pb.BatchStep},
 		Phase: pb.StepPhase_STEP_RUNNING}))
 	if n := b.view.Node("n1"); !n.LinkUp || n.StateFlags != 0 || n.Reason != "" {

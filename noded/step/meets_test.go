@@ -9,7 +9,7 @@ import (
 )
 
 // TestMeets: steps are taken over from shims of before protocol numbers; from one of a release that is too far away they are not, in words
-// that name the step.
+// that name the job.
 func TestMeets(t *testing.T) {
 	key := &pb.StepKey{JobId: 12, Attempt: 1, Step: pb.BatchStep}
 	far := version.Build{Protocol: 9, Oldest: 9, Release: "9.0"}
@@ -19,14 +19,14 @@ func TestMeets(t *testing.T) {
 	}{
 		{version.Ours.String(), "", ""},
 		{version.Ours.String(), version.Ours.String(), ""},
-		{far.String(), "", "is too old for this sluice-noded"},
-		{version.Ours.String(), far.String(), "this sluice-noded (release " + version.Sluice},
+		{far.String(), "", "of before until the job has ended"},
+		{version.Ours.String(), far.String(), ": start a newer one"},
 	} {
 		err := meets(version.Parse(c.ours), &pb.StepReport{Key: key, Build: c.shim})
 		if (err == nil) != (c.refused == "") {
 			t.Errorf("%q with a shim of %q: %v", c.ours, c.shim, err)
 		}
-		if err != nil && (!strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "12.1.")) {
+		if err != nil && (!strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "the shim of job 12 (")) {
 			t.Errorf("%q with a shim of %q: %v", c.ours, c.shim, err)
 		}
 	}

@@ -207,8 +207,13 @@ func readNames(dir string) ([]string, error) {
 // meets refuses to take over a step from a shim that this program does not understand, or which would not understand it: the shim goes on
 // and keeps the exit record. A node daemon that knows both, or comes when the step has ended, loses nothing.
 func meets(ours version.Build, rep *pb.StepReport) error {
-	if err := ours.Meets("this sluice-noded", "the shim of step "+folder.Name(rep.Key), version.Parse(rep.Build)); err != nil {
-		return fmt.Errorf("%w; or start a sluice-noded that knows both, which also waits for the ends of what runs", err)
+	const me = "this sluice-noded"
+	a := ours.ApartFrom(me, fmt.Sprint("the shim of job ", rep.Key.GetJobId()), version.Parse(rep.Build))
+	switch {
+	case a == nil:
+		return nil
+	case a.Old == me:
+		return fmt.Errorf("%w: start a newer one", a)
 	}
-	return nil
+	return fmt.Errorf("%w: start the sluice-noded of before until the job has ended, or a release that knows both", a)
 }

@@ -66,13 +66,11 @@ func (c *cluster) commandsWork(dir string) {
 	c.t.Helper()
 	run := func(args ...string) string {
 		c.t.Helper()
-		cmd := exec.Command(filepath.Join(dir, args[0]), args[1:]...)
-		cmd.Env, cmd.Dir = c.clientEnv(), "/"
-		out, err := cmd.CombinedOutput()
+		out, err := c.command(dir, args...)
 		if err != nil {
 			c.t.Errorf("%v of %s: %v: %s", args, dir, err, out)
 		}
-		return strings.TrimSpace(string(out))
+		return strings.TrimSpace(out)
 	}
 	id := run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "exit 0")
 	for _, args := range [][]string{{"squeue", "-h", "-o", "%A %t", "-j", id}, {"scontrol", "show", "job", id}, {"squeue", "--json"}} {
@@ -89,6 +87,14 @@ func (c *cluster) commandsWork(dir string) {
 	run("scontrol", "ping")
 	run("scontrol", "show", "config")
 	run("scancel", id)
+}
+
+// command runs a command of one build.
+func (c *cluster) command(dir string, args ...string) (out string, err error) {
+	cmd := exec.Command(filepath.Join(dir, "sluice"))
+	cmd.Args, cmd.Env, cmd.Dir = args, c.clientEnv(), "/"
+	text, err := cmd.CombinedOutput()
+	return string(text), err
 }
 
 // commands are those that the suite uses.

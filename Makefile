@@ -14,7 +14,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
 DAEMONS := sluice-ctld sluice-noded
 
-.PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools packages man
+.PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools deps packages man
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -45,10 +45,14 @@ install: build man ## install below PREFIX (/usr/local), inside DESTDIR when giv
 	install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice/
 	cp -r examples docs $(DESTDIR)$(PREFIX)/share/doc/sluice/
 
-packages: ## install the Debian packages that tests and demo need, those that are missing
+deps: ## install the Debian packages that tests and demo need, those that are missing
 	@.ci/packages
 
-test: packages ## run all tests; as root with real cgroups and a second user
+packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="amd64 arm64" for others than this machine
+	@rm -rf dist
+	@GO=$(GO) deploy/packages/build dist $(or $(ARCH),$(shell $(GO) env GOHOSTARCH))
+
+test: deps ## run all tests; as root with real cgroups and a second user
 	@.ci/test-user
 # Other users run the programs and read the configurations, and paths of sockets are short.
 # In random order, which also means that no result is taken from Go's cache: it knows the sources of a test, not the programs that
@@ -56,7 +60,7 @@ test: packages ## run all tests; as root with real cgroups and a second user
 	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp .ci/leftovers $(GO) test -timeout 60m -shuffle=$(SHUFFLE) ./...
 
 # The packages whose tests start the built programs are left out, but for cmd/e2e, which then builds them with the detector.
-race: packages ## run the tests with the detector of data races
+race: deps ## run the tests with the detector of data races
 	@.ci/test-user
 	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -race -timeout 60m -shuffle=$(SHUFFLE) \
 		$$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$')
@@ -101,6 +105,7 @@ demo: build ## what README.md claims, on a cluster of this machine: jobs, GPUs, 
 clean: ## delete what was built
 	rm -rf bin dist $(TOOLBIN)
 
+# nfpm makes the packages, and is built when they are.
 TOOLS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc staticcheck benchstat
 tools: $(TOOLS:%=$(TOOLBIN)/%) ## build the pinned generators and checkers
 $(TOOLBIN)/%: .ci/tools/go.mod .ci/tools/go.sum

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
+	"github.com/sluice-hpc/sluice/noded/gpu/nvml"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/stepd"
@@ -51,7 +52,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a heap of a few MiB: collecting it less often costs little memory and saves a tenth of the work
 	}
-	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
+	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text() + nvml.Missing) }
 	app := &cli.App{
 		Name: "sluice-noded", Usage: "the node daemon of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
 		Description: "Runs in the foreground until SIGTERM; running jobs continue, and the next daemon takes them over. SIGHUP " +

@@ -8,6 +8,9 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 )
 
+// Missing is what --version says of this build.
+const Missing = "built without cgo: it finds no NVIDIA GPUs\n"
+
 // Open says that this build cannot talk to a driver.
 func Open() (gpu.Source, error) {
 	return nil,

@@ -15,6 +15,9 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 )
 
+// Missing is what --version says of a build that cannot talk to a driver; this one can.
+const Missing = ""
+
 // Open loads the library and asks it for its driver. The error says, in words, why there is none.
 func Open() (gpu.Source, error) { return open(nvml.New(), "/") }
 

@@ -140,6 +140,10 @@ func (c *calls) AccountUsage(ctx context.Context, req *msg.AccountUsageRequest) 
 	return unary[msg.AccountUsageReply](ctx, c, "AccountUsage", req)
 }
 
+func (c *calls) Report(ctx context.Context, req *msg.ReportRequest) (*msg.ReportReply, error) {
+	return unary[msg.ReportReply](ctx, c, "Report", req)
+}
+
 func (c *calls) Gpus(ctx context.Context, req *msg.GpusRequest) (msg.Stream[msg.GpusReply], error) {
 	return download[msg.GpusReply](ctx, c, "Gpus", req)
 }

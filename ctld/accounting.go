@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
@@ -29,6 +31,18 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	d.loop.Observe(a.Changed)
 	d.loop.Unstored(a.Unstored)
 	return a
+}
+
+// newGPUHours makes the recorder of what GPUs do, which stores it in the accounting database.
+func (d *daemon) newGPUHours() *gpuhours.Recorder {
+	return &gpuhours.Recorder{View: d.loop.View, Keep: d.acct.AddHours, Now: time.Now, Boot: clock.Boot, Log: d.log,
+		Sample: func(node, id string) (percent int64, known bool) {
+			since := clock.Boot() - int64(3*d.conf.Load().GPU.SampleS+30)*1e9
+			if last, _ := d.samples.Get(node, id, since); last != nil && last.UtilPercent >= 0 {
+				return last.UtilPercent, true
+			}
+			return 0, false
+		}}
 }
 
 func (d *daemon) acctPolicy() acct.Policy {

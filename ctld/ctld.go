@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
+	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/jobcomp"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
@@ -134,17 +135,18 @@ type daemon struct {
 	gid   uint32 // its group
 	store *journal.Bolt
 
-	loop    *loop.Loop
-	planner *planner.Planner
-	judge   *planner.Judge
-	disp    *dispatch.Dispatcher
-	samples *rpc.Samples
-	acct    *acct.Accounting
-	live    *rpc.Live
-	started time.Time
-	figures *figures
-	metrics *metrics.Source
-	tokens  atomic.Pointer[confmetrics.Tokens]
+	loop     *loop.Loop
+	planner  *planner.Planner
+	judge    *planner.Judge
+	disp     *dispatch.Dispatcher
+	samples  *rpc.Samples
+	gpuHours *gpuhours.Recorder
+	acct     *acct.Accounting
+	live     *rpc.Live
+	started  time.Time
+	figures  *figures
+	metrics  *metrics.Source
+	tokens   atomic.Pointer[confmetrics.Tokens]
 
 	certs     certificates
 	door      atomic.Pointer[rpc.Door]
@@ -304,6 +306,7 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
 	d.loop.Observe(completions.Changed)
 	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
+	d.gpuHours = d.newGPUHours()
 	return follow{post, programs, power, completions}
 }
 
@@ -337,6 +340,7 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 		w.Run(ctx)
 		return nil
 	})
+	part("GPU hours", func() error { d.gpuHours.Run(ctx); return nil })
 	part("counters", func() error { d.midnights(ctx); return nil })
 	part("memory", func() error { giveBack(ctx); return nil })
 	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
@@ -396,7 +400,8 @@ func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 		Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
 		StopNodes: d.disp.Shutdown, NewNodes: d.newNodes,
 		MakeBackup: d.makeBackup,
-		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, Samples: d.samples, Withheld: feasible.Withheld,
+		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, GPUHours: d.gpuHours,
+		Samples: d.samples, Withheld: feasible.Withheld,
 		Figures: d.counters, Debug: d.setDebug, SubmitScript: d.submitScript, ModifyScript: d.modifyScript}
 	return s
 }

@@ -123,6 +123,9 @@ func sluiceWords() completion.Command {
 		{Words: []string{"revoke", "--node"}, Kind: completion.Nodes},
 		{Words: []string{"--role"}, Kind: list("compute", "login")},
 		{Words: []string{"conf"}, Kind: list("check")},
+		{Words: []string{"report"}, Kind: list("--starttime", "--endtime", "--by", "--users", "--accounts",
+			"--partition", "--svg", "--chart")},
+		{Words: []string{"--by"}, Kind: list("user", "account", "partition", "node")},
 		{Words: []string{"completion"}, Kind: list("bash", "zsh", "fish")},
 	}
 	return c

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/explain"
 	"github.com/sluice-hpc/sluice/client/gpus"
 	"github.com/sluice-hpc/sluice/client/hosts"
+	"github.com/sluice-hpc/sluice/client/report"
 )
 
 // Verbs are those of `sluice` that are not Slurm's commands, with a line of help each.
@@ -17,6 +18,7 @@ func Verbs() [][2]string {
 		{"down", "stop it"},
 		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
 		{"gpus", "show every GPU: what it is doing and for whom"},
+		{"report", "say what jobs were worth, by user and account, and draw what the GPUs did"},
 		{"token", "let a host join the cluster (token create --node NAME)"},
 		{"node", "show the hosts, or shut one out (node list, node revoke NAME)"},
 		{"certs", "show the certificates of hosts"},
@@ -55,6 +57,8 @@ func sluice(env *command.Env, args []string) int {
 		return explain.Main(command.Process("sluice explain"), args[1:])
 	}
 	switch args[0] {
+	case "report":
+		return report.Main(command.Process("sluice report"), args[1:])
 	case "token":
 		return hosts.Token(command.Process("sluice token"), args[1:])
 	case "node":

@@ -20,7 +20,7 @@ func TestHelpListsEveryVerb(t *testing.T) {
 		}
 		delete(listed, c.Name)
 	}
-	for _, ours := range []string{"explain", "gpus", "token", "node", "certs"} { // of this package
+	for _, ours := range []string{"explain", "gpus", "report", "token", "node", "certs"} { // of this package
 		delete(listed, ours)
 	}
 	for name := range listed {

@@ -48,6 +48,8 @@ type Controller struct {
 	AccountingAsked  []*pb.AccountingRequest
 	AccountingNowNS  int64
 	AccountingExtern bool
+	Reported         *pb.ReportReply // of sluice report
+	ReportAsked      []*pb.ReportRequest
 	DropCalls        int // close the connection instead of answering, that often
 
 	drop func()
@@ -112,6 +114,13 @@ func (c *Controller) refuse() error {
 
 func (c *Controller) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
 	return &pb.PingReply{Host: "head", Mode: "primary", Cluster: "test"}, c.refuse()
+}
+
+func (c *Controller) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ReportAsked = append(c.ReportAsked, r)
+	return c.Reported, c.refuse()
 }
 
 func (c *Controller) submit(req *pb.SubmitRequest) (*pb.SubmitReply, error) {

@@ -74,6 +74,27 @@ func IsTerminal(stream any) bool {
 	return err == nil && terminal
 }
 
+// Columns is how wide the terminal is that a stream of the process goes to, 0 = it is none or does not say.
+func Columns(stream any) (columns int) {
+	f, ok := stream.(interface {
+		SyscallConn() (syscall.RawConn, error)
+	})
+	if !ok {
+		return 0
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = conn.Control(func(fd uintptr) {
+		var size struct{ rows, columns, x, y uint16 }
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); errno == 0 {
+			columns = int(size.columns)
+		}
+	})
+	return columns
+}
+
 // ExitCode is the answer to --help and the like, and to what has been reported already: the command ends with it.
 type ExitCode int
 

@@ -39,6 +39,7 @@ type ControllerAPIClient interface {
 	AccountingScript(context.Context, *AccountingScriptRequest) (Stream[BatchScriptReply], error)
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
+	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	Gpus(context.Context, *GpusRequest) (Stream[GpusReply], error)
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
 	Tokens(context.Context, *TokensRequest) (*TokensReply, error)

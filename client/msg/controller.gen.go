@@ -4952,6 +4952,620 @@ func (m *TresUsage) Merge(s string) error {
 	return d.Err()
 }
 
+// ReportRequest is the message of that name in sluice/v1/controller.proto.
+type ReportRequest struct {
+	SinceNs    int64
+	UntilNs    int64
+	By         string
+	Uids       []uint32
+	Accounts   []string
+	Partitions []string
+}
+
+func (m *ReportRequest) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *ReportRequest) GetUntilNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntilNs
+}
+
+func (m *ReportRequest) GetBy() string {
+	if m == nil {
+		return ""
+	}
+	return m.By
+}
+
+func (m *ReportRequest) GetUids() []uint32 {
+	if m == nil {
+		return nil
+	}
+	return m.Uids
+}
+
+func (m *ReportRequest) GetAccounts() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Accounts
+}
+
+func (m *ReportRequest) GetPartitions() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Partitions
+}
+
+// Marshal gives the encoding of m.
+func (m *ReportRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *ReportRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.SinceNs))
+	b = coding.AppendNumber(b, 2, uint64(m.UntilNs))
+	b = coding.AppendText(b, 3, m.By)
+	b = coding.AppendPacked(b, 4, m.Uids)
+	for _, v := range m.Accounts {
+		b = coding.AppendElement(b, 5, v)
+	}
+	for _, v := range m.Partitions {
+		b = coding.AppendElement(b, 6, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *ReportRequest) Unmarshal(b []byte) error {
+	*m = ReportRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *ReportRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 2<<3 | coding.Varint:
+			m.UntilNs = int64(d.Number())
+		case 3<<3 | coding.Chunk:
+			m.By = d.Text()
+		case 4<<3 | coding.Chunk:
+			m.Uids = coding.Packed(d, m.Uids)
+		case 4<<3 | coding.Varint:
+			m.Uids = append(m.Uids, uint32(d.Number()))
+		case 5<<3 | coding.Chunk:
+			m.Accounts = append(m.Accounts, d.Text())
+		case 6<<3 | coding.Chunk:
+			m.Partitions = append(m.Partitions, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// ReportReply is the message of that name in sluice/v1/controller.proto.
+type ReportReply struct {
+	Rows    []*ReportRow
+	Hours   []*ReportHour
+	SinceNs int64
+	UntilNs int64
+	Warning string
+}
+
+func (m *ReportReply) GetRows() []*ReportRow {
+	if m == nil {
+		return nil
+	}
+	return m.Rows
+}
+
+func (m *ReportReply) GetHours() []*ReportHour {
+	if m == nil {
+		return nil
+	}
+	return m.Hours
+}
+
+func (m *ReportReply) GetSinceNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.SinceNs
+}
+
+func (m *ReportReply) GetUntilNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntilNs
+}
+
+func (m *ReportReply) GetWarning() string {
+	if m == nil {
+		return ""
+	}
+	return m.Warning
+}
+
+// Marshal gives the encoding of m.
+func (m *ReportReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *ReportReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Rows {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Hours {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 3, uint64(m.SinceNs))
+	b = coding.AppendNumber(b, 4, uint64(m.UntilNs))
+	b = coding.AppendText(b, 5, m.Warning)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *ReportReply) Unmarshal(b []byte) error {
+	*m = ReportReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *ReportReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(ReportRow)
+			d.Fail(v.Merge(d.Data))
+			m.Rows = append(m.Rows, v)
+		case 2<<3 | coding.Chunk:
+			v := new(ReportHour)
+			d.Fail(v.Merge(d.Data))
+			m.Hours = append(m.Hours, v)
+		case 3<<3 | coding.Varint:
+			m.SinceNs = int64(d.Number())
+		case 4<<3 | coding.Varint:
+			m.UntilNs = int64(d.Number())
+		case 5<<3 | coding.Chunk:
+			m.Warning = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// ReportRow is the message of that name in sluice/v1/controller.proto.
+type ReportRow struct {
+	Account        string
+	Uid            uint32
+	Partition      string
+	Node           string
+	Jobs           uint64
+	GpuS           float64
+	GpuUsedS       float64
+	GpuIdleS       float64
+	GpuLostS       float64
+	GpuLostBesideS float64
+	GpuWaitedS     float64
+	Started        uint64
+	WaitMedianS    float64
+	WaitP90S       float64
+	CpuS           float64
+	CpuKnownS      float64
+	CpuUsedS       float64
+	MemKnownS      float64
+	MemUsedS       float64
+	EnergyJ        float64
+	EnergyGpuS     float64
+}
+
+func (m *ReportRow) GetAccount() string {
+	if m == nil {
+		return ""
+	}
+	return m.Account
+}
+
+func (m *ReportRow) GetUid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Uid
+}
+
+func (m *ReportRow) GetPartition() string {
+	if m == nil {
+		return ""
+	}
+	return m.Partition
+}
+
+func (m *ReportRow) GetNode() string {
+	if m == nil {
+		return ""
+	}
+	return m.Node
+}
+
+func (m *ReportRow) GetJobs() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Jobs
+}
+
+func (m *ReportRow) GetGpuS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuS
+}
+
+func (m *ReportRow) GetGpuUsedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuUsedS
+}
+
+func (m *ReportRow) GetGpuIdleS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuIdleS
+}
+
+func (m *ReportRow) GetGpuLostS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuLostS
+}
+
+func (m *ReportRow) GetGpuLostBesideS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuLostBesideS
+}
+
+func (m *ReportRow) GetGpuWaitedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.GpuWaitedS
+}
+
+func (m *ReportRow) GetStarted() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Started
+}
+
+func (m *ReportRow) GetWaitMedianS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitMedianS
+}
+
+func (m *ReportRow) GetWaitP90S() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitP90S
+}
+
+func (m *ReportRow) GetCpuS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.CpuS
+}
+
+func (m *ReportRow) GetCpuKnownS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.CpuKnownS
+}
+
+func (m *ReportRow) GetCpuUsedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.CpuUsedS
+}
+
+func (m *ReportRow) GetMemKnownS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemKnownS
+}
+
+func (m *ReportRow) GetMemUsedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemUsedS
+}
+
+func (m *ReportRow) GetEnergyJ() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.EnergyJ
+}
+
+func (m *ReportRow) GetEnergyGpuS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.EnergyGpuS
+}
+
+// Marshal gives the encoding of m.
+func (m *ReportRow) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *ReportRow) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Account)
+	b = coding.AppendNumber(b, 2, uint64(m.Uid))
+	b = coding.AppendText(b, 3, m.Partition)
+	b = coding.AppendText(b, 4, m.Node)
+	b = coding.AppendNumber(b, 5, m.Jobs)
+	b = coding.AppendDouble(b, 6, m.GpuS)
+	b = coding.AppendDouble(b, 7, m.GpuUsedS)
+	b = coding.AppendDouble(b, 8, m.GpuIdleS)
+	b = coding.AppendDouble(b, 9, m.GpuLostS)
+	b = coding.AppendDouble(b, 10, m.GpuLostBesideS)
+	b = coding.AppendDouble(b, 11, m.GpuWaitedS)
+	b = coding.AppendNumber(b, 12, m.Started)
+	b = coding.AppendDouble(b, 13, m.WaitMedianS)
+	b = coding.AppendDouble(b, 14, m.WaitP90S)
+	b = coding.AppendDouble(b, 15, m.CpuS)
+	b = coding.AppendDouble(b, 16, m.CpuKnownS)
+	b = coding.AppendDouble(b, 17, m.CpuUsedS)
+	b = coding.AppendDouble(b, 18, m.MemKnownS)
+	b = coding.AppendDouble(b, 19, m.MemUsedS)
+	b = coding.AppendDouble(b, 20, m.EnergyJ)
+	b = coding.AppendDouble(b, 21, m.EnergyGpuS)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *ReportRow) Unmarshal(b []byte) error {
+	*m = ReportRow{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *ReportRow) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Account = d.Text()
+		case 2<<3 | coding.Varint:
+			m.Uid = uint32(d.Number())
+		case 3<<3 | coding.Chunk:
+			m.Partition = d.Text()
+		case 4<<3 | coding.Chunk:
+			m.Node = d.Text()
+		case 5<<3 | coding.Varint:
+			m.Jobs = d.Number()
+		case 6<<3 | coding.Fixed64:
+			m.GpuS = d.Double()
+		case 7<<3 | coding.Fixed64:
+			m.GpuUsedS = d.Double()
+		case 8<<3 | coding.Fixed64:
+			m.GpuIdleS = d.Double()
+		case 9<<3 | coding.Fixed64:
+			m.GpuLostS = d.Double()
+		case 10<<3 | coding.Fixed64:
+			m.GpuLostBesideS = d.Double()
+		case 11<<3 | coding.Fixed64:
+			m.GpuWaitedS = d.Double()
+		case 12<<3 | coding.Varint:
+			m.Started = d.Number()
+		case 13<<3 | coding.Fixed64:
+			m.WaitMedianS = d.Double()
+		case 14<<3 | coding.Fixed64:
+			m.WaitP90S = d.Double()
+		case 15<<3 | coding.Fixed64:
+			m.CpuS = d.Double()
+		case 16<<3 | coding.Fixed64:
+			m.CpuKnownS = d.Double()
+		case 17<<3 | coding.Fixed64:
+			m.CpuUsedS = d.Double()
+		case 18<<3 | coding.Fixed64:
+			m.MemKnownS = d.Double()
+		case 19<<3 | coding.Fixed64:
+			m.MemUsedS = d.Double()
+		case 20<<3 | coding.Fixed64:
+			m.EnergyJ = d.Double()
+		case 21<<3 | coding.Fixed64:
+			m.EnergyGpuS = d.Double()
+		}
+	}
+	return d.Err()
+}
+
+// ReportHour is the message of that name in sluice/v1/controller.proto.
+type ReportHour struct {
+	StartNs  int64
+	CoveredS float64
+	TotalS   float64
+	DownS    float64
+	UsedS    float64
+	IdleS    float64
+	UnknownS float64
+	FreeS    float64
+	AskedS   float64
+	LostS    float64
+	WaitingS float64
+}
+
+func (m *ReportHour) GetStartNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.StartNs
+}
+
+func (m *ReportHour) GetCoveredS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.CoveredS
+}
+
+func (m *ReportHour) GetTotalS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.TotalS
+}
+
+func (m *ReportHour) GetDownS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.DownS
+}
+
+func (m *ReportHour) GetUsedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.UsedS
+}
+
+func (m *ReportHour) GetIdleS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.IdleS
+}
+
+func (m *ReportHour) GetUnknownS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.UnknownS
+}
+
+func (m *ReportHour) GetFreeS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.FreeS
+}
+
+func (m *ReportHour) GetAskedS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.AskedS
+}
+
+func (m *ReportHour) GetLostS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.LostS
+}
+
+func (m *ReportHour) GetWaitingS() float64 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitingS
+}
+
+// Marshal gives the encoding of m.
+func (m *ReportHour) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *ReportHour) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.StartNs))
+	b = coding.AppendDouble(b, 2, m.CoveredS)
+	b = coding.AppendDouble(b, 3, m.TotalS)
+	b = coding.AppendDouble(b, 4, m.DownS)
+	b = coding.AppendDouble(b, 5, m.UsedS)
+	b = coding.AppendDouble(b, 6, m.IdleS)
+	b = coding.AppendDouble(b, 7, m.UnknownS)
+	b = coding.AppendDouble(b, 8, m.FreeS)
+	b = coding.AppendDouble(b, 9, m.AskedS)
+	b = coding.AppendDouble(b, 10, m.LostS)
+	b = coding.AppendDouble(b, 11, m.WaitingS)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *ReportHour) Unmarshal(b []byte) error {
+	*m = ReportHour{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *ReportHour) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.StartNs = int64(d.Number())
+		case 2<<3 | coding.Fixed64:
+			m.CoveredS = d.Double()
+		case 3<<3 | coding.Fixed64:
+			m.TotalS = d.Double()
+		case 4<<3 | coding.Fixed64:
+			m.DownS = d.Double()
+		case 5<<3 | coding.Fixed64:
+			m.UsedS = d.Double()
+		case 6<<3 | coding.Fixed64:
+			m.IdleS = d.Double()
+		case 7<<3 | coding.Fixed64:
+			m.UnknownS = d.Double()
+		case 8<<3 | coding.Fixed64:
+			m.FreeS = d.Double()
+		case 9<<3 | coding.Fixed64:
+			m.AskedS = d.Double()
+		case 10<<3 | coding.Fixed64:
+			m.LostS = d.Double()
+		case 11<<3 | coding.Fixed64:
+			m.WaitingS = d.Double()
+		}
+	}
+	return d.Err()
+}
+
 // GpusRequest is the message of that name in sluice/v1/controller.proto.
 type GpusRequest struct {
 	Nodes      []string

@@ -75,7 +75,7 @@ var importRules = []rule{
 
 // commands are the packages of client that are a command each.
 var commands = []string{"sbatch", "scancel", "squeue", "sinfo", "scrontab", "sdiag", "seff", "sstat", "sacctmgr", "sacct", "sprio",
-	"scontrol", "explain", "gpus"}
+	"scontrol", "explain", "gpus", "report"}
 
 // alsoImported are the commands that another one is made with: a line of a crontab is a submission.
 var alsoImported = map[string]string{"scrontab": "sbatch"}

@@ -8,11 +8,24 @@ import (
 // purgeRows bounds one transaction of a purge: the writer's next batch does not wait long.
 const purgeRows = 5000
 
+// keepHours is how long hours of GPUs are kept where PurgeJobAfter does not say less: so that the tables have a bound.
+const keepHours = 5 * 366 * 24 * time.Hour
+
 // purge deletes attempts that ended longer ago than PurgeJobAfter, and texts that nothing refers to any more.
 func (a *Accounting) purge(ctx context.Context) {
 	keep := a.o.Policy().Keep
 	db := a.db.Load()
-	if keep <= 0 || db == nil {
+	if db == nil {
+		return
+	}
+	hours := keepHours
+	if keep > 0 {
+		hours = min(keep, keepHours)
+	}
+	if err := db.purgeHours(ctx, a.o.Now().Add(-hours)); err != nil {
+		a.o.Log.Error("cannot delete what GPUs did long ago from the accounting database (PurgeJobAfter)", "err", err)
+	}
+	if keep <= 0 {
 		return
 	}
 	before := a.o.Now().Add(-keep)

@@ -120,11 +120,11 @@ func (s *store) prepare() error {
 		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away",
 			version, schemaVersion)
 	case version == 0:
-		return s.change(schema)
+		return s.change(schema + gpuTables)
 	case version == 1:
-		return s.change(indexes + owners)
+		return s.change(indexes + owners + gpuTables)
 	case version == 2:
-		return s.change(owners)
+		return s.change(owners + gpuTables)
 	}
 	if fi, err := os.Stat(s.path); err == nil && fi.Size() <= checkedBytes {
 		var verdict string
@@ -135,7 +135,7 @@ func (s *store) prepare() error {
 			return fmt.Errorf("%w: %s", errDamaged, verdict)
 		}
 	}
-	return nil
+	return s.change(gpuTables)
 }
 
 // change alters what the database has, all of it or nothing.

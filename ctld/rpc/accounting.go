@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,11 @@ type Accounting interface {
 	// Between is what was allocated in a window, Decayed all that ever was, less with its age.
 	Between(ctx context.Context, since, until int64, view func() *state.View) ([]*acct.Share, error)
 	Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*acct.Share, error)
+	// Worth is what jobs were worth in a window, Hours what GPUs did from one moment to another in seconds since 1970, Losses who lost
+	// GPUs to fragmentation meanwhile.
+	Worth(ctx context.Context, q *acct.WorthQuery, view func() *state.View) ([]*pb.ReportRow, error)
+	Hours(ctx context.Context, since, until int64, partition string) ([]gpuhours.Hour, error)
+	Losses(ctx context.Context, since, until int64) ([]gpuhours.LostHour, error)
 	// Trouble says in words why a selection may have less than there ever was, "" = it has all.
 	Trouble() string
 	// Waiting is how many attempts are kept in the state because the database could not be written.

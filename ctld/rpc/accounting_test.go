@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -44,6 +45,28 @@ func (shownAccounting) Between(context.Context, int64, int64, func() *state.View
 
 func (s shownAccounting) Decayed(ctx context.Context, _ time.Duration, view func() *state.View) ([]*acct.Share, error) {
 	return s.Between(ctx, 0, 0, view)
+}
+
+// Worth has a row of each of the two, as far as the caller may see them.
+func (shownAccounting) Worth(_ context.Context, q *acct.WorthQuery, _ func() *state.View) (rows []*pb.ReportRow, err error) {
+	for _, uid := range []uint32{0, alice} {
+		if q.Sees(uid) {
+			rows = append(rows, &pb.ReportRow{Account: "root", Uid: uid, GpuS: 60})
+		}
+	}
+	return rows, nil
+}
+
+func (shownAccounting) Hours(_ context.Context, since, _ int64, partition string) ([]gpuhours.Hour, error) {
+	return []gpuhours.Hour{{Start: since, Partition: partition, Covered: 60}}, nil
+}
+
+// Losses are those of both.
+func (shownAccounting) Losses(context.Context, int64, int64) (list []gpuhours.LostHour, err error) {
+	for _, uid := range []uint32{0, alice} {
+		list = append(list, gpuhours.LostHour{Loss: gpuhours.Loss{UID: uid, Account: "root"}, Lost: gpuhours.Lost{GPUs: 5}})
+	}
+	return list, nil
 }
 
 func (shownAccounting) Trouble() string { return "" }
@@ -198,6 +221,31 @@ func TestAccountingThatCannotBeWritten(t *testing.T) {
 		}
 		if _, err := c.CancelJobs(context.Background(), &pb.CancelJobsRequest{Ids: []string{fmt.Sprint(id)}}); err != nil {
 			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}
+
+// With PrivateData=usage the rows of a report are one's own, what was lost included; the hours of GPUs name nobody.
+func TestReportIsPrivate(t *testing.T) {
+	s := serve(t, func(l *Local) { l.service.GPUHours = &gpuhours.Recorder{} })
+	mine, root := s.as(alice, alice), s.as(0, 0)
+	for _, private := range []bool{false, true} {
+		s.hide(Privacy{Usage: private})
+		all, err := root.Report(ctx, &pb.ReportRequest{SinceNs: 7200e9})
+		if err != nil || len(all.Rows) != 2 || all.Rows[0].GpuLostS != 5 {
+			t.Fatalf("root sees %v, %v", all.GetRows(), err)
+		}
+		own, err := mine.Report(ctx, &pb.ReportRequest{SinceNs: 7200e9})
+		if err != nil || private != (len(own.Rows) == 1) || len(own.Rows) == 0 || own.Rows[len(own.Rows)-1].Uid != alice {
+			t.Errorf("private %t: alice sees %v, %v", private, own.GetRows(), err)
+		}
+		if len(own.GetHours()) != 1 || own.Hours[0].StartNs != 7200e9 || own.Hours[0].CoveredS != 60 {
+			t.Errorf("private %t: hours %v", private, own.GetHours())
+		}
+	}
+	for _, r := range []*pb.ReportRequest{{By: "weather"}, {Partitions: []string{"none"}}} {
+		if _, err := mine.Report(ctx, r); err == nil {
+			t.Errorf("%v is answered", r)
 		}
 	}
 }

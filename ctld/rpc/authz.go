@@ -102,6 +102,7 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/Accounting":        {Anyone, hosts}, // PrivateData=jobs: one's own, unless operator (accounting.go)
 	"sluice.v1.ControllerAPI/AccountingScript":  {Owner, hosts},
 	"sluice.v1.ControllerAPI/Usage":             {Anyone, hosts}, // one's own, unless operator (accounting.go)
+	"sluice.v1.ControllerAPI/Report":            {Anyone, hosts}, // PrivateData=usage: rows of one's own jobs, unless operator (report.go)
 	"sluice.v1.ControllerAPI/AccountUsage":      {Anyone, hosts}, // PrivateData=usage: one's own, unless operator (accountusage.go)
 
 	"sluice.v1.ControllerAPI/CreateToken":  {Operator, here}, // whose answer lets a host in

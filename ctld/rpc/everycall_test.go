@@ -177,6 +177,10 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.SetDebug(ctx, &pb.SetDebugRequest{Level: "info"})
 		return err
 	},
+	"Report": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Report(ctx, &pb.ReportRequest{})
+		return err
+	},
 	"AccountUsage": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.AccountUsage(ctx, &pb.AccountUsageRequest{Decayed: true})
 		return err

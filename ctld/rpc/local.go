@@ -356,7 +356,7 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 			maxUserCalls).WithHint("wait until some of your commands have finished"))
 	}
 	// What reads the accounting database may take long, and has few connections to it.
-	selects := method == "Accounting" || method == "AccountingScript" || method == "AccountUsage"
+	selects := selectMethods[method]
 	if !streaming && !selects {
 		return func() { l.calls.Add(-1) }, nil
 	}

@@ -17,6 +17,7 @@ func methods(s *Service) map[string]ttrpc.Stream {
 		"Jobs": listing[pb.JobsReply](s.Jobs), "Nodes": listing[pb.NodesReply](s.Nodes), "Gpus": listing[pb.GpusReply](s.Gpus),
 		"Partitions": unary(s.Partitions), "Reservations": unary(s.Reservations), "Licenses": unary(s.Licenses),
 		"Explain": unary(s.Explain), "Priorities": unary(s.Priorities), "Usage": unary(s.Usage), "AccountUsage": unary(s.AccountUsage),
+		"Report":      unary(s.Report),
 		"BatchScript": listing[pb.BatchScriptReply](s.BatchScript), "Accounting": listing[pb.AccountingReply](s.Accounting),
 		"AccountingScript": listing[pb.BatchScriptReply](s.AccountingScript),
 		"CancelJobs":       unary(s.CancelJobs), "ControlJobs": unary(s.ControlJobs), "UpdateJob": unary(s.UpdateJob),

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -70,6 +71,8 @@ type Service struct {
 	Acct    Accounting
 	Privacy func() Privacy
 	Live    *Live
+	// GPUHours are what GPUs did, as far as it is not in the database yet; nil: nobody looks.
+	GPUHours *gpuhours.Recorder
 
 	// Samples are what the GPUs were doing when their nodes looked last.
 	Samples *Samples

@@ -25,7 +25,7 @@ var turnMethods = map[string]bool{
 }
 
 // selectMethods read the accounting database.
-var selectMethods = map[string]bool{"Accounting": true, "AccountingScript": true, "AccountUsage": true}
+var selectMethods = map[string]bool{"Accounting": true, "AccountingScript": true, "AccountUsage": true, "Report": true}
 
 // turnstile gives places to calls, to users in turn.
 type turnstile struct {

@@ -3811,6 +3811,498 @@ func (x *AccountUsageReply) GetSeq() uint64 {
 	return 0
 }
 
+// ReportRequest asks what jobs were worth in a window, and what GPUs did in it (sluice report).
+type ReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SinceNs       int64                  `protobuf:"varint,1,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`
+	UntilNs       int64                  `protobuf:"varint,2,opt,name=until_ns,json=untilNs,proto3" json:"until_ns,omitempty"` // 0 = now
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`                           // what a row is about: "user" and account, "account", "partition", "node"
+	Uids          []uint32               `protobuf:"varint,4,rep,packed,name=uids,proto3" json:"uids,omitempty"`               // of these users; empty: of all
+	Accounts      []string               `protobuf:"bytes,5,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	Partitions    []string               `protobuf:"bytes,6,rep,name=partitions,proto3" json:"partitions,omitempty"` // of one, the hours are those of its GPUs, else of all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ReportRequest) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetUntilNs() int64 {
+	if x != nil {
+		return x.UntilNs
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetUids() []uint32 {
+	if x != nil {
+		return x.Uids
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetAccounts() []string {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// ReportRow sums up the attempts of jobs. GPUs are physical ones: of an instance or shards, their part of one. What nodes have not said is
+// not in the sums, and what they have said something of is counted beside it.
+type ReportRow struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Account        string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	Uid            uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Partition      string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	Node           string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	Jobs           uint64                 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`                                                 // that held or waited for something in the window
+	GpuS           float64                `protobuf:"fixed64,6,opt,name=gpu_s,json=gpuS,proto3" json:"gpu_s,omitempty"`                                    // held: GPUs times seconds
+	GpuUsedS       float64                `protobuf:"fixed64,7,opt,name=gpu_used_s,json=gpuUsedS,proto3" json:"gpu_used_s,omitempty"`                      // of it, times utilization
+	GpuIdleS       float64                `protobuf:"fixed64,8,opt,name=gpu_idle_s,json=gpuIdleS,proto3" json:"gpu_idle_s,omitempty"`                      // of it, the rest of what is known
+	GpuLostS       float64                `protobuf:"fixed64,9,opt,name=gpu_lost_s,json=gpuLostS,proto3" json:"gpu_lost_s,omitempty"`                      // to fragmentation: free while these jobs waited for as many, but not where they could have them
+	GpuLostBesideS float64                `protobuf:"fixed64,10,opt,name=gpu_lost_beside_s,json=gpuLostBesideS,proto3" json:"gpu_lost_beside_s,omitempty"` // of it, for want of CPUs or memory beside the GPUs
+	GpuWaitedS     float64                `protobuf:"fixed64,11,opt,name=gpu_waited_s,json=gpuWaitedS,proto3" json:"gpu_waited_s,omitempty"`               // GPUs that were asked for times seconds of waiting
+	Started        uint64                 `protobuf:"varint,12,opt,name=started,proto3" json:"started,omitempty"`                                          // attempts that started in the window
+	WaitMedianS    float64                `protobuf:"fixed64,13,opt,name=wait_median_s,json=waitMedianS,proto3" json:"wait_median_s,omitempty"`            // how long those had waited since they could have started
+	WaitP90S       float64                `protobuf:"fixed64,14,opt,name=wait_p90_s,json=waitP90S,proto3" json:"wait_p90_s,omitempty"`
+	CpuS           float64                `protobuf:"fixed64,15,opt,name=cpu_s,json=cpuS,proto3" json:"cpu_s,omitempty"`                  // held: CPUs times seconds
+	CpuKnownS      float64                `protobuf:"fixed64,16,opt,name=cpu_known_s,json=cpuKnownS,proto3" json:"cpu_known_s,omitempty"` // of it, by jobs of which a node has reported
+	CpuUsedS       float64                `protobuf:"fixed64,17,opt,name=cpu_used_s,json=cpuUsedS,proto3" json:"cpu_used_s,omitempty"`
+	MemKnownS      float64                `protobuf:"fixed64,18,opt,name=mem_known_s,json=memKnownS,proto3" json:"mem_known_s,omitempty"`    // MiB times seconds
+	MemUsedS       float64                `protobuf:"fixed64,19,opt,name=mem_used_s,json=memUsedS,proto3" json:"mem_used_s,omitempty"`       // by the largest memory of each node
+	EnergyJ        float64                `protobuf:"fixed64,20,opt,name=energy_j,json=energyJ,proto3" json:"energy_j,omitempty"`            // of GPUs
+	EnergyGpuS     float64                `protobuf:"fixed64,21,opt,name=energy_gpu_s,json=energyGpuS,proto3" json:"energy_gpu_s,omitempty"` // GPUs times seconds of which that is known
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReportRow) Reset() {
+	*x = ReportRow{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRow) ProtoMessage() {}
+
+func (x *ReportRow) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRow.ProtoReflect.Descriptor instead.
+func (*ReportRow) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *ReportRow) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *ReportRow) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *ReportRow) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *ReportRow) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportRow) GetJobs() uint64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuS() float64 {
+	if x != nil {
+		return x.GpuS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuUsedS() float64 {
+	if x != nil {
+		return x.GpuUsedS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuIdleS() float64 {
+	if x != nil {
+		return x.GpuIdleS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuLostS() float64 {
+	if x != nil {
+		return x.GpuLostS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuLostBesideS() float64 {
+	if x != nil {
+		return x.GpuLostBesideS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetGpuWaitedS() float64 {
+	if x != nil {
+		return x.GpuWaitedS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetStarted() uint64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *ReportRow) GetWaitMedianS() float64 {
+	if x != nil {
+		return x.WaitMedianS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetWaitP90S() float64 {
+	if x != nil {
+		return x.WaitP90S
+	}
+	return 0
+}
+
+func (x *ReportRow) GetCpuS() float64 {
+	if x != nil {
+		return x.CpuS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetCpuKnownS() float64 {
+	if x != nil {
+		return x.CpuKnownS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetCpuUsedS() float64 {
+	if x != nil {
+		return x.CpuUsedS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetMemKnownS() float64 {
+	if x != nil {
+		return x.MemKnownS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetMemUsedS() float64 {
+	if x != nil {
+		return x.MemUsedS
+	}
+	return 0
+}
+
+func (x *ReportRow) GetEnergyJ() float64 {
+	if x != nil {
+		return x.EnergyJ
+	}
+	return 0
+}
+
+func (x *ReportRow) GetEnergyGpuS() float64 {
+	if x != nil {
+		return x.EnergyGpuS
+	}
+	return 0
+}
+
+// ReportHour is what GPUs did in an hour: GPUs times seconds. total is down, used, idle, unknown and free together.
+type ReportHour struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StartNs       int64                  `protobuf:"varint,1,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	CoveredS      float64                `protobuf:"fixed64,2,opt,name=covered_s,json=coveredS,proto3" json:"covered_s,omitempty"` // how much of the hour was looked at
+	TotalS        float64                `protobuf:"fixed64,3,opt,name=total_s,json=totalS,proto3" json:"total_s,omitempty"`
+	DownS         float64                `protobuf:"fixed64,4,opt,name=down_s,json=downS,proto3" json:"down_s,omitempty"`
+	UsedS         float64                `protobuf:"fixed64,5,opt,name=used_s,json=usedS,proto3" json:"used_s,omitempty"` // held by jobs, times utilization
+	IdleS         float64                `protobuf:"fixed64,6,opt,name=idle_s,json=idleS,proto3" json:"idle_s,omitempty"`
+	UnknownS      float64                `protobuf:"fixed64,7,opt,name=unknown_s,json=unknownS,proto3" json:"unknown_s,omitempty"` // held, and nobody says how busy
+	FreeS         float64                `protobuf:"fixed64,8,opt,name=free_s,json=freeS,proto3" json:"free_s,omitempty"`
+	AskedS        float64                `protobuf:"fixed64,9,opt,name=asked_s,json=askedS,proto3" json:"asked_s,omitempty"`        // of it, while jobs waited for GPUs
+	LostS         float64                `protobuf:"fixed64,10,opt,name=lost_s,json=lostS,proto3" json:"lost_s,omitempty"`          // of that, lost to fragmentation
+	WaitingS      float64                `protobuf:"fixed64,11,opt,name=waiting_s,json=waitingS,proto3" json:"waiting_s,omitempty"` // that waiting jobs asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportHour) Reset() {
+	*x = ReportHour{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportHour) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportHour) ProtoMessage() {}
+
+func (x *ReportHour) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportHour.ProtoReflect.Descriptor instead.
+func (*ReportHour) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ReportHour) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *ReportHour) GetCoveredS() float64 {
+	if x != nil {
+		return x.CoveredS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetTotalS() float64 {
+	if x != nil {
+		return x.TotalS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetDownS() float64 {
+	if x != nil {
+		return x.DownS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetUsedS() float64 {
+	if x != nil {
+		return x.UsedS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetIdleS() float64 {
+	if x != nil {
+		return x.IdleS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetUnknownS() float64 {
+	if x != nil {
+		return x.UnknownS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetFreeS() float64 {
+	if x != nil {
+		return x.FreeS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetAskedS() float64 {
+	if x != nil {
+		return x.AskedS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetLostS() float64 {
+	if x != nil {
+		return x.LostS
+	}
+	return 0
+}
+
+func (x *ReportHour) GetWaitingS() float64 {
+	if x != nil {
+		return x.WaitingS
+	}
+	return 0
+}
+
+type ReportReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*ReportRow           `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`                       // those with the most GPU time first
+	Hours         []*ReportHour          `protobuf:"bytes,2,rep,name=hours,proto3" json:"hours,omitempty"`                     // those that were looked at
+	SinceNs       int64                  `protobuf:"varint,3,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // the window that was looked at
+	UntilNs       int64                  `protobuf:"varint,4,opt,name=until_ns,json=untilNs,proto3" json:"until_ns,omitempty"`
+	Warning       string                 `protobuf:"bytes,5,opt,name=warning,proto3" json:"warning,omitempty"` // why there may be more than this answer has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportReply) Reset() {
+	*x = ReportReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportReply) ProtoMessage() {}
+
+func (x *ReportReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
+func (*ReportReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *ReportReply) GetRows() []*ReportRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ReportReply) GetHours() []*ReportHour {
+	if x != nil {
+		return x.Hours
+	}
+	return nil
+}
+
+func (x *ReportReply) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *ReportReply) GetUntilNs() int64 {
+	if x != nil {
+		return x.UntilNs
+	}
+	return 0
+}
+
+func (x *ReportReply) GetWarning() string {
+	if x != nil {
+		return x.Warning
+	}
+	return ""
+}
+
 // UsageRequest asks what running steps have used so far (sstat(1)).
 type UsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3821,7 +4313,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +4325,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +4338,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *UsageRequest) GetIds() []string {
@@ -3866,7 +4358,7 @@ type UsageReply struct {
 
 func (x *UsageReply) Reset() {
 	*x = UsageReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4370,7 @@ func (x *UsageReply) String() string {
 func (*UsageReply) ProtoMessage() {}
 
 func (x *UsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4383,7 @@ func (x *UsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageReply.ProtoReflect.Descriptor instead.
 func (*UsageReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UsageReply) GetUsage() []*StepUsage {
@@ -3919,7 +4411,7 @@ type GpusRequest struct {
 
 func (x *GpusRequest) Reset() {
 	*x = GpusRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +4423,7 @@ func (x *GpusRequest) String() string {
 func (*GpusRequest) ProtoMessage() {}
 
 func (x *GpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4436,7 @@ func (x *GpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusRequest.ProtoReflect.Descriptor instead.
 func (*GpusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GpusRequest) GetNodes() []string {
@@ -3972,7 +4464,7 @@ type GpusReply struct {
 
 func (x *GpusReply) Reset() {
 	*x = GpusReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4476,7 @@ func (x *GpusReply) String() string {
 func (*GpusReply) ProtoMessage() {}
 
 func (x *GpusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4489,7 @@ func (x *GpusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusReply.ProtoReflect.Descriptor instead.
 func (*GpusReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GpusReply) GetGpus() []*GpuRecord {
@@ -4038,7 +4530,7 @@ type GpuRecord struct {
 
 func (x *GpuRecord) Reset() {
 	*x = GpuRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4542,7 @@ func (x *GpuRecord) String() string {
 func (*GpuRecord) ProtoMessage() {}
 
 func (x *GpuRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4555,7 @@ func (x *GpuRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
 func (*GpuRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GpuRecord) GetNode() string {
@@ -4140,7 +4632,7 @@ type GpuOwner struct {
 
 func (x *GpuOwner) Reset() {
 	*x = GpuOwner{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4644,7 @@ func (x *GpuOwner) String() string {
 func (*GpuOwner) ProtoMessage() {}
 
 func (x *GpuOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4657,7 @@ func (x *GpuOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
 func (*GpuOwner) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GpuOwner) GetJobId() uint32 {
@@ -4244,7 +4736,7 @@ type CrontabRecord struct {
 
 func (x *CrontabRecord) Reset() {
 	*x = CrontabRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4256,7 +4748,7 @@ func (x *CrontabRecord) String() string {
 func (*CrontabRecord) ProtoMessage() {}
 
 func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4761,7 @@ func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
 func (*CrontabRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CrontabRecord) GetUid() uint32 {
@@ -4314,7 +4806,7 @@ type CrontabEntry struct {
 
 func (x *CrontabEntry) Reset() {
 	*x = CrontabEntry{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4818,7 @@ func (x *CrontabEntry) String() string {
 func (*CrontabEntry) ProtoMessage() {}
 
 func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4831,7 @@ func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
 func (*CrontabEntry) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CrontabEntry) GetJobId() uint32 {
@@ -4387,7 +4879,7 @@ type CrontabRequest struct {
 
 func (x *CrontabRequest) Reset() {
 	*x = CrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4891,7 @@ func (x *CrontabRequest) String() string {
 func (*CrontabRequest) ProtoMessage() {}
 
 func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4904,7 @@ func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
 func (*CrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CrontabRequest) GetOfOther() bool {
@@ -4442,7 +4934,7 @@ type CrontabJob struct {
 
 func (x *CrontabJob) Reset() {
 	*x = CrontabJob{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4946,7 @@ func (x *CrontabJob) String() string {
 func (*CrontabJob) ProtoMessage() {}
 
 func (x *CrontabJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4959,7 @@ func (x *CrontabJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
 func (*CrontabJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CrontabJob) GetCron() string {
@@ -4511,7 +5003,7 @@ type UpdateCrontabRequest struct {
 
 func (x *UpdateCrontabRequest) Reset() {
 	*x = UpdateCrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +5015,7 @@ func (x *UpdateCrontabRequest) String() string {
 func (*UpdateCrontabRequest) ProtoMessage() {}
 
 func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +5028,7 @@ func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *UpdateCrontabRequest) GetOfOther() bool {
@@ -4588,7 +5080,7 @@ type CrontabReply struct {
 
 func (x *CrontabReply) Reset() {
 	*x = CrontabReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4600,7 +5092,7 @@ func (x *CrontabReply) String() string {
 func (*CrontabReply) ProtoMessage() {}
 
 func (x *CrontabReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4613,7 +5105,7 @@ func (x *CrontabReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
 func (*CrontabReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CrontabReply) GetCrontab() *CrontabRecord {
@@ -4950,7 +5442,67 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\bcapacity\x18\x05 \x03(\v2\x14.sluice.v1.TresUsageR\bcapacity\x12(\n" +
 	"\x04down\x18\x06 \x03(\v2\x14.sluice.v1.TresUsageR\x04down\x12\x18\n" +
 	"\awarning\x18\a \x01(\tR\awarning\x12\x10\n" +
-	"\x03seq\x18\b \x01(\x04R\x03seq\" \n" +
+	"\x03seq\x18\b \x01(\x04R\x03seq\"\xa5\x01\n" +
+	"\rReportRequest\x12\x19\n" +
+	"\bsince_ns\x18\x01 \x01(\x03R\asinceNs\x12\x19\n" +
+	"\buntil_ns\x18\x02 \x01(\x03R\auntilNs\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x12\n" +
+	"\x04uids\x18\x04 \x03(\rR\x04uids\x12\x1a\n" +
+	"\baccounts\x18\x05 \x03(\tR\baccounts\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x06 \x03(\tR\n" +
+	"partitions\"\xe3\x04\n" +
+	"\tReportRow\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x12\x12\n" +
+	"\x04jobs\x18\x05 \x01(\x04R\x04jobs\x12\x13\n" +
+	"\x05gpu_s\x18\x06 \x01(\x01R\x04gpuS\x12\x1c\n" +
+	"\n" +
+	"gpu_used_s\x18\a \x01(\x01R\bgpuUsedS\x12\x1c\n" +
+	"\n" +
+	"gpu_idle_s\x18\b \x01(\x01R\bgpuIdleS\x12\x1c\n" +
+	"\n" +
+	"gpu_lost_s\x18\t \x01(\x01R\bgpuLostS\x12)\n" +
+	"\x11gpu_lost_beside_s\x18\n" +
+	" \x01(\x01R\x0egpuLostBesideS\x12 \n" +
+	"\fgpu_waited_s\x18\v \x01(\x01R\n" +
+	"gpuWaitedS\x12\x18\n" +
+	"\astarted\x18\f \x01(\x04R\astarted\x12\"\n" +
+	"\rwait_median_s\x18\r \x01(\x01R\vwaitMedianS\x12\x1c\n" +
+	"\n" +
+	"wait_p90_s\x18\x0e \x01(\x01R\bwaitP90S\x12\x13\n" +
+	"\x05cpu_s\x18\x0f \x01(\x01R\x04cpuS\x12\x1e\n" +
+	"\vcpu_known_s\x18\x10 \x01(\x01R\tcpuKnownS\x12\x1c\n" +
+	"\n" +
+	"cpu_used_s\x18\x11 \x01(\x01R\bcpuUsedS\x12\x1e\n" +
+	"\vmem_known_s\x18\x12 \x01(\x01R\tmemKnownS\x12\x1c\n" +
+	"\n" +
+	"mem_used_s\x18\x13 \x01(\x01R\bmemUsedS\x12\x19\n" +
+	"\benergy_j\x18\x14 \x01(\x01R\aenergyJ\x12 \n" +
+	"\fenergy_gpu_s\x18\x15 \x01(\x01R\n" +
+	"energyGpuS\"\xa3\x02\n" +
+	"\n" +
+	"ReportHour\x12\x19\n" +
+	"\bstart_ns\x18\x01 \x01(\x03R\astartNs\x12\x1b\n" +
+	"\tcovered_s\x18\x02 \x01(\x01R\bcoveredS\x12\x17\n" +
+	"\atotal_s\x18\x03 \x01(\x01R\x06totalS\x12\x15\n" +
+	"\x06down_s\x18\x04 \x01(\x01R\x05downS\x12\x15\n" +
+	"\x06used_s\x18\x05 \x01(\x01R\x05usedS\x12\x15\n" +
+	"\x06idle_s\x18\x06 \x01(\x01R\x05idleS\x12\x1b\n" +
+	"\tunknown_s\x18\a \x01(\x01R\bunknownS\x12\x15\n" +
+	"\x06free_s\x18\b \x01(\x01R\x05freeS\x12\x17\n" +
+	"\aasked_s\x18\t \x01(\x01R\x06askedS\x12\x15\n" +
+	"\x06lost_s\x18\n" +
+	" \x01(\x01R\x05lostS\x12\x1b\n" +
+	"\twaiting_s\x18\v \x01(\x01R\bwaitingS\"\xb4\x01\n" +
+	"\vReportReply\x12(\n" +
+	"\x04rows\x18\x01 \x03(\v2\x14.sluice.v1.ReportRowR\x04rows\x12+\n" +
+	"\x05hours\x18\x02 \x03(\v2\x15.sluice.v1.ReportHourR\x05hours\x12\x19\n" +
+	"\bsince_ns\x18\x03 \x01(\x03R\asinceNs\x12\x19\n" +
+	"\buntil_ns\x18\x04 \x01(\x03R\auntilNs\x12\x18\n" +
+	"\awarning\x18\x05 \x01(\tR\awarning\" \n" +
 	"\fUsageRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\"k\n" +
 	"\n" +
@@ -5019,7 +5571,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xa9\x15\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xe5\x15\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -5058,7 +5610,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"Accounting\x12\x1c.sluice.v1.AccountingRequest\x1a\x1a.sluice.v1.AccountingReply0\x01\x12U\n" +
 	"\x10AccountingScript\x12\".sluice.v1.AccountingScriptRequest\x1a\x1b.sluice.v1.BatchScriptReply0\x01\x127\n" +
 	"\x05Usage\x12\x17.sluice.v1.UsageRequest\x1a\x15.sluice.v1.UsageReply\x12L\n" +
-	"\fAccountUsage\x12\x1e.sluice.v1.AccountUsageRequest\x1a\x1c.sluice.v1.AccountUsageReply\x126\n" +
+	"\fAccountUsage\x12\x1e.sluice.v1.AccountUsageRequest\x1a\x1c.sluice.v1.AccountUsageReply\x12:\n" +
+	"\x06Report\x12\x18.sluice.v1.ReportRequest\x1a\x16.sluice.v1.ReportReply\x126\n" +
 	"\x04Gpus\x12\x16.sluice.v1.GpusRequest\x1a\x14.sluice.v1.GpusReply0\x01\x12I\n" +
 	"\vCreateToken\x12\x1d.sluice.v1.CreateTokenRequest\x1a\x1b.sluice.v1.CreateTokenReply\x12:\n" +
 	"\x06Tokens\x12\x18.sluice.v1.TokensRequest\x1a\x16.sluice.v1.TokensReply\x12I\n" +
@@ -5080,7 +5633,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -5141,48 +5694,52 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*AccountUsage)(nil),             // 56: sluice.v1.AccountUsage
 	(*TresUsage)(nil),                // 57: sluice.v1.TresUsage
 	(*AccountUsageReply)(nil),        // 58: sluice.v1.AccountUsageReply
-	(*UsageRequest)(nil),             // 59: sluice.v1.UsageRequest
-	(*UsageReply)(nil),               // 60: sluice.v1.UsageReply
-	(*GpusRequest)(nil),              // 61: sluice.v1.GpusRequest
-	(*GpusReply)(nil),                // 62: sluice.v1.GpusReply
-	(*GpuRecord)(nil),                // 63: sluice.v1.GpuRecord
-	(*GpuOwner)(nil),                 // 64: sluice.v1.GpuOwner
-	(*CrontabRecord)(nil),            // 65: sluice.v1.CrontabRecord
-	(*CrontabEntry)(nil),             // 66: sluice.v1.CrontabEntry
-	(*CrontabRequest)(nil),           // 67: sluice.v1.CrontabRequest
-	(*CrontabJob)(nil),               // 68: sluice.v1.CrontabJob
-	(*UpdateCrontabRequest)(nil),     // 69: sluice.v1.UpdateCrontabRequest
-	(*CrontabReply)(nil),             // 70: sluice.v1.CrontabReply
-	nil,                              // 71: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 72: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 73: sluice.v1.JobSpec
-	(JobState)(0),                    // 74: sluice.v1.JobState
-	(*JobRecord)(nil),                // 75: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 76: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 77: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 78: sluice.v1.ReservationRecord
-	(*StepUsage)(nil),                // 79: sluice.v1.StepUsage
-	(*Device)(nil),                   // 80: sluice.v1.Device
-	(*DeviceSample)(nil),             // 81: sluice.v1.DeviceSample
-	(*CreateTokenRequest)(nil),       // 82: sluice.v1.CreateTokenRequest
-	(*TokensRequest)(nil),            // 83: sluice.v1.TokensRequest
-	(*RevokeTokenRequest)(nil),       // 84: sluice.v1.RevokeTokenRequest
-	(*RevokeHostRequest)(nil),        // 85: sluice.v1.RevokeHostRequest
-	(*CertificatesRequest)(nil),      // 86: sluice.v1.CertificatesRequest
-	(*HostsRequest)(nil),             // 87: sluice.v1.HostsRequest
-	(*CreateTokenReply)(nil),         // 88: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 89: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 90: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 91: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 92: sluice.v1.CertificatesReply
-	(*HostsReply)(nil),               // 93: sluice.v1.HostsReply
+	(*ReportRequest)(nil),            // 59: sluice.v1.ReportRequest
+	(*ReportRow)(nil),                // 60: sluice.v1.ReportRow
+	(*ReportHour)(nil),               // 61: sluice.v1.ReportHour
+	(*ReportReply)(nil),              // 62: sluice.v1.ReportReply
+	(*UsageRequest)(nil),             // 63: sluice.v1.UsageRequest
+	(*UsageReply)(nil),               // 64: sluice.v1.UsageReply
+	(*GpusRequest)(nil),              // 65: sluice.v1.GpusRequest
+	(*GpusReply)(nil),                // 66: sluice.v1.GpusReply
+	(*GpuRecord)(nil),                // 67: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 68: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 69: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 70: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 71: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 72: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 73: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 74: sluice.v1.CrontabReply
+	nil,                              // 75: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 76: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 77: sluice.v1.JobSpec
+	(JobState)(0),                    // 78: sluice.v1.JobState
+	(*JobRecord)(nil),                // 79: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 80: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 81: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 82: sluice.v1.ReservationRecord
+	(*StepUsage)(nil),                // 83: sluice.v1.StepUsage
+	(*Device)(nil),                   // 84: sluice.v1.Device
+	(*DeviceSample)(nil),             // 85: sluice.v1.DeviceSample
+	(*CreateTokenRequest)(nil),       // 86: sluice.v1.CreateTokenRequest
+	(*TokensRequest)(nil),            // 87: sluice.v1.TokensRequest
+	(*RevokeTokenRequest)(nil),       // 88: sluice.v1.RevokeTokenRequest
+	(*RevokeHostRequest)(nil),        // 89: sluice.v1.RevokeHostRequest
+	(*CertificatesRequest)(nil),      // 90: sluice.v1.CertificatesRequest
+	(*HostsRequest)(nil),             // 91: sluice.v1.HostsRequest
+	(*CreateTokenReply)(nil),         // 92: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 93: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 94: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 95: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 96: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 97: sluice.v1.HostsReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	73, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	74, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	75, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	76, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	77, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	77, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	78, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	79, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	80, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	81, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	14, // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
 	14, // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
@@ -5196,120 +5753,124 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14, // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19, // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
 	0,  // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	75, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	78, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	79, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	82, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
 	14, // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
 	39, // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
 	42, // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
 	6,  // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
 	47, // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	71, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	72, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	75, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	76, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
 	51, // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
 	51, // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	74, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	75, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	78, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	79, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
 	57, // 31: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
 	57, // 32: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
 	56, // 33: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
 	57, // 34: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
 	57, // 35: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	79, // 36: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19, // 37: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	63, // 38: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	80, // 39: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	81, // 40: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	64, // 41: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	66, // 42: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 43: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	68, // 44: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	65, // 45: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 46: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 47: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 48: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 49: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 50: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 51: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 52: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 53: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 54: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 55: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 56: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 57: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 58: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 59: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
-	25, // 60: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
-	26, // 61: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	28, // 62: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	30, // 63: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	32, // 64: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	31, // 65: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	33, // 66: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	67, // 67: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	69, // 68: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	49, // 69: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	35, // 70: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	37, // 71: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	38, // 72: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	44, // 73: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	46, // 74: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	41, // 75: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	52, // 76: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	54, // 77: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	59, // 78: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	55, // 79: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
-	61, // 80: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	82, // 81: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
-	83, // 82: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
-	84, // 83: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
-	85, // 84: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
-	86, // 85: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	87, // 86: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
-	2,  // 87: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 88: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 89: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 90: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 91: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 92: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 93: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 94: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 95: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 96: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	27, // 97: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	27, // 98: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	27, // 99: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	27, // 100: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	27, // 101: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	29, // 102: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	27, // 103: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	27, // 104: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	27, // 105: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	34, // 106: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	70, // 107: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	70, // 108: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	50, // 109: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	36, // 110: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	27, // 111: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	40, // 112: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	45, // 113: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	48, // 114: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	43, // 115: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	53, // 116: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 117: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	60, // 118: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	58, // 119: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	62, // 120: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	88, // 121: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	89, // 122: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	90, // 123: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	91, // 124: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	92, // 125: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	93, // 126: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
-	87, // [87:127] is the sub-list for method output_type
-	47, // [47:87] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	60, // 36: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
+	61, // 37: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
+	83, // 38: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19, // 39: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	67, // 40: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	84, // 41: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	85, // 42: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	68, // 43: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	70, // 44: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 45: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	72, // 46: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	69, // 47: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 48: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 49: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 50: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 51: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 52: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 53: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 54: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 55: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 56: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 57: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 58: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 59: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 60: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 61: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
+	25, // 62: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
+	26, // 63: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	28, // 64: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	30, // 65: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	32, // 66: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	31, // 67: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	33, // 68: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	71, // 69: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	73, // 70: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	49, // 71: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	35, // 72: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	37, // 73: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	38, // 74: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	44, // 75: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	46, // 76: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	41, // 77: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	52, // 78: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	54, // 79: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	63, // 80: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	55, // 81: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	59, // 82: sluice.v1.ControllerAPI.Report:input_type -> sluice.v1.ReportRequest
+	65, // 83: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	86, // 84: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	87, // 85: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	88, // 86: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	89, // 87: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	90, // 88: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	91, // 89: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
+	2,  // 90: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 91: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 92: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 93: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 94: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 95: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 96: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 97: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 98: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 99: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27, // 100: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27, // 101: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27, // 102: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27, // 103: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27, // 104: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29, // 105: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27, // 106: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27, // 107: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27, // 108: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34, // 109: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	74, // 110: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	74, // 111: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50, // 112: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36, // 113: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27, // 114: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40, // 115: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45, // 116: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48, // 117: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43, // 118: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53, // 119: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 120: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	64, // 121: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58, // 122: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62, // 123: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
+	66, // 124: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	92, // 125: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	93, // 126: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	94, // 127: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	95, // 128: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	96, // 129: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	97, // 130: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	90, // [90:131] is the sub-list for method output_type
+	49, // [49:90] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -5325,7 +5886,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   73,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,7 @@ type ControllerAPIService interface {
 	AccountingScript(context.Context, *AccountingScriptRequest, ControllerAPI_AccountingScriptServer) error
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
+	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	Gpus(context.Context, *GpusRequest, ControllerAPI_GpusServer) error
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
 	Tokens(context.Context, *TokensRequest) (*TokensReply, error)
@@ -337,6 +338,13 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.AccountUsage(ctx, &req)
 			},
+			"Report": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ReportRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Report(ctx, &req)
+			},
 			"CreateToken": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req CreateTokenRequest
 				if err := unmarshal(&req); err != nil {
@@ -492,6 +500,7 @@ type ControllerAPIClient interface {
 	AccountingScript(context.Context, *AccountingScriptRequest) (ControllerAPI_AccountingScriptClient, error)
 	Usage(context.Context, *UsageRequest) (*UsageReply, error)
 	AccountUsage(context.Context, *AccountUsageRequest) (*AccountUsageReply, error)
+	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	Gpus(context.Context, *GpusRequest) (ControllerAPI_GpusClient, error)
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
 	Tokens(context.Context, *TokensRequest) (*TokensReply, error)
@@ -904,6 +913,14 @@ func (c *controllerapiClient) Usage(ctx context.Context, req *UsageRequest) (*Us
 func (c *controllerapiClient) AccountUsage(ctx context.Context, req *AccountUsageRequest) (*AccountUsageReply, error) {
 	var resp AccountUsageReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "AccountUsage", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Report(ctx context.Context, req *ReportRequest) (*ReportReply, error) {
+	var resp ReportReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Report", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

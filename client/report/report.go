@@ -1,0 +1,271 @@
+// Package report is `sluice report`: what jobs were worth, by user, account, partition or node, and what the GPUs of the cluster did hour
+// by hour, as a table, for programs, and in a picture.
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/timespec"
+)
+
+// Options are the command line of `sluice report`.
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "starttime", Short: 'S', Arg: opt.Required}, Meta: "TIME", Help: "from TIME on (default now-7days)"},
+	{Name: opt.Name{Long: "start", Arg: opt.Required, Canon: "starttime"}},
+	{Name: opt.Name{Long: "endtime", Short: 'E', Arg: opt.Required}, Meta: "TIME", Help: "until TIME (default now)"},
+	{Name: opt.Name{Long: "end", Arg: opt.Required, Canon: "endtime"}},
+	{Name: opt.Name{Long: "by", Arg: opt.Required}, Meta: "WHAT",
+		Help: "a row for each user and account (user, the default), account, partition or node"},
+	{Name: opt.Name{Long: "users", Short: 'u', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these users"},
+	{Name: opt.Name{Long: "user", Arg: opt.Required, Canon: "users"}},
+	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these accounts"},
+	{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
+	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Meta: "LIST",
+		Help: "only jobs in these partitions; with one, the picture is of its GPUs"},
+	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
+	{Name: opt.Name{Short: 'p', Arg: opt.Required, Canon: "partition"}},
+	{Name: opt.Name{Long: "svg", Arg: opt.Required}, Meta: "FILE", Help: "write the picture to FILE, - is standard output"},
+	{Name: opt.Name{Long: "chart"}, Help: "draw the picture below the table, also where that is no terminal"},
+	{Name: opt.Name{Long: "no-chart"}, Help: "do not draw it on a terminal either"},
+	{Name: opt.Name{Long: "no-color"}, Help: "no colours, as with NO_COLOR in the environment"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "all figures, with | between them"},
+	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no headings and no total"},
+	{Name: opt.Name{Long: "json"}, Help: "as JSON, with the hours"},
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
+}
+
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: sluice report [OPTION...]",
+		About: `Says what jobs were worth in a time, the last seven days unless told otherwise: GPU-hours held, used and left idle, lost to
+fragmentation and waited for, how long jobs waited, CPU-hours, how much of CPUs and memory was used, and the energy of GPUs.
+On a terminal it also draws what the GPUs did, hour by hour.`,
+		Options: Options[:],
+		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "What the columns are", Text: `  JOBS     jobs that held or waited for something in the time   WAIT50, WAIT90  how long half of the jobs that started in the
+  GPU-H    GPU-hours that they held                                             time had waited at most, and nine of ten
+  USED     of them, times utilization                           CPU-H           CPU-hours that they held
+  IDLE     of them, what utilization leaves                     CPU%, MEM%      how much they used of CPUs and memory
+  N/A      of them, what no driver says anything of             ENERGY          what their GPUs drew
+  LOST     lost to fragmentation: as many GPUs were free as waiting jobs asked for, but not where they could have them
+  WAITED   GPU-hours that they waited: GPUs asked for times hours of waiting
+`}},
+		Examples: `  sluice report                                     the last seven days, by user and account
+  sluice report -S 2026-11-01 -E 2026-12-01 --by account
+  sluice report --by node -r gpu                    which nodes' GPUs are left idle
+  sluice report --svg week.svg -n >/dev/null        the picture alone
+  sluice report -P -S now-1day | column -t -s '|'   for programs
+`,
+	}
+}
+
+// options are one command line.
+type options struct {
+	request                  msg.ReportRequest
+	since, until             time.Time
+	svg                      string
+	chart, noChart, plain    bool
+	parsable, noHeader, json bool
+}
+
+// Main runs `sluice report`.
+func Main(env *command.Env, args []string) int {
+	o, err := parse(env, args)
+	if err != nil {
+		return env.Exit(err)
+	}
+	reply, err := ask(env, &o.request)
+	if err != nil {
+		text, more := command.Phrase(err)
+		if more != "" {
+			text += ": " + more
+		}
+		env.Errorf("%s", format.Escape(text))
+		return 1
+	}
+	if reply.GetWarning() != "" {
+		env.Errorf("%s", format.Escape(reply.GetWarning()))
+	}
+	if err := o.show(env, reply); err != nil {
+		return 1 // what could not be written has been said
+	}
+	return 0
+}
+
+func ask(env *command.Env, r *msg.ReportRequest) (*msg.ReportReply, error) {
+	ctx := context.Background()
+	c, err := env.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.Report(ctx, r)
+}
+
+func parse(env *command.Env, args []string) (*options, error) {
+	names := command.NamesOf(Options[:])
+	hits, words, err := env.Scan(names, args, true)
+	if err != nil {
+		return nil, err
+	}
+	now := env.Now()
+	o := &options{since: now.AddDate(0, 0, -7), until: now, plain: env.Getenv("NO_COLOR") != ""}
+	o.request.By = "user"
+	for _, h := range hits {
+		if err := o.set(env, now, command.Canonical(&names[h.Index]), h.Value); err != nil {
+			return nil, err
+		}
+	}
+	if len(words) > 0 {
+		return nil, env.Failf("unknown argument %q; see `sluice report --help`", words[0])
+	}
+	if o.until.After(now) {
+		o.until = now
+	}
+	if !o.since.Before(o.until) {
+		return nil, env.Failf("-S %s is not before -E %s", o.since.Format(timespec.Layout), o.until.Format(timespec.Layout))
+	}
+	o.request.SinceNs, o.request.UntilNs = o.since.UnixNano(), o.until.UnixNano()
+	return o, nil
+}
+
+func (o *options) set(env *command.Env, now time.Time, name, value string) error {
+	switch name {
+	case "help", "usage":
+		page := Page()
+		fmt.Fprint(env.Stdout, page.Help())
+		return command.ExitCode(0)
+	case "starttime":
+		return moment(env, value, now, &o.since)
+	case "endtime":
+		return moment(env, value, now, &o.until)
+	case "by":
+		by := strings.ToLower(value)
+		if !slices.Contains([]string{"user", "account", "partition", "node"}, by) {
+			return env.Failf("--by %s: there are user, account, partition and node", format.Escape(value))
+		}
+		o.request.By = by
+	case "users":
+		for _, who := range command.List(value) {
+			uid, ok := accounts.UID(who)
+			if !ok {
+				return env.Failf("there is no user %s", format.Escape(who))
+			}
+			o.request.Uids = append(o.request.Uids, uid)
+		}
+	case "accounts":
+		o.request.Accounts = append(o.request.Accounts, command.List(value)...)
+	case "partition":
+		o.request.Partitions = append(o.request.Partitions, command.List(value)...)
+	case "svg":
+		o.svg = value
+	case "chart":
+		o.chart, o.noChart = true, false
+	case "no-chart":
+		o.chart, o.noChart = false, true
+	case "no-color":
+		o.plain = true
+	case "parsable2":
+		o.parsable = true
+	case "noheader":
+		o.noHeader = true
+	case "json":
+		o.json = true
+	}
+	return nil
+}
+
+func moment(env *command.Env, text string, now time.Time, into *time.Time) error {
+	t, err := timespec.ParseMoment(text, now, time.Local, timespec.Past)
+	var bad *timespec.MomentError
+	switch {
+	case errors.As(err, &bad):
+		fmt.Fprintln(env.Stderr, bad.Error())
+		return command.ExitCode(1)
+	case err != nil:
+		return env.Failf("%v", err)
+	}
+	*into = t
+	return nil
+}
+
+// show writes what the command line asks for: the picture to its file, and the table, with the picture below it on a terminal.
+func (o *options) show(env *command.Env, r *msg.ReportReply) error {
+	s := seriesOf(r, o.since, o.until)
+	s.cluster = env.ClusterName()
+	if len(o.request.Partitions) == 1 {
+		s.partition = o.request.Partitions[0]
+	}
+	if o.svg != "" {
+		if err := o.draw(env, s); err != nil || o.svg == "-" {
+			return err
+		}
+	}
+	var b []byte
+	switch {
+	case o.json:
+		return writeJSON(env.Stdout, r)
+	case o.parsable:
+		b = o.appendParsable(b, r)
+	default:
+		b = o.appendTable(b, r)
+		terminal := command.IsTerminal(env.Stdout)
+		if !o.noHeader {
+			b = s.appendSummary(b)
+		}
+		if o.chart || terminal && !o.noChart {
+			b = append(b, '\n')
+			color := terminal && !o.plain && env.Getenv("TERM") != "dumb"
+			b = s.appendChart(b, screen{width: width(env), color: color, wide: utf8Terminal(env)})
+		}
+	}
+	_, err := env.Stdout.Write(b)
+	return err
+}
+
+func (o *options) draw(env *command.Env, s *series) error {
+	if o.svg == "-" {
+		_, err := env.Stdout.Write(s.appendSVG(nil))
+		return err
+	}
+	if err := os.WriteFile(o.svg, s.appendSVG(nil), 0o666); err != nil {
+		env.Errorf("cannot write the picture: %v", err)
+		return err
+	}
+	return nil
+}
+
+// width is how many columns a line may have: what COLUMNS says, else the terminal, else 80.
+func width(env *command.Env) int {
+	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
+		return min(max(n, 40), 400)
+	}
+	if n := command.Columns(env.Stdout); n > 0 {
+		return min(max(n, 40), 400)
+	}
+	return 80
+}
+
+// utf8Terminal reports whether the locale has more than ASCII.
+func utf8Terminal(env *command.Env) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := env.Getenv(name); v != "" {
+			v = strings.ToUpper(v)
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,198 @@
+package gpuhours
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+)
+
+// How often the Recorder looks, and how often it hands on what it has seen. A moment counts for at most longest: what came between, a
+// suspended machine or a stalled process, is a gap.
+const (
+	LookEvery = 10 * time.Second
+	keepEvery = time.Minute
+	longest   = 6 * LookEvery
+)
+
+// maxKept bounds the rows that wait to be written; those of the oldest hours go first.
+const maxKept = 20000
+
+// Hour is what GPUs did in one hour: all of them, or those of a partition.
+type Hour struct {
+	Start     int64  // seconds since 1970
+	Partition string // "" = all
+	Covered   float64
+	Sums      // times seconds
+}
+
+// LostHour is what a user lost to fragmentation in one hour.
+type LostHour struct {
+	Start int64
+	Loss
+	Lost // times seconds
+}
+
+// Recorder looks again and again. Create with New, run with Run.
+type Recorder struct {
+	View   func() *state.View
+	Sample Sample
+	// Keep adds rows to those on disk, all of them or none.
+	Keep func(context.Context, []Hour, []LostHour) error
+	Now  func() time.Time
+	Boot func() int64 // CLOCK_BOOTTIME in nanoseconds
+	Log  *slog.Logger
+
+	mu     sync.Mutex
+	hours  map[hourKey]*Hour
+	losses map[lossKey]*LostHour
+	last   int64 // of Boot, 0 = there was none
+	failed bool
+}
+
+type hourKey struct {
+	start     int64
+	partition string
+}
+
+type lossKey struct {
+	start int64
+	Loss
+}
+
+// Run looks until ctx ends, and hands on what is left then.
+func (r *Recorder) Run(ctx context.Context) {
+	look, keep := time.NewTicker(LookEvery), time.NewTicker(keepEvery)
+	defer look.Stop()
+	defer keep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r.Flush(last)
+			return
+		case <-look.C:
+			r.Look()
+		case <-keep.C:
+			r.Flush(ctx)
+		}
+	}
+}
+
+// Look counts this moment for the time since the last one.
+func (r *Recorder) Look() {
+	now := r.Boot()
+	since := time.Duration(now - r.last)
+	first := r.last == 0
+	if r.last = now; first || since <= 0 {
+		return
+	}
+	m := Look(r.View(), r.Sample)
+	if m == nil {
+		return
+	}
+	r.add(m, r.Now().Unix()/3600*3600, min(since, longest).Seconds())
+}
+
+func (r *Recorder) add(m *Moment, start int64, seconds float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hours == nil {
+		r.hours, r.losses = map[hourKey]*Hour{}, map[lossKey]*LostHour{}
+	}
+	put := func(partition string, s *Sums) {
+		k := hourKey{start, partition}
+		h := r.hours[k]
+		if h == nil {
+			h = &Hour{Start: start, Partition: partition}
+			r.hours[k] = h
+		}
+		h.Covered += seconds
+		h.Add(s, seconds)
+	}
+	put("", &m.All)
+	for name, s := range m.Partitions {
+		put(name, s)
+	}
+	for who, lost := range m.Lost {
+		k := lossKey{start, who}
+		l := r.losses[k]
+		if l == nil {
+			l = &LostHour{Start: start, Loss: who}
+			r.losses[k] = l
+		}
+		l.GPUs, l.Beside = l.GPUs+lost.GPUs*seconds, l.Beside+lost.Beside*seconds
+	}
+}
+
+// Read is what has not been handed on, from since to before until in seconds since 1970, of all GPUs or a partition, and who lost what.
+// stored reads what has been handed on: both are of one moment.
+func (r *Recorder) Read(since, until int64, partition string, stored func() error) (hours []Hour, losses []LostHour, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, h := range r.hours {
+		if k.partition == partition && k.start >= since && k.start < until {
+			hours = append(hours, *h)
+		}
+	}
+	for k, l := range r.losses {
+		if k.start >= since && k.start < until {
+			losses = append(losses, *l)
+		}
+	}
+	return hours, losses, stored()
+}
+
+// Flush hands on what has been seen; what cannot be written is kept for the next time.
+func (r *Recorder) Flush(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.hours) == 0 {
+		return
+	}
+	err := r.Keep(ctx, rowsOf(r.hours, func(a, b *Hour) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Partition, b.Partition))
+	}), rowsOf(r.losses, func(a, b *LostHour) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Account, b.Account),
+			cmp.Compare(a.Partition, b.Partition))
+	}))
+	if err == nil {
+		r.hours, r.losses, r.failed = nil, nil, false
+		return
+	}
+	if !r.failed {
+		r.Log.Warn("cannot store what GPUs did; it is kept in memory and tried again", "err", err)
+	}
+	r.failed = true
+	r.forget()
+}
+
+// forget drops the oldest hours while there are more rows than may wait.
+func (r *Recorder) forget() {
+	for len(r.hours)+len(r.losses) > maxKept {
+		oldest := int64(1<<63 - 1)
+		for k := range r.hours {
+			oldest = min(oldest, k.start)
+		}
+		for k := range r.losses {
+			oldest = min(oldest, k.start)
+		}
+		maps.DeleteFunc(r.hours, func(k hourKey, _ *Hour) bool { return k.start == oldest })
+		maps.DeleteFunc(r.losses, func(k lossKey, _ *LostHour) bool { return k.start == oldest })
+	}
+}
+
+func rowsOf[K comparable, V any](m map[K]*V, order func(a, b *V) int) []V {
+	list := slices.SortedFunc(maps.Values(m), order)
+	out := make([]V, len(list))
+	for i, p := range list {
+		out[i] = *p
+	}
+	return out
+}

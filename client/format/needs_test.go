@@ -23,7 +23,7 @@ func TestFieldsNeedWhatTheyRead(t *testing.T) {
 	part := &msg.PartitionRecord{Name: "debug", Nodes: "n1"}
 	group := func(n *msg.NodeRecord) *NodeGroup {
 		g := newGroup(part, 0)
-		g.add(n)
+		g.add(n, 0)
 		return g
 	}
 	for range 300 {

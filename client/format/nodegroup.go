@@ -21,8 +21,9 @@ type NodeGroup struct {
 	Partition *msg.PartitionRecord
 	Nodes     []*msg.NodeRecord // each once
 	first     *msg.NodeRecord
-	seen      map[*msg.NodeRecord]bool
-	index     int // of the partition, in the order of slurm.conf
+	seen      map[*msg.NodeRecord]bool // nil while all nodes are of one partition, which has each once
+	index     int                      // of the partition, in the order of slurm.conf
+	last      int                      // of the partition that a node was added of last
 
 	Allocated, Idle, Other                    uint32 // nodes
 	CpusAlloc, CpusIdle, CpusOther, CpusTotal uint64
@@ -32,14 +33,24 @@ type NodeGroup struct {
 // Node is what the texts that speak of any node of the row read: nil-safe, empty for a partition without nodes.
 func (g *NodeGroup) Node() *msg.NodeRecord { return g.first }
 
-func (g *NodeGroup) add(n *msg.NodeRecord) {
+// add takes in a node of the partition with that index. Those of a partition come one after the other.
+func (g *NodeGroup) add(n *msg.NodeRecord, partition int) {
 	if g.first == nil {
-		g.first = n
+		g.first, g.last = n, partition
 	}
+	if partition != g.last && g.seen == nil {
+		g.seen = make(map[*msg.NodeRecord]bool, 2*len(g.Nodes))
+		for _, other := range g.Nodes {
+			g.seen[other] = true
+		}
+	}
+	g.last = partition
 	if g.seen[n] {
 		return
 	}
-	g.seen[n] = true
+	if g.seen != nil {
+		g.seen[n] = true
+	}
 	g.Nodes = append(g.Nodes, n)
 	base, flags := nodeBase(n), n.GetStateFlags()
 	switch {
@@ -84,7 +95,7 @@ func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*msg.PartitionReco
 	o FoldOptions) []*NodeGroup {
 	var rows []*NodeGroup
 	byKey := map[string]*NodeGroup{}
-	probe := &NodeGroup{}
+	probe, one := &NodeGroup{}, make([]*msg.NodeRecord, 1)
 	var key []byte
 	for i, part := range parts {
 		if len(members[i]) == 0 && o.Empty && !o.PerNode {
@@ -93,11 +104,12 @@ func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*msg.PartitionReco
 		for _, n := range members[i] {
 			if o.PerNode {
 				g := newGroup(part, i)
-				g.add(n)
+				g.add(n, i)
 				rows = append(rows, g)
 				continue
 			}
-			*probe = NodeGroup{Partition: part, Nodes: []*msg.NodeRecord{n}, first: n, index: i}
+			one[0] = n
+			*probe = NodeGroup{Partition: part, Nodes: one, first: n, index: i}
 			key = groupKey(key[:0], c, layout, probe, o.Exact)
 			g := byKey[string(key)]
 			if g == nil {
@@ -105,14 +117,14 @@ func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*msg.PartitionReco
 				byKey[string(key)] = g
 				rows = append(rows, g)
 			}
-			g.add(n)
+			g.add(n, i)
 		}
 	}
 	return rows
 }
 
 func newGroup(part *msg.PartitionRecord, index int) *NodeGroup {
-	return &NodeGroup{Partition: part, index: index, seen: map[*msg.NodeRecord]bool{}}
+	return &NodeGroup{Partition: part, index: index}
 }
 
 // groupKey is the text of the fields in which the nodes of one row must agree.
@@ -136,9 +148,14 @@ func PartitionNodes(parts []*msg.PartitionRecord, nodes []*msg.NodeRecord) [][]*
 	}
 	for _, n := range nodes {
 		for _, name := range n.GetPartitions() {
-			if i, ok := index[name]; ok {
-				members[i] = append(members[i], n)
+			i, ok := index[name]
+			if !ok || len(members[i]) > 0 && members[i][len(members[i])-1] == n { // once, however often it is named
+				continue
 			}
+			if members[i] == nil {
+				members[i] = make([]*msg.NodeRecord, 0, min(len(nodes), int(parts[i].GetTotalNodes())))
+			}
+			members[i] = append(members[i], n)
 		}
 	}
 	return members

@@ -136,7 +136,8 @@ func TestOwnersOfAnInstance(t *testing.T) {
 // TestGresOfANode: what sinfo and scontrol show of a node's devices.
 func TestGresOfANode(t *testing.T) {
 	v := gpuView(t)
-	r := shownNode(v, v.Node("g1"), 0)
+	r := &pb.NodeRecord{}
+	showNode(r, v, v.Node("g1"), 0)
 	for _, tt := range [][3]string{
 		{"Gres", r.Gres, "gpu:a100:5(S:0-1),shard:4(S:0)"},
 		{"GresUsed", r.GresUsed, "gpu:a100:2(IDX:0,4),gpu:a100_3g.20gb:1(IDX:41),shard:3(3/4)"},

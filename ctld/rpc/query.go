@@ -99,11 +99,13 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	reserved := reservedFlags(v)
 	page := pagesOf(func() *pb.NodesReply { return &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
 	in := pb.AskedOfNodes(r)
+	shown := &pb.NodeRecord{} // one at a time: a page has them encoded
 	for n := range attentive(ctx, slices.Values(v.Nodes())) {
 		if want != nil && !want[n.Name] || hide && n.StateFlags&away == away {
 			continue
 		}
-		if err := page.add(shownNode(v, n, reserved[n.Name]), in); err != nil {
+		showNode(shown, v, n, reserved[n.Name])
+		if err := page.add(shown, in); err != nil {
 			return err
 		}
 	}
@@ -113,9 +115,9 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	return page.end()
 }
 
-// shownNode adds to a node's record what follows from its jobs and reservations.
-func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
-	r := state.CloneNode(n.NodeRecord)
+// showNode makes r a node's record with what follows from its jobs and reservations.
+func showNode(r *pb.NodeRecord, v *state.View, n *state.Node, reserved uint32) {
+	n.ShallowTo(r)
 	r.RunningJobs = uint32(len(n.Jobs))
 	if n.AllocCpus > 0 {
 		r.AllocTres = fmt.Sprintf("cpu=%d,mem=%s", n.AllocCpus, tres.FormatMiB(n.AllocMemMib))
@@ -128,7 +130,6 @@ func shownNode(v *state.View, n *state.Node, reserved uint32) *pb.NodeRecord {
 	showGres(v, n, r)
 	showConf(v, n, r)
 	r.State = baseState(n)
-	return r
 }
 
 // baseState is a node's state with what is allocated of it.

@@ -81,6 +81,20 @@ func TestNodeFields(t *testing.T) {
 	fieldtest.Copies(t, (*pb.NodeRecord).Shallow, nil)
 }
 
+// TestNodeCopiedOverAnother: nothing is left of the record that was there.
+func TestNodeCopiedOverAnother(t *testing.T) {
+	fieldtest.Copies(t, func(n *pb.NodeRecord) *pb.NodeRecord {
+		was := fieldtest.Filled[pb.NodeRecord]()
+		n.ShallowTo(was)
+		return was
+	}, nil)
+	was := fieldtest.Filled[pb.NodeRecord]()
+	was.ProtoReflect().SetUnknown(later)
+	if (&pb.NodeRecord{Name: "n1"}).ShallowTo(was); !proto.Equal(was, &pb.NodeRecord{Name: "n1"}) {
+		t.Errorf("there is more than a name: %v", was)
+	}
+}
+
 // TestStoredNodeIsWhole: each field that is stored has the same value after a restart.
 func TestStoredNodeIsWhole(t *testing.T) {
 	cfg := testConfig(1, 8)

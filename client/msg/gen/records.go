@@ -14,6 +14,9 @@ import (
 // partial are the messages of which a request can ask for some fields, and where pb.Fields has these.
 var partial = map[protoreflect.Name]string{"JobRecord": "Job", "JobSpec": "Spec", "NodeRecord": "Node"}
 
+// reused are the messages that are copied one after the other into the same place, to be encoded with something added.
+var reused = map[protoreflect.Name]bool{"NodeRecord": true}
+
 // records writes how package pb encodes some fields of a record and what lies in them, and how it copies these. The library does
 // both by reflection, ten times as slowly.
 func (w *writer) records() {
@@ -65,6 +68,14 @@ func (w *writer) record(b *bytes.Buffer, d protoreflect.MessageDescriptor, seen 
 	}
 	// What a newer release has written is still there when this one writes the record again.
 	b.WriteString("unknownFields: m.unknownFields,\n}\n}\n")
+	if reused[name] {
+		fmt.Fprintf(b, "\n// ShallowTo is Shallow for a dst that there is already; all of its fields are replaced.\n"+
+			"func (m *%s) ShallowTo(dst *%s) {\n", name, name)
+		for _, f := range fields {
+			fmt.Fprintf(b, "dst.%s = m.%s\n", f.name, f.name)
+		}
+		b.WriteString("dst.unknownFields = m.unknownFields\n}\n")
+	}
 	for _, f := range fields {
 		if f.Message() != nil && !f.IsMap() {
 			w.record(b, f.Message(), seen)

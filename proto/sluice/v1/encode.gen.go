@@ -1249,6 +1249,73 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 	}
 }
 
+// ShallowTo is Shallow for a dst that there is already; all of its fields are replaced.
+func (m *NodeRecord) ShallowTo(dst *NodeRecord) {
+	dst.Name = m.Name
+	dst.Addr = m.Addr
+	dst.Hostname = m.Hostname
+	dst.Port = m.Port
+	dst.State = m.State
+	dst.StateFlags = m.StateFlags
+	dst.Reason = m.Reason
+	dst.ReasonUid = m.ReasonUid
+	dst.ReasonUser = m.ReasonUser
+	dst.ReasonNs = m.ReasonNs
+	dst.BootId = m.BootId
+	dst.BootNs = m.BootNs
+	dst.NodedStartNs = m.NodedStartNs
+	dst.LastBusyNs = m.LastBusyNs
+	dst.LastSeenNs = m.LastSeenNs
+	dst.Version = m.Version
+	dst.Os = m.Os
+	dst.Arch = m.Arch
+	dst.Cpus = m.Cpus
+	dst.Boards = m.Boards
+	dst.Sockets = m.Sockets
+	dst.Cores = m.Cores
+	dst.Threads = m.Threads
+	dst.RealMemoryMib = m.RealMemoryMib
+	dst.TmpDiskMib = m.TmpDiskMib
+	dst.CoreSpec = m.CoreSpec
+	dst.MemSpecMib = m.MemSpecMib
+	dst.Weight = m.Weight
+	dst.Features = m.Features
+	dst.ActiveFeatures = m.ActiveFeatures
+	dst.Gres = m.Gres
+	dst.GresUsed = m.GresUsed
+	dst.GresDrain = m.GresDrain
+	dst.Partitions = m.Partitions
+	dst.AllocCpus = m.AllocCpus
+	dst.AllocMemMib = m.AllocMemMib
+	dst.AllocTres = m.AllocTres
+	dst.CfgTres = m.CfgTres
+	dst.CpuLoad = m.CpuLoad
+	dst.FreeMemMib = m.FreeMemMib
+	dst.Comment = m.Comment
+	dst.Extra = m.Extra
+	dst.Reported = m.Reported
+	dst.CpuLoadKnown = m.CpuLoadKnown
+	dst.RunningJobs = m.RunningJobs
+	dst.Diagnosis = m.Diagnosis
+	dst.Switches = m.Switches
+	dst.Strays = m.Strays
+	dst.RebootAsap = m.RebootAsap
+	dst.RebootNext = m.RebootNext
+	dst.RebootNs = m.RebootNs
+	dst.ClockOffNs = m.ClockOffNs
+	dst.LaunchFailures = m.LaunchFailures
+	dst.ConfHash = m.ConfHash
+	dst.ConfFetched = m.ConfFetched
+	dst.ConfError = m.ConfError
+	dst.RefusesRoot = m.RefusesRoot
+	dst.RefusesBelow = m.RefusesBelow
+	dst.Origin = m.Origin
+	dst.PowerNs = m.PowerNs
+	dst.PowerNodedNs = m.PowerNodedNs
+	dst.PowerProgram = m.PowerProgram
+	dst.unknownFields = m.unknownFields
+}
+
 func (m *Hardware) appendTo(b []byte) []byte {
 	if m == nil {
 		return b

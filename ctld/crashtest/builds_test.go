@@ -167,10 +167,12 @@ func (b *builds) commandsRefused(dir, words string, bystander *gated) {
 // notUnder starts a node daemon under a running job whose shim it has no protocol in common with: it does not start, and says why.
 func (b *builds) notUnder(g *gated, node, dir, words string) {
 	b.t.Helper()
+	const started = `msg="node daemon started"`
 	job := b.started(g.witness).pid
 	shim := parent(b.t, job)
+	before := strings.Count(b.noded[node].Text(), started)
 	d := b.node(node, dir)
-	if !d.Wait(patience) {
+	if !daemontest.Poll(patience, func() bool { return d.Ended() || strings.Count(d.Text(), started) > before }) || !d.Ended() {
 		b.t.Fatalf("%s runs under a job of a shim that it does not understand:\n%s", d.Name, d.Tail(5))
 	}
 	if d.Cmd.ProcessState.ExitCode() <= 0 || !strings.Contains(d.Tail(3), words) {

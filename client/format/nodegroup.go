@@ -53,6 +53,9 @@ func (g *NodeGroup) add(n *msg.NodeRecord, partition int) {
 	}
 	g.Nodes = append(g.Nodes, n)
 	base, flags := nodeBase(n), n.GetStateFlags()
+	if flags&msg.NodePoweringUp != 0 { // nobody expects an answer
+		flags &^= msg.NodeNoRespond
+	}
 	switch {
 	case busy(base, flags):
 		g.Allocated++

@@ -22,7 +22,8 @@ func (o *options) inStates(r *msg.JobRecord) bool {
 	case o.haveStates && o.allStates:
 		return true
 	case o.haveStates:
-		return r.GetStateFlags()&o.flags != 0 || slices.Contains(o.states, r.GetState())
+		// as in Slurm, one that waits for its nodes is no RUNNING one
+		return r.GetStateFlags()&o.flags != 0 || r.GetStateFlags()&msg.JobConfiguring == 0 && slices.Contains(o.states, r.GetState())
 	case o.start:
 		return r.GetState() == msg.JobState_JOB_PENDING
 	}

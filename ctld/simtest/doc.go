@@ -6,7 +6,7 @@
 // What a run does (sim.go): users submit jobs, arrays, jobs that depend on others, that ask for devices and licenses, that share or
 // preempt (workload.go), reserve nodes and cores, and interfere with them while faults strike (faults.go); machines are switched off and
 // on by programs that are late or do nothing (power.go); then everything is repaired and the cluster must come to rest: every acknowledged
-// job has ended, nothing is left on any node, and each node is up, or asleep with its machine off.
+// job has ended, nothing is left on any node, and each node is up, or asleep.
 //
 // What is watched (witness.go), from outside, by what the simulated processes do and not by what the controller believes:
 //

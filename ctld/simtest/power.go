@@ -114,7 +114,7 @@ func (m *machine) powerOn() {
 	})
 }
 
-// sleeps: a node is powered down, and its machine is off.
+// sleeps: a node is powered down, and its machine is off, or still what SuspendProgram has not switched off.
 func (s *sim) sleeps(m *machine, n *state.Node) bool {
-	return m.dark && n.Asleep() && n.PowerProgram == ""
+	return n.StateFlags&pb.NodePoweredDown != 0 && n.Asleep() && n.PowerProgram == "" && (m.dark || n.LinkUp)
 }

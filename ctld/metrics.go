@@ -85,11 +85,15 @@ func (t *certificates) metricsTLS() *tls.Config {
 	}}
 }
 
+// privateMetrics: whose jobs there are is not for everybody.
+func privateMetrics(c *conf.Config) bool {
+	return hasWord(c.PrivateData, "jobs") && !c.MetricsParameters.Has("ignore_private_data")
+}
+
 // metricsRules are who may read metrics now.
 func (d *daemon) metricsRules() confmetrics.Rules {
 	c := d.conf.Load()
-	r := confmetrics.Rules{Off: metricsOff(c), Accepts: d.accepts,
-		Private: hasWord(c.PrivateData, "jobs") && !c.MetricsParameters.Has("ignore_private_data")}
+	r := confmetrics.Rules{Off: metricsOff(c), Accepts: d.accepts, Private: privateMetrics(c)}
 	if t := d.tokens.Load(); t != nil {
 		r.Tokens = *t
 	}
@@ -116,11 +120,11 @@ func (d *daemon) watchGPUs(ctx context.Context) {
 	t := time.NewTicker(metrics.LookEvery)
 	defer t.Stop()
 	for {
+		d.metrics.LookAtGPUs()
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			d.metrics.LookAtGPUs()
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (o *FetchOptions) within(ctx context.Context, f *os.File) (wait func() erro
 		return nil, err
 	}
 	done := make(chan error, 1)
-	go func() { done <- Link(ctx, conn, nil, nil, o.Log, nil) }()
+	go func() { done <- Link(ctx, conn, Sockets{}, nil, o.Log, nil) }()
 	return func() error { return <-done }, nil
 }
 

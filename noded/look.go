@@ -17,7 +17,7 @@ func (n *node) lookAtSteps(ctx context.Context) {
 	n.work(ctx, func() func() {
 		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Look{Look: &nodepb.Look{}}})
 		return func() {
-			n.looking, n.usages = false, nil
+			n.looking, n.usages, n.seen = false, nil, nil
 			if err != nil {
 				return
 			}
@@ -26,6 +26,7 @@ func (n *node) lookAtSteps(ctx context.Context) {
 					n.usages = append(n.usages, u)
 				}
 			}
+			n.seen = n.usages
 		}
 	})
 }

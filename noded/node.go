@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/clock"
@@ -38,6 +39,8 @@ type node struct {
 	renewal renewal
 	inv     hw.Inventory
 	bundler *bundler
+	sockets Sockets
+	private atomic.Bool // whose jobs there are is not for everybody: so until a controller has said otherwise
 
 	settings  *pb.NodeSettings // nil until a controller has ever spoken
 	clusterID string
@@ -70,6 +73,7 @@ type node struct {
 
 	looking bool            // a look at the running steps is under way
 	usages  []*pb.StepUsage // what it found, to be reported
+	seen    []*pb.StepUsage // what the last one found, for metrics
 
 	events  chan link.Event
 	results chan func()   // what workers found out, to be run by loop
@@ -124,6 +128,7 @@ func (n *node) init() (err error) {
 	if n.about.Open != "" {
 		n.bundler.open = errors.New(n.about.Open)
 	}
+	n.private.Store(n.about.Settings == nil || n.about.Settings.PrivateJobs)
 	n.have, n.conf = n.about.Devices.GetReport(), n.about.Configuration
 	if s := n.about.Settings; s != nil {
 		n.settings, n.clusterID = s, s.ClusterId
@@ -150,8 +155,10 @@ func (n *node) run(ctx context.Context) error {
 		defer close(linked)
 		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.cert.Config(), Log: n.log, Dial: n.o.Dial}, n.events)
 	}()
+	served := n.serveMetrics(ctx)
 	n.loop(ctx)
 	cancel()
+	<-served
 	n.root.Close()
 	for range n.events { // until the link has ended
 	}

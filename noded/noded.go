@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/version"
@@ -70,7 +71,8 @@ type Options struct {
 	// Apart starts noded-link as a process, with its end of the connection as the first descriptor after standard error, and gives how to
 	// wait for its end. nil: it runs in this process, which is for tests.
 	// relay is the listening socket that it has after that, nil where there is none.
-	Apart func(orders, relay *os.File) (wait func() error, err error) `json:"-"`
+	// metrics is that for metrics, likewise.
+	Apart func(orders, relay, metrics *os.File) (wait func() error, err error) `json:"-"`
 	// Relay is the path of the socket by which commands on this host reach the controller; empty: there is none.
 	Relay string
 	// Dynamic is what to say of a node that slurm.conf does not name, "Feature=… Gres=…", when it joins; nil: it does not.
@@ -83,7 +85,16 @@ type Options struct {
 	Steps  root.Steps // a step.Runner on Spool
 	Shim   []string   // command that starts a shim: this binary with the argument "stepd"
 
+	// Metrics is the address on which metrics are served; empty: they are not. MetricsWanted: somebody has named it, and is to be told when
+	// it cannot be had.
+	Metrics       string
+	MetricsWanted bool
+	// MetricsTokens is a file of the tokens that open them, root's alone; empty: there are none.
+	MetricsTokens string
+
 	listening *os.File // Relay's socket
+	metrics   *os.File // that of Metrics
+	tokens    metrics.Tokens
 }
 
 // check gathers all faults.
@@ -139,6 +150,14 @@ func Run(ctx context.Context, o Options) error {
 	if o.listening, err = o.listen(); err != nil {
 		return err
 	}
+	tokens, err := o.listenMetrics()
+	if err != nil {
+		return err
+	}
+	if o.metrics != nil {
+		defer o.metrics.Close()
+	}
+	o.tokens = tokens
 	if o.listening != nil {
 		defer o.listening.Close()
 	}
@@ -172,7 +191,7 @@ func (o *Options) root(files mtls.Files) root.Options {
 		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
-			Relay: o.listening != nil, Dynamic: dynamic,
+			Relay: o.listening != nil, Metrics: o.metrics != nil, MetricsTokens: o.tokens, Dynamic: dynamic,
 			Ca: files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
 }
 
@@ -231,9 +250,9 @@ func (o *Options) one(ctx context.Context, r *root.Root) error {
 	}
 	start := o.Apart
 	if start == nil {
-		start = func(f, relay *os.File) (func() error, error) { return o.within(ctx, f, relay) }
+		start = func(f, relay, metrics *os.File) (func() error, error) { return o.within(ctx, f, relay, metrics) }
 	}
-	wait, err := start(theirs, o.listening)
+	wait, err := start(theirs, o.listening, o.metrics)
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
@@ -248,14 +267,15 @@ func (o *Options) one(ctx context.Context, r *root.Root) error {
 }
 
 // within runs noded-link in this process.
-func (o *Options) within(ctx context.Context, f, listening *os.File) (wait func() error, err error) {
+func (o *Options) within(ctx context.Context, f, listening, metrics *os.File) (wait func() error, err error) {
 	conn, err := net.FileConn(f)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
-	listen := func() (*net.UnixListener, error) { return relay.FromFile(listening) }
-	go func() { done <- Link(ctx, conn, listen, o.Prober, o.Log, o.Level) }()
+	sockets := Sockets{Relay: func() (*net.UnixListener, error) { return relay.FromFile(listening) },
+		Metrics: func() (net.Listener, error) { return net.FileListener(metrics) }}
+	go func() { done <- Link(ctx, conn, sockets, o.Prober, o.Log, o.Level) }()
 	return func() error { return <-done }, nil
 }
 
@@ -266,21 +286,25 @@ type linkOptions struct {
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Link is noded-link: it serves the host whose root half is at the other end of conn, until that goes, or ctx ends. listen gives the socket
-// of the relay where the root half says that there is one.
-func Link(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener, error), prober hw.Prober, log *slog.Logger,
-	level *slog.LevelVar) error {
-	return serve(ctx, conn, listen, linkOptions{Prober: prober, Level: level}, log)
+// Sockets give the listening sockets that the root half has opened, where it says that there are such.
+type Sockets struct {
+	Relay   func() (*net.UnixListener, error)
+	Metrics func() (net.Listener, error)
+}
+
+// Link is noded-link: it serves the host whose root half is at the other end of conn, until that goes, or ctx ends.
+func Link(ctx context.Context, conn net.Conn, sockets Sockets, prober hw.Prober, log *slog.Logger, level *slog.LevelVar) error {
+	return serve(ctx, conn, sockets, linkOptions{Prober: prober, Level: level}, log)
 }
 
 // LinkFrom is Link for one of many nodes in one process (package pretend): the level of the log is not its own to change, and dial, unless
 // it is nil, makes its connections.
 func LinkFrom(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger,
 	dial func(ctx context.Context, addr string) (net.Conn, error)) error {
-	return serve(ctx, conn, nil, linkOptions{Prober: prober, Dial: dial}, log)
+	return serve(ctx, conn, Sockets{}, linkOptions{Prober: prober, Dial: dial}, log)
 }
 
-func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener, error), o linkOptions, log *slog.Logger) error {
+func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, log *slog.Logger) error {
 	client, about, err := orders.Dial(conn)
 	if err != nil {
 		return err
@@ -293,7 +317,7 @@ func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener,
 	cert, err := newCertificate(about)
 	var ended <-chan struct{}
 	if err == nil {
-		ended, err = startRelay(ctx, client, about, cert, listen, log)
+		ended, err = startRelay(ctx, client, about, cert, sockets.Relay, log)
 	}
 	if err != nil {
 		client.Close()
@@ -305,7 +329,7 @@ func serve(ctx context.Context, conn net.Conn, listen func() (*net.UnixListener,
 	if about.Login {
 		return login(ctx, client, about, cert, log, o.Level)
 	}
-	n := &node{o: o, log: log, root: client, about: about, cert: cert}
+	n := &node{o: o, log: log, root: client, about: about, cert: cert, sockets: sockets}
 	if err := n.init(); err != nil {
 		client.Close()
 		for range client.Words() {

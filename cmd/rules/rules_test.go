@@ -64,6 +64,7 @@ var importRules = []rule{
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
 	{in: "noded/root", never: []string{"noded/link"}},
+	{in: "noded/metrics", may: []string{"conf/", "proto/"}},
 	{in: "noded/orders", may: []string{"conf/", "proto/"}},
 	{in: "noded/policy", may: []string{"conf/", "proto/"}},
 	{in: "client", never: []string{"ctld/", "noded/", "sched/"}},

@@ -141,7 +141,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil) } // no socket of a relay yet
+	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil, nil) } // no socket of a relay yet
 	b, err := noded.Fetch(ctx, o)
 	if err == nil {
 		log.Info("this host has its configuration", "hash", b.Hash[:8], "folder", b.Dir)

@@ -24,10 +24,13 @@ import (
 	"github.com/sluice-hpc/sluice/noded/relay"
 )
 
-// Descriptors of noded-link: its end of the connection with noded-root, and the socket of the relay where there is one.
+// Descriptors of noded-link: its end of the connection with noded-root, and the socket of the relay where there is one. confine.Link closes
+// all after them.
 const (
 	linkFD  = 3
 	relayFD = 4
+	// metricsFD is the listening socket for metrics.
+	metricsFD = 5
 )
 
 // confined is the last argument of a noded-link that has given up its rights.
@@ -45,13 +48,13 @@ func init() {
 const failpointVar = "SLUICE_FAILPOINT"
 
 // apart starts noded-link as a process of its own.
-func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func() error, error), error) {
+func apart(node string, logs *logfile.Log) (func(orders, relay, metrics *os.File) (func() error, error), error) {
 	uid, gid, err := linkUser()
 	if err != nil {
 		return nil, err
 	}
 	fail := os.Getenv(failpointVar)
-	return func(f, listening *os.File) (func() error, error) {
+	return func(f, listening, metrics *os.File) (func() error, error) {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{"sluice-noded", "link", node, strconv.Itoa(int(uid)), strconv.Itoa(int(gid))}
 		cmd.Env, cmd.Dir = confine.Environment(), "/"
@@ -59,7 +62,7 @@ func apart(node string, logs *logfile.Log) (func(orders, relay *os.File) (func()
 			cmd.Env = append(cmd.Env, failpointVar+"="+fail)
 			fail = ""
 		}
-		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening}, newLines(logs.Line)
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening, metrics}, newLines(logs.Line)
 		cmd.WaitDelay = time.Second
 		if err := inherit.Start(cmd); err != nil {
 			return nil, err
@@ -134,10 +137,14 @@ func linkRun(args []string) error {
 	}
 	level := &slog.LevelVar{}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("node", args[0])
-	listen := func() (*net.UnixListener, error) {
+	sockets := noded.Sockets{Relay: func() (*net.UnixListener, error) {
 		f := os.NewFile(relayFD, "relay")
 		defer f.Close()
 		return relay.FromFile(f)
-	}
-	return noded.Link(context.Background(), conn, listen, hw.Linux{}, log, level)
+	}, Metrics: func() (net.Listener, error) {
+		f := os.NewFile(metricsFD, "metrics")
+		defer f.Close()
+		return net.FileListener(f)
+	}}
+	return noded.Link(context.Background(), conn, sockets, hw.Linux{}, log, level)
 }

@@ -82,6 +82,10 @@ func main() {
 				"needs a certificate of role login (sluice-ctld issue --role login)"},
 			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
 				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
+			&cli.StringFlag{Name: "metrics", Value: noded.DefaultMetrics,
+				Usage: "serve metrics for Prometheus on `ADDR:PORT`, to other hosts than this one with TLS to who has a token or a " +
+					"certificate of role monitor; none: nowhere"},
+			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens that open metrics, one a line, readable by root alone"},
 			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir); of a login host, where " +
 				"its configuration is kept (default: /var/lib/sluice/NAME)"},
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
@@ -238,6 +242,10 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 		return noded.Options{}, logging{}, err
 	}
 	o.Relay = relayPath(c, cfg.ClusterName)
+	o.Metrics, o.MetricsWanted, o.MetricsTokens = c.String("metrics"), c.IsSet("metrics"), c.String("metrics-tokens")
+	if o.Metrics == "none" {
+		o.Metrics = ""
+	}
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}

@@ -174,6 +174,14 @@ func (l *Live) Set(f Files) error {
 	return nil
 }
 
+// Server is for tls.Config.GetConfigForClient of a port of this host that serves others than the controller: who shows a certificate shows
+// one of this cluster, and PeerOf says whose.
+func (l *Live) Server(*tls.ClientHelloInfo) (*tls.Config, error) {
+	now := l.now.Load()
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{now.cert}, ClientCAs: now.pool,
+		ClientAuth: tls.VerifyClientCertIfGiven, SessionTicketsDisabled: true}, nil
+}
+
 // Config returns the configuration with which this host connects to a controller, with what was Set last.
 func (l *Live) Config() *tls.Config {
 	return &tls.Config{

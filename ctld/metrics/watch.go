@@ -123,7 +123,7 @@ func (s *Source) LookAtGPUs() {
 		}
 		idle, of := s.idleOf(v, j, nowNS)
 		held += of
-		if idle > 0 {
+		if of > 0 { // who has GPUs and uses them has a series too, at 0
 			now[j.Spec.GetUser()] += idle
 		}
 	}

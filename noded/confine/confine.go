@@ -34,10 +34,10 @@ const UID = 64717
 const self = "/proc/self/exe"
 
 // Link makes this process noded-link, and executes it again with args. What it inherits are its standard output and error, and the
-// two descriptors after them. It returns only when something fails.
+// three descriptors after them. It returns only when something fails.
 func Link(uid, gid uint32, args, env []string) error {
 	runtime.LockOSThread()
-	err := unix.CloseRange(5, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // those of noded-root close by themselves, too
+	err := unix.CloseRange(6, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // those of noded-root close by themselves, too
 	switch err {
 	case nil, unix.ENOSYS, unix.EINVAL, unix.EPERM: // EPERM: an old container's filter
 	default:

@@ -168,7 +168,7 @@ func TestLink(t *testing.T) {
 	relay, err := l.(*net.UnixListener).File()
 	must(err)
 	defer relay.Close()
-	cmd.ExtraFiles = []*os.File{nil, relay, leaked}
+	cmd.ExtraFiles = []*os.File{nil, relay, nil, leaked}
 	waiting, err := net.Dial("unix", filepath.Join(dir, "socket")) // for somebody to accept it
 	must(err)
 	defer waiting.Close()

@@ -1,0 +1,154 @@
+package noded
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/conf/version"
+	nodemetrics "github.com/sluice-hpc/sluice/noded/metrics"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultMetrics is where metrics of a node are served unless its daemon is told otherwise: for this machine alone.
+const DefaultMetrics = "127.0.0.1:9342"
+
+// listenMetrics opens the socket for metrics, which noded-link serves, and reads the tokens, which noded-link could not. A node whose
+// metrics cannot be read runs jobs all the same; the address is taken where several daemons run on one machine.
+func (o *Options) listenMetrics() (metrics.Tokens, error) {
+	if o.Metrics == "" || o.Login {
+		return nil, nil
+	}
+	var tokens metrics.Tokens
+	if o.MetricsTokens != "" {
+		var err error
+		if tokens, err = metrics.ReadTokens(o.MetricsTokens); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if o.metrics, err = listenOutside(o.Metrics); err != nil {
+		if o.MetricsWanted {
+			o.Log.Error("metrics are not served: cannot listen on the address of --metrics", "err", err)
+		} else {
+			o.Log.Info("metrics are not served: --metrics ADDR:PORT gives this daemon another address", "err", err)
+		}
+	}
+	return tokens, nil
+}
+
+// listenOutside listens in the machine's network namespace, which this process may have left.
+func listenOutside(addr string) (f *os.File, err error) {
+	listen := func() error {
+		l, err := tcp.Listen(addr)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		f, err = l.(*net.TCPListener).File()
+		return err
+	}
+	if inherit.Net < 0 {
+		err = listen()
+		return f, err
+	}
+	err = inherit.OnThread(func() error {
+		if err := unix.Setns(inherit.Net, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("cannot enter the machine's network namespace: %w", err)
+		}
+		return listen()
+	})
+	return f, err
+}
+
+// serveMetrics serves them until ctx ends; served is closed when it has.
+func (n *node) serveMetrics(ctx context.Context) (served <-chan struct{}) {
+	done := make(chan struct{})
+	if !n.about.Metrics || n.sockets.Metrics == nil {
+		close(done)
+		return done
+	}
+	l, err := n.sockets.Metrics()
+	if err != nil {
+		n.log.Error("metrics are not served", "err", err)
+		close(done)
+		return done
+	}
+	s := &metrics.Server{Log: n.log, Now: time.Now, Pages: map[string]metrics.Render{"/metrics": func(p *metrics.Page, names bool) error {
+		return n.renderMetrics(ctx, p, names)
+	}}, Rules: func() metrics.Rules { return metrics.Rules{Tokens: n.about.MetricsTokens, Private: n.private.Load()} },
+		TLS: &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: n.cert.Server}}
+	go func() {
+		defer close(done)
+		if err := s.Serve(ctx, l); err != nil && ctx.Err() == nil {
+			n.log.Error("metrics are not served any more", "err", err)
+		}
+	}()
+	return done
+}
+
+// renderMetrics has the loop say what there is: records are not changed once they are made.
+func (n *node) renderMetrics(ctx context.Context, p *metrics.Page, names bool) error {
+	said := make(chan nodemetrics.Node, 1)
+	select {
+	case n.results <- func() { said <- n.figures() }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	what := <-said
+	what.Write(p, names)
+	return nil
+}
+
+// figures are what there is to say of this node. Only the loop calls it.
+func (n *node) figures() nodemetrics.Node {
+	f := nodemetrics.Node{Linked: n.stream != nil, Devices: n.have.GetDevices(), Samples: n.samples, Version: version.Sluice}
+	if load, err := n.o.Prober.Load(); err == nil {
+		f.Load, f.FreeMiB = load.CPU, load.FreeMemMiB
+	}
+	jobs := map[uint32]*nodemetrics.Job{}
+	for k, j := range n.jobs {
+		if j.phase != pb.StepPhase_STEP_RUNNING {
+			continue
+		}
+		one := jobs[k.Job]
+		if one == nil {
+			one = &nodemetrics.Job{ID: k.Job}
+			jobs[k.Job] = one
+		}
+		j.describe(one)
+	}
+	for _, u := range n.seen {
+		if one := jobs[u.GetKey().GetJobId()]; one != nil {
+			one.Usage = append(one.Usage, u)
+		}
+	}
+	for _, one := range jobs {
+		f.Jobs = append(f.Jobs, *one)
+	}
+	return f
+}
+
+// describe says whose a job is and what it has here. Of a step that was found at the start, and has no
+// epilog, only the uid is known.
+func (j *job) describe(to *nodemetrics.Job) {
+	if j.spec != nil {
+		to.User, to.Account, to.Devices = j.spec.GetSpec().GetUser(), j.spec.Account, devicesOf(j.spec)
+		for _, a := range j.spec.Alloc {
+			if a.Node == j.spec.Node {
+				to.MemMiB, to.CPUs = a.MemMib, a.Cpus
+			}
+		}
+		return
+	}
+	to.User = strconv.FormatUint(uint64(j.brief.GetUid()), 10)
+	to.CPUs = j.cpus
+}

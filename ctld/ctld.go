@@ -51,6 +51,8 @@ type Options struct {
 	Socket string // unix socket of the commands; default DefaultSocket(ClusterName)
 	Listen string // address for nodes; default :SlurmctldPort
 	Log    *slog.Logger
+	// Debug is a level that counts instead of SlurmctldDebug (slurmctld(8), -v); empty: there is none.
+	Debug string
 	// LogTo opens the log that slurm.conf names, "" being none. nil: the log stays what it is.
 	LogTo func(configured string) error
 	// LogFile is the path that LogTo opens; nil as LogTo.

@@ -1,6 +1,7 @@
 package ctld
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -38,6 +39,7 @@ func (d *daemon) read() (*reading, error) {
 	if r.Config, err = conf.Load(path, conf.Options{Seen: func(path string, data []byte) { r.seen[path] = data }}); err != nil {
 		return nil, err
 	}
+	r.Config.SlurmctldDebug = cmp.Or(d.opts.Debug, r.Config.SlurmctldDebug)
 	return r, nil
 }
 

@@ -1,6 +1,7 @@
 package ctld
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -67,7 +68,8 @@ func (d *daemon) reopenLog() {
 	now := d.conf.Load()
 	if err == nil {
 		changed := *now
-		changed.SlurmctldDebug, changed.DebugFlags, changed.SlurmctldLogFile = c.SlurmctldDebug, c.DebugFlags, c.SlurmctldLogFile
+		changed.SlurmctldDebug = cmp.Or(d.opts.Debug, c.SlurmctldDebug)
+		changed.DebugFlags, changed.SlurmctldLogFile = c.DebugFlags, c.SlurmctldLogFile
 		now = &changed
 	}
 	d.useConfig(now)

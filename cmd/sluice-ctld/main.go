@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
+	"github.com/sluice-hpc/sluice/conf/slurmargs"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
@@ -31,6 +32,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == ctld.PluginCommand {
 		os.Exit(jobsubmit.Worker(os.Args[2]))
 	}
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Aliases: []string{"V"}, Usage: "print the version"}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text()) }
 	state := &cli.StringFlag{Name: "state", Usage: "state directory `DIR` (default: StateSaveLocation of slurm.conf)"}
 	app := &cli.App{
@@ -45,7 +47,16 @@ func main() {
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` for the node daemons (default: all addresses, SlurmctldPort)"},
 			&cli.DurationFlag{Name: "certificate-life", Value: ca.HostLife,
 				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
-			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
+			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
+				Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
+				Usage: "log more than SlurmctldDebug says; -vv logs everything"},
+			&cli.IntFlag{Name: "nice", Aliases: []string{"n"}, Usage: "run with this nice `VALUE`, -20 to 19"},
+			&cli.BoolFlag{Name: "clear", Aliases: []string{"c"}, Hidden: true},
+			&cli.BoolFlag{Name: "D", Usage: "stay in the foreground, as it always does " +
+				"(-d, -i, -r, -R and -s of slurmctld(8) have no effect either)"},
+			&cli.BoolFlag{Name: "d", Hidden: true}, &cli.BoolFlag{Name: "i", Hidden: true}, &cli.BoolFlag{Name: "r", Hidden: true},
+			&cli.BoolFlag{Name: "R", Hidden: true}, &cli.BoolFlag{Name: "s", Hidden: true},
 		},
 		Action: run,
 		Commands: []*cli.Command{
@@ -81,7 +92,7 @@ func main() {
 				Action: restore},
 		},
 	}
-	if err := app.Run(os.Args); err != nil {
+	if err := app.Run(append(os.Args[:1:1], letters.Split(os.Args[1:])...)); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-ctld:", err)
 		os.Exit(1)
 	}
@@ -106,10 +117,13 @@ func run(c *cli.Context) error {
 	if err != nil {
 		log.Info("the controller is not spared when the memory of this machine runs out", "err", err)
 	}
+	if err := obey(c, log); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
-		Listen: c.String("listen"), Log: log, CertificateLife: c.Duration("certificate-life"),
+		Listen: c.String("listen"), Log: log, Debug: slurmargs.Level(verbose), CertificateLife: c.Duration("certificate-life"),
 		LogTo:   func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
 		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
 		Signals: logfile.Signals(), Service: service.New(log)})

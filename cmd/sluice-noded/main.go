@@ -20,10 +20,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
+	"github.com/sluice-hpc/sluice/conf/slurmargs"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/gpu/nvml"
+	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/stepd"
@@ -52,6 +54,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a heap of a few MiB: collecting it less often costs little memory and saves a tenth of the work
 	}
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Aliases: []string{"V"}, Usage: "print the version"}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text() + nvml.Missing) }
 	app := &cli.App{
 		Name: "sluice-noded", Usage: "the node daemon of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
@@ -105,14 +108,24 @@ func main() {
 			&cli.BoolFlag{Name: "allow-root-jobs",
 				Usage: "run jobs of root, system users and users without an account on this node (sluice up); node.conf, beside node.key, " +
 					"says it for good"},
-			&cli.StringFlag{Name: "log", Usage: "append the log to `FILE` (default: SlurmdLogFile, or standard error)"},
+			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
+				Usage: "append the log to `FILE` (default: SlurmdLogFile, or standard error)"},
+			&cli.BoolFlag{Name: "hardware", Aliases: []string{"C"}, Usage: "print this host as a NodeName line of slurm.conf, and end"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
+				Usage: "log more than SlurmdDebug says; -vv logs everything"},
+			&cli.IntFlag{Name: "nice", Aliases: []string{"n"}, Usage: "run with this nice `VALUE`, -20 to 19, which jobs inherit"},
+			&cli.BoolFlag{Name: "lock-memory", Aliases: []string{"M"}, Usage: "keep the daemon in memory (mlockall(2))"},
+			&cli.BoolFlag{Name: "D", Usage: "stay in the foreground, as it always does " +
+				"(-b, -c, -d FILE and -s of slurmd(8) have no effect either)"},
+			&cli.BoolFlag{Name: "b", Hidden: true}, &cli.BoolFlag{Name: "c", Hidden: true}, &cli.StringFlag{Name: "d", Hidden: true},
+			&cli.BoolFlag{Name: "s", Hidden: true},
 		},
 		Action: run,
 		// `sluice up --gpus` asks this before it makes anything.
 		Commands: []*cli.Command{pretendCommand(),
 			{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
 	}
-	if err := app.Run(nodeConf(os.Args)); err != nil {
+	if err := app.Run(nodeConf(append(os.Args[:1:1], letters.Split(os.Args[1:])...))); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-noded:", err)
 		os.Exit(1)
 	}
@@ -121,6 +134,9 @@ func main() {
 func run(c *cli.Context) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
+	}
+	if c.Bool("hardware") {
+		return printHardware(os.Stdout, hw.Linux{})
 	}
 	var netless, sparing error
 	if os.Geteuid() == 0 {
@@ -173,6 +189,13 @@ func run(c *cli.Context) error {
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
 	o.Log = slog.New(logs.Handler(o.Level))
+	if verbose > 0 { // and nobody changes it
+		o.Level.Set(conf.SlogLevel(slurmargs.Level(verbose)))
+		o.Level = nil
+	}
+	if err := obey(c, o.Log); err != nil {
+		return err
+	}
 	o.Signals, o.Service = logfile.Signals(), service.New(o.Log)
 	o.Reload = func() (root.Reread, error) {
 		o, own, err := read(c)

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/slurmargs"
+	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+)
+
+// letters are the options of slurmd(8), which wrappers and units of Slurm's daemon have.
+var letters = slurmargs.Options{Flags: "bcCDhMsvVZ", Values: "dfLnN", Long: []string{"conf", "conf-server", "publish", "node",
+	"dynamic", "Z", "node-conf", "login", "relay", "spool", "tls", "join", "join-only", "controller", "socket", "gpus", "no-gpu-files",
+	"allow-root-jobs", "log", "hardware", "verbose", "nice", "lock-memory", "help", "version"}}
+
+// verbose is how often -v was given.
+var verbose int
+
+// vain are options of slurmd(8) that have no effect, and why.
+var vain = []struct{ letter, why string }{
+	{"b", "whether the host has been booted is known from the kernel's boot id"},
+	{"c", "there are no locks that an earlier daemon could have left"},
+	{"d", "the shims of jobs are this very program"},
+	{"s", "the working directory stays as it is; where core files go, the kernel's core_pattern says"},
+}
+
+// obey does what the options of slurmd(8) say, and says in the log which have no effect.
+func obey(c *cli.Context, log *slog.Logger) error {
+	for _, v := range vain {
+		if c.IsSet(v.letter) {
+			log.Info("option without effect", "option", "-"+v.letter, "why", v.why)
+		}
+	}
+	if filepath.Base(os.Args[0]) == "slurmd" && !c.Bool("D") {
+		log.Info("the node daemon stays in the foreground, as slurmd -D does")
+	}
+	if c.Bool("lock-memory") { // what is touched, not what is only reserved
+		if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+			log.Warn("the daemon is not locked into memory", "err", err)
+		}
+	}
+	if c.IsSet("nice") {
+		return inherit.Nice(c.Int("nice"))
+	}
+	return nil
+}
+
+// printHardware prints a NodeName line and the time since the boot as slurmd -C does (slurmd(8)).
+func printHardware(w io.Writer, p hw.Prober) error {
+	inv, err := p.Inventory()
+	if err != nil {
+		return err
+	}
+	sockets, cores, threads := inv.Topology.Counts()
+	up := int64(time.Since(time.Unix(0, inv.BootNS)).Seconds())
+	_, err = fmt.Fprintf(w, "NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=%d CoresPerSocket=%d ThreadsPerCore=%d RealMemory=%d\n"+
+		"UpTime=%d-%02d:%02d:%02d\n", inv.Hostname, len(inv.Topology), sockets, cores, threads, inv.MemoryMiB,
+		up/86400, up/3600%24, up/60%60, up%60)
+	return err
+}

@@ -13,7 +13,7 @@ type Options struct {
 	Long          []string
 }
 
-// Split writes each option apart, up to "--". What it does not know stays as it is.
+// Split writes each option apart, up to "--". What it does not know stays as it is, as does "-" alone, a value.
 func (o Options) Split(args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -21,7 +21,7 @@ func (o Options) Split(args []string) (out []string) {
 		if arg == "--" {
 			return append(out, args[i:]...)
 		}
-		if !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "--") || slices.Contains(o.Long, name) {
+		if arg == "-" || !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "--") || slices.Contains(o.Long, name) {
 			out = append(out, arg)
 			continue
 		}

@@ -27,6 +27,7 @@ func TestSplit(t *testing.T) {
 		"-x -Dx":                     "-x -Dx",
 		"-V":                         "-V",
 		"-v -- -Dv":                  "-v -- -Dv",
+		"--join - --join-only -v":    "--join - --join-only -v",
 	} {
 		if got := strings.Join(o.Split(strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)

@@ -2,6 +2,8 @@ package loop
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +104,101 @@ func TestRefusedInPart(t *testing.T) {
 		if claims := strings.Contains(p.Hint, "changed nothing"); claims != (len(parts) == 1) {
 			t.Errorf("after %d jobs: %q", l.View().Jobs.Len(), p.Hint)
 		}
+	}
+}
+
+// emits is a command that makes this happen.
+type emits []state.Event
+
+func (c emits) Handle(tx *state.Tx) any {
+	for _, e := range c {
+		tx.Emit(e)
+	}
+	return nil
+}
+
+// TestClockSetOnFullDisk: somebody sets the clock while the disk is full. What goes by it is moved in memory, a report of a node with
+// nothing to write in it is not refused for that, and the rows are written with what comes next and is written.
+func TestClockSetOnFullDisk(t *testing.T) {
+	m, full := &machine{up: 5000e9, ahead: 1e18}, false
+	disk := journal.NewMemory()
+	store := journal.NewFailing(disk, func(_ int, b journal.Batch) journal.Fault {
+		if full && !b.Must {
+			return journal.Fault{Err: journal.ErrNoSpace}
+		}
+		return journal.Fault{}
+	})
+	var stored []uint32
+	start := func() (l *Loop) {
+		t.Helper()
+		v, err := state.Load(config(), disk, "c", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = New(store, v, m.wall, slog.New(slog.DiscardHandler), func(c state.Change) { stored = c.Stored })
+		l.KeepTime("boot 1", m.both)
+		return l
+	}
+	noted := m.wall().UnixNano()
+	next := noted + 200e9
+	l := start()
+	node := *l.View().Node("n1")
+	node.NodeRecord = state.CloneNode(node.NodeRecord)
+	node.PowerNs, node.RebootNs = noted, noted
+	job := submission("").Job
+	job.Id, job.Spec.Cron, job.Spec.BeginNs, job.EligibleNs = 1, "*/5 * * * *", next, next
+	turn(t, l, emits{state.NodeChanged{Node: &node, Durable: true}, state.JobSubmitted{Job: job},
+		state.TokenChanged{Token: &pb.TokenRecord{Id: "t", CreatedNs: noted}},
+		state.ReservationChanged{Reservation: &pb.ReservationRecord{Name: "r", Partition: "debug", IdleNs: noted}}})
+	check := func(what string, v *state.View, by int64) {
+		t.Helper()
+		n, token, resv := v.Node("n1"), v.Token("t"), v.Reservation("r")
+		if n.PowerNs != noted+by || n.RebootNs != noted+by || token.CreatedNs != noted+by || resv.IdleNs != noted+by {
+			t.Errorf("%s: moved by %d, %d, %d and %d, want %d", what, n.PowerNs-noted, n.RebootNs-noted, token.CreatedNs-noted,
+				resv.IdleNs-noted, by)
+		}
+		if begin := v.Jobs.Get(1).Spec.BeginNs; (begin != next) != (by != 0) || begin > noted+by+301e9 {
+			t.Errorf("%s: the next run of the crontab is %d s after its first one", what, (begin-next)/1e9)
+		}
+	}
+	onDisk := func(what string, by int64) {
+		t.Helper()
+		v, err := state.Load(config(), disk, "c", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(what, v, by)
+	}
+	report := reactor.StepReports{Node: "n1"}
+	full = true
+	for i, by := range []int64{-7200e9, -7300e9, -7400e9} {
+		if i == 2 { // killed before any of it was written
+			onDisk("before the controller starts again", 0)
+			l = start()
+		}
+		m.ahead = 1e18 + by
+		if r := turn(t, l, report)[0]; r != nil {
+			t.Errorf("a report with nothing in it was answered with %v", r)
+		}
+		check("in memory", l.View(), by)
+	}
+	onDisk("while the disk is full", 0)
+	if _, refused := turn(t, l, submission("a"))[0].(*pb.Problem); !refused {
+		t.Error("a submission was not refused")
+	}
+	must := *l.View().Node("n1")
+	if r := turn(t, l, emits{state.NodeChanged{Node: &must, Durable: true}})[0]; r != nil {
+		t.Errorf("what must be written was answered with %v", r)
+	}
+	onDisk("written", -7400e9)
+	if !slices.Contains(stored, 1) {
+		t.Errorf("stored, by what is said of the commit: %v, want job 1 as well", stored)
+	}
+	if full = false; l.View().Check() != nil {
+		t.Error(l.View().Check())
+	}
+	commits := l.Stats().Commits.Load()
+	if turn(t, l, report); l.Stats().Commits.Load() != commits {
+		t.Error("the rows were written twice")
 	}
 }

@@ -22,6 +22,7 @@ func KeepTime(tx *state.Tx, bootID string, bootNS int64) {
 	if old.GetBootId() != bootID {
 		tx.Emit(state.ClockSet{Clock: now})
 		renewCrontabs(tx, -cronCorrectionNS) // by how much it was wrong in the last boot is not known
+		tx.WriteWithClock()
 		return
 	}
 	by := now.OffsetNs - old.OffsetNs
@@ -33,6 +34,7 @@ func KeepTime(tx *state.Tx, bootID string, bootNS int64) {
 	if by < 0 {
 		renewCrontabs(tx, by)
 	}
+	tx.WriteWithClock()
 }
 
 // renewCrontabs looks anew when jobs of crontabs are due whose next run lies further ahead than it would if they were asked now: that was

@@ -21,7 +21,10 @@ import (
 // reboot of the controller's machine; times of an earlier boot that lie in the future then are taken back to the present.
 //
 // Moving is done in memory alone: rows say by which clock they were written (ClockNs, ClockBoot) and are moved when they are loaded. To
-// write every job again because somebody set the clock would be the largest commit of the controller's life.
+// write every job again because somebody set the clock would be the largest commit of the controller's life. Rows of nodes, reservations
+// and tokens, and the next runs of crontabs, say nothing of a clock: they are written together with its record (WriteWithClock), so that
+// what is on disk is always of one clock. Until there is room for that it is changed in memory alone: a full disk must not have whatever
+// comes next refused, which may be a node's report with nothing to write in it.
 
 // ClockSet: the controller looks at the clock of this boot for the first time, or somebody has set it.
 type ClockSet struct {
@@ -32,7 +35,10 @@ type ClockSet struct {
 func (e ClockSet) apply(tx *Tx) {
 	old := tx.next.clock
 	c := tx.between(old, e.Clock)
-	tx.next.clock, tx.next.clockUnsaved, tx.structure = e.Clock, true, true
+	tx.next.clock, tx.structure = e.Clock, true
+	if tx.next.clockUnsaved == nil {
+		tx.next.clockUnsaved = &clockRows{}
+	}
 	var jobs []*pb.JobRecord
 	for j := range tx.Jobs().All() {
 		if n := c.job(j, tx); n != j {
@@ -191,13 +197,63 @@ func (c setting) delay(tx *Tx) int64 { return int64(tx.Settings().RequeueDelayS)
 // clockKey is the row of the clock in the bucket Meta.
 var clockKey = []byte("clock")
 
-// ClockUnsaved reports whether the record of the clock is still to be written, ClockSaved says that it has been.
-func (tx *Tx) ClockUnsaved() bool { return tx.next.clockUnsaved }
-func (tx *Tx) ClockSaved()        { tx.next.clockUnsaved = false }
+// clockRows name the rows that a change of the clock has moved and that are not in the journal yet. Immutable.
+type clockRows struct {
+	jobs                        map[uint32]bool
+	nodes, tokens, reservations map[string]bool
+}
+
+// and are the rows of c and those that a batch puts besides; false: nothing to write. c may be nil.
+func (c *clockRows) and(tx *Tx) clockRows {
+	if c == nil {
+		return clockRows{tx.dirty, tx.nodes, tx.tokens, tx.resvs}
+	}
+	return clockRows{either(c.jobs, tx.dirty), either(c.nodes, tx.nodes), either(c.tokens, tx.tokens), either(c.reservations, tx.resvs)}
+}
+
+// either is what is true in one of the two.
+func either[K comparable](a, b map[K]bool) map[K]bool {
+	out := map[K]bool{}
+	for _, m := range []map[K]bool{a, b} {
+		for k, is := range m {
+			if is {
+				out[k] = true
+			}
+		}
+	}
+	return out
+}
+
+// WriteWithClock leaves what this batch has changed so far to the commit that writes the record of the clock: the batch is not written for
+// its sake. It comes after ClockSet and what follows from that, before any command.
+func (tx *Tx) WriteWithClock() {
+	rows := tx.next.clockUnsaved.and(tx)
+	tx.next.clockUnsaved = &rows
+	for id := range tx.dirty {
+		tx.dirty[id] = false
+	}
+	for name := range tx.nodes {
+		tx.nodes[name] = false
+	}
+	tx.tokens, tx.resvs = nil, nil
+}
+
+// ClockUnsaved reports whether the record of the clock is still to be written, ClockSaved says that it has been, with what goes by it.
+func (tx *Tx) ClockUnsaved() bool { return tx.next.clockUnsaved != nil }
+
+// ClockSaved see ClockUnsaved.
+func (tx *Tx) ClockSaved() {
+	if c := tx.next.clockUnsaved; c != nil {
+		for id := range c.jobs {
+			tx.dirty[id] = true // for Change.Stored
+		}
+	}
+	tx.next.clockUnsaved = nil
+}
 
 // clockRow adds the row of the clock, if it has changed.
 func (tx *Tx) clockRow(rows []journal.Row) ([]journal.Row, error) {
-	if !tx.next.clockUnsaved {
+	if tx.next.clockUnsaved == nil {
 		return rows, nil
 	}
 	row, err := encode(journal.Meta, clockKey, tx.next.clock)

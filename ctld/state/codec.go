@@ -11,9 +11,10 @@ import (
 
 // Rows are the changed rows of a transaction, as the journal stores them.
 func (tx *Tx) Rows() ([]journal.Row, error) {
-	rows := make([]journal.Row, 0, len(tx.dirty)+len(tx.texts)+len(tx.scripts)+len(tx.nodes)+1)
+	put := tx.next.clockUnsaved.and(tx)
+	rows := make([]journal.Row, 0, len(put.jobs)+len(tx.texts)+len(tx.scripts)+len(put.nodes)+1)
 	stamp := tx.stamp()
-	for id, durable := range tx.dirty {
+	for id, durable := range put.jobs {
 		if !durable {
 			continue
 		}
@@ -29,7 +30,7 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 	for id := range tx.scripts {
 		rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id)})
 	}
-	for name, durable := range tx.nodes {
+	for name, durable := range put.nodes {
 		if !durable {
 			continue
 		}
@@ -64,10 +65,10 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		}
 		rows = append(rows, row)
 	}
-	if rows, err = tx.enrolRows(rows); err != nil {
+	if rows, err = tx.enrolRows(rows, put.tokens); err != nil {
 		return nil, err
 	}
-	for name := range tx.resvs {
+	for name := range put.reservations {
 		row, err := encode(journal.Reservations, []byte(name), tx.Reservation(name))
 		if err != nil {
 			return nil, err

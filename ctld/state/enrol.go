@@ -152,8 +152,7 @@ func (tx *Tx) putHost(r *pb.HostRecord) {
 	tx.hosts[r.Name] = true
 }
 
-// moveTokens moves the tokens along with a clock that was set: a token is good for as long as it was made for. Rows of tokens are few, and
-// written at once.
+// moveTokens moves the tokens along with a clock that was set: a token is good for as long as it was made for.
 func (tx *Tx) moveTokens(c setting) {
 	for _, r := range tx.next.tokens {
 		moved := CloneToken(r)
@@ -163,8 +162,8 @@ func (tx *Tx) moveTokens(c setting) {
 	}
 }
 
-func (tx *Tx) enrolRows(rows []journal.Row) ([]journal.Row, error) {
-	for id := range tx.tokens {
+func (tx *Tx) enrolRows(rows []journal.Row, tokens map[string]bool) ([]journal.Row, error) {
+	for id := range tokens {
 		row, err := encode(journal.Tokens, []byte(id), tx.Token(id))
 		if err != nil {
 			return nil, err

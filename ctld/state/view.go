@@ -29,9 +29,9 @@ type View struct {
 	Default   string // default partition
 	writer    *writerIndex
 	clock     *pb.ClockRecord
-	// clockUnsaved: the record is not in the journal yet. No batch is refused because the disk has no room for it: it goes there with the
-	// next rows, which are the first to be written by it.
-	clockUnsaved bool
+	// clockUnsaved: the record is not in the journal yet, nor are these rows that go by it; nil: it is. No batch is refused because the
+	// disk has no room for them: they go there with the next rows, which are the first to be written by that clock.
+	clockUnsaved *clockRows
 	// Layout names what requests are judged by: settings, what nodes have, partitions and reservations. Two views with the same
 	// number have the same of these; what runs, and whether nodes are up, makes no difference to it.
 	Layout uint64

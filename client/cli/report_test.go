@@ -144,7 +144,7 @@ func TestReportPicture(t *testing.T) {
 		}
 	}
 	stdout, _, exit := runFunc(t, c, report.Main, "--svg=-")
-	if exit != 0 || !strings.HasPrefix(stdout, "<svg ") || strings.Contains(stdout, "What jobs were worth") {
+	if exit != 0 || !strings.HasPrefix(stdout, "<svg ") || strings.Contains(stdout, "What jobs used") {
 		t.Errorf("to standard output: exit %d, %.200s", exit, stdout)
 	}
 	// Nothing recorded is said, and drawn as such.

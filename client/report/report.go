@@ -51,7 +51,7 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sluice report [OPTION...]",
-		About: `Says what jobs were worth in a time, the last seven days unless told otherwise: GPU-hours held, used and left idle, lost to
+		About: `Says what jobs used in a time, the last seven days unless told otherwise: GPU-hours held, used and left idle, lost to
 fragmentation and waited for, how long jobs waited, CPU-hours, how much of CPUs and memory was used, and the energy of GPUs.
 On a terminal it also draws what the GPUs did, hour by hour.`,
 		Options: Options[:],

@@ -349,10 +349,11 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 		n.StateFlags &^= pb.NodePowerUpPending
 		return nil
 	}
-	n.StateFlags = n.StateFlags&^pb.NodePowerUpPending | pb.NodePowerDownPending
-	if len(n.Jobs) == 0 {
-		n.StateFlags &^= pb.NodePoweredDown // SuspendProgram runs again
+	if n.StateFlags&pb.NodePoweredDown != 0 && len(n.Jobs) == 0 { // SuspendProgram runs again, and it is never said to be up in between
+		powerDown(tx, n)
+		return nil
 	}
+	n.StateFlags = n.StateFlags&^pb.NodePowerUpPending | pb.NodePowerDownPending
 	return nil
 }
 

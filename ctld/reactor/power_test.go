@@ -232,6 +232,28 @@ func TestPowerDownVerbs(t *testing.T) {
 	}
 }
 
+// TestPowerDownAgain: SuspendProgram can be run again for a node that is powered down. It stays known to be off, so that POWER_UP right
+// after that runs ResumeProgram.
+func TestPowerDownAgain(t *testing.T) {
+	for _, verb := range []string{"POWER_DOWN", "POWER_DOWN_ASAP"} {
+		b := asleep(t, nil)
+		set := func(value string) {
+			t.Helper()
+			b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: value}}})
+		}
+		set(verb)
+		b.flags("n1", b.node("n1").StateFlags&pb.NodePowerDrain|pb.NodePoweringDown, PowerSuspend)
+		set("POWER_UP")
+		b.ran(PowerSuspend, "n1")
+		b.after(20)
+		b.after(1)
+		b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
+		if b.do(booted("n1", "boot2", 7)); !b.node("n1").Up() {
+			t.Errorf("%s: %v", verb, b.node("n1").NodeRecord)
+		}
+	}
+}
+
 func TestWhatStaysPowered(t *testing.T) {
 	for name, set := range map[string]func(*state.PowerSettings){
 		"never":     func(p *state.PowerSettings) { p.SuspendTimeS = pb.Unlimited },

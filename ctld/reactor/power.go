@@ -49,7 +49,7 @@ func powers(tx *state.Tx) {
 				resumeFailed(tx, n)
 			}
 		case n.StateFlags&pb.NodePoweredDown != 0:
-			if counts = &downs; wanted(n) {
+			if counts = &downs; wanted(n) && n.PowerProgram != PowerSuspend {
 				up = append(up, n)
 			}
 		case idle(tx, n):
@@ -74,7 +74,8 @@ func powers(tx *state.Tx) {
 	}
 }
 
-// wanted: a node that is powered down is to be powered up, for a job or by order.
+// wanted: a node that is powered down is to be powered up, for a job or by order; once SuspendProgram has ended for it, which may take
+// longer than SuspendTimeout: ResumeProgram would not run before, and ResumeTimeout would.
 func wanted(n *state.Node) bool { return len(n.Jobs) > 0 || n.StateFlags&pb.NodePowerUpPending != 0 }
 
 // unpowered: power saving has been taken out of slurm.conf. What runs is up; what does not stays down until it does.
@@ -217,7 +218,7 @@ func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
 		}
 		return false
 	}
-	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 {
+	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 || n.PowerProgram == PowerSuspend { // which may switch it off any moment
 		return false
 	}
 	if n.StateFlags&pb.NodePowerDrain != 0 && n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 && n.State == pb.NodeState_NODE_IDLE {
@@ -382,7 +383,11 @@ func (c PowerProgramDone) Handle(tx *state.Tx) any {
 		if at, named := c.Nodes[old.Name]; named && old.PowerProgram == c.Program && old.PowerNs == at {
 			n := change(old)
 			n.PowerProgram = ""
+			up := n.LinkUp && poweredUp(tx, n, n.BootId)
 			tx.Emit(state.NodeChanged{Node: n, What: c.Program + " program ended", Durable: true})
+			if up {
+				awake(tx, n.Name)
+			}
 		}
 	}
 	return nil

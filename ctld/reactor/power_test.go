@@ -94,7 +94,9 @@ func TestIdleNodesArePoweredDown(t *testing.T) {
 	if n := b.node("n2"); n.State != pb.NodeState_NODE_IDLE || n.StateFlags != pb.NodePoweredDown {
 		t.Errorf("a node that is powered down is silent, and became %v %#x", n.State, n.StateFlags)
 	}
-	b.do(booted("n2", "boot2", 2)) // somebody has pressed the button
+	b.do(booted("n2", "boot2", 2)) // somebody has pressed the button, and the program may switch it off yet
+	b.flags("n2", pb.NodePoweredDown, PowerSuspend)
+	b.ran(PowerSuspend, "n2")
 	b.flags("n2", 0, "")
 }
 
@@ -254,6 +256,32 @@ func TestPowerDownAgain(t *testing.T) {
 	}
 }
 
+// TestSlowSuspendProgram: while SuspendProgram runs for a node, for longer than SuspendTimeout, it may switch the node off any moment. A
+// host that has been started meanwhile is up once the program has ended, if it is there still, and ResumeProgram runs then.
+func TestSlowSuspendProgram(t *testing.T) {
+	b := newPowered(t, nil)
+	b.after(100)
+	b.do(NodeGone{Node: "n1"})
+	b.after(20)
+	id := b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	b.after(1000)
+	b.flags("n1", pb.NodePoweredDown, PowerSuspend)
+	b.do(booted("n1", "boot2", 2))
+	if j := b.job(id); j.StateFlags&pb.JobPowerUp == 0 {
+		t.Errorf("a job runs on what is being switched off: %v", j)
+	}
+	b.do(NodeGone{Node: "n1"})
+	b.ran(PowerSuspend, "n1")
+	b.after(1)
+	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
+	b.do(booted("n1", "boot3", 3))
+	b.flags("n1", 0, "")
+	if j := b.job(id); j.StateFlags != 0 {
+		t.Errorf("its node is up: %v", j)
+	}
+}
+
 func TestWhatStaysPowered(t *testing.T) {
 	for name, set := range map[string]func(*state.PowerSettings){
 		"never":     func(p *state.PowerSettings) { p.SuspendTimeS = pb.Unlimited },
@@ -300,6 +328,7 @@ func TestDrainedToBePoweredDown(t *testing.T) {
 	down := func(b *bench) *state.Node {
 		b.after(1)
 		b.do(NodeGone{Node: "n1"})
+		b.ran(PowerSuspend, "n1")
 		b.after(20)
 		return b.node("n1")
 	}
@@ -379,6 +408,7 @@ func TestWakesWithStrays(t *testing.T) {
 	b.start(first, "n1")
 	old := b.job(first)
 	b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "POWER_DOWN_FORCE"}}})
+	b.ran(PowerSuspend, "n1")
 	b.after(20) // and its daemon lives on
 	next := b.submit(&pb.JobSpec{})
 	if len(b.node("n1").Strays) == 0 || b.start(next, "n1").Started != 1 {

@@ -232,3 +232,49 @@ func TestCloudGPUs(t *testing.T) {
 	}
 	c.cancel(id)
 }
+
+// TestDynamicCloud: nodes of the cloud that slurm.conf does not name, made by scontrol, with daemons that ResumeProgram starts with -Z.
+// They stay what scontrol said they are, sleep and wake as others, also after the controller was killed, and can be deleted while they
+// sleep.
+func TestDynamicCloud(t *testing.T) {
+	c := newPowerCluster(t)
+	must(t, os.WriteFile(c.conf, []byte(readFile(t, c.conf)+"MaxNodeCount=5\n"), 0o644))
+	program := filepath.Join(c.dir, "resume")
+	joins := strings.Replace(readFile(t, program), `"--conf"`, `"-Z" "--node-conf" "Feature=own" "--conf"`, 1)
+	if !strings.Contains(joins, `"-Z"`) {
+		t.Fatalf("no -Z in %s", joins)
+	}
+	must(t, os.WriteFile(program, []byte(joins), 0o755))
+	c.nodes = append(c.nodes, "d1", "d2")
+	c.startCtld()
+	c.issue()
+	c.scontrol("create", "nodename=d[1-2]", "state=cloud", "cpus=8", "realmemory=4096", "feature=burst")
+	for _, killed := range []bool{false, true} {
+		for _, n := range []string{"d1", "d2"} {
+			c.asleep(n)
+		}
+		if killed {
+			c.ctld.kill()
+			c.startCtld()
+		}
+		w := c.witness(fmt.Sprintf("killed.%v", killed))
+		id := c.submit(gatedJob, func(s *msg.JobSpec) { s.Features = "burst" }, w)
+		c.started(w)
+		node := c.jobs(id)[id].BatchHost
+		n := c.node(node)
+		if !strings.HasPrefix(node, "d") || n.StateFlags != msg.NodeCloud|msg.NodeDynamic || n.Cpus != 8 || n.Features != "burst" {
+			t.Errorf("job %d runs on %v", id, n)
+		}
+		open(c, w)
+		if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 1 {
+			t.Errorf("job %d: %v, attempt %d", id, j.State, j.Attempt)
+		}
+	}
+	c.asleep("d1")
+	c.scontrol("delete", "nodename=d1")
+	for _, n := range c.nodeRecords() {
+		if n.Name == "d1" {
+			t.Errorf("d1 is deleted, and there is %v", n)
+		}
+	}
+}

@@ -383,11 +383,12 @@ func (c PowerProgramDone) Handle(tx *state.Tx) any {
 		if at, named := c.Nodes[old.Name]; named && old.PowerProgram == c.Program && old.PowerNs == at {
 			n := change(old)
 			n.PowerProgram = ""
-			up := n.LinkUp && poweredUp(tx, n, n.BootId)
-			tx.Emit(state.NodeChanged{Node: n, What: c.Program + " program ended", Durable: true})
-			if up {
-				awake(tx, n.Name)
+			if other := n.PowerNodedNs != unknownStart && n.PowerNodedNs != n.NodedStartNs; n.LinkUp && other &&
+				c.Program == PowerSuspend && n.StateFlags&pb.NodePoweredDown != 0 { // it may be on its way down for as long as that takes
+				n.StateFlags = n.StateFlags&^pb.NodePoweredDown | pb.NodePoweringDown
+				n.PowerNs = tx.NowNS
 			}
+			tx.Emit(state.NodeChanged{Node: n, What: c.Program + " program ended", Durable: true})
 		}
 	}
 	return nil

@@ -97,6 +97,8 @@ func TestIdleNodesArePoweredDown(t *testing.T) {
 	b.do(booted("n2", "boot2", 2)) // somebody has pressed the button, and the program may switch it off yet
 	b.flags("n2", pb.NodePoweredDown, PowerSuspend)
 	b.ran(PowerSuspend, "n2")
+	b.flags("n2", pb.NodePoweringDown, "") // and it has as long to go down as any other
+	b.after(20)
 	b.flags("n2", 0, "")
 }
 
@@ -257,7 +259,7 @@ func TestPowerDownAgain(t *testing.T) {
 }
 
 // TestSlowSuspendProgram: while SuspendProgram runs for a node, for longer than SuspendTimeout, it may switch the node off any moment. A
-// host that has been started meanwhile is up once the program has ended, if it is there still, and ResumeProgram runs then.
+// host that has been started meanwhile is up if it is there still SuspendTimeout after the program's end; else ResumeProgram runs then.
 func TestSlowSuspendProgram(t *testing.T) {
 	b := newPowered(t, nil)
 	b.after(100)
@@ -271,8 +273,11 @@ func TestSlowSuspendProgram(t *testing.T) {
 	if j := b.job(id); j.StateFlags&pb.JobPowerUp == 0 {
 		t.Errorf("a job runs on what is being switched off: %v", j)
 	}
-	b.do(NodeGone{Node: "n1"})
 	b.ran(PowerSuspend, "n1")
+	b.after(19)
+	b.flags("n1", pb.NodePoweringDown, "")
+	b.do(NodeGone{Node: "n1"}) // so it has been switched off
+	b.after(1)
 	b.after(1)
 	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
 	b.do(booted("n1", "boot3", 3))

@@ -120,8 +120,9 @@ func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 
 // Run writes until ctx ends or a commit fails.
 func (l *Loop) Run(ctx context.Context) error {
-	defer close(l.done)
-	defer l.told.start()()
+	stop := l.told.start()
+	defer stop(lastWords)
+	defer close(l.done) // before the log is waited for: nobody is to wait for a writer that has ended
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	ticks := 0

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
 // told logs what has happened, in a goroutine of its own: a line costs the writer more than most commands, and a log whose reader stands
-// still (the journal, a pipe) would stop it. When the log is far behind, batches are left out, and their number is logged.
+// still (the journal, a pipe) would stop it. When the log is far behind, batches are left out, and the number of their events is logged.
 type told struct {
 	log     *slog.Logger
 	batches chan tellable
+	queued  atomic.Int64 // events that wait; of a batch that is being logged all
 	left    atomic.Int64 // events that were left out
 }
 
@@ -22,25 +24,58 @@ type tellable struct {
 	seq    uint64
 }
 
-// maxTold is how many batches may wait to be logged.
-const maxTold = 4096
+// What waits is bounded by its events, each of which may hold a job's record of some kilobytes; maxBatches is more than the writer makes
+// while a log only stutters.
+const (
+	maxTold    = 50_000
+	maxBatches = 4096
+)
 
-func newTold(log *slog.Logger) *told { return &told{log: log, batches: make(chan tellable, maxTold)} }
+// lastWords is how long an end waits for the log.
+const lastWords = 2 * time.Second
 
-// tell is for the writer. It does not block.
-func (t *told) tell(events []state.Event, seq uint64) {
-	if len(events) == 0 {
-		return
-	}
-	select {
-	case t.batches <- tellable{events, seq}:
-	default:
-		t.left.Add(int64(len(events)))
-	}
+func newTold(log *slog.Logger) *told {
+	return &told{log: log, batches: make(chan tellable, maxBatches)}
 }
 
-// start logs until stop is called, and what is left then. The writer has ended by then.
-func (t *told) start() (stop func()) {
+// tell is for the writer. It does not block. Events of which nothing is said do not wait.
+func (t *told) tell(events []state.Event, seq uint64) {
+	var said []state.Event
+	for _, e := range events {
+		if t.says(e) {
+			said = append(said, e)
+		}
+	}
+	n := int64(len(said))
+	if n == 0 {
+		return
+	}
+	if t.queued.Add(n) <= maxTold {
+		select {
+		case t.batches <- tellable{said, seq}:
+			return
+		default:
+		}
+	}
+	t.queued.Add(-n)
+	t.left.Add(n)
+}
+
+// says reports whether an event may make a line. Most do not: heartbeats, and what is shown of pending jobs.
+func (t *told) says(e state.Event) bool {
+	switch e := e.(type) {
+	case state.NodeChanged:
+		if e.What == "" {
+			return false
+		}
+	case state.JobShown, state.ArraySplit, state.AttemptsStored:
+		return false
+	}
+	return t.log.Enabled(context.Background(), state.EventLevel(e))
+}
+
+// start logs until stop is called, and what is left then: stop waits for that as long as it is told. The writer has ended by then.
+func (t *told) start() (stop func(patience time.Duration)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -51,17 +86,23 @@ func (t *told) start() (stop func()) {
 			for _, e := range b.events {
 				t.say(e, b.seq)
 			}
+			t.queued.Add(-int64(len(b.events)))
 		}
 	}()
-	return func() { close(t.batches); <-done }
+	return func(patience time.Duration) {
+		close(t.batches)
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case <-done:
+		case <-late.C:
+		}
+	}
 }
 
 func (t *told) say(e state.Event, seq uint64) {
 	level := state.EventLevel(e)
-	if !t.log.Enabled(context.Background(), level) {
-		return
-	}
-	if attrs := e.Attrs(); attrs != nil {
+	if attrs := e.Attrs(); attrs != nil && t.log.Enabled(context.Background(), level) {
 		t.log.Log(context.Background(), level, eventName(e), append(attrs, "seq", seq)...)
 	}
 }

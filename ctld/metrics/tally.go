@@ -50,26 +50,12 @@ func sizeOf(j *pb.JobRecord) (s size) {
 		}
 		s.nodes++
 		s.memM += float64(a.MemMib)
-		s.gpus += float64(gpusOf(a))
+		s.gpus += float64(state.GPUsOf(a))
 		if !a.CpusFree {
 			s.cpus += float64(a.Cpus)
 		}
 	}
 	return s
-}
-
-// gpusOf is how many GPUs and MIG instances a job holds on a node; a part of one that is shared is none.
-func gpusOf(a *pb.NodeAlloc) (n uint64) {
-	for _, d := range a.Devices {
-		switch {
-		case d.Name != "gpu" || d.Share > 0:
-		case d.Count > 0:
-			n += uint64(d.Count)
-		default:
-			n++
-		}
-	}
-	return n
 }
 
 func (c *jobs) add(j *pb.JobRecord, s size) {

@@ -41,19 +41,25 @@ func EventLevel(e Event) slog.Level {
 func jobAttrs(j *pb.JobRecord) []any {
 	attrs := []any{"job", j.Id, "attempt", j.Attempt, "user", j.Spec.User, "uid", j.Spec.Uid, "account", j.Spec.Account,
 		"partition", j.Partition, "nodes", j.NodeList, "cpus", j.NumCpus}
-	if n := gpusOf(j); n > 0 {
-		attrs = append(attrs, "gpus", n)
+	gpus := uint64(0)
+	for _, a := range j.Alloc {
+		gpus += GPUsOf(a)
+	}
+	if gpus > 0 {
+		attrs = append(attrs, "gpus", gpus)
 	}
 	return attrs
 }
 
-// gpusOf is how many GPUs an attempt has, on all of its nodes.
-func gpusOf(j *pb.JobRecord) (n int) {
-	for _, a := range j.Alloc {
-		for _, d := range a.Devices {
-			if d.Name == "gpu" {
-				n++
-			}
+// GPUsOf is how many GPUs and MIG instances a job holds on a node; a part of one that is shared is none.
+func GPUsOf(a *pb.NodeAlloc) (n uint64) {
+	for _, d := range a.Devices {
+		switch {
+		case d.Name != "gpu" || d.Share > 0:
+		case d.Count > 0:
+			n += uint64(d.Count)
+		default:
+			n++
 		}
 	}
 	return n

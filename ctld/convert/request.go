@@ -15,6 +15,14 @@ import (
 
 // Request is what a specification asks for, in the scheduler's terms. users are those of the view.
 func Request(s *pb.JobSpec, users state.Users) *sched.Request {
+	r := Anywhere(s, users)
+	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
+	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
+	return r
+}
+
+// Anywhere is Request without the lists of nodes, which may be long.
+func Anywhere(s *pb.JobSpec, users state.Users) *sched.Request {
 	r := &sched.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
 		TasksPerNode: int(s.NtasksPerNode), MinCPUs: int(s.PnMinCpus), Overcommit: s.Overcommit, Sockets: int(s.SocketsPerNode),
 		CoresPerSocket: int(s.CoresPerSocket), ThreadsPerCore: int(s.ThreadsPerCore), MemNodeMiB: int64(s.MemPerNodeMib),
@@ -40,8 +48,6 @@ func Request(s *pb.JobSpec, users state.Users) *sched.Request {
 		r.NodeCounts = nodeCounts(s.NodesSet)
 	}
 	r.Switches, r.SwitchWaitS = switches(s.Switches)
-	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
-	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
 	return r
 }
 

@@ -14,15 +14,17 @@ import (
 )
 
 // maxLooked bounds the waiting jobs that one look judges, the first in their order; maxVisits, how many nodes it looks at for them in all:
-// some tens of milliseconds.
+// some tens of milliseconds. A name of a list of nodes counts as nameVisits.
 const (
-	maxLooked = 1000
-	maxVisits = 2_000_000
+	maxLooked  = 1000
+	maxVisits  = 2_000_000
+	nameVisits = 5
 )
 
 // place is a node that takes jobs and has free GPUs.
 type place struct {
 	*state.Node
+	at        int // its number among the places of a look
 	free      []freeGPUs
 	all       int   // of every type
 	cpus, mem int64 // free
@@ -72,7 +74,7 @@ type want struct {
 	typ        string
 	nodes      int64 // 0: any number of them
 	cpus, mem  int64
-	only, not  []string
+	only, not  set // only nil: everywhere
 }
 
 // wait counts what waiting jobs asked for, what was free meanwhile, and what of it was lost to fragmentation.
@@ -101,18 +103,27 @@ func (m *Moment) wait(v *state.View, pool []*place) {
 	slices.SortFunc(list, func(a, b *want) int {
 		return cmp.Or(cmp.Compare(b.job.Priority, a.job.Priority), cmp.Compare(a.job.Id, b.job.Id))
 	})
-	users, visits := v.Users(), 0
+	users, lists := v.Users(), newLists(pool)
 	for i, w := range list {
-		if i == maxLooked || len(pool) == 0 || visits > maxVisits {
+		if i == maxLooked || len(pool) == 0 {
 			return
 		}
-		if w.ask(users); !w.judged {
+		if w.ask(users, lists); lists.visits > maxVisits {
+			return
+		}
+		if !w.judged {
 			continue
 		}
+		lists.visits += len(pool)
+		at := w.reach(pool)
 		for range w.tasks {
-			if visits += len(pool); !m.judge(w, w.reach(pool)) {
+			if lists.visits += len(at); lists.visits > maxVisits {
+				return
+			}
+			if !m.judge(w, at) {
 				break
 			}
+			at = slices.DeleteFunc(at, func(p *place) bool { return p.of(w.typ) == 0 })
 		}
 		pool = slices.DeleteFunc(pool, func(p *place) bool { return p.all == 0 })
 	}
@@ -131,12 +142,19 @@ func wanted(v *state.View, j *pb.JobRecord) *want {
 }
 
 // ask works out what the job needs beside its GPUs.
-func (w *want) ask(users state.Users) {
+func (w *want) ask(users state.Users, lists *lists) {
 	s := w.job.Spec
 	if s.Features != "" || s.BatchFeatures != "" || s.Switches != "" || s.Licenses != "" || s.Reservation != "" || s.Sharing != "" {
 		return
 	}
-	r := convert.Request(s, users)
+	r := convert.Anywhere(s, users)
+	if s.ReqNodes != "" {
+		l := lists.read(s.ReqNodes)
+		r.NodeList, w.only = l.names, l.places
+	}
+	if s.ExcNodes != "" {
+		w.not = lists.read(s.ExcNodes).places
+	}
 	c := sched.Count(r)
 	if c.GPUs == 0 {
 		return
@@ -149,7 +167,7 @@ func (w *want) ask(users state.Users) {
 		w.typ = g.Type
 		fixed = fixed || g.Per == sched.PerNode || g.Per == sched.PerSocket
 	}
-	w.judged, w.gpus, w.cpus, w.mem, w.only, w.not = true, c.GPUs, c.CPUs, c.MemMiB, r.NodeList, r.Exclude
+	w.judged, w.gpus, w.cpus, w.mem = true, c.GPUs, c.CPUs, c.MemMiB
 	if fixed {
 		w.nodes = max(c.Nodes, 1)
 	}
@@ -159,7 +177,7 @@ func (w *want) ask(users state.Users) {
 func (w *want) reach(pool []*place) (out []*place) {
 	for _, p := range pool {
 		if p.of(w.typ) > 0 && slices.ContainsFunc(p.Partitions, func(name string) bool { return slices.Contains(w.partitions, name) }) &&
-			(len(w.only) == 0 || slices.Contains(w.only, p.Name)) && !slices.Contains(w.not, p.Name) {
+			(w.only == nil || w.only.has(p.at)) && !w.not.has(p.at) {
 			out = append(out, p)
 		}
 	}

@@ -26,7 +26,8 @@ type bench struct {
 
 func newBench(t testing.TB, nodes int) *bench {
 	b := &bench{t: t, util: map[string]int64{}}
-	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 1 << 20, MaxJobCount: 1 << 20, KillWaitS: 30}, Default: "p",
+	cfg := &state.Config{Settings: &state.Settings{MaxJobsPerUser: 1 << 20, MaxJobCount: 1 << 20, MaxArraySize: 1 << 20, KillWaitS: 30},
+		Default:        "p",
 		PartitionNodes: map[string][]string{},
 		Partitions:     []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
 	for i := range nodes {
@@ -161,6 +162,12 @@ func TestFragmentation(t *testing.T) {
 				s.ReqNodes = "g0"
 				b.wait(7, "Resources", s)
 			}, 1, 1, 1},
+		"not on those it excludes": {func(b *bench) { b.hold(0, 1, 0); b.hold(1, 1, 0, 1, 2) },
+			func(b *bench) {
+				s := node(2, 1)
+				s.ExcNodes = "g0"
+				b.wait(7, "Resources", s)
+			}, 0, 0, 2},
 		"on any nodes": {func(b *bench) { b.hold(0, 1, 0, 1, 2); b.hold(1, 1, 0, 1, 2) },
 			func(b *bench) { b.wait(7, "Resources", &pb.JobSpec{TresPerJob: "gres/gpu:2"}) }, 0, 0, 2},
 	} {
@@ -239,7 +246,7 @@ func TestRecorder(t *testing.T) {
 	step(10 * time.Second)
 	fail = full
 	r.Flush(t.Context())
-	hours, _, err := r.Read(0, 1<<40, "", func() error { return nil })
+	hours, _, err := r.Read(t.Context(), 0, 1<<40, "", func() error { return nil })
 	if err != nil || len(hours) != 2 || len(kept) != 0 {
 		t.Fatalf("kept %v, to be written %v, %v", kept, hours, err)
 	}
@@ -260,6 +267,69 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
+// TestReadersDoNotWaitForEachOther: a report whose query stands still holds up neither a look nor what is handed on, and is of one moment
+// nevertheless; one that finds something being written waits for it, as long as its caller does.
+func TestReadersDoNotWaitForEachOther(t *testing.T) {
+	b := newBench(t, 1)
+	boot, disk := int64(1e9), 0.0
+	writing, written := make(chan struct{}), make(chan struct{})
+	r := &Recorder{View: b.loop.View, Sample: b.sample, Now: func() time.Time { return time.Unix(1800003600, 0) },
+		Boot: func() int64 { return boot }, Log: slog.New(slog.DiscardHandler),
+		Keep: func(_ context.Context, hours []Hour, _ []LostHour) error { disk += hours[0].Covered; return nil }}
+	step := func() { boot += 10e9; r.Look() }
+	r.Look()
+	step()
+	tries, onDisk := 0, 0.0
+	hours, _, err := r.Read(t.Context(), 0, 1<<40, "", func() error {
+		onDisk = disk
+		if tries++; tries == 1 { // this query takes long
+			r.Flush(t.Context())
+			step()
+		}
+		return nil
+	})
+	if err != nil || len(hours) != 1 || tries != 2 || onDisk != 10 || hours[0].Covered != 10 {
+		t.Errorf("%v, %v, %g on disk after %d tries", hours, err, onDisk, tries)
+	}
+	if _, _, err := r.Read(t.Context(), 0, 1<<40, "", func() error { step(); r.Flush(t.Context()); return nil }); err == nil {
+		t.Error("what changes all the time was read")
+	}
+	r.Keep = func(context.Context, []Hour, []LostHour) error { close(writing); <-written; return nil }
+	step()
+	go r.Flush(t.Context())
+	<-writing
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := r.Read(ctx, 0, 1<<40, "", func() error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("while something is written: %v", err)
+	}
+	close(written)
+	if hours, _, err := r.Read(t.Context(), 0, 1<<40, "", func() error { return nil }); err != nil || len(hours) != 0 {
+		t.Errorf("after it was written: %v, %v", hours, err)
+	}
+}
+
+// TestLists: each list of nodes is read once in a look, and none that would cost more than is left.
+func TestLists(t *testing.T) {
+	var pool []*place
+	for _, name := range []string{"g1", "g2"} {
+		pool = append(pool, &place{Node: &state.Node{NodeRecord: &pb.NodeRecord{Name: name}}})
+	}
+	l := newLists(pool)
+	for range 3 {
+		if got := l.read("g[2-4]"); len(got.names) != 3 || got.places.has(0) || !got.places.has(1) || l.visits != 3*nameVisits {
+			t.Errorf("%+v, %d visits", got, l.visits)
+		}
+	}
+	if got := l.read("none"); got.places == nil || got.places.has(0) {
+		t.Errorf("of other nodes: %+v", got)
+	}
+	l.visits = maxVisits - 1
+	if got := l.read("g[1-2]"); got.names != nil || l.visits <= maxVisits {
+		t.Errorf("beyond what a look may cost: %+v, %d visits", got, l.visits)
+	}
+}
+
 // BenchmarkLook is one look at 1,000 nodes with 4,000 GPUs, most of them held, and 10,000 waiting jobs: it is done every ten seconds.
 func BenchmarkLook(b *testing.B) {
 	w := newBench(b, 1000)
@@ -277,5 +347,39 @@ func BenchmarkLook(b *testing.B) {
 		if m := Look(v, w.sample); m.All.Total != 4000 || m.All.Waiting != 20000 {
 			b.Fatalf("%+v", m.All)
 		}
+	}
+}
+
+// BenchmarkLookExclude is one look at 10,000 nodes and 1,000 waiting jobs that exclude most of them, with one list or each with its own,
+// and at an array of a million tasks.
+func BenchmarkLookExclude(b *testing.B) {
+	const nodes = 10000
+	for name, exclude := range map[string]func(job int) string{
+		"same":  func(int) string { return "g[0-8999]" },
+		"each":  func(job int) string { return fmt.Sprintf("g[0-%d]", 8000+job) },
+		"array": nil,
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := newBench(b, nodes)
+			var shown []reactor.PlannedShow
+			show := func(spec *pb.JobSpec) {
+				shown = append(shown, reactor.PlannedShow{ID: w.submit(7, spec), Reason: "Resources"})
+			}
+			if exclude == nil {
+				show(&pb.JobSpec{TresPerNode: "gres/gpu:1", Array: "0-99999"})
+			} else {
+				for i := range 1000 {
+					show(&pb.JobSpec{TresPerNode: "gres/gpu:1", ExcNodes: exclude(i)})
+				}
+			}
+			w.turn(reactor.ApplyPlan{Shown: shown})
+			v := w.loop.View()
+			b.ResetTimer()
+			for b.Loop() {
+				if m := Look(v, w.sample); m.All.Total != 4*nodes || m.All.Waiting < 1000 {
+					b.Fatalf("%+v", m.All)
+				}
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package gpuhours
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -48,10 +49,12 @@ type Recorder struct {
 	Boot func() int64 // CLOCK_BOOTTIME in nanoseconds
 	Log  *slog.Logger
 
-	mu     sync.Mutex
+	mu     sync.Mutex // not held while something is written or read on disk
 	hours  map[hourKey]*Hour
 	losses map[lossKey]*LostHour
-	last   int64 // of Boot, 0 = there was none
+	giving chan struct{} // nil unless a Flush is writing them; closed when it has done so
+	turns  uint64        // how often a Flush has begun to write
+	last   int64         // of Boot, 0 = there was none
 	failed bool
 }
 
@@ -131,10 +134,45 @@ func (r *Recorder) add(m *Moment, start int64, seconds float64) {
 	}
 }
 
+// readTries is how often Read reads while Flush writes, which it does once a minute.
+const readTries = 5
+
 // Read is what has not been handed on, from since to before until in seconds since 1970, of all GPUs or a partition, and who lost what.
-// stored reads what has been handed on: both are of one moment.
-func (r *Recorder) Read(since, until int64, partition string, stored func() error) (hours []Hour, losses []LostHour, err error) {
+// stored reads what has been handed on, from the beginning each time that it is called: both are of one moment. It may take long, and
+// nobody waits for it.
+func (r *Recorder) Read(ctx context.Context, since, until int64, partition string, stored func() error) ([]Hour, []LostHour, error) {
+	for range readTries {
+		hours, losses, turns, err := r.waiting(ctx, since, until, partition)
+		if err == nil {
+			err = stored()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		r.mu.Lock()
+		same := r.turns == turns
+		r.mu.Unlock()
+		if same {
+			return hours, losses, nil
+		}
+	}
+	return nil, nil, errors.New("the accounting database is too slow: what GPUs did has changed each time before it was read; try again")
+}
+
+// waiting copies what Read gives, once no Flush is writing, and says how many there have been.
+func (r *Recorder) waiting(ctx context.Context, since, until int64, partition string) (hours []Hour, losses []LostHour, turns uint64,
+	err error) {
 	r.mu.Lock()
+	for r.giving != nil {
+		written := r.giving
+		r.mu.Unlock()
+		select {
+		case <-written:
+		case <-ctx.Done():
+			return nil, nil, 0, ctx.Err()
+		}
+		r.mu.Lock()
+	}
 	defer r.mu.Unlock()
 	for k, h := range r.hours {
 		if k.partition == partition && k.start >= since && k.start < until {
@@ -146,22 +184,31 @@ func (r *Recorder) Read(since, until int64, partition string, stored func() erro
 			losses = append(losses, *l)
 		}
 	}
-	return hours, losses, stored()
+	return hours, losses, r.turns, nil
 }
 
-// Flush hands on what has been seen; what cannot be written is kept for the next time.
+// Flush hands on what has been seen; what cannot be written is kept for the next time. Not beside Look or another Flush.
 func (r *Recorder) Flush(ctx context.Context) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if len(r.hours) == 0 {
+		r.mu.Unlock()
 		return
 	}
-	err := r.Keep(ctx, rowsOf(r.hours, func(a, b *Hour) int {
+	hours := rowsOf(r.hours, func(a, b *Hour) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Partition, b.Partition))
-	}), rowsOf(r.losses, func(a, b *LostHour) int {
+	})
+	losses := rowsOf(r.losses, func(a, b *LostHour) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Account, b.Account),
 			cmp.Compare(a.Partition, b.Partition))
-	}))
+	})
+	r.turns++
+	r.giving = make(chan struct{})
+	r.mu.Unlock()
+	err := r.Keep(ctx, hours, losses)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.giving)
+	r.giving = nil
 	if err == nil {
 		r.hours, r.losses, r.failed = nil, nil, false
 		return

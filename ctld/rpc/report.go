@@ -72,7 +72,7 @@ func (s *Service) gpuHours(ctx context.Context, since, until int64, partition st
 	since = since / 3600 * 3600
 	var hours []gpuhours.Hour
 	var losses []gpuhours.LostHour
-	newer, fresh, err := s.GPUHours.Read(since, until, partition, func() (err error) {
+	newer, fresh, err := s.GPUHours.Read(ctx, since, until, partition, func() (err error) {
 		if hours, err = s.Acct.Hours(ctx, since, until, partition); err == nil {
 			losses, err = s.Acct.Losses(ctx, since, until)
 		}

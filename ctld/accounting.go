@@ -45,6 +45,13 @@ func (d *daemon) newGPUHours() *gpuhours.Recorder {
 		}}
 }
 
+// keepAccounts runs the recorder and accounting, which ends after it: it closes the database into which the recorder's last minute goes.
+func keepAccounts(ctx context.Context, part func(string, func() error), recorder, accounting func(context.Context)) {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	part("GPU hours", func() error { defer end(); recorder(ctx); return nil })
+	part("accounting", func() error { accounting(later); return nil })
+}
+
 func (d *daemon) acctPolicy() acct.Policy {
 	c := d.conf.Load()
 	keep, _ := c.PurgeJobAfter() // Load has refused what it cannot read

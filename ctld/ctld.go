@@ -329,7 +329,7 @@ func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen li
 func (d *daemon) background(ctx context.Context, part func(string, func() error)) {
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("certificates", func() error { d.takeIn(ctx); return nil })
-	part("accounting", func() error { d.acct.Run(ctx); return nil })
+	keepAccounts(ctx, part, d.gpuHours.Run, d.acct.Run)
 	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
 	part("backups", func() error {
 		b := &journal.Backuper{Store: d.store, Every: backupEvery, Keep: keepBackups, Log: d.log}
@@ -342,7 +342,6 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 		w.Run(ctx)
 		return nil
 	})
-	part("GPU hours", func() error { d.gpuHours.Run(ctx); return nil })
 	part("counters", func() error { d.midnights(ctx); return nil })
 	part("memory", func() error { giveBack(ctx); return nil })
 	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })

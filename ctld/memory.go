@@ -3,6 +3,7 @@ package ctld
 import (
 	"context"
 	"math"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -36,10 +37,31 @@ func (q *quiet) due(allocated uint64) bool {
 
 // Of a large state half is enough for garbage: with 10,000 nodes and 100,000 jobs, of which a gigabyte is in use, Go would collect at more
 // than two. Below roomyBytes in all nothing is done, so that small clusters collect no more often than they did.
+//
+// What is in use is looked at every boundEvery: of what has come since the bound was set last, Go makes room by collecting again and again.
 const (
 	roomyBytes   = 1792 << 20
 	garbageShare = 2 // of what is in use, its inverse
+	boundEvery   = time.Second
+	boundChange  = 32 // a change of less than this part of the bound is none: to set it stops all goroutines for a moment
 )
+
+// bound is the limit that is in force; 0: there is none yet.
+type bound int64
+
+// next says how the limit is to be set for what is in use, if it is. What the last collection found may be a part only of what was loaded
+// since: collect does another one, before the first limit is set.
+func (b *bound) next(u use, collect func() use) (limit int64, set bool) {
+	if *b == 0 && ceiling(u.objects, u.others) > ceiling(u.live, u.others) {
+		u = collect()
+	}
+	limit = ceiling(u.live, u.others)
+	if diff := limit - int64(*b); max(diff, -diff) <= int64(*b)/boundChange {
+		return 0, false
+	}
+	*b = bound(limit)
+	return limit, true
+}
 
 // ceiling is at how many bytes in all garbage is to be collected, when live bytes are in use and others are no heap: stacks and the like.
 func ceiling(live, others uint64) int64 {
@@ -64,31 +86,38 @@ func memoryMetrics() []metrics.Sample {
 		{Name: classes + "heap/released:bytes"}}
 }
 
-// memoryUse is what has been allocated since the start, what of it the last collection found in use, and what there is besides the heap.
-func memoryUse(samples []metrics.Sample) (allocated, live, others uint64) {
+// use is, in bytes, what has been allocated since the start, what of it the last collection found in use, the heap's objects with what is
+// garbage, and what there is besides the heap.
+type use struct{ allocated, live, objects, others uint64 }
+
+func memoryUse(samples []metrics.Sample) use {
 	metrics.Read(samples)
 	value := func(i int) uint64 { return samples[i].Value.Uint64() }
 	heap := value(metricObjects) + value(metricUnused) + value(metricFree) + value(metricReleased)
-	return value(metricAllocs), value(metricLive), value(metricTotal) - min(heap, value(metricTotal))
+	return use{value(metricAllocs), value(metricLive), value(metricObjects), value(metricTotal) - min(heap, value(metricTotal))}
 }
 
 // giveBack bounds garbage, and gives memory back when the controller is quiet, until ctx ends. A limit from the environment (GOMEMLIMIT)
 // is left as it is.
 func giveBack(ctx context.Context) {
-	t := time.NewTicker(quietEvery)
+	t := time.NewTicker(boundEvery)
 	defer t.Stop()
 	var q quiet
+	var b bound
 	samples := memoryMetrics()
 	bounds := debug.SetMemoryLimit(-1) == math.MaxInt64
 	if bounds {
 		defer debug.SetMemoryLimit(math.MaxInt64)
 	}
-	for {
-		allocated, live, others := memoryUse(samples)
+	collect := func() use { runtime.GC(); return memoryUse(samples) }
+	for i := 0; ; i++ {
+		u := memoryUse(samples)
 		if bounds {
-			debug.SetMemoryLimit(ceiling(live, others))
+			if limit, set := b.next(u, collect); set {
+				debug.SetMemoryLimit(limit)
+			}
 		}
-		if q.due(allocated) {
+		if i%int(quietEvery/boundEvery) == 0 && q.due(u.allocated) {
 			debug.FreeOSMemory()
 		}
 		select {

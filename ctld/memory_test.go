@@ -28,14 +28,14 @@ func TestMemoryIsGivenBackOnceQuiet(t *testing.T) {
 func TestAllocatedIsCounted(t *testing.T) {
 	runtime.GC()
 	samples := memoryMetrics()
-	allocated, live, others := memoryUse(samples)
+	u := memoryUse(samples)
 	for _, s := range samples {
 		if s.Value.Kind() != metrics.KindUint64 {
 			t.Errorf("%s is %v", s.Name, s.Value.Kind())
 		}
 	}
-	if live == 0 || allocated < live || others == 0 || others > 1<<30 {
-		t.Errorf("allocated %d, in use %d, others %d", allocated, live, others)
+	if u.live == 0 || u.allocated < u.live || u.objects == 0 || u.allocated < u.objects || u.others == 0 || u.others > 1<<30 {
+		t.Errorf("%+v", u)
 	}
 }
 
@@ -47,6 +47,31 @@ func TestGarbageIsBounded(t *testing.T) {
 		if got := ceiling(c.live*mib, c.others*mib); got != int64(c.want*mib) {
 			t.Errorf("%d MiB in use and %d others: collected at %d MiB, want %d", c.live, c.others, got/mib, c.want)
 		}
+	}
+}
+
+// TestBoundOfALoadedState: the last collection may have been in the middle of the loading; what is in use then is found out by another one,
+// once. Afterwards the limit follows what is in use, when it changes by much.
+func TestBoundOfALoadedState(t *testing.T) {
+	const mib = 1 << 20
+	var b bound
+	collections := 0
+	for i, step := range []struct {
+		live, objects, collected uint64 // MiB
+		want                     int64  // 0: not set
+		collections              int
+	}{{500, 3000, 2900, 2900*3/2 + 100, 1}, {2920, 4000, 0, 0, 1}, {3200, 4000, 0, 3200*3/2 + 100, 1}, {100, 4000, 0, 1792, 1}} {
+		limit, set := b.next(use{live: step.live * mib, objects: step.objects * mib, others: 100 * mib}, func() use {
+			collections++
+			return use{live: step.collected * mib, objects: step.collected * mib, others: 100 * mib}
+		})
+		if limit != step.want*mib || set != (step.want != 0) || collections != step.collections {
+			t.Errorf("step %d: %d MiB, set %v, %d collections", i, limit/mib, set, collections)
+		}
+	}
+	b = 0
+	if limit, _ := b.next(use{live: 10 * mib, objects: 30 * mib, others: 10 * mib}, nil); limit != roomyBytes { // no collection for little
+		t.Errorf("of a small state: %d MiB", limit/mib)
 	}
 }
 

@@ -8,24 +8,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// nicePasses is how often Nice looks for new threads; each pass that finds some has changed who made them.
+const nicePasses = 100
+
 // Nice gives this process a nice value (nice(2)), which what it starts inherits. The kernel has one for each thread, and new threads have
-// that of the one that makes them.
+// that of the one that makes them: Nice goes on until it finds none that it has not changed.
 func Nice(value int) error {
 	if value < -20 || value > 19 {
 		return fmt.Errorf("a nice value is from -20 to 19, not %d", value)
 	}
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	for _, t := range threads {
-		tid, err := strconv.Atoi(t.Name())
-		if err == nil {
-			err = unix.Setpriority(unix.PRIO_PROCESS, tid, value)
-		}
-		if err != nil && err != unix.ESRCH {
+	return forThreads(threads, func(tid int) error {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, value); err != nil && err != unix.ESRCH {
 			return fmt.Errorf("cannot have the nice value %d: %w", value, err)
+		}
+		return nil
+	})
+}
+
+// forThreads calls f for each of the threads that list gives, until it gives no new ones.
+func forThreads(list func() ([]int, error), f func(tid int) error) error {
+	done := map[int]bool{}
+	for range nicePasses {
+		tids, err := list()
+		if err != nil {
+			return err
+		}
+		before := len(done)
+		for _, tid := range tids {
+			if done[tid] {
+				continue
+			}
+			if err := f(tid); err != nil {
+				return err
+			}
+			done[tid] = true
+		}
+		if len(done) == before {
+			return nil
 		}
 	}
 	return nil
+}
+
+// threads are the threads of this process.
+func threads() ([]int, error) {
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	tids := make([]int, 0, len(list))
+	for _, t := range list {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return nil, err
+		}
+		tids = append(tids, tid)
+	}
+	return tids, nil
 }

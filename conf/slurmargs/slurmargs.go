@@ -7,22 +7,32 @@ import (
 	"strings"
 )
 
-// Options are the letters that a daemon has, and which of them take a value; Long are its other options, which may begin with one dash.
+// Options are the letters that a daemon has, and which of them take a value; Long are its other options, which may begin with one dash, and
+// Bare those of them that take no value.
 type Options struct {
 	Flags, Values string
-	Long          []string
+	Long, Bare    []string
 }
 
-// Split writes each option apart, up to "--". What it does not know stays as it is, as does "-" alone, a value.
+// Split writes each option apart, up to "--" or a subcommand, whose options are its own: that is the first argument which is neither an
+// option nor the value of one. What it does not know stays as it is, as does "-" alone, a value.
 func (o Options) Split(args []string) (out []string) {
+	mayBeValue := false
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
-		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if arg == "-" || !strings.HasPrefix(arg, "-") {
+			if !mayBeValue {
+				return append(out, args[i:]...)
+			}
+			out, mayBeValue = append(out, arg), false
+			continue
+		}
 		if arg == "--" {
 			return append(out, args[i:]...)
 		}
-		if arg == "-" || !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "--") || slices.Contains(o.Long, name) {
-			out = append(out, arg)
+		name, _, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if strings.HasPrefix(arg, "--") || slices.Contains(o.Long, name) {
+			out, mayBeValue = append(out, arg), !joined && !o.bare(name)
 			continue
 		}
 		parts, wantsValue := o.letters(arg)
@@ -31,8 +41,14 @@ func (o Options) Split(args []string) (out []string) {
 			i++
 			out = append(out, args[i])
 		}
+		mayBeValue = !joined && slices.Equal(parts, []string{arg}) && !o.bare(name) && !wantsValue // not known here
 	}
 	return out
+}
+
+// bare reports whether an option takes no value.
+func (o Options) bare(name string) bool {
+	return slices.Contains(o.Bare, name) || len(name) == 1 && strings.Contains(o.Flags, name)
 }
 
 // letters takes one argument apart. wantsValue: the next argument is the value of the last letter.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/accounts"
@@ -136,7 +137,7 @@ func run(c *cli.Context) error {
 		return fmt.Errorf("unknown argument %q; see sluice-noded --help", c.Args().First())
 	}
 	if c.Bool("hardware") {
-		return printHardware(os.Stdout, hw.Linux{})
+		return printHardware(os.Stdout, hw.Linux{}, time.Now)
 	}
 	var netless, sparing error
 	if os.Geteuid() == 0 {

@@ -18,7 +18,9 @@ import (
 // letters are the options of slurmd(8), which wrappers and units of Slurm's daemon have.
 var letters = slurmargs.Options{Flags: "bcCDhMsvVZ", Values: "dfLnN", Long: []string{"conf", "conf-server", "publish", "node",
 	"dynamic", "Z", "node-conf", "login", "relay", "spool", "tls", "join", "join-only", "controller", "socket", "gpus", "no-gpu-files",
-	"allow-root-jobs", "log", "hardware", "verbose", "nice", "lock-memory", "help", "version"}}
+	"allow-root-jobs", "log", "hardware", "verbose", "nice", "lock-memory", "help", "version"},
+	Bare: []string{"dynamic", "login", "join-only", "no-gpu-files", "allow-root-jobs", "hardware", "verbose", "lock-memory", "help",
+		"version"}}
 
 // verbose is how often -v was given.
 var verbose int
@@ -53,13 +55,13 @@ func obey(c *cli.Context, log *slog.Logger) error {
 }
 
 // printHardware prints a NodeName line and the time since the boot as slurmd -C does (slurmd(8)).
-func printHardware(w io.Writer, p hw.Prober) error {
+func printHardware(w io.Writer, p hw.Prober, now func() time.Time) error {
 	inv, err := p.Inventory()
 	if err != nil {
 		return err
 	}
 	sockets, cores, threads := inv.Topology.Counts()
-	up := int64(time.Since(time.Unix(0, inv.BootNS)).Seconds())
+	up := int64(now().Sub(time.Unix(0, inv.BootNS)).Seconds())
 	_, err = fmt.Fprintf(w, "NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=%d CoresPerSocket=%d ThreadsPerCore=%d RealMemory=%d\n"+
 		"UpTime=%d-%02d:%02d:%02d\n", inv.Hostname, len(inv.Topology), sockets, cores, threads, inv.MemoryMiB,
 		up/86400, up/3600%24, up/60%60, up%60)

@@ -106,7 +106,7 @@ PriorityFlags=MAX_TRESS
 PreemptParameters=youngest
 TaskPluginParam=Autobind=threads,coers
 AccountingStoreFlags=job_scripts,job_env
-PrivateData=jobs,usage,user
+PrivateData=jobs,usage,users,user
 DebugFlags=Backfil,Gres
 JobContainerType=job_container/tmpf
 JobAcctGatherParams=OverMemoryKil
@@ -148,7 +148,7 @@ TopologyParam=TopoOptionl
 	}
 	for _, want := range []string{"SchedulerParameters=bf_continue,bf_interval=30", "SlurmctldParameters=rl_enable",
 		"LaunchParameters=use_interactive_step",
-		"PrologFlags=X11", "TaskPluginParam=Autobind=threads", "PrivateData=usage", "DebugFlags=Gres",
+		"PrologFlags=X11", "TaskPluginParam=Autobind=threads", "PrivateData=users", "DebugFlags=Gres",
 		"SelectTypeParameters=CR_ONE_TASK_PER_CORE"} {
 		if !slices.Contains(vain, want) {
 			t.Errorf("%s is not named among %q", want, vain)

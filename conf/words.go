@@ -150,8 +150,8 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"accounting is built into the controller; there is no database server": `SSL_CA SSL_CAPATH SSL_CERT ` +
 				`SSL_CIPHER SSL_KEY max_step_records`,
 		}},
-		"privatedata": {works: "cloud jobs none", vain: map[string]string{
-			whySeen: `accounts events nodes partitions reservations usage users`,
+		"privatedata": {works: "cloud jobs none usage", vain: map[string]string{
+			whySeen: `accounts events nodes partitions reservations users`,
 		}},
 		"metricstype":       {trim: "metrics/", works: "none openmetrics"},
 		"metricsparameters": {works: "ignore_private_data listen tokens top"},

@@ -50,7 +50,9 @@ type Options struct {
 	State  string // folder of the database; default StateSaveLocation
 	Socket string // unix socket of the commands; default DefaultSocket(ClusterName)
 	Listen string // address for nodes; default :SlurmctldPort
-	Log    *slog.Logger
+	// Metrics is where metrics are served unless slurm.conf says where: ADDR:PORT, none; default DefaultMetrics.
+	Metrics string
+	Log     *slog.Logger
 	// Debug is a level that counts instead of SlurmctldDebug (slurmctld(8), -v); empty: there is none.
 	Debug string
 	// LogTo opens the log that slurm.conf names, "" being none. nil: the log stays what it is.

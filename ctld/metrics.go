@@ -1,6 +1,7 @@
 package ctld
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -27,27 +28,55 @@ func metricsOff(c *conf.Config) bool {
 	return strings.EqualFold(strings.TrimPrefix(c.MetricsType, "metrics/"), "none")
 }
 
-// listenMetrics opens the listener for metrics, nil when there is to be none. A controller whose metrics cannot be read does its work all
-// the same: the address is taken where several controllers run on one machine.
-func (d *daemon) listenMetrics() net.Listener {
+// metricsAgain is how long after an attempt to listen for metrics, which has failed, the next one is made. Replaced in tests.
+var metricsAgain = 30 * time.Second
+
+// metricsAddr is where metrics are to be served, "" for nowhere.
+func (d *daemon) metricsAddr() string {
 	c := d.conf.Load()
 	if metricsOff(c) {
-		return nil
+		return ""
 	}
-	addr, configured := DefaultMetrics, c.MetricsParameters.Get("listen")
-	if configured != "" {
-		addr = configured
+	addr := cmp.Or(c.MetricsParameters.Get("listen"), d.opts.Metrics, DefaultMetrics)
+	if addr == "none" {
+		return ""
+	}
+	return addr
+}
+
+// listenMetrics opens the listener for metrics, nil when there is to be none, or not yet. A controller whose metrics cannot be read does
+// its work all the same: the address is taken where several controllers run on one machine.
+func (d *daemon) listenMetrics() net.Listener {
+	addr := d.metricsAddr()
+	if addr == "" {
+		return nil
 	}
 	l, err := tcp.Listen(addr)
-	switch {
-	case err != nil && configured == "":
-		d.log.Info("metrics are not served: MetricsParameters=listen=ADDR:PORT gives this controller another address", "err", err)
-		return nil
-	case err != nil:
-		d.log.Error("metrics are not served: cannot listen on the address of MetricsParameters=listen=", "err", err)
+	if err != nil {
+		d.log.Warn("metrics are not served yet: MetricsParameters=listen=ADDR:PORT gives this controller another address", "err", err)
 		return nil
 	}
 	return l
+}
+
+// awaitMetrics has another attempt made now and then until one succeeds, or ctx ends: nil.
+func (d *daemon) awaitMetrics(ctx context.Context) net.Listener {
+	addr := d.metricsAddr()
+	if addr == "" {
+		return nil
+	}
+	t := time.NewTicker(metricsAgain)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		if l, err := tcp.Listen(addr); err == nil {
+			return l
+		}
+	}
 }
 
 // metricsSource is what the figures are made of. Nothing runs yet.
@@ -57,12 +86,15 @@ func (d *daemon) metricsSource() *metrics.Source {
 		Top: func() int { return max(0, d.conf.Load().MetricsParameters.Int("top", topUsers)) }}
 }
 
-// serveMetrics serves l until ctx ends. What goes wrong is logged: the controller goes on.
+// serveMetrics serves l until ctx ends, and where there is none yet waits for its address. What goes wrong is logged: the controller goes
+// on.
 func (d *daemon) serveMetrics(ctx context.Context, l net.Listener, calls *rpc.Service) {
-	if l == nil {
-		return
-	}
 	d.readTokens(d.conf.Load())
+	if l == nil {
+		if l = d.awaitMetrics(ctx); l == nil {
+			return
+		}
+	}
 	d.metrics.Figures = func() map[string]float64 {
 		f := d.counters(false)
 		f["active_calls"] = float64(calls.ActiveCalls())
@@ -85,9 +117,9 @@ func (t *certificates) metricsTLS() *tls.Config {
 	}}
 }
 
-// privateMetrics: whose jobs there are is not for everybody.
+// privateMetrics: whose jobs there are, or how much somebody uses, is not for everybody. Figures of users tell of both.
 func privateMetrics(c *conf.Config) bool {
-	return hasWord(c.PrivateData, "jobs") && !c.MetricsParameters.Has("ignore_private_data")
+	return (hasWord(c.PrivateData, "jobs") || hasWord(c.PrivateData, "usage")) && !c.MetricsParameters.Has("ignore_private_data")
 }
 
 // metricsRules are who may read metrics now.
@@ -100,7 +132,8 @@ func (d *daemon) metricsRules() confmetrics.Rules {
 	return r
 }
 
-// readTokens reads the file of MetricsParameters=tokens=. When it cannot be read, those that were read before count.
+// readTokens reads the file of MetricsParameters=tokens=. When it is empty, wrong or gone, no token is good any more: it may have been
+// emptied because one is known to somebody else.
 func (d *daemon) readTokens(c *conf.Config) {
 	path := c.MetricsParameters.Get("tokens")
 	if path == "" {
@@ -109,8 +142,8 @@ func (d *daemon) readTokens(c *conf.Config) {
 	}
 	t, err := confmetrics.ReadTokens(path)
 	if err != nil {
-		d.log.Error("the tokens for metrics stay as they were", "err", err)
-		return
+		d.log.Error("no token opens metrics", "err", err)
+		t = nil
 	}
 	d.tokens.Store(&t)
 }

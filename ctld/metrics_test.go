@@ -5,14 +5,17 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/daemontest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -55,16 +58,22 @@ func scrapeUntil(t *testing.T, c *http.Client, url, token, want string) {
 	}
 }
 
-// TestMetricsOnLoopback: everybody on the machine may read, but with PrivateData=jobs not whose jobs there are.
+// TestMetricsOnLoopback: everybody on the machine may read, but with PrivateData=jobs or usage not whose jobs there are.
 func TestMetricsOnLoopback(t *testing.T) {
+	for _, private := range []string{"jobs", "usage"} {
+		t.Run(private, func(t *testing.T) { metricsOnLoopback(t, private) })
+	}
+}
+
+func metricsOnLoopback(t *testing.T, private string) {
 	const token = "a-token-of-prometheus"
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprint("127.0.0.1:", daemontest.FreePorts(t, 20000, 27000, 1))
-	dial, stop := startDaemon(t, fmt.Sprintf("PrivateData=jobs\nMetricsType=metrics/openmetrics\nMetricsParameters=listen=%s,tokens=%s",
-		addr, tokens))
+	dial, stop := startDaemon(t, fmt.Sprintf("PrivateData=%s\nMetricsType=metrics/openmetrics\nMetricsParameters=listen=%s,tokens=%s",
+		private, addr, tokens))
 	defer stop()
 	if _, err := dial().Submit(t.Context(), heldJob()); err != nil {
 		t.Fatal(err)
@@ -151,5 +160,94 @@ func TestMetricsOff(t *testing.T) {
 	status, body := scrape(t, http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/metrics", port), "")
 	if status != 0 || !strings.Contains(body, "refused") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestTokensEnd: those of a file that is emptied, spoilt or deleted are good no longer.
+func TestTokensEnd(t *testing.T) {
+	const token = "a-token-of-prometheus"
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	fill := func() {
+		if err := os.WriteFile(tokens, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	addr := fmt.Sprint("127.0.0.1:", daemontest.FreePorts(t, 20000, 27000, 1))
+	dial, stop := startDaemon(t, fmt.Sprintf("MetricsParameters=listen=%s,tokens=%s", addr, tokens))
+	defer stop()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	scrapeUntil(t, c, "http://"+addr+"/metrics", token, "slurm_nodes_total 4")
+	reconfigure := func() {
+		t.Helper()
+		if _, err := dial().Reconfigure(t.Context(), &pb.ReconfigureRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, spoil := range map[string]func() error{
+		"emptied": func() error { return os.Truncate(tokens, 0) },
+		"open":    func() error { return os.Chmod(tokens, 0o644) },
+		"deleted": func() error { return os.Remove(tokens) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		reconfigure()
+		if status, body := scrape(t, c, "http://"+addr+"/metrics", token); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d\n%.200s", name, status, body)
+		}
+		_ = os.Remove(tokens)
+		fill()
+		reconfigure()
+		if status, body := scrape(t, c, "http://"+addr+"/metrics", token); status != http.StatusOK {
+			t.Errorf("after it was %s and written again: %d\n%.200s", name, status, body)
+		}
+	}
+}
+
+// TestMetricsLater: an address that somebody else has is used when he has gone.
+func TestMetricsLater(t *testing.T) {
+	defer func(was time.Duration) { metricsAgain = was }(metricsAgain)
+	metricsAgain = time.Millisecond
+	holder, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	dial, stop := startDaemon(t, "MetricsParameters=listen="+holder.Addr().String())
+	defer stop()
+	if _, err := dial().Stats(t.Context(), &pb.StatsRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	scrapeUntil(t, c, "http://"+holder.Addr().String()+"/metrics", "", "slurm_nodes_total 4")
+}
+
+// TestMetricsAddr: slurm.conf counts more than the command line.
+func TestMetricsAddr(t *testing.T) {
+	for _, c := range []struct{ line, flag, want string }{
+		{"", "", DefaultMetrics},
+		{"", "none", ""},
+		{"", "127.0.0.1:1", "127.0.0.1:1"},
+		{"MetricsParameters=listen=127.0.0.1:2", "none", "127.0.0.1:2"},
+		{"MetricsType=none", "127.0.0.1:1", ""},
+	} {
+		text := "ClusterName=c\nSlurmctldHost=h\nNodeName=n1 CPUs=1\nPartitionName=p Nodes=n1\n" + c.line + "\n"
+		path := filepath.Join(t.TempDir(), "slurm.conf")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := conf.Load(path, conf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &daemon{opts: Options{Metrics: c.flag}, conf: &atomic.Pointer[conf.Config]{}}
+		d.conf.Store(cfg)
+		if got := d.metricsAddr(); got != c.want {
+			t.Errorf("%q --metrics=%s: %q, not %q", c.line, c.flag, got, c.want)
+		}
 	}
 }

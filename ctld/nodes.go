@@ -47,7 +47,7 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 		MaxRamPercent:  c.Cgroup.MaxRAMPercent,
 		MaxSwapPercent: c.Cgroup.MaxSwapPercent, MinRamMib: c.Cgroup.MinRAMSpaceMiB, MaxPids: maxPids, Node: configured(n),
 		LogLevel: int32(d.nodeLevel(n.Name)), Privacy: privacy(c, n.Name), Authority: d.certs.signs(),
-		PrivateJobs: privateMetrics(c),
+		PublicJobs: !privateMetrics(c),
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -21,52 +19,58 @@ import (
 // DefaultMetrics is where metrics of a node are served unless its daemon is told otherwise: for this machine alone.
 const DefaultMetrics = "127.0.0.1:9342"
 
+// metricsAgain is how long after an attempt to listen for metrics, which has failed, the next one is made. Replaced in tests.
+var metricsAgain = 30 * time.Second
+
 // listenMetrics opens the socket for metrics, which noded-link serves, and reads the tokens, which noded-link could not. A node whose
-// metrics cannot be read runs jobs all the same; the address is taken where several daemons run on one machine.
-func (o *Options) listenMetrics() (metrics.Tokens, error) {
+// metrics cannot be read runs jobs all the same. While the address is taken, another attempt is made now and then until stop is called.
+func (o *Options) listenMetrics(ctx context.Context) (stop func()) {
 	if o.Metrics == "" || o.Login {
-		return nil, nil
+		return func() {}
 	}
-	var tokens metrics.Tokens
 	if o.MetricsTokens != "" {
 		var err error
-		if tokens, err = metrics.ReadTokens(o.MetricsTokens); err != nil {
-			return nil, err
+		if o.tokens, err = metrics.ReadTokens(o.MetricsTokens); err != nil {
+			o.Log.Error("no token opens metrics", "err", err)
 		}
 	}
-	var err error
-	if o.metrics, err = listenOutside(o.Metrics); err != nil {
-		if o.MetricsWanted {
-			o.Log.Error("metrics are not served: cannot listen on the address of --metrics", "err", err)
-		} else {
-			o.Log.Info("metrics are not served: --metrics ADDR:PORT gives this daemon another address", "err", err)
-		}
+	l, err := outside(o.Metrics)
+	if err != nil {
+		o.Log.Error("metrics are not served: cannot make a socket for the address of --metrics", "err", err)
+		return func() {}
 	}
-	return tokens, nil
+	o.metrics = l.File()
+	if err = l.Listen(); err == nil {
+		return func() { _ = l.File().Close() }
+	}
+	o.Log.Warn("metrics are not served yet: --metrics ADDR:PORT gives this daemon another address, none switches them off", "err", err)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for pause(ctx, metricsAgain); ctx.Err() == nil; pause(ctx, metricsAgain) {
+			if l.Listen() == nil {
+				o.Log.Info("metrics are served now", "address", o.Metrics)
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done; _ = l.File().Close() }
 }
 
-// listenOutside listens in the machine's network namespace, which this process may have left.
-func listenOutside(addr string) (f *os.File, err error) {
-	listen := func() error {
-		l, err := tcp.Listen(addr)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		f, err = l.(*net.TCPListener).File()
-		return err
-	}
+// outside makes a socket of the machine's network namespace, which this process may have left.
+func outside(addr string) (l *tcp.Later, err error) {
 	if inherit.Net < 0 {
-		err = listen()
-		return f, err
+		return tcp.NewLater(addr)
 	}
 	err = inherit.OnThread(func() error {
 		if err := unix.Setns(inherit.Net, unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("cannot enter the machine's network namespace: %w", err)
 		}
-		return listen()
+		l, err = tcp.NewLater(addr)
+		return err
 	})
-	return f, err
+	return l, err
 }
 
 // serveMetrics serves them until ctx ends; served is closed when it has.
@@ -76,18 +80,19 @@ func (n *node) serveMetrics(ctx context.Context) (served <-chan struct{}) {
 		close(done)
 		return done
 	}
-	l, err := n.sockets.Metrics()
-	if err != nil {
-		n.log.Error("metrics are not served", "err", err)
-		close(done)
-		return done
-	}
 	s := &metrics.Server{Log: n.log, Now: time.Now, Pages: map[string]metrics.Render{"/metrics": func(p *metrics.Page, names bool) error {
 		return n.renderMetrics(ctx, p, names)
 	}}, Rules: func() metrics.Rules { return metrics.Rules{Tokens: n.about.MetricsTokens, Private: n.private.Load()} },
 		TLS: &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: n.cert.Server}}
 	go func() {
 		defer close(done)
+		l, err := n.sockets.Metrics(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				n.log.Error("metrics are not served", "err", err)
+			}
+			return
+		}
 		if err := s.Serve(ctx, l); err != nil && ctx.Err() == nil {
 			n.log.Error("metrics are not served any more", "err", err)
 		}
@@ -152,3 +157,6 @@ func (j *job) describe(to *nodemetrics.Job) {
 	to.User = strconv.FormatUint(uint64(j.brief.GetUid()), 10)
 	to.CPUs = j.cpus
 }
+
+// namesPrivate says whether metrics name users only to who has shown something: unless the controller says otherwise.
+func namesPrivate(s *pb.NodeSettings) bool { return !s.GetPublicJobs() }

@@ -128,7 +128,7 @@ func (n *node) init() (err error) {
 	if n.about.Open != "" {
 		n.bundler.open = errors.New(n.about.Open)
 	}
-	n.private.Store(n.about.Settings == nil || n.about.Settings.PrivateJobs)
+	n.private.Store(namesPrivate(n.about.Settings))
 	n.have, n.conf = n.about.Devices.GetReport(), n.about.Configuration
 	if s := n.about.Settings; s != nil {
 		n.settings, n.clusterID = s, s.ClusterId

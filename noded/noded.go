@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/hw"
@@ -85,10 +86,8 @@ type Options struct {
 	Steps  root.Steps // a step.Runner on Spool
 	Shim   []string   // command that starts a shim: this binary with the argument "stepd"
 
-	// Metrics is the address on which metrics are served; empty: they are not. MetricsWanted: somebody has named it, and is to be told when
-	// it cannot be had.
-	Metrics       string
-	MetricsWanted bool
+	// Metrics is the address on which metrics are served; empty: they are not.
+	Metrics string
 	// MetricsTokens is a file of the tokens that open them, root's alone; empty: there are none.
 	MetricsTokens string
 
@@ -150,14 +149,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.listening, err = o.listen(); err != nil {
 		return err
 	}
-	tokens, err := o.listenMetrics()
-	if err != nil {
-		return err
-	}
-	if o.metrics != nil {
-		defer o.metrics.Close()
-	}
-	o.tokens = tokens
+	defer o.listenMetrics(ctx)()
 	if o.listening != nil {
 		defer o.listening.Close()
 	}
@@ -274,7 +266,7 @@ func (o *Options) within(ctx context.Context, f, listening, metrics *os.File) (w
 	}
 	done := make(chan error, 1)
 	sockets := Sockets{Relay: func() (*net.UnixListener, error) { return relay.FromFile(listening) },
-		Metrics: func() (net.Listener, error) { return net.FileListener(metrics) }}
+		Metrics: func(ctx context.Context) (net.Listener, error) { return tcp.FromFile(ctx, metrics) }}
 	go func() { done <- Link(ctx, conn, sockets, o.Prober, o.Log, o.Level) }()
 	return func() error { return <-done }, nil
 }
@@ -286,10 +278,11 @@ type linkOptions struct {
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Sockets give the listening sockets that the root half has opened, where it says that there are such.
+// Sockets give the listening sockets that the root half has opened, where it says that there are such. That of Metrics may listen later,
+// for which it waits until ctx ends.
 type Sockets struct {
 	Relay   func() (*net.UnixListener, error)
-	Metrics func() (net.Listener, error)
+	Metrics func(ctx context.Context) (net.Listener, error)
 }
 
 // Link is noded-link: it serves the host whose root half is at the other end of conn, until that goes, or ctx ends.

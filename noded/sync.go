@@ -78,7 +78,7 @@ func (n *node) adopt(s *pb.NodeSettings) error {
 	}
 	n.root.Tell(&nodepb.Order{What: &nodepb.Order_Settings{Settings: s}})
 	n.settings = s
-	n.private.Store(s.PrivateJobs)
+	n.private.Store(namesPrivate(s))
 	n.renewal.replaced(s.Authority)
 	if n.o.Level != nil {
 		n.o.Level.Set(slog.Level(s.GetLogLevel()))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,6 +311,52 @@ func TestReadPretend(t *testing.T) {
 		{Pretend: "3", Nodes: 3}, {Pretend: "3", GPUs: "a100:1"}} {
 		if o.readPretend() == nil {
 			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+// TestMetricsPortsAreLeft: a cluster takes the default ports for metrics only when its configuration has a line for them.
+func TestMetricsPortsAreLeft(t *testing.T) {
+	for _, c := range []struct {
+		line        string
+		ctld, nodes string // what each is told; a word for each node
+	}{
+		{"", "none", "none none"},
+		{"MetricsParameters=listen=127.0.0.1:1", "none", "none none"},
+		{"MetricsType=metrics/openmetrics", "default", "default none"},
+		{"MetricsType=none", "default", "none none"},
+	} {
+		d, _, err := openDir(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.generate(2, false); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(d.ownConf())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.ownConf(), append(text, c.line+"\n"...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := conf.Load(d.ownConf(), conf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &plan{dir: d, conf: cfg, confPath: d.ownConf()}
+		told := func(dm daemon) string {
+			if i := slices.Index(dm.argv, "--metrics"); i > 0 {
+				return dm.argv[i+1]
+			}
+			return "default"
+		}
+		var nodes []string
+		for _, n := range p.nodes() {
+			nodes = append(nodes, told(p.nodeDaemon(n)))
+		}
+		if got := told(p.ctldDaemon()); got != c.ctld || strings.Join(nodes, " ") != c.nodes {
+			t.Errorf("%q: controller %s, nodes %v", c.line, got, nodes)
 		}
 	}
 }

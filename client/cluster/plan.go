@@ -138,10 +138,17 @@ func (p *plan) listen() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.conf.SlurmctldPort))
 }
 
+// metricsHere says whether daemons serve metrics where others on this machine do by default: slurm.conf says so. Otherwise a cluster to try
+// something with would take the ports of one that somebody watches.
+func (p *plan) metricsHere() bool { return p.conf.MetricsType != "" }
+
 func (p *plan) ctldDaemon() daemon {
-	return daemon{"ctld", []string{p.ctld, "--conf", p.confPath, "--state", p.dir.state(), "--socket", p.dir.socket(), "--listen",
-		p.listen(),
-		"--log", p.dir.log("ctld")}, p.dir.log("ctld")}
+	argv := []string{p.ctld, "--conf", p.confPath, "--state", p.dir.state(), "--socket", p.dir.socket(), "--listen", p.listen(),
+		"--log", p.dir.log("ctld")}
+	if !p.metricsHere() {
+		argv = append(argv, "--metrics", "none")
+	}
+	return daemon{"ctld", argv, p.dir.log("ctld")}
 }
 
 func (p *plan) nodeDaemon(n *conf.Node) daemon {
@@ -149,6 +156,9 @@ func (p *plan) nodeDaemon(n *conf.Node) daemon {
 	argv := []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name),
 		"--controller", p.listen(), "--no-gpu-files", "--allow-root-jobs", "--socket", p.dir.socket(),
 		"--log", p.dir.log(name)}
+	if !p.metricsHere() || strings.HasSuffix(strings.ToLower(p.conf.MetricsType), "none") || n != p.nodes()[0] { // one has the port
+		argv = append(argv, "--metrics", "none")
+	}
 	if gpus := p.nodeGPUs(n); gpus != "" {
 		argv = append(argv, "--gpus", gpus)
 	}

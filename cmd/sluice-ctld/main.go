@@ -45,6 +45,9 @@ func main() {
 			state,
 			&cli.StringFlag{Name: "socket", Usage: "`PATH` of the Unix socket for commands (default: /run/sluice/<ClusterName>/ctld.sock)"},
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` for the node daemons (default: all addresses, SlurmctldPort)"},
+			&cli.StringFlag{Name: "metrics", Value: ctld.DefaultMetrics,
+				Usage: "serve metrics for Prometheus on `ADDR:PORT` where slurm.conf " +
+					"has no MetricsParameters=listen=; none: nowhere"},
 			&cli.DurationFlag{Name: "certificate-life", Value: ca.HostLife,
 				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
@@ -123,9 +126,10 @@ func run(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
-		Listen: c.String("listen"), Log: log, Debug: slurmargs.Level(verbose), CertificateLife: c.Duration("certificate-life"),
-		LogTo:   func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
-		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
+		Listen: c.String("listen"), Metrics: c.String("metrics"), Log: log, Debug: slurmargs.Level(verbose),
+		CertificateLife: c.Duration("certificate-life"),
+		LogTo:           func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
+		LogFile:         func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
 		Signals: logfile.Signals(), Service: service.New(log)})
 	if err != nil && logs.Apart() {
 		log.Error("the controller stops", "err", err)

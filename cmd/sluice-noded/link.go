@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/hw"
@@ -141,10 +142,10 @@ func linkRun(args []string) error {
 		f := os.NewFile(relayFD, "relay")
 		defer f.Close()
 		return relay.FromFile(f)
-	}, Metrics: func() (net.Listener, error) {
+	}, Metrics: func(ctx context.Context) (net.Listener, error) {
 		f := os.NewFile(metricsFD, "metrics")
 		defer f.Close()
-		return net.FileListener(f)
+		return tcp.FromFile(ctx, f)
 	}}
 	return noded.Link(context.Background(), conn, sockets, hw.Linux{}, log, level)
 }

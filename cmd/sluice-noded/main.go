@@ -266,7 +266,7 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 		return noded.Options{}, logging{}, err
 	}
 	o.Relay = relayPath(c, cfg.ClusterName)
-	o.Metrics, o.MetricsWanted, o.MetricsTokens = c.String("metrics"), c.IsSet("metrics"), c.String("metrics-tokens")
+	o.Metrics, o.MetricsTokens = c.String("metrics"), c.String("metrics-tokens")
 	if o.Metrics == "none" {
 		o.Metrics = ""
 	}

@@ -13,19 +13,18 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // Limits of a listener.
 const (
-	maxConnections = 64
-	maxHeader      = 16 << 10
-	headerTime     = 10 * time.Second
-	answerTime     = time.Minute
-	idleTime       = 3 * time.Minute // Prometheus asks every minute or more often, and keeps its connection
-	// Fresh is how long a page is good for all who ask for it.
+	maxHeader  = 16 << 10
+	headerTime = 10 * time.Second // also until the first request, and for the handshake
+	answerTime = time.Minute
+	idleTime   = 3 * time.Minute // Prometheus asks every minute or more often, and keeps its connection
+	// Fresh is how long a page is good for all who ask for it, once it is made; one that took longer to make is good for longer (GoodFor).
 	Fresh = time.Second
+	// maxFresh bounds that.
+	maxFresh = time.Minute
 	// worthGzip is from which size on a page is compressed for who takes that.
 	worthGzip = 4 << 10
 )
@@ -48,12 +47,25 @@ type Server struct {
 	kept map[string]*kept
 }
 
-// kept is a page, made for all who ask within a second.
+// kept is a page, made for all who ask while it is good.
 type kept struct {
 	mu          sync.Mutex
-	at          time.Time
+	span        Span
 	plain, gzip []byte
 }
+
+// Span is when what was made is good.
+type Span struct{ from, until time.Time }
+
+// GoodFor is the span of what was begun and is ready now: as long as it took, so that at most half of the time goes into making it, and at
+// least Fresh.
+func GoodFor(begun, ready time.Time) Span {
+	took := max(0, ready.Sub(begun))
+	return Span{begun, begun.Add(took + min(max(Fresh, took), maxFresh))}
+}
+
+// Good reports whether now is in it. The clock may have been set back.
+func (s Span) Good(now time.Time) bool { return !now.Before(s.from) && now.Before(s.until) }
 
 // Loopback reports whether nobody but this machine reaches a listener.
 func Loopback(a net.Addr) bool {
@@ -71,8 +83,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{Handler: s.handler(open), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: answerTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		// HTTP/2 has had floods of its own, and a scrape is one request.
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
-	l = netutil.LimitListener(l, maxConnections)
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, visitorKey{}, visitorOf(c))
+		}}
+	l = &door{Listener: l, each: !open}
 	if !open {
 		l = tls.NewListener(l, s.TLS)
 	}
@@ -85,27 +100,40 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
+// visitorKey finds the connection of a request.
+type visitorKey struct{}
+
+// refuse ends the connection with an answer: only who is told something keeps one.
+func refuse(w http.ResponseWriter, text string, status int) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, text, status)
+}
+
 func (s *Server) handler(open bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		rules := s.Rules()
 		if rules.Off {
-			http.NotFound(w, q)
+			refuse(w, "404 page not found", http.StatusNotFound)
 			return
 		}
 		names, err := rules.reads(q, open)
 		if err != nil {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="metrics"`)
-			http.Error(w, err.Error(), http.StatusUnauthorized)
+			refuse(w, err.Error(), http.StatusUnauthorized)
 			return
 		}
 		if q.Method != http.MethodGet && q.Method != http.MethodHead {
-			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			refuse(w, "only GET", http.StatusMethodNotAllowed)
 			return
 		}
 		render, ok := s.Pages[q.URL.Path]
 		if !ok {
-			http.NotFound(w, q)
+			refuse(w, "404 page not found", http.StatusNotFound)
 			return
+		}
+		// On a loopback address all are told something, and one who is there to take all places is not to keep them.
+		if v, _ := q.Context().Value(visitorKey{}).(*visitor); v != nil && (!open || q.Header.Get("Authorization") != "") {
+			v.trust()
 		}
 		s.answer(w, q, render, names)
 	})
@@ -113,7 +141,7 @@ func (s *Server) handler(open bool) http.Handler {
 
 func (s *Server) answer(w http.ResponseWriter, q *http.Request, render Render, names bool) {
 	k := s.page(fmt.Sprintf("%s %t", q.URL.Path, names))
-	plain, packed, err := k.get(s.Now(), func(p *Page) error { return render(p, names) })
+	plain, packed, err := k.get(s.Now, func(p *Page) error { return render(p, names) })
 	if err != nil {
 		s.Log.Warn("cannot make a page of metrics", "page", q.URL.Path, "err", err)
 		http.Error(w, "the page cannot be made; the log of the daemon says why", http.StatusInternalServerError)
@@ -142,17 +170,19 @@ func (s *Server) page(key string) *kept {
 }
 
 // get is the page as it is, or made anew. Those who ask while it is made wait for it.
-func (k *kept) get(now time.Time, render func(*Page) error) (plain, packed []byte, err error) {
+func (k *kept) get(clock func() time.Time, render func(*Page) error) (plain, packed []byte, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.plain != nil && now.Sub(k.at) < Fresh && !now.Before(k.at) {
+	begun := clock()
+	if k.plain != nil && k.span.Good(begun) {
 		return k.plain, k.gzip, nil
 	}
 	p := &Page{}
 	if err := render(p); err != nil {
 		return nil, nil, err
 	}
-	k.plain, k.gzip, k.at = p.text, pack(p.text), now
+	k.plain, k.gzip = p.text, pack(p.text)
+	k.span = GoodFor(begun, clock())
 	return k.plain, k.gzip, nil
 }
 

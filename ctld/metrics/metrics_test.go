@@ -397,3 +397,20 @@ func BenchmarkWatch(b *testing.B) {
 		w.src.Watch().Changed(c)
 	}
 }
+
+// TestTallyIsDropped: a scrape does not keep a View, and whatever has been deleted since, until the next one.
+func TestTallyIsDropped(t *testing.T) {
+	w := newWorld(t, 1)
+	w.read("/metrics/jobs", true)
+	kept := func() bool {
+		w.src.mu.Lock()
+		defer w.src.mu.Unlock()
+		return w.src.last != nil
+	}
+	for end := time.Now().Add(2 * time.Minute); kept(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the tally of a scrape is still kept")
+		}
+	}
+	w.read("/metrics/jobs", true)
+}

@@ -35,9 +35,13 @@ type Source struct {
 	watch *Watch
 
 	mu   sync.Mutex
-	last *tally
-	at   time.Time
+	last *tally // pins a View, and is therefore dropped soon
+	good metrics.Span
+	drop *time.Timer
 }
+
+// dropAfter is when a tally is dropped: the pages of a scrape are asked for one after the other.
+const dropAfter = 2 * metrics.Fresh
 
 // Samples is what GPUs are doing; *rpc.Samples is one.
 type Samples interface {
@@ -76,14 +80,28 @@ func (s *Source) mainPage(p *metrics.Page, names bool) error {
 	return p.Gather(s.Watch().registry)
 }
 
-// tally is the one of this second, so that all pages of a scrape cost one walk.
+// tally is the one of this second, so that all pages of a scrape cost one walk; one that took longer is good for longer.
 func (s *Source) tally() *tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.Now(); s.last == nil || now.Sub(s.at) >= metrics.Fresh || now.Before(s.at) {
-		s.last, s.at = newTally(s.View()), now
+	begun := s.Now()
+	if s.last != nil && s.good.Good(begun) {
+		return s.last
 	}
-	return s.last
+	t := newTally(s.View())
+	ready := s.Now()
+	s.last, s.good = t, metrics.GoodFor(begun, ready)
+	if s.drop != nil {
+		s.drop.Stop()
+	}
+	s.drop = time.AfterFunc(max(dropAfter, ready.Sub(begun)), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.last == t {
+			s.last = nil
+		}
+	})
+	return t
 }
 
 // Watch is what counts as things happen.

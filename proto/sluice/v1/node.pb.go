@@ -1341,10 +1341,12 @@ type NodeSettings struct {
 	SerialHooks        bool        `protobuf:"varint,30,opt,name=serial_hooks,json=serialHooks,proto3" json:"serial_hooks,omitempty"`                  // PrologFlags=Serial: one prolog or epilog at a time
 	LogLevel           int32       `protobuf:"zigzag32,26,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"`                         // from which level of log/slog on the daemon logs; 0 = info
 	Privacy            *Privacy    `protobuf:"bytes,60,opt,name=privacy,proto3" json:"privacy,omitempty"`
-	PrivateJobs        bool        `protobuf:"varint,62,opt,name=private_jobs,json=privateJobs,proto3" json:"private_jobs,omitempty"` // PrivateData=jobs: metrics name nobody to who has shown nothing
-	Authority          string      `protobuf:"bytes,61,opt,name=authority,proto3" json:"authority,omitempty"`                         // which authority signs: a host that has a certificate of another one renews it
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Metrics name users also to who has shown nothing: there is neither PrivateData=jobs nor usage. A controller that does not know of
+	// this field says that they do not.
+	PublicJobs    bool   `protobuf:"varint,63,opt,name=public_jobs,json=publicJobs,proto3" json:"public_jobs,omitempty"`
+	Authority     string `protobuf:"bytes,61,opt,name=authority,proto3" json:"authority,omitempty"` // which authority signs: a host that has a certificate of another one renews it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeSettings) Reset() {
@@ -1608,9 +1610,9 @@ func (x *NodeSettings) GetPrivacy() *Privacy {
 	return nil
 }
 
-func (x *NodeSettings) GetPrivateJobs() bool {
+func (x *NodeSettings) GetPublicJobs() bool {
 	if x != nil {
-		return x.PrivateJobs
+		return x.PublicJobs
 	}
 	return false
 }
@@ -3130,7 +3132,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adrained\x18\x02 \x01(\bR\adrained\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
-	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xc3\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xd5\n" +
 	"\n" +
 	"\fNodeSettings\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
@@ -3170,9 +3172,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x12unkillable_program\x18\x1d \x01(\tR\x11unkillableProgram\x12!\n" +
 	"\fserial_hooks\x18\x1e \x01(\bR\vserialHooks\x12\x1b\n" +
 	"\tlog_level\x18\x1a \x01(\x11R\blogLevel\x12,\n" +
-	"\aprivacy\x18< \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12!\n" +
-	"\fprivate_jobs\x18> \x01(\bR\vprivateJobs\x12\x1c\n" +
-	"\tauthority\x18= \x01(\tR\tauthorityJ\x04\b\x14\x10\x15J\x04\b\x17\x10\x18\"\xc0\x01\n" +
+	"\aprivacy\x18< \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12\x1f\n" +
+	"\vpublic_jobs\x18? \x01(\bR\n" +
+	"publicJobs\x12\x1c\n" +
+	"\tauthority\x18= \x01(\tR\tauthorityJ\x04\b\x14\x10\x15J\x04\b\x17\x10\x18J\x04\b>\x10?R\fprivate_jobs\"\xc0\x01\n" +
 	"\aPrivacy\x12\x12\n" +
 	"\x04dirs\x18\x01 \x03(\tR\x04dirs\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\tR\x04base\x12\x1b\n" +

@@ -80,10 +80,14 @@ func (s *site) unchanged(r result) {
 	}
 }
 
-// refused fails unless a host was stopped with these words.
+// refused fails unless a host (any, for "") was stopped with these words.
 func (s *site) refused(r result, host string, words ...string) {
 	s.t.Helper()
-	if c := r.hosts[host]; c.failed == 0 {
+	c := r.hosts[host]
+	if host == "" {
+		c = r.total()
+	}
+	if c.failed == 0 {
 		s.t.Errorf("%s was not refused: %+v\n%s", host, c, r.out)
 	}
 	for _, w := range words {
@@ -321,6 +325,9 @@ func (s *site) restore(inv string) {
 	if len(found) != 1 {
 		s.t.Fatalf("there are %d backups", len(found))
 	}
+	if at, err := os.Stat(found[0]); err != nil || at.Mode() != 0o600 || at.Size() == 0 {
+		s.t.Errorf("the backup, which has the authority's key, is %v: %v", at, err)
+	}
 	old := s.head
 	s.head = &host{name: "head2"}
 	s.boot(s.head, nil).up()
@@ -339,10 +346,13 @@ func (s *site) restore(inv string) {
 // uninstall leaves hosts as they were.
 func (s *site) uninstall(string) {
 	inv := s.inventory("", s.n1, s.n2, s.n3)
-	s.refused(s.play(inv, "uninstall.yml"), "head2", "This removes the cluster")
+	s.refused(s.play(inv, "uninstall.yml"), "", "This removes the cluster")
 	id := s.submit("--wrap 'sleep 1000'")
 	s.jobState(id, "RUNNING")
-	s.refused(s.play(inv, "uninstall.yml", "-e", "sluice_uninstall=yes"), "head2", "These jobs run: "+id)
+	s.refused(s.play(inv, "uninstall.yml", "-e", "sluice_uninstall=yes"), "", "These jobs run: "+id)
+	s.head.do("root", "systemctl stop sluice-ctld")
+	s.refused(s.play(inv, "uninstall.yml", "-e", "sluice_uninstall=yes"), "", "Whether jobs run cannot be asked")
+	s.head.do("root", "systemctl start sluice-ctld")
 	s.login.do("alice", "scancel "+id)
 	s.jobState(id, "CANCELLED by 2001")
 	s.good(inv, "uninstall.yml", "-e", "sluice_uninstall=yes", "-e", "sluice_uninstall_state=true")

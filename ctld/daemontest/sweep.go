@@ -115,8 +115,9 @@ func ProcsIn(group string) (pids []int) {
 	return pids
 }
 
+// removeGroups removes the cgroups of clusters, and the one above them when it was theirs alone.
 func removeGroups(prefix string) {
-	for _, g := range GroupsOf(prefix) {
+	for _, g := range append(GroupsOf(prefix), groupRoots()...) {
 		_ = unix.Rmdir(g)
 	}
 }

@@ -53,6 +53,7 @@ SlurmUser=root
 StateSaveLocation=%s/state
 SlurmdSpoolDir=%s/spool/%%n
 SlurmdParameters=config_overrides
+MetricsType=none
 NodeName=n1 NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=8 RealMemory=4096 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 %s

@@ -79,15 +79,10 @@ func (c *console) String() string {
 }
 
 // script makes the host's file system, in a mount namespace that is private, and boots it: ROOT WORK FILES CGROUP ARGUMENT…
-// What is in FILES is copied over the root. The host's units are below a cgroup of its own, where init systems have them.
+// What is in FILES is copied over the root.
 const script = `set -e
 root=$1 work=$2 files=$3 cgroup=$4; shift 4
-for mount in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
-	[ -e "$mount/cgroup.procs" ] || continue
-	mkdir "$mount/$cgroup"
-	echo $$ >"$mount/$cgroup/cgroup.procs"
-done
-mount -t tmpfs -o mode=755 tmpfs "$work"
+` + OwnGroups + `mount -t tmpfs -o mode=755 tmpfs "$work"
 mkdir "$work/upper" "$work/work" "$work/host"
 chmod 755 "$work/upper"
 cp -a "$files/." "$work/upper/"
@@ -213,11 +208,25 @@ func (h *Host) PowerOff() {
 		_ = syscall.Kill(h.leader, syscall.SIGKILL)
 	}
 	<-h.done
+	RemoveGroups(h.cgroup)
+}
+
+// RemoveGroups removes the cgroups of a host that is off, which are below one of this name, when its last process is gone.
+func RemoveGroups(cgroup string) {
 	for _, mount := range []string{"", "unified", "systemd"} {
-		top := filepath.Join("/sys/fs/cgroup", mount, h.cgroup)
-		daemontest.Poll(Patience, func() bool { return removeGroups(top) }) // until its last process is gone
+		top := filepath.Join("/sys/fs/cgroup", mount, cgroup)
+		daemontest.Poll(Patience, func() bool { return removeGroups(top) })
 	}
 }
+
+// OwnGroups is a piece of shell by which a host that is booted after it has its units below the cgroup $cgroup, where init systems have
+// them: otherwise all hosts share one, which nobody removes.
+const OwnGroups = `for mount in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+	[ -e "$mount/cgroup.procs" ] || continue
+	mkdir "$mount/$cgroup"
+	echo $$ >"$mount/$cgroup/cgroup.procs"
+done
+`
 
 // removeGroups removes a cgroup with all below it, and tells whether nothing is left.
 func removeGroups(top string) bool {

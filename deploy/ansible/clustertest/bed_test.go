@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/boottest"
 )
 
 // patience is how long is waited for a state: a loaded machine is slow.
@@ -132,11 +134,11 @@ func (b *bed) inside(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"-t", strconv.Itoa(b.net), "--net", "--"}, args...)...)
 }
 
-// script makes a host's file system and boots it, again after each reboot: ROOT WORK FILES ARGUMENT…
+// script makes a host's file system and boots it, again after each reboot: ROOT WORK FILES CGROUP ARGUMENT…
 // What is in FILES is copied over the root. 133 is systemd-nspawn's way to say that the host wants to be booted again.
 const script = `set -e
-root=$1 work=$2 files=$3; shift 3
-mount -t tmpfs -o mode=755 tmpfs "$work"
+root=$1 work=$2 files=$3 cgroup=$4; shift 4
+` + boottest.OwnGroups + `mount -t tmpfs -o mode=755 tmpfs "$work"
 mkdir "$work/upper" "$work/work" "$work/host"
 chmod 755 "$work/upper"
 cp -a "$files/." "$work/upper/"
@@ -185,7 +187,8 @@ func (b *bed) boot(h *host, files map[string]string) *host {
 		b.must(os.MkdirAll(home, 0o755))
 		b.must(os.Chown(home, 2001+i, 2001+i))
 	}
-	args := append([]string{"-c", script, "boot", b.root, b.t.TempDir(), over, "--machine=" + h.name, "--network-bridge=" + bridge,
+	cgroup := fmt.Sprintf("sluice-cluster-%d-%s", os.Getpid(), h.name)
+	args := append([]string{"-c", script, "boot", b.root, b.t.TempDir(), over, cgroup, "--machine=" + h.name, "--network-bridge=" + bridge,
 		"--bind=" + filepath.Join(b.dir, "home") + ":/home", "--capability=all"}, h.extra...)
 	h.cmd = b.inside(append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave",
 		"sh"}, args...)...)
@@ -195,7 +198,11 @@ func (b *bed) boot(h *host, files map[string]string) *host {
 	}
 	h.cmd.Stdout, h.cmd.Stderr = h.said, h.said
 	h.done = start(b.t, h.cmd)
-	b.t.Cleanup(func() { _ = h.cmd.Process.Kill(); <-h.done })
+	b.t.Cleanup(func() {
+		_ = h.cmd.Process.Kill()
+		<-h.done
+		boottest.RemoveGroups(cgroup)
+	})
 	return h
 }
 

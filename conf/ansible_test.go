@@ -19,7 +19,7 @@ func TestAnsibleRoles(t *testing.T) {
 			"CgroupAutomount cgroup.conf CgroupReleaseAgentDir"},
 		"deepops-old": {2, 256, "mgmt01", true, true, true,
 			"DebugFlags=CPU_Bind,gres cgroup.conf AllowedDevicesFile cgroup.conf TaskAffinity"},
-		"galaxyproject": {10, 72, "slurmctl", true, true, false, "CryptoType SlurmctldPidFile TaskPluginParam=Sched " +
+		"galaxyproject": {10, 72, "slurmctl", true, true, false, "CryptoType TaskPluginParam=Sched " +
 			"cgroup.conf CgroupMountpoint cgroup.conf TaskAffinity"},
 		"galaxyproject-minimal": {1, 1, "localhost", true, true, true, "AuthType ProctrackType"},
 	} {

@@ -41,8 +41,8 @@ type Config struct {
 
 	StateSaveLocation string
 	SlurmdSpoolDir    string // with %n and %h; see NodePath
-	SlurmctldPidFile  string
-	SlurmdPidFile     string // with %n and %h
+	SlurmctldPidFile  string // empty, unlike in Slurm, where slurm.conf does not name it: no file is written
+	SlurmdPidFile     string // likewise; with %n and %h
 	SlurmctldLogFile  string
 	SlurmdLogFile     string // with %n and %h
 	SlurmctldDebug    string // quiet, fatal, error, info, verbose, debug … debug5
@@ -343,7 +343,6 @@ func defaults() *Config {
 	return &Config{
 		SlurmUser: "root", SlurmdUser: "root", SlurmctldPort: 6817, SlurmdPort: 6818,
 		StateSaveLocation: "/var/spool", SlurmdSpoolDir: "/var/spool/slurmd",
-		SlurmctldPidFile: "/var/run/slurmctld.pid", SlurmdPidFile: "/var/run/slurmd.pid",
 		SlurmctldDebug: "info", SlurmdDebug: "info", LogTimeFormat: "iso8601_ms", TmpFS: "/tmp",
 		SchedulerType: "sched/backfill", SelectType: "select/cons_tres", SelectTypeParameters: []string{"CR_CORE_MEMORY"},
 		EnforcePartLimits: "NO", TopologyPlugin: "topology/none",

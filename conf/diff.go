@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// atStart are keys that count when the controller is started, by the name that `scontrol show config` has for them.
-var atStart = []string{"ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation"}
+// atStart are keys that count when a daemon is started, by the name that `scontrol show config` has for them.
+var atStart = map[string]string{"ClusterName": "sluice-ctld", "SlurmUser": "sluice-ctld", "SlurmctldPort": "sluice-ctld",
+	"StateSaveLocation": "sluice-ctld", "SlurmctldPidFile": "sluice-ctld", "SlurmdPidFile": "sluice-noded"}
 
 // Diff says in words what is different in to, a line each: keys first, then nodes, partitions, generic resources and switches. Nodes with
 // the same difference share a line.
@@ -36,8 +37,8 @@ func diffPairs(from, to []Pair, before string) (out []string) {
 		was[p.Key] = p.Value
 	}
 	note := func(key string) string {
-		if slices.Contains(atStart, key) {
-			return " (when sluice-ctld is started again)"
+		if program := atStart[key]; program != "" {
+			return " (when " + program + " is started again)"
 		}
 		return ""
 	}

@@ -25,7 +25,6 @@ const (
 	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
 	whyNotYet        = "it has no effect yet"
 	whyOneController = "there is one controller; a standby is a restart on another host"
-	whyPidFile       = "the daemons stay in the foreground and write no pid file"
 )
 
 // keys are all keys of slurm.conf by lower-case name, made when they are first asked for.
@@ -177,11 +176,11 @@ func parsed() []key {
 			why: "the controller listens on all addresses; start it with --listen ADDR:PORT"},
 		{name: "SlurmctldLogFile", set: text(func(c *Config) *string { return &c.SlurmctldLogFile })},
 		{name: "SlurmctldParameters", set: params(func(c *Config) *Params { return &c.SlurmctldParameters })},
-		{name: "SlurmctldPidFile", set: text(func(c *Config) *string { return &c.SlurmctldPidFile }), why: whyPidFile},
+		{name: "SlurmctldPidFile", set: text(func(c *Config) *string { return &c.SlurmctldPidFile })},
 		{name: "SlurmctldTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmctldTimeoutSec }), why: whyOneController},
 		{name: "SlurmdLogFile", set: text(func(c *Config) *string { return &c.SlurmdLogFile })},
 		{name: "SlurmdParameters", set: params(func(c *Config) *Params { return &c.SlurmdParameters })},
-		{name: "SlurmdPidFile", set: text(func(c *Config) *string { return &c.SlurmdPidFile }), why: whyPidFile},
+		{name: "SlurmdPidFile", set: text(func(c *Config) *string { return &c.SlurmdPidFile })},
 		{name: "SlurmdPort", set: number(func(c *Config) *int { return &c.SlurmdPort }, 1, 65535)},
 		{name: "SlurmdSpoolDir", set: text(func(c *Config) *string { return &c.SlurmdSpoolDir })},
 		{name: "SlurmdTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmdTimeoutSec })},

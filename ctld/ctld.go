@@ -59,6 +59,8 @@ type Options struct {
 	LogTo func(configured string) error
 	// LogFile is the path that LogTo opens; nil as LogTo.
 	LogFile func(configured string) string
+	// PidFile is where the controller writes its process id; "none": nowhere; empty: SlurmctldPidFile, where slurm.conf names it.
+	PidFile string
 	// Drop has a controller that was started as root become SlurmUser: this whole process.
 	Drop bool
 	// Signals are SIGHUP and SIGUSR2; may be nil.
@@ -120,9 +122,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer listen.close()
-	if err := d.becomeSlurmUser(c); err != nil {
+	removePid, err := d.becomeWithPid(c)
+	if err != nil {
 		return err
 	}
+	defer removePid()
 	if o.LogTo != nil { // a daemon whose log has no place does not begin: as with Slurm, its file system may be missing
 		if err := o.LogTo(c.SlurmctldLogFile); err != nil {
 			return err

@@ -144,7 +144,7 @@ func (p *plan) metricsHere() bool { return p.conf.MetricsType != "" }
 
 func (p *plan) ctldDaemon() daemon {
 	argv := []string{p.ctld, "--conf", p.confPath, "--state", p.dir.state(), "--socket", p.dir.socket(), "--listen", p.listen(),
-		"--log", p.dir.log("ctld")}
+		"--pid-file", "none", "--log", p.dir.log("ctld")}
 	if !p.metricsHere() {
 		argv = append(argv, "--metrics", "none")
 	}
@@ -155,7 +155,7 @@ func (p *plan) nodeDaemon(n *conf.Node) daemon {
 	name := nodeDaemonName(n.Name)
 	argv := []string{p.noded, "--conf", p.confPath, "--node", n.Name, "--spool", p.dir.spool(n.Name), "--tls", p.dir.tls(n.Name),
 		"--controller", p.listen(), "--no-gpu-files", "--allow-root-jobs", "--socket", p.dir.socket(),
-		"--log", p.dir.log(name)}
+		"--pid-file", "none", "--log", p.dir.log(name)}
 	if !p.metricsHere() || strings.HasSuffix(strings.ToLower(p.conf.MetricsType), "none") || n != p.nodes()[0] { // one has the port
 		argv = append(argv, "--metrics", "none")
 	}

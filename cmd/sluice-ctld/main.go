@@ -52,6 +52,8 @@ func main() {
 				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
 				Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
+			&cli.StringFlag{Name: "pid-file",
+				Usage: "write the process id to `FILE`; none: nowhere (default: SlurmctldPidFile, where slurm.conf has it)"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
 				Usage: "log more than SlurmctldDebug says; -vv logs everything"},
 			&cli.IntFlag{Name: "nice", Aliases: []string{"n"}, Usage: "run with this nice `VALUE`, -20 to 19"},
@@ -129,7 +131,8 @@ func run(c *cli.Context) error {
 		Listen: c.String("listen"), Metrics: c.String("metrics"), Log: log, Debug: slurmargs.Level(verbose),
 		CertificateLife: c.Duration("certificate-life"),
 		LogTo:           func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
-		LogFile:         func(configured string) string { return cmp.Or(c.String("log"), configured) }, Drop: true,
+		LogFile:         func(configured string) string { return cmp.Or(c.String("log"), configured) },
+		Drop:            true, PidFile: c.String("pid-file"),
 		Signals: logfile.Signals(), Service: service.New(log)})
 	if err != nil && logs.Apart() {
 		log.Error("the controller stops", "err", err)

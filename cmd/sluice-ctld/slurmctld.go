@@ -15,7 +15,8 @@ import (
 
 // letters are the options of slurmctld(8), which wrappers and units of Slurm's daemon have.
 var letters = slurmargs.Options{Flags: "cdDhirRsvV", Values: "fLn", Long: []string{"conf", "state", "socket", "listen", "metrics",
-	"certificate-life", "log", "verbose", "nice", "clear", "help", "version"}, Bare: []string{"verbose", "clear", "help", "version"}}
+	"certificate-life", "log", "pid-file", "verbose", "nice", "clear", "help", "version"},
+	Bare: []string{"verbose", "clear", "help", "version"}}
 
 // verbose is how often -v was given.
 var verbose int

@@ -111,6 +111,8 @@ func main() {
 					"says it for good"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
 				Usage: "append the log to `FILE` (default: SlurmdLogFile, or standard error)"},
+			&cli.StringFlag{Name: "pid-file",
+				Usage: "write the process id to `FILE`; none: nowhere (default: SlurmdPidFile, where slurm.conf has it)"},
 			&cli.BoolFlag{Name: "hardware", Aliases: []string{"C"}, Usage: "print this host as a NodeName line of slurm.conf, and end"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
 				Usage: "log more than SlurmdDebug says; -vv logs everything"},
@@ -223,6 +225,7 @@ func run(c *cli.Context) error {
 	if o.GPUs != nil {
 		defer o.GPUs.Close()
 	}
+	defer writePid(cmp.Or(c.String("pid-file"), own.pid), o.Log)()
 	err = noded.Run(ctx, o)
 	if err != nil && logs.Apart() {
 		o.Log.Error("the node daemon stops", "err", err)
@@ -230,9 +233,10 @@ func run(c *cli.Context) error {
 	return err
 }
 
-// logging is what slurm.conf says of this node's log.
+// logging is what slurm.conf says of this node's log, and of its pid file.
 type logging struct {
 	log   string // SlurmdLogFile, "" being none
+	pid   string // SlurmdPidFile, likewise
 	level slog.Level
 }
 
@@ -284,7 +288,8 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 			}
 		}
 	}
-	return o, logging{conf.NodePath(cfg.SlurmdLogFile, n), conf.SlogLevel(cfg.SlurmdDebug)}, nil
+	return o, logging{log: conf.NodePath(cfg.SlurmdLogFile, n), pid: conf.NodePath(cfg.SlurmdPidFile, n),
+		level: conf.SlogLevel(cfg.SlurmdDebug)}, nil
 }
 
 // nodeConf has --conf KEY=VALUE, which goes with -Z in slurmd(8), be --node-conf: --conf FILE is slurm.conf here, without and with -Z.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/pidfile"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/urfave/cli/v2"
@@ -18,7 +19,7 @@ import (
 // letters are the options of slurmd(8), which wrappers and units of Slurm's daemon have.
 var letters = slurmargs.Options{Flags: "bcCDhMsvVZ", Values: "dfLnN", Long: []string{"conf", "conf-server", "publish", "node",
 	"dynamic", "Z", "node-conf", "login", "relay", "spool", "tls", "join", "join-only", "controller", "socket", "gpus", "no-gpu-files",
-	"allow-root-jobs", "log", "hardware", "verbose", "nice", "lock-memory", "help", "version"},
+	"allow-root-jobs", "log", "pid-file", "hardware", "verbose", "nice", "lock-memory", "help", "version"},
 	Bare: []string{"dynamic", "login", "join-only", "no-gpu-files", "allow-root-jobs", "hardware", "verbose", "lock-memory", "help",
 		"version"}}
 
@@ -66,4 +67,20 @@ func printHardware(w io.Writer, p hw.Prober, now func() time.Time) error {
 		"UpTime=%d-%02d:%02d:%02d\n", inv.Hostname, len(inv.Topology), sockets, cores, threads, inv.MemoryMiB,
 		up/86400, up/3600%24, up/60%60, up%60)
 	return err
+}
+
+// writePid writes the daemon's process id to the file, "" and none being no file. A daemon without one goes on. remove is for its end.
+func writePid(path string, log *slog.Logger) (remove func()) {
+	if path == "" || path == "none" {
+		return func() {}
+	}
+	f, err := pidfile.Write(path, uint32(os.Geteuid()))
+	if err != nil {
+		log.Warn("the node daemon has no pid file", "file", path, "err", err)
+	}
+	return func() {
+		if err := f.Remove(); err != nil {
+			log.Warn("the pid file is left", "file", path, "err", err)
+		}
+	}
 }

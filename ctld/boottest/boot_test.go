@@ -15,6 +15,8 @@ SlurmctldHost=head
 SlurmUser=sluice
 StateSaveLocation=/var/lib/sluice/ctld
 SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile=/run/sluice-ctld/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
 ReturnToService=2
 TaskPlugin=task/cgroup
 JobSubmitPlugins=lua
@@ -95,6 +97,11 @@ func identity(t *testing.T, h *boottest.Host) {
 		"sluice 700\nsluice 755\nsluice 777" {
 		t.Errorf("state directory, run-time directory and socket: %s", got)
 	}
+	for unit, path := range map[string]string{"sluice-ctld": "/run/sluice-ctld/slurmctld.pid", "sluice-noded": "/run/slurmd.pid"} {
+		if got, want := h.Do("", "cat", path), h.Shown(unit, "MainPID"); got != want {
+			t.Errorf("the pid file of %s has %q, want %s", unit, got, want)
+		}
+	}
 	if got := h.Journal("sluice-ctld"); !strings.Contains(got, "controller started") {
 		t.Errorf("the journal lacks the controller's start:\n%s", got)
 	}
@@ -113,7 +120,7 @@ func reload(t *testing.T, h *boottest.Host) {
 	if r := h.Run("", "systemctl", "reload", "sluice-ctld"); r.Code == 0 {
 		t.Error("a slurm.conf with a fault was reloaded")
 	}
-	h.Until("the journal names the fault", func() bool { return strings.Contains(h.Journal("sluice-ctld"), "slurm.conf:11") })
+	h.Until("the journal names the fault", func() bool { return strings.Contains(h.Journal("sluice-ctld"), "slurm.conf:13") })
 	write(slurmConf + "PartitionName=more Nodes=head\n")
 	h.Do("", "systemctl", "reload", "sluice-ctld")
 	if got := h.Do("ada", "sinfo", "-h", "-o", "%R"); got != "all\nmore" {
@@ -233,6 +240,9 @@ func end(t *testing.T, h *boottest.Host) {
 		if got := h.Shown(unit, "Result") + " " + h.Shown(unit, "ActiveState"); got != "success inactive" {
 			t.Errorf("%s after its stop: %s", unit, got)
 		}
+	}
+	if r := h.Run("", "ls", "/run/slurmd.pid"); r.Code == 0 {
+		t.Errorf("the pid file of the node daemon is still there: %s", r)
 	}
 	if r := h.Run("", "ls", "/run/sluice-ctld"); r.Code == 0 {
 		t.Errorf("the run-time directory is still there: %s", r)

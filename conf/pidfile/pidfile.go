@@ -1,0 +1,197 @@
+// Package pidfile writes the file with a daemon's process id that slurm.conf(5) may name (SlurmctldPidFile, SlurmdPidFile), for watchdogs
+// and scripts that came with Slurm. Nothing of Sluice reads it.
+package pidfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/trusted"
+	"golang.org/x/sys/unix"
+)
+
+// maxSize bounds what is read of a file that is there: it holds one number.
+const maxSize = 64
+
+// File is a pid file of this process. It is locked (flock(2)) for as long as the process lives, and writable by it after it has become
+// another user. Its method may be called on nil.
+type File struct {
+	dir  *os.File
+	name string
+	file *os.File
+}
+
+// Write puts this process's id into the file at path, an absolute one, as a line. Nobody but root and owners may be able to change the
+// folder, or own the file. One that a process left which has ended is replaced. That of a process which lives is an error, and stays as it
+// is: one that holds the file's lock, or has the id in it and is not younger than the file.
+func Write(path string, owners ...uint32) (*File, error) {
+	dir, err := trusted.Path(filepath.Dir(path), owners...)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	f := &File{dir: os.NewFile(uintptr(fd), dir), name: filepath.Base(path)}
+	if err := f.write(owners); err != nil {
+		f.close()
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
+	}
+	return f, nil
+}
+
+// tries bounds how often the file is opened again because its owner removed it meanwhile.
+const tries = 100
+
+func (f *File) write(owners []uint32) error {
+	for range tries {
+		err := f.take(owners)
+		if err == nil {
+			return f.fill()
+		}
+		if !errors.Is(err, errGone) {
+			return err
+		}
+	}
+	return errGone
+}
+
+var errGone = errors.New("somebody removes it again and again")
+
+// take opens the file and locks it.
+func (f *File) take(owners []uint32) error {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(f.dir.Fd()), f.name, flags, 0o644)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), f.name)
+	if err := f.lock(file, append([]uint32{0}, owners...)); err != nil {
+		_ = file.Close()
+		return err
+	}
+	f.file = file
+	return nil
+}
+
+func (f *File) lock(file *os.File, owners []uint32) error {
+	fi, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case !fi.Mode().IsRegular() || st.Nlink > 1:
+		return errors.New("it is not a plain file with one name")
+	case !slices.Contains(owners, st.Uid):
+		return fmt.Errorf("it belongs to uid %d", st.Uid)
+	}
+	content, err := io.ReadAll(io.LimitReader(file, maxSize))
+	if err != nil {
+		return err
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("it is that of process %d, which is running", pid)
+	} else if err != nil {
+		return err
+	}
+	if !f.is(file) {
+		return errGone
+	}
+	if pid > 0 && pid != os.Getpid() && alive(pid, fi.ModTime()) {
+		return fmt.Errorf("it is that of process %d, which is running", pid)
+	}
+	return nil
+}
+
+// is tells whether the name still stands for the open file.
+func (f *File) is(file *os.File) bool {
+	var named, open unix.Stat_t
+	return unix.Fstatat(int(f.dir.Fd()), f.name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil &&
+		named.Dev == open.Dev && named.Ino == open.Ino
+}
+
+// slack is how far times of the kernel and of the file system may be apart that stand for the same moment.
+const slack = 2 * time.Second
+
+// alive tells whether a process lives that could have written its id into a file at a time: one that began later has been given the id of
+// one that is gone. A process that root may not look at counts as alive.
+func alive(pid int, written time.Time) bool {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return false
+	}
+	began, ok := started(string(raw))
+	return err != nil || !ok || !began.After(written.Add(slack))
+}
+
+// ticksPerSecond is the unit of times in /proc/PID/stat (USER_HZ), the same on all of Linux's architectures that Go has.
+const ticksPerSecond = 100
+
+// started reads when a process began from its line of /proc/PID/stat (proc(5)): the twenty-second field, in ticks since the boot.
+func started(stat string) (time.Time, bool) {
+	_, after, found := cutLast(stat, ") ")
+	fields := strings.Fields(after)
+	if !found || len(fields) < 20 {
+		return time.Time{}, false
+	}
+	ticks, err := strconv.ParseInt(fields[19], 10, 64)
+	if err != nil {
+		return time.Time{}, false
+	}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, false
+	}
+	return time.Now().Add(-time.Duration(up.Nano())).Add(time.Duration(ticks) * time.Second / ticksPerSecond), true
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// fill writes the number first and cuts what was longer after it: a reader never finds the file empty, unless it is new.
+func (f *File) fill() error {
+	line := strconv.Itoa(os.Getpid()) + "\n"
+	if _, err := f.file.WriteAt([]byte(line), 0); err != nil {
+		return err
+	}
+	return f.file.Truncate(int64(len(line)))
+}
+
+// Remove is for the end of the daemon: it removes the file, or empties it where this user may not change the folder (any more). A file that
+// has been put in its place is left alone.
+func (f *File) Remove() error {
+	if f == nil {
+		return nil
+	}
+	defer f.close()
+	if !f.is(f.file) {
+		return nil
+	}
+	if unix.Unlinkat(int(f.dir.Fd()), f.name, 0) == nil {
+		return nil
+	}
+	return f.file.Truncate(0)
+}
+
+func (f *File) close() {
+	_ = f.dir.Close()
+	if f.file != nil {
+		_ = f.file.Close()
+	}
+}

@@ -76,7 +76,7 @@ func (w *world) apply(p *Plan) {
 				Job:       st.Job,
 				Partition: st.Partition,
 				Start:     w.in.Now,
-				End:       record.Add(w.in.Now, st.LimitS),
+				End:       record.Add(w.in.Now, st.LimitS+lastWake(&w.in, &st)),
 				Allocs:    st.Allocs,
 			},
 		)
@@ -92,6 +92,16 @@ func (w *world) apply(p *Plan) {
 			}
 		}
 	}
+}
+
+// lastWake is how long, in seconds, the last of the nodes of a start takes to be up.
+func lastWake(in *Snapshot, st *Start) (last int64) {
+	for _, n := range in.Nodes {
+		if slices.ContainsFunc(st.Allocs, func(a Alloc) bool { return a.Node == n.Name }) {
+			last = max(last, n.WakeS)
+		}
+	}
+	return last
 }
 
 func (w *world) took(id uint32, task int32) {

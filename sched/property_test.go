@@ -42,6 +42,7 @@ func randomWorld(t *rapid.T) *world {
 			CPUs:     rapid.IntRange(1, 8).Draw(t, "cpus"),
 			MemMiB:   100,
 			Features: []string{string(rune('a' + i%2))},
+			WakeS:    rapid.SampledFrom([]int64{0, 0, 0, 7, 40}).Draw(t, "wake"),
 		}
 		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {
 			g := Gres{Name: "gpu", Type: "t"}

@@ -200,7 +200,12 @@ func (c *counted) startable(j *Job, partition string) bool {
 
 // open: the node is up, and neither promised nor reserved while the job would run.
 func (c *counted) open(j *Job, n *countedNode) bool {
-	end := c.in.Now + j.LimitS
+	end := c.in.Now + j.LimitS + n.rec.WakeS
+	if j.Request.MinNodes > 1 {
+		for _, other := range c.in.Nodes { // of several, the last to wake, whichever those are
+			end = max(end, c.in.Now+j.LimitS+other.WakeS)
+		}
+	}
 	for i := range c.plan.Reserve {
 		if r := &c.plan.Reserve[i]; r.At < end && slices.Contains(r.Nodes, n.rec.Name) {
 			return false

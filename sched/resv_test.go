@@ -33,8 +33,9 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 					}
 					continue
 				}
+				last := record.Add(end, lastWake(in, st))
 				for _, w := range append([]Span{{Start: r.Start, End: r.End}}, r.Again...) {
-					if w.Start < end && in.Now < w.End && slices.Contains(r.Nodes, a.Node) && has(r, a, false) {
+					if w.Start < last && in.Now < w.End && slices.Contains(r.Nodes, a.Node) && has(r, a, false) {
 						t.Fatalf(
 							"job %d starts on %s (cores %v) for %d s, which reservation %+v has",
 							st.Job.ID,

@@ -139,7 +139,7 @@ func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by
 	first := record.Forever
 	for _, w := range n.Reserved() {
 		if from := max(ex.ix.Now, w.Start+w.Delay); w.End > ex.ix.Now && !e.Class.Shape.Resv.Passes(w.Resv) &&
-			from < min(first, record.Add(ex.ix.Now, e.Least)) {
+			from < min(first, record.Add(ex.ix.Now, record.Add(e.Least, n.Rec.WakeS))) {
 			first, by = from, w.Resv.Rec.Name
 		}
 	}

@@ -144,7 +144,7 @@ func (p *pass) promise(c *turn, e *queue.Entry, from, by int64) (at int64, ok bo
 	if early {
 		c.reserved, c.lasting = at, e.Limit
 	}
-	end := record.Add(at, e.Limit)
+	end := record.Add(at, record.Add(e.Limit, ch.WakeS))
 	r := record.Reserve{ID: e.Job.Rec.ID, Task: -1, Partition: c.Part.Rec.Name, At: at, End: end, Promised: true}
 	if a := e.Job.Rec.Array; a != nil {
 		r.Task = int32(a.Nth(e.Job.Taken))

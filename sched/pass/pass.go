@@ -348,21 +348,30 @@ func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 		return false
 	}
 	ch := p.pl.Pick(c.Shape, end)
-	if ch == nil && e.Least < limit {
-		if ch = p.pl.Pick(c.Shape, record.Add(p.ix.Now, e.Least)); ch != nil {
-			end = min(ch.Until, licUntil)
+	if e.Least < limit && (ch == nil || before(licUntil, ch.WakeS) < end) {
+		least := record.Add(p.ix.Now, e.Least)
+		if ch = p.pl.Pick(c.Shape, least); ch != nil {
+			end = max(least, min(end, ch.Until, before(licUntil, ch.WakeS)))
 		}
 	}
 	if ch == nil {
 		p.defeats.add(c, e.Least)
 	}
-	if ch == nil || licUntil < end {
+	if ch == nil || before(licUntil, ch.WakeS) < end {
 		return false
 	}
 	if limit = end - p.ix.Now; e.Endless && limit == e.Limit {
 		limit = record.Forever
 	}
 	return p.commit(c, e, ch, limit)
+}
+
+// before is so many seconds before t, unless that is never.
+func before(t, seconds int64) int64 {
+	if t >= record.Forever {
+		return t
+	}
+	return t - seconds
 }
 
 // commit turns a choice into a Start.
@@ -396,7 +405,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 		Reservation: st.Reservation,
 		Priority:    j.Priority,
 		Start:       p.ix.Now,
-		End:         record.Add(p.ix.Now, limit),
+		End:         record.Add(p.ix.Now, record.Add(limit, ch.WakeS)),
 		Allocs:      allocs,
 	}
 	vr := p.ix.AddRun(run)

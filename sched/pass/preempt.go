@@ -72,6 +72,7 @@ type eviction struct {
 	need   int
 	wide   bool               // begin with jobs that hold many nodes
 	root   int32              // the topmost switch below which the nodes are; -1: no matter
+	wake   int64              // in seconds; nodes that take longer to be up are left out
 	nodes  []int32            // that may be had at all
 	chosen []int32            // places
 	gone   map[*node.Run]bool // victims
@@ -83,25 +84,29 @@ type eviction struct {
 func (p *pass) evictions(c *turn, e *queue.Entry, alt *placement.Candidates) []*eviction {
 	d := &c.Shape.Demand
 	var out []*eviction
+	wakes := alt.Wakes()
 	try := func(n, tasks int, gpus int64) {
 		for _, root := range alt.Roots(n) {
 			for _, wide := range []bool{false, true}[:min(n, 2)] {
-				out = append(
-					out,
-					&eviction{
-						p:     p,
-						c:     c,
-						e:     e,
-						alt:   alt,
-						tasks: tasks,
-						gpus:  gpus,
-						need:  n,
-						wide:  wide,
-						root:  root,
-						gone:  map[*node.Run]bool{},
-						able:  map[*node.Run]bool{},
-					},
-				)
+				for _, wake := range wakes {
+					out = append(
+						out,
+						&eviction{
+							p:     p,
+							c:     c,
+							e:     e,
+							alt:   alt,
+							tasks: tasks,
+							gpus:  gpus,
+							need:  n,
+							wide:  wide,
+							root:  root,
+							wake:  wake,
+							gone:  map[*node.Run]bool{},
+							able:  map[*node.Run]bool{},
+						},
+					)
+				}
 			}
 		}
 	}
@@ -140,14 +145,15 @@ func (ev *eviction) progress(runs map[*node.Run]bool) int64 {
 // then others, always the one for which the fewest more have to go; then it
 // spares everyone who can be spared.
 func (ev *eviction) choose() bool {
+	end := record.Add(ev.p.ix.Now, record.Add(ev.e.Least, ev.wake)) // it begins on all when the last is up
 	for place, n := range ev.alt.Nodes {
 		blocked, until := n.Blocked(ev.c.Shape.Resv, ev.p.ix.Now)
 		if ev.root >= 0 && n.Above[0] != ev.root {
 			continue
 		}
-		if n.Rec.State == record.NodeUsable && !blocked && until >= record.Add(ev.p.ix.Now, ev.e.Least) && !ev.p.yields[n] &&
+		if n.Rec.State == record.NodeUsable && n.Rec.WakeS <= ev.wake && !blocked && until >= end && !ev.p.yields[n] &&
 			n.Planned == 0 &&
-			!n.SoonReserved(ev.p.ix.Now, record.Add(ev.p.ix.Now, ev.e.Least)) {
+			!n.SoonReserved(ev.p.ix.Now, end) {
 			ev.nodes = append(ev.nodes, int32(place))
 			for _, r := range n.Runs {
 				ev.able[r] = ev.p.preemption.may(ev.c, ev.e, r)
@@ -464,7 +470,7 @@ func (p *pass) giveWay(c *turn, e *queue.Entry, ev *eviction) {
 			)
 		}
 	}
-	end := record.Add(at, e.Limit)
+	end := record.Add(at, record.Add(e.Limit, ev.wake))
 	res := record.Reserve{ID: e.Job.Rec.ID, Task: -1, Partition: c.Part.Rec.Name, At: at, End: end, Promised: true}
 	for _, place := range ev.chosen {
 		n := ev.alt.Nodes[place]

@@ -12,6 +12,7 @@ import (
 // when a node cannot give them after all (enforce-binding).
 func (pl *Placer) Allocate(sh *Shape, ch *Choice) ([]record.Alloc, bool) {
 	out := make([]record.Alloc, 0, len(ch.Places))
+	until := record.Add(ch.Until, ch.WakeS)
 	for i, place := range ch.Places {
 		n := ch.Of.Nodes[place]
 		v := sh.NeedFor(ch.Of, n.Config, ch.Tasks[i], ch.GPUs[i])
@@ -20,11 +21,11 @@ func (pl *Placer) Allocate(sh *Shape, ch *Choice) ([]record.Alloc, bool) {
 		if pl.params.Placement == record.FGD {
 			_, device = pl.frag.growth(n, v, n.Prof.Now())
 		}
-		n.Hide(pl.ix.Now, ch.Until, 1)
+		n.Hide(pl.ix.Now, until, 1)
 		near, ok := n.TakeGres(v, &a, device)
-		n.Hide(pl.ix.Now, ch.Until, -1)
+		n.Hide(pl.ix.Now, until, -1)
 		if !ok ||
-			!n.TakeCores(sh.sharing(), int(v.CPUs/n.Config.Threads), near, n.Shut(pl.ix.Now, ch.Until), sh.Request.Binding, &a) &&
+			!n.TakeCores(sh.sharing(), int(v.CPUs/n.Config.Threads), near, n.Shut(pl.ix.Now, until), sh.Request.Binding, &a) &&
 				(sh.Request.Binding || pl.ix.Scale > 1 || len(n.Subs) > 0 || n.Whole != nil) {
 			return nil, false
 		}

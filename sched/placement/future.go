@@ -81,7 +81,7 @@ func (fu *Future) Earliest(sh *Shape, from, lengthS int64) (int64, *Choice) {
 		if ch == nil {
 			return 0, nil
 		}
-		later := fu.licensesFrom(sh, fu.roundUp(at), lengthS)
+		later := fu.licensesFrom(sh, fu.roundUp(at), record.Add(lengthS, ch.WakeS))
 		if later == at {
 			return at, ch
 		}
@@ -125,7 +125,7 @@ func (fu *Future) earliestNodes(sh *Shape, from, lengthS int64) (int64, *Choice)
 		if c.Flex {
 			at, ch = fu.earliestFlexible(sh, c, from, lengthS, best)
 		} else {
-			at, ch = fu.earliestEven(sh, c, from, lengthS)
+			at, ch = fu.earliestAwake(sh, c, from, lengthS)
 		}
 		if ch != nil && (chosen == nil || at < best) {
 			best, chosen = at, ch
@@ -141,15 +141,14 @@ type stretch struct {
 	place      int32
 }
 
-// stretchFrom is the first time from from on at which v could start on the
-// node and stay for lengthS seconds; false when there is none that begins by
-// latest.
-func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from, lengthS, latest int64) (stretch, bool) {
+// stretchFrom is the first time from from on at which the shape could start on the
+// node and stay; false when there is none that begins by latest.
+func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from int64, s stay, latest int64) (stretch, bool) {
 	n := c.Nodes[place]
-	if n.Rec.State != record.NodeUsable {
+	lengthS, ok := s.on(n)
+	if n.Rec.State != record.NodeUsable || !ok {
 		return stretch{}, false
 	}
-	lengthS = record.Add(lengthS, n.Rec.WakeS) // what starts there begins later, and ends as much later
 	v := sh.NeedOn(c, n.Config)
 	fits := func(free []int64) bool { return v.Fits(n.Config, free) }
 	for from < record.Forever {
@@ -179,10 +178,10 @@ func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from, lengt
 // enough of them overlap. Each node's next stretch is worked out only when the
 // sweep has come to the end of the one before: until then that end stands for
 // it.
-func (fu *Future) earliestEven(sh *Shape, c *Candidates, from, lengthS int64) (int64, *Choice) {
+func (fu *Future) earliestEven(sh *Shape, c *Candidates, from int64, s stay) (int64, *Choice) {
 	need := fu.pl.LeastCount(sh, c)
-	f := fu.remember(c, from, lengthS)
-	next := fu.firstStretches(sh, c, f, from, lengthS, need)
+	f := fu.remember(c, from, s)
+	next := fu.firstStretches(sh, c, f, from, need)
 	fu.open = fu.open[:0]
 	for len(next) > 0 {
 		t := next[0].begin
@@ -192,7 +191,7 @@ func (fu *Future) earliestEven(sh *Shape, c *Candidates, from, lengthS int64) (i
 			top := &next[0]
 			switch {
 			case top.end == 0:
-				st, ok := fu.stretchFrom(sh, c, top.place, t, lengthS, record.Forever)
+				st, ok := fu.stretchFrom(sh, c, top.place, t, s, record.Forever)
 				f.note(top.place, c.Nodes[top.place], st, ok, record.Forever)
 				if !ok {
 					next.drop()
@@ -225,8 +224,9 @@ func (fu *Future) earliestEven(sh *Shape, c *Candidates, from, lengthS int64) (i
 // time on, as they were worked out for the last promise in a pass: the next one
 // of that length asks only about the nodes that have changed since.
 type firsts struct {
-	from, lengthS int64
-	known         []known
+	from  int64
+	of    stay
+	known []known
 }
 
 // known is a node's first stretch, of that version of the node; end 0: none begins before begin.
@@ -247,7 +247,7 @@ func (f *firsts) note(place int32, n *node.Node, st stretch, ok bool, latest int
 }
 
 // first is the first stretch on a node that begins by latest.
-func (fu *Future) first(sh *Shape, c *Candidates, f *firsts, place int32, from, lengthS, latest int64) (stretch, bool) {
+func (fu *Future) first(sh *Shape, c *Candidates, f *firsts, place int32, from, latest int64) (stretch, bool) {
 	n := c.Nodes[place]
 	if f.known != nil && f.known[place].version == n.Version && len(n.Rivals()) == 0 { // what becomes of rivals changes what is open here
 		switch k := &f.known[place]; {
@@ -258,7 +258,7 @@ func (fu *Future) first(sh *Shape, c *Candidates, f *firsts, place int32, from, 
 			return stretch{}, false
 		}
 	}
-	st, ok := fu.stretchFrom(sh, c, place, from, lengthS, latest)
+	st, ok := fu.stretchFrom(sh, c, place, from, f.of, latest)
 	f.note(place, n, st, ok, latest)
 	return st, ok
 }
@@ -268,8 +268,8 @@ const lengths = 8
 
 // remember finds what is known of that length. There is room for it from the
 // second promise in a pass on: most passes make one.
-func (fu *Future) remember(c *Candidates, from, lengthS int64) *firsts {
-	i := slices.IndexFunc(c.firsts, func(f *firsts) bool { return f.lengthS == lengthS })
+func (fu *Future) remember(c *Candidates, from int64, s stay) *firsts {
+	i := slices.IndexFunc(c.firsts, func(f *firsts) bool { return f.of == s })
 	if i < 0 {
 		if len(c.firsts) == 0 {
 			fu.remembering = append(fu.remembering, c)
@@ -277,7 +277,7 @@ func (fu *Future) remember(c *Candidates, from, lengthS int64) *firsts {
 		if len(c.firsts) == lengths {
 			c.firsts = slices.Delete(c.firsts, 0, 1)
 		}
-		f := &firsts{from: from, lengthS: lengthS}
+		f := &firsts{from: from, of: s}
 		c.firsts = append(c.firsts, f)
 		return f
 	}
@@ -300,12 +300,12 @@ func (fu *Future) ForgetFirsts() {
 
 // firstStretches are the nodes' first ones. When a single node will do, none
 // that begins after another matters.
-func (fu *Future) firstStretches(sh *Shape, c *Candidates, f *firsts, from, lengthS int64, need int) stretchHeap {
+func (fu *Future) firstStretches(sh *Shape, c *Candidates, f *firsts, from int64, need int) stretchHeap {
 	next := fu.next[:0]
 	single := need == 1 && len(c.Must) == 0 && len(c.Counts) == 0
 	latest := record.Forever
 	for place := range c.Nodes {
-		st, ok := fu.first(sh, c, f, int32(place), from, lengthS, latest)
+		st, ok := fu.first(sh, c, f, int32(place), from, latest)
 		if !ok {
 			continue
 		}
@@ -421,10 +421,11 @@ func (fu *Future) chooseAmong(sh *Shape, c *Candidates, open []stretch, need int
 		return nil
 	}
 	slices.Sort(places)
-	ch := &Choice{Of: c, Places: places, Until: record.Forever}
+	ch := &Choice{Of: c, Places: places}
 	for range places {
 		ch.Tasks, ch.GPUs = append(ch.Tasks, c.Tasks), append(ch.GPUs, c.GPUs)
 	}
+	ch.settle(func(int, int32) int64 { return record.Forever })
 	return ch
 }
 
@@ -467,7 +468,7 @@ func (fu *Future) earliestFlexible(sh *Shape, c *Candidates, from, lengthS, befo
 	slices.Sort(times)
 	times = slices.Compact(times)
 	i, _ := slices.BinarySearchFunc(times, true, func(t int64, _ bool) int {
-		if fu.flexibleAt(sh, c, t, lengthS) != nil {
+		if fu.flexibleAwake(sh, c, t, lengthS) != nil {
 			return 1
 		}
 		return -1
@@ -475,16 +476,17 @@ func (fu *Future) earliestFlexible(sh *Shape, c *Candidates, from, lengthS, befo
 	if i == len(times) {
 		return 0, nil
 	}
-	return times[i], fu.flexibleAt(sh, c, times[i], lengthS)
+	return times[i], fu.flexibleAwake(sh, c, times[i], lengthS)
 }
 
 // flexibleAt places the job from t on, or returns nil.
-func (fu *Future) flexibleAt(sh *Shape, c *Candidates, t, lengthS int64) *Choice {
+func (fu *Future) flexibleAt(sh *Shape, c *Candidates, t int64, s stay) *Choice {
 	caps := make([]int, len(c.Nodes))
 	rooms := make([]int64, len(c.Nodes))
 	var places []int32
 	for p, n := range c.Nodes {
-		if n.Rec.State != record.NodeUsable {
+		lengthS, ok := s.on(n)
+		if n.Rec.State != record.NodeUsable || !ok {
 			continue
 		}
 		fu.pl.Ask()
@@ -510,5 +512,7 @@ func (fu *Future) flexibleAt(sh *Shape, c *Candidates, t, lengthS int64) *Choice
 	if chosen == nil {
 		return nil
 	}
-	return &Choice{Of: c, Places: chosen, Tasks: tasks, GPUs: gpus, Until: record.Forever}
+	ch := &Choice{Of: c, Places: chosen, Tasks: tasks, GPUs: gpus}
+	ch.settle(func(int, int32) int64 { return record.Forever })
+	return ch
 }

@@ -185,7 +185,8 @@ type Choice struct {
 	Places []int32
 	Tasks  []int
 	GPUs   []int64
-	Until  int64 // how long the nodes stay free
+	WakeS  int64 // seconds until the last of them is up
+	Until  int64 // until when a job may run that begins now, rather than WakeS later
 }
 
 // Pick chooses nodes on which the shape fits from now until end, or nil.
@@ -196,17 +197,23 @@ func (pl *Placer) Pick(sh *Shape, end int64) *Choice {
 			continue
 		}
 		pl.Refresh(sh, c)
-		var ch *Choice
-		if c.Flex {
-			ch = pl.pickFlexible(sh, c, end)
-		} else {
-			ch = pl.pickEven(sh, c, end)
+		ch := pl.pickFrom(sh, c, end)
+		if ch != nil && ch.Until < end && ch.WakeS > 0 {
+			ch = pl.pickAwake(sh, c, end)
 		}
-		if ch != nil {
+		if ch != nil && ch.Until >= end {
 			return ch
 		}
 	}
 	return nil
+}
+
+// pickFrom chooses among candidates. Not all of the nodes need stay free until end: see Choice.Until.
+func (pl *Placer) pickFrom(sh *Shape, c *Candidates, end int64) *Choice {
+	if c.Flex {
+		return pl.pickFlexible(sh, c, end)
+	}
+	return pl.pickEven(sh, c, end)
 }
 
 func (pl *Placer) pickEven(sh *Shape, c *Candidates, end int64) *Choice {
@@ -224,7 +231,7 @@ func (pl *Placer) pickAny(sh *Shape, c *Candidates, end int64) *Choice {
 	if sh.Request.UseMinNodes {
 		want = c.Lo
 	}
-	ch := &Choice{Of: c, Until: record.Forever}
+	ch := &Choice{Of: c}
 	taken := c.take(&ch.Places, c.Must, end)
 	ok := taken == len(c.Must)
 	for i := range c.Counts {
@@ -251,15 +258,15 @@ func (pl *Placer) pickAny(sh *Shape, c *Candidates, end int64) *Choice {
 	ch.Places = ch.Places[:n]
 	slices.Sort(ch.Places)
 	left := sh.Demand.Tasks
-	for _, p := range ch.Places {
+	for range ch.Places {
 		tasks := c.Tasks
 		if n == c.Lo && c.Lo == c.Hi { // the last of 4 nodes for 3 tasks still has one
 			tasks = min(tasks, max(1, left))
 		}
 		left -= tasks
 		ch.Tasks, ch.GPUs = append(ch.Tasks, tasks), append(ch.GPUs, c.GPUs)
-		ch.Until = min(ch.Until, c.until[p])
 	}
+	ch.settle(func(_ int, p int32) int64 { return c.until[p] })
 	return ch
 }
 
@@ -369,23 +376,25 @@ func (pl *Placer) pickFlexible(sh *Shape, c *Candidates, end int64) *Choice {
 	if chosen == nil {
 		return nil
 	}
-	ch := &Choice{Of: c, Places: chosen, Tasks: tasks, GPUs: gpus, Until: record.Forever}
+	ch := &Choice{Of: c, Places: chosen, Tasks: tasks, GPUs: gpus}
+	needs := make([]*node.Need, len(chosen))
 	for i, p := range chosen {
-		ch.Until = min(ch.Until, c.until[p])
 		n := c.Nodes[p]
-		v := sh.NeedFor(c, n.Config, tasks[i], gpus[i])
-		need := end
-		if !v.Fits(n.Config, n.Prof.Now()) {
+		needs[i] = sh.NeedFor(c, n.Config, tasks[i], gpus[i])
+		if !needs[i].Fits(n.Config, n.Prof.Now()) {
 			return nil
 		}
+	}
+	ch.settle(func(i int, p int32) int64 {
+		n, v, until := c.Nodes[p], needs[i], c.until[p]
 		if n.Planned > 0 || len(n.Subs) > 0 {
-			until := n.Prof.Until(0, pl.scratch(n.Config.Dims), func(f []int64) bool { return v.Fits(n.Config, f) })
-			until = min(until, pl.OpenUntil(sh, n, v))
-			if ch.Until = min(ch.Until, until); until < need {
-				return nil
+			open := n.Prof.Until(0, pl.scratch(n.Config.Dims), func(f []int64) bool { return v.Fits(n.Config, f) })
+			if open = min(open, pl.OpenUntil(sh, n, v)); open < record.Forever {
+				until = min(until, open-c.lead(p))
 			}
 		}
-	}
+		return until
+	})
 	return ch
 }
 

@@ -50,6 +50,8 @@ type Candidates struct {
 	needs  map[needKey]*node.Need
 	even   []*node.Need // those of tasks and gpus, by number of the config
 	firsts []*firsts    // of the pass under way, by length
+
+	patience int64 // what until is less by, where it is not what each node takes to wake: see pickAwake
 }
 
 type countOf struct {
@@ -165,7 +167,7 @@ func (sh *Shape) pool() []int32 {
 
 // candidatesOf are the nodes that could ever hold a part of the job, in node order.
 func (pl *Placer) candidatesOf(sh *Shape, alt *fit.Alternative, c Candidates) Candidates {
-	c.Pos, c.seen = make([]int32, len(pl.ix.Nodes.Vals)), -1
+	c.Pos, c.seen, c.patience = make([]int32, len(pl.ix.Nodes.Vals)), -1, wakesAll
 	for i := range c.Pos {
 		c.Pos[i] = -1
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -41,7 +42,7 @@ func powers(tx *state.Tx) {
 		counts := &ups
 		switch {
 		case n.StateFlags&pb.NodePoweringDown != 0:
-			if counts = &downs; late(n.Power.DownS) {
+			if counts = &downs; late(n.Power.DownS) && !doubtful(tx, n) {
 				poweredDown(tx, n)
 			}
 		case n.StateFlags&pb.NodePoweringUp != 0:
@@ -181,6 +182,20 @@ func powerDown(tx *state.Tx, n *state.Node) {
 	}
 }
 
+// openNS is how long the stream of a host that has been switched off may seem to be open, with time to spare.
+const openNS = int64(2 * tcp.Gone)
+
+// doubtful: a daemon that has registered since the node began to go down may have been switched off with its host, and its stream would
+// not show that yet.
+func doubtful(tx *state.Tx, n *state.Node) bool {
+	return n.LinkUp && !sleeper(n) && tx.NowNS-n.PowerNs < openNS
+}
+
+// sleeper: the daemon that was last heard of is the one that was to end with the host.
+func sleeper(n *state.Node) bool {
+	return n.PowerNodedNs == unknownStart || n.PowerNodedNs == n.NodedStartNs
+}
+
 // poweredDown: SuspendTimeout is over. A node that has been started again meanwhile by somebody else is up.
 func poweredDown(tx *state.Tx, old *state.Node) {
 	n := change(old)
@@ -211,8 +226,7 @@ func resumeNode(tx *state.Tx, old *state.Node) {
 // poweredUp takes in what the daemon of a node says that is powered down, n being a copy of its record with its start in it, and boot the
 // boot that was known before. It reports whether the node is up with that.
 func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
-	same := n.PowerNodedNs == unknownStart || n.PowerNodedNs == n.NodedStartNs
-	if same && boot == n.BootId { // the one that was to end, and perhaps will
+	if sleeper(n) && boot == n.BootId { // the one that was to end, and perhaps will
 		if n.StateFlags&state.PowerFlags != 0 {
 			n.PowerNodedNs = n.NodedStartNs
 		}
@@ -383,8 +397,9 @@ func (c PowerProgramDone) Handle(tx *state.Tx) any {
 		if at, named := c.Nodes[old.Name]; named && old.PowerProgram == c.Program && old.PowerNs == at {
 			n := change(old)
 			n.PowerProgram = ""
-			if other := n.PowerNodedNs != unknownStart && n.PowerNodedNs != n.NodedStartNs; n.LinkUp && other &&
-				c.Program == PowerSuspend && n.StateFlags&pb.NodePoweredDown != 0 { // it may be on its way down for as long as that takes
+			if n.LinkUp && !sleeper(n) && c.Program == PowerSuspend &&
+				n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringDown) != 0 {
+				// it may be on its way down for as long as that takes
 				n.StateFlags = n.StateFlags&^pb.NodePoweredDown | pb.NodePoweringDown
 				n.PowerNs = tx.NowNS
 			}

@@ -97,8 +97,9 @@ func TestIdleNodesArePoweredDown(t *testing.T) {
 	b.do(booted("n2", "boot2", 2)) // somebody has pressed the button, and the program may switch it off yet
 	b.flags("n2", pb.NodePoweredDown, PowerSuspend)
 	b.ran(PowerSuspend, "n2")
-	b.flags("n2", pb.NodePoweringDown, "") // and it has as long to go down as any other
-	b.after(20)
+	b.after(39)
+	b.flags("n2", pb.NodePoweringDown, "") // and it has as long to go down as any other, and as it takes to see that it has
+	b.after(1)
 	b.flags("n2", 0, "")
 }
 
@@ -259,7 +260,8 @@ func TestPowerDownAgain(t *testing.T) {
 }
 
 // TestSlowSuspendProgram: while SuspendProgram runs for a node, for longer than SuspendTimeout, it may switch the node off any moment. A
-// host that has been started meanwhile is up if it is there still SuspendTimeout after the program's end; else ResumeProgram runs then.
+// host that has been started meanwhile is up if it is there still SuspendTimeout, and 40 seconds, after the program's end; else
+// ResumeProgram runs then.
 func TestSlowSuspendProgram(t *testing.T) {
 	b := newPowered(t, nil)
 	b.after(100)
@@ -276,6 +278,8 @@ func TestSlowSuspendProgram(t *testing.T) {
 	b.ran(PowerSuspend, "n1")
 	b.after(19)
 	b.flags("n1", pb.NodePoweringDown, "")
+	b.after(20) // that a host is gone is not known at once, which may be later than SuspendTimeout
+	b.flags("n1", pb.NodePoweringDown, "")
 	b.do(NodeGone{Node: "n1"}) // so it has been switched off
 	b.after(1)
 	b.after(1)
@@ -285,6 +289,22 @@ func TestSlowSuspendProgram(t *testing.T) {
 	if j := b.job(id); j.StateFlags != 0 {
 		t.Errorf("its node is up: %v", j)
 	}
+}
+
+// TestStartedWhileSuspendProgramRuns: also before SuspendTimeout is over, what has registered may be what the program has switched off.
+func TestStartedWhileSuspendProgramRuns(t *testing.T) {
+	b := newPowered(t, nil)
+	b.after(100)
+	b.do(NodeGone{Node: "n1"})
+	b.after(10)
+	b.do(booted("n1", "boot2", 2))
+	b.after(9)
+	b.ran(PowerSuspend, "n1")
+	b.after(39)
+	b.flags("n1", pb.NodePoweringDown, "")
+	b.do(NodeGone{Node: "n1"})
+	b.after(1)
+	b.flags("n1", pb.NodePoweredDown, "")
 }
 
 func TestWhatStaysPowered(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -119,12 +120,15 @@ func (m *machine) reboot(wipe bool) {
 	})
 }
 
+// deadLink is how long it takes at most until the controller notices that a host is gone (package tcp).
+const deadLink = tcp.Gone * 3 / 2
+
 // halt ends everything that runs.
 func (m *machine) halt(wipe bool) {
 	if d := m.d; d != nil {
 		d.dead, m.d = true, nil
 		if d.stream != nil {
-			d.stream.cut(0, 40*time.Second)
+			d.stream.cut(0, deadLink)
 		}
 	}
 	for _, k := range sortedKeys(m.spool) {

@@ -118,3 +118,15 @@ func (m *machine) powerOn() {
 func (s *sim) sleeps(m *machine, n *state.Node) bool {
 	return n.StateFlags&pb.NodePoweredDown != 0 && n.Asleep() && n.PowerProgram == "" && (m.dark || n.LinkUp)
 }
+
+// wake follows for how long a node has been being powered up. The controller's clock may be off as in lengths.
+func (w *witness) wake(n *state.Node, nowNS int64) {
+	since, known := w.wakes[n.Name]
+	w.overdue[n.Name] = known && (since.boot != w.s.clocks.boot || w.s.now-since.atNS >= int64(n.Power.UpS)*1e9-5e9)
+	switch {
+	case n.StateFlags&pb.NodePoweringUp == 0:
+		delete(w.wakes, n.Name)
+	case !known:
+		w.wakes[n.Name] = began{nowNS, w.s.clocks.boot}
+	}
+}

@@ -44,6 +44,8 @@ type witness struct {
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
+	wakes            map[string]began // since when a node is being powered up
+	overdue          map[string]bool  // it was when ResumeTimeout was over
 }
 
 type stepAt struct {
@@ -83,7 +85,8 @@ func newWitness(s *sim) *witness {
 		paused:     map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{},
 		excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
-		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{}}
+		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{},
+		wakes: map[string]began{}, overdue: map[string]bool{}}
 }
 
 func attemptOf(j *pb.JobRecord) attempt { return attempt{j.Id, j.Attempt, j.Epoch} }
@@ -199,6 +202,7 @@ func (w *witness) committed(c state.Change) {
 	}
 	for _, n := range c.View.Nodes() {
 		w.link(n, w.s.now)
+		w.wake(n, w.s.now)
 	}
 	w.capacity(c.View)
 	ids := slices.Clone(c.Jobs)
@@ -338,6 +342,9 @@ func (w *witness) freed(at stepAt, n *state.Node) {
 		w.excused[at] = true
 		w.harmed[at.attempt()] = "node " + at.node + " was DOWN"
 	}
+	if w.overdue[at.node] { // DOWN, but it may have come back in the same commit
+		w.harmed[at.attempt()] = "node " + at.node + " was not up in time"
+	}
 	if boot := w.boots[attemptNode{at.attempt(), at.node}]; boot != "" && n.BootId != boot {
 		w.harmed[at.attempt()] = "node " + at.node + " was rebooted"
 	}
@@ -476,6 +483,7 @@ func (w *witness) loaded(v *state.View) {
 	clear(w.downing)
 	for _, n := range v.Nodes() {
 		w.link(n, w.s.now)
+		w.wake(n, 0) // if it is not known since when
 	}
 }
 

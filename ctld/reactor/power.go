@@ -50,7 +50,10 @@ func powers(tx *state.Tx) {
 				resumeFailed(tx, n)
 			}
 		case n.StateFlags&pb.NodePoweredDown != 0:
-			if counts = &downs; wanted(n) && n.PowerProgram != PowerSuspend {
+			switch counts = &downs; {
+			case n.GoesDown(): // ordered while a job had it, which is gone
+				down = append(down, n)
+			case wanted(n) && n.PowerProgram != PowerSuspend:
 				up = append(up, n)
 			}
 		case idle(tx, n):

@@ -259,6 +259,26 @@ func TestPowerDownAgain(t *testing.T) {
 	}
 }
 
+// TestPowerDownWithAJobThatGoes: an order to power down a node that is not up yet waits for the job that it was given to; when that is
+// cancelled the node goes down, and can be given to others again.
+func TestPowerDownWithAJobThatGoes(t *testing.T) {
+	for _, verb := range []string{"POWER_DOWN", "POWER_DOWN_ASAP"} {
+		b := asleep(t, nil)
+		id := b.submit(&pb.JobSpec{})
+		b.start(id, "n1")
+		b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: verb}}})
+		b.do(Cancel{Caller: root, IDs: []string{fmt.Sprint(id)}})
+		b.after(0)
+		b.flags("n1", b.node("n1").StateFlags&pb.NodePowerDrain|pb.NodePoweringDown, PowerSuspend)
+		b.ran(PowerSuspend, "n1")
+		b.after(20)
+		b.after(1)
+		if n := b.node("n1"); !n.Asleep() {
+			t.Errorf("%s: %v %#x", verb, n.State, n.StateFlags)
+		}
+	}
+}
+
 // TestSlowSuspendProgram: while SuspendProgram runs for a node, for longer than SuspendTimeout, it may switch the node off any moment. A
 // host that has been started meanwhile is up if it is there still SuspendTimeout, and 40 seconds, after the program's end; else
 // ResumeProgram runs then.

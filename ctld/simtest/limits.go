@@ -153,7 +153,11 @@ func (w *witness) reserved(j *pb.JobRecord, r *pb.ReservationRecord) {
 	if own := w.view.Reservation(mine); mine == r.Name || own != nil && (has(own, "MAINT") || has(own, "OVERLAP") && !has(r, "MAINT")) {
 		return
 	}
-	if j.EndNs != 0 && j.EndNs <= r.StartNs+secondsOf || r.EndNs <= j.StartNs {
+	late := int64(0)
+	if w.s.clocks.set { // back, perhaps, after the plan was made
+		late = secondsOf
+	}
+	if j.EndNs != 0 && j.EndNs <= r.StartNs+secondsOf || r.EndNs <= j.StartNs+late {
 		return
 	}
 	names, _ := hostlist.Expand(r.Nodes)

@@ -234,6 +234,10 @@ func TestFaults(t *testing.T) {
 			": ClusterName is missing (add ClusterName=mycluster)", ": SlurmctldHost is missing (add SlurmctldHost=host)",
 			": no node is defined (add NodeName=name CPUs=…, or MaxNodeCount=n for nodes that join by themselves)",
 			": no partition is defined (add PartitionName=debug Nodes=ALL Default=YES)"}},
+		"two forms of time": {good + "LogTimeFormat=short,Format_StdErr,clock\n", []string{
+			":5: LogTimeFormat: short and clock exclude each other"}},
+		"no form of time": {good + "LogTimeFormat=iso\n", []string{`:5: LogTimeFormat: "iso" is not one of iso8601, iso8601_ms, rfc5424, ` +
+			`rfc5424_ms, clock, short, thread_id, format_stderr`}},
 		"cluster in a path": {strings.Replace(good, "ClusterName=c", "ClusterName=../c", 1), []string{
 			":1: ClusterName: ../c is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'"}},
 		"cluster in two words": {strings.Replace(good, "ClusterName=c", `ClusterName="a b"`, 1), []string{

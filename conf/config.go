@@ -47,9 +47,11 @@ type Config struct {
 	SlurmdLogFile     string // with %n and %h
 	SlurmctldDebug    string // quiet, fatal, error, info, verbose, debug … debug5
 	SlurmdDebug       string
-	DebugFlags        []string
-	LogTimeFormat     string
-	TmpFS             string
+	// The same for syslog; empty: nothing goes there, as with a daemon of Slurm in the foreground.
+	SlurmctldSyslogDebug, SlurmdSyslogDebug string
+	DebugFlags                              []string
+	LogTimeFormat                           string // as package logfile takes it; empty: not set
+	TmpFS                                   string
 
 	SchedulerType        string
 	SchedulerParameters  Params
@@ -343,7 +345,7 @@ func defaults() *Config {
 	return &Config{
 		SlurmUser: "root", SlurmdUser: "root", SlurmctldPort: 6817, SlurmdPort: 6818,
 		StateSaveLocation: "/var/spool", SlurmdSpoolDir: "/var/spool/slurmd",
-		SlurmctldDebug: "info", SlurmdDebug: "info", LogTimeFormat: "iso8601_ms", TmpFS: "/tmp",
+		SlurmctldDebug: "info", SlurmdDebug: "info", TmpFS: "/tmp",
 		SchedulerType: "sched/backfill", SelectType: "select/cons_tres", SelectTypeParameters: []string{"CR_CORE_MEMORY"},
 		EnforcePartLimits: "NO", TopologyPlugin: "topology/none",
 		MaxJobCount: 10000, MaxArraySize: 1001, MaxJobID: 67043328, FirstJobID: 1, MaxStepCount: 40000, MaxTasksPerNode: 512,

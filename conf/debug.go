@@ -1,6 +1,8 @@
 package conf
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -30,6 +32,10 @@ func SlogLevel(name string) slog.Level {
 	return slog.LevelDebug
 }
 
+// SyslogLevel is from which level on a daemon logs to syslog whose SlurmctldSyslogDebug or SlurmdSyslogDebug has this name. Where
+// slurm.conf does not say, a daemon of Slurm in the foreground, as ours always are, does not.
+func SyslogLevel(name string) slog.Level { return SlogLevel(cmp.Or(name, "quiet")) }
+
 // debugFlags are the words of DebugFlags (slurm.conf(5)).
 var debugFlags = strings.Fields(`Accrue Agent AuditRPCs AuditTLS Backfill BackfillMap BurstBuffer Cgroup ConMgr CPU_Bind CpuFrequency
 	Data DBD_Agent Dependency Elasticsearch Energy Federation FrontEnd Gang GLOB_SILENCE Gres Hetjob JobAccountGather JobComp JobContainer
@@ -43,4 +49,26 @@ func DebugFlag(s string) (string, bool) {
 		return "", false
 	}
 	return debugFlags[i], true
+}
+
+// LogTimeFormats are the words of LogTimeFormat (slurm.conf(5)), of which one is chosen; format_stderr may stand beside it, or alone.
+var LogTimeFormats = []string{"iso8601", "iso8601_ms", "rfc5424", "rfc5424_ms", "clock", "short", "thread_id", formatStderr}
+
+const formatStderr = "format_stderr"
+
+// setLogTimeFormat reads words in any case, and gives them in small letters, without blanks.
+func setLogTimeFormat(c *Config, v string) error {
+	var words []string
+	for word := range strings.SplitSeq(v, ",") {
+		word, err := oneOf(strings.TrimSpace(word), LogTimeFormats...)
+		if err != nil {
+			return err
+		}
+		if word != formatStderr && slices.ContainsFunc(words, func(w string) bool { return w != formatStderr }) {
+			return fmt.Errorf("%s and %s exclude each other", words[0], word)
+		}
+		words = append(words, word)
+	}
+	c.LogTimeFormat = strings.Join(words, ",")
+	return nil
 }

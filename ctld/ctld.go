@@ -55,8 +55,8 @@ type Options struct {
 	Log     *slog.Logger
 	// Debug is a level that counts instead of SlurmctldDebug (slurmctld(8), -v); empty: there is none.
 	Debug string
-	// LogTo opens the log that slurm.conf names, "" being none. nil: the log stays what it is.
-	LogTo func(configured string) error
+	// LogTo opens the log that slurm.conf names, and has it written as slurm.conf says. nil: the log stays what it is.
+	LogTo func(*conf.Config) error
 	// LogFile is the path that LogTo opens; nil as LogTo.
 	LogFile func(configured string) string
 	// PidFile is where the controller writes its process id; "none": nowhere; empty: SlurmctldPidFile, where slurm.conf names it.
@@ -128,7 +128,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer removePid()
 	if o.LogTo != nil { // a daemon whose log has no place does not begin: as with Slurm, its file system may be missing
-		if err := o.LogTo(c.SlurmctldLogFile); err != nil {
+		if err := o.LogTo(c); err != nil {
 			return err
 		}
 	}

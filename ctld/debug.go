@@ -3,6 +3,7 @@ package ctld
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,9 +15,11 @@ import (
 )
 
 // LogHandler passes on what the debug level lets through, and of what it does not let through the lines of the debug flags: those whose
-// attribute "flag" names one that is set (slurm.conf(5), SlurmctldDebug and DebugFlags). Both can change at any time.
+// attribute "flag" names one that is set (slurm.conf(5), SlurmctldDebug and DebugFlags). Both can change at any time. A second handler
+// gets what it lets through by itself (SlurmctldSyslogDebug).
 type LogHandler struct {
 	slog.Handler // lets everything through
+	also         slog.Handler
 	rules        *logRules
 }
 
@@ -25,9 +28,9 @@ type logRules struct {
 	flags atomic.Pointer[[]string]
 }
 
-// NewLogHandler makes a handler that writes to next, at first from info on.
-func NewLogHandler(next slog.Handler) *LogHandler {
-	return &LogHandler{Handler: next, rules: &logRules{}}
+// NewLogHandler makes a handler that writes to next, at first from info on, and to also.
+func NewLogHandler(next, also slog.Handler) *LogHandler {
+	return &LogHandler{Handler: next, also: also, rules: &logRules{}}
 }
 
 // Set changes level and flags.
@@ -44,12 +47,16 @@ func (r *logRules) flagged() []string {
 }
 
 // Enabled is for slog.
-func (h *LogHandler) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= h.rules.level.Level() || len(h.rules.flagged()) > 0
+func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.rules.level.Level() || len(h.rules.flagged()) > 0 || h.also.Enabled(ctx, level)
 }
 
 // Handle is for slog.
 func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
+	var err error
+	if h.also.Enabled(ctx, r.Level) {
+		err = h.also.Handle(ctx, r.Clone())
+	}
 	pass := r.Level >= h.rules.level.Level()
 	if !pass {
 		r.Attrs(func(a slog.Attr) bool {
@@ -58,19 +65,19 @@ func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 		})
 	}
 	if !pass {
-		return nil
+		return err
 	}
-	return h.Handler.Handle(ctx, r)
+	return errors.Join(err, h.Handler.Handle(ctx, r))
 }
 
 // WithAttrs is for slog.
 func (h *LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &LogHandler{Handler: h.Handler.WithAttrs(attrs), rules: h.rules}
+	return &LogHandler{Handler: h.Handler.WithAttrs(attrs), also: h.also.WithAttrs(attrs), rules: h.rules}
 }
 
 // WithGroup is for slog.
 func (h *LogHandler) WithGroup(name string) slog.Handler {
-	return &LogHandler{Handler: h.Handler.WithGroup(name), rules: h.rules}
+	return &LogHandler{Handler: h.Handler.WithGroup(name), also: h.also.WithGroup(name), rules: h.rules}
 }
 
 // useConfig makes a configuration the one in force.

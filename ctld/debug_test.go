@@ -12,7 +12,7 @@ import (
 
 func TestLogHandler(t *testing.T) {
 	var out bytes.Buffer
-	h := NewLogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h := NewLogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), slog.DiscardHandler)
 	log := slog.New(h).With("part", "x")
 	say := func() string {
 		out.Reset()
@@ -35,6 +35,29 @@ func TestLogHandler(t *testing.T) {
 		{"info", []string{"Gres", "Backfill"}, "eif"}, {"debug", nil, "eidf"}, {"debug5", nil, "eidf"}} {
 		if h.Set(conf.SlogLevel(c.level), c.flags); say() != c.want {
 			t.Errorf("%s %v: %q, want %q", c.level, c.flags, say(), c.want)
+		}
+	}
+}
+
+// TestSecondLog: what goes to syslog does not depend on the level and the flags of the log, nor the other way round.
+func TestSecondLog(t *testing.T) {
+	var first, second bytes.Buffer
+	level := &slog.LevelVar{}
+	h := NewLogHandler(slog.NewTextHandler(&first, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		slog.NewTextHandler(&second, &slog.HandlerOptions{Level: level}))
+	log := slog.New(h).With("part", "x")
+	for _, c := range []struct {
+		first, second slog.Level
+		want, also    int // lines
+	}{{slog.LevelInfo, slog.LevelDebug, 1, 2}, {slog.LevelDebug, slog.LevelError, 2, 0}, {slog.LevelError, slog.LevelInfo, 0, 1}} {
+		first.Reset()
+		second.Reset()
+		h.Set(c.first, nil)
+		level.Set(c.second)
+		log.Info("i")
+		log.Debug("d")
+		if a, b := strings.Count(first.String(), "part=x"), strings.Count(second.String(), "part=x"); a != c.want || b != c.also {
+			t.Errorf("%v and %v: %d and %d lines, want %d and %d", c.first, c.second, a, b, c.want, c.also)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type confBench struct {
 }
 
 func newConfBench(t *testing.T, text string) *confBench {
-	log := slog.New(NewLogHandler(slog.DiscardHandler))
+	log := slog.New(NewLogHandler(slog.DiscardHandler, slog.DiscardHandler))
 	b := &confBench{t: t, daemon: &daemon{opts: Options{Conf: filepath.Join(t.TempDir(), "slurm.conf")}, log: log,
 		conf: &atomic.Pointer[conf.Config]{}, started: time.Now()}}
 	b.write(text)

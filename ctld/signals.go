@@ -70,6 +70,7 @@ func (d *daemon) reopenLog() {
 		changed := *now
 		changed.SlurmctldDebug = cmp.Or(d.opts.Debug, c.SlurmctldDebug)
 		changed.DebugFlags, changed.SlurmctldLogFile = c.DebugFlags, c.SlurmctldLogFile
+		changed.SlurmctldSyslogDebug, changed.LogTimeFormat = c.SlurmctldSyslogDebug, c.LogTimeFormat
 		now = &changed
 	}
 	d.useConfig(now)
@@ -86,7 +87,7 @@ func (d *daemon) openLog(c *conf.Config) {
 	if d.opts.LogTo == nil {
 		return
 	}
-	if err := d.opts.LogTo(c.SlurmctldLogFile); err != nil {
+	if err := d.opts.LogTo(c); err != nil {
 		d.log.Error("SlurmctldLogFile cannot be used", "err", err)
 	}
 }

@@ -118,7 +118,7 @@ func run(c *cli.Context) error {
 		accounts.Start = inherit.Start
 	}
 	err = inherit.Spare(spared)
-	log := slog.New(ctld.NewLogHandler(logs.Handler(slog.LevelDebug)))
+	log := slog.New(ctld.NewLogHandler(logs.Handler(slog.LevelDebug), logs.Syslog()))
 	if err != nil {
 		log.Info("the controller is not spared when the memory of this machine runs out", "err", err)
 	}
@@ -130,9 +130,13 @@ func run(c *cli.Context) error {
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
 		Listen: c.String("listen"), Metrics: c.String("metrics"), Log: log, Debug: slurmargs.Level(verbose),
 		CertificateLife: c.Duration("certificate-life"),
-		LogTo:           func(configured string) error { return logs.Reopen(cmp.Or(c.String("log"), configured)) },
-		LogFile:         func(configured string) string { return cmp.Or(c.String("log"), configured) },
-		Drop:            true, PidFile: c.String("pid-file"),
+		LogTo: func(cfg *conf.Config) error {
+			logs.SetTime(cfg.LogTimeFormat)
+			logs.SetSyslog(conf.SyslogLevel(cfg.SlurmctldSyslogDebug))
+			return logs.Reopen(cmp.Or(c.String("log"), cfg.SlurmctldLogFile))
+		},
+		LogFile: func(configured string) string { return cmp.Or(c.String("log"), configured) },
+		Drop:    true, PidFile: c.String("pid-file"),
 		Signals: logfile.Signals(), Service: service.New(log)})
 	if err != nil && logs.Apart() {
 		log.Error("the controller stops", "err", err)

@@ -63,7 +63,8 @@ func apart(node string, logs *logfile.Log) (func(orders, relay, metrics *os.File
 			cmd.Env = append(cmd.Env, failpointVar+"="+fail)
 			fail = ""
 		}
-		cmd.ExtraFiles, cmd.Stderr = []*os.File{f, listening, metrics}, newLines(logs.Line)
+		cmd.ExtraFiles = []*os.File{f, listening, metrics}
+		cmd.Stderr = newLines(func(line []byte) error { return logs.Line(line, cmd.Process.Pid) })
 		cmd.WaitDelay = time.Second
 		if err := inherit.Start(cmd); err != nil {
 			return nil, err

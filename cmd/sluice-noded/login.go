@@ -63,5 +63,5 @@ func loginOptions(c *cli.Context, src *source) (noded.Options, logging, error) {
 	if o.Relay = relayPath(c, o.Cluster); o.Relay == "" {
 		return o, logging{}, errors.New("a login host needs a socket for its commands: run this as root, or give --relay PATH")
 	}
-	return o, logging{level: conf.SlogLevel(cfg.SlurmdDebug)}, nil
+	return o, newLogging(cfg), nil
 }

@@ -185,13 +185,14 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	own.writes(logs)
 	if c.String("log") == "" && own.log != "" { // whoever has typed the command looks here
 		fmt.Fprintf(os.Stderr, "sluice-noded: the log goes to %s (SlurmdLogFile)\n", own.log)
 	}
-	o.ShimLog = logs.File()
+	o.ShimLog, o.ShimArgs = logs.File(), logs.Arguments
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
-	o.Log = slog.New(logs.Handler(o.Level))
+	o.Log = slog.New(slog.NewMultiHandler(logs.Handler(o.Level), logs.Syslog()))
 	if verbose > 0 { // and nobody changes it
 		o.Level.Set(conf.SlogLevel(slurmargs.Level(verbose)))
 		o.Level = nil
@@ -205,6 +206,7 @@ func run(c *cli.Context) error {
 		if err != nil { // the file may have been moved away all the same
 			return root.Reread{}, errors.Join(err, logs.Reopen(logs.Path()))
 		}
+		own.writes(logs)
 		return root.Reread{Level: own.level, Own: o.Policy.Own, Sum: o.Files.Sum}, logs.Reopen(cmp.Or(c.String("log"), own.log))
 	}
 	if netless != nil {
@@ -238,6 +240,20 @@ type logging struct {
 	log   string // SlurmdLogFile, "" being none
 	pid   string // SlurmdPidFile, likewise
 	level slog.Level
+	// SlurmdSyslogDebug and LogTimeFormat
+	syslog slog.Level
+	time   string
+}
+
+// newLogging reads what slurm.conf says of the log of any host.
+func newLogging(cfg *conf.Config) logging {
+	return logging{level: conf.SlogLevel(cfg.SlurmdDebug), syslog: conf.SyslogLevel(cfg.SlurmdSyslogDebug), time: cfg.LogTimeFormat}
+}
+
+// writes has lines written to the log as slurm.conf says.
+func (l logging) writes(logs *logfile.Log) {
+	logs.SetTime(l.time)
+	logs.SetSyslog(l.syslog)
 }
 
 // options puts slurm.conf and the command line together.
@@ -288,8 +304,9 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 			}
 		}
 	}
-	return o, logging{log: conf.NodePath(cfg.SlurmdLogFile, n), pid: conf.NodePath(cfg.SlurmdPidFile, n),
-		level: conf.SlogLevel(cfg.SlurmdDebug)}, nil
+	own := newLogging(cfg)
+	own.log, own.pid = conf.NodePath(cfg.SlurmdLogFile, n), conf.NodePath(cfg.SlurmdPidFile, n)
+	return o, own, nil
 }
 
 // nodeConf has --conf KEY=VALUE, which goes with -Z in slurmd(8), be --node-conf: --conf FILE is slurm.conf here, without and with -Z.

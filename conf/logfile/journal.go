@@ -19,66 +19,77 @@ import (
 
 // levels are those that are logged, and the priorities of syslog(3) that they have in the journal.
 var levels = []struct {
-	level  slog.Level
-	prefix string
-}{{slog.LevelError, "<3>"}, {slog.LevelWarn, "<4>"}, {slog.LevelInfo, "<6>"}, {slog.LevelDebug, "<7>"}}
+	level    slog.Level
+	priority int
+}{{slog.LevelError, 3}, {slog.LevelWarn, 4}, {slog.LevelInfo, 6}, {slog.LevelDebug, 7}}
+
+// JournalVar is the variable by which systemd says where the journal is.
+const JournalVar = "JOURNAL_STREAM"
 
 // toJournal tells whether a file is the journal's stream for this process.
 func toJournal(f *os.File) bool {
 	var st unix.Stat_t
-	name := os.Getenv("JOURNAL_STREAM")
+	name := os.Getenv(JournalVar)
 	return name != "" && unix.Fstat(int(f.Fd()), &st) == nil && name == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 // Handler writes lines of a level or above to the log.
 func (l *Log) Handler(level slog.Leveler) slog.Handler {
-	h := &handler{log: l, file: slog.NewTextHandler(l, &slog.HandlerOptions{Level: level})}
+	all := slog.HandlerOptions{Level: slog.LevelDebug - 4}
+	h := &handler{log: l, level: level, file: slog.NewTextHandler(l, &all)}
+	styled := all
+	styled.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
+			return l.style.Load().attr(a)
+		}
+		return a
+	}
+	h.styled = slog.NewTextHandler(l, &styled)
+	journal := all
+	journal.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey && l.style.Load().stderr {
+			return styled.ReplaceAttr(groups, a)
+		}
+		return timeless(groups, a)
+	}
 	for _, p := range levels {
-		h.journal = append(h.journal, slog.NewTextHandler(prefixed{l, p.prefix}, &slog.HandlerOptions{Level: level,
-			ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-				if len(groups) == 0 && a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}}))
+		h.journal.by = append(h.journal.by, slog.NewTextHandler(prefixed{l, prefix(p.priority)}, &journal))
 	}
 	return h
 }
 
-// handler is a slog.Handler for the file, and one for each priority.
-type handler struct {
-	log     *Log
-	file    slog.Handler
-	journal []slog.Handler // as levels
+func prefix(priority int) string { return fmt.Sprintf("<%d>", priority) }
+
+// timeless leaves the time out of a line.
+func timeless(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
 }
 
-func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.file.Enabled(ctx, level)
+// handler writes to the file as it is by default, to the file in another style, or to the journal.
+type handler struct {
+	log          *Log
+	level        slog.Leveler
+	file, styled slog.Handler
+	journal      fan
 }
+
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
 
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	if !h.log.journal.Load() {
-		return h.file.Handle(ctx, r)
+	switch {
+	case h.log.journal.Load():
+		return h.journal.Handle(ctx, r)
+	case h.log.style.Load().stamp != nil:
+		return h.styled.Handle(ctx, r)
 	}
-	return h.journal[priority(r.Level)].Handle(ctx, r)
-}
-
-// priority is the index into levels.
-func priority(level slog.Level) int {
-	for i, p := range levels {
-		if level >= p.level {
-			return i
-		}
-	}
-	return len(levels) - 1
+	return h.file.Handle(ctx, r)
 }
 
 func (h *handler) with(f func(slog.Handler) slog.Handler) slog.Handler {
-	out := &handler{log: h.log, file: f(h.file)}
-	for _, j := range h.journal {
-		out.journal = append(out.journal, f(j))
-	}
-	return out
+	return &handler{log: h.log, level: h.level, file: f(h.file), styled: f(h.styled), journal: h.journal.with(f)}
 }
 
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -87,6 +98,44 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h *handler) WithGroup(name string) slog.Handler {
 	return h.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
+
+// fan has a handler for each priority.
+type fan struct {
+	level slog.Leveler
+	by    []slog.Handler // as levels
+}
+
+func (f fan) Enabled(_ context.Context, level slog.Level) bool { return level >= f.level.Level() }
+
+func (f fan) Handle(ctx context.Context, r slog.Record) error {
+	return f.by[place(r.Level)].Handle(ctx, r)
+}
+
+func (f fan) with(do func(slog.Handler) slog.Handler) fan {
+	out := fan{level: f.level}
+	for _, h := range f.by {
+		out.by = append(out.by, do(h))
+	}
+	return out
+}
+
+func (f fan) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return f.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
+}
+
+func (f fan) WithGroup(name string) slog.Handler {
+	return f.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
+
+// place is the index into levels.
+func place(level slog.Level) int {
+	for i, p := range levels {
+		if level >= p.level {
+			return i
+		}
+	}
+	return len(levels) - 1
 }
 
 // prefixed writes lines with a prefix, each with one call.
@@ -102,27 +151,39 @@ func (p prefixed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Line writes a line of another process, as its slog.TextHandler has made it: time=… level=WARN msg=….
-func (l *Log) Line(line []byte) error {
-	if l.journal.Load() {
-		line = journalLine(line)
+// Line writes a line of another process, as its slog.TextHandler has made it: time=… level=WARN msg=…. It goes to syslog as well, where
+// its level is sent there.
+func (l *Log) Line(line []byte, pid int) error {
+	said, level, rest := parts(line)
+	at := levels[place(level)].priority
+	if level >= l.syslog.Level() {
+		l.syslog.send(at, pid, rest)
+	}
+	s := l.style.Load()
+	switch {
+	case l.journal.Load() && (said == "" || !s.stderr):
+		line = append([]byte(prefix(at)), rest...)
+	case l.journal.Load():
+		line = fmt.Appendf(nil, "%stime=%s %s", prefix(at), s.rewrite(said, pid), rest)
+	case s.stamp != nil && said != "":
+		line = fmt.Appendf(nil, "time=%s %s", s.rewrite(said, pid), rest)
 	}
 	_, err := l.Write(line)
 	return err
 }
 
-func journalLine(line []byte) []byte {
-	rest := line
-	if bytes.HasPrefix(rest, []byte("time=")) {
-		_, rest, _ = bytes.Cut(rest, []byte(" "))
+// parts takes a line apart: its time, "" being none, its level, info where it does not say, and all but the time.
+func parts(line []byte) (said string, level slog.Level, rest []byte) {
+	rest = line
+	if after, ok := bytes.CutPrefix(rest, []byte("time=")); ok {
+		at, after, _ := bytes.Cut(after, []byte(" "))
+		said, rest = string(at), after
 	}
-	prefix := levels[priority(slog.LevelInfo)].prefix
 	if word, ok := bytes.CutPrefix(rest, []byte("level=")); ok {
 		word, _, _ = bytes.Cut(word, []byte(" "))
-		var level slog.Level
-		if level.UnmarshalText(word) == nil {
-			prefix = levels[priority(level)].prefix
+		if level.UnmarshalText(word) != nil {
+			level = slog.LevelInfo
 		}
 	}
-	return append([]byte(prefix), rest...)
+	return said, level, rest
 }

@@ -34,7 +34,7 @@ func TestJournal(t *testing.T) {
 	log.Info("i", "time", 3)
 	log.Debug("d")
 	for _, line := range []string{"time=2026-01-01T00:00:00Z level=WARN msg=x time=1\n", "level=ERROR msg=y\n", "<1>panic: no\n"} {
-		if err := l.Line([]byte(line)); err != nil {
+		if err := l.Line([]byte(line), 7); err != nil {
 			t.Fatal(err)
 		}
 	}

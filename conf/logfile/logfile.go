@@ -24,6 +24,8 @@ type Log struct {
 	file    *os.File
 	path    string
 	journal atomic.Bool // file is the journal's
+	style   atomic.Pointer[style]
+	syslog  *syslog
 }
 
 // Open opens the log for appending, "" being standard error.
@@ -32,7 +34,8 @@ func Open(path string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{file: f, path: path}
+	l := &Log{file: f, path: path, syslog: newSyslog(syslogSocket)}
+	l.style.Store(&style{})
 	l.journal.Store(toJournal(f))
 	l.reportCrashes()
 	return l, nil

@@ -75,6 +75,8 @@ func TestServices(t *testing.T) {
 	t.Run("restart under a job", func(t *testing.T) { restart(t, h) })
 	t.Run("watchdog", func(t *testing.T) { watchdog(t, h) })
 	t.Run("end", func(t *testing.T) { end(t, h) })
+	t.Run("lines of shims", func(t *testing.T) { shimLines(t, h) })
+	t.Run("syslog", func(t *testing.T) { syslog(t, h) })
 }
 
 // identity: the controller has SlurmUser's rights and none besides; status lines say how they are.
@@ -253,6 +255,53 @@ func end(t *testing.T, h *boottest.Host) {
 	h.Until("the job has completed", func() bool {
 		return strings.Contains(h.Run("", "sacct", "-X", "-n", "-o", "State", "-j", "4").Out, "COMPLETED")
 	})
+}
+
+// shimLines: what a shim logs has a priority in the journal, too. It complains while it cannot write down how its job has ended.
+func shimLines(t *testing.T, h *boottest.Host) {
+	submitLong(t, h, "shim")
+	h.Do("", "sh", "-c", "cd /var/spool/slurmd/steps && for d in */; do [ -e $d/exit.pb ] || mkdir -v $d/exit.pb; done")
+	h.Do("ada", "touch", "/home/ada/go.shim")
+	const complaint = "cannot write the exit record"
+	said := func(more ...string) string { // not by unit: a shim is in the cgroup of jobs
+		return h.Run("", append([]string{"journalctl", "--no-pager", "--output=cat", "-t", "sluice-noded"}, more...)...).Out
+	}
+	h.Until("the shim has complained", func() bool { return strings.Contains(said(), complaint) })
+	h.Run("", "sh", "-c", "rmdir /var/spool/slurmd/steps/*/exit.pb") // or the step's folder has gone with it
+	h.Until("the job has completed", func() bool {
+		return strings.Contains(h.Run("", "sacct", "-X", "-n", "-o", "State", "-j", "5").Out, "COMPLETED")
+	})
+	for _, line := range strings.Split(said("--priority=err"), "\n") {
+		if strings.HasPrefix(line, "level=ERROR") && strings.Contains(line, complaint) {
+			return
+		}
+	}
+	t.Errorf("no line of the shim is an error:\n%s", said())
+}
+
+// syslog: SlurmctldSyslogDebug and SlurmdSyslogDebug send lines to the syslog socket, whatever the log's own level, and LogTimeFormat has
+// those of the log begin with the time.
+func syslog(t *testing.T, h *boottest.Host) {
+	sent := func(tag string) string {
+		return h.Run("", "journalctl", "--no-pager", "--output=cat", "_TRANSPORT=syslog", "-t", tag).Out
+	}
+	if got := sent("sluice-ctld") + sent("sluice-noded"); strings.Contains(got, "level=") {
+		t.Errorf("by default syslog has\n%s", got)
+	}
+	text := slurmConf + "SlurmctldSyslogDebug=debug\nSlurmdSyslogDebug=info\nLogTimeFormat=short,format_stderr\n"
+	if err := os.WriteFile(h.Path("/etc/slurm/slurm.conf"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.Do("", "systemctl", "reload", "sluice-ctld")
+	h.Do("", "systemctl", "reload", "sluice-noded")
+	h.Do("ada", "sbatch", "--wait", "--chdir=/home/ada", "--wrap", "true")
+	for tag, want := range map[string]string{"sluice-ctld": "level=DEBUG", "sluice-noded": "SIGHUP: registering again"} {
+		h.Until("syslog has lines of "+tag, func() bool { return strings.Contains(sent(tag), want) })
+		if got := h.Journal(tag, "--output=cat", "_TRANSPORT=stdout"); strings.Contains(got, "level=DEBUG") ||
+			!strings.Contains(got, "\ntime=\"") {
+			t.Errorf("the log of %s itself:\n%s", tag, got)
+		}
+	}
 }
 
 // TestLoginHost: users of a login host, whose service has no rights, reach the controller as who they are.

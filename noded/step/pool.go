@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -200,9 +201,15 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	defer f.Close()
 	o := &p.r.o
 	args := append(append([]string(nil), o.Command[1:]...), "--spool", o.Spool, "--cgroup", o.CgroupRoot, "--cgroup-plugin", o.CgroupPlugin)
+	if o.ShimArgs != nil {
+		args = append(args, o.ShimArgs()...)
+	}
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
+	if stream := os.Getenv(logfile.JournalVar); stream != "" { // so that it knows its standard error for the journal
+		cmd.Env = append(cmd.Env, logfile.JournalVar+"="+stream)
+	}
 	cmd.Stderr = o.ShimLog
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

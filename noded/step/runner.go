@@ -26,7 +26,9 @@ type Options struct {
 	// CgroupPlugin is that of cgroup.conf(5): autodetect (also when empty), cgroup/v1, cgroup/v2 or disabled.
 	CgroupPlugin string
 	// ShimLog is where shims write what they have to say; nil: this process's standard error.
-	ShimLog     *os.File
+	ShimLog *os.File
+	// ShimArgs are what a shim that is started now is told of how to write there; nil: nothing.
+	ShimArgs    func() []string
 	MinIdle     int           // idle shims kept; 0: 2
 	IdleTimeout time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
 	// Group names the cgroup of a step, to clear away one whose bundle cannot be read; nil: what is left of such a step stays.

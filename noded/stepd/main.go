@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -37,6 +38,7 @@ func Main(args []string) int {
 	groups := fl.String("cgroup", "", "`name` of the node's cgroup root")
 	plugin := fl.String("cgroup-plugin", "", "CgroupPlugin of cgroup.conf")
 	debugLog := fl.Bool("debug", false, "log more")
+	logFlags := logfile.NewFlags(fl)
 	if err := fl.Parse(args); err != nil {
 		return 2
 	}
@@ -48,7 +50,12 @@ func Main(args []string) int {
 	if *debugLog {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("shim", os.Getpid())
+	logs, err := logFlags.Open()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stepd:", err)
+		return 2
+	}
+	log := slog.New(slog.NewMultiHandler(logs.Handler(level), logs.Syslog())).With("shim", os.Getpid())
 	if err := serve(*spool, *groups, *plugin, log); err != nil {
 		log.Error("shim ends", "err", err)
 		return 1

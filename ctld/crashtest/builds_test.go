@@ -26,28 +26,37 @@ var (
 	farBuild  = version.Build{Protocol: version.Protocol + 7, Oldest: version.Protocol + 7, Release: version.Sluice}
 )
 
-// farPrograms builds the programs of this tree once more, as farBuild: with other numbers in conf/version. It does so once for all tests,
-// and from the build cache it takes as long as linking.
+// farPrograms are the programs of farBuild: this tree with other numbers in conf/version.
 var farPrograms = sync.OnceValues(func() (dir string, err error) {
-	const numbers = "conf/version/protocol.go"
+	return otherPrograms("far", "conf/version/protocol.go", func(source []byte) ([]byte, error) {
+		for name, n := range map[string]uint32{"Protocol": farBuild.Protocol, "Oldest": farBuild.Oldest} {
+			is := regexp.MustCompile(`(?m)^\t` + name + ` += \d+$`)
+			if len(is.FindAll(source, -1)) != 1 {
+				return nil, fmt.Errorf("cannot find the constant %s", name)
+			}
+			source = is.ReplaceAll(source, fmt.Appendf(nil, "\t%s = %d", name, n))
+		}
+		return source, nil
+	})
+})
+
+// otherPrograms builds the programs of this tree once more, with one file changed, into a folder of this name. From the build cache it
+// takes as long as linking.
+func otherPrograms(name, file string, change func(source []byte) ([]byte, error)) (dir string, err error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		return "", err
 	}
-	source, err := os.ReadFile(filepath.Join(root, numbers))
+	source, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		return "", err
 	}
-	for name, n := range map[string]uint32{"Protocol": farBuild.Protocol, "Oldest": farBuild.Oldest} {
-		is := regexp.MustCompile(`(?m)^\t` + name + ` += \d+$`)
-		if len(is.FindAll(source, -1)) != 1 {
-			return "", fmt.Errorf("cannot find the constant %s in %s", name, numbers)
-		}
-		source = is.ReplaceAll(source, fmt.Appendf(nil, "\t%s = %d", name, n))
+	if source, err = change(source); err != nil {
+		return "", fmt.Errorf("cannot change %s: %w", file, err)
 	}
-	dir = filepath.Join(base, "far")
-	changed, overlay := filepath.Join(base, "far.go"), filepath.Join(base, "far.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, numbers): changed}})
+	dir = filepath.Join(base, name)
+	changed, overlay := dir+".go", dir+".json"
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, file): changed}})
 	if err != nil {
 		return "", err
 	}
@@ -63,10 +72,10 @@ var farPrograms = sync.OnceValues(func() (dir string, err error) {
 	build := exec.Command("go", "build", "-overlay", overlay, "-o", dir+"/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build the programs with other protocol numbers: %w\n%s", err, out)
+		return "", fmt.Errorf("cannot build other programs: %w\n%s", err, out)
 	}
 	return dir, nil
-})
+}
 
 // builds is a cluster with programs of two releases that have no protocol in common.
 type builds struct {

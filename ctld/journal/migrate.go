@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"go.etcd.io/bbolt"
 )
@@ -20,11 +21,6 @@ func (s *Bolt) migrate() error {
 	switch {
 	case from == to:
 		return nil
-	case from > to:
-		return fmt.Errorf(
-			"cannot open %s: its schema is %d, this version knows up to %d: install the newer version, or restore a backup made before "+
-				"it ran: %w",
-			s.path, from, to, ErrNewer)
 	case s.opts.Migrate == nil:
 		return fmt.Errorf("cannot open %s: there is no migration from schema %d to %d", s.path, from, to)
 	}
@@ -80,6 +76,19 @@ func (s *Bolt) keepBackup() error {
 		err = errors.Join(err, os.Remove(old))
 	}
 	return err
+}
+
+// wayBack says what to do with a database that a newer version wrote: with the newest of the kept backups that this version can read, if
+// there is one.
+func (s *Bolt) wayBack() string {
+	all, _ := filepath.Glob(filepath.Join(backupDir(s.dir), keptPrefix+"e*.db")) // sorted
+	for _, path := range slices.Backward(all) {
+		if r, err := verify(path, nil); err == nil && r.head.schema <= s.opts.Schema {
+			return fmt.Sprintf("install the newer version again, or go back to what was before it, without what was submitted since: "+
+				"%s --from %s", s.opts.RestoreCommand, path)
+		}
+	}
+	return "install the newer version again, or restore a backup made before it ran"
 }
 
 // beforeNewRows keeps a backup before rows of a kind are written that the version which wrote the database does not know. Without room for

@@ -102,8 +102,11 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, fmt.Errorf("it is empty, but this directory holds the state of %s", clusterName(owner)))
 	}
 	r, err := verify(s.path, nil)
+	if err == nil && r.head.schema > s.opts.Schema {
+		err = fmt.Errorf("its schema is %d, this version knows up to %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
+	}
 	if errors.Is(err, ErrNewer) {
-		return nil, fmt.Errorf("cannot open %s: %w: install the newer version again, or restore a backup made before it ran", s.path, err)
+		return nil, fmt.Errorf("cannot open %s: %w: %s", s.path, err, s.wayBack())
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("cannot open %s: %w", s.path, err)

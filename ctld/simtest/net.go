@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -53,7 +54,7 @@ func (st *stream) up(m *pb.NodeReport) {
 }
 
 // down sends to the node. A daemon takes messages of its present stream only; now and then one arrives twice, which the agent
-// promises to bear.
+// promises to bear, also late, but for those that suspend and resume a step: the last of these counts, and a stream keeps their order.
 func (st *stream) down(m *pb.NodeOrders) {
 	at, ok := st.arrival(&st.lastDown)
 	if !ok {
@@ -67,7 +68,8 @@ func (st *stream) down(m *pb.NodeOrders) {
 		st.d.ordered(m)
 	}
 	st.s.at(at, deliver)
-	if st.s.faulty(st.s.faults.duplicate) && !m.Full { // an old full list would speak of the past
+	if st.s.faulty(st.s.faults.duplicate) && !m.Full && // an old full list would speak of the past
+		!slices.ContainsFunc(m.Steps, func(o *pb.StepOrder) bool { return o.Want == pb.StepWant_WANT_RUN && o.Launch == nil }) {
 		st.s.at(at+int64(st.s.short(5*time.Second)), deliver)
 	}
 }

@@ -21,7 +21,8 @@ func devicesOf(l *pb.LaunchSpec) (all []*pb.GresDevice) {
 // addDevices puts everything about the devices into what the node says first.
 func (n *node) addDevices(h *pb.Hardware) {
 	r := n.deviceReport()
-	h.Devices, h.Mismatches, h.Unread, h.Driver = r.Devices, r.Mismatches, r.Unread, n.about.Driver
+	h.Devices, h.Mismatches, h.Unread = r.Devices, r.Mismatches, r.Unread
+	h.Driver, h.NoGpus = n.about.Driver, n.about.NoGpus
 	n.devices = false
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
 const usage = `usage: sluice gpus [options]
@@ -31,6 +32,8 @@ Options:
   --watch[=SECONDS]      again and again, every 2 seconds unless said otherwise
   -h, --noheader         without headings and summary
   --help                 this text
+
+Where there is none, it says of each node why.
 
 STATE is idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.
 `
@@ -61,11 +64,11 @@ func Main(env *command.Env, args []string) int {
 	}
 	defer func() { _ = c.Close() }()
 	for {
-		list, nowNS, err := askGPUs(c, &o.request)
+		seen, err := askGPUs(c, &o.request)
 		if err != nil {
 			return failed(env, err)
 		}
-		if o.print(env.Stdout, list, nowNS) != nil { // standard output says why
+		if o.print(env.Stdout, seen) != nil { // standard output says why
 			return 1
 		}
 		if o.every == 0 {
@@ -134,20 +137,27 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-func askGPUs(c *client.Client, r *msg.GpusRequest) (list []*msg.GpuRecord, nowNS int64, err error) {
+// answer is what the controller says.
+type answer struct {
+	list  []*msg.GpuRecord
+	none  []*msg.NoGpus // why there are none at all
+	nowNS int64
+}
+
+func askGPUs(c *client.Client, r *msg.GpusRequest) (a answer, err error) {
 	stream, err := c.Gpus(context.Background(), r)
 	if err != nil {
-		return nil, 0, err
+		return a, err
 	}
 	for {
 		reply, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return list, nowNS, nil
+			return a, nil
 		}
 		if err != nil {
-			return nil, 0, err
+			return a, err
 		}
-		list, nowNS = append(list, reply.GetGpus()...), reply.GetNowNs()
+		a.list, a.none, a.nowNS = append(a.list, reply.GetGpus()...), append(a.none, reply.GetNone()...), reply.GetNowNs()
 	}
 }
 
@@ -163,7 +173,8 @@ func (o *options) wanted(g *msg.GpuRecord, nowNS int64) bool {
 	return true
 }
 
-func (o *options) print(out io.Writer, list []*msg.GpuRecord, nowNS int64) error {
+func (o *options) print(out io.Writer, a answer) error {
+	list, nowNS := a.list, a.nowNS
 	var kept []*msg.GpuRecord
 	for _, g := range list {
 		if o.wanted(g, nowNS) {
@@ -189,6 +200,9 @@ func (o *options) print(out io.Writer, list []*msg.GpuRecord, nowNS int64) error
 	}
 	if !o.bare {
 		b.WriteString(gpuSummary(kept, nowNS))
+		for _, n := range a.none {
+			fmt.Fprintf(&b, "%s: %s\n", hostlist.Fold(n.GetNodes()), format.Escape(n.GetWhy()))
+		}
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

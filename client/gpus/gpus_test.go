@@ -35,7 +35,7 @@ func someGPUs() []*msg.GpuRecord {
 
 func TestGPUTable(t *testing.T) {
 	var b strings.Builder
-	if err := (&options{}).print(&b, someGPUs(), gpuNow); err != nil {
+	if err := (&options{}).print(&b, answer{list: someGPUs(), nowNS: gpuNow}); err != nil {
 		t.Fatal(err)
 	}
 	want := `NODE  GPU  TYPE  MEMORY      UTIL  TEMP  POWER  STATE  JOB                     USER   NOTE
@@ -55,7 +55,7 @@ w1    0    -     0.4         0%    34C   58W    idle   -                       -
 	}{"free": {options{free: true, bare: true}, "2 0"}, "idle": {options{idle: true, bare: true}, "1"},
 		"none": {options{free: true, idle: true, bare: true}, "2 0"}} {
 		b.Reset()
-		if err := tt.o.print(&b, someGPUs(), gpuNow); err != nil {
+		if err := tt.o.print(&b, answer{list: someGPUs(), nowNS: gpuNow}); err != nil {
 			t.Fatal(err)
 		}
 		var index []string
@@ -75,7 +75,7 @@ func squeeze(s string) string {
 // TestGPUJSON: what is not known is null, never 0.
 func TestGPUJSON(t *testing.T) {
 	var b strings.Builder
-	if err := (&options{json: true}).print(&b, someGPUs(), gpuNow); err != nil {
+	if err := (&options{json: true}).print(&b, answer{list: someGPUs(), nowNS: gpuNow}); err != nil {
 		t.Fatal(err)
 	}
 	var doc struct {
@@ -111,6 +111,26 @@ func TestGPUOptions(t *testing.T) {
 	for _, bad := range [][]string{{"--watch=0"}, {"--watch=often"}, {"--gpu"}, {"g1"}} {
 		if _, err := parse(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+// TestNoGPUs: why there are none is said of each node, and only there.
+func TestNoGPUs(t *testing.T) {
+	none := []*msg.NoGpus{{Nodes: []string{"n1", "n2", "n4"}, Why: "no library"}, {Nodes: []string{"w1"}, Why: "bad\x1b[31m"}}
+	for name, tt := range map[string]struct {
+		o    options
+		want string
+	}{
+		"table": {options{}, "0 GPUs\nn[1-2,4]: no library\nw1: bad\\x1b[31m\n"},
+		"bare":  {options{bare: true}, ""},
+	} {
+		var b strings.Builder
+		if err := tt.o.print(&b, answer{none: none, nowNS: gpuNow}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.HasSuffix(got, tt.want) || tt.o.bare && got != "" {
+			t.Errorf("%s: %q, want %q at its end", name, got, tt.want)
 		}
 	}
 }

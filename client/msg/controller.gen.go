@@ -5628,6 +5628,7 @@ type GpusReply struct {
 	Gpus  []*GpuRecord
 	Seq   uint64
 	NowNs int64
+	None  []*NoGpus
 }
 
 func (m *GpusReply) GetGpus() []*GpuRecord {
@@ -5651,6 +5652,13 @@ func (m *GpusReply) GetNowNs() int64 {
 	return m.NowNs
 }
 
+func (m *GpusReply) GetNone() []*NoGpus {
+	if m == nil {
+		return nil
+	}
+	return m.None
+}
+
 // Marshal gives the encoding of m.
 func (m *GpusReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -5666,6 +5674,10 @@ func (m *GpusReply) AppendTo(b []byte) []byte {
 	}
 	b = coding.AppendNumber(b, 2, m.Seq)
 	b = coding.AppendNumber(b, 3, uint64(m.NowNs))
+	for _, v := range m.None {
+		b, at = coding.Open(b, 4)
+		b = coding.Close(v.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -5688,6 +5700,10 @@ func (m *GpusReply) Merge(s string) error {
 			m.Seq = d.Number()
 		case 3<<3 | coding.Varint:
 			m.NowNs = int64(d.Number())
+		case 4<<3 | coding.Chunk:
+			v := new(NoGpus)
+			d.Fail(v.Merge(d.Data))
+			m.None = append(m.None, v)
 		}
 	}
 	return d.Err()
@@ -5955,6 +5971,61 @@ func (m *GpuOwner) Merge(s string) error {
 			m.StartNs = int64(d.Number())
 		case 9<<3 | coding.Varint:
 			m.Start = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// NoGpus is the message of that name in sluice/v1/controller.proto.
+type NoGpus struct {
+	Nodes []string
+	Why   string
+}
+
+func (m *NoGpus) GetNodes() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Nodes
+}
+
+func (m *NoGpus) GetWhy() string {
+	if m == nil {
+		return ""
+	}
+	return m.Why
+}
+
+// Marshal gives the encoding of m.
+func (m *NoGpus) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *NoGpus) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	for _, v := range m.Nodes {
+		b = coding.AppendElement(b, 1, v)
+	}
+	b = coding.AppendText(b, 2, m.Why)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *NoGpus) Unmarshal(b []byte) error {
+	*m = NoGpus{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *NoGpus) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Nodes = append(m.Nodes, d.Text())
+		case 2<<3 | coding.Chunk:
+			m.Why = d.Text()
 		}
 	}
 	return d.Err()

@@ -3598,6 +3598,7 @@ type Hardware struct {
 	Driver        string
 	Mismatches    []string
 	Unread        bool
+	NoGpus        string
 }
 
 func (m *Hardware) GetCpus() uint32 {
@@ -3670,6 +3671,13 @@ func (m *Hardware) GetUnread() bool {
 	return m.Unread
 }
 
+func (m *Hardware) GetNoGpus() string {
+	if m == nil {
+		return ""
+	}
+	return m.NoGpus
+}
+
 // Marshal gives the encoding of m.
 func (m *Hardware) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -3694,6 +3702,7 @@ func (m *Hardware) AppendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 12, v)
 	}
 	b = coding.AppendBool(b, 13, m.Unread)
+	b = coding.AppendText(b, 14, m.NoGpus)
 	return b
 }
 
@@ -3730,6 +3739,8 @@ func (m *Hardware) Merge(s string) error {
 			m.Mismatches = append(m.Mismatches, d.Text())
 		case 13<<3 | coding.Varint:
 			m.Unread = d.Bool()
+		case 14<<3 | coding.Chunk:
+			m.NoGpus = d.Text()
 		}
 	}
 	return d.Err()

@@ -104,6 +104,7 @@ var messages = []struct {
 	{func() message { return new(GpuRecord) }, func() proto.Message { return new(pb.GpuRecord) }},
 	{func() message { return new(DeviceSample) }, func() proto.Message { return new(pb.DeviceSample) }},
 	{func() message { return new(GpuOwner) }, func() proto.Message { return new(pb.GpuOwner) }},
+	{func() message { return new(NoGpus) }, func() proto.Message { return new(pb.NoGpus) }},
 	{func() message { return new(CreateTokenRequest) }, func() proto.Message { return new(pb.CreateTokenRequest) }},
 	{func() message { return new(CreateTokenReply) }, func() proto.Message { return new(pb.CreateTokenReply) }},
 	{func() message { return new(TokensRequest) }, func() proto.Message { return new(pb.TokensRequest) }},

@@ -37,12 +37,16 @@ func (s *Service) gpus(ctx context.Context, r *pb.GpusRequest, v *state.View, se
 		}
 	}
 	reply, sent := &pb.GpusReply{Seq: v.Seq, NowNs: v.NowNS}, false
+	var without []*state.Node
 	for n := range attentive(ctx, slices.Values(v.Nodes())) {
 		if want != nil && !want[n.Name] || len(r.Partitions) > 0 && !slices.ContainsFunc(n.Partitions,
 			func(p string) bool { return slices.Contains(r.Partitions, p) }) {
 			continue
 		}
-		reply.Gpus = append(reply.Gpus, s.gpusOf(v, n)...)
+		gpus := s.gpusOf(v, n)
+		if reply.Gpus = append(reply.Gpus, gpus...); len(gpus) == 0 {
+			without = append(without, n)
+		}
 		if len(reply.Gpus) >= pageRecords {
 			if err := send(reply); err != nil {
 				return err
@@ -54,9 +58,51 @@ func (s *Service) gpus(ctx context.Context, r *pb.GpusRequest, v *state.View, se
 		return err
 	}
 	if len(reply.Gpus) > 0 || !sent {
+		if len(reply.Gpus) == 0 {
+			reply.None = noGPUs(without)
+		}
 		return send(reply)
 	}
 	return nil
+}
+
+// noGPUs says of nodes that have no GPU why, as their daemons have reported it: those with the same reason together, in the order of the
+// first of each.
+func noGPUs(nodes []*state.Node) (out []*pb.NoGpus) {
+	by := map[string]*pb.NoGpus{}
+	for _, n := range nodes {
+		why := whyNoGPU(n)
+		if by[why] == nil {
+			by[why] = &pb.NoGpus{Why: why}
+			out = append(out, by[why])
+		}
+		by[why].Nodes = append(by[why].Nodes, n.Name)
+	}
+	return out
+}
+
+func whyNoGPU(n *state.Node) string {
+	r := n.Reported
+	var why string
+	switch {
+	case r == nil:
+		return "its node daemon has not registered yet, and slurm.conf has no Gres=gpu for it"
+	case r.Unread:
+		why = "its node daemon has not read gres.conf yet"
+	case r.NoGpus != "":
+		why = r.NoGpus
+	case r.Driver != "":
+		why = fmt.Sprintf("NVIDIA's driver %s shows none that gres.conf lets jobs have", r.Driver)
+	default:
+		why = "its node daemon, of version " + n.Version + ", does not say why"
+	}
+	if n.Inv != nil && len(n.Inv.Differ) > 0 {
+		why += "; " + strings.Join(n.Inv.Differ, "; ")
+	}
+	if n.State != pb.NodeState_NODE_IDLE || !n.LinkUp {
+		why += "; it is down, and this is what it said last"
+	}
+	return why
 }
 
 // gpusOf are the GPUs of one node. Those that are only counted have nothing to show but their owners.

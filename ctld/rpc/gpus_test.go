@@ -172,3 +172,49 @@ func TestSamplesAreBounded(t *testing.T) {
 		t.Errorf("%d devices are kept, want the new one", len(s.nodes["n"]))
 	}
 }
+
+// TestWhyNoGPU: of nodes without GPUs it is said why, those with the same reason together; where there is one GPU among what was asked
+// about, nothing.
+func TestWhyNoGPU(t *testing.T) {
+	node := func(name string, hw *pb.Hardware, up bool, differ ...string) *state.Node {
+		n := &state.Node{NodeRecord: &pb.NodeRecord{Name: name, Version: "0.0.9", Reported: hw, State: pb.NodeState_NODE_IDLE}, LinkUp: up}
+		if !up {
+			n.State = pb.NodeState_NODE_DOWN
+		}
+		n.Inv = &state.Inventory{Differ: differ}
+		return n
+	}
+	got := ""
+	for _, r := range noGPUs([]*state.Node{
+		node("a", &pb.Hardware{NoGpus: "no library"}, true), node("b", nil, true), node("c", &pb.Hardware{NoGpus: "no library"}, true),
+		node("d", &pb.Hardware{NoGpus: "no library"}, false), node("e", &pb.Hardware{Driver: "570.1"}, true, "gres.conf:1 says so"),
+		node("f", &pb.Hardware{}, true), node("g", &pb.Hardware{Unread: true, NoGpus: "x"}, true),
+	}) {
+		got += strings.Join(r.Nodes, ",") + ": " + r.Why + "\n"
+	}
+	const want = `a,c: no library
+b: its node daemon has not registered yet, and slurm.conf has no Gres=gpu for it
+d: no library; it is down, and this is what it said last
+e: NVIDIA's driver 570.1 shows none that gres.conf lets jobs have; gres.conf:1 says so
+f: its node daemon, of version 0.0.9, does not say why
+g: its node daemon has not read gres.conf yet
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	v := gpuView(t)
+	for nodes, none := range map[string]int{"": 0, "w1": 0} {
+		r := &pb.GpusRequest{}
+		if nodes != "" {
+			r.Nodes = []string{nodes}
+		}
+		if err := (&Service{Samples: NewSamples()}).gpus(ctx, r, v, func(reply *pb.GpusReply) error {
+			if len(reply.None) != none {
+				t.Errorf("%q: %v", nodes, reply.None)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

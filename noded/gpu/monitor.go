@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -100,6 +101,14 @@ func NewMonitor(o Options) *Monitor {
 	}
 	m.firstLook()
 	return m
+}
+
+// NoDriver is why nobody looks for GPUs here, in words; empty: there is a driver to look with.
+func (m *Monitor) NoDriver() string {
+	if m.o.Source != nil {
+		return ""
+	}
+	return cmp.Or(m.o.NoDriver, "its daemon was told not to look for any (--gpus none)")
 }
 
 // Driver is the driver's version; empty: there is none.

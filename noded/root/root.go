@@ -185,7 +185,7 @@ func (r *Root) begin(ctx context.Context) (err error) {
 	r.uses = gpufiles.NewKeeper(r.log)
 	r.recover(have)
 	if w := r.o.Welcome; w != nil {
-		w.StartNs, w.Driver = time.Now().UnixNano(), r.gpus.Driver()
+		w.StartNs, w.Driver, w.NoGpus = time.Now().UnixNano(), r.gpus.Driver(), r.gpus.NoDriver()
 		w.CloseDevices = r.judge.ClosesDevices()
 		if r.open != nil {
 			w.Open = r.open.Error()

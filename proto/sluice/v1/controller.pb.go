@@ -4458,6 +4458,7 @@ type GpusReply struct {
 	Gpus          []*GpuRecord           `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"` // by node in the order of the configuration, then by index
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	None          []*NoGpus              `protobuf:"bytes,4,rep,name=none,proto3" json:"none,omitempty"` // where no GPU was asked about: why the nodes have none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4513,6 +4514,66 @@ func (x *GpusReply) GetNowNs() int64 {
 	return 0
 }
 
+func (x *GpusReply) GetNone() []*NoGpus {
+	if x != nil {
+		return x.None
+	}
+	return nil
+}
+
+// NoGpus is why some nodes have no GPU.
+type NoGpus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoGpus) Reset() {
+	*x = NoGpus{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoGpus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoGpus) ProtoMessage() {}
+
+func (x *NoGpus) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoGpus.ProtoReflect.Descriptor instead.
+func (*NoGpus) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *NoGpus) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *NoGpus) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // GpuRecord is one GPU or MIG instance. Instances that are cut as jobs ask for them are there besides their GPU, with its UUID as parent.
 type GpuRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4530,7 +4591,7 @@ type GpuRecord struct {
 
 func (x *GpuRecord) Reset() {
 	*x = GpuRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4603,7 @@ func (x *GpuRecord) String() string {
 func (*GpuRecord) ProtoMessage() {}
 
 func (x *GpuRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4616,7 @@ func (x *GpuRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
 func (*GpuRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GpuRecord) GetNode() string {
@@ -4632,7 +4693,7 @@ type GpuOwner struct {
 
 func (x *GpuOwner) Reset() {
 	*x = GpuOwner{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4705,7 @@ func (x *GpuOwner) String() string {
 func (*GpuOwner) ProtoMessage() {}
 
 func (x *GpuOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4718,7 @@ func (x *GpuOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
 func (*GpuOwner) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GpuOwner) GetJobId() uint32 {
@@ -4736,7 +4797,7 @@ type CrontabRecord struct {
 
 func (x *CrontabRecord) Reset() {
 	*x = CrontabRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4748,7 +4809,7 @@ func (x *CrontabRecord) String() string {
 func (*CrontabRecord) ProtoMessage() {}
 
 func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4761,7 +4822,7 @@ func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
 func (*CrontabRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CrontabRecord) GetUid() uint32 {
@@ -4806,7 +4867,7 @@ type CrontabEntry struct {
 
 func (x *CrontabEntry) Reset() {
 	*x = CrontabEntry{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4818,7 +4879,7 @@ func (x *CrontabEntry) String() string {
 func (*CrontabEntry) ProtoMessage() {}
 
 func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4831,7 +4892,7 @@ func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
 func (*CrontabEntry) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CrontabEntry) GetJobId() uint32 {
@@ -4879,7 +4940,7 @@ type CrontabRequest struct {
 
 func (x *CrontabRequest) Reset() {
 	*x = CrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[71]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +4952,7 @@ func (x *CrontabRequest) String() string {
 func (*CrontabRequest) ProtoMessage() {}
 
 func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[71]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +4965,7 @@ func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
 func (*CrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{71}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CrontabRequest) GetOfOther() bool {
@@ -4934,7 +4995,7 @@ type CrontabJob struct {
 
 func (x *CrontabJob) Reset() {
 	*x = CrontabJob{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[72]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4946,7 +5007,7 @@ func (x *CrontabJob) String() string {
 func (*CrontabJob) ProtoMessage() {}
 
 func (x *CrontabJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[72]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4959,7 +5020,7 @@ func (x *CrontabJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
 func (*CrontabJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{72}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CrontabJob) GetCron() string {
@@ -5003,7 +5064,7 @@ type UpdateCrontabRequest struct {
 
 func (x *UpdateCrontabRequest) Reset() {
 	*x = UpdateCrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[73]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5015,7 +5076,7 @@ func (x *UpdateCrontabRequest) String() string {
 func (*UpdateCrontabRequest) ProtoMessage() {}
 
 func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[73]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5028,7 +5089,7 @@ func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{73}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *UpdateCrontabRequest) GetOfOther() bool {
@@ -5080,7 +5141,7 @@ type CrontabReply struct {
 
 func (x *CrontabReply) Reset() {
 	*x = CrontabReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[74]
+	mi := &file_sluice_v1_controller_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5153,7 @@ func (x *CrontabReply) String() string {
 func (*CrontabReply) ProtoMessage() {}
 
 func (x *CrontabReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[74]
+	mi := &file_sluice_v1_controller_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5166,7 @@ func (x *CrontabReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
 func (*CrontabReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{74}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CrontabReply) GetCrontab() *CrontabRecord {
@@ -5513,11 +5574,15 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\tR\n" +
-	"partitions\"^\n" +
+	"partitions\"\x85\x01\n" +
 	"\tGpusReply\x12(\n" +
 	"\x04gpus\x18\x01 \x03(\v2\x14.sluice.v1.GpuRecordR\x04gpus\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\x92\x02\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\x12%\n" +
+	"\x04none\x18\x04 \x03(\v2\x11.sluice.v1.NoGpusR\x04none\"0\n" +
+	"\x06NoGpus\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x92\x02\n" +
 	"\tGpuRecord\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12)\n" +
 	"\x06device\x18\x02 \x01(\v2\x11.sluice.v1.DeviceR\x06device\x12/\n" +
@@ -5633,7 +5698,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -5702,44 +5767,45 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*UsageReply)(nil),               // 64: sluice.v1.UsageReply
 	(*GpusRequest)(nil),              // 65: sluice.v1.GpusRequest
 	(*GpusReply)(nil),                // 66: sluice.v1.GpusReply
-	(*GpuRecord)(nil),                // 67: sluice.v1.GpuRecord
-	(*GpuOwner)(nil),                 // 68: sluice.v1.GpuOwner
-	(*CrontabRecord)(nil),            // 69: sluice.v1.CrontabRecord
-	(*CrontabEntry)(nil),             // 70: sluice.v1.CrontabEntry
-	(*CrontabRequest)(nil),           // 71: sluice.v1.CrontabRequest
-	(*CrontabJob)(nil),               // 72: sluice.v1.CrontabJob
-	(*UpdateCrontabRequest)(nil),     // 73: sluice.v1.UpdateCrontabRequest
-	(*CrontabReply)(nil),             // 74: sluice.v1.CrontabReply
-	nil,                              // 75: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 76: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 77: sluice.v1.JobSpec
-	(JobState)(0),                    // 78: sluice.v1.JobState
-	(*JobRecord)(nil),                // 79: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 80: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 81: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 82: sluice.v1.ReservationRecord
-	(*StepUsage)(nil),                // 83: sluice.v1.StepUsage
-	(*Device)(nil),                   // 84: sluice.v1.Device
-	(*DeviceSample)(nil),             // 85: sluice.v1.DeviceSample
-	(*CreateTokenRequest)(nil),       // 86: sluice.v1.CreateTokenRequest
-	(*TokensRequest)(nil),            // 87: sluice.v1.TokensRequest
-	(*RevokeTokenRequest)(nil),       // 88: sluice.v1.RevokeTokenRequest
-	(*RevokeHostRequest)(nil),        // 89: sluice.v1.RevokeHostRequest
-	(*CertificatesRequest)(nil),      // 90: sluice.v1.CertificatesRequest
-	(*HostsRequest)(nil),             // 91: sluice.v1.HostsRequest
-	(*CreateTokenReply)(nil),         // 92: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 93: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 94: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 95: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 96: sluice.v1.CertificatesReply
-	(*HostsReply)(nil),               // 97: sluice.v1.HostsReply
+	(*NoGpus)(nil),                   // 67: sluice.v1.NoGpus
+	(*GpuRecord)(nil),                // 68: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 69: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 70: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 71: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 72: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 73: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 74: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 75: sluice.v1.CrontabReply
+	nil,                              // 76: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 77: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 78: sluice.v1.JobSpec
+	(JobState)(0),                    // 79: sluice.v1.JobState
+	(*JobRecord)(nil),                // 80: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 81: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 82: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 83: sluice.v1.ReservationRecord
+	(*StepUsage)(nil),                // 84: sluice.v1.StepUsage
+	(*Device)(nil),                   // 85: sluice.v1.Device
+	(*DeviceSample)(nil),             // 86: sluice.v1.DeviceSample
+	(*CreateTokenRequest)(nil),       // 87: sluice.v1.CreateTokenRequest
+	(*TokensRequest)(nil),            // 88: sluice.v1.TokensRequest
+	(*RevokeTokenRequest)(nil),       // 89: sluice.v1.RevokeTokenRequest
+	(*RevokeHostRequest)(nil),        // 90: sluice.v1.RevokeHostRequest
+	(*CertificatesRequest)(nil),      // 91: sluice.v1.CertificatesRequest
+	(*HostsRequest)(nil),             // 92: sluice.v1.HostsRequest
+	(*CreateTokenReply)(nil),         // 93: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 94: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 95: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 96: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 97: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 98: sluice.v1.HostsReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	77, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	78, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	79, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	80, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	81, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	78, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	79, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	80, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	81, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	82, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	14, // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
 	14, // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
@@ -5753,19 +5819,19 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14, // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19, // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
 	0,  // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	79, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	82, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	80, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	83, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
 	14, // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
 	39, // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
 	42, // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
 	6,  // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
 	47, // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	75, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	76, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	76, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	77, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
 	51, // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
 	51, // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	78, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	79, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	79, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	80, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
 	57, // 31: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
 	57, // 32: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
 	56, // 33: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
@@ -5773,104 +5839,105 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	57, // 35: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
 	60, // 36: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
 	61, // 37: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
-	83, // 38: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	84, // 38: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
 	19, // 39: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	67, // 40: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	84, // 41: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	85, // 42: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	68, // 43: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	70, // 44: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 45: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	72, // 46: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	69, // 47: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 48: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 49: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 50: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 51: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 52: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 53: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 54: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 55: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 56: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 57: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 58: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 59: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 60: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 61: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
-	25, // 62: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
-	26, // 63: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	28, // 64: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	30, // 65: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	32, // 66: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	31, // 67: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	33, // 68: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	71, // 69: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	73, // 70: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	49, // 71: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	35, // 72: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	37, // 73: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	38, // 74: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	44, // 75: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	46, // 76: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	41, // 77: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	52, // 78: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	54, // 79: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	63, // 80: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	55, // 81: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
-	59, // 82: sluice.v1.ControllerAPI.Report:input_type -> sluice.v1.ReportRequest
-	65, // 83: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	86, // 84: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
-	87, // 85: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
-	88, // 86: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
-	89, // 87: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
-	90, // 88: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	91, // 89: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
-	2,  // 90: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 91: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 92: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 93: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 94: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 95: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 96: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 97: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 98: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 99: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	27, // 100: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	27, // 101: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	27, // 102: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	27, // 103: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	27, // 104: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	29, // 105: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	27, // 106: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	27, // 107: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	27, // 108: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	34, // 109: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	74, // 110: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	74, // 111: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	50, // 112: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	36, // 113: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	27, // 114: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	40, // 115: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	45, // 116: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	48, // 117: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	43, // 118: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	53, // 119: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 120: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	64, // 121: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	58, // 122: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	62, // 123: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
-	66, // 124: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	92, // 125: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	93, // 126: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	94, // 127: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	95, // 128: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	96, // 129: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	97, // 130: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
-	90, // [90:131] is the sub-list for method output_type
-	49, // [49:90] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	68, // 40: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	67, // 41: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
+	85, // 42: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	86, // 43: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	69, // 44: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	71, // 45: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,  // 46: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	73, // 47: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	70, // 48: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,  // 49: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	1,  // 50: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,  // 51: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,  // 52: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,  // 53: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,  // 54: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10, // 55: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12, // 56: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15, // 57: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17, // 58: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20, // 59: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22, // 60: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23, // 61: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24, // 62: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
+	25, // 63: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
+	26, // 64: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	28, // 65: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	30, // 66: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	32, // 67: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	31, // 68: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	33, // 69: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	72, // 70: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	74, // 71: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	49, // 72: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	35, // 73: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	37, // 74: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	38, // 75: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	44, // 76: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	46, // 77: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	41, // 78: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	52, // 79: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	54, // 80: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	63, // 81: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	55, // 82: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	59, // 83: sluice.v1.ControllerAPI.Report:input_type -> sluice.v1.ReportRequest
+	65, // 84: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	87, // 85: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	88, // 86: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	89, // 87: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	90, // 88: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	91, // 89: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	92, // 90: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
+	2,  // 91: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,  // 92: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,  // 93: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,  // 94: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,  // 95: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11, // 96: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13, // 97: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16, // 98: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18, // 99: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21, // 100: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27, // 101: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27, // 102: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27, // 103: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27, // 104: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27, // 105: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29, // 106: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27, // 107: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27, // 108: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27, // 109: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34, // 110: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	75, // 111: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	75, // 112: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50, // 113: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36, // 114: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27, // 115: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40, // 116: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45, // 117: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48, // 118: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43, // 119: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53, // 120: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16, // 121: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	64, // 122: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58, // 123: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62, // 124: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
+	66, // 125: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	93, // 126: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	94, // 127: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	95, // 128: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	96, // 129: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	97, // 130: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	98, // 131: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	91, // [91:132] is the sub-list for method output_type
+	50, // [50:91] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -5886,7 +5953,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   77,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1336,6 +1336,7 @@ func (m *Hardware) appendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 12, v)
 	}
 	b = coding.AppendBool(b, 13, m.Unread)
+	b = coding.AppendText(b, 14, m.NoGpus)
 	return b
 }
 
@@ -1355,6 +1356,7 @@ func (m *Hardware) Shallow() *Hardware {
 		Driver:        m.Driver,
 		Mismatches:    m.Mismatches,
 		Unread:        m.Unread,
+		NoGpus:        m.NoGpus,
 		unknownFields: m.unknownFields,
 	}
 }

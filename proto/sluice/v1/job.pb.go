@@ -2899,10 +2899,11 @@ type Hardware struct {
 	Threads       uint32                 `protobuf:"varint,5,opt,name=threads,proto3" json:"threads,omitempty"`
 	RealMemoryMib uint64                 `protobuf:"varint,6,opt,name=real_memory_mib,json=realMemoryMib,proto3" json:"real_memory_mib,omitempty"`
 	TmpDiskMib    uint64                 `protobuf:"varint,7,opt,name=tmp_disk_mib,json=tmpDiskMib,proto3" json:"tmp_disk_mib,omitempty"`
-	Devices       []*Device              `protobuf:"bytes,10,rep,name=devices,proto3" json:"devices,omitempty"`       // all that can be given to jobs, by name and index
-	Driver        string                 `protobuf:"bytes,11,opt,name=driver,proto3" json:"driver,omitempty"`         // version of the GPU driver, empty = none
-	Mismatches    []string               `protobuf:"bytes,12,rep,name=mismatches,proto3" json:"mismatches,omitempty"` // what was found and what the files say, in words
-	Unread        bool                   `protobuf:"varint,13,opt,name=unread,proto3" json:"unread,omitempty"`        // of devices: the node has never had a controller, and does not know gres.conf; a DeviceReport follows
+	Devices       []*Device              `protobuf:"bytes,10,rep,name=devices,proto3" json:"devices,omitempty"`             // all that can be given to jobs, by name and index
+	Driver        string                 `protobuf:"bytes,11,opt,name=driver,proto3" json:"driver,omitempty"`               // version of the GPU driver, empty = none
+	Mismatches    []string               `protobuf:"bytes,12,rep,name=mismatches,proto3" json:"mismatches,omitempty"`       // what was found and what the files say, in words
+	Unread        bool                   `protobuf:"varint,13,opt,name=unread,proto3" json:"unread,omitempty"`              // of devices: the node has never had a controller, and does not know gres.conf; a DeviceReport follows
+	NoGpus        string                 `protobuf:"bytes,14,opt,name=no_gpus,json=noGpus,proto3" json:"no_gpus,omitempty"` // why nobody looks for GPUs there; empty: somebody does, or the daemon is one that does not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3005,6 +3006,13 @@ func (x *Hardware) GetUnread() bool {
 		return x.Unread
 	}
 	return false
+}
+
+func (x *Hardware) GetNoGpus() string {
+	if x != nil {
+		return x.NoGpus
+	}
+	return ""
 }
 
 // Device is one device that a node daemon found (NVML), or that gres.conf declares.
@@ -4440,7 +4448,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x0epower_noded_ns\x18T \x01(\x03R\fpowerNodedNs\x12#\n" +
 	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12\x16\n" +
 	"\x06origin\x18P \x01(\tR\x06origin\x12;\n" +
-	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xc9\x02\n" +
+	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xe2\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
@@ -4455,7 +4463,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"mismatches\x18\f \x03(\tR\n" +
 	"mismatches\x12\x16\n" +
-	"\x06unread\x18\r \x01(\bR\x06unreadJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"\x06unread\x18\r \x01(\bR\x06unread\x12\x17\n" +
+	"\ano_gpus\x18\x0e \x01(\tR\x06noGpusJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
 	"R\x06cgroup\"\xe3\x04\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

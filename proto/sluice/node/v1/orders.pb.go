@@ -1204,6 +1204,7 @@ type Welcome struct {
 	Dynamic       *v1.DynamicNode        `protobuf:"bytes,30,opt,name=dynamic,proto3" json:"dynamic,omitempty"`                                  // the host asks to be a node that slurm.conf does not name
 	Metrics       bool                   `protobuf:"varint,31,opt,name=metrics,proto3" json:"metrics,omitempty"`                                 // the descriptor after that of the relay is the listening socket for metrics
 	MetricsTokens [][]byte               `protobuf:"bytes,32,rep,name=metrics_tokens,json=metricsTokens,proto3" json:"metrics_tokens,omitempty"` // SHA-256 of the tokens that open them (package metrics)
+	NoGpus        string                 `protobuf:"bytes,33,opt,name=no_gpus,json=noGpus,proto3" json:"no_gpus,omitempty"`                      // why there is no driver
 	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`                                     // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1398,6 +1399,13 @@ func (x *Welcome) GetMetricsTokens() [][]byte {
 		return x.MetricsTokens
 	}
 	return nil
+}
+
+func (x *Welcome) GetNoGpus() string {
+	if x != nil {
+		return x.NoGpus
+	}
+	return ""
 }
 
 func (x *Welcome) GetFirst() bool {
@@ -1933,7 +1941,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\x8e\x06\n" +
+	"\x04what\"\xa7\x06\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1958,7 +1966,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05build\x18\x15 \x01(\tR\x05build\x120\n" +
 	"\adynamic\x18\x1e \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamic\x12\x18\n" +
 	"\ametrics\x18\x1f \x01(\bR\ametrics\x12%\n" +
-	"\x0emetrics_tokens\x18  \x03(\fR\rmetricsTokens\x12\x14\n" +
+	"\x0emetrics_tokens\x18  \x03(\fR\rmetricsTokens\x12\x17\n" +
+	"\ano_gpus\x18! \x01(\tR\x06noGpus\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +

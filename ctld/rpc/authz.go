@@ -137,6 +137,7 @@ type Peer struct {
 	owner   uint32 // whose uid it is: another's when it is a subordinate one
 	crowded bool   // has too many connections
 	refused *pb.Problem
+	drains  *drainer // of root of a compute host, who is refused everything but that; nil otherwise
 	conn    *boundedConn
 }
 

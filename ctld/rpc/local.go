@@ -330,7 +330,7 @@ func turnOf(p *Peer) loop.Who {
 // admit lets a call begin; leave is for its end. streaming: it has more than one message one way or the other.
 func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave func(), err error) {
 	if p := peerOf(ctx); p.refused != nil {
-		return nil, problem(p.refused)
+		return func() {}, p.mayDrain(ctx, method)
 	}
 	peer, err := authorise(ctx, controllerAPI+"/"+method)
 	if err == nil {

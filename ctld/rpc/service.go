@@ -380,7 +380,14 @@ func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.
 			return nil, problem(p)
 		}
 	}
-	return s.update(ctx, reactor.UpdateNode{Caller: s.caller(peer), UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
+	caller := s.caller(peer)
+	if peer.drains != nil {
+		if already, err := s.drainsItself(peer, names, r.Set); err != nil || already {
+			return &pb.UpdateReply{Seq: s.Writer.View().Seq}, err
+		}
+		caller.Operator = true // for this
+	}
+	return s.update(ctx, reactor.UpdateNode{Caller: caller, UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
 }
 
 // badValue refuses what would break columns and terminals.

@@ -1,0 +1,104 @@
+package rpc
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// TestComputeHostDrainsItself: root of a compute host may say that the host takes no more jobs, and nothing else. What is said of a node
+// that is drained already stays.
+func TestComputeHostDrainsItself(t *testing.T) {
+	p := servePort(t)
+	node, admin := p.connect(mtls.RoleNode, "n1", mtls.RelayServerName), p.as(0, 0)
+	update := func(c pb.ControllerAPIClient, nodes string, pairs ...string) error {
+		r := &pb.UpdateNodeRequest{Nodes: nodes}
+		for i := 0; i < len(pairs); i += 2 {
+			r.Set = append(r.Set, &pb.KeyValue{Key: pairs[i], Value: pairs[i+1]})
+		}
+		_, err := c.UpdateNode(ctx, r)
+		return err
+	}
+	drained := func(node, reason string) {
+		t.Helper()
+		n := p.loop.View().Node(node)
+		if is := n.StateFlags&pb.NodeDrain != 0; is != (reason != "") || n.Reason != reason {
+			t.Errorf("node %s is drained: %v, with the reason %q; want %q", node, is, n.Reason, reason)
+		}
+	}
+	for name, asked := range map[string][]string{
+		"another node":    {"n2", "State", "DRAIN", "Reason", "x"},
+		"all nodes":       {"ALL", "State", "DRAIN", "Reason", "x"},
+		"without reason":  {"n1", "State", "DRAIN"},
+		"an empty reason": {"n1", "State", "DRAIN", "Reason", ""},
+		"down":            {"n1", "State", "DOWN", "Reason", "x"},
+		"reboot":          {"n1", "State", "REBOOT", "Reason", "x"},
+		"a weight":        {"n1", "State", "DRAIN", "Reason", "x", "Weight", "1"},
+		"the weight":      {"n1", "Weight", "1"},
+		"a later state":   {"n1", "State", "DRAIN", "State", "DOWN"},
+	} {
+		if err := update(p.client(node, 0, "root"), asked[0], asked[1:]...); err == nil || !strings.Contains(err.Error(), "host n1 may not") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	drained("n1", "")
+	drained("n2", "")
+	if !strings.Contains(p.log.String(), "refused a relayed connection") {
+		t.Errorf("what was refused is not in the log:\n%s", p.log)
+	}
+	for who, c := range map[string]pb.ControllerAPIClient{
+		"a user":               p.client(node, nobody, "nobody"),
+		"root of a login host": p.client(p.connect(mtls.RoleLogin, "n1", mtls.RelayServerName), 0, "root"),
+	} {
+		if err := update(c, "n1", "State", "DRAIN", "Reason", "x"); err == nil {
+			t.Errorf("%s may drain n1", who)
+		}
+	}
+	drained("n1", "")
+
+	root := p.client(node, 0, "root")
+	if err := update(root, "n1", "State", "DRAIN", "Reason", "the disk is full"); err != nil {
+		t.Fatal(err)
+	}
+	drained("n1", "the disk is full")
+	if u := p.loop.View().Node("n1").ReasonUser; u != "root" {
+		t.Errorf("the reason is that of %q", u)
+	}
+	for _, c := range []error{update(admin, "n1", "Reason", "mine"), update(root, "n1", "State", "DRAIN", "Reason", "the disk is full")} {
+		if c != nil {
+			t.Fatal(c)
+		}
+	}
+	drained("n1", "mine")
+	if err := update(root, "n1", "State", "RESUME"); err == nil {
+		t.Error("a host may resume itself")
+	}
+	drained("n1", "mine")
+	if err := update(admin, "n1", "State", "UNDRAIN"); err != nil {
+		t.Fatal(err)
+	}
+	drained("n1", "")
+
+	// Each time is written to the journal, so there is a bound; what changes nothing does not count.
+	for i := 1; i < drainBurst; i++ {
+		for range 2 {
+			if err := update(root, "n1", "State", "DRAIN", "Reason", "the disk is full"); err != nil {
+				t.Fatalf("the %dth time: %v", i, err)
+			}
+		}
+		if err := update(admin, "n1", "State", "UNDRAIN"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.relays.mu.Lock()
+	p.relays.rates["n1"].SetLimit(0) // nothing comes back meanwhile, however slow this machine is
+	p.relays.mu.Unlock()
+	for p.relays.rates["n1"].Allow() {
+	}
+	if err := update(root, "n1", "State", "DRAIN", "Reason", "x"); err == nil || !strings.Contains(err.Error(), "too often") {
+		t.Errorf("one time more than it has: %v", err)
+	}
+	drained("n1", "")
+}

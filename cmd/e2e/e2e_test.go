@@ -124,6 +124,11 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOST", host)
 	env.Setenv("USER", me.Username)
 	env.Setenv("TZ", "UTC")
+	programs, err := filepath.Abs(filepath.Join(root, "deploy/ansible/roles/node/files"))
+	if err != nil {
+		return err
+	}
+	env.Setenv("PROGRAMS", programs)
 	if err := setupPorts(env); err != nil {
 		return err
 	}

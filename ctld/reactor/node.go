@@ -253,10 +253,11 @@ func (c NodeBeats) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// drain takes a node out of use for a reason of its own; what runs goes on.
+// drain takes a node out of use for a reason of its own; what runs goes on. One that is drained already keeps its reason, as in Slurm:
+// what was found first, or what an administrator has said.
 func drain(tx *state.Tx, node, reason string) {
 	old := tx.Node(node)
-	if old == nil {
+	if old == nil || old.StateFlags&(pb.NodeDrain|pb.NodePowerDrain) == pb.NodeDrain && old.Reason != "" {
 		return
 	}
 	n := change(old)

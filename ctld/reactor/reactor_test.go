@@ -384,6 +384,30 @@ func TestPrologFailureDrainsAndRequeuesHeld(t *testing.T) {
 	}
 }
 
+// A node that is drained keeps its reason: the prolog's when the epilog fails after it, and an administrator's.
+func TestDrainedNodeKeepsItsReason(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	r := endReport(b.view.Jobs.Get(id), "prolog_failed", 0)
+	r.Exit.EpilogError = "exit status 1"
+	b.do(StepReports{Node: "n1", Steps: []*pb.StepReport{r}})
+	if why := b.view.Node("n1").Reason; !strings.HasPrefix(why, "Prolog error") {
+		t.Error(why)
+	}
+
+	b = newBench(t, nil)
+	id = b.submit(&pb.JobSpec{})
+	b.start(id, "n1")
+	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: keys("State", "DRAIN", "Reason", "mine")})
+	r = endReport(b.view.Jobs.Get(id), "exited", 0)
+	r.Exit.EpilogError = "exit status 1"
+	b.do(StepReports{Node: "n1", Steps: []*pb.StepReport{r}})
+	if why := b.view.Node("n1").Reason; why != "mine" {
+		t.Error(why)
+	}
+}
+
 func TestNodeTimeout(t *testing.T) {
 	b := newBench(t, nil)
 	again, never := b.submit(&pb.JobSpec{}), b.submit(&pb.JobSpec{Requeue: pb.No})

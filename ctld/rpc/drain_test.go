@@ -39,7 +39,8 @@ func TestComputeHostDrainsItself(t *testing.T) {
 		"the weight":      {"n1", "Weight", "1"},
 		"a later state":   {"n1", "State", "DRAIN", "State", "DOWN"},
 	} {
-		if err := update(p.client(node, 0, "root"), asked[0], asked[1:]...); err == nil || !strings.Contains(err.Error(), "host n1 may not") {
+		err := update(p.client(node, 0, "root"), asked[0], asked[1:]...)
+		if err == nil || !strings.Contains(err.Error(), "host n1 may not") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -66,10 +67,11 @@ func TestComputeHostDrainsItself(t *testing.T) {
 	if u := p.loop.View().Node("n1").ReasonUser; u != "root" {
 		t.Errorf("the reason is that of %q", u)
 	}
-	for _, c := range []error{update(admin, "n1", "Reason", "mine"), update(root, "n1", "State", "DRAIN", "Reason", "the disk is full")} {
-		if c != nil {
-			t.Fatal(c)
-		}
+	if err := update(admin, "n1", "Reason", "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if err := update(root, "n1", "State", "DRAIN", "Reason", "the disk is full"); err != nil {
+		t.Fatal(err)
 	}
 	drained("n1", "mine")
 	if err := update(root, "n1", "State", "RESUME"); err == nil {

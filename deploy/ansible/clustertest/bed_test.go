@@ -178,6 +178,7 @@ func (b *bed) boot(h *host, files map[string]string) *host {
 		filepath.Join(over, "/etc/systemd/system/multi-user.target.wants/systemd-networkd.service")))
 	put("/etc/passwd", read(b.root+"/etc/passwd")+users, 0o644)
 	put("/etc/group", read(b.root+"/etc/group")+"alice:x:2001:\nbob:x:2002:\n", 0o644)
+	put("/etc/shadow", read(b.root+"/etc/shadow")+"alice:*:19000:0:99999:7:::\nbob:*:19000:0:99999:7:::\n", 0o640) // sshd asks for it
 	put("/root/.ssh/authorized_keys", read(filepath.Join(b.dir, "key.pub")), 0o600)
 	for path, text := range files {
 		put(path, text, 0o644)
@@ -237,6 +238,22 @@ func (h *host) run(user, line string) (string, error) {
 	cmd := h.bed.inside(append(append([]string{"ssh"}, h.bed.sshArgs()...), "root@"+h.addr, line)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// login is run, but by sshd as the user.
+func (h *host) login(user, line string) (string, error) {
+	args := append([]string{"ssh", "-o", "LogLevel=INFO"}, h.bed.sshArgs()...) // of two the first counts; with INFO banners are shown
+	cmd := h.bed.inside(append(args, user+"@"+h.addr, line)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// publicKey is that of the key by which hosts are reached.
+func (b *bed) publicKey() string {
+	b.t.Helper()
+	key, err := os.ReadFile(filepath.Join(b.dir, "key.pub"))
+	b.must(err)
+	return strings.TrimSpace(string(key))
 }
 
 // do is run for what has to succeed; it gives the output without white space around it.

@@ -159,6 +159,7 @@ func TestCluster(t *testing.T) {
 		s.state("n3", "idle")
 		s.unchanged(s.play(all, "site.yml", "--check", "--diff"))
 	})
+	step("logins, and what they leave", func() { s.logins(all) })
 	step("rolling upgrade under a job", func() { s.upgrade(all) })
 	step("controller reboots", s.reboot)
 	step("a cable is cut", s.cut)
@@ -181,6 +182,38 @@ func (s *site) ordinaryUser() {
 	s.login.until("sinfo", "alice", "sinfo -h -o '%P %D %T'", func(out string) bool { return strings.Contains(out, "batch* 1 mixed") })
 	s.login.do("alice", "scancel "+long)
 	s.jobState(long, "CANCELLED by 2001")
+}
+
+// logins to nodes are for users with a job there, and what they leave behind ends with their last job.
+func (s *site) logins(inv string) {
+	closed := s.inventory("sluice_pam: true\nsluice_programs: [health, gpus, leftovers]\n", s.n1, s.n2, s.n3)
+	s.good(closed, "site.yml")
+	s.unchanged(s.play(closed, "site.yml"))
+	s.login.do("alice", "mkdir -m 700 -p .ssh && cat >.ssh/authorized_keys <<END\n"+s.publicKey()+"\nEND")
+	if out, err := s.n1.login("alice", "id -un"); err == nil || !strings.Contains(out, "has no job on n1") {
+		s.t.Errorf("alice logs in on n1 without a job: %v, %s", err, out)
+	}
+	id := s.submit("--nodelist=n1 --wrap 'sleep 1000'")
+	s.jobState(id, "RUNNING")
+	out, err := s.n1.login("alice", "setsid sleep 3000 >/dev/null 2>&1 & echo $!")
+	if err != nil {
+		s.t.Fatalf("alice cannot log in on n1, where job %s runs: %v, %s", id, err, out)
+	}
+	if out, err := s.n2.login("alice", "true"); err == nil {
+		s.t.Errorf("alice logs in on n2, where no job of alice's runs: %s", out)
+	}
+	sleeps := "pgrep -u alice -f 'sleep 3000' || echo none"
+	if found := s.n1.do("root", sleeps); found == "none" {
+		s.t.Error("what alice has started does not run")
+	}
+	s.login.do("alice", "scancel "+id)
+	s.n1.until("what alice has left is ended", "root", sleeps, func(out string) bool { return out == "none" })
+	s.state("n1", "idle")
+	s.good(inv, "site.yml")
+	if out, err := s.n1.login("alice", "true"); err != nil {
+		s.t.Errorf("logins are not open again: %v, %s", err, out)
+	}
+	s.unchanged(s.play(inv, "site.yml"))
 }
 
 // badInput is what must stop before anything is changed.

@@ -229,8 +229,14 @@ func upgrade(t *testing.T, h *boottest.Host) {
 	if !after(started("sluice-noded"), started("sluice-ctld")) {
 		t.Error("the node daemon was restarted before the controller")
 	}
+	since := h.Do("", "journalctl", "--show-cursor", "--lines=0", "--quiet")
 	install(h, "")
 	same("after the downgrade")
+	order := h.Do("", "journalctl", "--after-cursor="+strings.TrimPrefix(since, "-- cursor: "), "--unit=sluice-ctld", "--unit=sluice-noded",
+		"--output=cat", "--grep=^Started .*Sluice")
+	if first, _, _ := strings.Cut(order, "\n"); !strings.Contains(first, "node daemon") || !strings.Contains(order, "controller") {
+		t.Errorf("at the downgrade the controller was restarted before the node daemon: %s", order)
+	}
 	h.Do("ada", "touch", "/home/ada/end")
 	h.Until("the job has ended", func() bool {
 		return h.Run("ada", "sacct", "-nXP", "-j", id, "-o", "state,exitcode").Out == "COMPLETED|0:0\n"

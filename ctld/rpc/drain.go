@@ -15,20 +15,25 @@ import (
 const (
 	drainEvery = 10 * time.Second
 	drainBurst = 10
+	// drainsFor is how long a connection lives on which a host may drain itself: it may take a busy controller that long to answer.
+	drainsFor = time.Minute
 )
 
 // drainer is what root of a compute host has for it.
 type drainer struct {
-	rate *rate.Limiter
-	warn func() // logs that something else was refused
+	rates *drainRates
+	warn  func() // logs that something else was refused
 }
 
-// drainRate is that of a host.
-func (s *RelayServer) drainRate(host string) *rate.Limiter {
+// drainRates are how often a host may drain itself, and ask for it: as often as a user may call.
+type drainRates struct{ drains, calls *rate.Limiter }
+
+// drainRates are those of a host.
+func (s *RelayServer) drainRates(host string) *drainRates {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rates[host] == nil {
-		s.rates[host] = rate.NewLimiter(rate.Every(drainEvery), drainBurst)
+		s.rates[host] = &drainRates{rate.NewLimiter(rate.Every(drainEvery), drainBurst), rate.NewLimiter(callRate, callBurst)}
 	}
 	return s.rates[host]
 }
@@ -42,12 +47,15 @@ func (p *Peer) mayDrain(ctx context.Context, method string) error {
 		p.drains.warn()
 		return problem(p.refused)
 	}
+	if !wait(ctx, p.drains.rates.calls) {
+		return tooFast()
+	}
 	return commandMeets(ctx)
 }
 
-// drainsItself refuses what is not State=DRAIN with a Reason for the peer's own host. A node that is drained already stays as it is, with
-// the reason that an administrator may have given.
-func (s *Service) drainsItself(peer *Peer, nodes []string, set []*pb.KeyValue) (already bool, err error) {
+// drainsItself refuses what is not State=DRAIN with a Reason for the peer's own host, called by its name alone: a list is not expanded. A
+// node that is drained already stays as it is, with the reason that an administrator may have given.
+func (s *Service) drainsItself(peer *Peer, nodes string, set []*pb.KeyValue) (already bool, err error) {
 	drain, reason := false, false
 	for _, kv := range set {
 		switch strings.ToLower(kv.Key) {
@@ -57,16 +65,16 @@ func (s *Service) drainsItself(peer *Peer, nodes []string, set []*pb.KeyValue) (
 			reason = kv.Value != ""
 		}
 	}
-	if len(nodes) != 1 || nodes[0] != peer.Host || len(set) != 2 || !drain || !reason {
+	if nodes != peer.Host || len(set) != 2 || !drain || !reason {
 		peer.drains.warn()
 		return false, problem(pb.NewProblem(pb.CodeAccessDenied,
-			"host %s may not change nodes, but for draining itself with State=DRAIN and a Reason", peer.Host).WithHint("%s",
+			"host %s may not change nodes, except to drain itself with State=DRAIN and a Reason", peer.Host).WithHint("%s",
 			peer.refused.Hint))
 	}
-	if n := s.Writer.View().Node(peer.Host); n != nil && n.StateFlags&pb.NodeDrain != 0 {
+	if n := s.Writer.View().Node(peer.Host); n != nil && n.StateFlags&(pb.NodeDrain|pb.NodePowerDrain) == pb.NodeDrain {
 		return true, nil
 	}
-	if !peer.drains.rate.Allow() {
+	if !peer.drains.rates.drains.Allow() {
 		return false, problem(pb.NewProblem(pb.CodeRateLimited, "host %s drains itself too often", peer.Host).WithHint("call less often"))
 	}
 	return false, nil

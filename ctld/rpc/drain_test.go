@@ -3,9 +3,12 @@ package rpc
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestComputeHostDrainsItself: root of a compute host may say that the host takes no more jobs, and nothing else. What is said of a node
@@ -31,6 +34,8 @@ func TestComputeHostDrainsItself(t *testing.T) {
 	for name, asked := range map[string][]string{
 		"another node":    {"n2", "State", "DRAIN", "Reason", "x"},
 		"all nodes":       {"ALL", "State", "DRAIN", "Reason", "x"},
+		"a list":          {"n[1-65536]", "State", "DRAIN", "Reason", "x"},
+		"a list of one":   {"n[1]", "State", "DRAIN", "Reason", "x"},
 		"without reason":  {"n1", "State", "DRAIN"},
 		"an empty reason": {"n1", "State", "DRAIN", "Reason", ""},
 		"down":            {"n1", "State", "DOWN", "Reason", "x"},
@@ -40,7 +45,7 @@ func TestComputeHostDrainsItself(t *testing.T) {
 		"a later state":   {"n1", "State", "DRAIN", "State", "DOWN"},
 	} {
 		err := update(p.client(node, 0, "root"), asked[0], asked[1:]...)
-		if err == nil || !strings.Contains(err.Error(), "host n1 may not") {
+		if err == nil || !strings.Contains(err.Error(), "host n1 may not change nodes, except to drain itself") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -95,12 +100,77 @@ func TestComputeHostDrainsItself(t *testing.T) {
 		}
 	}
 	p.relays.mu.Lock()
-	p.relays.rates["n1"].SetLimit(0) // nothing comes back meanwhile, however slow this machine is
+	p.relays.rates["n1"].drains.SetLimit(0) // nothing comes back meanwhile, however slow this machine is
 	p.relays.mu.Unlock()
-	for p.relays.rates["n1"].Allow() {
+	for p.relays.rates["n1"].drains.Allow() {
 	}
 	if err := update(root, "n1", "State", "DRAIN", "Reason", "x"); err == nil || !strings.Contains(err.Error(), "too often") {
 		t.Errorf("one time more than it has: %v", err)
 	}
 	drained("n1", "")
+}
+
+// TestPowerDownIsNoDrain: POWER_DOWN_ASAP drains a node until it is powered down; one that says that it is ill stays drained after that.
+func TestPowerDownIsNoDrain(t *testing.T) {
+	const asap = pb.NodeDrain | pb.NodePowerDrain
+	p := servePort(t)
+	if _, err := p.loop.Do(ctx, poweringDown{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.client(p.connect(mtls.RoleNode, "n1", mtls.RelayServerName), 0, "root").UpdateNode(ctx, drainRequest("n1"))
+	if n := p.loop.View().Node("n1"); err != nil || n.StateFlags&asap != pb.NodeDrain || n.Reason != "ill" {
+		t.Errorf("%v; the node has the flags %x and the reason %q", err, n.StateFlags, n.Reason)
+	}
+}
+
+// poweringDown is what POWER_DOWN_ASAP makes of n1.
+type poweringDown struct{}
+
+func (poweringDown) Handle(tx *state.Tx) any {
+	n := *tx.Node("n1")
+	n.NodeRecord = proto.CloneOf(n.NodeRecord)
+	n.StateFlags |= pb.NodeDrain | pb.NodePowerDrain
+	n.Reason = "powering down"
+	tx.Emit(state.NodeChanged{Node: &n, What: "powering down"})
+	return nil
+}
+
+func drainRequest(node string) *pb.UpdateNodeRequest {
+	return &pb.UpdateNodeRequest{Nodes: node, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"}, {Key: "Reason", Value: "ill"}}}
+}
+
+// TestDrainOutlivesRefusals: a host may drain itself although the connections of others that are refused have ended long since.
+func TestDrainOutlivesRefusals(t *testing.T) {
+	p := servePort(t, func(l *Local) { l.crowdedFor = 1 })
+	if _, err := p.client(p.connect(mtls.RoleNode, "n1", mtls.RelayServerName), 0, "root").UpdateNode(ctx, drainRequest("n1")); err != nil {
+		t.Error(err)
+	}
+	l := NewLocal(&Service{}, nil, nil)
+	refused, drains := &pb.Problem{}, &drainer{}
+	for want, peer := range map[time.Duration]*Peer{0: {}, crowdedFor: {refused: refused}, drainsFor: {refused: refused, drains: drains}} {
+		if got := l.servedFor(peer); got != want {
+			t.Errorf("a connection of %+v lives for %v, want %v", peer, got, want)
+		}
+	}
+	if got := l.servedFor(&Peer{crowded: true}); got != crowdedFor {
+		t.Errorf("a connection too many lives for %v", got)
+	}
+}
+
+// TestDrainCallsAreLimited: what a host asks for in vain counts as well.
+func TestDrainCallsAreLimited(t *testing.T) {
+	p := servePort(t)
+	c := p.client(p.connect(mtls.RoleNode, "n1", mtls.RelayServerName), 0, "root")
+	if _, err := c.UpdateNode(ctx, drainRequest("n2")); err == nil || !strings.Contains(err.Error(), "may not") {
+		t.Fatal(err)
+	}
+	calls := p.relays.drainRates("n1").calls
+	calls.SetLimit(0)
+	for calls.Allow() {
+	}
+	for _, node := range []string{"n1", "n2"} {
+		if _, err := c.UpdateNode(ctx, drainRequest(node)); err == nil || !strings.Contains(err.Error(), "calls a second") {
+			t.Errorf("%s: %v", node, err)
+		}
+	}
 }

@@ -63,8 +63,9 @@ type Local struct {
 	log      *slog.Logger
 	said     *logfile.Seldom // lines that users can bring about
 
-	// connPatience, crowdedFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late for them.
-	patience, crowdedFor, listWait, readWait time.Duration
+	// connPatience, crowdedFor, drainsFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late
+	// for them.
+	patience, crowdedFor, drainsFor, listWait, readWait time.Duration
 
 	slots          map[bool]chan struct{} // of connections, of operators and of all others
 	reads, selects *turnstile             // of users' calls
@@ -89,7 +90,8 @@ type load struct {
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
 		owner: accounts.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
-		crowdedFor: crowdedFor, listWait: maxCallWait, readWait: maxReadWait, loads: map[uint32]*load{}, conns: map[uint32]int{}}
+		crowdedFor: crowdedFor, drainsFor: drainsFor, listWait: maxCallWait, readWait: maxReadWait,
+		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
 	l.reads, l.selects = newTurns()
 	s.calls = newCalls(log)
@@ -201,8 +203,8 @@ func enter(places chan<- struct{}) bool {
 
 func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer conn.Close()
-	if peer.crowded || peer.refused != nil {
-		t := time.AfterFunc(s.crowdedFor, func() { _ = conn.Close() })
+	if d := s.servedFor(peer); d > 0 {
+		t := time.AfterFunc(d, func() { _ = conn.Close() })
 		defer t.Stop()
 	}
 	srv, err := ttrpc.NewServer()
@@ -226,6 +228,17 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	defer cancel()
 	_ = srv.Serve(ctx, newOneConn(peer.conn))
 	_ = srv.Close()
+}
+
+// servedFor is how long a connection may live at most; 0: as long as its peer wants.
+func (s *Local) servedFor(p *Peer) time.Duration {
+	switch {
+	case p.drains != nil:
+		return s.drainsFor
+	case p.crowded || p.refused != nil:
+		return s.crowdedFor
+	}
+	return 0
 }
 
 // hold counts the connections of a user.
@@ -347,8 +360,7 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	}
 	l := s.loadOf(peer.owner)
 	if !wait(ctx, l.rate) {
-		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second",
-			callRate).WithHint("call less often, or request more per call"))
+		return nil, tooFast()
 	}
 	if l.calls.Add(1) > maxUserCalls {
 		l.calls.Add(-1)
@@ -374,6 +386,11 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d of your listings are already in progress",
 			cap(places)).WithHint("wait until some of your commands have finished"))
 	}
+}
+
+func tooFast() error {
+	return problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint(
+		"call less often, or request more per call"))
 }
 
 // loadOf is what a user asks for. Users are those of this machine, so there are not many.

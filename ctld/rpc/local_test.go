@@ -107,7 +107,9 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	}
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
 	// Clients here lie idle, and calls wait for others, for as long as a slow machine takes.
-	s.local.patience, s.local.crowdedFor, s.local.listWait, s.local.readWait = time.Hour, time.Hour, time.Hour, time.Hour
+	for _, d := range []*time.Duration{&s.local.patience, &s.local.crowdedFor, &s.local.drainsFor, &s.local.listWait, &s.local.readWait} {
+		*d = time.Hour
+	}
 	for _, f := range prepare {
 		f(s.local)
 	}

@@ -371,21 +371,22 @@ func (s *Service) nodesNamed(list string) (names []string, p *pb.Problem) {
 // UpdateNode is scontrol update NodeName=….
 func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.UpdateReply, error) {
 	peer := peerOf(ctx)
-	names, p := s.nodesNamed(r.Nodes)
-	if p != nil {
-		return nil, problem(p)
-	}
 	for _, kv := range r.Set {
 		if p := badValue(kv); p != nil {
 			return nil, problem(p)
 		}
 	}
-	caller := s.caller(peer)
+	caller, names := s.caller(peer), []string{r.Nodes}
 	if peer.drains != nil {
-		if already, err := s.drainsItself(peer, names, r.Set); err != nil || already {
+		if already, err := s.drainsItself(peer, r.Nodes, r.Set); err != nil || already {
 			return &pb.UpdateReply{Seq: s.Writer.View().Seq}, err
 		}
 		caller.Operator = true // for this
+	} else {
+		var p *pb.Problem
+		if names, p = s.nodesNamed(r.Nodes); p != nil {
+			return nil, problem(p)
+		}
 	}
 	return s.update(ctx, reactor.UpdateNode{Caller: caller, UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
 }

@@ -17,6 +17,7 @@ func (l *loader) check() {
 	l.checkGres()
 	l.readGPU()
 	l.checkWords()
+	l.checkLogTime()
 }
 
 // at gives the place of a key, or the file as a whole.

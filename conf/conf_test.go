@@ -234,10 +234,6 @@ func TestFaults(t *testing.T) {
 			": ClusterName is missing (add ClusterName=mycluster)", ": SlurmctldHost is missing (add SlurmctldHost=host)",
 			": no node is defined (add NodeName=name CPUs=…, or MaxNodeCount=n for nodes that join by themselves)",
 			": no partition is defined (add PartitionName=debug Nodes=ALL Default=YES)"}},
-		"two forms of time": {good + "LogTimeFormat=short,Format_StdErr,clock\n", []string{
-			":5: LogTimeFormat: short and clock exclude each other"}},
-		"no form of time": {good + "LogTimeFormat=iso\n", []string{`:5: LogTimeFormat: "iso" is not one of iso8601, iso8601_ms, rfc5424, ` +
-			`rfc5424_ms, clock, short, thread_id, format_stderr`}},
 		"cluster in a path": {strings.Replace(good, "ClusterName=c", "ClusterName=../c", 1), []string{
 			":1: ClusterName: ../c is not made of letters, digits, '-', '_' and '.', the first one a letter, a digit or '_'"}},
 		"cluster in two words": {strings.Replace(good, "ClusterName=c", `ClusterName="a b"`, 1), []string{
@@ -463,6 +459,26 @@ func TestWarnings(t *testing.T) {
 	if c := mustLoad(t, head+"NodeName=n1\nPartitionName=p Nodes=ALL\n"); !strings.Contains(c.Warnings.Error(),
 		"no partition is the default") {
 		t.Errorf("warnings: %v", c.Warnings)
+	}
+}
+
+// TestLogTimeFormat: a value that means nothing here is told, and the rest of it counts.
+func TestLogTimeFormat(t *testing.T) {
+	const unknown = "/etc/slurm.conf:5: LogTimeFormat: unknown word iso (it has no effect; is it of a newer Slurm?)"
+	const both = "/etc/slurm.conf:5: LogTimeFormat: short and clock exclude each other; short is used (keep one of them)"
+	for value, want := range map[string]struct{ format, warning string }{
+		"ISO8601":                      {"iso8601", ""},
+		`"Format_StdErr, short"`:       {"short,format_stderr", ""},
+		"iso":                          {"", unknown},
+		"iso,clock":                    {"clock", unknown},
+		"short,Format_StdErr,clock":    {"short,format_stderr", both},
+		"short,short":                  {"short", ""},
+		"format_stderr,format_stderr,": {"format_stderr", ""},
+	} {
+		c := mustLoad(t, good+"LogTimeFormat="+value+"\n")
+		if got := c.Warnings.Error(); c.LogTimeFormat != want.format || got != want.warning && (want.warning != "" || len(c.Warnings) > 0) {
+			t.Errorf("%s: %q, want %q; warnings: %s", value, c.LogTimeFormat, want.format, got)
+		}
 	}
 }
 

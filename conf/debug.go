@@ -2,7 +2,6 @@ package conf
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -56,19 +55,34 @@ var LogTimeFormats = []string{"iso8601", "iso8601_ms", "rfc5424", "rfc5424_ms", 
 
 const formatStderr = "format_stderr"
 
-// setLogTimeFormat reads words in any case, and gives them in small letters, without blanks.
+// setLogTimeFormat reads words in any case, and gives them in small letters, without blanks. Of several forms the first one counts, and
+// words that are none are left out: checkWords and checkLogTime tell of them.
 func setLogTimeFormat(c *Config, v string) error {
-	var words []string
+	form, rest := splitLogTime(v)
+	c.LogTimeFormat = strings.Join(append(form[:min(len(form), 1)], rest...), ",")
+	return nil
+}
+
+// splitLogTime gives the forms that a value of LogTimeFormat asks for, and format_stderr if it is there.
+func splitLogTime(v string) (forms, stderr []string) {
 	for word := range strings.SplitSeq(v, ",") {
 		word, err := oneOf(strings.TrimSpace(word), LogTimeFormats...)
-		if err != nil {
-			return err
+		switch {
+		case err != nil:
+		case word != formatStderr:
+			forms = append(forms, word)
+		case len(stderr) == 0:
+			stderr = append(stderr, word)
 		}
-		if word != formatStderr && slices.ContainsFunc(words, func(w string) bool { return w != formatStderr }) {
-			return fmt.Errorf("%s and %s exclude each other", words[0], word)
-		}
-		words = append(words, word)
 	}
-	c.LogTimeFormat = strings.Join(words, ",")
-	return nil
+	return forms, stderr
+}
+
+// checkLogTime tells of forms of the time that exclude each other.
+func (l *loader) checkLogTime() {
+	const lower = "logtimeformat"
+	if forms, _ := splitLogTime(l.c.raw[lower]); len(slices.Compact(forms)) > 1 {
+		l.warn(l.c.setAt[lower], "keep one of them", "LogTimeFormat: %s exclude each other; %s is used", strings.Join(forms, " and "),
+			forms[0])
+	}
 }

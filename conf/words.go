@@ -189,6 +189,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"memory is what the cgroup counts":         `NoShared UsePss`,
 			"GPU usage is read if a driver reports it": `DisableGPUAcct`,
 		}},
+		"logtimeformat":        {works: strings.Join(LogTimeFormats, " ")},
 		"healthchecknodestate": {works: `ALLOC ANY CYCLE IDLE MIXED NONDRAINED_IDLE START_ONLY`},
 		"suspendexcstates": {works: "CLOUD DOWN DRAIN DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE NOT_RESPONDING", vain: map[string]string{
 			"a node that is FUTURE is never powered down":    `DYNAMIC_FUTURE`,

@@ -21,8 +21,8 @@ import (
 // maxSize bounds what is read of a file that is there: it holds one number.
 const maxSize = 64
 
-// File is a pid file of this process. It is locked (flock(2)) for as long as the process lives, and writable by it after it has become
-// another user. Its method may be called on nil.
+// File is a pid file of this process. It is locked (F_OFD_SETLK of fcntl(2), for writing, which takes a right to write to the file) for as
+// long as the process lives, and writable by it after it has become another user. Its method may be called on nil.
 type File struct {
 	dir  *os.File
 	name string
@@ -31,7 +31,8 @@ type File struct {
 
 // Write puts this process's id into the file at path, an absolute one, as a line. Nobody but root and owners may be able to change the
 // folder, or own the file. One that a process left which has ended is replaced. That of a process which lives is an error, and stays as it
-// is: one that holds the file's lock, or has the id in it and is not younger than the file.
+// is: one that holds the file's lock, or has the id in it and is not younger than the file. A file with something else than a number in it
+// is an error, too, and stays as it is.
 func Write(path string, owners ...uint32) (*File, error) {
 	dir, err := trusted.Path(filepath.Dir(path), owners...)
 	if err != nil {
@@ -65,7 +66,7 @@ func (f *File) write(owners []uint32) error {
 	return errGone
 }
 
-var errGone = errors.New("somebody removes it again and again")
+var errGone = errors.New("it keeps being removed")
 
 // take opens the file and locks it.
 func (f *File) take(owners []uint32) error {
@@ -95,23 +96,41 @@ func (f *File) lock(file *os.File, owners []uint32) error {
 	case !slices.Contains(owners, st.Uid):
 		return fmt.Errorf("it belongs to uid %d", st.Uid)
 	}
-	content, err := io.ReadAll(io.LimitReader(file, maxSize))
-	if err != nil {
-		return err
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	locked := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
+	pid, err := idIn(file)
+	switch {
+	case errors.Is(locked, unix.EAGAIN) && err == nil && pid > 0:
 		return fmt.Errorf("it is that of process %d, which is running", pid)
-	} else if err != nil {
-		return err
-	}
-	if !f.is(file) {
+	case errors.Is(locked, unix.EAGAIN): // which may be writing it
+		return errors.New("it is that of another process, which is running")
+	case locked != nil:
+		return locked
+	case !f.is(file):
 		return errGone
+	case err != nil:
+		return err
 	}
 	if pid > 0 && pid != os.Getpid() && alive(pid, fi.ModTime()) {
 		return fmt.Errorf("it is that of process %d, which is running", pid)
 	}
 	return nil
+}
+
+// idIn reads the number in a file, 0 where it is empty.
+func idIn(file *os.File) (int, error) {
+	content, err := io.ReadAll(io.LimitReader(file, maxSize))
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(content))
+	if text == "" && len(content) < maxSize {
+		return 0, nil
+	}
+	pid, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || len(content) == maxSize {
+		return 0, errors.New("it is no pid file: it has something else in it than the number of a process")
+	}
+	return int(pid), nil
 }
 
 // is tells whether the name still stands for the open file.

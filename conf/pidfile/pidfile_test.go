@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // folder is one that Write trusts: below /tmp, which is sticky.
@@ -72,16 +74,22 @@ func TestOlder(t *testing.T) {
 		was     string
 		written time.Time // of the file; zero: now
 		keeps   bool
+		foreign bool // no pid file
 	}{
 		"ended":           {was: fmt.Sprintln(ended.Process.Pid)},
 		"running":         {was: fmt.Sprintln(other.Process.Pid), keeps: true},
 		"no line end":     {was: strconv.Itoa(other.Process.Pid), keeps: true},
 		"id used again":   {was: fmt.Sprintln(other.Process.Pid), written: time.Now().Add(-time.Hour)},
 		"empty":           {},
-		"no number":       {was: "something that is longer than a number\n"},
+		"blank":           {was: " \n"},
+		"no number":       {was: "something that is longer than a number\n", foreign: true},
+		"one line more":   {was: fmt.Sprintf("%d\n/run\n", ended.Process.Pid), foreign: true},
+		"negative":        {was: "-1\n", foreign: true},
+		"far behind":      {was: strings.Repeat("\n", 1000) + "precious", foreign: true},
+		"number and more": {was: fmt.Sprint(ended.Process.Pid) + strings.Repeat(" ", 1000) + "precious", foreign: true},
 		"its own":         {was: own()},
-		"out of range":    {was: "99999999999999999999999\n"},
-		"more than a pid": {was: strings.Repeat("7", 10000)},
+		"out of range":    {was: "99999999999999999999999\n", foreign: true},
+		"more than a pid": {was: strings.Repeat("7", 10000), foreign: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, uid := folder(t)
@@ -96,7 +104,12 @@ func TestOlder(t *testing.T) {
 			}
 			f, err := Write(path, uid)
 			want := own()
-			if c.keeps {
+			if c.foreign {
+				want = c.was
+				if err == nil || !strings.Contains(err.Error(), "is no pid file") {
+					t.Errorf("error %v", err)
+				}
+			} else if c.keeps {
 				want = c.was
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d, which is running", other.Process.Pid)) {
 					t.Errorf("error %v", err)
@@ -163,6 +176,39 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := Write(target); err == nil || !strings.Contains(err.Error(), "belongs to uid 1") {
 		t.Errorf("a file of another user: %v", err)
+	}
+}
+
+// TestReadersDoNotLock: who may only read the file does not keep the daemon from it, nor get it from the daemon.
+func TestReadersDoNotLock(t *testing.T) {
+	dir, uid := folder(t)
+	path := filepath.Join(dir, "d.pid")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := unix.Flock(int(reader.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err == nil {
+		t.Error("a reader may lock the file for writing")
+	}
+	f, err := Write(path, uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(path, uid); err == nil || !strings.Contains(err.Error(), "of another process, which is running") {
+		t.Errorf("a file that is locked and empty: %v", err)
+	}
+	if err := f.Remove(); err != nil {
+		t.Error(err)
 	}
 }
 

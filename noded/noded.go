@@ -49,8 +49,8 @@ type Options struct {
 	Log         *slog.Logger
 	Level       *slog.LevelVar `json:"-"` // of Log, when the controller may change it (SlurmdDebug)
 	ShimLog     *os.File       // where shims write; nil: standard error
-	// ShimArgs are what a shim is told of how to write there; nil: nothing.
-	ShimArgs func() []string `json:"-"`
+	// ShimEnv is what the environment of a shim says of how to write there; nil: nothing.
+	ShimEnv func() []string `json:"-"`
 	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. nil: all stays as it is.
 	Reload func() (root.Reread, error) `json:"-"`
 	// Files is what the node goes by: files of its own, or what the controller has given.
@@ -181,7 +181,7 @@ func (o *Options) root(files mtls.Files) root.Options {
 		GPUs:   o.GPUs,
 		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck,
 		Log: o.Log, Level: o.Level, Reload: o.Reload, Conf: o.Files,
-		Step:     step.Options{Command: o.Shim, ShimLog: o.ShimLog, ShimArgs: o.ShimArgs, CgroupPlugin: o.CgroupPlugin},
+		Step:     step.Options{Command: o.Shim, ShimLog: o.ShimLog, ShimEnv: o.ShimEnv, CgroupPlugin: o.CgroupPlugin},
 		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,

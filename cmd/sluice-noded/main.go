@@ -189,7 +189,7 @@ func run(c *cli.Context) error {
 	if c.String("log") == "" && own.log != "" { // whoever has typed the command looks here
 		fmt.Fprintf(os.Stderr, "sluice-noded: the log goes to %s (SlurmdLogFile)\n", own.log)
 	}
-	o.ShimLog, o.ShimArgs = logs.File(), logs.Arguments
+	o.ShimLog, o.ShimEnv = logs.File(), logs.Environment
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
 	o.Log = slog.New(slog.NewMultiHandler(logs.Handler(o.Level), logs.Syslog()))

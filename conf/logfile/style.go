@@ -1,7 +1,7 @@
 package logfile
 
 import (
-	"flag"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -42,24 +42,28 @@ func layout(l string) stamp { return func(t time.Time, _ int) string { return t.
 // onStderr is the word of LogTimeFormat that has lines to the journal begin with the time, too.
 const onStderr = "format_stderr"
 
-// Flags are the options by which a process of this daemon's is told how to write to this log's file, its standard error.
-type Flags struct{ time, syslog *string }
+// The variables by which a process of this daemon's is told how to write to this log's file, its standard error: LogTimeFormat, and the
+// level from which on it logs to syslog, too. Options would not do: the process may be of an older version, which ends when it is given
+// one that it does not know.
+const (
+	timeVar   = "SLUICE_LOG_TIME"
+	syslogVar = "SLUICE_LOG_SYSLOG"
+)
 
-// NewFlags defines them.
-func NewFlags(fl *flag.FlagSet) Flags {
-	return Flags{fl.String("log-time", "", "LogTimeFormat"), fl.String("log-syslog", "", "log `level` and above to syslog, too")}
-}
-
-// Open opens the log of a process that was started with Arguments.
-func (f Flags) Open() (*Log, error) {
+// OpenChild opens the log of a process that was started with Environment. It takes the variables out of the environment.
+func OpenChild() (*Log, error) {
 	l, err := Open("")
 	if err != nil {
 		return nil, err
 	}
-	l.SetTime(*f.time)
-	if *f.syslog != "" {
+	format, syslog := os.Getenv(timeVar), os.Getenv(syslogVar)
+	if err := errors.Join(os.Unsetenv(timeVar), os.Unsetenv(syslogVar)); err != nil {
+		return nil, err
+	}
+	l.SetTime(format)
+	if syslog != "" {
 		var level slog.Level
-		if err := level.UnmarshalText([]byte(*f.syslog)); err != nil {
+		if err := level.UnmarshalText([]byte(syslog)); err != nil {
 			return nil, err
 		}
 		l.SetSyslog(level)
@@ -67,15 +71,15 @@ func (f Flags) Open() (*Log, error) {
 	return l, nil
 }
 
-// Arguments are what such a process is told now.
-func (l *Log) Arguments() (args []string) {
+// Environment is what such a process is told now, as "NAME=value".
+func (l *Log) Environment() (env []string) {
 	if s := l.style.Load(); s.text != "" {
-		args = append(args, "--log-time", s.text)
+		env = append(env, timeVar+"="+s.text)
 	}
 	if level := l.syslog.Level(); level < off {
-		args = append(args, "--log-syslog", level.String())
+		env = append(env, syslogVar+"="+level.String())
 	}
-	return args
+	return env
 }
 
 // style is how lines are written.

@@ -1,7 +1,6 @@
 package logfile
 
 import (
-	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -90,27 +89,31 @@ func TestTimeOnStderr(t *testing.T) {
 	}
 }
 
-// TestFlags: a process that was started with the arguments of a log writes as that does.
-func TestFlags(t *testing.T) {
+// TestEnvironment: a process that was started with the environment of a log writes as that does, and does not pass it on.
+func TestEnvironment(t *testing.T) {
 	l, err := Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Arguments(); len(got) > 0 {
+	if got := l.Environment(); len(got) > 0 {
 		t.Errorf("by default: %v", got)
 	}
 	l.SetTime("short,format_stderr")
 	l.SetSyslog(slog.LevelWarn)
-	fl := flag.NewFlagSet("", flag.ContinueOnError)
-	flags := NewFlags(fl)
-	if err := fl.Parse(l.Arguments()); err != nil {
-		t.Fatal(err)
+	for _, kv := range l.Environment() {
+		name, value, _ := strings.Cut(kv, "=")
+		t.Setenv(name, value)
 	}
-	child, err := flags.Open()
+	child, err := OpenChild()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := child.Arguments(); !slices.Equal(got, l.Arguments()) || !strings.Contains(strings.Join(got, " "), "WARN") {
-		t.Errorf("the child has %v, want %v", got, l.Arguments())
+	if got := child.Environment(); !slices.Equal(got, l.Environment()) || !strings.Contains(strings.Join(got, " "), "WARN") {
+		t.Errorf("the child has %v, want %v", got, l.Environment())
+	}
+	for _, kv := range os.Environ() {
+		if slices.Contains(l.Environment(), kv) {
+			t.Errorf("%s is passed on", kv)
+		}
 	}
 }

@@ -59,6 +59,7 @@ type node struct {
 	job    uint32
 	plugin string
 	shims  []string // the program that shims are; nil: this one
+	env    []string // what is said to shims of how to write their log
 	answer time.Duration
 	onEnd  func(name string) // may be nil
 }
@@ -111,7 +112,8 @@ func newUserNode(t *testing.T) *node {
 func (n *node) start() []*pb.StepReport {
 	n.t.Helper()
 	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups, CgroupPlugin: n.plugin, Command: n.shims, AnswerTimeout: n.answer,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+		ShimEnv: func() []string { return n.env },
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -201,14 +201,14 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	defer f.Close()
 	o := &p.r.o
 	args := append(append([]string(nil), o.Command[1:]...), "--spool", o.Spool, "--cgroup", o.CgroupRoot, "--cgroup-plugin", o.CgroupPlugin)
-	if o.ShimArgs != nil {
-		args = append(args, o.ShimArgs()...)
-	}
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
 	if stream := os.Getenv(logfile.JournalVar); stream != "" { // so that it knows its standard error for the journal
 		cmd.Env = append(cmd.Env, logfile.JournalVar+"="+stream)
+	}
+	if o.ShimEnv != nil {
+		cmd.Env = append(cmd.Env, o.ShimEnv()...)
 	}
 	cmd.Stderr = o.ShimLog
 	cmd.ExtraFiles = []*os.File{f}

@@ -27,8 +27,8 @@ type Options struct {
 	CgroupPlugin string
 	// ShimLog is where shims write what they have to say; nil: this process's standard error.
 	ShimLog *os.File
-	// ShimArgs are what a shim that is started now is told of how to write there; nil: nothing.
-	ShimArgs    func() []string
+	// ShimEnv is what the environment of a shim that is started now says of how to write there; nil: nothing.
+	ShimEnv     func() []string
 	MinIdle     int           // idle shims kept; 0: 2
 	IdleTimeout time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
 	// Group names the cgroup of a step, to clear away one whose bundle cannot be read; nil: what is left of such a step stays.

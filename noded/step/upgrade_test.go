@@ -1,9 +1,12 @@
 package step_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +62,35 @@ func TestUpgrade(t *testing.T) {
 	b := n.bundle()
 	if x := n.run(b, "exit 6"); x.WaitStatus>>8 != 6 {
 		t.Errorf("a step after the upgrade: %v", x)
+	}
+}
+
+// TestShimEnvironment: a shim is told how to write its log by its environment alone, since one of an older build ends when it is given an
+// option that it does not know; and jobs do not see it.
+func TestShimEnvironment(t *testing.T) {
+	const said = "SLUICE_LOG_TIME=short"
+	n := newNode(t)
+	n.shims, n.env = otherBuild(t), []string{said} // none that was started before is of this build
+	n.restart()
+	n.fifo("go")
+	b := n.bundle()
+	k := n.launch(b, "read line < go; tr '\\0' '\\n' </proc/$$/environ")
+	n.running(k)
+	of := func(what string) []string {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", n.shimOf(k), what))
+		must(t, err)
+		return strings.Split(string(raw), "\x00")
+	}
+	if env := of("environ"); !slices.Contains(env, said) {
+		t.Errorf("the shim's environment is %q", env)
+	}
+	if args := strings.Join(of("cmdline"), " "); strings.Contains(args, "log") {
+		t.Errorf("the shim has the options %s", args)
+	}
+	n.write("go", "")
+	x, env := n.ended(k), n.output(b)
+	if x.WaitStatus != 0 || !strings.Contains(env, "SLURM_JOB_ID=") || strings.Contains(env, "SLUICE_LOG") {
+		t.Errorf("%v; the job's environment:\n%s", x, env)
 	}
 }
 

@@ -38,7 +38,6 @@ func Main(args []string) int {
 	groups := fl.String("cgroup", "", "`name` of the node's cgroup root")
 	plugin := fl.String("cgroup-plugin", "", "CgroupPlugin of cgroup.conf")
 	debugLog := fl.Bool("debug", false, "log more")
-	logFlags := logfile.NewFlags(fl)
 	if err := fl.Parse(args); err != nil {
 		return 2
 	}
@@ -50,7 +49,7 @@ func Main(args []string) int {
 	if *debugLog {
 		level = slog.LevelDebug
 	}
-	logs, err := logFlags.Open()
+	logs, err := logfile.OpenChild()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stepd:", err)
 		return 2

@@ -67,10 +67,18 @@ func untilCheck(now time.Time, every, offset time.Duration) time.Duration {
 // not checked.
 func (n *node) checkHealth(ctx context.Context) {
 	n.health.again(time.Now())
-	set := n.settings
-	if n.health.running || n.stream == nil || !n.heard || !n.healthState(set.GetHealthStates()) {
+	if n.stream != nil && n.heard && n.healthState(n.settings.GetHealthStates()) {
+		n.runHealthCheck(ctx)
+	}
+}
+
+// runHealthCheck runs the check in whatever state this node is, unless it runs already. It does so once after the controller has first
+// spoken: the check that the root half ran before, as the daemon was started, could not reach the controller.
+func (n *node) runHealthCheck(ctx context.Context) {
+	if n.health.running {
 		return
 	}
+	set := n.settings
 	n.health.running = true
 	n.work(ctx, func() func() {
 		h := &nodepb.Hook{Kind: nodepb.HookKind_HOOK_HEALTH, Env: taskenv.Check(set.GetCluster(), n.bundler.daemon)}

@@ -111,6 +111,41 @@ func TestHealthCheckProgram(t *testing.T) {
 	d.stop()
 }
 
+// TestHealthCheckOnceRegistered: the check that runs before the node registers cannot reach the controller, so it runs once more when the
+// controller has spoken, whatever state the node is in; once for each start of the daemon.
+func TestHealthCheckOnceRegistered(t *testing.T) {
+	c := newController(t)
+	dir := t.TempDir()
+	ran, path := filepath.Join(dir, "ran"), filepath.Join(dir, "check")
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\necho >>"+ran+"\n"), 0o755))
+	c.settings.HealthCheck, c.settings.HealthCheckS, c.settings.HealthStates = path, 1<<30, "START_ONLY" // the next is due in 2038
+	c.standing = &pb.NodeStanding{Down: true}
+	d := newDaemon(t, c, newFakeSteps(t))
+	d.o.HealthCheck = path
+	runs := func() int { b, _ := os.ReadFile(ran); return strings.Count(string(b), "\n") }
+	d.start()
+	c.hello(0)
+	c.await("the check of a node that is registered", func() bool { return runs() >= 2 })
+	was := c.heard()
+	c.server.Stop()
+	c.listen(c.addr)
+	c.hello(was)
+	pauses(c, runs, "after another hello of the same daemon")
+	if got := runs(); got != 2 {
+		t.Errorf("the check ran %d times, want 2", got)
+	}
+	d.stop()
+	c.update(func() { c.settings.HealthCheck, d.o.HealthCheck = "", "" })
+	was = c.heard()
+	d.start()
+	c.hello(was)
+	pauses(c, runs, "without a program")
+	if got := runs(); got != 2 {
+		t.Errorf("without a program it ran %d times", got-2)
+	}
+	d.stop()
+}
+
 // pauses waits until no check has come for three heartbeats, which are as far apart as checks.
 func pauses(c *controller, runs func() int, what string) {
 	last, beat := -1, 0

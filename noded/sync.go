@@ -47,13 +47,17 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may name another log here, too
 		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Reopen{Reopen: &nodepb.Reopen{}}})
 	}
-	n.taken = n.taken || m.GetSettings() != nil
+	first := !n.taken && m.GetSettings() != nil
+	n.taken = n.taken || first
 	if m.Standing != nil {
 		n.standing = m.Standing
 	}
 	if !n.heard {
 		n.heard = true
 		n.log.Info("linked to the controller", "controller", n.stream.Controller)
+	}
+	if first && n.health.timer != nil {
+		n.runHealthCheck(ctx)
 	}
 	n.log.Debug("orders", "steps", len(m.GetSteps()), "full", m.GetFull(), "settings", m.GetSettings() != nil)
 	if m.GetShutdown() {

@@ -33,7 +33,7 @@ Options:
   -h, --noheader         without headings and summary
   --help                 this text
 
-Where there is none, it says of each node why.
+If there are no GPUs, it says why, node by node (not with -h or --json).
 
 STATE is idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.
 `

@@ -84,8 +84,8 @@ func (s *Bolt) wayBack() string {
 	all, _ := filepath.Glob(filepath.Join(backupDir(s.dir), keptPrefix+"e*.db")) // sorted
 	for _, path := range slices.Backward(all) {
 		if r, err := verify(path, nil); err == nil && r.head.schema <= s.opts.Schema {
-			return fmt.Sprintf("install the newer version again, or go back to what was before it, without what was submitted since: "+
-				"%s --from %s", s.opts.RestoreCommand, path)
+			return fmt.Sprintf("install the newer version again, or return to the state before the upgrade, losing what was submitted "+
+				"since: %s --from %s", s.opts.RestoreCommand, path)
 		}
 	}
 	return "install the newer version again, or restore a backup made before it ran"

@@ -100,7 +100,7 @@ func whyNoGPU(n *state.Node) string {
 		why += "; " + strings.Join(n.Inv.Differ, "; ")
 	}
 	if n.State != pb.NodeState_NODE_IDLE || !n.LinkUp {
-		why += "; it is down, and this is what it said last"
+		why += "; it is not connected now; this is what it said last"
 	}
 	return why
 }

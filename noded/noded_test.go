@@ -94,7 +94,8 @@ func TestHelloAndHeartbeats(t *testing.T) {
 	d := newDaemon(t, c, newFakeSteps(t)).start()
 	c.await("two heartbeats after the hello", func() bool { return c.beats >= 3 })
 	h := c.hello(0).Hello
-	hardware := &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 2, Threads: 2, RealMemoryMib: 4000, TmpDiskMib: 10, Unread: true}
+	hardware := &pb.Hardware{Cpus: 8, Sockets: 2, Cores: 2, Threads: 2, RealMemoryMib: 4000, TmpDiskMib: 10, Unread: true,
+		NoGpus: "its daemon was told not to look for any (--gpus none)"}
 	if h.Node != "n1" || h.BootId != "b1" || h.BootNs != 5 || h.Arch != "x86_64" || h.Version == "" || h.NodedStartNs == 0 ||
 		h.Hardware.String() != hardware.String() || h.ClusterId != "" || h.Refusals != nil {
 		t.Errorf("%v", h)

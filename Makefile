@@ -4,7 +4,7 @@ GO      ?= go
 TOOLBIN := $(CURDIR)/.ci/tools/bin
 
 PREFIX  ?= /usr/local
-SHUFFLE ?= on
+SEED    ?= 1
 DESTDIR ?=
 BUILD   := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
 # The node daemon talks to NVIDIA's driver through cgo: it is built so where there is a C compiler. The rest is static.
@@ -52,18 +52,30 @@ packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="a
 	@rm -rf dist
 	@GO=$(GO) deploy/packages/build dist $(or $(ARCH),$(shell $(GO) env GOHOSTARCH))
 
-test: deps ## run all tests; as root with real cgroups and a second user
-	@.ci/test-user
-# Other users run the programs and read the configurations, and paths of sockets are short.
-# In random order, which also means that no result is taken from Go's cache: it knows the sources of a test, not the programs that
-# it starts. SHUFFLE=N repeats the order that a failed run has printed.
-	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp .ci/leftovers $(GO) test -timeout 60m -shuffle=$(SHUFFLE) ./...
+# Tests that kill daemons many times, boot hosts or need minutes for other reasons: make nightly runs them.
+LONG  := ctld/crashtest|ctld/hostile|ctld/boottest|ctld/hosttest|deploy
+# What threads share most is tested with the detector of data races, where there is a C compiler for it.
+RACED := ctld/loop ctld/rpc ctld/dispatch ctld/planner noded/step noded/agent
+# The programs are built first: tests build them, too, several at once.
+test: deps build $(TOOLBIN)/gotestsum ## run the tests, ten minutes; as root with real cgroups and a second user; SEED=N: in another order
+	@GO=$(GO) SEED=$(SEED) .ci/test $(if $(filter 1,$(CGO)),$(RACED:%=./%)) -- -short \
+		$$($(GO) list ./... | grep -vE '/($(LONG))(/|$$)')
+
+.PHONY: test-long
+test-long: deps $(TOOLBIN)/gotestsum ## run all tests, an hour; fails if they leave anything behind on this machine
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/leftovers .ci/test -- ./...
 
 # The packages whose tests start the built programs are left out, but for cmd/e2e, which then builds them with the detector.
-race: deps ## run the tests with the detector of data races
-	@.ci/test-user
-	umask 022 && SLUICE_TEST_USER=$$(.ci/test-user --name) TMPDIR=/tmp $(GO) test -race -timeout 60m -shuffle=$(SHUFFLE) \
-		$$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$')
+race: deps $(TOOLBIN)/gotestsum ## run the tests with the detector of data races
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/test $$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$') --
+
+.PHONY: crash nightly
+crash: deps $(TOOLBIN)/gotestsum ## kill and simulate for long: 200 kills of each daemon, 20,000 simulated clusters; hours
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./ctld/crashtest -kills 200
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./ctld/simtest -seed $(SEED)000 -seeds 20000
+
+nightly: ## run everything, hours; .ci/nightly says more
+	@.ci/nightly
 
 FUZZTIME ?= 5s
 fuzz: ## let each fuzz target look for new input for FUZZTIME (5s); ONLY=REGEXP of package/name
@@ -77,14 +89,13 @@ test-cluster: ## roll a cluster out with Ansible on booted hosts, as root, and l
 test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
 	@GO=$(GO) .ci/vm/run
 
-check: tools ## formatting, vet, staticcheck, generated files up to date, messages still readable
+check: tools ## formatting, vet, staticcheck, generated files up to date
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || \
 		{ echo "gofmt would change:"; echo "$$bad"; exit 1; }
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) vet ./cmd/sluice-noded ./noded/gpu/nvml
 	$(TOOLBIN)/staticcheck ./...
 	@.ci/generated
-	@.ci/breaking
 
 oracle: ## ask a real Slurm (Debian's packages, as root) the corpus of client/compat again, and keep its answers
 	@.ci/oracle/record $(if $(SCRIPTS),'$(SCRIPTS)')
@@ -106,13 +117,15 @@ clean: ## delete what was built
 	rm -rf bin dist $(TOOLBIN)
 
 # nfpm makes the packages, and is built when they are.
-TOOLS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc staticcheck benchstat
-tools: $(TOOLS:%=$(TOOLBIN)/%) ## build the pinned generators and checkers
+GENERATORS := buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-ttrpc
+.PHONY: generators
+generators: $(GENERATORS:%=$(TOOLBIN)/%)
+tools: $(TOOLBIN)/staticcheck $(TOOLBIN)/gotestsum ## build what check and test need, at pinned versions
 $(TOOLBIN)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLBIN)
-	cd .ci/tools && $(GO) build -o $@ $$($(GO) list -f '{{.ImportPath}}' tool | grep "/$*$$")
+	cd .ci/tools && $(GO) build -o $@ $$(sed -n 's,^\t\(.*/$*\)$$,\1,p' go.mod)
 
-generate: tools ## regenerate proto/, client/msg, what formats need, and the keys in docs/configuration.md
+generate: generators ## regenerate proto/, client/msg, what formats need, and the keys in docs/configuration.md
 	cd proto && for t in buf.gen.yaml buf.gen.local.yaml buf.gen.node.yaml; do \
 		PATH=$(TOOLBIN):$$PATH buf generate --template $$t || exit 1; done
 # Written anew by the next line, and does not build as it is where a field is gone.
@@ -120,3 +133,4 @@ generate: tools ## regenerate proto/, client/msg, what formats need, and the key
 	$(GO) run ./client/msg/gen -pb proto/sluice/v1 -msg client/msg -client client -encode proto/sluice/v1
 	$(GO) run ./client/format/gen -dir client
 	$(GO) test ./conf/keydoc -run DocumentedKeys -update
+	.ci/generated --record

@@ -47,6 +47,7 @@ func fakeProc(t *testing.T) {
 // runControl runs scontrol beside a controller that knows some jobs.
 func runControl(t *testing.T, c *clienttest.Controller, stdin string, args ...string) (rc int, stdout, stderr string) {
 	t.Helper()
+	t.Setenv("SLURM_CONF", filepath.Join(t.TempDir(), "slurm.conf")) // not what this machine has
 	socket, stop, err := c.Serve(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package crashtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,9 +38,6 @@ type cluster struct {
 	nodes []string
 	rng   *rand.Rand
 	grace time.Duration // KillWait
-	// programs are the folders that daemons are started from, by "ctld" or the name of the node; bin for those that are not in it.
-	programs map[string]string
-
 	ctld  *daemon
 	noded map[string]*daemon
 }
@@ -61,8 +57,7 @@ func newPatientCluster(t *testing.T, n int) *cluster {
 
 func newClusterWith(t *testing.T, n int, grace time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}, grace: grace,
-		programs: map[string]string{}}
+	c := &cluster{t: t, dir: filepath.Join(base, t.Name()), rng: newRand(t.Name()), noded: map[string]*daemon{}, grace: grace}
 	c.name = filepath.Base(base) + "-" + strings.ToLower(t.Name())
 	c.conf, c.state, c.sock = filepath.Join(c.dir, "slurm.conf"), filepath.Join(c.dir, "state"), filepath.Join(c.dir, "ctld.sock")
 	ports := n + 1
@@ -135,9 +130,9 @@ func (c *cluster) start() {
 func (c *cluster) issue() {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		args := append(c.known("ctld", "issue", "--new-authority", "--any-node"), "--state", c.state, "--node", n, "--out",
-			filepath.Join(c.dir, "tls", n))
-		out, err := exec.Command(c.program("ctld"), append([]string{"issue"}, args...)...).CombinedOutput()
+		args := []string{"issue", "--new-authority", "--any-node", "--state", c.state, "--node", n, "--out",
+			filepath.Join(c.dir, "tls", n)}
+		out, err := exec.Command(filepath.Join(bin, "sluice-ctld"), args...).CombinedOutput()
 		if err != nil {
 			c.t.Fatalf("sluice-ctld issue: %v: %s", err, out)
 		}
@@ -149,7 +144,7 @@ func (c *cluster) spool(node string) string { return filepath.Join(c.dir, "spool
 // launchCtld starts the controller without waiting for it.
 func (c *cluster) launchCtld(env ...string) *daemon {
 	c.t.Helper()
-	c.ctld = c.launch("ctld", env, c.program("ctld"), "--conf", c.conf, "--state", c.state, "--socket", c.sock, "--listen",
+	c.ctld = c.launch("ctld", env, filepath.Join(bin, "sluice-ctld"), "--conf", c.conf, "--state", c.state, "--socket", c.sock, "--listen",
 		fmt.Sprintf("127.0.0.1:%d", c.port))
 	return c.ctld
 }
@@ -181,37 +176,14 @@ func (c *cluster) ping() bool {
 // startNoded starts a node daemon without waiting for it.
 func (c *cluster) startNoded(node string, env ...string) *daemon {
 	c.t.Helper()
-	d := c.launch("noded."+node, env, c.program(node), c.nodedArgs(node)...)
+	d := c.launch("noded."+node, env, filepath.Join(bin, "sluice-noded"), c.nodedArgs(node)...)
 	c.noded[node] = d
 	return d
 }
 
 func (c *cluster) nodedArgs(node string) []string {
-	return append([]string{"--conf", c.conf, "--node", node, "--spool", c.spool(node), "--tls", filepath.Join(c.dir, "tls", node),
-		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock}, c.known(node, "", "--allow-root-jobs")...)
-}
-
-// program is the file that a daemon is started from.
-func (c *cluster) program(host string) string {
-	name := "sluice-noded"
-	if host == "ctld" {
-		name = "sluice-ctld"
-	}
-	return filepath.Join(cmp.Or(c.programs[host], bin), name)
-}
-
-// known are those of the flags that the program of a host, or its subcommand, has: an earlier release may do without them.
-func (c *cluster) known(host, subcommand string, flags ...string) []string {
-	if c.programs[host] == "" {
-		return flags
-	}
-	cmd := exec.Command(c.program(host), "--help")
-	if subcommand != "" {
-		cmd.Args = []string{cmd.Path, subcommand, "--help"}
-	}
-	help, err := cmd.Output()
-	must(c.t, err)
-	return slices.DeleteFunc(flags, func(flag string) bool { return !strings.Contains(string(help), flag) })
+	return []string{"--conf", c.conf, "--node", node, "--spool", c.spool(node), "--tls", filepath.Join(c.dir, "tls", node),
+		"--controller", fmt.Sprintf("127.0.0.1:%d", c.port), "--socket", c.sock, "--allow-root-jobs"}
 }
 
 // awaitNodes waits until every node daemon that runs has registered and can be used.

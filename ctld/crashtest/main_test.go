@@ -17,13 +17,16 @@ import (
 
 var (
 	kills = flag.Int("kills", usualKills(), "how often each daemon is killed")
-	seed  = flag.Uint64("seed", 0, "seed of the random decisions; 0: another one each time")
+	seed  = flag.Uint64("seed", daemontest.Seed(), "seed of the random decisions; 0: another one each time")
 	logs  = flag.String("logs", "", "folder that gets the daemons' logs of failed tests")
 	built = flag.String("bin", "", "folder with the programs to test; empty: build them")
 )
 
 // base is the folder of this run, bin the programs under test.
 var base, bin string
+
+// commands are those that the suite uses.
+var commands = []string{"sbatch", "scontrol", "squeue", "sinfo", "scancel"}
 
 // keeperEnv makes the test binary the keeper of the folder that it names.
 const keeperEnv = "SLUICE_CRASHTEST_KEEPER"

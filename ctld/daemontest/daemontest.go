@@ -18,6 +18,12 @@ import (
 	"time"
 )
 
+// Seed is the seed of random decisions that SLUICE_TEST_SEED gives (make test SEED=N); 0 where it gives none.
+func Seed() uint64 {
+	n, _ := strconv.ParseUint(os.Getenv("SLUICE_TEST_SEED"), 10, 64)
+	return n
+}
+
 // Programs puts the programs into a folder, which is made, with links for some commands. They are those of the folder built, or are built
 // now if that is "": a test of a package two folders below the module's calls it.
 func Programs(bin, built string, commands ...string) (err error) {

@@ -6,9 +6,11 @@ TOOLBIN := $(CURDIR)/.ci/tools/bin
 PREFIX  ?= /usr/local
 SEED    ?= 1
 DESTDIR ?=
-BUILD   := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags "-s -w"
+BUILD   := $(GO) build -trimpath -ldflags "-s -w" -tags urfave_cli_no_docs
 # The node daemon talks to NVIDIA's driver through cgo: it is built so where there is a C compiler. The rest is static.
 CGO     := $(shell command -v $(firstword $(shell $(GO) env CC)) >/dev/null 2>&1 && echo 1 || echo 0)
+# The PMIx server of srun --mpi=pmix is linked with libpmix: it is built where that is.
+PMIX    := $(shell [ $(CGO) = 1 ] && pkg-config --exists pmix 2>/dev/null && echo 1 || echo 0)
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # Git refuses to describe a checkout that is somebody else's, and the build would fail for it; versions come from conf/version.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
@@ -20,14 +22,22 @@ help: ## this list
 
 build: ## build the programs into bin/, with a link for each of Slurm's commands
 	@mkdir -p bin
-	@echo "bin/sluice, bin/sluice-ctld"
-	@CGO_ENABLED=0 .ci/progress $(BUILD) -v -o bin/ ./cmd/sluice ./cmd/sluice-ctld
+	@echo "bin/sluice, bin/sluice-steps, bin/sluice-ctld"
+	@CGO_ENABLED=0 .ci/progress $(BUILD) -v -o bin/ ./cmd/sluice ./cmd/sluice-steps ./cmd/sluice-ctld
 	@echo "bin/sluice-noded"
 	@CGO_ENABLED=$(CGO) .ci/progress $(BUILD) -v -o bin/ ./cmd/sluice-noded
 ifeq ($(CGO),0)
 	@echo "There is no C compiler ($(firstword $(shell $(GO) env CC))), so sluice-noded is built without cgo: it does not find NVIDIA GPUs"
 	@echo "by itself, does not watch their health and use, and does not cut MIG instances. All else works."
 	@echo "With GPUs, install gcc and libc6-dev, and make build again."
+endif
+ifeq ($(PMIX),1)
+	@echo "bin/sluice-pmix"
+	@CGO_ENABLED=1 .ci/progress $(BUILD),pmix -v -o bin/ ./cmd/sluice-pmix
+else
+	@rm -f bin/sluice-pmix
+	@echo "There is no libpmix to build with, so nodes refuse srun --mpi=pmix. --mpi=pmi2 works, and mpirun within an allocation."
+	@echo "For --mpi=pmix, install libpmix-dev and pkg-config, and make build again."
 endif
 	@.ci/link bin
 
@@ -37,8 +47,8 @@ man: build ## write the manual pages into bin/man
 
 install: build man ## install below PREFIX (/usr/local), inside DESTDIR when given
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/doc/sluice
-	install -m 755 bin/sluice $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(DAEMONS:%=bin/%) $(DESTDIR)$(PREFIX)/sbin/
+	install -m 755 bin/sluice bin/sluice-steps $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(DAEMONS:%=bin/%) $(wildcard bin/sluice-pmix) $(DESTDIR)$(PREFIX)/sbin/
 	.ci/link $(DESTDIR)$(PREFIX)/bin
 	deploy/share bin $(DESTDIR)$(PREFIX)/share
 	deploy/share --slurm bin $(DESTDIR)$(PREFIX)/share
@@ -65,9 +75,8 @@ test: deps build $(TOOLBIN)/gotestsum ## run the tests, ten minutes; as root wit
 test-long: deps $(TOOLBIN)/gotestsum ## run all tests, an hour; fails if they leave anything behind on this machine
 	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/leftovers .ci/test -- ./...
 
-# The packages whose tests start the built programs are left out, but for cmd/e2e, which then builds them with the detector.
-race: deps $(TOOLBIN)/gotestsum ## run the tests with the detector of data races
-	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/test $$($(GO) list ./... | grep -vE '/(client/compat|cmd/e2e|cmd/rules)$$') --
+race: deps $(TOOLBIN)/gotestsum ## run the tests of packages in which goroutines meet with the detector of data races
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/test $$(GO=$(GO) .ci/concurrent) --
 
 .PHONY: crash nightly
 crash: deps $(TOOLBIN)/gotestsum ## kill and simulate for long: 200 kills of each daemon, 20,000 simulated clusters; hours
@@ -83,8 +92,9 @@ fuzz: ## let each fuzz target look for new input for FUZZTIME (5s); ONLY=REGEXP 
 
 .PHONY: test-cluster
 PACKAGES ?= $(CURDIR)/dist
-test-cluster: ## roll a cluster out with Ansible on booted hosts, as root, and live with it; PACKAGES=DIR of debs (dist)
-	umask 022 && TMPDIR=/tmp $(GO) test -count=1 -timeout 3h -v ./deploy/ansible/clustertest -cluster -packages $(abspath $(PACKAGES))
+test-cluster: ## roll a cluster out with Ansible on booted hosts, as root; VM=1 also on an emulated one; PACKAGES=DIR of debs (dist)
+	umask 022 && TMPDIR=/tmp $(GO) test -count=1 -timeout 3h -v ./deploy/ansible/clustertest -cluster -packages $(abspath $(PACKAGES)) \
+		$(if $(VM),-vm)
 
 test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
 	@GO=$(GO) .ci/vm/run
@@ -94,6 +104,10 @@ check: tools ## formatting, vet, staticcheck, generated files up to date
 		{ echo "gofmt would change:"; echo "$$bad"; exit 1; }
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) vet ./cmd/sluice-noded ./noded/gpu/nvml
+ifeq ($(PMIX),1)
+	$(GO) vet -tags pmix ./noded/pmix
+	$(TOOLBIN)/staticcheck -tags pmix ./noded/pmix
+endif
 	$(TOOLBIN)/staticcheck ./...
 	@.ci/generated
 

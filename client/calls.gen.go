@@ -171,3 +171,31 @@ func (c *calls) Certificates(ctx context.Context, req *msg.CertificatesRequest) 
 func (c *calls) Hosts(ctx context.Context, req *msg.HostsRequest) (*msg.HostsReply, error) {
 	return unary[msg.HostsReply](ctx, c, "Hosts", req)
 }
+
+func (c *calls) CreateStep(ctx context.Context, req *msg.CreateStepRequest) (*msg.CreateStepReply, error) {
+	return unary[msg.CreateStepReply](ctx, c, "CreateStep", req)
+}
+
+func (c *calls) Steps(ctx context.Context, req *msg.StepsRequest) (msg.Stream[msg.StepsReply], error) {
+	return download[msg.StepsReply](ctx, c, "Steps", req)
+}
+
+func (c *calls) WaitStep(ctx context.Context, req *msg.WaitStepRequest) (*msg.WaitStepReply, error) {
+	return unary[msg.WaitStepReply](ctx, c, "WaitStep", req)
+}
+
+func (c *calls) UpdateStep(ctx context.Context, req *msg.UpdateStepRequest) (*msg.UpdateReply, error) {
+	return unary[msg.UpdateReply](ctx, c, "UpdateStep", req)
+}
+
+func (c *calls) AttachStep(ctx context.Context, req *msg.AttachStepRequest) (*msg.AttachStepReply, error) {
+	return unary[msg.AttachStepReply](ctx, c, "AttachStep", req)
+}
+
+func (c *calls) WaitAllocation(ctx context.Context, req *msg.WaitAllocationRequest) (*msg.WaitAllocationReply, error) {
+	return unary[msg.WaitAllocationReply](ctx, c, "WaitAllocation", req)
+}
+
+func (c *calls) EndAllocation(ctx context.Context, req *msg.EndAllocationRequest) (*msg.UpdateReply, error) {
+	return unary[msg.UpdateReply](ctx, c, "EndAllocation", req)
+}

@@ -64,6 +64,11 @@ func SocketPath(getenv func(string) string) (string, error) { return wire.Socket
 // ClusterName is the name that slurm.conf gives to the cluster.
 func ClusterName(getenv func(string) string) (string, error) { return wire.ClusterName(getenv) }
 
+// Settings reads some keys of slurm.conf.
+func Settings(getenv func(string) string, names ...string) []string {
+	return wire.Settings(getenv, names...)
+}
+
 // ProblemOf returns what the controller refused a call with, or nil when err does not come from its decision.
 func ProblemOf(err error) *msg.Problem {
 	var r *wire.Refusal
@@ -75,6 +80,15 @@ func ProblemOf(err error) *msg.Problem {
 
 // Text is the message of an error that a call returned.
 func Text(err error) string { return err.Error() }
+
+// Lacks reports whether err says that the controller does not know the call: it is of an older release.
+func Lacks(err error) bool {
+	var r *wire.Refusal
+	return errors.As(err, &r) && r.Code == codeUnimplemented
+}
+
+// codeUnimplemented is that of google.rpc.
+const codeUnimplemented = 12
 
 // Broken reports whether err means that the connection ended before the answer came, so that nobody knows whether the call
 // took effect.

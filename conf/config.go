@@ -20,8 +20,8 @@ type Config struct {
 	// they were first read.
 	Path  string
 	Files []string
-	// Sum is the SHA-256, in hexadecimal, of what slurm.conf, gres.conf, cgroup.conf and job_container.conf say, comments left out: two
-	// hosts with the same Sum go by the same configuration.
+	// Sum is the SHA-256, in hexadecimal, of what slurm.conf, gres.conf, cgroup.conf, job_container.conf and oci.conf say, comments left
+	// out: two hosts with the same Sum go by the same configuration.
 	Sum string
 	// Ignored are keys that were accepted and have no effect.
 	Ignored []Ignored
@@ -70,6 +70,7 @@ type Config struct {
 	JobContainerType     string
 	NamespaceType        string
 	JobContainers        []*JobContainer
+	OCI                  *OCI // nil: there is no oci.conf
 	LaunchParameters     Params
 
 	MaxJobCount     int

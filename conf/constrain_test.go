@@ -100,7 +100,7 @@ func TestWords(t *testing.T) {
 SchedulerParameters=bf_continue,bf_max_jobtest=100,bf_interval=30,BF_MAX_JOB_USER=3,placement=fgd
 SlurmctldParameters=enable_configles,rl_enable
 SlurmdParameters=config_overide,gpu_uuids
-LaunchParameters=use_interactive_step,frobnicate
+LaunchParameters=use_interactive_step,frobnicate,test_exec
 PrologFlags=Aloc,Contain,X11
 PriorityFlags=MAX_TRESS
 PreemptParameters=youngest
@@ -147,8 +147,7 @@ TopologyParam=TopoOptionl
 		vain = append(vain, i.Key)
 	}
 	for _, want := range []string{"SchedulerParameters=bf_continue,bf_interval=30", "SlurmctldParameters=rl_enable",
-		"LaunchParameters=use_interactive_step",
-		"PrologFlags=X11", "TaskPluginParam=Autobind=threads", "PrivateData=users", "DebugFlags=Gres",
+		"LaunchParameters=test_exec", "PrologFlags=X11", "TaskPluginParam=Autobind=threads", "PrivateData=users", "DebugFlags=Gres",
 		"SelectTypeParameters=CR_ONE_TASK_PER_CORE"} {
 		if !slices.Contains(vain, want) {
 			t.Errorf("%s is not named among %q", want, vain)

@@ -12,7 +12,7 @@ var debugLevels = []string{"quiet", "fatal", "error", "info", "verbose", "debug"
 
 // DebugLevel reads a level of SlurmctldDebug and SlurmdDebug (slurm.conf(5)): its name, in any case, or its number. It gives the name.
 func DebugLevel(s string) (string, error) {
-	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n < len(debugLevels) {
+	if n, err := strconv.ParseUint(s, 10, 8); err == nil && n < uint64(len(debugLevels)) { // without a sign
 		return debugLevels[n], nil
 	}
 	return oneOf(s, debugLevels...)

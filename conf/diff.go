@@ -21,6 +21,7 @@ var atStart = map[string]string{"ClusterName": "sluice-ctld", "SlurmUser": "slui
 func Diff(from, to *Config) []string {
 	out := diffPairs(from.Pairs(Runtime{}), to.Pairs(Runtime{}), "")
 	out = append(out, diffPairs(from.CgroupPairs(), to.CgroupPairs(), "cgroup.conf ")...)
+	out = append(out, diffPairs(from.OCI.pairs(), to.OCI.pairs(), "oci.conf ")...)
 	out = append(out, diffRecords("node", byName(from.Nodes, nodeName), byName(to.Nodes, nodeName), newNode)...)
 	out = append(out, diffRecords("partition", byName(from.Partitions, partName), byName(to.Partitions, partName), newPartition)...)
 	out = append(out, diffGres(from, to)...)

@@ -17,7 +17,6 @@ type key struct {
 
 // Reasons of several keys.
 const (
-	whySrun          = "srun is not there yet"
 	whyAccounts      = "accounts, limits and fair share are not there yet"
 	whyFactor        = "accounts and fair share are not there yet: the factor is the same for every job"
 	whyResv          = "reservations run no programs"
@@ -86,10 +85,8 @@ func parsed() []key {
 		{name: "HealthCheckInterval", set: seconds(func(c *Config) *int64 { return &c.HealthCheckIntervalSec })},
 		{name: "HealthCheckNodeState", set: list(func(c *Config) *[]string { return &c.HealthCheckNodeState })},
 		{name: "HealthCheckProgram", set: text(func(c *Config) *string { return &c.HealthCheckProgram })},
-		{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec }),
-			why: "it applies to srun and salloc, which do not exist yet; batch jobs are never inactive"},
-		{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions }),
-			why: "it is salloc's, which is not there yet"},
+		{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec })},
+		{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions })},
 		{name: "JobAcctGatherFrequency", set: text(func(c *Config) *string { return &c.JobAcctGatherFrequency }),
 			why: "usage is read from the job's cgroup, at the end and when it is asked for"},
 		{name: "JobAcctGatherParams", set: list(func(c *Config) *[]string { return &c.JobAcctGatherParams })},
@@ -99,7 +96,7 @@ func parsed() []key {
 		{name: "JobFileAppend", set: yesNo(func(c *Config) *bool { return &c.JobFileAppend })},
 		{name: "JobRequeue", set: yesNo(func(c *Config) *bool { return &c.JobRequeue })},
 		{name: "JobSubmitPlugins", set: list(func(c *Config) *[]string { return &c.JobSubmitPlugins })},
-		{name: "KillOnBadExit", set: yesNo(func(c *Config) *bool { return &c.KillOnBadExit }), why: whySrun},
+		{name: "KillOnBadExit", set: yesNo(func(c *Config) *bool { return &c.KillOnBadExit })},
 		{name: "KillWait", set: seconds(func(c *Config) *int64 { return &c.KillWaitSec })},
 		{name: "LaunchParameters", set: params(func(c *Config) *Params { return &c.LaunchParameters })},
 		{name: "LogTimeFormat", set: setLogTimeFormat},
@@ -112,13 +109,11 @@ func parsed() []key {
 		{name: "MaxMemPerCPU", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerCPUMiB })},
 		{name: "MaxMemPerNode", set: mebibytes(func(c *Config) *uint64 { return &c.MaxMemPerNodeMiB })},
 		{name: "MaxNodeCount", set: number(func(c *Config) *int { return &c.MaxNodeCount }, 1, 65536)},
-		{name: "MaxStepCount", set: number(func(c *Config) *int { return &c.MaxStepCount }, 1, math.MaxInt32),
-			why: "a job has no steps besides its script yet"},
-		{name: "MaxTasksPerNode", set: number(func(c *Config) *int { return &c.MaxTasksPerNode }, 1, 65533),
-			why: "tasks are bounded by the CPUs of a node"},
+		{name: "MaxStepCount", set: number(func(c *Config) *int { return &c.MaxStepCount }, 1, math.MaxInt32)},
+		{name: "MaxTasksPerNode", set: number(func(c *Config) *int { return &c.MaxTasksPerNode }, 1, 65533)},
 		{name: "MessageTimeout", set: seconds(func(c *Config) *int64 { return &c.MessageTimeoutSec })},
 		{name: "MinJobAge", set: seconds(func(c *Config) *int64 { return &c.MinJobAgeSec })},
-		{name: "MpiDefault", set: text(func(c *Config) *string { return &c.MpiDefault }), why: whySrun},
+		{name: "MpiDefault", set: text(func(c *Config) *string { return &c.MpiDefault })},
 		{name: "NamespaceType", set: text(func(c *Config) *string { return &c.NamespaceType })},
 		{name: "OverTimeLimit", set: minutes(func(c *Config) *int64 { return &c.OverTimeLimitMin })},
 		{name: "PreemptExemptTime", set: minutes(func(c *Config) *int64 { return &c.PreemptExemptTimeMin }),
@@ -185,8 +180,8 @@ func parsed() []key {
 		{name: "SlurmdTimeout", set: seconds(func(c *Config) *int64 { return &c.SlurmdTimeoutSec })},
 		{name: "SlurmdUser", set: text(func(c *Config) *string { return &c.SlurmdUser })},
 		{name: "SlurmUser", set: text(func(c *Config) *string { return &c.SlurmUser })},
-		{name: "SrunEpilog", set: text(func(c *Config) *string { return &c.SrunEpilog }), why: whySrun},
-		{name: "SrunProlog", set: text(func(c *Config) *string { return &c.SrunProlog }), why: whySrun},
+		{name: "SrunEpilog", set: text(func(c *Config) *string { return &c.SrunEpilog })},
+		{name: "SrunProlog", set: text(func(c *Config) *string { return &c.SrunProlog })},
 		{name: "StateSaveLocation", set: text(func(c *Config) *string { return &c.StateSaveLocation })},
 		{name: "SuspendExcNodes", set: text(func(c *Config) *string { return &c.SuspendExcNodes })},
 		{name: "SuspendExcParts", set: list(func(c *Config) *[]string { return &c.SuspendExcParts })},
@@ -206,13 +201,13 @@ func parsed() []key {
 		{name: "TrackWCKey", set: yesNo(func(c *Config) *bool { return &c.TrackWCKey })},
 		{name: "UnkillableStepProgram", set: text(func(c *Config) *string { return &c.UnkillableStepProgram })},
 		{name: "UnkillableStepTimeout", set: seconds(func(c *Config) *int64 { return &c.UnkillableStepTimeoutSec })},
-		{name: "WaitTime", set: seconds(func(c *Config) *int64 { return &c.WaitTimeSec }), why: whySrun},
+		{name: "WaitTime", set: seconds(func(c *Config) *int64 { return &c.WaitTimeSec })},
 
 		{name: "SlurmctldHost", set: setHost},
 		{name: "ControlMachine", set: keep},
 		{name: "ControlAddr", set: keep},
 		{name: "SlurmctldPort", set: setControllerPort},
-		{name: "SrunPortRange", set: setPortRange, why: whySrun},
+		{name: "SrunPortRange", set: setPortRange},
 		{name: "SlurmctldDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmctldDebug })},
 		{name: "SlurmctldSyslogDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmctldSyslogDebug })},
 		{name: "SlurmdSyslogDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmdSyslogDebug })},
@@ -259,7 +254,7 @@ func ignored() map[string]string {
 		"power capping is not supported":               `PowerParameters PowerPlugin`,
 		"CPU frequencies are left to the kernel":       `CpuFreqDef`,
 		"usage is always read from the job's cgroup; none switches JobAcctGatherParams=OverMemoryKill off": `JobAcctGatherType`,
-		"there is no sbcast yet": `BcastExclude BcastParameters`,
+		"the defaults of sbcast and srun --bcast are variables (SBCAST_COMPRESS and the like)":             `BcastExclude BcastParameters`,
 		"use the logging of the service manager": `
 		SlurmSchedLogFile SlurmSchedLogLevel`,
 		"a job has the groups of the process that submitted it": `GroupUpdateForce GroupUpdateTime`,

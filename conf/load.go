@@ -75,6 +75,7 @@ func Load(path string, o Options) (*Config, error) {
 	l.optional("cgroup.conf", l.cgroupLine)
 	l.readTopology()
 	l.readJobContainers()
+	l.readOCI()
 	l.c.Sum = hex.EncodeToString(l.sum.Sum(nil))
 	l.constrain()
 	l.check()

@@ -85,7 +85,7 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 	return []recordKey[nodeSpec]{
 		{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
 		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
-		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "files are not sent by sbcast"},
+		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "nodes connect to sbcast"},
 		{name: "Port", set: nodeList(func(s *nodeSpec) *[]string { return &s.ports })},
 		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
 		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},

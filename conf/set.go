@@ -228,10 +228,13 @@ func oneOf(v string, names ...string) (string, error) {
 	return "", fmt.Errorf("%.40q is not one of %s", v, strings.Join(names, ", "))
 }
 
-// debugLevel takes a name or its number.
+// debugLevel takes a name or its number. Unlike scontrol setdebug, slurm.conf may have a number above the last one, which is that then.
 func debugLevel(field func(*Config) *string) setter {
 	return func(c *Config, v string) error {
 		level, err := DebugLevel(v)
+		if err != nil && v != "" && strings.Trim(v, "0123456789") == "" {
+			level, err = debugLevels[len(debugLevels)-1], nil
+		}
 		if err == nil {
 			*field(c) = level
 		}

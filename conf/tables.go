@@ -34,6 +34,7 @@ func KeyTables() []KeyTable {
 	return []KeyTable{sorted(slurm), rowsOf("NodeName lines", nodeKeys()), rowsOf("PartitionName lines", partitionKeys()),
 		rowsOf("NodeSet lines", nodeSetKeys()), rowsOf("DownNodes lines", downNodesKeys()), rowsOf("cgroup.conf", cgroupKeys()),
 		rowsOf("gres.conf", gresKeys()), rowsOf("job_container.conf", jobContainerKeys()),
+		rowsOf("oci.conf", ociKeys()),
 		rowsOf("topology.conf, SwitchName lines", switchKeys())}
 }
 

@@ -20,7 +20,7 @@ const (
 	whyEager   = "the scheduler runs after every change, for as long as it has something to do"
 	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window say how far it plans"
 	whyHet     = "heterogeneous jobs are not there yet"
-	whySteps   = "srun and salloc are not there yet"
+	whySteps   = "steps are launched at once, or when there is room for them"
 	whySeen    = "it is seen by everybody"
 	whyVictims = "the scheduler chooses whom to preempt by priority and by how little is lost"
 	whyBind    = "tasks are bound to the CPUs of their job by ConstrainCores of cgroup.conf"
@@ -96,8 +96,8 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				whyRPC: `conmgr_max_connections conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout
 					conmgr_read_timeout conmgr_wait_write_delay conmgr_write_timeout`,
 			}},
-		"launchparameters": {vain: map[string]string{
-			whySteps:                                 `use_interactive_step test_exec mpir_use_nodeaddr`,
+		"launchparameters": {works: `use_interactive_step`, vain: map[string]string{
+			whySteps:                                 `test_exec mpir_use_nodeaddr`,
 			whyLinux:                                 `cray_net_exclusive lustre_no_flush mem_sort`,
 			"CPU frequencies are left to the kernel": `batch_step_set_cpu_freq`,
 			"users are looked up on the node":        `enable_nss_slurm`,
@@ -111,6 +111,10 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		}},
 		"jobcomptype": {works: "filetxt none", trim: "jobcomp/", vain: map[string]string{
 			"the only job completion plugin is jobcomp/filetxt": `elasticsearch kafka lua mysql script`,
+		}},
+		"mpidefault": {works: "none openmpi pmi2 pmix pmix_v2 pmix_v3 pmix_v4 pmix_v5", vain: map[string]string{
+			"of PMIx there are versions up to 5; without --mpi, tasks of srun do not find each other": `pmix_v6`,
+			whyLinux: `cray_shasta`,
 		}},
 		"prologflags": {works: "Alloc Contain Serial", vain: map[string]string{
 			"a batch script starts once the prolog of its own node has ended":     `DeferBatch`,

@@ -148,6 +148,7 @@ type daemon struct {
 	judge    *planner.Judge
 	disp     *dispatch.Dispatcher
 	samples  *rpc.Samples
+	holds    *rpc.Holds
 	gpuHours *gpuhours.Recorder
 	acct     *acct.Accounting
 	live     *rpc.Live
@@ -287,7 +288,7 @@ func (f follow) run(ctx context.Context, part func(string, func() error)) {
 
 // assemble makes the writer, and whatever hears of each of its commits. Nothing runs yet.
 func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
-	d.samples = rpc.NewSamples()
+	d.samples, d.holds = rpc.NewSamples(), rpc.NewHolds()
 	params := schedParams(d.conf.Load())
 	d.loop = loop.New(d.store, v, time.Now, d.log)
 	d.loop.KeepTime(clock.BootID(), clock.Both)
@@ -345,6 +346,12 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 	part("idle GPUs", func() error {
 		w := &idleWatch{view: d.loop.View, samples: d.samples, rules: func() *conf.GPU { return &d.conf.Load().GPU }, do: d.loop.Do,
 			log: d.log}
+		w.Run(ctx)
+		return nil
+	})
+	part("allocations", func() error {
+		w := &leaseWatch{view: d.loop.View, holds: d.holds, do: d.loop.Do, log: d.log,
+			limit: func() time.Duration { return time.Duration(d.conf.Load().InactiveLimitSec) * time.Second }}
 		w.Run(ctx)
 		return nil
 	})
@@ -407,7 +414,7 @@ func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 		Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
 		StopNodes: d.disp.Shutdown, NewNodes: d.newNodes,
 		MakeBackup: d.makeBackup,
-		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, GPUHours: d.gpuHours,
+		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, Holds: d.holds, GPUHours: d.gpuHours,
 		Samples: d.samples, Withheld: feasible.Withheld,
 		Figures: d.counters, Debug: d.setDebug, SubmitScript: d.submitScript, ModifyScript: d.modifyScript}
 	return s

@@ -47,8 +47,20 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 		MaxRamPercent:  c.Cgroup.MaxRAMPercent,
 		MaxSwapPercent: c.Cgroup.MaxSwapPercent, MinRamMib: c.Cgroup.MinRAMSpaceMiB, MaxPids: maxPids, Node: configured(n),
 		LogLevel: int32(d.nodeLevel(n.Name)), Privacy: privacy(c, n.Name), Authority: d.certs.signs(),
-		PublicJobs: !privateMetrics(c),
+		PublicJobs: !privateMetrics(c), BindTasks: hasWord(c.TaskPlugin, "task/affinity") || hasWord(c.TaskPlugin, "affinity"),
+		Oci: ociRuntime(c.OCI),
 	}
+}
+
+// ociRuntime is oci.conf, as nodes are told.
+func ociRuntime(o *conf.OCI) *pb.OciRuntime {
+	if o == nil {
+		return nil
+	}
+	return &pb.OciRuntime{ContainerPath: o.ContainerPath, MountSpoolDir: o.MountSpoolDir, Create: o.RunTimeCreate, Delete: o.RunTimeDelete,
+		Kill: o.RunTimeKill, Query: o.RunTimeQuery, Run: o.RunTimeRun, Start: o.RunTimeStart, EnvExclude: o.EnvExclude,
+		RuntimeEnvExclude: o.RunTimeEnvExclude, EnvFile: o.CreateEnvFile, DisableHooks: o.DisableHooks, DisableCleanup: o.DisableCleanup,
+		IgnoreConfig: o.IgnoreFileConfigJSON}
 }
 
 // privacy is what jobs of a node have for themselves, and cannot gain.

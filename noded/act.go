@@ -32,7 +32,9 @@ func (n *node) start(ctx context.Context, a agent.Action) {
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
 	n.mark(j)
-	if len(devicesOf(l)) > 0 {
+	if !a.Key.Holder() {
+		l = n.withHolders(j, l)
+	} else if len(devicesOf(l)) > 0 {
 		n.work(ctx, func() func() {
 			l, err := n.withDevices(jctx, l)
 			return func() { n.begin(ctx, jctx, j, l, err) }
@@ -61,7 +63,9 @@ func (n *node) withDevices(ctx context.Context, l *pb.LaunchSpec) (*pb.LaunchSpe
 func (n *node) begin(ctx, jctx context.Context, j *job, l *pb.LaunchSpec, err error) {
 	j.spec = bare(l)
 	set, bundle := n.settings, n.bundler.bundle(l, n.settings)
-	j.cpus = bundle.Cpus
+	if j.key.Holder() { // its steps' are among them
+		j.cpus = bundle.Cpus
+	}
 	bundle.BegunBootNs = j.begun
 	daemon := n.bundler.daemonFor(set)
 	n.work(ctx, func() func() {
@@ -120,7 +124,7 @@ func (n *node) fail(b *pb.Bundle, exit *pb.ExitRecord) error {
 
 // prolog runs the prolog. ours: that it has not been run is this node's fault, not the program's.
 func (n *node) prolog(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon) (ours bool, err error) {
-	if set.GetProlog() == "" && set.GetEpilog() == "" {
+	if set.GetProlog() == "" && set.GetEpilog() == "" || l.Step != nil {
 		return false, ctx.Err()
 	}
 	h := &nodepb.Hook{Kind: nodepb.HookKind_HOOK_PROLOG, Key: l.Key, Remember: l}
@@ -201,8 +205,9 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 		return
 	}
 	j.busy = true
+	order := n.withLimit(j.key, withoutLaunch(a.Order))
 	n.within(ctx, n.signals, func() func() {
-		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Control{Control: withoutLaunch(a.Order)}})
+		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Control{Control: order}})
 		return func() {
 			j.busy = false
 			if err == nil {

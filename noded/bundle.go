@@ -39,6 +39,9 @@ type bundler struct {
 
 // bundle builds the bundle of a launch.
 func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
+	if l.Step != nil {
+		return b.stepBundle(l, s)
+	}
 	spec := l.GetSpec()
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
@@ -51,6 +54,9 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 		if a.Node == l.Node {
 			out.Cpus = a.Cpus
 		}
+	}
+	if c := spec.GetRunIn(); !out.HoldOnly || c != nil && spec.GetInteractive() {
+		out.Container = containerOf(c, spec.GetContainer(), s)
 	}
 	if out.HoldOnly {
 		return out
@@ -70,6 +76,18 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 		}
 	}
 	return out
+}
+
+// containerOf is where the tasks of a step run: in a container of an image or of a bundle; nil: in none. A bundle is only shown where there
+// is no oci.conf.
+func containerOf(image *pb.ContainerSpec, bundle string, s *pb.NodeSettings) *pb.StepContainer {
+	switch {
+	case image != nil:
+		return &pb.StepContainer{Spec: image}
+	case bundle != "" && s.GetOci() != nil:
+		return &pb.StepContainer{Bundle: bundle, Runtime: s.GetOci()}
+	}
+	return nil
 }
 
 // limitOf is the time limit of a launch; a controller of an older version says only from when until when.

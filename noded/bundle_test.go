@@ -164,7 +164,7 @@ func TestRlimits(t *testing.T) {
 }
 
 func TestStepsHaveCgroupsOfTheirOwn(t *testing.T) {
-	if got := step.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1.4" {
+	if got := step.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1/step_4" {
 		t.Error(got)
 	}
 }

@@ -51,6 +51,9 @@ func (f *fakeSteps) Fault(context.Context, bool) string {
 	return f.fault
 }
 
+// Adopt: there are no processes.
+func (f *fakeSteps) Adopt(context.Context, *pb.StepKey, int) error { return errFake }
+
 var errFake = errors.New("no shim to be had")
 
 // Recover begins a life of the daemon.

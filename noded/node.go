@@ -318,7 +318,10 @@ func (n *node) advance(ctx context.Context, j *job) {
 	if phase == pb.StepPhase_STEP_ENDED && n.askFault(ctx, j) {
 		return
 	}
-	if phase == pb.StepPhase_STEP_ENDED && !j.refused && n.settings.GetEpilog() != "" {
+	if phase == pb.StepPhase_STEP_ENDED && n.stepsLeft(j.key) {
+		phase = pb.StepPhase_STEP_COMPLETING // its end is told when theirs are
+	}
+	if phase == pb.StepPhase_STEP_ENDED && !j.refused && j.key.Holder() && n.settings.GetEpilog() != "" {
 		phase = pb.StepPhase_STEP_COMPLETING
 		n.startEpilog(ctx, j)
 	}
@@ -328,6 +331,9 @@ func (n *node) advance(ctx context.Context, j *job) {
 	j.phase = phase
 	n.unkillable(ctx, j)
 	n.mark(j)
+	if phase == pb.StepPhase_STEP_ENDED && !j.key.Holder() {
+		n.advanceHolder(ctx, j.key)
+	}
 }
 
 // tellFailure logs why a job could not be launched: whoever looks after this node looks here.

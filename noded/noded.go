@@ -78,6 +78,8 @@ type Options struct {
 	Apart func(orders, relay, metrics *os.File) (wait func() error, err error) `json:"-"`
 	// Relay is the path of the socket by which commands on this host reach the controller; empty: there is none.
 	Relay string
+	// Sessions is the path of the socket by which sessions of sshd are adopted; empty: there is none.
+	Sessions string
 	// Dynamic is what to say of a node that slurm.conf does not name, "Feature=… Gres=…", when it joins; nil: it does not.
 	Dynamic *string
 	// Login: this is a login host, which has no resources and runs no jobs; Spool, Steps and devices are nobody's.
@@ -155,8 +157,13 @@ func Run(ctx context.Context, o Options) error {
 	if o.listening != nil {
 		defer o.listening.Close()
 	}
-	r, err := root.New(ctx, o.root(files))
+	ro := o.root(files)
+	ro.Sessions = o.listenSessions()
+	r, err := root.New(ctx, ro)
 	if err != nil {
+		if ro.Sessions != nil {
+			_ = ro.Sessions.Close()
+		}
 		return err
 	}
 	stop := o.signals(r)

@@ -132,19 +132,28 @@ func (n *node) message() *pb.NodeReport {
 		n.beat = false
 		m.Heartbeat = n.heartbeat()
 	}
+	n.addReports(m, false) // before those of their allocations
+	n.addReports(m, true)
+	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 && m.Configuration == nil {
+		return nil
+	}
+	return m
+}
+
+// addReports adds what has changed, of holders of allocations or of steps in them, as far as there is room.
+func (n *node) addReports(m *pb.NodeReport, holders bool) {
 	for k := range n.dirty {
 		if len(m.Steps) == maxReports {
 			break
+		}
+		if k.Holder() != holders {
+			continue
 		}
 		delete(n.dirty, k)
 		if j := n.jobs[k]; j != nil {
 			m.Steps = append(m.Steps, j.report(n.inv.BootID))
 		}
 	}
-	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 && m.Configuration == nil {
-		return nil
-	}
-	return m
 }
 
 // orderWord is a want as logs name it.

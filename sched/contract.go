@@ -5,6 +5,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/priority"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // The contract in the terms of the packages below: what they declare is documented there.
@@ -157,8 +158,8 @@ type (
 
 // What a request comes to.
 type (
-	Counts    = record.Counts
-	GresCount = record.GresCount
+	Counts    = sizing.Counts
+	GresCount = sizing.GresCount
 )
 
 // What no node could ever hold.
@@ -180,7 +181,7 @@ func DefaultParams() Params { return record.DefaultParams() }
 func BitsOf(list ...int) Bits { return record.BitsOf(list...) }
 
 // Count counts what r asks for.
-func Count(r *Request) Counts { return record.Count(r) }
+func Count(r *Request) Counts { return sizing.Count(r) }
 
 // ChooseCut chooses where on the devices of a node an instance of profiles[want] costs least: see record.ChooseCut.
 func ChooseCut(profiles []MigProfile, want int, used []uint64) (device, start int, ok bool) {

@@ -30,6 +30,85 @@ func TestCoresNearDevices(t *testing.T) {
 	}
 }
 
+// TestTasksFollowGPUs: with --ntasks-per-gpu a node has as many tasks as go with its GPUs, whatever CPUs it has.
+func TestTasksFollowGPUs(t *testing.T) {
+	for _, c := range []struct {
+		tasks, each int
+		gpus        int64
+		want        string
+	}{
+		{4, 1, 4, "[n1:2/2 n2:2/2]"},
+		{8, 2, 4, "[n1:4/2 n2:4/2]"},
+		{6, 2, 3, "[n1:4/2 n2:2/1]"},
+		{4, 0, 4, "[n1:3/2 n2:1/2]"}, // --gpus=4 -n4
+		{5, 2, 3, "[n1:4/2 n2:1/1]"}, // -n5 was said, too
+		{20, 5, 4, "[]"},             // a node has CPUs for one GPU's tasks
+	} {
+		w := newWorld(t, Params{}, 2, 8)
+		for _, n := range w.in.Nodes {
+			n.Gres = []Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}
+		}
+		w.add(1, 100, Request{MinNodes: 2, MaxNodes: 2, Tasks: c.tasks, TasksPerGPU: c.each,
+			Gres: []GresRequest{{Name: "gpu", Count: c.gpus, Per: PerJob}}})
+		w.plan()
+		got := []string{}
+		for _, r := range w.in.Running {
+			for _, a := range r.Allocs {
+				got = append(got, fmt.Sprintf("%s:%d/%d", a.Node, a.Tasks, len(a.Gres[0].Devices)))
+			}
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%v: %s", c, got)
+		}
+	}
+}
+
+// TestTasksOfNodes: how many tasks nodes have that GPUs are asked for on each of, or that --ntasks-per-node counts, and how many CPUs such
+// nodes need. What starts, and what is refused ("never"), is that of Slurm 22.05.
+func TestTasksOfNodes(t *testing.T) {
+	each := func(n int64) []GresRequest { return []GresRequest{{Name: "gpu", Count: n}} }
+	all := func(n int64) []GresRequest { return []GresRequest{{Name: "gpu", Count: n, Per: PerJob}} }
+	for name, c := range map[string]struct {
+		req  Request
+		want string
+	}{
+		"-N2 --gres=gpu:2 --ntasks-per-gpu=2": {Request{MinNodes: 2, MaxNodes: 2, Tasks: 8, TasksPerGPU: 2, Gres: each(2)},
+			"[n1:4 n2:4]"},
+		"-n4 --gres=gpu:1 --ntasks-per-gpu=2":     {Request{Tasks: 4, TasksPerGPU: 2, Gres: each(1)}, "[n1:2 n2:2]"},
+		"-N1 -n4 --gres=gpu:1 --ntasks-per-gpu=2": {Request{MinNodes: 1, MaxNodes: 1, Tasks: 4, TasksPerGPU: 2, Gres: each(1)}, "never"},
+		"--gpus=4 --ntasks-per-node=2":            {Request{TasksPerNode: 2, Gres: all(4)}, "[n1:2 n2:2]"},
+		"--gpus=3 --ntasks-per-node=2":            {Request{TasksPerNode: 2, Gres: all(3)}, "[n1:2 n2:2]"},
+		"-N1-2 -n9 --ntasks-per-node=4":           {Request{MinNodes: 1, MaxNodes: 2, Tasks: 9, TasksPerNode: 4}, "never"},
+		"-n1 -c5 --ntasks-per-node=2":             {Request{Tasks: 1, CPUsPerTask: 5, TasksPerNode: 2}, "[n3:1]"},
+		"-n1 -c9 --ntasks-per-node=2":             {Request{Tasks: 1, CPUsPerTask: 9, TasksPerNode: 2}, "never"},
+		"-N1 -n1 --overcommit --ntasks-per-node=17": {Request{MinNodes: 1, MaxNodes: 1, Tasks: 1, TasksPerNode: 17, Overcommit: true},
+			"never"},
+	} {
+		w := newWorld(t, Params{}, 3, 8)
+		for _, n := range w.in.Nodes[:2] {
+			n.Gres = []Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}
+		}
+		w.in.Nodes[2].CPUs = 16
+		j := w.add(1, 100, c.req)
+		got := "never"
+		if ok, _ := Admissible(j, w.in.Nodes, w.in.Partitions); ok {
+			w.plan()
+			var list []string
+			for _, r := range w.in.Running {
+				for _, a := range r.Allocs {
+					list = append(list, fmt.Sprintf("%s:%d", a.Node, a.Tasks))
+				}
+			}
+			got = fmt.Sprint(list)
+		} else if w.plan(); len(w.in.Running) > 0 {
+			got = "refused, and runs"
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestGroupsOfUnequalShares: GPUs of one type that are worth different numbers of shares are one pool for whole GPUs, and each is shared
 // as far as it goes.
 func TestGroupsOfUnequalShares(t *testing.T) {

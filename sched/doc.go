@@ -32,6 +32,7 @@
 // # Who owns what
 //
 //	record     the records of a snapshot and of a plan, and the configuration
+//	sizing     what a request comes to: in all, on a node, over how many nodes
 //	node       one node: what is free on it over time, and what jobs get there
 //	index      the cluster of the last snapshot: nodes, partitions, reservations, licenses, runs
 //	placement  which nodes can take a job: now, later, never
@@ -41,7 +42,7 @@
 //
 // Each uses those above it, and each datum is written by the package that it lies in; what a pass changes in an index it takes back.
 // The Scheduler makes them follow a snapshot one after the other, and starts over when more than states has changed. Package sched itself
-// is the contract: callers need no other package.
+// is the contract: callers need no other package, except for sizing.
 //
 // Times are whole seconds since 1970; durations are whole seconds (suffix S);
 // memory is MiB.

@@ -1,6 +1,9 @@
 package sched
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestHeadGuard(t *testing.T) {
 	w := newWorld(t, Params{Order: Merit, HeadGuardS: 100}, 1, 4)
@@ -28,6 +31,69 @@ func TestPromiseSurvivesNewcomers(t *testing.T) {
 		w.add(id, 1000, Request{Tasks: 1})
 	}
 	w.want("reserve 2 at 90 on n1; 3: Priority; 4: Priority; 5: Priority; 6: Priority")
+}
+
+// TestShortQueueCountsWhatCouldStart: jobs that are held, and those of other partitions, do not make a queue long; tasks of an array do.
+func TestShortQueueCountsWhatCouldStart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		more func(w *world, id uint32) *Job
+		want bool // a promise
+	}{
+		{"held", func(w *world, id uint32) *Job {
+			j := w.add(id, 100, Request{Tasks: 4})
+			j.Hold = HeldUser
+			return j
+		}, true},
+		{"of another partition", func(w *world, id uint32) *Job {
+			j := w.add(id, 100, Request{Tasks: 4})
+			j.Partitions = []string{"q"}
+			return j
+		}, true},
+		{"that fit nowhere", func(w *world, id uint32) *Job { return w.add(id, 100, Request{Tasks: 4, NodeList: []string{"down"}}) }, true},
+		{"like it", func(w *world, id uint32) *Job { return w.add(id, 100, Request{Tasks: 4}) }, false},
+		{"of an array", func(w *world, id uint32) *Job {
+			j := w.add(id, 100, Request{Tasks: 4})
+			if j.Array = (&Array{Tasks: []TaskRange{{First: 1, Last: 2}}}); id > 3 {
+				j.Hold = HeldUser
+			}
+			return j
+		}, false},
+	} {
+		w := newWorld(t, Params{Order: Merit, HeadGuardS: 1000, ShortQueue: 2, Weights: Weights{Basic: true}}, 1, 4)
+		w.in.Nodes = append(w.in.Nodes, &Node{Name: "m1", CPUs: 4}, &Node{Name: "down", CPUs: 4, State: NodeDown})
+		w.in.Partitions[0].Nodes = append(w.in.Partitions[0].Nodes, "down")
+		w.in.Partitions = append(w.in.Partitions, &Partition{Name: "q", Nodes: []string{"m1"}})
+		w.add(1, 100, Request{Tasks: 4})
+		w.plan()
+		w.add(2, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+		for id := uint32(3); id <= 6; id++ {
+			c.more(w, id)
+		}
+		in := w.in
+		p := w.s.Plan(&in)
+		promised := slices.ContainsFunc(p.Reserve, func(r Reserve) bool { return r.ID == 2 })
+		if promised != c.want {
+			t.Errorf("with four jobs %s behind it: promised a start: %v, want %v: %s", c.name, promised, c.want, showPlan(p))
+		}
+	}
+}
+
+// TestMaxWaitOfOtherPartitions: how long jobs of another partition are does not matter to when a start is kept free.
+func TestMaxWaitOfOtherPartitions(t *testing.T) {
+	w := newWorld(t, Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}, 1, 4)
+	w.in.Nodes = append(w.in.Nodes, &Node{Name: "m1", CPUs: 4})
+	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "q", Nodes: []string{"m1"}})
+	w.add(1, 2000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	for id := uint32(3); id <= 4; id++ {
+		w.add(id, 10_000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"q"}
+	}
+	w.want("start 1 n1:4; start 3 m1:4; 2: Resources; 4: Resources")
+	w.in.Now += 400
+	w.want("reserve 4 at 9600 on m1")
+	w.in.Now += 101 // what runs for 100 s from now on is there until 600
+	w.want("reserve 2 at 1499 on n1; reserve 4 at 9499 on m1")
 }
 
 // TestOrderAcrossPartitions: a job that another partition has started leaves those behind it in their place.
@@ -61,9 +127,9 @@ func TestMaxWait(t *testing.T) {
 	w.want("start 6 n2:1; reserve 3 at 290 on n1,n2")
 }
 
-// TestMaxWaitOverfull: where more have waited too long than can be helped, only the first two are promised a start.
+// TestMaxWaitOverfull: the more have waited too long, the fewer of them are promised a start, down to two, by no more than one at once.
 func TestMaxWaitOverfull(t *testing.T) {
-	for waiting, want := range map[int]int{15: 15, 32: 16, 33: 2} {
+	for waiting, want := range map[int]int{15: 15, 32: 16, 33: 15, 40: 8, 46: 2, 600: 2} {
 		w := newWorld(t, Params{Order: ShortestFirst, HeadGuardS: 10_000, MaxWaitS: 600, Weights: Weights{Basic: true}}, 1, 4)
 		w.add(1, 2000, Request{Tasks: 1})
 		w.plan()

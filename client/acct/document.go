@@ -1,12 +1,13 @@
 package acct
 
 import (
+	"strings"
+
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
 // WriteJob writes a job with its steps as Slurm's data_parser v0.0.42 does (slurmdb_job). rows begins with the job's own.
@@ -90,8 +91,8 @@ func WriteJob(w *jsonout.Writer, c *Context, rows []Row) {
 	w.End()
 	w.Str("submit_line", s.GetSubmitLine())
 	w.Object("tres")
-	writeTres(w, "allocated", j.GetAllocTres())
-	writeTres(w, "requested", j.GetReqTres())
+	doc.WriteTres(w, "allocated", j.GetAllocTres())
+	doc.WriteTres(w, "requested", j.GetReqTres())
 	w.End()
 	w.Str("used_gres", "")
 	w.Str("user", s.GetUser())
@@ -109,7 +110,10 @@ func (r Row) exitStatus() uint32 {
 	if r.exitCode() == "0:0" {
 		return 0
 	}
-	if r.Step == "batch" {
+	switch {
+	case r.made != nil:
+		return r.made.GetExitStatus()
+	case r.Step == "batch":
 		return r.stepStatus()
 	}
 	return r.GetExitStatus()
@@ -184,43 +188,6 @@ func (r Row) writeState(w *jsonout.Writer) {
 	w.End()
 }
 
-func writeTres(w *jsonout.Writer, key, text string) {
-	w.List(key)
-	list, _ := tres.Parse(text)
-	for _, it := range list {
-		class, name, _ := cut(it.Name)
-		w.Object("")
-		w.Str("type", class)
-		w.Str("name", name)
-		w.Int("id", tresID(it.Name))
-		w.Int("count", int64(it.Count))
-		w.End()
-	}
-	w.End()
-}
-
-func cut(name string) (class, rest string, ok bool) {
-	for i := range len(name) {
-		if name[i] == '/' {
-			return name[:i], name[i+1:], true
-		}
-	}
-	return name, "", false
-}
-
-// TresNames are the trackable resources that every cluster has, in order of their ids from 1 on (sacctmgr show tres).
-var TresNames = []string{"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
-
-// tresID is the number of a resource: Slurm's fixed ones, and 1001 for all others.
-func tresID(name string) int64 {
-	for i, n := range TresNames {
-		if n == name {
-			return int64(i + 1)
-		}
-	}
-	return 1001
-}
-
 func (r Row) writeStep(w *jsonout.Writer, c *Context) {
 	w.Object("")
 	w.Object("time")
@@ -258,7 +225,7 @@ func (r Row) writeStep(w *jsonout.Writer, c *Context) {
 	w.Int("actual_frequency", 0)
 	w.End()
 	w.Object("energy")
-	in, out := collect(r.usage())
+	in, out := r.collect()
 	if e := find(in, "energy"); e != nil {
 		w.Number("consumed", e.total())
 	} else {
@@ -268,20 +235,20 @@ func (r Row) writeStep(w *jsonout.Writer, c *Context) {
 	w.End()
 	w.Object("step")
 	w.Str("id", number(uint64(r.GetId()))+r.dotStep())
-	w.Str("name", r.Step)
+	w.Str("name", r.name())
 	w.End()
 	w.Object("task")
-	w.Str("distribution", "Unknown")
+	w.Str("distribution", r.layout())
 	w.End()
 	w.Object("tres")
-	writeUses(w, "requested", in)
-	writeUses(w, "consumed", out)
-	writeTres(w, "allocated", allocTres(c, r))
+	r.writeUses(w, "requested", in)
+	r.writeUses(w, "consumed", out)
+	doc.WriteTres(w, "allocated", allocTres(c, r))
 	w.End()
 	w.End()
 }
 
-func writeUses(w *jsonout.Writer, key string, list []use) {
+func (r Row) writeUses(w *jsonout.Writer, key string, list []use) {
 	w.Object(key)
 	for _, kind := range []struct {
 		name  string
@@ -294,15 +261,15 @@ func writeUses(w *jsonout.Writer, key string, list []use) {
 	} {
 		w.List(kind.name)
 		for i := range list {
-			class, name, _ := cut(list[i].name)
+			class, name, _ := strings.Cut(list[i].name, "/")
 			v, node := kind.value(&list[i])
 			w.Object("")
 			w.Str("type", class)
 			w.Str("name", name)
-			w.Int("id", tresID(list[i].name))
+			w.Int("id", doc.TresID(list[i].name))
 			w.Int("count", int64(v))
 			if node != "" {
-				w.Int("task", 0)
+				w.Int("task", int64(r.firstTask(node)))
 				w.Str("node", node)
 			}
 			w.End()

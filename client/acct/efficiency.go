@@ -12,7 +12,7 @@ import (
 
 // AppendEfficiency appends what seff prints of a job.
 func AppendEfficiency(b []byte, c *Context, j *msg.JobRecord) []byte {
-	r := Row{JobRecord: j}
+	r := Row{JobRecord: j, all: Together(j, c.MadeFor(j))}
 	line := func(key, text string, args ...any) {
 		b = append(b, key+": "+format.Escape(fmt.Sprintf(text, args...))+"\n"...)
 	}

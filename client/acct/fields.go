@@ -55,7 +55,7 @@ func fixed(s string) get { return func(*Context, Row) string { return s } }
 
 // freq is for the frequencies of processors, which are left to the kernel.
 func freq(c *Context, r Row) string {
-	if r.Step == "" {
+	if r.Step == "" || r.made != nil {
 		return "Unknown"
 	}
 	return "0"
@@ -95,7 +95,12 @@ func fields() []Field {
 		{Name: "Constraints", Width: 19, Text: spec((*msg.JobSpec).GetFeatures)},
 		{Name: "ConsumedEnergy", Width: 14, Text: energy},
 		{Name: "ConsumedEnergyRaw", Width: 17, Text: energy},
-		{Name: "Container", Width: 19, Text: spec((*msg.JobSpec).GetContainer)},
+		{Name: "Container", Width: 19, Text: both(func(r Row) string {
+			if r.Step != "" {
+				return r.made.GetSpec().GetContainer()
+			}
+			return r.GetSpec().GetContainer()
+		})},
 		{Name: "CPUTime", Width: 10, Text: func(c *Context, r Row) string { return timespec.Clock(r.elapsed(c) * int64(r.cpus())) }},
 		{Name: "CPUTimeRAW", Width: 10,
 			Text: func(c *Context, r Row) string { return strconv.FormatInt(r.elapsed(c)*int64(r.cpus()), 10) }},
@@ -116,13 +121,8 @@ func fields() []Field {
 		{Name: "Group", Width: 9, Text: job(group)},
 		{Name: "JobID", Width: -12, Text: func(c *Context, r Row) string { return r.jobID(c) }},
 		{Name: "JobIDRaw", Width: -12, Text: both(func(r Row) string { return number(uint64(r.GetId())) + r.dotStep() })},
-		{Name: "JobName", Width: 10, Text: both(func(r Row) string {
-			if r.Step != "" {
-				return r.Step
-			}
-			return r.GetSpec().GetName()
-		})},
-		{Name: "Layout", Width: 9, Text: step(fixed("Unknown"))},
+		{Name: "JobName", Width: 10, Text: both(Row.name)},
+		{Name: "Layout", Width: 9, Text: step(func(_ *Context, r Row) string { return r.layout() })},
 	}
 	list = append(list, maxima()...)
 	list = append(list, placeFields()...)
@@ -154,7 +154,10 @@ func placeFields() []Field {
 		{Name: "ReqCPUS", Width: 8, Text: func(c *Context, r Row) string { return number(r.reqCPUs()) }},
 		{Name: "ReqMem", Width: 10, Text: job(reqMem)},
 		{Name: "ReqNodes", Width: 8, Text: both(func(r Row) string {
-			if r.Step != "" {
+			switch {
+			case r.made != nil:
+				return number(r.nodes())
+			case r.Step != "":
 				return "1"
 			}
 			return number(max(uint64(r.GetSpec().GetMinNodes()), 1))
@@ -174,7 +177,12 @@ func placeFields() []Field {
 			}
 			return when(c, r.GetSubmitNs())
 		}},
-		{Name: "SubmitLine", Width: 20, Text: spec((*msg.JobSpec).GetSubmitLine)},
+		{Name: "SubmitLine", Width: 20, Text: both(func(r Row) string {
+			if r.Step != "" {
+				return r.made.GetSpec().GetSubmitLine()
+			}
+			return r.GetSpec().GetSubmitLine()
+		})},
 		{Name: "Suspended", Width: 10, Text: func(c *Context, r Row) string { return timespec.Clock(r.suspended(c)) }},
 		{Name: "SystemComment", Width: 15, Text: job(func(_ *Context, r Row) string { return r.GetSystemComment() })},
 		{Name: "SystemCPU", Width: 10, Text: both(func(r Row) string { _, s := r.cpu(); return cpuTime(s) })},
@@ -201,7 +209,21 @@ func or(s, unset string) string {
 	return s
 }
 
+// name is what the job or step is called.
+func (r Row) name() string {
+	switch {
+	case r.made != nil:
+		return or(r.made.GetSpec().GetName(), r.Step)
+	case r.Step != "":
+		return r.Step
+	}
+	return r.GetSpec().GetName()
+}
+
 func allocTres(c *Context, r Row) string {
+	if r.made != nil {
+		return c.Tres(r.made.GetAllocTres())
+	}
 	if r.Step == "" {
 		return c.Tres(r.GetAllocTres())
 	}
@@ -225,7 +247,12 @@ func allocTres(c *Context, r Row) string {
 }
 
 // derived is the highest exit code of steps; the batch script is not counted (sacct(1)).
-func derived(_ *Context, r Row) string { return format.ExitCode(r.GetDerivedStatus()) }
+func derived(_ *Context, r Row) string {
+	if r.stopped() && r.GetDerivedStatus() < 0x100 { // the signal with which all of it was ended
+		return format.ExitCode(0)
+	}
+	return format.ExitCode(r.GetDerivedStatus())
+}
 
 // flags says who started the job; the second word is spelled as a 22.05 does.
 func flags(_ *Context, r Row) string {
@@ -246,6 +273,9 @@ func group(c *Context, r Row) string {
 }
 
 func nodeList(r Row) string {
+	if r.made != nil {
+		return r.made.GetNodeList()
+	}
 	if r.Step == "batch" {
 		return r.GetBatchHost()
 	}

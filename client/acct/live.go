@@ -2,10 +2,10 @@ package acct
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
 // LiveFormat is what sstat shows without -o.
@@ -63,13 +63,17 @@ func liveFields() (list []Field) {
 // ParseLive is Parse for sstat.
 func ParseLive(list string) ([]Column, error) { return parse(liveFields(), list) }
 
-// LiveRows puts what nodes say of running steps together: one row a step, in order of jobs.
-func LiveRows(list []*msg.StepUsage) (rows []Row) {
+// LiveRows puts what nodes say of running steps together: one row a step, in order of jobs; made are those that srun has made, by job.
+func LiveRows(list []*msg.StepUsage, made map[uint32][]*msg.StepRecord) (rows []Row) {
 	for _, u := range list {
-		id, step := u.GetKey().GetJobId(), StepName(u.GetKey().GetStep())
+		id, step := u.GetKey().GetJobId(), jobid.StepName(u.GetKey().GetStep())
 		i := slices.IndexFunc(rows, func(r Row) bool { return r.GetId() == id && r.Step == step })
 		if i < 0 {
-			rows = append(rows, Row{JobRecord: &msg.JobRecord{Id: id, BatchHost: u.GetNode(), State: msg.JobState_JOB_RUNNING}, Step: step})
+			row := Row{JobRecord: &msg.JobRecord{Id: id, BatchHost: u.GetNode(), State: msg.JobState_JOB_RUNNING}, Step: step, live: true}
+			if k := slices.IndexFunc(made[id], func(s *msg.StepRecord) bool { return s.GetStepId() == u.GetKey().GetStep() }); k >= 0 {
+				row.made = made[id][k]
+			}
+			rows = append(rows, row)
 			i = len(rows) - 1
 		}
 		rows[i].Usage = append(rows[i].Usage, u)
@@ -77,13 +81,11 @@ func LiveRows(list []*msg.StepUsage) (rows []Row) {
 	return rows
 }
 
-// StepName is a step's part of its id: "batch", "extern", "0".
-func StepName(step uint32) string {
-	switch step {
-	case msg.BatchStep:
-		return "batch"
-	case msg.ExternStep:
-		return "extern"
+// LiveRowsByNode are a row for each node of each step (sstat --pidformat).
+func LiveRowsByNode(list []*msg.StepUsage) (rows []Row) {
+	for _, u := range list {
+		rows = append(rows, Row{JobRecord: &msg.JobRecord{Id: u.GetKey().GetJobId(), BatchHost: u.GetNode(), NodeList: u.GetNode(),
+			State: msg.JobState_JOB_RUNNING, Usage: []*msg.StepUsage{u}}, Step: jobid.StepName(u.GetKey().GetStep()), live: true})
 	}
-	return strconv.FormatUint(uint64(step), 10)
+	return rows
 }

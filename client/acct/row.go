@@ -9,12 +9,16 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
 // Row is one line of sacct: an attempt of a job, or a step of it.
 type Row struct {
 	*msg.JobRecord
-	Step string // "", "batch" or "extern"
+	Step string // "", "batch", "extern", or the number of a step that srun has made
+	made *msg.StepRecord
+	all  []*msg.StepUsage // of a job: what it used with its steps, by node
+	live bool             // its usage is that of the step alone: what nodes say of it while it runs
 	// whole: the line of a job whose steps have lines of their own, which have the figures that it then lacks.
 	whole bool
 }
@@ -27,9 +31,19 @@ type Context struct {
 	format.Context
 	Units  byte // --units: one of KMGTP, 0 = each figure in its own
 	Extern bool // each job has an extern step
+	// Made are the steps that srun has made, by the attempt that they are of; by id.
+	Made map[Attempt][]*msg.StepRecord
 	// Since and Until cut start and end (-T), in nanoseconds; 0 = not.
 	Since, Until int64
 	GroupOf      func(gid uint32) string
+}
+
+// Attempt is one of a job's.
+type Attempt struct{ Job, Number uint32 }
+
+// MadeFor are the steps that srun has made in an attempt.
+func (c *Context) MadeFor(j *msg.JobRecord) []*msg.StepRecord {
+	return c.Made[Attempt{j.GetId(), j.GetAttempt()}]
 }
 
 // now is the controller's clock, in nanoseconds.
@@ -37,15 +51,19 @@ func (c *Context) now() int64 { return c.Now.UnixNano() }
 
 // Rows are the lines of an attempt; steps is false for -X.
 func Rows(j *msg.JobRecord, c *Context, steps bool) []Row {
-	rows := []Row{{JobRecord: j}}
+	made := c.MadeFor(j)
+	rows := []Row{{JobRecord: j, all: Together(j, made)}}
 	if !steps || j.GetStartNs() == 0 || len(j.GetAlloc()) == 0 {
 		return rows
 	}
 	if !j.GetSpec().GetInteractive() {
 		rows = append(rows, Row{JobRecord: j, Step: "batch"})
 	}
-	if c.Extern || elsewhere(j) {
+	if c.Extern || !j.GetSpec().GetInteractive() && elsewhere(j) {
 		rows = append(rows, Row{JobRecord: j, Step: "extern"})
+	}
+	for _, s := range made {
+		rows = append(rows, Row{JobRecord: j, Step: jobid.StepName(s.GetStepId()), made: s})
 	}
 	rows[0].whole = len(rows) > 1
 	return rows
@@ -65,6 +83,8 @@ func ended(j *msg.JobRecord) bool {
 func (r Row) start(c *Context) int64 {
 	ns := r.GetStartNs()
 	switch {
+	case r.made != nil:
+		ns = r.made.GetStartNs()
 	case r.Step == "batch" && r.GetBatchStartNs() != 0:
 		ns = max(ns, r.GetBatchStartNs())
 	case ns == 0 && ended(r.JobRecord):
@@ -80,6 +100,8 @@ func (r Row) start(c *Context) int64 {
 func (r Row) end(c *Context) int64 {
 	ns := int64(0)
 	switch {
+	case r.made != nil && r.made.GetEndNs() != 0:
+		ns = r.made.GetEndNs()
 	case r.Step == "batch" && r.GetBatchEndNs() != 0:
 		ns = r.GetBatchEndNs()
 		if !r.stopped() { // whose script may take until KillWait, when the job has ended
@@ -113,7 +135,10 @@ func (r Row) jobEnd() int64 {
 // suspended is how long the row has been suspended, in seconds.
 func (r Row) suspended(c *Context) int64 {
 	ns := r.GetSuspendedNs()
-	if r.GetState() == msg.JobState_JOB_SUSPENDED {
+	if r.made != nil {
+		ns = r.made.GetSuspendedNs()
+	}
+	if (r.made == nil || r.made.GetEndNs() == 0) && r.GetState() == msg.JobState_JOB_SUSPENDED {
 		ns += c.now() - r.GetSuspendNs()
 	}
 	return max(ns, 0) / int64(time.Second)
@@ -132,9 +157,17 @@ func (r Row) elapsed(c *Context) int64 {
 	return max(to/int64(time.Second)-from/int64(time.Second)-r.suspended(c), 0)
 }
 
-// usage is what the row used: the batch step all that was used on the batch host, the extern step what was used on the other nodes, the
-// job all of it.
+// usage is what the row used: a step that srun has made what its nodes say of it, the batch step all else that was used on the batch host,
+// the extern step what else was used on the other nodes, the job all of it.
 func (r Row) usage() (list []*msg.StepUsage) {
+	switch {
+	case r.live:
+		return r.Usage
+	case r.made != nil:
+		return usageOf(r.made)
+	case r.Step == "" && r.all != nil:
+		return r.all
+	}
 	for _, u := range r.GetUsage() {
 		if r.Step == "" || (r.Step == "batch") == (u.GetNode() == r.GetBatchHost()) {
 			list = append(list, u)
@@ -153,6 +186,9 @@ func (r Row) cpu() (user, system uint64) {
 
 // cpus is how many CPUs the row has, or asks for while it has none.
 func (r Row) cpus() uint64 {
+	if r.made != nil {
+		return uint64(r.made.GetNumCpus())
+	}
 	if r.Step == "batch" {
 		return uint64(r.share().GetCpus())
 	}
@@ -170,11 +206,19 @@ func (r Row) share() *msg.NodeAlloc {
 }
 
 // tasks of a step: the batch script is one, extern is one on each node.
-func (r Row) tasks() uint64 { return max(r.nodes(), 1) }
+func (r Row) tasks() uint64 {
+	if r.made != nil {
+		return uint64(r.made.GetNumTasks())
+	}
+	return max(r.nodes(), 1)
+}
 
 // nodes is how many nodes the row has.
 func (r Row) nodes() uint64 {
-	if r.Step == "batch" {
+	switch {
+	case r.made != nil:
+		return uint64(len(r.made.GetNodes()))
+	case r.Step == "batch":
 		return 1
 	}
 	return uint64(len(r.GetAlloc()))

@@ -28,6 +28,9 @@ func baseState(j *msg.JobRecord) string { return strings.TrimPrefix(j.GetState()
 
 // stepState is how the batch script ended by itself: a signal or an order of the controller makes it CANCELLED, as in Slurm.
 func (r Row) stepState() string {
+	if r.made != nil {
+		return r.madeState()
+	}
 	if !ended(r.JobRecord) && (r.Step == "extern" || r.GetBatchVerdict() == "") {
 		return baseState(r.JobRecord)
 	}
@@ -49,6 +52,22 @@ func (r Row) stepState() string {
 	return "COMPLETED"
 }
 
+// madeState is how a step ended that srun has made: that of a step whose tasks did not end well is FAILED, or CANCELLED when a signal did
+// it.
+func (r Row) madeState() string {
+	s := strings.TrimPrefix(r.made.GetState().String(), "JOB_")
+	if r.made.GetState() == msg.JobState_JOB_RUNNING && r.GetState() == msg.JobState_JOB_SUSPENDED {
+		return "SUSPENDED"
+	}
+	if s == "FAILED" && r.made.GetExitStatus()&0x7f != 0 {
+		return "CANCELLED"
+	}
+	if s == "CANCELLED" && r.made.GetStopReason() == "cancel" {
+		s += " by " + strconv.FormatUint(uint64(r.made.GetCancelledBy()), 10)
+	}
+	return s
+}
+
 // sigTerm is what ends a script that is told to stop.
 const sigTerm = 15
 
@@ -68,8 +87,11 @@ func (r Row) stepStatus() uint32 {
 
 // exitCode is the ExitCode column. A job that was told to stop has 0:0: its signal stands with the step that got it.
 func (r Row) exitCode() string {
-	if r.Step == "extern" {
+	switch {
+	case r.Step == "extern":
 		return "0:0"
+	case r.made != nil:
+		return format.ExitCode(r.made.GetExitStatus())
 	}
 	if r.Step == "batch" {
 		if r.GetBatchVerdict() == "" && !ended(r.JobRecord) {

@@ -20,12 +20,16 @@ func used(r Row) (in, out []use, ok bool) {
 	if r.whole || len(list) == 0 {
 		return nil, nil, false
 	}
-	in, out = collect(list)
+	in, out = r.collect()
 	return in, out, true
 }
 
 // of writes a figure of one kind, nothing where it was not measured.
 func of(name string, written bool, text func(c *Context, u *use) string) get {
+	return ofRow(name, written, func(c *Context, _ Row, u *use) string { return text(c, u) })
+}
+
+func ofRow(name string, written bool, text func(c *Context, r Row, u *use) string) get {
 	return func(c *Context, r Row) string {
 		in, out, ok := measured(r)
 		if !ok {
@@ -35,7 +39,7 @@ func of(name string, written bool, text func(c *Context, u *use) string) get {
 			in = out
 		}
 		if u := find(in, name); u != nil {
-			return text(c, u)
+			return text(c, r, u)
 		}
 		return ""
 	}
@@ -58,8 +62,9 @@ func node(name string, written bool, f func(*use) string) get {
 	return of(name, written, func(_ *Context, u *use) string { return f(u) })
 }
 
-func task(name string, written bool) get {
-	return of(name, written, func(*Context, *use) string { return "0" })
+// task is the first task of the node where a figure was most or least: figures are known by node.
+func task(name string, written bool, f func(*use) string) get {
+	return ofRow(name, written, func(_ *Context, r Row, u *use) string { return number(r.firstTask(f(u))) })
 }
 
 // maxima are the fields from MaxDiskRead to MinCPUTask.
@@ -67,29 +72,29 @@ func maxima() []Field {
 	return []Field{
 		{Name: "MaxDiskRead", Width: 12, Text: traffic(false, most)},
 		{Name: "MaxDiskReadNode", Width: 15, Text: node("fs/disk", false, mostNode)},
-		{Name: "MaxDiskReadTask", Width: 15, Text: task("fs/disk", false)},
+		{Name: "MaxDiskReadTask", Width: 15, Text: task("fs/disk", false, mostNode)},
 		{Name: "MaxDiskWrite", Width: 12, Text: traffic(true, most)},
 		{Name: "MaxDiskWriteNode", Width: 16, Text: node("fs/disk", true, mostNode)},
-		{Name: "MaxDiskWriteTask", Width: 16, Text: task("fs/disk", true)},
+		{Name: "MaxDiskWriteTask", Width: 16, Text: task("fs/disk", true, mostNode)},
 		{Name: "MaxPages", Width: 8, Text: figure("pages", most)},
 		{Name: "MaxPagesNode", Width: 12, Text: node("pages", false, mostNode)},
-		{Name: "MaxPagesTask", Width: 14, Text: task("pages", false)},
+		{Name: "MaxPagesTask", Width: 14, Text: task("pages", false, mostNode)},
 		{Name: "MaxRSS", Width: 10, Text: figure("mem", most)},
 		{Name: "MaxRSSNode", Width: 10, Text: node("mem", false, mostNode)},
-		{Name: "MaxRSSTask", Width: 10, Text: task("mem", false)},
+		{Name: "MaxRSSTask", Width: 10, Text: task("mem", false, mostNode)},
 		{Name: "MaxVMSize", Width: 10, Text: figure("vmem", most)},
 		{Name: "MaxVMSizeNode", Width: 14, Text: node("vmem", false, mostNode)},
-		{Name: "MaxVMSizeTask", Width: 14, Text: task("vmem", false)},
+		{Name: "MaxVMSizeTask", Width: 14, Text: task("vmem", false, mostNode)},
 		{Name: "McsLabel", Width: 12, Text: job(func(_ *Context, r Row) string { return r.GetSpec().GetMcsLabel() })},
 		{Name: "MinCPU", Width: 10, Text: figure("cpu", least)},
 		{Name: "MinCPUNode", Width: 10, Text: node("cpu", false, leastNode)},
-		{Name: "MinCPUTask", Width: 10, Text: task("cpu", false)},
+		{Name: "MinCPUTask", Width: 10, Text: task("cpu", false, leastNode)},
 	}
 }
 
 // energy is what the GPUs of the row drew, in joules: nothing where no driver says it, and 0 for steps without GPUs, as in Slurm.
 func energy(_ *Context, r Row) string {
-	in, _ := collect(r.usage())
+	in, _ := r.collect()
 	switch u := find(in, "energy"); {
 	case u != nil:
 		return strconv.FormatUint(u.total(), 10)
@@ -100,7 +105,7 @@ func energy(_ *Context, r Row) string {
 }
 
 // lists writes a figure of everything that goes in or out.
-func lists(written bool, text func(c *Context, list []use) string) get {
+func lists(written bool, text func(c *Context, r Row, list []use) string) get {
 	return func(c *Context, r Row) string {
 		in, out, ok := used(r)
 		if !ok {
@@ -109,7 +114,7 @@ func lists(written bool, text func(c *Context, list []use) string) get {
 		if written {
 			in = out
 		}
-		return text(c, in)
+		return text(c, r, in)
 	}
 }
 
@@ -121,24 +126,28 @@ func usageFields() []Field {
 		written bool
 	}{{"TRESUsageIn", 14, false}, {"TRESUsageOut", 15, true}} {
 		amount := func(f func(*use) uint64) get {
-			return lists(dir.written, func(c *Context, l []use) string { return c.usageList(l, f) })
+			return lists(dir.written, func(c *Context, _ Row, l []use) string { return c.usageList(l, f) })
 		}
 		place := func(f func(*use) string) get {
-			return lists(dir.written, func(_ *Context, l []use) string { return places(l, f) })
+			return lists(dir.written, func(_ *Context, _ Row, l []use) string { return places(l, f) })
 		}
-		onTask := func(u *use) string {
-			if u.name == "energy" || u.name == "gres/gpumem" || u.name == "gres/gpuutil" {
-				return "" // counted for the node
-			}
-			return "0"
+		onTask := func(f func(*use) string) get {
+			return lists(dir.written, func(_ *Context, r Row, l []use) string {
+				return places(l, func(u *use) string {
+					if u.name == "energy" || u.name == "gres/gpumem" || u.name == "gres/gpuutil" {
+						return "" // counted for the node
+					}
+					return number(r.firstTask(f(u)))
+				})
+			})
 		}
 		list = append(list, Field{Name: dir.name + "Ave", Width: dir.wide, Text: amount((*use).mean)},
 			Field{Name: dir.name + "Max", Width: dir.wide, Text: amount(most)},
 			Field{Name: dir.name + "MaxNode", Width: dir.wide + 4, Text: place(mostNode)},
-			Field{Name: dir.name + "MaxTask", Width: dir.wide + 4, Text: place(onTask)},
+			Field{Name: dir.name + "MaxTask", Width: dir.wide + 4, Text: onTask(mostNode)},
 			Field{Name: dir.name + "Min", Width: dir.wide, Text: amount(least)},
 			Field{Name: dir.name + "MinNode", Width: dir.wide + 4, Text: place(leastNode)},
-			Field{Name: dir.name + "MinTask", Width: dir.wide + 4, Text: place(onTask)},
+			Field{Name: dir.name + "MinTask", Width: dir.wide + 4, Text: onTask(leastNode)},
 			Field{Name: dir.name + "Tot", Width: dir.wide, Text: amount((*use).total)})
 	}
 	return list

@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// use is one kind of usage of a step: what it used on each node, and where that was most and least. A step has one task a node here.
+// use is one kind of usage of a step: what it used on each node, and where that was most and least.
 type use struct {
 	name  string
+	tasks uint64 // of the step
 	perN  []nodeUse
 	now   []uint64 // of a step that runs, where it is not what perN says: the largest so far
 	known bool
@@ -42,7 +43,7 @@ func (u *use) mean() uint64 {
 	if len(u.perN) == 0 {
 		return 0
 	}
-	return u.total() / uint64(len(u.perN))
+	return u.total() / max(uint64(len(u.perN)), u.tasks)
 }
 
 func (u *use) most() nodeUse {
@@ -51,6 +52,18 @@ func (u *use) most() nodeUse {
 
 func (u *use) least() nodeUse {
 	return slices.MinFunc(u.perN, func(a, b nodeUse) int { return cmp.Compare(a.value, b.value) })
+}
+
+// collect is what a row used, by kind.
+func (r Row) collect() (in, out []use) {
+	in, out = collect(r.usage())
+	for i := range in {
+		in[i].tasks = uint64(r.made.GetNumTasks())
+	}
+	for i := range out {
+		out[i].tasks = uint64(r.made.GetNumTasks())
+	}
+	return in, out
 }
 
 // collect is what a step used of everything that goes in (sacct(1), TRESUsageIn), by name.
@@ -142,7 +155,7 @@ func (c *Context) usageList(list []use, figure func(*use) uint64) string {
 	return strings.Join(parts, ",")
 }
 
-// places writes where a figure of every kind was; task 0 is the only one on a node.
+// places writes where a figure of every kind was.
 func places(list []use, place func(*use) string) string {
 	var parts []string
 	for i := range list {

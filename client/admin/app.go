@@ -14,7 +14,7 @@ var Extra []*Verb
 
 // Verbs are all verbs; commands are the names of Slurm's commands.
 func Verbs(commands []string) []*Verb {
-	return append([]*Verb{up(commands), down(), confVerb()}, Extra...)
+	return append([]*Verb{up(commands), down(), confVerb(), adopt()}, Extra...)
 }
 
 // Main runs the verb of args and returns its exit code.

@@ -143,7 +143,7 @@ func TestSacctmgr(t *testing.T) {
 func TestLiveRows(t *testing.T) {
 	key := func(id uint32) *msg.StepKey { return &msg.StepKey{JobId: id, Step: pb.BatchStep} }
 	rows := acct.LiveRows([]*msg.StepUsage{{Key: key(7), Node: "n1", RssKib: 1024, MaxRssKib: 4096, VmKib: 8192, MaxVmKib: 9216,
-		PidList: []uint32{41, 42}}, {Key: key(8), Node: "n2", MaxRssKib: 1}})
+		PidList: []uint32{41, 42}}, {Key: key(8), Node: "n2", MaxRssKib: 1}}, nil)
 	columns, err := acct.ParseLive("jobid,averss,maxrss,avevmsize,maxvmsize,pids,nodelist")
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%d rows, %v", len(rows), err)

@@ -4,7 +4,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/sacct"
 	"github.com/sluice-hpc/sluice/client/sacctmgr"
+	"github.com/sluice-hpc/sluice/client/salloc"
+	attachabout "github.com/sluice-hpc/sluice/client/sattach/about"
 	"github.com/sluice-hpc/sluice/client/sbatch"
+	sbcast "github.com/sluice-hpc/sluice/client/sbcast/about"
 	"github.com/sluice-hpc/sluice/client/scancel"
 	"github.com/sluice-hpc/sluice/client/scontrol"
 	"github.com/sluice-hpc/sluice/client/scrontab"
@@ -14,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/sprio"
 	"github.com/sluice-hpc/sluice/client/squeue"
 	"github.com/sluice-hpc/sluice/client/sreport"
+	"github.com/sluice-hpc/sluice/client/srun/about"
 	"github.com/sluice-hpc/sluice/client/sshare"
 	"github.com/sluice-hpc/sluice/client/sstat"
 )
@@ -31,6 +35,10 @@ type row struct {
 func commands() []row {
 	return []row{
 		{"sbatch", sbatch.Main, sbatch.Page, "submit a batch script", false},
+		{"srun", stepCommand("srun"), about.Page, "run tasks, in an allocation or in one of their own", false},
+		{"salloc", salloc.Main, salloc.Page, "get an allocation, and run a command or a shell in it", false},
+		{"sattach", stepCommand("sattach"), attachabout.Page, "show what a running step prints, and give it input", false},
+		{"sbcast", stepCommand("sbcast"), sbcast.Page, "copy a file to the nodes of a job", false},
 		{"scancel", scancel.Main, scancel.Page, "cancel or signal jobs", false},
 		{"squeue", squeue.Main, squeue.Page, "show jobs", true},
 		{"sinfo", sinfo.Main, sinfo.Page, "show partitions and nodes", true},

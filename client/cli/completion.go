@@ -32,7 +32,7 @@ func completions() (list []completion.Command) {
 	for _, p := range Pages() {
 		c := completion.Command{Name: p.Name, Options: p.Options}
 		switch p.Name {
-		case "scancel", "sstat", "seff":
+		case "scancel", "sstat", "seff", "sattach":
 			c.Rest = completion.Jobs
 		case "sacctmgr":
 			c.Words = []completion.Word{{Word: "show", About: "show the rows of an entity"}, {Word: "list", About: "the same"}}
@@ -61,6 +61,12 @@ func arguments(name string, o *command.Option) completion.Kind {
 	switch name + " " + o.Long {
 	case "sinfo nodes":
 		return completion.Nodes
+	case "sbcast exclude":
+		return completion.Folders
+	case "sbcast compress", "srun compress":
+		return list([]string{"lz4", "none"})
+	case "sbcast send-libs", "srun send-libs":
+		return list([]string{"yes", "no"})
 	case "sinfo states":
 		return list(strings.Split(format.NodeStateNames, ","))
 	case "squeue states", "sacct state":

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestReportRefuses(t *testing.T) {
 		"--by=weather":                      "there are user, account, partition and node",
 		"-u no-such-user-here":              "there is no user no-such-user-here",
 		"-S now -E now-1day":                "is not before",
-		"-S yesteryear":                     "cannot read time",
+		"-S yesteryear":                     ": error: cannot read time",
 		"what":                              `unknown argument "what"`,
 		"--svg=/no/such/folder/picture.svg": "cannot write the picture",
 	} {
@@ -141,6 +142,11 @@ func TestReportPicture(t *testing.T) {
 		"url(#h3)", "url(#gap)", "GPUs that waiting jobs asked for"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the SVG has no %q", want)
+		}
+	}
+	for _, line := range regexp.MustCompile(`font-size="12">([^<]*)<`).FindAllStringSubmatch(string(text), -1) {
+		if len(line[1]) > 155 {
+			t.Errorf("the SVG has no room for %q", line[1])
 		}
 	}
 	stdout, _, exit := runFunc(t, c, report.Main, "--svg=-")

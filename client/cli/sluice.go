@@ -23,6 +23,7 @@ func Verbs() [][2]string {
 		{"node", "show the hosts, or shut one out (node list, node revoke NAME)"},
 		{"certs", "show the certificates of hosts"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
+		{"adopt", "let users log in to nodes where they have a job, as part of it (for pam_exec)"},
 	}
 }
 

@@ -191,6 +191,7 @@ func TestRefusals(t *testing.T) {
 		"scontrol show node n[1-":      "",
 		"scontrol show job 8 9 10":     "too many arguments for keyword:show",
 		"scontrol show job=8 9":        "too many arguments for keyword:show",
+		"squeue -s x":                  "squeue: error: Invalid job_step id: x.??",
 		"squeue -s x.0":                "squeue: error: Invalid job_id x.0",
 		"squeue -j 99999999999":        "squeue: error: Invalid job id: 99999999999",
 		"scontrol show job 4294967296": "scontrol_print_job error: Invalid job id specified",

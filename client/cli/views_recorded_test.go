@@ -306,6 +306,7 @@ type scene struct {
 	msg.ControllerAPIClient
 	now      time.Time
 	jobs     []*msg.JobRecord
+	steps    []*msg.StepRecord
 	nodes    []*msg.NodeRecord
 	parts    []*msg.PartitionRecord
 	resvs    []*msg.ReservationRecord
@@ -339,6 +340,16 @@ func readScene(t testing.TB, files ...string) *scene {
 	}
 	slices.SortFunc(s.jobs, func(a, b *msg.JobRecord) int { return int(a.Id) - int(b.Id) })
 	return s
+}
+
+func (s *scene) Steps(_ context.Context, r *msg.StepsRequest) (msg.Stream[msg.StepsReply], error) {
+	reply := &msg.StepsReply{NowNs: s.now.UnixNano()}
+	for _, step := range s.steps {
+		if len(r.Ids) == 0 || slices.Contains(r.Ids, fmt.Sprint(step.JobId)) {
+			reply.Steps = append(reply.Steps, step)
+		}
+	}
+	return &pages[msg.StepsReply, *msg.StepsReply]{left: []*msg.StepsReply{reply}}, nil
 }
 
 func (s *scene) Close() error { return nil }

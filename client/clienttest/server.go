@@ -38,6 +38,8 @@ type Controller struct {
 	Fail      *pb.Problem      // every call is refused with it
 	JobList   []*pb.JobRecord
 	NodeList  []*pb.NodeRecord
+	StepList  []*pb.StepRecord // of squeue -s, and with the jobs of accounting
+	UsageList []*pb.StepUsage  // of sstat
 	// of sprio, scontrol show reservation and licenses; nil: none
 	PrioritiesOf func(*pb.PrioritiesRequest) *pb.PrioritiesReply
 	ResvList     *pb.ReservationsReply
@@ -50,6 +52,7 @@ type Controller struct {
 	AccountingExtern bool
 	Reported         *pb.ReportReply // of sluice report
 	ReportAsked      []*pb.ReportRequest
+	Stepping         Steps
 	DropCalls        int // close the connection instead of answering, that often
 
 	drop func()
@@ -179,6 +182,29 @@ func (c *Controller) Jobs(_ context.Context, _ *pb.JobsRequest, s pb.ControllerA
 	return s.Send(&pb.JobsReply{})
 }
 
+// Steps answers with those of StepList whose job is named, or all.
+func (c *Controller) Steps(_ context.Context, r *pb.StepsRequest, s pb.ControllerAPI_StepsServer) error {
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	return s.Send(&pb.StepsReply{Steps: c.steps(r.GetIds())})
+}
+
+func (c *Controller) steps(ids []string) []*pb.StepRecord {
+	return slices.DeleteFunc(slices.Clone(c.StepList), func(s *pb.StepRecord) bool {
+		job := strconv.Itoa(int(s.JobId))
+		return len(ids) > 0 && !slices.Contains(ids, job) && !slices.Contains(ids, job+"."+strconv.Itoa(int(s.StepId)))
+	})
+}
+
+func (c *Controller) UpdateStep(_ context.Context, req *pb.UpdateStepRequest) (*pb.UpdateReply, error) {
+	return c.update(req)
+}
+
+func (c *Controller) Usage(context.Context, *pb.UsageRequest) (*pb.UsageReply, error) {
+	return &pb.UsageReply{Usage: c.UsageList}, c.refuse()
+}
+
 func (c *Controller) Nodes(_ context.Context, _ *pb.NodesRequest, s pb.ControllerAPI_NodesServer) error {
 	return s.Send(&pb.NodesReply{Nodes: c.NodeList})
 }
@@ -293,7 +319,12 @@ func (c *Controller) Explain(_ context.Context, req *pb.ExplainRequest) (*pb.Exp
 	return &pb.ExplainReply{Text: c.Explained[req.GetId()]}, c.refuse()
 }
 
-func (c *Controller) WaitJob(context.Context, *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
+// WaitJob answers with Finished; without one the job goes on.
+func (c *Controller) WaitJob(ctx context.Context, _ *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
+	if c.Finished == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &pb.WaitJobReply{Job: c.Finished}, c.refuse()
 }
 
@@ -325,5 +356,5 @@ func (c *Controller) Accounting(_ context.Context, r *pb.AccountingRequest, out 
 		return len(r.Ids) > 0 && !slices.Contains(r.Ids, strconv.Itoa(int(j.Id))) &&
 			!slices.Contains(r.Ids, strconv.Itoa(int(j.ArrayJobId)))
 	})
-	return out.Send(&pb.AccountingReply{Jobs: list, NowNs: c.AccountingNowNS, Extern: c.AccountingExtern})
+	return out.Send(&pb.AccountingReply{Jobs: list, Steps: c.steps(r.Ids), NowNs: c.AccountingNowNS, Extern: c.AccountingExtern})
 }

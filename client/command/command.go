@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,8 +44,8 @@ type Env struct {
 	// Socket is where Dial connects to.
 	Socket func() (string, error)
 
-	misread    string // what was probably meant (opt.Misread), until it is said
-	complained bool   // an error was printed
+	misread    string      // what was probably meant (opt.Misread), until it is said
+	complained atomic.Bool // an error was printed
 }
 
 // Process is the Env of this process.
@@ -110,7 +111,7 @@ func (e *Env) Misread(hint string) {
 // Finish is called with the exit code of a command. What was misread is said when something went wrong and nothing said it yet, and to
 // somebody at a terminal in any case; a program that reads both streams of what succeeded is not disturbed.
 func (e *Env) Finish(exit int) int {
-	if e.misread != "" && (exit != 0 || e.complained || IsTerminal(e.Stderr)) {
+	if e.misread != "" && (exit != 0 || e.complained.Load() || IsTerminal(e.Stderr)) {
 		e.Infof("%s", e.misread)
 	}
 	return exit
@@ -126,7 +127,7 @@ func (e *Env) instead(hint string) string {
 
 // Errorf writes "NAME: error: …" to stderr, as Slurm's commands do.
 func (e *Env) Errorf(format string, args ...any) {
-	e.complained = true
+	e.complained.Store(true)
 	fmt.Fprintf(e.Stderr, e.Name+": error: "+format+"\n", args...)
 }
 

@@ -33,12 +33,18 @@ var rules = []struct {
 	// Priority is age and share; what is compared is whether it is 0, 1 or the administrator's.
 	{regexp.MustCompile(`\bPriority=[1-9]\d*`), "Priority=P"},
 	{regexp.MustCompile(`\bAllocNode:Sid=\S+`), "AllocNode:Sid=host:sid"},
+	{regexp.MustCompile(`\bSrunHost:Pid=[^(:\s]+:\d+`), "SrunHost:Pid=host:pid"},
 	{regexp.MustCompile(`\bPort=\d+`), "Port=port"},
 	{regexp.MustCompile(`\bCPULoad=\S+`), "CPULoad=load"},
 	{regexp.MustCompile(`\bFreeMem=\S+`), "FreeMem=free"},
 	{regexp.MustCompile(`\bOS=Linux [^\n]*`), "OS=Linux"},
 	{regexp.MustCompile(`\bVersion=\d\S*`), "Version=version"},
 	{regexp.MustCompile(`\bslurm 2\d\.\d\d\.\d+(-\S+)?`), "slurm version"},
+	// Whether what was there before has been cleaned up when the next step or allocation is asked for, and so on which node it comes.
+	{regexp.MustCompile(`(?m)^srun: (Job \S+ step creation temporarily disabled, retrying.*|Step created for \S+( \S+)?)\n`), ""},
+	{regexp.MustCompile(`(?m)^(srun|salloc): job \S+ (queued and waiting for resources|has been allocated resources)\n`), ""},
+	{regexp.MustCompile(`(?m)^(srun: error: )[ng]\d(: tasks? )`), "${1}node$2"},
+	{regexp.MustCompile(`\bslurmstepd-[ng]\d:`), "slurmstepd:"},
 	{regexp.MustCompile(`/tmp/tmp\.\w{10}`), "/tmp/tmp.XXXXXXXXXX"},
 }
 

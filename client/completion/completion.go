@@ -64,8 +64,8 @@ type Of func(command string, o *command.Option) Kind
 // general are options whose arguments are the same in every command that has them.
 var general = map[string]Kind{
 	"partition": Partitions, "nodelist": Nodes, "exclude": Nodes, "user": Users, "users": Users, "uid": Users, "mail-user": Users,
-	"jobs": Jobs, "reservation": Reservations, "constraint": Features, "prefer": Features, "constraints": Features, "output": Files,
-	"error": Files, "input": Files, "nodefile": Files, "chdir": Folders, "export-file": Files,
+	"jobs": Jobs, "jobid": Jobs, "reservation": Reservations, "constraint": Features, "prefer": Features, "constraints": Features,
+	"output": Files, "error": Files, "input": Files, "nodefile": Files, "chdir": Folders, "export-file": Files,
 	"mail-type": {List: strings.Fields("NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 " +
 		"TIME_LIMIT_50 ARRAY_TASKS")},
 	"open-mode": {List: []string{"append", "truncate"}}, "profile": {List: strings.Fields("all none energy task")},

@@ -385,12 +385,14 @@ func jobFiles(k *Block, r *msg.JobRecord) {
 			k.b = append(k.b, ' ')
 		}
 	}
-	k.line()
-	k.put("StdErr", StdErr(r))
-	k.line()
-	k.put("StdIn", StdIn(r))
-	k.line()
-	k.put("StdOut", StdOut(r))
+	if !s.GetInteractive() {
+		k.line()
+		k.put("StdErr", StdErr(r))
+		k.line()
+		k.put("StdIn", StdIn(r))
+		k.line()
+		k.put("StdOut", StdOut(r))
+	}
 	if s.GetSwitches() != "" {
 		k.line()
 		count, wait := ParseSwitches(s.GetSwitches())

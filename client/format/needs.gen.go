@@ -359,7 +359,7 @@ func NeedsOfJobDocument() Needs {
 
 // NeedsOfSteps is everything that is shown of steps.
 func NeedsOfSteps() Needs {
-	return Needs{Job: coding.FieldSet{0x8000e0c07809e, 0x0, 0x0}, Spec: coding.FieldSet{0x20424, 0x200000000, 0x0}}
+	return Needs{Job: coding.FieldSet{0x8000e0c07809e, 0x0, 0x0}, Spec: coding.FieldSet{0x20426, 0x200000080, 0x0}}
 }
 
 // NeedsOfFolding is what sinfo's rows are made of.

@@ -1,38 +1,150 @@
 package format
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
-// Step is one row of squeue -s. The batch script of a running job is its first step.
+// Step is one row of squeue -s: a step that srun has made, or the batch script of a job that runs.
 type Step struct {
-	Job *msg.JobRecord
-	ID  uint32
+	Job    *msg.JobRecord
+	ID     uint32
+	Record *msg.StepRecord // nil: the batch script
 }
 
-// Name is the step as in "12.batch".
-func (s Step) Name() string { return jobid.StepName(s.ID) }
+// Number is the step as in "12.batch".
+func (s Step) Number() string { return jobid.StepName(s.ID) }
 
-// StepsOf are the steps of a job that runs.
-func StepsOf(r *msg.JobRecord) []Step {
+// Name is what the step is called.
+func (s Step) Name() string { return Or(s.Record.GetSpec().GetName(), s.Number()) }
+
+// StepsOf are the steps of a job that runs; made are those that srun has made for it.
+func StepsOf(r *msg.JobRecord, made []*msg.StepRecord) []Step {
 	live := r.GetState() == msg.JobState_JOB_RUNNING || r.GetState() == msg.JobState_JOB_SUSPENDED
-	if !live || r.GetSpec().GetInteractive() {
+	if !live {
 		return nil
 	}
-	return []Step{{Job: r, ID: msg.BatchStep}}
+	var list []Step
+	if !r.GetSpec().GetInteractive() {
+		list = append(list, Step{Job: r, ID: msg.BatchStep})
+	}
+	for _, s := range made {
+		list = append(list, Step{Job: r, ID: s.GetStepId(), Record: s})
+	}
+	return list
 }
 
-// stepNode is where a step runs: the batch script on the first node of its job.
-func (s Step) Node() string { return Or(s.Job.GetBatchHost(), s.Job.GetNodeList()) }
+// NodeList is where a step runs: the batch script on the first node of its job.
+func (s Step) NodeList() string {
+	if s.Record != nil {
+		return s.Record.GetNodeList()
+	}
+	return Or(s.Job.GetBatchHost(), s.Job.GetNodeList())
+}
+
+// On reports whether the step runs on one of the nodes.
+func (s Step) On(nodes []string) bool {
+	have, _ := hostlist.Expand(s.NodeList())
+	return slices.ContainsFunc(have, func(n string) bool { return slices.Contains(nodes, n) })
+}
+
+// StartNs is when the step began.
+func (s Step) StartNs() int64 {
+	if s.Record != nil {
+		return s.Record.GetStartNs()
+	}
+	return s.Job.GetStartNs()
+}
+
+// UsedSeconds is how long the step has run, without suspensions.
+func (s Step) UsedSeconds(c *Context) int64 {
+	if s.Record == nil {
+		return UsedSeconds(c, s.Job)
+	}
+	until := c.Now.UnixNano()
+	if s.Job.GetState() == msg.JobState_JOB_SUSPENDED && s.Job.GetSuspendNs() != 0 {
+		until = s.Job.GetSuspendNs()
+	}
+	return max(0, until/1e9-s.Record.GetStartNs()/1e9-s.Record.GetSuspendedNs()/1e9)
+}
+
+// limit is the step's own time limit in seconds, msg.Unlimited where that of the job is the only one.
+func (s Step) limit() uint32 {
+	if s.Record == nil || s.Record.GetTimeLimitS() == 0 {
+		return msg.Unlimited
+	}
+	return s.Record.GetTimeLimitS()
+}
+
+// Tasks is how many tasks the step has: the script is one that asks for nothing of its own.
+func (s Step) Tasks() uint32 {
+	if s.Record == nil {
+		return 1
+	}
+	return s.Record.GetNumTasks()
+}
+
+// CPUs is how many CPUs the step has; the script's count is that of its job, and Slurm shows none.
+func (s Step) CPUs() uint32 { return s.Record.GetNumCpus() }
+
+// Nodes is how many nodes the step has.
+func (s Step) Nodes() int {
+	if s.Record == nil {
+		return 1
+	}
+	return len(s.Record.GetNodes())
+}
+
+// StepLayout is how the tasks of a step were dealt out to its nodes, in Slurm's words; unless it was said, one on each node or
+// one node after the other.
+func StepLayout(s *msg.StepRecord) string {
+	first, _, _ := strings.Cut(s.GetSpec().GetDistribution(), ":")
+	name, _, _ := strings.Cut(strings.ToLower(first), "=")
+	switch name {
+	case "block", "cyclic", "plane", "arbitrary":
+		return strings.ToUpper(name[:1]) + name[1:]
+	}
+	if int(s.GetNumTasks()) <= len(s.GetNodes()) {
+		return "Cyclic"
+	}
+	return "Block"
+}
+
+// ofStep is a field of what was asked for.
+func ofStep(get func(*msg.StepSpec) string) func(b []byte, _ *Context, s Step) []byte {
+	return func(b []byte, _ *Context, s Step) []byte { return append(b, Or(get(s.Record.GetSpec()), null)...) }
+}
+
+// tresPerNode is what was asked for on each node: a step that asks for nothing has what its job asked for.
+func (s Step) tresPerNode() string {
+	spec := s.Record.GetSpec()
+	if s.Record == nil || spec.GetNoGres() || spec.GetTresPerStep()+spec.GetTresPerSocket()+spec.GetTresPerTask() != "" {
+		return ""
+	}
+	return Or(spec.GetTresPerNode(), s.Job.GetSpec().GetTresPerNode())
+}
+
+// inOrder sorts resources by name, as steps show them.
+func inOrder(tres string) string {
+	list := strings.Split(tres, ",")
+	slices.Sort(list)
+	return strings.Join(list, ",")
+}
+
+func figure(get func(Step) uint32) func(b []byte, _ *Context, s Step) []byte {
+	return func(b []byte, _ *Context, s Step) []byte { return strconv.AppendUint(b, uint64(get(s)), 10) }
+}
 
 // Steps is the table of the fields of squeue -s.
 var Steps = sync.OnceValue(func() *Table[Step] {
 	id := func(b []byte, c *Context, s Step) []byte {
-		return append(append(AppendJobID(b, c, Job{JobRecord: s.Job}), '.'), s.Name()...)
+		return append(append(AppendJobID(b, c, Job{JobRecord: s.Job}), '.'), s.Number()...)
 	}
 	job := func(get jobText) func(b []byte, c *Context, s Step) []byte {
 		return func(b []byte, c *Context, s Step) []byte { return get(b, c, Job{JobRecord: s.Job}) }
@@ -55,60 +167,81 @@ var Steps = sync.OnceValue(func() *Table[Step] {
 		{Letter: 'U', Names: []string{"userid"}, Header: "UID",
 			Text: job(count(func(r *msg.JobRecord) uint64 { return uint64(r.GetSpec().GetUid()) }))},
 		{Letter: 'M', Whole: true, Names: []string{"timeused"}, Header: "TIME",
-			Text: func(b []byte, c *Context, s Step) []byte { return appendElapsed(b, UsedSeconds(c, s.Job)) },
-			Key:  func(b []byte, c *Context, s Step) []byte { return appendNumberKey(b, UsedSeconds(c, s.Job)) }},
-		{Letter: 'l', Names: []string{"timelimit"}, Header: "TIME_LIMIT", Text: job(fixed("UNLIMITED"))},
+			Text: func(b []byte, c *Context, s Step) []byte { return appendElapsed(b, s.UsedSeconds(c)) },
+			Key:  func(b []byte, c *Context, s Step) []byte { return appendNumberKey(b, s.UsedSeconds(c)) }},
+		{Letter: 'l', Whole: true, Names: []string{"timelimit"}, Header: "TIME_LIMIT",
+			Text: func(b []byte, _ *Context, s Step) []byte { return appendLimit(b, s.limit()) },
+			Key:  func(b []byte, _ *Context, s Step) []byte { return appendNumberKey(b, int64(s.limit())) }},
 		{Letter: 'N', Names: []string{"nodes"}, Header: "NODELIST", Text: func(b []byte, _ *Context,
 			s Step) []byte {
-			return append(b, s.Node()...)
-		}},
-		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME", Text: job(moment((*msg.JobRecord).GetStartNs))},
+			return append(b, s.NodeList()...)
+		}, Key: func(b []byte, _ *Context, s Step) []byte { return appendHostsKey(b, s.NodeList()) }},
+		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME",
+			Text: func(b []byte, c *Context, s Step) []byte { return c.AppendTime(b, s.StartNs(), "N/A") }},
 		{Names: []string{"stepstate"}, Header: "STATE", Text: job(fixed("RUNNING"))}, // of a suspended job, too
 		{Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ Step) []byte { return append(b, c.Cluster...) }},
-		// The script is one task that asks for nothing of its own.
-		{Letter: 'A', Names: []string{"numtasks"}, Header: "TASKS", Text: job(fixed("1"))},
-		{Names: []string{"numcpus"}, Header: "NUM_CPUS", Text: job(fixed("0"))},
-		{Names: []string{"cpufreq"}, Header: "CPU_FREQ", Text: job(fixed("0-0:0"))},
+		{Letter: 'A', Names: []string{"numtasks"}, Header: "TASKS", Text: figure(Step.Tasks)},
+		{Names: []string{"numcpus"}, Header: "NUM_CPUS", Text: figure(Step.CPUs)},
+		{Names: []string{"cpufreq"}, Header: "CPU_FREQ", Text: func(b []byte, _ *Context, s Step) []byte {
+			if s.Record != nil {
+				return append(b, "Unknown-Unknown:Unknown"...) // left to the kernel
+			}
+			return append(b, "0-0:0"...)
+		}},
 		{Names: []string{"network"}, Header: "NETWORK", Text: job(fixed(null))},
 		{Names: []string{"resvports"}, Header: "RESERVED_PORTS", Text: job(fixed(null))},
-		{Names: []string{"container", "containerid"}, Header: "CONTAINER", Text: job(fixed(null))},
+		{Names: []string{"container", "containerid"}, Header: "CONTAINER", Text: ofStep((*msg.StepSpec).GetContainer)},
 		{Names: []string{"cpus-per-tres"}, Header: "CPUS_PER_TRES", Text: job(fixed(null))},
 		{Names: []string{"mem-per-tres"}, Header: "MEM_PER_TRES", Text: job(fixed(null))},
-		{Names: []string{"tres-bind"}, Header: "TRES_BIND", Text: job(fixed(null))},
+		{Names: []string{"tres-bind"}, Header: "TRES_BIND", Text: ofStep((*msg.StepSpec).GetTresBind)},
 		{Names: []string{"tres-freq"}, Header: "TRES_FREQ", Text: job(fixed(null))},
 		// so are the headers of Slurm
-		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_JOB", Text: job(fixed(null))},
-		{Names: []string{"tres-per-job", "tres-per-step"}, Header: "TRES_PER_STEP", Text: job(fixed(null))},
-		{Names: []string{"tres-per-socket"}, Header: "TRES_PER_SOCKET", Text: job(fixed(null))},
-		{Names: []string{"tres-per-task"}, Header: "TRES_PER_TASK", Text: job(fixed(null))},
+		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_JOB", Text: func(b []byte, _ *Context, s Step) []byte {
+			return append(b, Or(s.tresPerNode(), null)...)
+		}},
+		{Names: []string{"tres-per-job", "tres-per-step"}, Header: "TRES_PER_STEP", Text: ofStep((*msg.StepSpec).GetTresPerStep)},
+		{Names: []string{"tres-per-socket"}, Header: "TRES_PER_SOCKET", Text: ofStep((*msg.StepSpec).GetTresPerSocket)},
+		{Names: []string{"tres-per-task"}, Header: "TRES_PER_TASK", Text: ofStep((*msg.StepSpec).GetTresPerTask)},
 	})
 })
 
 // AppendStep writes a step as `scontrol show step` does.
 func AppendStep(b []byte, c *Context, s Step, oneLine bool) []byte {
 	k := newBlock(b, c, oneLine)
-	k.put("StepId", string(AppendJobID(nil, c, Job{JobRecord: s.Job}))+"."+s.Name())
-	k.put(" UserId", strconv.FormatUint(uint64(s.Job.GetSpec().GetUid()), 10))
-	k.when(" StartTime", s.Job.GetStartNs(), "Unknown")
-	k.put(" TimeLimit", "UNLIMITED")
+	k.put("StepId", string(AppendJobID(nil, c, Job{JobRecord: s.Job}))+"."+s.Number())
+	k.num(" UserId", uint64(s.Job.GetSpec().GetUid()))
+	k.when(" StartTime", s.StartNs(), "Unknown")
+	k.put(" TimeLimit", clockLimit(s.limit(), "UNLIMITED"))
 	k.line()
 	k.put("State", "RUNNING")
 	k.put(" Partition", Job{JobRecord: s.Job}.ShownPartition())
-	k.put(" NodeList", s.Node())
+	k.put(" NodeList", s.NodeList())
 	k.line()
-	k.put("Nodes", "1")
-	k.put(" CPUs", "0")
-	k.put(" Tasks", "1")
+	k.num("Nodes", uint64(s.Nodes()))
+	k.num(" CPUs", uint64(s.CPUs()))
+	k.num(" Tasks", uint64(s.Tasks()))
 	k.put(" Name", s.Name())
 	k.put(" Network", null)
 	k.line()
-	k.put("TRES", null)
+	k.put("TRES", Or(inOrder(s.Record.GetAllocTres()), null))
 	k.line()
 	k.put("ResvPorts", null)
 	k.line()
 	k.put("CPUFreqReq", "Default")
+	if s.Record != nil {
+		k.put(" Dist", StepLayout(s.Record))
+	}
 	k.line()
-	k.put("SrunHost:Pid", null+":0")
+	spec := s.Record.GetSpec()
+	k.put("SrunHost:Pid", Or(spec.GetHost(), null)+":"+strconv.FormatUint(uint64(spec.GetPid()), 10))
+	for _, it := range []struct{ key, value string }{{"Container", spec.GetContainer()}, {"TresBind", spec.GetTresBind()},
+		{"TresPerStep", spec.GetTresPerStep()}, {"TresPerNode", s.tresPerNode()}, {"TresPerSocket", spec.GetTresPerSocket()},
+		{"TresPerTask", spec.GetTresPerTask()}} {
+		if it.value != "" {
+			k.line()
+			k.put(it.key, it.value)
+		}
+	}
 	if oneLine {
 		return append(k.b, '\n')
 	}

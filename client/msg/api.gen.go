@@ -47,4 +47,11 @@ type ControllerAPIClient interface {
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
+	CreateStep(context.Context, *CreateStepRequest) (*CreateStepReply, error)
+	Steps(context.Context, *StepsRequest) (Stream[StepsReply], error)
+	WaitStep(context.Context, *WaitStepRequest) (*WaitStepReply, error)
+	UpdateStep(context.Context, *UpdateStepRequest) (*UpdateReply, error)
+	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
+	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
+	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 }

@@ -1324,6 +1324,7 @@ func (m *CancelJobsReply) Merge(s string) error {
 type JobOutcome struct {
 	Id      string
 	Problem *Problem
+	OfStep  bool
 }
 
 func (m *JobOutcome) GetId() string {
@@ -1340,6 +1341,13 @@ func (m *JobOutcome) GetProblem() *Problem {
 	return m.Problem
 }
 
+func (m *JobOutcome) GetOfStep() bool {
+	if m == nil {
+		return false
+	}
+	return m.OfStep
+}
+
 // Marshal gives the encoding of m.
 func (m *JobOutcome) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1354,6 +1362,7 @@ func (m *JobOutcome) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 2)
 		b = coding.Close(m.Problem.AppendTo(b), at)
 	}
+	b = coding.AppendBool(b, 3, m.OfStep)
 	return b
 }
 
@@ -1375,6 +1384,8 @@ func (m *JobOutcome) Merge(s string) error {
 				m.Problem = new(Problem)
 			}
 			d.Fail(m.Problem.Merge(d.Data))
+		case 3<<3 | coding.Varint:
+			m.OfStep = d.Bool()
 		}
 	}
 	return d.Err()
@@ -4352,12 +4363,20 @@ func (m *AccountingRequest) Merge(s string) error {
 
 // AccountingReply is the message of that name in sluice/v1/controller.proto.
 type AccountingReply struct {
+	Steps   []*StepRecord
 	Jobs    []*JobRecord
 	Seq     uint64
 	NowNs   int64
 	Extern  bool
 	Wckeys  bool
 	Warning string
+}
+
+func (m *AccountingReply) GetSteps() []*StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Steps
 }
 
 func (m *AccountingReply) GetJobs() []*JobRecord {
@@ -4420,6 +4439,10 @@ func (m *AccountingReply) AppendTo(b []byte) []byte {
 	b = coding.AppendBool(b, 4, m.Extern)
 	b = coding.AppendBool(b, 5, m.Wckeys)
 	b = coding.AppendText(b, 6, m.Warning)
+	for _, v := range m.Steps {
+		b, at = coding.Open(b, 7)
+		b = coding.Close(v.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -4448,6 +4471,10 @@ func (m *AccountingReply) Merge(s string) error {
 			m.Wckeys = d.Bool()
 		case 6<<3 | coding.Chunk:
 			m.Warning = d.Text()
+		case 7<<3 | coding.Chunk:
+			v := new(StepRecord)
+			d.Fail(v.Merge(d.Data))
+			m.Steps = append(m.Steps, v)
 		}
 	}
 	return d.Err()
@@ -6026,6 +6053,756 @@ func (m *NoGpus) Merge(s string) error {
 			m.Nodes = append(m.Nodes, d.Text())
 		case 2<<3 | coding.Chunk:
 			m.Why = d.Text()
+		}
+	}
+	return d.Err()
+}
+
+// CreateStepRequest is the message of that name in sluice/v1/controller.proto.
+type CreateStepRequest struct {
+	JobId     uint32
+	Spec      *StepSpec
+	RequestId string
+	WaitMs    uint32
+}
+
+func (m *CreateStepRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *CreateStepRequest) GetSpec() *StepSpec {
+	if m == nil {
+		return nil
+	}
+	return m.Spec
+}
+
+func (m *CreateStepRequest) GetRequestId() string {
+	if m == nil {
+		return ""
+	}
+	return m.RequestId
+}
+
+func (m *CreateStepRequest) GetWaitMs() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitMs
+}
+
+// Marshal gives the encoding of m.
+func (m *CreateStepRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CreateStepRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	if m.Spec != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Spec.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 3, m.RequestId)
+	b = coding.AppendNumber(b, 4, uint64(m.WaitMs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CreateStepRequest) Unmarshal(b []byte) error {
+	*m = CreateStepRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CreateStepRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Chunk:
+			if m.Spec == nil {
+				m.Spec = new(StepSpec)
+			}
+			d.Fail(m.Spec.Merge(d.Data))
+		case 3<<3 | coding.Chunk:
+			m.RequestId = d.Text()
+		case 4<<3 | coding.Varint:
+			m.WaitMs = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// CreateStepReply is the message of that name in sluice/v1/controller.proto.
+type CreateStepReply struct {
+	Step *StepRecord
+	Busy *Problem
+	Job  *JobRecord
+	Seq  uint64
+}
+
+func (m *CreateStepReply) GetStep() *StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Step
+}
+
+func (m *CreateStepReply) GetBusy() *Problem {
+	if m == nil {
+		return nil
+	}
+	return m.Busy
+}
+
+func (m *CreateStepReply) GetJob() *JobRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Job
+}
+
+func (m *CreateStepReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+// Marshal gives the encoding of m.
+func (m *CreateStepReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *CreateStepReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Step != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Step.AppendTo(b), at)
+	}
+	if m.Busy != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Busy.AppendTo(b), at)
+	}
+	if m.Job != nil {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(m.Job.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 4, m.Seq)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *CreateStepReply) Unmarshal(b []byte) error {
+	*m = CreateStepReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *CreateStepReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Step == nil {
+				m.Step = new(StepRecord)
+			}
+			d.Fail(m.Step.Merge(d.Data))
+		case 2<<3 | coding.Chunk:
+			if m.Busy == nil {
+				m.Busy = new(Problem)
+			}
+			d.Fail(m.Busy.Merge(d.Data))
+		case 3<<3 | coding.Chunk:
+			if m.Job == nil {
+				m.Job = new(JobRecord)
+			}
+			d.Fail(m.Job.Merge(d.Data))
+		case 4<<3 | coding.Varint:
+			m.Seq = d.Number()
+		}
+	}
+	return d.Err()
+}
+
+// StepsRequest is the message of that name in sluice/v1/controller.proto.
+type StepsRequest struct {
+	Ids    []string
+	Filter *JobsRequest
+	Ended  bool
+}
+
+func (m *StepsRequest) GetIds() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Ids
+}
+
+func (m *StepsRequest) GetFilter() *JobsRequest {
+	if m == nil {
+		return nil
+	}
+	return m.Filter
+}
+
+func (m *StepsRequest) GetEnded() bool {
+	if m == nil {
+		return false
+	}
+	return m.Ended
+}
+
+// Marshal gives the encoding of m.
+func (m *StepsRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *StepsRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Ids {
+		b = coding.AppendElement(b, 1, v)
+	}
+	if m.Filter != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Filter.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 3, m.Ended)
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *StepsRequest) Unmarshal(b []byte) error {
+	*m = StepsRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *StepsRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Ids = append(m.Ids, d.Text())
+		case 2<<3 | coding.Chunk:
+			if m.Filter == nil {
+				m.Filter = new(JobsRequest)
+			}
+			d.Fail(m.Filter.Merge(d.Data))
+		case 3<<3 | coding.Varint:
+			m.Ended = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// StepsReply is the message of that name in sluice/v1/controller.proto.
+type StepsReply struct {
+	Steps []*StepRecord
+	Seq   uint64
+	NowNs int64
+}
+
+func (m *StepsReply) GetSteps() []*StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Steps
+}
+
+func (m *StepsReply) GetSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+func (m *StepsReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+// Marshal gives the encoding of m.
+func (m *StepsReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *StepsReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Steps {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendNumber(b, 2, m.Seq)
+	b = coding.AppendNumber(b, 3, uint64(m.NowNs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *StepsReply) Unmarshal(b []byte) error {
+	*m = StepsReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *StepsReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(StepRecord)
+			d.Fail(v.Merge(d.Data))
+			m.Steps = append(m.Steps, v)
+		case 2<<3 | coding.Varint:
+			m.Seq = d.Number()
+		case 3<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// WaitStepRequest is the message of that name in sluice/v1/controller.proto.
+type WaitStepRequest struct {
+	JobId  uint32
+	StepId uint32
+}
+
+func (m *WaitStepRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *WaitStepRequest) GetStepId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.StepId
+}
+
+// Marshal gives the encoding of m.
+func (m *WaitStepRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *WaitStepRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendNumber(b, 2, uint64(m.StepId))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *WaitStepRequest) Unmarshal(b []byte) error {
+	*m = WaitStepRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *WaitStepRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.StepId = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// WaitStepReply is the message of that name in sluice/v1/controller.proto.
+type WaitStepReply struct {
+	Step *StepRecord
+}
+
+func (m *WaitStepReply) GetStep() *StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Step
+}
+
+// Marshal gives the encoding of m.
+func (m *WaitStepReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *WaitStepReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Step != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Step.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *WaitStepReply) Unmarshal(b []byte) error {
+	*m = WaitStepReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *WaitStepReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Step == nil {
+				m.Step = new(StepRecord)
+			}
+			d.Fail(m.Step.Merge(d.Data))
+		}
+	}
+	return d.Err()
+}
+
+// UpdateStepRequest is the message of that name in sluice/v1/controller.proto.
+type UpdateStepRequest struct {
+	Id  string
+	Set []*KeyValue
+}
+
+func (m *UpdateStepRequest) GetId() string {
+	if m == nil {
+		return ""
+	}
+	return m.Id
+}
+
+func (m *UpdateStepRequest) GetSet() []*KeyValue {
+	if m == nil {
+		return nil
+	}
+	return m.Set
+}
+
+// Marshal gives the encoding of m.
+func (m *UpdateStepRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *UpdateStepRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Id)
+	for _, v := range m.Set {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *UpdateStepRequest) Unmarshal(b []byte) error {
+	*m = UpdateStepRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *UpdateStepRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Id = d.Text()
+		case 2<<3 | coding.Chunk:
+			v := new(KeyValue)
+			d.Fail(v.Merge(d.Data))
+			m.Set = append(m.Set, v)
+		}
+	}
+	return d.Err()
+}
+
+// AttachStepRequest is the message of that name in sluice/v1/controller.proto.
+type AttachStepRequest struct {
+	JobId     uint32
+	StepId    uint32
+	Addresses []string
+}
+
+func (m *AttachStepRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *AttachStepRequest) GetStepId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.StepId
+}
+
+func (m *AttachStepRequest) GetAddresses() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Addresses
+}
+
+// Marshal gives the encoding of m.
+func (m *AttachStepRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AttachStepRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendNumber(b, 2, uint64(m.StepId))
+	for _, v := range m.Addresses {
+		b = coding.AppendElement(b, 3, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AttachStepRequest) Unmarshal(b []byte) error {
+	*m = AttachStepRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AttachStepRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.StepId = uint32(d.Number())
+		case 3<<3 | coding.Chunk:
+			m.Addresses = append(m.Addresses, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// AttachStepReply is the message of that name in sluice/v1/controller.proto.
+type AttachStepReply struct {
+	Step *StepRecord
+}
+
+func (m *AttachStepReply) GetStep() *StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Step
+}
+
+// Marshal gives the encoding of m.
+func (m *AttachStepReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *AttachStepReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Step != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Step.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *AttachStepReply) Unmarshal(b []byte) error {
+	*m = AttachStepReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *AttachStepReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Step == nil {
+				m.Step = new(StepRecord)
+			}
+			d.Fail(m.Step.Merge(d.Data))
+		}
+	}
+	return d.Err()
+}
+
+// WaitAllocationRequest is the message of that name in sluice/v1/controller.proto.
+type WaitAllocationRequest struct {
+	JobId  uint32
+	WaitMs uint32
+}
+
+func (m *WaitAllocationRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *WaitAllocationRequest) GetWaitMs() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitMs
+}
+
+// Marshal gives the encoding of m.
+func (m *WaitAllocationRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *WaitAllocationRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendNumber(b, 2, uint64(m.WaitMs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *WaitAllocationRequest) Unmarshal(b []byte) error {
+	*m = WaitAllocationRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *WaitAllocationRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.WaitMs = uint32(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// WaitAllocationReply is the message of that name in sluice/v1/controller.proto.
+type WaitAllocationReply struct {
+	Job *JobRecord
+}
+
+func (m *WaitAllocationReply) GetJob() *JobRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Job
+}
+
+// Marshal gives the encoding of m.
+func (m *WaitAllocationReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *WaitAllocationReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Job != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Job.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *WaitAllocationReply) Unmarshal(b []byte) error {
+	*m = WaitAllocationReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *WaitAllocationReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Job == nil {
+				m.Job = new(JobRecord)
+			}
+			d.Fail(m.Job.Merge(d.Data))
+		}
+	}
+	return d.Err()
+}
+
+// EndAllocationRequest is the message of that name in sluice/v1/controller.proto.
+type EndAllocationRequest struct {
+	JobId      uint32
+	ExitStatus uint32
+}
+
+func (m *EndAllocationRequest) GetJobId() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.JobId
+}
+
+func (m *EndAllocationRequest) GetExitStatus() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.ExitStatus
+}
+
+// Marshal gives the encoding of m.
+func (m *EndAllocationRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *EndAllocationRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendNumber(b, 1, uint64(m.JobId))
+	b = coding.AppendNumber(b, 2, uint64(m.ExitStatus))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *EndAllocationRequest) Unmarshal(b []byte) error {
+	*m = EndAllocationRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *EndAllocationRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Varint:
+			m.JobId = uint32(d.Number())
+		case 2<<3 | coding.Varint:
+			m.ExitStatus = uint32(d.Number())
 		}
 	}
 	return d.Err()

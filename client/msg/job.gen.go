@@ -84,6 +84,7 @@ type JobSpec struct {
 	WarnResv         bool
 	WaitAllNodes     bool
 	Interactive      bool
+	Attended         bool
 	WorkDir          string
 	Command          string
 	Args             []string
@@ -104,6 +105,7 @@ type JobSpec struct {
 	Profile          string
 	BatchFeatures    string
 	Cron             string
+	RunIn            *ContainerSpec
 }
 
 func (m *JobSpec) GetName() string {
@@ -652,6 +654,13 @@ func (m *JobSpec) GetInteractive() bool {
 	return m.Interactive
 }
 
+func (m *JobSpec) GetAttended() bool {
+	if m == nil {
+		return false
+	}
+	return m.Attended
+}
+
 func (m *JobSpec) GetWorkDir() string {
 	if m == nil {
 		return ""
@@ -792,6 +801,13 @@ func (m *JobSpec) GetCron() string {
 	return m.Cron
 }
 
+func (m *JobSpec) GetRunIn() *ContainerSpec {
+	if m == nil {
+		return nil
+	}
+	return m.RunIn
+}
+
 // Marshal gives the encoding of m.
 func (m *JobSpec) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -879,6 +895,7 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendBool(b, 95, m.WarnResv)
 	b = coding.AppendBool(b, 96, m.WaitAllNodes)
 	b = coding.AppendBool(b, 97, m.Interactive)
+	b = coding.AppendBool(b, 98, m.Attended)
 	b = coding.AppendText(b, 110, m.WorkDir)
 	b = coding.AppendText(b, 111, m.Command)
 	for _, v := range m.Args {
@@ -904,6 +921,10 @@ func (m *JobSpec) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 127, m.Profile)
 	b = coding.AppendText(b, 128, m.BatchFeatures)
 	b = coding.AppendText(b, 131, m.Cron)
+	if m.RunIn != nil {
+		b, at = coding.Open(b, 150)
+		b = coding.Close(m.RunIn.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -1076,6 +1097,8 @@ func (m *JobSpec) Merge(s string) error {
 			m.WaitAllNodes = d.Bool()
 		case 97<<3 | coding.Varint:
 			m.Interactive = d.Bool()
+		case 98<<3 | coding.Varint:
+			m.Attended = d.Bool()
 		case 110<<3 | coding.Chunk:
 			m.WorkDir = d.Text()
 		case 111<<3 | coding.Chunk:
@@ -1118,6 +1141,11 @@ func (m *JobSpec) Merge(s string) error {
 			m.BatchFeatures = d.Text()
 		case 131<<3 | coding.Chunk:
 			m.Cron = d.Text()
+		case 150<<3 | coding.Chunk:
+			if m.RunIn == nil {
+				m.RunIn = new(ContainerSpec)
+			}
+			d.Fail(m.RunIn.Merge(d.Data))
 		}
 	}
 	return d.Err()
@@ -1193,6 +1221,129 @@ func (m *Rlimit) Merge(s string) error {
 			m.Hard = d.Number()
 		case 4<<3 | coding.Varint:
 			m.Asked = d.Bool()
+		}
+	}
+	return d.Err()
+}
+
+// ContainerSpec is the message of that name in sluice/v1/job.proto.
+type ContainerSpec struct {
+	Image     string
+	Mounts    []string
+	Workdir   string
+	Name      string
+	MountHome bool
+	RemapRoot bool
+	ReadOnly  bool
+	Env       []string
+}
+
+func (m *ContainerSpec) GetImage() string {
+	if m == nil {
+		return ""
+	}
+	return m.Image
+}
+
+func (m *ContainerSpec) GetMounts() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Mounts
+}
+
+func (m *ContainerSpec) GetWorkdir() string {
+	if m == nil {
+		return ""
+	}
+	return m.Workdir
+}
+
+func (m *ContainerSpec) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *ContainerSpec) GetMountHome() bool {
+	if m == nil {
+		return false
+	}
+	return m.MountHome
+}
+
+func (m *ContainerSpec) GetRemapRoot() bool {
+	if m == nil {
+		return false
+	}
+	return m.RemapRoot
+}
+
+func (m *ContainerSpec) GetReadOnly() bool {
+	if m == nil {
+		return false
+	}
+	return m.ReadOnly
+}
+
+func (m *ContainerSpec) GetEnv() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Env
+}
+
+// Marshal gives the encoding of m.
+func (m *ContainerSpec) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *ContainerSpec) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Image)
+	for _, v := range m.Mounts {
+		b = coding.AppendElement(b, 2, v)
+	}
+	b = coding.AppendText(b, 3, m.Workdir)
+	b = coding.AppendText(b, 4, m.Name)
+	b = coding.AppendBool(b, 5, m.MountHome)
+	b = coding.AppendBool(b, 6, m.RemapRoot)
+	b = coding.AppendBool(b, 7, m.ReadOnly)
+	for _, v := range m.Env {
+		b = coding.AppendElement(b, 8, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *ContainerSpec) Unmarshal(b []byte) error {
+	*m = ContainerSpec{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *ContainerSpec) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Image = d.Text()
+		case 2<<3 | coding.Chunk:
+			m.Mounts = append(m.Mounts, d.Text())
+		case 3<<3 | coding.Chunk:
+			m.Workdir = d.Text()
+		case 4<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 5<<3 | coding.Varint:
+			m.MountHome = d.Bool()
+		case 6<<3 | coding.Varint:
+			m.RemapRoot = d.Bool()
+		case 7<<3 | coding.Varint:
+			m.ReadOnly = d.Bool()
+		case 8<<3 | coding.Chunk:
+			m.Env = append(m.Env, d.Text())
 		}
 	}
 	return d.Err()

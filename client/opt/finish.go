@@ -13,9 +13,9 @@ import (
 // Finish checks what options mean together and completes the specification. It is called once, after the last source.
 func (r *Request) Finish() error {
 	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkArbitrary, r.checkNodeList,
-		r.fewerTasks, r.checkTimes} {
+		r.fewerTasks, r.checkTimes, r.checkContainer} {
 		if err := check(); err != nil {
-			return err
+			return r.inWords(err)
 		}
 	}
 	r.combine()
@@ -98,7 +98,7 @@ func (r *Request) checkPartition() error {
 	if !r.Given("partition") || strings.Trim(r.Spec.Partition, ",") != "" {
 		return nil
 	}
-	return &ValueError{Lines: []string{"invalid partition specified: (null)", "Batch job submission failed: " +
+	return &ValueError{Lines: []string{"invalid partition specified: (null)", refusedJob +
 		msg.CodeInvalidPartition.Phrase()}, Exit: 1,
 		Hint: "--partition has no name; omit it to use the default partition"}
 }
@@ -152,7 +152,7 @@ func (r *Request) checkTimes() error {
 			Hint: "the job would begin after its deadline"}
 	}
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return &ValueError{Lines: []string{"Batch job submission failed: " + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1,
+		return &ValueError{Lines: []string{refusedJob + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1,
 			Hint: "--time-min is longer than --time"}
 	}
 	return nil

@@ -30,6 +30,11 @@ func (n *Name) canonical() string {
 	return n.Long
 }
 
+// inFull: the option is not abbreviated. Those of Pyxis are not Slurm's own, and what is unambiguous in Slurm stays so beside them.
+func (n *Name) inFull() bool {
+	return strings.HasPrefix(strings.TrimPrefix(n.Long, "no-"), "container-")
+}
+
 // Hit is one option found on a command line: an index into the names given to Scan.
 type Hit struct {
 	Index int
@@ -113,6 +118,9 @@ func find(names []Name, name, word string) (int, error) {
 		if names[i].Long == name {
 			return i, nil
 		}
+		if names[i].inFull() {
+			continue
+		}
 		if index >= 0 && names[i].canonical() != names[index].canonical() {
 			ambiguous = true
 		}
@@ -132,7 +140,7 @@ func find(names []Name, name, word string) (int, error) {
 func possibilities(names []Name, prefix string) string {
 	var b strings.Builder
 	for i := range names {
-		if names[i].Long != "" && strings.HasPrefix(names[i].Long, prefix) {
+		if names[i].Long != "" && strings.HasPrefix(names[i].Long, prefix) && !names[i].inFull() {
 			b.WriteString(" '--" + names[i].Long + "'")
 		}
 	}

@@ -2,6 +2,7 @@ package opt
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -21,6 +22,16 @@ func (r *Request) gpuRequest() gpuRequest {
 		node: countGPUs(r.gres) + countGPUs(r.gpusPerNode), all: countGPUs(s.TresPerJob),
 		tasks: uint64(s.NumTasks), perGPU: uint64(s.NtasksPerTres), perNode: uint64(s.NtasksPerNode), lo: uint64(s.MinNodes),
 		hi: uint64(s.MaxNodes), sockets: uint64(s.SocketsPerNode)}
+}
+
+// TasksOfGPUs is how many tasks there are with so many for each GPU that is asked for; 0 where that does not say how many GPUs there are.
+func (r *Request) TasksOfGPUs(perGPU uint32) uint32 {
+	g := r.gpuRequest()
+	total := max(g.all, g.node*max(g.lo, 1))
+	if total > math.MaxUint32/uint64(perGPU) {
+		return 0
+	}
+	return uint32(total) * perGPU
 }
 
 // parts reads a list that this package has written, "gres/gpu:a100:2,gres/shard:1".
@@ -44,6 +55,9 @@ func countGPUs(list string) (n uint64) {
 
 // checkGPUs refuses options about GPUs that exclude or contradict each other (sbatch(1), --gpus and its relatives).
 func (r *Request) checkGPUs() error {
+	if r.InJob {
+		return nil // the controller compares with what the job has
+	}
 	for _, check := range [...]func() error{r.checkGPUOptions, r.checkGPUTypes, r.gpuRequest().checkNodes, r.gpuRequest().checkTasks,
 		r.checkPerGPU} {
 		if err := check(); err != nil {

@@ -12,6 +12,9 @@ func (s Section) String() string { return sectionTitles[s] }
 
 // Variables are those that set an option of a command, the one that counts first.
 func (o *Option) Variables(cmd Commands) (names []string) {
+	if cmd == Srun && o.Srun != "" {
+		return strings.Fields(strings.TrimPrefix(o.Srun, "-"))
+	}
 	if o.Env != "" {
 		names = append(names, cmd.prefix()+o.Env)
 	}

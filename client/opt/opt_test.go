@@ -226,17 +226,19 @@ func TestSourcesOverride(t *testing.T) {
 }
 
 func TestTableIsSound(t *testing.T) {
-	short := map[byte]string{}
+	short := map[byte]Option{}
 	for i := range Options {
 		o := &Options[i]
-		if i > 0 && Options[i-1].Long >= o.Long {
+		if i > 0 && (Options[i-1].Long > o.Long || Options[i-1].Long == o.Long && Options[i-1].Cmds&o.Cmds != 0) {
 			t.Errorf("%s stands behind %s", o.Long, Options[i-1].Long)
 		}
 		if o.Short != 0 {
-			if short[o.Short] != "" {
-				t.Errorf("-%c is %s and %s", o.Short, short[o.Short], o.Long)
+			if other := short[o.Short]; other.Cmds&o.Cmds != 0 { // -K and -W are one thing for srun and another one for others
+				t.Errorf("-%c is %s and %s", o.Short, other.Long, o.Long)
 			}
-			short[o.Short] = o.Long
+			o := *o
+			o.Cmds |= short[o.Short].Cmds
+			short[o.Short] = o
 		}
 		actions := 0
 		for _, given := range []bool{o.text != nil, o.count != nil, o.flag != nil, o.set != nil, o.ignored} {
@@ -319,6 +321,22 @@ func TestFewerTasksThanNodes(t *testing.T) {
 		r, _, err := parse(strings.Fields(line)...)
 		if err != nil || strings.Join(r.Warnings, "; ") != want {
 			t.Errorf("%s: %v, %v, want %q", line, r.Warnings, err, want)
+		}
+	}
+}
+
+// TestRefusedJob: each command has its own words for a job that there cannot be.
+func TestRefusedJob(t *testing.T) {
+	for cmd, lead := range map[Commands]string{Sbatch: "Batch job submission failed", Srun: "Unable to allocate resources",
+		Salloc: "Job submit/allocate failed"} {
+		r := New(cmd, "/", time.Unix(0, 0), nil)
+		hits, _, err := Scan(Names(cmd), []string{"--dependency=abc"}, false)
+		if err != nil || len(hits) != 1 {
+			t.Fatal(hits, err)
+		}
+		var v *ValueError
+		if err := r.Apply(CommandLine, hits[0]); !errors.As(err, &v) || v.Lines[0] != lead+": Job dependency problem" {
+			t.Errorf("%v: %v", cmd, err)
 		}
 	}
 }

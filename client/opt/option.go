@@ -37,6 +37,8 @@ type Option struct {
 	// Env is the variable that sets it, without the command's prefix SBATCH_, SALLOC_ or SLURM_; EnvAlso is a whole name.
 	Env     string
 	EnvAlso string
+	// Srun are the variables that srun reads instead, whole names, the first that is set counts; "-" = none.
+	Srun string
 	// Meta names the argument in the help text; Help is its one line.
 	Meta, Help string
 	// Section groups the help text.
@@ -63,13 +65,15 @@ const (
 	Constraints
 	GPUs
 	Files
+	Containers
 	Submission
 	Other
 )
 
 var sectionTitles = [...]string{
 	Running: "Parallel run options", Resources: "Consumable resources related options", Constraints: "Constraint options",
-	GPUs: "GPU scheduling options", Files: "File and environment options", Submission: "Other options", Other: "Help options",
+	GPUs: "GPU scheduling options", Files: "File and environment options",
+	Containers: "Container options", Submission: "Other options", Other: "Help options",
 }
 
 // group is a set of options of which one excludes the others.

@@ -1,6 +1,7 @@
 package opt
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -44,12 +45,19 @@ type Request struct {
 	GresHelp       bool     // --gres=help, --hint=help …: print and stop
 	HintHelp       bool
 
+	Run Run // of srun and salloc
+	// InJob: it describes a step of a job that there is, so that some rules for jobs do not hold.
+	InJob bool
+
 	Dir  string    // working folder of the command, absolute
 	Home string    // what a tilde stands for; "" = $HOME
 	Now  time.Time // what relative moments are counted from, with the zone of the user
 
 	cmd  Commands
 	from map[string]Source
+
+	applying        Source // of the option that is being applied
+	containerMounts Source // of the mounts that count
 
 	order []setting // all that was applied, for Settings
 
@@ -113,9 +121,34 @@ func (r *Request) Apply(source Source, hit Hit) error {
 	if err := r.exclude(source, o); err != nil {
 		return err
 	}
-	r.from[o.canonical()] = source
+	r.from[o.canonical()], r.applying = source, source
 	r.order = append(r.order, setting{o.canonical(), hit.Value})
-	return o.apply(r, hit.Value, hit.Given)
+	return r.inWords(o.apply(r, hit.Value, hit.Given))
+}
+
+// refusedJob is what sbatch says of a job that there cannot be.
+const refusedJob = "Batch job submission failed: "
+
+// inWords says of a job that there cannot be what each command says.
+func (r *Request) inWords(err error) error {
+	lead := ""
+	switch r.cmd {
+	case Srun:
+		lead = "Unable to allocate resources: "
+	case Salloc:
+		lead = "Job submit/allocate failed: "
+	default:
+		return err
+	}
+	var v *ValueError
+	if errors.As(err, &v) {
+		for i, line := range v.Lines {
+			if why, ok := strings.CutPrefix(line, refusedJob); ok {
+				v.Lines[i] = lead + why
+			}
+		}
+	}
+	return err
 }
 
 // commandOnly are the options that sbatch takes from argv alone.
@@ -210,6 +243,14 @@ func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 }
 
 func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (value, variable string, ok bool) {
+	if cmd == Srun && o.Srun != "" {
+		for _, variable = range o.Variables(cmd) {
+			if value, ok = lookup(variable); ok {
+				return value, variable, true
+			}
+		}
+		return "", "", false
+	}
 	if o.Env != "" {
 		variable = cmd.prefix() + o.Env
 		if value, ok = lookup(variable); ok {

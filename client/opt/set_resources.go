@@ -115,7 +115,7 @@ func nodeCounts(value string) (low, high uint32, set string, err error) {
 				Exit: 255, Hint: fmt.Sprintf("--nodes=%s: write the smaller number first", quoted(value))}
 		}
 		if a == 0 {
-			return 0, 0, "", &ValueError{Lines: []string{"Batch job submission failed: Node count specification invalid"},
+			return 0, 0, "", &ValueError{Lines: []string{refusedJob + "Node count specification invalid"},
 				Exit: 1, Hint: fmt.Sprintf("--nodes=%s: a job needs at least one node", quoted(value))}
 		}
 		if low == 0 || a < low {
@@ -166,7 +166,7 @@ func (r *Request) hosts(option, value string) (string, error) {
 }
 
 func badHosts(option, value string, err error) error {
-	return &ValueError{Lines: []string{"Batch job submission failed: Invalid node name specified"}, Exit: 1,
+	return &ValueError{Lines: []string{refusedJob + "Invalid node name specified"}, Exit: 1,
 		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
 }
 
@@ -277,6 +277,6 @@ func setDependency(r *Request, value string, _ bool) error {
 
 // refusedAs is a value that the controller would refuse with this phrase.
 func refusedAs(phrase, option, value string, err error) error {
-	return &ValueError{Lines: []string{"Batch job submission failed: " + phrase}, Exit: 1,
+	return &ValueError{Lines: []string{refusedJob + phrase}, Exit: 1,
 		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
 }

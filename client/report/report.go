@@ -4,7 +4,6 @@ package report
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -190,12 +189,7 @@ func (o *options) set(env *command.Env, now time.Time, name, value string) error
 
 func moment(env *command.Env, text string, now time.Time, into *time.Time) error {
 	t, err := timespec.ParseMoment(text, now, time.Local, timespec.Past)
-	var bad *timespec.MomentError
-	switch {
-	case errors.As(err, &bad):
-		fmt.Fprintln(env.Stderr, bad.Error())
-		return command.ExitCode(1)
-	case err != nil:
+	if err != nil {
 		return env.Failf("%v", err)
 	}
 	*into = t

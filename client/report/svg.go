@@ -34,9 +34,11 @@ func (s *series) appendSVG(b []byte) []byte {
 	if hours > 1 {
 		every = fmt.Sprintf("a bar is %d hours", hours)
 	}
-	p.text(left, 30, `font-size="20" font-weight="bold"`, s.what()+", "+every)
-	p.text(left, 54, "", s.since.Format(timespec.Layout)+" to "+s.until.Format(timespec.Layout+" MST"))
-	p.text(left, 73, `fill="#555" font-size="12"`, s.summary())
+	p.text(left, 27, `font-size="20" font-weight="bold"`, s.what()+", "+every)
+	p.text(left, 47, "", s.since.Format(timespec.Layout)+" to "+s.until.Format(timespec.Layout+" MST"))
+	for i, line := range wrapped(s.summary()) {
+		p.text(left, 63+15*float64(i), `fill="#555" font-size="12"`, line)
+	}
 	p.axis(top, chartHeight, max(p.most, 1), "GPUs", 5)
 	p.add(`<g shape-rendering="crispEdges">`)
 	p.bars()
@@ -46,6 +48,21 @@ func (s *series) appendSVG(b []byte) []byte {
 	p.legend(s)
 	p.add(`</svg>`)
 	return p.b
+}
+
+// lineChars are as many letters as the picture has room for in a line of small ones, also of a wide font.
+const lineChars = 155
+
+// wrapped are the parts of a summary in lines; two have room.
+func wrapped(text string) (lines []string) {
+	line := ""
+	for part := range strings.SplitAfterSeq(text, "; ") {
+		if line != "" && len(line)+len(part) > lineChars {
+			lines, line = append(lines, line), ""
+		}
+		line += part
+	}
+	return append(lines, line)
 }
 
 // picture is one that is being drawn.

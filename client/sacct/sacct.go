@@ -105,6 +105,9 @@ func (o *options) context(env *command.Env) *acct.Context {
 // rows are the lines of an attempt that are asked for: all, or the steps that -j names.
 func (o *options) rows(c *acct.Context, j *msg.JobRecord) []acct.Row {
 	rows := acct.Rows(j, c, !o.allocations)
+	if len(o.request.Nodes) > 0 { // of the steps only those that were there
+		rows = append(rows[:1], slices.DeleteFunc(rows[1:], func(r acct.Row) bool { return !r.On(o.request.Nodes) })...)
+	}
 	if len(o.steps) == 0 || o.allocations {
 		return rows
 	}

@@ -294,7 +294,7 @@ func eventRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 }
 
 func tresRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
-	names := slices.Clone(acct.TresNames)
+	names := slices.Clone(doc.TresNames)
 	err = m.ask(ctx, func(c *client.Client) error {
 		return view.EachNode(ctx, c, &msg.NodesRequest{}, view.Context(m.env, 0), func(n *msg.NodeRecord) {
 			list, _ := tres.Parse(n.GetCfgTres())
@@ -307,8 +307,8 @@ func tresRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	})
 	id := 0
 	for i, name := range names {
-		if id = i + 1; i >= len(acct.TresNames) {
-			id = 1001 + i - len(acct.TresNames)
+		if id = i + 1; i >= len(doc.TresNames) {
+			id = 1001 + i - len(doc.TresNames)
 		}
 		class, rest, _ := strings.Cut(name, "/")
 		rows = append(rows, mgrRow{"type": class, "name": rest, "id": strconv.Itoa(id), "spec": name})

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
@@ -23,7 +24,7 @@ type CronEntry struct {
 // calls scrontab, which is another one every time, is part of it.
 func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.SubmitRequest, error) {
 	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
-	s := &submission{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
+	s := &job{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
 	s.req.Home = owner.Home
 	if err := s.cronOptions(e.Options); err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.Submit
 		spec.Name = filepath.Base(word)
 	}
 	spec.Command = "(null)"
-	spec.Umask = umask()
+	spec.Umask = submission.Umask()
 	spec.AllocNode = command.ShortHostname()
 	s.script = []byte("#!/bin/sh\n# made by scrontab\n" + e.Command + "\n")
 	if err := batchscript.Check(s.script, nil); err != nil {
@@ -42,17 +43,17 @@ func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.Submit
 	if err := s.checkText(); err != nil {
 		return nil, err
 	}
-	vars := newEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name,
+	vars := submission.NewEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name,
 		"PATH=/usr/local/bin:/usr/bin:/bin"})
 	for _, v := range e.Vars {
 		name, _, _ := strings.Cut(v, "=")
-		vars.put(name, v)
+		vars.Put(name, v)
 	}
-	return &msg.SubmitRequest{Spec: spec, Script: s.script, Env: vars.vars}, nil
+	return &msg.SubmitRequest{Spec: spec, Script: s.script, Env: vars.Vars}, nil
 }
 
 // cronOptions reads the #SCRON lines as #SBATCH lines are read.
-func (s *submission) cronOptions(lines []string) error {
+func (s *job) cronOptions(lines []string) error {
 	script := "#!/bin/sh\n"
 	for _, l := range lines {
 		script += "#SBATCH " + l + "\n"

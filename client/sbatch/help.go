@@ -33,11 +33,3 @@ func help() string {
 	p := Page()
 	return p.Help()
 }
-
-const hintHelp = `Application hint options:
-    --hint=             Bind tasks according to application hints
-        compute_bound   use all cores in each socket
-        memory_bound    use only one core in each socket
-        [no]multithread [don't] use extra threads with in-core multi-threading
-        help            show this help message
-`

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/version"
 )
@@ -37,7 +38,7 @@ func Main(env *command.Env, args []string) int {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
-	s := &submission{env: env, hits: hits, rest: rest}
+	s := &job{env: env, hits: hits, rest: rest}
 	if err := s.prepare(); err != nil {
 		return env.Refuse(err)
 	}
@@ -63,8 +64,8 @@ func info(hits []opt.Hit) string {
 	return ""
 }
 
-// submission is one run of sbatch.
-type submission struct {
+// job is one run of sbatch.
+type job struct {
 	env  *command.Env
 	hits []opt.Hit
 	rest []string
@@ -79,7 +80,7 @@ type submission struct {
 }
 
 // prepare does everything up to the call: it reads the script and merges the sources.
-func (s *submission) prepare() error {
+func (s *job) prepare() error {
 	dir, err := s.env.Getwd()
 	if err != nil {
 		return fmt.Errorf("cannot find the current directory: %w", err)
@@ -104,7 +105,7 @@ func (s *submission) prepare() error {
 	return s.complete()
 }
 
-func (s *submission) last(long string) (value string, given bool) {
+func (s *job) last(long string) (value string, given bool) {
 	for _, h := range s.hits {
 		if opt.Options[h.Index].Long == long {
 			value, given = h.Value, true
@@ -113,8 +114,11 @@ func (s *submission) last(long string) (value string, given bool) {
 	return value, given
 }
 
-func (s *submission) readScript(dir, work string) error {
+func (s *job) readScript(dir, work string) error {
 	text, wrapped := s.last("wrap")
+	if err := opt.OneComponent(s.rest); err != nil {
+		return err
+	}
 	switch {
 	case wrapped && len(s.rest) > 0:
 		return &opt.ValueError{Lines: []string{"Script arguments not permitted with --wrap option"}, Exit: 1,
@@ -133,13 +137,11 @@ func (s *submission) readScript(dir, work string) error {
 		}
 		s.script = data
 		return nil
-	case s.rest[0] == ":":
-		return fmt.Errorf("heterogeneous jobs are not supported: submit the components as jobs of their own")
 	}
 	return s.readFile(dir, work)
 }
 
-func (s *submission) readFile(dir, work string) error {
+func (s *job) readFile(dir, work string) error {
 	s.name = s.rest[0]
 	path, f, why := openScript(s.name, s.searchDirs(dir, work), s.env.Getenv("PATH"))
 	if f == nil {
@@ -155,7 +157,7 @@ func (s *submission) readFile(dir, work string) error {
 }
 
 // searchDirs: the folder of --chdir goes before the current one (sbatch(1), SCRIPT PATH RESOLUTION).
-func (s *submission) searchDirs(dir, work string) []string {
+func (s *job) searchDirs(dir, work string) []string {
 	chdir, given := s.last("chdir")
 	if !given {
 		return []string{dir}
@@ -209,7 +211,7 @@ func openScript(name string, dirs []string, searchPath string) (path string, f *
 }
 
 // merge applies script, environment and argv.
-func (s *submission) merge() error {
+func (s *job) merge() error {
 	directives, err := batchscript.Directives(s.name, s.script)
 	if err != nil {
 		return fatalFault(err)
@@ -226,6 +228,10 @@ func (s *submission) merge() error {
 		}
 		if err := s.apply(opt.Script, hits); err != nil {
 			return opt.At(err, where)
+		}
+		if len(rest) > 0 && opt.Separator(rest[0]) {
+			return &opt.ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
+				Hint: fmt.Sprintf("%s separates their components (%s): submit them as jobs of their own", rest[0], where)}
 		}
 		if len(rest) > 0 { // last, as in Slurm
 			return &opt.ValueError{Lines: []string{"Invalid directive found in batch script: " + rest[0]}, Exit: command.ExitUsage,
@@ -253,7 +259,7 @@ func stray(words, rest []string) string {
 }
 
 // translated are the directives of other batch systems, unless they are to be ignored.
-func (s *submission) translated() []batchscript.Directive {
+func (s *job) translated() []batchscript.Directive {
 	if _, given := s.last("ignore-pbs"); given {
 		return nil
 	}
@@ -273,7 +279,7 @@ func fatalFault(err error) error {
 	return err
 }
 
-func (s *submission) apply(source opt.Source, hits []opt.Hit) error {
+func (s *job) apply(source opt.Source, hits []opt.Hit) error {
 	for _, h := range hits {
 		if err := s.req.Apply(source, h); err != nil {
 			return err
@@ -283,7 +289,7 @@ func (s *submission) apply(source opt.Source, hits []opt.Hit) error {
 }
 
 // complete adds to the specification what comes from the submitting process.
-func (s *submission) complete() error {
+func (s *job) complete() error {
 	spec := s.req.Spec
 	if spec.Name == "" {
 		spec.Name = filepath.Base(s.name)
@@ -294,9 +300,9 @@ func (s *submission) complete() error {
 		spec.Args = s.rest[1:]
 	}
 	spec.Umask = s.umask()
-	spec.Rlimits = limits(s.req.Propagated(), s.req.PropagateGiven)
+	spec.Rlimits = submission.Limits(s.req.Propagated(), s.req.PropagateGiven)
 	spec.AllocNode = command.ShortHostname()
-	spec.AllocSid = sessionID()
+	spec.AllocSid = submission.SessionID()
 	spec.SubmitLine = strings.Join(s.env.Args, " ")
 	if err := s.checkClusters(); err != nil {
 		return err
@@ -311,20 +317,20 @@ func (s *submission) complete() error {
 		return err
 	}
 	var err error
-	s.id, err = randomID()
+	s.id, err = submission.RandomID()
 	return err
 }
 
 // umask is the mask of this process, or the one that SLURM_UMASK says instead (sbatch(1)).
-func (s *submission) umask() uint32 {
+func (s *job) umask() uint32 {
 	if n, err := strconv.ParseUint(s.env.Getenv("SLURM_UMASK"), 8, 32); err == nil && n <= 0o777 {
 		return uint32(n)
 	}
-	return umask()
+	return submission.Umask()
 }
 
 // checkText refuses what a message cannot carry.
-func (s *submission) checkText() error {
+func (s *job) checkText() error {
 	spec := s.req.Spec
 	for what, text := range map[string]string{"working folder": spec.WorkDir, "path of the script": spec.Command, "job name": spec.Name} {
 		if !utf8.ValidString(text) {
@@ -341,12 +347,12 @@ func (s *submission) checkText() error {
 }
 
 // checkClusters: there is one cluster, and -M may name it.
-func (s *submission) checkClusters() error {
+func (s *job) checkClusters() error {
 	return s.env.CheckClusters(s.req.Clusters)
 }
 
 // identity fills uid and gid for --uid and --gid, which only root may use for others.
-func (s *submission) identity() error {
+func (s *job) identity() error {
 	if s.req.UID == "" && s.req.GID == "" {
 		return nil
 	}
@@ -382,7 +388,7 @@ func (s *submission) identity() error {
 }
 
 // target is the account that the job runs as.
-func (s *submission) target() accounts.Account {
+func (s *job) target() accounts.Account {
 	if s.req.UID != "" {
 		if a, ok := accounts.User(s.req.UID); ok {
 			return a
@@ -392,7 +398,7 @@ func (s *submission) target() accounts.Account {
 }
 
 // buildEnvironment makes the job's environment (sbatch(1), --export, --export-file, --get-user-env).
-func (s *submission) buildEnvironment() error {
+func (s *job) buildEnvironment() error {
 	spec := s.req.Spec
 	if s.req.Given("export-file") {
 		spec.ExportEnv = "" // the file says it all
@@ -400,35 +406,35 @@ func (s *submission) buildEnvironment() error {
 		if err != nil {
 			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Hint: err.Error()}
 		}
-		return s.useEnvironment(newEnvironment(vars))
+		return s.useEnvironment(submission.NewEnvironment(vars))
 	}
-	x := parseExport(spec.ExportEnv)
-	e := exported(s.env.Environ, x)
-	if x.login || s.req.UserEnvGiven {
+	x := submission.ParseExport(spec.ExportEnv)
+	e := submission.Exported(s.env.Environ, x)
+	if x.Login || s.req.UserEnvGiven {
 		vars, err := loginEnvironment(s.target(), s.req.UserEnv)
 		if err != nil && !s.req.Quiet && (s.req.UserEnvGiven || s.req.Verbose > 0) { // of --export=NONE a real sbatch says nothing
 			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
 		}
-		e.add(vars)
-		e.set("SLURM_GET_USER_ENV", "1")
+		e.Add(vars)
+		e.Set("SLURM_GET_USER_ENV", "1")
 	}
 	return s.useEnvironment(e)
 }
 
 // useEnvironment adds what sbatch itself sets (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
-func (s *submission) useEnvironment(e *environment) error {
+func (s *job) useEnvironment(e *submission.Environment) error {
 	spec := s.req.Spec
-	e.set("SLURM_SUBMIT_DIR", s.req.Dir)
-	e.set("SLURM_SUBMIT_HOST", spec.AllocNode)
-	e.set("SLURM_PRIO_PROCESS", fmt.Sprint(niceValue()))
-	e.set("SLURM_UMASK", fmt.Sprintf("%04o", spec.Umask))
+	e.Set("SLURM_SUBMIT_DIR", s.req.Dir)
+	e.Set("SLURM_SUBMIT_HOST", spec.AllocNode)
+	e.Set("SLURM_PRIO_PROCESS", fmt.Sprint(submission.NiceValue()))
+	e.Set("SLURM_UMASK", fmt.Sprintf("%04o", spec.Umask))
 	if s.req.Given("export") && !s.req.Given("export-file") && !strings.EqualFold(spec.ExportEnv, "ALL") {
-		e.set("SLURM_EXPORT_ENV", spec.ExportEnv)
+		e.Set("SLURM_EXPORT_ENV", spec.ExportEnv)
 	}
 	if n := s.req.GPUsPerNode(); n != "" {
-		e.set("SLURM_GPUS_PER_NODE", n)
+		e.Set("SLURM_GPUS_PER_NODE", n)
 	}
-	vars, dropped, err := e.usable()
+	vars, dropped, err := e.Usable()
 	if err != nil {
 		return err
 	}
@@ -454,7 +460,7 @@ func readExportFile(name string) ([]string, error) {
 		}
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxEnvBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, submission.MaxEnvBytes+1))
 	if err != nil {
 		return nil, err
 	}
@@ -462,16 +468,16 @@ func readExportFile(name string) ([]string, error) {
 }
 
 // listChoices answers --gres=help and --hint=help.
-func (s *submission) listChoices() int {
+func (s *job) listChoices() int {
 	if s.req.HintHelp {
-		fmt.Fprint(s.env.Stdout, hintHelp)
+		fmt.Fprint(s.env.Stdout, opt.HintHelp)
 		return 1 // as Slurm: no job was submitted
 	}
 	return s.listGres(context.Background())
 }
 
 // explain prints the options in force (-v) and those without effect.
-func (s *submission) explain() {
+func (s *job) explain() {
 	for _, o := range s.req.NotAllowed {
 		s.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
 	}
@@ -506,13 +512,13 @@ func (s *submission) explain() {
 }
 
 // quiet: nothing is to be said of what is accepted. A program that asked for the bare id may read both streams as one.
-func (s *submission) quiet() bool {
+func (s *job) quiet() bool {
 	return s.req.Quiet || s.req.Parsable && s.req.Verbose == 0 && !command.IsTerminal(s.env.Stderr)
 }
 
 // overlooked says which options the user has written and sbatch has not read. Directives behind the first command are lost for certain.
 // The others may be meant as they are - a comment, an argument of the script - so only somebody at a terminal is told of them.
-func (s *submission) overlooked() {
+func (s *job) overlooked() {
 	if s.quiet() || s.req.WrapGiven {
 		return
 	}
@@ -538,6 +544,6 @@ func (s *submission) overlooked() {
 	}
 }
 
-func (s *submission) request() *msg.SubmitRequest {
+func (s *job) request() *msg.SubmitRequest {
 	return &msg.SubmitRequest{RequestId: s.id, Spec: s.req.Spec, Script: s.script, Env: s.environ, TestOnly: s.req.TestOnly}
 }

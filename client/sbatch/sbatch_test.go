@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/submission"
 	"os"
 	"path/filepath"
 	"slices"
@@ -260,13 +261,13 @@ func TestInsideAJob(t *testing.T) {
 
 func TestEnvironmentLimits(t *testing.T) {
 	s := newSession(t)
-	s.environ = append(s.environ, "BIG="+strings.Repeat("x", maxEnvBytes))
+	s.environ = append(s.environ, "BIG="+strings.Repeat("x", submission.MaxEnvBytes))
 	if _, errs, exit := s.run(t, "--wrap=true"); exit != 1 || !strings.Contains(errs, "Job script or environment too large") ||
 		!strings.Contains(errs, "--export=NONE") {
 		t.Errorf("1 MiB of variables: %d, %q", exit, errs)
 	}
 	s.environ = nil
-	for i := range maxEnvVars + 1 {
+	for i := range submission.MaxEnvVars + 1 {
 		s.environ = append(s.environ, fmt.Sprintf("V%d=", i))
 	}
 	if _, _, exit := s.run(t, "--wrap=true"); exit != 1 {
@@ -355,7 +356,7 @@ func TestRefusals(t *testing.T) {
 	}
 	s.ctl.Fail = pb.NewProblem(pb.CodeQueueFull, "")
 	_, errs, exit = s.run(t, "--wrap=true")
-	if exit != 1 || strings.Count(errs, "sleeping and retrying") != busyTries+1 {
+	if exit != 1 || strings.Count(errs, "sleeping and retrying") != submission.BusyTries+1 {
 		t.Errorf("a full queue: exit %d, %q", exit, errs)
 	}
 }
@@ -443,5 +444,23 @@ func TestOpenScriptSaysWhy(t *testing.T) {
 		if _, f, why := openScript(name, []string{dir}, path); f != nil || why != want {
 			t.Errorf("%s: %q, want %q", name, why, want)
 		}
+	}
+}
+
+// TestHeterogeneousJobs: they are refused by name, wherever their components are separated.
+func TestHeterogeneousJobs(t *testing.T) {
+	s := newSession(t)
+	s.file(t, "job.sh", script)
+	s.file(t, "het.sh", "#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\ntrue\n")
+	s.file(t, "pack.sh", "#!/bin/sh\n#SBATCH packjob\ntrue\n")
+	for _, args := range [][]string{{"-n1", ":", "-n2", "job.sh"}, {"job.sh", "a", ":", "b"}, {"--wrap=true", ":", "-n2"}, {"het.sh"},
+		{"pack.sh"}} {
+		_, errs, exit := s.run(t, args...)
+		if exit != 1 || !strings.HasPrefix(errs, "sbatch: error: heterogeneous jobs are not supported\n") {
+			t.Errorf("%q: exit %d, %s", args, exit, errs)
+		}
+	}
+	if len(s.ctl.Submitted) > 0 {
+		t.Error("something was submitted")
 	}
 }

@@ -13,19 +13,21 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-const (
-	// retryS is how long sbatch goes on when the controller goes away in the middle: a restart takes less.
-	retryS = 60
-	// busyTries is how often it asks again when the controller cannot take the job now, as Slurm's sbatch does.
-	busyTries = 15
-)
+// retryS is how long sbatch goes on when the controller goes away in the middle: a restart takes less.
+const retryS = submission.RetryS
+
+// sender is the way to the controller.
+func (s *job) sender() *submission.Sender {
+	return &submission.Sender{Env: s.env, Once: s.req.TestOnly}
+}
 
 // submit sends the job and prints what became of it.
-func (s *submission) submit(ctx context.Context) int {
-	c, reply, err := s.send(ctx)
+func (s *job) submit(ctx context.Context) int {
+	c, reply, err := s.sender().Submit(ctx, s.request())
 	if err != nil {
 		return s.failed(err)
 	}
@@ -46,93 +48,15 @@ func (s *submission) submit(ctx context.Context) int {
 	return 0
 }
 
-// send calls the controller until it has an answer. A connection that breaks leaves open whether the job was taken, so the
-// same request, with its id, is sent again: the controller takes it once.
-func (s *submission) send(ctx context.Context) (*client.Client, *msg.SubmitReply, error) {
-	c, err := s.dial(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	busy, asked := 0, false // asked: a controller may have the request
-	for started, pause := s.env.Now(), 50*time.Millisecond; ; {
-		reply, err := c.SubmitJob(ctx, s.request())
-		if err == nil {
-			return c, reply, nil
-		}
-		problem := client.ProblemOf(err)
-		switch code := msg.Code(problem.GetCode()); {
-		case code == msg.CodeQueueFull && busy < busyTries && !s.req.TestOnly:
-			busy++
-			s.env.Errorf("%s", problem.GetPhrase())
-			s.env.Sleep(time.Duration(busy) * time.Second)
-		case code == msg.CodeRateLimited && busy < busyTries:
-			busy++
-			s.env.Sleep(time.Duration(busy) * 100 * time.Millisecond)
-		case client.Away(err) && !asked && s.env.Now().Sub(started) < s.patience(): // as while nobody listens: dial
-			s.env.Sleep(pause)
-			pause = min(2*pause, time.Second)
-		case client.Away(err) && !asked:
-			_ = c.Close()
-			return nil, nil, err
-		case client.Broken(err) && s.env.Now().Sub(started) < retryS*time.Second:
-			asked = asked || !client.Away(err)
-			_ = c.Close()
-			if c = s.redial(ctx, started, &pause); c == nil {
-				return nil, nil, err
-			}
-		default:
-			_ = c.Close()
-			return nil, nil, err
-		}
-	}
-}
-
-// patience is how long sbatch looks for a controller that is not there.
-func (s *submission) patience() time.Duration {
-	if s.req.TestOnly {
-		return 0
-	}
-	return time.Duration(client.MessageTimeoutS(s.env.Getenv)) * time.Second
-}
-
-// dial connects. Where a controller has been, and is not at the moment, it may be restarting: as Slurm does, sbatch tries for
-// MessageTimeout (slurm.conf(5)) before it gives up. Commands that only look do not: they are asked again soon enough.
-func (s *submission) dial(ctx context.Context) (*client.Client, error) {
-	c, err := s.env.Dial(ctx)
-	if err == nil || s.req.TestOnly || !client.MayReturn(err) {
-		return c, err
-	}
-	patience := s.patience()
-	for started, pause := s.env.Now(), 50*time.Millisecond; s.env.Now().Sub(started) < patience; pause = min(2*pause, time.Second) {
-		s.env.Sleep(pause)
-		if c, err = s.env.Dial(ctx); err == nil || !client.MayReturn(err) {
-			return c, err
-		}
-	}
-	return nil, err
-}
-
-// redial connects again, waiting a little longer each time; nil when the time is over.
-func (s *submission) redial(ctx context.Context, started time.Time, pause *time.Duration) *client.Client {
-	for s.env.Now().Sub(started) < retryS*time.Second {
-		s.env.Sleep(*pause)
-		*pause = min(2**pause, time.Second)
-		if c, err := s.env.Dial(ctx); err == nil {
-			return c
-		}
-	}
-	return nil
-}
-
 // lead prints what comes before the failure, line by line: job_submit.lua may say several.
-func (s *submission) lead(text string) {
+func (s *job) lead(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		s.env.Errorf("%s", line)
 	}
 }
 
 // failed prints why there is no job.
-func (s *submission) failed(err error) int {
+func (s *job) failed(err error) int {
 	text, more := command.Phrase(err)
 	var connect *client.ConnectError
 	if client.Broken(err) && !client.Away(err) && !errors.As(err, &connect) {
@@ -163,12 +87,12 @@ func (s *submission) failed(err error) int {
 	return s.env.ErrorExit()
 }
 
-func (s *submission) printForecast(r *msg.SubmitReply) {
+func (s *job) printForecast(r *msg.SubmitReply) {
 	at := time.Unix(0, r.StartNs).In(s.req.Now.Location()).Format(timespec.Layout)
 	s.env.Infof("Job %d to start at %s using %d processors on nodes %s in partition %s", r.JobId, at, r.Cpus, r.Nodes, r.Partition)
 }
 
-func (s *submission) printID(r *msg.SubmitReply) {
+func (s *job) printID(r *msg.SubmitReply) {
 	id := fmt.Sprint(r.JobId)
 	switch cluster := s.req.Clusters; {
 	case s.req.Quiet: // also with --parsable
@@ -185,7 +109,7 @@ func (s *submission) printID(r *msg.SubmitReply) {
 
 // wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own
 // (sbatch(1), --wait). The job goes on without the controller, and so does the waiting.
-func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int {
+func (s *job) wait(ctx context.Context, c *client.Client, job uint32) int {
 	heard := s.env.Now()
 	for pause := 50 * time.Millisecond; ; {
 		reply, err := c.WaitJob(ctx, &msg.WaitJobRequest{JobId: job})
@@ -201,7 +125,7 @@ func (s *submission) wait(ctx context.Context, c *client.Client, job uint32) int
 				s.env.Errorf("Currently unable to load job state information, retrying: %s", text)
 			}
 			_ = c.Close()
-			if c = s.redial(ctx, s.env.Now(), &pause); c != nil {
+			if c = s.sender().Redial(ctx, s.env.Now(), &pause); c != nil {
 				continue
 			}
 		}
@@ -222,7 +146,7 @@ func waitCode(job *msg.JobRecord) int {
 }
 
 // listGres prints the generic resources that nodes have, for --gres=help.
-func (s *submission) listGres(ctx context.Context) int {
+func (s *job) listGres(ctx context.Context) int {
 	c, err := s.env.Dial(ctx)
 	if err != nil {
 		return s.failed(err)

@@ -99,6 +99,10 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 		if err != nil || len(ids) == 0 || slices.ContainsFunc(ids, func(id jobid.ID) bool { return id.Job == 0 }) {
 			return &opt.ValueError{Lines: []string{"Invalid job id " + word}, Exit: 1, Hint: "expected 12, 12_3, 12_[1-3] or 12.0"}
 		}
+		if slices.ContainsFunc(ids, func(id jobid.ID) bool { return id.Step != jobid.StepNone && id.Step >= jobid.StepInteractive }) {
+			return &opt.ValueError{Lines: []string{"Invalid job id " + word}, Exit: 1,
+				Hint: "scancel is for steps with a number; --batch signals the script of a job"}
+		}
 		for _, id := range ids {
 			c.steps = c.steps || id.Step != jobid.StepNone
 			c.ids = append(c.ids, id.String())
@@ -312,13 +316,16 @@ func (c *cancellation) report(outcomes []*msg.JobOutcome) int {
 	exit := 0
 	if c.verbose > 0 {
 		for _, o := range outcomes {
-			if o.GetProblem().GetCode() != uint32(msg.CodeInvalidJobID) || c.quietly() {
+			if o.GetProblem().GetCode() != uint32(msg.CodeInvalidJobID) || c.quietly() || o.GetOfStep() {
 				c.env.Infof("%s", c.action(o.GetId()))
 			}
 		}
 	}
 	for _, o := range outcomes {
-		if p := o.GetProblem(); p != nil && c.complain(o.GetId(), p) {
+		if p := o.GetProblem(); o.GetOfStep() {
+			c.refusedStep(o.GetId(), p)
+			exit = max(exit, int(p.GetCode()&0xff))
+		} else if p != nil && c.complain(o.GetId(), p) {
 			exit = max(exit, c.exitOf(p))
 		}
 	}
@@ -330,7 +337,7 @@ func (c *cancellation) report(outcomes []*msg.JobOutcome) int {
 
 // matched tells the outcome of a job that the filters took from that of an id that names none.
 func matched(o *msg.JobOutcome) bool {
-	return o.GetProblem() == nil || o.GetProblem().GetCode() != uint32(msg.CodeInvalidJobID)
+	return o.GetProblem() == nil || o.GetOfStep() || o.GetProblem().GetCode() != uint32(msg.CodeInvalidJobID)
 }
 
 // exitOf is 1 for a job that does not exist or has ended; else Slurm's scancel exits with the number of its error, in one byte, the highest
@@ -353,7 +360,12 @@ func (c *cancellation) inOrder() []string {
 }
 
 func (c *cancellation) action(id string) string {
+	_, _, isStep := strings.Cut(id, ".")
 	switch {
+	case isStep && c.signal != 0:
+		return fmt.Sprintf("Signal %d to step %s", c.signal, id)
+	case isStep:
+		return "Terminating step " + id
 	case c.signal != 0 && c.batch:
 		return fmt.Sprintf("Signal %d to batch job %s", c.signal, id)
 	case c.signal != 0 && c.full:
@@ -366,6 +378,16 @@ func (c *cancellation) action(id string) string {
 		return "Terminating batch job " + id
 	}
 	return "Terminating job " + id
+}
+
+// refusedStep prints a refusal about a step of a job that is there. Slurm names the job then.
+func (c *cancellation) refusedStep(id string, p *msg.Problem) {
+	job, _, _ := strings.Cut(id, ".")
+	job, _, _ = strings.Cut(job, "_")
+	c.env.Errorf("Kill job error on job step id %s: %s", job, p.GetPhrase())
+	if d := command.Diagnosis(p); d != "" {
+		c.env.Errorf("%s", d)
+	}
 }
 
 // complain prints one refusal and reports whether it counts as a failure.

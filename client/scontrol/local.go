@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
@@ -54,30 +55,65 @@ func localProcesses(proc, cluster string) []localProcess {
 	return list
 }
 
-// jobOfCgroups reads /proc/PID/cgroup.
+// jobOfCgroups reads /proc/PID/cgroup. A process of a step is in the groups of its allocation, too, in hierarchies where the step has none.
 func jobOfCgroups(text string) (p localProcess, ok bool) {
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		parts := strings.Split(line, "/")
 		for i := 2; i < len(parts); i++ {
-			id, isJob := strings.CutPrefix(parts[i], "job_")
+			found, isJob := jobOfGroup(parts[i])
 			if !isJob {
 				continue
 			}
-			number, _, _ := strings.Cut(id, ".")
-			n, err := strconv.ParseUint(number, 10, 32)
-			if err != nil || n == 0 {
-				continue
-			}
-			p = localProcess{job: uint32(n), node: parts[i-1], cluster: parts[i-2], step: "batch"}
+			found.node, found.cluster = parts[i-1], parts[i-2]
 			if i+1 < len(parts) {
 				if step, has := strings.CutPrefix(parts[i+1], "step_"); has {
-					p.step = step
+					found.step = stepOfGroup(step)
 				}
 			}
-			return p, true
+			if !ok || found.job == p.job && found.step != "batch" {
+				p, ok = found, true
+			}
+			break
 		}
 	}
-	return p, false
+	return p, ok
+}
+
+// jobOfGroup reads the name of a cgroup: "job_12.1", or "job_12.1.step_0" where that of a step is beside that of its allocation.
+func jobOfGroup(name string) (p localProcess, ok bool) {
+	id, isJob := strings.CutPrefix(name, "job_")
+	id, step, isStep := strings.Cut(id, ".step_")
+	number, _, _ := strings.Cut(id, ".")
+	n, err := strconv.ParseUint(number, 10, 32)
+	p = localProcess{job: uint32(n), step: "batch"}
+	if isStep {
+		p.step = stepOfGroup(step)
+	}
+	return p, isJob && err == nil && n != 0
+}
+
+// stepOfGroup is the name of a step by the number in the name of its cgroup.
+func stepOfGroup(number string) string {
+	if n, err := strconv.ParseUint(number, 10, 32); err == nil {
+		return jobid.StepName(uint32(n))
+	}
+	return number
+}
+
+// taskOf is which task a process is, within its node and within its step, by its environment: "0", "0" of a batch script's, and where
+// nobody may say.
+func taskOf(proc string, p localProcess) (local, global string) {
+	local, global = "0", "0"
+	text, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.pid), "environ"))
+	for word := range strings.SplitSeq(string(text), "\x00") {
+		if v, ok := strings.CutPrefix(word, "SLURM_LOCALID="); ok {
+			local = v
+		}
+		if v, ok := strings.CutPrefix(word, "SLURM_PROCID="); ok {
+			global = v
+		}
+	}
+	return local, global
 }
 
 // parentOf reads the parent's pid of /proc/PID/stat; the name in it may hold anything, so it is skipped by its last parenthesis.
@@ -110,11 +146,11 @@ func (c *control) listPids(args []string) int {
 		inside[p.pid] = true
 	}
 	for _, p := range chosen {
-		task := "-"
+		local, global := "-", "-"
 		if !inside[p.parent] {
-			task = "0"
+			local, global = taskOf(procPath, p)
 		}
-		fmt.Fprintf(c.env.Stdout, "%-8d %-8d %-8s %-7s %-8s\n", p.pid, p.job, p.step, task, task)
+		fmt.Fprintf(c.env.Stdout, "%-8d %-8d %-8s %-7s %-8s\n", p.pid, p.job, p.step, format.Escape(local), format.Escape(global))
 	}
 	return 0
 }

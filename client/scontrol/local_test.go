@@ -28,7 +28,7 @@ func fakeProc(t *testing.T) {
 		1:   {0, "0::/init.scope\n"},
 		100: {50, "8:pids:/\n4:memory:/sluice/c/n1/job_12.1\n0::/sluice/c/n1/job_12.1\n"},
 		101: {100, "0::/sluice/c/n1/job_12.1\n"},
-		200: {50, "0::/sluice/c/n2/job_13.2/step_0\n"},
+		200: {50, "9:pids:/sluice/c/n2/job_13.2\n8:memory:/sluice/c/n2/job_13.2.step_0\n0::/sluice/c/n2/job_13.2/step_0\n"},
 		300: {1, "0::/user.slice/job_x\n"},
 		301: {1, "0::/a/job_0.1\n"},
 	} {
@@ -83,21 +83,21 @@ func TestLocalProcesses(t *testing.T) {
 		}
 	}
 	for words, want := range map[string]string{
-		"listpids 99":                  "JobId=99 does not exist on node",
-		"listpids 13.4":                "StepId=13.4 does not exist on node",
-		"listpids 12 n9":               "JobId=12 does not exist on node n9.",
-		"pidinfo 1":                    "Failed to locate job for requested pid",
-		"pidinfo x":                    "Failed to locate job for requested pid",
-		"listpids x":                   "Invalid job id specified",
-		"notify 12":                    "too few arguments for keyword:notify",
-		"notify abc hi":                "Invalid job_id abc\njob notify failure: Invalid job id specified",
-		"reboot nextstate=idle n1":     "Invalid state: idle\nValid states: DOWN, RESUME",
-		"setdebugflags gres":           "invalid debug flag: gres",
-		"token":                        "Error fetching token",
-		"setdebug bogus":               "invalid debug level: bogus",
-		"delete jobid=1":               "Invalid deletion entity: jobid=1",
-		"update step=99.0 timelimit=1": "slurm_update error: Invalid job id specified",
-		"create node name=x":           "scontrol: error: Failed to parse nodeline 'node name=x'\nError creating the node(s): ",
+		"listpids 99":                 "JobId=99 does not exist on node",
+		"listpids 13.4":               "StepId=13.4 does not exist on node",
+		"listpids 12 n9":              "JobId=12 does not exist on node n9.",
+		"pidinfo 1":                   "Failed to locate job for requested pid",
+		"pidinfo x":                   "Failed to locate job for requested pid",
+		"listpids x":                  "Invalid job id specified",
+		"notify 12":                   "too few arguments for keyword:notify",
+		"notify abc hi":               "Invalid job_id abc\njob notify failure: Invalid job id specified",
+		"reboot nextstate=idle n1":    "Invalid state: idle\nValid states: DOWN, RESUME",
+		"setdebugflags gres":          "invalid debug flag: gres",
+		"token":                       "Error fetching token",
+		"setdebug bogus":              "invalid debug level: bogus",
+		"delete jobid=1":              "Invalid deletion entity: jobid=1",
+		"update step=abc timelimit=1": "Invalid StepID parameter: step=abc\nRequest aborted",
+		"create node name=x":          "scontrol: error: Failed to parse nodeline 'node name=x'\nError creating the node(s): ",
 	} {
 		if rc, _, stderr := runControl(t, &clienttest.Controller{}, "", strings.Fields(words)...); rc != 1 ||
 			!strings.HasPrefix(stderr, want) {

@@ -37,7 +37,7 @@ func showEntities() []showEntity {
 		{[]string{"nodes"}, 1, true, (*show).nodes},
 		{[]string{"partitions", "partitionname"}, 2, true, (*show).partitions},
 		{[]string{"config"}, 1, false, (*show).config},
-		{[]string{"steps", "stepid"}, 2, true, (*show).steps},
+		{[]string{"steps"}, 2, true, (*show).steps},
 		{[]string{"reservations", "reservationname"}, 1, true, (*show).reservations},
 		{[]string{"licenses"}, 2, true, (*show).licenses},
 		{[]string{"daemons"}, 1, false, (*show).daemons},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -33,13 +34,20 @@ func (s *show) jobs(id string) int {
 	defer func() { _ = c.Close() }()
 	fc := view.Context(s.env, 0)
 	var b []byte
+	var err error
 	records, found := 0, 0
 	var out *view.Document
 	if s.opts.document.Wanted {
 		out = view.NewDocument(s.env, s.opts.document, "jobs")
 		fc.Nodes = view.NodesByName(s.ctx, c)
 	}
-	err := view.EachJob(s.ctx, c, request, fc, func(r *msg.JobRecord) {
+	var made map[uint32][]*msg.StepRecord
+	if out == nil && (want.Job != 0 || s.opts.details > 0) {
+		if made, err = view.MadeFor(s.ctx, c, request); err != nil {
+			return s.failed("slurm_load_jobs", err)
+		}
+	}
+	err = view.EachJob(s.ctx, c, request, fc, func(r *msg.JobRecord) {
 		records++
 		if !want.Matches(r) {
 			return
@@ -50,6 +58,7 @@ func (s *show) jobs(id string) int {
 			doc.WriteJob(out.Writer, fc, format.Job{JobRecord: r})
 			return
 		}
+		withSteps(r, made[r.GetId()])
 		// How many there are, which -v says first, is known at the end.
 		if b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details); len(b) >= view.FlushBytes && s.opts.verbose == 0 {
 			code = max(code, s.out(b))
@@ -80,6 +89,23 @@ func (s *show) jobs(id string) int {
 		return s.missing("Job " + format.Escape(id) + " not found")
 	}
 	return max(code, s.out(b))
+}
+
+// withSteps has what a job has used be what its steps have used, too. Where no script has run, or the controller does not have all
+// steps any more, that is not known: it is not shown rather than too low.
+func withSteps(r *msg.JobRecord, made []*msg.StepRecord) {
+	most, counted := uint32(0), uint32(0)
+	for _, s := range made {
+		if id := s.GetStepId(); id < msg.CopyStep { // others are not numbered from 0
+			most, counted = max(most, id+1), counted+1
+		}
+	}
+	switch {
+	case len(made) == 0 && r.GetSpec().GetInteractive(), most > counted:
+		r.Usage = nil
+	case len(made) > 0:
+		r.Usage = acct.Together(r, made)
+	}
 }
 
 // parseShown reads the id of a job to show; none is all of them.
@@ -119,15 +145,19 @@ func (s *show) steps(id string) int {
 	if s.opts.document.Wanted {
 		out = view.NewDocument(s.env, s.opts.document, "steps")
 	}
+	made, err := view.StepsOf(s.ctx, c, request)
+	if err != nil {
+		return s.failed("slurm_get_job_steps", err)
+	}
 	fc := view.Context(s.env, 0)
 	// A step is written as it comes: its record is good until the next one.
-	err := view.EachJob(s.ctx, c, request, fc, func(r *msg.JobRecord) {
+	err = view.EachJob(s.ctx, c, request, fc, func(r *msg.JobRecord) {
 		if !want.Matches(r) {
 			return
 		}
 		known = true
-		for _, step := range format.StepsOf(r) {
-			if want.Step != "" && want.Step != step.Name() {
+		for _, step := range format.StepsOf(r, made[r.GetId()]) {
+			if want.Step != "" && want.Step != step.Number() {
 				continue
 			}
 			if found++; out != nil {
@@ -152,6 +182,9 @@ func (s *show) steps(id string) int {
 	s.stamp(fc, found)
 	switch {
 	case found == 0 && want.Job != 0:
+		if want.Step == "" {
+			id += "."
+		}
 		return s.missing("Job step " + format.Escape(id) + " not found")
 	case found == 0:
 		return s.none("No job steps in the system")

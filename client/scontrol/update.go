@@ -104,23 +104,9 @@ func (c *control) update(args []string) int {
 		return c.updatePartition(subject, rest, false)
 	}
 	if entity == "step" {
-		return c.updateStep(subject)
+		return c.updateStep(subject, rest)
 	}
 	return c.unsupported("update " + entity)
-}
-
-// updateStep refuses: a step has no time limit of its own, the job's holds for it.
-func (c *control) updateStep(subject pair) int {
-	ids, bad := jobIDs(strings.TrimSpace(strings.SplitN(subject.value, ".", 2)[0]))
-	jobs, err := []*msg.JobRecord(nil), error(nil)
-	if bad == "" {
-		jobs, err = c.listJobs(&msg.JobsRequest{Ids: ids})
-	}
-	if bad != "" || err != nil || len(jobs) == 0 {
-		return c.fail("slurm_update error: Invalid job id specified")
-	}
-	return c.fail("slurm_update error: Requested operation not supported on this system",
-		"steps have the time limit of their job: scontrol update jobid="+ids[0]+" timelimit=…")
 }
 
 // notUpdatable is Slurm's answer to a key that does not exist, with the nearest that does.

@@ -38,9 +38,14 @@ func printDocument(ctx context.Context, env *command.Env, o *options) int {
 // printStepsDocument is -s --json.
 func printStepsDocument(ctx context.Context, env *command.Env, o *options) int {
 	out := view.NewDocument(env, o.document, "steps")
-	fc, failed, err := fetch(ctx, env, o.ofRunning(), format.NeedsOfSteps(), func(c *format.Context, j format.Job) bool {
-		for _, s := range format.StepsOf(j.JobRecord) {
-			if o.wantsStep(j.JobRecord, s) {
+	running := o.ofRunning()
+	made, failed := madeSteps(ctx, env, running)
+	if failed != nil {
+		return env.Exit(view.LoadFailed(env, "slurm_get_job_steps error", failed))
+	}
+	fc, failed, err := fetch(ctx, env, running, format.NeedsOfSteps(), func(c *format.Context, j format.Job) bool {
+		for _, s := range format.StepsOf(j.JobRecord, made[j.GetId()]) {
+			if running.wantsStep(j.JobRecord, s) {
 				out.Begin()
 				doc.WriteStep(out.Writer, c, s)
 			}

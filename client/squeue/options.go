@@ -22,6 +22,7 @@ type options struct {
 
 	steps         bool
 	stepIDs       []view.Selector
+	stepNames     []string // -n, of -s
 	jobs          []view.Selector
 	haveJobs      bool
 	format        string // -o
@@ -354,6 +355,9 @@ func parseSelectors(env *command.Env, value string, steps bool) ([]view.Selector
 	for _, blank := range strings.Fields(value) {
 		for _, word := range hostlist.Split(blank) {
 			s, ok := view.ParseSelector(word, steps)
+			if !ok && steps && !strings.Contains(word, ".") {
+				return nil, env.Failf("Invalid job_step id: %s.??", format.Escape(word))
+			}
 			if !ok && steps {
 				return nil, env.Failf("Invalid job_id %s", format.Escape(word))
 			}

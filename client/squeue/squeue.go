@@ -159,7 +159,7 @@ func fetch(ctx context.Context, env *command.Env, o *options, needs format.Needs
 	if o.document.Wanted {
 		fc.Nodes = view.NodesByName(ctx, c)
 	}
-	single := o.haveJobs && len(o.jobs) == 1 && o.jobs[0].Tasks == nil
+	single := !o.steps && o.haveJobs && len(o.jobs) == 1 && o.jobs[0].Tasks == nil
 	found, fits := 0, true
 	err = view.EachJob(ctx, c, request(o, needs), fc, func(r *msg.JobRecord) {
 		found++

@@ -20,7 +20,7 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 	table := format.Steps()
 	layout, unknown := table.ParseLetters(stepsFormat)
 	switch {
-	case o.haveFormat:
+	case o.haveFormat && !o.layoutFromEnv: // SQUEUE_FORMAT is about jobs
 		layout, unknown = table.ParseLetters(o.format)
 	case o.haveLong:
 		layout, unknown = table.ParseNames(o.formatLong)
@@ -38,9 +38,14 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 		return 1
 	}
 	rows := &format.Sorter[format.Step]{Layout: layout, Order: order}
-	fc, err := load(ctx, env, o.ofRunning(), format.NeedsOfSteps(), func(c *format.Context, j format.Job) bool {
-		for _, s := range format.StepsOf(j.JobRecord) {
-			if o.wantsStep(j.JobRecord, s) && !rows.Add(c, s) {
+	running := o.ofRunning()
+	made, err := madeSteps(ctx, env, running)
+	if err != nil {
+		return env.Exit(view.LoadFailed(env, "slurm_get_job_steps error", err))
+	}
+	fc, err := load(ctx, env, running, format.NeedsOfSteps(), func(c *format.Context, j format.Job) bool {
+		for _, s := range format.StepsOf(j.JobRecord, made[j.GetId()]) {
+			if running.wantsStep(j.JobRecord, s) && !rows.Add(c, s) {
 				return false
 			}
 		}
@@ -53,19 +58,38 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 	return view.PrintLines(env, fc, layout, head, rows.Lines)
 }
 
-// ofRunning is a copy of the options that chooses jobs that have steps; -i asks again with the first.
+// madeSteps are the steps that srun has made, of the jobs that the options choose.
+func madeSteps(ctx context.Context, env *command.Env, o *options) (map[uint32][]*msg.StepRecord, error) {
+	if o.nothing {
+		return nil, nil
+	}
+	c, err := env.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	r := request(o, format.Needs{})
+	r.Nodes = nil // names of hosts may be among them
+	return view.StepsOf(ctx, c, r)
+}
+
+// ofRunning is a copy of the options that chooses jobs that have steps, by what is not said of steps; -i asks again with the first.
 func (o *options) ofRunning() *options {
 	running := *o
 	running.haveStates, running.states, running.start = true, []msg.JobState{msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED}, false
+	running.names, running.stepNames = nil, o.names
 	return &running
 }
 
-// wantsStep compares with the list of -s.
+// wantsStep compares with the list of -s, with -n and with -w.
 func (o *options) wantsStep(r *msg.JobRecord, s format.Step) bool {
-	if len(o.stepIDs) == 0 {
-		return true
+	if len(o.stepNames) > 0 && !slices.Contains(o.stepNames, s.Name()) && !slices.Contains(o.stepNames, r.GetSpec().GetName()) {
+		return false
 	}
-	return slices.ContainsFunc(o.stepIDs, func(want view.Selector) bool {
-		return want.Matches(r) && (want.Step == "" || want.Step == s.Name())
+	if len(o.nodes) > 0 && !s.On(o.nodes) {
+		return false
+	}
+	return len(o.stepIDs) == 0 || slices.ContainsFunc(o.stepIDs, func(want view.Selector) bool {
+		return want.Matches(r) && (want.Step == "" || want.Step == s.Number())
 	})
 }

@@ -2,19 +2,24 @@
 package sstat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
 // options is a parsed command line of sstat.
@@ -22,6 +27,7 @@ type options struct {
 	ids                                               []string
 	steps                                             map[string][]string // by job id; nil: not said
 	allSteps, noHeader, noConvert, parsable, trailing bool
+	byNode                                            bool
 	fields                                            string
 }
 
@@ -96,9 +102,21 @@ func Main(env *command.Env, args []string) int {
 	}
 	ac := &acct.Context{Context: *view.Context(env, 0)}
 	ac.NoConvert = o.noConvert
-	rows := acct.LiveRows(reply.GetUsage())
-	for _, r := range rows {
-		if o.wants(r) {
+	made, err := view.StepsOf(context.Background(), c, &msg.JobsRequest{AllStates: true, Ids: o.ids})
+	if err != nil {
+		return view.AccountingFailed(env, err)
+	}
+	usage, err := withUnmeasured(c, o.ids, reply.GetUsage(), made)
+	if err != nil {
+		return view.AccountingFailed(env, err)
+	}
+	rows := acct.LiveRows(usage, made)
+	shown := rows
+	if o.byNode {
+		shown = acct.LiveRowsByNode(usage)
+	}
+	for _, r := range shown {
+		if o.wants(r, rows) {
 			b = table.AppendRow(b, ac, r)
 		}
 	}
@@ -107,6 +125,41 @@ func Main(env *command.Env, args []string) int {
 	}
 	o.sayMissing(env, rows, reply.GetOutcomes())
 	return 0
+}
+
+// withUnmeasured adds the steps that run and of which their nodes have not said yet what they use. Whose usage a user may not see, the
+// controller has refused.
+func withUnmeasured(c *client.Client, ids []string, usage []*msg.StepUsage, made map[uint32][]*msg.StepRecord) ([]*msg.StepUsage, error) {
+	list := usage
+	err := view.EachJob(context.Background(), c, &msg.JobsRequest{AllStates: true, Ids: ids}, &format.Context{}, func(j *msg.JobRecord) {
+		if uid := uint32(os.Getuid()); uid != 0 && uid != j.GetSpec().GetUid() {
+			return
+		}
+		for _, s := range format.StepsOf(j, made[j.GetId()]) {
+			nodes, _ := hostlist.Expand(s.NodeList())
+			for _, n := range nodes {
+				if !slices.ContainsFunc(usage, func(u *msg.StepUsage) bool {
+					return u.GetKey().GetJobId() == j.GetId() && u.GetKey().GetStep() == s.ID && u.GetNode() == n
+				}) {
+					list = append(list, &msg.StepUsage{Key: &msg.StepKey{JobId: j.GetId(), Attempt: j.GetAttempt(), Step: s.ID}, Node: n})
+				}
+			}
+		}
+	})
+	if p := client.ProblemOf(err); p != nil && p.GetCode() == uint32(msg.CodeInvalidJobID) {
+		err = nil
+	}
+	// the script first, then the steps by number
+	order := func(u *msg.StepUsage) int64 {
+		if step := u.GetKey().GetStep(); step < jobid.StepInteractive {
+			return int64(step) + 3
+		}
+		return int64(u.GetKey().GetStep()) - int64(jobid.StepExtern) // batch before extern
+	}
+	slices.SortStableFunc(list, func(a, b *msg.StepUsage) int {
+		return cmp.Or(cmp.Compare(a.GetKey().GetJobId(), b.GetKey().GetJobId()), cmp.Compare(order(a), order(b)))
+	})
+	return list, err
 }
 
 // sayMissing names what was asked for and is not there, in Slurm's words: jobs that are not known or do not run, and steps.
@@ -140,10 +193,22 @@ func (o *options) sayMissing(env *command.Env, rows []acct.Row, outcomes []*msg.
 	}
 }
 
-// wants: a step that was named, or of a job that was: all with -a, else the batch step, as there are no others yet.
-func (o *options) wants(r acct.Row) bool {
+// wants: a step that was named, or of a job that was: all with -a, else the lowest that srun has made, or what there is.
+func (o *options) wants(r acct.Row, all []acct.Row) bool {
 	steps, named := o.steps[strconv.FormatUint(uint64(r.GetId()), 10)]
-	return !named || len(steps) == 0 || slices.Contains(steps, r.Step)
+	switch {
+	case named && len(steps) > 0:
+		return slices.Contains(steps, r.Step)
+	case o.allSteps:
+		return true
+	}
+	lowest, any := uint64(0), false
+	for _, other := range all {
+		if n, err := strconv.ParseUint(other.Step, 10, 32); err == nil && other.GetId() == r.GetId() && (!any || n < lowest) {
+			lowest, any = n, true
+		}
+	}
+	return !any || r.Step == strconv.FormatUint(lowest, 10)
 }
 
 func parse(env *command.Env, args []string) (*options, error) {
@@ -185,7 +250,7 @@ func (o *options) set(env *command.Env, name, value string) error {
 	case "version":
 		return env.PrintVersion()
 	case "pidformat":
-		o.fields = "jobid,nodelist,pids"
+		o.fields, o.byNode = "jobid,nodelist,pids", true
 	case "jobs":
 		return o.jobs(env, value)
 	case "noheader":
@@ -207,6 +272,10 @@ func (o *options) jobs(env *command.Env, value string) error {
 		id, step, hasStep := strings.Cut(word, ".")
 		if s, ok := view.ParseSelector(id, false); !ok || s.Job == 0 {
 			return env.Fatalf("Bad job/step specified: %s", format.Escape(word))
+		}
+		if _, err := strconv.ParseUint(step, 10, 32); hasStep && err != nil &&
+			!slices.Contains([]string{"batch", "extern", "interactive"}, step) {
+			return env.Fatalf("Bad step specified: %s", format.Escape(id))
 		}
 		if !slices.Contains(o.ids, id) {
 			o.ids = append(o.ids, id)

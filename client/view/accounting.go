@@ -29,8 +29,9 @@ func AccountingFailed(e *command.Env, err error) int {
 // ErrStopped: the reader of the output has gone.
 var ErrStopped = errors.New("stopped")
 
-// readHead reads what of an answer is not a job.
-func readHead(page string, c *acct.Context) (warning string) {
+// readHead reads what of an answer is not a job; steps come in the page of their job.
+func readHead(page string, c *acct.Context) (warning string, err error) {
+	c.Made = map[acct.Attempt][]*msg.StepRecord{}
 	for d := coding.NewDecoder(page); d.Next(); {
 		switch d.Tag {
 		case acctNowNS:
@@ -39,9 +40,16 @@ func readHead(page string, c *acct.Context) (warning string) {
 			c.Extern = d.Number() != 0
 		case acctWarning:
 			warning = d.Data
+		case acctSteps:
+			s := &msg.StepRecord{}
+			if err := s.Merge(d.Data); err != nil {
+				return "", fmt.Errorf("cannot read a step from the controller's answer: %w", err)
+			}
+			a := acct.Attempt{Job: s.GetJobId(), Number: s.GetAttempt()}
+			c.Made[a] = append(c.Made[a], s)
 		}
 	}
-	return warning
+	return warning, nil
 }
 
 // PrintNames prints names of fields, four on a line (--helpformat).
@@ -62,6 +70,7 @@ const (
 	acctNowNS   = 3<<3 | coding.Varint
 	acctExtern  = 4<<3 | coding.Varint
 	acctWarning = 6<<3 | coding.Chunk
+	acctSteps   = 7<<3 | coding.Chunk
 )
 
 // EachAttempt calls f with every attempt that accounting answers; the record is good until f returns. f returns false to stop, and the
@@ -84,7 +93,10 @@ func EachAttempt(env *command.Env, r *msg.AccountingRequest, ac *acct.Context, f
 		if broken != nil || stopped {
 			return
 		}
-		warning := readHead(page, ac)
+		var warning string
+		if warning, broken = readHead(page, ac); broken != nil {
+			return
+		}
 		if warning != "" && !warned {
 			warned = true
 			env.Errorf("%s", format.Escape(warning))

@@ -164,3 +164,25 @@ func keyIn(data []byte, want string) string {
 	}
 	return name
 }
+
+// Settings reads some keys of slurm.conf, in the order of names; values may have blanks. One that is not there is "".
+func Settings(getenv func(string) string, names ...string) []string {
+	values := make([]string, len(names))
+	_, data, err := readConf(getenv)
+	if err != nil {
+		return values
+	}
+	for line := range bytes.Lines(data) {
+		key, value, ok := bytes.Cut(bytes.TrimSpace(line), []byte{'='})
+		if !ok {
+			continue
+		}
+		for i, name := range names {
+			if strings.EqualFold(string(bytes.TrimSpace(key)), name) {
+				text, _, _ := strings.Cut(string(value), " #")
+				values[i] = strings.Trim(strings.TrimSpace(text), `"`)
+			}
+		}
+	}
+	return values
+}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/container/containertest"
 )
 
 // patience is how long a script waits for a state: far longer than it takes, so that a slow machine is no failure.
@@ -30,6 +32,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"kill9":    cmdKill9,
 	"expand":   cmdExpand,
 	"setout":   cmdSetOut,
+	"image":    cmdImage, "bundle": cmdBundle,
 }
 
 // cmdCluster starts a cluster in $C: `cluster N [FILE]` with N nodes, and the lines of FILE at the end of its configuration;
@@ -85,6 +88,18 @@ func cmdSubmit(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("sbatch --parsable printed %q", ts.ReadFile("stdout"))
 	}
 	ts.Setenv(args[0], id)
+}
+
+// cmdImage writes an image for containers: image FILE.
+func cmdImage(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(containertest.Archive(ts.MkAbs(args[0]), "OF_IMAGE=image"))
+}
+
+// cmdBundle makes an OCI bundle: bundle DIRECTORY.
+func cmdBundle(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.Mkdir(dir, 0o755))
+	ts.Check(containertest.Bundle(dir, nil, "OF_BUNDLE=bundle"))
 }
 
 // cmdSetOut puts the last command's output into a variable.

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sluice-hpc/sluice/noded/container/containertest"
 )
 
 // bin is the folder with the real programs and a link for each command.
@@ -73,8 +75,29 @@ func buildPrograms(dir string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
 	}
+	if err := buildPMIx(dir); err != nil {
+		return err
+	}
 	if out, err := exec.Command(filepath.Join(root, ".ci/link"), dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot link the commands: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// buildPMIx builds sluice-pmix with libpmix, where that is.
+func buildPMIx(dir string) error {
+	if err := os.Remove(filepath.Join(dir, "sluice-pmix")); err != nil {
+		return err
+	}
+	if exec.Command("pkg-config", "--exists", "pmix").Run() != nil {
+		return nil
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", "urfave_cli_no_docs,pmix", "-o", dir,
+		"./cmd/sluice-pmix")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build sluice-pmix: %w\n%s", err, out)
 	}
 	return nil
 }
@@ -122,6 +145,11 @@ func setup(env *testscript.Env) error {
 	env.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	env.Setenv("C", filepath.Join(env.WorkDir, "c"))
 	env.Setenv("HOST", host)
+	examples, err := filepath.Abs(filepath.Join(root, "examples"))
+	if err != nil {
+		return err
+	}
+	env.Setenv("EXAMPLES", examples)
 	env.Setenv("USER", me.Username)
 	env.Setenv("TZ", "UTC")
 	programs, err := filepath.Abs(filepath.Join(root, "deploy/ansible/roles/node/files"))
@@ -204,6 +232,9 @@ func condition(cond string) (bool, error) {
 	switch cond {
 	case "root":
 		return os.Getuid() == 0, nil
+	case "pmix":
+		_, err := os.Stat(filepath.Join(bin, "sluice-pmix"))
+		return err == nil, nil
 	case "cgroups":
 		return os.Getuid() == 0 && cgroupsWritable(), nil
 	case "freezer": // of cgroup v1: what it has frozen survives SIGKILL
@@ -212,6 +243,8 @@ func condition(cond string) (bool, error) {
 	case "namespaces":
 		probe := exec.Command("unshare", "--mount", "--ipc", "--propagation", "slave", "mount", "-t", "tmpfs", "none", "/dev/shm")
 		return probe.Run() == nil, nil
+	case "containers":
+		return os.Getuid() == 0 && containertest.Missing() == nil, nil
 	case "short":
 		return testing.Short(), nil
 	}

@@ -40,13 +40,15 @@ var importRules = []rule{
 	{in: "sched", may: []string{"conf/"}},
 	// Each of these uses those before it; pass and explain know nothing of each other.
 	{in: "sched/record", may: []string{}},
-	{in: "sched/priority", may: []string{"sched/record"}},
-	{in: "sched/node", may: []string{"sched/record", "sched/profile"}},
+	{in: "sched/sizing", may: []string{"sched/record"}},
+	{in: "sched/priority", may: []string{"sched/record", "sched/sizing"}},
+	{in: "sched/node", may: []string{"sched/record", "sched/profile", "sched/sizing"}},
 	{in: "sched/index", may: []string{"sched/record", "sched/profile", "sched/node"}},
-	{in: "sched/placement", may: []string{"conf/", "sched/record", "sched/fit", "sched/node", "sched/index"}},
+	{in: "sched/placement", may: []string{"conf/", "sched/record", "sched/fit", "sched/node", "sched/index", "sched/sizing"}},
 	{in: "sched/queue", may: []string{"sched/record", "sched/priority", "sched/node", "sched/index", "sched/placement"}},
-	{in: "sched/pass", may: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue"}},
-	{in: "sched/explain", may: []string{"conf/", "sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue"}},
+	{in: "sched/pass", may: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue", "sched/sizing"}},
+	{in: "sched/explain", may: []string{"conf/", "sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue",
+		"sched/sizing"}},
 	// Package sched is the contract of the scheduler: nobody else needs what it is made of.
 	{in: "ctld", never: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue", "sched/pass",
 		"sched/explain"}},
@@ -54,6 +56,7 @@ var importRules = []rule{
 	{in: "ctld/state", never: []string{"ctld/admit", "ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/convert", never: []string{"ctld/admit", "ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/feasible", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched/"}},
+	{in: "ctld/steps", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched", "sched/sizing"}},
 	{in: "ctld/admit", never: []string{"ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/reactor", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
@@ -76,7 +79,7 @@ var importRules = []rule{
 
 // commands are the packages of client that are a command each.
 var commands = []string{"sbatch", "scancel", "squeue", "sinfo", "scrontab", "sdiag", "seff", "sstat", "sacctmgr", "sacct", "sprio",
-	"scontrol", "explain", "gpus", "report"}
+	"scontrol", "explain", "gpus", "report", "salloc", "sattach", "sbcast", "srun"}
 
 // alsoImported are the commands that another one is made with: a line of a crontab is a submission.
 var alsoImported = map[string]string{"scrontab": "sbatch"}
@@ -120,7 +123,8 @@ func TestImportRules(t *testing.T) {
 }
 
 // testSupport are packages that only tests import: they are linked with package testing.
-var testSupport = []string{"conf/fieldtest", "conf/leaktest", "ctld/daemontest", "ctld/hosttest", "ctld/boottest"}
+var testSupport = []string{"conf/fieldtest", "conf/leaktest", "ctld/daemontest", "ctld/hosttest", "ctld/boottest", "noded/sruntest",
+	"noded/container/containertest"}
 
 func TestTestSupportStaysOutOfPrograms(t *testing.T) {
 	for pkg, imports := range packages(t) {
@@ -183,7 +187,8 @@ func packages(t *testing.T) map[string][]string {
 }
 
 // pure are the folders where decisions are made: no clock, no chance, no goroutine.
-var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/crontab", "noded/agent"}
+var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/steps",
+	"ctld/crontab", "noded/agent"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.
 var impure = map[string][]string{
@@ -257,7 +262,8 @@ func TestCommandsStayLight(t *testing.T) {
 			"crypto/tls", module + "proto/sluice"},
 	}
 	for _, name := range commands { // the rest of the program serves up, down, conf and sim
-		if name != "gpus" { // prints JSON of its own
+		// One prints JSON of its own, the others are in a program of their own, with TLS.
+		if name != "gpus" && name != "srun" && name != "sattach" && name != "sbcast" {
 			targets["./client/"+name] = []string{"net", "crypto/sha256", "encoding/json", "regexp", "text/template", "github.com/urfave",
 				module + "conf"}
 		}

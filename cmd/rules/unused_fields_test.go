@@ -20,7 +20,6 @@ const (
 	service   = "part of the service for clients other than these commands"
 	generated = "generated code alone reads it (encode.gen.go)"
 	option    = "the option is accepted as by Slurm and has no effect here"
-	later     = "of salloc and srun, which do not exist yet"
 	confKept  = "read from the file and checked, and without effect (sluice conf check says so)"
 	planned   = "of plans and limits that tests read, or that accounts will need"
 	kernel    = "the kernel reads it"
@@ -37,7 +36,6 @@ var unusedFields = map[string]string{
 	"client/squeue.options.arrayUnique":   option,
 	"client/squeue.options.hide":          option,
 	"client/squeue.options.verbose":       option,
-	"client/sstat.options.allSteps":       option,
 	"conf.Cgroup.File":                    confKept,
 	"conf.Config.GresFile":                confKept,
 	"conf.Config.JobDefaults":             confKept,
@@ -55,6 +53,7 @@ var unusedFields = map[string]string{
 	"message.AccountingReply.Jobs":        wire,
 	"message.AccountingReply.NowNs":       wire,
 	"message.AccountingReply.Seq":         reply,
+	"message.AccountingReply.Steps":       wire,
 	"message.AccountingReply.Warning":     wire,
 	"message.AccountingReply.Wckeys":      wire,
 	"message.BackupReply.Bytes":           service,
@@ -63,12 +62,11 @@ var unusedFields = map[string]string{
 	"message.BackupRequest.Path":          service,
 	"message.CancelJobsReply.Seq":         reply,
 	"message.ControlJobsReply.Seq":        reply,
+	"message.CreateStepReply.Seq":         reply,
 	"message.CrontabReply.Seq":            reply,
 	"message.Fields.Node":                 generated,
 	"message.Fields.Spec":                 generated,
 	"message.GpusReply.Seq":               reply,
-	"message.JobSpec.Interactive":         later,
-	"message.JobSpec.NoKill":              option,
 	"message.JobSpec.WaitAllNodes":        option,
 	"message.JobSpec.WarnResv":            option,
 	"message.JobsReply.NowNs":             wire,
@@ -83,6 +81,8 @@ var unusedFields = map[string]string{
 	"message.PingReply.Version":           service,
 	"message.ReservationsReply.Seq":       reply,
 	"message.ReservationsRequest.Names":   service,
+	"message.StepsReply.NowNs":            wire,
+	"message.StepsReply.Seq":              reply,
 	"message.SubmitReply.Seq":             reply,
 	"message.UpdateReply.Seq":             reply,
 	"noded/gpu.Fake.hang":                 seam,
@@ -138,7 +138,7 @@ func mustBeWritten(name string) bool {
 }
 
 // ofTests are the packages that only tests, and the simulator, use.
-var ofTests = []string{"client/clienttest", "conf/fieldtest", "conf/leaktest", "ctld/simtest", "sched/sim"}
+var ofTests = []string{"client/clienttest", "conf/fieldtest", "conf/leaktest", "ctld/simtest", "noded/sruntest", "sched/sim"}
 
 // fieldUses are the fields of the module's structs by name, "package.Type.Field", and what code does with them. A message and the
 // plain struct that the commands have of it are one: what one side writes the other reads.

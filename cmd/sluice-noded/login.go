@@ -28,6 +28,20 @@ func relayPath(c *cli.Context, cluster string) string {
 	return noded.RelaySocket(cluster)
 }
 
+// sessionsPath is where the node daemon listens for sessions of sshd, "" being nowhere: where relayPath would be, and only root can move
+// processes of others.
+func sessionsPath(c *cli.Context, cluster, node string) string {
+	switch path := c.String("sessions"); {
+	case path == "none" || os.Geteuid() != 0:
+		return ""
+	case path != "":
+		return path
+	case c.String("socket") != "" || cluster == "":
+		return ""
+	}
+	return noded.SessionsSocket(cluster, node)
+}
+
 // controllers are the addresses of slurm.conf.
 func controllers(cfg *conf.Config) (addrs []string) {
 	for _, h := range cfg.SlurmctldHosts {

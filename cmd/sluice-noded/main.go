@@ -86,6 +86,9 @@ func main() {
 				"needs a certificate of role login (sluice-ctld issue --role login)"},
 			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
 				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
+			&cli.StringFlag{Name: "sessions", Usage: "`PATH` of the Unix socket for sluice adopt, by which sessions of sshd become " +
+				"part of jobs; none: no socket (default: /run/sluice/<ClusterName>/NAME.sessions, unless --socket says that the " +
+				"controller is on this host)"},
 			&cli.StringFlag{Name: "metrics", Value: noded.DefaultMetrics,
 				Usage: "serve metrics for Prometheus on `ADDR:PORT`, to other hosts than this one with TLS to who has a token or a " +
 					"certificate of role monitor; none: nowhere"},
@@ -286,6 +289,7 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 		return noded.Options{}, logging{}, err
 	}
 	o.Relay = relayPath(c, cfg.ClusterName)
+	o.Sessions = sessionsPath(c, cfg.ClusterName, n.Name)
 	o.Metrics, o.MetricsTokens = c.String("metrics"), c.String("metrics-tokens")
 	if o.Metrics == "none" {
 		o.Metrics = ""

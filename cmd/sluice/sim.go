@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/sched"
@@ -22,9 +21,11 @@ func simCommand() *admin.Verb {
 	return &admin.Verb{
 		Name: "sim", Usage: "replay a workload trace through the scheduler",
 		Description: "An SWF trace (Parallel Workloads Archive; .gz too), or the openb placement experiment (Alibaba " +
-			"cluster-trace-gpu-v2023).\n\n" +
-			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100 --policy easy\n   sluice sim --swf trace.swf --procs 64 --policy " +
+			"cluster-trace-gpu-v2023). Each policy is compared with EASY backfill and with Slurm's rule on the same jobs.\n\n" +
+			"Examples:\n   sluice sim --swf KTH-SP2.swf.gz --procs 100\n   sluice sim --swf trace.swf --procs 64 --policy " +
 			"all --json\n" +
+			"   sluice sim --swf trace.swf --procs 64 --scale-gaps 0.9 --copies 9 --against easy\n" +
+			"   sluice sim --swf trace.swf --procs 64 --weights age=1000,fairshare=10000,qos=5000 --qos 1=10,2=5 --plots plots\n" +
 			"   sluice sim --openb-nodes nodes.csv.gz --openb-pods pods.csv.gz --placement fgd --seeds 10",
 		Flags: func(f *flag.FlagSet) {
 			f.String("swf", "", "trace in the standard workload format `FILE`")
@@ -32,6 +33,14 @@ func simCommand() *admin.Verb {
 			f.Int("node-procs", 0, "divide the machine into nodes of `N` processors (default: one pool)")
 			f.String("policy", "default", "`NAME`: "+strings.Join(policyNames(), ", ")+", or all")
 			f.String("estimates", "requested", "run times as `requested` by users, or exact")
+			f.String("against", "easy,slurm-like", "the `POLICIES` to compare with, or none")
+			f.Int("copies", 1, "replay `N` copies with gaps of 0.997 to 1.003 between submissions")
+			f.String("scale-gaps", "1", "multiply the gaps between submissions by `F`")
+			f.String("scale-times", "1", "multiply run times and time limits by `F`")
+			f.String("weights", "", "multifactor priority, `FACTOR=N`,...: "+strings.Join(slices.Sorted(maps.Keys(weightOf)), ", "))
+			f.String("qos", "", "priorities of the trace's queues, `QUEUE=N`,...")
+			f.Int("half-life", 7, "of usage, for fair share, in `DAYS`")
+			f.String("plots", "", "write waits.svg, utilization.svg and backlog.svg to `DIR`")
 			f.String("openb-nodes", "", "node list `CSV` of the placement experiment")
 			f.String("openb-pods", "", "pod list `CSV` of the placement experiment")
 			f.String("placement", "fgd", "`RULE`: pack, fgd or bestfit")
@@ -52,54 +61,59 @@ func runSim(c *admin.Call) error {
 		return runOpenb(c)
 	case c.String("swf") == "":
 		return fmt.Errorf("give a trace: --swf FILE, or --openb-nodes FILE --openb-pods FILE")
-	case c.Int("procs") < 1:
-		return fmt.Errorf("give the number of processors of the machine: --procs P")
 	}
-	exact := c.String("estimates") == "exact"
-	if !exact && c.String("estimates") != "requested" {
-		return fmt.Errorf("--estimates is requested or exact, not %q", c.String("estimates"))
-	}
-	policies := []string{c.String("policy")}
-	if policies[0] == "all" {
-		policies = policyNames()
-	}
-	out := c.String("jobs-out")
-	if out != "" && len(policies) > 1 {
-		return fmt.Errorf("--jobs-out is for one policy at a time, not --policy all")
-	}
-	jobs, left, err := sim.ReadSWF(c.String("swf"))
+	x, err := experimentOf(c)
 	if err != nil {
 		return err
 	}
-	jobs, large := sim.Fitting(jobs, c.Int("procs"))
-	if left > 0 && !c.Bool("quiet") {
-		fmt.Fprintf(c.Stderr, "%d jobs without a run time, processors or a submit time are skipped\n", left)
-	}
-	if large > 0 && !c.Bool("quiet") {
-		fmt.Fprintf(c.Stderr, "%d jobs that request more than %d processors are skipped\n", large, c.Int("procs"))
+	if x.jobs, err = readJobs(c, x); err != nil {
+		return err
 	}
 	var records *os.File
-	if out != "" { // before the work, so that nobody waits for what cannot be written
+	if out := c.String("jobs-out"); out != "" { // before the work, so that nobody waits for what cannot be written
 		if records, err = os.Create(out); err != nil {
 			return fmt.Errorf("cannot write the jobs: %w", err)
 		}
 		defer records.Close()
 	}
-	var reports []*sim.Report
-	for _, p := range policies {
-		r, err := sim.Run(sim.Options{Jobs: jobs, Procs: c.Int("procs"), NodeProcs: c.Int("node-procs"), Policy: p, Exact: exact,
-			Progress: progress(c, p), Clock: time.Now})
-		if err != nil {
-			return err
+	if x.plots != "" {
+		if err := os.MkdirAll(x.plots, 0o777); err != nil {
+			return fmt.Errorf("cannot write the plots: %w", err)
 		}
-		reports = append(reports, r)
+	}
+	results, err := x.run(c)
+	if err != nil {
+		return err
 	}
 	if records != nil {
-		if err := errors.Join(reports[0].WriteRecords(records), records.Close()); err != nil {
+		if err := errors.Join(results[0].WriteRecords(records), records.Close()); err != nil {
 			return fmt.Errorf("cannot write the jobs: %w", err)
 		}
 	}
-	return printReports(c, reports)
+	if err := x.plot(results); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return writeJSON(c.Stdout, results)
+	}
+	x.print(c.Stdout, results)
+	return nil
+}
+
+// readJobs reads the trace, leaves out what the machine cannot run, and scales it.
+func readJobs(c *admin.Call, x *experiment) ([]sim.Job, error) {
+	jobs, left, err := sim.ReadSWF(c.String("swf"))
+	if err != nil {
+		return nil, err
+	}
+	jobs, large := sim.Fitting(jobs, x.procs)
+	if left > 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.Stderr, "%d jobs without a run time, processors or a submit time are skipped\n", left)
+	}
+	if large > 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.Stderr, "%d jobs that request more than %d processors are skipped\n", large, x.procs)
+	}
+	return sim.Scale(jobs, x.gaps, x.times)
 }
 
 // progress shows on a terminal how far a run has come.
@@ -114,19 +128,6 @@ func progress(c *admin.Call, policy string) func(done, all int) {
 		}
 		fmt.Fprintf(os.Stderr, "%s: %d of %d jobs%s", policy, done, all, end)
 	}
-}
-
-func printReports(c *admin.Call, reports []*sim.Report) error {
-	if c.Bool("json") {
-		return writeJSON(c.Stdout, reports)
-	}
-	fmt.Fprintf(c.Stdout, "%-13s %8s %10s %8s %8s %8s %9s %9s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90",
-		"p99", "max", "slowdown", "util", "Jain", "queue", "passes", "probes", "wall s")
-	for _, r := range reports {
-		fmt.Fprintf(c.Stdout, "%-13s %8d %10.0f %8d %8d %8d %9d %9.2f %6.3f %6.3f %7d %9d %11d %8.1f\n", r.Policy, r.Jobs, r.WaitMean,
-			r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax, r.Slowdown, r.Utilization, r.Fairness, r.Queue, r.Passes, r.Probes, r.WallS)
-	}
-	return nil
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"golang.org/x/sys/unix"
@@ -30,9 +29,9 @@ type File struct {
 }
 
 // Write puts this process's id into the file at path, an absolute one, as a line. Nobody but root and owners may be able to change the
-// folder, or own the file. One that a process left which has ended is replaced. That of a process which lives is an error, and stays as it
-// is: one that holds the file's lock, or has the id in it and is not younger than the file. A file with something else than a number in it
-// is an error, too, and stays as it is.
+// folder, or own the file. That of a daemon which lives is an error, and stays as it is: one that holds the file's lock, as the daemons of
+// Slurm do, too (with F_SETLK, which excludes ours). One without a lock is replaced, whatever its number has become the id of meanwhile. A
+// file with something else than a number in it is an error, and stays as it is.
 func Write(path string, owners ...uint32) (*File, error) {
 	dir, err := trusted.Path(filepath.Dir(path), owners...)
 	if err != nil {
@@ -110,9 +109,6 @@ func (f *File) lock(file *os.File, owners []uint32) error {
 	case err != nil:
 		return err
 	}
-	if pid > 0 && pid != os.Getpid() && alive(pid, fi.ModTime()) {
-		return fmt.Errorf("it is that of process %d, which is running", pid)
-	}
 	return nil
 }
 
@@ -138,49 +134,6 @@ func (f *File) is(file *os.File) bool {
 	var named, open unix.Stat_t
 	return unix.Fstatat(int(f.dir.Fd()), f.name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil &&
 		named.Dev == open.Dev && named.Ino == open.Ino
-}
-
-// slack is how far times of the kernel and of the file system may be apart that stand for the same moment.
-const slack = 2 * time.Second
-
-// alive tells whether a process lives that could have written its id into a file at a time: one that began later has been given the id of
-// one that is gone. A process that root may not look at counts as alive.
-func alive(pid int, written time.Time) bool {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return false
-	}
-	began, ok := started(string(raw))
-	return err != nil || !ok || !began.After(written.Add(slack))
-}
-
-// ticksPerSecond is the unit of times in /proc/PID/stat (USER_HZ), the same on all of Linux's architectures that Go has.
-const ticksPerSecond = 100
-
-// started reads when a process began from its line of /proc/PID/stat (proc(5)): the twenty-second field, in ticks since the boot.
-func started(stat string) (time.Time, bool) {
-	_, after, found := cutLast(stat, ") ")
-	fields := strings.Fields(after)
-	if !found || len(fields) < 20 {
-		return time.Time{}, false
-	}
-	ticks, err := strconv.ParseInt(fields[19], 10, 64)
-	if err != nil {
-		return time.Time{}, false
-	}
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Time{}, false
-	}
-	return time.Now().Add(-time.Duration(up.Nano())).Add(time.Duration(ticks) * time.Second / ticksPerSecond), true
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // fill writes the number first and cuts what was longer after it: a reader never finds the file empty, unless it is new.

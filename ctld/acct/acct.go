@@ -28,6 +28,8 @@ type Options struct {
 	// Outbox reads an encoded record of the journal's bucket Finished, nil = there is none; Script a stored script and environment.
 	Outbox func(state.Attempt) ([]byte, error)
 	Script func(*pb.JobRecord) (script, env []byte, err error)
+	// StepOutbox reads the encoded record of a step, nil = there is none.
+	StepOutbox func(state.StepKey) ([]byte, error)
 	// Stored hands the command to the writer that takes attempts out of the outbox.
 	Stored func(ctx context.Context, cmd reactor.Stored) error
 	Now    func() time.Time
@@ -57,9 +59,10 @@ type Accounting struct {
 	flying  map[uint32]struct{}        // of those, what is being stored
 	kept    map[state.Attempt]struct{} // attempts of the outbox that it does not have
 	sent    map[state.Attempt]struct{} // of those, what is being stored
-	written uint64                     // rows since the start
-	broken  error                      // a reader found the database damaged
-	failed  error                      // why the last try to store failed; nil = it did not
+	steps   stepsDue
+	written uint64 // rows since the start
+	broken  error  // a reader found the database damaged
+	failed  error  // why the last try to store failed; nil = it did not
 }
 
 // New begins with everything that the state holds: what of it is stored already is not known. It does not touch the disk.
@@ -70,6 +73,7 @@ func New(o Options, v *state.View) *Accounting {
 	a := &Accounting{o: o, decayed: decayedSums{turn: make(chan struct{}, 1)},
 		path: filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
 		flying: map[uint32]struct{}{}, kept: map[state.Attempt]struct{}{}, sent: map[state.Attempt]struct{}{}}
+	a.steps = newStepsDue(v)
 	a.all(v)
 	for _, at := range v.Outbox {
 		a.kept[at] = struct{}{}
@@ -82,6 +86,7 @@ func (a *Accounting) all(v *state.View) {
 	for j := range v.Jobs.All() {
 		a.dirty[j.Id] = struct{}{}
 	}
+	a.steps.all(v)
 }
 
 // Changed takes in what a commit changed. It never blocks: the loop calls it.
@@ -99,6 +104,7 @@ func (a *Accounting) Changed(c state.Change) {
 	for _, at := range c.Kept {
 		a.kept[at] = struct{}{}
 	}
+	a.steps.changed(c)
 }
 
 // Unstored are the jobs whose last change is not in the database.
@@ -129,7 +135,7 @@ func (a *Accounting) Waiting() int {
 func (a *Accounting) Figures() (waiting int, written uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.dirty) + len(a.flying) + len(a.kept) + len(a.sent), a.written, a.failed
+	return len(a.dirty) + len(a.flying) + len(a.kept) + len(a.sent) + a.steps.count(), a.written, a.failed
 }
 
 // Open opens the database, so that sacct has it from the first question on. Where that cannot be done Run tries again.

@@ -17,6 +17,15 @@ func TestSlimRecords(t *testing.T) {
 	}, fieldtest.LeftOut{"RequestId": controller, "Signals": controller, "Epoch": controller, "StopReason": controller,
 		"ScriptKey": controller, "EnvKey": controller,
 		"DependencyShown": "a job that has ended depends on nothing"})
+	fieldtest.Copies(t, func(s *pb.StepRecord) *pb.StepRecord {
+		n := slimStep(s)
+		n.Spec = s.Spec
+		return n
+	}, fieldtest.LeftOut{"RequestId": controller, "Signals": controller, "Epoch": controller, "ClockNs": controller,
+		"ClockBoot": controller, "Watchers": controller,
+		"Certificate": "for the nodes and srun alone", "Key": "for the nodes and srun alone"})
+	fieldtest.Copies(t, func(s *pb.StepSpec) *pb.StepSpec { return slimStep(&pb.StepRecord{Spec: s}).Spec }, fieldtest.LeftOut{
+		"Addresses": "srun listens no more", "Hosts": "the nodes and their tasks are in the record"})
 	fieldtest.Copies(t, func(s *pb.JobSpec) *pb.JobSpec { return slim(&pb.JobRecord{Spec: s}).Spec }, fieldtest.LeftOut{
 		"Groups": "large, and nothing shows it of an ended job", "Rlimits": "large, and nothing shows it",
 		"ExportEnv": "the variables are kept, where they are"})

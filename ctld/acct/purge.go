@@ -29,6 +29,9 @@ func (a *Accounting) purge(ctx context.Context) {
 		return
 	}
 	before := a.o.Now().Add(-keep)
+	if err := db.purgeSteps(ctx, before); err != nil {
+		a.o.Log.Error("cannot delete old steps from the accounting database (PurgeJobAfter)", "err", err)
+	}
 	total, err := db.purge(ctx, before)
 	if err != nil {
 		a.o.Log.Error("cannot delete old jobs from the accounting database (PurgeJobAfter)", "err", err)

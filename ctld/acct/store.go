@@ -120,11 +120,11 @@ func (s *store) prepare() error {
 		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away",
 			version, schemaVersion)
 	case version == 0:
-		return s.change(schema + gpuTables)
+		return s.change(schema + gpuTables + stepTable)
 	case version == 1:
-		return s.change(indexes + owners + gpuTables)
+		return s.change(indexes + owners + gpuTables + stepTable)
 	case version == 2:
-		return s.change(owners + gpuTables)
+		return s.change(owners + gpuTables + stepTable)
 	}
 	if fi, err := os.Stat(s.path); err == nil && fi.Size() <= checkedBytes {
 		var verdict string
@@ -135,7 +135,7 @@ func (s *store) prepare() error {
 			return fmt.Errorf("%w: %s", errDamaged, verdict)
 		}
 	}
-	return s.change(gpuTables)
+	return s.change(gpuTables + stepTable)
 }
 
 // change alters what the database has, all of it or nothing.

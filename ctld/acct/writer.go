@@ -113,6 +113,11 @@ func (a *Accounting) store(ctx context.Context) (err error) {
 			return err
 		}
 		more, err := a.batch(ctx, db)
+		if err == nil {
+			var steps bool
+			steps, err = a.stepBatch(ctx, db)
+			more = more || steps
+		}
 		if errors.Is(err, errDamaged) {
 			if err = a.replace(err); err == nil {
 				continue

@@ -403,6 +403,14 @@ func size(st *state.Settings, j *pb.JobRecord, c *sched.Counts, nodes int) {
 
 func clamp32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
+// StepTRES is what a step holds, as Slurm counts it.
+func StepTRES(cpus uint32, memMiB uint64, nodes uint32) string {
+	if memMiB == 0 {
+		return fmt.Sprintf("cpu=%d,node=%d", cpus, nodes)
+	}
+	return fmt.Sprintf("cpu=%d,mem=%s,node=%d", cpus, tres.FormatMiB(memMiB), nodes)
+}
+
 // TRES writes a set of resources as Slurm does.
 func TRES(cpus uint32, memMiB uint64, nodes uint32) string {
 	if memMiB == 0 {

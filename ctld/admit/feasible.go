@@ -31,18 +31,10 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 	if held {
 		return verdict.Nodes, nil
 	}
-	ok, why := verdict.Nodes > 0, verdict.Why
-	lead := ""
-	if !ok || s.NtasksPerNode > 1 {
-		lead = feasible.Lacking(v, s, names)
-	}
-	if ok && s.NtasksPerNode > 1 && lead == feasible.LackingCPUs { // fewer tasks on a node is not what --ntasks-per-node says
-		ok, why = false, "no node can run as many tasks as --ntasks-per-node requests"
-	}
-	if ok || !Enforced(v) && verdict.Outgrown {
+	if verdict.Nodes > 0 || !Enforced(v) && verdict.Outgrown {
 		return verdict.Nodes, nil
 	}
-	p = pb.NewProblem(pb.CodeNodeConfig, "%s", why).WithLead("%s", lead)
+	p = pb.NewProblem(pb.CodeNodeConfig, "%s", verdict.Why).WithLead("%s", feasible.Lacking(v, s, names))
 	if notes := feasible.DeviceNotes(v, s, true); len(notes) > 0 {
 		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
 	}

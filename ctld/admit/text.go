@@ -49,6 +49,9 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 		}
 		return p == nil
 	})
+	if p == nil {
+		p = Container(spec.RunIn)
+	}
 	if p == nil && len(spec.Name) > maxName {
 		p = pb.NewProblem(pb.CodePathTooLong, "the job name has %d bytes, at most %d", len(spec.Name), maxName)
 	}

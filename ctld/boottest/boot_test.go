@@ -176,7 +176,7 @@ func journal(t *testing.T, h *boottest.Host) {
 	h.Do("", "scontrol", "update", "nodename=head", "state=drain", "reason=disk")
 	h.Do("", "scontrol", "update", "nodename=head", "state=resume")
 	h.Until("the drained node is a warning", func() bool {
-		return strings.Contains(h.Journal("sluice-ctld", "--priority=warning"), "what=updated reason=disk")
+		return strings.Contains(h.Journal("sluice-ctld", "--priority=warning"), "what=drained reason=disk")
 	})
 	if strings.Contains(warned, "JobStarted") || strings.Contains(warned, "controller started") {
 		t.Errorf("a line at info is a warning:\n%s", warned)

@@ -19,7 +19,7 @@ func Build(bin, built string) error {
 	if built != "" {
 		return daemontest.Programs(bin, built)
 	}
-	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded")
+	cmd := exec.Command("go", "build", "-o", bin+"/", "./cmd/sluice", "./cmd/sluice-steps", "./cmd/sluice-ctld", "./cmd/sluice-noded")
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
@@ -31,7 +31,7 @@ func Build(bin, built string) error {
 func Installed(bin string) (files, bind map[string]string, err error) {
 	files = map[string]string{}
 	bind = map[string]string{"/usr/bin/sluice": filepath.Join(bin, "sluice"), "/usr/sbin/sluice-ctld": filepath.Join(bin, "sluice-ctld"),
-		"/usr/sbin/sluice-noded": filepath.Join(bin, "sluice-noded")}
+		"/usr/sbin/sluice-noded": filepath.Join(bin, "sluice-noded"), "/usr/bin/sluice-steps": filepath.Join(bin, "sluice-steps")}
 	for _, name := range Commands {
 		files["/usr/bin/"+name] = "-> sluice"
 	}

@@ -32,6 +32,7 @@ func Anywhere(s *pb.JobSpec, users state.Users) *sched.Request {
 		Exclusive: s.Sharing == "exclusive", ExclusiveUser: s.Sharing == "user", Oversubscribe: s.Sharing == "oversubscribe"}
 	r.LowUID = users.Low(s.Uid)
 	r.Gres, r.CPUsPerGPU, r.Binding = GresRequests(s), cpusPerGPU(s), strings.Contains(s.GresFlags, "enforce-binding")
+	r.TasksPerGPU = int(s.NtasksPerTres)
 	if perTask, perNode := gpus(s.TresPerTask), gpus(s.TresPerNode); perTask > 0 && perNode >= perTask && r.TasksPerNode == 0 {
 		r.TasksPerNode = int(perNode / perTask) // as many tasks on a node as its GPUs are for
 	}
@@ -75,19 +76,27 @@ func cpusPerGPU(s *pb.JobSpec) int {
 	return int(list[0].Count)
 }
 
+// maxGres is more of a generic resource than any node has.
+const maxGres = 1 << 40
+
 // GresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives). Where one is asked
 // for in several ways they are ways to say the same: the finest counts, and admit has worked the numbers of tasks and nodes out.
 func GresRequests(s *pb.JobSpec) []sched.GresRequest {
+	return GresOf(s.TresPerTask, s.TresPerSocket, s.TresPerNode, s.TresPerJob)
+}
+
+// GresOf is GresRequests of the texts alone; a step has the same four.
+func GresOf(perTask, perSocket, perNode, all string) []sched.GresRequest {
 	var out []sched.GresRequest
 	seen := map[string]bool{}
 	for _, part := range []struct {
 		text string
 		per  sched.GresPer
-	}{{s.TresPerTask, sched.PerTask}, {s.TresPerSocket, sched.PerSocket}, {s.TresPerNode, sched.PerNode}, {s.TresPerJob, sched.PerJob}} {
+	}{{perTask, sched.PerTask}, {perSocket, sched.PerSocket}, {perNode, sched.PerNode}, {all, sched.PerJob}} {
 		list := slices.DeleteFunc(Gres(part.text), func(g tres.Gres) bool { return g.Count == 0 })
 		for _, g := range list {
 			if !seen[g.Name] {
-				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(g.Count), Per: part.per})
+				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(min(g.Count, maxGres)), Per: part.per})
 			}
 		}
 		for _, g := range list {

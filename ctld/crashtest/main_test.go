@@ -63,7 +63,7 @@ func runAll(m *testing.M) int {
 	}
 	defer stop()
 	bin = filepath.Join(base, "bin") // where every user can reach it
-	if err := daemontest.Programs(bin, *built, commands...); err != nil {
+	if err := daemontest.Programs(bin, *built, append(commands, "salloc", "srun")...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

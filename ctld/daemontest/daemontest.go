@@ -33,7 +33,7 @@ func Programs(bin, built string, commands ...string) (err error) {
 	if built == "" {
 		err = build(bin)
 	} else {
-		for _, name := range []string{"sluice", "sluice-ctld", "sluice-noded"} {
+		for _, name := range []string{"sluice", "sluice-steps", "sluice-ctld", "sluice-noded"} {
 			err = errors.Join(err, CopyProgram(filepath.Join(built, name), filepath.Join(bin, name)))
 		}
 	}
@@ -48,7 +48,8 @@ func build(bin string) error {
 	if Raced {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/sluice", "./cmd/sluice-ctld", "./cmd/sluice-noded")...)
+	cmd := exec.Command("go", append(args, "./cmd/sluice", "./cmd/sluice-steps", "./cmd/sluice-ctld",
+		"./cmd/sluice-noded")...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)

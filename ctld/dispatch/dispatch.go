@@ -194,6 +194,7 @@ type sent struct {
 	endNS     int64
 	limitS    uint32
 	suspended bool
+	watcher   uint32
 }
 
 // Wake makes the link's sender look again.
@@ -291,6 +292,12 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 			msg.Steps = append(msg.Steps, o)
 		}
 		more = more || later
+		for _, s := range v.Steps(id).Live() {
+			if o, later = l.stepOrder(j, s, want, &room, later); o != nil {
+				msg.Steps = append(msg.Steps, o)
+			}
+			more = more || later
+		}
 	}
 	msg.Steps = append(msg.Steps, l.strays(n, want)...)
 	msg.Steps = append(msg.Steps, l.unwanted(want)...)
@@ -325,11 +332,7 @@ func (l *Link) configuration() *pb.Configuration {
 }
 
 func stepOf(j *pb.JobRecord, node string) stepID {
-	step := pb.ExternStep
-	if node == j.BatchHost {
-		step = pb.BatchStep
-	}
-	return stepID{job: j.Id, attempt: j.Attempt, epoch: j.Epoch, step: step}
+	return stepID{job: j.Id, attempt: j.Attempt, epoch: j.Epoch, step: state.HolderOn(j, node)}
 }
 
 // order is what to say of one step, nil when the node knows. later: its launch has no room in this message.
@@ -348,8 +351,8 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS,
 		Suspended: now.suspended, LimitS: now.limitS}
 	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
-		var err error
-		switch later, err = l.addLaunch(o, j, room); {
+		spec, err := l.launch(j, room)
+		switch later = l.addLaunch(o, spec, room); {
 		case err != nil:
 			l.fail(j, key, err)
 			return nil, false
@@ -363,23 +366,27 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 	return o, false
 }
 
-// addLaunch puts the launch into an order, unless the message is full.
-func (l *Link) addLaunch(o *pb.StepOrder, j *pb.JobRecord, room *int) (later bool, err error) {
+// launch is the launch of the allocation, nil when the message is full.
+func (l *Link) launch(j *pb.JobRecord, room *int) (*pb.LaunchSpec, error) {
 	if *room <= 0 {
-		return true, nil
+		return nil, nil
 	}
-	spec, err := l.d.launch(j, l.node)
-	if err != nil {
-		return false, err
+	return l.d.launch(j, l.node)
+}
+
+// addLaunch puts the launch into an order, unless the message is full.
+func (l *Link) addLaunch(o *pb.StepOrder, spec *pb.LaunchSpec, room *int) (later bool) {
+	if *room <= 0 || spec == nil {
+		return true
 	}
 	size := proto.Size(spec)
 	if size > *room && *room < maxLaunchBytes {
 		*room = 0 // in order: what comes later does not overtake
-		return true, nil
+		return true
 	}
 	o.Launch = spec
 	*room -= size
-	return false, nil
+	return false
 }
 
 // fail ends a step whose script is lost: it would hold its resources for ever.

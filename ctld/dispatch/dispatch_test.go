@@ -522,3 +522,100 @@ func TestStanding(t *testing.T) {
 		}
 	}
 }
+
+// step makes a step of a job.
+func (b *bench) step(job uint32, spec *pb.StepSpec) *pb.StepRecord {
+	r, ok := b.do(reactor.CreateStep{Caller: reactor.Caller{Operator: true}, Job: job, Spec: spec,
+		Certificate: []byte("certificate")}).(reactor.CreatedStep)
+	if !ok || r.Step == nil {
+		b.t.Fatal(r)
+	}
+	return r.Step
+}
+
+// orders are those of a link in words: "0 RUN launch".
+func orders(t rapid.TB, l *Link) string {
+	var out []string
+	for _, m := range all(t, l) {
+		for _, o := range m.Steps {
+			s := fmt.Sprint(o.Key.Step, " ", strings.TrimPrefix(o.Want.String(), "WANT_"))
+			switch o.Key.Step {
+			case pb.BatchStep:
+				s = "batch" + strings.TrimLeft(s, "0123456789")
+			case pb.ExternStep:
+				s = "extern" + strings.TrimLeft(s, "0123456789")
+			}
+			if o.Launch != nil {
+				s += " launch"
+			}
+			if k := len(o.Signals); k > 0 {
+				s += fmt.Sprint(" signal ", o.Signals[k-1].Signal)
+			}
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// TestStepOrders: a step is launched after its allocation, on its own nodes, and ends with it.
+func TestStepOrders(t *testing.T) {
+	b := newBench(t)
+	one, two := b.d.Open("n1", nil), b.d.Open("n2", nil)
+	j := b.run([]byte("x"), "n1", "n2")
+	s := b.step(j.Id, &pb.StepSpec{MinNodes: 1, ReqNodes: "n2", Overlap: true, TimeLimitS: 60})
+	if got := orders(t, one); got != "batch RUN launch" {
+		t.Error(got)
+	}
+	for _, m := range all(t, two) {
+		for _, o := range m.Steps {
+			if o.Key.Step == 0 && (o.LimitS != 60 || o.Launch.LimitS != 60 || string(o.Launch.Step.Certificate) != "certificate" ||
+				len(o.Launch.Script)+len(o.Launch.Env) > 0 || o.Launch.Node != "n2" || o.Launch.Batch || o.Launch.Key.Step != 0) {
+				t.Error(o)
+			}
+		}
+	}
+	b.do(reactor.Cancel{Caller: reactor.Caller{Operator: true}, IDs: []string{fmt.Sprint(j.Id, ".0")}, Signal: 10})
+	if got := orders(t, two) + "|" + orders(t, one); got != "0 RUN signal 10|" {
+		t.Error(got)
+	}
+	b.do(reactor.Cancel{Caller: reactor.Caller{Operator: true}, IDs: []string{fmt.Sprint(j.Id)}})
+	if got := orders(t, two); got != "extern STOP; 0 STOP signal 10" {
+		t.Error(got)
+	}
+	end := report(&pb.StepKey{JobId: s.JobId, Attempt: s.Attempt, Epoch: s.Epoch, Step: s.StepId}, pb.StepPhase_STEP_ENDED)
+	two.Saw([]*pb.StepReport{end})
+	b.do(reactor.StepReports{Node: "n2", Steps: []*pb.StepReport{end}})
+	if !woken(two) || orders(t, two) != "0 FORGET" {
+		t.Error("the node is not told to forget a step that has ended")
+	}
+	again := b.d.Open("n2", nil)
+	if got := orders(t, again); got != "extern STOP" {
+		t.Error(got)
+	}
+}
+
+// TestCancelOfAStep: it is killed at once, and its job runs on.
+func TestCancelOfAStep(t *testing.T) {
+	b := newBench(t)
+	link := b.d.Open("n1", nil)
+	j := b.run([]byte("x"), "n1")
+	b.step(j.Id, &pb.StepSpec{MinNodes: 1, Overlap: true})
+	all(t, link)
+	b.do(reactor.Cancel{Caller: reactor.Caller{Operator: true}, IDs: []string{fmt.Sprint(j.Id, ".0")}})
+	if got := orders(t, link); got != "0 KILL" {
+		t.Error(got)
+	}
+}
+
+// TestInteractiveJobs: an allocation without a batch script holds all of its nodes alike.
+func TestInteractiveJobs(t *testing.T) {
+	b := newBench(t)
+	l := b.d.Open("n1", nil)
+	id := b.do(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "i", Uid: 1000, User: "u", Interactive: true},
+		Partition: "debug"}}).(reactor.Submitted).ID
+	b.do(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: -1, Spec: b.view.Jobs.Get(id).Spec, Partition: "debug",
+		LimitS: 60, NodeList: "n1", Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 1}}}}})
+	if got := orders(t, l); got != "extern RUN launch" {
+		t.Error(got)
+	}
+}

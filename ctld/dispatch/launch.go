@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -10,8 +11,22 @@ import (
 
 // launch is everything a node needs to run its part of a job. Only the batch host gets script and environment.
 func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error) {
+	s := d.allocation(j, node)
+	if !s.Batch {
+		return s, nil
+	}
+	var err error
+	if s.Script, s.Env, err = d.scripts(j); err != nil {
+		return nil, fmt.Errorf("cannot read the script of job %d: %w", j.Id, err)
+	}
+	return s, nil
+}
+
+// allocation is what a node needs to know of a job and of its own part.
+func (d *Dispatcher) allocation(j *pb.JobRecord, node string) *pb.LaunchSpec {
 	s := &pb.LaunchSpec{
-		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: j.Alloc, NodeList: j.NodeList, Node: node, Batch: node == j.BatchHost,
+		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: left(j), NodeList: j.NodeList, Node: node,
+		Batch:     state.HolderOn(j, node) == pb.BatchStep,
 		Partition: j.Partition, Account: j.Spec.Account, Qos: j.Spec.Qos, NumTasks: j.NumTasks,
 		StartNs: j.StartNs, EndNs: j.EndNs, LimitS: limitOf(j), Restarts: restarts(j), Dependency: j.Spec.Dependency,
 		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, OverTimeS: d.view().OverTime(j.Partition),
@@ -20,22 +35,24 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 		s.Spec = state.CloneSpec(j.Spec)
 		s.Spec.Reservation = j.ResvName
 	}
-	for i, a := range j.Alloc {
+	for i, a := range s.Alloc {
 		if a.Node == node {
 			s.NodeIndex = uint32(i)
 		}
 	}
-	if !s.Batch {
-		return s, nil
-	}
-	if j.IsArrayTask {
+	if j.IsArrayTask && s.Batch {
 		ArrayFigures(s, j)
 	}
-	var err error
-	if s.Script, s.Env, err = d.scripts(j); err != nil {
-		return nil, fmt.Errorf("cannot read the script of job %d: %w", j.Id, err)
+	return s
+}
+
+// left are the shares of a job that it still has: those of nodes that have failed (--no-kill) are not.
+func left(j *pb.JobRecord) []*pb.NodeAlloc {
+	ended := (*pb.NodeAlloc).GetEnded
+	if !slices.ContainsFunc(j.Alloc, ended) {
+		return j.Alloc
 	}
-	return s, nil
+	return slices.DeleteFunc(slices.Clone(j.Alloc), ended)
 }
 
 // limitOf is a job's time limit as nodes measure it, 0 where it has none.

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Verdict is what is to be said of a request.
@@ -120,8 +121,8 @@ func namesOf(features, gres map[string]bool) Names {
 	return Names{slices.Sorted(maps.Keys(features)), slices.Sorted(maps.Keys(gres))}
 }
 
-// LackingCPUs is what Slurm says of a request for more CPUs of one node than any node has.
-const LackingCPUs = "CPU count per node can not be satisfied"
+// lackingCPUs is what Slurm says of a request for more CPUs of one node than any node has.
+const lackingCPUs = "CPU count per node can not be satisfied"
 
 // Lacking is what Slurm says first when no node of the partitions has as much of one resource as the request wants of a single node; ""
 // when it is not a single resource.
@@ -135,10 +136,9 @@ func Lacking(v *state.View, s *pb.JobSpec, partitions []string) string {
 			sockets, cores, threads = max(sockets, n.Sockets), max(cores, n.Cores), max(threads, n.Threads)
 		}
 	}
-	perTask := max(s.CpusPerTask, 1)
 	switch {
-	case max(s.PnMinCpus, perTask, s.NtasksPerNode*perTask) > cpus:
-		return LackingCPUs
+	case sizing.NodeCPUs(convert.Anywhere(s, v.Users())) > int64(cpus):
+		return lackingCPUs
 	case max(s.MemPerNodeMib, s.MemPerCpuMib) > mem:
 		return "Memory specification can not be satisfied"
 	case s.TmpDiskMib > tmp:

@@ -56,7 +56,8 @@ func TestHostWithoutFiles(t *testing.T) {
 	start := func() {
 		t.Helper()
 		c.node = c.launch("bare", "sluice-noded", "--conf-server", fmt.Sprintf("127.0.0.1:%d", c.port), "--tls", tls, "--spool", spool,
-			"--publish", publish, "--relay", filepath.Join(c.dir, "relay.sock"), "--gpus", "none", "--no-gpu-files", "--allow-root-jobs")
+			"--publish", publish, "--relay", filepath.Join(c.dir, "relay.sock"), "--sessions", "none",
+			"--gpus", "none", "--no-gpu-files", "--allow-root-jobs")
 	}
 	job := func() {
 		t.Helper()

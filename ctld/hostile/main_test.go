@@ -88,7 +88,7 @@ func prepare() (err error) {
 		return err
 	}
 	if err := daemontest.Programs(bin, *built, "sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sdiag", "sprio",
-		"sshare"); err != nil {
+		"sshare", "salloc", "srun"); err != nil {
 		return err
 	}
 	self, err := os.Executable()

@@ -1,6 +1,7 @@
 package hosttest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -41,6 +42,11 @@ type cluster struct {
 	login   *hosttest.Host
 	compute []*hosttest.Host
 
+	gres string // of each node, "Gres=…"; empty: none
+	more string // further lines of slurm.conf
+	// consumed is SelectTypeParameters; empty: CR_Core
+	consumed string
+
 	ctld  *hosttest.Process
 	noded map[string]*hosttest.Process
 	old   []*hosttest.Process // those that were started again since
@@ -55,7 +61,7 @@ StateSaveLocation=/var/spool/sluice-ctld
 SlurmdSpoolDir=/var/spool/sluiced
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=%s
 ReturnToService=2
 SlurmdTimeout=%d
 MinJobAge=86400
@@ -71,13 +77,19 @@ const never = 36000
 func (c *cluster) text(timeoutS int) string {
 	var nodes strings.Builder
 	for _, h := range c.compute {
-		fmt.Fprintf(&nodes, "NodeName=%s NodeAddr=%s CPUs=8 RealMemory=4096 State=UNKNOWN\n", h.Name, h.Addr)
+		fmt.Fprintf(&nodes, "NodeName=%s NodeAddr=%s CPUs=8 RealMemory=4096 %s State=UNKNOWN\n", h.Name, h.Addr, c.gres)
 	}
-	return fmt.Sprintf(conf, c.name, c.ctl.Addr, timeoutS, nodes.String())
+	return fmt.Sprintf(conf, c.name, c.ctl.Addr, cmp.Or(c.consumed, "CR_Core"), timeoutS, nodes.String()) + c.more
 }
 
 // newCluster boots the hosts of a cluster with n compute hosts, and starts its daemons.
 func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	return newClusterWith(t, n, nil)
+}
+
+// newClusterWith lets a test say more of a cluster before its hosts are booted: of slurm.conf, and the files of every host in /etc.
+func newClusterWith(t *testing.T, n int, adapt func(c *cluster, etc map[string]string)) *cluster {
 	t.Helper()
 	top, err := os.MkdirTemp(base, t.Name()) // another one for each of -count
 	must(t, err)
@@ -93,13 +105,15 @@ func newCluster(t *testing.T, n int) *cluster {
 	}
 	etc := map[string]string{"passwd": passwd, "group": group, "hosts": "127.0.0.1 localhost\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n"}
+	etc["slurm/cgroup.conf"] = "ConstrainCores=no\nConstrainRAMSpace=no\n"
 	for i, name := range names {
 		etc["hosts"] += hosttest.Address(i) + " " + name + "\n"
 	}
+	if adapt != nil {
+		adapt(c, etc)
+	}
 	for i, name := range names {
-		own := maps.Clone(etc)
-		own["slurm/cgroup.conf"] = "ConstrainCores=no\nConstrainRAMSpace=no\n"
-		h := c.net.Add(name, own)
+		h := c.net.Add(name, etc)
 		switch i {
 		case 0:
 			c.ctl = h

@@ -55,4 +55,4 @@ func runAll(m *testing.M) (code int) {
 	return code
 }
 
-var commands = []string{"sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "sprio", "sdiag", "seff", "sstat", "scrontab"}
+var commands = []string{"sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "sprio", "sdiag", "seff", "sstat", "scrontab", "srun"}

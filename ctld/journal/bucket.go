@@ -10,7 +10,7 @@ import (
 // Bucket is a kind of row. Its number is part of every checksum: append new kinds, never renumber.
 type Bucket byte
 
-// The kinds of rows. Keys of Jobs, Scripts and Steps begin with the job id, 4 bytes big-endian: rows of one submission burst lie
+// The kinds of rows. Keys of Jobs, Scripts and JobSteps begin with the job id, 4 bytes big-endian: rows of one submission burst lie
 // side by side, and the journal learns from the keys of Jobs which ids are in use.
 const (
 	Meta Bucket = 1 + iota
@@ -27,7 +27,10 @@ const (
 	Tokens
 	Crontabs
 	Texts
-	lastBucket = Texts
+	// JobSteps are the steps of jobs. A release that does not know them refuses a database that has any: it would take the end of a step
+	// for that of its job. Steps was never written.
+	JobSteps
+	lastBucket = JobSteps
 )
 
 // bucketInfo says how a kind of row is stored and named.
@@ -54,6 +57,7 @@ var buckets = [lastBucket + 1]bucketInfo{
 	Tokens:       {"tokens", "token", false, 0.7},
 	Crontabs:     {"crontabs", "crontab of", false, 0.7},
 	Texts:        {"texts", "script or environment", false, 0.7},
+	JobSteps:     {"jobsteps", "step of job", true, 0.8},
 }
 
 const headName = "head" // the bolt bucket of the head record; checksummed as Bucket 0

@@ -348,6 +348,37 @@ func TestNamesOfSlurm(t *testing.T) {
 	}
 }
 
+// TestNamesOfExporter: dashboard 4323 finds its metrics, with the labels that it picks series by. More labels than these would part what it
+// adds up, and show one line for several.
+func TestNamesOfExporter(t *testing.T) {
+	text, err := os.ReadFile("testdata/dashboard-4323.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, 2)
+	w.submit("alice", "physics", "n0", 0)
+	families := w.read("/metrics", true)
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if words[0] == "#" {
+			continue
+		}
+		series := families[words[0]].GetMetric()
+		if len(series) == 0 {
+			t.Errorf("there is no %s", words[0])
+		}
+		for _, m := range series {
+			labels := words[:1]
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName())
+			}
+			if !slices.Equal(labels, words) {
+				t.Errorf("%s has the labels %q, and not %q", words[0], labels[1:], words[1:])
+			}
+		}
+	}
+}
+
 // BenchmarkPages makes the pages of a cluster with 10,000 nodes, 100,000 jobs and 1,000 users; ns/op is one scrape of all of them, which a
 // scrape a second costs at most.
 func BenchmarkPages(b *testing.B) {

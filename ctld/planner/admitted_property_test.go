@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/steps"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 	"pgregory.net/rapid"
@@ -57,6 +58,7 @@ func anyRequest(t *rapid.T) *pb.JobSpec {
 		"gpus":             func() { s.TresPerJob = gpus("gpus") },
 		"gpus-per-node":    func() { s.TresPerNode = gpus("per node") },
 		"gpus-per-task":    func() { s.TresPerTask = gpus("per task") },
+		"ntasks-per-gpu":   func() { s.NtasksPerTres = few("tasks per GPU", 5) },
 		"cpus-per-gpu":     func() { s.CpusPerTres = fmt.Sprintf("gres/gpu:%d", few("cpus per gpu", 40)) },
 		"exclusive":        func() { s.Sharing = "exclusive" },
 		"contiguous":       func() { s.Contiguous = true },
@@ -101,10 +103,77 @@ func TestAdmittedJobsStart(t *testing.T) {
 		w.run()
 		if got := w.loop.View().Jobs.Get(id); got.State != pb.JobState_JOB_RUNNING {
 			rt.Fatalf("%v is admitted and waits: %s", asked, got.Reason)
+		} else {
+			holdsItself(rt, got)
 		}
 	})
 	if admitted < 10 || refused < 10 {
 		t.Errorf("%d admitted, %d refused: too few of one kind to say anything", admitted, refused)
+	}
+}
+
+// holdsItself: a step that asks for what its job has asked for fits into what the job has got, and so it does where it takes only the
+// CPUs that it needs. It gets as many tasks as the job has, and no memory and no devices that the job has not. As srun does it, it asks for
+// the nodes of its job where the job does not say how many.
+func holdsItself(t *rapid.T, j *pb.JobRecord) {
+	s := j.Spec
+	least := s.MinNodes
+	if least == 0 {
+		least = uint32(len(j.Alloc))
+	}
+	if s.NumTasks > 0 {
+		least = min(least, s.NumTasks)
+	}
+	for _, exact := range []bool{false, true} {
+		step := &pb.StepSpec{NumTasks: s.NumTasks, MinNodes: least, MaxNodes: s.MaxNodes, CpusPerTask: s.CpusPerTask,
+			NtasksPerNode: s.NtasksPerNode, MemPerNodeMib: s.MemPerNodeMib, MemPerCpuMib: s.MemPerCpuMib, MemPerGpuMib: s.MemPerGpuMib,
+			TresPerStep: s.TresPerJob, TresPerNode: s.TresPerNode, TresPerSocket: s.TresPerSocket, SocketsPerNode: s.SocketsPerNode,
+			TresPerTask: s.TresPerTask, Overcommit: s.Overcommit, Relative: -1, Exact: exact}
+		got, busy, never := steps.Place(j, nil, step, 0)
+		if busy != nil || never != nil {
+			t.Fatalf("the step of %v (exact: %v) does not fit into %v: %v %v", s, exact, j.Alloc, busy, never)
+		}
+		if s.NumTasks > 0 && got.Tasks != s.NumTasks {
+			t.Fatalf("the step of %v has %d tasks", s, got.Tasks)
+		}
+		for _, n := range got.Nodes {
+			i := slices.IndexFunc(j.Alloc, func(a *pb.NodeAlloc) bool { return a.Node == n.Node })
+			if a := j.Alloc[i]; n.Cpus > a.Cpus || n.MemMib > a.MemMib || len(n.Devices) > len(a.Devices) {
+				t.Fatalf("the step of %v has more on %s than the job, %v of %v", s, n.Node, n, a)
+			}
+		}
+	}
+}
+
+// TestRefusedJobsWait: what is refused because no nodes could ever hold it does not start on idle nodes when it is there all the same, as
+// a held job may be.
+func TestRefusedJobsWait(t *testing.T) {
+	refused := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newAdmittingWorld(rt)
+		s := anyRequest(rt)
+		asked := state.CloneSpec(s)
+		if _, p := admit.Job(w.loop.View(), state.CloneSpec(s), ""); p == nil || pb.Code(p.Code) != pb.CodeNodeConfig {
+			return
+		}
+		s.Hold = true
+		j, p := admit.Job(w.loop.View(), s, "")
+		if p != nil {
+			return
+		}
+		refused++
+		out, ok := w.do(reactor.Submit{Job: j, Layout: w.loop.View().Layout}).(reactor.Submitted)
+		if !ok {
+			rt.Fatalf("%v cannot be held", asked)
+		}
+		w.do(reactor.Control{Caller: reactor.Caller{Operator: true}, Verb: "release", IDs: []string{fmt.Sprint(out.ID)}})
+		w.run()
+		if got := w.loop.View().Jobs.Get(out.ID); got.State != pb.JobState_JOB_PENDING || got.Reason == "None" {
+			rt.Fatalf("%v is refused, and is %v with %s once it has been released", asked, got.State, got.Reason)
+		}
+	})
+	if refused < 10 {
+		t.Errorf("only %d were refused", refused)
 	}
 }
 

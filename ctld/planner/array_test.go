@@ -48,8 +48,9 @@ func TestThrottle(t *testing.T) {
 		}
 		ran[j.ArrayTaskId] = true
 		b.do(reactor.StepReports{Node: j.BatchHost,
-			Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
-				Exit: &pb.ExitRecord{Verdict: "exited"}}}})
+			Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
+				Phase: pb.StepPhase_STEP_ENDED,
+				Exit:  &pb.ExitRecord{Verdict: "exited"}}}})
 		if len(ran) == 3 { // treated apart, they still count together
 			b.do(reactor.UpdateJob{Caller: operator, IDs: []string{"1_[7-8]"}, Set: []*pb.KeyValue{{Key: "TimeLimit", Value: "5"}}})
 		}

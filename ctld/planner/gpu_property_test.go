@@ -404,7 +404,7 @@ func (w *gpuWorld) settle() {
 		for _, a := range j.Alloc {
 			if !a.Ended {
 				w.do(reactor.StepReports{Node: a.Node,
-					Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch},
+					Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
 						Phase: pb.StepPhase_STEP_ENDED,
 						Exit:  &pb.ExitRecord{Verdict: "exited"}}}})
 			}

@@ -158,8 +158,9 @@ func (b *bench) end(t *rapid.T) {
 	for _, a := range j.Alloc {
 		if !a.Ended {
 			b.do(reactor.StepReports{Node: a.Node,
-				Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
-					Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: uint32(rapid.IntRange(0, 1).Draw(t, "status")) << 8}}}})
+				Steps: []*pb.StepReport{{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
+					Phase: pb.StepPhase_STEP_ENDED,
+					Exit:  &pb.ExitRecord{Verdict: "exited", WaitStatus: uint32(rapid.IntRange(0, 1).Draw(t, "status")) << 8}}}})
 			return
 		}
 	}

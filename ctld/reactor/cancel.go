@@ -45,7 +45,7 @@ func (c Cancel) Handle(tx *state.Tx) any {
 			if c.Match != nil {
 				return c.filtered(tx, a, j)
 			}
-			return c.one(tx, j, a.step)
+			return c.one(tx, a, j)
 		}, func(a *application) []*pb.JobOutcome { return c.finish(tx, a) })
 	if !done {
 		c.walk = &w
@@ -80,7 +80,10 @@ func (c Cancel) filtered(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Prob
 		if a.step != "" || a.foreign && len(name) > maxShownName {
 			name = a.text
 		}
-		a.chosen = append(a.chosen, outcome(name, c.one(tx, j, a.step)))
+		a.ofStep = false
+		o := outcome(name, c.one(tx, a, j))
+		o.OfStep = a.ofStep
+		a.chosen = append(a.chosen, o)
 	}
 	return nil
 }
@@ -100,7 +103,9 @@ func (c Cancel) finish(tx *state.Tx, a *application) []*pb.JobOutcome {
 			id = state.JobName(a.records[k]) // as Slurm names what it found
 		}
 	}
-	return []*pb.JobOutcome{outcome(id, p)}
+	o := outcome(id, p)
+	o.OfStep = p != nil && a.ofStep
+	return []*pb.JobOutcome{o}
 }
 
 // matched deals with the jobs that the filter took; those of others are refused one by one, as by Slurm.
@@ -117,7 +122,7 @@ func (c Cancel) matched(tx *state.Tx, w walk) any {
 		}
 		tx.Spend(len(j.Alloc) / 16)
 		if c.sees(j) && c.Match(j) {
-			w.add(outcome(state.JobName(j), c.one(tx, j, "")))
+			w.add(outcome(state.JobName(j), c.one(tx, &application{}, j)))
 		}
 	}
 	return w.done()
@@ -142,7 +147,8 @@ func unsignalled(j *pb.JobRecord) *pb.Problem {
 // waiting tells whether a job is pending, with nothing left of an earlier attempt.
 func waiting(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING && !state.Live(j) }
 
-func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
+func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
+	step := a.step
 	if c.Signal != 0 || step != "" { // Slurm looks for it among the jobs that there are, and that the caller may see
 		switch {
 		case c.Caller.Private && !c.Caller.mayTouch(j):
@@ -152,14 +158,23 @@ func (c Cancel) one(tx *state.Tx, j *pb.JobRecord, step string) *pb.Problem {
 		}
 	}
 	if !c.Caller.mayTouch(j) {
+		if a.ofStep = step != ""; a.ofStep {
+			return c.Caller.Refused(pb.CodeUserID, j)
+		}
 		return c.Caller.Refused(pb.CodeAccessDenied, j)
 	}
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
+	if id, ok := stepNumber(step); ok && !waiting(j) {
+		return c.cancelStep(tx, a, j, id)
+	}
 	waits := waiting(j) // there is no batch shell yet to which -b could keep it
 	ends := !c.signals() && (!c.Batch || c.Signal == 0 || waits) && step == ""
 	if !ends {
+		if c.Batch && j.Spec.Interactive {
+			return pb.NewProblem(pb.CodeScriptMissing, "job %s has no batch script", state.JobName(j))
+		}
 		return signal(tx, j, c.Signal, c.target(), step)
 	}
 	if waits {
@@ -211,17 +226,15 @@ func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.
 		n.StateFlags &^= pb.JobStopped
 	}
 	tx.Emit(state.JobChanged{Job: n, What: "signalled"})
+	if step == "" && target != pb.SignalBatch {
+		signalSteps(tx, j, sig)
+	}
 	return nil
 }
 
 // tell numbers a signal or a message and adds it to those of a job, n being a copy of its record.
 func tell(n *pb.JobRecord, s *pb.Signal) {
-	s.Seq = 1
-	if k := len(n.Signals); k > 0 {
-		s.Seq = n.Signals[k-1].Seq + 1
-	}
-	keep := n.Signals[max(0, len(n.Signals)-maxSignals+1):]
-	n.Signals = append(append([]*pb.Signal{}, keep...), s)
+	n.Signals = numbered(n.Signals, s)
 }
 
 // order tells the nodes to stop a live attempt. The job shows its final state with COMPLETING until nothing is left of it.

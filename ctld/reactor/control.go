@@ -213,6 +213,7 @@ func goOn(tx *state.Tx, n *pb.JobRecord, why string) {
 	n.SuspendNs = tx.NowNS
 	n.Alloc = freeCPUs(n.Alloc, false)
 	tx.Emit(state.JobResumed{Job: n, Why: why})
+	stepsResumed(tx, n, slept)
 }
 
 func freeCPUs(list []*pb.NodeAlloc, free bool) []*pb.NodeAlloc {

@@ -76,7 +76,7 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	tx.Emit(state.CrontabChanged{Crontab: fresh}) // first, so that the jobs that are cancelled now have no lines any more
 	for _, e := range gone(kept) {
 		if j := tx.Job(e.JobId); state.Pending(j) { // one that runs may end in peace
-			_ = Cancel{Caller: c.Caller}.one(tx, j, "")
+			_ = Cancel{Caller: c.Caller}.one(tx, &application{}, j)
 		}
 	}
 	return fresh

@@ -176,7 +176,7 @@ func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
 func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	has := map[uint32]bool{}
 	for _, r := range steps {
-		if r.GetExit().GetVerdict() != "lost" {
+		if r.GetExit().GetVerdict() != "lost" && !state.Numbered(r.GetKey().GetStep()) {
 			has[r.GetKey().GetJobId()] = true
 		}
 	}
@@ -190,12 +190,16 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	}
 }
 
-// lose gives up a job's part on a node that has failed: the job is requeued if it may be, else NODE_FAIL.
+// lose gives up a job's part on a node that has failed: the job goes on without it (--no-kill), is requeued if it may be, else NODE_FAIL.
 func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
+	if survives(j, node) {
+		shrink(tx, j, node, why)
+		return
+	}
 	n, waited := state.CloneJob(j), j.StateFlags&pb.JobPowerUp != 0
 	n.FailedNode = node
 	if n.StopReason == "" {
-		n.StopReason, n.StopState, n.Reason = "nodefail", pb.JobState_JOB_NODE_FAIL, "NodeDown"
+		n.StopReason, n.StopState, n.Reason = nodeFailWhy, pb.JobState_JOB_NODE_FAIL, "NodeDown"
 		if mayRequeue(tx, j) || waited && tx.Settings().Power != nil && tx.Settings().Power.RequeueOnFail {
 			n.StopState = pb.JobState_JOB_PENDING
 		} else {

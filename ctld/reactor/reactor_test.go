@@ -154,8 +154,9 @@ func (b *bench) ended(id uint32, node, verdict string, status uint32) {
 }
 
 func endReport(j *pb.JobRecord, verdict string, status uint32) *pb.StepReport {
-	return &pb.StepReport{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch}, Phase: pb.StepPhase_STEP_ENDED,
-		Exit: &pb.ExitRecord{Verdict: verdict, WaitStatus: status, Detail: "detail"}}
+	return &pb.StepReport{Key: &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep},
+		Phase: pb.StepPhase_STEP_ENDED,
+		Exit:  &pb.ExitRecord{Verdict: verdict, WaitStatus: status, Detail: "detail"}}
 }
 
 func (b *bench) job(id uint32) *pb.JobRecord { return b.view.Jobs.Get(id) }
@@ -265,6 +266,7 @@ func TestCancelByIDAndFilter(t *testing.T) {
 	taken, left, ended := b.submit(&pb.JobSpec{Name: "a"}), b.submit(&pb.JobSpec{Name: "b"}), b.submit(&pb.JobSpec{Name: "a"})
 	stepped := b.submit(&pb.JobSpec{Name: "a"})
 	b.start(stepped, "n1")
+	b.step(stepped, &pb.StepSpec{})
 	b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(ended)}})
 	out := b.do(Cancel{Caller: alice, IDs: []string{fmt.Sprint(taken), fmt.Sprint(left), fmt.Sprint(ended), "99",
 		fmt.Sprint(stepped, ".0")},

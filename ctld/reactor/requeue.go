@@ -12,6 +12,9 @@ import (
 
 // mayRequeue reports whether the job may be started again after a failure that is not its own (--requeue, JobRequeue).
 func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
+	if j.Spec.Interactive { // whoever waits for it would not know what to do with a second start
+		return false
+	}
 	switch j.Spec.Requeue {
 	case pb.Yes:
 		return true
@@ -41,6 +44,8 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
 		return c.Refused(pb.CodeAccessDenied, j)
+	case j.Spec.Interactive:
+		return pb.NewProblem(pb.CodeBatchOnly, "job %s has no batch script", state.JobName(j))
 	case state.Pending(j):
 		return pb.NewProblem(pb.CodeJobPending, "job %s is already pending", state.JobName(j))
 	case j.StopReason != "" && state.Active(j):

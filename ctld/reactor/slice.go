@@ -108,6 +108,7 @@ type application struct {
 	// With a filter: some record was active and to be seen, and the outcomes of those that the filter took.
 	taken  bool
 	chosen []*pb.JobOutcome
+	ofStep bool // a job that the id means is there, and what is refused is something about its step
 }
 
 func newApplication(tx *state.Tx, c Caller, text string, t target) *application {

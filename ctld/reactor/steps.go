@@ -30,6 +30,10 @@ func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 	if j == nil || k.Attempt != j.Attempt || !sameEpoch(j, r) || state.AllocOn(j, node) == nil {
 		return
 	}
+	if state.Numbered(k.Step) {
+		takeStepReport(tx, j, node, r)
+		return
+	}
 	launched(tx, j, node, r)
 	if r.Exit == nil {
 		return
@@ -73,6 +77,7 @@ func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 			n.Alloc[i].Ended = true
 		}
 	}
+	n.DerivedStatus = max(n.DerivedStatus, stepsGone(tx, n, node, x))
 	n.MaxRssKib = max(n.MaxRssKib, x.MaxRssKib)
 	charge(n, node, x)
 	decide(tx, n, node, x)
@@ -96,7 +101,7 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 		drain(tx, node, "Epilog error: "+x.EpilogError)
 	}
 	if n.StopReason != "" {
-		if node == n.BatchHost {
+		if node == n.BatchHost && !n.Spec.Interactive {
 			n.ExitStatus = stoppedStatus(n, x)
 		}
 		return
@@ -106,6 +111,9 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	}
 	if node != n.BatchHost {
 		n.FailedNode = node
+	}
+	if x.Verdict == "exited" && state.HolderOn(n, node) == pb.ExternStep { // what only holds a node ends by itself at its time limit alone
+		x.Verdict = "timeout"
 	}
 	v := judge(tx, n, x)
 	n.StopReason, n.StopState = v.stop, v.state
@@ -152,31 +160,31 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 			return verdict{pb.JobState_JOB_PENDING, why, "", x.WaitStatus}
 		}
 		if x.WaitStatus == 0 {
-			return verdict{pb.JobState_JOB_COMPLETED, "done", "None", 0}
+			return verdict{pb.JobState_JOB_COMPLETED, doneWhy, "None", 0}
 		}
-		return verdict{pb.JobState_JOB_FAILED, "done", "NonZeroExitCode", x.WaitStatus}
+		return verdict{pb.JobState_JOB_FAILED, doneWhy, "NonZeroExitCode", x.WaitStatus}
 	case "signaled":
 		sig := unix.Signal(x.WaitStatus & 0x7f)
-		return verdict{pb.JobState_JOB_FAILED, "done", fmt.Sprintf("RaisedSignal:%d(%s)", int(sig), signalWord(sig)), x.WaitStatus & 0x7f}
+		return verdict{pb.JobState_JOB_FAILED, doneWhy, fmt.Sprintf("RaisedSignal:%d(%s)", int(sig), signalWord(sig)), x.WaitStatus & 0x7f}
 	case "timeout":
 		return verdict{pb.JobState_JOB_TIMEOUT, "timeout", "TimeLimit", 0}
 	case "oom":
-		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, "done", "OutOfMemory", oomStatus}
+		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, doneWhy, "OutOfMemory", oomStatus}
 	case "output_failed":
-		return verdict{pb.JobState_JOB_FAILED, "done", "JobLaunchFailure", launchFailed}
+		return verdict{pb.JobState_JOB_FAILED, doneWhy, "JobLaunchFailure", launchFailed}
 	case "node_failed":
 		return judgeLaunch(tx, j)
 	case "prolog_failed":
 		if mayRequeue(tx, j) {
 			return verdict{pb.JobState_JOB_PENDING, "prolog", "", 0}
 		}
-		return verdict{pb.JobState_JOB_FAILED, "done", "Prolog", 1 << 8}
+		return verdict{pb.JobState_JOB_FAILED, doneWhy, "Prolog", 1 << 8}
 	case "lost":
-		return verdict{pb.JobState_JOB_NODE_FAIL, "done", "NodeDown", 0}
+		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
 	case "cancelled":
 		return verdict{pb.JobState_JOB_CANCELLED, "cancel", "None", uint32(unix.SIGTERM)}
 	}
-	return verdict{pb.JobState_JOB_FAILED, "done", "JobLaunchFailure", max(x.WaitStatus, 1<<8)}
+	return verdict{pb.JobState_JOB_FAILED, doneWhy, "JobLaunchFailure", max(x.WaitStatus, 1<<8)}
 }
 
 // settle ends the attempt once nothing is left of it on any node: the terminal record, or back into the queue.

@@ -20,11 +20,12 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 		if j == nil || state.AllocOn(j, n.Name) == nil || j.StateFlags&pb.JobPowerUp != 0 {
 			continue
 		}
-		k := &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}
-		if n.Name == j.BatchHost {
-			k.Step = pb.BatchStep
+		out = append(out, &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: state.HolderOn(j, n.Name)})
+		for _, s := range tx.Steps(id).Live() {
+			if state.StepOn(s, n.Name) != nil {
+				out = append(out, &pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: s.StepId})
+			}
 		}
-		out = append(out, k)
 	}
 	return out
 }

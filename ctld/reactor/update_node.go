@@ -51,8 +51,9 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		return out.List[0].Problem
 	}
 	for _, n := range changed {
+		what := updated(tx.Node(n.Name), n)
 		issue(tx, n)
-		tx.Emit(state.NodeChanged{Node: n, What: "updated", Durable: true})
+		tx.Emit(state.NodeChanged{Node: n, What: what, Durable: true})
 		if force[n.Name] {
 			c.forceDown(tx, n.Name)
 		}
@@ -61,6 +62,17 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		}
 	}
 	return out
+}
+
+// updated is what the log says of an update.
+func updated(was, is *state.Node) string {
+	switch {
+	case is.StateFlags&^was.StateFlags&pb.NodeDrain != 0:
+		return "drained"
+	case was.StateFlags&^is.StateFlags&pb.NodeDrain != 0, was.State == pb.NodeState_NODE_DOWN && is.State != was.State:
+		return "resumed"
+	}
+	return "updated"
 }
 
 // changed is a node as it would be after the update.

@@ -112,6 +112,11 @@ func TestUpdateNode(t *testing.T) {
 	if !b.view.Node("n1").Up() || b.view.Node("n1").Reason != "" {
 		t.Error("RESUME did not bring the node back")
 	}
+	b.trace = nil
+	set("State", "DRAIN", "Reason", "a fan")
+	set("Reason", "two fans")
+	set("State", "RESUME")
+	b.expect("NodeChanged n1 drained", "NodeChanged n1 updated", "NodeChanged n1 resumed")
 	if p, ok := b.do(UpdateNode{Caller: alice, Nodes: []string{"n1"}}).(*pb.Problem); !ok || p.Code != uint32(pb.CodeAccessDenied) {
 		t.Error("a user changed a node")
 	}

@@ -9,7 +9,7 @@ import (
 
 // charge keeps in n, which is the caller's own, what the attempt used on a node and how its batch script ended.
 func charge(n *pb.JobRecord, node string, x *pb.ExitRecord) {
-	if node == n.BatchHost {
+	if node == n.BatchHost && !n.Spec.GetInteractive() {
 		n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = x.StartNs, x.EndNs, x.WaitStatus, x.Verdict
 	}
 	u := &pb.StepUsage{CpuUsecUser: x.CpuUsecUser, CpuUsecSystem: x.CpuUsecSystem, MaxRssKib: x.MaxRssKib}

@@ -11,6 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Accounting is what sacct asks, *acct.Accounting.
@@ -18,6 +19,8 @@ type Accounting interface {
 	// Select calls each with the encoded records of a selection, as of v or later: by id, tasks at the id of their array, the first
 	// attempt first.
 	Select(ctx context.Context, r *pb.AccountingRequest, view func() *state.View, each func(record []byte) error) error
+	// Steps calls each with the encoded records of the steps of some attempts, by job, attempt and number.
+	Steps(ctx context.Context, of []acct.JobAttempt, view func() *state.View, each func(record []byte) error) error
 	// Between is what was allocated in a window, Decayed all that ever was, less with its age.
 	Between(ctx context.Context, since, until int64, view func() *state.View) ([]*acct.Share, error)
 	Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*acct.Share, error)
@@ -78,7 +81,17 @@ func (s *Service) Accounting(ctx context.Context, r *pb.AccountingRequest, out p
 		return &pb.AccountingReply{Seq: v.Seq, NowNs: time.Now().UnixNano(), Extern: privacy.Extern, Wckeys: privacy.WCKeys,
 			Warning: s.Acct.Trouble()}
 	}, out.Send)
-	if err := s.Acct.Select(ctx, r, s.Writer.View, func(record []byte) error { return page.add(stored(record), nil) }); err != nil {
+	steps := stepsOfPage{s: s, ctx: ctx, page: page}
+	err := s.Acct.Select(ctx, r, s.Writer.View, func(record []byte) error {
+		if err := page.add(stored(record), nil); err != nil {
+			return err
+		}
+		return steps.of(record)
+	})
+	if err == nil {
+		err = steps.flush()
+	}
+	if err != nil {
 		var p *pb.Problem
 		if errors.As(err, &p) {
 			return problem(p)
@@ -86,6 +99,60 @@ func (s *Service) Accounting(ctx context.Context, r *pb.AccountingRequest, out p
 		return err
 	}
 	return page.end()
+}
+
+// stepsOfPage adds the steps of the attempts that have been sent: those of some at a time, in the same message or one of the next.
+type stepsOfPage struct {
+	s    *Service
+	ctx  context.Context
+	page *pages
+	list []acct.JobAttempt
+}
+
+// stepsField is the number of the field of AccountingReply that has steps; stepsAtOnce is of how many attempts they are looked for at once.
+const (
+	stepsField  = 7
+	stepsAtOnce = 256
+)
+
+// of notes an attempt. Only job id and number of the attempt are read of its record.
+func (p *stepsOfPage) of(record []byte) error {
+	var at acct.JobAttempt
+	for b := record; len(b) > 0; {
+		num, kind, n := protowire.ConsumeTag(b)
+		if n < 0 || num > 9 {
+			break
+		}
+		b = b[n:]
+		if kind == protowire.VarintType && (num == 1 || num == 9) {
+			v, _ := protowire.ConsumeVarint(b)
+			if num == 1 {
+				at.Job = uint32(v)
+			} else {
+				at.Attempt = uint32(v)
+			}
+		}
+		if n = protowire.ConsumeFieldValue(num, kind, b); n < 0 {
+			break
+		}
+		b = b[n:]
+	}
+	if at.Attempt == 0 {
+		return nil // it has never started
+	}
+	if p.list = append(p.list, at); len(p.list) < stepsAtOnce {
+		return nil
+	}
+	return p.flush()
+}
+
+func (p *stepsOfPage) flush() error {
+	if len(p.list) == 0 {
+		return nil
+	}
+	list := p.list
+	p.list = p.list[:0]
+	return p.s.Acct.Steps(p.ctx, list, p.s.Writer.View, func(b []byte) error { return p.page.put(stepsField, stored(b), nil) })
 }
 
 // AccountingScript sends the script or the environment of a job to its owner and to operators.

@@ -70,7 +70,11 @@ func (shownAccounting) Losses(context.Context, int64, int64) (list []gpuhours.Lo
 }
 
 func (shownAccounting) Trouble() string { return "" }
-func (shownAccounting) Waiting() int    { return 0 }
+
+func (shownAccounting) Steps(context.Context, []acct.JobAttempt, func() *state.View, func([]byte) error) error {
+	return nil
+}
+func (shownAccounting) Waiting() int { return 0 }
 
 func (shownAccounting) Script(_ context.Context, v *state.View, id uint32, env bool) ([]byte, uint32, bool, error) {
 	j := v.Jobs.Get(id)

@@ -112,6 +112,14 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/Certificates": {Operator, hosts},
 	"sluice.v1.ControllerAPI/Hosts":        {Operator, hosts},
 
+	"sluice.v1.ControllerAPI/CreateStep":     {Owner, hosts},
+	"sluice.v1.ControllerAPI/Steps":          {Anyone, hosts}, // PrivateData=jobs: of one's own jobs, unless operator (steps.go)
+	"sluice.v1.ControllerAPI/WaitStep":       {Anyone, hosts},
+	"sluice.v1.ControllerAPI/UpdateStep":     {Owner, hosts},
+	"sluice.v1.ControllerAPI/AttachStep":     {Owner, hosts},
+	"sluice.v1.ControllerAPI/WaitAllocation": {Anyone, hosts},
+	"sluice.v1.ControllerAPI/EndAllocation":  {Owner, hosts},
+
 	"sluice.node.v1.NodeAPI/Sync":          {NodeCert, never},
 	"sluice.node.v1.NodeAPI/Configuration": {HostCert, never},
 	"sluice.node.v1.RelayAPI/Call":         {HostCert, never},
@@ -123,6 +131,7 @@ var Table = map[string]Row{
 	"sluice.v1.StepAPI/Wait":    {NodeDaemon, never},
 	"sluice.v1.StepAPI/Control": {NodeDaemon, never},
 	"sluice.v1.StepAPI/Release": {NodeDaemon, never},
+	"sluice.v1.StepAPI/Adopt":   {NodeDaemon, never},
 }
 
 // Peer is who calls.

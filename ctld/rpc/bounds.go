@@ -23,6 +23,7 @@ var listBounds = map[protoreflect.FullName]int{
 	"sluice.v1.CancelJobsRequest.ids": maxIDs, "sluice.v1.ControlJobsRequest.ids": maxIDs, "sluice.v1.UpdateJobRequest.ids": maxIDs,
 	"sluice.v1.JobsRequest.ids": maxIDs, "sluice.v1.AccountingRequest.ids": maxIDs, "sluice.v1.AccountingRequest.nodes": 65536,
 	"sluice.v1.ControlJobsRequest.names": maxNames, "sluice.v1.UpdateJobRequest.set": maxSet, "sluice.v1.UpdateNodeRequest.set": maxSet,
+	"sluice.v1.StepsRequest.ids": maxIDs, "sluice.v1.StepSpec.hosts": maxIDs,
 	"sluice.v1.CreateNodesRequest.set":     maxSet,
 	"sluice.v1.UpdatePartitionRequest.set": maxSet, "sluice.v1.UpdateReservationRequest.set": maxSet,
 }

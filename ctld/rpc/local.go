@@ -291,11 +291,14 @@ func (s *Local) ownerOf(uid uint32) uint32 {
 
 const controllerAPI = "sluice.v1.ControllerAPI"
 
+// waitMethods may take as long as jobs and steps do.
+var waitMethods = map[string]bool{"WaitJob": true, "WaitAllocation": true, "WaitStep": true, "CreateStep": true}
+
 // guard makes a method authorise, limit and count each call. A handler that panics ends its call, and not the controller: it has changed
 // nothing, as it reads published views and hands commands to the writer.
 func (s *Local) guard(method string, m ttrpc.Stream) ttrpc.Stream {
 	handle := m.Handler
-	waits := m.StreamingClient || method == "WaitJob" // for something that is not the controller's; its answer is small
+	waits := m.StreamingClient || waitMethods[method] // for something that is not the controller's; its answer is small
 	m.Handler = func(ctx context.Context, in ttrpc.StreamServer) (out any, err error) {
 		defer keepAlive(ctx, in)()
 		leave, err := s.admit(ctx, method, m.StreamingClient || m.StreamingServer)

@@ -26,6 +26,9 @@ func methods(s *Service) map[string]ttrpc.Stream {
 		"Crontab": unary(s.Crontab), "UpdateCrontab": unary(s.UpdateCrontab),
 		"CreateToken": unary(s.CreateToken), "Tokens": unary(s.Tokens), "RevokeToken": unary(s.RevokeToken),
 		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates), "Hosts": unary(s.Hosts),
+		"CreateStep": unary(s.CreateStep), "Steps": listing[pb.StepsReply](s.Steps), "WaitStep": unary(s.WaitStep),
+		"UpdateStep": unary(s.UpdateStep), "AttachStep": unary(s.AttachStep),
+		"WaitAllocation": unary(s.WaitAllocation), "EndAllocation": unary(s.EndAllocation),
 		"Reconfigure": unary(s.Reconfigure), "Shutdown": unary(s.Shutdown), "SetDebug": unary(s.SetDebug), "Backup": unary(s.Backup),
 	}
 }

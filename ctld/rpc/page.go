@@ -45,8 +45,11 @@ type stored []byte
 func (s stored) AppendFields(b []byte, _ *pb.Fields) []byte { return append(b, s...) }
 
 // add puts a record into the page, and sends the page when it is full.
-func (p *pages) add(r record, in *pb.Fields) error {
-	b, at := coding.Open(p.b, records)
+func (p *pages) add(r record, in *pb.Fields) error { return p.put(records, r, in) }
+
+// put is add for a field of another number.
+func (p *pages) put(field int, r record, in *pb.Fields) error {
+	b, at := coding.Open(p.b, field)
 	p.b = coding.Close(r.AppendFields(b, in), at)
 	if p.count++; p.count < pageRecords && len(p.b) < pageBytes {
 		return nil

@@ -189,6 +189,7 @@ func (s *Service) BatchScript(ctx context.Context, r *pb.BatchScriptRequest, out
 func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
 	var last *pb.JobRecord
 	sees := s.sees(ctx)
+	defer s.Holds.hold(ctx, s.Writer.View().Jobs.Get(r.JobId))()
 	err := s.Watch.until(ctx, r.JobId, s.Writer.View, func(v *state.View) bool {
 		j := v.Jobs.Get(r.JobId)
 		if j == nil || !sees(j) {

@@ -79,6 +79,9 @@ type Service struct {
 	// Withheld says which partitions of a waiting job are gone, which devices it could use if they were given out, and why they are not.
 	Withheld func(v *state.View, j *pb.JobRecord) string
 
+	// Holds are the allocations that somebody waits for; nil: nobody asks.
+	Holds *Holds
+
 	// Enrol is what the methods about certificates of hosts need.
 	Enrol Enrolment
 
@@ -223,6 +226,8 @@ func checkPayload(r *pb.SubmitRequest) *pb.Problem {
 	switch {
 	case len(r.Script) > maxScript, env > maxEnv, len(r.Env) > maxEnvVars:
 		return tooLarge(len(r.Script) + env)
+	case r.Spec.Interactive && (len(r.Script) > 0 || r.Spec.Array != ""):
+		return pb.NewProblem(pb.CodeInvalidSpec, "an allocation of salloc or srun has no batch script and is no array")
 	case len(r.Script) == 0 && !r.Spec.Interactive:
 		return pb.NewProblem(pb.CodeScriptMissing, "the batch script is empty")
 	case len(r.RequestId) > 64:

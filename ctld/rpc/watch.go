@@ -30,6 +30,9 @@ func (w *Watch) Changed(c state.Change) {
 	if len(w.jobs) == 0 {
 		return
 	}
+	for _, id := range c.Stepped {
+		w.wake(id)
+	}
 	for _, id := range c.Jobs {
 		j := c.View.Jobs.Get(id)
 		if j == nil || j.ArrayJobId != id {

@@ -14,6 +14,8 @@
 //   - no two attempts of a job are alive at the same time, unless a node was declared DOWN, and never two on one node;
 //   - no core of a node is had by more jobs than may share it, no device by two, and no more memory than there is, also not by what was
 //     given up with a node and is alive on it still; no more licenses are used than there are (limits.go);
+//   - a step of srun runs at most once on each of its nodes, within its allocation and on CPUs of its own, ends before that, and has one
+//     terminal record;
 //   - a job starts only when its array's limit, its dependency and the reservations of others allow it;
 //   - every task of every array comes to an end, and whoever waits has a reason;
 //   - a node's share of a job is free only when nothing of the job is alive there, with the same exception;
@@ -23,6 +25,6 @@
 //     did not end before it began, nor take longer than there was time, and nobody waits for a time that only a wrong clock has named;
 //   - state.Check holds after every commit.
 //
-// What is not the real thing: the glue around the agent (node.go follows noded/act.go and noded/sync.go), around the dispatcher
+// What is not the real thing: the glue around the agent (node.go follows noded/act.go, steps.go and sync.go), around the dispatcher
 // (controller.go follows rpc/node.go), and the shims (shim.go follows noded/stepd).
 package simtest

@@ -89,6 +89,9 @@ func (m *machine) start() {
 		d.desired.Present(k)
 		d.mark(d.jobs[k])
 	}
+	for k, j := range d.jobs {
+		j.phase = d.phaseOf(k, m.spool[k])
+	}
 	d.dial()
 }
 
@@ -239,7 +242,7 @@ func (d *daemon) launch(a agent.Action) {
 		switch {
 		case j.stopped:
 			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, EndNs: d.m.wall()}, false)
-		case s.faulty(s.faults.prolog):
+		case a.Key.Holder() && s.faulty(s.faults.prolog):
 			d.fail(j, &pb.ExitRecord{Verdict: "prolog_failed", Detail: "as planned", EndNs: d.m.wall()}, false)
 		default:
 			d.m.launch(a.Key, l)
@@ -329,8 +332,11 @@ func (d *daemon) tell(j *job) {
 	if sh == nil || j.launching || j.phase == pb.StepPhase_STEP_ENDED {
 		return
 	}
-	j.phase, j.exit, j.seen = sh.phase, sh.exit, sh.seen
+	j.phase, j.exit, j.seen = d.phaseOf(j.key, sh), sh.exit, sh.seen
 	d.mark(j)
+	if j.phase == pb.StepPhase_STEP_ENDED && !j.key.Holder() {
+		d.tellHolder(j.key)
+	}
 }
 
 func (d *daemon) flush() {

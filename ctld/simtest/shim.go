@@ -49,7 +49,7 @@ type shim struct {
 }
 
 func (m *machine) launch(k agent.Key, l *pb.LaunchSpec) *shim {
-	sh := &shim{m: m, key: k, hold: !l.Batch, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, limitS: l.LimitS,
+	sh := &shim{m: m, key: k, hold: !l.Batch && l.Step == nil, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, limitS: l.LimitS,
 		begunNS: m.s.now, alive: true}
 	m.spool[k] = sh
 	m.s.witness.started(m, sh, l)
@@ -80,7 +80,7 @@ func (sh *shim) endNS() int64 { return sh.begunNS + int64(sh.limitS)*1e9 + sh.sl
 
 // arm waits for the time limit that is in force now.
 func (sh *shim) arm() {
-	if sh.limitS == 0 || sh.hold {
+	if sh.limitS == 0 {
 		return
 	}
 	end := sh.endNS()
@@ -120,7 +120,7 @@ func (sh *shim) order(o *pb.StepOrder) {
 
 // signal is a numbered signal, delivered once.
 func (sh *shim) signal(sig *pb.Signal) {
-	if sig.Target == pb.SignalAll && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies &&
+	if (sig.Target == pb.SignalAll || !sh.key.Holder()) && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies &&
 		sh.phase == pb.StepPhase_STEP_RUNNING {
 		sh.after(10*time.Millisecond, func() { sh.done("signaled", sig.Signal) })
 	}
@@ -135,7 +135,11 @@ func orElse(s, def string) string {
 
 func (sh *shim) suspend(want bool) {
 	switch {
-	case sh.hold || want == sh.frozen || sh.stop != "":
+	case want == sh.frozen || sh.stop != "":
+	case sh.hold && want:
+		sh.frozen, sh.sinceNS = true, sh.m.s.now
+	case sh.hold:
+		sh.frozen, sh.sleptNS = false, sh.sleptNS+sh.m.s.now-sh.sinceNS
 	case want:
 		sh.frozen, sh.left, sh.sinceNS = true, time.Duration(sh.doneNS-sh.m.s.now), sh.m.s.now
 		sh.timer++
@@ -176,7 +180,7 @@ func (sh *shim) done(verdict string, status uint32) {
 		sh.m.s.witness.vanished(sh)
 		return
 	}
-	if sh.stop == "timeout" {
+	if sh.stop == "timeout" && !sh.hold {
 		verdict = "timeout"
 	} else if sh.stop != "" && !sh.hold {
 		verdict = "cancelled"

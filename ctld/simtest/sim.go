@@ -60,6 +60,7 @@ type sim struct {
 	ctl     *controller // nil: down
 	nodes   []*machine
 	work    workload
+	sruns   int   // so far
 	made    int   // reservations so far
 	calmNS  int64 // since when nothing goes wrong
 	unseen  bool  // the last commit is on disk, and its controller died before it could say so
@@ -85,6 +86,9 @@ func Run(o Options) Result {
 	}
 	s.after(s.between(0, s.meddling), s.meddle)
 	s.after(s.between(0, s.faults.every), s.strike)
+	if s.chance(0.7) {
+		s.after(s.between(0, s.meddling), s.srun)
+	}
 	if s.work.reservations {
 		s.after(s.between(0, time.Minute), s.reserve)
 	}

@@ -30,7 +30,8 @@ func (s *sim) newSubmission(n int) *submission {
 	sub := &submission{n: n, script: s.anyScript()}
 	sub.spec = &pb.JobSpec{Name: "job", Uid: 1000 + uint32(s.rng.IntN(3)), User: "u", NumTasks: 1,
 		CpusPerTask: 1 + uint32(s.rng.IntN(nodeCPUs)),
-		TimeLimitS:  uint32(30 + s.rng.IntN(600)), Requeue: uint32(s.rng.IntN(3)), Comment: strconv.Itoa(n), Hold: s.chance(0.05)}
+		TimeLimitS:  uint32(30 + s.rng.IntN(600)), Requeue: uint32(s.rng.IntN(3)), Comment: strconv.Itoa(n), Hold: s.chance(0.05),
+		NoKill: s.chance(0.3)}
 	if s.chance(0.3) {
 		sub.spec.MinNodes = 1 + uint32(s.rng.IntN(len(s.nodes)))
 		sub.spec.MaxNodes, sub.spec.NumTasks = sub.spec.MinNodes, sub.spec.MinNodes
@@ -39,6 +40,7 @@ func (s *sim) newSubmission(n int) *submission {
 		sub.spec.BeginNs = s.now + int64(s.between(0, 2*time.Minute))
 	}
 	s.work.dress(s, sub)
+	sub.spec.Interactive = sub.spec.Array == "" && s.chance(0.1)
 	return sub
 }
 
@@ -68,6 +70,9 @@ func (s *sim) anyScript() script {
 
 // scriptOf is what the batch script of a launch does, or how the rest of a multi-node job behaves.
 func (s *sim) scriptOf(l *pb.LaunchSpec) script {
+	if l.Step != nil {
+		return s.stepScript()
+	}
 	if !l.Batch {
 		return script{}
 	}

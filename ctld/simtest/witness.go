@@ -36,9 +36,12 @@ type witness struct {
 	startedNS  int64            // when the present controller started
 	paused     map[attempt]bool // was suspended: its CPUs are others' to have, and when it goes on it shares them
 	ends       map[ending]bool
-	harmed     map[attempt]string     // why an attempt may end as NODE_FAIL
-	excused    map[stepAt]bool        // its share was freed because the node was DOWN
-	freedAt    map[stepAt]bool        // its share was freed
+	harmed     map[attempt]string // why an attempt may end as NODE_FAIL
+	excused    map[stepAt]bool    // its share was freed because the node was DOWN
+	freedAt    map[stepAt]bool    // its share was freed
+	jobSteps   map[uint32]*state.JobSteps
+	stepEnds   map[state.StepKey]bool
+	givenBack  map[uint32]uint32      // allocations without a script that were, with the status
 	boots      map[attemptNode]string // boot that the share was given on
 	stats      Stats
 
@@ -72,6 +75,7 @@ type step struct {
 	sh        *shim
 	cpus      state.Cores
 	share     *pb.NodeAlloc
+	overlaps  bool // of a step: it shares what it has
 	partition string
 	live      bool
 	rec       *pb.ExitRecord
@@ -84,6 +88,7 @@ func newWitness(s *sim) *witness {
 		tasksEnded: map[uint32]map[uint32]bool{},
 		paused:     map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{},
 		excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
+		jobSteps: map[uint32]*state.JobSteps{}, stepEnds: map[state.StepKey]bool{}, givenBack: map[uint32]uint32{},
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{},
 		wakes: map[string]began{}, overdue: map[string]bool{}}
@@ -94,11 +99,7 @@ func attemptOf(j *pb.JobRecord) attempt { return attempt{j.Id, j.Attempt, j.Epoc
 func (k stepAt) attempt() attempt { return attempt{k.Job, k.Attempt, k.Epoch} }
 
 func stepOf(j *pb.JobRecord, node string) stepAt {
-	k := stepAt{agent.Key{Job: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.ExternStep}, node}
-	if node == j.BatchHost {
-		k.Step = pb.BatchStep
-	}
-	return k
+	return stepAt{agent.Key{Job: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: state.HolderOn(j, node)}, node}
 }
 
 // note puts a fact into the hash of the run and into the trace.
@@ -123,12 +124,16 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 			st.share = a
 		}
 	}
+	if l.Step != nil {
+		st.share = nil // it is its allocation's
+		w.startedStep(st, l)
+	}
 	w.steps[at] = st
 	w.stats.Starts++
-	if w.freedAt[at] && !w.excused[at] {
+	if w.freedAt[at] && !w.isExcused(at) {
 		w.s.fail("%s starts on %s after its share was freed", keyWords(at.Key), m.name)
 	}
-	if j := w.jobs[at.Job]; !w.excused[at] && (j == nil || attemptOf(j) != at.attempt()) {
+	if j := w.jobs[at.Job]; !w.isExcused(at) && (j == nil || attemptOf(j) != at.attempt()) {
 		w.s.fail("%s starts on %s, but the job is %v", keyWords(at.Key), m.name, j)
 	}
 	for _, o := range w.steps {
@@ -142,7 +147,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 // beside checks a step that starts against one that is alive. What was given up with its node may be alive elsewhere, but a node
 // itself never runs two attempts of a job.
 func (w *witness) beside(st, o *step) {
-	excused := w.excused[o.at] || w.excused[st.at]
+	excused := w.isExcused(o.at) || w.isExcused(st.at)
 	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {
 		w.s.fail("%s starts on %s while %s is alive on %s", keyWords(st.at.Key), st.at.node, keyWords(o.at.Key), o.at.node)
 	}
@@ -160,7 +165,7 @@ func (w *witness) ended(sh *shim) {
 	if st.rec != nil && sh.refused {
 		return // a late order was answered; what the step came to stands
 	}
-	if st.rec != nil && !w.excused[at] {
+	if st.rec != nil && !w.isExcused(at) {
 		w.s.fail("%s has a second exit record on %s: %s after %s", keyWords(at.Key), sh.m.name, exitWords(sh.exit), exitWords(st.rec))
 	}
 	st.live, st.rec = false, sh.exit
@@ -193,7 +198,7 @@ func (w *witness) acknowledged(id uint32, sub *submission) {
 // committed sees what every commit has changed.
 func (w *witness) committed(c state.Change) {
 	w.before, w.view = w.view, c.View
-	if len(c.Jobs)+len(c.Nodes) == 0 {
+	if len(c.Jobs)+len(c.Nodes)+len(c.Stepped) == 0 {
 		return
 	}
 	w.stats.Commits++
@@ -210,6 +215,9 @@ func (w *witness) committed(c state.Change) {
 	for _, id := range ids {
 		w.touched[id] = w.s.now
 		w.change(id, c.View)
+	}
+	for _, id := range c.Stepped {
+		w.stepped(id, c.View)
 	}
 }
 
@@ -351,6 +359,7 @@ func (w *witness) freed(at stepAt, n *state.Node) {
 	if boot := w.boots[attemptNode{at.attempt(), at.node}]; boot != "" && n.BootId != boot {
 		w.harmed[at.attempt()] = "node " + at.node + " was rebooted"
 	}
+	w.freedSteps(at, down)
 	if st := w.steps[at]; st != nil && st.live && !down {
 		w.s.fail("the share of %s on %s is free, but it is alive", keyWords(at.Key), at.node)
 	}
@@ -382,18 +391,23 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 	if batch != nil {
 		rec = batch.rec
 	}
-	success := rec != nil && rec.Verdict == "exited" && rec.WaitStatus == 0
+	success := rec != nil && rec.Verdict == "exited" && rec.WaitStatus == 0 && !now.Spec.Interactive
 	failed := w.failure(now)
+	_, late := w.givenBack[now.Id] // and its limit had been reached meanwhile
+	if status, gave := w.givenBack[now.Id]; gave {
+		success = success || status == 0 && now.State == pb.JobState_JOB_COMPLETED
+		failed = orElse(failed, "given back")
+	}
 	switch now.State {
 	case pb.JobState_JOB_COMPLETED:
 		w.expect(now, success, now.State)
 	case pb.JobState_JOB_TIMEOUT:
-		w.expect(now, rec.GetVerdict() == "timeout", now.State)
+		w.expect(now, rec.GetVerdict() == "timeout" || w.heldToTheEnd(now) || late, now.State)
 	case pb.JobState_JOB_OUT_OF_MEMORY:
 		w.expect(now, rec.GetVerdict() == "oom", now.State)
 	case pb.JobState_JOB_FAILED:
 		w.expect(now, failed != "", now.State)
-		if rec != nil && now.FailedNode == "" && (rec.Verdict == "exited" && now.ExitStatus != rec.WaitStatus ||
+		if rec != nil && now.FailedNode == "" && !now.Spec.Interactive && (rec.Verdict == "exited" && now.ExitStatus != rec.WaitStatus ||
 			rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
 			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
 		}
@@ -407,7 +421,7 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 		w.expect(now, false, now.State)
 	}
 	if success && now.State != pb.JobState_JOB_COMPLETED && harm == "" && !cancelled && now.State != pb.JobState_JOB_PREEMPTED &&
-		failed == "" {
+		failed == "" && !w.heldToTheEnd(now) {
 		w.s.fail("%s, but its script ended well", jobWords(now))
 	}
 }
@@ -465,6 +479,7 @@ func (w *witness) loaded(v *state.View) {
 		}
 		w.jobs[id] = now
 	}
+	w.loadedSteps(v, unseen)
 	for id := range w.acks {
 		if w.jobs[id] == nil && !w.forgotten[id] {
 			w.s.fail("job %d was acknowledged and is lost", id)
@@ -519,7 +534,7 @@ func plain(j *pb.JobRecord) *pb.JobRecord {
 // strays looks for what was given up with its node and is still alive, long after the node has come back.
 func (w *witness) strays() {
 	for at, st := range w.steps {
-		if st.live && w.excused[at] {
+		if st.live && w.isExcused(at) {
 			w.s.fail("%s is still alive on %s, which was DOWN", keyWords(at.Key), at.node)
 		}
 	}

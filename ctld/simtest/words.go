@@ -11,8 +11,11 @@ import (
 // keyWords names a step in traces: job.attempt and the kind of step.
 func keyWords(k agent.Key) string {
 	kind := "batch"
-	if k.Step == pb.ExternStep {
+	switch {
+	case k.Step == pb.ExternStep:
 		kind = "extern"
+	case !k.Holder():
+		kind = fmt.Sprint(k.Step)
 	}
 	return fmt.Sprintf("%d.%d.%s", k.Job, k.Attempt, kind)
 }

@@ -74,6 +74,7 @@ func (v *View) Check() error {
 				held[n.Name].InUse(), len(held[n.Name]))
 		}
 	}
+	faults = append(faults, v.checkSteps()...)
 	return errors.Join(faults...)
 }
 

@@ -57,6 +57,7 @@ func (e ClockSet) apply(tx *Tx) {
 			tx.putNode(&moved, rebooted)
 		}
 	}
+	tx.moveSteps(c)
 	tx.moveTokens(c)
 	for _, r := range tx.Reservations() {
 		moved := CloneReservation(r)

@@ -55,6 +55,9 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rows, err = tx.rowsOfSteps(rows); err != nil {
+		return nil, err
+	}
 	if rows, err = tx.clockRow(rows); err != nil {
 		return nil, err
 	}
@@ -106,6 +109,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	tx.occupyAll()
 	tx.groupDynamic()
 	tx.listPartitions()
+	tx.stepped, tx.stepRows, tx.stepsKept = nil, nil, nil
 	tx.dirty, tx.nodes = map[uint32]bool{}, map[string]bool{}
 	tx.crontabs, tx.tokens, tx.hosts = nil, nil, nil
 	tx.oweAll()
@@ -146,6 +150,8 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 		if a, ok := AttemptOf(key); ok {
 			tx.next.Outbox = append(tx.next.Outbox, a)
 		}
+	case journal.JobSteps:
+		return tx.loadStep(key, value)
 	case journal.Reservations:
 		r := &pb.ReservationRecord{}
 		if err := proto.Unmarshal(value, r); err != nil {

@@ -22,7 +22,8 @@ type Config struct {
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
 func New(cfg *Config, clusterID string, firstID uint32) *View {
-	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, NextJobID: max(firstID, 1), writer: newIndex(), layout: &layout{}}
+	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, steps: &table[JobSteps]{}, NextJobID: max(firstID, 1),
+		writer: newIndex(), layout: &layout{}}
 	tx := Begin(v, 0)
 	tx.reconfigure(cfg)
 	next, _ := tx.Freeze()

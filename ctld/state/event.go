@@ -30,6 +30,7 @@ func (e JobSubmitted) Attrs() []any { return []any{"job", e.Job.Id, "uid", e.Job
 type JobStarted struct{ Job *pb.JobRecord }
 
 func (e JobStarted) apply(tx *Tx) {
+	tx.dropSteps(e.Job.Id) // of the attempt before
 	tx.putJob(e.Job, true)
 	for _, a := range e.Job.Alloc {
 		tx.occupy(e.Job, a)
@@ -132,6 +133,7 @@ func (e JobForgotten) apply(tx *Tx) {
 		tx.putOutbox(j)
 	}
 	tx.rememberRequest(j.RequestId, 0)
+	tx.dropSteps(e.ID)
 	tx.deleteJob(e.ID)
 	switch {
 	case len(j.ScriptKey) > 0 || len(j.EnvKey) > 0: // with the last record that names them

@@ -14,7 +14,7 @@ import (
 // that a node could not run.
 func EventLevel(e Event) slog.Level {
 	switch e := e.(type) {
-	case JobSubmitted, JobChanged, JobLeftNode:
+	case JobSubmitted, JobChanged, JobLeftNode, StepCreated, StepChanged, StepEnded:
 		return slog.LevelDebug
 	case JobEnded:
 		if s := e.Job.State; s == pb.JobState_JOB_NODE_FAIL || s == pb.JobState_JOB_BOOT_FAIL || e.Job.Reason == "JobLaunchFailure" {

@@ -445,6 +445,9 @@ func (v *View) Reindex() {
 		tx.countBytes(nil, j)
 		tx.rememberRequest(j.RequestId, j.Id)
 	}
+	for s := range v.steps.All() {
+		v.writer.bytes.add(s.uid, s.bytes)
+	}
 	for _, r := range v.crontabs {
 		v.writer.bytes.add(r.Uid, CrontabBytes(r))
 	}

@@ -65,6 +65,14 @@ func AllocOn(j *pb.JobRecord, node string) *pb.NodeAlloc {
 	return nil
 }
 
+// HolderOn is the step that a job's part of a node is: its batch script, or what holds the node.
+func HolderOn(j *pb.JobRecord, node string) uint32 {
+	if node == j.BatchHost && !j.Spec.GetInteractive() {
+		return pb.BatchStep
+	}
+	return pb.ExternStep
+}
+
 // Named reports whether a request names a job: by its own id, by that of its array, or one of the tasks that it stands for.
 func Named(n *jobid.Names, j *pb.JobRecord) bool {
 	if n.Whole(j.Id) {

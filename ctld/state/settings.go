@@ -20,6 +20,8 @@ type Settings struct {
 	MinJobAgeS        uint32
 	MaxJobCount       uint32
 	MaxArraySize      uint32
+	MaxStepCount      uint32 // steps of a job; 0 = 40000
+	MaxTasksPerNode   uint32 // tasks of a step on a node; 0 = 512
 	MaxNodeCount      uint32 // dynamic nodes included; 0 = there are none of these
 	JobRequeue        bool
 	TrackTRES         []string // AccountingStorageTRES; empty = all

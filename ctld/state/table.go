@@ -6,11 +6,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Jobs is an immutable table of job records by id. Records lie in pages of pageSize consecutive ids; a change copies one page
+// Jobs is the table of job records.
+type Jobs = table[pb.JobRecord]
+
+// table is an immutable table of records by job id. Records lie in pages of pageSize consecutive ids; a change copies one page
 // and the list of pages, so a commit that touches one of 100,000 jobs copies about five kilobytes.
-type Jobs struct {
+type table[T any] struct {
 	base  uint32 // number of the first page
-	pages []*jobPage
+	pages []*page[T]
 	count int
 }
 
@@ -19,34 +22,34 @@ type token struct{ _ byte }
 
 const pageSize = 256
 
-type jobPage struct {
-	jobs  [pageSize]*pb.JobRecord
-	count int
+type page[T any] struct {
+	records [pageSize]*T
+	count   int
 	// owner is the token of the transaction that may write to this page. Not the transaction itself: a published page would keep it
 	// alive, with the view it began from, and that view's pages theirs, back to the beginning.
 	owner *token
 }
 
 // Get returns the record of a job, or nil.
-func (t *Jobs) Get(id uint32) *pb.JobRecord {
+func (t *table[T]) Get(id uint32) *T {
 	p := t.page(id)
 	if p == nil {
 		return nil
 	}
-	return p.jobs[id%pageSize]
+	return p.records[id%pageSize]
 }
 
-// Len is the number of jobs.
-func (t *Jobs) Len() int { return t.count }
+// Len is the number of records.
+func (t *table[T]) Len() int { return t.count }
 
 // All iterates in ascending order of id.
-func (t *Jobs) All() iter.Seq[*pb.JobRecord] {
-	return func(yield func(*pb.JobRecord) bool) {
+func (t *table[T]) All() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
 		for _, p := range t.pages {
 			if p == nil || p.count == 0 {
 				continue
 			}
-			for _, j := range p.jobs {
+			for _, j := range p.records {
 				if j != nil && !yield(j) {
 					return
 				}
@@ -55,7 +58,7 @@ func (t *Jobs) All() iter.Seq[*pb.JobRecord] {
 	}
 }
 
-func (t *Jobs) page(id uint32) *jobPage {
+func (t *table[T]) page(id uint32) *page[T] {
 	n := id / pageSize
 	if n < t.base || int(n-t.base) >= len(t.pages) {
 		return nil
@@ -64,16 +67,16 @@ func (t *Jobs) page(id uint32) *jobPage {
 }
 
 // clone copies the list of pages, not the pages.
-func (t *Jobs) clone() *Jobs {
-	c := &Jobs{base: t.base, count: t.count, pages: make([]*jobPage, len(t.pages), len(t.pages)+1)}
+func (t *table[T]) clone() *table[T] {
+	c := &table[T]{base: t.base, count: t.count, pages: make([]*page[T], len(t.pages), len(t.pages)+1)}
 	copy(c.pages, t.pages)
 	return c
 }
 
 // put stores j (or removes id when j is nil) on behalf of tx. The table must be tx's own clone.
-func (t *Jobs) put(tx *Tx, id uint32, j *pb.JobRecord) {
+func (t *table[T]) put(tx *Tx, id uint32, j *T) {
 	p := t.writable(tx, id)
-	slot := &p.jobs[id%pageSize]
+	slot := &p.records[id%pageSize]
 	switch {
 	case *slot == nil && j != nil:
 		p.count++
@@ -88,13 +91,13 @@ func (t *Jobs) put(tx *Tx, id uint32, j *pb.JobRecord) {
 	}
 }
 
-func (t *Jobs) writable(tx *Tx, id uint32) *jobPage {
+func (t *table[T]) writable(tx *Tx, id uint32) *page[T] {
 	n := id / pageSize
 	if len(t.pages) == 0 {
 		t.base = n
 	}
 	for n < t.base {
-		t.pages = append([]*jobPage{nil}, t.pages...)
+		t.pages = append([]*page[T]{nil}, t.pages...)
 		t.base--
 	}
 	for int(n-t.base) >= len(t.pages) {
@@ -103,7 +106,7 @@ func (t *Jobs) writable(tx *Tx, id uint32) *jobPage {
 	p := t.pages[n-t.base]
 	switch {
 	case p == nil:
-		p = &jobPage{owner: tx.token}
+		p = &page[T]{owner: tx.token}
 	case p.owner != tx.token:
 		c := *p
 		c.owner = tx.token
@@ -114,7 +117,7 @@ func (t *Jobs) writable(tx *Tx, id uint32) *jobPage {
 }
 
 // trim drops empty pages at both ends.
-func (t *Jobs) trim() {
+func (t *table[T]) trim() {
 	for len(t.pages) > 0 && (t.pages[0] == nil || t.pages[0].count == 0) {
 		t.pages = t.pages[1:]
 		t.base++

@@ -22,13 +22,16 @@ type Tx struct {
 	copied  struct{ nodes, parts, index bool }
 	grouped map[string]bool // partitions whose nodes have changed
 
-	texts     map[TextKey][]byte        // texts to store; nil = delete
-	scripts   map[uint32]bool           // scripts of older versions to delete, by job
-	resvs     map[string]bool           // reservations put or removed
-	crontabs  map[uint32]bool           // crontabs put or removed, by uid
-	tokens    map[string]bool           // join tokens put or removed, by id
-	hosts     map[string]bool           // certificates of hosts put, by name
-	outbox    map[Attempt]*pb.JobRecord // attempts that accounting has still to store; nil = it has
+	texts     map[TextKey][]byte         // texts to store; nil = delete
+	scripts   map[uint32]bool            // scripts of older versions to delete, by job
+	resvs     map[string]bool            // reservations put or removed
+	crontabs  map[uint32]bool            // crontabs put or removed, by uid
+	tokens    map[string]bool            // join tokens put or removed, by id
+	hosts     map[string]bool            // certificates of hosts put, by name
+	outbox    map[Attempt]*pb.JobRecord  // attempts that accounting has still to store; nil = it has
+	stepped   map[uint32]bool            // jobs whose steps have changed
+	stepRows  map[StepKey]*pb.StepRecord // rows of steps to write; nil = delete
+	stepsKept []StepKey                  // steps that only their rows have from now on
 	events    []Event
 	must      bool // something that must be recorded even on a full disk
 	roster    bool // nodes came or went, or are other ones
@@ -41,7 +44,7 @@ type Tx struct {
 func Begin(v *View, nowNS int64) *Tx {
 	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{},
 		parts: map[string]bool{}, wake: map[string]struct{}{}}
-	tx.next.Seq, tx.next.NowNS, tx.next.Outbox = tx.Seq, nowNS, nil
+	tx.next.Seq, tx.next.NowNS, tx.next.Outbox, tx.next.StepOutbox = tx.Seq, nowNS, nil, nil
 	return tx
 }
 
@@ -165,7 +168,7 @@ func (tx *Tx) Durable() bool {
 		}
 	}
 	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 ||
-		len(tx.outbox) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0
+		len(tx.outbox) > 0 || len(tx.stepRows) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0
 }
 
 // Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the
@@ -182,7 +185,16 @@ func (tx *Tx) Freeze() (*View, Change) {
 			c.Stored = append(c.Stored, id)
 		}
 	}
-	c.Kept = tx.attemptsKept()
+	c.Kept, c.StepsKept = tx.attemptsKept(), tx.stepsKept
+	for id := range tx.stepped {
+		c.Stepped = append(c.Stepped, id)
+	}
+	slices.Sort(c.Stepped)
+	for k, s := range tx.stepRows {
+		if s != nil {
+			c.StepsStored = append(c.StepsStored, k)
+		}
+	}
 	slices.Sort(c.Jobs)
 	for n := range tx.nodes {
 		if tx.Node(n) != nil { // not one that was removed
@@ -201,13 +213,17 @@ func (tx *Tx) Freeze() (*View, Change) {
 
 // Change says what a commit changed, for those who keep something derived from it.
 type Change struct {
-	View      *View
-	Jobs      []uint32  // ids put or deleted, ascending
-	Stored    []uint32  // those of them whose rows were written, in no order
-	Kept      []Attempt // attempts whose records are now in the outbox alone
-	Nodes     []string  // node records put
-	Wake      []string  // nodes whose orders may have changed
-	Structure bool      // nodes, partitions or settings: look at everything again
-	Roster    bool      // of these, only that nodes came, went or are other ones, which Wake names: the others are told nothing new
-	Events    []Event   // what happened, in order; not to be changed
+	View    *View
+	Jobs    []uint32  // ids put or deleted, ascending
+	Stored  []uint32  // those of them whose rows were written, in no order
+	Kept    []Attempt // attempts whose records are now in the outbox alone
+	Stepped []uint32  // jobs whose steps changed, ascending
+	// StepsStored are the steps whose rows were written, StepsKept those that only their rows have from now on; both in no order.
+	StepsStored, StepsKept []StepKey
+
+	Nodes     []string // node records put
+	Wake      []string // nodes whose orders may have changed
+	Structure bool     // nodes, partitions or settings: look at everything again
+	Roster    bool     // of these, only that nodes came, went or are other ones, which Wake names: the others are told nothing new
+	Events    []Event  // what happened, in order; not to be changed
 }

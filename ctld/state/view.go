@@ -13,6 +13,7 @@ type View struct {
 	ClusterID string
 
 	Jobs      *Jobs
+	steps     *table[JobSteps]
 	nodes     []*Node // by configuration order
 	nodeIndex map[string]int
 	parts     []*pb.PartitionRecord
@@ -37,8 +38,10 @@ type View struct {
 	Layout uint64
 	layout *layout
 
-	// Outbox are the attempts that Load found in the outbox; later Views have none here, a Change tells what comes into it.
-	Outbox []Attempt
+	// Outbox are the attempts that Load found in the outbox, StepOutbox the steps; later Views have none here, a Change tells what comes
+	// into it.
+	Outbox     []Attempt
+	StepOutbox []StepKey
 }
 
 // Node is a node's record and what the controller keeps beside it. Immutable like every record.

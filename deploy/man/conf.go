@@ -41,6 +41,7 @@ func confPages() []*page {
 		{"gres.conf", "devices of the nodes of a Sluice cluster", "gres.conf"},
 		{"cgroup.conf", "what jobs of a Sluice cluster are held to", "cgroup.conf"},
 		{"job_container.conf", "private directories of jobs of a Sluice cluster", "job_container.conf"},
+		{"oci.conf", "how OCI bundles are run on a Sluice cluster", "oci.conf"},
 		{"topology.conf", "switches of a Sluice cluster", "topology.conf, SwitchName lines"},
 	} {
 		p := begin("sluice-"+f.name, f.name, 5, f.line, f.name)

@@ -21,7 +21,7 @@ func sluicePage(bin string) (*page, error) {
 	}
 	p.section1("OTHER COMMANDS")
 	for _, words := range [][]string{{"up"}, {"down"}, {"explain"}, {"gpus"}, {"token"}, {"token", "create"}, {"token", "list"},
-		{"token", "revoke"}, {"node"}, {"certs"}, {"conf", "check"}, {"sim"}, {"completion"}} {
+		{"token", "revoke"}, {"node"}, {"certs"}, {"conf", "check"}, {"adopt"}, {"sim"}, {"completion"}} {
 		help, err := output(bin, "sluice", append(words, "--help")...)
 		if err != nil {
 			return nil, err

@@ -2,8 +2,12 @@ package packages_test
 
 // notTyped are the commands of docs/install.md and docs/administrators.md that no test runs on its hosts, and why.
 var notTyped = map[string]string{
-	"make packages":            "the packages of these tests are made so",
-	"make install PREFIX=/usr": "without packages; make install is tested by cmd/e2e",
+	"sluice adopt":                         "sshd has it run; ctld/hosttest has a real one",
+	"sluice-noded --sessions":              "ctld/hosttest runs it so",
+	"srun --jobid=ID --overlap --pty bash": "there is no terminal; cmd/e2e runs it in one",
+	"srun --mpi=pmix":                      "the hosts have no MPI program; cmd/e2e runs some",
+	"make packages":                        "the packages of these tests are made so",
+	"make install PREFIX=/usr":             "without packages; make install is tested by cmd/e2e",
 	"apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross": "the hosts reach no mirror",
 	"systemd-sysusers deploy/systemd/sysusers.conf":               "without packages, whose scripts do the same",
 	"man sluice-sbatch":     "the hosts have no man; deploy/man asks it about all pages",

@@ -6,7 +6,9 @@
 //   - an attempt is started at most once in the life of a Desired, and never when an attempt of a newer epoch was ordered;
 //   - an attempt starts only when no other attempt of its job is alive here;
 //   - what a full list of orders does not name is killed; no end is forgotten before the controller says so;
-//   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever.
+//   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever;
+//   - a step that srun has made starts while its allocation's holder, the batch script or what holds the node in its place, runs here and
+//     is not being ended, and is ended with it.
 package agent
 
 import (
@@ -38,6 +40,21 @@ func compareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
 }
 
+// Holder tells whether this is what holds the allocation on the node, and not a step that srun has made.
+func (k Key) Holder() bool { return k.Step >= pb.BatchStep }
+
+// holder gives the allocation's holder here, if there is one, among what is here or what is ordered.
+func holder[V any](k Key, among map[Key]V) (Key, V, bool) {
+	for _, step := range []uint32{pb.BatchStep, pb.ExternStep} {
+		h := Key{k.Job, k.Attempt, k.Epoch, step}
+		if v, ok := among[h]; ok {
+			return h, v, true
+		}
+	}
+	var none V
+	return Key{}, none, false
+}
+
 // State is what is the case with one step here, and which orders it has been told already.
 type State struct {
 	Phase   pb.StepPhase
@@ -53,6 +70,7 @@ type Applied struct {
 	LimitS    uint32
 	Suspended bool
 	Signal    uint32 // highest Signal.seq
+	Watcher   uint32 // highest StepWatcher.seq
 }
 
 func (s State) ended() bool { return s.Phase == pb.StepPhase_STEP_ENDED }
@@ -128,9 +146,43 @@ func (r *round) existing(k Key, s State) {
 	case order.Want == pb.StepWant_WANT_FORGET:
 		r.kill(k, s, "the controller has recorded its end")
 	default:
+		if why := r.orphaned(k); why != "" && order.Want == pb.StepWant_WANT_RUN {
+			r.stop(k, s, why)
+			return
+		}
 		if s.Applied.After(order) != s.Applied {
 			r.add(Action{Kind: Control, Key: k, Order: order})
 		}
+	}
+}
+
+// orphaned says why a step that srun has made has to end: its allocation does, here. That is what the controller orders, too, when it has
+// heard of it.
+func (r *round) orphaned(k Key) string {
+	if k.Holder() {
+		return ""
+	}
+	h, s, here := holder(k, r.actual)
+	order := r.d.orders[h]
+	switch {
+	case !here:
+		return "its allocation is not here"
+	case s.Applied.Want != pb.StepWant_WANT_NOTHING, order.GetWant() == pb.StepWant_WANT_STOP, order.GetWant() == pb.StepWant_WANT_KILL:
+		if order.GetStopReason() != "" {
+			return order.GetStopReason()
+		}
+		return "done"
+	case s.Phase >= pb.StepPhase_STEP_COMPLETING:
+		return "done"
+	}
+	return ""
+}
+
+// stop ends a step gently.
+func (r *round) stop(k Key, s State, why string) {
+	order := &pb.StepOrder{Key: k.Proto(), Want: pb.StepWant_WANT_STOP, StopReason: why}
+	if s.Applied.After(order) != s.Applied {
+		r.add(Action{Kind: Control, Key: k, Order: order})
 	}
 }
 
@@ -162,11 +214,30 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 		refuse("launch_failed", "epoch %d is older than %d, which this node has seen for job %d", k.Epoch, newest, k.Job)
 	case r.d.started[k]:
 		refuse("lost", "this attempt has run on this node already")
-	case o.Launch == nil, r.blocked(k):
-		// Wait: for the launch, which comes in a message of its own when many are due, or for the others, which are being killed.
+	case r.orphaned(k) != "" && !r.expected(k):
+		refuse("cancelled", "the allocation has ended on this node")
+	case o.Launch == nil, r.blocked(k), !r.held(k):
+		// Wait: for the launch, which comes in a message of its own when many are due, for the holder of the step's allocation, or for
+		// other attempts, which are being killed.
 	default:
 		r.add(Action{Kind: Start, Key: k, Order: o})
 	}
+}
+
+// expected: the holder of a step's allocation is not here yet, and is to be started.
+func (r *round) expected(k Key) bool {
+	h, o, ordered := holder(k, r.d.orders)
+	_, here := r.actual[h]
+	return ordered && !here && o.Want == pb.StepWant_WANT_RUN && !r.d.started[h]
+}
+
+// held: what holds the allocation of a step runs.
+func (r *round) held(k Key) bool {
+	if k.Holder() {
+		return true
+	}
+	_, s, here := holder(k, r.actual)
+	return here && s.Phase == pb.StepPhase_STEP_RUNNING
 }
 
 // blocked reports whether a step must wait: another attempt of the job has not ended here, or the name of the step (which has
@@ -211,6 +282,9 @@ func (was Applied) After(order *pb.StepOrder) Applied {
 	}
 	for _, s := range order.GetSignals() {
 		now.Signal = max(now.Signal, s.GetSeq())
+	}
+	for _, w := range order.GetWatchers() {
+		now.Watcher = max(now.Watcher, w.GetSeq())
 	}
 	return now
 }

@@ -64,10 +64,25 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 	}
 }
 
+// StepsLeft tells whether steps of the allocation that a key holds are ordered to run here, or are here and have not ended: its own end
+// comes after theirs.
+func (d *Desired) StepsLeft(h Key, actual func(Key) (pb.StepPhase, bool)) bool {
+	for k, o := range d.orders {
+		if k.Holder() || k.Job != h.Job || k.Attempt != h.Attempt || k.Epoch != h.Epoch {
+			continue
+		}
+		phase, here := actual(k)
+		if here && phase != pb.StepPhase_STEP_ENDED || !here && o.Want == pb.StepWant_WANT_RUN {
+			return true
+		}
+	}
+	return false
+}
+
 // withLaunch copies an order: messages are never changed once received.
 func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
 	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, EndNs: o.EndNs,
-		Suspended: o.Suspended, LimitS: o.LimitS}
+		Suspended: o.Suspended, LimitS: o.LimitS, Watchers: o.Watchers}
 }
 
 // newest is the newest epoch that was seen of a job.

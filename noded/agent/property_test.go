@@ -25,9 +25,33 @@ type world struct {
 	actual map[Key]State
 	ran    map[Key]int // times an attempt was really started, over all lives
 	ends   map[Key]string
+	made   map[Key]uint32 // steps, by attempt
 }
 
 func (w *world) newest(job uint32) Key { return at(job, w.attempts[job]) }
+
+// stepsOf are the steps of an attempt among those that are wanted.
+func (w *world) stepsOf(h Key) (steps []Key) {
+	for _, k := range sorted(w.wants) {
+		if !k.Holder() && k.Job == h.Job && k.Attempt == h.Attempt {
+			steps = append(steps, k)
+		}
+	}
+	return steps
+}
+
+// left: the node does not tell the end of an allocation before those of its steps.
+func (w *world) left(h Key) bool {
+	for k, s := range w.actual {
+		if !k.Holder() && k.Job == h.Job && k.Attempt == h.Attempt && !s.ended() {
+			return true
+		}
+	}
+	return w.d.StepsLeft(h, func(k Key) (pb.StepPhase, bool) {
+		s, here := w.actual[k]
+		return s.Phase, here
+	})
+}
 
 func (w *world) fullList() *pb.NodeOrders {
 	m := full()
@@ -69,6 +93,14 @@ func (w *world) hello() {
 func (w *world) hear(k Key, p pb.StepPhase) {
 	w.reported[k] = p
 	if _, wanted := w.wants[k]; wanted && p == ended {
+		if k.Holder() {
+			for _, s := range w.stepsOf(k) {
+				if !w.actual[s].ended() && w.d.Order(s) != nil && w.d.Order(s).Want == run {
+					w.t.Fatalf("the end of %v is told before that of %v", k, s)
+				}
+				delete(w.wants, s) // it ends with its job
+			}
+		}
 		delete(w.wants, k)
 		w.record[k] = w.ends[k]
 	}
@@ -91,7 +123,7 @@ func (w *world) reconcile() int {
 		switch a.Kind {
 		case Start:
 			for k, s := range w.actual {
-				if k.Job == a.Key.Job && k != a.Key && !s.ended() {
+				if k.Job == a.Key.Job && k.Attempt != a.Key.Attempt && !s.ended() {
 					w.t.Fatalf("%v starts while %v is %v", a.Key, k, s.Phase)
 				}
 			}
@@ -100,6 +132,9 @@ func (w *world) reconcile() int {
 			}
 			if a.Order.Launch == nil {
 				w.t.Fatalf("%v starts without a description", a.Key)
+			}
+			if h, s, here := holder(a.Key, w.actual); !a.Key.Holder() && (!here || s.Phase != running || s.Applied.Want != nothing) {
+				w.t.Fatalf("%v starts while %v is %v", a.Key, h, s)
 			}
 			w.ran[a.Key]++
 			w.actual[a.Key] = State{preparing, Launched(a.Order)}
@@ -128,6 +163,8 @@ func (w *world) step(k Key) {
 	switch {
 	case s.ended():
 		return
+	case k.Holder() && s.Phase != preparing && w.left(k):
+		s.Phase = pb.StepPhase_STEP_COMPLETING
 	case s.Applied.Want != nothing:
 		s.Phase, w.ends[k] = ended, "stopped"
 	case s.Phase == preparing:
@@ -149,7 +186,8 @@ func TestAnyHistoryConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, attempts: map[uint32]uint32{}, wants: map[Key]pb.StepWant{}, record: map[Key]string{},
 			reported: map[Key]pb.StepPhase{},
-			told:     map[uint32]uint64{}, d: NewDesired(), actual: map[Key]State{}, ran: map[Key]int{}, ends: map[Key]string{}}
+			told:     map[uint32]uint64{}, d: NewDesired(), actual: map[Key]State{}, ran: map[Key]int{}, ends: map[Key]string{},
+			made: map[Key]uint32{}}
 		job := func() uint32 { return rapid.Uint32Range(1, 4).Draw(t, "job") }
 		t.Repeat(map[string]func(*rapid.T){
 			"submit or requeue": func(t *rapid.T) {
@@ -162,14 +200,34 @@ func TestAnyHistoryConverges(t *testing.T) {
 				w.wants[k] = run
 				w.wire = append(w.wire, delta(launch(k)))
 			},
+			"srun": func(t *rapid.T) {
+				h := w.newest(job())
+				if w.wants[h] != run || w.made[h] >= 3 {
+					return
+				}
+				k := h
+				k.Step = w.made[h]
+				w.made[h]++
+				w.wants[k] = run
+				w.wire = append(w.wire, delta(launch(k)))
+			},
 			"cancel": func(t *rapid.T) {
 				if k := w.newest(job()); w.wants[k] == run {
 					w.wants[k] = stop
-					w.wire = append(w.wire, delta(order(k, stop)))
+					m := delta(order(k, stop))
+					for _, s := range w.stepsOf(k) {
+						w.wants[s] = stop
+						m.Steps = append(m.Steps, order(s, stop))
+					}
+					w.wire = append(w.wire, m)
 				}
 			},
 			"give up": func(t *rapid.T) { // SlurmdTimeout: the controller lets the attempt go without having heard of it
-				delete(w.wants, w.newest(job()))
+				h := w.newest(job())
+				for _, s := range w.stepsOf(h) {
+					delete(w.wants, s)
+				}
+				delete(w.wants, h)
 			},
 			"deliver": func(t *rapid.T) {
 				if len(w.wire) > 0 {
@@ -219,7 +277,7 @@ func TestAnyHistoryConverges(t *testing.T) {
 func (w *world) check() {
 	alive := map[uint32]Key{}
 	for k, s := range w.actual {
-		if s.ended() {
+		if s.ended() || !k.Holder() {
 			continue
 		}
 		if other, two := alive[k.Job]; two {

@@ -10,6 +10,11 @@
 //	Tree     no cgroup can be had (an ordinary user, a sealed container): the descendants of the shim, which is their
 //	         subreaper. No limits, and a job that outlives its shim is found by its environment.
 //
+// The group of a step that srun has made, "job_7.1/step_0", lies in that of its allocation, "job_7.1", and so is under its limits too. The
+// processes of the allocation itself are in a folder beside those of its steps, and so are processes that were adopted into it (sessions of
+// sshd). What is done to an allocation's group (Signal, Freeze) or asked about it (Memory, Usage) is about its own and these; Kill, Empty
+// and Remove are about all that is in it.
+//
 // A group is made once per attempt and never again under the same name: after cgroup.kill a process cloned into the group
 // would die at once.
 package cgroup
@@ -41,8 +46,8 @@ var ErrExists = errors.New("cgroup exists already")
 // Root is the folder below which a node keeps the groups of its steps.
 type Root interface {
 	Layout() Layout
-	// Create makes a fresh group with these limits (nil: none). A limit whose controller the machine does not offer is skipped,
-	// and Notes says so.
+	// Create makes a fresh group with these limits (nil: none); the name is plain, or that of a step in a group that is there.
+	// A limit whose controller the machine does not offer is skipped, and Notes says so.
 	Create(name string, limits *pb.Limits) (Group, error)
 	// Reclaim kills whatever is left of a step whose shim is gone, waits until nothing is, and removes its group. It returns
 	// nil when there was nothing.
@@ -63,16 +68,25 @@ type Group interface {
 	FD() int
 	// Add places the first process, which must be held before its first instruction: cloned says that it was started with FD.
 	Add(pid int, cloned bool) error
-	// Signal sends sig to every process in the group, once.
+	// Adopt moves a process that runs into the group of an allocation, and what it forks from then on is in it too. Freeze, Memory
+	// and Usage are about these processes as well; Signal and KillOwn are not.
+	Adopt(pid int) error
+	// SignalAdopted sends sig to what was adopted.
+	SignalAdopted(sig int) error
+	// Signal sends sig to every process in the group, once; not to those of its steps, nor to what was adopted.
 	Signal(sig int) error
-	// Kill sends SIGKILL to every process in the group, also frozen ones and those being forked.
+	// Kill sends SIGKILL to every process in the group, also frozen ones and those being forked, and those of its steps.
 	Kill() error
+	// KillOwn is Kill without the steps and what was adopted.
+	KillOwn() error
 	Freeze(frozen bool) error
 	Empty() (bool, error)
 	// Memory is the resident and the virtual memory of all processes now.
 	Memory() (rssKiB, vmKiB uint64)
 	// Usage is read once the group is empty.
 	Usage() Usage
+	// PeakKiB is the memory controller's high-water mark, page cache included; 0: unknown.
+	PeakKiB() uint64
 	// Remove deletes the group, which must be empty; it is no error when it is gone.
 	Remove() error
 }
@@ -80,6 +94,5 @@ type Group interface {
 // Usage is what a group consumed. Zero means unknown.
 type Usage struct {
 	UserUsec, SystemUsec uint64
-	PeakMemKiB           uint64 // memory controller's high-water mark: page cache included
 	OOMKills             uint32
 }

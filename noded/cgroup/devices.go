@@ -65,8 +65,12 @@ func (r *linuxRoot) Devices() error {
 // noDevice is the last number that there can be: denying it tries whether anything can be denied.
 const noDevice = "c 4095:1048575 rwm"
 
-// closeDevices applies rules that are not empty. It fails rather than leave anything open.
+// closeDevices applies rules, if there are any. It fails rather than leave anything open.
 func (g *group) closeDevices(name string, rules []*pb.DeviceRule) error {
+	if len(rules) == 0 {
+		g.joinV1(g.root.devices, allocation(name))
+		return nil
+	}
 	if err := g.root.Devices(); err != nil {
 		return err
 	}

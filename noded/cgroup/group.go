@@ -20,22 +20,31 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// group is one step's folder in track and, for v1, in each hierarchy that limits it.
+// group is the folder of an allocation or a step in track and, for v1, in each hierarchy that limits it.
 type group struct {
 	root *linuxRoot
 	dir  string   // in track
-	v1   []string // further folders that the first process must be written to
+	own  string   // where its processes are: dir, or, of an allocation, a folder in it, beside those of the steps
+	v1   []string // further folders of its own that the first process must be written to
+	join []string // the same, of the allocation that a step is in
 	mem  string   // folder with the memory controller's files, or empty
 	fd   atomic.Int32
+
+	adopted atomic.Bool // there are guests, or there may be
 }
+
+// leaf is the folder of the processes that are an allocation's own (its batch script's). On v2 a group that has processes cannot hand
+// controllers down to others, and with all layouts what is done to the script is not done to the steps. Rejected: making it when the first
+// step comes, which would have to move processes that fork meanwhile.
+const leaf = "batch"
 
 // Create makes the tracking folder first: mkdir is what decides that the name is fresh.
 func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
-	if !plain(name) {
-		return nil, fmt.Errorf("cannot make cgroup %q: not a single plain name", name)
+	if !named(name) {
+		return nil, fmt.Errorf("cannot make cgroup %q: not a single plain name, nor that of a step in one", name)
 	}
-	g := &group{root: r, dir: filepath.Join(r.track, name)}
-	g.fd.Store(-1)
+	r.reached.Do(r.reach)
+	g := r.group(name)
 	if err := mkdir(g.dir); err != nil {
 		if err == unix.EEXIST {
 			err = ErrExists
@@ -43,12 +52,15 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 		return nil, fmt.Errorf("cannot make cgroup %s: %w", g.dir, err)
 	}
 	err := g.limit(name, limits)
-	if rules := limits.GetDevices(); err == nil && len(rules) > 0 {
-		err = g.closeDevices(name, rules)
+	if err == nil {
+		err = g.closeDevices(name, limits.GetDevices())
+	}
+	if err == nil && g.own != g.dir {
+		err = mkdir(g.own)
 	}
 	if err == nil && r.layout != Legacy {
 		var fd int
-		if fd, err = open(g.dir, unix.O_PATH|unix.O_DIRECTORY); err == nil {
+		if fd, err = open(g.own, unix.O_PATH|unix.O_DIRECTORY); err == nil {
 			g.fd.Store(int32(fd))
 		}
 	}
@@ -57,6 +69,39 @@ func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 		return nil, fmt.Errorf("cannot set up cgroup %s: %w", g.dir, err)
 	}
 	return g, nil
+}
+
+func (r *linuxRoot) group(name string) *group {
+	g := &group{root: r, dir: filepath.Join(r.track, name)}
+	g.own = g.dir
+	if allocation(name) == "" {
+		g.own += "/" + leaf
+	}
+	g.fd.Store(-1)
+	return g
+}
+
+// named: the name is that of an allocation's group, or of a step's in it.
+func named(name string) bool {
+	if in := allocation(name); in != "" {
+		return plain(in) && isStep(name[len(in)+1:])
+	}
+	return plain(name)
+}
+
+// allocation is the group that a step's lies in; empty: it is one itself.
+func allocation(name string) string {
+	in, _, nested := strings.Cut(name, "/")
+	if !nested {
+		return ""
+	}
+	return in
+}
+
+// isStep: "step_" and a number.
+func isStep(name string) bool {
+	n, ok := strings.CutPrefix(name, "step_")
+	return ok && n != "" && strings.Trim(n, "0123456789") == ""
 }
 
 func plain(name string) bool {
@@ -68,19 +113,11 @@ func (g *group) limit(name string, l *pb.Limits) error {
 	r := g.root
 	res := g.resources(l)
 	if r.layout == Unified {
-		if res.Memory != 0 {
-			g.mem = g.dir
-		}
-		if res.Memory == 0 && res.PidsLimit == nil && res.CpusetCpus == "" && res.CpusetMems == "" {
-			return nil
-		}
-		m, err := fs2.NewManager(&cgroups.Cgroup{Resources: res}, g.dir)
-		if err != nil {
-			return err
-		}
-		return m.Set(res)
+		return g.limitUnified(name, res)
 	}
-	if res.Memory != 0 {
+	in := allocation(name)
+	// A step has a folder of its own for memory wherever its allocation has one, to tell who was killed for the lack of it.
+	if res.Memory != 0 || in != "" && r.memory != "" && exists(filepath.Join(r.memory, in), cgroups.CgroupProcesses) {
 		dir, err := g.mkV1(r.memory, name)
 		if err != nil {
 			return err
@@ -98,31 +135,62 @@ func (g *group) limit(name string, l *pb.Limits) error {
 		if err := write(dir, "pids.max", strconv.FormatInt(*res.PidsLimit, 10)); err != nil {
 			return err
 		}
+	} else {
+		g.joinV1(r.pids, in)
 	}
 	if res.CpusetCpus != "" || res.CpusetMems != "" {
-		dir, err := g.mkV1(r.cpuset, name)
-		if err != nil {
-			return err
-		}
-		if res.CpusetCpus == "" {
-			res.CpusetCpus = r.cpus
-		}
-		if res.CpusetMems == "" {
-			res.CpusetMems = readTrim(r.cpuset, "cpuset.mems")
-		}
-		if err := write(dir, "cpuset.cpus", res.CpusetCpus); err != nil {
-			return err
-		}
-		if res.CpusetMems == "" {
-			return nil
-		}
-		return write(dir, "cpuset.mems", res.CpusetMems)
+		return g.limitCPUs(name, res)
 	}
+	g.joinV1(r.cpuset, in)
 	return nil
+}
+
+func (g *group) limitUnified(name string, res *cgroups.Resources) error {
+	r := g.root
+	if in := allocation(name); in != "" {
+		r.enable(filepath.Join(r.track, in))
+		if r.memory != "" {
+			g.mem = g.dir // also without a limit: it tells who was killed for the lack of memory
+		}
+	}
+	if res.Memory != 0 {
+		g.mem = g.dir
+	}
+	if res.Memory == 0 && res.PidsLimit == nil && res.CpusetCpus == "" && res.CpusetMems == "" {
+		return nil
+	}
+	m, err := fs2.NewManager(&cgroups.Cgroup{Resources: res}, g.dir)
+	if err != nil {
+		return err
+	}
+	return m.Set(res)
+}
+
+func (g *group) limitCPUs(name string, res *cgroups.Resources) error {
+	dir, err := g.mkV1(g.root.cpuset, name)
+	if err != nil {
+		return err
+	}
+	if res.CpusetCpus == "" {
+		res.CpusetCpus = g.root.cpus
+	}
+	if res.CpusetMems == "" {
+		res.CpusetMems = readTrim(filepath.Dir(dir), "cpuset.mems")
+	}
+	if err := write(dir, "cpuset.cpus", res.CpusetCpus); err != nil {
+		return err
+	}
+	if res.CpusetMems == "" {
+		return nil
+	}
+	return write(dir, "cpuset.mems", res.CpusetMems)
 }
 
 // limitMemory is for a group that has no limit yet: that of memory alone must never be above that of memory and swap.
 func limitMemory(dir string, res *cgroups.Resources) error {
+	if res.Memory == 0 {
+		return nil
+	}
 	if err := write(dir, "memory.limit_in_bytes", strconv.FormatInt(res.Memory, 10)); err != nil || res.MemorySwap == 0 {
 		return err
 	}
@@ -131,12 +199,28 @@ func limitMemory(dir string, res *cgroups.Resources) error {
 
 // mkV1 tolerates a folder that is there: the tracking folder has been fresh, so this one is left over from a crash half-way.
 func (g *group) mkV1(base, name string) (string, error) {
-	dir := filepath.Join(base, name)
+	dir := g.root.inV1(base, name)
 	if err := mkdir(dir); err != nil && err != unix.EEXIST {
 		return "", &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
 	g.v1 = append(g.v1, dir)
 	return dir, nil
+}
+
+// inV1 is a group's folder in a v1 hierarchy: that of a step lies in its allocation's only where that one has a folder, which is where it
+// has a limit.
+func (r *linuxRoot) inV1(base, name string) string {
+	if in := allocation(name); in != "" && !exists(filepath.Join(base, in), cgroups.CgroupProcesses) {
+		name = strings.ReplaceAll(name, "/", ".")
+	}
+	return filepath.Join(base, name)
+}
+
+// joinV1 has a step without a limit of its own be under its allocation's.
+func (g *group) joinV1(base, in string) {
+	if dir := filepath.Join(base, in); base != "" && in != "" && exists(dir, cgroups.CgroupProcesses) {
+		g.join = append(g.join, dir)
+	}
 }
 
 // resources drops what this machine does not offer. MemorySwap is memory and swap together, as in cgroup v1.
@@ -181,9 +265,9 @@ func mostPids() uint64 {
 func (g *group) FD() int { return int(g.fd.Load()) }
 
 func (g *group) Add(pid int, cloned bool) error {
-	dirs := g.v1
+	dirs := append(g.v1[:len(g.v1):len(g.v1)], g.join...)
 	if !cloned {
-		dirs = append([]string{g.dir}, dirs...)
+		dirs = append([]string{g.own}, dirs...)
 	}
 	for _, dir := range dirs {
 		if err := writeProcs(dir, pid); err != nil {
@@ -201,10 +285,10 @@ func writeProcs(dir string, pid int) error {
 	return cgroups.WriteCgroupProc(dir, pid)
 }
 
-func (g *group) procs() ([]int, error) { return cgroups.GetAllPids(g.dir) }
+func (g *group) Signal(sig int) error { return signalIn(g.own, sig) }
 
-func (g *group) Signal(sig int) error {
-	pids, err := g.procs()
+func signalIn(dir string, sig int) error {
+	pids, err := cgroups.GetAllPids(dir)
 	for _, pid := range pids {
 		if e := unix.Kill(pid, syscall.Signal(sig)); e != nil && e != unix.ESRCH {
 			err = fmt.Errorf("cannot signal process %d: %w", pid, e)
@@ -213,38 +297,68 @@ func (g *group) Signal(sig int) error {
 	return err
 }
 
-// Kill without cgroup.kill freezes first, so that a fork bomb cannot run ahead of the list.
-func (g *group) Kill() error {
+func (g *group) Kill() error { return g.killIn(g.dir) }
+
+func (g *group) KillOwn() error { return g.killIn(g.own) }
+
+// killIn without cgroup.kill freezes first, so that a fork bomb cannot run ahead of the list.
+func (g *group) killIn(dir string) error {
 	if g.root.kill {
-		return write(g.dir, "cgroup.kill", "1")
+		return write(dir, "cgroup.kill", "1")
 	}
-	ferr := g.Freeze(true)
-	err := g.Signal(int(unix.SIGKILL))
-	if ferr == nil {
-		ferr = g.Freeze(false)
+	ferr := g.freeze(dir, true)
+	err := signalIn(dir, int(unix.SIGKILL))
+	if terr := g.thaw(dir); ferr == nil {
+		ferr = terr
 	}
 	return errors.Join(err, ferr)
 }
 
-func (g *group) Freeze(frozen bool) error {
+// thaw is for what is to die: the folders below may have been frozen for themselves.
+func (g *group) thaw(dir string) error {
+	err := g.freeze(dir, false)
+	below, _ := os.ReadDir(dir)
+	for _, d := range below {
+		if d.IsDir() {
+			err = errors.Join(err, ignoreGone(g.thaw(dir+"/"+d.Name())))
+		}
+	}
+	return err
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+func (g *group) Freeze(frozen bool) (err error) {
+	for _, dir := range g.leaves() {
+		err = errors.Join(err, g.freeze(dir, frozen))
+	}
+	return err
+}
+
+func (g *group) freeze(dir string, frozen bool) error {
 	state := cgroups.Thawed
 	if frozen {
 		state = cgroups.Frozen
 	}
 	if g.root.layout == Legacy {
-		return (&fs.FreezerGroup{}).Set(g.dir, &cgroups.Resources{Freezer: state})
+		return (&fs.FreezerGroup{}).Set(dir, &cgroups.Resources{Freezer: state})
 	}
 	bit := "0"
 	if frozen {
 		bit = "1"
 	}
-	return write(g.dir, "cgroup.freeze", bit)
+	return write(dir, "cgroup.freeze", bit)
 }
 
 // Empty is true once no living process is in the group or below; zombies do not count.
 func (g *group) Empty() (bool, error) {
 	if g.root.layout == Legacy {
-		pids, err := g.procs()
+		pids, err := cgroups.GetAllPids(g.dir)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 			return true, nil
 		}
@@ -258,27 +372,51 @@ func (g *group) Empty() (bool, error) {
 }
 
 func (g *group) Memory() (rssKiB, vmKiB uint64) {
-	pids, _ := g.procs()
+	var pids []int
+	for _, dir := range g.leaves() {
+		in, _ := cgroups.GetAllPids(dir)
+		pids = append(pids, in...)
+	}
 	return memory(pids)
 }
 
 func (g *group) Usage() Usage {
 	var u Usage
 	if g.root.layout != Legacy {
-		u.UserUsec, u.SystemUsec = cpuStat(readTrim(g.dir, "cpu.stat"))
+		for _, dir := range g.leaves() {
+			user, system := cpuStat(readTrim(dir, "cpu.stat"))
+			u.UserUsec, u.SystemUsec = u.UserUsec+user, u.SystemUsec+system
+		}
 	}
 	if g.mem == "" {
 		return u
 	}
-	events, peak := "memory.oom_control", "memory.max_usage_in_bytes"
+	events := "memory.oom_control"
 	if g.root.layout == Unified {
-		events, peak = "memory.events", "memory.peak"
+		events = "memory.events"
 	}
 	n, _ := readValue(g.mem, events, "oom_kill")
+	// Without those in steps: memory is counted in the folders below once there are some.
+	if n > 0 && g.root.layout == Unified && g.own != g.dir {
+		if local, err := readValue(g.mem, "memory.events.local", "oom_kill"); err == nil {
+			below, _ := readValue(g.own, events, "oom_kill")
+			n = local + below
+		}
+	}
 	u.OOMKills = uint32(n)
-	b, _ := strconv.ParseUint(readTrim(g.mem, peak), 10, 64)
-	u.PeakMemKiB = b >> 10
 	return u
+}
+
+func (g *group) PeakKiB() uint64 {
+	if g.mem == "" {
+		return 0
+	}
+	peak := "memory.max_usage_in_bytes"
+	if g.root.layout == Unified {
+		peak = "memory.peak"
+	}
+	b, _ := strconv.ParseUint(readTrim(g.mem, peak), 10, 64)
+	return b >> 10
 }
 
 func cpuStat(s string) (user, system uint64) {
@@ -301,7 +439,12 @@ func (g *group) Remove() error {
 		closeFD(int(fd))
 	}
 	var errs []error
-	for _, dir := range append(g.v1, g.dir) {
+	dirs := append(g.v1[:len(g.v1):len(g.v1)], g.dir)
+	if g.own != g.dir {
+		_ = rmdir(g.own)
+	}
+	g.removeGuests()
+	for _, dir := range dirs {
 		if err := rmdir(dir); err != nil && err != unix.ENOENT { // a child of the step's own making, or a moment too early
 			errs = append(errs, cgroups.RemovePath(dir))
 		}
@@ -311,16 +454,16 @@ func (g *group) Remove() error {
 
 // Reclaim is bounded: a process that does not die within reclaimTimeout (stuck in the kernel) is named in the error.
 func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
-	if !plain(b.Cgroup) {
-		return fmt.Errorf("cannot reclaim cgroup %q: not a single plain name", b.Cgroup)
+	if !named(b.Cgroup) {
+		return fmt.Errorf("cannot reclaim cgroup %q: not a single plain name, nor that of a step in one", b.Cgroup)
 	}
-	g := &group{root: r, dir: filepath.Join(r.track, b.Cgroup)}
-	g.fd.Store(-1)
+	g := r.group(b.Cgroup)
+	g.adopted.Store(true) // its shim is gone, and nobody else knows
 	for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
 		if base == "" || base == r.track {
 			continue
 		}
-		if dir := filepath.Join(base, b.Cgroup); exists(dir, "cgroup.procs") {
+		if dir := r.inV1(base, b.Cgroup); exists(dir, cgroups.CgroupProcesses) {
 			g.v1 = append(g.v1, dir)
 		}
 	}

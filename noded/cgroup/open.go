@@ -32,6 +32,7 @@ type linuxRoot struct {
 	cpus                 string // CPUs that exist here, kernel list format
 	kill                 bool   // cgroup.kill works (Linux 5.14)
 	notes                []string
+	reached              sync.Once // near has its folders
 
 	tryDevices sync.Once
 	filter     bool  // devices are closed by a program, not by the v1 controller
@@ -243,9 +244,9 @@ func (r *linuxRoot) Tidy() {
 	}
 }
 
-// removeSoon waits a moment for shims that are just ending.
+// removeSoon waits for shims that are just ending, which takes a moment after they have closed their connections.
 func removeSoon(dir string) {
-	for range 50 {
+	for range 1000 {
 		if err := unix.Rmdir(dir); err != unix.EBUSY {
 			return
 		}

@@ -11,13 +11,22 @@ import (
 // the kernel's.
 
 func at(nr uintptr, path string, arg uintptr, mode uintptr) (int, error) {
+	if fd, rest := near(path); fd >= 0 {
+		if n, err := from(fd, nr, rest, arg, mode); err != unix.ENOENT && err != unix.ENODEV {
+			return n, err
+		}
+		// Nothing there, or the folder was removed and made again since it was opened: the path says which.
+	}
+	return from(unix.AT_FDCWD, nr, path, arg, mode)
+}
+
+func from(fd int, nr uintptr, path string, arg uintptr, mode uintptr) (int, error) {
 	p, err := unix.BytePtrFromString(path)
 	if err != nil {
 		return -1, unix.EINVAL
 	}
-	fdcwd := unix.AT_FDCWD
 	for {
-		n, _, e := unix.RawSyscall6(nr, uintptr(fdcwd), uintptr(unsafe.Pointer(p)), arg, mode, 0, 0)
+		n, _, e := unix.RawSyscall6(nr, uintptr(fd), uintptr(unsafe.Pointer(p)), arg, mode, 0, 0)
 		switch e {
 		case 0:
 			return int(n), nil

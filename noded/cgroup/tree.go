@@ -47,6 +47,7 @@ type treeGroup struct{ root int }
 func (treeGroup) FD() int             { return -1 }
 func (treeGroup) Add(int, bool) error { return nil }
 func (treeGroup) Usage() Usage        { return Usage{} }
+func (treeGroup) PeakKiB() uint64     { return 0 }
 func (treeGroup) Remove() error       { return nil }
 func (g treeGroup) Memory() (rssKiB, vmKiB uint64) {
 	return memory(descendants(g.root))
@@ -72,6 +73,8 @@ func (g treeGroup) Kill() error {
 	}
 	return signalAll(descendants(g.root), unix.SIGKILL)
 }
+
+func (g treeGroup) KillOwn() error { return g.Kill() }
 
 func (g treeGroup) Freeze(frozen bool) error {
 	if frozen {

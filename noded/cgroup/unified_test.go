@@ -64,7 +64,7 @@ func TestUnifiedLimits(t *testing.T) {
 		}
 	}
 	cmd, said := inside(t, g, `echo $(cat /proc/self/cgroup) $(grep Cpus_allowed_list /proc/self/status); exec sleep 600`)
-	want := "0::" + strings.TrimPrefix(dir, unifiedMount) + " Cpus_allowed_list: 0\n"
+	want := "0::" + strings.TrimPrefix(dir, unifiedMount) + "/" + leaf + " Cpus_allowed_list: 0\n"
 	if said != want {
 		t.Errorf("the process says %q, want %q", said, want)
 	}

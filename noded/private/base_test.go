@@ -67,7 +67,7 @@ func TestBaseOfAUser(t *testing.T) {
 	}
 	must(os.Mkdir(victim+"/job_1.1", 0o700))
 	for _, base := range []string{sticky + "/users", sticky + "/link"} {
-		if _, err := makeOwn(base, "job_1.1", "0"); err == nil {
+		if _, err := makeOwn(base, "job_1.1", "0", false); err == nil {
 			t.Errorf("a job's folder was made in %s", base)
 		}
 		if Remove(t.Context(), base, "job_1.1") == nil || Sweep(base, func(string) bool { return false }) == nil {
@@ -78,7 +78,7 @@ func TestBaseOfAUser(t *testing.T) {
 	if err != nil || !slices.Equal([]string{"job_1.1"}, names(entries)) {
 		t.Errorf("behind a user's link: %v %v", entries, err)
 	}
-	own, err := makeOwn(sticky+"/own/n1", "job_1.1", "0")
+	own, err := makeOwn(sticky+"/own/n1", "job_1.1", "0", false)
 	if info, e := os.Lstat(own); err != nil || e != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 ||
 		own != filepath.Join(sticky, "own/n1/job_1.1/0") {
 		t.Errorf("%q: %v %v", own, err, e)

@@ -15,6 +15,11 @@
 //
 // Rejected: pinning the namespaces below BasePath, as Slurm does for its other steps: mounts that survive a kill -9 have to be found and
 // undone. Returning to the daemon's namespace with setns(2): it would take a daemon in a chroot to that namespace's own root.
+//
+// # Steps
+//
+// The steps of an allocation are in the namespaces that it has on the node: their shims Join the thread that has made them, which is there
+// as long as the allocation is.
 package private
 
 import (
@@ -41,24 +46,34 @@ func Wanted(p *pb.Privacy) bool {
 	return len(p.GetDirs()) > 0 || p.GetIpc() || p.GetNoNewPrivs() || p.GetBounded()
 }
 
-// InMemory is true when nothing of it lies on disk: it costs nothing, and is given to jobs without their knowing.
-func InMemory(p *pb.Privacy) bool {
-	return !slices.ContainsFunc(p.GetDirs(), func(dir string) bool { return dir != Shm })
-}
+// Apart is true when a step is in namespaces of its job.
+func Apart(p *pb.Privacy) bool { return spaces(p) != 0 }
 
-// Enter makes namespaces for the calling thread, and what it starts; name is that of the step below BasePath. The thread must be locked to
-// its goroutine, and end with it. nil: none are needed.
-func Enter(p *pb.Privacy, name string) (*Room, error) {
-	flags := 0
+// spaces are the namespaces that it takes, as in clone(2).
+func spaces(p *pb.Privacy) (flags int) {
 	if len(p.GetDirs()) > 0 {
 		flags |= unix.CLONE_NEWNS
 	}
 	if p.GetIpc() {
 		flags |= unix.CLONE_NEWIPC
 	}
+	return flags
+}
+
+// InMemory is true when nothing of it lies on disk: it costs nothing, and is given to jobs without their knowing.
+func InMemory(p *pb.Privacy) bool {
+	return !slices.ContainsFunc(p.GetDirs(), func(dir string) bool { return dir != Shm })
+}
+
+// Enter makes namespaces for the calling thread, and what it starts; name is that of the step below BasePath. A step in an allocation,
+// "job_7.1/step_0", which could not Join that one's, shares the folders on disk with it; what is in memory is its own. The thread must be
+// locked to its goroutine, and end with it. nil: none are needed.
+func Enter(p *pb.Privacy, name string) (*Room, error) {
+	flags := spaces(p)
 	if flags == 0 {
 		return nil, nil
 	}
+	name, _, shared := strings.Cut(name, "/")
 	room := newRoom(p)
 	if err := apart(flags); err != nil {
 		return room, err
@@ -67,11 +82,12 @@ func Enter(p *pb.Privacy, name string) (*Room, error) {
 		room.queues()
 	}
 	for i, dir := range p.GetDirs() {
-		if err := cover(p, name, i, dir); err != nil {
+		if err := cover(p, name, i, dir, shared); err != nil {
 			return room, err
 		}
 	}
 	room.look()
+	room.whole = true
 	return room, nil
 }
 
@@ -91,14 +107,14 @@ func apart(flags int) error {
 }
 
 // cover lays an empty folder that anybody in the job may write to over another.
-func cover(p *pb.Privacy, name string, i int, dir string) error {
+func cover(p *pb.Privacy, name string, i int, dir string, shared bool) error {
 	if dir == Shm {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
 			return fmt.Errorf("cannot make a private %s: %w", dir, err)
 		}
 		return nil
 	}
-	from, err := makeOwn(p.GetBase(), name, fmt.Sprint(i))
+	from, err := makeOwn(p.GetBase(), name, fmt.Sprint(i), shared)
 	if err == nil {
 		err = unix.Mount(from, dir, "", unix.MS_BIND, "")
 	}
@@ -108,8 +124,8 @@ func cover(p *pb.Privacy, name string, i int, dir string) error {
 	return nil
 }
 
-// makeOwn makes a folder for a step that anybody in it may write to.
-func makeOwn(base, step, name string) (string, error) {
+// makeOwn makes a folder for a step that anybody in it may write to; shared: it may be there already.
+func makeOwn(base, step, name string, shared bool) (string, error) {
 	root, err := openBase(base)
 	if err != nil {
 		return "", err
@@ -119,7 +135,7 @@ func makeOwn(base, step, name string) (string, error) {
 	if err := root.Mkdir(step, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // nobody gets to it but through the mount
 		return "", err
 	}
-	if err := root.Mkdir(own, 0o700); err != nil {
+	if err := root.Mkdir(own, 0o700); err != nil && !(shared && errors.Is(err, os.ErrExist)) {
 		return "", err
 	}
 	dir, err := root.Open(own)
@@ -226,7 +242,7 @@ func Available(p *pb.Privacy, spool string) (*pb.Privacy, []error) {
 func tryMounts(dirs []string) error {
 	err := apart(unix.CLONE_NEWNS)
 	if err == nil && slices.Contains(dirs, Shm) {
-		err = cover(nil, "", 0, Shm)
+		err = cover(nil, "", 0, Shm, false)
 	}
 	return err
 }

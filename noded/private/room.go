@@ -11,16 +11,20 @@ import (
 // Room is the namespaces of a thread. What there is to be seen in them stays open: it is looked at after each step, and finding it costs
 // more than that.
 type Room struct {
-	disk bool
-	ipc  bool
-	shm  int    // the folder
-	mq   int    // that of the message queues of the IPC namespace; -1: they cannot be listed
-	sysv [3]int // the tables of System V memory, semaphores and message queues
+	disk  bool
+	ipc   bool
+	whole bool   // all that was wanted is there
+	shm   int    // the folder
+	mq    int    // that of the message queues of the IPC namespace; -1: they cannot be listed
+	sysv  [3]int // the tables of System V memory, semaphores and message queues
 }
 
 func newRoom(p *pb.Privacy) *Room {
 	return &Room{disk: !InMemory(p), ipc: p.GetIpc(), shm: -1, mq: -1, sysv: [3]int{-1, -1, -1}}
 }
+
+// Whole says whether others can be taken into it instead of one of their own.
+func (r *Room) Whole() bool { return r.whole }
 
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 

@@ -46,14 +46,15 @@ func (s *noSteps) count() error {
 	s.other++
 	return nil
 }
-func (s *noSteps) Fail(*pb.Bundle, *pb.ExitRecord) error        { return s.count() }
-func (s *noSteps) Control(context.Context, *pb.StepOrder) error { return s.count() }
-func (s *noSteps) Forget(*pb.StepKey) error                     { return s.count() }
-func (s *noSteps) Reports() <-chan *pb.StepReport               { return s.out }
-func (s *noSteps) Bundle(*pb.StepKey) (*pb.Bundle, error)       { return nil, errors.New("not here") }
-func (s *noSteps) Close() error                                 { return nil }
-func (s *noSteps) Ready() string                                { return "" }
-func (s *noSteps) Fault(context.Context, bool) string           { return "" }
+func (s *noSteps) Fail(*pb.Bundle, *pb.ExitRecord) error         { return s.count() }
+func (s *noSteps) Control(context.Context, *pb.StepOrder) error  { return s.count() }
+func (s *noSteps) Forget(*pb.StepKey) error                      { return s.count() }
+func (s *noSteps) Reports() <-chan *pb.StepReport                { return s.out }
+func (s *noSteps) Bundle(*pb.StepKey) (*pb.Bundle, error)        { return nil, errors.New("not here") }
+func (s *noSteps) Adopt(context.Context, *pb.StepKey, int) error { return s.count() }
+func (s *noSteps) Close() error                                  { return nil }
+func (s *noSteps) Ready() string                                 { return "" }
+func (s *noSteps) Fault(context.Context, bool) string            { return "" }
 
 // newRoot is a root half with that policy, on a machine with two devices.
 func newRoot(t testing.TB, steps Steps, p policy.Policy) *Root {

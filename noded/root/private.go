@@ -1,12 +1,16 @@
 package root
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -54,6 +58,20 @@ func (r *Root) sweepPrivate(have []*pb.StepReport) {
 	}
 	if err := private.Sweep(base, func(name string) bool { return known[name] }); err != nil {
 		r.log.Error("cannot clear the private folders of earlier jobs", "in", base, "err", err)
+	}
+}
+
+// sweepContainers does the same for containers.
+func (r *Root) sweepContainers(have []*pb.StepReport) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	base, known := filepath.Join(r.sp.dir, container.Folder), map[string]bool{}
+	for _, rep := range have {
+		known[folder.OfContainer(rep.Key)] = true
+	}
+	if err := private.Sweep(base, func(name string) bool { return known[name] }); err != nil {
+		r.log.Error("cannot clear the containers of earlier jobs", "in", base, "err", err)
 	}
 }
 

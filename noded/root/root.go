@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path"
 	"path/filepath"
 	"sync"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/gpufiles"
 	"github.com/sluice-hpc/sluice/noded/hook"
@@ -52,6 +54,7 @@ type Steps interface {
 	Bundle(*pb.StepKey) (*pb.Bundle, error)
 	Ready() string
 	Fault(ctx context.Context, all bool) string
+	Adopt(ctx context.Context, k *pb.StepKey, pid int) error
 	Close() error
 }
 
@@ -80,6 +83,8 @@ type Options struct {
 	Level   *slog.LevelVar // of Log; may be nil
 	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. May be nil.
 	Reload func() (Reread, error)
+	// Sessions is the socket of sshd's sessions that are to be adopted; nil: there is none. Root closes it.
+	Sessions *net.UnixListener
 	// Conf is what the node goes by.
 	Conf   Conf
 	Kernel isolate.Kernel // isolate.Linux
@@ -178,6 +183,7 @@ func (r *Root) begin(ctx context.Context) (err error) {
 	r.hooks.Serial(r.settings.GetSerialHooks())
 	r.setPrivacy(r.settings.GetPrivacy())
 	r.sweepPrivate(have)
+	r.sweepContainers(have)
 	r.gpus = gpu.NewMonitor(gpu.Options{Source: r.o.GPUs, NoDriver: r.o.NoGPUs, Topology: r.inv.Topology, Log: r.log,
 		Gres: r.settings.GetGres(), Policy: r.settings.GetGpu(), Unsettled: r.settings == nil,
 		State: filepath.Join(r.sp.dir, "devices.json"), BootID: r.inv.BootID,
@@ -207,8 +213,14 @@ func (r *Root) run(ctx context.Context) {
 	r.wg.Go(func() { r.gpus.Run(r.ctx) })
 	r.wg.Go(func() { r.uses.Run(r.ctx) })
 	r.wg.Go(r.watch)
+	if l := r.o.Sessions; l != nil {
+		r.wg.Go(func() { r.serveAdopt(l) })
+	}
 	base := r.privacy.GetBase() // of now: the settings may change
 	r.wg.Go(func() { r.purgePrivate(base) })
+	if os.Geteuid() == 0 {
+		r.wg.Go(func() { r.purgePrivate(filepath.Join(r.sp.dir, container.Folder)) })
+	}
 	r.showUses()
 }
 
@@ -280,6 +292,9 @@ func (r *Root) Alive() bool {
 // Close lets go of everything. What runs goes on.
 func (r *Root) Close() error {
 	r.stop()
+	if r.o.Sessions != nil {
+		_ = r.o.Sessions.Close()
+	}
 	r.wg.Wait()
 	if r.o.Login {
 		r.log.Info("login host's daemon ends")

@@ -34,7 +34,12 @@ type known struct {
 // Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
 func Brief(b *pb.Bundle) *pb.Bundle {
 	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Gid: b.Gid, Cgroup: b.Cgroup, Devices: b.Devices, Cpus: b.Cpus, Partition: b.Partition,
-		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly}
+		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs}
+}
+
+// epilogued: the end of a step is followed by an epilog, which sees its devices.
+func (r *Root) epilogued(k *known) bool {
+	return r.settings.GetEpilog() != "" && !k.refused() && agent.KeyOf(k.key).Holder()
 }
 
 // refused: it never began here, and needs no epilog.
@@ -54,7 +59,7 @@ func (r *Root) recover(have []*pb.StepReport) {
 		}
 		key := agent.KeyOf(rep.Key)
 		r.known[key] = k
-		if rep.Phase == pb.StepPhase_STEP_ENDED && (r.settings.GetEpilog() == "" || k.refused()) {
+		if rep.Phase == pb.StepPhase_STEP_ENDED && !r.epilogued(k) {
 			k.finished = true
 			continue
 		}
@@ -94,7 +99,7 @@ func (r *Root) reported(rep *pb.StepReport) {
 		} else if k.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
 			rep = k.rep // said again
 		}
-		if r.settings.GetEpilog() == "" || k.refused() {
+		if !r.epilogued(k) {
 			r.finish(k)
 		}
 	}
@@ -230,7 +235,16 @@ func launchable(b *pb.Bundle) error {
 	if len(b.GetLimits().GetDevices()) > 0 {
 		return errors.New("it has rules for devices, which are not its to make")
 	}
-	return errors.Join(wellFormed(b.Key), group(b, false))
+	if err := wellFormed(b.Key); err != nil {
+		return err
+	}
+	if agent.KeyOf(b.Key).Holder() == (b.Step != nil) {
+		return errors.New("only a step that srun has made has tasks")
+	}
+	if b.Step != nil && (b.HoldOnly || len(b.Step.Tasks) == 0) {
+		return errors.New("it is a step without tasks")
+	}
+	return group(b, false)
 }
 
 // group: a step's cgroup has the name that follows from the step; none is no cgroup, where that is possible.
@@ -259,6 +273,7 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 		return nil, errors.New(why)
 	}
 	r.closeDevices(b)
+	r.containDevices(b)
 	k, err := r.enter(b.Key, b)
 	if err != nil {
 		return nil, err
@@ -305,13 +320,14 @@ func (r *Root) own(devices []*pb.GresDevice) error {
 	return nil
 }
 
-// closeDevices gives a batch step the rules by which it can open no devices of this node but its own.
+// closeDevices gives an allocation or a step the rules by which it can open no devices of this node but its own. An allocation without a
+// script has them for the sessions that it may adopt.
 func (r *Root) closeDevices(b *pb.Bundle) {
 	r.mu.Lock()
 	closes := r.settings.GetConstrainDevices() || r.judge.ClosesDevices()
 	b.Privacy = r.privacy // not what the order says of it
 	r.mu.Unlock()
-	if r.open != nil || !closes || b.HoldOnly {
+	if r.open != nil || !closes {
 		return
 	}
 	rules, faults := isolate.Rules(isolate.Node{Devices: r.gpus.Report().GetDevices(), Spare: r.gpus.Spare(), Control: r.gpus.Control()},
@@ -323,6 +339,17 @@ func (r *Root) closeDevices(b *pb.Bundle) {
 		b.Limits = &pb.Limits{}
 	}
 	b.Limits.Devices = rules
+}
+
+// containDevices says which devices of this node a container gets, whatever the order says of it.
+func (r *Root) containDevices(b *pb.Bundle) {
+	if b.Container == nil {
+		return
+	}
+	b.Container.Devices = nil
+	for _, d := range isolate.Held(r.gpus.Report().GetDevices(), b.Devices) {
+		b.Container.Devices = append(b.Container.Devices, &pb.ContainerDevice{Id: d.Id, Index: d.Index, Files: d.Files})
+	}
 }
 
 func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {

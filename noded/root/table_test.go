@@ -46,6 +46,7 @@ var bundleFields = map[string]string{
 	"rlimits":  "no higher than noded-root's own",
 	"devices":  "judged: of this node's inventory",
 	"privacy":  "noded-root's to say",
+	"room":     "noded-root's to say: of the same job and user",
 	"limits":   "judged: without rules for devices; the rest limits the job",
 	"argv":     "run as the user",
 	"env":      "the user's",
@@ -62,6 +63,9 @@ var bundleFields = map[string]string{
 	"kill_wait_s":   "how the job ends", "unkillable_timeout_s": "how the job ends",
 	"warn_signal": "of the job", "warn_seconds": "of the job", "warn_batch": "of the job",
 	"hold_only": "nothing is run then", "cpus": "a figure",
+	"container": "its devices are noded-root's to say; all else is made and entered as the user, by his own rights",
+	"step": "its tasks are run as the user, bound to CPUs of the step's cgroup; the shim alone speaks to the addresses, and only to " +
+		"who has the step's certificate",
 }
 
 // TestEveryFieldOfABundleIsJudged: one that is added needs a decision.

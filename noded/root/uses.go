@@ -16,7 +16,7 @@ func (r *Root) showUses() {
 func (r *Root) showUsesLocked() {
 	s := gpufiles.State{Dirs: r.useDirs(), Devices: r.gpus.Report().GetDevices(), Spare: r.gpus.Spare()}
 	for key, k := range r.known {
-		if len(k.brief.GetDevices()) > 0 && !k.finished && !k.refused() {
+		if len(k.brief.GetDevices()) > 0 && !k.finished && !k.refused() && key.Holder() {
 			s.Uses = append(s.Uses, gpufiles.Use{Job: key.Job, UID: k.brief.Uid, Devices: k.brief.Devices})
 		}
 	}

@@ -46,6 +46,7 @@
 //	func (*Runner) Dir(*pb.StepKey) string                  // for the caller's own marks ("epilog has run"); after Launch or Fail
 //	func (*Runner) Ready() string                           // why nothing can be launched now, as far as that costs nothing to find out
 //	func (*Runner) Fault(context.Context, bool) string      // the same, by trying
+//	func (*Runner) Adopt(context.Context, *pb.StepKey, int) error // a process into an allocation
 //	func (*Runner) Close() error
 //	func Name(*pb.StepKey) string                           // "<job>.<attempt>.<step>"
 //

@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -31,10 +33,32 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 		r.repeat(e)
 		return nil
 	}
+	b.Room = r.roomOf(b)
 	err := r.inTurn(ctx, func() error { return r.launch(ctx, e, b, script) })
 	if err != nil {
 		r.drop(e)
 		return fmt.Errorf("cannot launch step %s: %w", e.name, err)
+	}
+	return nil
+}
+
+// roomOf is where the namespaces are that the allocation of a step has here: it runs, or the step would not be launched. nil: there are
+// none, or it is none of an allocation.
+func (r *Runner) roomOf(b *pb.Bundle) *pb.Room {
+	if b.Step == nil || !private.Apart(b.Privacy) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range []uint32{pb.BatchStep, pb.ExternStep} {
+		key := &pb.StepKey{JobId: b.Key.GetJobId(), Attempt: b.Key.GetAttempt(), Step: s}
+		e := r.steps[folder.Name(key)]
+		if e == nil || e.shim == nil || e.cg.Uid != b.Uid || !proto.Equal(e.cg.Privacy, b.Privacy) {
+			continue
+		}
+		if e.rep.GetRoomThread() > 0 {
+			return &pb.Room{Shim: int64(e.shim.pid), Thread: e.rep.RoomThread}
+		}
 	}
 	return nil
 }

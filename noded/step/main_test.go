@@ -45,23 +45,24 @@ var users atomic.Uint32
 
 // node is a node's spool, cgroup root and runner; restart replaces the runner as a new node daemon would.
 type node struct {
-	t      testing.TB
-	spool  string
-	groups string
-	uid    uint32
-	gid    uint32
-	work   string // folder of the job's user
-	r      *step.Runner
-	mu     sync.Mutex
-	newest map[string]*pb.StepReport
-	all    map[string][]pb.StepPhase
-	wake   chan struct{}
-	job    uint32
-	plugin string
-	shims  []string // the program that shims are; nil: this one
-	env    []string // what is said to shims of how to write their log
-	answer time.Duration
-	onEnd  func(name string) // may be nil
+	t       testing.TB
+	spool   string
+	groups  string
+	uid     uint32
+	gid     uint32
+	work    string // folder of the job's user
+	r       *step.Runner
+	mu      sync.Mutex
+	newest  map[string]*pb.StepReport
+	all     map[string][]pb.StepPhase
+	wake    chan struct{}
+	job     uint32
+	plugin  string
+	shims   []string    // the program that shims are; nil: this one
+	private *pb.Privacy // of its jobs
+	env     []string    // what is said to shims of how to write their log
+	answer  time.Duration
+	onEnd   func(name string) // may be nil
 }
 
 func stepName(b *pb.Bundle) string { return step.Name(b.Key) }
@@ -111,8 +112,9 @@ func newUserNode(t *testing.T) *node {
 
 func (n *node) start() []*pb.StepReport {
 	n.t.Helper()
+	env := n.env // until the next start: the runner asks for it at any time
 	r, err := step.New(step.Options{Spool: n.spool, CgroupRoot: n.groups, CgroupPlugin: n.plugin, Command: n.shims, AnswerTimeout: n.answer,
-		ShimEnv: func() []string { return n.env },
+		ShimEnv: func() []string { return env },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		n.t.Fatal(err)
@@ -159,7 +161,7 @@ func (n *node) bundle() *pb.Bundle {
 		Uid: n.uid, Gid: n.gid, Argv: []string{folder.Script},
 		Env: []string{"PATH=/usr/bin:/bin", "SLURM_JOB_ID=" + fmt.Sprint(n.job), "SLURMD_NODENAME=n1"},
 		Dir: n.work, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: filepath.Join(n.work, fmt.Sprintf("out-%d", n.job))},
-		Umask: 0o022, KillWaitS: 1, Cgroup: fmt.Sprintf("job_%d.1", n.job),
+		Umask: 0o022, KillWaitS: 1, Cgroup: fmt.Sprintf("job_%d.1", n.job), Privacy: n.private,
 	}
 }
 

@@ -256,8 +256,8 @@ func (n *node) awaitFrozen(b *pb.Bundle) {
 	n.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		for _, dir := range n.groupDirs() {
-			events, _ := os.ReadFile(filepath.Join(dir, b.Cgroup, "cgroup.events"))
-			state, _ := os.ReadFile(filepath.Join(dir, b.Cgroup, "freezer.state"))
+			events, _ := os.ReadFile(filepath.Join(dir, b.Cgroup, "batch", "cgroup.events"))
+			state, _ := os.ReadFile(filepath.Join(dir, b.Cgroup, "batch", "freezer.state"))
 			if strings.Contains(string(events), "frozen 1") || string(state) == "FROZEN\n" {
 				return
 			}

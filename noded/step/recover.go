@@ -37,6 +37,7 @@ func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
 			reports = append(reports, rep)
 		}
 	}
+	r.clearRun()
 	r.wg.Add(1)
 	go func() { defer r.wg.Done(); r.pool.housekeep(r.ctx) }()
 	return reports, nil
@@ -92,8 +93,8 @@ func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live 
 		s, rep := r.call(ctx, pid)
 		if s != nil {
 			if verr := meets(version.Ours, rep); verr != nil {
-				s.discard() // it goes on, and keeps its record; without a step it ends
-				if rep.Key != nil {
+				s.discard() // it goes on, and keeps its record; without a step that runs it ends
+				if rep.Key != nil && rep.Phase != pb.StepPhase_STEP_ENDED {
 					err = errors.Join(err, verr)
 				}
 				continue

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +17,7 @@ const maxFree = 64
 
 // retire keeps an ended step's folder for its user's next step. False: it is still there, and has to be deleted.
 func (r *Runner) retire(e *entry) bool {
-	if e.cg == nil {
+	if e.cg == nil || strings.Contains(e.cg.Cgroup, "/") { // of a step there is no script, and a key that is not to stay
 		return false
 	}
 	r.mu.Lock()

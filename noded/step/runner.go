@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -211,6 +212,7 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 		return nil
 	}
 	r.removePrivate(e.cg)
+	r.removeContainer(e.cg)
 	if r.retire(e) {
 		return nil
 	}
@@ -225,11 +227,11 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 	return nil
 }
 
-// removePrivate deletes what a step had on disk for itself, in the background: it may be much. What this process does not get to before
-// Close, the next one does (private.Sweep, private.Purge).
+// removePrivate deletes what an allocation, its steps too, had on disk for itself, in the background: it may be much. What
+// this process does not get to before Close, the next one does (private.Sweep, private.Purge).
 func (r *Runner) removePrivate(b *pb.Bundle) {
 	base := b.GetPrivacy().GetBase()
-	if base == "" || b.HoldOnly || private.InMemory(b.Privacy) {
+	if base == "" || strings.Contains(b.Cgroup, "/") || private.InMemory(b.Privacy) {
 		return
 	}
 	r.wg.Add(1)
@@ -280,7 +282,7 @@ func (r *Runner) enter(b *pb.Bundle) (e *entry, known bool) {
 
 // reclaimable is the part of a bundle that Reclaim reads: the whole may hold a megabyte of environment.
 func reclaimable(b *pb.Bundle) *pb.Bundle {
-	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup, Privacy: b.Privacy}
+	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup, Privacy: b.Privacy, Container: b.Container}
 }
 
 func (r *Runner) drop(e *entry) {

@@ -10,6 +10,7 @@
 //	launcher one at a time, on an OS thread of its own: becomes the user, opens the files, forks. It moves to a new thread where a step
 //	         needs other namespaces or restrictions (room.go, package private)
 //	reap     one per step: waits for its processes
+//	of srun  listen reads the connection, pump writes to it for each stream, and to a task for its standard input; tellExits
 //
 // # The launcher's thread
 //
@@ -30,8 +31,32 @@
 // interpreter is not one of the system's own (its file system may never answer, and the shim would stand still in vfork), the shim's own
 // binary is started first, without the job's environment, waits to be told, and executes the script (trampoline.go).
 //
+// # Steps of srun
+//
+// A step that srun has made (Bundle.step) is the same with several first processes, and with a connection: crew is what it has beyond a
+// batch job. The shim connects to srun (wire.go), which says what to execute; the launcher then opens the files of all tasks as the user,
+// and forks one task after the other. What tasks write is pumped by a goroutine for each stream (stream.go): it waits until there is
+// something to read, then for its turn at the connection, and only then reads. So there is one buffer, however many tasks there are, and
+// what srun does not take stays in the pipes. What tasks read waits in a queue with a bound; when that is full nothing more is read from
+// the connection, whose end is noticed all the same.
+//
+// Nothing that the run's goroutine does waits for the connection or a pipe: srun may be stopped, and a task may not read. The lines that
+// the shim says itself go through a teller, as into a job's file; exits are told by a goroutine that puts each behind the last bytes of
+// its task; and the end waits for what has been written, but of a step that is being ended only for so long (unheard).
+//
+// Exits are told when they happen, the end when the exit record is on disk. A connection that breaks ends the step, as an order would.
+//
+// # MPI programs
+//
+// With --mpi=pmi2 each task has a socket, descriptor 10, and package pmi answers it, a goroutine for each. What the tasks put at a fence
+// the shim sends to srun on a connection of its own, made before anything is executed, and listens there for what all nodes have sent. A
+// step on one node needs no such connection. An abort is told on the first connection, and the shim stops its own tasks at once. With
+// --mpi=pmix the tasks are answered by sluice-pmix, a process of the user's in the step, and the shim passes on what that says to the
+// other nodes (crewpmix.go).
+//
 // # End
 //
 // The step is reaped until wait4 says that there is no child left. As the shim is a subreaper, no living descendant can hide from
-// that. What the first process leaves behind is killed at once, as Slurm does with proctrack/cgroup.
+// that. What the first process leaves behind is killed at once, as Slurm does with proctrack/cgroup. What
+// tasks of srun leave behind goes on for as long as it may write to srun (lingers).
 package stepd

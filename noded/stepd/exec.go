@@ -70,7 +70,7 @@ func (l *launcher) startError(t *task, path string, err error) error {
 // refused is an execve that failed for reasons of the job's.
 func refused(path string, errno syscall.Errno) error {
 	what := path
-	if i := interpreter(path); i != "" && errno != unix.E2BIG {
+	if i := interpreter(path); filepath.IsAbs(path) && i != "" && errno != unix.E2BIG {
 		what = "bad interpreter(" + i + ")"
 	}
 	// A first line may hold any bytes, and a job's stderr is shown on terminals.

@@ -29,7 +29,10 @@ type task struct {
 	events chan event
 	tell   *teller       // the job's stderr, as in event; the launcher's until it has answered
 	done   chan struct{} // closed when the launcher has put everything away: a close may hang, too
+	crew   *crew         // the tasks of a step; nil: one process
+	member *member       // which of them this is
 	second bool          // TaskEpilog: other processes of the step may run, which somebody else reaps
+	hold   bool          // no process: the namespaces are all that is wanted
 	state  atomic.Int32  // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
 }
 
@@ -49,6 +52,8 @@ const (
 	evFailed            // nothing runs: verdict, detail, status
 	evFirst             // the first process has ended, others have not
 	evGone              // no descendant is left (with status, unless evFirst came before)
+	evTask              // one of several tasks has ended, with status
+	evHeld              // the namespaces of an allocation without a process are there
 )
 
 type event struct {
@@ -64,6 +69,8 @@ type event struct {
 	use        reaped
 	floor      uint64 // see launcher
 	broken     bool   // the launcher cannot be used again
+	room       int    // the thread in the namespaces of the step, with evStarted and evHeld; 0 = it has none
+	member     *member
 }
 
 // reaped sums what wait4 reported.
@@ -92,11 +99,23 @@ func newLauncher(log *slog.Logger) *launcher {
 }
 
 // serve returns an error when the thread cannot be trusted any more.
-func (l *launcher) serve(t *task) error {
+func (l *launcher) serve(th *thread, t *task) error {
 	files := stdio{-1, -1, -1}
-	ev, err := l.launch(t, &files)
+	var ev *event
+	var err error
+	switch {
+	case t.hold:
+		if t.state.CompareAndSwap(taskWaiting, taskForking) {
+			ev = &event{kind: evHeld}
+		}
+	case t.crew != nil:
+		ev, err = l.launchCrew(t)
+	default:
+		ev, err = l.launch(t, &files)
+	}
 	l.home() // before anybody hears that the step has ended
 	if ev != nil {
+		ev.room = th.thread()
 		t.events <- *ev
 	}
 	files.close() // which may hang; the end of the step waits a moment for it
@@ -120,6 +139,11 @@ func (l *launcher) launch(t *task, files *stdio) (*event, error) {
 	}
 	if note != "" {
 		t.tell.say(note)
+	}
+	if err := l.contain(t, t.b.Env, t.intoStderr(files.err)); err != nil {
+		ev := failure(err)
+		ev.tell = t.tell
+		return ev, distrust(err)
 	}
 	p, err := l.start(t, files)
 	if err != nil {
@@ -188,14 +212,20 @@ func failure(err error) *event {
 	ev := &event{kind: evFailed, verdict: nodeFailed, detail: strings.ToValidUTF8(err.Error(), "?")}
 	var fe *fileError
 	var xe *execError
+	var ce *containerError
+	var pe *pmixError
 	var de *diedError
 	switch {
 	case errors.As(err, &fe):
 		ev.verdict = "output_failed"
 		ev.status = slurmIOFailed
+	case errors.As(err, &pe):
+		ev.verdict, ev.status = launchFailed, syscall.WaitStatus(1<<8)
 	case errors.As(err, &xe):
 		// As with Slurm's slurmstepd, the exit code is the errno of execve.
 		ev.verdict, ev.status = "exited", syscall.WaitStatus(uint32(xe.errno)<<8)
+	case errors.As(err, &ce):
+		ev.verdict, ev.status = launchFailed, syscall.WaitStatus(1<<8)
 	case errors.As(err, &de):
 		ev.verdict, ev.status = "signaled", de.status
 	}
@@ -217,10 +247,20 @@ func (l *launcher) start(t *task, files *stdio) (child, error) {
 		argv = []string{folder.Script}
 	}
 	path := argv[0]
-	if !filepath.IsAbs(path) {
+	if !filepath.IsAbs(path) && t.member == nil { // a task's is found in its working folder
 		path = filepath.Join(t.dir, path)
 	}
 	argv = append([]string{path}, argv[1:]...)
+	if t.member != nil && t.member.receives {
+		return l.viaTrampoline(t, files, argv)
+	}
+	if t.b.Container != nil {
+		argv, err := inContainer(t, argv)
+		if err != nil {
+			return child{pidfd: -1}, err
+		}
+		return l.viaTrampoline(t, files, argv)
+	}
 	own := filepath.Dir(path) == t.dir
 	if l.noTrace || len(t.b.TaskProlog) > 0 || !near(path, own) {
 		if own {
@@ -260,7 +300,7 @@ func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
 	attr := &syscall.ProcAttr{
 		Env:   t.b.Env,
 		Files: []uintptr{uintptr(files.in), uintptr(files.out), uintptr(files.err)},
-		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: pidfd},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: pidfd, Setctty: t.member != nil && t.member.setctty},
 	}
 	if l.self.root {
 		attr.Sys.Credential = &syscall.Credential{Uid: t.b.Uid, Gid: t.b.Gid, Groups: t.b.Groups}
@@ -271,13 +311,24 @@ func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
 	return attr
 }
 
+// withPMI adds the socket of a task of an MPI program to what the process gets, at its number.
+func (t *task) withPMI(files []uintptr) []uintptr {
+	if t.member == nil || t.member.pmi < 0 {
+		return files
+	}
+	for len(files) < pmiFD {
+		files = append(files, ^uintptr(0)) // none
+	}
+	return append(files, uintptr(t.member.pmi))
+}
+
 // fork clones into the cgroup where the kernel offers it, and waits out ETXTBSY: another thread's fork may hold the script's
 // writable descriptor between its clone and its exec.
 func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (child, error) {
 	p := child{pidfd: -1}
 	attr := l.attr(t, files, &p.pidfd)
 	attr.Sys.Ptrace = true
-	attr.Env = withTaskPID(attr.Env)
+	attr.Env, attr.Files = withTaskPID(attr.Env), t.withPMI(attr.Files)
 	for try := 0; ; try++ {
 		pid, err := syscall.ForkExec(path, argv, attr)
 		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow meanwhile
@@ -339,6 +390,9 @@ func (l *launcher) limit(t *task, pid int) error {
 	}
 	if l.self.root {
 		resetOOM(pid)
+	}
+	if t.member != nil && t.member.cpus != "" {
+		bind(pid, t.member.cpus)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -29,6 +30,9 @@ import (
 func Main(args []string) int {
 	if len(args) > 0 && args[0] == trampolineArg {
 		return trampoline(args[1:])
+	}
+	if len(args) > 0 && args[0] == container.Arg {
+		return container.Main(args[1:])
 	}
 	if len(args) > 0 && args[0] == "nothing" {
 		return 0

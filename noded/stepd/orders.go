@@ -22,14 +22,16 @@ func (r *run) apply(o *pb.StepOrder) {
 	case pb.StepWant_WANT_STOP:
 		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
 	case pb.StepWant_WANT_KILL:
-		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
-		r.kill(now)
+		r.stopNow(cmp.Or(o.StopReason, "cancel"), true, now)
 	default:
 		if o.EndNs != 0 {
 			r.limit.set(o.LimitS, o.EndNs, moments())
 		}
 	}
 	r.signals(o.Signals)
+	if r.crew != nil && len(o.Watchers) > 0 {
+		r.crew.watch(o.Watchers)
+	}
 	if r.phase != pb.StepPhase_STEP_ENDED && r.seen != r.board.get().SignalsSeen {
 		r.publish(nil)
 	}
@@ -40,7 +42,8 @@ func (r *run) suspend(want bool) {
 		return
 	}
 	r.frozen = want
-	if want {
+	if r.containing() { // it stands still already
+	} else if want {
 		r.limit.pause(clock.Boot())
 	} else {
 		r.limit.goOn(clock.Boot())
@@ -53,22 +56,35 @@ func (r *run) suspend(want bool) {
 // stop begins the end: SIGCONT and SIGTERM to everything, SIGKILL after KillWait (man slurm.conf, KillWait).
 func (r *run) stop(reason string, onOrder bool, now time.Time) {
 	if r.phase >= pb.StepPhase_STEP_COMPLETING || r.f.stop != "" {
+		r.hurry()
 		return
 	}
-	r.f.stop, r.f.onOrder = reason, onOrder
+	r.f.stop, r.f.onOrder, r.f.atOnce = reason, onOrder, r.atOnce && r.crew != nil
+	if r.crew != nil && r.task == nil { // srun has not been reached
+		r.crew.cancel()
+		r.gone()
+		return
+	}
 	if r.phase == pb.StepPhase_STEP_PREPARING && r.task.abort() {
 		r.stuck = true
 		r.gone()
 		return
 	}
-	if r.f.holdOnly {
+	if r.spareSteps(now); r.f.holdOnly {
 		r.gone()
 		return
 	}
 	r.killAt = now.Add(time.Duration(r.b.KillWaitS) * time.Second)
 	if r.phase == pb.StepPhase_STEP_PREPARING {
 		// The process is being made this moment: its start will find the signal waiting.
-		r.waiting = append(r.waiting, &pb.Signal{Signal: uint32(unix.SIGTERM), Target: targetAll})
+		first := unix.SIGTERM
+		if r.f.atOnce { // as a step that runs already
+			first = unix.SIGKILL
+		}
+		r.waiting = append(r.waiting, &pb.Signal{Signal: uint32(first), Target: targetAll})
+		if r.containing() { // nothing of the user's own runs
+			r.killAt = now
+		}
 		r.farewell(reason, now)
 		return
 	}
@@ -77,8 +93,19 @@ func (r *run) stop(reason string, onOrder bool, now time.Time) {
 		r.must("resume the step", r.grp.Freeze(false))
 	}
 	r.farewell(reason, now)
+	if r.atOnce && r.crew != nil {
+		return
+	}
 	r.must("continue the step", r.grp.Signal(int(unix.SIGCONT)))
 	r.must("end the step", r.grp.Signal(int(unix.SIGTERM)))
+}
+
+// stopNow ends everything with SIGKILL. The tasks of a step get nothing else before: they show what ended them.
+func (r *run) stopNow(reason string, onOrder bool, now time.Time) {
+	r.atOnce = true
+	r.stop(reason, onOrder, now)
+	r.allAt = time.Time{}
+	r.kill(now)
 }
 
 // kill sends SIGKILL to everything; tick repeats it until nothing is left.
@@ -98,10 +125,23 @@ func (r *run) kill(now time.Time) {
 	}
 	r.beginKill(now)
 	r.killAt = now.Add(rekill)
+	if now.Before(r.allAt) {
+		r.must("kill the script", r.grp.KillOwn())
+		return
+	}
 	r.must("kill the step", r.grp.Kill())
 	if now.Sub(r.killing) >= rekill {
 		// Something has left the cgroup, which only root can do: it is still a descendant.
 		r.must("kill what left the step's cgroup", cgroup.KillDescendants())
+	}
+}
+
+// spareSteps gives the steps of an allocation that is about to end KillWait, in which they are ended by their own shims; and so the
+// sessions that are in it, which are told to.
+func (r *run) spareSteps(now time.Time) {
+	if r.crew == nil && r.allAt.IsZero() {
+		r.allAt = now.Add(time.Duration(r.b.KillWaitS) * time.Second)
+		r.endAdopted()
 	}
 }
 
@@ -165,16 +205,16 @@ func (r *run) deliver(s *pb.Signal) {
 }
 
 // announce writes Slurm's line about a cancelled job before a signal that asks a process to end, whoever sent it and whether or not it
-// will.
+// will. Of signals for tasks of srun nothing is said.
 func (r *run) announce(sig unix.Signal) {
-	if sig == unix.SIGTERM || sig == unix.SIGKILL {
+	if r.crew == nil && (sig == unix.SIGTERM || sig == unix.SIGKILL) {
 		r.farewell("cancel", time.Now())
 	}
 }
 
 // farewell writes the line about the end of the step. Signals that follow the first one say nothing new; a reason does.
 func (r *run) farewell(reason string, now time.Time) {
-	if r.announced && reason == "cancel" {
+	if r.announced && reason == "cancel" || r.crew != nil && r.b.Step.NodeIndex != 0 { // the first node of a step says it for all
 		return
 	}
 	r.announced = true
@@ -219,8 +259,11 @@ func (r *run) next() time.Duration {
 		}
 	}
 	sooner(r.killAt)
-	if r.phase == pb.StepPhase_STEP_RUNNING && !r.f.holdOnly {
+	if r.phase == pb.StepPhase_STEP_RUNNING && (!r.f.holdOnly || r.adopted) {
 		sooner(r.sampleAt)
+	}
+	if r.b.HoldOnly && r.containing() {
+		sooner(now.Add(lookEvery))
 	}
 	if r.clockRuns() {
 		up := clock.Boot()
@@ -234,13 +277,14 @@ func (r *run) next() time.Duration {
 
 // clockRuns: the time limit counts, unless there is none, the step is suspended, or it is being stopped.
 func (r *run) clockRuns() bool {
-	return !r.limit.none() && !r.frozen && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
+	return !r.limit.none() && !r.frozen && !r.containing() && r.f.stop == "" && r.phase < pb.StepPhase_STEP_COMPLETING
 }
 
 // timeout is when the step is ended, by CLOCK_BOOTTIME: OverTimeLimit after its time limit.
 func (r *run) timeout() int64 { return r.limit.at() + int64(r.b.OverTimeS)*int64(time.Second) }
 
 func (r *run) tick(now time.Time) {
+	r.lookForContainer()
 	up := clock.Boot()
 	if r.clockRuns() && r.warnDue() && !now.Before(r.warnTime(now)) {
 		r.warn(now)
@@ -263,7 +307,11 @@ func (r *run) tick(now time.Time) {
 // unkillable tells, once, of processes that SIGKILL does not end: they are stuck in the kernel (a dead NFS server, a driver).
 func (r *run) unkillable(now time.Time) {
 	limit := time.Duration(r.b.UnkillableTimeoutS) * time.Second
-	if r.told || limit == 0 || r.killing.IsZero() || now.Sub(r.killing) < limit {
+	since := r.killing
+	if r.allAt.After(since) { // until then steps and sessions of an allocation have time to end by themselves
+		since = r.allAt
+	}
+	if r.told || limit == 0 || r.killing.IsZero() || now.Sub(since) < limit {
 		return
 	}
 	r.told = true

@@ -14,12 +14,12 @@ import (
 const shortJob = 50 * time.Millisecond
 
 // reap runs beside the step's loop and returns when no descendant is left.
-func reap(events chan<- event, first, pidfd int, floor uint64, after *epilog) {
+func reap(events chan<- event, first, pidfd int, floor uint64, after []*epilog) {
 	awaitExit(pidfd, shortJob)
 	var sum reaped
 	var status syscall.WaitStatus
 	got, broken := false, false
-	last := 0 // TaskEpilog's process
+	last := epilogs{}
 	for flags := 0; ; {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
@@ -36,14 +36,15 @@ func reap(events chan<- event, first, pidfd int, floor uint64, after *epilog) {
 			continue
 		}
 		sum.add(&ru, floor)
-		switch {
-		case pid == first && !got:
+		if pid == first && !got {
 			status, got = ws, true
-			if last, broken = after.start(first); last == 0 {
+			last[first] = epilogsOf{first, after}
+		}
+		if _, waited := last[pid]; waited {
+			broken = last.next(pid) || broken
+			if len(last) == 0 {
 				flags = syscall.WNOHANG
 			}
-		case pid == last:
-			flags = syscall.WNOHANG
 		}
 	}
 }

@@ -18,6 +18,7 @@ type thread struct {
 	has    *pb.Privacy
 	uid    uint32 // of the step, with namespaces
 	room   *private.Room
+	joined bool // the namespaces are those of the step's allocation
 	used   bool // a step has begun here that has not ended, or has left something
 	broken error
 }
@@ -60,7 +61,7 @@ func (l *launcher) live(t *task) {
 			return
 		default:
 			th.used = true
-			th.broken = l.serve(t)
+			th.broken = l.serve(th, t)
 			close(t.done)
 		}
 		var more bool
@@ -99,6 +100,13 @@ func (l *launcher) newThread(t *task) *thread {
 	}
 	th.has, th.uid = t.b.Privacy, t.b.Uid
 	var err error
+	if room := t.b.Room; room != nil {
+		if th.broken = private.Join(t.b.Privacy, room); th.broken == nil {
+			th.joined = true
+			th.broken = private.Restrict(t.b.Privacy)
+		}
+		return th
+	}
 	if th.room, err = private.Enter(t.b.Privacy, t.b.Cgroup); err != nil {
 		if !private.InMemory(t.b.Privacy) {
 			th.broken = err
@@ -112,11 +120,23 @@ func (l *launcher) newThread(t *task) *thread {
 
 // suits tells whether a step can begin here. Nothing is shared between users, and root could have changed what is mounted.
 func (th *thread) suits(b *pb.Bundle) bool {
+	if th.joined || b.Room != nil {
+		return false
+	}
 	same := !private.Wanted(th.has) && !private.Wanted(b.Privacy) || proto.Equal(th.has, b.Privacy)
 	return same && (th.room == nil || !th.used && th.uid == b.Uid && b.Uid != 0)
 }
 
 // leave is for the end of a step.
 func (th *thread) leave() {
-	th.used = th.room != nil && !th.room.Empty()
+	th.used = th.joined || th.room != nil && !th.room.Empty()
+}
+
+// thread is where the steps of an allocation find its namespaces, as long as it lasts. The caller is on it. 0: there are none, or not all
+// that were wanted.
+func (th *thread) thread() int {
+	if th.room == nil || !th.room.Whole() {
+		return 0
+	}
+	return unix.Gettid()
 }

@@ -22,11 +22,13 @@ type run struct {
 	dir    string
 	log    *slog.Logger
 	orders chan *pb.StepOrder
+	adopts chan adoption
 	ended  chan struct{} // closed when the end has been published
 	done   chan struct{} // closed when the record is on disk too, and the shim free for another step
 	board  board
 
 	grp       cgroup.Group
+	crew      *crew // of a step that srun has made; nil: a batch job
 	task      *task
 	launch    chan<- *task
 	events    chan event
@@ -34,6 +36,7 @@ type run struct {
 	phase     pb.StepPhase
 	pid       int
 	pidfd     int
+	room      int     // the thread in its namespaces; 0: it has none
 	tell      *teller // the job's stderr
 	startNS   int64
 	startUp   int64 // the same by CLOCK_BOOTTIME
@@ -42,25 +45,30 @@ type run struct {
 	seen      uint32
 	waiting   []*pb.Signal // signals that came before the first process
 	limit     limit
+	contained bool // the step of this allocation has its container
 	warned    bool
 	warnAt    time.Time // when to look again whether the batch shell is ready for its warning
 	frozen    bool
 	killAt    time.Time // zero: not stopping
 	killing   time.Time // when the first SIGKILL went out; zero: none yet
+	allAt     time.Time // when SIGKILL goes to the steps of this allocation as well; zero: whenever it is sent
 	told      bool      // said that it cannot be killed
+	adopted   bool      // sessions of sshd are in the allocation, or were
 	announced bool      // written Slurm's line about a cancelled job
 	sampleIn  time.Duration
 	sampleAt  time.Time
 	maxRSS    uint64 // KiB, the largest of what was sampled
 	maxVM     uint64
+	atOnce    bool // the end is SIGKILL and nothing before it
 	stuck     bool // the launcher hangs in an open or a close of this step, or failed: the shim cannot be used again
 }
 
 func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 	r := &run{
 		b: b, dir: dir, log: log.With("job", b.Key.GetJobId(), "attempt", b.Key.GetAttempt()),
-		orders: make(chan *pb.StepOrder), ended: make(chan struct{}), done: make(chan struct{}), events: make(chan event, 4),
-		phase: pb.StepPhase_STEP_PREPARING, pidfd: -1, sampleIn: time.Second,
+		orders: make(chan *pb.StepOrder), adopts: make(chan adoption), ended: make(chan struct{}), done: make(chan struct{}),
+		events: make(chan event, 4),
+		phase:  pb.StepPhase_STEP_PREPARING, pidfd: -1, sampleIn: time.Second,
 	}
 	at := moments()
 	r.limit.begunNS = at.bootNS
@@ -68,6 +76,12 @@ func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 		r.limit.begunNS = b.BegunBootNs
 	}
 	r.limit.set(b.LimitS, b.EndNs, at)
+	if r.containing() {
+		r.limit.pause(at.bootNS)
+	}
+	if b.Step != nil {
+		r.crew = newCrew(b)
+	}
 	r.publish(nil)
 	return r
 }
@@ -82,9 +96,15 @@ func (r *run) loop(root cgroup.Root, launch chan<- *task) {
 			case ev := <-r.events:
 				r.on(ev)
 			case <-r.emptied:
+				r.empty()
+			case ev := <-r.fromSrun():
+				r.heard(ev)
+			case <-r.drained():
 				r.finish()
 			case o := <-r.orders:
 				r.apply(o)
+			case a := <-r.adopts:
+				a.answer <- r.adopt(a.pid)
 			case <-timer.C:
 				r.tick(time.Now())
 			}
@@ -107,37 +127,69 @@ func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
 		return false
 	}
 	r.grp = grp
-	if r.b.HoldOnly {
-		r.f.holdOnly = true
+	if r.f.holdOnly = r.b.HoldOnly; r.b.HoldOnly && !private.Apart(r.b.Privacy) {
 		r.phase = pb.StepPhase_STEP_RUNNING
 		r.publish(nil)
 		return true
 	}
 	r.launch = launch
-	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events, done: make(chan struct{})}
+	if r.crew != nil {
+		r.crew.reach()
+		return true
+	}
+	r.task = &task{b: r.b, dir: r.dir, grp: grp, events: r.events, done: make(chan struct{}), hold: r.b.HoldOnly}
 	launch <- r.task
 	return true
 }
 
 func (r *run) on(ev event) {
+	if r.crew != nil {
+		r.crew.answered = true
+	}
 	if ev.tell != nil {
 		r.tell = ev.tell
 	}
 	switch ev.kind {
+	case evHeld:
+		if r.phase != pb.StepPhase_STEP_PREPARING {
+			return // stopped meanwhile
+		}
+		r.room, r.phase = ev.room, pb.StepPhase_STEP_RUNNING
+		r.publish(nil)
 	case evStarted:
+		r.room = ev.room
 		r.pid, r.pidfd, r.startNS, r.startUp = ev.pid, ev.pidfd, ev.startNS, ev.startUp
 		r.phase = pb.StepPhase_STEP_RUNNING
-		go reap(r.events, ev.pid, ev.pidfd, ev.floor, r.epilog())
+		if r.crew != nil {
+			r.crewStarted(ev.floor)
+			return
+		}
+		go reap(r.events, ev.pid, ev.pidfd, ev.floor, r.epilogs())
 		r.started()
+	case evTask:
+		r.taskEnded(ev.member, ev.status)
 	case evFailed:
+		if r.f.stop != "" && ev.verdict == launchFailed { // it is what ended its container
+			ev.verdict, ev.detail, ev.status = "", "", 0
+		}
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
-		r.tell.say(ev.detail)
+		if r.crew == nil || ev.verdict != launchFailed { // of which srun is told
+			r.tell.say(ev.detail)
+		}
 		r.stuck = ev.broken
 		r.gone()
 	case evFirst:
-		r.f.status, r.f.hasStatus = ev.status, true
+		if r.crew == nil {
+			r.f.status, r.f.hasStatus = ev.status, true
+		} else if r.crew.drained != nil || r.crew.lingers(r.events) { // also when it is being stopped: they have KillWait, as tasks have
+			return
+		}
 		r.phase = pb.StepPhase_STEP_COMPLETING
-		r.kill(time.Now())
+		r.spareSteps(time.Now())
+		// Where a script ends because its job does, what it has left has KillWait, too: srun, which tells what the tasks still say.
+		if now := time.Now(); r.crew != nil || !r.killing.IsZero() || !now.Before(r.killAt) {
+			r.kill(now)
+		}
 		r.publish(nil)
 	case evGone:
 		if ev.hasStatus {
@@ -149,15 +201,22 @@ func (r *run) on(ev event) {
 	}
 }
 
-func (r *run) epilog() *epilog {
-	if r.b.TaskEpilog == "" {
-		return nil
+// epilogs run one after the other when the batch script has ended.
+func (r *run) epilogs() (list []*epilog) {
+	if e := r.endOfContainer(r.b, nil); e != nil {
+		list = append(list, e)
 	}
-	return &epilog{r.task, r.launch}
+	if r.b.TaskEpilog != "" {
+		list = append(list, &epilog{r.task, r.launch, []string{r.b.TaskEpilog}, false})
+	}
+	return list
 }
 
 // started applies what was waiting for a process: signals, suspension.
 func (r *run) started() {
+	if r.b.Container != nil && !r.frozen {
+		r.limit.goOn(clock.Boot())
+	}
 	if r.frozen {
 		r.must("suspend", r.grp.Freeze(true))
 	}
@@ -172,11 +231,12 @@ func (r *run) started() {
 // gone: no descendant is left. Almost always the cgroup is empty then; what somebody else moved into it is killed too.
 func (r *run) gone() {
 	if empty, err := r.grp.Empty(); err == nil && empty {
-		r.finish()
+		r.empty()
 		return
 	}
 	r.phase = pb.StepPhase_STEP_COMPLETING
 	r.publish(nil)
+	r.spareSteps(time.Now())
 	r.kill(time.Now())
 	r.emptied = make(chan struct{})
 	go func() {
@@ -185,9 +245,18 @@ func (r *run) gone() {
 	}()
 }
 
+// empty: nothing of the step is left but what it has written.
+func (r *run) empty() {
+	r.emptied = nil
+	if r.crew != nil && r.crew.wire != nil && r.crew.drained == nil {
+		r.drain()
+		return
+	}
+	r.finish()
+}
+
 // finish writes the record first and removes the cgroup after, so that a crash between loses nothing: Recover removes both.
 func (r *run) finish() {
-	r.emptied = nil
 	if r.grp != nil {
 		r.account()
 	}
@@ -210,6 +279,7 @@ func (r *run) finish() {
 	r.phase = pb.StepPhase_STEP_ENDED
 	r.publish(rec)
 	close(r.ended)
+	r.closeCrew(rec)
 	if err != nil {
 		r.insist(rec, err)
 	}
@@ -226,13 +296,20 @@ func (r *run) insist(rec *pb.ExitRecord, err error) {
 
 // account takes CPU time from the cgroup where it counts there (it sees also what reaps itself), else from wait4.
 func (r *run) account() {
+	if r.f.holdOnly && !r.adopted {
+		return
+	}
 	u := r.grp.Usage()
+	if r.f.holdOnly {
+		r.accountAdopted(u)
+		return
+	}
 	if u.UserUsec+u.SystemUsec > 0 {
 		r.use.userUsec, r.use.systemUsec = u.UserUsec, u.SystemUsec
 	}
 	r.use.maxRSSKiB = max(r.use.maxRSSKiB, r.maxRSS)
-	if u.PeakMemKiB > 0 && r.use.maxRSSKiB == 0 {
-		r.use.maxRSSKiB = u.PeakMemKiB
+	if r.use.maxRSSKiB == 0 {
+		r.use.maxRSSKiB = r.grp.PeakKiB()
 	}
 	r.f.oomKills = u.OOMKills
 	r.f.memLimited = r.b.Limits.GetMemoryMib()
@@ -248,6 +325,8 @@ func stepID(k *pb.StepKey) string {
 		return number(k.GetJobId()) + ".batch"
 	case pb.ExternStep:
 		return number(k.GetJobId()) + ".extern"
+	case pb.InteractiveStep:
+		return number(k.GetJobId()) + ".interactive"
 	}
 	return number(k.GetJobId()) + "." + number(k.GetStep())
 }
@@ -260,7 +339,7 @@ func (r *run) record() *pb.ExitRecord {
 	rec.StartNs, rec.EndNs = at.wallNS-rec.RanNs, at.wallNS // of one clock, if somebody has set it meanwhile
 	rec.MaxRssKib = r.use.maxRSSKiB
 	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
-	if !r.b.HoldOnly {
+	if !r.b.HoldOnly || r.adopted {
 		rec.Usage = r.used()
 	}
 	return rec
@@ -270,6 +349,7 @@ func (r *run) record() *pb.ExitRecord {
 func (r *run) publish(exit *pb.ExitRecord) {
 	r.board.put(&pb.StepReport{
 		Key: r.b.Key, Phase: r.phase, Exit: exit, SignalsSeen: r.seen, Pid: int64(r.pid), StartNs: r.startNS,
+		RoomThread: int64(r.room),
 	})
 }
 

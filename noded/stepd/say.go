@@ -19,7 +19,7 @@ const maxUnsaid = 16
 // the file: the file system may never answer (NFS, FUSE, a frozen one). Then the lines come when they can, or never, and only the first
 // of them is waited for. A nil teller says nothing.
 type teller struct {
-	file *os.File
+	file words
 
 	mu      sync.Mutex
 	unsaid  []string
@@ -27,6 +27,12 @@ type teller struct {
 	hangs   bool          // the file system has not answered in time, and has not answered since
 	closing bool
 	closed  chan struct{}
+}
+
+// words is where a teller writes: the job's stderr, or the connection to srun.
+type words interface {
+	WriteString(string) (int, error)
+	Close() error
 }
 
 // newTeller takes a file that is regular: a write cannot hang on a reader. nil: there is none.
@@ -39,7 +45,12 @@ func newTeller(file *os.File) *teller {
 
 // say writes one of the lines that Slurm's slurmstepd writes into a job's stderr, which people and tools look for.
 func (t *teller) say(line string) {
-	if t == nil {
+	t.write("slurmstepd: error: " + line)
+}
+
+// write writes a line as it is.
+func (t *teller) write(line string) {
+	if t == nil || line == "" {
 		return
 	}
 	t.mu.Lock()
@@ -47,10 +58,10 @@ func (t *teller) say(line string) {
 		t.mu.Unlock()
 		return
 	}
-	t.unsaid = append(t.unsaid, "slurmstepd: error: "+line+"\n")
+	t.unsaid = append(t.unsaid, line+"\n")
 	if t.written == nil {
 		t.written = make(chan struct{})
-		go t.write()
+		go t.writeAll()
 	}
 	written, hangs := t.written, t.hangs
 	t.mu.Unlock()
@@ -61,7 +72,7 @@ func (t *teller) say(line string) {
 	}
 }
 
-func (t *teller) write() {
+func (t *teller) writeAll() {
 	for {
 		t.mu.Lock()
 		if len(t.unsaid) == 0 {
@@ -124,13 +135,14 @@ func complain(stderr *os.File, line string) {
 // farewell is Slurm's line about the end of a job that did not end by itself.
 func farewell(b *pb.Bundle, reason string, now time.Time) string {
 	why := map[string]string{
-		"timeout": " DUE TO TIME LIMIT",
-		"preempt": " DUE TO PREEMPTION",
-		"requeue": " DUE TO JOB REQUEUE",
+		"timeout":  " DUE TO TIME LIMIT",
+		"preempt":  " DUE TO PREEMPTION",
+		"requeue":  " DUE TO JOB REQUEUE",
+		"nodefail": " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
 	}[reason]
 	what := "JOB " + number(b.Key.GetJobId())
 	if b.Key.GetStep() != pb.BatchStep {
-		what = "STEP " + number(b.Key.GetJobId()) + "." + number(b.Key.GetStep())
+		what = "STEP " + stepID(b.Key)
 	}
 	return "*** " + what + " ON " + nodeName(b.Env) + " CANCELLED AT " + now.Format("2006-01-02T15:04:05") + why + " ***"
 }

@@ -3,6 +3,7 @@ package stepd
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -21,11 +22,13 @@ type shim struct {
 	log   *slog.Logger
 	exit  func() // ends the process; called when nobody needs it
 
-	mu     sync.Mutex
-	cur    *run
-	launch chan *task // to the launcher
-	conns  int
-	ending bool // takes no further step
+	mu       sync.Mutex
+	cur      *run
+	launch   chan *task // to the launcher
+	conns    int
+	ending   bool // takes no further step
+	unwanted bool // the node daemon has said so, and waits for the end of this process
+	bloated  bool // there is memory of a step's connections that an idle shim need not keep
 }
 
 func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shim {
@@ -101,8 +104,29 @@ func (s *shim) serve(r *run) {
 	r.loop(s.root, s.launch)
 	s.mu.Lock()
 	s.ending = s.ending || r.stuck
+	s.bloated = s.bloated || r.crew != nil
+	slim := !s.bloated
 	s.mu.Unlock()
+	r.crew = nil
+	if !slim {
+		time.AfterFunc(keptIdle, func() { s.slim(r) })
+	}
 	s.endIfUnused()
+}
+
+// keptIdle is how long an idle shim keeps memory of connections that have ended. Giving it back takes a collection and pages that have to
+// be had again, which is a quarter of what a short step costs; the next one often comes at once.
+const keptIdle = time.Second
+
+// slim gives memory back if there has been no other step since r.
+func (s *shim) slim(r *run) {
+	s.mu.Lock()
+	idle := s.cur == r && s.bloated
+	s.bloated = s.bloated && !idle
+	s.mu.Unlock()
+	if idle {
+		debug.FreeOSMemory()
+	}
 }
 
 // Status answers with the step as it is, or with an empty report.
@@ -152,11 +176,12 @@ func sameStep(a, b *pb.StepKey) bool {
 	return a.GetJobId() == b.GetJobId() && a.GetAttempt() == b.GetAttempt() && a.GetStep() == b.GetStep()
 }
 
-// Release with end: the node daemon has enough shims. One with a step ends after that step, when nobody is connected.
+// Release with end: the node daemon has enough shims, and knows how the step of this one has ended, if it has had one. What is left to do
+// for that step, such as words that srun has not read yet, is done first.
 func (s *shim) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.ReleaseReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ending = s.ending || q.End
+	s.ending, s.unwanted = s.ending || q.End, s.unwanted || q.End
 	if s.ending && s.free() {
 		time.AfterFunc(5*time.Millisecond, s.exit) // after the answer
 	}
@@ -195,5 +220,5 @@ func (s *shim) endIfUnused() {
 func (s *shim) unused() (unused, ending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.conns == 0 && s.free(), s.ending
+	return (s.conns == 0 || s.unwanted) && s.free(), s.ending
 }

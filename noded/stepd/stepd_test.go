@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
+	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -48,12 +49,16 @@ func TestVerdict(t *testing.T) {
 		"cancelled after oom":             {facts{status: 15, oomKills: 1, stop: "cancel"}, "cancelled"},
 		"no output":                       {facts{failed: "output_failed", status: 53}, "output_failed"},
 		"cancelled while opening":         {facts{stop: "cancel"}, "cancelled"},
+		"killed while opening":            {facts{stop: "cancel", atOnce: true}, "cancelled"},
 		"failed to launch, being stopped": {facts{failed: "node_failed", stop: "cancel"}, "cancelled"},
 		"held":                            {facts{holdOnly: true, stop: "cancel", onOrder: true}, "exited"},
 	} {
 		r, status := verdict(c.f), c.f.status
 		if c.f.stop != "" && !c.f.hasStatus && !c.f.holdOnly {
 			status = 15 // it never ran: exit code 0 is not its own
+			if c.f.atOnce {
+				status = 9
+			}
 		}
 		if r.Verdict != c.want || r.WaitStatus != uint32(status) || r.StoppedOnOrder != c.f.onOrder {
 			t.Errorf("%s: %v, want %s", name, r, c.want)
@@ -77,6 +82,10 @@ func TestFarewell(t *testing.T) {
 	b.Key.Step = 3
 	if got := farewell(b, "cancel", at); !strings.HasPrefix(got, "*** STEP 330.3 ON n2 ") {
 		t.Errorf("a step: %q", got)
+	}
+	b.Key.Step = pb.InteractiveStep
+	if got := farewell(b, "cancel", at); !strings.HasPrefix(got, "*** STEP 330.interactive ON n2 ") {
+		t.Errorf("the step of salloc: %q", got)
 	}
 }
 
@@ -108,11 +117,17 @@ func runStep(t *testing.T, l *launcher, root cgroup.Root, b *pb.Bundle, script s
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() {
+		os.RemoveAll(base)
+		os.RemoveAll(container.RunFolder(base))
+	})
 	if err := os.Chmod(base, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(base, "1.0.0")
+	dir := filepath.Join(base, folder.Steps, "1.0.0") // base is its spool
+	if err := os.Mkdir(filepath.Dir(dir), 0o777); err != nil {
+		t.Fatal(err)
+	}
 	if b.Key == nil {
 		b.Key = &pb.StepKey{JobId: 1, Attempt: 1, Step: pb.BatchStep}
 	}
@@ -275,4 +290,28 @@ func FuzzObey(f *testing.F) {
 			seen[name] = true
 		}
 	})
+}
+
+// TestUnwantedShimEnds: the node daemon, connected, waits for it while the step is still being cleared up.
+func TestUnwantedShimEnds(t *testing.T) {
+	gone := make(chan struct{})
+	s := &shim{spool: t.TempDir(), root: &cgroup.Fake{}, log: quiet, exit: func() { close(gone) }}
+	s.cur = newRun(&pb.Bundle{}, "", quiet)
+	s.connected(1)
+	if _, err := s.Release(t.Context(), &pb.ReleaseRequest{End: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.endIfUnused()
+	select {
+	case <-gone:
+		t.Fatal("it has ended before its step was cleared up")
+	default:
+	}
+	close(s.cur.done)
+	s.endIfUnused()
+	select {
+	case <-gone:
+	default:
+		t.Error("it has not ended")
+	}
 }

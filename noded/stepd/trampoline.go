@@ -42,7 +42,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	defer unix.Close(pipes[1])
 	defer unix.Close(pipes[2])
 	attr := l.attr(t, files, &p.pidfd)
-	attr.Files = append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env))
+	attr.Files = t.withPMI(append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env)))
 	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
 	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
@@ -68,7 +68,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 			return p, err
 		}
 	}
-	return p, l.releaseTrampoline(t, p.pid, pipes[1], pipes[2], argv[0])
+	return p, l.releaseTrampoline(t, p.pid, pipes[1], pipes[2])
 }
 
 // environment is a descriptor from which a trampoline reads the job's.
@@ -109,7 +109,7 @@ func (l *launcher) held(t *task, pid int) error {
 }
 
 // releaseTrampoline is release for that way.
-func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) error {
+func (l *launcher) releaseTrampoline(t *task, pid, to, from int) error {
 	var answer [1]byte
 	if n, _ := unix.Read(from, answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
 		return &diedError{pid, syscall.WaitStatus(unix.SIGKILL)}
@@ -129,36 +129,25 @@ func (l *launcher) releaseTrampoline(t *task, pid, to, from int, path string) er
 	if t.second {
 		say |= trampolineEpilog
 	}
+	if t.member != nil && t.member.receives {
+		say |= trampolineReceive
+	}
+	if t.member != nil && t.member.pmi >= 0 {
+		say |= trampolinePMI
+	}
 	if _, err := unix.Write(to, []byte{say}); err != nil {
 		return fmt.Errorf("cannot release process %d: %w", pid, err)
 	}
-	l.watchExec(t, from, path)
 	return nil
-}
-
-// watchExec learns whether the script could be executed, when TaskProlog has run: that may take long, and the step is running
-// meanwhile. The trampoline ends with the errno as its exit code, as Slurm's does; what is left to do is to say why.
-func (l *launcher) watchExec(t *task, back int, path string) {
-	fd, err := unix.FcntlInt(uintptr(back), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return
-	}
-	tell := t.tell
-	go func() {
-		f := os.NewFile(uintptr(fd), "trampoline")
-		defer f.Close()
-		var answer [1]byte
-		if n, _ := f.Read(answer[:]); n == 1 {
-			tell.say(refused(path, syscall.Errno(answer[0])).Error())
-		}
-	}()
 }
 
 const (
 	trampolineArg       = "trampoline"
 	trampolineGo        = 1
-	trampolineKeepFiles = 2 // RLIMIT_NOFILE has been set: keep it
-	trampolineEpilog    = 4 // this is TaskEpilog: SLURM_TASK_PID is the first process, which has ended
+	trampolineKeepFiles = 2  // RLIMIT_NOFILE has been set: keep it
+	trampolineEpilog    = 4  // this is TaskEpilog: SLURM_TASK_PID is the first process, which has ended
+	trampolineReceive   = 8  // there is nothing to execute: a file comes in (receive)
+	trampolinePMI       = 16 // the program has a descriptor beyond the first three
 )
 
 // trampoline is the other side, the user's process; args are how many programs of TaskProlog there are, those, the script and
@@ -168,6 +157,7 @@ func trampoline(args []string) int {
 	unix.CloseOnExec(4)
 	unix.CloseOnExec(5)
 	unix.CloseOnExec(6)
+	unix.CloseOnExec(pmiFD)
 	n, err := strconv.Atoi(args[0])
 	if err != nil || n < 0 || len(args) < n+2 {
 		return 1
@@ -185,6 +175,9 @@ func trampoline(args []string) int {
 		}
 	}
 	prologs, argv := args[1:1+n], args[1+n:]
+	if b[0]&trampolineReceive != 0 {
+		return receive(argv, os.Stdin)
+	}
 	env, err := readEnvironment(6)
 	if err != nil {
 		complain(os.Stderr, "cannot read the job's environment: "+err.Error())
@@ -199,12 +192,15 @@ func trampoline(args []string) int {
 			return exitCode(err)
 		}
 	}
+	if b[0]&trampolinePMI != 0 {
+		_, _ = unix.FcntlInt(pmiFD, unix.F_SETFD, 0)
+	}
 	err = syscall.Exec(argv[0], argv, env)
 	for try := 0; err == syscall.ETXTBSY && try < 100 || scarce(err) && try < scarceTries; try++ { // as in launcher.fork
 		time.Sleep(time.Millisecond)
 		err = syscall.Exec(argv[0], argv, env)
 	}
 	errno, _ := err.(syscall.Errno)
-	_, _ = unix.Write(4, []byte{byte(errno)})
+	complain(os.Stderr, refused(argv[0], errno).Error())
 	return int(errno)
 }

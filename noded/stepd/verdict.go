@@ -19,6 +19,7 @@ type facts struct {
 	status     syscall.WaitStatus
 	hasStatus  bool
 	stop       string // reason of the stop that came before the first process ended by itself: "timeout", "cancel", …
+	atOnce     bool   // nothing but SIGKILL: a step of srun that was cancelled
 	onOrder    bool   // the stop was an order, not the shim's own clock
 	oomKills   uint32
 	memLimited uint64 // MiB, for the words
@@ -30,6 +31,9 @@ func verdict(f facts) *pb.ExitRecord {
 	r := &pb.ExitRecord{WaitStatus: uint32(f.status), Detail: f.detail, StoppedOnOrder: f.onOrder}
 	if f.stop != "" && !f.hasStatus && !f.holdOnly {
 		r.WaitStatus = uint32(syscall.SIGTERM) // it was stopped before it ran: no exit code is its own
+		if f.atOnce {
+			r.WaitStatus = uint32(syscall.SIGKILL)
+		}
 	}
 	switch {
 	case f.failed != "" && f.stop == "":

@@ -144,24 +144,33 @@ func (v *vars) gpus(gpus []gpu, g Gres) {
 }
 
 // visible tells the libraries of the makers which GPUs to use.
-func (v *vars) visible(gpus []gpu, g Gres) {
+func (v *vars) visible(gpus []gpu, g Gres) { v.visibleOf(gpus, gpus, g) }
+
+// visibleOf is visible for some of the GPUs that can be opened.
+func (v *vars) visibleOf(some, gpus []gpu, g Gres) {
 	var numbers, names []string
 	byName := g.UUIDs
 	for _, x := range gpus {
 		byName = byName || x.isMIG() // CUDA knows instances by UUID alone
 	}
-	seen := map[string]bool{}
+	seen := map[string]uint64{}
 	for _, x := range gpus {
-		key := cmp.Or(x.id(), strconv.FormatUint(uint64(x.has.GetIndex()), 10))
-		if seen[key] {
+		key := x.key()
+		if _, has := seen[key]; has {
 			continue
 		}
-		seen[key] = true
-		n := uint64(len(numbers))
+		seen[key] = uint64(len(seen))
 		if !g.Closed {
-			n = uint64(x.has.GetIndex())
+			seen[key] = uint64(x.has.GetIndex())
 		}
-		numbers = append(numbers, strconv.FormatUint(n, 10))
+	}
+	told := map[string]bool{}
+	for _, x := range some {
+		if told[x.key()] {
+			continue
+		}
+		told[x.key()] = true
+		numbers = append(numbers, strconv.FormatUint(seen[x.key()], 10))
 		name := numbers[len(numbers)-1]
 		if byName && (x.isMIG() || strings.HasPrefix(x.id(), "GPU-")) {
 			name = x.id()
@@ -183,6 +192,9 @@ func (v *vars) visible(gpus []gpu, g Gres) {
 		v.set("ZE_AFFINITY_MASK", list)
 	}
 }
+
+// key tells one GPU from another.
+func (g gpu) key() string { return cmp.Or(g.id(), strconv.FormatUint(uint64(g.has.GetIndex()), 10)) }
 
 // noGPU hides the node's GPUs from a job that was given none, whatever its submitter had set. Slurm leaves that to the device
 // controller; a library then fails to open what it finds, in words that help nobody.

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/sched/queue"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // trial asks the scheduler, of a copy of a job that wants less, whether it
@@ -195,7 +196,7 @@ func gresOption(g *record.GresRequest, v int64) string {
 
 // sizeKnobs are nodes, with their tasks, or tasks, and CPUs.
 func sizeKnobs(r *record.Request) []knob {
-	d := record.WorkOut(r)
+	d := sizing.WorkOut(r)
 	var out []knob
 	switch {
 	case d.Lo > 1 && len(r.NodeList) <= 1:

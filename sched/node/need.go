@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Need is what a node of a config must have free.
@@ -34,15 +35,10 @@ func (cfg *Config) Units(cpus int64) int64 { return min(cpus, MostCPUs) * cfg.Sc
 // NeedOf is what so many tasks need on a node of cfg: gpus is how many of the per-job devices are there, or, when negative, over
 // how many nodes they are spread evenly. CPUs are rounded up to whole cores.
 func NeedOf(r *record.Request, cfg *Config, tasks int, gpus int64) *Need {
-	v, devices := &Need{}, int64(0)
+	use := sizing.On(r, int64(tasks), gpus, cfg.Threads)
+	v := &Need{CPUs: use.CPUs, CPUUnits: cfg.Units(use.CPUs), MemMiB: use.MemMiB}
 	for _, g := range r.Gres {
-		count := g.On(1, int64(tasks), r)
-		if g.Per == record.PerJob {
-			if count = gpus; gpus < 0 {
-				count = g.Count / -gpus
-			}
-		}
-		if count > 0 {
+		if count := sizing.Devices(r, &g, int64(tasks), gpus); count > 0 {
 			v.Gres = append(v.Gres, cfg.gresNeed(g, count))
 			if g.Per == record.PerSocket {
 				last := &v.Gres[len(v.Gres)-1]
@@ -50,25 +46,19 @@ func NeedOf(r *record.Request, cfg *Config, tasks int, gpus int64) *Need {
 				last.Groups = slices.DeleteFunc(last.Groups, func(gi int) bool { return !cfg.reachesSockets(gi, last) })
 			}
 		}
-		if g.Name == "gpu" {
-			devices += count
-		}
 	}
-	v.CPUs = (r.CPUs(1, int64(tasks), devices) + cfg.Threads - 1) / cfg.Threads * cfg.Threads
-	if v.MemMiB = r.Memory(1, v.CPUs, devices); r.WholeMemory() {
+	if sizing.WholeMemory(r) {
 		v.MemMiB = cfg.Full[DimMem]
 	}
-	v.CPUUnits = cfg.Units(v.CPUs)
 	return v
 }
 
 // TakeAll makes the need that of the whole node: all its CPUs and devices, with the memory that goes with them.
 func (v *Need) TakeAll(r *record.Request, cfg *Config) {
-	v.Whole = true
-	v.CPUs = max(v.CPUs, cfg.CPUs)
-	v.CPUUnits = cfg.Units(v.CPUs)
-	if !r.WholeMemory() {
-		v.MemMiB = max(v.MemMiB, r.Memory(1, v.CPUs, cfg.gpus()))
+	use := sizing.Use{CPUs: v.CPUs, MemMiB: v.MemMiB}.All(r, cfg.CPUs, cfg.gpus())
+	v.Whole, v.CPUs, v.CPUUnits = true, use.CPUs, cfg.Units(use.CPUs)
+	if !sizing.WholeMemory(r) {
+		v.MemMiB = use.MemMiB
 	}
 }
 

@@ -13,23 +13,19 @@ type guard struct {
 	params  *record.Params
 	now     int64
 	lowTier uint16 // of partitions
-	pending int    // jobs
-
-	// long is how long a job waits before a start is kept free for it: see
-	// Params.MaxWaitS.
-	long int64
 }
 
-// guardOf returns the guard of a pass over the classes of these turns. A job counts as having waited long once the longest job that
-// could start in its way would end after MaxWaitS; at the earliest after a sixth of MaxWaitS, so that a queue with jobs without a limit
-// does not promise every job a start.
-func (p *pass) guardOf(turns []*turn) guard {
-	longest := int64(0)
-	for _, c := range turns {
-		longest = max(longest, c.Root.Min.Longest)
+// count adds what waits in the class of c to what the guard goes by in its partition. Only jobs and array tasks that could start
+// there are counted: neither held ones nor those that a reservation merely attracts, which wait in their partition, too.
+func (g *guard) count(c *turn) {
+	l := c.line
+	l.longest = max(l.longest, c.Root.Min.Longest)
+	if max := g.params.MaxWaitS; max > 0 {
+		l.old += c.Root.Older(g.now-max, overfull+maxLong-l.old)
 	}
-	most := p.params.MaxWaitS
-	return guard{p.params, p.ix.Now, p.ix.LowTier, len(p.q.Jobs.Recs), max(most/6, most-longest)}
+	if !c.Attracted() {
+		l.startable += c.Root.Startable(g.params.ShortQueue + 1 - l.startable)
+	}
 }
 
 // maxLong bounds the promises of a partition under MaxWaitS: in an overfull
@@ -39,18 +35,23 @@ const maxLong = 16
 
 // Where more than overfull wait for longer than MaxWaitS, the bound cannot be
 // kept for all, and promises to the oldest would only keep the machine from the
-// rest: then overfullLong are made.
+// rest: for each one more there is one less, down to leastLong.
 const (
-	overfull     = 32
-	overfullLong = 2
+	overfull  = 32
+	leastLong = 2
 )
 
 // longPromises is how many promises under MaxWaitS there are.
 func (l *line) longPromises() int {
-	if l.old > overfull {
-		return overfullLong
-	}
-	return maxLong
+	return max(leastLong, maxLong-max(0, l.old-overfull))
+}
+
+// long is how long a job of the partition waits before a start is kept free for it (Params.MaxWaitS): until the longest job that could
+// start in its way would end after MaxWaitS; at least a sixth of MaxWaitS, so that a queue with jobs without a limit does not promise
+// every job a start.
+func (g *guard) long(l *line) int64 {
+	most := g.params.MaxWaitS
+	return max(most/6, most-l.longest)
 }
 
 // promises is how many of a partition that have to wait are promised a start as they do.
@@ -66,12 +67,12 @@ func (g *guard) promises() int {
 
 // waitedLong reports whether the job has waited for so long that a start is kept free for it.
 func (g *guard) waitedLong(l *line, e *queue.Entry) bool {
-	return g.longLeft(l) && g.now-e.Eligible > g.long
+	return g.longLeft(l) && g.now-e.Eligible > g.long(l)
 }
 
 // longLeft reports whether there are promises left for jobs that have waited long.
 func (g *guard) longLeft(l *line) bool {
-	return g.params.MaxWaitS > 0 && g.params.Policy == record.EASY && l.promises < l.longPromises()
+	return g.params.MaxWaitS > 0 && !g.params.Weights.Say() && g.params.Policy == record.EASY && l.promises < l.longPromises()
 }
 
 // promisesLeft reports whether the next job that has to wait may be promised a start.
@@ -79,16 +80,18 @@ func (g *guard) promisesLeft(l *line) bool {
 	return !l.put && l.promises < g.promises()
 }
 
-// tooSoon reports whether the first job that has to wait has not yet waited long enough for a promise, in a queue that is not short.
-func (g *guard) tooSoon(e *queue.Entry) bool {
-	return g.early(e) && g.pending > g.params.ShortQueue
+// tooSoon reports whether the first job of a partition that has to wait has not yet waited long enough for a promise, in a queue that
+// is not short.
+func (g *guard) tooSoon(l *line, e *queue.Entry) bool {
+	return g.early(e) && l.startable > g.params.ShortQueue
 }
 
 // early reports whether e has waited for less than HeadGuardS and has not been promised a start.
-// Partitions of a higher tier than others are exempt: what started in the meantime would belong to those others.
+// Partitions of a higher tier than others are exempt: what started in the meantime would belong to those others. So is everybody where
+// priorities say who is first: the highest is promised a start at once, and nothing is kept free for one of lower priority.
 func (g *guard) early(e *queue.Entry) bool {
-	return g.params.Policy == record.EASY && e.Class.Part.Rec.PriorityTier == g.lowTier && !e.Job.Rec.Promised &&
-		g.now-e.Eligible < g.params.HeadGuardS
+	return g.params.Policy == record.EASY && !g.params.Weights.Say() && e.Class.Part.Rec.PriorityTier == g.lowTier &&
+		!e.Job.Rec.Promised && g.now-e.Eligible < g.params.HeadGuardS
 }
 
 // reserve promises e a start, if there is a promise for it; false when there is
@@ -97,7 +100,7 @@ func (g *guard) early(e *queue.Entry) bool {
 func (p *pass) reserve(c *turn, e *queue.Entry) bool {
 	l := c.line
 	from, first := p.ix.Now, true
-	if !p.guard.promisesLeft(l) || p.guard.tooSoon(e) {
+	if !p.guard.promisesLeft(l) || p.guard.tooSoon(l, e) {
 		if !p.guard.waitedLong(l, e) {
 			l.put = l.put || p.guard.promisesLeft(l)
 			return false

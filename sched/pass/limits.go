@@ -1,6 +1,9 @@
 package pass
 
-import "github.com/sluice-hpc/sluice/sched/record"
+import (
+	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
+)
 
 // room is what is left under the limits of associations and QOS; a pass uses it up as it starts jobs.
 type room []record.Limit
@@ -19,7 +22,7 @@ func (r room) lacks(c *turn, limitS int64) record.Code {
 		return ""
 	}
 	j := c.Root.Job.Rec
-	sz := record.Count(c.Shape.Request)
+	sz := sizing.Count(c.Shape.Request)
 	for i := range r {
 		l := &r[i]
 		if l.AppliesTo(j) &&

@@ -35,7 +35,7 @@ type pass struct {
 
 	lines  []line   // by number of the partition
 	first  turnHeap // by queue order
-	second []*turn  // backfill candidates to be taken in their own order
+	second []*turn  // of one tier and rank: backfill candidates to be taken in their own order
 	short  bool     // taking those
 
 	started []*node.Run
@@ -58,6 +58,7 @@ func newPass(pr *Planner, in *record.Snapshot) *pass {
 		plan:    &record.Plan{Seq: in.Seq, Now: in.Now, Wake: record.Forever},
 		budget:  in.Budget,
 		order:   newOrder(pr.params, in.Now),
+		guard:   guard{pr.params, in.Now, pr.ix.LowTier},
 		perUser: map[string]int{},
 		defeats: defeats{},
 		limits:  roomOf(in.Limits),
@@ -85,26 +86,26 @@ func (p *pass) run() {
 		}
 		c.next = c.Root.First()
 		c.wait = record.Reason{Code: record.WaitPriority}
-		if max := p.params.MaxWaitS; max > 0 {
-			c.line.old += c.Root.Older(p.ix.Now-max, overfull+1)
-		}
+		p.guard.count(c)
 		p.first.list = append(p.first.list, c)
 	}
 	if p.until != nil && p.left == 0 {
 		return // why it waits is known without a plan
 	}
-	p.guard = p.guardOf(p.first.list)
 	p.first.less = func(a, b *turn) bool { return queue.CompareEntries(a.next, b.next) < 0 }
 	heap.Init(&p.first)
 	p.drain(&p.first)
-	if p.short = len(p.second) > 0; p.short {
-		p.drainCandidates()
-	}
 }
 
 // drain takes the classes of h one job at a time.
 func (p *pass) drain(h *turnHeap) {
-	for len(h.list) > 0 {
+	for len(h.list) > 0 || len(p.second) > 0 && !p.short {
+		if !p.short && p.candidatesDue() {
+			if p.drainCandidates(); p.spent() {
+				return
+			}
+			continue
+		}
 		c := h.list[0]
 		if p.spent() {
 			p.stopAt(c.next)
@@ -119,7 +120,9 @@ func (p *pass) drain(h *turnHeap) {
 			continue
 		}
 		asked := p.until != nil && p.current(c).Job == p.until
-		if p.step(c) && p.skip(c) {
+		on := p.step(c)
+		c.over = !on
+		if on && p.skip(c) {
 			heap.Fix(h, 0)
 		} else {
 			heap.Pop(h)
@@ -169,14 +172,53 @@ func (p *pass) passed(e *queue.Entry) bool {
 	) < 0
 }
 
-// drainCandidates takes what is left in the order of candidates. Classes of
-// which nothing fits now are left out before they are sorted: nothing of them
-// will fit later in the pass.
+// candidatesDue reports whether candidates of one tier and rank wait for their turn, and all others of that rank have been dealt with.
+func (p *pass) candidatesDue() bool {
+	if len(p.second) == 0 {
+		return false
+	}
+	if len(p.first.list) == 0 {
+		return true
+	}
+	a, b := p.second[0].next, p.first.list[0].next
+	return a.Job.Rank != b.Job.Rank || a.Class.Part.Rec.PriorityTier != b.Class.Part.Rec.PriorityTier
+}
+
+// drainCandidates takes the candidates of one rank in their own order, and lets their classes go on with what is of a lower one.
 func (p *pass) drainCandidates() {
+	p.short = true
+	p.takeCandidates(p.second[0].next.Job.Rank)
+	p.short = false
+	if p.plan.Truncated && p.plan.Resume == (record.Cursor{}) { // those before have had their turn
+		p.stopAt(slices.MinFunc(p.second, func(a, b *turn) int { return queue.CompareEntries(a.next, b.next) }).next)
+	}
+	for _, c := range p.second {
+		if c.over {
+			continue
+		}
+		rank := c.next.Job.Rank
+		if c.next = c.Root.Seek(func(e *queue.Entry) bool { return e.Job.Rank >= rank }); c.next != nil && c.next.Least >= c.bound {
+			p.advance(c, p.guard.promisesLeft(c.line))
+		}
+		if p.skip(c) {
+			heap.Push(&p.first, c)
+		}
+	}
+	p.second = p.second[:0]
+}
+
+// takeCandidates takes those of a rank. Classes of which nothing fits now are left out before they are sorted: nothing of them will fit
+// later in the pass.
+func (p *pass) takeCandidates(rank uint32) {
 	h := turnHeap{less: func(a, b *turn) bool { return a.top.Before(b.top) }}
 	for _, c := range p.second {
-		first := c.Root.First()
-		if p.passed(first) || p.spent() || !p.couldStart(c) {
+		c.over = false
+		first := c.next
+		out := p.passed(first) || p.spent()
+		if !out && !p.couldStart(c) {
+			out, c.over = true, true
+		}
+		if out {
 			if p.plan.Truncated && p.plan.Resume == (record.Cursor{}) {
 				p.short = false
 				p.stopAt(first)
@@ -184,7 +226,7 @@ func (p *pass) drainCandidates() {
 			}
 			continue
 		}
-		c.walk.Start(p.order, c.Root)
+		c.walk.Start(p.order, c.Root, rank)
 		if p.skip(c) {
 			h.list = append(h.list, c)
 		}
@@ -228,7 +270,7 @@ func (p *pass) advance(c *turn, promises bool) {
 	}
 	w := queue.Wanted{All: promises, Below: c.bound, Since: math.MinInt64}
 	if p.guard.longLeft(c.line) {
-		w.Since = p.ix.Now - p.guard.long
+		w.Since = p.ix.Now - p.guard.long(c.line)
 	}
 	c.next = c.Root.Next(c.next, &w)
 }
@@ -276,7 +318,7 @@ func (p *pass) step(c *turn) bool {
 	}
 	if p.reordered(c) && !p.guard.waitedLong(c.line, e) {
 		p.second = append(p.second, c)
-		return false
+		return false // for now
 	}
 	if !p.short && p.passed(e) {
 		p.wait(c, e)

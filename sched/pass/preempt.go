@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/queue"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // endingS: a run that was told to go and ends so soon counts as gone when
@@ -115,7 +116,7 @@ func (p *pass) evictions(c *turn, e *queue.Entry, alt *placement.Candidates) []*
 		return out
 	}
 	for n := d.Lo; n <= min(d.Hi, len(alt.Nodes), d.Lo+maxSpread); n++ {
-		each := record.CeilDiv(d.Tasks, n)
+		each := sizing.CeilDiv(d.TasksOn(n), n)
 		if !d.Allowed(n) || d.MaxPerNode > 0 && each > d.MaxPerNode ||
 			slices.ContainsFunc(d.JobGres, func(g record.GresRequest) bool { return g.Count%int64(n) != 0 }) {
 			continue

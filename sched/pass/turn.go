@@ -19,16 +19,19 @@ type turn struct {
 	bound    int64         // entries that cannot be given less cannot start
 	reserved int64         // start promised to the last one that got a promise
 	lasting  int64         // and its limit
+	over     bool          // nothing more of it in this pass, or not before the other candidates of its rank
 	wait     record.Reason // why those that remain wait; set as the pass begins
 }
 
 // line is the state of a partition in the pass under way.
 type line struct {
-	promises int
-	old      int // jobs that have waited for longer than MaxWaitS
-	waiting  int
-	closed   bool // FIFO: something before waits
-	put      bool // put off: the first that waits is not promised a start yet
+	promises  int
+	old       int   // jobs that have waited for longer than MaxWaitS, as far as it matters how many: see guard.count
+	startable int   // jobs and array tasks that could start when the pass began, as far as it matters how many
+	longest   int64 // time limit of those, in seconds
+	waiting   int
+	closed    bool // FIFO: something before waits
+	put       bool // put off: the first that waits is not promised a start yet
 }
 
 // takeTurns makes a turn for each class, reusing the memory of the last pass.
@@ -38,7 +41,7 @@ func (p *pass) takeTurns() {
 	for _, c := range p.q.Classes {
 		t := &p.turns[i]
 		t.Class, t.line, t.next = c, &p.lines[c.Part.Index], nil
-		t.bound, t.reserved, t.lasting = math.MaxInt64, 0, 0
+		t.bound, t.reserved, t.lasting, t.over = math.MaxInt64, 0, 0, false
 		i++
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Admitter answers Admissible for many jobs over the same nodes. It places them as a pass does, so that what it admits does start once
@@ -128,6 +129,10 @@ func malformed(r *record.Request) string {
 	}
 	if r.MaxNodes > 0 && r.MinNodes > r.MaxNodes {
 		return fmt.Sprintf("cannot ask for at least %d and at most %d nodes", r.MinNodes, r.MaxNodes)
+	}
+	if d := sizing.WorkOut(r); d.Short {
+		return fmt.Sprintf("%s with at most %d on a node need %d nodes; at most %d were asked for", plural(d.Tasks, "task"),
+			d.MaxPerNode, d.Lo, r.MaxNodes)
 	}
 	return ""
 }
@@ -281,13 +286,13 @@ func (a *Admitter) largest(req *record.Request, sh *Shape) string {
 }
 
 // describe is what a request needs on one node, in words.
-func describe(req *record.Request, d *record.Demand) string {
+func describe(req *record.Request, d *sizing.Demand) string {
 	tasks := 1
 	if d.Even {
 		tasks = d.PerNode
 	}
 	sz := node.NeedOf(req, &node.Config{Threads: 1, Full: []int64{0, 0}}, tasks, -int64(d.Lo))
-	out := fmt.Sprintf("%d CPUs", sz.CPUs)
+	out := fmt.Sprintf("%d CPUs", max(sz.CPUs, sizing.NodeCPUs(req)))
 	if sz.MemMiB > 0 {
 		out += fmt.Sprintf(", %d MiB", sz.MemMiB)
 	}

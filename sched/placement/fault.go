@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // nodesGone is what squeue shows when the nodes a job could use are not there,
@@ -52,7 +53,7 @@ func (sh *Shape) LeastMemory() int64 {
 		c := &sh.Alts[i]
 		tasks := c.Tasks
 		if c.Flex {
-			tasks = max(tasks, record.CeilDiv(d.Tasks, d.Hi), min(d.Tasks, d.MaxPerNode))
+			tasks = max(tasks, sizing.CeilDiv(d.Tasks, d.Hi), min(d.Tasks, d.MaxPerNode))
 		}
 		for _, n := range c.Nodes {
 			if mem := sh.NeedFor(c, n.Config, tasks, c.GPUs).MemMiB; least == 0 || mem < least {
@@ -177,7 +178,11 @@ func (sh *Shape) enoughOf(c *Candidates, ok func(*node.Node) bool) bool {
 			caps[n.Config] = k
 		}
 		tasks += k
-		room += sh.deviceRoom(c, n.Config, n.Config.Full)
+		devices := sh.deviceRoom(c, n.Config, n.Config.Full)
+		if of := sh.Demand.PerDevice; of > 0 {
+			devices = min(devices, int64(k/of))
+		}
+		room += devices
 	}
 	if nodes < c.Lo || c.Lacks || must < len(c.Must) {
 		return false

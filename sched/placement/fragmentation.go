@@ -5,6 +5,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // fragmentation measures how well a node is used by placing something on it, for the rules FGD and BestFit.
@@ -48,7 +49,7 @@ func (fr *fragmentation) typicalOn(cfg *node.Config) []typical {
 	list := make([]typical, 0, len(fr.recs))
 	for i := range fr.recs {
 		rec := &fr.recs[i]
-		d := record.WorkOut(rec.Request)
+		d := sizing.WorkOut(rec.Request)
 		t := typical{count: rec.Count}
 		con, err := fit.ParseConstraint(rec.Request.Features)
 		v := node.NeedOf(rec.Request, cfg, d.PerNode, -int64(d.Lo))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Refresh brings the index of c up to date with the nodes that changed since
@@ -119,20 +120,8 @@ func (sh *Shape) capOf(c *Candidates, n *node.Node, free []int64) int {
 	if sh.Demand.Even {
 		return c.Tasks
 	}
-	per := int64(max(1, sh.Request.CPUsPerTask))
-	if !sh.Request.Overcommit {
-		most = min(most, int(free[node.DimCPU]*sh.depth/n.Config.Scale/per))
-	}
-	lo, hi := c.Tasks, most+1 // fits at lo, not at hi
-	for hi-lo > 1 {
-		mid := (lo + hi) / 2
-		if sh.NeedFor(c, n.Config, mid, c.GPUs).Fits(n.Config, free) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	most = sizing.TasksOf(sh.Request, free[node.DimCPU]*sh.depth/n.Config.Scale, most)
+	return sizing.Most(c.Tasks, most, func(tasks int) bool { return sh.NeedFor(c, n.Config, tasks, c.GPUs).Fits(n.Config, free) })
 }
 
 // costOf ranks the nodes on which a shape fits; lower is better, and the
@@ -434,6 +423,12 @@ func (sh *Shape) spread(c *Candidates, places []int32, caps func(int32) int, roo
 	if len(d.JobGres) > 0 {
 		devices = d.JobGres[0].Count
 	}
+	perDevice := d.PerDevice
+	if perDevice > 0 {
+		all := room
+		room = func(p int32) int64 { return min(all(p), int64(caps(p)/perDevice)) }
+		places = slices.DeleteFunc(slices.Clone(places), func(p int32) bool { return room(p) == 0 })
+	}
 	must := func(p int32) bool { return slices.Contains(c.Must, p) }
 	slices.SortStableFunc(places, func(a, b int32) int {
 		if ma, mb := must(a), must(b); ma != mb {
@@ -472,7 +467,12 @@ func (sh *Shape) spread(c *Candidates, places []int32, caps func(int32) int, roo
 	}
 	chosen := slices.Clone(places[:best])
 	slices.Sort(chosen)
-	t, g := share(chosen, max(d.Tasks, best), devices, caps, room)
+	t, g := share(chosen, d.TasksOn(best), devices, caps, room)
+	for i := range g {
+		if perDevice > 0 {
+			t[i] = perDevice * int(g[i])
+		}
+	}
 	return chosen, t, g
 }
 

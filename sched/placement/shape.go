@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Shape is what equal requests of one partition (and reservation) share: which
@@ -18,7 +19,7 @@ type Shape struct {
 	Request *record.Request
 	part    *index.Partition
 	Resv    *node.Reservation
-	Demand  record.Demand
+	Demand  sizing.Demand
 	Bulk    bulk
 	fault   record.Reason // why it cannot start whatever is free; Code "" when it may
 	Alts    []Candidates
@@ -120,13 +121,13 @@ func (pl *Placer) newShape(key shapeKey, req *record.Request, part *index.Partit
 	if sh := pl.shapes[key]; sh != nil {
 		return sh
 	}
-	sh := &Shape{id: len(pl.shapes), Request: req, part: part, Resv: resv, Demand: record.WorkOut(req), user: key.user}
+	sh := &Shape{id: len(pl.shapes), Request: req, part: part, Resv: resv, Demand: sizing.WorkOut(req), user: key.user}
 	sh.whole, sh.depth = pl.wholeNodes(part, req), part.Rec.Depth(req)
 	pl.shapes[key] = sh
 	sh.Bulk = sh.bulkOf(key)
 	sh.Lic = pl.ix.Licenses.Need(req)
 	con, err := fit.ParseConstraint(req.Features)
-	if err != nil {
+	if err != nil || sh.Demand.Short {
 		sh.fault = record.Reason{Code: record.BadConstraints}
 		return sh
 	}
@@ -213,7 +214,7 @@ func (pl *Placer) candidatesOf(sh *Shape, alt *fit.Alternative, c Candidates) Ca
 func (sh *Shape) possible(c *Candidates, cfg *node.Config) bool {
 	r := sh.Request
 	if r.Sockets > max(1, cfg.Rec.Sockets) || r.CoresPerSocket > cfg.Socket || r.ThreadsPerCore > max(1, cfg.Rec.Threads) ||
-		r.TmpMiB > cfg.Rec.TmpMiB {
+		r.TmpMiB > cfg.Rec.TmpMiB || sizing.NodeCPUs(r) > max(cfg.CPUs, int64(cfg.Rec.CPUs)) {
 		return false
 	}
 	return sh.NeedFor(c, cfg, c.Tasks, c.GPUs).Fits(cfg, cfg.Full)

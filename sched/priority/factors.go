@@ -1,6 +1,9 @@
 package priority
 
-import "github.com/sluice-hpc/sluice/sched/record"
+import (
+	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
+)
 
 // Cluster is what the factors are relative to.
 type Cluster struct {
@@ -40,7 +43,7 @@ func Measure(in *record.Snapshot) Cluster {
 // Share is the largest part that a request takes of any of the cluster's
 // resources, in 2^-16, at least 1.
 func (c *Cluster) Share(r *record.Request) int64 {
-	sz := record.Count(r)
+	sz := sizing.Count(r)
 	part := func(a, b int64) int64 { return min(a, b) << 16 / max(1, b) }
 	return max(1, part(sz.CPUs, c.cpus), part(sz.MemMiB, c.memMiB), part(sz.GPUs, c.gpus))
 }
@@ -51,7 +54,7 @@ func PartsOf(c *Cluster, w *record.Weights, j *record.Job, partition uint16, now
 	if req == nil {
 		req = &record.Request{}
 	}
-	sz := record.Count(req)
+	sz := sizing.Count(req)
 	maxAge := w.MaxAgeS
 	if maxAge == 0 {
 		maxAge = 7 * 86400

@@ -41,7 +41,7 @@ type classKey struct {
 
 // enter adds the job to the class of each of its partitions.
 func (q *Queue) enter(j *Job) record.Reason {
-	j.Priority = q.priorityOf(j.Rec)
+	q.prioritise(j)
 	req := q.pl.Intern(q.requestOf(j))
 	resv, why := q.ix.Reservations.Of(j.Rec)
 	if why.Code != "" {

@@ -28,6 +28,19 @@ func (q *Queue) priorityOf(j *record.Job) uint32 {
 	return priority.Total(q.factors(j))
 }
 
+// prioritise works out the job's priority and its rank, and reports whether either has changed. Jobs of one rank have equal claims, and
+// merit may order them. Under priority/basic these are all but those that somebody has put before or far behind the rest.
+func (q *Queue) prioritise(j *Job) bool {
+	prio := q.priorityOf(j.Rec)
+	rank := prio
+	if q.params.Weights.Basic && prio >= basicTop/2 && prio < basicTop {
+		rank = basicTop / 2
+	}
+	same := prio == j.Priority && rank == j.Rank
+	j.Priority, j.Rank = prio, rank
+	return !same
+}
+
 const basicTop = 4294901760
 
 // reprioritise recomputes priorities when the calculation period or what they
@@ -47,8 +60,7 @@ func (q *Queue) reprioritise(in *record.Snapshot) {
 		if len(j.Entries) == 0 {
 			continue
 		}
-		if prio := q.priorityOf(j.Rec); prio != j.Priority {
-			j.Priority = prio
+		if q.prioritise(j) {
 			for _, e := range j.Entries {
 				dirty[e.Class] = struct{}{}
 			}

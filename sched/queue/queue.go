@@ -85,6 +85,7 @@ func (q *Queue) JobOf(id uint32) *Job {
 type Job struct {
 	Rec      *record.Job
 	Priority uint32
+	Rank     uint32 // rises with the priority: jobs of the same rank may be taken in the order of candidates
 	Entries  []*Entry
 	Wait     record.Reason // why it is not in the queue at all; Code "" when it is
 	when     int64         // when that may change by itself; Forever: never

@@ -8,13 +8,16 @@ import "slices"
 // both take about the logarithm of the queue.
 
 // span is the least of a subtree: of what its jobs must be given, of when they
-// became eligible, and of how long they are expected to run; and its longest
-// time limit.
-type span struct{ Least, elig, predicted, Longest int64 }
+// became eligible, and of how long they are expected to run; its longest time
+// limit; and its highest and lowest rank.
+type span struct {
+	Least, elig, predicted, Longest int64
+	highest, lowest                 uint32
+}
 
 // pull works out what e knows of its subtree.
 func (e *Entry) pull() {
-	e.Min = span{e.Least, e.Eligible, e.predicted, e.Limit}
+	e.Min = span{e.Least, e.Eligible, e.predicted, e.Limit, e.Job.Rank, e.Job.Rank}
 	for _, t := range []*Entry{e.left, e.right} {
 		if t != nil {
 			e.Min = span{
@@ -22,6 +25,8 @@ func (e *Entry) pull() {
 				min(e.Min.elig, t.Min.elig),
 				min(e.Min.predicted, t.Min.predicted),
 				max(e.Min.Longest, t.Min.Longest),
+				max(e.Min.highest, t.Min.highest),
+				min(e.Min.lowest, t.Min.lowest),
 			}
 		}
 	}
@@ -37,6 +42,19 @@ func (e *Entry) Older(since int64, most int) int {
 		n++
 	}
 	return min(most, n+e.right.Older(since, most-n))
+}
+
+// Startable counts the jobs and array tasks of a subtree that limits of arrays let start, up to most.
+func (e *Entry) Startable(most int) int {
+	if e == nil || most <= 0 {
+		return 0
+	}
+	n := 1
+	if a := e.Job.Rec.Array; a != nil {
+		n = min(most, a.Startable())
+	}
+	n += e.left.Startable(most - n)
+	return min(most, n+e.right.Startable(most-n))
 }
 
 // weigh gives e its place in the heap order: a number that looks random and is

@@ -25,6 +25,7 @@ func TestTree(t *testing.T) {
 				Eligible:  n.Draw(t, "elig") * 80_000,
 				predicted: n.Draw(t, "predicted"),
 			}
+			e.Job.Rank = e.Job.Priority / 2
 			e.weigh()
 			return e
 		}
@@ -89,10 +90,10 @@ func checkNext(t *rapid.T, root *Entry, list []*Entry) {
 }
 
 func checkWalk(t *rapid.T, o Order, c *Class, list []*Entry) {
-	below := rapid.Int64Range(0, 7).Draw(t, "shorter than")
+	below, rank := rapid.Int64Range(0, 7).Draw(t, "shorter than"), uint32(rapid.IntRange(0, 1).Draw(t, "rank"))
 	var want []Candidate
 	for _, e := range list {
-		if e.Least < below {
+		if e.Least < below && e.Job.Rank == rank {
 			want = append(want, Candidate{o.Key(c, e.predicted, e.Eligible), e})
 		}
 	}
@@ -103,7 +104,7 @@ func checkWalk(t *rapid.T, o Order, c *Class, list []*Entry) {
 		return 1
 	})
 	var w Walk
-	w.Start(o, c.Root)
+	w.Start(o, c.Root, rank)
 	for _, x := range want {
 		got, ok := w.Top(below)
 		if !ok || got != x {

@@ -12,22 +12,20 @@ type Candidate struct {
 	E   *Entry
 }
 
-// Before reports whether a is taken before b: by tier, then by key, then in the order of the queue.
+// Before reports whether a is taken before b, of the same tier and rank: by key, then in the order of the queue.
 func (a Candidate) Before(b Candidate) bool {
-	if x, y := a.E.Class.Part.Rec.PriorityTier, b.E.Class.Part.Rec.PriorityTier; x != y {
-		return x > y
-	}
 	if a.key != b.key {
 		return a.key < b.key
 	}
 	return CompareEntries(a.E, b.E) < 0
 }
 
-// Walk lists the entries of a class in the order of candidates, best first,
+// Walk lists the entries of a class that are of one rank in the order of candidates, best first,
 // looking into a part of the queue only when nothing better is known: what is
 // least there bounds how good any of its entries can be.
 type Walk struct {
 	o    Order
+	rank uint32
 	heap []step
 }
 
@@ -47,14 +45,14 @@ func (a step) before(b step) bool {
 	return CompareEntries(a.e, b.e) < 0
 }
 
-// Start begins at the best candidate below root.
-func (w *Walk) Start(o Order, root *Entry) {
-	w.o, w.heap = o, w.heap[:0]
+// Start begins at the best candidate of a rank below root.
+func (w *Walk) Start(o Order, root *Entry, rank uint32) {
+	w.o, w.rank, w.heap = o, rank, w.heap[:0]
 	w.into(root)
 }
 
 func (w *Walk) into(t *Entry) {
-	if t != nil {
+	if t != nil && t.Min.lowest <= w.rank && w.rank <= t.Min.highest {
 		w.push(step{w.o.Key(t.Class, t.Min.predicted, t.Min.elig), t, false})
 	}
 }
@@ -71,7 +69,9 @@ func (w *Walk) Top(below int64) (Candidate, bool) {
 			w.Pop()
 		default:
 			w.Pop()
-			w.push(step{w.o.Key(x.e.Class, x.e.predicted, x.e.Eligible), x.e, true})
+			if x.e.Job.Rank == w.rank {
+				w.push(step{w.o.Key(x.e.Class, x.e.predicted, x.e.Eligible), x.e, true})
+			}
 			w.into(x.e.left)
 			w.into(x.e.right)
 		}

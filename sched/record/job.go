@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"encoding/binary"
+	"slices"
 )
 
 // Hold says who holds a job.
@@ -95,7 +96,10 @@ type Request struct {
 
 	Gres       []GresRequest
 	CPUsPerGPU int
-	Binding    bool // --gres-flags=enforce-binding: only cores near the devices
+	// TasksPerGPU has the tasks of a job follow its devices of GresRequest PerJob: so many on each node for each device there
+	// (--ntasks-per-gpu). 0, or where there are not so many tasks in all: they are placed by CPUs.
+	TasksPerGPU int
+	Binding     bool // --gres-flags=enforce-binding: only cores near the devices
 
 	Features string   // -C
 	NodeList []string // -w: all of these
@@ -117,6 +121,14 @@ type Request struct {
 
 	// LowUID is the uid of the job's user plus one, if some node refuses the user's jobs; else 0, so that requests of others are alike.
 	LowUID uint32
+}
+
+// Wide reports whether a request is for as many nodes as there are: --spread-job, or a range (sbatch(1), -N: "as many nodes as
+// possible within the range specified and without delaying the initiation of the job"). Devices in all stay together.
+func (r *Request) Wide() bool {
+	ranged := r.MaxNodes > max(r.MinNodes, 1) && !r.UseMinNodes &&
+		!slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
+	return r.Spread || ranged
 }
 
 // NodeCount is Min, Min+Step, … Max. Step 0 means 1.
@@ -271,7 +283,7 @@ func (r *Request) Key() string { return string(r.AppendKey(make([]byte, 0, 128))
 func (r *Request) AppendKey(b []byte) []byte {
 	for _, x := range []int{r.MinNodes, r.MaxNodes, r.Tasks, r.CPUsPerTask, r.TasksPerNode, r.MinCPUs, r.Sockets,
 		r.CoresPerSocket, r.ThreadsPerCore,
-		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.Switches, int(r.SwitchWaitS),
+		int(r.MemNodeMiB), int(r.MemCPUMiB), int(r.MemGPUMiB), int(r.TmpMiB), r.CPUsPerGPU, r.TasksPerGPU, r.Switches, int(r.SwitchWaitS),
 		int(r.LowUID)} {
 		b = binary.AppendVarint(b, int64(x))
 	}

@@ -118,6 +118,12 @@ type Weights struct {
 	CalcPeriodS int64 // factors are taken at multiples of it; 0 means 300
 }
 
+// Say reports whether priorities say which of two jobs is to be first: priority/multifactor with a weight for anything.
+func (w *Weights) Say() bool {
+	return !w.Basic && (w.Age > 0 || w.FairShare > 0 || w.JobSize > 0 || w.Partition > 0 || w.QOS > 0 || w.Assoc > 0 ||
+		w.TRES != TRESWeights{})
+}
+
 // Period is the calculation period that now lies in: priorities change only
 // from one to the next, so that the order of the queue does not depend on when
 // a pass happens to run.

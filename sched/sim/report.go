@@ -10,21 +10,24 @@ import (
 
 // Report is what a replay measured. Times are seconds.
 type Report struct {
-	Policy      string   `json:"policy"`
-	Jobs        int      `json:"jobs"`
-	WaitMean    float64  `json:"wait_mean_s"`
-	WaitP50     int64    `json:"wait_p50_s"`
-	WaitP90     int64    `json:"wait_p90_s"`
-	WaitP99     int64    `json:"wait_p99_s"`
-	WaitMax     int64    `json:"wait_max_s"`
-	Slowdown    float64  `json:"bounded_slowdown_mean"` // max(1, (wait+run)/max(run, 10))
-	Utilization float64  `json:"utilization"`           // of the machine, from the first submission to the last end
-	Fairness    float64  `json:"fairness_jain"`         // Jain's index over the users' mean bounded slowdowns
-	Queue       int      `json:"queue_max"`
-	Passes      int      `json:"passes"`
-	Probes      int64    `json:"probes"`
-	WallS       float64  `json:"wall_s"`
-	Records     []Record `json:"-"`
+	Policy      string  `json:"policy"`
+	Jobs        int     `json:"jobs"`
+	WaitMean    float64 `json:"wait_mean_s"`
+	WaitP50     int64   `json:"wait_p50_s"`
+	WaitP90     int64   `json:"wait_p90_s"`
+	WaitP99     int64   `json:"wait_p99_s"`
+	WaitMax     int64   `json:"wait_max_s"`
+	Slowdown    float64 `json:"bounded_slowdown_mean"` // max(1, (wait+run)/max(run, 10))
+	Utilization float64 `json:"utilization"`           // of the machine, from the first submission to the last end
+	Fairness    float64 `json:"fairness_jain"`         // Jain's index over the users' mean bounded slowdowns
+	// WaitArea is the mean wait weighted by processors times run time: what the owner of an hour on a processor waits for it.
+	WaitArea float64  `json:"wait_mean_by_area_s"`
+	Classes  []*Class `json:"classes"`
+	Queue    int      `json:"queue_max"`
+	Passes   int      `json:"passes"`
+	Probes   int64    `json:"probes"`
+	WallS    float64  `json:"wall_s"`
+	Records  []Record `json:"-"`
 }
 
 func (w *world) report() *Report {
@@ -32,7 +35,7 @@ func (w *world) report() *Report {
 	waits := make([]int64, len(w.recs))
 	users := map[string]*mean{}
 	var wait, slow mean
-	var area float64
+	var area, waited float64
 	first, last := int64(math.MaxInt64), int64(0)
 	for i := range w.recs {
 		rec, j := &w.recs[i], &w.jobs[i]
@@ -44,14 +47,16 @@ func (w *world) report() *Report {
 			users[j.User] = &mean{}
 		}
 		users[j.User].add(b)
-		area += float64(j.RunS) * float64(j.Procs)
+		work := float64(j.RunS) * float64(j.Procs)
+		area += work
+		waited += work * float64(waits[i])
 		first, last = min(first, rec.Submit), max(last, rec.End)
 	}
 	slices.Sort(waits)
 	r.WaitMean, r.Slowdown = wait.value(), slow.value()
 	r.WaitP50, r.WaitP90, r.WaitP99, r.WaitMax = rank(waits, 50), rank(waits, 90), rank(waits, 99), waits[len(waits)-1]
 	r.Utilization = area / (float64(w.opts.Procs) * float64(max(1, last-first)))
-	r.Fairness = jain(users)
+	r.Fairness, r.WaitArea, r.Classes = jain(users), waited/area, w.classes()
 	return r
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +27,12 @@ type Options struct {
 	Policy string // a key of Policies; "" is the default
 	Exact  bool   // estimates are the run times, not the requests
 	Params *sched.Params
+
+	// Weights are those of multifactor priority; nil is priority/basic. Users, accounts (groups) and QOS (queues) are the trace's.
+	Weights *sched.Weights
+	// QOS are the priorities of queues, for Weights.QOS; a queue without one has 0.
+	QOS       map[string]uint32
+	HalfLifeS int64 // PriorityDecayHalfLife; 0 means 7 days
 
 	// Progress is called now and then with the number of jobs ended.
 	Progress func(done, all int)
@@ -80,6 +87,7 @@ type world struct {
 	runs  map[uint32]*sched.Run
 	reqs  map[int]*sched.Request
 	past  predict.History
+	fair  *ledger // with a weight for fair share
 	recs  []Record
 	next  int // job to be submitted
 	ended int
@@ -133,11 +141,11 @@ func newWorld(opts *Options) (*world, error) {
 	w := &world{
 		opts:  opts,
 		jobs:  opts.Jobs,
-		s:     sched.New(pol.Params),
 		every: pol.EveryS,
 		runs:  map[uint32]*sched.Run{},
 		reqs:  map[int]*sched.Request{},
 	}
+	w.weigh(&pol.Params)
 	w.recs = make([]Record, len(w.jobs))
 	for i := range w.jobs {
 		j := &w.jobs[i]
@@ -147,7 +155,23 @@ func newWorld(opts *Options) (*world, error) {
 		w.recs[i] = Record{ID: j.ID, Submit: j.Submit}
 	}
 	w.machine(opts.Procs, opts.NodeProcs)
+	w.s = sched.New(pol.Params)
 	return w, nil
+}
+
+// weigh sets the priorities up.
+func (w *world) weigh(p *sched.Params) {
+	if w.opts.Weights == nil {
+		return
+	}
+	p.Weights = *w.opts.Weights
+	for _, name := range slices.Sorted(maps.Keys(w.opts.QOS)) {
+		w.in.QOS = append(w.in.QOS, &sched.QOS{Name: name, Priority: w.opts.QOS[name]})
+	}
+	if p.Weights.FairShare > 0 {
+		half := cmp.Or(w.opts.HalfLifeS, defaultHalfLifeS)
+		w.fair = &ledger{halfLife: float64(half), users: map[string]*usage{}, factors: map[string]float64{}}
+	}
 }
 
 func (w *world) machine(procs, each int) {
@@ -228,6 +252,7 @@ func (w *world) complete(now int64) int {
 		j := &w.jobs[id-1]
 		w.recs[id-1].End = now
 		w.past.Ended(j.User, j.Name, j.RunS)
+		w.fair.occupy(j.User, -j.Procs, now)
 		i, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
 		w.in.Running = slices.Delete(w.in.Running, i, i+1)
 		n++
@@ -244,6 +269,8 @@ func (w *world) submit(now int64) int {
 			ID:         uint32(w.next + 1),
 			User:       j.User,
 			Name:       j.Name,
+			Account:    j.Account,
+			QOS:        j.QOS,
 			Partitions: w.partitions(),
 			Request:    w.request(j.Procs),
 			Submit:     j.Submit,
@@ -280,6 +307,9 @@ func (w *world) request(procs int) *sched.Request {
 // pass plans and does what the plan says.
 func (w *world) pass() int64 {
 	w.in.Seq++
+	if w.fair != nil {
+		w.in.Shares = w.fair.shares(w.in.Pending, w.opts.Weights.Period(w.in.Now))
+	}
 	p := w.s.Plan(&w.in)
 	w.passN++
 	w.probe += int64(p.Stats.Probes)
@@ -321,6 +351,7 @@ func (w *world) start(st *sched.Start) {
 	at, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
 	w.in.Running = slices.Insert(w.in.Running, at, run)
 	heap.Push(&w.ends, ending{now + j.RunS, id})
+	w.fair.occupy(j.User, j.Procs, now)
 }
 
 // ending is a job's end; equal times are ended in order of id.

@@ -23,6 +23,8 @@ type Job struct {
 	RequestS int64
 	User     string
 	Name     string
+	Account  string // the group; "" when the trace has none
+	QOS      string // the number of the queue; "" when the trace has none
 }
 
 // maxLine bounds a line of a trace.
@@ -147,7 +149,16 @@ func parseJob(text []byte) (Job, bool, error) {
 	if v[fieldApp] > 0 {
 		j.Name = strconv.FormatInt(v[fieldApp], 10)
 	}
+	j.Account, j.QOS = number(v[fieldGroup]), number(v[fieldQueue])
 	return j, true, nil
+}
+
+// number is what a trace says of a group or a queue; "" when it is not known.
+func number(n int64) string {
+	if n < 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // who is the user, or the queue where users are not known.

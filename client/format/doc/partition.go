@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
 // WritePartition writes a partition (data_parser v0.0.42, partition_info); key is "" within a list.
@@ -189,71 +188,5 @@ func WriteLicense(w *jsonout.Writer, l *msg.LicenseRecord) {
 	w.Int("LastConsumed", 0)
 	w.Int("LastDeficit", 0)
 	w.Int("LastUpdate", 0)
-	w.End()
-}
-
-// WriteStep writes a running step as an element of "steps" (data_parser v0.0.42, step).
-func WriteStep(w *jsonout.Writer, c *format.Context, s format.Step) {
-	r := s.Job
-	nodes, _ := hostlist.Expand(s.Node())
-	w.Object("")
-	w.Object("time")
-	w.Int("elapsed", max(format.UsedSeconds(c, r), 0))
-	w.Unset("end")
-	w.Seconds("start", r.GetStartNs())
-	w.Int("suspended", 0)
-	for _, key := range []string{"system", "total", "user"} {
-		w.Object(key)
-		w.Int("seconds", 0)
-		w.Int("microseconds", 0)
-		w.End()
-	}
-	w.End()
-	exitCode(w, "exit_code", 0)
-	w.Object("nodes")
-	w.Int("count", int64(len(nodes)))
-	w.Str("range", s.Node())
-	w.Strs("list", nodes...)
-	w.End()
-	w.Object("tasks")
-	w.Int("count", 1)
-	w.End()
-	w.Str("pid", "")
-	w.Object("CPU")
-	w.Object("requested_frequency")
-	w.Unset("min")
-	w.Unset("max")
-	w.End()
-	w.Str("governor", "")
-	w.End()
-	w.Str("kill_request_user", "")
-	w.Strs("state", JobStateList(r)...)
-	w.Object("statistics") // those of a step that runs are sstat's
-	w.Object("CPU")
-	w.Int("actual_frequency", 0)
-	w.End()
-	w.Object("energy")
-	w.Unset("consumed")
-	w.End()
-	w.End()
-	w.Object("step")
-	w.Str("id", string(format.AppendJobID(nil, c, format.Job{JobRecord: r}))+"."+s.Name())
-	w.Str("name", s.Name())
-	w.End()
-	w.Object("task")
-	w.Str("distribution", "Unknown")
-	w.End()
-	w.Object("tres")
-	for _, key := range []string{"requested", "consumed"} {
-		w.Object(key)
-		for _, figure := range []string{"max", "min", "average", "total"} {
-			w.List(figure)
-			w.End()
-		}
-		w.End()
-	}
-	w.List("allocated")
-	w.End()
-	w.End()
 	w.End()
 }

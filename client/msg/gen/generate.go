@@ -37,7 +37,11 @@ func generate(source string) (map[string][]byte, error) {
 		w.message(service.Methods().Get(i).Input())
 		w.message(service.Methods().Get(i).Output())
 	}
-	w.message((&pb.Problem{}).ProtoReflect().Descriptor())
+	for _, m := range []protoreflect.ProtoMessage{&pb.Problem{}, &pb.StepHello{}, &pb.StepStarted{}, &pb.StepFailed{}, &pb.StepExit{},
+		&pb.StepEnded{}, &pb.StepSignal{}, &pb.StepWindow{}, &pb.StepWork{},
+		&pb.StepFence{}, &pb.StepName{}, &pb.PmixModex{}} {
+		w.message(m.ProtoReflect().Descriptor())
+	}
 	w.service(service)
 	w.tests()
 	w.records()

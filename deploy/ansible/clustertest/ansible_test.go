@@ -63,7 +63,8 @@ var (
 func (b *bed) play(inventory, playbook string, args ...string) result {
 	b.t.Helper()
 	cmd := b.inside(append([]string{"ansible-playbook", "-i", inventory, "../" + playbook, "--forks=8"}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+b.dir, "ANSIBLE_HOME="+filepath.Join(b.dir, "ansible"), "ANSIBLE_NOCOLOR=1",
+	cmd.Env = append(os.Environ(), "HOME="+b.dir, "ANSIBLE_CONFIG="+filepath.Join(b.dir, "ansible.cfg"),
+		"ANSIBLE_HOME="+filepath.Join(b.dir, "ansible"), "ANSIBLE_NOCOLOR=1",
 		"ANSIBLE_PIPELINING=1",
 		"ANSIBLE_LOCAL_TEMP="+filepath.Join(b.dir, "ansible-tmp"), "ANSIBLE_HOST_KEY_CHECKING=False", "LC_ALL=C.UTF-8",
 		"ANSIBLE_SSH_CONTROL_PATH_DIR="+filepath.Join(b.dir, "cp"))

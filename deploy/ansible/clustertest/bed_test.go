@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/boottest"
 )
 
-// patience is how long is waited for a state: a loaded machine is slow.
-const patience = 4 * time.Minute
+// patience is how long is waited for a state: a loaded machine is slow, and one that is emulated on it slower.
+const patience = 10 * time.Minute
 
 const (
 	bridge  = "hosts0"
@@ -31,6 +31,7 @@ type bed struct {
 	t     testing.TB
 	root  string // what hosts are booted from
 	dir   string // keys, homes, inventories
+	debs  string // the packages
 	net   int    // process that holds the network
 	hosts map[string]*host
 }
@@ -40,6 +41,7 @@ type host struct {
 	bed      *bed
 	name     string
 	addr     string
+	vars     []string // of the inventory
 	extra    []string // further arguments of systemd-nspawn
 	cgroupV1 bool
 	cmd      *exec.Cmd
@@ -98,7 +100,7 @@ func poll(cond func() bool) bool {
 // newBed makes the network and a key for ssh.
 func newBed(t testing.TB, root string) *bed {
 	t.Helper()
-	b := &bed{t: t, root: root, dir: t.TempDir(), hosts: map[string]*host{}}
+	b := &bed{t: t, root: root, dir: t.TempDir(), debs: twoArchitectures(t), hosts: map[string]*host{}}
 	hold := exec.Command("unshare", "--net", "sleep", "infinity")
 	done := start(t, hold)
 	t.Cleanup(func() { _ = hold.Process.Kill(); <-done })
@@ -118,6 +120,8 @@ func newBed(t testing.TB, root string) *bed {
 	}
 	b.must(exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(b.dir, "key")).Run())
 	b.must(os.Mkdir(filepath.Join(b.dir, "home"), 0o755))
+	// It asks its workers a thousand times a second otherwise, which is a tenth of all that a play costs.
+	b.must(os.WriteFile(filepath.Join(b.dir, "ansible.cfg"), []byte("[defaults]\ninternal_poll_interval = 0.02\n"), 0o644))
 	b.must(os.Chmod(b.dir, 0o755))
 	return b
 }
@@ -154,8 +158,9 @@ const users = `alice:x:2001:2001::/home/alice:/bin/bash
 bob:x:2002:2002::/home/bob:/bin/bash
 `
 
-// boot boots a host with these files by their absolute paths, and waits until it answers. It is switched off at the end of the test.
-func (b *bed) boot(h *host, files map[string]string) *host {
+// files makes a folder with what a host has beside the root: its name and address, the users, the key of ssh, and files by their absolute
+// paths.
+func (b *bed) files(h *host, files map[string]string) string {
 	b.t.Helper()
 	h.bed, h.said = b, &console{}
 	h.addr = network + strconv.Itoa(len(b.hosts)+1)
@@ -188,6 +193,13 @@ func (b *bed) boot(h *host, files map[string]string) *host {
 		b.must(os.MkdirAll(home, 0o755))
 		b.must(os.Chown(home, 2001+i, 2001+i))
 	}
+	return over
+}
+
+// boot starts a host, with files as above. It is switched off at the end of the test.
+func (b *bed) boot(h *host, files map[string]string) *host {
+	b.t.Helper()
+	over := b.files(h, files)
 	cgroup := fmt.Sprintf("sluice-cluster-%d-%s", os.Getpid(), h.name)
 	args := append([]string{"-c", script, "boot", b.root, b.t.TempDir(), over, cgroup, "--machine=" + h.name, "--network-bridge=" + bridge,
 		"--bind=" + filepath.Join(b.dir, "home") + ":/home", "--capability=all"}, h.extra...)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 var (
 	wanted   = flag.Bool("cluster", false, "roll a cluster out on booted hosts: make test-cluster")
 	packages = flag.String("packages", "../../../dist", "`DIR` with the packages")
-	steps    = flag.String("steps", "", "only the steps whose names match this `REGEXP`, after a rollout")
+	chosen   = flag.String("steps", "", "only the steps whose names match this `REGEXP`, and those that they need")
 	hold     = flag.String("hold", "", "roll nothing out; keep hosts and inventory until this `FILE` is deleted")
 )
 
@@ -28,8 +29,8 @@ func needs(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("booting hosts needs root")
 	}
-	for tool, from := range map[string]string{"systemd-nspawn": "systemd-container", "ansible-playbook": "ansible", "ssh": "openssh-client",
-		"unshare": "util-linux", "ip": "iproute2"} {
+	for tool, from := range map[string]string{"systemd-nspawn": "systemd-container", "ansible-playbook": "ansible-core",
+		"ssh": "openssh-client", "unshare": "util-linux", "ip": "iproute2"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is missing: apt-get install %s", tool, from)
 		}
@@ -42,15 +43,14 @@ func needs(t *testing.T) string {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		t.Skipf("%s", said.String())
+		t.Skipf("./root: %v: %s", err, said.String())
 	}
 	return strings.TrimSpace(string(out))
 }
 
 // vars are those of every inventory here: the kernel that tests run on may have given its cgroup controllers to cgroup v1.
-func vars() string {
-	dir, _ := filepath.Abs(*packages)
-	return fmt.Sprintf("sluice_packages: %s\nsluice_cgroup_controllers: []\n", dir)
+func (b *bed) vars() string {
+	return fmt.Sprintf("sluice_packages: %s\nsluice_cgroup_controllers: []\n", b.debs)
 }
 
 // site is a cluster of booted hosts and its inventory.
@@ -64,12 +64,17 @@ const gpus = "sluice_noded_options='--gpus a100:2'"
 
 // inventory has these nodes; more is YAML beside vars.
 func (s *site) inventory(more string, nodes ...*host) string {
+	return s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "login": {s.login.line()},
+		"nodes": s.lines(nodes...)}, vars: map[string]string{"test": s.vars() + more}})
+}
+
+// lines are those of nodes in an inventory.
+func (s *site) lines(nodes ...*host) []string {
 	lines := make([]string, len(nodes))
 	for i, n := range nodes {
-		lines[i] = n.line(gpus)
+		lines[i] = n.line(append([]string{gpus}, n.vars...)...)
 	}
-	return s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "login": {s.login.line()}, "nodes": lines},
-		vars: map[string]string{"test": vars() + more}})
+	return lines
 }
 
 // unchanged fails unless a play was good and has changed nothing.
@@ -115,6 +120,20 @@ func (s *site) jobState(id, want string) {
 	s.head.until("job "+id+" is "+want, "root", "sacct -X -n -P -o State -j "+id, func(out string) bool { return out == want })
 }
 
+// isChosen is whether -steps asks for a step.
+func isChosen(name string) bool { return regexp.MustCompile(*chosen).MatchString(name) }
+
+// step is a part of a test that those after it need; it says how long it took.
+func step(t *testing.T, name string, f func()) {
+	t.Helper()
+	began := time.Now()
+	f()
+	t.Logf("%s: %v", name, time.Since(began).Round(time.Second))
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
 func TestCluster(t *testing.T) {
 	s := &site{bed: newBed(t, needs(t)), head: &host{name: "head"}, login: &host{name: "login1"}, n1: &host{name: "n1"},
 		n2: &host{name: "n2"}, n3: &host{name: "n3"}}
@@ -124,6 +143,8 @@ func TestCluster(t *testing.T) {
 	for _, h := range s.hosts {
 		h.up()
 	}
+	// The third node has its packages from a repository, the others from files.
+	s.n3.vars = []string{"sluice_repository='" + s.serve(s.debs) + "'"}
 	inv := s.inventory("", s.n1, s.n2)
 	if *hold != "" {
 		s.must(os.WriteFile(*hold, fmt.Appendf(nil, "net=%d\ninv=%s\ndir=%s\n", s.net, inv, s.dir), 0o644))
@@ -134,30 +155,33 @@ func TestCluster(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	}
-	all, only := s.inventory("", s.n1, s.n2, s.n3), regexp.MustCompile(*steps)
-	if !only.MatchString("a third node") {
+	all := s.inventory("", s.n1, s.n2, s.n3)
+	if !isChosen("a third node") {
 		inv = all // which the steps that follow have
 	}
 	step := func(name string, f func()) {
-		if !only.MatchString(name) && name != "rollout" {
+		if !isChosen(name) && name != "rollout" {
 			t.Logf("%s: left out (-steps)", name)
 			return
 		}
-		began := time.Now()
-		f()
-		t.Logf("%s: %v", name, time.Since(began).Round(time.Second))
-		if t.Failed() {
-			t.FailNow()
-		}
+		step(t, name, f)
 	}
 	step("bad input changes nothing", s.badInput)
 	step("rollout", func() { s.good(inv, "site.yml") })
 	step("a second time", func() { s.unchanged(s.play(inv, "site.yml")) })
 	step("an ordinary user's job", s.ordinaryUser)
 	step("a third node", func() {
-		s.good(all, "site.yml")
+		s.good(all, "site.yml", "--check", "--diff", "--limit=n3")
+		if out, _ := s.n3.run("root", "ls -d /etc/sluice /usr/sbin/sluice-* /etc/apt/sources.list.d/sluice.list 2>/dev/null"); out != "" {
+			t.Errorf("--check has changed n3: %s", out)
+		}
+		for name, c := range s.good(all, "site.yml").hosts {
+			if c.changed != 0 && name != "n3" {
+				t.Errorf("a third node changes %d things on %s", c.changed, name)
+			}
+		}
 		s.state("n3", "idle")
-		s.unchanged(s.play(all, "site.yml", "--check", "--diff"))
+		s.unchanged(s.play(all, "site.yml", "--check", "--diff", "--limit=head,n3"))
 	})
 	step("logins, and what they leave", func() { s.logins(all) })
 	step("rolling upgrade under a job", func() { s.upgrade(all) })
@@ -176,6 +200,34 @@ func (s *site) ordinaryUser() {
 	if !strings.Contains(out, "with GPU 0 as alice") {
 		s.t.Errorf("the job says %q", out)
 	}
+	both := s.submit("--nodes=2 --gres=gpu:2 --output=%j.out --wrap 'echo $SLURM_JOB_NUM_NODES nodes: $SLURM_JOB_NODELIST'")
+	s.jobState(both, "COMPLETED")
+	if out := s.login.do("alice", "cat "+both+".out"); out != "2 nodes: n[1-2]" {
+		s.t.Errorf("a job over both nodes says %q", out)
+	}
+	// The nodes connect to srun: on the login host, in a terminal's place, and in a job, on the first of its nodes.
+	const where = "srun --nodes=2 --gres=gpu:1 --label sh -c 'echo $SLURMD_NODENAME $(hostname) $CUDA_VISIBLE_DEVICES'"
+	lines := func(out string) string {
+		said := strings.Split(strings.TrimSpace(out), "\n")
+		sort.Strings(said)
+		return strings.Join(said, "\n")
+	}
+	const want = "0: n1 n1 0\n1: n2 n2 0"
+	if out := s.login.do("alice", where); lines(out) != want {
+		s.t.Errorf("srun over both nodes says %q", out)
+	}
+	if out, err := s.login.run("alice", "echo to all tasks | srun --nodes=2 --ntasks=2 sh -c 'cat; exit $SLURM_PROCID'"); err == nil ||
+		!strings.Contains(out, "to all tasks\nto all tasks\n") {
+		s.t.Errorf("srun with input, whose second task fails: %v, %q", err, out)
+	}
+	steps := s.submit("--nodes=2 --gres=gpu:1 --output=%j.out --wrap \"" + strings.ReplaceAll(where, "$", `\$`) + "\"")
+	s.jobState(steps, "COMPLETED")
+	if out := s.login.do("alice", "cat "+steps+".out"); lines(out) != want {
+		s.t.Errorf("srun in a job says %q", out)
+	}
+	if out := s.login.do("alice", "sacct -n -P -o JobID,State,NodeList -j "+steps+".0"); out != steps+".0|COMPLETED|n[1-2]" {
+		s.t.Errorf("of the step sacct says %q", out)
+	}
 	long := s.submit("--gres=gpu:2 --wrap 'sleep 1000'")
 	s.login.until("squeue shows it running", "alice", "squeue -h -o '%i %u %T'",
 		func(out string) bool { return out == long+" alice RUNNING" })
@@ -187,17 +239,27 @@ func (s *site) ordinaryUser() {
 // logins to nodes are for users with a job there, and what they leave behind ends with their last job.
 func (s *site) logins(inv string) {
 	closed := s.inventory("sluice_pam: true\nsluice_programs: [health, gpus, leftovers]\n", s.n1, s.n2, s.n3)
-	s.good(closed, "site.yml")
-	s.unchanged(s.play(closed, "site.yml"))
+	const nodes = "--limit=head,n1,n2" // the third stays open
+	s.good(closed, "site.yml", nodes)
+	s.unchanged(s.play(closed, "site.yml", nodes))
 	s.login.do("alice", "mkdir -m 700 -p .ssh && cat >.ssh/authorized_keys <<END\n"+s.publicKey()+"\nEND")
-	if out, err := s.n1.login("alice", "id -un"); err == nil || !strings.Contains(out, "has no job on n1") {
+	if out, err := s.n1.login("alice", "id -un"); err == nil || !strings.Contains(out, "you have no active jobs on this node") {
 		s.t.Errorf("alice logs in on n1 without a job: %v, %s", err, out)
 	}
 	id := s.submit("--nodelist=n1 --wrap 'sleep 1000'")
 	s.jobState(id, "RUNNING")
-	out, err := s.n1.login("alice", "setsid sleep 3000 >/dev/null 2>&1 & echo $!")
+	out, err := s.n1.login("alice", "setsid sleep 3000 >/dev/null 2>&1 & cat /proc/$!/cgroup; echo $XDG_RUNTIME_DIR")
 	if err != nil {
 		s.t.Fatalf("alice cannot log in on n1, where job %s runs: %v, %s", id, err, out)
+	}
+	if !strings.Contains(out, "/job_"+id+".1/extern\n") {
+		s.t.Errorf("what alice starts in a session is not part of job %s: %s", id, out)
+	}
+	if !strings.Contains(out, "/run/user/2001\n") { // pam_systemd has made the session known all the same
+		s.t.Errorf("alice's session has no XDG_RUNTIME_DIR: %s", out)
+	}
+	if out := s.n1.do("root", "cat /proc/self/cgroup"); strings.Contains(out, "/job_") {
+		s.t.Errorf("root's session is in a job: %s", out)
 	}
 	if out, err := s.n2.login("alice", "true"); err == nil {
 		s.t.Errorf("alice logs in on n2, where no job of alice's runs: %s", out)
@@ -209,17 +271,16 @@ func (s *site) logins(inv string) {
 	s.login.do("alice", "scancel "+id)
 	s.n1.until("what alice has left is ended", "root", sleeps, func(out string) bool { return out == "none" })
 	s.state("n1", "idle")
-	s.good(inv, "site.yml")
+	s.good(inv, "site.yml", nodes)
 	if out, err := s.n1.login("alice", "true"); err != nil {
 		s.t.Errorf("logins are not open again: %v, %s", err, out)
 	}
-	s.unchanged(s.play(inv, "site.yml"))
 }
 
 // badInput is what must stop before anything is changed.
 func (s *site) badInput() {
 	two := s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "slurm-master": {s.login.line()}},
-		vars: map[string]string{"test": vars()}})
+		vars: map[string]string{"test": s.vars()}})
 	s.refused(s.play(two, "site.yml"), "head", "The inventory has 2 controllers")
 
 	unknown := s.inventory("slurm_nodes:\n  - {name: 'n[1-2]', CPUs: 1}\n"+
@@ -238,9 +299,12 @@ func (s *site) badInput() {
 	old, full, v1, wrong := &host{name: "old"}, &host{name: "full", extra: []string{"--tmpfs=/var/spool:size=1m"}},
 		&host{name: "v1", cgroupV1: true}, &host{name: "wrong"}
 	s.boot(old, map[string]string{"/usr/local/bin/python2": "#!/bin/sh\necho 2.7\n"})
-	for _, h := range []*host{full, v1, wrong} {
+	for _, h := range []*host{full, v1} {
 		s.boot(h, nil)
 	}
+	// All hosts have the machine's clock: what is wrong with this one is what its Python says.
+	s.boot(wrong, map[string]string{"/etc/python3.11/sitecustomize.py": "import time\nclock = time.time\n" +
+		"time.time = lambda: clock() + 300\n"})
 	for _, h := range []*host{old, full, v1, wrong} {
 		h.up()
 	}
@@ -252,7 +316,7 @@ func (s *site) badInput() {
 	s.refused(r, "old", "Python 2.7 and Ansible needs 3.6 or newer")
 	s.refused(r, "full", "the file system of /var/spool has 1 MiB left")
 	s.refused(r, "v1", "cgroup v2 is missing")
-	s.refused(r, "wrong", "user alice has uid 2077 on wrong and 2001 on head",
+	s.refused(r, "wrong", "user alice has uid 2077 on wrong and 2001 on head", "seconds ahead of that of the controller head",
 		"port 6817 of the controller head (10.78.0.1) cannot be reached")
 	if c := r.hosts["n1"]; c.failed != 0 || c.ok < 10 {
 		s.t.Errorf("n1 did not go on: %+v\n%s", c, r.out)
@@ -285,7 +349,9 @@ func (s *site) upgrade(inv string) {
 	id := s.submit("--gres=gpu:1 --nodelist=n1 --output=%j.out --wrap 'while [ ! -e end ]; do sleep 1; done; echo ended'")
 	s.jobState(id, "RUNNING")
 	pid := s.n1.do("root", "systemctl show --property=MainPID --value sluice-noded")
-	s.good(inv, "upgrade.yml", "-e", "sluice_packages="+s.newer())
+	newer := s.newer()
+	s.serve(newer)
+	s.good(inv, "upgrade.yml", "-e", "sluice_packages="+newer)
 	for _, h := range []*host{s.head, s.n1, s.n2, s.n3, s.login} {
 		if v := h.do("root", "dpkg-query --show --showformat='${Version}' sluice-client"); !strings.HasSuffix(v, "+newer") {
 			s.t.Errorf("%s has version %s after the upgrade", h.name, v)
@@ -335,16 +401,17 @@ func (s *site) cut() {
 func (s *site) strangers(inv string) {
 	token := s.head.do("root", "sluice token create --node n3")
 	s.head.do("root", "sluice node revoke n3")
-	s.refused(s.play(inv, "site.yml"), "n3", "The certificate of n3 was revoked", "sluice_readmit=n3")
-	s.good(inv, "site.yml", "-e", "sluice_readmit=n3")
+	s.refused(s.play(inv, "site.yml", "--limit=n3"), "n3", "The certificate of n3 was revoked", "sluice_readmit=n3")
+	s.good(inv, "site.yml", "--limit=n3", "-e", "sluice_readmit=n3")
 	s.state("n3", "idle")
 	s.n3.do("root", "systemctl stop sluice-noded; rm -r /etc/sluice/tls")
 	again := s.head.do("root", "sluice token create --node n3")
 	s.n3.do("root", "echo "+again+" | sluice-noded --join - --join-only; rm -r /etc/sluice/tls")
-	for _, used := range []string{token, again} {
-		s.refused(s.play(inv, "site.yml", "--limit=n3", "-e", "sluice_join_token="+used), "n3", "n3 could not join")
+	for used, why := range map[string]string{token: "the join token for n3 was revoked", again: "the join token for n3 was used"} {
+		s.refused(s.play(inv, "site.yml", "--limit=n3", "-e", "sluice_join_token="+used), "n3", "n3 could not join", why,
+			"sluice token create --node n3")
 	}
-	s.good(inv, "site.yml")
+	s.good(inv, "site.yml", "--limit=n3")
 	s.state("n3", "idle")
 	s.unchanged(s.play(inv, "site.yml"))
 }
@@ -365,7 +432,7 @@ func (s *site) restore(inv string) {
 	s.head = &host{name: "head2"}
 	s.boot(s.head, nil).up()
 	moved := s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "old": {old.line()}, "login": {s.login.line()},
-		"nodes": {s.n1.line(gpus), s.n2.line(gpus), s.n3.line(gpus)}}, vars: map[string]string{"test": vars()}})
+		"nodes": s.lines(s.n1, s.n2, s.n3)}, vars: map[string]string{"test": s.vars()}})
 	s.good(moved, "restore.yml", "-e", "sluice_backup="+found[0], "-e", "sluice_old_controller=head")
 	s.login.until("the login host follows", "alice", "squeue -h -o %i", func(out string) bool { return out == waits })
 	for _, n := range []string{"n1", "n2", "n3"} {

@@ -2,5 +2,5 @@
 // is called and not before: the daemon starts on a machine without it. A function that an old driver does not have is looked up
 // before it is called, because calling it would end the process.
 //
-// This is the one package that needs cgo. Built without it (CGO_ENABLED=0), Open says so.
+// It needs cgo. Built without it (CGO_ENABLED=0), Open says so.
 package nvml

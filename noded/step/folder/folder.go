@@ -35,6 +35,9 @@ func Name(k *pb.StepKey) string {
 	return fmt.Sprintf("%d.%d.%d", k.GetJobId(), k.GetAttempt(), k.GetStep())
 }
 
+// OfContainer is the name of the folder of a step's container (package container), of a form that package private deletes.
+func OfContainer(k *pb.StepKey) string { return "job_" + Name(k) }
+
 // Socket is the path of a shim's socket: the node daemon names it when it knows the number of the process, which removes it at its end.
 func Socket(spool string, pid int) string { return filepath.Join(spool, Shims, strconv.Itoa(pid)) }
 

@@ -1253,7 +1253,8 @@ func (x *CancelJobsReply) GetSeq() uint64 {
 type JobOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Problem       *Problem               `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"` // absent = done
+	Problem       *Problem               `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`              // absent = done
+	OfStep        bool                   `protobuf:"varint,3,opt,name=of_step,json=ofStep,proto3" json:"of_step,omitempty"` // the job is there, and the refusal is that of its step
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1300,6 +1301,13 @@ func (x *JobOutcome) GetProblem() *Problem {
 		return x.Problem
 	}
 	return nil
+}
+
+func (x *JobOutcome) GetOfStep() bool {
+	if x != nil {
+		return x.OfStep
+	}
+	return false
 }
 
 type ControlJobsRequest struct {
@@ -3394,7 +3402,8 @@ func (x *AccountingRequest) GetRunaway() bool {
 
 type AccountingReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []*JobRecord           `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // by id, the first attempt first
+	Steps         []*StepRecord          `protobuf:"bytes,7,rep,name=steps,proto3" json:"steps,omitempty"` // of these jobs, those that srun made; by attempt and id
+	Jobs          []*JobRecord           `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`   // by id, the first attempt first
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
 	Extern        bool                   `protobuf:"varint,4,opt,name=extern,proto3" json:"extern,omitempty"`  // PrologFlags=Contain: each job has an extern step
@@ -3432,6 +3441,13 @@ func (x *AccountingReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AccountingReply.ProtoReflect.Descriptor instead.
 func (*AccountingReply) Descriptor() ([]byte, []int) {
 	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AccountingReply) GetSteps() []*StepRecord {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
 }
 
 func (x *AccountingReply) GetJobs() []*JobRecord {
@@ -5204,11 +5220,673 @@ func (x *CrontabReply) GetLastLine() uint32 {
 	return 0
 }
 
+type CreateStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Spec          *StepSpec              `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // 16 random bytes in hex; the same id is the same step
+	WaitMs        uint32                 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`         // answer busy only when there was no room for so long
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateStepRequest) Reset() {
+	*x = CreateStepRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateStepRequest) ProtoMessage() {}
+
+func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
+func (*CreateStepRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *CreateStepRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *CreateStepRequest) GetSpec() *StepSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *CreateStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CreateStepRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type CreateStepReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          *StepRecord            `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"` // with certificate and key
+	Busy          *Problem               `protobuf:"bytes,2,opt,name=busy,proto3" json:"busy,omitempty"` // what it needs other steps of the job have: ask again
+	Job           *JobRecord             `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateStepReply) Reset() {
+	*x = CreateStepReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateStepReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateStepReply) ProtoMessage() {}
+
+func (x *CreateStepReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateStepReply.ProtoReflect.Descriptor instead.
+func (*CreateStepReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *CreateStepReply) GetStep() *StepRecord {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *CreateStepReply) GetBusy() *Problem {
+	if x != nil {
+		return x.Busy
+	}
+	return nil
+}
+
+func (x *CreateStepReply) GetJob() *JobRecord {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *CreateStepReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// StepsRequest selects steps; every list that is not empty must match.
+type StepsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`       // "12", "12.0", "12_3.0"
+	Filter        *JobsRequest           `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"` // of their jobs
+	Ended         bool                   `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`  // also those that have ended, of jobs that are still known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepsRequest) Reset() {
+	*x = StepsRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepsRequest) ProtoMessage() {}
+
+func (x *StepsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepsRequest.ProtoReflect.Descriptor instead.
+func (*StepsRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *StepsRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *StepsRequest) GetFilter() *JobsRequest {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *StepsRequest) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+type StepsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Steps         []*StepRecord          `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepsReply) Reset() {
+	*x = StepsReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepsReply) ProtoMessage() {}
+
+func (x *StepsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepsReply.ProtoReflect.Descriptor instead.
+func (*StepsReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *StepsReply) GetSteps() []*StepRecord {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *StepsReply) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *StepsReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+// WaitStepRequest is answered when the step has ended on all its nodes.
+type WaitStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	StepId        uint32                 `protobuf:"varint,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitStepRequest) Reset() {
+	*x = WaitStepRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitStepRequest) ProtoMessage() {}
+
+func (x *WaitStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitStepRequest.ProtoReflect.Descriptor instead.
+func (*WaitStepRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *WaitStepRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *WaitStepRequest) GetStepId() uint32 {
+	if x != nil {
+		return x.StepId
+	}
+	return 0
+}
+
+type WaitStepReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          *StepRecord            `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitStepReply) Reset() {
+	*x = WaitStepReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitStepReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitStepReply) ProtoMessage() {}
+
+func (x *WaitStepReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitStepReply.ProtoReflect.Descriptor instead.
+func (*WaitStepReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *WaitStepReply) GetStep() *StepRecord {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type UpdateStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"` // TimeLimit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateStepRequest) Reset() {
+	*x = UpdateStepRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateStepRequest) ProtoMessage() {}
+
+func (x *UpdateStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateStepRequest.ProtoReflect.Descriptor instead.
+func (*UpdateStepRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *UpdateStepRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UpdateStepRequest) GetSet() []*KeyValue {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+// AttachStepRequest has the nodes of a running step connect to the caller as well.
+type AttachStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	StepId        uint32                 `protobuf:"varint,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	Addresses     []string               `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachStepRequest) Reset() {
+	*x = AttachStepRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachStepRequest) ProtoMessage() {}
+
+func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
+func (*AttachStepRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *AttachStepRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *AttachStepRequest) GetStepId() uint32 {
+	if x != nil {
+		return x.StepId
+	}
+	return 0
+}
+
+func (x *AttachStepRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type AttachStepReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          *StepRecord            `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"` // with certificate and key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachStepReply) Reset() {
+	*x = AttachStepReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachStepReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachStepReply) ProtoMessage() {}
+
+func (x *AttachStepReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachStepReply.ProtoReflect.Descriptor instead.
+func (*AttachStepReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *AttachStepReply) GetStep() *StepRecord {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+// WaitAllocationRequest is answered when the job has its nodes and they are ready (PrologSlurmctld, powering up), when it has ended, or
+// after wait_ms with the job as it is.
+type WaitAllocationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitAllocationRequest) Reset() {
+	*x = WaitAllocationRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitAllocationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitAllocationRequest) ProtoMessage() {}
+
+func (x *WaitAllocationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitAllocationRequest.ProtoReflect.Descriptor instead.
+func (*WaitAllocationRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *WaitAllocationRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *WaitAllocationRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type WaitAllocationReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *JobRecord             `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitAllocationReply) Reset() {
+	*x = WaitAllocationReply{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitAllocationReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitAllocationReply) ProtoMessage() {}
+
+func (x *WaitAllocationReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitAllocationReply.ProtoReflect.Descriptor instead.
+func (*WaitAllocationReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *WaitAllocationReply) GetJob() *JobRecord {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+// EndAllocationRequest: srun or salloc has no more use of an allocation that has no batch script.
+type EndAllocationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	ExitStatus    uint32                 `protobuf:"varint,2,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"` // wait status of the command
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndAllocationRequest) Reset() {
+	*x = EndAllocationRequest{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndAllocationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndAllocationRequest) ProtoMessage() {}
+
+func (x *EndAllocationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndAllocationRequest.ProtoReflect.Descriptor instead.
+func (*EndAllocationRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *EndAllocationRequest) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *EndAllocationRequest) GetExitStatus() uint32 {
+	if x != nil {
+		return x.ExitStatus
+	}
+	return 0
+}
+
 var File_sluice_v1_controller_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
-	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x15sluice/v1/enrol.proto\x1a\x13sluice/v1/job.proto\"u\n" +
+	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x15sluice/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/step.proto\"u\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06phrase\x18\x02 \x01(\tR\x06phrase\x12\x16\n" +
@@ -5304,11 +5982,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04full\x18\x06 \x01(\bR\x04fullJ\x04\b\a\x10\bJ\x04\b\b\x10\tR\acomment\"V\n" +
 	"\x0fCancelJobsReply\x121\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\"J\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"c\n" +
 	"\n" +
 	"JobOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
-	"\aproblem\x18\x02 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\"\x9a\x01\n" +
+	"\aproblem\x18\x02 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x17\n" +
+	"\aof_step\x18\x03 \x01(\bR\x06ofStep\"\x9a\x01\n" +
 	"\x12ControlJobsRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x14\n" +
@@ -5472,8 +6151,9 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\bmax_cpus\x18\x14 \x01(\x04R\amaxCpus\x12\x1e\n" +
 	"\vmin_limit_s\x18\x15 \x01(\x04R\tminLimitS\x12\x1e\n" +
 	"\vmax_limit_s\x18\x16 \x01(\x04R\tmaxLimitS\x12\x18\n" +
-	"\arunaway\x18\x18 \x01(\bR\arunawayJ\x04\b\b\x10\tJ\x04\b\x17\x10\x18\"\xae\x01\n" +
-	"\x0fAccountingReply\x12(\n" +
+	"\arunaway\x18\x18 \x01(\bR\arunawayJ\x04\b\b\x10\tJ\x04\b\x17\x10\x18\"\xdb\x01\n" +
+	"\x0fAccountingReply\x12+\n" +
+	"\x05steps\x18\a \x03(\v2\x15.sluice.v1.StepRecordR\x05steps\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
 	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\x12\x16\n" +
@@ -5636,7 +6316,50 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\aproblem\x18\x03 \x01(\v2\x12.sluice.v1.ProblemR\aproblem\x12\x1d\n" +
 	"\n" +
 	"first_line\x18\x04 \x01(\rR\tfirstLine\x12\x1b\n" +
-	"\tlast_line\x18\x05 \x01(\rR\blastLine2\xe5\x15\n" +
+	"\tlast_line\x18\x05 \x01(\rR\blastLine\"\x8b\x01\n" +
+	"\x11CreateStepRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12'\n" +
+	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x17\n" +
+	"\await_ms\x18\x04 \x01(\rR\x06waitMs\"\x9e\x01\n" +
+	"\x0fCreateStepReply\x12)\n" +
+	"\x04step\x18\x01 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\x12&\n" +
+	"\x04busy\x18\x02 \x01(\v2\x12.sluice.v1.ProblemR\x04busy\x12&\n" +
+	"\x03job\x18\x03 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\"f\n" +
+	"\fStepsRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12.\n" +
+	"\x06filter\x18\x02 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\"b\n" +
+	"\n" +
+	"StepsReply\x12+\n" +
+	"\x05steps\x18\x01 \x03(\v2\x15.sluice.v1.StepRecordR\x05steps\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"A\n" +
+	"\x0fWaitStepRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x17\n" +
+	"\astep_id\x18\x02 \x01(\rR\x06stepId\":\n" +
+	"\rWaitStepReply\x12)\n" +
+	"\x04step\x18\x01 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"J\n" +
+	"\x11UpdateStepRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12%\n" +
+	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\"a\n" +
+	"\x11AttachStepRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x17\n" +
+	"\astep_id\x18\x02 \x01(\rR\x06stepId\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\"<\n" +
+	"\x0fAttachStepReply\x12)\n" +
+	"\x04step\x18\x01 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"G\n" +
+	"\x15WaitAllocationRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\rR\x06waitMs\"=\n" +
+	"\x13WaitAllocationReply\x12&\n" +
+	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\"N\n" +
+	"\x14EndAllocationRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1f\n" +
+	"\vexit_status\x18\x02 \x01(\rR\n" +
+	"exitStatus2\xd4\x19\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -5684,7 +6407,17 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"RevokeHost\x12\x1c.sluice.v1.RevokeHostRequest\x1a\x1a.sluice.v1.RevokeHostReply\x12L\n" +
 	"\fCertificates\x12\x1e.sluice.v1.CertificatesRequest\x1a\x1c.sluice.v1.CertificatesReply\x127\n" +
-	"\x05Hosts\x12\x17.sluice.v1.HostsRequest\x1a\x15.sluice.v1.HostsReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\x05Hosts\x12\x17.sluice.v1.HostsRequest\x1a\x15.sluice.v1.HostsReply\x12F\n" +
+	"\n" +
+	"CreateStep\x12\x1c.sluice.v1.CreateStepRequest\x1a\x1a.sluice.v1.CreateStepReply\x129\n" +
+	"\x05Steps\x12\x17.sluice.v1.StepsRequest\x1a\x15.sluice.v1.StepsReply0\x01\x12@\n" +
+	"\bWaitStep\x12\x1a.sluice.v1.WaitStepRequest\x1a\x18.sluice.v1.WaitStepReply\x12B\n" +
+	"\n" +
+	"UpdateStep\x12\x1c.sluice.v1.UpdateStepRequest\x1a\x16.sluice.v1.UpdateReply\x12F\n" +
+	"\n" +
+	"AttachStep\x12\x1c.sluice.v1.AttachStepRequest\x1a\x1a.sluice.v1.AttachStepReply\x12R\n" +
+	"\x0eWaitAllocation\x12 .sluice.v1.WaitAllocationRequest\x1a\x1e.sluice.v1.WaitAllocationReply\x12H\n" +
+	"\rEndAllocation\x12\x1f.sluice.v1.EndAllocationRequest\x1a\x16.sluice.v1.UpdateReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -5698,7 +6431,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -5776,168 +6509,207 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*CrontabJob)(nil),               // 73: sluice.v1.CrontabJob
 	(*UpdateCrontabRequest)(nil),     // 74: sluice.v1.UpdateCrontabRequest
 	(*CrontabReply)(nil),             // 75: sluice.v1.CrontabReply
-	nil,                              // 76: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 77: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 78: sluice.v1.JobSpec
-	(JobState)(0),                    // 79: sluice.v1.JobState
-	(*JobRecord)(nil),                // 80: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 81: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 82: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 83: sluice.v1.ReservationRecord
-	(*StepUsage)(nil),                // 84: sluice.v1.StepUsage
-	(*Device)(nil),                   // 85: sluice.v1.Device
-	(*DeviceSample)(nil),             // 86: sluice.v1.DeviceSample
-	(*CreateTokenRequest)(nil),       // 87: sluice.v1.CreateTokenRequest
-	(*TokensRequest)(nil),            // 88: sluice.v1.TokensRequest
-	(*RevokeTokenRequest)(nil),       // 89: sluice.v1.RevokeTokenRequest
-	(*RevokeHostRequest)(nil),        // 90: sluice.v1.RevokeHostRequest
-	(*CertificatesRequest)(nil),      // 91: sluice.v1.CertificatesRequest
-	(*HostsRequest)(nil),             // 92: sluice.v1.HostsRequest
-	(*CreateTokenReply)(nil),         // 93: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 94: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 95: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 96: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 97: sluice.v1.CertificatesReply
-	(*HostsReply)(nil),               // 98: sluice.v1.HostsReply
+	(*CreateStepRequest)(nil),        // 76: sluice.v1.CreateStepRequest
+	(*CreateStepReply)(nil),          // 77: sluice.v1.CreateStepReply
+	(*StepsRequest)(nil),             // 78: sluice.v1.StepsRequest
+	(*StepsReply)(nil),               // 79: sluice.v1.StepsReply
+	(*WaitStepRequest)(nil),          // 80: sluice.v1.WaitStepRequest
+	(*WaitStepReply)(nil),            // 81: sluice.v1.WaitStepReply
+	(*UpdateStepRequest)(nil),        // 82: sluice.v1.UpdateStepRequest
+	(*AttachStepRequest)(nil),        // 83: sluice.v1.AttachStepRequest
+	(*AttachStepReply)(nil),          // 84: sluice.v1.AttachStepReply
+	(*WaitAllocationRequest)(nil),    // 85: sluice.v1.WaitAllocationRequest
+	(*WaitAllocationReply)(nil),      // 86: sluice.v1.WaitAllocationReply
+	(*EndAllocationRequest)(nil),     // 87: sluice.v1.EndAllocationRequest
+	nil,                              // 88: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 89: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 90: sluice.v1.JobSpec
+	(JobState)(0),                    // 91: sluice.v1.JobState
+	(*JobRecord)(nil),                // 92: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 93: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 94: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 95: sluice.v1.ReservationRecord
+	(*StepRecord)(nil),               // 96: sluice.v1.StepRecord
+	(*StepUsage)(nil),                // 97: sluice.v1.StepUsage
+	(*Device)(nil),                   // 98: sluice.v1.Device
+	(*DeviceSample)(nil),             // 99: sluice.v1.DeviceSample
+	(*StepSpec)(nil),                 // 100: sluice.v1.StepSpec
+	(*CreateTokenRequest)(nil),       // 101: sluice.v1.CreateTokenRequest
+	(*TokensRequest)(nil),            // 102: sluice.v1.TokensRequest
+	(*RevokeTokenRequest)(nil),       // 103: sluice.v1.RevokeTokenRequest
+	(*RevokeHostRequest)(nil),        // 104: sluice.v1.RevokeHostRequest
+	(*CertificatesRequest)(nil),      // 105: sluice.v1.CertificatesRequest
+	(*HostsRequest)(nil),             // 106: sluice.v1.HostsRequest
+	(*CreateTokenReply)(nil),         // 107: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 108: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 109: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 110: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 111: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 112: sluice.v1.HostsReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	78, // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	79, // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	80, // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	81, // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	82, // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
-	14, // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
-	14, // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
-	14, // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
-	6,  // 8: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
-	19, // 9: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,  // 10: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
-	19, // 11: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	14, // 12: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 14: sluice.v1.CreateNodesRequest.set:type_name -> sluice.v1.KeyValue
-	14, // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
-	19, // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,  // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	80, // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	83, // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
-	14, // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	39, // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	42, // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
-	6,  // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	47, // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	76, // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	77, // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	51, // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
-	51, // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	79, // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	80, // 30: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
-	57, // 31: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
-	57, // 32: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
-	56, // 33: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
-	57, // 34: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
-	57, // 35: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	60, // 36: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
-	61, // 37: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
-	84, // 38: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19, // 39: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	68, // 40: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	67, // 41: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
-	85, // 42: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	86, // 43: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	69, // 44: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	71, // 45: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,  // 46: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	73, // 47: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	70, // 48: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,  // 49: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	1,  // 50: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
-	3,  // 51: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
-	5,  // 52: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
-	6,  // 53: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
-	8,  // 54: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
-	10, // 55: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
-	12, // 56: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
-	15, // 57: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
-	17, // 58: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
-	20, // 59: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
-	22, // 60: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
-	23, // 61: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
-	24, // 62: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
-	25, // 63: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
-	26, // 64: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
-	28, // 65: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
-	30, // 66: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
-	32, // 67: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
-	31, // 68: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
-	33, // 69: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
-	72, // 70: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
-	74, // 71: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
-	49, // 72: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
-	35, // 73: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
-	37, // 74: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
-	38, // 75: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
-	44, // 76: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
-	46, // 77: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
-	41, // 78: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
-	52, // 79: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
-	54, // 80: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
-	63, // 81: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
-	55, // 82: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
-	59, // 83: sluice.v1.ControllerAPI.Report:input_type -> sluice.v1.ReportRequest
-	65, // 84: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
-	87, // 85: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
-	88, // 86: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
-	89, // 87: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
-	90, // 88: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
-	91, // 89: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
-	92, // 90: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
-	2,  // 91: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,  // 92: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,  // 93: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,  // 94: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,  // 95: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11, // 96: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13, // 97: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16, // 98: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18, // 99: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21, // 100: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	27, // 101: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	27, // 102: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	27, // 103: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	27, // 104: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	27, // 105: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	29, // 106: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	27, // 107: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	27, // 108: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	27, // 109: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	34, // 110: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	75, // 111: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	75, // 112: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	50, // 113: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	36, // 114: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	27, // 115: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	40, // 116: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	45, // 117: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	48, // 118: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	43, // 119: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	53, // 120: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16, // 121: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	64, // 122: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	58, // 123: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	62, // 124: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
-	66, // 125: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	93, // 126: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	94, // 127: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	95, // 128: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	96, // 129: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	97, // 130: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	98, // 131: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
-	91, // [91:132] is the sub-list for method output_type
-	50, // [50:91] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	90,  // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	91,  // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	92,  // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	93,  // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	94,  // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	14,  // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
+	14,  // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
+	14,  // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
+	6,   // 8: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
+	19,  // 9: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,   // 10: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
+	19,  // 11: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	14,  // 12: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 14: sluice.v1.CreateNodesRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
+	19,  // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,   // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
+	92,  // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	95,  // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14,  // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	39,  // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	42,  // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,   // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	47,  // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	88,  // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	89,  // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	51,  // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	51,  // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	91,  // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	96,  // 30: sluice.v1.AccountingReply.steps:type_name -> sluice.v1.StepRecord
+	92,  // 31: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	57,  // 32: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
+	57,  // 33: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
+	56,  // 34: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
+	57,  // 35: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
+	57,  // 36: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
+	60,  // 37: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
+	61,  // 38: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
+	97,  // 39: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19,  // 40: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	68,  // 41: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	67,  // 42: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
+	98,  // 43: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	99,  // 44: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	69,  // 45: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	71,  // 46: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,   // 47: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	73,  // 48: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	70,  // 49: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,   // 50: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	100, // 51: sluice.v1.CreateStepRequest.spec:type_name -> sluice.v1.StepSpec
+	96,  // 52: sluice.v1.CreateStepReply.step:type_name -> sluice.v1.StepRecord
+	0,   // 53: sluice.v1.CreateStepReply.busy:type_name -> sluice.v1.Problem
+	92,  // 54: sluice.v1.CreateStepReply.job:type_name -> sluice.v1.JobRecord
+	6,   // 55: sluice.v1.StepsRequest.filter:type_name -> sluice.v1.JobsRequest
+	96,  // 56: sluice.v1.StepsReply.steps:type_name -> sluice.v1.StepRecord
+	96,  // 57: sluice.v1.WaitStepReply.step:type_name -> sluice.v1.StepRecord
+	14,  // 58: sluice.v1.UpdateStepRequest.set:type_name -> sluice.v1.KeyValue
+	96,  // 59: sluice.v1.AttachStepReply.step:type_name -> sluice.v1.StepRecord
+	92,  // 60: sluice.v1.WaitAllocationReply.job:type_name -> sluice.v1.JobRecord
+	1,   // 61: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
+	3,   // 62: sluice.v1.ControllerAPI.Submit:input_type -> sluice.v1.SubmitRequest
+	5,   // 63: sluice.v1.ControllerAPI.SubmitLarge:input_type -> sluice.v1.SubmitChunk
+	6,   // 64: sluice.v1.ControllerAPI.Jobs:input_type -> sluice.v1.JobsRequest
+	8,   // 65: sluice.v1.ControllerAPI.Nodes:input_type -> sluice.v1.NodesRequest
+	10,  // 66: sluice.v1.ControllerAPI.Partitions:input_type -> sluice.v1.PartitionsRequest
+	12,  // 67: sluice.v1.ControllerAPI.Config:input_type -> sluice.v1.ConfigRequest
+	15,  // 68: sluice.v1.ControllerAPI.BatchScript:input_type -> sluice.v1.BatchScriptRequest
+	17,  // 69: sluice.v1.ControllerAPI.CancelJobs:input_type -> sluice.v1.CancelJobsRequest
+	20,  // 70: sluice.v1.ControllerAPI.ControlJobs:input_type -> sluice.v1.ControlJobsRequest
+	22,  // 71: sluice.v1.ControllerAPI.UpdateJob:input_type -> sluice.v1.UpdateJobRequest
+	23,  // 72: sluice.v1.ControllerAPI.UpdateNode:input_type -> sluice.v1.UpdateNodeRequest
+	24,  // 73: sluice.v1.ControllerAPI.CreateNodes:input_type -> sluice.v1.CreateNodesRequest
+	25,  // 74: sluice.v1.ControllerAPI.DeleteNodes:input_type -> sluice.v1.DeleteNodesRequest
+	26,  // 75: sluice.v1.ControllerAPI.UpdatePartition:input_type -> sluice.v1.UpdatePartitionRequest
+	28,  // 76: sluice.v1.ControllerAPI.WaitJob:input_type -> sluice.v1.WaitJobRequest
+	30,  // 77: sluice.v1.ControllerAPI.Reconfigure:input_type -> sluice.v1.ReconfigureRequest
+	32,  // 78: sluice.v1.ControllerAPI.Shutdown:input_type -> sluice.v1.ShutdownRequest
+	31,  // 79: sluice.v1.ControllerAPI.SetDebug:input_type -> sluice.v1.SetDebugRequest
+	33,  // 80: sluice.v1.ControllerAPI.Backup:input_type -> sluice.v1.BackupRequest
+	72,  // 81: sluice.v1.ControllerAPI.Crontab:input_type -> sluice.v1.CrontabRequest
+	74,  // 82: sluice.v1.ControllerAPI.UpdateCrontab:input_type -> sluice.v1.UpdateCrontabRequest
+	49,  // 83: sluice.v1.ControllerAPI.Stats:input_type -> sluice.v1.StatsRequest
+	35,  // 84: sluice.v1.ControllerAPI.Reservations:input_type -> sluice.v1.ReservationsRequest
+	37,  // 85: sluice.v1.ControllerAPI.UpdateReservation:input_type -> sluice.v1.UpdateReservationRequest
+	38,  // 86: sluice.v1.ControllerAPI.Licenses:input_type -> sluice.v1.LicensesRequest
+	44,  // 87: sluice.v1.ControllerAPI.Explain:input_type -> sluice.v1.ExplainRequest
+	46,  // 88: sluice.v1.ControllerAPI.Priorities:input_type -> sluice.v1.PrioritiesRequest
+	41,  // 89: sluice.v1.ControllerAPI.Topology:input_type -> sluice.v1.TopologyRequest
+	52,  // 90: sluice.v1.ControllerAPI.Accounting:input_type -> sluice.v1.AccountingRequest
+	54,  // 91: sluice.v1.ControllerAPI.AccountingScript:input_type -> sluice.v1.AccountingScriptRequest
+	63,  // 92: sluice.v1.ControllerAPI.Usage:input_type -> sluice.v1.UsageRequest
+	55,  // 93: sluice.v1.ControllerAPI.AccountUsage:input_type -> sluice.v1.AccountUsageRequest
+	59,  // 94: sluice.v1.ControllerAPI.Report:input_type -> sluice.v1.ReportRequest
+	65,  // 95: sluice.v1.ControllerAPI.Gpus:input_type -> sluice.v1.GpusRequest
+	101, // 96: sluice.v1.ControllerAPI.CreateToken:input_type -> sluice.v1.CreateTokenRequest
+	102, // 97: sluice.v1.ControllerAPI.Tokens:input_type -> sluice.v1.TokensRequest
+	103, // 98: sluice.v1.ControllerAPI.RevokeToken:input_type -> sluice.v1.RevokeTokenRequest
+	104, // 99: sluice.v1.ControllerAPI.RevokeHost:input_type -> sluice.v1.RevokeHostRequest
+	105, // 100: sluice.v1.ControllerAPI.Certificates:input_type -> sluice.v1.CertificatesRequest
+	106, // 101: sluice.v1.ControllerAPI.Hosts:input_type -> sluice.v1.HostsRequest
+	76,  // 102: sluice.v1.ControllerAPI.CreateStep:input_type -> sluice.v1.CreateStepRequest
+	78,  // 103: sluice.v1.ControllerAPI.Steps:input_type -> sluice.v1.StepsRequest
+	80,  // 104: sluice.v1.ControllerAPI.WaitStep:input_type -> sluice.v1.WaitStepRequest
+	82,  // 105: sluice.v1.ControllerAPI.UpdateStep:input_type -> sluice.v1.UpdateStepRequest
+	83,  // 106: sluice.v1.ControllerAPI.AttachStep:input_type -> sluice.v1.AttachStepRequest
+	85,  // 107: sluice.v1.ControllerAPI.WaitAllocation:input_type -> sluice.v1.WaitAllocationRequest
+	87,  // 108: sluice.v1.ControllerAPI.EndAllocation:input_type -> sluice.v1.EndAllocationRequest
+	2,   // 109: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,   // 110: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,   // 111: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,   // 112: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,   // 113: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11,  // 114: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13,  // 115: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16,  // 116: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18,  // 117: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21,  // 118: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27,  // 119: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27,  // 120: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27,  // 121: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27,  // 122: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27,  // 123: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29,  // 124: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27,  // 125: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27,  // 126: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27,  // 127: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34,  // 128: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	75,  // 129: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	75,  // 130: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50,  // 131: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36,  // 132: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27,  // 133: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40,  // 134: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45,  // 135: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48,  // 136: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43,  // 137: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53,  // 138: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16,  // 139: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	64,  // 140: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58,  // 141: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62,  // 142: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
+	66,  // 143: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	107, // 144: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	108, // 145: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	109, // 146: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	110, // 147: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	111, // 148: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	112, // 149: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	77,  // 150: sluice.v1.ControllerAPI.CreateStep:output_type -> sluice.v1.CreateStepReply
+	79,  // 151: sluice.v1.ControllerAPI.Steps:output_type -> sluice.v1.StepsReply
+	81,  // 152: sluice.v1.ControllerAPI.WaitStep:output_type -> sluice.v1.WaitStepReply
+	27,  // 153: sluice.v1.ControllerAPI.UpdateStep:output_type -> sluice.v1.UpdateReply
+	84,  // 154: sluice.v1.ControllerAPI.AttachStep:output_type -> sluice.v1.AttachStepReply
+	86,  // 155: sluice.v1.ControllerAPI.WaitAllocation:output_type -> sluice.v1.WaitAllocationReply
+	27,  // 156: sluice.v1.ControllerAPI.EndAllocation:output_type -> sluice.v1.UpdateReply
+	109, // [109:157] is the sub-list for method output_type
+	61,  // [61:109] is the sub-list for method input_type
+	61,  // [61:61] is the sub-list for extension type_name
+	61,  // [61:61] is the sub-list for extension extendee
+	0,   // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -5947,13 +6719,14 @@ func file_sluice_v1_controller_proto_init() {
 	}
 	file_sluice_v1_enrol_proto_init()
 	file_sluice_v1_job_proto_init()
+	file_sluice_v1_step_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   78,
+			NumMessages:   90,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -49,6 +49,13 @@ type ControllerAPIService interface {
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
+	CreateStep(context.Context, *CreateStepRequest) (*CreateStepReply, error)
+	Steps(context.Context, *StepsRequest, ControllerAPI_StepsServer) error
+	WaitStep(context.Context, *WaitStepRequest) (*WaitStepReply, error)
+	UpdateStep(context.Context, *UpdateStepRequest) (*UpdateReply, error)
+	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
+	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
+	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -143,6 +150,19 @@ type controllerapiGpusServer struct {
 }
 
 func (x *controllerapiGpusServer) Send(m *GpusReply) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type ControllerAPI_StepsServer interface {
+	Send(*StepsReply) error
+	ttrpc.StreamServer
+}
+
+type controllerapiStepsServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controllerapiStepsServer) Send(m *StepsReply) error {
 	return x.StreamServer.SendMsg(m)
 }
 
@@ -387,6 +407,48 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.Hosts(ctx, &req)
 			},
+			"CreateStep": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CreateStepRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.CreateStep(ctx, &req)
+			},
+			"WaitStep": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req WaitStepRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.WaitStep(ctx, &req)
+			},
+			"UpdateStep": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UpdateStepRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.UpdateStep(ctx, &req)
+			},
+			"AttachStep": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AttachStepRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.AttachStep(ctx, &req)
+			},
+			"WaitAllocation": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req WaitAllocationRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.WaitAllocation(ctx, &req)
+			},
+			"EndAllocation": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req EndAllocationRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.EndAllocation(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -462,6 +524,17 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				StreamingClient: false,
 				StreamingServer: true,
 			},
+			"Steps": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(StepsRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.Steps(ctx, m, &controllerapiStepsServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
 		},
 	})
 }
@@ -508,6 +581,13 @@ type ControllerAPIClient interface {
 	RevokeHost(context.Context, *RevokeHostRequest) (*RevokeHostReply, error)
 	Certificates(context.Context, *CertificatesRequest) (*CertificatesReply, error)
 	Hosts(context.Context, *HostsRequest) (*HostsReply, error)
+	CreateStep(context.Context, *CreateStepRequest) (*CreateStepReply, error)
+	Steps(context.Context, *StepsRequest) (ControllerAPI_StepsClient, error)
+	WaitStep(context.Context, *WaitStepRequest) (*WaitStepReply, error)
+	UpdateStep(context.Context, *UpdateStepRequest) (*UpdateReply, error)
+	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
+	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
+	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 }
 
 type controllerapiClient struct {
@@ -998,6 +1078,83 @@ func (c *controllerapiClient) Certificates(ctx context.Context, req *Certificate
 func (c *controllerapiClient) Hosts(ctx context.Context, req *HostsRequest) (*HostsReply, error) {
 	var resp HostsReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Hosts", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) CreateStep(ctx context.Context, req *CreateStepRequest) (*CreateStepReply, error) {
+	var resp CreateStepReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "CreateStep", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Steps(ctx context.Context, req *StepsRequest) (ControllerAPI_StepsClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "sluice.v1.ControllerAPI", "Steps", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controllerapiStepsClient{stream}
+	return x, nil
+}
+
+type ControllerAPI_StepsClient interface {
+	Recv() (*StepsReply, error)
+	ttrpc.ClientStream
+}
+
+type controllerapiStepsClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controllerapiStepsClient) Recv() (*StepsReply, error) {
+	m := new(StepsReply)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controllerapiClient) WaitStep(ctx context.Context, req *WaitStepRequest) (*WaitStepReply, error) {
+	var resp WaitStepReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "WaitStep", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) UpdateStep(ctx context.Context, req *UpdateStepRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "UpdateStep", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) AttachStep(ctx context.Context, req *AttachStepRequest) (*AttachStepReply, error) {
+	var resp AttachStepReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "AttachStep", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) WaitAllocation(ctx context.Context, req *WaitAllocationRequest) (*WaitAllocationReply, error) {
+	var resp WaitAllocationReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "WaitAllocation", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) EndAllocation(ctx context.Context, req *EndAllocationRequest) (*UpdateReply, error) {
+	var resp UpdateReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "EndAllocation", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -551,6 +551,9 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	if in.Spec.Has(97) {
 		b = coding.AppendBool(b, 97, m.Interactive)
 	}
+	if in.Spec.Has(98) {
+		b = coding.AppendBool(b, 98, m.Attended)
+	}
 	if in.Spec.Has(110) {
 		b = coding.AppendText(b, 110, m.WorkDir)
 	}
@@ -615,6 +618,12 @@ func (m *JobSpec) AppendFields(b []byte, in *Fields) []byte {
 	}
 	if in.Spec.Has(131) {
 		b = coding.AppendText(b, 131, m.Cron)
+	}
+	if in.Spec.Has(150) {
+		if m.RunIn != nil {
+			b, at = coding.Open(b, 150)
+			b = coding.Close(m.RunIn.appendTo(b), at)
+		}
 	}
 	return b
 }
@@ -703,6 +712,7 @@ func (m *JobSpec) Shallow() *JobSpec {
 		WarnResv:         m.WarnResv,
 		WaitAllNodes:     m.WaitAllNodes,
 		Interactive:      m.Interactive,
+		Attended:         m.Attended,
 		WorkDir:          m.WorkDir,
 		Command:          m.Command,
 		Args:             m.Args,
@@ -723,6 +733,7 @@ func (m *JobSpec) Shallow() *JobSpec {
 		Profile:          m.Profile,
 		BatchFeatures:    m.BatchFeatures,
 		Cron:             m.Cron,
+		RunIn:            m.RunIn,
 		unknownFields:    m.unknownFields,
 	}
 }
@@ -748,6 +759,43 @@ func (m *Rlimit) Shallow() *Rlimit {
 		Soft:          m.Soft,
 		Hard:          m.Hard,
 		Asked:         m.Asked,
+		unknownFields: m.unknownFields,
+	}
+}
+
+func (m *ContainerSpec) appendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Image)
+	for _, v := range m.Mounts {
+		b = coding.AppendElement(b, 2, v)
+	}
+	b = coding.AppendText(b, 3, m.Workdir)
+	b = coding.AppendText(b, 4, m.Name)
+	b = coding.AppendBool(b, 5, m.MountHome)
+	b = coding.AppendBool(b, 6, m.RemapRoot)
+	b = coding.AppendBool(b, 7, m.ReadOnly)
+	for _, v := range m.Env {
+		b = coding.AppendElement(b, 8, v)
+	}
+	return b
+}
+
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
+func (m *ContainerSpec) Shallow() *ContainerSpec {
+	if m == nil {
+		return &ContainerSpec{}
+	}
+	return &ContainerSpec{
+		Image:         m.Image,
+		Mounts:        m.Mounts,
+		Workdir:       m.Workdir,
+		Name:          m.Name,
+		MountHome:     m.MountHome,
+		RemapRoot:     m.RemapRoot,
+		ReadOnly:      m.ReadOnly,
+		Env:           m.Env,
 		unknownFields: m.unknownFields,
 	}
 }

@@ -49,7 +49,14 @@ const (
 const (
 	BatchStep  uint32 = 0xfffffffb
 	ExternStep uint32 = 0xfffffffc
+	// InteractiveStep is the one that salloc starts: as any other, but of this number.
+	InteractiveStep uint32 = 0xfffffffa
+	// CopyStep is the first number of those that bring files to nodes: they do not count among the steps of their job.
+	CopyStep uint32 = 0xf0000000
 )
+
+// IsCopy tells steps that bring files to nodes from those that users have asked for.
+func IsCopy(step uint32) bool { return step >= CopyStep && step < InteractiveStep }
 
 // Requeue and similar three-way settings of JobSpec.
 const (

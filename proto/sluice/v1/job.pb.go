@@ -245,32 +245,34 @@ type JobSpec struct {
 	Reboot           bool   `protobuf:"varint,90,opt,name=reboot,proto3" json:"reboot,omitempty"`
 	DelayBootS       uint32 `protobuf:"varint,91,opt,name=delay_boot_s,json=delayBootS,proto3" json:"delay_boot_s,omitempty"`
 	// --signal=[R|B:]sig[@seconds]
-	WarnSignal    uint32    `protobuf:"varint,92,opt,name=warn_signal,json=warnSignal,proto3" json:"warn_signal,omitempty"`
-	WarnSeconds   uint32    `protobuf:"varint,93,opt,name=warn_seconds,json=warnSeconds,proto3" json:"warn_seconds,omitempty"`
-	WarnBatch     bool      `protobuf:"varint,94,opt,name=warn_batch,json=warnBatch,proto3" json:"warn_batch,omitempty"` // B: also to the batch shell
-	WarnResv      bool      `protobuf:"varint,95,opt,name=warn_resv,json=warnResv,proto3" json:"warn_resv,omitempty"`    // R:
-	WaitAllNodes  bool      `protobuf:"varint,96,opt,name=wait_all_nodes,json=waitAllNodes,proto3" json:"wait_all_nodes,omitempty"`
-	Interactive   bool      `protobuf:"varint,97,opt,name=interactive,proto3" json:"interactive,omitempty"` // salloc/srun: no batch script
-	WorkDir       string    `protobuf:"bytes,110,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`
-	Command       string    `protobuf:"bytes,111,opt,name=command,proto3" json:"command,omitempty"` // path of the script, or "(null)" for --wrap
-	Args          []string  `protobuf:"bytes,112,rep,name=args,proto3" json:"args,omitempty"`       // script arguments, without argv[0]
-	StdIn         string    `protobuf:"bytes,113,opt,name=std_in,json=stdIn,proto3" json:"std_in,omitempty"`
-	StdOut        string    `protobuf:"bytes,114,opt,name=std_out,json=stdOut,proto3" json:"std_out,omitempty"`
-	StdErr        string    `protobuf:"bytes,115,opt,name=std_err,json=stdErr,proto3" json:"std_err,omitempty"`
-	OpenMode      uint32    `protobuf:"varint,116,opt,name=open_mode,json=openMode,proto3" json:"open_mode,omitempty"` // 0 = JobFileAppend of slurm.conf, 1 append, 2 truncate
-	Umask         uint32    `protobuf:"varint,117,opt,name=umask,proto3" json:"umask,omitempty"`
-	Rlimits       []*Rlimit `protobuf:"bytes,118,rep,name=rlimits,proto3" json:"rlimits,omitempty"`                    // limits of the submitter to propagate
-	MailType      uint32    `protobuf:"varint,119,opt,name=mail_type,json=mailType,proto3" json:"mail_type,omitempty"` // bit set, see MailType
-	MailUser      string    `protobuf:"bytes,120,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
-	AllocNode     string    `protobuf:"bytes,121,opt,name=alloc_node,json=allocNode,proto3" json:"alloc_node,omitempty"`
-	AllocSid      uint32    `protobuf:"varint,122,opt,name=alloc_sid,json=allocSid,proto3" json:"alloc_sid,omitempty"`
-	SubmitLine    string    `protobuf:"bytes,123,opt,name=submit_line,json=submitLine,proto3" json:"submit_line,omitempty"`
-	Container     string    `protobuf:"bytes,124,opt,name=container,proto3" json:"container,omitempty"`
-	ExportEnv     string    `protobuf:"bytes,125,opt,name=export_env,json=exportEnv,proto3" json:"export_env,omitempty"` // SLURM_EXPORT_ENV: the --export argument
-	Network       string    `protobuf:"bytes,126,opt,name=network,proto3" json:"network,omitempty"`
-	Profile       string    `protobuf:"bytes,127,opt,name=profile,proto3" json:"profile,omitempty"`
-	BatchFeatures string    `protobuf:"bytes,128,opt,name=batch_features,json=batchFeatures,proto3" json:"batch_features,omitempty"`
-	Cron          string    `protobuf:"bytes,131,opt,name=cron,proto3" json:"cron,omitempty"` // of a job of a crontab: when it starts again and again, "*/5 * * * *"
+	WarnSignal    uint32         `protobuf:"varint,92,opt,name=warn_signal,json=warnSignal,proto3" json:"warn_signal,omitempty"`
+	WarnSeconds   uint32         `protobuf:"varint,93,opt,name=warn_seconds,json=warnSeconds,proto3" json:"warn_seconds,omitempty"`
+	WarnBatch     bool           `protobuf:"varint,94,opt,name=warn_batch,json=warnBatch,proto3" json:"warn_batch,omitempty"` // B: also to the batch shell
+	WarnResv      bool           `protobuf:"varint,95,opt,name=warn_resv,json=warnResv,proto3" json:"warn_resv,omitempty"`    // R:
+	WaitAllNodes  bool           `protobuf:"varint,96,opt,name=wait_all_nodes,json=waitAllNodes,proto3" json:"wait_all_nodes,omitempty"`
+	Interactive   bool           `protobuf:"varint,97,opt,name=interactive,proto3" json:"interactive,omitempty"` // salloc/srun: no batch script
+	Attended      bool           `protobuf:"varint,98,opt,name=attended,proto3" json:"attended,omitempty"`       // salloc or srun waits for its end: when neither does any more, nor runs a step, it is ended
+	WorkDir       string         `protobuf:"bytes,110,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`
+	Command       string         `protobuf:"bytes,111,opt,name=command,proto3" json:"command,omitempty"` // path of the script, or "(null)" for --wrap
+	Args          []string       `protobuf:"bytes,112,rep,name=args,proto3" json:"args,omitempty"`       // script arguments, without argv[0]
+	StdIn         string         `protobuf:"bytes,113,opt,name=std_in,json=stdIn,proto3" json:"std_in,omitempty"`
+	StdOut        string         `protobuf:"bytes,114,opt,name=std_out,json=stdOut,proto3" json:"std_out,omitempty"`
+	StdErr        string         `protobuf:"bytes,115,opt,name=std_err,json=stdErr,proto3" json:"std_err,omitempty"`
+	OpenMode      uint32         `protobuf:"varint,116,opt,name=open_mode,json=openMode,proto3" json:"open_mode,omitempty"` // 0 = JobFileAppend of slurm.conf, 1 append, 2 truncate
+	Umask         uint32         `protobuf:"varint,117,opt,name=umask,proto3" json:"umask,omitempty"`
+	Rlimits       []*Rlimit      `protobuf:"bytes,118,rep,name=rlimits,proto3" json:"rlimits,omitempty"`                    // limits of the submitter to propagate
+	MailType      uint32         `protobuf:"varint,119,opt,name=mail_type,json=mailType,proto3" json:"mail_type,omitempty"` // bit set, see MailType
+	MailUser      string         `protobuf:"bytes,120,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
+	AllocNode     string         `protobuf:"bytes,121,opt,name=alloc_node,json=allocNode,proto3" json:"alloc_node,omitempty"`
+	AllocSid      uint32         `protobuf:"varint,122,opt,name=alloc_sid,json=allocSid,proto3" json:"alloc_sid,omitempty"`
+	SubmitLine    string         `protobuf:"bytes,123,opt,name=submit_line,json=submitLine,proto3" json:"submit_line,omitempty"`
+	Container     string         `protobuf:"bytes,124,opt,name=container,proto3" json:"container,omitempty"`
+	ExportEnv     string         `protobuf:"bytes,125,opt,name=export_env,json=exportEnv,proto3" json:"export_env,omitempty"` // SLURM_EXPORT_ENV: the --export argument
+	Network       string         `protobuf:"bytes,126,opt,name=network,proto3" json:"network,omitempty"`
+	Profile       string         `protobuf:"bytes,127,opt,name=profile,proto3" json:"profile,omitempty"`
+	BatchFeatures string         `protobuf:"bytes,128,opt,name=batch_features,json=batchFeatures,proto3" json:"batch_features,omitempty"`
+	Cron          string         `protobuf:"bytes,131,opt,name=cron,proto3" json:"cron,omitempty"`                // of a job of a crontab: when it starts again and again, "*/5 * * * *"
+	RunIn         *ContainerSpec `protobuf:"bytes,150,opt,name=run_in,json=runIn,proto3" json:"run_in,omitempty"` // the batch script, and the steps of an allocation of salloc or srun, run in a container
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -851,6 +853,13 @@ func (x *JobSpec) GetInteractive() bool {
 	return false
 }
 
+func (x *JobSpec) GetAttended() bool {
+	if x != nil {
+		return x.Attended
+	}
+	return false
+}
+
 func (x *JobSpec) GetWorkDir() string {
 	if x != nil {
 		return x.WorkDir
@@ -991,6 +1000,114 @@ func (x *JobSpec) GetCron() string {
 	return ""
 }
 
+func (x *JobSpec) GetRunIn() *ContainerSpec {
+	if x != nil {
+		return x.RunIn
+	}
+	return nil
+}
+
+// ContainerSpec is the container that tasks run in (--container-image and its relatives). conf/container has the grammar of its texts.
+type ContainerSpec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Image         string                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`     // as given; empty: that of the container of this name
+	Mounts        []string               `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`   // "source:target[:flags]", the source absolute
+	Workdir       string                 `protobuf:"bytes,3,opt,name=workdir,proto3" json:"workdir,omitempty"` // empty = that of the image
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`       // of a container that stays on its node; empty = one that ends with the step
+	MountHome     bool                   `protobuf:"varint,5,opt,name=mount_home,json=mountHome,proto3" json:"mount_home,omitempty"`
+	RemapRoot     bool                   `protobuf:"varint,6,opt,name=remap_root,json=remapRoot,proto3" json:"remap_root,omitempty"`
+	ReadOnly      bool                   `protobuf:"varint,7,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	Env           []string               `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty"` // variables of the job that count more than those of the image
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerSpec) Reset() {
+	*x = ContainerSpec{}
+	mi := &file_sluice_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerSpec) ProtoMessage() {}
+
+func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
+func (*ContainerSpec) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ContainerSpec) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *ContainerSpec) GetMounts() []string {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+func (x *ContainerSpec) GetWorkdir() string {
+	if x != nil {
+		return x.Workdir
+	}
+	return ""
+}
+
+func (x *ContainerSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ContainerSpec) GetMountHome() bool {
+	if x != nil {
+		return x.MountHome
+	}
+	return false
+}
+
+func (x *ContainerSpec) GetRemapRoot() bool {
+	if x != nil {
+		return x.RemapRoot
+	}
+	return false
+}
+
+func (x *ContainerSpec) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *ContainerSpec) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
 // Rlimit is one resource limit of the submitter; 18446744073709551615 = unlimited.
 type Rlimit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1004,7 +1121,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_sluice_v1_job_proto_msgTypes[1]
+	mi := &file_sluice_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1133,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[1]
+	mi := &file_sluice_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1146,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Rlimit) GetResource() uint32 {
@@ -1081,7 +1198,7 @@ type NodeAlloc struct {
 
 func (x *NodeAlloc) Reset() {
 	*x = NodeAlloc{}
-	mi := &file_sluice_v1_job_proto_msgTypes[2]
+	mi := &file_sluice_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1210,7 @@ func (x *NodeAlloc) String() string {
 func (*NodeAlloc) ProtoMessage() {}
 
 func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[2]
+	mi := &file_sluice_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1223,7 @@ func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAlloc.ProtoReflect.Descriptor instead.
 func (*NodeAlloc) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NodeAlloc) GetNode() string {
@@ -1210,7 +1327,7 @@ type GresDevice struct {
 
 func (x *GresDevice) Reset() {
 	*x = GresDevice{}
-	mi := &file_sluice_v1_job_proto_msgTypes[3]
+	mi := &file_sluice_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1339,7 @@ func (x *GresDevice) String() string {
 func (*GresDevice) ProtoMessage() {}
 
 func (x *GresDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[3]
+	mi := &file_sluice_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1352,7 @@ func (x *GresDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresDevice.ProtoReflect.Descriptor instead.
 func (*GresDevice) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GresDevice) GetName() string {
@@ -1375,7 +1492,7 @@ type JobRecord struct {
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[4]
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1504,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[4]
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1517,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobRecord) GetId() uint32 {
@@ -1899,7 +2016,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2028,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2041,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -1961,7 +2078,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2090,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2103,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -2039,7 +2156,7 @@ type StepUsage struct {
 
 func (x *StepUsage) Reset() {
 	*x = StepUsage{}
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2168,7 @@ func (x *StepUsage) String() string {
 func (*StepUsage) ProtoMessage() {}
 
 func (x *StepUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2181,7 @@ func (x *StepUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepUsage.ProtoReflect.Descriptor instead.
 func (*StepUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepUsage) GetKey() *StepKey {
@@ -2177,7 +2294,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2306,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2319,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeviceUse) GetId() string {
@@ -2289,7 +2406,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2418,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2431,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signal) GetSeq() uint32 {
@@ -2428,7 +2545,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2557,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2570,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -2910,7 +3027,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3039,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3052,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hardware) GetCpus() uint32 {
@@ -3048,7 +3165,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3177,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3190,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Device) GetName() string {
@@ -3264,7 +3381,7 @@ type DeviceSample struct {
 
 func (x *DeviceSample) Reset() {
 	*x = DeviceSample{}
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3276,7 +3393,7 @@ func (x *DeviceSample) String() string {
 func (*DeviceSample) ProtoMessage() {}
 
 func (x *DeviceSample) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3289,7 +3406,7 @@ func (x *DeviceSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSample.ProtoReflect.Descriptor instead.
 func (*DeviceSample) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeviceSample) GetId() string {
@@ -3384,7 +3501,7 @@ type MigProfile struct {
 
 func (x *MigProfile) Reset() {
 	*x = MigProfile{}
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3513,7 @@ func (x *MigProfile) String() string {
 func (*MigProfile) ProtoMessage() {}
 
 func (x *MigProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3526,7 @@ func (x *MigProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigProfile.ProtoReflect.Descriptor instead.
 func (*MigProfile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MigProfile) GetName() string {
@@ -3509,7 +3626,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3638,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3651,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartitionRecord) GetName() string {
@@ -3890,7 +4007,7 @@ type ReservationRecord struct {
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4019,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4032,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReservationRecord) GetName() string {
@@ -4076,7 +4193,7 @@ var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xd7\x17\n" +
+	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xa5\x18\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4173,7 +4290,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"warn_batch\x18^ \x01(\bR\twarnBatch\x12\x1b\n" +
 	"\twarn_resv\x18_ \x01(\bR\bwarnResv\x12$\n" +
 	"\x0ewait_all_nodes\x18` \x01(\bR\fwaitAllNodes\x12 \n" +
-	"\vinteractive\x18a \x01(\bR\vinteractive\x12\x19\n" +
+	"\vinteractive\x18a \x01(\bR\vinteractive\x12\x1a\n" +
+	"\battended\x18b \x01(\bR\battended\x12\x19\n" +
 	"\bwork_dir\x18n \x01(\tR\aworkDir\x12\x18\n" +
 	"\acommand\x18o \x01(\tR\acommand\x12\x12\n" +
 	"\x04args\x18p \x03(\tR\x04args\x12\x15\n" +
@@ -4196,7 +4314,19 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\anetwork\x18~ \x01(\tR\anetwork\x12\x18\n" +
 	"\aprofile\x18\x7f \x01(\tR\aprofile\x12&\n" +
 	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x13\n" +
-	"\x04cron\x18\x83\x01 \x01(\tR\x04cronJ\x04\b\x15\x10\x16J\x04\b<\x10=J\x06\b\x81\x01\x10\x82\x01J\x06\b\x82\x01\x10\x83\x01R\tenv_countR\fscript_bytes\"b\n" +
+	"\x04cron\x18\x83\x01 \x01(\tR\x04cron\x120\n" +
+	"\x06run_in\x18\x96\x01 \x01(\v2\x18.sluice.v1.ContainerSpecR\x05runInJ\x04\b\x15\x10\x16J\x04\b<\x10=J\x06\b\x81\x01\x10\x82\x01J\x06\b\x82\x01\x10\x83\x01R\tenv_countR\fscript_bytes\"\xd8\x01\n" +
+	"\rContainerSpec\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12\x16\n" +
+	"\x06mounts\x18\x02 \x03(\tR\x06mounts\x12\x18\n" +
+	"\aworkdir\x18\x03 \x01(\tR\aworkdir\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"mount_home\x18\x05 \x01(\bR\tmountHome\x12\x1d\n" +
+	"\n" +
+	"remap_root\x18\x06 \x01(\bR\tremapRoot\x12\x1b\n" +
+	"\tread_only\x18\a \x01(\bR\breadOnly\x12\x10\n" +
+	"\x03env\x18\b \x03(\tR\x03env\"b\n" +
 	"\x06Rlimit\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
@@ -4638,51 +4768,53 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_sluice_v1_job_proto_goTypes = []any{
 	(JobState)(0),             // 0: sluice.v1.JobState
 	(NodeState)(0),            // 1: sluice.v1.NodeState
 	(*JobSpec)(nil),           // 2: sluice.v1.JobSpec
-	(*Rlimit)(nil),            // 3: sluice.v1.Rlimit
-	(*NodeAlloc)(nil),         // 4: sluice.v1.NodeAlloc
-	(*GresDevice)(nil),        // 5: sluice.v1.GresDevice
-	(*JobRecord)(nil),         // 6: sluice.v1.JobRecord
-	(*ClockRecord)(nil),       // 7: sluice.v1.ClockRecord
-	(*StepKey)(nil),           // 8: sluice.v1.StepKey
-	(*StepUsage)(nil),         // 9: sluice.v1.StepUsage
-	(*DeviceUse)(nil),         // 10: sluice.v1.DeviceUse
-	(*Signal)(nil),            // 11: sluice.v1.Signal
-	(*NodeRecord)(nil),        // 12: sluice.v1.NodeRecord
-	(*Hardware)(nil),          // 13: sluice.v1.Hardware
-	(*Device)(nil),            // 14: sluice.v1.Device
-	(*DeviceSample)(nil),      // 15: sluice.v1.DeviceSample
-	(*MigProfile)(nil),        // 16: sluice.v1.MigProfile
-	(*PartitionRecord)(nil),   // 17: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil), // 18: sluice.v1.ReservationRecord
+	(*ContainerSpec)(nil),     // 3: sluice.v1.ContainerSpec
+	(*Rlimit)(nil),            // 4: sluice.v1.Rlimit
+	(*NodeAlloc)(nil),         // 5: sluice.v1.NodeAlloc
+	(*GresDevice)(nil),        // 6: sluice.v1.GresDevice
+	(*JobRecord)(nil),         // 7: sluice.v1.JobRecord
+	(*ClockRecord)(nil),       // 8: sluice.v1.ClockRecord
+	(*StepKey)(nil),           // 9: sluice.v1.StepKey
+	(*StepUsage)(nil),         // 10: sluice.v1.StepUsage
+	(*DeviceUse)(nil),         // 11: sluice.v1.DeviceUse
+	(*Signal)(nil),            // 12: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 13: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 14: sluice.v1.Hardware
+	(*Device)(nil),            // 15: sluice.v1.Device
+	(*DeviceSample)(nil),      // 16: sluice.v1.DeviceSample
+	(*MigProfile)(nil),        // 17: sluice.v1.MigProfile
+	(*PartitionRecord)(nil),   // 18: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 19: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
-	3,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
-	5,  // 1: sluice.v1.NodeAlloc.devices:type_name -> sluice.v1.GresDevice
-	2,  // 2: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
-	0,  // 3: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
-	4,  // 4: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
-	11, // 5: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
-	0,  // 6: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
-	9,  // 7: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
-	8,  // 8: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
-	10, // 9: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
-	1,  // 10: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
-	13, // 11: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
-	8,  // 12: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
-	8,  // 13: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
-	14, // 14: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
-	16, // 15: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
-	4,  // 16: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	4,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
+	3,  // 1: sluice.v1.JobSpec.run_in:type_name -> sluice.v1.ContainerSpec
+	6,  // 2: sluice.v1.NodeAlloc.devices:type_name -> sluice.v1.GresDevice
+	2,  // 3: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
+	0,  // 4: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
+	5,  // 5: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
+	12, // 6: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
+	0,  // 7: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
+	10, // 8: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
+	9,  // 9: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
+	11, // 10: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
+	1,  // 11: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
+	14, // 12: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
+	9,  // 13: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
+	9,  // 14: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
+	15, // 15: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
+	17, // 16: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
+	5,  // 17: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_job_proto_init() }
@@ -4696,7 +4828,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

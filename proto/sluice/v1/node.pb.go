@@ -839,15 +839,17 @@ func (x *Heartbeat) GetFault() string {
 
 // StepReport is the actual state of one step attempt on this node.
 type StepReport struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Phase         StepPhase              `protobuf:"varint,2,opt,name=phase,proto3,enum=sluice.v1.StepPhase" json:"phase,omitempty"`
-	Exit          *ExitRecord            `protobuf:"bytes,3,opt,name=exit,proto3" json:"exit,omitempty"`                                   // when ENDED
-	SignalsSeen   uint32                 `protobuf:"varint,4,opt,name=signals_seen,json=signalsSeen,proto3" json:"signals_seen,omitempty"` // highest Signal.seq applied
-	Pid           int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
-	StartNs       int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
-	EndedAgoNs    int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs,proto3" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
-	Build         string                 `protobuf:"bytes,8,opt,name=build,proto3" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Key         *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Phase       StepPhase              `protobuf:"varint,2,opt,name=phase,proto3,enum=sluice.v1.StepPhase" json:"phase,omitempty"`
+	Exit        *ExitRecord            `protobuf:"bytes,3,opt,name=exit,proto3" json:"exit,omitempty"`                                   // when ENDED
+	SignalsSeen uint32                 `protobuf:"varint,4,opt,name=signals_seen,json=signalsSeen,proto3" json:"signals_seen,omitempty"` // highest Signal.seq applied
+	Pid         int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
+	StartNs     int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndedAgoNs  int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs,proto3" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
+	Build       string                 `protobuf:"bytes,8,opt,name=build,proto3" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
+	// RUNNING, of an allocation: the thread of the shim whose namespaces are the job's on this node; 0 = it has none
+	RoomThread    int64 `protobuf:"varint,60,opt,name=room_thread,json=roomThread,proto3" json:"room_thread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -936,6 +938,13 @@ func (x *StepReport) GetBuild() string {
 		return x.Build
 	}
 	return ""
+}
+
+func (x *StepReport) GetRoomThread() int64 {
+	if x != nil {
+		return x.RoomThread
+	}
+	return 0
 }
 
 // ExitRecord is written by the shim, once, before it reports the end (temporary file, fsync, rename, fsync of the folder).
@@ -1343,8 +1352,10 @@ type NodeSettings struct {
 	Privacy            *Privacy    `protobuf:"bytes,60,opt,name=privacy,proto3" json:"privacy,omitempty"`
 	// Metrics name users also to who has shown nothing: there is neither PrivateData=jobs nor usage. A controller that does not know of
 	// this field says that they do not.
-	PublicJobs    bool   `protobuf:"varint,63,opt,name=public_jobs,json=publicJobs,proto3" json:"public_jobs,omitempty"`
-	Authority     string `protobuf:"bytes,61,opt,name=authority,proto3" json:"authority,omitempty"` // which authority signs: a host that has a certificate of another one renews it
+	PublicJobs    bool        `protobuf:"varint,63,opt,name=public_jobs,json=publicJobs,proto3" json:"public_jobs,omitempty"`
+	BindTasks     bool        `protobuf:"varint,64,opt,name=bind_tasks,json=bindTasks,proto3" json:"bind_tasks,omitempty"` // TaskPlugin has task/affinity: tasks of steps are bound to CPUs also where nobody says how
+	Oci           *OciRuntime `protobuf:"bytes,65,opt,name=oci,proto3" json:"oci,omitempty"`                               // how containers of --container are run; nil: there is no oci.conf, and the option is only shown
+	Authority     string      `protobuf:"bytes,61,opt,name=authority,proto3" json:"authority,omitempty"`                   // which authority signs: a host that has a certificate of another one renews it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1617,6 +1628,20 @@ func (x *NodeSettings) GetPublicJobs() bool {
 	return false
 }
 
+func (x *NodeSettings) GetBindTasks() bool {
+	if x != nil {
+		return x.BindTasks
+	}
+	return false
+}
+
+func (x *NodeSettings) GetOci() *OciRuntime {
+	if x != nil {
+		return x.Oci
+	}
+	return nil
+}
+
 func (x *NodeSettings) GetAuthority() string {
 	if x != nil {
 		return x.Authority
@@ -1717,6 +1742,155 @@ func (x *Privacy) GetCapabilities() uint64 {
 	return 0
 }
 
+// OciRuntime is oci.conf (oci.conf(5)).
+type OciRuntime struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	ContainerPath     string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"` // patterns of paths
+	MountSpoolDir     string                 `protobuf:"bytes,2,opt,name=mount_spool_dir,json=mountSpoolDir,proto3" json:"mount_spool_dir,omitempty"`
+	Create            string                 `protobuf:"bytes,3,opt,name=create,proto3" json:"create,omitempty"` // patterns of commands
+	Delete            string                 `protobuf:"bytes,4,opt,name=delete,proto3" json:"delete,omitempty"`
+	Kill              string                 `protobuf:"bytes,5,opt,name=kill,proto3" json:"kill,omitempty"`
+	Query             string                 `protobuf:"bytes,6,opt,name=query,proto3" json:"query,omitempty"`
+	Run               string                 `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
+	Start             string                 `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"`
+	EnvExclude        string                 `protobuf:"bytes,9,opt,name=env_exclude,json=envExclude,proto3" json:"env_exclude,omitempty"` // extended regular expressions
+	RuntimeEnvExclude string                 `protobuf:"bytes,10,opt,name=runtime_env_exclude,json=runtimeEnvExclude,proto3" json:"runtime_env_exclude,omitempty"`
+	EnvFile           string                 `protobuf:"bytes,11,opt,name=env_file,json=envFile,proto3" json:"env_file,omitempty"` // null, newline, or empty: none is made
+	DisableHooks      []string               `protobuf:"bytes,12,rep,name=disable_hooks,json=disableHooks,proto3" json:"disable_hooks,omitempty"`
+	DisableCleanup    bool                   `protobuf:"varint,13,opt,name=disable_cleanup,json=disableCleanup,proto3" json:"disable_cleanup,omitempty"`
+	IgnoreConfig      bool                   `protobuf:"varint,14,opt,name=ignore_config,json=ignoreConfig,proto3" json:"ignore_config,omitempty"` // IgnoreFileConfigJson
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *OciRuntime) Reset() {
+	*x = OciRuntime{}
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OciRuntime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OciRuntime) ProtoMessage() {}
+
+func (x *OciRuntime) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OciRuntime.ProtoReflect.Descriptor instead.
+func (*OciRuntime) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *OciRuntime) GetContainerPath() string {
+	if x != nil {
+		return x.ContainerPath
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetMountSpoolDir() string {
+	if x != nil {
+		return x.MountSpoolDir
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetCreate() string {
+	if x != nil {
+		return x.Create
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetDelete() string {
+	if x != nil {
+		return x.Delete
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetKill() string {
+	if x != nil {
+		return x.Kill
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetEnvExclude() string {
+	if x != nil {
+		return x.EnvExclude
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetRuntimeEnvExclude() string {
+	if x != nil {
+		return x.RuntimeEnvExclude
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetEnvFile() string {
+	if x != nil {
+		return x.EnvFile
+	}
+	return ""
+}
+
+func (x *OciRuntime) GetDisableHooks() []string {
+	if x != nil {
+		return x.DisableHooks
+	}
+	return nil
+}
+
+func (x *OciRuntime) GetDisableCleanup() bool {
+	if x != nil {
+		return x.DisableCleanup
+	}
+	return false
+}
+
+func (x *OciRuntime) GetIgnoreConfig() bool {
+	if x != nil {
+		return x.IgnoreConfig
+	}
+	return false
+}
+
 // GresConf is one line of gres.conf (gres.conf(5)).
 type GresConf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1736,7 +1910,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1922,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1935,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -1852,7 +2026,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2038,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2051,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -1946,13 +2120,14 @@ type StepOrder struct {
 	EndNs         int64                  `protobuf:"varint,6,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`               // when the time limit of a running step is reached by the controller's clock, 0 = none; may move
 	Suspended     bool                   `protobuf:"varint,7,opt,name=suspended,proto3" json:"suspended,omitempty"`
 	LimitS        uint32                 `protobuf:"varint,8,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"` // the time limit itself, by which the node goes; 0 = none, or of a controller that does not say it
+	Watchers      []*StepWatcher         `protobuf:"bytes,9,rep,name=watchers,proto3" json:"watchers,omitempty"`            // of a step: to whom the node connects as well
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2139,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2152,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -2036,6 +2211,13 @@ func (x *StepOrder) GetLimitS() uint32 {
 	return 0
 }
 
+func (x *StepOrder) GetWatchers() []*StepWatcher {
+	if x != nil {
+		return x.Watchers
+	}
+	return nil
+}
+
 // LaunchSpec is everything a node needs to run its part of a job. The batch script runs on the first node of the allocation;
 // the other nodes hold the allocation (prolog, cgroup, epilog) without a process of the user.
 type LaunchSpec struct {
@@ -2066,13 +2248,14 @@ type LaunchSpec struct {
 	Dependency     string                 `protobuf:"bytes,26,opt,name=dependency,proto3" json:"dependency,omitempty"`
 	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS,proto3" json:"over_time_s,omitempty"` // how long after its limit the job is ended: OverTimeLimit
 	LimitS         uint32                 `protobuf:"varint,28,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"`            // time limit, as in StepOrder
+	Step           *StepRecord            `protobuf:"bytes,30,opt,name=step,proto3" json:"step,omitempty"`                               // a step that srun has made; nil: the allocation itself
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2267,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2280,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -2282,6 +2465,13 @@ func (x *LaunchSpec) GetLimitS() uint32 {
 	return 0
 }
 
+func (x *LaunchSpec) GetStep() *StepRecord {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
 type LaunchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bundle        string                 `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"` // folder with spec and script, written by the node daemon
@@ -2291,7 +2481,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2493,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2506,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -2334,7 +2524,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2536,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2549,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 type WaitRequest struct {
@@ -2372,7 +2562,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2384,7 +2574,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2397,7 +2587,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -2423,7 +2613,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2625,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2638,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -2467,7 +2657,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2669,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2682,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -2510,7 +2700,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2712,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2725,95 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
+}
+
+type AdoptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AdoptRequest) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+type AdoptReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptReply) Reset() {
+	*x = AdoptReply{}
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptReply) ProtoMessage() {}
+
+func (x *AdoptReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptReply.ProtoReflect.Descriptor instead.
+func (*AdoptReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -2573,13 +2851,16 @@ type Bundle struct {
 	LimitS             uint32                 `protobuf:"varint,29,opt,name=limit_s,json=limitS,proto3" json:"limit_s,omitempty"`                  // time limit, as in StepOrder; it is measured by CLOCK_BOOTTIME,
 	BegunBootNs        int64                  `protobuf:"varint,30,opt,name=begun_boot_ns,json=begunBootNs,proto3" json:"begun_boot_ns,omitempty"` // from when the node daemon was told to start it
 	Privacy            *Privacy               `protobuf:"bytes,40,opt,name=privacy,proto3" json:"privacy,omitempty"`                               // what it has for itself; noded-root says it
+	Step               *StepTasks             `protobuf:"bytes,50,opt,name=step,proto3" json:"step,omitempty"`                                     // a step that srun has made: argv, files and the user's environment come from srun
+	Room               *Room                  `protobuf:"bytes,70,opt,name=room,proto3" json:"room,omitempty"`                                     // of a step in an allocation: where its namespaces are
+	Container          *StepContainer         `protobuf:"bytes,60,opt,name=container,proto3" json:"container,omitempty"`                           // in which its processes run
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2872,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2885,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -2824,6 +3105,380 @@ func (x *Bundle) GetPrivacy() *Privacy {
 	return nil
 }
 
+func (x *Bundle) GetStep() *StepTasks {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *Bundle) GetRoom() *Room {
+	if x != nil {
+		return x.Room
+	}
+	return nil
+}
+
+func (x *Bundle) GetContainer() *StepContainer {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+// Room is a thread in the namespaces that a job has on a node.
+type Room struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shim          int64                  `protobuf:"varint,1,opt,name=shim,proto3" json:"shim,omitempty"`     // process
+	Thread        int64                  `protobuf:"varint,2,opt,name=thread,proto3" json:"thread,omitempty"` // of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Room) Reset() {
+	*x = Room{}
+	mi := &file_sluice_v1_node_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Room) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Room) ProtoMessage() {}
+
+func (x *Room) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Room.ProtoReflect.Descriptor instead.
+func (*Room) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Room) GetShim() int64 {
+	if x != nil {
+		return x.Shim
+	}
+	return 0
+}
+
+func (x *Room) GetThread() int64 {
+	if x != nil {
+		return x.Thread
+	}
+	return 0
+}
+
+// StepContainer is the container of a step on this node.
+type StepContainer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spec          *ContainerSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Devices       []*ContainerDevice     `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"` // that it gets; noded-root says them
+	Bundle        string                 `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`   // of --container; spec is not set then
+	Runtime       *OciRuntime            `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"` // by which it is run
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepContainer) Reset() {
+	*x = StepContainer{}
+	mi := &file_sluice_v1_node_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepContainer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepContainer) ProtoMessage() {}
+
+func (x *StepContainer) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepContainer.ProtoReflect.Descriptor instead.
+func (*StepContainer) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *StepContainer) GetSpec() *ContainerSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *StepContainer) GetDevices() []*ContainerDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *StepContainer) GetBundle() string {
+	if x != nil {
+		return x.Bundle
+	}
+	return ""
+}
+
+func (x *StepContainer) GetRuntime() *OciRuntime {
+	if x != nil {
+		return x.Runtime
+	}
+	return nil
+}
+
+// ContainerDevice is a device of the node as a container gets it.
+type ContainerDevice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // GPU-…, MIG-…
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Files         []string               `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerDevice) Reset() {
+	*x = ContainerDevice{}
+	mi := &file_sluice_v1_node_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerDevice) ProtoMessage() {}
+
+func (x *ContainerDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerDevice.ProtoReflect.Descriptor instead.
+func (*ContainerDevice) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ContainerDevice) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ContainerDevice) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ContainerDevice) GetFiles() []string {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// StepTasks is what a node knows of its part of a step before srun has said what to execute.
+type StepTasks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeIndex     uint32                 `protobuf:"varint,1,opt,name=node_index,json=nodeIndex,proto3" json:"node_index,omitempty"` // among the nodes of the step
+	Tasks         []*StepTask            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                           // by local id
+	Addresses     []string               `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`                   // of srun
+	Certificate   []byte                 `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`               // DER
+	Key           []byte                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`                               // PKCS #8, DER
+	Pty           bool                   `protobuf:"varint,6,opt,name=pty,proto3" json:"pty,omitempty"`
+	NoKill        bool                   `protobuf:"varint,7,opt,name=no_kill,json=noKill,proto3" json:"no_kill,omitempty"`
+	Watchers      []*StepWatcher         `protobuf:"bytes,8,rep,name=watchers,proto3" json:"watchers,omitempty"`
+	Spec          *StepSpec              `protobuf:"bytes,9,opt,name=spec,proto3" json:"spec,omitempty"` // for names of files, and for messages
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepTasks) Reset() {
+	*x = StepTasks{}
+	mi := &file_sluice_v1_node_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepTasks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepTasks) ProtoMessage() {}
+
+func (x *StepTasks) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepTasks.ProtoReflect.Descriptor instead.
+func (*StepTasks) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *StepTasks) GetNodeIndex() uint32 {
+	if x != nil {
+		return x.NodeIndex
+	}
+	return 0
+}
+
+func (x *StepTasks) GetTasks() []*StepTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *StepTasks) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *StepTasks) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *StepTasks) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StepTasks) GetPty() bool {
+	if x != nil {
+		return x.Pty
+	}
+	return false
+}
+
+func (x *StepTasks) GetNoKill() bool {
+	if x != nil {
+		return x.NoKill
+	}
+	return false
+}
+
+func (x *StepTasks) GetWatchers() []*StepWatcher {
+	if x != nil {
+		return x.Watchers
+	}
+	return nil
+}
+
+func (x *StepTasks) GetSpec() *StepSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// StepTask is one task of a step on this node.
+type StepTask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	Env           []string               `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty"`   // its own, on top of that of the step
+	Cpus          string                 `protobuf:"bytes,3,opt,name=cpus,proto3" json:"cpus,omitempty"` // that it is bound to, as the kernel counts them; empty = not bound
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepTask) Reset() {
+	*x = StepTask{}
+	mi := &file_sluice_v1_node_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepTask) ProtoMessage() {}
+
+func (x *StepTask) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepTask.ProtoReflect.Descriptor instead.
+func (*StepTask) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *StepTask) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *StepTask) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *StepTask) GetCpus() string {
+	if x != nil {
+		return x.Cpus
+	}
+	return ""
+}
+
 type StdFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, or "/dev/null"
@@ -2834,7 +3489,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +3501,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +3514,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StdFile) GetPath() string {
@@ -2891,7 +3546,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3558,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3571,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -2967,7 +3622,7 @@ type DeviceRule struct {
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[30]
+	mi := &file_sluice_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3634,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[30]
+	mi := &file_sluice_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3647,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -3027,7 +3682,7 @@ var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\xf0\x02\n" +
+	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/step.proto\"\xf0\x02\n" +
 	"\n" +
 	"NodeReport\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.sluice.v1.NodeHelloR\x05hello\x122\n" +
@@ -3085,7 +3740,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
 	"freeMemMib\x12\x15\n" +
 	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\x91\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xb2\x02\n" +
 	"\n" +
 	"StepReport\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12*\n" +
@@ -3096,7 +3751,9 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\x12 \n" +
 	"\fended_ago_ns\x18\a \x01(\x03R\n" +
 	"endedAgoNs\x12\x14\n" +
-	"\x05build\x18\b \x01(\tR\x05build\"\x9c\x04\n" +
+	"\x05build\x18\b \x01(\tR\x05build\x12\x1f\n" +
+	"\vroom_thread\x18< \x01(\x03R\n" +
+	"roomThread\"\x9c\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -3132,8 +3789,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adrained\x18\x02 \x01(\bR\adrained\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
-	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xd5\n" +
-	"\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\x9d\v\n" +
 	"\fNodeSettings\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -3174,7 +3830,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\tlog_level\x18\x1a \x01(\x11R\blogLevel\x12,\n" +
 	"\aprivacy\x18< \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12\x1f\n" +
 	"\vpublic_jobs\x18? \x01(\bR\n" +
-	"publicJobs\x12\x1c\n" +
+	"publicJobs\x12\x1d\n" +
+	"\n" +
+	"bind_tasks\x18@ \x01(\bR\tbindTasks\x12'\n" +
+	"\x03oci\x18A \x01(\v2\x15.sluice.v1.OciRuntimeR\x03oci\x12\x1c\n" +
 	"\tauthority\x18= \x01(\tR\tauthorityJ\x04\b\x14\x10\x15J\x04\b\x17\x10\x18J\x04\b>\x10?R\fprivate_jobs\"\xc0\x01\n" +
 	"\aPrivacy\x12\x12\n" +
 	"\x04dirs\x18\x01 \x03(\tR\x04dirs\x12\x12\n" +
@@ -3184,7 +3843,25 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\fno_new_privs\x18\x05 \x01(\bR\n" +
 	"noNewPrivs\x12\x18\n" +
 	"\abounded\x18\x06 \x01(\bR\abounded\x12\"\n" +
-	"\fcapabilities\x18\a \x01(\x04R\fcapabilities\"\xfd\x01\n" +
+	"\fcapabilities\x18\a \x01(\x04R\fcapabilities\"\xbc\x03\n" +
+	"\n" +
+	"OciRuntime\x12%\n" +
+	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12&\n" +
+	"\x0fmount_spool_dir\x18\x02 \x01(\tR\rmountSpoolDir\x12\x16\n" +
+	"\x06create\x18\x03 \x01(\tR\x06create\x12\x16\n" +
+	"\x06delete\x18\x04 \x01(\tR\x06delete\x12\x12\n" +
+	"\x04kill\x18\x05 \x01(\tR\x04kill\x12\x14\n" +
+	"\x05query\x18\x06 \x01(\tR\x05query\x12\x10\n" +
+	"\x03run\x18\a \x01(\tR\x03run\x12\x14\n" +
+	"\x05start\x18\b \x01(\tR\x05start\x12\x1f\n" +
+	"\venv_exclude\x18\t \x01(\tR\n" +
+	"envExclude\x12.\n" +
+	"\x13runtime_env_exclude\x18\n" +
+	" \x01(\tR\x11runtimeEnvExclude\x12\x19\n" +
+	"\benv_file\x18\v \x01(\tR\aenvFile\x12#\n" +
+	"\rdisable_hooks\x18\f \x03(\tR\fdisableHooks\x12'\n" +
+	"\x0fdisable_cleanup\x18\r \x01(\bR\x0edisableCleanup\x12#\n" +
+	"\rignore_config\x18\x0e \x01(\bR\fignoreConfig\"\xfd\x01\n" +
 	"\bGresConf\x12\x1e\n" +
 	"\n" +
 	"autodetect\x18\x01 \x01(\tR\n" +
@@ -3210,7 +3887,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"dynamicMig\x12\x1e\n" +
 	"\vjob_map_dir\x18\t \x01(\tR\tjobMapDir\x12\x19\n" +
 	"\bstat_dir\x18\n" +
-	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xa5\x02\n" +
+	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xd9\x02\n" +
 	"\tStepOrder\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12'\n" +
 	"\x04want\x18\x02 \x01(\x0e2\x13.sluice.v1.StepWantR\x04want\x12-\n" +
@@ -3220,7 +3897,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"stopReason\x12\x15\n" +
 	"\x06end_ns\x18\x06 \x01(\x03R\x05endNs\x12\x1c\n" +
 	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x17\n" +
-	"\alimit_s\x18\b \x01(\rR\x06limitS\"\xd0\x06\n" +
+	"\alimit_s\x18\b \x01(\rR\x06limitS\x122\n" +
+	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchers\"\xfb\x06\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -3253,7 +3931,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"dependency\x18\x1a \x01(\tR\n" +
 	"dependency\x12\x1e\n" +
 	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x17\n" +
-	"\alimit_s\x18\x1c \x01(\rR\x06limitSJ\x04\b\x0e\x10\x0fJ\x04\b\x19\x10\x1aR\ftime_limit_sR\bnum_cpus\"'\n" +
+	"\alimit_s\x18\x1c \x01(\rR\x06limitS\x12)\n" +
+	"\x04step\x18\x1e \x01(\v2\x15.sluice.v1.StepRecordR\x04stepJ\x04\b\x0e\x10\x0fJ\x04\b\x19\x10\x1aR\ftime_limit_sR\bnum_cpus\"'\n" +
 	"\rLaunchRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\tR\x06bundle\"\x0f\n" +
 	"\rStatusRequest\"e\n" +
@@ -3265,7 +3944,12 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\v2\x14.sluice.v1.StepOrderR\x05order\"\"\n" +
 	"\x0eReleaseRequest\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\bR\x03end\"\x0e\n" +
-	"\fReleaseReply\"\xe1\a\n" +
+	"\fReleaseReply\"F\n" +
+	"\fAdoptRequest\x12$\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
+	"\n" +
+	"AdoptReply\"\xe8\b\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -3302,7 +3986,37 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04cpus\x18\x1c \x01(\rR\x04cpus\x12\x17\n" +
 	"\alimit_s\x18\x1d \x01(\rR\x06limitS\x12\"\n" +
 	"\rbegun_boot_ns\x18\x1e \x01(\x03R\vbegunBootNs\x12,\n" +
-	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\"5\n" +
+	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12(\n" +
+	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
+	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +
+	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\"2\n" +
+	"\x04Room\x12\x12\n" +
+	"\x04shim\x18\x01 \x01(\x03R\x04shim\x12\x16\n" +
+	"\x06thread\x18\x02 \x01(\x03R\x06thread\"\xbc\x01\n" +
+	"\rStepContainer\x12,\n" +
+	"\x04spec\x18\x01 \x01(\v2\x18.sluice.v1.ContainerSpecR\x04spec\x124\n" +
+	"\adevices\x18\x02 \x03(\v2\x1a.sluice.v1.ContainerDeviceR\adevices\x12\x16\n" +
+	"\x06bundle\x18\x03 \x01(\tR\x06bundle\x12/\n" +
+	"\aruntime\x18\x04 \x01(\v2\x15.sluice.v1.OciRuntimeR\aruntime\"M\n" +
+	"\x0fContainerDevice\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
+	"\x05files\x18\x03 \x03(\tR\x05files\"\xaf\x02\n" +
+	"\tStepTasks\x12\x1d\n" +
+	"\n" +
+	"node_index\x18\x01 \x01(\rR\tnodeIndex\x12)\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x13.sluice.v1.StepTaskR\x05tasks\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12 \n" +
+	"\vcertificate\x18\x04 \x01(\fR\vcertificate\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\fR\x03key\x12\x10\n" +
+	"\x03pty\x18\x06 \x01(\bR\x03pty\x12\x17\n" +
+	"\ano_kill\x18\a \x01(\bR\x06noKill\x122\n" +
+	"\bwatchers\x18\b \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchers\x12'\n" +
+	"\x04spec\x18\t \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"D\n" +
+	"\bStepTask\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x10\n" +
+	"\x03env\x18\x02 \x03(\tR\x03env\x12\x12\n" +
+	"\x04cpus\x18\x03 \x01(\tR\x04cpus\"5\n" +
 	"\aStdFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06append\x18\x02 \x01(\bR\x06append\"\xbb\x01\n" +
@@ -3332,13 +4046,14 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\bWANT_RUN\x10\x01\x12\r\n" +
 	"\tWANT_STOP\x10\x02\x12\r\n" +
 	"\tWANT_KILL\x10\x03\x12\x0f\n" +
-	"\vWANT_FORGET\x10\x042\xb2\x02\n" +
+	"\vWANT_FORGET\x10\x042\xeb\x02\n" +
 	"\aStepAPI\x129\n" +
 	"\x06Launch\x12\x18.sluice.v1.LaunchRequest\x1a\x15.sluice.v1.StepReport\x129\n" +
 	"\x06Status\x12\x18.sluice.v1.StatusRequest\x1a\x15.sluice.v1.StepReport\x125\n" +
 	"\x04Wait\x12\x16.sluice.v1.WaitRequest\x1a\x15.sluice.v1.StepReport\x12;\n" +
 	"\aControl\x12\x19.sluice.v1.ControlRequest\x1a\x15.sluice.v1.StepReport\x12=\n" +
-	"\aRelease\x12\x19.sluice.v1.ReleaseRequest\x1a\x17.sluice.v1.ReleaseReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\aRelease\x12\x19.sluice.v1.ReleaseRequest\x1a\x17.sluice.v1.ReleaseReply\x127\n" +
+	"\x05Adopt\x12\x17.sluice.v1.AdoptRequest\x1a\x15.sluice.v1.AdoptReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_node_proto_rawDescOnce sync.Once
@@ -3353,7 +4068,7 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),              // 0: sluice.v1.StepPhase
 	(StepWant)(0),               // 1: sluice.v1.StepWant
@@ -3374,92 +4089,119 @@ var file_sluice_v1_node_proto_goTypes = []any{
 	(*RebootOrder)(nil),         // 16: sluice.v1.RebootOrder
 	(*NodeSettings)(nil),        // 17: sluice.v1.NodeSettings
 	(*Privacy)(nil),             // 18: sluice.v1.Privacy
-	(*GresConf)(nil),            // 19: sluice.v1.GresConf
-	(*GpuPolicy)(nil),           // 20: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),           // 21: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),          // 22: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),       // 23: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),       // 24: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),         // 25: sluice.v1.WaitRequest
-	(*ControlRequest)(nil),      // 26: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil),      // 27: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),        // 28: sluice.v1.ReleaseReply
-	(*Bundle)(nil),              // 29: sluice.v1.Bundle
-	(*StdFile)(nil),             // 30: sluice.v1.StdFile
-	(*Limits)(nil),              // 31: sluice.v1.Limits
-	(*DeviceRule)(nil),          // 32: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),        // 33: sluice.v1.DeviceSample
-	(*StepUsage)(nil),           // 34: sluice.v1.StepUsage
-	(*Device)(nil),              // 35: sluice.v1.Device
-	(*Hardware)(nil),            // 36: sluice.v1.Hardware
-	(*StepKey)(nil),             // 37: sluice.v1.StepKey
-	(*NodeRecord)(nil),          // 38: sluice.v1.NodeRecord
-	(*Signal)(nil),              // 39: sluice.v1.Signal
-	(*JobSpec)(nil),             // 40: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),           // 41: sluice.v1.NodeAlloc
-	(*Rlimit)(nil),              // 42: sluice.v1.Rlimit
-	(*GresDevice)(nil),          // 43: sluice.v1.GresDevice
+	(*OciRuntime)(nil),          // 19: sluice.v1.OciRuntime
+	(*GresConf)(nil),            // 20: sluice.v1.GresConf
+	(*GpuPolicy)(nil),           // 21: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),           // 22: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),          // 23: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),       // 24: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),       // 25: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),         // 26: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),      // 27: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),      // 28: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),        // 29: sluice.v1.ReleaseReply
+	(*AdoptRequest)(nil),        // 30: sluice.v1.AdoptRequest
+	(*AdoptReply)(nil),          // 31: sluice.v1.AdoptReply
+	(*Bundle)(nil),              // 32: sluice.v1.Bundle
+	(*Room)(nil),                // 33: sluice.v1.Room
+	(*StepContainer)(nil),       // 34: sluice.v1.StepContainer
+	(*ContainerDevice)(nil),     // 35: sluice.v1.ContainerDevice
+	(*StepTasks)(nil),           // 36: sluice.v1.StepTasks
+	(*StepTask)(nil),            // 37: sluice.v1.StepTask
+	(*StdFile)(nil),             // 38: sluice.v1.StdFile
+	(*Limits)(nil),              // 39: sluice.v1.Limits
+	(*DeviceRule)(nil),          // 40: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),        // 41: sluice.v1.DeviceSample
+	(*StepUsage)(nil),           // 42: sluice.v1.StepUsage
+	(*Device)(nil),              // 43: sluice.v1.Device
+	(*Hardware)(nil),            // 44: sluice.v1.Hardware
+	(*StepKey)(nil),             // 45: sluice.v1.StepKey
+	(*NodeRecord)(nil),          // 46: sluice.v1.NodeRecord
+	(*Signal)(nil),              // 47: sluice.v1.Signal
+	(*StepWatcher)(nil),         // 48: sluice.v1.StepWatcher
+	(*JobSpec)(nil),             // 49: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),           // 50: sluice.v1.NodeAlloc
+	(*StepRecord)(nil),          // 51: sluice.v1.StepRecord
+	(*Rlimit)(nil),              // 52: sluice.v1.Rlimit
+	(*GresDevice)(nil),          // 53: sluice.v1.GresDevice
+	(*ContainerSpec)(nil),       // 54: sluice.v1.ContainerSpec
+	(*StepSpec)(nil),            // 55: sluice.v1.StepSpec
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
 	8,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
 	11, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
 	12, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
 	7,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	33, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	34, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	41, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	42, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
 	6,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
 	5,  // 7: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
-	35, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	36, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	43, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	44, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
 	9,  // 10: sluice.v1.NodeHello.refusals:type_name -> sluice.v1.Refusals
 	10, // 11: sluice.v1.NodeHello.dynamic:type_name -> sluice.v1.DynamicNode
-	37, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	45, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
 	0,  // 13: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
 	13, // 14: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	37, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	34, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	45, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	42, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
 	17, // 17: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	21, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	22, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
 	16, // 19: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
 	3,  // 20: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
 	15, // 21: sluice.v1.NodeOrders.standing:type_name -> sluice.v1.NodeStanding
-	38, // 22: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	19, // 23: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	20, // 24: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	46, // 22: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	20, // 23: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	21, // 24: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
 	18, // 25: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
-	37, // 26: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 27: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	22, // 28: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	39, // 29: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	37, // 30: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	40, // 31: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	41, // 32: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	0,  // 33: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	21, // 34: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	37, // 35: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	30, // 36: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	30, // 37: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	30, // 38: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	42, // 39: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	31, // 40: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	43, // 41: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	18, // 42: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
-	32, // 43: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	23, // 44: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	24, // 45: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	25, // 46: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	26, // 47: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	27, // 48: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	12, // 49: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	12, // 50: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	12, // 51: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	12, // 52: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	28, // 53: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	49, // [49:54] is the sub-list for method output_type
-	44, // [44:49] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	19, // 26: sluice.v1.NodeSettings.oci:type_name -> sluice.v1.OciRuntime
+	45, // 27: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 28: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	23, // 29: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	47, // 30: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	48, // 31: sluice.v1.StepOrder.watchers:type_name -> sluice.v1.StepWatcher
+	45, // 32: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	49, // 33: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	50, // 34: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	51, // 35: sluice.v1.LaunchSpec.step:type_name -> sluice.v1.StepRecord
+	0,  // 36: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	22, // 37: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	45, // 38: sluice.v1.AdoptRequest.key:type_name -> sluice.v1.StepKey
+	45, // 39: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	38, // 40: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	38, // 41: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	38, // 42: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	52, // 43: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	39, // 44: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	53, // 45: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	18, // 46: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	36, // 47: sluice.v1.Bundle.step:type_name -> sluice.v1.StepTasks
+	33, // 48: sluice.v1.Bundle.room:type_name -> sluice.v1.Room
+	34, // 49: sluice.v1.Bundle.container:type_name -> sluice.v1.StepContainer
+	54, // 50: sluice.v1.StepContainer.spec:type_name -> sluice.v1.ContainerSpec
+	35, // 51: sluice.v1.StepContainer.devices:type_name -> sluice.v1.ContainerDevice
+	19, // 52: sluice.v1.StepContainer.runtime:type_name -> sluice.v1.OciRuntime
+	37, // 53: sluice.v1.StepTasks.tasks:type_name -> sluice.v1.StepTask
+	48, // 54: sluice.v1.StepTasks.watchers:type_name -> sluice.v1.StepWatcher
+	55, // 55: sluice.v1.StepTasks.spec:type_name -> sluice.v1.StepSpec
+	40, // 56: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	24, // 57: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	25, // 58: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	26, // 59: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	27, // 60: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	28, // 61: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	30, // 62: sluice.v1.StepAPI.Adopt:input_type -> sluice.v1.AdoptRequest
+	12, // 63: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	12, // 64: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	12, // 65: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	12, // 66: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	29, // 67: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	31, // 68: sluice.v1.StepAPI.Adopt:output_type -> sluice.v1.AdoptReply
+	63, // [63:69] is the sub-list for method output_type
+	57, // [57:63] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -3468,13 +4210,14 @@ func file_sluice_v1_node_proto_init() {
 		return
 	}
 	file_sluice_v1_job_proto_init()
+	file_sluice_v1_step_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,6 +13,7 @@ type StepAPIService interface {
 	Wait(context.Context, *WaitRequest) (*StepReport, error)
 	Control(context.Context, *ControlRequest) (*StepReport, error)
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
+	Adopt(context.Context, *AdoptRequest) (*AdoptReply, error)
 }
 
 func RegisterStepAPIService(srv *ttrpc.Server, svc StepAPIService) {
@@ -52,6 +53,13 @@ func RegisterStepAPIService(srv *ttrpc.Server, svc StepAPIService) {
 					return nil, err
 				}
 				return svc.Release(ctx, &req)
+			},
+			"Adopt": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AdoptRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Adopt(ctx, &req)
 			},
 		},
 	})
@@ -102,6 +110,14 @@ func (c *stepapiClient) Control(ctx context.Context, req *ControlRequest) (*Step
 func (c *stepapiClient) Release(ctx context.Context, req *ReleaseRequest) (*ReleaseReply, error) {
 	var resp ReleaseReply
 	if err := c.client.Call(ctx, "sluice.v1.StepAPI", "Release", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *stepapiClient) Adopt(ctx context.Context, req *AdoptRequest) (*AdoptReply, error) {
+	var resp AdoptReply
+	if err := c.client.Call(ctx, "sluice.v1.StepAPI", "Adopt", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

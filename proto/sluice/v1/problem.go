@@ -27,6 +27,7 @@ const (
 	CodeTransition         Code = 2020
 	CodeAlreadyDone        Code = 2021
 	CodeJobPending         Code = 2024
+	CodeTaskCount          Code = 2025
 	CodeInvalidNodeState   Code = 2028
 	CodeInvalidFeature     Code = 2029
 	CodeNotSupported       Code = 2036
@@ -79,6 +80,11 @@ const (
 	CodeCoreCount          Code = 2111
 	CodeResvNoSkip         Code = 2128
 	CodeResvUserGroup      Code = 2129
+	CodeTooManyTasks       Code = 2041
+	CodePrologRunning      Code = 2061
+	CodeStepLimit          Code = 2076
+	CodeSuspended          Code = 2077
+	CodeDuplicateStep      Code = 2110
 )
 
 var phrases = map[Code]string{
@@ -90,6 +96,7 @@ var phrases = map[Code]string{
 	CodePartitionInUse:     "Partition is in use",
 	CodePartitionGroup:     "User's group not permitted to use this partition",
 	CodeNodesNotInPart:     "Requested nodes not in this partition",
+	CodeTaskCount:          "Task count specification invalid",
 	CodeTooManyCPUs:        "More processors requested than permitted",
 	CodeNodeCount:          "Node count specification invalid",
 	CodeScriptMissing:      "Job script not specified",
@@ -147,6 +154,11 @@ var phrases = map[Code]string{
 	CodeInvalidPrefer:      "Invalid preferred feature specification",
 	CodeCoreResvUpdate:     "Core-based reservation can not be updated",
 	CodeCoreCount:          "Core count for reservation node list is not consistent!",
+	CodeTooManyTasks:       "Requested more tasks than available processors",
+	CodePrologRunning:      "PrologSlurmctld is still running",
+	CodeStepLimit:          "Step limit reached for this job",
+	CodeSuspended:          "Job is current suspended, requested operation disabled",
+	CodeDuplicateStep:      "Duplicate job step id",
 	CodeResvNoSkip:         "Reservation given is not skipable, try deleting instead",
 	CodeResvUserGroup:      "Reservations can't have users and groups specified, only one or the other",
 	CodeActiveFeatures:     "Active features not subset of available features",

@@ -1,0 +1,285 @@
+// Package bcast brings a file to the nodes of a job: what sbcast and srun --bcast have in common.
+//
+// It makes a step with one task on each node, which executes nothing, but takes the file in as the user (noded/stepd). Each node has the
+// file from here, over its connection, several of them at a time; a node has it in place when its checksum is right, or not at all. Such a
+// step has what the job has, beside all its other steps, and is not listed.
+package bcast
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/stepio"
+	"github.com/sluice-hpc/sluice/client/submission"
+	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/proto/stepwire"
+)
+
+// DefaultFanout is to how many nodes a file is sent at a time.
+const DefaultFanout = 8
+
+// blockBytes is what is read of a file at a time.
+const blockBytes = 256 << 10
+
+// Job is where files go.
+type Job struct {
+	Env     *command.Env
+	Sender  *submission.Sender
+	Client  *client.Client
+	ID      uint32
+	Nodes   []string
+	Ports   string           // SrunPortRange
+	Signals <-chan os.Signal // those that end it
+	Fanout  int              // nodes that are sent to at a time; 0 = DefaultFanout
+	Timeout time.Duration    // how long a node may take nothing; 0 = for ever
+	Verbose bool             // what nodes say themselves is printed
+}
+
+// File is what is copied.
+type File struct {
+	Path     string // for errors
+	From     *os.File
+	To       string // absolute
+	Force    bool
+	Preserve bool
+	Compress bool
+	ByNode   bool // each node appends "_" and its name to To
+	Folder   bool // the folder of To is made
+	Numbered bool // a dot and the number of the copy in the job are appended to To
+}
+
+// Failure is why nodes have not got a file. They have been told of, each in a line.
+type Failure struct{ Errno int }
+
+func (f *Failure) Error() string { return syscall.Errno(f.Errno).Error() }
+
+// Copy brings a file to all nodes.
+func (j *Job) Copy(ctx context.Context, f *File) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	info, err := f.From.Stat()
+	if err != nil {
+		return err
+	}
+	listen, err := stepio.Listen(j.Ports)
+	if err != nil {
+		return err
+	}
+	defer listen.Close()
+	record, err := j.create(ctx, listen.Addresses())
+	if err != nil {
+		return err
+	}
+	if f.Numbered {
+		f.To += "." + strconv.Itoa(int(record.GetStepId()-msg.CopyStep))
+	}
+	t := newTransfer(j, f, record, info)
+	var said *stepio.Sink
+	if j.Verbose {
+		said = stepio.NewSink(j.Env.Stderr, record.GetNumTasks(), -1, true, false)
+	}
+	out := stepio.NewOutput(nil, said)
+	if t.session, err = stepio.New(listen, record, t.work(), out, t); err != nil {
+		t.cancel()
+		return err
+	}
+	t.session.Accept()
+	defer t.session.Close()
+	err = t.run(ctx)
+	_ = out.Flush()
+	return err
+}
+
+// pollWait is how long the controller is asked to wait for a job that can have no steps at the moment.
+const pollWait = 20 * time.Second
+
+// create makes the step.
+func (j *Job) create(ctx context.Context, addresses []string) (*msg.StepRecord, error) {
+	id, err := submission.RandomID()
+	if err != nil {
+		return nil, err
+	}
+	n := uint32(len(j.Nodes))
+	names := slices.Sorted(slices.Values(j.Nodes))
+	req := &msg.CreateStepRequest{JobId: j.ID, RequestId: id, Spec: &msg.StepSpec{Name: "sbcast", Copy: true, Overlap: true, NumTasks: n,
+		MinNodes: n, MaxNodes: n, NtasksPerNode: 1, NoGres: true, ReqNodes: hostlist.FoldSorted(names), Relative: -1, CpuBind: "none",
+		Mpi: "none", SubmitLine: strings.ToValidUTF8(strings.Join(j.Env.Args, " "), "?"), Addresses: addresses,
+		Host: command.ShortHostname(), Pid: uint32(os.Getpid())}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for told := false; ; req.WaitMs = uint32(pollWait.Milliseconds()) {
+		reply, err := j.ask(ctx, req)
+		if err != nil || reply.GetStep() != nil {
+			return reply.GetStep(), err
+		}
+		if !told {
+			told = true
+			j.Env.Infof("Job %d step creation temporarily disabled, retrying (%s)", j.ID, reply.GetBusy().GetPhrase())
+		}
+	}
+}
+
+// ask makes one call, which a signal breaks off.
+func (j *Job) ask(ctx context.Context, req *msg.CreateStepRequest) (reply *msg.CreateStepReply, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		reply, err = submission.Patiently(ctx, j.Sender, func() (*msg.CreateStepReply, error) { return j.Client.CreateStep(ctx, req) })
+	}()
+	for {
+		select {
+		case <-done:
+			return reply, err
+		case s := <-j.Signals:
+			if n, ok := ends(s); ok {
+				return nil, &submission.Interrupted{Signal: n}
+			}
+		}
+	}
+}
+
+// ends: a signal is one of those that end it.
+func ends(s os.Signal) (syscall.Signal, bool) {
+	n, ok := s.(syscall.Signal)
+	return n, ok && (n == syscall.SIGINT || n == syscall.SIGTERM || n == syscall.SIGHUP || n == syscall.SIGQUIT)
+}
+
+// transfer is one file on its way to all nodes.
+type transfer struct {
+	*Job
+	file    *File
+	step    *msg.StepRecord
+	info    os.FileInfo
+	session *stepio.Session
+	sum     func() ([]byte, error) // of the content, when it has been read
+	slots   chan struct{}          // nodes that are sent to
+	sending sync.WaitGroup
+
+	mu      sync.Mutex
+	nodes   []nodeState
+	left    int
+	began   bool
+	closed  bool
+	errno   int
+	launch  *time.Timer
+	done    chan struct{}
+	changed chan struct{} // something is to be asked of the controller
+}
+
+type nodeState struct {
+	over bool          // it has the file, or will not get it
+	lost bool          // its connection has ended
+	gone chan struct{} // closed then
+}
+
+func newTransfer(j *Job, f *File, step *msg.StepRecord, info os.FileInfo) *transfer {
+	fanout := j.Fanout
+	if fanout <= 0 {
+		fanout = DefaultFanout
+	}
+	t := &transfer{Job: j, file: f, step: step, info: info, slots: make(chan struct{}, fanout), left: len(step.GetNodes()),
+		nodes: make([]nodeState, len(step.GetNodes())), launch: time.NewTimer(1<<63 - 1), done: make(chan struct{}),
+		changed: make(chan struct{}, 1)}
+	for i := range t.nodes {
+		t.nodes[i].gone = make(chan struct{})
+	}
+	t.sum = sync.OnceValues(t.read)
+	return t
+}
+
+// work is what the nodes are told.
+func (t *transfer) work() *msg.StepWork {
+	f := &msg.StepFile{Path: t.file.To, Size: uint64(t.info.Size()), Mode: uint32(t.info.Mode().Perm()), Force: t.file.Force,
+		Preserve: t.file.Preserve, Compressed: t.file.Compress, ByNode: t.file.ByNode, Folder: t.file.Folder}
+	if st, ok := t.info.Sys().(*syscall.Stat_t); ok {
+		f.AtimeNs, f.MtimeNs = st.Atim.Nano(), st.Mtim.Nano()
+	}
+	return &msg.StepWork{Dir: "/", Umask: submission.Umask(), InTask: stepwire.All, Receive: f,
+		Rlimits: submission.Limits(nil, false)}
+}
+
+// read is the checksum of the content.
+func (t *transfer) read() ([]byte, error) {
+	h := sha256.New()
+	n, err := io.CopyBuffer(h, plain{t.content()}, make([]byte, blockBytes))
+	if err == nil && n < t.info.Size() {
+		err = fmt.Errorf("%s has become shorter while it was copied", t.file.Path)
+	}
+	return h.Sum(nil), err
+}
+
+// content is as much of the file as there was at first.
+func (t *transfer) content() io.Reader { return io.NewSectionReader(t.file.From, 0, t.info.Size()) }
+
+// plain hides that a reader can write itself.
+type plain struct{ io.Reader }
+
+// send brings the content to a node whose task waits for it.
+func (t *transfer) send(node int) {
+	defer t.sending.Done()
+	gone := t.nodes[node].gone
+	select {
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
+	case <-gone:
+		return
+	}
+	to := t.session.Feed(node, stepwire.All, t.Timeout)
+	var w io.WriteCloser = to
+	if t.file.Compress {
+		w = s2.NewWriter(to, s2.WriterConcurrency(1))
+	}
+	from := &until{t.content(), gone}
+	_, err := io.CopyBuffer(bare{w}, from, make([]byte, blockBytes))
+	var sum []byte
+	if err == nil {
+		if sum, err = t.sum(); err != nil {
+			t.unreadable(err)
+			return
+		}
+		_, err = w.Write(sum)
+	}
+	if err == nil && t.file.Compress {
+		err = w.Close()
+	}
+	if err == nil {
+		err = to.Close()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.fail(node, syscall.ETIMEDOUT, "it has taken nothing of the file for "+t.Timeout.String())
+	}
+	// Anything else the node says, or the end of its connection.
+}
+
+// bare hides what else a writer can do.
+type bare struct{ io.Writer }
+
+// until ends when the node is out of the question.
+type until struct {
+	io.Reader
+	gone <-chan struct{}
+}
+
+func (u *until) Read(b []byte) (int, error) {
+	select {
+	case <-u.gone:
+		return 0, os.ErrClosed
+	default:
+		return u.Reader.Read(b)
+	}
+}

@@ -1,0 +1,210 @@
+package opt
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Run is what srun and salloc are asked for beside the job: how tasks are run, and what the command itself does.
+type Run struct {
+	// of srun
+	Label, Unbuffered, Pty, Overlap, Exact, Interactive, PreserveEnv, MultiProg bool
+	DisableStatus, QuitOnInterrupt                                              bool
+	KillOnBadExit                                                               Tristate
+	Wait                                                                        uint32 // seconds after the end of the first task
+	WaitGiven                                                                   bool
+	Relative                                                                    uint32
+	RelativeGiven                                                               bool
+	JobID                                                                       string
+	CPUBind, MPI, TaskProlog, TaskEpilog, Prolog, Epilog                        string
+	CPUBindHelp, MPIList                                                        bool
+	Bcast, Compress, SendLibs, CompressGiven                                    bool
+	BcastTo, BcastExclude, CompressBy                                           string
+	// of both
+	Immediate      uint32 // seconds
+	ImmediateGiven bool
+	// of salloc
+	NoShell      bool
+	Kill         string // signal for the command when the allocation is revoked
+	KillGiven    bool
+	Bell, NoBell bool
+}
+
+// Tristate is yes, no, or not said.
+type Tristate uint8
+
+const (
+	NotSaid Tristate = iota
+	Yes
+	No
+)
+
+func runFlag(field func(*Run) *bool) func(*Request, string, bool) error {
+	return func(r *Request, _ string, _ bool) error { *field(&r.Run) = true; return nil }
+}
+
+func runText(option string, field func(*Run) *string) func(*Request, string, bool) error {
+	return func(r *Request, v string, _ bool) error { *field(&r.Run) = v; return printable(option, v) }
+}
+
+// setAccepted takes a number that has no meaning here.
+func setAccepted(option string) func(*Request, string, bool) error {
+	return func(r *Request, v string, given bool) error {
+		if given && v != "" {
+			_, err := number(option, v, 0)
+			return err
+		}
+		return nil
+	}
+}
+
+func setSendLibs(r *Request, v string, given bool) error {
+	switch strings.ToLower(v) {
+	case "yes", "true", "1", "y", "t", "on":
+		r.Run.SendLibs = true
+	case "no", "false", "0", "n", "f", "off":
+		r.Run.SendLibs = false
+	default:
+		if given && v != "" {
+			return invalid("send-libs", v, "expected yes or no")
+		}
+		r.Run.SendLibs = true
+	}
+	return nil
+}
+
+// OneComponent refuses a command line that describes a heterogeneous job: a word that is a colon separates its components, wherever it
+// stands.
+func OneComponent(words []string) error {
+	if !slices.Contains(words, ":") {
+		return nil
+	}
+	return &ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
+		Hint: "a word that is a colon separates their components, also among the arguments of a command: submit them as jobs of their own"}
+}
+
+// Separator reports whether a directive separates the components of a heterogeneous job.
+func Separator(word string) bool { return word == "hetjob" || word == "packjob" }
+
+// setRefused names an option that Slurm has and this program has not.
+func setRefused(option, why string) func(*Request, string, bool) error {
+	return func(*Request, string, bool) error {
+		return &ValueError{Lines: []string{"--" + option + " is not supported"}, Hint: why, Exit: 1}
+	}
+}
+
+func setKillOnBadExit(r *Request, value string, given bool) error {
+	r.Run.KillOnBadExit = Yes
+	if !given || value == "" {
+		return nil
+	}
+	n, err := number("kill-on-bad-exit", value, 0)
+	if err == nil && n == 0 {
+		r.Run.KillOnBadExit = No
+	}
+	return err
+}
+
+func setWaitSeconds(r *Request, value string, _ bool) error {
+	n, err := number("wait", value, 0)
+	r.Run.Wait, r.Run.WaitGiven = n, true
+	return err
+}
+
+func setRelative(r *Request, value string, _ bool) error {
+	n, err := number("relative", value, 0)
+	r.Run.Relative, r.Run.RelativeGiven = n, true
+	return err
+}
+
+func setImmediate(r *Request, value string, given bool) error {
+	r.Run.Immediate, r.Run.ImmediateGiven = 1, true
+	if !given || value == "" {
+		return nil
+	}
+	n, err := number("immediate", value, 0)
+	if err != nil {
+		return err
+	}
+	r.Run.Immediate, r.Run.ImmediateGiven = n, n > 0
+	return nil
+}
+
+func setJobID(r *Request, value string, _ bool) error {
+	if n, err := strconv.ParseUint(value, 10, 32); err != nil || n == 0 {
+		return invalidNumber("jobid", value, "expected the number of a job")
+	}
+	r.Run.JobID = value
+	return nil
+}
+
+func setCPUBind(r *Request, value string, _ bool) error {
+	words := strings.Split(strings.ToLower(value), ",")
+	for len(words) > 0 { // the numbers behind map_cpu: are words of their own
+		word := words[0]
+		kind, list, has := strings.Cut(word, ":")
+		if !has {
+			kind, list, has = strings.Cut(word, "=")
+		}
+		words = words[1:]
+		switch kind {
+		case "help":
+			r.Run.CPUBindHelp = true
+		case "quiet", "q", "verbose", "v", "no", "n", "none", "rank", "rank_ldom", "sockets", "socket", "cores", "core", "threads",
+			"thread", "ldoms", "ldom", "boards", "board", "one_thread", "off":
+		case "map_cpu", "mapcpu", "map_ldom", "mapldom", "mask_cpu", "maskcpu", "mask_ldom", "maskldom":
+			if !has || list == "" {
+				return badBind(value, "a list of numbers follows "+kind+":")
+			}
+			words = nil
+		default:
+			return badBind(word, "expected none, rank, map_cpu:…, mask_cpu:…, sockets, cores, threads, ldoms; --cpu-bind=help says more")
+		}
+	}
+	r.Run.CPUBind = value
+	return printable("cpu-bind", value)
+}
+
+func badBind(value, hint string) error {
+	return &ValueError{Plain: []string{fmt.Sprintf("srun: error: unrecognized --cpu-bind argument \"%s\"", quoted(value))},
+		Lines: []string{"Failed to parse --cpu-bind= values."}, Fatal: true, Exit: 1, Hint: hint}
+}
+
+func setMPI(r *Request, value string, _ bool) (err error) {
+	if value == "list" {
+		r.Run.MPIList = true
+		return nil
+	}
+	r.Run.MPI, err = MPIType(value)
+	return err
+}
+
+// MPIType is a value of --mpi or MpiDefault: none, pmi2 or pmix. Slurm's names for versions of PMIx are the same here: libpmix of the nodes
+// understands programs with any of these.
+func MPIType(value string) (string, error) {
+	switch value {
+	case "none", "openmpi": // as in Slurm
+		return "none", nil
+	case "pmi2":
+		return value, nil
+	case "pmix", "pmix_v2", "pmix_v3", "pmix_v4", "pmix_v5":
+		return "pmix", nil
+	}
+	return "", &ValueError{Lines: []string{"Invalid MPI type '" + quoted(value) + "', --mpi=list for acceptable types"}, Exit: 1,
+		Hint: "none, pmi2 and pmix are what there is"}
+}
+
+func setKillCommand(r *Request, value string, given bool) error {
+	r.Run.KillGiven = true
+	if !given || value == "" {
+		return nil
+	}
+	if _, ok := Signal(value); !ok {
+		return &ValueError{Lines: []string{"Unable to parse signal " + quoted(value)}, Exit: 1,
+			Hint: "expected a name or number, as in -KTERM"}
+	}
+	r.Run.Kill = value
+	return nil
+}

@@ -1,0 +1,27 @@
+package salloc
+
+import (
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/opt"
+)
+
+func usage() string {
+	return opt.Usage(opt.Salloc, "salloc", []string{"[-N nnodes]", "[-n ntasks]", "[-c ncpus]", "[-p partition]", "[-t minutes]",
+		"[-D path]", "[-I[seconds]]", "[-K[signal]]", "[-J jobname]", "[-A account]", "[-q qos]", "[-C list]", "[-w hosts...]",
+		"[-x hosts...]", "[-H]", "[-Q]", "[-v]"},
+		"[command [args...]]")
+}
+
+// Page is what salloc says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: salloc [OPTIONS] [command [args...]]",
+		About: `Gets resources and runs a command that uses them, usually a shell: on the first node of the job where the cluster has
+LaunchParameters=use_interactive_step, otherwise here. srun within it runs tasks on the nodes. When the command
+ends, the resources are given back. Options may also stand in the environment as SALLOC_*.`,
+		Options: command.JobOptions(opt.Salloc),
+		Examples: `  salloc --gres=gpu:1 -t 2:00:00               a shell with a GPU
+  salloc -N2 --ntasks-per-node=4 srun ./prog   eight tasks, and give back
+  salloc -N4 --no-shell                        keep nodes; use them with srun --jobid, end with scancel
+`}
+}

@@ -1,0 +1,40 @@
+// Package about is what sattach says of itself. It is apart from the command, which is linked with TLS, so that the programs that print
+// help, completions and manual pages are not.
+package about
+
+import (
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/opt"
+)
+
+// Options are the command line of sattach(1).
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "input-filter", Arg: opt.Required}, Meta: "TASK", Help: "standard input goes to this task only"},
+	{Name: opt.Name{Long: "output-filter", Arg: opt.Required}, Meta: "TASK", Help: "print standard output of this task only"},
+	{Name: opt.Name{Long: "error-filter", Arg: opt.Required}, Meta: "TASK", Help: "print standard error of this task only"},
+	{Name: opt.Name{Long: "label", Short: 'l'}, Help: "the number of its task in front of each line"},
+	{Name: opt.Name{Long: "layout"}, Help: "print which tasks run where, and attach to none"},
+	{Name: opt.Name{Long: "pty"}, Help: "the terminal of task 0, of a step that srun --pty has started"},
+	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "only errors"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "say what is done"},
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "usage", Short: 'u'}, Help: "show a short help"},
+	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
+}
+
+// Usage is the short help.
+const Usage = "Usage: sattach [options] <jobid.stepid>\n"
+
+// Page is what sattach says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: Usage,
+		About: `Shows what the tasks of a running step print from now on, and passes standard input on to them: to look into a step whose
+srun runs elsewhere. Ctrl-C ends sattach, not the step. The exit code is that of the step.`,
+		Options: Options[:],
+		Examples: `  sattach 12.0                       what all tasks of step 0 of job 12 print
+  sattach -l --output-filter=3 12.0  task 3 only, with labels
+  sattach --layout 12.0              which tasks run where
+`,
+	}
+}

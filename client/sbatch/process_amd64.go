@@ -1,3 +1,0 @@
-package sbatch
-
-const sysGetrandom = 318

@@ -1,0 +1,33 @@
+// Package about is what srun says of itself. It is apart from the command, which is linked with TLS, so that the programs that print help,
+// completions and manual pages are not.
+package about
+
+import (
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/opt"
+)
+
+// Usage is the short help.
+func Usage() string {
+	return opt.Usage(opt.Srun, "srun", []string{"[-N nnodes]", "[-n ntasks]", "[-i in]", "[-o out]", "[-e err]", "[-c ncpus]", "[-r n]",
+		"[-p partition]", "[-t minutes]", "[-D path]", "[-I[seconds]]", "[-K]", "[-l]", "[-u]", "[-O]", "[-m dist]", "[-J jobname]",
+		"[-w hosts...]", "[-x hosts...]", "[-C list]", "[-W sec]", "[-Q]", "[-v]"},
+		"executable [args...]")
+}
+
+// Page is what srun says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: srun [OPTIONS] executable [args...]",
+		About: `Runs a command as tasks of a job: within an allocation (in a batch script, in the shell of salloc, with --jobid) as a
+step of that job, otherwise as a job of its own. Standard input goes to all tasks, and what they print comes here.
+The exit code is the highest of the tasks'. Options may also stand in the environment.`,
+		Options: command.JobOptions(opt.Srun),
+		Examples: `  srun hostname                                a job of one task
+  srun -N2 --ntasks-per-node=4 -l ./prog       eight tasks on two nodes, with labels in front of their lines
+  srun --gres=gpu:1 -t 2:00:00 --pty bash      a shell on a GPU
+  srun -n1 --exact python3 a.py & srun -n1 --exact python3 b.py & wait
+  srun --jobid=12 --overlap --pty top          look into a running job
+  srun -n3 --multi-prog programs.conf          one program for each task
+`}
+}

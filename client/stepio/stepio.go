@@ -1,0 +1,410 @@
+// Package stepio is srun's side of the connections with the nodes of a step (package stepwire): it accepts them, tells the nodes
+// what their tasks are to do when all are there, passes standard input on, and writes what tasks print.
+//
+// Nothing queues: what cannot be written is not read, so that a slow reader of srun's output slows the tasks down, and no memory fills.
+// Each node is read by a goroutine of its own. Signals and the like go the other way, and wait for nothing but standard input.
+package stepio
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/proto/stepwire"
+)
+
+const (
+	// helloWithin bounds how long a connection may take to say who it is; strangers at once are the most that may be about it.
+	helloWithin = 20 * time.Second
+	strangers   = 64
+	// controlWithin is how long a signal waits for standard input that a node does not take.
+	controlWithin = 200 * time.Millisecond
+	// keepAlive finds hosts that have gone without a word.
+	keepAlive = 15 * time.Second
+)
+
+// Watcher is told what happens to a step. Calls for one node come one after another, those for different nodes at the same time.
+type Watcher interface {
+	Connected(node int)
+	Started(node int)
+	Failed(node int, f *msg.StepFailed)
+	Exit(node int, e *msg.StepExit)
+	// Abort: a task asks for the end of the step.
+	Abort(task uint32)
+	// Closed: a task will write nothing more to one of its streams.
+	Closed(task uint32, stderr bool)
+	Say(node int, line string)
+	Ended(node int, e *msg.StepEnded)
+	// Lost: the connection has ended without Ended.
+	Lost(node int, err error)
+	// Unwritable: what tasks print cannot be written.
+	Unwritable(err error)
+}
+
+// Session are the connections of one step.
+type Session struct {
+	step   *msg.StepRecord
+	work   []byte // StepWork, encoded
+	out    *Output
+	watch  Watcher
+	listen *Listener
+	config *tls.Config
+	// attached: the nodes have been told what to do by somebody else, and what they say from now on is heard here as well.
+	attached bool
+
+	nodes   []*peer
+	meeting *meeting     // of MPI programs on several nodes; else nil
+	missing atomic.Int32 // connections that nodes have not made
+	begun   atomic.Bool  // all have
+	pending chan struct{}
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	early   map[net.Conn]bool // those that have not said who they are
+}
+
+// peer is a node of the step.
+type peer struct {
+	index int
+	mu    sync.Mutex // of writing
+	conn  *tls.Conn
+	told  bool // what its tasks are to do; under mu
+	ended atomic.Bool
+}
+
+// New is a session of which no node is accepted yet: what the watcher does needs it.
+func New(l *Listener, step *msg.StepRecord, work *msg.StepWork, out *Output, watch Watcher) (*Session, error) {
+	config, err := stepwire.Config(step.GetCertificate(), step.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{step: step, work: work.AppendTo(nil), out: out, watch: watch, listen: l, config: config,
+		pending: make(chan struct{}, strangers), early: map[net.Conn]bool{}}
+	if len(s.work) > stepwire.MaxWork {
+		return nil, fmt.Errorf("command and environment have %d bytes, and may have %d", len(s.work), stepwire.MaxWork)
+	}
+	for i := range step.GetNodes() {
+		s.nodes = append(s.nodes, &peer{index: i})
+	}
+	s.missing.Store(int32(len(s.nodes)))
+	if (work.GetPmiMapping() != "" || len(work.GetPlaces()) > 0) && len(s.nodes) > 1 {
+		s.meeting = newMeeting(len(s.nodes))
+		s.missing.Add(int32(len(s.nodes)))
+	}
+	return s, nil
+}
+
+// Attach is a session for a step that has an srun of its own. Nodes come whenever they hear of it, and are told nothing but what an sattach
+// says.
+func Attach(l *Listener, step *msg.StepRecord, out *Output, watch Watcher) (*Session, error) {
+	s, err := New(l, step, nil, out, watch)
+	if err == nil {
+		s.attached = true
+	}
+	return s, err
+}
+
+// Accept begins to take the nodes of the step in.
+func (s *Session) Accept() {
+	s.all.Add(1)
+	go s.accept()
+}
+
+func (s *Session) accept() {
+	defer s.all.Done()
+	for {
+		conn, err := s.listen.l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(keepAlive / 1000) // out of descriptors, perhaps for a moment
+			continue
+		}
+		select {
+		case s.pending <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		if !s.admit(conn) {
+			_ = conn.Close()
+			return
+		}
+		s.all.Add(1)
+		go s.serve(conn, s.config)
+	}
+}
+
+// admit notes a connection, so that Close ends it.
+func (s *Session) admit(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.early[conn] = true
+	}
+	return !s.closed
+}
+
+// serve finds out which node a connection comes from, and reads what it says.
+func (s *Session) serve(raw net.Conn, config *tls.Config) {
+	defer s.all.Done()
+	defer raw.Close()
+	conn, r, hello, err := s.greet(raw, config)
+	var p *peer
+	var g *guest
+	s.mu.Lock()
+	delete(s.early, raw)
+	switch {
+	case err != nil:
+	case s.closed:
+		err = net.ErrClosed
+	case hello.Pmi:
+		g, err = s.meeting.enter(int(hello.NodeIndex), conn)
+	default:
+		if p = s.nodes[hello.NodeIndex]; p.conn != nil {
+			err = errTwice
+		} else {
+			p.conn = conn
+		}
+	}
+	s.mu.Unlock()
+	if err == nil && s.attached {
+		p.mu.Lock()
+		p.told = true
+		p.mu.Unlock()
+	}
+	<-s.pending
+	if err != nil {
+		return // a stranger, or a node that tries again
+	}
+	_ = raw.SetDeadline(time.Time{})
+	if g != nil {
+		s.complete()
+		s.meet(g, r)
+		return
+	}
+	s.watch.Connected(p.index)
+	s.complete()
+	err = s.read(p, r)
+	if !p.ended.Load() {
+		s.missing.Add(1) // without it the others do not begin, unless they have
+		s.watch.Lost(p.index, err)
+	}
+}
+
+var errTwice = errors.New("the node is connected")
+
+// complete counts a connection; with the last one the tasks begin.
+func (s *Session) complete() {
+	if s.missing.Add(-1) == 0 && !s.attached {
+		s.listen.Close()
+		s.begin()
+	}
+}
+
+// begin tells all nodes what their tasks are to do. One that does not take it holds no other up.
+func (s *Session) begin() {
+	s.begun.Store(true)
+	work := stepwire.AppendPieces(nil, stepwire.Work, s.work)
+	for _, p := range s.nodes {
+		s.all.Go(func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if _, err := p.conn.Write(work); err != nil {
+				_ = p.conn.NetConn().Close() // its reader notices
+			}
+			p.told = true
+		})
+	}
+}
+
+// Begun reports whether all nodes have connected, and are told what to do.
+func (s *Session) Begun() bool { return s.begun.Load() }
+
+// greet shakes hands and reads the first frame.
+func (s *Session) greet(raw net.Conn, config *tls.Config) (*tls.Conn, *bufio.Reader, *msg.StepHello, error) {
+	if t, ok := raw.(*net.TCPConn); ok {
+		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 4})
+	}
+	_ = raw.SetDeadline(time.Now().Add(helloWithin))
+	conn := tls.Server(raw, config)
+	if err := conn.HandshakeContext(context.Background()); err != nil {
+		return nil, nil, nil, err
+	}
+	r := bufio.NewReaderSize(conn, stepwire.MaxPayload/2)
+	h, err := stepwire.ReadHeader(r)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	hello := &msg.StepHello{}
+	payload := make([]byte, h.Len)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := hello.Merge(string(payload)); err != nil {
+		return nil, nil, nil, err
+	}
+	strange := h.Kind != stepwire.Hello || int(hello.NodeIndex) >= len(s.nodes)
+	if strange || hello.Watcher != s.attached || hello.Pmi && s.meeting == nil {
+		return nil, nil, nil, fmt.Errorf("a frame of kind %d of node %d", h.Kind, hello.NodeIndex)
+	}
+	return conn, r, hello, nil
+}
+
+// read takes what a node says until its end.
+func (s *Session) read(p *peer, r *bufio.Reader) error {
+	buf := make([]byte, stepwire.MaxPayload)
+	for {
+		h, err := stepwire.ReadHeader(r)
+		if err != nil {
+			return err
+		}
+		payload := buf[:h.Len]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			return err
+		}
+		if err := s.frame(p, h, payload); err != nil || p.ended.Load() {
+			return err
+		}
+	}
+}
+
+func (s *Session) frame(p *peer, h stepwire.Header, payload []byte) error {
+	decode := func(m interface{ Merge(string) error }) error { return m.Merge(string(payload)) }
+	switch h.Kind {
+	case stepwire.Out, stepwire.Err:
+		return s.print(h, payload)
+	case stepwire.Started:
+		s.watch.Started(p.index)
+	case stepwire.Say:
+		s.watch.Say(p.index, string(payload))
+	case stepwire.Failed:
+		m := &msg.StepFailed{}
+		if err := decode(m); err != nil {
+			return err
+		}
+		s.watch.Failed(p.index, m)
+	case stepwire.Exit:
+		m := &msg.StepExit{}
+		if err := decode(m); err != nil {
+			return err
+		}
+		s.watch.Exit(p.index, m)
+	case stepwire.Abort:
+		s.watch.Abort(h.Task)
+	case stepwire.Ended:
+		m := &msg.StepEnded{}
+		if err := decode(m); err != nil {
+			return err
+		}
+		p.ended.Store(true)
+		s.watch.Ended(p.index, m)
+	default:
+		return fmt.Errorf("a frame of kind %d, which no node sends", h.Kind)
+	}
+	return nil
+}
+
+func (s *Session) print(h stepwire.Header, payload []byte) error {
+	stderr := h.Kind == stepwire.Err
+	if h.Task >= s.step.GetNumTasks() {
+		return fmt.Errorf("output of task %d, and there are %d", h.Task, s.step.GetNumTasks())
+	}
+	var err error
+	if len(payload) > 0 {
+		err = s.out.Write(h.Task, stderr, payload)
+	} else {
+		err = s.out.End(h.Task, stderr)
+		s.watch.Closed(h.Task, stderr)
+	}
+	if err != nil {
+		s.watch.Unwritable(err)
+	}
+	return nil
+}
+
+// each sends a frame to all nodes that are connected; it reports whether none was too busy with standard input to take it.
+func (s *Session) each(frame []byte) bool {
+	taken := true
+	for i := range s.nodes {
+		taken = s.control(i, frame) && taken
+	}
+	return taken
+}
+
+// control sends a frame to a node, unless it is not there yet, or waits for others. Standard input may be in the way: then there is
+// another one, through the controller.
+func (s *Session) control(node int, frame []byte) bool {
+	p := s.nodes[node]
+	s.mu.Lock()
+	conn := p.conn
+	s.mu.Unlock()
+	if conn == nil || p.ended.Load() {
+		return conn != nil
+	}
+	for waited := time.Duration(0); !p.mu.TryLock(); waited += time.Millisecond {
+		if waited >= controlWithin {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	defer p.mu.Unlock()
+	if !p.told {
+		return false
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(helloWithin))
+	_, err := conn.Write(frame)
+	_ = conn.SetWriteDeadline(time.Time{})
+	return err == nil
+}
+
+// Signal sends a signal to all tasks. False: not all nodes have got it.
+func (s *Session) Signal(number uint32) bool {
+	m := &msg.StepSignal{Signal: number}
+	return s.each(stepwire.Append(nil, stepwire.Signal, 0, stepwire.All, m.AppendTo(nil)))
+}
+
+// Resize says that srun's terminal has another size.
+func (s *Session) Resize(w *msg.StepWindow) {
+	s.each(stepwire.Append(nil, stepwire.Window, 0, stepwire.All, w.AppendTo(nil)))
+}
+
+// Stop ends the step. False: not all nodes have heard it.
+func (s *Session) Stop() bool {
+	return s.each(stepwire.Append(nil, stepwire.Stop, 0, stepwire.All, nil))
+}
+
+// Connected reports whether a node is there, or has been.
+func (s *Session) Connected(node int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[node].conn != nil
+}
+
+// Close ends all connections and waits for what reads them; input may still be in a read of its own.
+func (s *Session) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.listen.Close()
+	for conn := range s.early {
+		_ = conn.Close()
+	}
+	for _, p := range s.nodes {
+		if p.conn != nil {
+			_ = p.conn.NetConn().Close()
+		}
+	}
+	s.mu.Unlock()
+	if s.meeting != nil {
+		s.meeting.close()
+	}
+}

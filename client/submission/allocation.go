@@ -1,0 +1,209 @@
+package submission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+)
+
+// Allocation is a job without a batch script, of salloc or of srun.
+type Allocation struct {
+	Env    *command.Env
+	Req    *opt.Request
+	Sender *Sender
+	Client *client.Client
+	Job    *msg.JobRecord
+	ID     uint32
+	Waited time.Duration // for resources
+	why    waiting
+}
+
+const (
+	// firstWait is how long nobody is told that a job waits.
+	firstWait = 400 * time.Millisecond
+	// pollWait is how long the controller may hold an answer.
+	pollWait = 20 * time.Second
+	// reasonWait is how long the controller may hold it while the reason for waiting is not known, reasonTries how often that is asked.
+	reasonWait  = time.Second
+	reasonTries = 10
+)
+
+// Interrupted is a signal that ended the waiting.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (i *Interrupted) Error() string { return "interrupted by " + i.Signal.String() }
+
+// ErrRevoked: the allocation has ended before it was there.
+var ErrRevoked = errors.New("the allocation has been revoked")
+
+// ErrNotNow: --immediate, and there are no resources.
+var ErrNotNow = errors.New("there are no resources within the time of --immediate")
+
+// Describe adds to the specification what comes from this process.
+func Describe(env *command.Env, req *opt.Request, name string) {
+	spec := req.Spec
+	if spec.Name == "" {
+		spec.Name = name
+	}
+	spec.Command = "(null)"
+	spec.Interactive, spec.Attended = true, !req.Run.NoShell
+	spec.Umask = Umask()
+	spec.AllocNode = command.ShortHostname()
+	spec.AllocSid = SessionID()
+	spec.Rlimits = Limits(req.Propagated(), req.PropagateGiven)
+}
+
+// Request submits the job.
+func (a *Allocation) Request(ctx context.Context, environ []string) (*msg.SubmitReply, error) {
+	id, err := RandomID()
+	if err != nil {
+		return nil, err
+	}
+	c, reply, err := a.Sender.Submit(ctx, &msg.SubmitRequest{RequestId: id, Spec: a.Req.Spec, Env: environ, TestOnly: a.Req.TestOnly})
+	if err != nil {
+		return nil, err
+	}
+	a.Client, a.ID = c, reply.JobId
+	return reply, nil
+}
+
+// Wait returns when the job has its nodes. queued is called once if it has to wait.
+func (a *Allocation) Wait(ctx context.Context, signals <-chan os.Signal, queued func()) error {
+	started := a.Env.Now()
+	wait, told, tries := firstWait, false, 0
+	for {
+		limit := time.Duration(-1)
+		if run := a.Req.Run; run.ImmediateGiven {
+			if limit = max(time.Duration(run.Immediate)*time.Second-a.Env.Now().Sub(started), 0); limit < wait {
+				wait = limit
+			}
+		}
+		job, err := a.ask(ctx, wait, signals)
+		if err != nil {
+			return err
+		}
+		a.Job, a.Waited = job, a.Env.Now().Sub(started)
+		switch {
+		case Ready(job):
+			return nil
+		case Over(job):
+			return ErrRevoked
+		case limit >= 0 && a.Waited >= time.Duration(a.Req.Run.Immediate)*time.Second:
+			return ErrNotNow
+		case !told && (limit < 0 || a.Req.Run.Immediate > 1):
+			told = true
+			a.sayUnavailable(job)
+			queued()
+		}
+		wait = pollWait
+		if told {
+			a.sayUnavailable(job)
+			a.sayWhy(ctx, job)
+			if tries++; !known(job) && tries <= reasonTries { // the scheduler has not looked at it yet
+				wait = reasonWait
+			}
+		}
+	}
+}
+
+// ask is one call, which a signal breaks off.
+func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan os.Signal) (*msg.JobRecord, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		reply *msg.WaitAllocationReply
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		r, err := Patiently(ctx, a.Sender, func() (*msg.WaitAllocationReply, error) {
+			return a.Client.WaitAllocation(ctx, &msg.WaitAllocationRequest{JobId: a.ID, WaitMs: uint32(wait.Milliseconds())})
+		})
+		answers <- answer{r, err}
+	}()
+	for {
+		select {
+		case got := <-answers:
+			return got.reply.GetJob(), got.err
+		case s := <-signals:
+			switch n, ok := s.(syscall.Signal); n {
+			case syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGTSTP:
+			case syscall.SIGPIPE: // of a connection that has broken
+			default:
+				if ok {
+					return nil, &Interrupted{n}
+				}
+			}
+		}
+	}
+}
+
+// Ready: the job has its nodes, and they are ready.
+func Ready(job *msg.JobRecord) bool {
+	return job.GetState() == msg.JobState_JOB_RUNNING && job.GetStateFlags()&uint32(msg.JobConfiguring) == 0
+}
+
+// Over: the job has ended, or is about to.
+func Over(job *msg.JobRecord) bool {
+	return job.GetState() != msg.JobState_JOB_PENDING && job.GetState() != msg.JobState_JOB_RUNNING &&
+		job.GetState() != msg.JobState_JOB_SUSPENDED
+}
+
+// End gives the allocation back.
+func (a *Allocation) End(ctx context.Context, waitStatus uint32) error {
+	if a.Client == nil || a.ID == 0 {
+		return nil
+	}
+	_, err := Patiently(ctx, a.Sender, func() (*msg.UpdateReply, error) {
+		return a.Client.EndAllocation(ctx, &msg.EndAllocationRequest{JobId: a.ID, ExitStatus: waitStatus})
+	})
+	if code := msg.Code(client.ProblemOf(err).GetCode()); code == msg.CodeFinished || code == msg.CodeAlreadyDone ||
+		code == msg.CodeInvalidJobID {
+		return nil // it has ended already
+	}
+	return err
+}
+
+// Cancel ends a job that has not started.
+func (a *Allocation) Cancel(ctx context.Context) error {
+	_, err := a.Client.CancelJobs(ctx, &msg.CancelJobsRequest{Ids: []string{fmt.Sprint(a.ID)}})
+	return err
+}
+
+// Done tells when the job has ended, with its record.
+func (a *Allocation) Done(ctx context.Context) <-chan *msg.JobRecord {
+	ended := make(chan *msg.JobRecord, 1)
+	go func() {
+		r, err := Patiently(ctx, a.Sender, func() (*msg.WaitJobReply, error) {
+			return a.Client.WaitJob(ctx, &msg.WaitJobRequest{JobId: a.ID})
+		})
+		if err == nil {
+			ended <- r.GetJob()
+		}
+	}()
+	return ended
+}
+
+// Refused prints why there is no allocation, in the words of each command: lead is "Unable to allocate resources" or the like.
+func (a *Allocation) Refused(err error, lead string) int {
+	text, more := command.Phrase(err)
+	problem := client.ProblemOf(err)
+	if problem.GetCode() == uint32(msg.CodeInvalidPartition) && a.Req.Spec.Partition != "" && problem.GetLead() == "" {
+		a.Env.Errorf("invalid partition specified: %s", a.Req.Spec.Partition)
+	} else if problem.GetLead() != "" {
+		a.Env.Errorf("%s", problem.GetLead())
+	}
+	a.Env.Errorf("%s: %s", lead, text)
+	if more != "" {
+		a.Env.Errorf("%s", more)
+	}
+	return a.Env.ErrorExit()
+}

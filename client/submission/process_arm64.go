@@ -1,0 +1,3 @@
+package submission
+
+const sysGetrandom = 278

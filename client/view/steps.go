@@ -1,0 +1,42 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+// StepsOf are the steps that run, by job, of the jobs that a request for jobs names: all that srun has made. A controller of an older
+// release knows none.
+func StepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest) (map[uint32][]*msg.StepRecord, error) {
+	return stepsOf(ctx, c, r, false)
+}
+
+// MadeFor are StepsOf with those that have ended, as far as the controller has them yet.
+func MadeFor(ctx context.Context, c *client.Client, r *msg.JobsRequest) (map[uint32][]*msg.StepRecord, error) {
+	return stepsOf(ctx, c, r, true)
+}
+
+func stepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest, ended bool) (map[uint32][]*msg.StepRecord, error) {
+	filter := *r
+	filter.Fields, filter.SpecFields, filter.Ids = nil, nil, nil
+	stream, err := c.Steps(ctx, &msg.StepsRequest{Ids: r.Ids, Filter: &filter, Ended: ended})
+	of := map[uint32][]*msg.StepRecord{}
+	for err == nil {
+		var page *msg.StepsReply
+		if page, err = stream.Recv(); err != nil {
+			break
+		}
+		for _, s := range page.GetSteps() {
+			of[s.GetJobId()] = append(of[s.GetJobId()], s)
+		}
+	}
+	p := client.ProblemOf(err)
+	if errors.Is(err, io.EOF) || client.Lacks(err) || p != nil && p.GetCode() == uint32(msg.CodeInvalidJobID) {
+		err = nil // what there is to say of jobs that are not there, those who ask for jobs say
+	}
+	return of, err
+}

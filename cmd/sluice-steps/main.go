@@ -1,0 +1,30 @@
+// sluice-steps are the commands that talk with the nodes of a step: srun, sattach and sbcast. They are apart from the others, which start
+// thousands of times a minute and need no TLS.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/sattach"
+	"github.com/sluice-hpc/sluice/client/sbcast"
+	"github.com/sluice-hpc/sluice/client/srun"
+)
+
+func main() {
+	env := command.Process(filepath.Base(os.Args[0]))
+	run := srun.Main
+	switch env.Name {
+	case "sattach":
+		run = sattach.Main
+	case "sbcast":
+		run = sbcast.Main
+	default:
+		env.Name = "srun"
+	}
+	os.Exit(env.Finish(run(env, os.Args[1:])))
+}

@@ -1,0 +1,64 @@
+package dispatch
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// stepOrder is what to say of a step that srun has made, nil when the node knows or has no part in it. It is launched after the allocation
+// that it is a part of: before is whether that has no room in this message. A step ends with its job: the order says so, and no row of it
+// has to be written for that.
+func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool, room *int, before bool) (o *pb.StepOrder, later bool) {
+	if s.Attempt != j.Attempt || state.StepOn(s, l.node) == nil {
+		return nil, before
+	}
+	key := stepID{job: s.JobId, attempt: s.Attempt, epoch: s.Epoch, step: s.StepId}
+	want[key] = true
+	now := sent{want: pb.StepWant_WANT_RUN, endNS: s.LimitNs, suspended: j.State == pb.JobState_JOB_SUSPENDED}
+	if s.LimitNs != 0 {
+		now.limitS = s.TimeLimitS
+	}
+	if k := len(s.Signals); k > 0 {
+		now.signal = s.Signals[k-1].Seq
+	}
+	if k := len(s.Watchers); k > 0 {
+		now.watcher = s.Watchers[k-1].Seq
+	}
+	why := s.StopReason
+	if why == "" {
+		why = j.StopReason
+	}
+	if why != "" {
+		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
+	}
+	if s.StopReason == "cancel" { // scancel of one step is SIGKILL at once (observed), that of its job leaves it KillWait
+		now.want = pb.StepWant_WANT_KILL
+	}
+	told, has := l.sent[key]
+	if has && told == now && !l.full {
+		return nil, before
+	}
+	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: s.Signals, StopReason: why, EndNs: now.endNS, Suspended: now.suspended,
+		LimitS: now.limitS, Watchers: s.Watchers}
+	if _, known := l.known[key]; !known && !has && now.want == pb.StepWant_WANT_RUN {
+		switch later = before || l.addLaunch(o, l.d.launchStep(j, s, l.node), room); {
+		case later && l.full:
+			return o, true // named, so that the node keeps it in mind
+		case later:
+			return nil, true
+		}
+	}
+	l.sent[key] = now
+	return o, before
+}
+
+// launchStep is everything a node needs to run its part of a step, but for what srun says.
+func (d *Dispatcher) launchStep(j *pb.JobRecord, s *pb.StepRecord, node string) *pb.LaunchSpec {
+	l := d.allocation(j, node)
+	l.Key.Step, l.Batch, l.Step = s.StepId, false, s
+	l.LimitS, l.EndNs = 0, s.LimitNs
+	if s.LimitNs != 0 {
+		l.LimitS = s.TimeLimitS
+	}
+	return l
+}

@@ -1,0 +1,51 @@
+package reactor
+
+import (
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// EndAllocation: salloc or srun has no more use of an allocation that has no batch script.
+type EndAllocation struct {
+	Caller Caller
+	Job    uint32
+	Status uint32 // wait status of the command
+	// Inactive: nobody has said so; who made the allocation is gone (InactiveLimit).
+	Inactive string
+}
+
+// Handle ends the job as what became of the command.
+func (c EndAllocation) Handle(tx *state.Tx) any {
+	j := tx.Job(c.Job)
+	switch {
+	case j == nil || c.Caller.Private && !c.Caller.mayTouch(j):
+		return pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", c.Job)
+	case !c.Caller.mayTouch(j):
+		return c.Caller.Refused(pb.CodeAccessDenied, j)
+	case !j.Spec.Interactive:
+		return pb.NewProblem(pb.CodeNotSupported, "job %s has a batch script, which ends it", state.JobName(j)).WithHint("use scancel")
+	case !state.Active(j) || j.StopReason != "":
+		return Outcomes{Seq: tx.Seq} // it is what was asked for
+	case waiting(j):
+		n := state.CloneJob(j)
+		n.CancelledBy = c.Caller.UID
+		endPending(tx, n, pb.JobState_JOB_CANCELLED, reasonOr(j, "None"))
+		return Outcomes{Seq: tx.Seq}
+	}
+	n := state.CloneJob(j)
+	final := pb.JobState_JOB_COMPLETED
+	n.ExitStatus, n.Reason = c.Status, "None"
+	switch {
+	case c.Inactive != "":
+		final, n.Reason, n.ReasonDetail = pb.JobState_JOB_TIMEOUT, "InactiveLimit", c.Inactive
+	case j.EndNs != 0 && tx.NowNS >= j.EndNs: // the nodes have ended it, and srun has heard of that before
+		final, n.Reason, n.ExitStatus = pb.JobState_JOB_TIMEOUT, "TimeLimit", 0
+	case c.Status != 0:
+		final, n.Reason = pb.JobState_JOB_FAILED, "NonZeroExitCode"
+	}
+	order(tx, n, doneWhy, final, 0)
+	return Outcomes{Seq: tx.Seq}
+}
+
+// doneWhy is the StopReason of an attempt whose batch script, or whose salloc or srun, has ended.
+const doneWhy = "done"

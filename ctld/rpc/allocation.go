@@ -1,0 +1,43 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// WaitAllocation answers when a job has its nodes and can have steps there, when it has ended, or after so long with the job as it is.
+func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationRequest) (*pb.WaitAllocationReply, error) {
+	var last *pb.JobRecord
+	sees := s.sees(ctx)
+	wait, cancel := context.WithTimeout(ctx, min(time.Duration(r.WaitMs)*time.Millisecond, maxWait))
+	defer cancel()
+	err := s.Watch.until(wait, r.JobId, s.Writer.View, func(v *state.View) bool {
+		j := v.Jobs.Get(r.JobId)
+		if j == nil || !sees(j) {
+			return true
+		}
+		last = j
+		return allocated(j)
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	if last == nil {
+		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", r.JobId))
+	}
+	return &pb.WaitAllocationReply{Job: last}, nil
+}
+
+// allocated reports whether there is nothing to wait for: the nodes are there, or never will be.
+func allocated(j *pb.JobRecord) bool {
+	return j.State != pb.JobState_JOB_PENDING && j.StateFlags&pb.JobConfiguring == 0
+}
+
+// EndAllocation ends a job that has no batch script.
+func (s *Service) EndAllocation(ctx context.Context, r *pb.EndAllocationRequest) (*pb.UpdateReply, error) {
+	return s.update(ctx, reactor.EndAllocation{Caller: s.caller(peerOf(ctx)), Job: r.JobId, Status: r.ExitStatus & 0xffff})
+}

@@ -1,0 +1,332 @@
+package stepd
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/proto/stepwire"
+)
+
+// pmixProgram is the PMIx server of a step; it lies beside the node daemon.
+var pmixProgram = func(shim string) string { return filepath.Join(filepath.Dir(shim), "sluice-pmix") }
+
+// Bounds of what sluice-pmix, which is the user's process, may take of the shim.
+const (
+	pmixBegins   = 30 * time.Second // until it serves
+	maxPMIxLine  = 1 << 10
+	maxPMIxLines = 100
+	maxPMIxEnv   = 256 // variables of a task
+)
+
+// pmix is the shim's end of a sluice-pmix (package pmix of noded, which has the protocol). It serves the tasks of this node; what they say
+// to those of others goes by way of srun, as with pmi2. What it sends the shim takes for what a user sends.
+type pmix struct {
+	c       *crew
+	program string
+	wire    *wire // to srun; nil: the step has no other node
+	tell    *teller
+
+	conn    *os.File // nil: it has not been started
+	writing sync.Mutex
+	left    sync.Once
+}
+
+// pmixError says why tasks have no PMIx server. That is no fault of the node's: the program is the user's process.
+type pmixError struct{ error }
+
+func (e *pmixError) Unwrap() error { return e.error }
+
+// meetByPMIx prepares for tasks that find each other with --mpi=pmix. Where MpiDefault says so and the node has no sluice-pmix, they are
+// started without.
+func (c *crew) meetByPMIx() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find sluice-pmix: %w", err)
+	}
+	p := &pmix{c: c, program: pmixProgram(exe), wire: c.wire.pmi, tell: c.tell}
+	if err := unix.Access(p.program, unix.X_OK); err != nil {
+		if c.work.MpiByDefault {
+			go p.leave("node " + nodeName(c.b.Env) + " has no sluice-pmix")
+			return nil
+		}
+		return fmt.Errorf("--mpi=pmix: node %s has no %s (%w): it is built where libpmix-dev and pkg-config are; without it there are "+
+			"--mpi=pmi2, and mpirun within an allocation", nodeName(c.b.Env), p.program, err)
+	}
+	c.pmix = p
+	return nil
+}
+
+// job is what sluice-pmix is told. Programs of other users may find its port, but must know the namespace.
+func (p *pmix) job() *pb.PmixJob {
+	key := p.c.b.Key
+	mac := hmac.New(sha256.New, p.c.b.Step.Key)
+	fmt.Fprintf(mac, "PMIx namespace of %d.%d", key.GetJobId(), key.GetStep())
+	return &pb.PmixJob{Nspace: fmt.Sprintf("sluice.%d.%d.%x", key.GetJobId(), key.GetStep(), mac.Sum(nil)[:16]),
+		NodeIndex: p.c.b.Step.NodeIndex, Places: p.c.work.Places}
+}
+
+// startPMIx starts sluice-pmix as the user, in the step's cgroup, and gives the tasks what it wants in their environment.
+func (l *launcher) startPMIx(t *task) error {
+	c := t.crew
+	if c.pmix == nil {
+		return nil
+	}
+	err := c.pmix.start(l, t)
+	var own *pmixError
+	if c.work.MpiByDefault && errors.As(err, &own) {
+		t.tell.say("MpiDefault=pmix, but the tasks start without: " + own.Error())
+		go c.pmix.leave(own.Error())
+		c.pmix.close()
+		return nil
+	}
+	return err
+}
+
+func (p *pmix) start(l *launcher, t *task) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot make a socket: %w", err)
+	}
+	_ = unix.SetNonblock(pair[0], true)
+	p.conn = os.NewFile(uintptr(pair[0]), "sluice-pmix")
+	m := &member{rank: stepwire.All, pidfd: -1, pmi: pair[1], files: stdio{-1, -1, -1}}
+	defer m.closePMI()
+	defer m.files.close()
+	said, err := p.silence(m)
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	m.b = outside(t.b)
+	m.b.Argv, m.b.Env, m.b.TaskProlog, m.b.TaskEpilog = []string{p.program}, []string{"PATH=/usr/bin:/bin"}, nil, ""
+	m.b.Rlimits = p.c.members[0].b.Rlimits // the user could take hold of the process
+	child, err := l.start(&task{b: m.b, dir: t.dir, grp: t.grp, tell: t.tell, member: m, second: true}, &m.files)
+	var xe *execError
+	var de *diedError
+	if errors.As(err, &xe) || errors.As(err, &de) {
+		kill(child)
+		return &pmixError{fmt.Errorf("cannot start %s: %w", p.program, err)}
+	}
+	if err != nil {
+		kill(child)
+		return err
+	}
+	_ = unix.Close(child.pidfd)
+	m.closePMI() // so that its end is noticed
+	if err := p.begins(); err != nil {
+		if words := lastLine(said); words != "" {
+			err = fmt.Errorf("%s: %w", words, err)
+		}
+		return &pmixError{fmt.Errorf("%s: %w", p.program, err)}
+	}
+	return nil
+}
+
+// silence gives it nothing to read, and a file in memory, the step's, for what the dynamic loader may have to say.
+func (p *pmix) silence(m *member) (said *os.File, err error) {
+	if m.files.in, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+	}
+	if m.files.out, err = unix.MemfdCreate("sluice-pmix", unix.MFD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+	}
+	m.files.err = m.files.out
+	fd, err := unix.FcntlInt(uintptr(m.files.err), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("cannot duplicate a descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "words of sluice-pmix"), nil
+}
+
+func lastLine(f *os.File) string {
+	b, _ := io.ReadAll(io.NewSectionReader(f, 0, 4<<10))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return presentable(lines[len(lines)-1])
+}
+
+// begins tells it of the step, and takes its answer.
+func (p *pmix) begins() error {
+	_ = p.conn.SetDeadline(time.Now().Add(pmixBegins))
+	defer p.conn.SetDeadline(time.Time{})
+	raw, err := proto.Marshal(p.job())
+	if err == nil {
+		_, err = p.conn.Write(stepwire.AppendPieces(nil, stepwire.PmixJob, raw))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot tell it of the step: %w", err)
+	}
+	h, raw, err := stepwire.ReadMessage(p.conn, stepwire.MaxFence)
+	ready := &pb.PmixReady{}
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("it has ended before it was ready")
+	case err != nil:
+		return err
+	case h.Kind != stepwire.PmixReady:
+		return fmt.Errorf("it has sent a frame of kind %d before it was ready", h.Kind)
+	}
+	if err := proto.Unmarshal(raw, ready); err != nil {
+		return err
+	}
+	if ready.Error != "" {
+		return errors.New(presentable(ready.Error))
+	}
+	return p.spread(ready)
+}
+
+// spread gives each task its variables.
+func (p *pmix) spread(ready *pb.PmixReady) error {
+	env := map[uint32][]string{}
+	for _, t := range ready.Tasks {
+		env[t.Rank] = t.Env
+	}
+	for _, m := range p.c.members {
+		of := env[m.rank]
+		if len(of) == 0 || len(of) > maxPMIxEnv {
+			return fmt.Errorf("it has %d variables for task %d", len(of), m.rank)
+		}
+		for _, kv := range of {
+			if !strings.HasPrefix(kv, "PMIX_") && !strings.HasPrefix(kv, "OMPI_") {
+				return fmt.Errorf("it has a variable %q for task %d", presentable(kv), m.rank)
+			}
+		}
+		m.b.Env = overlay(m.b.Env, of)
+	}
+	return nil
+}
+
+// presentable is what a user's process has said, in a line that others read.
+func presentable(s string) string {
+	if len(s) > maxPMIxLine {
+		s = s[:maxPMIxLine]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// begin has the step meet.
+func (p *pmix) begin() {
+	if p == nil || p.conn == nil {
+		return
+	}
+	go p.hear()
+	if p.wire != nil {
+		go p.listen()
+	}
+}
+
+// hear takes what sluice-pmix says, until it ends or says what it must not.
+func (p *pmix) hear() {
+	defer p.leave("sluice-pmix of node " + nodeName(p.c.b.Env) + " has ended")
+	defer p.conn.Close()
+	for lines := 0; ; {
+		h, raw, err := stepwire.ReadMessage(p.conn, stepwire.MaxFence)
+		kind := h.Kind
+		if err == nil {
+			switch {
+			case kind == stepwire.Fence && p.wire != nil:
+				err = p.pass(kind, raw, &pb.StepFence{})
+			case kind == stepwire.Modex && p.wire != nil && len(raw) <= stepwire.MaxModex:
+				err = p.pass(kind, raw, &pb.PmixModex{})
+			case kind == stepwire.Abort:
+				go func() { _ = p.c.wire.frame(stepwire.Abort, stepwire.All, nil) }() // for the other nodes; srun may be slow
+				p.c.say(wireEvent{kind: wireStop})
+			case kind == stepwire.Say:
+				if lines++; lines <= maxPMIxLines {
+					p.tell.say(presentable(string(raw)))
+				}
+			default:
+				err = fmt.Errorf("a message of kind %d with %d bytes", kind, len(raw))
+			}
+		}
+		if err != nil {
+			if !over(err) {
+				p.tell.say("mpi/pmix: sluice-pmix is not understood: " + presentable(err.Error()))
+			}
+			return
+		}
+	}
+}
+
+// over: it has ended, or the step has.
+func over(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) ||
+		errors.Is(err, os.ErrClosed) || errors.Is(err, errWireDead)
+}
+
+// pass tells srun, if it is a message of that kind.
+func (p *pmix) pass(kind stepwire.Kind, raw []byte, as proto.Message) error {
+	if err := proto.Unmarshal(raw, as); err != nil {
+		return err
+	}
+	p.wire.mu.Lock()
+	defer p.wire.mu.Unlock()
+	if _, err := p.wire.conn.Write(stepwire.AppendPieces(nil, kind, raw)); err != nil {
+		return errWireDead
+	}
+	return nil
+}
+
+// listen takes what srun says for it. At the end no fence can succeed any more.
+func (p *pmix) listen() {
+	for {
+		h, raw, err := stepwire.ReadMessage(p.wire.conn, stepwire.MaxFence)
+		kind := h.Kind
+		if err != nil || kind != stepwire.Fence && kind != stepwire.Modex {
+			raw, _ = proto.Marshal(&pb.StepFence{Error: errWireDead.Error()})
+			p.send(stepwire.AppendPieces(nil, stepwire.Fence, raw))
+			return
+		}
+		p.send(stepwire.AppendPieces(nil, kind, raw))
+	}
+}
+
+func (p *pmix) send(frames []byte) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, _ = p.conn.Write(frames) // hear notices
+}
+
+// ended: a task has. Nothing here waits.
+func (p *pmix) ended(rank uint32) {
+	if p == nil || p.conn == nil {
+		return
+	}
+	go func() {
+		p.send(stepwire.Append(nil, stepwire.PmixEnd, stepwire.Last, rank, nil))
+		p.leave(fmt.Sprintf("task %d takes part no more", rank))
+	}()
+}
+
+// leave tells the other nodes that this one will be at no fence any more.
+func (p *pmix) leave(why string) {
+	if p.wire == nil {
+		return
+	}
+	p.left.Do(func() {
+		raw, _ := proto.Marshal(&pb.StepFence{Error: why})
+		_ = p.pass(stepwire.Fence, raw, &pb.StepFence{})
+	})
+}
+
+func (p *pmix) close() {
+	if p != nil && p.conn != nil {
+		_ = p.conn.Close()
+	}
+}

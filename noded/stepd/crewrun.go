@@ -1,0 +1,207 @@
+package stepd
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-hpc/sluice/noded/hw"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// What a step that srun has made adds to the loop of a run.
+
+// fromSrun is what srun says, or the connection to it; nil, for which nobody waits, of a batch job.
+func (r *run) fromSrun() <-chan wireEvent {
+	if r.crew == nil {
+		return nil
+	}
+	return r.crew.events
+}
+
+func (r *run) drained() <-chan struct{} {
+	if r.crew == nil {
+		return nil
+	}
+	return r.crew.drained
+}
+
+// heard takes in what srun says.
+func (r *run) heard(ev wireEvent) {
+	now := time.Now()
+	switch ev.kind {
+	case wireUp:
+		r.reached(ev)
+	case wireFailed:
+		if r.f.stop == "" {
+			r.f.failed, r.f.detail = launchFailed, ev.err.Error()
+			r.log.Warn("a step cannot begin", "step", r.b.Key.GetStep(), "err", ev.err)
+			r.gone()
+		}
+	case wireLost:
+		r.crew.lose()
+		if !r.b.Step.NoKill && r.phase < pb.StepPhase_STEP_COMPLETING {
+			r.f.detail = cmp.Or(r.f.detail, "the connection to srun has ended")
+			r.stop("cancel", false, now)
+		}
+	case wireSignal:
+		r.signalTasks(unix.Signal(ev.sig))
+	case wireForce:
+		if r.f.stop != "" { // the end of its job, say, which ends srun as well, and gives the tasks KillWait
+			return
+		}
+		r.stopNow("cancel", false, now)
+	case wireStop:
+		r.stopNow("cancel", false, now)
+	}
+}
+
+// launchFailed is the verdict on a step whose srun could not be reached, or did not say what to execute.
+const launchFailed = "launch_failed"
+
+// reached begins what srun has said.
+func (r *run) reached(ev wireEvent) {
+	c := r.crew
+	if r.f.stop != "" {
+		ev.wire.cut()
+		return
+	}
+	c.wire, c.work = ev.wire, ev.work
+	r.tell = &teller{file: lines{c.wire}, closed: make(chan struct{})}
+	c.tell = r.tell
+	if err := c.plan(); err != nil {
+		r.f.failed, r.f.detail = launchFailed, err.Error()
+		r.f.status, r.f.hasStatus = syscall.WaitStatus(1<<8), true
+		r.gone()
+		return
+	}
+	go c.listen()
+	c.watch(r.b.Step.Watchers)
+	c.watch(c.early)
+	r.task = &task{b: r.b, dir: r.dir, grp: r.grp, events: r.events, tell: r.tell, crew: c, done: make(chan struct{})}
+	r.launch <- r.task
+}
+
+// crewStarted: all tasks that could be started have been.
+func (r *run) crewStarted(floor uint64) {
+	c := r.crew
+	c.begin()
+	go reapCrew(r.events, c, floor, r.epilogsOf)
+	r.started()
+	for _, m := range c.members {
+		if m.ended {
+			r.taskEnded(m, m.status)
+		}
+	}
+}
+
+// epilogsOf gives what runs one after the other when a task has ended: srun's own program, then that of slurm.conf.
+func (r *run) epilogsOf(m *member) (list []*epilog) {
+	if m.receives {
+		return nil
+	}
+	if e := r.endOfContainer(m.b, m); e != nil {
+		list = append(list, e)
+	}
+	for _, program := range []string{r.crew.work.TaskEpilog, r.b.TaskEpilog} {
+		if filepath.IsAbs(program) {
+			list = append(list, &epilog{&task{b: m.b, dir: r.dir, grp: r.grp}, r.launch, []string{program}, false})
+		}
+	}
+	return list
+}
+
+// taskEnded tells srun of the end of a task. The step's status is the highest.
+func (r *run) taskEnded(m *member, status syscall.WaitStatus) {
+	m.status, m.ended = status, true
+	r.f.status = max(r.f.status, status)
+	r.crew.left--
+	if r.f.stop == "" { // else nobody is to be told why the step ends
+		r.crew.pmix.ended(m.rank)
+	}
+	r.f.hasStatus = r.crew.left == 0
+	if m.pid == r.pid && r.crew.left > 0 { // one of whom the node daemon can look for the others
+		for _, other := range r.crew.members {
+			if !other.ended {
+				r.pid = other.pid
+			}
+		}
+		r.publish(nil)
+	}
+	killed := status.Signaled() && status.Signal() == unix.SIGKILL
+	r.crew.ended(m, killed && r.grp.Usage().OOMKills > 0)
+}
+
+// signalTasks is a signal that srun passes on.
+func (r *run) signalTasks(sig unix.Signal) {
+	if sig <= 0 || sig > 64 {
+		return
+	}
+	s := &pb.Signal{Signal: uint32(sig), Target: targetAll}
+	if r.phase == pb.StepPhase_STEP_PREPARING {
+		if len(r.waiting) < maxWaiting {
+			r.waiting = append(r.waiting, s)
+		}
+		return
+	}
+	r.deliver(s)
+}
+
+// maxWaiting bounds the signals that wait for the first process.
+const maxWaiting = 64
+
+// How long a srun that takes nothing of what tasks have written can hold up the end of a step that is being ended.
+const unheard = 10 * time.Second
+
+// drain lets what the tasks have written reach srun. Of a step that is being ended that takes no longer than unheard.
+func (r *run) drain() {
+	r.phase = pb.StepPhase_STEP_COMPLETING
+	r.killAt, r.sampleAt = time.Time{}, time.Time{}
+	r.crew.drain()
+	if r.f.stop != "" {
+		r.hurry()
+	}
+	select {
+	case <-r.crew.drained:
+	case <-time.After(settleFor / 5):
+		r.publish(nil)
+	}
+}
+
+// hurry bounds how long srun may take for what tasks have written.
+func (r *run) hurry() {
+	if r.crew != nil && r.crew.drained != nil && !r.crew.hurried {
+		r.crew.hurried = true
+		time.AfterFunc(unheard, r.crew.wire.cut)
+	}
+}
+
+// closeCrew tells srun of the end, which is on disk.
+func (r *run) closeCrew(rec *pb.ExitRecord) {
+	if r.crew != nil {
+		r.crew.close(rec, r.f.failed != "")
+	}
+}
+
+// bind has a process, with all its threads, run on these CPUs only.
+func bind(pid int, cpus string) {
+	list, err := hw.ParseList(cpus)
+	if err != nil || len(list) == 0 {
+		return
+	}
+	var set unix.CPUSet
+	for _, cpu := range list {
+		set.Set(cpu)
+	}
+	threads, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	for _, t := range threads {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			_ = unix.SchedSetaffinity(tid, &set)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Package stepwire is how a node of a step and srun talk.
+//
+// The node connects, once for each node and step, to one of the addresses at which srun listens. Both show the certificate of the step,
+// which the controller has made for it, and accept no other: so neither talks to anybody else, whatever host or port that is. Then
+// frames go both ways, each a header of 12 bytes and so many bytes of payload:
+//
+//	0      kind
+//	1      flags
+//	2–3    zero
+//	4–7    rank of the task that it is about, big endian; All where it is about none
+//	8–11   length of the payload, big endian; at most MaxPayload
+//
+// srun says what is to be executed once all nodes of the step have said Hello, so that tasks begin on all of them or on none.
+//
+// With --mpi=pmi2 or pmix, a node of several makes a second connection, on which its tasks meet those of the others (packages
+// noded/stepd/pmi and noded/pmix). On the first one that would wait behind what tasks do not read of their standard input, perhaps for
+// ever.
+//
+// Nothing is acknowledged: what a slow reader does not take fills the connection, and then the pipe of the task that writes. What srun
+// says to a node is never held up by what the node says, since each side reads while it writes.
+package stepwire
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Kind says what a frame is.
+type Kind byte
+
+// Kinds. Those below 16 go from node to srun.
+const (
+	Hello   Kind = 1  // StepHello, first
+	Started Kind = 2  // StepStarted: all tasks of the node have begun
+	Failed  Kind = 3  // StepFailed: none of them will; Ended follows
+	Out     Kind = 4  // standard output of a task, or the terminal of all; no bytes: its end
+	Err     Kind = 5  // standard error of a task; no bytes: its end
+	Exit    Kind = 6  // StepExit; after the last bytes of a task that closes its output when it ends
+	Say     Kind = 7  // a line for srun's standard error: "slurmstepd: error: …", without the newline
+	Ended   Kind = 8  // StepEnded: nothing of the step is left on the node, and nothing follows
+	Abort   Kind = 15 // a task asks for the end of the whole step (PMI)
+
+	Work   Kind = 16 // StepWork, first; in pieces, of which the last one has the flag Last
+	In     Kind = 17 // standard input of a task, or of all that read it (All); no bytes: its end
+	Signal Kind = 18 // StepSignal
+	Window Kind = 19 // StepWindow: srun's terminal has another size
+	Stop   Kind = 20 // end the step with SIGKILL
+
+	// On the second connection of a node, both ways.
+	Fence Kind = 32 // StepFence, in pieces
+	Name  Kind = 33 // StepName
+	Modex Kind = 34 // PmixModex, in pieces: srun passes questions on to the node of the task, and answers to the node that has asked
+
+	// Between a shim and its sluice-pmix (package pmix of noded), besides Say, Abort, Fence and Modex.
+	PmixJob   Kind = 48 // PmixJob, in pieces, to it; first
+	PmixReady Kind = 49 // PmixReady, in pieces, from it; its answer
+	PmixEnd   Kind = 50 // to it: the task of the header has ended
+)
+
+// Last is the flag of the last piece of a message in several frames.
+const Last byte = 1
+
+// All stands for every task, None for no task, where a rank is expected.
+const (
+	All  uint32 = 0xffffffff
+	None uint32 = 0xfffffffe
+)
+
+// MaxPayload bounds a frame. MaxWork bounds the StepWork that its pieces make, MaxFence a StepFence, MaxModex
+// a PmixModex.
+const (
+	MaxPayload = 64 << 10
+	MaxWork    = 16 << 20
+	MaxFence   = 32 << 20
+	MaxModex   = 16 << 20 // what one task has put
+)
+
+// HeaderLen is the length of a header.
+const HeaderLen = 12
+
+// Header is what precedes the payload of a frame.
+type Header struct {
+	Kind  Kind
+	Flags byte
+	Task  uint32
+	Len   uint32
+}
+
+// Put writes the header into the first HeaderLen bytes of b, so that a frame can be sent with one write.
+func (h Header) Put(b []byte) {
+	b[0], b[1], b[2], b[3] = byte(h.Kind), h.Flags, 0, 0
+	binary.BigEndian.PutUint32(b[4:], h.Task)
+	binary.BigEndian.PutUint32(b[8:], h.Len)
+}
+
+// ReadHeader reads the next header. io.EOF: the other side has closed the connection between two frames.
+func ReadHeader(r io.Reader) (Header, error) {
+	var b [HeaderLen]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return Header{}, err
+	}
+	h := Header{Kind: Kind(b[0]), Flags: b[1], Task: binary.BigEndian.Uint32(b[4:]), Len: binary.BigEndian.Uint32(b[8:])}
+	if h.Len > MaxPayload {
+		return h, fmt.Errorf("a frame of %d bytes, %d at most", h.Len, MaxPayload)
+	}
+	return h, nil
+}
+
+// Append adds a frame to b.
+func Append(b []byte, kind Kind, flags byte, task uint32, payload []byte) []byte {
+	var h [HeaderLen]byte
+	Header{Kind: kind, Flags: flags, Task: task, Len: uint32(len(payload))}.Put(h[:])
+	return append(append(b, h[:]...), payload...)
+}
+
+// AppendPieces adds a message that may be larger than a frame.
+func AppendPieces(b []byte, kind Kind, payload []byte) []byte {
+	for len(payload) > MaxPayload {
+		b = Append(b, kind, 0, All, payload[:MaxPayload])
+		payload = payload[MaxPayload:]
+	}
+	return Append(b, kind, Last, All, payload)
+}
+
+var errStranger = errors.New("the other side has not the certificate of this step")
+
+// ReadMessage reads the pieces of a message, of most bytes together, with the header of the last one. io.EOF: the other side has closed the
+// connection between two messages, or between two pieces.
+func ReadMessage(r io.Reader, most int) (h Header, raw []byte, err error) {
+	for kind := Kind(0); ; kind = h.Kind {
+		if h, err = ReadHeader(r); err != nil {
+			return h, nil, err
+		}
+		if kind != 0 && h.Kind != kind {
+			return h, nil, fmt.Errorf("a frame of kind %d within a message of kind %d", h.Kind, kind)
+		}
+		at := len(raw)
+		if at+int(h.Len) > most {
+			return h, nil, fmt.Errorf("a message of more than %d bytes", most)
+		}
+		raw = slices.Grow(raw, int(h.Len))[:at+int(h.Len)]
+		if _, err = io.ReadFull(r, raw[at:]); err != nil {
+			return h, nil, err
+		}
+		if h.Flags&Last != 0 {
+			return h, raw, nil
+		}
+	}
+}
+
+// Config is for both sides of a connection: certificate (DER) and key (PKCS #8, DER) of the step are one's own, and those of the peer.
+func Config(certificate, key []byte) (*tls.Config, error) {
+	k, err := x509.ParsePKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the key of the step: %w", err)
+	}
+	same := func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) != 1 || !bytes.Equal(state.PeerCertificates[0].Raw, certificate) {
+			return errStranger
+		}
+		return nil
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: k}},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // no authority is believed: VerifyConnection compares with the one certificate that is right
+		VerifyConnection:       same,
+		SessionTicketsDisabled: true,
+		// All is sent in bulk, or is small anyway.
+		DynamicRecordSizingDisabled: true,
+	}, nil
+}

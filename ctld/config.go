@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/accounts"
@@ -63,6 +64,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 	requeue, _ := conf.ExitCodes(c.RequeueExit) // read before, with all of slurm.conf
 	hold, _ := conf.ExitCodes(c.RequeueExitHold)
 	return &state.Settings{
+		Zone:     time.Local,
 		Power:    powerSettings(c),
 		Licenses: licenses, Switches: switches, RequeueExit: requeue, RequeueExitHold: hold,
 		PrologSlurmctld: c.PrologSlurmctld != "", EpilogSlurmctld: c.EpilogSlurmctld != "",

@@ -126,7 +126,7 @@ func TestSettingsAreWhole(t *testing.T) {
 	}
 	// Of the limits on memory of a CPU and of a node a file can have one.
 	c.DefMemPerNodeMiB, c.MaxMemPerNodeMiB = 1, 1
-	fieldtest.Sets(t, settings(c, 1), fieldtest.LeftOut{"Zone": "the machine's, but in tests",
+	fieldtest.Sets(t, settings(c, 1), fieldtest.LeftOut{
 		"ConfSum": "of all files (hosts.go)", "BundleHash": "of all files (hosts.go)",
 		"Switches.Level": "0 for the first, which is a leaf", "Switches.Switches": "a leaf has none"})
 	p := schedParams(c)

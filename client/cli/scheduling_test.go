@@ -133,10 +133,11 @@ func TestShowReservations(t *testing.T) {
 
 func TestReservationSends(t *testing.T) {
 	for line, want := range map[string]string{
-		"create reservation=a StartTime=now Duration=60 Users=root Nodes=n1":                      `name: "a" create: true set {key: "StartTime" value: "now"} set {key: "Duration" value: "60"} set {key: "Users" value: "root"} set {key: "Nodes" value: "n1"}`,
-		"create reservation start=now dur=5 user=root PartitionName=debug":                        `create: true set {key: "StartTime" value: "now"} set {key: "Duration" value: "5"} set {key: "Users" value: "root"} set {key: "PartitionName" value: "debug"}`,
+		"create reservation=a StartTime=now Duration=60 Users=root Nodes=n1":                      `name: "a" create: true set {key: "StartTime" value: "1798859045"} set {key: "Duration" value: "60"} set {key: "Users" value: "root"} set {key: "Nodes" value: "n1"}`,
+		"create reservation start=now dur=5 user=root PartitionName=debug":                        `create: true set {key: "StartTime" value: "1798859045"} set {key: "Duration" value: "5"} set {key: "Users" value: "root"} set {key: "PartitionName" value: "debug"}`,
 		"create StartTime=now Duration=UNLIMITED Account=x NodeCnt=2,1 Flag=maint,Flex ResName=b": `name: "b" create: true`,
 		"update ReservationName=a Duration+=30 Users-=bob Flags+=MAINT":                           `name: "a" set {key: "Duration+" value: "30"} set {key: "Users-" value: "bob"} set {key: "Flags+" value: "MAINT"}`,
+		"update res=a StartTime=2027-01-03T00:00 EndTime=now+1hour":                               `name: "a" set {key: "StartTime" value: "1798934400"} set {key: "EndTime" value: "1798862645"}`,
 		"update res=a":             `name: "a"`,
 		"delete ReservationName=a": `name: "a" delete: true`,
 		"delete reservation a b":   `name: "a" delete: true`,

@@ -31,7 +31,7 @@ func resvKeys() []resvKey {
 }
 
 // resvRequest is a reservation as a command line describes it. Its values are read here, as a real scontrol does, and travel as they
-// were written.
+// were written, but for times: they travel as seconds since 1970.
 type resvRequest struct {
 	c          *control
 	update     bool
@@ -115,8 +115,13 @@ func (r *resvRequest) parse(args []string) (ok bool, exit int) {
 		if name == "Nodes" {
 			r.allNodes = strings.EqualFold(value, "ALL")
 		}
-		if name == "Flags" { // set in full
+		switch name {
+		case "Flags": // set in full
 			continue
+		case "StartTime":
+			value = timespec.FormatUnix(r.start)
+		case "EndTime":
+			value = timespec.FormatUnix(r.end)
 		}
 		r.req.Set = append(r.req.Set, &msg.KeyValue{Key: name + add, Value: value})
 	}
@@ -196,7 +201,8 @@ func reasonsOf(err error, other string) []any {
 }
 
 func (r *resvRequest) moment(value string) (time.Time, error) {
-	return timespec.ParseMoment(value, r.c.env.Now(), time.Local, timespec.Future)
+	now := r.c.env.Now() // in the user's time zone
+	return timespec.ParseMoment(value, now, now.Location(), timespec.Future)
 }
 
 // badMoment is the line that Slurm's parser of times prints.

@@ -13,7 +13,7 @@ import (
 )
 
 // jobValue checks the value of one key of scontrol update JobId= as Slurm's scontrol does before it asks the controller, and gives
-// the value to send. refusal holds Slurm's lines, and what would help behind them; nil: fine.
+// the value to send. now is in the user's time zone. refusal holds Slurm's lines, and what would help behind them; nil: fine.
 func jobValue(now time.Time, key, value string) (send string, refusal []string) {
 	invalid := "scontrol: error: Invalid " + key + " value: " + value
 	switch key {
@@ -72,9 +72,11 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 		if value == "" {
 			return "", []string{"No changes specified", "scontrol: error: " + key + "= has no value"}
 		}
-		if _, err := timespec.ParseMoment(value, now, time.Local, timespec.Future); err != nil {
+		at, err := timespec.ParseMoment(value, now, now.Location(), timespec.Future)
+		if err != nil {
 			return "", []string{badMoment(value, err), "No changes specified", "scontrol: error: " + err.Error()}
 		}
+		return timespec.FormatUnix(at), nil
 	case "TimeLimit", "TimeMin":
 		if _, err := timespec.ParseMinutes(value); err != nil {
 			return "", []string{"scontrol: error: Invalid " + key + " value", fmt.Sprintf("scontrol: error: %s=%s: %v", key, value, err)}

@@ -186,13 +186,13 @@ func packages(t *testing.T) map[string][]string {
 	return all
 }
 
-// pure are the folders where decisions are made: no clock, no chance, no goroutine.
+// pure are the folders where decisions are made: no clock, no chance, no goroutine, no time zone of the machine.
 var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/steps",
 	"ctld/crontab", "noded/agent"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.
 var impure = map[string][]string{
-	"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+	"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Local", "LoadLocation"},
 	"math/rand": nil,
 	"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint32N", "Uint64", "Uint64N", "N", "Float32",
 		"Float64", "Perm", "Shuffle", "NormFloat64", "ExpFloat64"},
@@ -201,33 +201,85 @@ var impure = map[string][]string{
 
 func TestPurePackages(t *testing.T) {
 	for _, dir := range pure {
-		eachFile(t, dir, func(path string, fset *token.FileSet, f *ast.File) {
-			names := map[string]string{} // of a package in this file: its path
-			for _, imp := range f.Imports {
-				p, _ := strconv.Unquote(imp.Path.Value)
-				name := filepath.Base(strings.TrimSuffix(p, "/v2"))
-				if imp.Name != nil {
-					name = imp.Name.Name
-				}
-				names[name] = p
+		eachFile(t, dir, func(_ string, fset *token.FileSet, f *ast.File) {
+			for _, use := range impurities(f) {
+				t.Errorf("%s %s", fset.Position(use.at), use.what)
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.GoStmt:
-					t.Errorf("%s starts a goroutine", fset.Position(n.Pos()))
-				case *ast.SelectorExpr:
-					x, ok := n.X.(*ast.Ident)
-					if !ok {
-						break
-					}
-					calls, listed := impure[names[x.Name]]
-					if listed && (calls == nil || slices.Contains(calls, n.Sel.Name)) {
-						t.Errorf("%s uses %s.%s", fset.Position(n.Pos()), x.Name, n.Sel.Name)
-					}
-				}
-				return true
-			})
 		})
+	}
+}
+
+type impurity struct {
+	at   token.Pos
+	what string
+}
+
+// impurities lists what a file of a pure package must not have. A moment that time.Unix makes is in the zone of the machine, so it is put
+// into another at once.
+func impurities(f *ast.File) (list []impurity) {
+	names := map[string]string{} // of a package in this file: its path
+	for _, imp := range f.Imports {
+		p, _ := strconv.Unquote(imp.Path.Value)
+		name := filepath.Base(strings.TrimSuffix(p, "/v2"))
+		if imp.Name != nil {
+			name = imp.Name.Name
+		}
+		names[name] = p
+	}
+	found := func(n ast.Node, format string, args ...any) {
+		list = append(list, impurity{n.Pos(), fmt.Sprintf(format, args...)})
+	}
+	zoned := map[ast.Expr]bool{} // what is put into a zone
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found(n, "starts a goroutine")
+		case *ast.CallExpr:
+			call, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok {
+				break
+			}
+			x, _ := call.X.(*ast.Ident)
+			switch {
+			case call.Sel.Name == "Local" && len(n.Args) == 0:
+				found(n, "uses the time zone of the machine")
+			case x != nil && names[x.Name] == "time" && strings.HasPrefix(call.Sel.Name, "Unix") && !zoned[n]:
+				found(n, "uses time.%s without .In(zone) or .UTC()", call.Sel.Name)
+			}
+		case *ast.SelectorExpr:
+			if n.Sel.Name == "In" || n.Sel.Name == "UTC" {
+				zoned[n.X] = true
+			}
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				break
+			}
+			calls, listed := impure[names[x.Name]]
+			if listed && (calls == nil || slices.Contains(calls, n.Sel.Name)) {
+				found(n, "uses %s.%s", x.Name, n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// TestImpurities: the rule above finds each of these lines, and nothing in the last ones.
+func TestImpurities(t *testing.T) {
+	const head = "package p\nimport (\"time\"; \"math/rand\")\nfunc f(now time.Time, zone *time.Location) {\n"
+	for line, want := range map[string]int{
+		"go f(now, zone)": 1, "_ = time.Now()": 1, "_ = rand.Int()": 1, "_ = now.In(time.Local)": 1, "_ = now.Local()": 1,
+		`_, _ = time.ParseInLocation("15", "9", time.Local)`: 1, `zone, _ = time.LoadLocation("Asia/Tokyo")`: 1,
+		"_ = time.Unix(0, 1).Weekday()": 1, "now = time.UnixMilli(1)": 1,
+		"_ = time.Unix(0, 1).In(zone)": 0, "_ = time.UnixMilli(1).UTC()": 0, `_, _ = time.ParseInLocation("15", "9", zone)`: 0,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "p.go", head+line+"\n}", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := impurities(f); len(got) != want {
+			t.Errorf("%s: %v, want %d", line, got, want)
+		}
 	}
 }
 

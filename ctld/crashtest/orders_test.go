@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // TestOrdersSurvive: what the controller has said yes to is still so when it is killed the moment after.
@@ -77,7 +79,7 @@ func TestOrdersSurvive(t *testing.T) {
 		j := c.jobs(id)[id]
 		return j.State == msg.JobState_JOB_PENDING && j.StateFlags&msg.JobCompleting == 0 && j.Restarts == 1
 	})
-	must(t, update(id, "StartTime", "now")(context.Background(), c.dial()))
+	must(t, update(id, "StartTime", timespec.FormatUnix(time.Now()))(context.Background(), c.dial()))
 	second := c.line(w, 1)
 	open(c, w)
 	if j := c.wait(id); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 2 || second.what != "start" || second.restarts != 1 {

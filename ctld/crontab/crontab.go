@@ -66,7 +66,7 @@ func Parse(text string) (*Schedule, error) {
 		return nil, fmt.Errorf("cannot read %q: %w", text, err)
 	}
 	out := &Schedule{fields: s, hourly: strings.HasPrefix(f[1], "*")}
-	if out.Next(time.Unix(0, 0), time.UTC).IsZero() {
+	if out.Next(time.Unix(0, 0).UTC(), time.UTC).IsZero() {
 		return nil, errors.New(strconv.Quote(text) + " never comes")
 	}
 	return out, nil

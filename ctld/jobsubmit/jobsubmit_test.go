@@ -128,6 +128,7 @@ func TestModifyCannotBeWalkedAround(t *testing.T) {
 	p := plugin(t, `function slurm_job_submit() return 0 end
 function slurm_job_modify(desc, rec)
   if desc.gres == "gpu:8" or desc.time_limit == 90 or desc.tres_per_job == "gres/gpu:8" then return slurm.ERROR end
+  if desc.begin_time == 1900000000 or desc.deadline == 1900000000 then return slurm.ERROR end
   if rec.job_id == 2 then return slurm.ERROR end
   return slurm.SUCCESS
 end`)
@@ -146,6 +147,7 @@ end`)
 		{[]string{"1"}, "TresPerJob", "gres/gpu:8", false},
 		{[]string{"1"}, "TimeLimit+", "60", false}, {[]string{"1"}, "TimeLimit+", "30", true}, {[]string{"1"}, "TimeLimit-", "10", true},
 		{[]string{"1", "2"}, "TimeLimit+", "30", false}, {[]string{"1"}, "Comment", "x", true}, {[]string{"1", "2"}, "Comment", "x", false},
+		{[]string{"1"}, "StartTime", "1900000000", false}, {[]string{"1"}, "Deadline", "1900000000", false},
 	} {
 		_, problem := p.Modify(t.Context(), v, 1000, tt.ids, []*pb.KeyValue{{Key: tt.key, Value: tt.value}})
 		if (problem == nil) != tt.ok {

@@ -121,7 +121,7 @@ func described(name, value string) any {
 		} else if err == nil {
 			return float64(infinite)
 		}
-	case "priority", "num_tasks", "requeue", "min_cpus", "min_nodes":
+	case "priority", "num_tasks", "requeue", "min_cpus", "min_nodes", "begin_time", "deadline":
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
 			return n
 		}

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -215,7 +217,7 @@ func TestUpdatedJobsStart(t *testing.T) {
 				said = append(said, key+"="+value)
 			}
 		}
-		if p := update("StartTime", "now"); p != nil {
+		if p := update("StartTime", timespec.FormatUnix(time.Unix(0, w.now))); p != nil {
 			rt.Fatal(p)
 		}
 		w.run()

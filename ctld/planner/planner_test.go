@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
@@ -129,7 +130,8 @@ func (b *bench) meddle(t *rapid.T) {
 	}
 	id := []string{strconv.Itoa(int(j.Id))}
 	switch verb := rapid.SampledFrom([]string{"cancel", "hold", "release", "requeue", "requeuehold", "suspend", "resume", "TimeLimit=5",
-		"Priority=77", "Nice=3", "ArrayTaskThrottle=1", "Partition=other", "StartTime=now+60", "MinMemoryCPU=50"}).Draw(t, "verb"); {
+		"Priority=77", "Nice=3", "ArrayTaskThrottle=1", "Partition=other",
+		"StartTime=" + timespec.FormatUnix(time.Unix(0, b.now+60e9)), "MinMemoryCPU=50"}).Draw(t, "verb"); {
 	case verb == "cancel":
 		b.do(reactor.Cancel{Caller: operator, IDs: id})
 	case verb[0] >= 'A' && verb[0] <= 'Z':

@@ -15,7 +15,7 @@ const laterTimes = 16
 // reservation is one as the scheduler sees it, with the times to come.
 func reservation(v *state.View, r *pb.ReservationRecord) *sched.Reservation {
 	s := convert.Reservation(v, r)
-	for _, later := range resv.Later(r, laterTimes) {
+	for _, later := range resv.Later(r, laterTimes, v.Settings.Location()) {
 		s.Again = append(s.Again, sched.Span{Start: convert.Seconds(later.StartNs), End: convert.CeilSeconds(later.EndNs)})
 	}
 	return s

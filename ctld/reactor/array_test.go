@@ -30,7 +30,7 @@ func (b *bench) control(verb string, ids ...string) string {
 }
 
 func (b *bench) update(id, set string) string {
-	return outcomesOf(b.do(UpdateJob{Caller: root, IDs: []string{id}, Set: pairsOf(set)}))
+	return outcomesOf(b.do(UpdateJob{Caller: root, IDs: []string{id}, Set: pairsOf(set, b.now)}))
 }
 
 func TestArrayIsOneRecord(t *testing.T) {
@@ -311,7 +311,7 @@ func (w *walker) step() {
 		w.do(Tick{Purge: true})
 	case "resv":
 		w.do(resv.Update{Operator: true, Name: "r", Create: true,
-			Set: pairsOf("StartTime=now Duration=10 Users=u Nodes=n2 Flags=IGNORE_JOBS")})
+			Set: pairsOf("StartTime=now Duration=10 Users=u Nodes=n2 Flags=IGNORE_JOBS", w.now)})
 	}
 }
 

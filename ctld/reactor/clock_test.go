@@ -189,7 +189,7 @@ func TestRequeueDelayWhenTheClockIsSet(t *testing.T) {
 // every hour goes by the new time at once, and a clock that is put back by more than three hours was wrong.
 func TestCrontabWhenTheClockIsSet(t *testing.T) {
 	at := func(text string) int64 {
-		m, err := time.ParseInLocation("2006-01-02 15:04", text, time.Local)
+		m, err := time.Parse("2006-01-02 15:04", text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestLimitOfAJobThatIsBeingStopped(t *testing.T) {
 	if got := b.view.Jobs.Get(id); got.EndNs != end || got.TimeLimitS != 1800 {
 		t.Errorf("limit %d, it ends %v later", got.TimeLimitS, time.Duration(got.EndNs-end))
 	}
-	out := b.do(UpdateJob{Caller: root, IDs: []string{"1"}, Set: []*pb.KeyValue{{Key: "EndTime", Value: "now+3600"}}}).(Outcomes)
+	out := b.do(UpdateJob{Caller: root, IDs: []string{"1"}, Set: pairsOf("EndTime=now+3600", b.now)}).(Outcomes)
 	if p := out.List[0].Problem; p == nil || !strings.Contains(p.Detail, "cancelled") {
 		t.Errorf("EndTime: %v", p)
 	}

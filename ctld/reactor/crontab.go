@@ -134,7 +134,7 @@ func (c UpdateCrontab) submit(tx *state.Tx, job CronJob, entry *pb.CrontabEntry)
 
 // nextRun is when a job of a crontab begins next; one whose time never comes, which Parse has refused, waits a year.
 func nextRun(tx *state.Tx, s *pb.JobSpec) int64 {
-	now := time.Unix(0, tx.NowNS)
+	now := time.Unix(0, tx.NowNS).UTC()
 	schedule, err := crontab.Parse(s.Cron)
 	if err != nil {
 		return now.AddDate(1, 0, 0).UnixNano()

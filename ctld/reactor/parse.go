@@ -1,18 +1,11 @@
 package reactor
 
 import (
-	"time"
-
-	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
-
-func parseMoment(s string, nowNS int64) (time.Time, error) {
-	return timespec.ParseMoment(s, time.Unix(0, nowNS), time.Local, timespec.Future)
-}
 
 func parseMiB(s string) (uint64, error) { return tres.ParseMiB(s) }
 

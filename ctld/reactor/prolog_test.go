@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -64,7 +65,7 @@ func TestLimitCountsFromTheEndOfTheProlog(t *testing.T) {
 	if j := b.job(id); j.EndNs != began+700e9 {
 		t.Errorf("TimeLimit=10 after 100 s of suspension ends %d s after the prolog", (j.EndNs-began)/1e9)
 	}
-	set("EndTime", time.Unix(0, began+900e9).UTC().Format("2006-01-02T15:04:05"))
+	set("EndTime", timespec.FormatUnix(time.Unix(0, began+900e9)))
 	if j := b.job(id); j.EndNs != began+900e9 || j.TimeLimitS != 800 {
 		t.Errorf("EndTime: ends %d s after the prolog with a limit of %d s", (j.EndNs-began)/1e9, j.TimeLimitS)
 	}

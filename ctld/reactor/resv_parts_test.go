@@ -150,7 +150,7 @@ func TestReservationFlags(t *testing.T) {
 
 func TestReservationUpkeep(t *testing.T) {
 	b := resvBench(t)
-	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local).UnixNano()
+	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
 	for _, line := range []string{
 		"create purge StartTime=now Duration=600 Users=u1000 Nodes=n1 Flags=PURGE_COMP=10",
 		"create float StartTime=now+10hour Duration=60 Users=u1000 Nodes=n1 Flags=TIME_FLOAT",

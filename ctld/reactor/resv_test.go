@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -17,11 +18,16 @@ func resvBench(t *testing.T) *bench {
 	return b
 }
 
-// pairsOf reads "Key=value Key+=value".
-func pairsOf(text string) []*pb.KeyValue {
+// pairsOf reads "Key=value Key+=value" as scontrol does of a user in UTC: moments become seconds since 1970.
+func pairsOf(text string, nowNS int64) []*pb.KeyValue {
 	var set []*pb.KeyValue
 	for _, word := range strings.Fields(text) {
 		key, value, _ := strings.Cut(word, "=")
+		if key == "StartTime" || key == "EndTime" {
+			if t, err := timespec.ParseMoment(value, time.Unix(0, nowNS), time.UTC, timespec.Future); err == nil {
+				value = timespec.FormatUnix(t)
+			}
+		}
 		set = append(set, &pb.KeyValue{Key: key, Value: value})
 	}
 	return set
@@ -35,7 +41,7 @@ func (b *bench) resv(c Caller, line string) string {
 	if name == "-" {
 		name = ""
 	}
-	switch r := b.do(resv.Update{Operator: c.Operator, Name: name, Set: pairsOf(set), Create: verb == "create",
+	switch r := b.do(resv.Update{Operator: c.Operator, Name: name, Set: pairsOf(set, b.now), Create: verb == "create",
 		Delete: verb == "delete"}).(type) {
 	case *pb.Problem:
 		return fmt.Sprintf("%d %s", r.Code, r.Phrase)
@@ -60,7 +66,7 @@ func (b *bench) shownResv(name string) string {
 // TestReservations holds codes and phrases against those of a real slurmctld (22.05).
 func TestReservations(t *testing.T) {
 	b := resvBench(t)
-	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local).UnixNano()
+	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
 	const (
 		invalidTime = "2054 Invalid time specified"
 		overlap     = "2058 Requested reservation overlaps with another reservation"
@@ -174,7 +180,7 @@ func TestReservationAndJobs(t *testing.T) {
 
 func TestReservationEnds(t *testing.T) {
 	b := resvBench(t)
-	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.Local).UnixNano() // a Friday
+	b.now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano() // a Friday
 	for _, line := range []string{
 		"create once StartTime=now+1hour Duration=60 Users=u1000 Nodes=n1",
 		"create free StartTime=now+1hour Duration=60 Users=u1000 Nodes=n2 Flags=NO_HOLD_JOBS_AFTER",
@@ -233,6 +239,39 @@ func TestReservationAccess(t *testing.T) {
 		{mine, "nope", "Requested reservation is invalid"}, {mine, "r,n", "Requested reservation is invalid"}, {mine, "", ""}} {
 		if got := set(root, c.id, c.name); got != c.want {
 			t.Errorf("job %d, reservation %q: %q, want %q", c.id, c.name, got, c.want)
+		}
+	}
+}
+
+// TestDaysOfReservationsAreTheClusters: Friday at five in Tokyo is Thursday in UTC; the next weekday there is Monday.
+func TestDaysOfReservationsAreTheClusters(t *testing.T) {
+	for zone, want := range map[*time.Location]string{time.UTC: "2026-11-20 20:00", time.FixedZone("JST", 9*3600): "2026-11-22 20:00"} {
+		b := newBench(t, func(s *state.Settings) { s.Zone = zone })
+		b.now = time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC).UnixNano()
+		if got := b.resv(root, "create r StartTime=20:00 Duration=60 Users=u1000 Nodes=n1 Flags=WEEKDAY"); got != "r" {
+			t.Fatal(got)
+		}
+		b.now += 10 * 3600e9
+		b.do(Tick{})
+		if got := time.Unix(0, b.view.Reservation("r").StartNs).UTC().Format("2006-01-02 15:04"); got != want {
+			t.Errorf("in zone %s the next one begins at %s UTC, want %s", zone, got, want)
+		}
+	}
+}
+
+// TestMomentsComeAsSeconds: the controller does not know in which zone a user has typed.
+func TestMomentsComeAsSeconds(t *testing.T) {
+	b := resvBench(t)
+	id := fmt.Sprint(b.submit(&pb.JobSpec{}))
+	for _, value := range []string{"now", "2027-01-02T03:04:05", "", "9223372036854775807", "-9223372036854775808"} {
+		set := []*pb.KeyValue{{Key: "StartTime", Value: value}}
+		p, ok := b.do(resv.Update{Operator: true, Name: "r", Create: true, Set: set}).(*pb.Problem)
+		if !ok || p.Code != uint32(pb.CodeInvalidTime) {
+			t.Errorf("a reservation with StartTime=%s: %v", value, p)
+		}
+		p = b.do(UpdateJob{Caller: root, IDs: []string{id}, Set: set}).(Outcomes).List[0].Problem
+		if p.GetCode() != uint32(pb.CodeInvalidTime) {
+			t.Errorf("a job with StartTime=%s: %v", value, p)
 		}
 	}
 }

@@ -332,8 +332,8 @@ func setRequeue(e *jobEdit, _, value string) *pb.Problem {
 	return nil
 }
 
-func moment(e *jobEdit, key, value string) (int64, *pb.Problem) {
-	t, err := parseMoment(value, e.tx.NowNS)
+func moment(key, value string) (int64, *pb.Problem) {
+	t, err := timespec.ParseUnix(value)
 	if err != nil {
 		return 0, pb.NewProblem(pb.CodeInvalidTime, "%s=%s: %v", key, value, err)
 	}
@@ -341,7 +341,7 @@ func moment(e *jobEdit, key, value string) (int64, *pb.Problem) {
 }
 
 func setStart(e *jobEdit, key, value string) *pb.Problem {
-	t, p := moment(e, key, value)
+	t, p := moment(key, value)
 	if p != nil {
 		return p
 	}
@@ -354,7 +354,7 @@ func setStart(e *jobEdit, key, value string) *pb.Problem {
 }
 
 func setDeadline(e *jobEdit, key, value string) *pb.Problem {
-	t, p := moment(e, key, value)
+	t, p := moment(key, value)
 	if p != nil {
 		return p
 	}
@@ -362,7 +362,7 @@ func setDeadline(e *jobEdit, key, value string) *pb.Problem {
 		return p
 	}
 	if t <= e.tx.NowNS {
-		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s has passed", key, value)
+		return pb.NewProblem(pb.CodeInvalidTime, "the %s has passed", strings.ToLower(key))
 	}
 	e.job.Spec.DeadlineNs = t
 	return e.onlyPending(key)

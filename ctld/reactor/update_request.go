@@ -130,7 +130,7 @@ func setPrefer(e *jobEdit, key, value string) *pb.Problem {
 
 // setEnd moves the end of a running job: its limit is what lies between (scontrol(1), EndTime).
 func setEnd(e *jobEdit, key, value string) *pb.Problem {
-	ns, p := moment(e, key, value)
+	ns, p := moment(key, value)
 	if p != nil {
 		return p
 	}
@@ -140,7 +140,7 @@ func setEnd(e *jobEdit, key, value string) *pb.Problem {
 	limit := (ns - limitFrom(e.job)) / 1e9
 	switch {
 	case ns < e.tx.NowNS || limit < 0 || limit >= int64(pb.Unlimited):
-		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s", key, value)
+		return pb.NewProblem(pb.CodeInvalidTime, "the end has passed, or is too far away")
 	case !e.caller.Operator && uint32(limit) > e.job.TimeLimitS:
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may extend the limit of a running job")
 	}

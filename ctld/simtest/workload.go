@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -155,8 +156,9 @@ func (s *sim) reserve() {
 }
 
 func (s *sim) anyPlace() []*pb.KeyValue {
-	set := map[string]string{"StartTime": fmt.Sprintf("now+%d", s.rng.IntN(180)), "Duration": strconv.Itoa(1 + s.rng.IntN(10)),
-		"Users": []string{"u", "other", "-other"}[s.rng.IntN(3)]}
+	set := map[string]string{"StartTime": timespec.FormatUnix(s.clock().Add(time.Duration(s.rng.IntN(180)) * time.Second)),
+		"Duration": strconv.Itoa(1 + s.rng.IntN(10)),
+		"Users":    []string{"u", "other", "-other"}[s.rng.IntN(3)]}
 	flags := []string{}
 	for _, f := range []string{"IGNORE_JOBS", "IGNORE_JOBS", "MAGNETIC", "PURGE_COMP=1", "NO_HOLD_JOBS_AFTER", "OVERLAP", "MAINT"} {
 		if s.chance(0.25) {

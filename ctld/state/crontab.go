@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -70,12 +69,4 @@ func (tx *Tx) putCrontab(uid uint32, r *pb.CrontabRecord) {
 		tx.crontabs = map[uint32]bool{}
 	}
 	tx.crontabs[uid] = true
-}
-
-// Location is the zone in which crontabs are read.
-func (s *Settings) Location() *time.Location {
-	if s.Zone == nil {
-		return time.Local
-	}
-	return s.Zone
 }

@@ -53,7 +53,15 @@ type Settings struct {
 	EpilogSlurmctld   bool
 	Power             *PowerSettings // nil: nodes are not powered down and up
 
-	Zone *time.Location // of crontabs; nil = the machine's
+	Zone *time.Location // the cluster's: the days and hours of crontabs and of reservations that recur
+}
+
+// Location is the time zone of the cluster, UTC where nothing is said.
+func (s *Settings) Location() *time.Location {
+	if s.Zone == nil {
+		return time.UTC
+	}
+	return s.Zone
 }
 
 // Switch is a switch of topology.conf.

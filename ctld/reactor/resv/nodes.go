@@ -131,7 +131,7 @@ func sharing(r *pb.ReservationRecord) bool {
 // atOnce yields the other reservations that are in force at some time of this one; of those that recur, the repetitions count.
 func (e *edit) atOnce(yield func(*pb.ReservationRecord) bool) {
 	for _, o := range e.tx.Reservations() {
-		if o.Name != e.r.Name && meets(o, e.r) && !yield(o) {
+		if o.Name != e.r.Name && meets(o, e.r, e.tx.Settings().Location()) && !yield(o) {
 			return
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
@@ -123,7 +122,7 @@ func (e *edit) licenses(value string) *pb.Problem {
 }
 
 func (e *edit) moment(dst *int64, key, value string) *pb.Problem {
-	t, err := timespec.ParseMoment(value, time.Unix(0, e.tx.NowNS), time.Local, timespec.Future)
+	t, err := timespec.ParseUnix(value)
 	if err != nil {
 		return pb.NewProblem(pb.CodeInvalidTime, "%s=%s: %v", key, value, err)
 	}

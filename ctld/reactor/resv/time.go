@@ -9,7 +9,7 @@ import (
 )
 
 // Reservations that recur (HOURLY, DAILY, WEEKDAY, WEEKEND, WEEKLY) are kept as their present or next occurrence, which moves on when
-// it has ended, as in Slurm.
+// it has ended, as in Slurm. Days are those of the cluster's time zone, which every function here is given.
 
 // periods are the flags with the days or hours to the next occurrence.
 var periods = map[string]struct{ days, hours int }{"HOURLY": {0, 1}, "DAILY": {1, 0}, "WEEKDAY": {1, 0}, "WEEKEND": {1, 0},
@@ -26,9 +26,9 @@ func recurs(r *pb.ReservationRecord) string {
 }
 
 // next moves a start to the next occurrence: at the same time of day, whatever summer time does.
-func next(flag string, startNS int64) int64 {
+func next(flag string, startNS int64, zone *time.Location) int64 {
 	p := periods[flag]
-	at := time.Unix(0, startNS).In(time.Local)
+	at := time.Unix(0, startNS).In(zone)
 	for {
 		if at = at.AddDate(0, 0, p.days).Add(time.Duration(p.hours) * time.Hour); onDay(flag, at.Weekday()) {
 			return at.UnixNano()
@@ -51,24 +51,24 @@ func onDay(flag string, d time.Weekday) bool {
 const maxOccurrences = 400
 
 // meets reports whether two reservations are in force at the same time.
-func meets(a, b *pb.ReservationRecord) bool {
+func meets(a, b *pb.ReservationRecord, zone *time.Location) bool {
 	if crosses(a, b) {
 		return true
 	}
-	return laterMeets(a, b) || laterMeets(b, a)
+	return laterMeets(a, b, zone) || laterMeets(b, a, zone)
 }
 
 func crosses(a, b *pb.ReservationRecord) bool { return a.StartNs < b.EndNs && b.StartNs < a.EndNs }
 
 // laterMeets reports whether a repetition of a meets the present occurrence of b.
-func laterMeets(a, b *pb.ReservationRecord) bool {
+func laterMeets(a, b *pb.ReservationRecord, zone *time.Location) bool {
 	flag := recurs(a)
 	if flag == "" {
 		return false
 	}
 	start, length := a.StartNs, a.EndNs-a.StartNs
 	for range maxOccurrences {
-		if start = next(flag, start); start >= b.EndNs {
+		if start = next(flag, start, zone); start >= b.EndNs {
 			return false
 		}
 		if start+length > b.StartNs {
@@ -85,7 +85,7 @@ func end(tx *state.Tx) {
 			continue
 		}
 		if recurs(r) != "" {
-			tx.Emit(state.ReservationChanged{Reservation: following(r, tx.NowNS, 0)})
+			tx.Emit(state.ReservationChanged{Reservation: following(tx, r, 0)})
 			continue
 		}
 		holdJobsOf(tx, r)

@@ -2,6 +2,7 @@ package resv
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -78,7 +79,7 @@ func idle(tx *state.Tx, r *pb.ReservationRecord, uses int) {
 			tx.Emit(state.ReservationEnded{Name: r.Name, Why: "nobody uses it"})
 			return
 		}
-		tx.Emit(state.ReservationChanged{Reservation: following(r, tx.NowNS, 1)})
+		tx.Emit(state.ReservationChanged{Reservation: following(tx, r, 1)})
 	default:
 		n := state.CloneReservation(r)
 		n.IdleNs = 0
@@ -90,18 +91,18 @@ func idle(tx *state.Tx, r *pb.ReservationRecord, uses int) {
 }
 
 // following is a reservation that recurs, moved on until it has not ended, and so often at least.
-func following(r *pb.ReservationRecord, nowNS int64, least int) *pb.ReservationRecord {
+func following(tx *state.Tx, r *pb.ReservationRecord, least int) *pb.ReservationRecord {
 	n := state.CloneReservation(r)
 	n.IdleNs = 0
-	for i := 0; i < least || n.EndNs <= nowNS; i++ {
-		start := next(recurs(r), n.StartNs)
+	for i := 0; i < least || n.EndNs <= tx.NowNS; i++ {
+		start := next(recurs(r), n.StartNs, tx.Settings().Location())
 		n.StartNs, n.EndNs = start, start+r.EndNs-r.StartNs
 	}
 	return n
 }
 
-// Later are the next times of a reservation that recurs, after the one that its record has; at most so many.
-func Later(r *pb.ReservationRecord, most int) []*pb.ReservationRecord {
+// Later are the next times of a reservation that recurs, after the one that its record has; at most so many. zone is the cluster's.
+func Later(r *pb.ReservationRecord, most int, zone *time.Location) []*pb.ReservationRecord {
 	flag := recurs(r)
 	if flag == "" {
 		return nil
@@ -109,7 +110,7 @@ func Later(r *pb.ReservationRecord, most int) []*pb.ReservationRecord {
 	out := make([]*pb.ReservationRecord, 0, most)
 	start := r.StartNs
 	for range most {
-		start = next(flag, start)
+		start = next(flag, start, zone)
 		out = append(out, &pb.ReservationRecord{StartNs: start, EndNs: start + r.EndNs - r.StartNs})
 	}
 	return out
@@ -167,7 +168,7 @@ func (c Update) skip(tx *state.Tx, r *pb.ReservationRecord) any {
 	if r == nil || recurs(r) == "" {
 		return pb.NewProblem(pb.CodeResvNoSkip, "reservation %s does not recur", c.Name)
 	}
-	n := following(r, tx.NowNS, 1)
+	n := following(tx, r, 1)
 	tx.Emit(state.ReservationChanged{Reservation: n})
 	return Reserved{Name: n.Name, Seq: tx.Seq}
 }

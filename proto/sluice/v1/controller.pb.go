@@ -1447,9 +1447,11 @@ func (x *ControlJobsReply) GetSeq() uint64 {
 }
 
 type UpdateJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
-	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"` // scontrol's keys, "TimeLimit", "Nice", …; a trailing + or - of the key is part of it ("TimeLimit+")
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ids   []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	// scontrol's keys, "TimeLimit", "Nice", …; a trailing + or - of the key is part of it ("TimeLimit+"). Moments (StartTime, Deadline, …)
+	// are seconds since 1970: they were read in the user's time zone.
+	Set           []*KeyValue `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2245,7 +2247,7 @@ func (x *ReservationsReply) GetSeq() uint64 {
 type UpdateReservationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // empty with create: a name is made of the first user or account
-	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`   // scontrol's keys; a trailing + or - of the key is part of it
+	Set           []*KeyValue            `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`   // scontrol's keys, as in UpdateJobRequest
 	Create        bool                   `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`
 	Delete        bool                   `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
 	unknownFields protoimpl.UnknownFields

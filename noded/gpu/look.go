@@ -15,7 +15,6 @@ import (
 // look asks the driver everything once. The caller holds work.
 func (m *Monitor) look() {
 	_, policy := m.settings()
-	m.lookedAt = m.o.Now()
 	var samples, said []*pb.DeviceSample
 	if m.o.Source != nil {
 		m.enumerate()
@@ -44,6 +43,29 @@ func (m *Monitor) look() {
 	m.samples = samples
 	m.mu.Unlock()
 	signal(m.sampled)
+}
+
+// sample asks some GPUs, or those of instances, what they do.
+func (m *Monitor) sample(ids []string, take func([]*pb.DeviceSample)) {
+	if m.o.Source == nil || len(ids) == 0 {
+		return
+	}
+	m.work.Lock()
+	defer m.work.Unlock()
+	defer m.asking("")
+	for _, uuid := range m.ids() {
+		d := m.open[uuid]
+		if d == nil || !slices.Contains(ids, uuid) && !slices.ContainsFunc(m.known[uuid].Instances,
+			func(i Instance) bool { return slices.Contains(ids, i.UUID) }) {
+			continue
+		}
+		m.asking(uuid)
+		said, err := d.Samples()
+		if err != nil && !errors.Is(err, ErrLost) { // which the next look finds
+			m.once("cannot query everything about a GPU", "gpu", uuid, "err", err)
+		}
+		take(said)
+	}
 }
 
 // nothing is the sample of a GPU that does not answer: no figure of it is known, which is not the last one.

@@ -19,7 +19,8 @@ import (
 const (
 	defaultSample = 10 * time.Second
 	refreshAfter  = time.Minute            // what GPUs are is asked again: somebody may have reconfigured one
-	pokeAfter     = time.Second            // between looks out of turn
+	earlyAfter    = time.Second            // from the begin of a step to its second sample, where no look comes before
+	endWait       = 2 * time.Second        // bounds how long the end of a step waits for its last sample
 	hangAfter     = time.Minute            // a driver that has not answered for so long does not
 	eventWait     = 500 * time.Millisecond // bounds how long the end of the daemon waits for a driver
 )
@@ -51,7 +52,8 @@ type Monitor struct {
 	changed  chan struct{}
 	sampled  chan struct{}
 	wake     chan struct{} // look now, everything anew
-	poked    chan struct{} // look soon
+	poked    chan struct{} // a step begins
+	ending   chan ending
 	recorder *Recorder
 	said     map[string]bool // what has been logged; of work
 
@@ -59,8 +61,7 @@ type Monitor struct {
 	open       map[string]Device
 	known      map[string]Info // all GPUs that were there since the boot
 	silent     bool            // the driver itself does not answer
-	lookedAt   time.Time
-	readAt     time.Time // when known was read anew
+	readAt     time.Time       // when known was read anew
 	conditions map[string]Condition
 	foreigners map[string]string // by UUID of a GPU or an instance
 	remarks    map[string]string // what is no fault, by UUID
@@ -90,7 +91,7 @@ func NewMonitor(o Options) *Monitor {
 		o.Stat = StatFile
 	}
 	m := &Monitor{o: o, changed: make(chan struct{}, 1), sampled: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		poked: make(chan struct{}, 1), recorder: NewRecorder(), said: map[string]bool{},
+		poked: make(chan struct{}, 1), ending: make(chan ending), recorder: NewRecorder(), said: map[string]bool{},
 		open: map[string]Device{}, known: map[string]Info{}, conditions: map[string]Condition{}, foreigners: map[string]string{},
 		remarks:   map[string]string{},
 		idleSince: map[string]time.Time{}, report: &pb.DeviceReport{}, gres: o.Gres, policy: o.Policy, settled: !o.Unsettled,
@@ -165,8 +166,34 @@ func (m *Monitor) Samples() []*pb.DeviceSample {
 	return m.samples
 }
 
-// Poke asks for samples out of turn: a step begins, and what it uses is counted from the first sample of its life.
+// Poke asks for samples out of turn: a step has begun to be recorded, and what it uses is counted from the first sample of its life.
 func (m *Monitor) Poke() { signal(m.poked) }
+
+// ending asks for the last sample of a step.
+type ending struct {
+	key  string
+	done chan struct{}
+}
+
+// Last takes the sample with which a step ends, which the recorder knows by key. It returns without one when ctx ends or the driver does
+// not answer.
+func (m *Monitor) Last(ctx context.Context, key string) {
+	if m.o.Source == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	e := ending{key, make(chan struct{})}
+	select {
+	case m.ending <- e:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+	}
+}
 
 func (m *Monitor) settings() ([]*pb.GresConf, *pb.GpuPolicy) {
 	m.mu.Lock()
@@ -199,6 +226,7 @@ func (m *Monitor) looks(ctx context.Context) {
 	every := m.every()
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
+	var early <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -210,11 +238,16 @@ func (m *Monitor) looks(ctx context.Context) {
 				ticks.Reset(every)
 			}
 		case <-m.poked:
-			m.work.Lock()
-			if m.o.Now().Sub(m.lookedAt) >= pokeAfter {
-				m.look()
+			m.sample(m.recorder.Fewer(1), m.recorder.First)
+			if early == nil {
+				early = time.After(earlyAfter)
 			}
-			m.work.Unlock()
+		case <-early:
+			early = nil
+			m.sample(m.recorder.Fewer(2), m.recorder.Add)
+		case e := <-m.ending:
+			m.sample(m.recorder.Devices(e.key), func(s []*pb.DeviceSample) { m.recorder.Last(e.key, s) })
+			close(e.done)
 		case <-ticks.C:
 			m.work.Lock()
 			m.look()

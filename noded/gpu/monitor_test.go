@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/leaktest"
@@ -238,13 +239,9 @@ func TestRun(t *testing.T) {
 	r.Recorder().Begin("1", []*pb.GresDevice{{Id: r.fake.ID(0)}}, nil)
 	await(t, r.Sampled())
 	r.Configure([]*pb.GresConf{{Name: "gpu", Type: "t4", Count: 1, Place: "gres.conf:1"}}, &pb.GpuPolicy{SampleS: 3600})
-	await(t, r.Changed())
-	for len(r.Sampled()) > 0 {
-		<-r.Sampled()
+	for len(r.Report().Devices) != 1 {
+		await(t, r.Changed())
 	}
-	r.clock.pass(pokeAfter)
-	r.Poke()
-	await(t, r.Sampled())
 	if got := r.Report(); len(got.Devices) != 1 || len(r.Spare()) != 1 {
 		t.Errorf("%s spare %v", text(got), r.Spare())
 	}
@@ -253,6 +250,47 @@ func TestRun(t *testing.T) {
 	if use := r.Recorder().End("1"); len(use) != 1 || use[0].Samples == 0 {
 		t.Errorf("%v", use)
 	}
+}
+
+// TestShortStep: one that is over before the next look has figures all the same, and not those of who had the GPU before.
+func TestShortStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "a100:2", &pb.GpuPolicy{SampleS: 3600})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { r.Run(ctx); close(done) }()
+		r.clock.pass(time.Second)
+		set := func(util, mem int64) {
+			for i := range 2 {
+				r.fake.Set(i, func(s *FakeState) { s.Util, s.MemMiB = util, mem })
+			}
+		}
+		set(100, 30000)
+		r.Recorder().Begin("short", []*pb.GresDevice{{Id: r.fake.ID(0)}}, nil)
+		r.Recorder().Begin("longer", []*pb.GresDevice{{Id: r.fake.ID(1)}}, nil)
+		r.Poke()
+		synctest.Wait()
+		if use := r.Recorder().Use("short")[0]; use.UtilPercent != NA || use.MemoryMib != NA || use.EnergyMj != 0 {
+			t.Errorf("at its start: %v", use)
+		}
+		set(40, 410)
+		r.clock.pass(500 * time.Millisecond)
+		r.Last(ctx, "short")
+		if use := r.Recorder().End("short")[0]; use.UtilPercent != 40 || use.MaxMemoryMib != 410 || use.EnergyMj <= 0 || use.Samples != 2 {
+			t.Errorf("at its end: %v", use)
+		}
+		time.Sleep(earlyAfter)
+		synctest.Wait()
+		set(60, 0)
+		r.clock.pass(time.Second)
+		r.Last(ctx, "longer")
+		if use := r.Recorder().End("longer")[0]; use.UtilPercent != 50 || use.MaxMemoryMib != 410 || use.Samples != 3 {
+			t.Errorf("one of more than a second: %v", use)
+		}
+		cancel()
+		<-done
+		r.Last(ctx, "longer") // returns, although nobody looks any more
+	})
 }
 
 func await(t *testing.T, c <-chan struct{}) {

@@ -14,6 +14,9 @@ import (
 // Means are over the samples of the step's life that say something; a figure that no sample said is NA. Energy is the difference
 // of the device's counter, or, where it has none, power over the time between samples. A device is idle at a sample whose load
 // is 0; how long it has been is counted from the first such sample of the present row to the last.
+//
+// A load is that of the moments before its sample, so the one with which a step begins (First) counts for energy alone. The one with
+// which it ends (Last) finds its processes gone, so the memory of an earlier sample stays.
 type Recorder struct {
 	mu    sync.Mutex
 	steps map[string]*stepUse
@@ -75,33 +78,82 @@ func newDeviceUse(d *pb.GresDevice, prior []*pb.DeviceUse) *deviceUse {
 
 // Add takes in samples, in the order of their time.
 func (r *Recorder) Add(samples []*pb.DeviceSample) {
+	r.each(samples, func(_ string, d *deviceUse, s *pb.DeviceSample) {
+		d.load(s)
+		d.memory(s)
+		d.count(s)
+	})
+}
+
+// First takes in the samples with which steps begin.
+func (r *Recorder) First(samples []*pb.DeviceSample) {
+	r.each(samples, func(_ string, d *deviceUse, s *pb.DeviceSample) {
+		if d.lastAtNS == 0 {
+			d.count(s)
+		}
+	})
+}
+
+// Last takes in the samples with which a step ends.
+func (r *Recorder) Last(key string, samples []*pb.DeviceSample) {
+	r.each(samples, func(k string, d *deviceUse, s *pb.DeviceSample) {
+		if k != key {
+			return
+		}
+		d.load(s)
+		if d.use.MaxMemoryMib < 0 && s.MemoryUsedMib > 0 {
+			d.memory(s)
+		}
+		d.count(s)
+	})
+}
+
+// each calls add for each device that a step has and a later sample is of.
+func (r *Recorder) each(samples []*pb.DeviceSample, add func(key string, d *deviceUse, s *pb.DeviceSample)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.steps {
-		for _, d := range s.devices {
-			for _, sample := range samples {
-				if sample.Id == d.use.Id {
-					d.add(sample)
+	for key, step := range r.steps {
+		for _, d := range step.devices {
+			for _, s := range samples {
+				if s.Id == d.use.Id && s.AtNs > d.lastAtNS {
+					add(key, d, s)
 				}
 			}
 		}
 	}
 }
 
-func (d *deviceUse) add(s *pb.DeviceSample) {
-	if s.AtNs <= d.lastAtNS {
-		return
+// Fewer are the devices of steps that have fewer samples than n, or none since this daemon began.
+func (r *Recorder) Fewer(n uint64) (ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, step := range r.steps {
+		for _, d := range step.devices {
+			if d.lastAtNS == 0 || uint64(d.use.Samples) < n {
+				ids = append(ids, d.use.Id)
+			}
+		}
 	}
-	u := d.use
-	u.Samples++
-	u.MaxUtilPercent, u.MaxMemoryMib = max(u.MaxUtilPercent, s.UtilPercent), max(u.MaxMemoryMib, s.MemoryUsedMib)
-	u.MemoryMib = s.MemoryUsedMib
+	return ids
+}
+
+func (d *deviceUse) load(s *pb.DeviceSample) {
+	d.use.MaxUtilPercent = max(d.use.MaxUtilPercent, s.UtilPercent)
 	if s.UtilPercent >= 0 {
 		d.utilSum += s.UtilPercent
 		d.utilCount++
 	}
-	d.energy(s)
 	d.idle(s)
+}
+
+func (d *deviceUse) memory(s *pb.DeviceSample) {
+	d.use.MemoryMib, d.use.MaxMemoryMib = s.MemoryUsedMib, max(d.use.MaxMemoryMib, s.MemoryUsedMib)
+}
+
+// count ends the work on a sample.
+func (d *deviceUse) count(s *pb.DeviceSample) {
+	d.use.Samples++
+	d.energy(s)
 	d.lastAtNS, d.lastMJ, d.lastMW = s.AtNs, s.EnergyMj, s.PowerMw
 }
 
@@ -147,6 +199,14 @@ func (d *deviceUse) total() *pb.DeviceUse {
 		out.UtilPercent = (d.utilSum + d.utilCount/2) / d.utilCount
 	}
 	return out
+}
+
+// Devices are those of a step, by their ids.
+func (r *Recorder) Devices(key string) (ids []string) {
+	for _, u := range r.Use(key) {
+		ids = append(ids, u.Id)
+	}
+	return ids
 }
 
 // Use is what a step has used so far, in the order of its devices; nil for a step that has not begun.

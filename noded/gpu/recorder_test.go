@@ -61,6 +61,26 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
+// TestFirstAndLastSample: the first counts for energy alone, the last not for memory.
+func TestFirstAndLastSample(t *testing.T) {
+	r := NewRecorder()
+	for _, key := range []string{"1.0", "2.0"} {
+		r.Begin(key, []*pb.GresDevice{{Id: "a"}}, nil)
+	}
+	r.First([]*pb.DeviceSample{sample("a", 0, 100, 70, 1000, 1000)})
+	r.First([]*pb.DeviceSample{sample("a", 1, 100, 70, 1000, 2000)}) // of a third step
+	r.Add([]*pb.DeviceSample{sample("a", 2, 20, 50, 1000, 3000)})
+	r.Last("1.0", []*pb.DeviceSample{sample("a", 3, 40, 0, 1000, 4000)})
+	for key, want := range map[string]*pb.DeviceUse{
+		"1.0": {Id: "a", UtilPercent: 30, MaxUtilPercent: 40, MemoryMib: 50, MaxMemoryMib: 50, EnergyMj: 3000, Samples: 3},
+		"2.0": {Id: "a", UtilPercent: 20, MaxUtilPercent: 20, MemoryMib: 50, MaxMemoryMib: 50, EnergyMj: 2000, Samples: 2},
+	} {
+		if got := r.End(key)[0]; !proto.Equal(got, want) {
+			t.Errorf("%s: %v\nwant %v", key, got, want)
+		}
+	}
+}
+
 // Nothing that was not said becomes a number, and a mean lies between what was said.
 func TestRecorderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -239,7 +239,11 @@ func (r *Root) watch() {
 			if !ok {
 				return
 			}
-			r.reported(rep)
+			if rep.Phase == pb.StepPhase_STEP_ENDED {
+				r.ended(rep)
+			} else {
+				r.reported(rep)
+			}
 		}
 	}
 }

@@ -80,7 +80,24 @@ func (r *Root) record(k *known, prior []*pb.DeviceUse) {
 	if len(k.brief.GetDevices()) > 0 && !k.refused() {
 		k.recorded = true
 		r.gpus.Recorder().Begin(k.name, k.brief.Devices, prior)
+		r.gpus.Poke()
 	}
+}
+
+// ended takes in that a step has ended, once there is the last sample of its devices.
+func (r *Root) ended(rep *pb.StepReport) {
+	r.mu.Lock()
+	k := r.known[agent.KeyOf(rep.Key)]
+	recorded := k != nil && k.recorded
+	r.mu.Unlock()
+	if !recorded {
+		r.reported(rep)
+		return
+	}
+	r.wg.Go(func() {
+		r.gpus.Last(r.ctx, k.name)
+		r.reported(rep)
+	})
 }
 
 // reported takes in what the runner says of a step.
@@ -436,5 +453,4 @@ func (r *Root) hold(name string, devices []*pb.GresDevice) {
 		ids = append(ids, d.Id)
 	}
 	r.gpus.Hold(name, ids)
-	r.gpus.Poke()
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -285,10 +286,19 @@ func gpuNote(g *msg.GpuRecord, nowNS int64) string {
 	case ecc > 1:
 		parts = append(parts, fmt.Sprintf("%d uncorrectable ECC errors", ecc))
 	}
-	if t := g.GetSample().GetThrottle(); t != "" && t != "n/a" {
+	if t := throttled(g.GetSample()); t != "" {
 		parts = append(parts, "throttled: "+t)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// harmless are reasons for low clocks that need no action: a GPU that works hard is at its power cap.
+var harmless = []string{"n/a", "power cap", "sync boost"}
+
+// throttled says why the clocks are low, where somebody should do something about it.
+func throttled(s *msg.DeviceSample) string {
+	reasons := slices.DeleteFunc(strings.Split(s.GetThrottle(), ", "), func(t string) bool { return slices.Contains(harmless, t) })
+	return strings.Join(reasons, ", ")
 }
 
 // idleShown is how long a GPU must have been idle to be called so: programs read data and compile between two kernels.

@@ -15,8 +15,10 @@ func someGPUs() []*msg.GpuRecord {
 	card := func(i uint32, typ string, mem uint64) *msg.Device {
 		return &msg.Device{Name: "gpu", Type: typ, Index: i, Id: "GPU-" + typ, MemoryMib: mem}
 	}
-	busy := &msg.DeviceSample{UtilPercent: 97, MemoryUsedMib: 39014, TemperatureC: 71, PowerMw: 388_400, EccUncorrected: -1}
-	idle := &msg.DeviceSample{UtilPercent: 0, MemoryUsedMib: 410, TemperatureC: 34, PowerMw: 58_000, Throttle: "thermal"}
+	busy := &msg.DeviceSample{UtilPercent: 97, MemoryUsedMib: 39014, TemperatureC: 71, PowerMw: 388_400, EccUncorrected: -1,
+		Throttle: "power cap"}
+	idle := &msg.DeviceSample{UtilPercent: 0, MemoryUsedMib: 410, TemperatureC: 34, PowerMw: 58_000,
+		Throttle: "power cap, power brake, thermal"}
 	silent := &msg.DeviceSample{UtilPercent: -1, MemoryUsedMib: -1, TemperatureC: -1, PowerMw: -1, EnergyMj: -1, SmClockMhz: -1,
 		MemoryClockMhz: -1, EccUncorrected: -1, Throttle: "n/a"}
 	shared := card(2, "v100", 16384)
@@ -40,10 +42,10 @@ func TestGPUTable(t *testing.T) {
 	}
 	want := `NODE  GPU  TYPE  MEMORY      UTIL  TEMP  POWER  STATE  JOB                     USER   NOTE
 g1    0    a100  38.1/40.0G  97%   71C   388W   alloc  41                      alice
-g1    1    a100  0.4/40.0G   0%    34C   58W    alloc  42_7                    bob    idle for 10m0s; throttled: thermal
+g1    1    a100  0.4/40.0G   0%    34C   58W    alloc  42_7                    bob    idle for 10m0s; throttled: power brake, thermal
 g1    2    v100  n/a/16.0G   n/a   n/a   n/a    mixed  43(shard:3),44(shard:1)  carol
 g1    3    a100  n/a/40.0G   n/a   n/a   n/a    fault  -                       -      XID 79\x1b[31m
-w1    0    -     0.4         0%    34C   58W    idle   -                       -      throttled: thermal
+w1    0    -     0.4         0%    34C   58W    idle   -                       -      throttled: power brake, thermal
 5 GPUs: 2 alloc, 1 mixed, 1 idle, 1 fault; 1 allocated to jobs that leave them idle
 `
 	if squeeze(b.String()) != squeeze(want) {

@@ -196,3 +196,28 @@ func (c *Config) JobContainer(n *Node) *JobContainer {
 	}
 	return &out
 }
+
+// InSight refuses a path that jobs on a node would not see, because it is in a directory that each of them has for itself: they could not
+// read their scripts there.
+func (c *Config) InSight(n *Node, path string) error {
+	j := c.JobContainer(n)
+	if j == nil {
+		return nil
+	}
+	for _, dir := range j.Dirs {
+		if rel, err := filepath.Rel(resolved(dir), resolved(path)); err == nil && filepath.IsLocal(rel) {
+			return fmt.Errorf("jobs on node %s have a %s of their own (job_container.conf) and would not see their scripts in %s; "+
+				"use a directory outside of %s, or take %s out of Dirs=", n.Name, dir, path, dir, dir)
+		}
+	}
+	return nil
+}
+
+// resolved is where a path leads, as far as it exists.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
+		return real
+	}
+	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
+}

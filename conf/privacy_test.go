@@ -2,6 +2,8 @@ package conf
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -67,6 +69,34 @@ func TestJobContainers(t *testing.T) {
 	if _, err := Load("/slurm.conf", files{"slurm.conf": twoNodes + "JobContainerType=job_container/tmpfs\n"}.options()); err == nil ||
 		!strings.Contains(err.Error(), "needs /job_container.conf, which does not exist") {
 		t.Errorf("without the file: %v", err)
+	}
+}
+
+// TestInSight: links are followed, and what does not exist yet is where it will be.
+func TestInSight(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(dir, "tmp"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := files{"slurm.conf": twoNodes + "JobContainerType=job_container/tmpfs\n",
+		"job_container.conf": "NodeName=n2 BasePath=none\nBasePath=/x Dirs=" + dir + "/tmp\n"}
+	c, err := Load("/slurm.conf", f.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, hidden := range map[string]bool{"/tmp": true, "/tmp/a/b": true, "/link/spool": true, "/tmpx": false, "": false,
+		"/other/tmp": false} {
+		if err := c.InSight(c.Nodes[0], dir+path); (err != nil) != hidden {
+			t.Errorf("%s: %v", path, err)
+		} else if hidden && !strings.Contains(err.Error(), "have a "+dir+"/tmp of their own") {
+			t.Error(err)
+		}
+		if err := c.InSight(c.Nodes[1], dir+path); err != nil {
+			t.Errorf("on a node without private directories: %v", err)
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	if err := p.checkHosts(); err != nil {
 		return nil, err
 	}
+	if err := p.checkSight(); err != nil {
+		return nil, err
+	}
 	if p.ctld, err = program(ctldName); err != nil {
 		return nil, err
 	}
@@ -83,6 +86,19 @@ func (p *plan) checkHosts() error {
 			"cannot start the cluster of %s on this machine: its nodes %s are other machines (NodeHostname is neither %s nor an address "+
 				"of it); `sluice up` runs nodes that share this host",
 			p.confPath, hostlist.Fold(strangers), host)
+	}
+	return nil
+}
+
+// checkSight refuses a folder that jobs would not see: their scripts lie in it, and the controller's socket.
+func (p *plan) checkSight() error {
+	if p.pretend || os.Geteuid() != 0 { // there are no jobs, or nobody can make namespaces for them
+		return nil
+	}
+	for _, n := range p.nodes() {
+		if err := p.conf.InSight(n, string(p.dir)); err != nil {
+			return fmt.Errorf("cannot use %s: %w; --dir names another directory", p.dir, err)
+		}
 	}
 	return nil
 }

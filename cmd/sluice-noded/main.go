@@ -297,6 +297,11 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
+	if os.Geteuid() == 0 { // others can make no namespaces
+		if err := cfg.InSight(n, o.Spool); err != nil {
+			return noded.Options{}, logging{}, fmt.Errorf("cannot use the spool directory %s: %w", o.Spool, err)
+		}
+	}
 	o.Files = root.Conf{Sum: cfg.Sum, Store: src.store, Bundle: src.bundle, Publish: src.publish}
 	if src.store != nil {
 		src.adjust(&o)

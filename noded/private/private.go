@@ -249,7 +249,15 @@ func tryMounts(dirs []string) error {
 
 // usable returns where a folder and BasePath really are, when jobs can have the folder for themselves.
 func usable(p *pb.Privacy, dir, spool string) (real, base string, err error) {
+	scripts, err := filepath.EvalSymlinks(spool)
+	if err != nil {
+		return "", "", err
+	}
+	hides := fmt.Errorf("the spool folder %s, with the jobs' scripts, is in it", spool)
 	if dir == Shm {
+		if within(scripts, dir) {
+			return "", "", hides
+		}
 		return dir, "", nil
 	}
 	info, err := os.Stat(dir)
@@ -259,18 +267,14 @@ func usable(p *pb.Privacy, dir, spool string) (real, base string, err error) {
 	if real, err = trusted.Path(dir); err != nil { // what is mounted over it later must be what is looked at here
 		return "", "", err
 	}
+	if within(scripts, real) {
+		return "", "", hides
+	}
 	if real == Shm {
 		return real, "", nil
 	}
 	if info, err = os.Lstat(real); err != nil {
 		return "", "", err
-	}
-	scripts, err := filepath.EvalSymlinks(spool)
-	if err != nil {
-		return "", "", err
-	}
-	if within(scripts, real) {
-		return "", "", fmt.Errorf("the spool folder %s, with the jobs' scripts, is in it", spool)
 	}
 	// With an /etc of their own, jobs could make themselves root by any set-user-ID program.
 	if info.Mode()&0o002 == 0 || info.Mode()&os.ModeSticky == 0 {

@@ -114,6 +114,13 @@ func TestAvailable(t *testing.T) {
 			t.Errorf("%+v: %v, %v", c, p, whys)
 		}
 	}
+	if memory, err := os.MkdirTemp(Shm, "sluice-test"); err == nil {
+		defer os.RemoveAll(memory)
+		p, whys := Available(&pb.Privacy{Dirs: []string{Shm}}, memory)
+		if len(whys) != 1 || !strings.Contains(whys[0].Error(), "with the jobs' scripts, is in it") || len(p.Dirs) > 0 {
+			t.Errorf("a spool in %s: %v, %v", Shm, p, whys)
+		}
+	}
 	want := []string{"/var/tmp", Shm}
 	p, whys := Available(&pb.Privacy{Base: dir + "/made/n1", Dirs: want, MakeBase: true}, spool)
 	if len(whys) > 0 && strings.Contains(whys[0].Error(), "namespace") {

@@ -32,6 +32,9 @@ func TestGeneratedConfigurationIsFaultless(t *testing.T) {
 		if len(c.Nodes) != n || len(c.Warnings) != 0 || len(c.Ignored) != 0 {
 			t.Errorf("%d nodes: %d nodes, warnings %v, ignored %v", n, len(c.Nodes), c.Warnings, c.Ignored)
 		}
+		if c.MaxArraySize != 100001 {
+			t.Errorf("MaxArraySize=%d", c.MaxArraySize)
+		}
 		if c.Cgroup.ConstrainCores != (n == 1) {
 			t.Errorf("%d nodes: ConstrainCores is %v, but nodes that share cores must not be tied to some", n, c.Cgroup.ConstrainCores)
 		}
@@ -284,6 +287,9 @@ func TestPretendedConfigurationIsFaultless(t *testing.T) {
 	c, err := conf.Load(dir.ownConf(), conf.Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.MaxArraySize != 100001 {
+		t.Errorf("MaxArraySize=%d", c.MaxArraySize)
 	}
 	if len(c.Nodes) != 3000 || len(c.Warnings) != 0 || len(c.Ignored) != 0 {
 		t.Errorf("%d nodes, warnings %v, ignored %v", len(c.Nodes), c.Warnings, c.Ignored)

@@ -123,6 +123,9 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// maxArraySize lets an array have 100,000 tasks, not the 1,000 of Slurm's default.
+const maxArraySize = 100001
+
 // slurmConf is a configuration in which every node has all CPUs of the machine and a share of its memory.
 func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	var b strings.Builder
@@ -151,6 +154,7 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	line("SelectType=select/cons_tres")
 	line("SelectTypeParameters=CR_Core_Memory")
 	line("TaskPlugin=task/cgroup")
+	line("MaxArraySize=%d", maxArraySize)
 	line("DefMemPerCPU=%d", max(1, min(1024, m.memoryMiB/n/m.cpus)))
 	line("ReturnToService=2")
 	line("SlurmdTimeout=30")
@@ -180,12 +184,13 @@ SlurmctldLogFile=%s
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=1024
+MaxArraySize=%d
 MaxJobCount=200000
 ReturnToService=2
 # None of these nodes exists; their hardware is what is said here.
 NodeName=%s CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=256000 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-`, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), names)
+`, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), maxArraySize, names)
 }
 
 // clusterName is "sluice" in the usual place. Elsewhere it tells the folders apart, because a cluster's cgroups are named by

@@ -173,7 +173,7 @@ func (d *daemon) takeIn(ctx context.Context) {
 		path := filepath.Join(dir, name)
 		c, err := d.issued(path)
 		if err == nil {
-			_, err = d.loop.Do(loop.For(ctx, loop.Nodes, 0), reactor.Certified{Name: c.Subject.CommonName,
+			_, err = d.loop.Do(loop.ForNode(ctx, ""), reactor.Certified{Name: c.Subject.CommonName,
 				Record: rpc.CertificateRecord(c, c.Subject.OrganizationalUnit[0], "issue")})
 		}
 		if errors.Is(err, loop.ErrBusy) || ctx.Err() != nil {

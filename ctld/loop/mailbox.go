@@ -9,8 +9,8 @@ import (
 
 // The mailbox is served in turn. Four kinds of senders have equal shares of the writer when all of them have something waiting: the
 // controller itself (the planner, programs, accounting), the nodes, root and SlurmUser, and the users; the users share theirs equally by
-// uid. What counts is not the number of commands but what they cost (state.Tx.Spend), so that a user with expensive ones gets fewer
-// turns. Within one sender's lane the order stays.
+// uid, and the nodes theirs by name. What counts is not the number of commands but what they cost (state.Tx.Spend), so that a sender with
+// expensive ones gets fewer turns. Within one sender's lane the order stays. Nobody is held up while nobody else waits: there is no rate.
 //
 // The lane that has had least goes next, as in start-time fair queueing: a lane that comes back after a pause begins at the level of
 // those that are being served, and has no claim to what it did not use.
@@ -27,25 +27,31 @@ const (
 	kinds
 )
 
-// laneSize bounds what waits of each kind of sender but the users, and of all users together.
+// laneSize bounds what waits of each kind of sender, of all users and of all nodes together.
 const laneSize = mailboxSize
 
 // perCommand is what every command costs beside what it spends.
 const perCommand = 10
 
 type sender struct {
-	who Who
-	uid uint32 // of Users
+	who  Who
+	uid  uint32 // of Users
+	node string // of Nodes, "": of several
 }
 
 type senderKey struct{}
 
-// For names the sender of the commands of a context: the user behind a connection, a node's stream.
+// For names the sender of the commands of a context: the user behind a connection.
 func For(ctx context.Context, who Who, uid uint32) context.Context {
 	if who != Users {
 		uid = 0
 	}
-	return context.WithValue(ctx, senderKey{}, sender{who, uid})
+	return context.WithValue(ctx, senderKey{}, sender{who: who, uid: uid})
+}
+
+// ForNode is For with what a node says; "" is for what several say.
+func ForNode(ctx context.Context, node string) context.Context {
+	return context.WithValue(ctx, senderKey{}, sender{who: Nodes, node: node})
 }
 
 func senderOf(ctx context.Context) sender {
@@ -55,10 +61,10 @@ func senderOf(ctx context.Context) sender {
 
 // lane is what waits of one sender, in order.
 type lane struct {
-	uid  uint32
+	from sender
 	list []request
 	used uint64 // units, with what was forgone
-	at   int    // in the heap of users; -1: not there
+	at   int    // in the heap of its kind; -1: not there
 }
 
 func (l *lane) pop() request {
@@ -70,28 +76,37 @@ func (l *lane) pop() request {
 	return r
 }
 
+// kind is what waits of one kind of sender.
+type kind struct {
+	used  uint64 // units, with what was forgone
+	lanes map[sender]*lane
+	turns turns  // those with something waiting
+	crowd int    // requests in them
+	level uint64 // what the lane had used that was served last: where another begins
+}
+
 type mailbox struct {
 	mu    sync.Mutex
 	wake  chan struct{} // has one in it when something may wait
-	kinds [kinds]lane   // that of Users has no list, only what they used together
-	users map[uint32]*lane
-	turns turns // users with something waiting
-	crowd int   // requests in them
-	// What those had used that were served last: where a lane begins.
-	level     uint64
-	userLevel uint64
+	kinds [kinds]kind
+	level uint64 // what the kind had used that was served last
 }
 
 func newMailbox() *mailbox {
-	return &mailbox{wake: make(chan struct{}, 1), users: map[uint32]*lane{}}
+	b := &mailbox{wake: make(chan struct{}, 1)}
+	for w := range b.kinds {
+		b.kinds[w].lanes = map[sender]*lane{}
+	}
+	return b
 }
 
-// turns is a heap of users: first who has used least.
+// turns is a heap of senders of a kind: first who has used least.
 type turns []*lane
 
 func (t turns) Len() int { return len(t) }
 func (t turns) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(t[i].used, t[j].used), cmp.Compare(t[i].uid, t[j].uid)) < 0
+	a, b := t[i], t[j]
+	return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.from.uid, b.from.uid), cmp.Compare(a.from.node, b.from.node)) < 0
 }
 func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i]; t[i].at, t[j].at = i, j }
 func (t *turns) Push(x any)   { l := x.(*lane); l.at = len(*t); *t = append(*t, l) }
@@ -103,29 +118,22 @@ func (t *turns) Pop() any {
 	return l
 }
 
-// put takes a request in; false: there are too many. Of the room for users one may have half of what is left; beyond it, there is room
-// for one command each.
+// put takes a request in; false: there are too many. Of the room for users and for nodes one may have half of what is left; beyond it,
+// there is room for one command each.
 func (b *mailbox) put(s sender, r request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.from = s
-	if s.who != Users {
-		l := &b.kinds[s.who]
-		if len(l.list) >= laneSize {
-			return false
-		}
-		b.begin(s.who)
-		l.list = append(l.list, r)
-	} else {
-		l := b.users[s.uid]
-		if l != nil && len(l.list) >= max((laneSize-b.crowd)/2, 1) || b.crowd >= 2*laneSize {
-			return false
-		}
-		b.begin(Users)
-		l = b.user(s.uid)
-		l.list = append(l.list, r)
-		b.crowd++
+	k, l := &b.kinds[s.who], b.kinds[s.who].lanes[s]
+	most, all := laneSize, laneSize
+	if s.who == Users || s.who == Nodes {
+		most, all = max((laneSize-k.crowd)/2, 1), 2*laneSize
 	}
+	if l != nil && len(l.list) >= most || k.crowd >= all {
+		return false
+	}
+	r.from = s
+	l = b.begin(s)
+	l.list = append(l.list, r)
 	b.ring()
 	return true
 }
@@ -134,12 +142,7 @@ func (b *mailbox) put(s sender, r request) bool {
 func (b *mailbox) back(r request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.begin(r.from.who)
-	l := &b.kinds[r.from.who]
-	if r.from.who == Users {
-		l = b.user(r.from.uid)
-		b.crowd++
-	}
+	l := b.begin(r.from)
 	l.list = append([]request{r}, l.list...)
 	b.ring()
 }
@@ -151,30 +154,22 @@ func (b *mailbox) ring() {
 	}
 }
 
-// begin brings a kind that had nothing waiting to the present level.
-func (b *mailbox) begin(w Who) {
-	if !b.waits(w) {
-		b.kinds[w].used = max(b.kinds[w].used, b.level)
+// begin counts a request and is the lane that it goes to, among those whose turn comes. A kind or a lane that had nothing waiting is brought
+// to the present level.
+func (b *mailbox) begin(s sender) *lane {
+	k := &b.kinds[s.who]
+	if k.crowd == 0 {
+		k.used = max(k.used, b.level)
 	}
-}
-
-func (b *mailbox) waits(w Who) bool {
-	if w == Users {
-		return len(b.turns) > 0
-	}
-	return len(b.kinds[w].list) > 0
-}
-
-// user is the lane of a user, among those whose turn comes.
-func (b *mailbox) user(uid uint32) *lane {
-	l := b.users[uid]
+	k.crowd++
+	l := k.lanes[s]
 	if l == nil {
-		l = &lane{uid: uid, at: -1}
-		b.users[uid] = l
+		l = &lane{from: s, at: -1}
+		k.lanes[s] = l
 	}
 	if l.at < 0 {
-		l.used = max(l.used, b.userLevel)
-		heap.Push(&b.turns, l)
+		l.used = max(l.used, k.level)
+		heap.Push(&k.turns, l)
 	}
 	return l
 }
@@ -183,25 +178,21 @@ func (b *mailbox) user(uid uint32) *lane {
 func (b *mailbox) next() (r request, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	turn := kinds
-	for w := range kinds {
-		if b.waits(w) && (turn == kinds || b.kinds[w].used < b.kinds[turn].used) {
-			turn = w
+	var k *kind
+	for w := range b.kinds {
+		if o := &b.kinds[w]; o.crowd > 0 && (k == nil || o.used < k.used) {
+			k = o
 		}
 	}
-	if turn == kinds {
+	if k == nil {
 		return r, false
 	}
-	b.level = b.kinds[turn].used
-	if turn != Users {
-		return b.kinds[turn].pop(), true
-	}
-	l := b.turns[0]
-	b.userLevel = l.used
+	l := k.turns[0]
+	b.level, k.level = k.used, l.used
 	r = l.pop()
-	b.crowd--
+	k.crowd--
 	if len(l.list) == 0 {
-		heap.Pop(&b.turns)
+		heap.Pop(&k.turns)
 	}
 	return r, true
 }
@@ -210,21 +201,18 @@ func (b *mailbox) next() (r request, ok bool) {
 func (b *mailbox) charge(s sender, units int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	cost := uint64(perCommand + units)
-	b.kinds[s.who].used += cost
-	if s.who != Users {
-		return
-	}
-	l := b.users[s.uid]
+	cost, k := uint64(perCommand+units), &b.kinds[s.who]
+	k.used += cost
+	l := k.lanes[s]
 	if l == nil {
 		return
 	}
 	l.used += cost
 	switch {
 	case l.at >= 0:
-		heap.Fix(&b.turns, l.at)
-	case len(b.turns) == 0: // nobody is ahead of anybody
-		clear(b.users)
+		heap.Fix(&k.turns, l.at)
+	case k.crowd == 0: // nobody is ahead of anybody
+		clear(k.lanes)
 	}
 }
 
@@ -232,8 +220,8 @@ func (b *mailbox) charge(s sender, units int) {
 func (b *mailbox) waiting() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for w := range kinds {
-		n += len(b.kinds[w].list)
+	for w := range b.kinds {
+		n += b.kinds[w].crowd
 	}
-	return n + b.crowd
+	return n
 }

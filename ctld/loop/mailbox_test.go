@@ -27,9 +27,12 @@ func TestTurnsAreFair(t *testing.T) {
 		b := newMailbox()
 		var senders []sender
 		for uid := range uint32(rapid.IntRange(1, 5).Draw(t, "users")) {
-			senders = append(senders, sender{Users, uid})
+			senders = append(senders, sender{who: Users, uid: uid})
 		}
-		senders = append(senders, sender{who: Controller}, sender{who: Nodes}, sender{who: Operators})
+		for n := range rapid.IntRange(1, 5).Draw(t, "nodes") {
+			senders = append(senders, sender{who: Nodes, node: fmt.Sprint("n", n)})
+		}
+		senders = append(senders, sender{who: Controller}, sender{who: Operators})
 		sent, served := map[sender][]int{}, map[sender][]int{}
 		got, since := map[sender]int{}, map[sender]map[sender]int{} // since: what each had when both began to wait together
 		waits := func(s sender) bool { return len(sent[s]) > len(served[s]) }
@@ -37,7 +40,7 @@ func TestTurnsAreFair(t *testing.T) {
 		pairs := func(f func(a, b sender)) {
 			for i, x := range senders {
 				for _, y := range senders[i+1:] {
-					if rank(x) == Users && rank(y) == Users {
+					if rank(x) == rank(y) {
 						f(x, y)
 					}
 				}
@@ -115,7 +118,7 @@ func TestUsersDoNotStarveTheCluster(t *testing.T) {
 	b := newMailbox()
 	for uid := range uint32(50) {
 		for range 100 {
-			b.put(sender{Users, uid}, request{})
+			b.put(sender{who: Users, uid: uid}, request{})
 		}
 	}
 	for _, who := range []Who{Controller, Nodes, Operators} {
@@ -144,26 +147,56 @@ func TestUsersDoNotStarveTheCluster(t *testing.T) {
 	}
 }
 
-// One user does not fill the mailbox, nor do many: there is room for another's command, and always for those of root and the nodes.
+// One user does not fill the mailbox, nor do many, and neither do nodes: there is room for another's command, and always for those of root
+// and the controller.
 func TestRoomForAnother(t *testing.T) {
 	b := newMailbox()
-	fill := func(uid uint32) (n int) {
-		for b.put(sender{Users, uid}, request{}) {
-			n++
+	for _, of := range []func(int) sender{
+		func(i int) sender { return sender{who: Users, uid: uint32(i)} },
+		func(i int) sender { return sender{who: Nodes, node: fmt.Sprint("n", i)} },
+	} {
+		fill := func(i int) (n int) {
+			for b.put(of(i), request{}) {
+				n++
+			}
+			return n
 		}
-		return n
-	}
-	if n := fill(1); n > laneSize/2+1 {
-		t.Errorf("one user has %d of %d places", n, laneSize)
-	}
-	for uid := range uint32(1000) {
-		if n := fill(uid + 2); n == 0 {
-			t.Fatalf("no room for user %d", uid+2)
+		if n := fill(0); n > laneSize/2+1 {
+			t.Errorf("%v has %d of %d places", of(0), n, laneSize)
+		}
+		for i := range 1000 {
+			if n := fill(i + 1); n == 0 {
+				t.Fatalf("no room for %v", of(i+1))
+			}
 		}
 	}
-	for _, who := range []Who{Controller, Nodes, Operators} {
+	for _, who := range []Who{Controller, Operators} {
 		if !b.put(sender{who: who}, request{}) {
 			t.Errorf("no room for kind %d", who)
+		}
+	}
+}
+
+// TestAFloodOfOneNode: a node that has always something waiting leaves every other one its turn: each command of another is served after at
+// most one of the flood's.
+func TestAFloodOfOneNode(t *testing.T) {
+	b := newMailbox()
+	for range 5000 {
+		b.put(sender{who: Nodes, node: "flood"}, request{})
+	}
+	b.put(sender{who: Users, uid: 1}, request{})
+	for i := range 100 {
+		other := sender{who: Nodes, node: fmt.Sprint("n", i)}
+		b.put(other, request{})
+		for turns := 0; ; turns++ {
+			r, _ := b.next()
+			b.charge(r.from, 100)
+			if r.from == other {
+				break
+			}
+			if turns == 2 && i > 0 { // at first one user's command as well
+				t.Fatalf("%v waits for %d commands of others", other, turns+1)
+			}
 		}
 	}
 }

@@ -156,7 +156,7 @@ func (s *EnrolServer) join(ctx context.Context, r *nodepb.JoinRequest) ([]byte, 
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	out, err := s.Writer.Do(loop.For(ctx, loop.Nodes, 0), reactor.Join{Token: r.Token, SecretHash: hash[:], Node: r.Node, Role: r.Role,
+	out, err := s.Writer.Do(loop.ForNode(ctx, ""), reactor.Join{Token: r.Token, SecretHash: hash[:], Node: r.Node, Role: r.Role,
 		KeyHash: keyHash, Certificate: cert.Raw, Record: CertificateRecord(cert, r.Role, "token "+r.Token)})
 	if err != nil {
 		return nil, s.failed(err)
@@ -194,7 +194,7 @@ func (s *EnrolServer) Renew(ctx context.Context, r *nodepb.RenewRequest) (*nodep
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	_, err = s.Writer.Do(loop.For(ctx, loop.Nodes, 0), reactor.Certified{Name: id.Name, By: serial,
+	_, err = s.Writer.Do(loop.ForNode(ctx, id.Name), reactor.Certified{Name: id.Name, By: serial,
 		Record: CertificateRecord(cert, id.Role, "renewal")})
 	if err != nil {
 		return nil, s.failed(err)

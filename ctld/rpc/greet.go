@@ -90,7 +90,7 @@ func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
 	if why == "" {
 		return nil
 	}
-	_, _ = s.Writer.Do(loop.For(ctx, loop.Nodes, 0), reactor.NodeRefused{Node: h.Node, Why: why, Text: text})
+	_, _ = s.Writer.Do(loop.ForNode(ctx, h.Node), reactor.NodeRefused{Node: h.Node, Why: why, Text: text})
 	return status.Error(codes.FailedPrecondition, text)
 }
 

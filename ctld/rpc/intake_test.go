@@ -2,15 +2,18 @@ package rpc
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc"
 )
 
 // committing is a Writer each of whose commits waits for one value of next.
@@ -111,6 +114,52 @@ func TestReportsWaitForRoom(t *testing.T) {
 		}
 		if err := in.put(reports(1)); err == nil {
 			t.Error("taken over after the end")
+		}
+	})
+}
+
+// reporting is a stream on which a node has so many messages to say, one step in each.
+type reporting struct {
+	grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]
+	left int
+}
+
+func (r *reporting) Recv() (*pb.NodeReport, error) {
+	if r.left--; r.left < 0 {
+		return nil, io.EOF
+	}
+	return &pb.NodeReport{Steps: reports(1)}, nil
+}
+
+// TestANodeIsNotHeldUp: what a node says is taken in as fast as the writer takes it, however many messages it has. The clock of this test
+// goes on only when somebody waits for it.
+func TestANodeIsNotHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages = 20000
+		in, w := newIntake(t.Context())
+		go func() {
+			for {
+				select {
+				case w.next <- nil:
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		began := time.Now()
+		if err := in.s.receive(t.Context(), &reporting{left: messages}, in, in.link, in.name); err != io.EOF {
+			t.Fatal(err)
+		}
+		in.end()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the node has waited for %v", took)
+		}
+		all := 0
+		for _, n := range w.got {
+			all += n
+		}
+		if all != messages {
+			t.Errorf("%d steps came through, want %d", all, messages)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
@@ -46,14 +47,24 @@ type NodeServer struct {
 
 	mu     sync.Mutex
 	hellos map[string]*rate.Limiter // by node of this cluster
+	said   *logfile.Seldom          // lines that nodes can bring about
 }
 
-// Rates of one node, sustained per second and at once: streams, each of which is a commit, and messages, of which a node puts together
-// what gathers while one is on its way. What is over waits.
-const (
-	helloRate, helloBurst     = 2, 10
-	messageRate, messageBurst = 200, 1000
-)
+// says reports whether a line about a node is due that it can bring about as often as it likes.
+func (s *NodeServer) says(what, node string) (due bool, left int) {
+	s.mu.Lock()
+	if s.said == nil {
+		s.said = logfile.NewSeldom(time.Minute)
+	}
+	said := s.said
+	s.mu.Unlock()
+	return said.Says(what + " " + node)
+}
+
+// How often one node may open a stream, sustained per second and at once: each is a commit, and lines in the log. What is over waits. The
+// messages on a stream have no rate: their node takes turns with others for the writer (loop.ForNode), and a stream is not read any further
+// while what it says waits (intake).
+const helloRate, helloBurst = 2, 10
 
 // nodeName is the name in the certificate that the node has shown, and its serial; the TLS layer has verified it.
 func nodeName(ctx context.Context) (name, serial string, err error) {
@@ -88,7 +99,7 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 			"node %s belongs to another cluster (id %s, this is %s); clear its spool directory to move it here", name, h.ClusterId,
 			s.ClusterID)
 	}
-	ctx, cancel := context.WithCancel(loop.For(stream.Context(), loop.Nodes, 0))
+	ctx, cancel := context.WithCancel(loop.ForNode(stream.Context(), name))
 	defer cancel()
 	if err := s.inTurn(ctx, name); err != nil {
 		return status.FromContextError(err).Err()
@@ -179,7 +190,7 @@ func (s *NodeServer) gone(name string, stream uint64) {
 			return
 		default:
 		}
-		_, err := s.Writer.Do(loop.For(context.Background(), loop.Nodes, 0), reactor.NodeGone{Node: name, Stream: stream})
+		_, err := s.Writer.Do(loop.ForNode(context.Background(), name), reactor.NodeGone{Node: name, Stream: stream})
 		if !errors.Is(err, loop.ErrBusy) {
 			return
 		}
@@ -250,13 +261,9 @@ func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name
 
 func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders],
 	in *intake, link *dispatch.Link, name string) error {
-	messages := rate.NewLimiter(messageRate, messageBurst)
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return err
-		}
-		if err := messages.Wait(ctx); err != nil {
 			return err
 		}
 		if r.Heartbeat != nil {
@@ -315,8 +322,10 @@ func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
 	}
 	if news := off - known; (off > reactor.ClockDiffersNS || off < -reactor.ClockDiffersNS) &&
 		(news > reactor.ClockDiffersNS || news < -reactor.ClockDiffersNS) {
-		s.Log.Warn("the clock of a node differs from the controller's; no job ends by it, but files and certificates go by it",
-			"node", node, "ahead", time.Duration(off).Round(time.Second))
+		if due, left := s.says("clock", node); due {
+			s.Log.Warn("the clock of a node differs from the controller's; no job ends by it, but files and certificates go by it",
+				"node", node, "ahead", time.Duration(off).Round(time.Second), "left_out", left)
+		}
 	}
 	return off
 }
@@ -356,7 +365,7 @@ func (b *Beats) Run(ctx context.Context, w Writer) {
 		b.last = noBeats()
 		b.mu.Unlock()
 		if len(beats.Beats) > 0 {
-			_, _ = w.Do(loop.For(ctx, loop.Nodes, 0), beats)
+			_, _ = w.Do(loop.ForNode(ctx, ""), beats)
 		}
 	}
 }

@@ -71,7 +71,12 @@ func (s *NodeServer) judgeConf(node string, c *pb.ConfigurationState) {
 	if note == "" || c.GetFetched() && c.GetError() == "" {
 		return
 	}
-	s.Log.Warn("node "+node+" appears to have a different configuration than the controller", "node", node, "why", note)
+	due, left := s.says("configuration", node)
+	if !due {
+		return
+	}
+	s.Log.Warn("node "+node+" appears to have a different configuration than the controller", "node", node, "why", note,
+		"left_out", left)
 }
 
 // showConf adds to what is wrong with a node what is wrong with its configuration.

@@ -31,6 +31,7 @@ type calls struct {
 	idle   []idleConn
 	busy   map[*wire.Conn]bool
 	closed bool
+	told   func(*msg.Problem) // Client.Waiting
 }
 
 func newCalls(socket string, first *wire.Conn) *calls {
@@ -107,12 +108,17 @@ type pointer[M any] interface {
 
 // unary makes a call with one request and one answer.
 func unary[R any, P pointer[R]](ctx context.Context, c *calls, method string, req msg.Message) (*R, error) {
-	conn, err := c.take()
-	if err != nil {
-		return nil, err
-	}
-	defer c.give(conn)
-	return decoded[R, P](conn.Call(ctx, method, req.AppendTo(nil)))
+	var answer string
+	err := c.patiently(ctx, func() error {
+		conn, err := c.take()
+		if err != nil {
+			return err
+		}
+		defer c.give(conn)
+		answer, err = conn.Call(ctx, method, req.AppendTo(nil))
+		return err
+	})
+	return decoded[R, P](answer, err)
 }
 
 func decoded[R any, P pointer[R]](answer string, err error) (*R, error) {
@@ -126,18 +132,30 @@ func decoded[R any, P pointer[R]](answer string, err error) (*R, error) {
 	return r, nil
 }
 
-// download makes a call that is answered by several messages.
+// download makes a call that is answered by several messages. It waits for the first of them, which may be a refusal.
 func download[R any, P pointer[R]](ctx context.Context, c *calls, method string, req msg.Message) (msg.Stream[R], error) {
-	conn, err := c.take()
+	var s *stream[R, P]
+	err := c.patiently(ctx, func() error {
+		conn, err := c.take()
+		if err != nil {
+			return err
+		}
+		x, err := conn.Open(ctx, method, req.AppendTo(nil))
+		if err != nil {
+			c.give(conn)
+			return err
+		}
+		s = &stream[R, P]{calls: c, conn: conn, exchange: x}
+		if s.first, err = s.receive(); isBusy(err) {
+			return err
+		}
+		s.ahead = err == nil
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	x, err := conn.Open(ctx, method, req.AppendTo(nil))
-	if err != nil {
-		c.give(conn)
-		return nil, err
-	}
-	return &stream[R, P]{calls: c, conn: conn, exchange: x}, nil
+	return s, nil
 }
 
 // stream gives its connection back at its end.
@@ -145,12 +163,22 @@ type stream[R any, P pointer[R]] struct {
 	calls    *calls
 	conn     *wire.Conn
 	exchange *wire.Exchange
+	first    string // while ahead
+	ahead    bool
 	end      error
 }
 
 func (s *stream[R, P]) Recv() (*R, error) { return decoded[R, P](s.RecvEncoded()) }
 
-func (s *stream[R, P]) RecvEncoded() (string, error) {
+func (s *stream[R, P]) RecvEncoded() (m string, err error) {
+	if s.ahead {
+		m, s.first, s.ahead = s.first, "", false
+		return m, nil
+	}
+	return s.receive()
+}
+
+func (s *stream[R, P]) receive() (string, error) {
 	if s.end != nil {
 		return "", s.end
 	}

@@ -22,6 +22,15 @@ func (c *Client) SubmitJob(ctx context.Context, req *msg.SubmitRequest) (*msg.Su
 	if len(data) <= onePieceBytes {
 		return c.Submit(ctx, req)
 	}
+	var reply *msg.SubmitReply
+	err := c.patiently(ctx, func() (err error) {
+		reply, err = c.submitPieces(ctx, data)
+		return err
+	})
+	return reply, err
+}
+
+func (c *Client) submitPieces(ctx context.Context, data []byte) (*msg.SubmitReply, error) {
 	stream, err := c.SubmitLarge(ctx)
 	if err != nil {
 		return nil, err

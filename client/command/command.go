@@ -59,7 +59,11 @@ func Process(name string) *Env {
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(ctx, socket)
+		c, err := client.Dial(ctx, socket)
+		if err == nil {
+			c.Waiting(func(p *msg.Problem) { e.Infof("%s: waiting", p) })
+		}
+		return c, err
 	}
 	return e
 }

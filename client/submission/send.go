@@ -41,9 +41,6 @@ func (s *Sender) Submit(ctx context.Context, req *msg.SubmitRequest) (*client.Cl
 			busy++
 			s.Env.Errorf("%s", problem.GetPhrase())
 			s.Env.Sleep(time.Duration(busy) * time.Second)
-		case code == msg.CodeRateLimited && busy < BusyTries:
-			busy++
-			s.Env.Sleep(time.Duration(busy) * 100 * time.Millisecond)
 		case client.Away(err) && !asked && s.Env.Now().Sub(started) < s.patience(): // as while nobody listens: Dial
 			s.Env.Sleep(pause)
 			pause = min(2*pause, time.Second)
@@ -100,17 +97,13 @@ func (s *Sender) Redial(ctx context.Context, started time.Time, pause *time.Dura
 	return nil
 }
 
-// Patiently makes a call that may be repeated, through a controller that restarts or is busy for a moment.
+// Patiently makes a call that may be repeated, through a controller that restarts. That it is busy every call waits for (client).
 func Patiently[R any](ctx context.Context, s *Sender, call func() (R, error)) (R, error) {
-	busy, broken := 0, 0
-	for {
+	for broken := 0; ; {
 		r, err := call()
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return r, err
-		case msg.Code(client.ProblemOf(err).GetCode()) == msg.CodeRateLimited && busy < 10*BusyTries:
-			busy++
-			s.Env.Sleep(min(time.Duration(busy)*100*time.Millisecond, time.Second))
 		case (client.Broken(err) || client.Away(err)) && broken < RetryS: // the client connects again with the next call
 			broken++
 			s.Env.Sleep(min(time.Duration(broken)*50*time.Millisecond, time.Second))

@@ -36,7 +36,7 @@ const (
 )
 
 // ErrBusy: the mailbox is full.
-var ErrBusy = errors.New("the controller has too many requests waiting")
+var ErrBusy = fmt.Errorf("too many requests wait for the controller's writer, the limit is %d", laneSize)
 
 // ErrEnded: the writer has ended, and nobody knows whether the command was carried out.
 var ErrEnded = errors.New("the controller is shutting down")

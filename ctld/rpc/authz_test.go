@@ -37,7 +37,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 	}
 	served := methods(&Service{})
 	for name := range seen {
-		if m, ours := strings.CutPrefix(name, controllerAPI+"/"); ours && served[m].Handler == nil {
+		if m, ours := strings.CutPrefix(name, controllerAPI+"/"); ours && served[m].handle == nil {
 			t.Errorf("%s is not served", name)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -53,24 +52,11 @@ func tooMany(m protoreflect.Message) (p *pb.Problem) {
 	return p
 }
 
-// boundedStream refuses messages that list too much, and takes the turn of its call when there is something to work on.
+// boundedStream lets others have the turn of a call while it waits for its reader.
 type boundedStream struct {
 	ttrpc.StreamServer
 	ctx  context.Context // of the call
 	turn *turn
-}
-
-func (b boundedStream) RecvMsg(m any) error {
-	if err := b.StreamServer.RecvMsg(m); err != nil {
-		return err
-	}
-	if p := tooMany(m.(proto.Message).ProtoReflect()); p != nil {
-		return problem(p)
-	}
-	if b.turn.first {
-		return b.turn.take(b.ctx)
-	}
-	return nil
 }
 
 // SendMsg waits for the reader without a turn.

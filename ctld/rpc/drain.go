@@ -21,21 +21,18 @@ const (
 
 // drainer is what root of a compute host has for it.
 type drainer struct {
-	rates *drainRates
-	warn  func() // logs that something else was refused
+	drains *rate.Limiter
+	warn   func() // logs that something else was refused
 }
 
-// drainRates are how often a host may drain itself, and ask for it: as often as a user may call.
-type drainRates struct{ drains, calls *rate.Limiter }
-
-// drainRates are those of a host.
-func (s *RelayServer) drainRates(host string) *drainRates {
+// drainsOf is how often a host may drain itself.
+func (s *RelayServer) drainsOf(host string) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rates[host] == nil {
-		s.rates[host] = &drainRates{rate.NewLimiter(rate.Every(drainEvery), drainBurst), rate.NewLimiter(callRate, callBurst)}
+	if s.drains[host] == nil {
+		s.drains[host] = rate.NewLimiter(rate.Every(drainEvery), drainBurst)
 	}
-	return s.rates[host]
+	return s.drains[host]
 }
 
 // mayDrain refuses the calls of a peer who is refused, but for UpdateNode of root of a compute host, which then looks at what is asked for.
@@ -46,9 +43,6 @@ func (p *Peer) mayDrain(ctx context.Context, method string) error {
 	if method != "UpdateNode" {
 		p.drains.warn()
 		return problem(p.refused)
-	}
-	if !wait(ctx, p.drains.rates.calls) {
-		return tooFast()
 	}
 	return commandMeets(ctx)
 }
@@ -74,8 +68,9 @@ func (s *Service) drainsItself(peer *Peer, nodes string, set []*pb.KeyValue) (al
 	if n := s.Writer.View().Node(peer.Host); n != nil && n.StateFlags&(pb.NodeDrain|pb.NodePowerDrain) == pb.NodeDrain {
 		return true, nil
 	}
-	if !peer.drains.rates.drains.Allow() {
-		return false, problem(pb.NewProblem(pb.CodeRateLimited, "host %s drains itself too often", peer.Host).WithHint("call less often"))
+	if !peer.drains.drains.Allow() {
+		return false, problem(pb.NewProblem(pb.CodeRateLimited, "host %s drains itself more often than once in %v",
+			peer.Host, drainEvery).WithHint("call less often"))
 	}
 	return false, nil
 }

@@ -20,17 +20,13 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// Rates of calls by ordinary users: sustained per second, and at once. Operators are not limited. A call over the rate waits.
+// Bounds of what ordinary users have in this process at a time, for its memory and descriptors. There is no rate of calls: for time, users
+// take turns (turns.go, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask again.
 const (
-	callRate  = 50
-	callBurst = 200
-	// maxCallWait bounds how long a call over the rate waits, and with it how many do.
-	maxCallWait = 5 * time.Second
 	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
 	maxLocalConns = 4096
 	maxUserConns  = 1024
@@ -48,7 +44,6 @@ const (
 	maxUserAnswers = 32
 	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
 	maxUserSelections = 2
-	maxSelectionWait  = time.Minute
 )
 
 // Local serves ControllerAPI on a unix socket.
@@ -63,9 +58,8 @@ type Local struct {
 	log      *slog.Logger
 	said     *logfile.Seldom // lines that users can bring about
 
-	// connPatience, crowdedFor, drainsFor, maxCallWait for a listing's turn, and maxReadWait, but in tests, where nobody is to be too late
-	// for them.
-	patience, crowdedFor, drainsFor, listWait, readWait time.Duration
+	// connPatience, crowdedFor, drainsFor and maxReadWait, but in tests, where nobody is to be too late for them.
+	patience, crowdedFor, drainsFor, readWait time.Duration
 
 	slots          map[bool]chan struct{} // of connections, of operators and of all others
 	reads, selects *turnstile             // of users' calls
@@ -77,7 +71,6 @@ type Local struct {
 
 // load is what one ordinary user asks for at present.
 type load struct {
-	rate       *rate.Limiter
 	calls      atomic.Int32
 	frames     chan struct{} // calls whose answers have not been written (boundedConn)
 	answers    chan struct{} // those that are worked on, or whose answers wait to be written
@@ -90,7 +83,7 @@ type load struct {
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
 		owner: accounts.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
-		crowdedFor: crowdedFor, drainsFor: drainsFor, listWait: maxCallWait, readWait: maxReadWait,
+		crowdedFor: crowdedFor, drainsFor: drainsFor, readWait: maxReadWait,
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
 	l.reads, l.selects = newTurns()
@@ -167,7 +160,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		leave, ok := s.enter(peer)
-		if !ok { // commands that submit try again
+		if !ok { // more than is answered; commands that submit try again
 			_ = conn.Close()
 			continue
 		}
@@ -294,45 +287,66 @@ const controllerAPI = "sluice.v1.ControllerAPI"
 // waitMethods may take as long as jobs and steps do.
 var waitMethods = map[string]bool{"WaitJob": true, "WaitAllocation": true, "WaitStep": true, "CreateStep": true}
 
-// guard makes a method authorise, limit and count each call. A handler that panics ends its call, and not the controller: it has changed
-// nothing, as it reads published views and hands commands to the writer.
-func (s *Local) guard(method string, m ttrpc.Stream) ttrpc.Stream {
-	handle := m.Handler
-	waits := m.StreamingClient || waitMethods[method] // for something that is not the controller's; its answer is small
-	m.Handler = func(ctx context.Context, in ttrpc.StreamServer) (out any, err error) {
+// guard makes a method read its request, and then authorise, limit and count the call.
+func (s *Local) guard(name string, m method) ttrpc.Stream {
+	return ttrpc.Stream{StreamingClient: m.collects, StreamingServer: m.lists, Handler: func(ctx context.Context, in ttrpc.StreamServer) (
+		any, error) {
 		defer keepAlive(ctx, in)()
-		leave, err := s.admit(ctx, method, m.StreamingClient || m.StreamingServer)
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
-		peer := peerOf(ctx)
-		uid := peer.UID
-		if !waits {
-			if err := s.working(ctx, peer); err != nil {
-				return nil, err
+		out, err := s.answer(ctx, name, m, in)
+		if m.collects && err != nil { // ttrpc would answer each piece that comes after the answer
+			for err := error(nil); err != io.EOF && ctx.Err() == nil; {
+				err = in.RecvMsg(new(pb.SubmitChunk))
 			}
-		}
-		defer s.service.calls.begin(method, uid)()
-		defer func() {
-			if r := recover(); r != nil {
-				if due, left := s.said.Says(fmt.Sprint(method, uid)); due {
-					s.log.Error("a call failed because of a bug in this program", "method", method, "uid", uid, "panic", r, "left_out",
-						left,
-						"stack", string(debug.Stack()))
-				}
-				out, err = nil, status.Error(codes.Internal, "the request hit a bug in the controller; see its log")
-			}
-		}()
-		t := s.turnFor(peer, method)
-		defer t.give()
-		ctx = context.WithValue(ctx, turnKey{}, t)
-		if out, err = handle(loop.For(ctx, turnOf(peer), peer.owner), boundedStream{in, ctx, t}); waits && err == nil {
-			_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
 		}
 		return out, err
+	}}
+}
+
+// answer carries out a call. A handler that panics ends its call, and not the controller: it has changed nothing, as it reads published
+// views and hands commands to the writer.
+func (s *Local) answer(ctx context.Context, name string, m method, in ttrpc.StreamServer) (out any, err error) {
+	waits := m.collects || waitMethods[name] // for something that is not the controller's; its answer is small
+	first := m.first()
+	if err := in.RecvMsg(first); err != nil {
+		return nil, err
 	}
-	return m
+	leave, err := s.admit(ctx, name, m.collects || m.lists)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	peer := peerOf(ctx)
+	uid := peer.UID
+	if !waits {
+		if err := s.working(ctx, peer); err != nil {
+			return nil, err
+		}
+	}
+	defer s.service.calls.begin(name, uid)()
+	defer func() {
+		if r := recover(); r != nil {
+			if due, left := s.said.Says(fmt.Sprint(name, uid)); due {
+				s.log.Error("a call failed because of a bug in this program", "method", name, "uid", uid, "panic", r, "left_out",
+					left, "stack", string(debug.Stack()))
+			}
+			out, err = nil, status.Error(codes.Internal, "the request hit a bug in the controller; see its log")
+		}
+	}()
+	if p := tooMany(first.ProtoReflect()); p != nil {
+		return nil, problem(p)
+	}
+	t := s.turnFor(peer, name)
+	defer t.give()
+	if turnMethods[name] || selectMethods[name] {
+		if err := t.take(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ctx = context.WithValue(ctx, turnKey{}, t)
+	if out, err = m.handle(loop.For(ctx, turnOf(peer), peer.owner), first, boundedStream{in, ctx, t}); waits && err == nil {
+		_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
+	}
+	return out, err
 }
 
 // turnOf is whose turn of the writer a call takes.
@@ -362,9 +376,6 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 			maxUserConns).WithHint("wait until some of your commands have finished"))
 	}
 	l := s.loadOf(peer.owner)
-	if !wait(ctx, l.rate) {
-		return nil, tooFast()
-	}
 	if l.calls.Add(1) > maxUserCalls {
 		l.calls.Add(-1)
 		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are already in progress",
@@ -375,11 +386,11 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	if !streaming && !selects {
 		return func() { l.calls.Add(-1) }, nil
 	}
-	places, patience := l.streams, s.listWait
+	places := l.streams
 	if selects {
-		places, patience = l.selections, maxSelectionWait
+		places = l.selections
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, s.readWait)
 	defer cancel()
 	select {
 	case places <- struct{}{}:
@@ -391,45 +402,18 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	}
 }
 
-func tooFast() error {
-	return problem(pb.NewProblem(pb.CodeRateLimited, "more than %d calls a second", callRate).WithHint(
-		"call less often, or request more per call"))
-}
-
 // loadOf is what a user asks for. Users are those of this machine, so there are not many.
 func (s *Local) loadOf(uid uint32) *load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.loads[uid]
 	if l == nil {
-		l = &load{rate: rate.NewLimiter(callRate, callBurst), streams: make(chan struct{}, maxUserStreams),
+		l = &load{streams: make(chan struct{}, maxUserStreams),
 			selections: make(chan struct{}, maxUserSelections), reading: newBudget(userReading),
 			frames: make(chan struct{}, maxUserCalls+clearLag), answers: make(chan struct{}, maxUserAnswers)}
 		s.loads[uid] = l
 	}
 	return l
-}
-
-// wait takes a place under the rate, unless that would take too long.
-func wait(ctx context.Context, lim *rate.Limiter) bool {
-	r := lim.Reserve()
-	d := r.Delay()
-	if until, ok := ctx.Deadline(); d > maxCallWait || ok && time.Until(until) < d {
-		r.Cancel()
-		return false
-	}
-	if d == 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		r.Cancel()
-		return false
-	}
 }
 
 // oneConn is a listener of one connection: Accept gives it once and then waits until it is closed.

@@ -107,7 +107,7 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	}
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
 	// Clients here lie idle, and calls wait for others, for as long as a slow machine takes.
-	for _, d := range []*time.Duration{&s.local.patience, &s.local.crowdedFor, &s.local.drainsFor, &s.local.listWait, &s.local.readWait} {
+	for _, d := range []*time.Duration{&s.local.patience, &s.local.crowdedFor, &s.local.drainsFor, &s.local.readWait} {
 		*d = time.Hour
 	}
 	for _, f := range prepare {
@@ -129,27 +129,36 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	return s
 }
 
-// as is a connection made by a thread that is somebody else: the kernel tells the other end who it was. Root of the test process
-// is not given up, because only that thread changes, and it ends.
+// as is a client with a connection of its own.
 func (s *server) as(uid, gid uint32, groups ...uint32) pb.ControllerAPIClient {
+	s.t.Helper()
+	client := ttrpc.NewClient(s.connect(uid, append([]uint32{gid}, groups...)...))
+	s.t.Cleanup(func() { _ = client.Close() })
+	return pb.NewControllerAPIClient(client)
+}
+
+// connect is a connection made by a thread that is somebody else: the kernel tells the other end who it was. Root of the test process
+// is not given up, because only that thread changes, and it ends. Of the groups the first is that of the user.
+func (s *server) connect(uid uint32, groups ...uint32) net.Conn {
 	s.t.Helper()
 	type result struct {
 		conn net.Conn
 		err  error
 	}
+	if len(groups) == 0 {
+		groups = []uint32{uid}
+	}
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread() // and never unlock it
-		conn, err := connectAs(s.socket, uid, gid, groups)
+		conn, err := connectAs(s.socket, uid, groups[0], groups[1:])
 		done <- result{conn, err}
 	}()
 	r := <-done
 	if r.err != nil {
 		s.t.Fatal(r.err)
 	}
-	client := ttrpc.NewClient(r.conn)
-	s.t.Cleanup(func() { _ = client.Close() })
-	return pb.NewControllerAPIClient(client)
+	return r.conn
 }
 
 func connectAs(path string, uid, gid uint32, groups []uint32) (net.Conn, error) {
@@ -415,42 +424,6 @@ func TestSameRequest(t *testing.T) {
 	}
 	if a, b := submit(t, c, r), submit(t, s.as(nobody, nobody), r); a == b {
 		t.Error("another user's request with the same id was answered with the job")
-	}
-}
-
-// Calls over the rate wait; those that would wait for too long are refused. Root is not held up.
-func TestRate(t *testing.T) {
-	s := serve(t)
-	c, root := s.as(nobody, nobody), s.as(0, 0)
-	ping := func(c pb.ControllerAPIClient) error { _, err := c.Ping(ctx, &pb.PingRequest{}); return err }
-	begun := time.Now()
-	for range callBurst + callRate/5 {
-		if err := ping(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if took := time.Since(begun); took < 150*time.Millisecond {
-		t.Errorf("a burst of %d calls and %d more took %v", callBurst, callRate/5, took)
-	}
-	for range callBurst + callRate {
-		if err := ping(root); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limit := s.local.loadOf(nobody).rate
-	for limit.Allow() {
-	}
-	limit.ReserveN(time.Now(), callBurst) // four seconds' worth of calls wait
-	hurry, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.Ping(hurry, &pb.PingRequest{}); err == nil {
-		t.Error("a call over the rate was answered before its time")
-	}
-	for range 10 * int(maxCallWait/time.Second) {
-		limit.ReserveN(time.Now(), callRate) // more than may, however long this takes
-	}
-	if p, code := problemOf(ping(c)); p == nil || pb.Code(p.Code) != pb.CodeRateLimited || code != codes.ResourceExhausted {
-		t.Errorf("a call with too many before it: %v %v", p, code)
 	}
 }
 

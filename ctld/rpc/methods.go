@@ -5,13 +5,14 @@ import (
 
 	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // methods are those of ControllerAPI, each served as a stream, also those that take one message and answer with one: on the wire that
 // is the same. As a unary method ttrpc's server keeps nothing for the stream of a call, and a client that sends data on it while the
 // call is being answered makes it read from there: a nil pointer, and the end of the controller.
-func methods(s *Service) map[string]ttrpc.Stream {
-	return map[string]ttrpc.Stream{
+func methods(s *Service) map[string]method {
+	return map[string]method{
 		"Ping": unary(s.Ping), "Config": unary(s.Config), "Stats": unary(s.Stats), "Topology": unary(s.Topology),
 		"Submit": unary(s.Submit), "SubmitLarge": collecting(s.SubmitLarge), "WaitJob": unary(s.WaitJob),
 		"Jobs": listing[pb.JobsReply](s.Jobs), "Nodes": listing[pb.NodesReply](s.Nodes), "Gpus": listing[pb.GpusReply](s.Gpus),
@@ -33,26 +34,30 @@ func methods(s *Service) map[string]ttrpc.Stream {
 	}
 }
 
+// method is one of ControllerAPI's. Its first message is read before anything else, also where the call is then refused: ttrpc answers
+// twice on the stream of a call that ends earlier.
+type method struct {
+	first  func() proto.Message
+	handle func(ctx context.Context, first proto.Message, in ttrpc.StreamServer) (any, error)
+	// collects: it takes any number of messages; lists: it answers with any number.
+	collects, lists bool
+}
+
+func newOf[Q any]() proto.Message { return any(new(Q)).(proto.Message) }
+
 // unary serves a method that takes one message and answers with one.
-func unary[Q, R any](f func(context.Context, *Q) (*R, error)) ttrpc.Stream {
-	return ttrpc.Stream{Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
-		q := new(Q)
-		if err := in.RecvMsg(q); err != nil {
-			return nil, err
-		}
-		return f(ctx, q)
+func unary[Q, R any](f func(context.Context, *Q) (*R, error)) method {
+	return method{first: newOf[Q], handle: func(ctx context.Context, first proto.Message, _ ttrpc.StreamServer) (any, error) {
+		return f(ctx, any(first).(*Q))
 	}}
 }
 
 // listing serves a method that takes one message and answers with any number of R; S is what it sends them by.
-func listing[R, Q, S any](f func(context.Context, *Q, S) error) ttrpc.Stream {
-	return ttrpc.Stream{StreamingServer: true, Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
-		q := new(Q)
-		if err := in.RecvMsg(q); err != nil {
-			return nil, err
-		}
-		return nil, f(ctx, q, any(sender[R]{in}).(S))
-	}}
+func listing[R, Q, S any](f func(context.Context, *Q, S) error) method {
+	return method{first: newOf[Q], lists: true,
+		handle: func(ctx context.Context, first proto.Message, in ttrpc.StreamServer) (any, error) {
+			return nil, f(ctx, any(first).(*Q), any(sender[R]{in}).(S))
+		}}
 }
 
 type sender[R any] struct{ ttrpc.StreamServer }
@@ -61,17 +66,24 @@ type sender[R any] struct{ ttrpc.StreamServer }
 func (s sender[R]) Send(m *R) error { return s.SendMsg(m) }
 
 // collecting serves SubmitLarge, which takes any number of messages and answers with one.
-func collecting(f func(context.Context, pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error)) ttrpc.Stream {
-	return ttrpc.Stream{StreamingClient: true, Handler: func(ctx context.Context, in ttrpc.StreamServer) (any, error) {
-		return f(ctx, receiver{in})
-	}}
+func collecting(f func(context.Context, pb.ControllerAPI_SubmitLargeServer) (*pb.SubmitReply, error)) method {
+	return method{first: newOf[pb.SubmitChunk], collects: true,
+		handle: func(ctx context.Context, first proto.Message, in ttrpc.StreamServer) (any, error) {
+			return f(ctx, &receiver{in, first.(*pb.SubmitChunk)})
+		}}
 }
 
-type receiver struct{ ttrpc.StreamServer }
+type receiver struct {
+	ttrpc.StreamServer
+	first *pb.SubmitChunk // until it is taken
+}
 
 // Recv gives the next of the messages.
-func (r receiver) Recv() (*pb.SubmitChunk, error) {
-	m := new(pb.SubmitChunk)
+func (r *receiver) Recv() (m *pb.SubmitChunk, err error) {
+	if m, r.first = r.first, nil; m != nil {
+		return m, nil
+	}
+	m = new(pb.SubmitChunk)
 	if err := r.RecvMsg(m); err != nil {
 		return nil, err
 	}

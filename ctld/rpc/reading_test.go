@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 func frame(stream uint32, kind, flags byte, length int) []byte {
@@ -151,6 +152,11 @@ func TestFramesThatLookLikeTheEnd(t *testing.T) {
 	}
 }
 
+// silentStream is a call whose messages are empty.
+type silentStream struct{ ttrpc.StreamServer }
+
+func (silentStream) RecvMsg(any) error { return nil }
+
 // TestAcceptedStaysAccepted: a submission that was collected and accepted is answered so, however many answers of its user wait.
 func TestAcceptedStaysAccepted(t *testing.T) {
 	s := serve(t)
@@ -161,9 +167,9 @@ func TestAcceptedStaysAccepted(t *testing.T) {
 	for range maxConnAnswers {
 		conn.answers <- struct{}{}
 	}
-	m := s.local.guard("SubmitLarge", ttrpc.Stream{StreamingClient: true,
-		Handler: func(context.Context, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
-	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, &Peer{UID: alice, GID: alice, owner: alice, conn: conn}), nil)
+	m := s.local.guard("SubmitLarge", method{collects: true, first: newOf[pb.SubmitChunk],
+		handle: func(context.Context, proto.Message, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
+	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, &Peer{UID: alice, GID: alice, owner: alice, conn: conn}), silentStream{})
 	if out != "accepted" || err != nil {
 		t.Errorf("%v, %v", out, err)
 	}

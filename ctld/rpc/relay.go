@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,13 +62,14 @@ type RelayServer struct {
 	mu    sync.Mutex
 	calls map[string]int                  // open, by host
 	seen  map[string]map[uint32]time.Time // when users were last seen to have a job on a host
-	rates map[string]*drainRates          // of hosts that drain themselves
+	// of hosts that drain themselves
+	drains map[string]*rate.Limiter
 }
 
 func (s *RelayServer) begin() {
 	s.once.Do(func() {
 		s.said = logfile.NewSeldom(time.Minute)
-		s.calls, s.seen, s.rates = map[string]int{}, map[string]map[uint32]time.Time{}, map[string]*drainRates{}
+		s.calls, s.seen, s.drains = map[string]int{}, map[string]map[uint32]time.Time{}, map[string]*rate.Limiter{}
 	})
 }
 
@@ -100,7 +102,7 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 		peer = &Peer{UID: first.Caller.Uid, Via: ViaRelay, Host: host.Name, refused: refusal}
 		refuse := func() { s.warn("refused a relayed connection", host, first.Caller, refusal) }
 		if host.Role == mtls.RoleNode && first.Caller.Uid == 0 {
-			peer.drains = &drainer{rates: s.drainRates(host.Name), warn: refuse}
+			peer.drains = &drainer{drains: s.drainsOf(host.Name), warn: refuse}
 		} else {
 			refuse()
 		}

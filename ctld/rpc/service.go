@@ -161,6 +161,9 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 		return s.refused(ctx, r.RequestId, p)
 	}
 	r.Spec.Cron = ""
+	if err := turnIn(ctx).take(ctx); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
 	j, p := admit.Job(v, r.Spec, r.RequestId)
 	if p != nil {
 		if r.TestOnly && p.Code == uint32(pb.CodeNodeConfig) {
@@ -197,6 +200,7 @@ func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitReq
 // refused answers a submission that cannot be admitted now; unless it is the retry of one that was, whose answer got lost.
 func (s *Service) refused(ctx context.Context, requestID string, p *pb.Problem) (*pb.SubmitReply, error) {
 	if requestID != "" {
+		turnIn(ctx).give()
 		if out, err := s.Writer.Do(ctx, reactor.FindRequest{RequestID: requestID}); err == nil {
 			if done := out.(reactor.Submitted); done.ID != 0 {
 				return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
@@ -273,8 +277,9 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// do hands a command to the writer and turns its refusals into statuses.
+// do hands a command to the writer and turns its refusals into statuses. The call gives up its turn before.
 func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
+	turnIn(ctx).give()
 	out, err := s.Writer.Do(ctx, cmd)
 	if err == nil {
 		return out, nil
@@ -284,7 +289,7 @@ func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 	case errors.As(err, &p):
 		return nil, problem(p)
 	case errors.Is(err, loop.ErrBusy):
-		return nil, status.Error(codes.ResourceExhausted, err.Error())
+		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%v", err))
 	case errors.Is(err, loop.ErrEnded): // and with it the controller, which breaks the connection
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()

@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// What users read is worked on in turn by uid, so that one user's listings of a hundred thousand jobs do not take all cores from the
+// What users ask for is worked on in turn by uid, so that one user's listings of a hundred thousand jobs do not take all cores from the
 // others and from the writer: so many calls work at a time as there are cores, and of those that wait the user goes next who has had
 // least. A long call lets others have theirs between its pages and every few hundred records; while an answer waits for its reader, its
-// call has no place. Operators have no turns to wait for.
+// call has no place, and none has while it waits for the writer, which has turns of its own (loop.For). Operators have no turns to wait for.
+// Nobody waits here while nobody else does.
 //
 // What reads the accounting database cannot let go in the middle of a query. It has places of its own, of which one user has half.
 const turnLength = time.Millisecond // how long a call works at least before it lets others go first
 
-// turnMethods are the calls that read, and take their turn when their request has been read. Of the others those that look for jobs first
-// take it for the walk (attentive).
+// turnMethods are the calls that take their turn when their request has been read. Of the others, those that look for jobs take it for the
+// walk (attentive), and submissions when job_submit.lua and the directory of users have been asked, which may take long.
 var turnMethods = map[string]bool{
 	"Config": true, "Stats": true, "Topology": true, "Jobs": true, "Nodes": true, "Gpus": true, "Partitions": true, "Reservations": true,
 	"Licenses": true, "Explain": true, "Priorities": true, "Usage": true, "BatchScript": true, "Crontab": true,
-	"Steps": true,
+	"Steps": true, "Ping": true, "CancelJobs": true, "ControlJobs": true,
 }
 
 // selectMethods read the accounting database.
@@ -141,7 +142,6 @@ func (g *turnstile) forget() {
 type turn struct {
 	gate  *turnstile
 	uid   uint32
-	first bool // it is needed from the moment that the request has been read
 	held  bool
 	since time.Time
 }
@@ -162,9 +162,9 @@ func (s *Local) turnFor(p *Peer, method string) *turn {
 	case p.Operator:
 		return &turn{}
 	case selectMethods[method]:
-		return &turn{gate: s.selects, uid: p.owner, first: true}
+		return &turn{gate: s.selects, uid: p.owner}
 	}
-	return &turn{gate: s.reads, uid: p.owner, first: turnMethods[method]}
+	return &turn{gate: s.reads, uid: p.owner}
 }
 
 // take waits for the place.

@@ -292,6 +292,8 @@ func (r *relay) refused(ctx context.Context, c *net.UnixConn, first []byte, err 
 	case st.Code() == codes.Unimplemented:
 		refuse(c, first, pb.NewProblem(pb.CodeAccessDenied, "the controller takes no calls from other hosts; it may be older than "+
 			"sluice-noded of host %s", r.o.Host))
+	case st.Code() == codes.ResourceExhausted:
+		refuse(c, first, pb.NewProblem(pb.CodeRateLimited, "%s", st.Message()))
 	case st.Code() == codes.PermissionDenied, st.Code() == codes.Unauthenticated, st.Code() == codes.InvalidArgument,
 		st.Code() == codes.FailedPrecondition: // builds or clocks that are too far apart
 		r.warn("the controller refuses what this host relays", err)

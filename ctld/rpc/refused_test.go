@@ -1,0 +1,117 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/containerd/ttrpc"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestRefusalsAreAnsweredOnce: a call that is refused for want of room has one answer, which names the limit, whatever its request and
+// however often it is made; and then the connection carries the next call.
+func TestRefusalsAreAnsweredOnce(t *testing.T) {
+	s := serve(t)
+	conn := s.connect(nobody)
+	defer conn.Close()
+	l := s.local.loadOf(nobody)
+	stream := uint32(1)
+	call := func(method string, message proto.Message, pieces int) (code codes.Code, text string) {
+		t.Helper()
+		flags, payload := byte(lastMessage), []byte(nil)
+		if message != nil {
+			payload, _ = proto.Marshal(message)
+		}
+		if pieces > 0 {
+			flags = moreMessages
+		}
+		body, _ := proto.Marshal(&ttrpc.Request{Service: controllerAPI, Method: method, Payload: payload})
+		sent := frame(stream, frameRequest, flags, len(body))
+		copy(sent[frameHeader:], body)
+		for range pieces {
+			sent = append(sent, frame(stream, frameMessage, 0, 0)...)
+		}
+		if pieces > 0 {
+			sent = append(sent, frame(stream, frameMessage, lastMessage|noMessage, 0)...)
+		}
+		if _, err := conn.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			head := make([]byte, frameHeader)
+			if _, err := io.ReadFull(conn, head); err != nil {
+				t.Fatal(err)
+			}
+			body := make([]byte, binary.BigEndian.Uint32(head))
+			if _, err := io.ReadFull(conn, body); err != nil {
+				t.Fatal(err)
+			}
+			if of := binary.BigEndian.Uint32(head[4:]); of != stream {
+				t.Fatalf("%s, stream %d: a second answer on stream %d: %q", method, stream, of, body)
+			}
+			if head[8] != frameAnswer {
+				if head[9]&lastMessage == 0 {
+					continue
+				}
+				body = nil
+			}
+			stream += 2
+			var r ttrpc.Response
+			if err := proto.Unmarshal(body, &r); err != nil {
+				t.Fatal(err)
+			}
+			return codes.Code(r.Status.GetCode()), r.Status.GetMessage()
+		}
+	}
+	for _, of := range []struct {
+		method  string
+		message proto.Message
+		pieces  int
+	}{{"Ping", &pb.PingRequest{}, 0}, {"WaitJob", &pb.WaitJobRequest{JobId: 1}, 0}, {"Jobs", &pb.JobsRequest{}, 0},
+		{"Submit", request("#!/bin/sh\n"), 0}, {"SubmitLarge", nil, 3}} {
+		l.calls.Add(maxUserCalls)
+		for range 100 {
+			if code, text := call(of.method, of.message, of.pieces); code != codes.ResourceExhausted ||
+				!strings.Contains(text, fmt.Sprint(maxUserCalls)) {
+				t.Fatalf("%s: %v %s", of.method, code, text)
+			}
+		}
+		l.calls.Add(-maxUserCalls)
+		if code, text := call("Ping", &pb.PingRequest{}, 0); code != codes.OK {
+			t.Fatalf("a call after refused ones: %v %s", code, text)
+		}
+	}
+}
+
+// TestSubmissionsTakeTurns: a submission is worked on in its user's turn, and gives it up for the writer.
+func TestSubmissionsTakeTurns(t *testing.T) {
+	s := serve(t)
+	c := s.as(alice, alice)
+	s.local.reads.mu.Lock()
+	places := s.local.reads.free
+	s.local.reads.mu.Unlock()
+	for range places {
+		<-s.local.reads.enter(nobody)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := c.Submit(ctx, request("#!/bin/sh\n")); done <- err }()
+	for s.local.reads.crowd.Load() == 0 { // until it waits
+		select {
+		case err := <-done:
+			t.Fatalf("a submission did not wait for its turn: %v", err)
+		default:
+		}
+	}
+	s.local.reads.leave(nobody, 0)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for range places - 1 {
+		s.local.reads.leave(nobody, 0)
+	}
+}

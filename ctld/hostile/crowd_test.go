@@ -46,7 +46,8 @@ func TestManyCommandsAtOnce(t *testing.T) {
 	if out := <-all; len(strings.Fields(out)) != 400 {
 		t.Errorf("400 submissions with --wait print:\n%.4000s", out)
 	}
-	for _, command := range []string{"scontrol show job " + ids[1], "scontrol hold " + ids[2], "sacct -n -X -j " + ids[3], "sinfo", "scancel {}"} {
+	for _, command := range []string{"scontrol show job " + ids[1], "scontrol hold " + ids[2], "sacct -n -X -j " + ids[3], "sinfo",
+		"scancel {}"} {
 		c.crowd(100, 0, command)
 	}
 }

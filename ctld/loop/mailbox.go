@@ -154,8 +154,8 @@ func (b *mailbox) ring() {
 	}
 }
 
-// begin counts a request and is the lane that it goes to, among those whose turn comes. A kind or a lane that had nothing waiting is brought
-// to the present level.
+// begin counts a request and is the lane that it goes to, among those whose turn comes. A kind or a lane that had nothing waiting is
+// brought to the present level.
 func (b *mailbox) begin(s sender) *lane {
 	k := &b.kinds[s.who]
 	if k.crowd == 0 {

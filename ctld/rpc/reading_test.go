@@ -169,7 +169,8 @@ func TestAcceptedStaysAccepted(t *testing.T) {
 	}
 	m := s.local.guard("SubmitLarge", method{collects: true, first: newOf[pb.SubmitChunk],
 		handle: func(context.Context, proto.Message, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
-	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, &Peer{UID: alice, GID: alice, owner: alice, conn: conn}), silentStream{})
+	peer := &Peer{UID: alice, GID: alice, owner: alice, conn: conn}
+	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, peer), silentStream{})
 	if out != "accepted" || err != nil {
 		t.Errorf("%v, %v", out, err)
 	}

@@ -13,7 +13,7 @@ CGO     := $(shell command -v $(firstword $(shell $(GO) env CC)) >/dev/null 2>&1
 PMIX    := $(shell [ $(CGO) = 1 ] && pkg-config --exists pmix 2>/dev/null && echo 1 || echo 0)
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # Git refuses to describe a checkout that is somebody else's, and the build would fail for it; versions come from conf/version.
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false -trimpath)
 DAEMONS := sluice-ctld sluice-noded
 
 .PHONY: throughput oracle help build install test test-vm race fuzz check bench bench-compare demo clean generate tools deps packages man

@@ -12,6 +12,7 @@ import (
 // TestDirectoryFails: a node whose directory of users hangs, or fails, is drained with the reason; no job fails for it, and it works again
 // when the directory does.
 func TestDirectoryFails(t *testing.T) {
+	long(t)
 	c := newCluster(t, 2)
 	dir, mode := filepath.Join(c.dir, "own"), filepath.Join(c.dir, "mode")
 	must(t, os.Mkdir(dir, 0o755))

@@ -109,7 +109,7 @@ func TestEverythingKilled(t *testing.T) {
 	l := newLedger(c)
 	give, done := l.crowd(crowdOf8...)
 	since := time.Now()
-	n := max(*kills/2, 10)
+	n := max(*kills/2, 2)
 	for i := range n {
 		give(ticketsPerLife)
 		c.ctld.Wait(c.life())
@@ -149,7 +149,7 @@ func TestFailpointsOfController(t *testing.T) {
 	c.start()
 	l := newLedger(c)
 	for _, point := range []string{"commit.before", "commit.redo", "commit.after", "send.before", "send.after"} {
-		for _, n := range []int{1, 2, 3, 5, 8} {
+		for _, n := range rounds(1, 2, 3, 5, 8) {
 			c.ctld.kill()
 			d := c.launchCtld(fmt.Sprintf("SLUICE_FAILPOINT=%s:%d", point, n))
 			give, done := l.crowd(persistent, persistent, viaSbatch)
@@ -169,7 +169,7 @@ func TestFailpointsOfNodeDaemon(t *testing.T) {
 	c.start()
 	l := newLedger(c)
 	for _, point := range nodeFailpoints {
-		for _, n := range []int{1, 2, 5} {
+		for _, n := range rounds(1, 2, 5) {
 			c.noded["n1"].kill()
 			killed := c.noded["n1"].linksKilled()
 			d := c.startNoded("n1", fmt.Sprintf("SLUICE_FAILPOINT=%s:%d", point, n))

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", usualKills(), "how often each daemon is killed")
+	kills = flag.Int("kills", 0, "how often each daemon is killed; 0: 50 times, or fewer with -race and with -short")
 	seed  = flag.Uint64("seed", daemontest.Seed(), "seed of the random decisions; 0: another one each time")
 	logs  = flag.String("logs", "", "folder that gets the daemons' logs of failed tests")
 	built = flag.String("bin", "", "folder with the programs to test; empty: build them")
@@ -46,6 +46,9 @@ func TestMain(m *testing.M) {
 func runAll(m *testing.M) int {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	if *kills == 0 {
+		*kills = usualKills()
 	}
 	fmt.Printf("seed %d, %d kills\n", *seed, *kills)
 	var err error
@@ -105,10 +108,28 @@ func newRand(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, n))
 }
 
-// usualKills is fewer with the detector of data races, with which everything takes ten times as long.
+// usualKills is fewer with the detector of data races, with which everything takes ten times as long, and in the tests of every change.
 func usualKills() int {
-	if daemontest.Raced {
+	switch {
+	case testing.Short():
+		return 4
+	case daemontest.Raced:
 		return 10
 	}
 	return 50
+}
+
+// rounds are those of n, or in the tests of every change the one in the middle.
+func rounds(n ...int) []int {
+	if testing.Short() {
+		return n[len(n)/2 : len(n)/2+1]
+	}
+	return n
+}
+
+// long skips a test that needs minutes in the tests of every change.
+func long(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs minutes: make nightly runs it, or go test without -short")
+	}
 }

@@ -63,7 +63,7 @@ packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="a
 	@GO=$(GO) deploy/packages/build dist $(or $(ARCH),$(shell $(GO) env GOHOSTARCH))
 
 # Tests that kill daemons many times, boot hosts or need minutes for other reasons: make nightly runs them.
-LONG  := ctld/crashtest|ctld/hostile|ctld/boottest|ctld/hosttest|deploy
+LONG  := ctld/hostile|ctld/boottest|ctld/hosttest|deploy
 # What threads share most is tested with the detector of data races, where there is a C compiler for it.
 RACED := ctld/loop ctld/rpc ctld/dispatch ctld/planner noded/step noded/agent
 # The programs are built first: tests build them, too, several at once.

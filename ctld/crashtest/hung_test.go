@@ -50,6 +50,7 @@ func freezable(c *cluster, u *user) (dir string, freeze, thaw func()) {
 // TestFrozenOutput: a file system that answers nothing holds up neither scancel nor a time limit, at the points where a shim touches it: it
 // opens the output, writes its own lines into it, and closes it. Processes that are stuck in it drain the node, and end when they can.
 func TestFrozenOutput(t *testing.T) {
+	long(t)
 	c := newCluster(t, 1)
 	must(t, os.WriteFile(c.conf, []byte(c.text()+"UnkillableStepTimeout=15\n"), 0o644))
 	c.start()

@@ -127,6 +127,7 @@ var faults = []struct {
 // TestNodeFaults: what is wrong with a node is no job's fault. Five jobs that come while one of two nodes can start none all run, once; the
 // node is drained by the first of them, with the reason, and works again when that has been mended and scontrol has resumed it.
 func TestNodeFaults(t *testing.T) {
+	long(t)
 	c := newCluster(t, 2)
 	d := ownSpool(t, c, "n1")
 	c.start()

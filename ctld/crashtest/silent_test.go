@@ -75,6 +75,7 @@ func (p touch) limited(c *cluster, s *server, file string) uint32 {
 // TestSilentServer: a server that answers nothing any more holds up neither scancel nor a time limit, wherever a shim asks it something;
 // other jobs go on, the node is not drained, and nothing is left when the server has been given up.
 func TestSilentServer(t *testing.T) {
+	long(t)
 	c := newCluster(t, 1)
 	must(t, os.WriteFile(c.conf, []byte(c.text()+"UnkillableStepTimeout=600\nOverTimeLimit=0\n"), 0o644))
 	c.start()
@@ -118,6 +119,7 @@ func TestSilentServer(t *testing.T) {
 // TestUnkillable: processes that wait for a server that does not answer cannot be killed. Their node is drained with the reason, other
 // jobs there go on, and they end with the server.
 func TestUnkillable(t *testing.T) {
+	long(t)
 	c := newCluster(t, 1)
 	must(t, os.WriteFile(c.conf, []byte(c.text()+"UnkillableStepTimeout=5\n"), 0o644))
 	c.start()

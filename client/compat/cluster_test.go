@@ -199,7 +199,8 @@ func configure(dir, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		filled := strings.Replace(os.Expand(string(text), value), "ClusterName="+recordedName, "ClusterName="+name, 1)
+		filled := strings.Replace(os.Expand(string(text), value), "ClusterName="+recordedName,
+			"ClusterName="+name+"\nMessageTimeout=300", 1)
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(filled), 0o644); err != nil {
 			return "", err
 		}

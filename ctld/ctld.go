@@ -21,6 +21,7 @@ import (
 	confmetrics "github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
@@ -202,7 +203,8 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	if err != nil {
 		return err
 	}
-	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "took",
+	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "generation",
+		d.generation().Number, "took",
 		time.Since(d.started).Round(time.Millisecond))
 	return d.serve(ctx, v, listen)
 }
@@ -322,7 +324,7 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 // nodeServices puts what hosts may call on their server. Their connections come through the door.
 func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string, beats *rpc.Beats) *rpc.Door {
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
-		Samples: d.samples, ClusterID: clusterID, Log: d.log, Conf: d.hosts, Found: d.foundNode})
+		Samples: d.samples, ClusterID: clusterID, Generation: d.generation(), Log: d.log, Conf: d.hosts, Found: d.foundNode})
 	door := rpc.NewDoor(listen.nodes, d.log)
 	d.door.Store(door)
 	door.Accepts = d.accepts
@@ -365,6 +367,12 @@ func (d *daemon) operator(uid uint32) bool {
 	return uid == 0 || uid == d.uid || uid == uint32(os.Geteuid())
 }
 
+// generation is that of the state.
+func (d *daemon) generation() version.Generation {
+	n, _ := d.store.Generation()
+	return version.Generation{Cluster: d.store.ClusterID(), Number: n}
+}
+
 // script reads a job's script and environment.
 func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
 	return state.ReadTexts(d.store.Get, j)
@@ -375,7 +383,7 @@ func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
 	if err := d.loadTrust(); err != nil {
 		return nil, err
 	}
-	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met}.Options(),
+	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met, Generation: d.generation()}.Options(),
 		grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),

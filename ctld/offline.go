@@ -56,8 +56,8 @@ func Restore(stateDir, from string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("restored from %s (written %s, commit %d); new job ids begin above %d", r.From,
-		r.Written.Format("2006-01-02T15:04:05"), r.Seq, r.IDFloor)
+	text := fmt.Sprintf("restored from %s (written %s, commit %d) as generation %d; new job ids begin above %d", r.From,
+		r.Written.Format("2006-01-02T15:04:05"), r.Seq, r.Generation, r.IDFloor)
 	if r.Replayed > 0 {
 		text += fmt.Sprintf("\nthe last %d commits were added from the redo log", r.Replayed)
 	}

@@ -19,7 +19,7 @@ const (
 
 // relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
 func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
-	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met}.Options(),
+	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met, Generation: d.generation()}.Options(),
 		grpc.Creds(rpc.AnnexCredentials()),
 		grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
 		grpc.InitialWindowSize(relayWindow), grpc.InitialConnWindowSize(relayWindow*16),

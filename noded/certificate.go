@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/noded/greet"
 	"github.com/sluice-hpc/sluice/noded/orders"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
@@ -16,10 +18,18 @@ type certificate struct {
 	mtls.Live
 	renewed chan struct{} // to the relay
 	signs   chan string   // which authority signs, as the relay has heard
+	// followed is what controllers are judged by on them.
+	followed *greet.Followed
 }
 
-func newCertificate(about *nodepb.Welcome) (*certificate, error) {
+func newCertificate(root *orders.Client, about *nodepb.Welcome) (*certificate, error) {
 	c := &certificate{renewed: make(chan struct{}, 1), signs: make(chan string, 1)}
+	c.followed = greet.NewFollowed(about.Node, version.Generation{Cluster: about.Followed.GetClusterId(),
+		Number: about.Followed.GetGeneration()}, func(g version.Generation, refused string) error {
+		_, err := root.Call(context.Background(), &nodepb.Order{What: &nodepb.Order_Follow{Follow: &nodepb.Follow{ClusterId: g.Cluster,
+			Generation: g.Number, Refused: refused}}})
+		return err
+	})
 	return c, c.Set(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
 }
 

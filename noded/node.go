@@ -153,7 +153,8 @@ func (n *node) run(ctx context.Context) error {
 	linked := make(chan struct{})
 	go func() {
 		defer close(linked)
-		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.cert.Config(), Log: n.log, Dial: n.o.Dial}, n.events)
+		link.Run(ctx, link.Options{Controllers: n.about.Controllers, TLS: n.cert.Config(), Followed: n.cert.followed,
+			Log: n.log, Dial: n.o.Dial}, n.events)
 	}()
 	served := n.serveMetrics(ctx)
 	n.loop(ctx)

@@ -187,13 +187,21 @@ func (o *Options) root(files mtls.Files) root.Options {
 	return root.Options{Node: o.NodeName, Login: o.Login, Cluster: o.Cluster, Spool: o.Spool, Steps: o.Steps, Prober: o.Prober,
 		GPUs:   o.GPUs,
 		NoGPUs: o.NoGPUs, GPUFiles: o.GPUFiles, Policy: o.Policy, HealthCheck: o.HealthCheck,
-		Log: o.Log, Level: o.Level, Reload: o.Reload, Conf: o.Files,
+		Log: o.Log, Level: o.Level, Reload: o.Reload, Status: o.showRefusal, Conf: o.Files,
 		Step:     step.Options{Command: o.Shim, ShimLog: o.ShimLog, ShimEnv: o.ShimEnv, CgroupPlugin: o.CgroupPlugin},
 		Daemon:   taskenv.Daemon{Node: o.NodeName, Conf: o.Conf, Socket: o.jobSocket()},
 		Identity: mtls.Identity{Role: o.role(), Name: o.NodeName}, TLS: o.TLS,
 		Welcome: &nodepb.Welcome{Node: o.NodeName, Controllers: o.Controllers, Conf: o.Conf, Socket: o.jobSocket(), Login: o.Login,
 			Relay: o.listening != nil, Metrics: o.metrics != nil, MetricsTokens: o.tokens, Dynamic: dynamic,
 			Ca: files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
+}
+
+// showRefusal has systemctl status say why this host follows no controller.
+func (o *Options) showRefusal(refused string) {
+	if refused != "" {
+		refused = ": no link to the controller: " + refused
+	}
+	o.Service.Ready("host " + o.NodeName + refused)
 }
 
 // signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
@@ -316,7 +324,7 @@ func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, l
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cert, err := newCertificate(about)
+	cert, err := newCertificate(client, about)
 	var ended <-chan struct{}
 	if err == nil {
 		ended, err = startRelay(ctx, client, about, cert, sockets.Relay, log)

@@ -69,7 +69,8 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 	if err != nil {
 		return nil, err
 	}
-	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: cert.Config(), Most: relay.NodeCalls,
+	o := relay.Options{Listener: l, Host: about.Node, Controllers: about.Controllers, TLS: cert.Config(),
+		Followed: cert.followed, Most: relay.NodeCalls,
 		Keep: about.Login,
 		User: (&names{root: root, known: map[uint32]name{}}).find, Log: log, Renewed: cert.renewed}
 	if about.Login {
@@ -131,7 +132,8 @@ func follow(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cer
 	have := about.Configuration.Hash
 	go func() {
 		defer close(done)
-		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: cert.Config(), Log: log}, func(c *pb.Configuration) {
+		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: cert.Config(), Followed: cert.followed,
+			Log: log}, func(c *pb.Configuration) {
 			if hash := hostconf.Hash(c.Bundle); hash != have {
 				have = hash
 				f.offer(c)

@@ -116,7 +116,7 @@ func nextCertificate(ctx context.Context, root *orders.Client, controllers []str
 	}
 	var reply *nodepb.CertificateReply
 	for _, addr := range controllers {
-		if reply, err = askRenewal(ctx, link.Options{TLS: cert.Config()}, addr, a.Request); err == nil {
+		if reply, err = askRenewal(ctx, link.Options{TLS: cert.Config(), Followed: cert.followed}, addr, a.Request); err == nil {
 			break
 		}
 	}

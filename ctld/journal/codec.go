@@ -93,15 +93,17 @@ type head struct {
 	epoch   uint64
 	// timeline is the epoch of the last restore: redo records of another timeline do not continue this state.
 	timeline uint64
-	floor    uint32 // ids up to this one may be in use
-	tally    [lastBucket + 1]tally
-	newer    int // empty buckets of a newer version; not encoded
+	// generation is raised by every restore; since is the last commit that a restore took over, 0 where there was none.
+	generation, since uint64
+	floor             uint32 // ids up to this one may be in use
+	tally             [lastBucket + 1]tally
+	newer             int // empty buckets of a newer version; not encoded
 }
 
 const (
 	headVersion = 1
 	clusterLen  = 32
-	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 8 + 4 + 1
+	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 8 + 8 + 8 + 4 + 1
 	tallyLen    = 1 + 8 + 8
 )
 
@@ -113,6 +115,8 @@ func (h *head) encode() []byte {
 	b = binary.LittleEndian.AppendUint64(b, h.seq)
 	b = binary.LittleEndian.AppendUint64(b, h.epoch)
 	b = binary.LittleEndian.AppendUint64(b, h.timeline)
+	b = binary.LittleEndian.AppendUint64(b, h.generation)
+	b = binary.LittleEndian.AppendUint64(b, h.since)
 	b = binary.LittleEndian.AppendUint32(b, h.floor)
 	b = append(b, byte(lastBucket))
 	for i := Bucket(1); i <= lastBucket; i++ {
@@ -136,8 +140,10 @@ func decodeHead(b []byte) (*head, error) {
 	h.seq = binary.LittleEndian.Uint64(p[4:])
 	h.epoch = binary.LittleEndian.Uint64(p[12:])
 	h.timeline = binary.LittleEndian.Uint64(p[20:])
-	h.floor = binary.LittleEndian.Uint32(p[28:])
-	n, p := int(p[32]), p[33:]
+	h.generation = binary.LittleEndian.Uint64(p[28:])
+	h.since = binary.LittleEndian.Uint64(p[36:])
+	h.floor = binary.LittleEndian.Uint32(p[44:])
+	n, p := int(p[48]), p[49:]
 	if len(p) != n*tallyLen {
 		return nil, errShort
 	}

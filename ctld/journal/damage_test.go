@@ -276,10 +276,11 @@ func TestRestore(t *testing.T) {
 		t.Errorf("the bad database: %v", err)
 	}
 	s = open(t, dir, o)
-	if seq, got := mustContents(t, s); seq != 1 || len(got) != 1 {
-		t.Errorf("seq %d, %v", seq, got)
+	seq, got := mustContents(t, s)
+	if _, since := s.Generation(); seq != since || len(got) != 1 {
+		t.Errorf("seq %d since %d, %v", seq, since, got)
 	}
-	commit(t, s, 2, job(1001, "after"))
+	commit(t, s, seq+1, job(1001, "after"))
 	third, err := s.BackupNow()
 	if err != nil || third <= second {
 		t.Errorf("a backup after a restore must sort behind the ones before: %s, %v", third, err)
@@ -295,10 +296,11 @@ func TestRestore(t *testing.T) {
 	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "b"}); !loaded || err != nil {
 		t.Error(err)
 	}
+	gone := r
 	if err := os.Remove(dbPath(dir)); err != nil { // what was gone back to is what a later restore finds
 		t.Fatal(err)
 	}
-	if r, err = Restore(dir, ""); err != nil || r.Seq != 2 || r.From <= third {
+	if r, err = Restore(dir, ""); err != nil || r.Seq != gone.Generation*commitsPerGeneration || r.From <= third {
 		t.Errorf("after going back: %+v, %v", r, err)
 	}
 	if loaded, err := outcome(dir, map[string]string{"jobs/00000001": "a", "jobs/00000002": "b"}); !loaded || err != nil {
@@ -346,10 +348,46 @@ func TestRestorePrefersTheDatabaseItself(t *testing.T) {
 			t.Fatalf("page %d: %+v, %v", page, r, err)
 		}
 		s := open(t, dir, small)
-		if seq, got := mustContents(t, s); seq < 120 || len(got) < len(want) {
+		seq, got := mustContents(t, s)
+		if seq < 120 || len(got) < len(want) {
 			t.Errorf("page %d: seq %d, %d rows of %d", page, seq, len(got), len(want))
 		}
-		commit(t, s, 500, job(9000, "goes on"))
+		commit(t, s, seq+1, job(9000, "goes on"))
+	}
+}
+
+// TestGenerations: each restore raises the generation, also one of a copy that an older generation has made, and goes on with numbers of
+// commits that no other generation has had.
+func TestGenerations(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, small)
+	if g, since := s.Generation(); g != 1 || since != 0 {
+		t.Errorf("a new cluster has generation %d since %d", g, since)
+	}
+	commit(t, s, 1, job(1, "a"))
+	old, err := s.BackupNow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, 2, job(2, "b"))
+	s.Close()
+	last, lastSeq := uint64(1), uint64(2)
+	for range 3 {
+		r, err := Restore(dir, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it stays over a restart
+			s = open(t, dir, small)
+			g, since := s.Generation()
+			seq, _ := mustContents(t, s)
+			if g <= last || g != r.Generation || since <= lastSeq || seq < since {
+				t.Errorf("generation %d since %d at %d, after %d at %d; the restore said %d", g, since, seq, last, lastSeq, r.Generation)
+			}
+			commit(t, s, seq+1, job(uint32(3+seq-since), "c"))
+			s.Close()
+		}
+		last, lastSeq = r.Generation, r.Generation*commitsPerGeneration+2
 	}
 }
 

@@ -12,7 +12,7 @@
 //	sluice.db          rows, in bbolt: one bolt bucket per Bucket, and one record, the head, rewritten by every commit
 //	sluice.lock        flock'ed by the controller that runs; holds its pid
 //	CLUSTER_ID         the cluster's random id, written once: while it exists, a missing or empty database is a fault, not a start
-//	ids                the highest job id reserved and the epoch, two alternating slots written in place
+//	ids                the highest job id reserved, the epoch and the generation, two alternating slots written in place
 //	backup/*.db        verified copies
 //	backup/*.log       the redo log: every batch since the copies (redo.go)
 //	sluice.db.bad-*    databases that a restore replaced
@@ -38,6 +38,9 @@
 //
 //  6. A restore takes the newest sound tree there is, in the damaged database or in a backup, and replays the redo log on it: it ends
 //     with the last commit, unless the log is damaged too.
+//
+//  7. A restore raises the generation, and with it the number of the last commit: no commit of the time that was taken back shares its
+//     number with one that follows. A replay of the whole log counts as a restore: nobody can tell that the log was whole.
 //
 // # Why both meta pages must be valid
 //

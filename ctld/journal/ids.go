@@ -16,20 +16,31 @@ import (
 // pays one more sync in a thousand.
 const idStride = 1000
 
-// idFile is the small file beside the database that a restore does not take back: the highest id reserved, and the epoch. It has two
+// idFile is the small file beside the database that a restore does not take back: the highest id reserved, the epoch and the generation. It has two
 // slots, each in a block of its own, written in turn and in place: a write cut short leaves the other, and a full disk does not matter.
 type idFile struct {
-	mu    sync.Mutex
-	f     *os.File
-	gen   uint64
-	high  uint32
-	epoch uint64
+	mu sync.Mutex
+	f  *os.File
+	marks
+}
+
+// marks are what a slot holds.
+type marks struct {
+	count      uint64 // of writes: the slot with the higher one counts
+	high       uint32
+	epoch      uint64
+	generation uint64
+}
+
+// atLeast raises each mark.
+func (m *marks) atLeast(o marks) {
+	m.high, m.epoch, m.generation = max(m.high, o.high), max(m.epoch, o.epoch), max(m.generation, o.generation)
 }
 
 const (
 	idSlot  = 4096
 	idMagic = "SLUICEID"
-	idLen   = 8 + 8 + 4 + 8 // magic, generation, high, epoch; then a CRC32C
+	idLen   = 8 + 8 + 4 + 8 + 8 // magic, count, high, epoch, generation; then a CRC32C
 )
 
 var errIDs = errors.New("the file ids is damaged")
@@ -37,33 +48,35 @@ var errIDs = errors.New("the file ids is damaged")
 func idPath(dir string) string { return filepath.Join(dir, "ids") }
 
 // readIDs returns errIDs when no slot is valid, and fs.ErrNotExist when there is no file.
-func readIDs(dir string) (gen uint64, high uint32, epoch uint64, err error) {
+func readIDs(dir string) (m marks, err error) {
 	f, err := os.Open(idPath(dir))
 	if err != nil {
-		return 0, 0, 0, err
+		return marks{}, err
 	}
 	defer f.Close()
 	err = errIDs
 	for slot := range int64(2) {
 		var b [idLen + 4]byte
 		if _, rerr := f.ReadAt(b[:], slot*idSlot); rerr != nil && rerr != io.EOF {
-			return 0, 0, 0, fmt.Errorf("cannot read %s: %w", f.Name(), rerr)
+			return marks{}, fmt.Errorf("cannot read %s: %w", f.Name(), rerr)
 		}
 		ok := string(b[:8]) == idMagic && binary.LittleEndian.Uint32(b[idLen:]) == crc32.Checksum(b[:idLen], castagnoli)
-		if g := binary.LittleEndian.Uint64(b[8:]); ok && g > gen {
-			gen, high, epoch, err = g, binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint64(b[20:]), nil
+		if count := binary.LittleEndian.Uint64(b[8:]); ok && count > m.count {
+			m, err = marks{count, binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint64(b[20:]),
+				binary.LittleEndian.Uint64(b[28:])}, nil
 		}
 	}
-	return gen, high, epoch, err
+	return m, err
 }
 
-// openIDs opens the file, or makes one that begins at high and epoch when it is missing or damaged.
-func openIDs(dir string, high uint32, epoch uint64) (*idFile, error) {
-	gen, h, e, err := readIDs(dir)
+// openIDs opens the file and raises what it holds to what the head says; it makes the file when it is missing or damaged.
+func openIDs(dir string, h *head) (*idFile, error) {
+	m, err := readIDs(dir)
 	if err != nil && !errors.Is(err, errIDs) && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	ids := &idFile{gen: gen, high: max(h, high), epoch: max(e, epoch)}
+	ids := &idFile{marks: m}
+	ids.atLeast(marks{high: h.floor, epoch: h.epoch, generation: h.generation})
 	if err != nil {
 		if err := makeIDs(dir); err != nil {
 			return nil, err
@@ -85,14 +98,15 @@ func makeIDs(dir string) error {
 }
 
 func (ids *idFile) write() error {
-	ids.gen++
+	ids.count++
 	b := make([]byte, 0, idLen+4)
 	b = append(b, idMagic...)
-	b = binary.LittleEndian.AppendUint64(b, ids.gen)
+	b = binary.LittleEndian.AppendUint64(b, ids.count)
 	b = binary.LittleEndian.AppendUint32(b, ids.high)
 	b = binary.LittleEndian.AppendUint64(b, ids.epoch)
+	b = binary.LittleEndian.AppendUint64(b, ids.generation)
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	if _, err := ids.f.WriteAt(b, int64(ids.gen%2)*idSlot); err != nil {
+	if _, err := ids.f.WriteAt(b, int64(ids.count%2)*idSlot); err != nil {
 		return fmt.Errorf("cannot reserve job ids: %w", err)
 	}
 	if err := fdatasync(ids.f); err != nil {

@@ -313,7 +313,7 @@ func TestIDsFileDamaged(t *testing.T) {
 // TestIDSlots: one damaged slot leaves the other.
 func TestIDSlots(t *testing.T) {
 	dir := t.TempDir()
-	ids, err := openIDs(dir, 0, 0)
+	ids, err := openIDs(dir, &head{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,11 +323,11 @@ func TestIDSlots(t *testing.T) {
 			t.Fatalf("got %d, %v", got, err)
 		}
 	}
-	if _, err := ids.f.WriteAt([]byte{0xff}, int64(ids.gen%2)*idSlot+17); err != nil {
+	if _, err := ids.f.WriteAt([]byte{0xff}, int64(ids.count%2)*idSlot+17); err != nil {
 		t.Fatal(err)
 	}
-	if _, high, _, err := readIDs(dir); high != 4000 || err != nil {
-		t.Errorf("got %d, %v", high, err)
+	if m, err := readIDs(dir); m.high != 4000 || err != nil {
+		t.Errorf("got %d, %v", m.high, err)
 	}
 	if got := nextMark(4294967295); got != 4294967295 {
 		t.Errorf("the highest id is rounded to %d", got)

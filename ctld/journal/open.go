@@ -51,7 +51,7 @@ func (s *Bolt) open() error {
 		return err
 	}
 	s.head, s.cluster = *h, h.cluster
-	if s.ids, err = openIDs(s.dir, h.floor, h.epoch); err != nil {
+	if s.ids, err = openIDs(s.dir, h); err != nil {
 		return err
 	}
 	var broken *fault
@@ -194,7 +194,7 @@ func create(dir string, schema uint32) error {
 	if _, err := rand.Read(id[:]); err != nil {
 		return fmt.Errorf("cannot make a cluster id: %w", err)
 	}
-	h := &head{cluster: hex.EncodeToString(id[:]), schema: schema}
+	h := &head{cluster: hex.EncodeToString(id[:]), schema: schema, generation: 1}
 	tmp := dbPath(dir) + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot create the state database: %w", err)

@@ -24,7 +24,9 @@ type Restored struct {
 	Replayed  int       // how many commits of the redo log were added to what that file holds
 	BadKeptAs string    // where the replaced database is; "" if there was none
 	IDFloor   uint32    // new job ids begin above it
-	Notes     []string  // candidates that were passed over, and why; assumptions made
+	// Generation is that of the state from now on: hosts that have heard of it follow no controller of a lower one.
+	Generation uint64
+	Notes      []string // candidates that were passed over, and why; assumptions made
 }
 
 // candidate is a sound tree of pages in some file.
@@ -178,11 +180,11 @@ func (r *Restored) install(dir string, c *candidate, replay bool) error {
 			return fmt.Errorf("cannot restore from %s: %w", c.path, err)
 		}
 	}
-	epoch := r.raiseIDs(dir, v.head)
+	r.raise(dir, v.head)
 	if err := rewrite(tmp, v.head); err != nil {
 		return fmt.Errorf("cannot restore from %s: %w", c.path, err)
 	}
-	ids, err := openIDs(dir, v.head.floor, epoch)
+	ids, err := openIDs(dir, v.head)
 	if err != nil {
 		return err
 	}
@@ -254,19 +256,26 @@ func (r *Restored) keepCopy(dir string, h *head) {
 	}
 }
 
-// raiseIDs sets in h the floor of ids: everything that was ever reserved. It returns the epoch to go on from.
-func (r *Restored) raiseIDs(dir string, h *head) uint64 {
-	_, high, epoch, err := readIDs(dir)
+// commitsPerGeneration is by how much the number of a generation counts in numbers of commits: attempts are told apart by those (epochs),
+// and must not be given one again that had it in the time that a restore takes back. Generations are as far apart as seconds, and nobody
+// commits a million times in one.
+const commitsPerGeneration = 1 << 20
+
+// raise sets in h what must not go back: the floor of ids, the epoch, the generation and, with that, the number of the last commit. The
+// number of a generation is the time in seconds, where that is higher than the last one known: a controller that was restored elsewhere,
+// from the same backup, has another one.
+func (r *Restored) raise(dir string, h *head) {
+	m, err := readIDs(dir)
 	if err != nil {
-		high = h.floor + idLeap
-		epoch = h.epoch + idLeap
+		m.high, m.epoch = h.floor+idLeap, h.epoch+idLeap
 		r.Notes = append(r.Notes, fmt.Sprintf("%v: job ids go on %d above the highest one known", err, idLeap))
 	}
-	h.floor = max(h.floor, high)
-	h.epoch = max(h.epoch, epoch) + 1
-	h.timeline = h.epoch
-	r.IDFloor = h.floor
-	return h.epoch
+	m.atLeast(marks{high: h.floor, epoch: h.epoch, generation: h.generation})
+	h.floor, h.epoch, h.timeline = m.high, m.epoch+1, m.epoch+1
+	h.generation = max(m.generation+1, uint64(time.Now().Unix()))
+	h.seq = max(h.seq, h.generation*commitsPerGeneration)
+	h.since = h.seq
+	r.IDFloor, r.Generation = h.floor, h.generation
 }
 
 // copyTo copies the tree; both meta pages of the copy are made from the one it hangs from.

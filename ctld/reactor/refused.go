@@ -14,6 +14,8 @@ type Refusal string
 const (
 	RefusedVersion Refusal = "Version: "
 	RefusedClock   Refusal = "Clock: "
+	// RefusedGeneration: the node has followed a controller with a newer state than this one's.
+	RefusedGeneration Refusal = "Generation: "
 )
 
 // NodeRefused: a node said hello, and cannot be worked with as it is.
@@ -52,7 +54,7 @@ func (c NodeRefused) Handle(tx *state.Tx) any {
 
 // ofRegistration reports whether a reason is one that a good registration takes back.
 func ofRegistration(reason string) bool {
-	for _, begin := range []string{lowReason, string(RefusedVersion), string(RefusedClock)} {
+	for _, begin := range []string{lowReason, string(RefusedVersion), string(RefusedClock), string(RefusedGeneration)} {
 		if strings.HasPrefix(reason, begin) {
 			return true
 		}

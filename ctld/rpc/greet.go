@@ -63,6 +63,9 @@ func (g Guard) welcome(ctx context.Context, method string) error {
 	if g.Signs != nil {
 		head.Set(version.AuthorityKey, g.Signs())
 	}
+	if g.Generation.Number != 0 {
+		head.Set(version.GenerationKey, g.Generation.String())
+	}
 	_ = grpc.SetHeader(ctx, head) // fails where the call has ended
 	if method == nodepb.NodeAPI_Sync_FullMethodName {
 		return nil
@@ -77,14 +80,37 @@ func (g Guard) welcome(ctx context.Context, method string) error {
 	if method == nodepb.EnrolAPI_Renew_FullMethodName {
 		nowNS = 0
 	}
+	if err := outdated(ctx, g.Generation, host); err != nil {
+		return err
+	}
 	if why, text := meets(version.Ours, its, host, nowNS, time.Now()); why != "" {
 		return status.Error(codes.FailedPrecondition, text)
 	}
 	return nil
 }
 
+// outdated refuses a host that has followed a controller with a newer state: it is this one that is old.
+func outdated(ctx context.Context, ours version.Generation, host string) error {
+	v := metadata.ValueFromIncomingContext(ctx, version.GenerationKey)
+	if len(v) == 0 {
+		return nil
+	}
+	if err := ours.Outdated(host, version.ParseGeneration(v[0])); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return nil
+}
+
 // meets is that for a node's stream. A node that is refused is there, and what runs on it goes on: the state says why it cannot be used.
 func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
+	if err := outdated(ctx, s.Generation, h.Node); err != nil {
+		if due, _ := s.says("generation", h.Node); due {
+			s.Log.Error("a node does not follow this controller, whose state is old", "node", h.Node, "err", err)
+		}
+		_, _ = s.Writer.Do(loop.ForNode(ctx, h.Node), reactor.NodeRefused{Node: h.Node, Why: reactor.RefusedGeneration,
+			Text: status.Convert(err).Message()})
+		return err
+	}
 	its, _ := greeted(ctx)
 	why, text := meets(version.Ours, its, h.Node, h.NowNs, time.Now())
 	if why == "" {

@@ -70,6 +70,36 @@ func TestHelloFromAfar(t *testing.T) {
 	}
 }
 
+// TestFollowedANewerState: a host that has followed a controller with a newer state is refused by one with an older state, which then shows
+// the node as one that it cannot use; both generations are named.
+func TestFollowedANewerState(t *testing.T) {
+	s := serveNodes(t)
+	conf := s.certificate(s.dir, "n1")
+	for said, old := range map[string]bool{"": false, "cluster-1 4": false, "cluster-1 5": false, "other 9": false, "cluster-1 9": true} {
+		m := nodeHello("n1")
+		m.Hello.NowNs = time.Now().UnixNano()
+		stream := s.dialWith(conf, metadata.Pairs(version.GenerationKey, said))
+		_, err := talk(stream, m)
+		if (err != nil) != old {
+			t.Errorf("%q: %v", said, err)
+		}
+		ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(version.GenerationKey, said))
+		call := Guard{Generation: ofTests}.welcome(ctx, nodepb.RelayAPI_Call_FullMethodName)
+		if (call != nil) != old {
+			t.Errorf("%q calls: %v", said, call)
+		}
+		for _, err := range []error{err, call} {
+			if old && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is of generation 5 ") ||
+				!strings.Contains(err.Error(), "of generation 9 ")) {
+				t.Errorf("refused with %v", err)
+			}
+		}
+		if head, herr := stream.Header(); herr == nil && old && strings.Join(head.Get(version.GenerationKey), "") != ofTests.String() {
+			t.Errorf("the controller says %v of itself", head)
+		}
+	}
+}
+
 // TestCallsFromAfar: the same for what hosts call besides. Who renews a certificate may have a wrong clock.
 func TestCallsFromAfar(t *testing.T) {
 	now := time.Now()

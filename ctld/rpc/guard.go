@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +22,8 @@ type Guard struct {
 	Accepts func(name, serial string) bool
 	// Signs says which authority signs certificates (mtls.AuthorityID); nil: hosts are not told.
 	Signs func() string
+	// Generation is that of this controller's state.
+	Generation version.Generation
 	// Met is told what a host says of itself with a call: of which release its daemon is, and by how much its clock is ahead. May be nil.
 	Met func(serial, release string, ahead time.Duration)
 }

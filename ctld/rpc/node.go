@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/loop"
@@ -36,6 +37,7 @@ type NodeServer struct {
 	Samples    *Samples // nil: nobody looks at them
 	Live       *Live    // nil: nobody looks at it
 	ClusterID  string
+	Generation version.Generation // of the state
 	Log        *slog.Logger
 	Conf       *hostconf.Current // for hosts without files; nil: they get nothing
 	// Found is the node of a host that asks to be one, from what it says; nil: there are none but those of slurm.conf.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/journal"
@@ -43,6 +44,9 @@ type nodeServer struct {
 	services func() map[string]grpc.ServiceInfo
 }
 
+// ofTests is the generation of the state that serveNodes serves.
+var ofTests = version.Generation{Cluster: "cluster-1", Number: 5}
+
 func serveNodes(t *testing.T) *nodeServer {
 	t.Helper()
 	s := &nodeServer{t: t, dir: filepath.Join(t.TempDir(), "tls"), scripts: map[uint32][]byte{}, changed: make(chan struct{}, 1000)}
@@ -69,12 +73,12 @@ func serveNodes(t *testing.T) *nodeServer {
 	s.door = NewDoor(listener, log)
 	accepts := func(name, serial string) bool { return s.loop.View().Accepts(name, serial) }
 	s.door.Accepts = accepts
-	server := grpc.NewServer(append(Guard{Accepts: accepts}.Options(), grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
+	server := grpc.NewServer(append(Guard{Accepts: accepts, Generation: ofTests}.Options(), grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
 	s.services = server.GetServiceInfo
 	nodepb.RegisterEnrolAPIServer(server, &EnrolServer{Writer: s.loop, Log: log, Cluster: func() string { return "test" },
 		Authority: &ca.Signer{Dir: s.dir, Life: ca.HostLife, Now: time.Now}})
 	nodepb.RegisterNodeAPIServer(server, &NodeServer{Writer: s.loop, Dispatcher: s.disp, Beats: NewBeats(), ClusterID: "cluster-1",
-		Log: log})
+		Generation: ofTests, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.loop.Run(ctx) })

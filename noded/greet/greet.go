@@ -1,6 +1,7 @@
-// Package greet is the handshake of a host's calls to the controller: each says of which build the host's daemon is and what its clock
-// shows, and learns of which build the controller is. The controller refuses builds that are too far apart, and clocks (ctld/rpc,
-// greet.go); a controller that is too old to know that is refused here.
+// Package greet is the handshake of a host's calls to the controller: each says of which build the host's daemon is, what its clock shows
+// and the state of which generation it has followed, and learns the controller's build and generation. The controller refuses builds that
+// are too far apart, clocks, and hosts that have followed a newer generation (ctld/rpc, greet.go); a controller that is too old to know
+// that, or whose state is, is refused here.
 package greet
 
 import (
@@ -18,33 +19,43 @@ import (
 )
 
 // Options are for the connection with the controller. signs, which may be nil, is told with each stream which authority signs certificates;
-// it must not wait.
-func Options(signs func(authority string)) []grpc.DialOption { return as(version.Ours, signs) }
+// it must not wait. followed may be nil.
+func Options(followed *Followed, signs func(authority string)) []grpc.DialOption {
+	return as(version.Ours, followed, signs)
+}
 
-func as(ours version.Build, signs func(string)) []grpc.DialOption {
+func as(ours version.Build, followed *Followed, signs func(string)) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 			call grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			var head metadata.MD
-			if err := call(greeting(ctx, ours), method, req, reply, conn, append(o, grpc.Header(&head))...); err != nil {
+			err := call(greeting(ctx, ours, followed), method, req, reply, conn, append(o, grpc.Header(&head))...)
+			if old := followed.meet(head); old != nil {
+				return old
+			}
+			if err != nil {
 				return err
 			}
 			return judge(ours, head)
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 			open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
-			s, err := open(greeting(ctx, ours), d, conn, method, o...)
+			s, err := open(greeting(ctx, ours, followed), d, conn, method, o...)
 			if err != nil {
 				return nil, err
 			}
-			return &stream{ClientStream: s, ours: ours, signs: signs}, nil
+			return &stream{ClientStream: s, ours: ours, followed: followed, signs: signs}, nil
 		}),
 	}
 }
 
 // greeting is what the host says.
-func greeting(ctx context.Context, ours version.Build) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, version.Key, ours.String(), version.ClockKey, strconv.FormatInt(time.Now().UnixNano(), 10))
+func greeting(ctx context.Context, ours version.Build, followed *Followed) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, version.Key, ours.String(), version.ClockKey, strconv.FormatInt(time.Now().UnixNano(), 10))
+	if said := followed.said(); said != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, version.GenerationKey, said)
+	}
+	return ctx
 }
 
 // judge looks at what the controller has said.
@@ -62,17 +73,25 @@ func judge(ours version.Build, head metadata.MD) error {
 // stream judges the controller when its first message has come.
 type stream struct {
 	grpc.ClientStream
-	ours   version.Build
-	signs  func(string)
-	judged atomic.Bool
+	ours     version.Build
+	followed *Followed
+	signs    func(string)
+	judged   atomic.Bool
 }
 
 // RecvMsg is grpc.ClientStream's.
 func (s *stream) RecvMsg(m any) error {
-	if err := s.ClientStream.RecvMsg(m); err != nil || s.judged.Swap(true) {
+	err := s.ClientStream.RecvMsg(m)
+	if s.judged.Swap(true) {
 		return err
 	}
-	head, err := s.Header()
+	head, herr := s.Header()
+	if herr == nil { // also with a refusal: this host knows better which of the two is old
+		herr = s.followed.meet(head)
+	}
+	if herr != nil && status.Code(herr) == codes.FailedPrecondition || err == nil && herr != nil {
+		return herr
+	}
 	if err != nil {
 		return err
 	}

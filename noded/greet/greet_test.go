@@ -2,6 +2,7 @@ package greet
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -29,11 +30,17 @@ type controller struct {
 	nodepb.UnimplementedEnrolAPIServer
 	says  string
 	heard chan metadata.MD
+
+	generation string
+	followed   *Followed // of the host that calls it
 }
 
 func (c *controller) greet(ctx context.Context) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	c.heard <- md
+	if c.generation != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(version.GenerationKey, c.generation))
+	}
 	if c.says != "" {
 		_ = grpc.SetHeader(ctx, metadata.Pairs(version.Key, c.says))
 	}
@@ -93,6 +100,51 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
+// TestFollowed: a host keeps the highest generation before it acts on what the controller says, tells it with each call, and follows no
+// controller of a lower one, whether or not that refuses by itself.
+func TestFollowed(t *testing.T) {
+	var kept, told []string
+	f := NewFollowed("n1", version.Generation{}, func(g version.Generation, refused string) error {
+		kept, told = append(kept, g.String()), append(told, refused)
+		return nil
+	})
+	for i, c := range []struct{ says, want string }{
+		{"c 1", "c 1"},
+		{"c 1", "c 1"},
+		{"c 7", "c 7"},
+		{"c 1", ""},
+		{"c 7", "c 7"},
+	} {
+		ctl := &controller{says: version.Ours.String(), generation: c.says, heard: make(chan metadata.MD, 2), followed: f}
+		before := f.said()
+		conn := serve(t, ctl, version.Ours)
+		_, err := nodepb.NewEnrolAPIClient(conn).Renew(t.Context(), &nodepb.RenewRequest{})
+		stream, serr := nodepb.NewNodeAPIClient(conn).Sync(t.Context())
+		if serr == nil {
+			_, serr = stream.Recv()
+		}
+		for _, err := range []error{err, serr} {
+			if (err != nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), "n1 has followed a controller of generation 7") {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if md := <-ctl.heard; strings.Join(md.Get(version.GenerationKey), "") != before {
+			t.Errorf("%d: the controller heard %v", i, md)
+		}
+		<-ctl.heard
+		if c.want != "" && f.said() != c.want {
+			t.Errorf("%d: followed is %q", i, f.said())
+		}
+	}
+	if got := strings.Join(kept, ", "); got != "c 1, c 7, c 7, c 7" || told[2] == "" || told[3] != "" {
+		t.Errorf("kept %s, told %q", got, told)
+	}
+	full := NewFollowed("n1", version.Generation{}, func(version.Generation, string) error { return errors.New("disk full") })
+	if err := full.meet(metadata.Pairs(version.GenerationKey, "c 2")); status.Code(err) != codes.Unavailable || full.said() != "" {
+		t.Errorf("what could not be kept: %v, %q", err, full.said())
+	}
+}
+
 func check(t *testing.T, refused bool, err error) {
 	t.Helper()
 	if refused && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), ": upgrade ")) {
@@ -111,7 +163,7 @@ func serve(t *testing.T, c *controller, ours version.Build) *grpc.ClientConn {
 	nodepb.RegisterEnrolAPIServer(s, c)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///controller", append(as(ours, nil), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///controller", append(as(ours, c.followed, nil), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,7 @@ const (
 type Options struct {
 	Controllers []string // host:port, tried in turn
 	TLS         *tls.Config
+	Followed    *greet.Followed // nil: every controller is followed
 	Log         *slog.Logger
 	// MinBackoff and MaxBackoff bound the pause between attempts (100 ms and 5 s when 0). Each pause is random between half
 	// and all of its bound, so that the nodes of a cluster do not come back all at once.
@@ -197,7 +198,7 @@ func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithContextDialer(o.connect),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}
-	return grpc.NewClient("passthrough:///"+addr, append(options, greet.Options(nil)...)...)
+	return grpc.NewClient("passthrough:///"+addr, append(options, greet.Options(o.Followed, nil)...)...)
 }
 
 // connect is TCP alone.

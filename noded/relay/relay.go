@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/noded/greet"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,8 @@ type Options struct {
 	// User gives the login name of a uid on this host; empty: it has none.
 	User func(ctx context.Context, uid uint32) (string, error)
 	Log  *slog.Logger
+	// Followed judges controllers; nil: every one is followed.
+	Followed *greet.Followed
 	// Signs is told which authority signs certificates; may be nil. It must not wait.
 	Signs func(authority string)
 	// Renewed says that the certificate behind TLS is another one: calls from then on go over a connection that shows it. May be nil.

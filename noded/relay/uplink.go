@@ -66,7 +66,7 @@ func dial(o Options) (*uplink, error) {
 	if o.Keep {
 		keep = 0
 	}
-	conn, err := grpc.NewClient("controllers:///", append(greet.Options(o.Signs), grpc.WithResolvers(addrs),
+	conn, err := grpc.NewClient("controllers:///", append(greet.Options(o.Followed, o.Signs), grpc.WithResolvers(addrs),
 		grpc.WithTransportCredentials(watched{tlscreds.NewTLS(conf), u}),
 		grpc.WithContextDialer(u.connect), grpc.WithIdleTimeout(keep), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectPatience,

@@ -11,15 +11,18 @@ import (
 )
 
 // newLogin is the root half of a login host: it keeps the key and the socket, and looks up names.
-func newLogin(ctx context.Context, o Options) *Root {
+func newLogin(ctx context.Context, o Options) (*Root, error) {
 	r := &Root{o: o, log: o.Log, known: map[agent.Key]*known{}, said: map[string]bool{}}
 	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := r.loadFollowed(); err != nil {
+		return nil, err
+	}
 	r.beginConf()
 	if o.Welcome != nil {
 		o.Welcome.StartNs = time.Now().UnixNano()
 	}
 	r.log.Info("login host's daemon started")
-	return r
+	return r, nil
 }
 
 // who finds the login name of a uid: in passwd(5), then in the directory service, which noded-link cannot ask.

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/gpu"
@@ -83,6 +84,8 @@ type Options struct {
 	Level   *slog.LevelVar // of Log; may be nil
 	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. May be nil.
 	Reload func() (Reread, error)
+	// Status is told why the controller that answers is not followed, and with "" that one is. May be nil.
+	Status func(refused string)
 	// Sessions is the socket of sshd's sessions that are to be adopted; nil: there is none. Root closes it.
 	Sessions *net.UnixListener
 	// Conf is what the node goes by.
@@ -124,6 +127,7 @@ type Root struct {
 	looking    bool
 	// rebooting: RebootProgram runs.
 	rebooting bool
+	followed  version.Generation
 	nextKey   []byte // for which there is no certificate yet
 }
 
@@ -136,7 +140,7 @@ func New(ctx context.Context, o Options) (*Root, error) {
 		o.Kernel = isolate.Linux{}
 	}
 	if o.Login {
-		return newLogin(ctx, o), nil
+		return newLogin(ctx, o)
 	}
 	sp, err := openSpool(o.Spool, o.Log)
 	if err != nil {
@@ -147,8 +151,12 @@ func New(ctx context.Context, o Options) (*Root, error) {
 	r.judge.Policy = o.Policy
 	r.beginConf()
 	r.judge.Spool = sp.dir
+	r.o.Spool = sp.dir
 	r.fixed = taskenv.Check("", o.Daemon)
-	if err := r.begin(ctx); err != nil {
+	if err = r.loadFollowed(); err == nil {
+		err = r.begin(ctx)
+	}
+	if err != nil {
 		sp.close()
 		return nil, err
 	}

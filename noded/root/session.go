@@ -98,6 +98,7 @@ func (s *session) welcome() error {
 	}
 	w.Build = version.Ours.String()
 	w.Configuration = proto.CloneOf(r.conf)
+	w.Followed = &nodepb.Follow{ClusterId: r.followed.Cluster, Generation: r.followed.Number}
 	if !r.o.Login {
 		w.Settings, w.Devices = r.settings, &nodepb.Devices{Report: r.report()}
 	}

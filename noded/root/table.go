@@ -78,6 +78,12 @@ var table = map[protoreflect.Name]row{
 		return nil
 	}, policy: "this host has no files of its own; signed by the controller; programs of it are judged when they are used",
 		login: true, now: func(s *session, o *nodepb.Order) { s.r.takeConf(o.GetConfiguration()) }},
+	"follow": {most: 16 << 10, needs: func(o *nodepb.Order) error {
+		if f := o.GetFollow(); f.GetClusterId() == "" || f.GetGeneration() == 0 {
+			return errors.New("it names no generation")
+		}
+		return nil
+	}, policy: "no lower generation than this host has followed", login: true, do: (*Root).follow},
 	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},

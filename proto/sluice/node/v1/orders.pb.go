@@ -104,6 +104,7 @@ type Order struct {
 	//	*Order_Who
 	//	*Order_MakeKey
 	//	*Order_Certify
+	//	*Order_Follow
 	//	*Order_Configuration
 	What          isOrder_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
@@ -289,6 +290,15 @@ func (x *Order) GetCertify() *Certify {
 	return nil
 }
 
+func (x *Order) GetFollow() *Follow {
+	if x != nil {
+		if x, ok := x.What.(*Order_Follow); ok {
+			return x.Follow
+		}
+	}
+	return nil
+}
+
 func (x *Order) GetConfiguration() *v1.Configuration {
 	if x != nil {
 		if x, ok := x.What.(*Order_Configuration); ok {
@@ -362,6 +372,10 @@ type Order_Certify struct {
 	Certify *Certify `protobuf:"bytes,16,opt,name=certify,proto3,oneof"`
 }
 
+type Order_Follow struct {
+	Follow *Follow `protobuf:"bytes,18,opt,name=follow,proto3,oneof"`
+}
+
 type Order_Configuration struct {
 	Configuration *v1.Configuration `protobuf:"bytes,17,opt,name=configuration,proto3,oneof"` // from the controller; not answered, but told in Word.configuration
 }
@@ -396,7 +410,70 @@ func (*Order_MakeKey) isOrder_What() {}
 
 func (*Order_Certify) isOrder_What() {}
 
+func (*Order_Follow) isOrder_What() {}
+
 func (*Order_Configuration) isOrder_What() {}
+
+// Follow: a controller has said of which generation its state is. The highest is kept on disk before this is answered.
+type Follow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Refused       string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"` // why the controller that answers is not followed, for the status of the service; empty: it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Follow) Reset() {
+	*x = Follow{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Follow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Follow) ProtoMessage() {}
+
+func (x *Follow) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Follow.ProtoReflect.Descriptor instead.
+func (*Follow) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Follow) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Follow) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Follow) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
 
 // MakeKey begins the renewal of this host's certificate: noded-root makes a key and answers with a certificate request for it.
 type MakeKey struct {
@@ -407,7 +484,7 @@ type MakeKey struct {
 
 func (x *MakeKey) Reset() {
 	*x = MakeKey{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +496,7 @@ func (x *MakeKey) String() string {
 func (*MakeKey) ProtoMessage() {}
 
 func (x *MakeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +509,7 @@ func (x *MakeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeKey.ProtoReflect.Descriptor instead.
 func (*MakeKey) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{1}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
 }
 
 // Certify ends it: the certificate for the key that was made last, and the authorities that are believed from now on.
@@ -446,7 +523,7 @@ type Certify struct {
 
 func (x *Certify) Reset() {
 	*x = Certify{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +535,7 @@ func (x *Certify) String() string {
 func (*Certify) ProtoMessage() {}
 
 func (x *Certify) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +548,7 @@ func (x *Certify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certify.ProtoReflect.Descriptor instead.
 func (*Certify) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Certify) GetCertificate() []byte {
@@ -499,7 +576,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +588,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +601,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Prepare) GetKey() *v1.StepKey {
@@ -552,7 +629,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +641,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +654,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Launch) GetBundle() *v1.Bundle {
@@ -605,7 +682,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +694,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +707,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Fail) GetBundle() *v1.Bundle {
@@ -657,7 +734,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +746,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +759,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Forget) GetKey() *v1.StepKey {
@@ -706,7 +783,7 @@ type Hook struct {
 
 func (x *Hook) Reset() {
 	*x = Hook{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +795,7 @@ func (x *Hook) String() string {
 func (*Hook) ProtoMessage() {}
 
 func (x *Hook) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +808,7 @@ func (x *Hook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hook.ProtoReflect.Descriptor instead.
 func (*Hook) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hook) GetKind() HookKind {
@@ -778,7 +855,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +867,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +880,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
 }
 
 // Check whether this node can start steps.
@@ -816,7 +893,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +905,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +918,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Check) GetAll() bool {
@@ -861,7 +938,7 @@ type Who struct {
 
 func (x *Who) Reset() {
 	*x = Who{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +950,7 @@ func (x *Who) String() string {
 func (*Who) ProtoMessage() {}
 
 func (x *Who) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +963,7 @@ func (x *Who) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Who.ProtoReflect.Descriptor instead.
 func (*Who) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Who) GetUid() uint32 {
@@ -906,7 +983,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +995,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1008,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -950,7 +1027,7 @@ type Reopen struct {
 
 func (x *Reopen) Reset() {
 	*x = Reopen{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1039,7 @@ func (x *Reopen) String() string {
 func (*Reopen) ProtoMessage() {}
 
 func (x *Reopen) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1052,7 @@ func (x *Reopen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reopen.ProtoReflect.Descriptor instead.
 func (*Reopen) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
 }
 
 // Stop: the node daemon ends, as on SIGTERM.
@@ -987,7 +1064,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1076,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1089,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
 }
 
 // Word is what noded-root says: first a welcome, then answers, and what has changed.
@@ -1034,7 +1111,7 @@ type Word struct {
 
 func (x *Word) Reset() {
 	*x = Word{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1123,7 @@ func (x *Word) String() string {
 func (*Word) ProtoMessage() {}
 
 func (x *Word) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1136,7 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Word.ProtoReflect.Descriptor instead.
 func (*Word) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Word) GetWhat() isWord_What {
@@ -1205,6 +1282,7 @@ type Welcome struct {
 	Metrics       bool                   `protobuf:"varint,31,opt,name=metrics,proto3" json:"metrics,omitempty"`                                 // the descriptor after that of the relay is the listening socket for metrics
 	MetricsTokens [][]byte               `protobuf:"bytes,32,rep,name=metrics_tokens,json=metricsTokens,proto3" json:"metrics_tokens,omitempty"` // SHA-256 of the tokens that open them (package metrics)
 	NoGpus        string                 `protobuf:"bytes,33,opt,name=no_gpus,json=noGpus,proto3" json:"no_gpus,omitempty"`                      // why there is no driver
+	Followed      *Follow                `protobuf:"bytes,34,opt,name=followed,proto3" json:"followed,omitempty"`                                // the highest generation that this host has followed
 	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`                                     // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1212,7 +1290,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1302,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1315,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1408,6 +1486,13 @@ func (x *Welcome) GetNoGpus() string {
 	return ""
 }
 
+func (x *Welcome) GetFollowed() *Follow {
+	if x != nil {
+		return x.Followed
+	}
+	return nil
+}
+
 func (x *Welcome) GetFirst() bool {
 	if x != nil {
 		return x.First
@@ -1427,7 +1512,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1524,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1537,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Known) GetReport() *v1.StepReport {
@@ -1496,7 +1581,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1593,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1606,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -1617,7 +1702,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1714,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1727,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Devices) GetReport() *v1.DeviceReport {
@@ -1661,7 +1746,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1758,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1771,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Samples) GetSamples() []*v1.DeviceSample {
@@ -1708,7 +1793,7 @@ type Reread struct {
 
 func (x *Reread) Reset() {
 	*x = Reread{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1805,7 @@ func (x *Reread) String() string {
 func (*Reread) ProtoMessage() {}
 
 func (x *Reread) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1818,7 @@ func (x *Reread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reread.ProtoReflect.Descriptor instead.
 func (*Reread) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reread) GetLogLevel() int32 {
@@ -1769,7 +1854,7 @@ type Asking struct {
 
 func (x *Asking) Reset() {
 	*x = Asking{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1866,7 @@ func (x *Asking) String() string {
 func (*Asking) ProtoMessage() {}
 
 func (x *Asking) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1879,7 @@ func (x *Asking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asking.ProtoReflect.Descriptor instead.
 func (*Asking) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Asking) GetControllers() []string {
@@ -1829,7 +1914,7 @@ type Asked struct {
 
 func (x *Asked) Reset() {
 	*x = Asked{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1926,7 @@ func (x *Asked) String() string {
 func (*Asked) ProtoMessage() {}
 
 func (x *Asked) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1939,7 @@ func (x *Asked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asked.ProtoReflect.Descriptor instead.
 func (*Asked) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Asked) GetReply() *CertificateReply {
@@ -1882,7 +1967,7 @@ var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xba\x06\n" +
+	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xec\x06\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
@@ -1900,9 +1985,17 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05check\x18\r \x01(\v2\x15.sluice.node.v1.CheckH\x00R\x05check\x12'\n" +
 	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03who\x124\n" +
 	"\bmake_key\x18\x0f \x01(\v2\x17.sluice.node.v1.MakeKeyH\x00R\amakeKey\x123\n" +
-	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertify\x12@\n" +
+	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertify\x120\n" +
+	"\x06follow\x18\x12 \x01(\v2\x16.sluice.node.v1.FollowH\x00R\x06follow\x12@\n" +
 	"\rconfiguration\x18\x11 \x01(\v2\x18.sluice.v1.ConfigurationH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\t\n" +
+	"\x04what\"a\n" +
+	"\x06Follow\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"\t\n" +
 	"\aMakeKey\"M\n" +
 	"\aCertify\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
@@ -1941,7 +2034,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\xa7\x06\n" +
+	"\x04what\"\xdb\x06\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -1967,7 +2060,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\adynamic\x18\x1e \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamic\x12\x18\n" +
 	"\ametrics\x18\x1f \x01(\bR\ametrics\x12%\n" +
 	"\x0emetrics_tokens\x18  \x03(\fR\rmetricsTokens\x12\x17\n" +
-	"\ano_gpus\x18! \x01(\tR\x06noGpus\x12\x14\n" +
+	"\ano_gpus\x18! \x01(\tR\x06noGpus\x122\n" +
+	"\bfollowed\x18\" \x01(\v2\x16.sluice.node.v1.FollowR\bfollowed\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
@@ -2025,103 +2119,106 @@ func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(HookKind)(0),                 // 0: sluice.node.v1.HookKind
 	(*Order)(nil),                 // 1: sluice.node.v1.Order
-	(*MakeKey)(nil),               // 2: sluice.node.v1.MakeKey
-	(*Certify)(nil),               // 3: sluice.node.v1.Certify
-	(*Prepare)(nil),               // 4: sluice.node.v1.Prepare
-	(*Launch)(nil),                // 5: sluice.node.v1.Launch
-	(*Fail)(nil),                  // 6: sluice.node.v1.Fail
-	(*Forget)(nil),                // 7: sluice.node.v1.Forget
-	(*Hook)(nil),                  // 8: sluice.node.v1.Hook
-	(*Look)(nil),                  // 9: sluice.node.v1.Look
-	(*Check)(nil),                 // 10: sluice.node.v1.Check
-	(*Who)(nil),                   // 11: sluice.node.v1.Who
-	(*Cancel)(nil),                // 12: sluice.node.v1.Cancel
-	(*Reopen)(nil),                // 13: sluice.node.v1.Reopen
-	(*Stop)(nil),                  // 14: sluice.node.v1.Stop
-	(*Word)(nil),                  // 15: sluice.node.v1.Word
-	(*Welcome)(nil),               // 16: sluice.node.v1.Welcome
-	(*Known)(nil),                 // 17: sluice.node.v1.Known
-	(*Answer)(nil),                // 18: sluice.node.v1.Answer
-	(*Devices)(nil),               // 19: sluice.node.v1.Devices
-	(*Samples)(nil),               // 20: sluice.node.v1.Samples
-	(*Reread)(nil),                // 21: sluice.node.v1.Reread
-	(*Asking)(nil),                // 22: sluice.node.v1.Asking
-	(*Asked)(nil),                 // 23: sluice.node.v1.Asked
-	(*v1.NodeSettings)(nil),       // 24: sluice.v1.NodeSettings
-	(*v1.StepOrder)(nil),          // 25: sluice.v1.StepOrder
-	(*v1.Configuration)(nil),      // 26: sluice.v1.Configuration
-	(*v1.StepKey)(nil),            // 27: sluice.v1.StepKey
-	(*v1.GresDevice)(nil),         // 28: sluice.v1.GresDevice
-	(*v1.Bundle)(nil),             // 29: sluice.v1.Bundle
-	(*v1.ExitRecord)(nil),         // 30: sluice.v1.ExitRecord
-	(*v1.LaunchSpec)(nil),         // 31: sluice.v1.LaunchSpec
-	(*v1.StepReport)(nil),         // 32: sluice.v1.StepReport
-	(*v1.ConfigurationState)(nil), // 33: sluice.v1.ConfigurationState
-	(*v1.Refusals)(nil),           // 34: sluice.v1.Refusals
-	(*v1.DynamicNode)(nil),        // 35: sluice.v1.DynamicNode
-	(*v1.StepUsage)(nil),          // 36: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil),       // 37: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil),       // 38: sluice.v1.DeviceSample
-	(*JoinRequest)(nil),           // 39: sluice.node.v1.JoinRequest
-	(*CertificateReply)(nil),      // 40: sluice.node.v1.CertificateReply
+	(*Follow)(nil),                // 2: sluice.node.v1.Follow
+	(*MakeKey)(nil),               // 3: sluice.node.v1.MakeKey
+	(*Certify)(nil),               // 4: sluice.node.v1.Certify
+	(*Prepare)(nil),               // 5: sluice.node.v1.Prepare
+	(*Launch)(nil),                // 6: sluice.node.v1.Launch
+	(*Fail)(nil),                  // 7: sluice.node.v1.Fail
+	(*Forget)(nil),                // 8: sluice.node.v1.Forget
+	(*Hook)(nil),                  // 9: sluice.node.v1.Hook
+	(*Look)(nil),                  // 10: sluice.node.v1.Look
+	(*Check)(nil),                 // 11: sluice.node.v1.Check
+	(*Who)(nil),                   // 12: sluice.node.v1.Who
+	(*Cancel)(nil),                // 13: sluice.node.v1.Cancel
+	(*Reopen)(nil),                // 14: sluice.node.v1.Reopen
+	(*Stop)(nil),                  // 15: sluice.node.v1.Stop
+	(*Word)(nil),                  // 16: sluice.node.v1.Word
+	(*Welcome)(nil),               // 17: sluice.node.v1.Welcome
+	(*Known)(nil),                 // 18: sluice.node.v1.Known
+	(*Answer)(nil),                // 19: sluice.node.v1.Answer
+	(*Devices)(nil),               // 20: sluice.node.v1.Devices
+	(*Samples)(nil),               // 21: sluice.node.v1.Samples
+	(*Reread)(nil),                // 22: sluice.node.v1.Reread
+	(*Asking)(nil),                // 23: sluice.node.v1.Asking
+	(*Asked)(nil),                 // 24: sluice.node.v1.Asked
+	(*v1.NodeSettings)(nil),       // 25: sluice.v1.NodeSettings
+	(*v1.StepOrder)(nil),          // 26: sluice.v1.StepOrder
+	(*v1.Configuration)(nil),      // 27: sluice.v1.Configuration
+	(*v1.StepKey)(nil),            // 28: sluice.v1.StepKey
+	(*v1.GresDevice)(nil),         // 29: sluice.v1.GresDevice
+	(*v1.Bundle)(nil),             // 30: sluice.v1.Bundle
+	(*v1.ExitRecord)(nil),         // 31: sluice.v1.ExitRecord
+	(*v1.LaunchSpec)(nil),         // 32: sluice.v1.LaunchSpec
+	(*v1.StepReport)(nil),         // 33: sluice.v1.StepReport
+	(*v1.ConfigurationState)(nil), // 34: sluice.v1.ConfigurationState
+	(*v1.Refusals)(nil),           // 35: sluice.v1.Refusals
+	(*v1.DynamicNode)(nil),        // 36: sluice.v1.DynamicNode
+	(*v1.StepUsage)(nil),          // 37: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),       // 38: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),       // 39: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),           // 40: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil),      // 41: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
-	24, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
-	4,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
-	5,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
-	6,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
-	25, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
-	7,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
-	8,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
-	9,  // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
-	12, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
-	13, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
-	14, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
-	10, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
-	11, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
-	2,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
-	3,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
-	26, // 15: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
-	27, // 16: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
-	28, // 17: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
-	29, // 18: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
-	29, // 19: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
-	30, // 20: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
-	27, // 21: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
-	0,  // 22: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
-	27, // 23: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
-	31, // 24: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
-	16, // 25: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
-	18, // 26: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
-	32, // 27: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
-	19, // 28: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
-	20, // 29: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
-	21, // 30: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
-	33, // 31: sluice.node.v1.Word.configuration:type_name -> sluice.v1.ConfigurationState
-	24, // 32: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
-	17, // 33: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
-	19, // 34: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
-	33, // 35: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
-	34, // 36: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
-	35, // 37: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
-	32, // 38: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	29, // 39: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	31, // 40: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	28, // 41: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	36, // 42: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	37, // 43: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	38, // 44: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	39, // 45: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	40, // 46: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	25, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
+	5,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
+	6,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
+	7,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
+	26, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
+	8,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
+	9,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
+	10, // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
+	13, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
+	14, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
+	15, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
+	11, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
+	12, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
+	3,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
+	4,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
+	2,  // 15: sluice.node.v1.Order.follow:type_name -> sluice.node.v1.Follow
+	27, // 16: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
+	28, // 17: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
+	29, // 18: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
+	30, // 19: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
+	30, // 20: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
+	31, // 21: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
+	28, // 22: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
+	0,  // 23: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
+	28, // 24: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
+	32, // 25: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
+	17, // 26: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
+	19, // 27: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
+	33, // 28: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
+	20, // 29: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
+	21, // 30: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
+	22, // 31: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
+	34, // 32: sluice.node.v1.Word.configuration:type_name -> sluice.v1.ConfigurationState
+	25, // 33: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
+	18, // 34: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
+	20, // 35: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
+	34, // 36: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
+	35, // 37: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
+	36, // 38: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
+	2,  // 39: sluice.node.v1.Welcome.followed:type_name -> sluice.node.v1.Follow
+	33, // 40: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	30, // 41: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	32, // 42: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	29, // 43: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	37, // 44: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	38, // 45: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	39, // 46: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	40, // 47: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	41, // 48: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }
@@ -2146,9 +2243,10 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Order_Who)(nil),
 		(*Order_MakeKey)(nil),
 		(*Order_Certify)(nil),
+		(*Order_Follow)(nil),
 		(*Order_Configuration)(nil),
 	}
-	file_sluice_node_v1_orders_proto_msgTypes[14].OneofWrappers = []any{
+	file_sluice_node_v1_orders_proto_msgTypes[15].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
 		(*Word_Answer)(nil),
 		(*Word_Report)(nil),
@@ -2163,7 +2261,7 @@ func file_sluice_node_v1_orders_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

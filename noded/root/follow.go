@@ -1,0 +1,62 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/conf/version"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+)
+
+// followedFile holds the highest generation of the controller's state that this host has followed, as text: it is what tells an old
+// controller from the one that was restored from its backup.
+func (o *Options) followedFile() string {
+	dir := o.Spool
+	if dir == "" { // of a login host, which has a certificate of its own to keep
+		dir = o.TLS
+	}
+	return filepath.Join(dir, "generation")
+}
+
+// loadFollowed takes in what an earlier daemon has kept. What cannot be read is not taken for nothing: this host might follow anybody then.
+func (r *Root) loadFollowed() error {
+	path := r.o.followedFile()
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot tell which controller this host has followed: %w", err)
+	}
+	if r.followed = version.ParseGeneration(string(b)); r.followed.Number == 0 {
+		return fmt.Errorf("cannot tell which controller this host has followed: %s is damaged; remove it when the controller is the right one",
+			path)
+	}
+	return nil
+}
+
+// follow keeps the generation of a controller that this host follows from now on, and shows why one is not followed.
+func (r *Root) follow(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	f := o.GetFollow()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g := (version.Generation{Cluster: f.ClusterId, Number: f.Generation}); g != r.followed && f.Refused == "" {
+		if err := g.Outdated("this host", r.followed); err != nil {
+			return nil, err
+		}
+		if err := mtls.Write(r.o.followedFile(), 0o600, []byte(g.String()+"\n")); err != nil {
+			return nil, err
+		}
+		r.log.Info("following a controller", "cluster", g.Cluster, "generation", g.Number)
+		r.followed = g
+	}
+	if r.o.Status != nil {
+		r.o.Status(f.Refused)
+	}
+	return nil, nil
+}

@@ -138,6 +138,9 @@ func (n *node) init() (err error) {
 
 // recover takes in what the root half has. What ended while there was no daemon may still need its epilog.
 func (n *node) recover(have []*nodepb.Known) {
+	for _, k := range n.about.Ended {
+		n.desired.Past(agent.KeyOf(k))
+	}
 	for _, h := range have {
 		k := agent.KeyOf(h.Report.GetKey())
 		n.jobs[k] = &job{key: k, phase: pb.StepPhase_STEP_RUNNING, rep: h.Report, brief: h.Bundle, spec: h.Launch, cpus: h.Bundle.GetCpus(),

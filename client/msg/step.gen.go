@@ -36,6 +36,7 @@ type StepRecord struct {
 	SuspendedNs int64
 	ClockNs     int64
 	ClockBoot   uint64
+	MadeSeq     uint64
 }
 
 func (m *StepRecord) GetJobId() uint32 {
@@ -248,6 +249,13 @@ func (m *StepRecord) GetClockBoot() uint64 {
 	return m.ClockBoot
 }
 
+func (m *StepRecord) GetMadeSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MadeSeq
+}
+
 // Marshal gives the encoding of m.
 func (m *StepRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -299,6 +307,7 @@ func (m *StepRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 28, uint64(m.SuspendedNs))
 	b = coding.AppendNumber(b, 29, uint64(m.ClockNs))
 	b = coding.AppendNumber(b, 30, m.ClockBoot)
+	b = coding.AppendNumber(b, 31, m.MadeSeq)
 	return b
 }
 
@@ -382,6 +391,8 @@ func (m *StepRecord) Merge(s string) error {
 			m.ClockNs = int64(d.Number())
 		case 30<<3 | coding.Varint:
 			m.ClockBoot = d.Number()
+		case 31<<3 | coding.Varint:
+			m.MadeSeq = d.Number()
 		}
 	}
 	return d.Err()

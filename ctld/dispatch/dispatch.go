@@ -4,6 +4,8 @@
 // stream is remembered only to leave out what has not changed. A new stream starts from nothing: the node says what it has, and
 // is told everything again.
 //
+// What a restored state shows as started may have ended since, and is never launched: its node is asked what became of it (WANT_TELL).
+//
 // What a node has and the state does not want any more is ended (WANT_KILL) and, once its exit record is here and committed,
 // forgotten (WANT_FORGET). "Committed" is why this works on published views only.
 package dispatch
@@ -351,6 +353,11 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS,
 		Suspended: now.suspended, LimitS: now.limitS}
 	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
+		if l.d.view().FromBackup(j.Epoch) {
+			o.Want = pb.StepWant_WANT_TELL
+			l.sent[key] = now
+			return o, false
+		}
 		spec, err := l.launch(j, room)
 		switch later = l.addLaunch(o, spec, room); {
 		case err != nil:

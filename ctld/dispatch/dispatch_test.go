@@ -594,6 +594,35 @@ func TestStepOrders(t *testing.T) {
 	}
 }
 
+// TestRestored: nodes are asked what became of what a restored state shows as started, and sent no launch of it, also where its stream
+// breaks; what starts after the restore is launched.
+func TestRestored(t *testing.T) {
+	b := newBench(t)
+	j := b.run([]byte("x"), "n1", "n2")
+	s := b.step(j.Id, &pb.StepSpec{MinNodes: 1, ReqNodes: "n1", Overlap: true})
+	v := *b.view
+	v.Restored = 1000
+	v.Seq = v.Restored
+	b.view = &v
+	for range 2 {
+		if got := orders(t, b.d.Open("n1", nil)) + "|" + orders(t, b.d.Open("n2", nil)); got != "batch TELL; 0 TELL|extern TELL" {
+			t.Error(got)
+		}
+	}
+	here := report(&pb.StepKey{JobId: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: pb.BatchStep}, pb.StepPhase_STEP_RUNNING)
+	one := b.d.Open("n1", []*pb.StepReport{here})
+	if got := orders(t, one); got != "batch RUN; 0 TELL" {
+		t.Error(got)
+	}
+	b.run([]byte("y"), "n1")
+	if n := b.step(j.Id, &pb.StepSpec{MinNodes: 1, ReqNodes: "n1", Overlap: true}); n.StepId <= s.StepId+1 {
+		t.Errorf("step %d may have been before", n.StepId)
+	}
+	if got := orders(t, one); !strings.Contains(got, "batch RUN launch") || !strings.Contains(got, "1001 RUN launch") {
+		t.Error(got)
+	}
+}
+
 // TestCancelOfAStep: it is killed at once, and its job runs on.
 func TestCancelOfAStep(t *testing.T) {
 	b := newBench(t)

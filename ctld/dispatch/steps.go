@@ -41,6 +41,11 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: s.Signals, StopReason: why, EndNs: now.endNS, Suspended: now.suspended,
 		LimitS: now.limitS, Watchers: s.Watchers}
 	if _, known := l.known[key]; !known && !has && now.want == pb.StepWant_WANT_RUN {
+		if l.d.view().FromBackup(s.MadeSeq) {
+			o.Want = pb.StepWant_WANT_TELL
+			l.sent[key] = now
+			return o, before
+		}
 		switch later = before || l.addLaunch(o, l.d.launchStep(j, s, l.node), room); {
 		case later && l.full:
 			return o, true // named, so that the node keeps it in mind

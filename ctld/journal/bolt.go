@@ -103,8 +103,7 @@ func (s *Bolt) ClusterID() string { return s.cluster }
 // Epoch counts the openings of this state; it grows over restores too, so it tells the attempts of one controller's life apart.
 func (s *Bolt) Epoch() uint64 { return s.ids.epoch }
 
-// Generation is the number of the state's generation: 1, and greater with each restore. since is the last commit that the restore took
-// over, 0 in the first generation; commits of different generations never have the same number.
+// Generation implements Store.
 func (s *Bolt) Generation() (number, since uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

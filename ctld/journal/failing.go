@@ -130,6 +130,9 @@ func (f *Failing) Backup(w io.Writer) (int64, error) {
 	return f.inner.Backup(w)
 }
 
+// Generation implements Store.
+func (f *Failing) Generation() (number, since uint64) { return f.inner.Generation() }
+
 // Size implements Store.
 func (f *Failing) Size() int64 { return f.inner.Size() }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -17,6 +18,8 @@ type Memory struct {
 	high   uint32
 	floor  uint32
 	closed bool
+
+	generation, since uint64
 }
 
 var (
@@ -26,7 +29,7 @@ var (
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	m := &Memory{}
+	m := &Memory{generation: 1}
 	for b := range m.rows {
 		m.rows[b] = map[string][]byte{}
 	}
@@ -108,6 +111,43 @@ func (m *Memory) Backup(w io.Writer) (int64, error) {
 		fmt.Fprintf(&out, "%v %x %x\n", r.Bucket, r.Key, r.Value)
 	}
 	return out.WriteTo(w)
+}
+
+// Generation implements Store.
+func (m *Memory) Generation() (number, since uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.generation, m.since
+}
+
+// Copy is a backup: a store with what this one holds now.
+func (m *Memory) Copy() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMemory()
+	for b, rows := range m.rows {
+		maps.Copy(c.rows[b], rows) // values are never changed
+	}
+	c.seq, c.high, c.floor, c.generation, c.since = m.seq, m.high, m.floor, m.generation, m.since
+	return c
+}
+
+// Restore puts a backup in the place of what the store holds, with the rules of a real one. samePlace: what the store knows of ids and
+// generations is still there; else the backup is restored elsewhere, and what it does not know is lost.
+func (m *Memory) Restore(from *Memory, samePlace bool) {
+	c := from.Copy()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rows = c.rows
+	if samePlace {
+		m.floor = max(m.high, c.high)
+		m.high = m.floor
+	} else {
+		m.high, m.floor = c.high, c.high
+	}
+	m.generation = max(m.generation, c.generation) + 1 // the real one is the time, which goes on everywhere
+	m.seq = m.generation * commitsPerGeneration
+	m.since = m.seq
 }
 
 // Size implements Store.

@@ -42,6 +42,9 @@ type Store interface {
 	Get(b Bucket, key []byte) ([]byte, error)
 	// Backup writes a consistent copy while commits go on, and returns its length in bytes.
 	Backup(w io.Writer) (int64, error)
+	// Generation is the number of the state's generation: 1, and greater with each restore. since is the last commit that the restore
+	// took over, 0 in the first generation; commits of different generations never have the same number.
+	Generation() (number, since uint64)
 	// Size is the number of bytes in use.
 	Size() int64
 	Close() error

@@ -103,6 +103,10 @@ func notYet(j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
+// stepLeap is what the first step after a restore of a backup leaves out in numbers: the job may have had steps that the backup does not
+// have, and its nodes start none of them again.
+const stepLeap = 1000
+
 // number is the number of the next step.
 func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
 	if c.Spec.GetInteractive() {
@@ -119,15 +123,20 @@ func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (
 		most = maxStepCount
 	}
 	if all == nil {
-		return 0, nil
+		all = &state.JobSteps{}
 	}
-	if all.Next >= most {
+	next := all.Next
+	since := func(s *pb.StepRecord) bool { return !tx.View().FromBackup(s.MadeSeq) }
+	if tx.View().FromBackup(j.Epoch) && !slices.ContainsFunc(all.List, since) {
+		next += stepLeap
+	}
+	if next >= most {
 		return 0, pb.NewProblem(pb.CodeStepLimit, "job %s has had %d steps (MaxStepCount)", state.JobName(j), most)
 	}
 	if all.Running >= maxLiveSteps {
 		return 0, pb.NewProblem(pb.CodeStepLimit, "job %s has %d steps that run", state.JobName(j), all.Running)
 	}
-	return all.Next, nil
+	return next, nil
 }
 
 // numberOfCopy is that of a step that brings a file to its nodes.
@@ -145,7 +154,7 @@ func (c CreateStep) numberOfCopy(j *pb.JobRecord, all *state.JobSteps) (uint32, 
 
 // record is the step that has been placed.
 func (c CreateStep) record(tx *state.Tx, j *pb.JobRecord, id uint32, p *steps.Placement) *pb.StepRecord {
-	s := &pb.StepRecord{JobId: j.Id, StepId: id, Attempt: j.Attempt, Epoch: j.Epoch, RequestId: c.RequestID, Spec: c.Spec,
+	s := &pb.StepRecord{JobId: j.Id, StepId: id, Attempt: j.Attempt, Epoch: j.Epoch, MadeSeq: tx.Seq, RequestId: c.RequestID, Spec: c.Spec,
 		State: pb.JobState_JOB_RUNNING, Nodes: p.Nodes, NumTasks: p.Tasks, NumCpus: p.CPUs, StartNs: tx.NowNS, TimeLimitS: pb.Unlimited,
 		Uid: j.Spec.Uid, Certificate: c.Certificate, Key: c.Key}
 	if c.Spec.TimeLimitS != 0 && c.Spec.TimeLimitS != pb.Unlimited {

@@ -174,8 +174,9 @@ func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
 // loseRebooted ends what an earlier boot of the node ran: nothing of it can be left. A step whose folder survived, but not its shim, is
 // no exception: it is the node that failed, so the job may be requeued.
 func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
-	has := map[uint32]bool{}
+	has, named := map[uint32]bool{}, map[uint32]bool{}
 	for _, r := range steps {
+		named[r.GetKey().GetJobId()] = true
 		if r.GetExit().GetVerdict() != "lost" && !state.Numbered(r.GetKey().GetStep()) {
 			has[r.GetKey().GetJobId()] = true
 		}
@@ -184,6 +185,9 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
 		a := state.AllocOn(j, node)
+		if tx.View().FromBackup(j.Epoch) && !named[id] {
+			continue // the node is asked: it may have ended well before that
+		}
 		if !has[id] && rebooted(a, boot) {
 			lose(tx, j, node, fmt.Sprintf("node %s was rebooted", node))
 		}

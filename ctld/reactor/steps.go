@@ -179,6 +179,11 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 			return verdict{pb.JobState_JOB_PENDING, "prolog", "", 0}
 		}
 		return verdict{pb.JobState_JOB_FAILED, doneWhy, "Prolog", 1 << 8}
+	case "unknown":
+		if mayRequeue(tx, j) {
+			return verdict{pb.JobState_JOB_PENDING, nodeFailWhy, "", 0}
+		}
+		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
 	case "lost":
 		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
 	case "cancelled":

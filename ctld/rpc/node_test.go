@@ -73,7 +73,8 @@ func serveNodes(t *testing.T) *nodeServer {
 	s.door = NewDoor(listener, log)
 	accepts := func(name, serial string) bool { return s.loop.View().Accepts(name, serial) }
 	s.door.Accepts = accepts
-	server := grpc.NewServer(append(Guard{Accepts: accepts, Generation: ofTests}.Options(), grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
+	server := grpc.NewServer(append(Guard{Accepts: accepts, Generation: ofTests}.Options(),
+		grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
 	s.services = server.GetServiceInfo
 	nodepb.RegisterEnrolAPIServer(server, &EnrolServer{Writer: s.loop, Log: log, Cluster: func() string { return "test" },
 		Authority: &ca.Signer{Dir: s.dir, Life: ca.HostLife, Now: time.Now}})

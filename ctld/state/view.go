@@ -11,6 +11,9 @@ type View struct {
 	Seq       uint64
 	NowNS     int64 // time of the commit that made it, by the wall clock: it may be before that of the commit before
 	ClusterID string
+	// Generation is that of the state (journal.Store), Restored the last commit that the newest restore took over, 0 where there was none:
+	// what was started up to it may have run on, or ended, in the time that was taken back.
+	Generation, Restored uint64
 
 	Jobs      *Jobs
 	steps     *table[JobSteps]
@@ -60,6 +63,9 @@ type Node struct {
 	GresConf GresConfig
 	Power    NodePower
 }
+
+// FromBackup tells whether a commit is one that the newest restore of a backup took over.
+func (v *View) FromBackup(seq uint64) bool { return v.Restored != 0 && seq <= v.Restored }
 
 // Node returns a node, or nil.
 func (v *View) Node(name string) *Node {

@@ -3,7 +3,8 @@
 // It is pure (no clock, no goroutine, no I/O), and level-triggered: whatever was lost, doubled or reordered before, the next call
 // gives the actions that are still missing. What it promises, whatever the controller says:
 //
-//   - an attempt is started at most once in the life of a Desired, and never when an attempt of a newer epoch was ordered;
+//   - an attempt is started at most once in the life of a Desired, never when it is one of those that had ended here before (Past), and
+//     never when an attempt of a newer epoch was ordered;
 //   - an attempt starts only when no other attempt of its job is alive here;
 //   - what a full list of orders does not name is killed; no end is forgotten before the controller says so;
 //   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever;
@@ -146,6 +147,10 @@ func (r *round) existing(k Key, s State) {
 	case order.Want == pb.StepWant_WANT_FORGET:
 		r.kill(k, s, "the controller has recorded its end")
 	default:
+		if order.Want == pb.StepWant_WANT_TELL { // it is here, and goes on
+			order = withLaunch(order, nil)
+			order.Want = pb.StepWant_WANT_RUN
+		}
 		if why := r.orphaned(k); why != "" && order.Want == pb.StepWant_WANT_RUN {
 			r.stop(k, s, why)
 			return
@@ -201,7 +206,19 @@ func (r *round) missing(k Key, o *pb.StepOrder) {
 		r.run(k, o)
 	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
 		r.add(Action{Kind: Refuse, Key: k, Verdict: "cancelled", Detail: "it was not running on this node"})
+	case pb.StepWant_WANT_TELL:
+		r.tell(k)
 	}
+}
+
+// tell answers for what a restored controller believes to be here.
+func (r *round) tell(k Key) {
+	a := Action{Kind: Refuse, Key: k, Verdict: "unknown",
+		Detail: "the controller's state was restored from a backup, and this node has no record of what became of the job"}
+	if !k.Holder() {
+		a.Verdict, a.Detail = "lost", "the controller's state was restored from a backup, and this node has no record of what became of the step"
+	}
+	r.add(a)
 }
 
 func (r *round) run(k Key, o *pb.StepOrder) {

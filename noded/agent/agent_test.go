@@ -147,6 +147,22 @@ func TestAnAttemptThatRanIsNotStartedAgain(t *testing.T) {
 	}
 }
 
+// TestTell: what a restored controller believes to have been started is never started again, whether or not a launch comes with it; what
+// runs goes on.
+func TestTell(t *testing.T) {
+	const tell = pb.StepWant_WANT_TELL
+	d := NewDesired()
+	d.Past(at(3, 1))
+	withLaunch := launch(at(2, 1))
+	withLaunch.Want = tell
+	step := Key{4, 1, 7, 0}
+	d.Apply(full(order(at(1, 1), tell), withLaunch, launch(at(3, 1)), order(step, tell)))
+	here := states{at(1, 1): {Phase: running, Applied: Applied{Told: true}}}
+	if got := text(Reconcile(d, here)); got != "refuse 2.1 unknown; refuse 3.1 lost; refuse 4.1 lost" {
+		t.Error(got)
+	}
+}
+
 func TestLaunchIsLetGoOnceUsed(t *testing.T) {
 	d := NewDesired()
 	d.Apply(full(launch(at(1, 1))))

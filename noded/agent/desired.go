@@ -72,7 +72,8 @@ func (d *Desired) StepsLeft(h Key, actual func(Key) (pb.StepPhase, bool)) bool {
 			continue
 		}
 		phase, here := actual(k)
-		if here && phase != pb.StepPhase_STEP_ENDED || !here && o.Want == pb.StepWant_WANT_RUN {
+		if here && phase != pb.StepPhase_STEP_ENDED ||
+			!here && (o.Want == pb.StepWant_WANT_RUN || o.Want == pb.StepWant_WANT_TELL) {
 			return true
 		}
 	}
@@ -94,6 +95,12 @@ func (d *Desired) Present(k Key) {
 	if o := d.orders[k]; o != nil && o.Launch != nil {
 		d.orders[k] = withLaunch(o, nil)
 	}
+	d.started[k] = true
+	d.remember(k)
+}
+
+// Past records an attempt that has ended here in the time of an earlier Desired: it will not be started again.
+func (d *Desired) Past(k Key) {
 	d.started[k] = true
 	d.remember(k)
 }

@@ -163,7 +163,8 @@ func serve(t *testing.T, c *controller, ours version.Build) *grpc.ClientConn {
 	nodepb.RegisterEnrolAPIServer(s, c)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///controller", append(as(ours, c.followed, nil), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///controller", append(as(ours, c.followed, nil),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)

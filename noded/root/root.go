@@ -128,6 +128,7 @@ type Root struct {
 	// rebooting: RebootProgram runs.
 	rebooting bool
 	followed  version.Generation
+	past      past
 	nextKey   []byte // for which there is no certificate yet
 }
 
@@ -165,6 +166,9 @@ func New(ctx context.Context, o Options) (*Root, error) {
 
 func (r *Root) begin(ctx context.Context) (err error) {
 	if r.inv, err = r.o.Prober.Inventory(); err != nil {
+		return err
+	}
+	if err = r.past.open(filepath.Join(r.sp.dir, "ended")); err != nil {
 		return err
 	}
 	if r.hooks, err = hook.Open(r.sp.dir, r.log); err != nil {
@@ -317,6 +321,7 @@ func (r *Root) Close() error {
 		err = fmt.Errorf("cannot let go of the shims: %w", err)
 	}
 	r.log.Info("node daemon ends; jobs go on", "steps", len(r.known))
+	r.past.close()
 	r.sp.close()
 	return err
 }

@@ -105,6 +105,7 @@ func (s *session) welcome() error {
 	if r.o.Level != nil {
 		w.LogLevel = int32(r.o.Level.Level())
 	}
+	w.Ended = r.past.keys()
 	for _, k := range r.known {
 		if k.rep != nil {
 			w.Steps = append(w.Steps, &nodepb.Known{Report: k.rep, Bundle: k.brief, Launch: r.hooks.Recall(k.name)})

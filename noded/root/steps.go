@@ -274,6 +274,9 @@ func group(b *pb.Bundle, none bool) error {
 
 func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	b := o.GetLaunch().Bundle
+	if x := r.past.of(b.Key); x != nil {
+		return &nodepb.Answer{Refused: true}, errors.New("this attempt has run on this node already")
+	}
 	if !b.HoldOnly {
 		if err := r.judge.User(b.Uid, b.Gid, b.Groups); err != nil {
 			return &nodepb.Answer{Refused: !errors.Is(err, policy.ErrLater)}, err
@@ -371,6 +374,9 @@ func (r *Root) containDevices(b *pb.Bundle) {
 
 func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	f := o.GetFail()
+	if x := r.past.of(f.Exit.Key); x != nil { // what it came to stands
+		f.Exit = proto.CloneOf(x)
+	}
 	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
 	k, err := r.enter(b.Key, b)
 	if err != nil {
@@ -390,6 +396,14 @@ func (r *Root) control(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, er
 
 func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	key := agent.KeyOf(o.GetForget().Key)
+	r.mu.Lock()
+	k := r.known[key]
+	if k != nil && key.Holder() && k.rep.GetExit() != nil {
+		if err := r.past.add(k.rep.Exit); err != nil {
+			r.log.Error("cannot keep in mind that a job has ended here: a controller that is restored from a backup may ask for it", "err", err)
+		}
+	}
+	r.mu.Unlock()
 	if err := r.steps.Forget(o.GetForget().Key); err != nil {
 		return nil, err
 	}

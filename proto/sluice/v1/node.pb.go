@@ -86,6 +86,9 @@ const (
 	StepWant_WANT_STOP    StepWant = 2 // end it (SIGCONT, SIGTERM, KillWait, SIGKILL) and report
 	StepWant_WANT_KILL    StepWant = 3 // SIGKILL at once
 	StepWant_WANT_FORGET  StepWant = 4 // its exit record has been committed: delete it
+	// Say what became of it, and never start it: the controller's state was restored from a backup that shows it as started. A node that
+	// knows nothing of it reports it as lost; what runs goes on.
+	StepWant_WANT_TELL StepWant = 5
 )
 
 // Enum value maps for StepWant.
@@ -96,6 +99,7 @@ var (
 		2: "WANT_STOP",
 		3: "WANT_KILL",
 		4: "WANT_FORGET",
+		5: "WANT_TELL",
 	}
 	StepWant_value = map[string]int32{
 		"WANT_NOTHING": 0,
@@ -103,6 +107,7 @@ var (
 		"WANT_STOP":    2,
 		"WANT_KILL":    3,
 		"WANT_FORGET":  4,
+		"WANT_TELL":    5,
 	}
 )
 
@@ -953,7 +958,7 @@ type ExitRecord struct {
 	Key        *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	WaitStatus uint32                 `protobuf:"varint,2,opt,name=wait_status,json=waitStatus,proto3" json:"wait_status,omitempty"` // of the first process, as wait(2) gives it
 	// exited, signaled, timeout, cancelled, oom, launch_failed, prolog_failed, output_failed, lost; node_failed: nothing of it ran, and the
-	// node is to blame
+	// node is to blame; unknown: the node was asked what became of it (WANT_TELL), and has no record
 	Verdict        string     `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	Detail         string     `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"` // in words, for reason and logs
 	StartNs        int64      `protobuf:"varint,5,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
@@ -4040,13 +4045,14 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\fSTEP_RUNNING\x10\x02\x12\x13\n" +
 	"\x0fSTEP_COMPLETING\x10\x03\x12\x0e\n" +
 	"\n" +
-	"STEP_ENDED\x10\x04*Y\n" +
+	"STEP_ENDED\x10\x04*h\n" +
 	"\bStepWant\x12\x10\n" +
 	"\fWANT_NOTHING\x10\x00\x12\f\n" +
 	"\bWANT_RUN\x10\x01\x12\r\n" +
 	"\tWANT_STOP\x10\x02\x12\r\n" +
 	"\tWANT_KILL\x10\x03\x12\x0f\n" +
-	"\vWANT_FORGET\x10\x042\xeb\x02\n" +
+	"\vWANT_FORGET\x10\x04\x12\r\n" +
+	"\tWANT_TELL\x10\x052\xeb\x02\n" +
 	"\aStepAPI\x129\n" +
 	"\x06Launch\x12\x18.sluice.v1.LaunchRequest\x1a\x15.sluice.v1.StepReport\x129\n" +
 	"\x06Status\x12\x18.sluice.v1.StatusRequest\x1a\x15.sluice.v1.StepReport\x125\n" +

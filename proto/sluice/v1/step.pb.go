@@ -527,6 +527,7 @@ type StepRecord struct {
 	SuspendedNs   int64          `protobuf:"varint,28,opt,name=suspended_ns,json=suspendedNs,proto3" json:"suspended_ns,omitempty"`
 	ClockNs       int64          `protobuf:"varint,29,opt,name=clock_ns,json=clockNs,proto3" json:"clock_ns,omitempty"` // as in JobRecord; only in the journal
 	ClockBoot     uint64         `protobuf:"varint,30,opt,name=clock_boot,json=clockBoot,proto3" json:"clock_boot,omitempty"`
+	MadeSeq       uint64         `protobuf:"varint,31,opt,name=made_seq,json=madeSeq,proto3" json:"made_seq,omitempty"` // commit in which it was made
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -767,6 +768,13 @@ func (x *StepRecord) GetClockNs() int64 {
 func (x *StepRecord) GetClockBoot() uint64 {
 	if x != nil {
 		return x.ClockBoot
+	}
+	return 0
+}
+
+func (x *StepRecord) GetMadeSeq() uint64 {
+	if x != nil {
+		return x.MadeSeq
 	}
 	return 0
 }
@@ -2150,7 +2158,7 @@ const file_sluice_v1_step_proto_rawDesc = "" +
 	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12\x14\n" +
 	"\x05ended\x18\a \x01(\bR\x05ended\x12*\n" +
 	"\x05usage\x18\b \x01(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x12\n" +
-	"\x04lost\x18\t \x01(\bR\x04lost\"\xc3\a\n" +
+	"\x04lost\x18\t \x01(\bR\x04lost\"\xde\a\n" +
 	"\n" +
 	"StepRecord\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x17\n" +
@@ -2191,7 +2199,8 @@ const file_sluice_v1_step_proto_rawDesc = "" +
 	"\fsuspended_ns\x18\x1c \x01(\x03R\vsuspendedNs\x12\x19\n" +
 	"\bclock_ns\x18\x1d \x01(\x03R\aclockNs\x12\x1d\n" +
 	"\n" +
-	"clock_boot\x18\x1e \x01(\x04R\tclockBoot\"=\n" +
+	"clock_boot\x18\x1e \x01(\x04R\tclockBoot\x12\x19\n" +
+	"\bmade_seq\x18\x1f \x01(\x04R\amadeSeq\"=\n" +
 	"\vStepWatcher\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\"l\n" +

@@ -1283,6 +1283,7 @@ type Welcome struct {
 	MetricsTokens [][]byte               `protobuf:"bytes,32,rep,name=metrics_tokens,json=metricsTokens,proto3" json:"metrics_tokens,omitempty"` // SHA-256 of the tokens that open them (package metrics)
 	NoGpus        string                 `protobuf:"bytes,33,opt,name=no_gpus,json=noGpus,proto3" json:"no_gpus,omitempty"`                      // why there is no driver
 	Followed      *Follow                `protobuf:"bytes,34,opt,name=followed,proto3" json:"followed,omitempty"`                                // the highest generation that this host has followed
+	Ended         []*v1.StepKey          `protobuf:"bytes,35,rep,name=ended,proto3" json:"ended,omitempty"`                                      // attempts that have ended here, the newest last: they are not started again
 	First         bool                   `protobuf:"varint,19,opt,name=first,proto3" json:"first,omitempty"`                                     // there is no configuration yet: it is all that is wanted of this connection
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1489,6 +1490,13 @@ func (x *Welcome) GetNoGpus() string {
 func (x *Welcome) GetFollowed() *Follow {
 	if x != nil {
 		return x.Followed
+	}
+	return nil
+}
+
+func (x *Welcome) GetEnded() []*v1.StepKey {
+	if x != nil {
+		return x.Ended
 	}
 	return nil
 }
@@ -2034,7 +2042,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x01(\v2\x17.sluice.node.v1.SamplesH\x00R\asamples\x120\n" +
 	"\x06reread\x18\x06 \x01(\v2\x16.sluice.node.v1.RereadH\x00R\x06reread\x12E\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateH\x00R\rconfigurationB\x06\n" +
-	"\x04what\"\xdb\x06\n" +
+	"\x04what\"\x85\a\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcontrollers\x18\x02 \x03(\tR\vcontrollers\x12\x12\n" +
@@ -2061,7 +2069,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\ametrics\x18\x1f \x01(\bR\ametrics\x12%\n" +
 	"\x0emetrics_tokens\x18  \x03(\fR\rmetricsTokens\x12\x17\n" +
 	"\ano_gpus\x18! \x01(\tR\x06noGpus\x122\n" +
-	"\bfollowed\x18\" \x01(\v2\x16.sluice.node.v1.FollowR\bfollowed\x12\x14\n" +
+	"\bfollowed\x18\" \x01(\v2\x16.sluice.node.v1.FollowR\bfollowed\x12(\n" +
+	"\x05ended\x18# \x03(\v2\x12.sluice.v1.StepKeyR\x05ended\x12\x14\n" +
 	"\x05first\x18\x13 \x01(\bR\x05first\"\x90\x01\n" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
@@ -2205,20 +2214,21 @@ var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	35, // 37: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
 	36, // 38: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
 	2,  // 39: sluice.node.v1.Welcome.followed:type_name -> sluice.node.v1.Follow
-	33, // 40: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	30, // 41: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	32, // 42: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	29, // 43: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	37, // 44: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	38, // 45: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	39, // 46: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	40, // 47: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	41, // 48: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	28, // 40: sluice.node.v1.Welcome.ended:type_name -> sluice.v1.StepKey
+	33, // 41: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	30, // 42: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	32, // 43: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	29, // 44: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	37, // 45: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	38, // 46: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	39, // 47: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	40, // 48: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	41, // 49: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }

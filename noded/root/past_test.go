@@ -1,0 +1,87 @@
+package root
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/policy"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+func end(job uint32) *pb.ExitRecord {
+	return &pb.ExitRecord{Key: &pb.StepKey{JobId: job, Attempt: 1, Epoch: 3, Step: pb.BatchStep}, Verdict: "exited", WaitStatus: 256,
+		StartNs: 5, EndNs: 9, RanNs: 4}
+}
+
+// TestPast: what became of attempts outlives daemons, and the end of the file being cut off; the oldest are let go.
+func TestPast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ended")
+	var p past
+	reopen := func() {
+		t.Helper()
+		p.close()
+		p = past{}
+		if err := p.open(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen()
+	const n = 2*mostPast + 10
+	for job := range uint32(n) {
+		if err := p.add(end(job + 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := end(n)
+	again.Verdict = "lost"
+	if err := p.add(again); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if p.of(end(n-mostPast).Key) != nil || !proto.Equal(p.of(end(n-mostPast+1).Key), end(n-mostPast+1)) ||
+			!proto.Equal(p.of(end(n).Key), end(n)) || len(p.keys()) != mostPast {
+			t.Errorf("%d are known, of the last %v", len(p.keys()), p.of(end(n).Key))
+		}
+		reopen()
+	}
+	fi, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, fi.Size()-3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	reopen()
+	if err := p.add(end(n + 1)); err != nil {
+		t.Fatal(err)
+	}
+	reopen()
+	if p.of(end(n).Key) != nil || p.of(end(n-1).Key) == nil || p.of(end(n+1).Key) == nil {
+		t.Error("a line that was cut off spoils others")
+	}
+	p.close()
+}
+
+// TestEndedHere: an attempt that has ended and was forgotten is not launched by a later daemon, whoever orders it, and who is told that it
+// is unknown here is told what it came to.
+func TestEndedHere(t *testing.T) {
+	r := newRoot(t, newNoSteps(), policy.Policy{})
+	b := good()
+	x := &pb.ExitRecord{Key: b.Key, Verdict: "exited", EndNs: 9}
+	if err := r.past.add(x); err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.launch(t.Context(), &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b}}})
+	if err == nil || !a.GetRefused() {
+		t.Errorf("it was launched: %v, %v", a, err)
+	}
+	_, err = r.fail(t.Context(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: &nodepb.Fail{Bundle: b,
+		Exit: &pb.ExitRecord{Key: b.Key, Verdict: "unknown"}}}})
+	if got := r.known[agent.KeyOf(b.Key)].rep.GetExit(); err != nil || !proto.Equal(got, x) {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -361,7 +361,7 @@ func (n *node) hello() *pb.NodeHello {
 	return &pb.NodeHello{
 		Node: n.about.Node, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.about.StartNs,
 		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(), Refusals: n.about.Refusals,
-		Dynamic: n.joins(),
+		Dynamic: n.joins(), HighestJob: n.desired.Highest(),
 	}
 }
 

@@ -3039,6 +3039,7 @@ type NodeRecord struct {
 	PowerNodedNs   int64
 	PowerProgram   string
 	Origin         string
+	HighestJob     uint32
 	LaunchFailures []*StepKey
 }
 
@@ -3469,6 +3470,13 @@ func (m *NodeRecord) GetOrigin() string {
 	return m.Origin
 }
 
+func (m *NodeRecord) GetHighestJob() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.HighestJob
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3560,6 +3568,7 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 83, uint64(m.PowerNs))
 	b = coding.AppendNumber(b, 84, uint64(m.PowerNodedNs))
 	b = coding.AppendText(b, 85, m.PowerProgram)
+	b = coding.AppendNumber(b, 90, uint64(m.HighestJob))
 	return b
 }
 
@@ -3705,6 +3714,8 @@ func (m *NodeRecord) Merge(s string) error {
 			m.PowerNodedNs = int64(d.Number())
 		case 85<<3 | coding.Chunk:
 			m.PowerProgram = d.Text()
+		case 90<<3 | coding.Varint:
+			m.HighestJob = uint32(d.Number())
 		}
 	}
 	return d.Err()

@@ -44,6 +44,7 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 		}
 	}
 	loseRebooted(tx, c.Hello.Node, c.Hello.BootId, c.Steps)
+	strangers(tx, c.Hello.Node, c.Steps)
 	straysGone(tx, c.Hello.Node, c.Steps)
 	return nil
 }
@@ -82,6 +83,9 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	rebooted := n.BootId != "" && n.BootId != h.BootId
 	n.BootId, n.BootNs, n.NodedStartNs, n.Version, n.Os, n.Arch = h.BootId, h.BootNs, h.NodedStartNs, h.Version, h.Os, h.Arch
 	n.LastSeenNs = tx.NowNS
+	if next := tx.NextJobID(); tx.View().Restored != 0 && h.HighestJob >= next && h.HighestJob-next < maxLostIDs {
+		n.HighestJob = h.HighestJob
+	}
 	n.RefusesRoot, n.RefusesBelow = h.Refusals.GetRoot(), h.Refusals.GetBelow()
 	up := poweredUp(tx, n, boot)
 	done := rebooted && rebootDone(tx, n)
@@ -121,6 +125,9 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	}
 	tx.Emit(state.NodeChanged{Node: n, What: "registered", Durable: true})
 }
+
+// maxLostIDs is how many ids of jobs a node can say that a restore has forgotten: it must not use them all up.
+const maxLostIDs = 1_000_000
 
 // notResponding is the reason Slurm gives a node that did not answer for SlurmdTimeout.
 const notResponding = "Not responding"

@@ -1,10 +1,12 @@
 package reactor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // A node that is declared DOWN gives up its jobs, and may be alive all the same: cut off, or set DOWN by hand. What it still runs are
@@ -28,6 +30,44 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 		}
 	}
 	return out
+}
+
+// strangers makes strays of what a node runs and a restored state does not know: attempts that were started in the time that the restore
+// took back. They are lost; the log names them all.
+func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
+	n := change(tx.Node(node))
+	var lost []string
+	for _, r := range steps {
+		k := r.GetKey()
+		j := tx.Job(k.GetJobId())
+		known := j != nil && j.Attempt == k.GetAttempt() && (j.Epoch == k.Epoch || k.Epoch == 0)
+		if known || !tx.View().FromBackup(k.GetEpoch()) || slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) }) {
+			continue
+		}
+		if !state.Numbered(k.Step) {
+			lost = append(lost, fmt.Sprintf("%d.%d", k.JobId, k.Attempt))
+			if j != nil && k.Attempt > j.Attempt {
+				noteLost(tx, j, node, k)
+			}
+		}
+		if r.Phase != pb.StepPhase_STEP_ENDED {
+			n.Strays = append(slices.Clip(n.Strays), k)
+		}
+	}
+	if len(lost) > 0 {
+		tx.Emit(state.NodeChanged{Node: n, Durable: true, What: state.WhatLost, Lost: lost})
+	}
+}
+
+// noteLost leaves with a job of which an attempt was lost that there was one: its next attempt has another number, and sacct says it.
+func noteLost(tx *state.Tx, j *pb.JobRecord, node string, k *pb.StepKey) {
+	n := state.CloneJob(j)
+	if state.Pending(n) {
+		n.Attempt = max(n.Attempt, k.Attempt)
+	}
+	n.SystemComment = joinText(n.SystemComment, fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup",
+		k.Attempt, node))
+	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 
 // straysGone takes off the list what the node reports as ended. A report with epoch 0 is of what the node can no longer read.

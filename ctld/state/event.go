@@ -1,6 +1,8 @@
 package state
 
 import (
+	"strings"
+
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -145,17 +147,22 @@ func (e JobForgotten) apply(tx *Tx) {
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 
+// WhatLost is said of a node that has what a restored state does not know.
+const WhatLost = "has attempts that the restored state does not know"
+
 // NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. What
 // is durable is written on a full disk, too: a node that could not register there could not report the end of its jobs either.
 type NodeChanged struct {
 	Node    *Node
 	What    string
 	Durable bool
+	Lost    []string // attempts that a restore of a backup has lost, as JOB.ATTEMPT
 }
 
 func (e NodeChanged) apply(tx *Tx) {
 	tx.must = tx.must || e.Durable
 	tx.putNode(e.Node, e.Durable)
+	tx.next.NextJobID = max(tx.next.NextJobID, e.Node.HighestJob+1)
 	if e.What != "" {
 		tx.wakeNode(e.Node.Name)
 	}
@@ -164,7 +171,11 @@ func (e NodeChanged) Attrs() []any {
 	if e.What == "" {
 		return nil
 	}
-	return []any{"node", e.Node.Name, "what", e.What, "reason", e.Node.Reason}
+	attrs := []any{"node", e.Node.Name, "what", e.What, "reason", e.Node.Reason}
+	if len(e.Lost) > 0 {
+		attrs = append(attrs, "lost", strings.Join(e.Lost, " "))
+	}
+	return attrs
 }
 
 // Reconfigured: the configuration was read again.

@@ -65,6 +65,7 @@ func (tx *Tx) loadNode(s *pb.NodeRecord) {
 	takePassing(c.NodeRecord, n.NodeRecord)
 	c.Recount()
 	tx.putNode(&c, false)
+	tx.next.NextJobID = max(tx.next.NextJobID, c.HighestJob+1)
 }
 
 // merge makes the record of a configured node from its configuration and what is known of it.

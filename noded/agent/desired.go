@@ -18,6 +18,7 @@ type Desired struct {
 	seen    map[Key]bool
 	ring    []Key
 	next    int
+	highest uint32
 }
 
 // NewDesired gives one that wants nothing and, until the first full list, lets everything be.
@@ -89,6 +90,9 @@ func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
 // newest is the newest epoch that was seen of a job.
 func (d *Desired) newest(job uint32) uint64 { return d.epochs[job] }
 
+// Highest is the highest id of a job that this node has been given.
+func (d *Desired) Highest() uint32 { return d.highest }
+
 // Present records a step that is here, started now or found at start-up: it will not be started again. Its launch
 // description, with script and environment, is needed no more.
 func (d *Desired) Present(k Key) {
@@ -108,6 +112,7 @@ func (d *Desired) Past(k Key) {
 // remember notes a key and its epoch; the oldest key about which nothing is ordered is let go when there are too many.
 func (d *Desired) remember(k Key) {
 	d.epochs[k.Job] = max(d.epochs[k.Job], k.Epoch)
+	d.highest = max(d.highest, k.Job)
 	if d.seen[k] {
 		return
 	}

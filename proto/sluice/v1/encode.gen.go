@@ -1222,6 +1222,9 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(85) {
 		b = coding.AppendText(b, 85, m.PowerProgram)
 	}
+	if in.Node.Has(90) {
+		b = coding.AppendNumber(b, 90, uint64(m.HighestJob))
+	}
 	return b
 }
 
@@ -1293,6 +1296,7 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		PowerNs:        m.PowerNs,
 		PowerNodedNs:   m.PowerNodedNs,
 		PowerProgram:   m.PowerProgram,
+		HighestJob:     m.HighestJob,
 		unknownFields:  m.unknownFields,
 	}
 }
@@ -1361,6 +1365,7 @@ func (m *NodeRecord) ShallowTo(dst *NodeRecord) {
 	dst.PowerNs = m.PowerNs
 	dst.PowerNodedNs = m.PowerNodedNs
 	dst.PowerProgram = m.PowerProgram
+	dst.HighestJob = m.HighestJob
 	dst.unknownFields = m.unknownFields
 }
 

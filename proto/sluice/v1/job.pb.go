@@ -2538,6 +2538,7 @@ type NodeRecord struct {
 	PowerProgram string `protobuf:"bytes,85,opt,name=power_program,json=powerProgram,proto3" json:"power_program,omitempty"`
 	// How a node came here that slurm.conf does not name: "scontrol", which made it, or "joined", by its daemon (sluice-noded -Z).
 	Origin         string     `protobuf:"bytes,80,opt,name=origin,proto3" json:"origin,omitempty"`
+	HighestJob     uint32     `protobuf:"varint,90,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"`            // the highest id of a job that it had been given, as it said after a restore of a backup: it is not given out again
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2998,6 +2999,13 @@ func (x *NodeRecord) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *NodeRecord) GetHighestJob() uint32 {
+	if x != nil {
+		return x.HighestJob
+	}
+	return 0
 }
 
 func (x *NodeRecord) GetLaunchFailures() []*StepKey {
@@ -4496,7 +4504,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\x97\x0f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xb8\x0f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4577,7 +4585,9 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\bpower_ns\x18S \x01(\x03R\apowerNs\x12$\n" +
 	"\x0epower_noded_ns\x18T \x01(\x03R\fpowerNodedNs\x12#\n" +
 	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12\x16\n" +
-	"\x06origin\x18P \x01(\tR\x06origin\x12;\n" +
+	"\x06origin\x18P \x01(\tR\x06origin\x12\x1f\n" +
+	"\vhighest_job\x18Z \x01(\rR\n" +
+	"highestJob\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xe2\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +

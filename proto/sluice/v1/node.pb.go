@@ -557,7 +557,8 @@ type NodeHello struct {
 	ClusterId     string                 `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty on first contact
 	NowNs         int64                  `protobuf:"varint,12,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`           // the node's clock when this was written
 	Refusals      *Refusals              `protobuf:"bytes,13,opt,name=refusals,proto3" json:"refusals,omitempty"`
-	Dynamic       *DynamicNode           `protobuf:"bytes,20,opt,name=dynamic,proto3" json:"dynamic,omitempty"` // this host asks to be a node, if the controller does not know it
+	HighestJob    uint32                 `protobuf:"varint,14,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"` // the highest id of a job that this node has been given
+	Dynamic       *DynamicNode           `protobuf:"bytes,20,opt,name=dynamic,proto3" json:"dynamic,omitempty"`                          // this host asks to be a node, if the controller does not know it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +668,13 @@ func (x *NodeHello) GetRefusals() *Refusals {
 		return x.Refusals
 	}
 	return nil
+}
+
+func (x *NodeHello) GetHighestJob() uint32 {
+	if x != nil {
+		return x.HighestJob
+	}
+	return 0
 }
 
 func (x *NodeHello) GetDynamic() *DynamicNode {
@@ -3719,7 +3727,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"mismatches\x18\x02 \x03(\tR\n" +
 	"mismatches\x12\x16\n" +
-	"\x06unread\x18\x03 \x01(\bR\x06unread\"\x8b\x03\n" +
+	"\x06unread\x18\x03 \x01(\bR\x06unread\"\xac\x03\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +
@@ -3732,7 +3740,9 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\t \x01(\tR\tclusterId\x12\x15\n" +
 	"\x06now_ns\x18\f \x01(\x03R\x05nowNs\x12/\n" +
-	"\brefusals\x18\r \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x120\n" +
+	"\brefusals\x18\r \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x12\x1f\n" +
+	"\vhighest_job\x18\x0e \x01(\rR\n" +
+	"highestJob\x120\n" +
 	"\adynamic\x18\x14 \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamicJ\x04\b\n" +
 	"\x10\vJ\x04\b\v\x10\f\"4\n" +
 	"\bRefusals\x12\x12\n" +

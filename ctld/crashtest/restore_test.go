@@ -1,0 +1,102 @@
+package crashtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/client/msg"
+)
+
+// TestRestoredBackup: a backup is made while jobs run; they end, their node's daemon is restarted, and the backup is restored. What has
+// ended keeps its end and does not run again, nor does what would be requeued; a job that was submitted since is killed. Then the state of
+// before is started again, as on an old controller that comes back: no node follows it.
+func TestRestoredBackup(t *testing.T) {
+	c := newCluster(t, 2)
+	c.start()
+	ended, runs, lost := c.witness("ended"), c.witness("runs"), c.witness("lost")
+	on := func(node string) func(*msg.JobSpec) {
+		return func(s *msg.JobSpec) { s.ReqNodes, s.Requeue = node, msg.Yes }
+	}
+	first, second := c.submit(gatedJob, on("n2"), ended, "0"), c.submit(gatedJob, on("n1"), runs, "3")
+	c.started(ended)
+	c.started(runs)
+	c.stopCtld()
+	backup, old := filepath.Join(c.dir, "backup.db"), filepath.Join(c.dir, "old")
+	copyOf(t, filepath.Join(c.state, "sluice.db"), backup)
+	c.startCtld()
+	c.awaitNodes()
+	open(c, ended)
+	if j := c.wait(first); j.State != msg.JobState_JOB_COMPLETED {
+		t.Fatal(j)
+	}
+	third := c.submit(gatedJob, on("n2"), lost, "0")
+	stranger := c.started(lost).pid
+	c.await("the node forgets what has ended", func() bool { return len(c.steps("n2")) == 1 })
+	c.noded["n2"].kill()
+	c.startNoded("n2")
+	c.stopCtld()
+	copyOf(t, c.state, old)
+	out, err := exec.Command(filepath.Join(bin, "sluice-ctld"), "restore", "--state", c.state, "--from", backup).CombinedOutput()
+	if err != nil {
+		t.Fatalf("restore: %v: %s", err, out)
+	}
+	c.startCtld()
+	if j := c.wait(first); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 1 || j.Restarts != 0 {
+		t.Errorf("the job that had ended: %v", j)
+	}
+	c.await("the job that the state does not know is killed", func() bool { return syscall.Kill(stranger, 0) != nil })
+	if c.jobs(third)[third] != nil || !c.ctld.Said("does not know") {
+		t.Error("the job of after the backup is not recorded as lost")
+	}
+	if next := c.submit(plainJob, nil, c.witness("next"), "0"); next <= third {
+		t.Errorf("job %d was given the id %d", third, next)
+	} else {
+		c.wait(next)
+	}
+	open(c, runs)
+	if j := c.wait(second); j.ExitStatus != 3<<8 || j.Attempt != 1 {
+		t.Errorf("the job that ran all the time: %v", j)
+	}
+	for _, w := range []string{ended, runs} {
+		seen, err := readWitness(w)
+		must(t, err)
+		if err := ranOnce(seen); err != nil {
+			t.Errorf("%s: %v", w, err)
+		}
+	}
+	c.settled()
+
+	c.stopCtld()
+	restored := c.state
+	c.state = old
+	c.startCtld()
+	for _, n := range c.nodes {
+		c.await(n+" refuses the old controller", func() bool {
+			return c.noded[n].Said("has followed a controller of generation") && strings.Contains(c.node(n).Reason, "Generation: ")
+		})
+	}
+	c.stopCtld()
+	c.state = restored
+	c.startCtld()
+	c.awaitNodes()
+}
+
+func (c *cluster) stopCtld() {
+	c.t.Helper()
+	if !c.ctld.signal(syscall.SIGTERM) {
+		c.t.Fatal("the controller does not end")
+	}
+}
+
+// copyOf copies a file or a folder.
+func copyOf(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
+	}
+	_ = os.Remove(filepath.Join(to, "sluice.lock"))
+}

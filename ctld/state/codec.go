@@ -101,7 +101,7 @@ func encode[M interface {
 // Load builds the View from a configuration and the rows of a journal.
 func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*View, error) {
 	v := New(cfg, clusterID, firstID)
-	v.Generation, v.Restored = store.Generation()
+	_, v.Restored = store.Generation()
 	tx := Begin(v, 0)
 	seq, err := store.Load(tx.loadRow)
 	if err != nil {

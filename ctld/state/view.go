@@ -11,9 +11,9 @@ type View struct {
 	Seq       uint64
 	NowNS     int64 // time of the commit that made it, by the wall clock: it may be before that of the commit before
 	ClusterID string
-	// Generation is that of the state (journal.Store), Restored the last commit that the newest restore took over, 0 where there was none:
+	// Restored is the last commit that the newest restore took over, 0 where there was none (journal.Store):
 	// what was started up to it may have run on, or ended, in the time that was taken back.
-	Generation, Restored uint64
+	Restored uint64
 
 	Jobs      *Jobs
 	steps     *table[JobSteps]

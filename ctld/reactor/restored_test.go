@@ -37,7 +37,8 @@ func TestStrangers(t *testing.T) {
 	if len(n.Strays) != 2 || n.Strays[0].JobId != waits || n.Strays[1].JobId != 7 || n.Up() {
 		t.Errorf("strays: %v", n.Strays)
 	}
-	if j := b.job(waits); j.State != pb.JobState_JOB_PENDING || j.Attempt != 1 || !strings.Contains(j.SystemComment, "attempt 1, on n1, was lost") {
+	if j := b.job(waits); j.State != pb.JobState_JOB_PENDING || j.Attempt != 1 ||
+		!strings.Contains(j.SystemComment, "attempt 1, on n1, was lost") {
 		t.Error(j)
 	}
 	if id := b.submit(&pb.JobSpec{}); id != 41 {

@@ -1,7 +1,6 @@
 package greet
 
 import (
-	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -63,7 +62,7 @@ func (f *Followed) meet(head metadata.MD) error {
 		return nil
 	}
 	if err := f.keep(g, ""); err != nil {
-		return status.Error(codes.Unavailable, fmt.Sprintf("cannot follow the controller: cannot keep the generation of its state: %v", err))
+		return status.Errorf(codes.Unavailable, "cannot follow the controller: cannot keep the generation of its state: %v", err)
 	}
 	f.have, f.refused = g, ""
 	return nil

@@ -124,7 +124,8 @@ func TestFollowed(t *testing.T) {
 			_, serr = stream.Recv()
 		}
 		for _, err := range []error{err, serr} {
-			if (err != nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), "n1 has followed a controller of generation 7") {
+			if (err != nil) != (c.want == "") ||
+				err != nil && !strings.Contains(err.Error(), "n1 has followed a controller of generation 7") {
 				t.Errorf("%d: %v", i, err)
 			}
 		}

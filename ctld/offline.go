@@ -1,14 +1,20 @@
 package ctld
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
 
+	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/journal"
@@ -45,6 +51,45 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 	}
 	return true, nil
 }
+
+// OthersAreOff refuses a restore while a controller that slurm.conf names answers on another host: both would give out the nodes.
+func OthersAreOff(c *conf.Config) error {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("cannot tell which addresses are this host's: %w", err)
+	}
+	return othersAreOff(c, own)
+}
+
+// isOn tells whether an address is one of this host's interfaces; of the loopback interface all are.
+func isOn(own []net.Addr, a string) bool {
+	ip := net.ParseIP(a)
+	return slices.ContainsFunc(own, func(o net.Addr) bool {
+		n, ok := o.(*net.IPNet)
+		return ok && (n.IP.Equal(ip) || n.IP.IsLoopback() && n.Contains(ip))
+	})
+}
+
+func othersAreOff(c *conf.Config, own []net.Addr) error {
+	for _, h := range c.SlurmctldHosts {
+		addrs, _ := net.LookupHost(cmp.Or(h.Addr, h.Name)) // a name that leads nowhere has no controller
+		for _, a := range addrs {
+			if isOn(own, a) {
+				continue
+			}
+			conn, err := net.DialTimeout("tcp", net.JoinHostPort(a, strconv.Itoa(c.SlurmctldPort)), answerTimeout)
+			if err == nil {
+				_ = conn.Close()
+				return fmt.Errorf("cannot restore: the controller on %s (%s, port %d) still answers: stop it there for good (systemctl disable "+
+					"--now sluice-ctld), or correct SlurmctldHost if it is of another cluster", h.Name, a, c.SlurmctldPort)
+			}
+		}
+	}
+	return nil
+}
+
+// answerTimeout is how long a controller has for an answer.
+const answerTimeout = 3 * time.Second
 
 // Restore replaces a damaged database by the newest good copy, or by the backup named. It answers in words.
 func Restore(stateDir, from string) (string, error) {

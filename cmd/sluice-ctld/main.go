@@ -91,7 +91,8 @@ func main() {
 					&cli.BoolFlag{Name: "extend", Usage: "make it good for another ten years, with the same key"}},
 				Action: authority},
 			{Name: "restore", Usage: "replace a damaged database with the newest good backup",
-				Description: "The controller must not be running. The damaged database is kept beside the restored one.\n\nExample:\n   " +
+				Description: "The controller must not be running, here or on another host that SlurmctldHost names. The database that is\n" +
+					"replaced is kept. Hosts follow the restored controller, and from then on none with the state of before.\n\nExample:\n   " +
 					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
 				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"}},
 				Action: restore},
@@ -232,6 +233,13 @@ func restore(c *cli.Context) error {
 	dir, err := needState(c)
 	if err != nil {
 		return err
+	}
+	if cfg, err := conf.Load(c.String("conf"), conf.Options{}); err == nil {
+		if err := ctld.OthersAreOff(cfg); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(os.Stderr, "sluice-ctld: note: make sure that no other controller has this state, nobody is asked: %v\n", err)
 	}
 	text, err := ctld.Restore(dir, c.String("from"))
 	if err == nil {

@@ -16,8 +16,9 @@ import (
 // pays one more sync in a thousand.
 const idStride = 1000
 
-// idFile is the small file beside the database that a restore does not take back: the highest id reserved, the epoch and the
-// generation. It has two slots, each in a block of its own, written in turn and in place: a write cut short leaves the other, and a full disk does not matter.
+// idFile is the small file beside the database that a restore does not take back: the highest id reserved, the epoch and the generation. It
+// has two slots, each in a block of its own, written in turn and in place: a write cut short leaves the other, and a full disk does not
+// matter.
 type idFile struct {
 	mu sync.Mutex
 	f  *os.File

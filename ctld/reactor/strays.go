@@ -41,8 +41,8 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 		k := r.GetKey()
 		j := tx.Job(k.GetJobId())
 		known := j != nil && j.Attempt == k.GetAttempt() && (j.Epoch == k.Epoch || k.Epoch == 0)
-		if known || !tx.View().FromBackup(k.GetEpoch()) ||
-			slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) }) {
+		listed := slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) })
+		if known || listed || !tx.View().FromBackup(k.GetEpoch()) {
 			continue
 		}
 		if !state.Numbered(k.Step) {
@@ -66,8 +66,8 @@ func noteLost(tx *state.Tx, j *pb.JobRecord, node string, k *pb.StepKey) {
 	if state.Pending(n) {
 		n.Attempt = max(n.Attempt, k.Attempt)
 	}
-	n.SystemComment = joinText(n.SystemComment, fmt.Sprintf(
-		"attempt %d, on %s, was lost when the controller's state was restored from a backup", k.Attempt, node))
+	n.SystemComment = joinText(n.SystemComment,
+		fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", k.Attempt, node))
 	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 

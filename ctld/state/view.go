@@ -11,8 +11,8 @@ type View struct {
 	Seq       uint64
 	NowNS     int64 // time of the commit that made it, by the wall clock: it may be before that of the commit before
 	ClusterID string
-	// Restored is the last commit that the newest restore took over, 0 where there was none (journal.Store):
-	// what was started up to it may have run on, or ended, in the time that was taken back.
+	// Restored is the last commit that the newest restore took over (journal.Store), 0 where there was none: what was started up to it may
+	// have gone on, or ended, in the time that was taken back.
 	Restored uint64
 
 	Jobs      *Jobs

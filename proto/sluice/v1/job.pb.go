@@ -2537,8 +2537,9 @@ type NodeRecord struct {
 	PowerNodedNs int64  `protobuf:"varint,84,opt,name=power_noded_ns,json=powerNodedNs,proto3" json:"power_noded_ns,omitempty"`
 	PowerProgram string `protobuf:"bytes,85,opt,name=power_program,json=powerProgram,proto3" json:"power_program,omitempty"`
 	// How a node came here that slurm.conf does not name: "scontrol", which made it, or "joined", by its daemon (sluice-noded -Z).
-	Origin         string     `protobuf:"bytes,80,opt,name=origin,proto3" json:"origin,omitempty"`
-	HighestJob     uint32     `protobuf:"varint,90,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"`            // the highest job id that it had been given, as it said after a restore: it is not given out again
+	Origin string `protobuf:"bytes,80,opt,name=origin,proto3" json:"origin,omitempty"`
+	// The highest id of a job that it had been given, as it said after a restore of a backup: it is not given out again.
+	HighestJob     uint32     `protobuf:"varint,90,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -93,8 +93,8 @@ func writeUntil(t *testing.T, dir string, n int, harm func(*os.Process)) uint64 
 	return last
 }
 
-// checkAcknowledged opens dir and compares it with what the writer's batches make.
-func checkAcknowledged(t *testing.T, dir string, acked uint64) {
+// checkAcknowledged opens dir and compares it with what the writer's batches make. Each restore leaves a gap in their numbers.
+func checkAcknowledged(t *testing.T, dir string, acked uint64, restored ...Restored) {
 	t.Helper()
 	s, err := Open(dir, small)
 	if err != nil {
@@ -106,8 +106,15 @@ func checkAcknowledged(t *testing.T, dir string, acked uint64) {
 		t.Errorf("%d was acknowledged, the database ends with %d", acked, seq)
 	}
 	m := NewMemory()
-	for n := uint64(1); n <= seq; n++ {
-		commit(t, m, n, script(n).Rows...)
+	for n, k := uint64(1), uint64(1); n <= seq; n, k = n+1, k+1 {
+		for _, r := range restored {
+			if n == r.Seq+1 {
+				n = r.Generation*commitsPerGeneration + 1
+			}
+		}
+		if n <= seq {
+			commit(t, m, k, script(n).Rows...)
+		}
 	}
 	if _, want := mustContents(t, m); !maps.Equal(got, want) {
 		t.Errorf("after batch %d the database has %d rows, want %d", seq, len(got), len(want))

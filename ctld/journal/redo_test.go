@@ -89,15 +89,18 @@ func TestRestoreLosesNothing(t *testing.T) {
 // TestRedoAfterKill9: what a killed writer acknowledged survives the loss of its database.
 func TestRedoAfterKill9(t *testing.T) {
 	dir := t.TempDir()
+	var restored []Restored
 	for round := range 4 {
 		acked := writeUntil(t, dir, 9+round*10, func(p *os.Process) { p.Kill() })
 		if err := os.Truncate(dbPath(dir), 4096*3); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Restore(dir, ""); err != nil || r.Seq < acked {
+		r, err := Restore(dir, "")
+		if err != nil || r.Seq < acked {
 			t.Fatalf("%d was acknowledged; %+v, %v", acked, r, err)
 		}
-		checkAcknowledged(t, dir, acked)
+		restored = append(restored, r)
+		checkAcknowledged(t, dir, acked, restored...)
 	}
 }
 

@@ -103,9 +103,16 @@ func notYet(j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// stepLeap is what the first step after a restore of a backup leaves out in numbers: the job may have had steps that the backup does not
-// have, and its nodes start none of them again.
-const stepLeap = 1000
+// leap is what the first steps after a restore of a backup leave out in numbers: the job may have had steps that the backup does not have,
+// and its nodes may have them still. Each restore has another one: the job may have had steps after the one before, too.
+func leap(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps, copies bool) uint32 {
+	v := tx.View()
+	since := func(s *pb.StepRecord) bool { return pb.IsCopy(s.StepId) == copies && !v.FromBackup(s.MadeSeq) }
+	if !v.FromBackup(j.Epoch) || all != nil && slices.ContainsFunc(all.List, since) {
+		return 0
+	}
+	return 1000 * uint32(1+v.Restored>>20%16)
+}
 
 // number is the number of the next step.
 func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
@@ -116,7 +123,7 @@ func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (
 		return pb.InteractiveStep, nil
 	}
 	if c.Spec.GetCopy() {
-		return c.numberOfCopy(j, all)
+		return c.numberOfCopy(tx, j, all)
 	}
 	most := tx.Settings().MaxStepCount
 	if most == 0 {
@@ -125,11 +132,7 @@ func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (
 	if all == nil {
 		all = &state.JobSteps{}
 	}
-	next := all.Next
-	since := func(s *pb.StepRecord) bool { return !tx.View().FromBackup(s.MadeSeq) }
-	if tx.View().FromBackup(j.Epoch) && !slices.ContainsFunc(all.List, since) {
-		next += stepLeap
-	}
+	next := all.Next + leap(tx, j, all, false)
 	if next >= most {
 		return 0, pb.NewProblem(pb.CodeStepLimit, "job %s has had %d steps (MaxStepCount)", state.JobName(j), most)
 	}
@@ -140,16 +143,18 @@ func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (
 }
 
 // numberOfCopy is that of a step that brings a file to its nodes.
-func (c CreateStep) numberOfCopy(j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
+func (c CreateStep) numberOfCopy(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
+	if all == nil {
+		all = &state.JobSteps{}
+	}
+	next := max(pb.CopyStep, all.Copy) + leap(tx, j, all, true)
 	switch {
-	case all == nil:
-		return pb.CopyStep, nil
 	case all.Running >= maxLiveSteps:
 		return 0, pb.NewProblem(pb.CodeStepLimit, "job %s has %d steps that run", state.JobName(j), all.Running)
-	case !pb.IsCopy(max(pb.CopyStep, all.Copy)):
+	case !pb.IsCopy(next):
 		return 0, pb.NewProblem(pb.CodeStepLimit, "job %s has had %d steps that copy files", state.JobName(j), all.Copy-pb.CopyStep)
 	}
-	return max(pb.CopyStep, all.Copy), nil
+	return next, nil
 }
 
 // record is the step that has been placed.

@@ -37,7 +37,7 @@ func TestStrangers(t *testing.T) {
 	if len(n.Strays) != 2 || n.Strays[0].JobId != waits || n.Strays[1].JobId != 7 || n.Up() {
 		t.Errorf("strays: %v", n.Strays)
 	}
-	if j := b.job(waits); j.State != pb.JobState_JOB_PENDING || j.Attempt != 1 ||
+	if j := b.job(waits); j.State != pb.JobState_JOB_PENDING ||
 		!strings.Contains(j.SystemComment, "attempt 1, on n1, was lost") {
 		t.Error(j)
 	}

@@ -3,6 +3,7 @@ package reactor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -47,7 +48,7 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 		}
 		if !state.Numbered(k.Step) {
 			lost = append(lost, fmt.Sprintf("%d.%d", k.JobId, k.Attempt))
-			if j != nil && k.Attempt > j.Attempt {
+			if j != nil && state.Active(j) {
 				noteLost(tx, j, node, k)
 			}
 		}
@@ -60,14 +61,14 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 	}
 }
 
-// noteLost leaves with a job of which an attempt was lost that there was one: its next attempt has another number, and sacct says it.
+// noteLost leaves with a job that there was an attempt of it, once: sacct shows it.
 func noteLost(tx *state.Tx, j *pb.JobRecord, node string, k *pb.StepKey) {
-	n := state.CloneJob(j)
-	if state.Pending(n) {
-		n.Attempt = max(n.Attempt, k.Attempt)
+	text := fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", k.Attempt, node)
+	if strings.Contains(j.SystemComment, text) {
+		return
 	}
-	n.SystemComment = joinText(n.SystemComment,
-		fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", k.Attempt, node))
+	n := state.CloneJob(j)
+	n.SystemComment = joinText(n.SystemComment, text)
 	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 

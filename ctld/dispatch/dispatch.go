@@ -358,6 +358,12 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 			l.sent[key] = now
 			return o, false
 		}
+		if n := l.d.view().Node(l.node); len(n.Strays) > 0 { // it was given to a node that was asleep as far as a restored state knew
+			if l.full {
+				return o, false // named, so that the node keeps it in mind
+			}
+			return nil, false
+		}
 		spec, err := l.launch(j, room)
 		switch later = l.addLaunch(o, spec, room); {
 		case err != nil:

@@ -113,7 +113,9 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 		n.FailedNode = node
 	}
 	if x.Verdict == "exited" && state.HolderOn(n, node) == pb.ExternStep { // what only holds a node ends by itself at its time limit alone
-		x.Verdict = "timeout"
+		if x.Verdict = "timeout"; x.StoppedOnOrder { // one that a restore of a backup has lost
+			x.Verdict = "cancelled"
+		}
 	}
 	v := judge(tx, n, x)
 	n.StopReason, n.StopState = v.stop, v.state

@@ -8,6 +8,9 @@
 // on by programs that are late or do nothing (power.go); then everything is repaired and the cluster must come to rest: every acknowledged
 // job has ended, nothing is left on any node, and each node is up, or asleep.
 //
+// With Options.Restore backups are made and restored at random points (restore.go), in place or on a host that knows nothing of what was
+// given out since.
+//
 // What is watched (witness.go), from outside, by what the simulated processes do and not by what the controller believes:
 //
 //   - a script of an attempt starts once, and only while the attempt is the job's;

@@ -18,10 +18,11 @@ type machine struct {
 	boot    int
 	ahead   int64 // of its clock
 	spool   map[agent.Key]*shim
-	d       *daemon // nil: not running
-	away    bool    // partitioned from the controller
-	off     bool    // rebooting
-	dark    bool    // switched off, to save power
+	past    map[agent.Key]*pb.ExitRecord // what was forgotten came to (noded/root/past.go)
+	d       *daemon                      // nil: not running
+	away    bool                         // partitioned from the controller
+	off     bool                         // rebooting
+	dark    bool                         // switched off, to save power
 	streams []*stream
 }
 
@@ -77,6 +78,9 @@ func (m *machine) start() {
 	}
 	d := &daemon{m: m, startNS: m.s.now, desired: agent.NewDesired(), jobs: map[agent.Key]*job{}, dirty: map[agent.Key]bool{}}
 	m.d = d
+	for _, k := range sortedKeys(m.past) {
+		d.desired.Past(k)
+	}
 	m.s.logf("%s: daemon starts, %d steps in the spool", m.name, len(m.spool))
 	for _, k := range sortedKeys(m.spool) {
 		sh := m.spool[k]
@@ -133,6 +137,9 @@ func (m *machine) halt(wipe bool) {
 		if d.stream != nil {
 			d.stream.cut(0, deadLink)
 		}
+	}
+	if wipe {
+		m.past = map[agent.Key]*pb.ExitRecord{}
 	}
 	for _, k := range sortedKeys(m.spool) {
 		sh := m.spool[k]
@@ -254,6 +261,9 @@ func (d *daemon) launch(a agent.Action) {
 // fail keeps the record of a step that never began.
 func (d *daemon) fail(j *job, x *pb.ExitRecord, refused bool) {
 	x.Key = j.key.Proto()
+	if was := d.m.past[j.key]; was != nil {
+		x = was
+	}
 	sh := &shim{m: d.m, key: j.key, phase: pb.StepPhase_STEP_ENDED, exit: x, refused: refused}
 	d.m.spool[j.key] = sh
 	d.m.s.witness.ended(sh)
@@ -305,6 +315,9 @@ func (d *daemon) forget(j *job) {
 		if sh := d.m.spool[j.key]; sh != nil && sh.exit == nil {
 			d.m.s.fail("%s forgets %s, which has not ended", d.m.name, keyWords(j.key))
 		}
+		if sh := d.m.spool[j.key]; sh != nil && j.key.Holder() && d.m.past[j.key] == nil {
+			d.m.past[j.key] = sh.exit
+		}
 		delete(d.m.spool, j.key)
 		delete(d.jobs, j.key)
 		delete(d.dirty, j.key)
@@ -347,8 +360,8 @@ func (d *daemon) flush() {
 	if !d.greeted {
 		d.greeted = true
 		m.Hello = &pb.NodeHello{Node: d.m.name, BootId: d.m.bootID(), ClusterId: clusterID, NowNs: d.m.wall(),
-			NodedStartNs: d.startNS,
-			Hardware:     &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
+			NodedStartNs: d.startNS, HighestJob: d.desired.Highest(),
+			Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}
 		for _, k := range sortedKeys(d.jobs) {
 			d.dirty[k] = true
 		}

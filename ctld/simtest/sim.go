@@ -28,6 +28,8 @@ type Options struct {
 	Jobs  int           // 0: the seed decides
 	Chaos time.Duration // how long faults strike; 0: the seed decides
 	Trace bool          // keep a trace
+	// Restore has backups made and restored at random points. Users submit single jobs then, and no machine is switched off.
+	Restore bool
 }
 
 // Result is what a run came to.
@@ -57,7 +59,8 @@ type sim struct {
 	cfg     *state.Config
 	params  sched.Params
 	disk    *journal.Memory
-	ctl     *controller // nil: down
+	backup  *journal.Memory // the newest; nil: there is none
+	ctl     *controller     // nil: down
 	nodes   []*machine
 	work    workload
 	sruns   int   // so far
@@ -91,6 +94,10 @@ func Run(o Options) Result {
 	}
 	if s.work.reservations {
 		s.after(s.between(0, time.Minute), s.reserve)
+	}
+	if s.o.Restore {
+		s.after(s.between(0, time.Minute), s.backUp)
+		s.after(s.between(0, s.o.Chaos), s.restore)
 	}
 	s.after(s.o.Chaos, func() {
 		s.logf("-- calm")
@@ -136,15 +143,21 @@ func newSim(o Options) *sim {
 	}
 	s.cfg = &state.Config{Settings: set, Default: "debug", PartitionNodes: map[string][]string{}}
 	for i := range s.o.Nodes {
-		m := &machine{s: s, name: fmt.Sprintf("n%d", i+1), spool: map[agent.Key]*shim{}}
+		m := &machine{s: s, name: fmt.Sprintf("n%d", i+1), spool: map[agent.Key]*shim{},
+			past: map[agent.Key]*pb.ExitRecord{}}
 		s.nodes = append(s.nodes, m)
 		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1,
 			RealMemoryMib: nodeMiB})
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
 	s.params = sched.Params{Weights: sched.Weights{Basic: set.PriorityBasic}}
-	s.drawPower()
+	if !o.Restore { // a state from a backup is wrong about which machines are off, and nobody switches them on
+		s.drawPower()
+	}
 	s.drawWorkload()
+	if o.Restore {
+		s.work = workload{}
+	}
 	s.work.settings(s)
 	for n := range s.o.Jobs {
 		s.subs = append(s.subs, s.newSubmission(n))

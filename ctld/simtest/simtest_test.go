@@ -88,3 +88,24 @@ func TestSameSeedSameRun(t *testing.T) {
 		t.Error("two seeds gave the same run")
 	}
 }
+
+// TestRestore simulates seeds in which backups are restored at random points: nothing runs twice, what is acknowledged afterwards is not
+// lost, and what the backup did not know ends.
+func TestRestore(t *testing.T) {
+	total := Stats{Ends: map[string]int{}, Seen: map[string]int{}}
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+		r := Run(Options{Seed: seed, Restore: true})
+		if r.Err != nil {
+			again := Run(Options{Seed: seed, Restore: true, Trace: true})
+			t.Fatalf("seed %d: %v\nthe end of its trace (repeat with -run TestRestore -seed %d -seeds 1):\n%s", seed, r.Err, seed,
+				again.Tail(*tail))
+		}
+		total.add(r.Stats)
+	}
+	t.Logf("%d seeds: %+v", *seeds, total)
+	for _, what := range []string{"restore", "lost job", "lost attempt"} {
+		if *seeds >= 200 && total.Seen[what] < 50 {
+			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)
+		}
+	}
+}

@@ -147,8 +147,8 @@ func (w *witness) startedStep(st *step, l *pb.LaunchSpec) {
 		return
 	}
 	for _, o := range w.steps {
-		if o != st && o.live && !o.at.Holder() && !o.overlaps && o.at.attempt() == st.at.attempt() && o.at.node == st.at.node &&
-			o.cpus.Overlaps(st.cpus) {
+		if o != st && o.live && !o.at.Holder() && !o.overlaps && !w.excused[o.at] && o.at.attempt() == st.at.attempt() &&
+			o.at.node == st.at.node && o.cpus.Overlaps(st.cpus) {
 			w.s.fail("%s starts on CPUs of %s of %s", keyWords(st.at.Key), keyWords(o.at.Key), st.at.node)
 		}
 	}

@@ -44,6 +44,8 @@ type witness struct {
 	givenBack  map[uint32]uint32      // allocations without a script that were, with the status
 	boots      map[attemptNode]string // boot that the share was given on
 	stats      Stats
+	old        map[attempt]bool // of before a restore
+	fresh      bool             // a backup was restored: it has not seen a state yet
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -117,6 +119,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 		w.s.fail("%s starts for a second time on %s", keyWords(at.Key), m.name)
 		return
 	}
+	w.startedLost(at)
 	st := &step{at: at, sh: sh, live: true, partition: l.Partition}
 	for _, a := range l.Alloc {
 		if a.Node == m.name {
@@ -411,8 +414,8 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 			rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
 			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
 		}
-	case pb.JobState_JOB_CANCELLED:
-		w.expect(now, cancelled, now.State)
+	case pb.JobState_JOB_CANCELLED: // or it was told to end by an order that a restore has lost
+		w.expect(now, cancelled || w.old[attemptOf(now)], now.State)
 	case pb.JobState_JOB_PREEMPTED:
 		w.expect(now, w.s.work.preempt != "" && now.PreemptedBy != "", now.State)
 	case pb.JobState_JOB_NODE_FAIL:
@@ -459,6 +462,10 @@ func (w *witness) failure(j *pb.JobRecord) string {
 
 // loaded compares what a new controller has read with what the last one had said.
 func (w *witness) loaded(v *state.View) {
+	if w.fresh {
+		w.restored(v)
+		return
+	}
 	unseen := w.s.unseen // the last commit is on disk and nobody was told
 	w.s.unseen = false
 	ids := map[uint32]bool{}

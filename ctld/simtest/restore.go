@@ -1,0 +1,101 @@
+package simtest
+
+import (
+	"maps"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+)
+
+// restoredWhy is what may have come to attempts of before a restore.
+const restoredWhy = "a backup was restored"
+
+// backUp makes a backup now and then.
+func (s *sim) backUp() {
+	if s.calm {
+		return
+	}
+	s.logf("-- a backup is made")
+	s.backup = s.disk.Copy()
+	s.after(s.between(10*time.Second, 5*time.Minute), s.backUp)
+}
+
+// restore puts the last backup in the place of the state, on the same host or on another one, which knows nothing of what was given out
+// since. Users whose jobs are gone submit them again.
+func (s *sim) restore() {
+	if s.calm || s.backup == nil {
+		return
+	}
+	samePlace := s.chance(0.5)
+	s.logf("-- the backup is restored, in the same place: %v", samePlace)
+	if s.ctl != nil {
+		s.ctl.crash("restore")
+	}
+	s.disk.Restore(s.backup, samePlace)
+	s.unseen = false
+	w := newWitness(s)
+	old := s.witness
+	w.fresh, w.stats, w.hash, w.old = true, old.stats, old.hash, map[attempt]bool{}
+	w.steps, w.cancelled, w.givenBack = old.steps, old.cancelled, old.givenBack
+	w.starts, w.boots, w.paused = old.starts, old.boots, old.paused
+	if samePlace {
+		w.highest = old.highest
+	}
+	w.stats.Seen["restore"]++
+	s.witness = w
+	s.after(s.between(0, s.o.Chaos), s.restore)
+}
+
+// restored sees a state for the first time after a restore. What runs and is not in it is lost, and has to be ended; what is in it may
+// have come to nothing.
+func (w *witness) restored(v *state.View) {
+	w.fresh, w.view, w.startedNS = false, v, w.s.now
+	w.highest = max(w.highest, v.NextJobID-1)
+	for j := range v.Jobs.All() {
+		w.jobs[j.Id] = j
+		w.submitted[j.Spec.Comment] = j.Id
+		w.harmed[attemptOf(j)], w.old[attemptOf(j)] = restoredWhy, true
+		w.began[j.Id] = true
+	}
+	for all := range v.AllSteps() {
+		w.jobSteps[all.List[0].JobId] = all
+	}
+	for at := range maps.Keys(w.steps) {
+		lost := !at.Holder() && v.Steps(at.Job).Get(at.Step) == nil
+		if j := v.Jobs.Get(at.Job); lost || j == nil || attemptOf(j) != at.attempt() || !state.Live(j) {
+			w.excused[at] = true
+			if w.steps[at].live {
+				w.stats.Seen["lost attempt"]++
+			}
+			w.harmed[at.attempt()] = restoredWhy
+		} else {
+			delete(w.excused, at)
+		}
+	}
+	for _, sub := range w.s.subs {
+		if j := v.Jobs.Get(w.submitted[sub.spec.Comment]); sub.id != 0 && j != nil && j.Id == sub.id {
+			w.acks[sub.id] = sub
+			continue
+		}
+		if sub.id != 0 {
+			w.stats.Seen["lost job"]++
+			sub.id = 0
+			w.s.after(w.s.between(0, time.Minute), func() { w.s.submit(sub) })
+		}
+	}
+	for _, n := range v.Nodes() {
+		w.link(n, w.s.now)
+		w.wake(n, 0)
+	}
+	if err := v.Check(); err != nil {
+		w.s.fail("the restored state is not sound: %w", err)
+	}
+}
+
+// startedLost excuses a step whose launch was under way when its attempt was lost with a restore.
+func (w *witness) startedLost(at stepAt) {
+	_, since := w.s.disk.Generation()
+	if j := w.jobs[at.Job]; at.Epoch <= since && (j == nil || attemptOf(j) != at.attempt()) {
+		w.excused[at], w.harmed[at.attempt()] = true, restoredWhy
+	}
+}

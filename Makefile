@@ -62,8 +62,8 @@ packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="a
 	@rm -rf dist
 	@GO=$(GO) deploy/packages/build dist $(or $(ARCH),$(shell $(GO) env GOHOSTARCH))
 
-# Tests that kill daemons many times, boot hosts or need minutes for other reasons: make nightly runs them.
-LONG  := ctld/hostile|ctld/boottest|ctld/hosttest|deploy
+# Tests that boot hosts or need minutes for other reasons: make nightly runs them, and the longer rounds of the others (-short).
+LONG  := ctld/boottest|deploy
 # What threads share most is tested with the detector of data races, where there is a C compiler for it.
 RACED := ctld/loop ctld/rpc ctld/dispatch ctld/planner noded/step noded/agent
 # The programs are built first: tests build them, too, several at once.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +37,7 @@ type Controller struct {
 	Finished  *pb.JobRecord    // answer of WaitJob
 	Script    []byte           // answer of BatchScript
 	Fail      *pb.Problem      // every call is refused with it
+	Busy      atomic.Int32     // so many calls are refused first because there is no room for them
 	JobList   []*pb.JobRecord
 	NodeList  []*pb.NodeRecord
 	StepList  []*pb.StepRecord // of squeue -s, and with the jobs of accounting
@@ -105,10 +107,14 @@ func (l *dropListener) dropAll() {
 
 // refuse answers as ctld does: a status with the Problem as its detail.
 func (c *Controller) refuse() error {
-	if c.Fail == nil {
+	fail := c.Fail
+	if c.Busy.Add(-1) >= 0 {
+		fail = pb.NewProblem(pb.CodeRateLimited, "you have too many calls open")
+	}
+	if fail == nil {
 		return nil
 	}
-	st, err := status.New(codes.InvalidArgument, c.Fail.Error()).WithDetails(c.Fail)
+	st, err := status.New(codes.InvalidArgument, fail.Error()).WithDetails(fail)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,9 @@ import (
 // TestStoppedLink: a controller that was stopped, and a node daemon, are given up by the other side, whose kernel still has the
 // connection; when they go on, the node is linked again. Of the node daemon both halves are stopped: noded-link keeps the connection.
 func TestStoppedLink(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits five minutes for the kernel to give up connections: make nightly runs it, or go test without -short")
+	}
 	t.Parallel()
 	c := newCluster(t)
 	c.startNode()

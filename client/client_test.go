@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -255,60 +254,4 @@ func TestAClosedClient(t *testing.T) {
 			t.Error("a closed client made a call")
 		}
 	})
-}
-
-func TestSocketPath(t *testing.T) {
-	conf := filepath.Join(t.TempDir(), "slurm.conf")
-	env := map[string]string{"SLURM_CONF": conf}
-	getenv := func(k string) string { return env[k] }
-	if _, err := client.SocketPath(getenv); err == nil || !strings.Contains(err.Error(), conf) {
-		t.Errorf("without a file: %v", err)
-	}
-	for text, want := range map[string]string{
-		"ClusterName=Lab\n": "lab",
-		"# ClusterName=no\n  clustername = big  # comment": "big",
-		"SlurmctldHost=x\n": "",
-	} {
-		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := client.SocketPath(getenv)
-		if want != "" && (err != nil || got != "/run/sluice/"+want+"/ctld.sock") {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
-		if want == "" && err == nil {
-			t.Errorf("%q: no error", text)
-		}
-	}
-	// The socket of a cluster of `sluice up` lies beside its slurm.conf; a plain file there is none.
-	socket := filepath.Join(filepath.Dir(conf), "run", "ctld.sock")
-	if err := errors.Join(os.WriteFile(conf, []byte("ClusterName=lab\n"), 0o600), os.Mkdir(filepath.Dir(socket), 0o700),
-		os.WriteFile(socket, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := client.SocketPath(getenv); got != "/run/sluice/lab/ctld.sock" {
-		t.Errorf("a plain file is taken for a socket: %q, %v", got, err)
-	}
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	// While its controller restarts there is no socket, but the record of the cluster.
-	if err := os.WriteFile(filepath.Join(filepath.Dir(conf), "cluster.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := client.SocketPath(getenv); got != socket {
-		t.Errorf("of a cluster whose controller restarts: %q, %v", got, err)
-	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if got, err := client.SocketPath(getenv); got != socket {
-		t.Errorf("beside slurm.conf: %q, %v", got, err)
-	}
-	env["SLUICE_SOCKET"] = "/x"
-	if got, _ := client.SocketPath(getenv); got != "/x" {
-		t.Errorf("SLUICE_SOCKET gave %q", got)
-	}
 }

@@ -47,7 +47,6 @@ func fakeProc(t *testing.T) {
 // runControl runs scontrol beside a controller that knows some jobs.
 func runControl(t *testing.T, c *clienttest.Controller, stdin string, args ...string) (rc int, stdout, stderr string) {
 	t.Helper()
-	t.Setenv("SLURM_CONF", filepath.Join(t.TempDir(), "slurm.conf")) // not what this machine has
 	socket, stop, err := c.Serve(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -55,8 +54,9 @@ func runControl(t *testing.T, c *clienttest.Controller, stdin string, args ...st
 	defer stop()
 	var out, errs bytes.Buffer
 	e := &command.Env{Name: "scontrol", Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
-		Now:   func() time.Time { return time.Unix(100, 0) },
-		Sleep: func(time.Duration) {}, Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
+		Environ: []string{"SLURM_CONF=" + filepath.Join(t.TempDir(), "slurm.conf")}, // not what this machine has
+		Now:     func() time.Time { return time.Unix(100, 0) },
+		Sleep:   func(time.Duration) {}, Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
 	rc = Main(e, args)
 	return rc, out.String(), errs.String()
 }

@@ -1,8 +1,11 @@
 package wire
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +41,61 @@ func TestConfPath(t *testing.T) {
 		if got := confPath(func(key string) string { return env[key] }, usual, fetched); got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
+	}
+}
+
+func TestSocketBesideConfiguration(t *testing.T) {
+	conf, run := filepath.Join(t.TempDir(), "slurm.conf"), t.TempDir()
+	env := map[string]string{"SLURM_CONF": conf}
+	getenv := func(k string) string { return env[k] }
+	if _, err := socketPath(getenv, run); err == nil || !strings.Contains(err.Error(), conf) {
+		t.Errorf("without a file: %v", err)
+	}
+	for text, want := range map[string]string{
+		"ClusterName=Lab\n": "lab",
+		"# ClusterName=no\n  clustername = big  # comment": "big",
+		"SlurmctldHost=x\n": "",
+	} {
+		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := socketPath(getenv, run)
+		if want != "" && (err != nil || got != filepath.Join(run, want, "ctld.sock")) {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+		if want == "" && err == nil {
+			t.Errorf("%q: no error", text)
+		}
+	}
+	// The socket of a cluster of `sluice up` lies beside its slurm.conf; a plain file there is none.
+	socket := filepath.Join(filepath.Dir(conf), "run", "ctld.sock")
+	if err := errors.Join(os.WriteFile(conf, []byte("ClusterName=lab\n"), 0o600), os.Mkdir(filepath.Dir(socket), 0o700),
+		os.WriteFile(socket, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := socketPath(getenv, run); got != filepath.Join(run, "lab", "ctld.sock") {
+		t.Errorf("a plain file is taken for a socket: %q, %v", got, err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	// While its controller restarts there is no socket, but the record of the cluster.
+	if err := os.WriteFile(filepath.Join(filepath.Dir(conf), "cluster.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := socketPath(getenv, run); got != socket {
+		t.Errorf("of a cluster whose controller restarts: %q, %v", got, err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got, err := socketPath(getenv, run); got != socket {
+		t.Errorf("beside slurm.conf: %q, %v", got, err)
+	}
+	env["SLUICE_SOCKET"] = "/x"
+	if got, _ := socketPath(getenv, run); got != "/x" {
+		t.Errorf("SLUICE_SOCKET gave %q", got)
 	}
 }

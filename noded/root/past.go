@@ -20,12 +20,14 @@ const mostPast = 16384
 // state was restored from a backup may not know that they have ended, or order them to run. It is a file of lines, which is appended to
 // and, when it has twice as many lines as count, written anew. It is not synced: what a power cut takes of it is answered as unknown.
 type past struct {
-	mu    sync.Mutex
+	disk  sync.Mutex // before mu; a disk that does not answer holds up who adds, nobody else
 	path  string
 	f     *os.File
+	lines int // in the file
+
+	mu    sync.Mutex
 	ends  map[agent.Key]*pb.ExitRecord
 	order []agent.Key // oldest first
-	lines int         // in the file
 }
 
 // open reads what there is. Lines that cannot be read, such as one that was cut short, are left out.
@@ -97,13 +99,15 @@ func (p *past) note(x *pb.ExitRecord) {
 
 // add keeps an end in mind. What an attempt came to first stands.
 func (p *past) add(x *pb.ExitRecord) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.f == nil || p.ends[agent.KeyOf(x.Key)] != nil || x.Verdict == "" || strings.ContainsAny(x.Verdict, " \n") {
+	p.disk.Lock()
+	defer p.disk.Unlock()
+	if p.f == nil || p.of(x.Key) != nil || x.Verdict == "" || strings.ContainsAny(x.Verdict, " \n") {
 		return nil
 	}
 	short := parsePast(pastLine(x))
+	p.mu.Lock()
 	p.note(short)
+	p.mu.Unlock()
 	if p.lines++; p.lines > 2*mostPast {
 		return p.begin()
 	}

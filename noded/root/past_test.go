@@ -3,7 +3,9 @@ package root
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/policy"
@@ -15,6 +17,39 @@ import (
 func end(job uint32) *pb.ExitRecord {
 	return &pb.ExitRecord{Key: &pb.StepKey{JobId: job, Attempt: 1, Epoch: 3, Step: pb.BatchStep}, Verdict: "exited", WaitStatus: 256,
 		StartNs: 5, EndNs: 9, RanNs: 4}
+}
+
+// TestPastOnAHungDisk: while an end cannot be written, what is known is told all the same.
+func TestPastOnAHungDisk(t *testing.T) {
+	var p past
+	if err := p.open(filepath.Join(t.TempDir(), "ended")); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	for err == nil { // until it is full
+		_, err = w.Write(make([]byte, 1<<16))
+	}
+	_ = w.SetWriteDeadline(time.Time{})
+	_ = p.f.Close()
+	p.f = w
+	added := make(chan error, 1)
+	go func() { added <- p.add(end(7)) }()
+	for p.of(end(7).Key) == nil {
+		runtime.Gosched()
+	}
+	if len(p.keys()) != 1 {
+		t.Errorf("known: %v", p.keys())
+	}
+	_ = r.Close()
+	if err := <-added; err == nil {
+		t.Error("an end has been written into a closed pipe")
+	}
 }
 
 // TestPast: what became of attempts outlives daemons, and the end of the file being cut off; the oldest are let go.

@@ -396,14 +396,11 @@ func (r *Root) control(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, er
 
 func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	key := agent.KeyOf(o.GetForget().Key)
-	r.mu.Lock()
-	k := r.known[key]
-	if k != nil && key.Holder() && k.rep.GetExit() != nil {
-		if err := r.past.add(k.rep.Exit); err != nil {
+	if x := r.exitOf(key); x != nil && key.Holder() {
+		if err := r.past.add(x); err != nil {
 			r.log.Error("cannot keep in mind that a job has ended here: a controller that is restored from a backup may ask for it", "err", err)
 		}
 	}
-	r.mu.Unlock()
 	if err := r.steps.Forget(o.GetForget().Key); err != nil {
 		return nil, err
 	}
@@ -415,6 +412,16 @@ func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error
 		r.remove(k)
 	}
 	return nil, nil
+}
+
+// exitOf is what became of a step that is known, nil where it has not ended.
+func (r *Root) exitOf(key agent.Key) *pb.ExitRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.known[key]; k != nil {
+		return k.rep.GetExit()
+	}
+	return nil
 }
 
 // prepare gives a step its devices, cut or merged as they have to be.

@@ -9,13 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 var (
@@ -32,8 +30,10 @@ var stopCluster = func() error { return nil }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if code, ran := renamed(); ran {
-		os.Exit(code)
+	if !*recording {
+		if code, ran := daemontest.Apart(hostName); ran {
+			os.Exit(code)
+		}
 	}
 	code := m.Run()
 	if err := stopCluster(); err != nil {
@@ -43,35 +43,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// hostName is what the machine is called while the corpus is typed: no word of any answer, and short enough for every column.
+// hostName is what the machine is called while the corpus is typed: no word of any answer, and short enough for every column. The true
+// name may be a word that answers have, or too long for its column.
 const hostName = "typedhost"
-
-// renamed runs the tests in another process, on a machine of that name, where that can be had: the true one may be a word that
-// answers have, or too long for its column. That process is not nice, however nice this one is. Otherwise they run here.
-func renamed() (code int, ran bool) {
-	const inside = "SLUICE_COMPAT_RENAMED"
-	if os.Getenv(inside) != "" {
-		if err := unix.Sethostname([]byte(hostName)); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot rename the machine:", err)
-		}
-		return 0, false
-	}
-	self, err := os.Executable()
-	if *recording || os.Getuid() != 0 || err != nil {
-		return 0, false
-	}
-	runtime.LockOSThread()                        // whose end would end the other process
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // a job is as nice as its sbatch; the answers are those of one that is not
-	cmd := exec.Command(self, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUTS, Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return 0, false // in a container that may not
-	}
-	_ = cmd.Wait()
-	return cmd.ProcessState.ExitCode(), true
-}
 
 // sluice gives the cluster, or skips a test that cannot have it.
 func sluice(t *testing.T) *system {

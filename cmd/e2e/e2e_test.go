@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 	"github.com/sluice-hpc/sluice/noded/container/containertest"
 )
 
@@ -29,6 +30,9 @@ const root = "../.."
 func TestMain(m *testing.M) { os.Exit(runMain(m)) }
 
 func runMain(m *testing.M) int {
+	if code, ran := daemontest.Apart(""); ran {
+		return code
+	}
 	forget()
 	dir, err := os.MkdirTemp("", "sluice-e2e-")
 	if err != nil {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,9 @@ func TestPages(t *testing.T) {
 			for _, cluster := range page.clusters {
 				t.Cleanup(func() { stopCluster(t, dir, filepath.Join(dir, cluster)) })
 			}
-			out, err := shell(dir, "set -eu\n"+strings.Join(examples, "\n"))
+			// This machine may have a cluster of that name, and its cgroups.
+			script := strings.ReplaceAll(strings.Join(examples, "\n"), "ClusterName=lab", fmt.Sprintf("ClusterName=lab%d", os.Getpid()))
+			out, err := shell(dir, "set -eu\n"+script)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-hpc/sluice/ctld/daemontest"
 )
 
 // Patience bounds every wait for a state; nothing takes as long unless something is wrong.
@@ -74,7 +74,7 @@ func (n *Net) plug(h *Host) {
 	n.t.Helper()
 	var tun *os.File
 	var err error
-	n.must(h.In(func() { tun, err = device(h.Addr) }))
+	n.must(h.In(func() { tun, err = daemontest.Device(h.Addr) }))
 	n.must(err)
 	p := &port{host: h, tun: tun, queue: make(chan packet, queueLength), gone: make(chan struct{})}
 	n.mu.Lock()
@@ -101,49 +101,6 @@ func (n *Net) unplug(h *Host) {
 		close(p.gone)
 		p.tun.Close()
 	}
-}
-
-// device makes eth0 in the network of the calling thread, and brings it and lo up.
-func device(addr string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("open /dev/net/tun", err)
-	}
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(s)
-	set := func(on int, req uint, name, what string, fill func(*unix.Ifreq) error) {
-		r, e := unix.NewIfreq(name)
-		if err == nil && e == nil {
-			e = fill(r)
-		}
-		if err == nil && e == nil {
-			e = unix.IoctlIfreq(on, req, r)
-		}
-		if err == nil && e != nil {
-			err = fmt.Errorf("cannot set %s of %s: %w", what, name, e)
-		}
-	}
-	flags := func(f uint16) func(*unix.Ifreq) error {
-		return func(r *unix.Ifreq) error { r.SetUint16(f); return nil }
-	}
-	inet := func(a string) func(*unix.Ifreq) error {
-		ip := netip.MustParseAddr(a).As4()
-		return func(r *unix.Ifreq) error { return r.SetInet4Addr(ip[:]) }
-	}
-	set(fd, unix.TUNSETIFF, "eth0", "the device", flags(unix.IFF_TUN|unix.IFF_NO_PI))
-	set(s, unix.SIOCSIFADDR, "eth0", "the address", inet(addr))
-	set(s, unix.SIOCSIFNETMASK, "eth0", "the netmask", inet("255.255.255.0"))
-	set(s, unix.SIOCSIFFLAGS, "eth0", "the state", flags(unix.IFF_UP|unix.IFF_RUNNING))
-	set(s, unix.SIOCSIFFLAGS, "lo", "the state", flags(unix.IFF_UP|unix.IFF_RUNNING))
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "eth0"), nil
 }
 
 // read takes what a host sends, until its device is gone.

@@ -101,14 +101,24 @@ func (l *launcher) makeContainer(t *task, env []string, say func(string)) error 
 func (l *launcher) containerJob(t *task) (string, error) {
 	j := containerOf(t.b, t.dir)
 	for _, dir := range []string{j.Step, j.User, j.Run} {
-		if err := os.Mkdir(filepath.Dir(dir), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
-			return "", err
-		}
-		if err := l.ownFolder(dir, t.b); err != nil {
+		if err := l.folderOf(dir, t.b); err != nil {
 			return "", err
 		}
 	}
 	return j.Encode()
+}
+
+// folderOf makes a folder of the user's, and the one that it is in. The node daemon may delete the latter between the two, with the last
+// container of another user.
+func (l *launcher) folderOf(dir string, b *pb.Bundle) error {
+	for {
+		if err := os.Mkdir(filepath.Dir(dir), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		if err := l.ownFolder(dir, b); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
 }
 
 // ownFolder makes a folder of the user's, in one that is root's.

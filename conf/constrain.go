@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // constrain decides which resources jobs are held to: their cores, their memory, their devices.
@@ -96,4 +98,53 @@ func (l *loader) adviseOfConstraints() {
 			"write TaskPlugin=task/cgroup to enforce what cgroup.conf says, or TaskPlugin=task/none to enforce nothing",
 			"there is no TaskPlugin: jobs are confined to the cores, memory and devices that they request, which Slurm would not do")
 	}
+}
+
+// CountsMemory says that jobs are allocated memory (SelectTypeParameters).
+func (c *Config) CountsMemory() bool {
+	return slices.ContainsFunc(c.SelectTypeParameters, func(w string) bool { return strings.Contains(strings.ToUpper(w), "MEMORY") })
+}
+
+// adviseDefaults names the partitions in which a job that says nothing keeps others out: with all memory of its nodes, or without end.
+func (l *loader) adviseDefaults() {
+	c := l.c
+	var whole, endless []string
+	for _, p := range c.Partitions {
+		if c.CountsMemory() && p.OverSubscribe.Mode != "EXCLUSIVE" &&
+			p.DefMemPerCPUMiB|p.DefMemPerNodeMiB|c.DefMemPerCPUMiB|c.DefMemPerNodeMiB == 0 {
+			whole = append(whole, p.Name)
+		}
+		if p.DefaultTimeMin == NotSet && p.MaxTimeMin == timespec.Unlimited {
+			endless = append(endless, p.Name)
+		}
+	}
+	if len(whole) > 0 {
+		help := "set DefMemPerCPU to the memory of a node in MiB, divided by its CPUs"
+		if least := c.leastMemoryPerCPU(); least > 0 {
+			help = fmt.Sprintf("set DefMemPerCPU=%d, what every node has for each of its CPUs", least)
+		}
+		l.advise(l.at("SelectTypeParameters"), help, "a job without --mem takes all memory of its nodes, and no other job fits there: %s %s",
+			partitions(whole), strings.Join(whole, ", "))
+	}
+	if len(endless) > 0 {
+		l.advise(place{file: c.Path}, "set DefaultTime", "a job without --time has no time limit: %s %s", partitions(endless),
+			strings.Join(endless, ", "))
+	}
+}
+
+func partitions(names []string) string {
+	if len(names) == 1 {
+		return "partition"
+	}
+	return "partitions"
+}
+
+// leastMemoryPerCPU is that of the node with the least memory for each of its CPUs, in MiB; 0 where nodes or their memory are not known.
+func (c *Config) leastMemoryPerCPU() (least uint64) {
+	for i, n := range c.Nodes {
+		if per := (n.RealMemoryMiB - n.MemSpecLimitMiB) / uint64(n.CPUs); i == 0 || per < least {
+			least = per
+		}
+	}
+	return least
 }

@@ -33,7 +33,8 @@ func TestWhatIsConstrained(t *testing.T) {
 			"each other's cores"},
 		{"TaskPlugin=task/none\nJobAcctGatherParams=OverMemoryKill\n", "", "", "each other's cores"}, // nothing gathers
 	} {
-		got, err := Load("/etc/slurm.conf", files{"slurm.conf": c.slurm + good, "cgroup.conf": c.cgroup}.options())
+		slurm := c.slurm + strings.TrimSuffix(good, "\n") + " DefMemPerCPU=250 DefaultTime=60\n"
+		got, err := Load("/etc/slurm.conf", files{"slurm.conf": slurm, "cgroup.conf": c.cgroup}.options())
 		if err != nil {
 			t.Errorf("%q: %v", c.slurm, err)
 			continue
@@ -57,6 +58,39 @@ func TestWhatIsConstrained(t *testing.T) {
 		if c.want == "ram swap" && (got.Cgroup.AllowedRAMPercent != 120 || got.Cgroup.AllowedSwapPercent != 0) {
 			t.Errorf("%q: RAM %v%%, swap %v%%; want 120 and 0: memory and swap have one limit", c.cgroup, got.Cgroup.AllowedRAMPercent,
 				got.Cgroup.AllowedSwapPercent)
+		}
+	}
+}
+
+// TestAdviceAboutDefaults: a partition whose jobs keep others out when they say neither --mem nor --time is named.
+func TestAdviceAboutDefaults(t *testing.T) {
+	const nodes = head + "TaskPlugin=task/none\nNodeName=n1 CPUs=4 RealMemory=8000 MemSpecLimit=400\nNodeName=n2 CPUs=2 RealMemory=6000\n"
+	const whole, endless = "a job without --mem takes all memory of its nodes, and no other job fits there: ",
+		"a job without --time has no time limit: "
+	for _, c := range []struct{ text, want string }{
+		{nodes + "PartitionName=p Nodes=ALL\n", whole + "partition p (set DefMemPerCPU=1900, what every node has for each of its CPUs)|" +
+			endless + "partition p (set DefaultTime)"},
+		{nodes + "PartitionName=p Nodes=ALL MaxTime=60\nPartitionName=q Nodes=n1 DefaultTime=60\n", whole + "partitions p, q ("},
+		{nodes + "DefMemPerNode=100\nPartitionName=p Nodes=ALL MaxTime=60\n", ""},
+		{nodes + "PartitionName=p Nodes=ALL MaxTime=60 DefMemPerCPU=100\n", ""},
+		{nodes + "PartitionName=p Nodes=ALL MaxTime=60 OverSubscribe=EXCLUSIVE\n", ""},
+		{nodes + "DefMemPerGPU=100\nPartitionName=p Nodes=ALL MaxTime=60\n", whole}, // other jobs get no less
+		{nodes + "SelectTypeParameters=CR_Core\nPartitionName=p Nodes=ALL MaxTime=60\n", ""},
+		{head + "TaskPlugin=task/none\nMaxNodeCount=9\nPartitionName=p Nodes=ALL MaxTime=60\n",
+			"set DefMemPerCPU to the memory of a node in MiB, divided by its CPUs"},
+	} {
+		var got []string
+		for _, a := range mustLoad(t, c.text).Advice {
+			if !strings.Contains(a.Msg, "jobs may use") { // what is constrained
+				got = append(got, strings.TrimPrefix(a.Error(), "/etc/slurm.conf: "))
+			}
+		}
+		want := strings.Split(c.want, "|")
+		if c.want == "" {
+			want = nil
+		}
+		if !slices.EqualFunc(got, want, strings.Contains) {
+			t.Errorf("%s\nadvice %q, want %q", c.text, got, want)
 		}
 	}
 }

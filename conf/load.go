@@ -79,6 +79,9 @@ func Load(path string, o Options) (*Config, error) {
 	l.c.Sum = hex.EncodeToString(l.sum.Sum(nil))
 	l.constrain()
 	l.check()
+	if len(l.faults) == 0 {
+		l.adviseDefaults()
+	}
 	l.inFileOrder(l.c.Warnings)
 	l.inFileOrder(l.c.Advice)
 	slices.SortStableFunc(l.c.Ignored, func(a, b Ignored) int {

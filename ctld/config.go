@@ -50,8 +50,6 @@ func stateConfig(c *conf.Config, uid uint32) *state.Config {
 }
 
 func settings(c *conf.Config, uid uint32) *state.Settings {
-	countsMemory := slices.ContainsFunc(c.SelectTypeParameters,
-		func(s string) bool { return strings.Contains(strings.ToUpper(s), "MEMORY") })
 	var licenses []state.License
 	for _, l := range c.Licenses {
 		licenses = append(licenses, state.License{Name: l.Name, Count: l.Count})
@@ -79,7 +77,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		ConfigOverrides: c.SlurmdParameters.Has("config_overrides"), DefMemPerCPUMiB: c.DefMemPerCPUMiB,
 		DefMemPerNodeMiB: c.DefMemPerNodeMiB,
 		MaxMemPerCPUMiB:  c.MaxMemPerCPUMiB, MaxMemPerNodeMiB: c.MaxMemPerNodeMiB, WholeCores: schedParams(c).WholeCores,
-		WholeNodes: schedParams(c).WholeNodes, CountMemory: countsMemory,
+		WholeNodes: schedParams(c).WholeNodes, CountMemory: c.CountsMemory(),
 		HoldOnPrologFail: !c.SchedulerParameters.Has("nohold_on_prolog_fail"), RequeueDelayS: requeueDelayS, MaxJobsPerUser: maxUserJobs,
 		MaxSwitchWaitS: clampSeconds(maxSwitchWaitS(c)), MaxUserBytes: maxUserBytes(c),
 		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU),

@@ -123,7 +123,8 @@ func (l *loader) adviseDefaults() {
 		if least := c.leastMemoryPerCPU(); least > 0 {
 			help = fmt.Sprintf("set DefMemPerCPU=%d, what every node has for each of its CPUs", least)
 		}
-		l.advise(l.at("SelectTypeParameters"), help, "a job without --mem takes all memory of its nodes, and no other job fits there: %s %s",
+		l.advise(l.at("SelectTypeParameters"), help,
+			"a job without --mem takes all memory of its nodes, and no other job fits there: %s %s",
 			partitions(whole), strings.Join(whole, ", "))
 	}
 	if len(endless) > 0 {

@@ -91,6 +91,35 @@ def record_line(key, record):
     return ' '.join(parts)
 
 
+def mebibytes(value):
+    """64000 or 64G, as slurm.conf has it."""
+    m = re.match(r'^(\d+)([MGT]?)B?$', str(value), re.I)
+    if not m:
+        raise ValueError('"%s" is no amount of memory' % value)
+    return int(m.group(1)) << {'': 0, 'M': 0, 'G': 10, 'T': 20}[m.group(2).upper()]
+
+
+def memory_per_cpu(nodes):
+    """What each of the nodes (dictionaries with the keys of a NodeName line) has for each of its CPUs, in MiB; empty where that is not known."""
+    default, least = {}, ''
+    for node in nodes or []:
+        keys = {k.lower(): node[k] for k in node}
+        if str(keys.get('nodename', keys.get('name', ''))).upper() == 'DEFAULT':
+            default.update(keys)
+            continue
+        keys = dict(default, **keys)
+        try:
+            cpus = int(keys.get('cpus', keys.get('procs', 0)))
+            if not cpus:
+                sockets = int(keys.get('sockets', 0)) or int(keys.get('boards', 1)) * int(keys.get('socketsperboard', 1))
+                cpus = sockets * int(keys.get('corespersocket', 1)) * int(keys.get('threadspercore', 1))
+            per = (mebibytes(keys['realmemory']) - mebibytes(keys.get('memspeclimit', 0))) // cpus
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            return ''
+        least = per if least == '' else min(least, per)
+    return least if least and least > 0 else ''
+
+
 def without(config, others):
     """config without the keys of others, in whichever case they are written."""
     taken = set(k.lower() for k in others or {})
@@ -159,6 +188,7 @@ def accounts_differ(mine, theirs, here, there):
 class FilterModule(object):
     def filters(self):
         return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
-                'sluice_record_line': record_line, 'sluice_without': without, 'sluice_get': get_key,
+                'sluice_record_line': record_line, 'sluice_memory_per_cpu': memory_per_cpu,
+                'sluice_without': without, 'sluice_get': get_key,
                 'sluice_conf_dict': conf_dict, 'sluice_conf_programs': conf_programs,
                 'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ}

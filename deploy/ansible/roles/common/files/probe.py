@@ -122,21 +122,18 @@ def accounts():
 
 
 def shape():
-    """Processors as slurm.conf counts them."""
-    base, cores, sockets, threads = sysfs + '/devices/system/cpu', set(), set(), 0
+    """Processors and memory as a NodeName line of slurm.conf has them."""
+    base, threads = sysfs + '/devices/system/cpu', 0
     for name in os.listdir(base) if os.path.isdir(base) else []:
         if re.match(r'^cpu\d+$', name) and read('%s/%s/online' % (base, name)) != '0':
-            package = read('%s/%s/topology/physical_package_id' % (base, name))
-            sockets.add(package)
-            cores.add((package, read('%s/%s/topology/core_id' % (base, name))))
             threads += 1
-    return {'cpus': threads or os.cpu_count(), 'cores': len(cores), 'sockets': len(sockets)}
+    return {'CPUs': threads or os.cpu_count(), 'RealMemory': memory()}
 
 
 release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', read('/etc/os-release'), re.M))
 found = {
-    'clock': round(time.time() - ask['now'], 3), 'hostname': socket.gethostname(), 'memory_mib': memory(), 'cgroup': cgroup(),
-    'free_mib': disks(), 'gpu': gpus(), 'accounts': accounts(), 'cpu': shape(), 'init': read(proc + '/1/comm'),
+    'clock': round(time.time() - ask['now'], 3), 'hostname': socket.gethostname(), 'cgroup': cgroup(),
+    'free_mib': disks(), 'gpu': gpus(), 'accounts': accounts(), 'node': shape(), 'init': read(proc + '/1/comm'),
     'os': release.get('ID', ''), 'os_like': (release.get('ID', '') + ' ' + release.get('ID_LIKE', '')).split(),
     'os_version': release.get('VERSION_ID', ''), 'arch': os.uname().machine, 'kernel': os.uname().release,
 }

@@ -1,0 +1,60 @@
+package roletest
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf"
+)
+
+const configure = "- set_fact: {sluice_missing: [], sluice_found_controller: {hostname: head}}\n- file: controller/configure\n"
+
+// checks stands in for the program, for which package conf speaks here.
+var checks = map[string]string{"sluice": "#!/bin/sh\nexit 0\n"}
+
+// load reads the slurm.conf that a play has written.
+func load(t *testing.T, r result) *conf.Config {
+	t.Helper()
+	c, err := conf.Load(filepath.Join(r.dir, "etc/slurm/slurm.conf"), conf.Options{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.file(t, "etc/slurm/slurm.conf"))
+	}
+	return c
+}
+
+// TestDefaultsOfJobs: a job that says nothing gets the share of the smallest node in the first run, and an hour; later runs, which may
+// see other nodes or none, leave it so.
+func TestDefaultsOfJobs(t *testing.T) {
+	const nodes = "[controller]\nhead\n[nodes]\nn1\nn2\nn3\n"
+	seen := `- set_fact: {sluice_found: {node: {RealMemory: "{{ {'n1': 256000, 'n2': 8010, 'n3': 1}[inventory_hostname] }}", CPUs: 4}}}
+  when: inventory_hostname in look
+`
+	for _, c := range []struct {
+		name, before string
+		look         []string
+		vars         map[string]any
+		want         uint64
+	}{
+		{name: "first run", look: []string{"n1", "n2"}, want: 2002,
+			before: "mkdir /etc/slurm; echo DefMemPerCPU=1000 >/etc/slurm/slurm.conf"}, // the package's
+		{name: "a later run", look: []string{"n3"}, before: "mkdir /etc/slurm; printf '# Hosts get this file from the controller\\n" +
+			"DefMemPerCPU=4000\\n' >/etc/slurm/slurm.conf", want: 4000},
+		{name: "the site has another", vars: map[string]any{"slurm_config": map[string]any{"DefMemPerNode": 77}}, want: 0},
+		{name: "nodes in variables", look: []string{"n1"}, vars: map[string]any{"slurm_nodes": []any{map[string]any{"name": "n[1-3]",
+			"CPUs": 2, "RealMemory": 9000}}}, want: 4500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			vars := map[string]any{"look": append([]string{}, c.look...)}
+			for k, v := range c.vars {
+				vars[k] = v
+			}
+			r := play{inventory: nodes, vars: vars, before: c.before, programs: checks, prepare: seen, hosts: "head",
+				tasks: configure}.good(t)
+			got := load(t, r)
+			if p := got.Partitions[0]; got.DefMemPerCPUMiB != c.want || p.DefaultTimeMin != 60 {
+				t.Errorf("DefMemPerCPU=%d DefaultTime=%d, want %d and 60\n%s", got.DefMemPerCPUMiB, p.DefaultTimeMin, c.want,
+					r.file(t, "etc/slurm/slurm.conf"))
+			}
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package roletest
+
+import (
+	"encoding/json"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// filter applies a filter of the collection to arguments, and gives what comes out as JSON has it.
+func filter(t *testing.T, name string, args ...any) any {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is missing")
+	}
+	in, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-c", "import json, sys\nsys.path.insert(0, '../plugins/filter')\nimport sluice\n"+
+		"print(json.dumps(sluice.FilterModule().filters()[sys.argv[1]](*json.load(sys.stdin))))", name)
+	cmd.Stdin = strings.NewReader(string(in))
+	text, err := cmd.CombinedOutput()
+	var out any
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		t.Fatalf("%s(%s): %v: %s", name, in, err, text)
+	}
+	return out
+}
+
+// like reads JSON, for comparison with what filter gives.
+func like(t *testing.T, text string) (out any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestMemoryPerCPU: what a job gets that says no --mem is what each node has for each CPU, and nothing where that is not known.
+func TestMemoryPerCPU(t *testing.T) {
+	for _, c := range []struct{ nodes, want string }{
+		{`[{"name": "n1", "CPUs": 4, "RealMemory": 8001}, {"NodeName": "n2", "cpus": "2", "RealMemory": "16G"}]`, "2000"},
+		{`[{"name": "n1", "Boards": 1, "SocketsPerBoard": 2, "CoresPerSocket": 8, "ThreadsPerCore": 2, "RealMemory": 64000}]`, "2000"},
+		{`[{"name": "n1", "Sockets": 2, "CoresPerSocket": 8, "RealMemory": 64000, "MemSpecLimit": 16000}]`, "3000"},
+		{`[{"name": "DEFAULT", "CPUs": 8}, {"name": "n1", "RealMemory": 8000}, {"name": "default", "RealMemory": 4000},
+			{"name": "n2"}]`, "500"},
+		{`[{"name": "n1", "CPUs": 4, "RealMemory": 8000}, {"name": "n2", "CPUs": 4}]`, `""`}, // RealMemory=1
+		{`[{"name": "n1", "CPUs": 4, "RealMemory": "much"}]`, `""`},
+		{`[]`, `""`},
+	} {
+		if got := filter(t, "sluice_memory_per_cpu", like(t, c.nodes)); !reflect.DeepEqual(got, like(t, c.want)) {
+			t.Errorf("%s: %v, want %s", c.nodes, got, c.want)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (p play) run(t *testing.T) result {
 	if hosts == "" {
 		hosts = "all"
 	}
-	write("inventory/hosts", p.inventory+"\n[all:vars]\nansible_connection=local\nansible_python_interpreter=/usr/bin/python3\n", 0o644)
+	write("inventory/hosts", p.inventory+"\n[all:vars]\nansible_connection=local\n", 0o644)
 	write("inventory/group_vars/all.yml", string(vars), 0o644) // JSON is YAML
 	tasks := taskFile.ReplaceAllString(p.tasks, "- ansible.builtin.include_role: {name: $1, tasks_from: $2}")
 	const groups = "- ansible.builtin.include_role: {name: common, tasks_from: groups}\n"

@@ -61,7 +61,8 @@ func TestDefaultsOfJobs(t *testing.T) {
 
 // TestFaultsAreNamed: a refusal has the faults of all files, and nothing that is none.
 func TestFaultsAreNamed(t *testing.T) {
-	r := play{inventory: "[controller]\nhead\n", tasks: configure, vars: map[string]any{"slurm_gres_config": []any{map[string]any{"Nome": "gpu"}}},
+	r := play{inventory: "[controller]\nhead\n", tasks: configure,
+		vars: map[string]any{"slurm_gres_config": []any{map[string]any{"Nome": "gpu"}}},
 		programs: map[string]string{"sluice": `#!/bin/sh
 echo "$3:2: ignored: AuthType — munge is not needed"
 echo "warning: $3:4: Prolog=/x: no such file"
@@ -71,8 +72,8 @@ echo "${3%/*}/cgroup.conf:3: ConstrainCores=maybe: neither yes nor no"
 echo "sluice: error: $3: 2 faults" >&2
 exit 1
 `}}.run(t)
-	const want = "nothing was changed: gres.conf:1: unknown key Nome (did you mean Name?) | cgroup.conf:3: ConstrainCores=maybe: neither yes nor " +
-		"no | sluice: error: slurm.conf: 2 faults\""
+	const want = "nothing was changed: gres.conf:1: unknown key Nome (did you mean Name?) | cgroup.conf:3: ConstrainCores=maybe: " +
+		"neither yes nor no | sluice: error: slurm.conf: 2 faults\""
 	if r.err == nil || !r.says(want) {
 		t.Errorf("%v: nobody says %q\n%s", r.err, want, r.out)
 	}

@@ -359,7 +359,7 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 	})
 	part("counters", func() error { d.midnights(ctx); return nil })
 	part("memory", func() error { giveBack(ctx); return nil })
-	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes()); return nil })
+	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes(), d.status); return nil })
 }
 
 // operator says who may do everything: root, SlurmUser, and who this controller runs as, to whom its socket and its database belong.

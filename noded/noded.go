@@ -169,7 +169,7 @@ func Run(ctx context.Context, o Options) error {
 	stop := o.signals(r)
 	lives, end := context.WithCancel(ctx)
 	watched := make(chan struct{})
-	go func() { defer close(watched); o.Service.Watch(lives, r.Alive) }()
+	go func() { defer close(watched); o.Service.Watch(lives, r.Alive, nil) }()
 	o.Service.Ready("host " + o.NodeName)
 	err = o.serve(ctx, r)
 	o.Service.Stopping()

@@ -43,8 +43,9 @@ func (m *Manager) Reloading() {
 // Stopping says that the daemon ends.
 func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
 
-// Watch gives signs of life until ctx ends, for as long as alive says so. alive may block: that is no sign of life.
-func (m *Manager) Watch(ctx context.Context, alive func() bool) {
+// Watch gives signs of life until ctx ends, for as long as alive says so, with what systemctl status shows from then on; status may be nil.
+// alive may block: that is no sign of life.
+func (m *Manager) Watch(ctx context.Context, alive func() bool, status func() string) {
 	if m == nil || m.every <= 0 {
 		return
 	}
@@ -52,7 +53,11 @@ func (m *Manager) Watch(ctx context.Context, alive func() bool) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if alive() {
-			m.tell(daemon.SdNotifyWatchdog)
+			state := daemon.SdNotifyWatchdog
+			if status != nil {
+				state += "\nSTATUS=" + status()
+			}
+			m.tell(state)
 		} else {
 			m.log.Warn("no sign of life for the service manager: a part of this daemon stands still")
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -61,10 +62,10 @@ func TestWatch(t *testing.T) {
 			cancel()
 		}
 		return looks%2 == 1
-	})
+	}, func() string { return strconv.Itoa(looks) + " nodes" })
 	New(slog.Default()).Stopping()
-	for range 3 {
-		if got := next(t, c); got != "WATCHDOG=1" {
+	for _, nodes := range []string{"1", "3", "5"} {
+		if got := next(t, c); got != "WATCHDOG=1\nSTATUS="+nodes+" nodes" {
 			t.Fatalf("got %q", got)
 		}
 	}
@@ -73,7 +74,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	t.Setenv("WATCHDOG_USEC", "")
-	New(slog.Default()).Watch(t.Context(), func() bool { t.Error("somebody looks"); return true })
-	(*Manager)(nil).Watch(t.Context(), func() bool { t.Error("somebody looks"); return true })
+	New(slog.Default()).Watch(t.Context(), func() bool { t.Error("somebody looks"); return true }, nil)
+	(*Manager)(nil).Watch(t.Context(), func() bool { t.Error("somebody looks"); return true }, nil)
 	(*Manager)(nil).Ready("")
 }

@@ -56,3 +56,18 @@ func TestMemoryPerCPU(t *testing.T) {
 		}
 	}
 }
+
+// TestControllerAddress: hosts look for the controller where slurm.conf says, since their tokens say the same.
+func TestControllerAddress(t *testing.T) {
+	for text, want := range map[string]string{
+		"SlurmctldHost=head(10.0.0.1)\nSlurmctldHost=spare(10.0.0.2)\n": "10.0.0.1",
+		"slurmctldhost = head # one\n":                                  "head",
+		"ControlMachine=head\nControlAddr=10.0.0.3\n":                   "10.0.0.3",
+		"ControlMachine=head\n":                                         "head",
+		"ClusterName=lab\n":                                             "other",
+	} {
+		if got := filter(t, "sluice_controller_address", filter(t, "sluice_conf_dict", text), "other"); got != want {
+			t.Errorf("%q: %v, want %s", text, got, want)
+		}
+	}
+}

@@ -13,3 +13,13 @@ func TestNoiseBeforeTheProbe(t *testing.T) {
 		t.Errorf("%s", r.out)
 	}
 }
+
+// TestPortOfTheNameInUse: the port is looked for at the name that slurm.conf has, and so the host's token.
+func TestPortOfTheNameInUse(t *testing.T) {
+	r := play{inventory: "[controller]\nhead ansible_host=127.0.0.1\n[nodes]\nn1\n", hosts: "n1",
+		vars:  map[string]any{"slurm_config": map[string]any{"SlurmctldHost": "head.invalid"}, "sluice_port_seconds": 1},
+		tasks: "- file: common/ports\n- debug: {var: sluice_port_problem}\n"}.good(t)
+	if !r.says("the name head.invalid of the controller is not known here") || !r.says("SlurmctldHost=head.invalid(ADDRESS)") {
+		t.Errorf("%s", r.out)
+	}
+}

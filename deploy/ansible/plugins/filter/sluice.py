@@ -140,8 +140,17 @@ def conf_dict(text):
     for line in str(text).replace('\\\n', ' ').split('\n'):
         m = re.match(r'^\s*(\w+)\s*=\s*(.*?)\s*$', line.split('#')[0])
         if m and not re.match(r'^(NodeName|NodeSet|PartitionName|DownNodes|SwitchName|Include)$', m.group(1), re.I):
-            out[m.group(1)] = m.group(2)
+            if m.group(1).lower() != 'slurmctldhost' or not get_key(out, 'SlurmctldHost'): # the first is the controller
+                out[m.group(1)] = m.group(2)
     return out
+
+
+def controller_address(said, default=''):
+    """Where hosts look for the controller of a slurm.conf, whose keys are said: head(10.0.0.1) -> 10.0.0.1, head -> head."""
+    m = re.match(r'^\s*([^\s(,]+)(?:\(([^)\s]+)\))?', str(get_key(said, 'SlurmctldHost', '')))
+    if m:
+        return m.group(2) or m.group(1)
+    return get_key(said, 'ControlAddr') or get_key(said, 'ControlMachine') or default
 
 
 def conf_with(text, values):
@@ -190,5 +199,6 @@ class FilterModule(object):
         return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
                 'sluice_record_line': record_line, 'sluice_memory_per_cpu': memory_per_cpu,
                 'sluice_without': without, 'sluice_get': get_key,
-                'sluice_conf_dict': conf_dict, 'sluice_conf_programs': conf_programs,
+                'sluice_conf_dict': conf_dict, 'sluice_controller_address': controller_address,
+                'sluice_conf_programs': conf_programs,
                 'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ}

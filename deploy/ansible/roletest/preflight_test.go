@@ -1,6 +1,15 @@
 package roletest
 
-import "testing"
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"testing"
+)
 
 // TestNoiseBeforeTheProbe: what sudo says on the way does not hide what the preflight finds.
 func TestNoiseBeforeTheProbe(t *testing.T) {
@@ -21,5 +30,41 @@ func TestPortOfTheNameInUse(t *testing.T) {
 		tasks: "- file: common/ports\n- debug: {var: sluice_port_problem}\n"}.good(t)
 	if !r.says("the name head.invalid of the controller is not known here") || !r.says("SlurmctldHost=head.invalid(ADDRESS)") {
 		t.Errorf("%s", r.out)
+	}
+}
+
+// certificate is one for a host, as text.
+func certificate(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{"node"}}}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// TestNamesOfHosts: a host joins under the name that it has itself, or that sluice_node_name says, and keeps it.
+func TestNamesOfHosts(t *testing.T) {
+	r := play{inventory: "[controller]\nhead\n[nodes]\nmisnamed\nsaid sluice_node_name=n2\nrenamed sluice_node_name=n3\n",
+		before: "mkdir -p /etc/sluice/tls; echo '" + certificate(t, "n2") + "' >/etc/sluice/tls/node.crt\n",
+		vars: map[string]any{"sluice_check_ports": false, "sluice_check_accounts": false, "sluice_gpu_check": false,
+			"sluice_require_cgroup_v2": false, "sluice_min_free_mib": 0},
+		tasks: "- file: common/preflight\n"}.run(t)
+	for text, want := range map[string]bool{
+		"and the inventory calls it misnamed:":              true,
+		"it has joined the cluster as n2 and is to be n3: ": true,
+		"the inventory calls it said":                       false,
+		"the inventory calls it renamed":                    false,
+		"and is to be n2":                                   false,
+		"the inventory calls it head":                       false, // which needs no certificate
+	} {
+		if r.says(text) != want {
+			t.Errorf("%q is said: %v, want %v\n%s", text, !want, want, r.out)
+		}
 	}
 }

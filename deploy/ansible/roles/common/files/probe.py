@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -121,6 +122,18 @@ def accounts():
     return {p.pw_name: p.pw_uid for p in pwd.getpwall() if low <= p.pw_uid <= high}
 
 
+def joined_as():
+    """The name for which this host has a certificate of a cluster, by role."""
+    out = {}
+    for role in 'node', 'login':
+        try:
+            subject = ssl._ssl._test_decode_cert('/etc/sluice/tls/%s.crt' % role)['subject']
+            out[role] = [value for part in subject for key, value in part if key == 'commonName'][0]
+        except Exception:  # it is not there, or no certificate, which the daemon says
+            out[role] = ''
+    return out
+
+
 def shape():
     """Processors and memory as a NodeName line of slurm.conf has them."""
     base, threads = sysfs + '/devices/system/cpu', 0
@@ -133,7 +146,7 @@ def shape():
 release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', read('/etc/os-release'), re.M))
 found = {
     'clock': round(time.time() - ask['now'], 3), 'hostname': socket.gethostname(), 'cgroup': cgroup(),
-    'free_mib': disks(), 'gpu': gpus(), 'accounts': accounts(), 'node': shape(), 'init': read(proc + '/1/comm'),
+    'free_mib': disks(), 'gpu': gpus(), 'accounts': accounts(), 'node': shape(), 'joined_as': joined_as(), 'init': read(proc + '/1/comm'),
     'os': release.get('ID', ''), 'os_like': (release.get('ID', '') + ' ' + release.get('ID_LIKE', '')).split(),
     'os_version': release.get('VERSION_ID', ''), 'arch': os.uname().machine, 'kernel': os.uname().release,
 }

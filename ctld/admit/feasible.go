@@ -23,11 +23,7 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 	if p := partitionMemory(v, s); p != nil {
 		return 0, p
 	}
-	names := strings.Split(convert.PartitionList(v, s), ",")
-	if open, _ := Open(v, names, s); len(open) > 0 {
-		names = open
-	}
-	verdict := feasible.Of(v, s, names)
+	names, verdict := judge(v, s)
 	if held {
 		return verdict.Nodes, nil
 	}
@@ -39,6 +35,23 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
 	}
 	return 0, p
+}
+
+// judge gives the verdict on a request, in those of its partitions that admit it where there are some.
+func judge(v *state.View, s *pb.JobSpec) (partitions []string, verdict feasible.Verdict) {
+	partitions = strings.Split(convert.PartitionList(v, s), ",")
+	if open, _ := Open(v, partitions, s); len(open) > 0 {
+		partitions = open
+	}
+	return partitions, feasible.Of(v, s, partitions)
+}
+
+// TooLarge says why a job that Feasible takes waits until more nodes have joined its partitions; "" for all others.
+func TooLarge(v *state.View, s *pb.JobSpec) string {
+	if _, verdict := judge(v, s); verdict.Outgrown {
+		return "the job waits until more nodes have joined: " + verdict.Why
+	}
+	return ""
 }
 
 // partitionMemory refuses, with EnforcePartLimits, what a partition does not allow on a node: each of the job's partitions, or all of

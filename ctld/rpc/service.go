@@ -183,6 +183,9 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 		return nil, err
 	}
 	done := out.(reactor.Submitted)
+	if why := admit.TooLarge(v, j.Spec); why != "" {
+		said = append(said, why)
+	}
 	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq, Warning: strings.Join(said, "\n")}, nil
 }
 

@@ -1,6 +1,7 @@
 package roletest
 
 import (
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -76,5 +77,21 @@ exit 1
 		"neither yes nor no | sluice: error: slurm.conf: 2 faults\""
 	if r.err == nil || !r.says(want) {
 		t.Errorf("%v: nobody says %q\n%s", r.err, want, r.out)
+	}
+}
+
+// TestNoWarnings: the slurm.conf of the role has nothing that the controller warns of at its start.
+func TestNoWarnings(t *testing.T) {
+	needsAnsible(t)
+	program := filepath.Join(t.TempDir(), "sluice")
+	if out, err := exec.Command("go", "build", "-o", program, "../../../cmd/sluice").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := play{inventory: "[controller]\nhead\n", before: "echo sluice:x:990:990::/:/usr/sbin/nologin >>/etc/passwd\n",
+		programs: map[string]string{"sluice": "#!/bin/sh\nexec " + program + " \"$@\"\n"},
+		vars:     map[string]any{"sluice_programs": []string{"health", "gpus", "leftovers"}, "slurm_gres_config": []any{}},
+		tasks:    configure + "- debug: {msg: '{{ sluice_checked.stdout }}'}\n"}.good(t)
+	if r.says("ignored: ") || r.says("warning: ") || !r.says("no faults; cluster cluster") {
+		t.Errorf("%s", r.out)
 	}
 }

@@ -30,21 +30,22 @@ type result struct {
 	dir string // what was written, below etc, usr/local and var
 }
 
-// setUp makes /etc, /usr/local and /var copies on write, and keeps what is written there in $1/out.
+// setUp makes /etc, /usr/local and /var copies on write and /run empty, and keeps what is written there in $1/out.
 const setUp = `set -eu
 dir=$1
 mount -t tmpfs tmpfs "$dir/layers"
+mount -t tmpfs tmpfs /run
 for at in etc usr/local var; do
 	mkdir -p "$dir/layers/up/$at" "$dir/layers/work/$at"
 	mount -t overlay overlay -o "lowerdir=/$at,upperdir=$dir/layers/up/$at,workdir=$dir/layers/work/$at" "/$at"
 done
-rm -rf /etc/slurm /etc/sluice /var/log/slurm
+rm -rf /etc/slurm /etc/sluice /etc/prometheus /var/log/slurm
 . "$dir/before"
 shift
 status=0
 "$@" || status=$?
 mkdir "$dir/out"
-for at in etc/slurm etc/sluice var/log etc/systemd/system usr/local/bin; do
+for at in etc/slurm etc/sluice etc/prometheus var/log etc/systemd/system usr/local/bin; do
 	[ ! -e "/$at" ] || { mkdir -p "$dir/out/${at%/*}" && cp -a "/$at" "$dir/out/$at"; }
 done
 exit $status`

@@ -71,3 +71,20 @@ func TestControllerAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestGresLines: an entry with nodes keeps the name of its resource.
+func TestGresLines(t *testing.T) {
+	for entry, want := range map[string]string{
+		`{"NodeName": "gpu[01-10]", "Name": "gpu", "Type": "tesla"}`: "NodeName=gpu[01-10] Name=gpu Type=tesla",
+		`{"nodename": "g1", "name": "gpu"}`:                          "NodeName=g1 name=gpu",
+		`{"name": "gpu", "File": "/dev/nvidia[0-3]"}`:                "Name=gpu File=/dev/nvidia[0-3]",
+		`{"AutoDetect": "nvml"}`:                                     "AutoDetect=nvml",
+	} {
+		if got := filter(t, "sluice_gres_line", like(t, entry)); got != want {
+			t.Errorf("%s: %v, want %s", entry, got, want)
+		}
+	}
+	if got := filter(t, "sluice_record_line", "NodeName", like(t, `{"name": "n1", "CPUs": 4}`)); got != "NodeName=n1 CPUs=4" {
+		t.Error(got)
+	}
+}

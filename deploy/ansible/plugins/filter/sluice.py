@@ -76,12 +76,10 @@ def conf_lines(config):
 
 
 def record_line(key, record):
-    """{name: n[1-2], CPUs: 4} -> NodeName=n[1-2] CPUs=4, for key NodeName. The name may have the key itself or "name"."""
+    """{name: n[1-2], CPUs: 4} -> NodeName=n[1-2] CPUs=4, for key NodeName. The key may be called "name", where it is not there itself."""
     record = dict(record)
-    name = None
-    for k in list(record):
-        if k.lower() in (key.lower(), 'name'):
-            name = record.pop(k)
+    own = [k for k in record if k.lower() == key.lower()] or [k for k in record if k.lower() == 'name']
+    name = record.pop(own[0]) if own else None
     parts = [] if name is None else ['%s=%s' % (key, conf_value(name))]
     for k in record:
         if record[k] is None:
@@ -118,6 +116,17 @@ def memory_per_cpu(nodes):
             return ''
         least = per if least == '' else min(least, per)
     return least if least and least > 0 else ''
+
+
+def gres_line(record):
+    """A line of gres.conf, which begins with the nodes that it is about where it names some, else with the name of the resource."""
+    return record_line('Name' if get_key(record, 'NodeName') is None else 'NodeName', record)
+
+
+def conf_folders(said, keys):
+    """The folders of the files that these keys name, of which the daemons make none; those that differ by node are left out."""
+    paths = [str(get_key(said, key) or '') for key in keys]
+    return sorted(set(p.rsplit('/', 1)[0] for p in paths if p.startswith('/') and p.rfind('/') and '%' not in p.rsplit('/', 1)[0]))
 
 
 def without(config, others):
@@ -197,7 +206,8 @@ def accounts_differ(mine, theirs, here, there):
 class FilterModule(object):
     def filters(self):
         return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
-                'sluice_record_line': record_line, 'sluice_memory_per_cpu': memory_per_cpu,
+                'sluice_record_line': record_line, 'sluice_gres_line': gres_line, 'sluice_conf_folders': conf_folders,
+                'sluice_memory_per_cpu': memory_per_cpu,
                 'sluice_without': without, 'sluice_get': get_key,
                 'sluice_conf_dict': conf_dict, 'sluice_controller_address': controller_address,
                 'sluice_conf_programs': conf_programs,

@@ -15,9 +15,6 @@ import (
 // apartEnv is set in the process that Apart has started.
 const apartEnv = "SLUICE_TEST_APART"
 
-// apartNetwork is the network of that process; nobody reads it.
-var apartNetwork *os.File
-
 // configured are where a cluster that runs on this machine has its configuration and its sockets.
 var configured = []string{"/etc/slurm", "/etc/sluice", "/run/sluice", "/run/sluice-ctld"}
 
@@ -62,21 +59,28 @@ func settle(host string) error {
 		err = errors.Join(err, unix.Sethostname([]byte(host)))
 	}
 	// Some programs, of MPI for one, use no loopback.
-	network, down := Device("10.77.0.1")
-	apartNetwork = network
+	_, down := device("10.77.0.1") // for as long as this process lives
 	return errors.Join(err, down)
 }
 
 // Device makes eth0 in the network of the calling thread, with that IPv4 address, and brings it and lo up. What it sends can be read.
 func Device(addr string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := device(addr)
 	if err != nil {
-		return nil, os.NewSyscallError("open /dev/net/tun", err)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "eth0"), nil
+}
+
+func device(addr string) (fd int, err error) {
+	fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("open /dev/net/tun", err)
 	}
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		unix.Close(fd)
-		return nil, os.NewSyscallError("socket", err)
+		return -1, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(s)
 	set := func(on int, req uint, name, what string, fill func(*unix.Ifreq) error) {
@@ -105,7 +109,6 @@ func Device(addr string) (*os.File, error) {
 	set(s, unix.SIOCSIFFLAGS, "lo", "the state", flags(unix.IFF_UP|unix.IFF_RUNNING))
 	if err != nil {
 		unix.Close(fd)
-		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "eth0"), nil
+	return fd, err
 }

@@ -8,6 +8,7 @@ var notTyped = map[string]string{
 	"srun --mpi=pmix":                      "the hosts have no MPI program; cmd/e2e runs some",
 	"make packages":                        "the packages of these tests are made so",
 	"make install PREFIX=/usr":             "without packages; make install is tested by cmd/e2e",
+	"apt-get install chrony":               "the hosts reach no mirror",
 	"apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross": "the hosts reach no mirror",
 	"systemd-sysusers deploy/systemd/sysusers.conf":               "without packages, whose scripts do the same",
 	"man sluice-sbatch":     "the hosts have no man; deploy/man asks it about all pages",
@@ -27,6 +28,7 @@ var administration = []typed{
 	{of: "journalctl -t sluice-noded", host: "n1", do: "journalctl -t sluice-noded", says: "linked to the controller"},
 	{of: "journalctl -u sluice-noded", host: "n1", do: "journalctl -u sluice-noded", says: "linked to the controller"},
 	{of: "systemctl enable --now sluice-ctld", host: "head", do: "systemctl enable --now sluice-ctld"},
+	{of: "systemctl status sluice-noded", host: "n1", do: "systemctl status sluice-noded", says: "active (running)"},
 	{of: "sluice-noded --version", host: "n1", do: "sluice-noded --version", says: "sluice "},
 	{of: "systemd-analyze security", host: "head", do: "systemd-analyze security sluice-ctld", says: "1.4 OK"},
 	{of: "systemctl start", host: "head", do: "systemctl start sluice-ctld"},
@@ -136,9 +138,13 @@ var administration = []typed{
 	{of: "sluice-ctld restore … --from FILE", host: "head", do: `cp -p /var/lib/sluice/ctld/sluice.db /var/lib/sluice/backup.db
 		rm /var/lib/sluice/ctld/sluice.db
 		sluice-ctld restore --from /var/lib/sluice/backup.db`, says: "restored from"},
+	{of: "sluice-ctld --conf /etc/slurm/slurm.conf restore --from STATE/sluice.db", host: "head",
+		do: "sluice-ctld --conf /etc/slurm/slurm.conf restore --from /var/lib/sluice/ctld/sluice.db", says: "restored from"},
 	{host: "n1", do: "systemctl start sluice-noded"}, // scontrol shutdown ended it
 	{of: "systemctl start", host: "head", do: "systemctl start sluice-ctld; sacct -nXP -j 1 -o user,state", says: "ada|COMPLETED",
 		until: "sinfo -h -n n1 -o %T | grep -q drained"},
+	{of: "journalctl -u sluice-ctld -g 'does not know'", host: "head", // nothing ran
+		do: "journalctl -u sluice-ctld -g 'does not know'", says: "No entries", status: 1},
 	{of: "sluice node revoke", host: "head", do: "sluice node revoke login1; sluice certs | grep login1", says: "revoked"},
 }
 

@@ -75,7 +75,7 @@ type typed struct {
 }
 
 // placeholder is what stands for something else in a word of a page.
-var placeholder = regexp.MustCompile(`^[A-Z]+$|=[A-Z]+$|….*`)
+var placeholder = regexp.MustCompile(`^[A-Z]+$|^[A-Z]+/|=[A-Z]+$|….*`)
 
 // has tells whether a line contains the words of a command, in their order.
 func (c typed) has() bool {

@@ -108,8 +108,9 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	}
 	switch {
 	case why == "requeuehold", why == "specialexit":
-		// Slurm's words, in the place of a reason
-		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, true, "job requeued in held state", ""
+		// Slurm's words, in the place of a reason. Its user can release it, also when root has requeued it; the hold of an administrator
+		// from before stays one.
+		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, j.HoldAdmin && j.Priority == 0, "job requeued in held state", ""
 		if why == "specialexit" {
 			n.StateFlags = pb.JobSpecialExit
 		}

@@ -25,8 +25,8 @@ import (
 type options struct {
 	request msg.AccountingRequest
 
-	allUsers, haveUsers, allocations, brief, long, noHeader, noConvert, parsable, trailing, truncate, verbose bool
-	script, envVars, helpFields                                                                               bool
+	allUsers, allocations, brief, long, noHeader, noConvert, parsable, trailing, truncate, verbose bool
+	script, envVars, helpFields                                                                    bool
 
 	fields     string // of all -o together
 	delimiter  string
@@ -312,8 +312,9 @@ func (o *options) users(env *command.Env, value string) error {
 			return advised(env, env.Failf("Invalid user id: %s", format.Escape(word)),
 				"there is no such user here; write a login name, or the number of a user")
 		}
-		o.haveUsers, o.request.Uids = true, append(o.request.Uids, uid)
+		o.request.Uids = append(o.request.Uids, uid)
 	}
+	o.allUsers = false // of -a and -u the last one wins
 	return nil
 }
 
@@ -419,7 +420,7 @@ func (o *options) finish(env *command.Env) error {
 	switch uid := accounts.Self().UID; {
 	case o.allUsers:
 		o.request.Uids = nil
-	case !o.haveUsers && uid != 0 && !o.haveJobs && len(o.request.Nodes) == 0:
+	case len(o.request.Uids) == 0 && uid != 0 && !o.haveJobs && len(o.request.Nodes) == 0:
 		o.request.Uids = []uint32{uid}
 	}
 	if o.request.MinLimitS == 0 {

@@ -209,3 +209,20 @@ func TestReplaceNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestReplacementIsNobodys: no node of another reservation replaces one that is down, not even one of a reservation for maintenance.
+func TestReplacementIsNobodys(t *testing.T) {
+	for _, flags := range []string{"", "REPLACE", "REPLACE_DOWN", "DAILY"} {
+		for _, other := range []string{"MAINT", "OVERLAP"} {
+			b := resvBench(t)
+			b.resv(root, "create r StartTime=now+1hour Duration=60 Users=u1000 NodeCnt=1 Flags="+flags)
+			b.resv(root, "create o StartTime=now+1hour Duration=60 Users=root Nodes=n2 Flags="+other)
+			b.do(UpdateNode{Caller: root, UserName: "root", Nodes: []string{"n1"},
+				Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"}, {Key: "Reason", Value: "x"}}})
+			b.do(Tick{})
+			if got := b.view.Reservation("r").Nodes; got != "n1" {
+				t.Errorf("Flags=%s beside %s: %s, want n1", flags, other, got)
+			}
+		}
+	}
+}

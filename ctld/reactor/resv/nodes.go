@@ -45,9 +45,11 @@ func (e *edit) chooseNodes() *pb.Problem {
 	return nil
 }
 
-// pool are the nodes that a count may be taken from: those that the reservation has, those without jobs, those with.
+// pool are the nodes that a count may be taken from: those that the reservation has, those without jobs, those with. None is another
+// reservation's, not even one's that shares its nodes: MAINT and OVERLAP are for those who name the nodes.
 func (e *edit) pool() (kept, free, busy []string) {
-	return e.poolOf(func(n *state.Node) bool { return !e.taken(n.Name) && e.busy(n) == nil })
+	any := func(*pb.ReservationRecord) bool { return true }
+	return e.poolOf(func(n *state.Node) bool { return e.holder(n.Name, any) == "" && e.busy(n) == nil })
 }
 
 func (e *edit) poolOf(ok func(*state.Node) bool) (kept, free, busy []string) {
@@ -137,15 +139,13 @@ func (e *edit) atOnce(yield func(*pb.ReservationRecord) bool) {
 	}
 }
 
-// taken reports whether another reservation has the node during the time of this one.
-func (e *edit) taken(node string) bool { return e.holder(node) != "" }
-
-func (e *edit) holder(node string) string {
+// holder is another reservation that has a node during the time of this one and is one of those meant, "" when none has.
+func (e *edit) holder(node string, meant func(*pb.ReservationRecord) bool) string {
 	if sharing(e.r) {
 		return ""
 	}
 	for o := range e.atOnce {
-		if names, err := hostlist.Expand(o.Nodes); err == nil && !sharing(o) && slices.Contains(names, node) {
+		if names, err := hostlist.Expand(o.Nodes); err == nil && meant(o) && slices.Contains(names, node) {
 			return o.Name
 		}
 	}

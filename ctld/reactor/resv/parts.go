@@ -111,7 +111,7 @@ func (e *edit) partsOfAny() *pb.Problem {
 	r := e.r
 	r.Nodes, r.AllNodes = "", false
 	var rooms []room
-	_, free, busy := e.poolOf(func(n *state.Node) bool { return e.wholly(n.Name) == "" })
+	_, free, busy := e.poolOf(func(n *state.Node) bool { return e.holder(n.Name, whole) == "" })
 	for _, name := range slices.Concat(free, busy) {
 		rooms = append(rooms, e.roomOn(e.tx.Node(name)))
 	}
@@ -326,19 +326,13 @@ func (e *edit) coresOf(n *state.Node, units state.Cores) state.Cores {
 	return coreSet(out...)
 }
 
-// wholly is the reservation that has all of a node during the time of this one, "" when none has.
+// wholly is the reservation that has all of a node during the time of this one and does not share it, "" when none has.
 func (e *edit) wholly(node string) string {
-	if sharing(e.r) {
-		return ""
-	}
-	for o := range e.atOnce {
-		names, err := hostlist.Expand(o.Nodes)
-		if err == nil && len(o.Parts) == 0 && !sharing(o) && slices.Contains(names, node) {
-			return o.Name
-		}
-	}
-	return ""
+	return e.holder(node, func(o *pb.ReservationRecord) bool { return whole(o) && !sharing(o) })
 }
+
+// whole reports whether a reservation has its nodes, not parts of them.
+func whole(r *pb.ReservationRecord) bool { return len(r.Parts) == 0 }
 
 // partsStillFree checks a reservation whose time has changed against the others.
 func (e *edit) partsStillFree() *pb.Problem {

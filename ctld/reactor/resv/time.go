@@ -50,32 +50,41 @@ func onDay(flag string, d time.Weekday) bool {
 // maxOccurrences bounds the repetitions that are compared with another reservation: more than a year of days.
 const maxOccurrences = 400
 
-// meets reports whether two reservations are in force at the same time.
+// repeatNS is how long two reservations that both recur are compared for: after a week their days are the same again.
+const repeatNS = 8 * 24 * 3600e9
+
+// meets reports whether two reservations are in force at the same time. Whichever ends first goes on to its next occurrence.
 func meets(a, b *pb.ReservationRecord, zone *time.Location) bool {
-	if crosses(a, b) {
-		return true
-	}
-	return laterMeets(a, b, zone) || laterMeets(b, a, zone)
-}
-
-func crosses(a, b *pb.ReservationRecord) bool { return a.StartNs < b.EndNs && b.StartNs < a.EndNs }
-
-// laterMeets reports whether a repetition of a meets the present occurrence of b.
-func laterMeets(a, b *pb.ReservationRecord, zone *time.Location) bool {
-	flag := recurs(a)
-	if flag == "" {
-		return false
-	}
-	start, length := a.StartNs, a.EndNs-a.StartNs
+	x, y := occurrence{recurs(a), a.StartNs, a.EndNs}, occurrence{recurs(b), b.StartNs, b.EndNs}
+	last := max(x.start, y.start) + repeatNS
 	for range maxOccurrences {
-		if start = next(flag, start, zone); start >= b.EndNs {
+		if y.end < x.end {
+			x, y = y, x
+		}
+		switch {
+		case y.start < x.end:
+			return true
+		case x.flag == "", y.flag != "" && y.start > last:
 			return false
 		}
-		if start+length > b.StartNs {
-			return true
-		}
+		x = x.before(y.start, zone)
 	}
 	return true // beyond what is looked at: rather refuse
+}
+
+// occurrence is one time of a reservation; flag says how it recurs.
+type occurrence struct {
+	flag       string
+	start, end int64
+}
+
+// before is the next occurrence, or of one that recurs every hour the last that ends by a moment: hours are of one length.
+func (o occurrence) before(moment int64, zone *time.Location) occurrence {
+	start := next(o.flag, o.start, zone)
+	if skipped := (moment - (start + o.end - o.start)) / 3600e9; o.flag == "HOURLY" && skipped > 0 {
+		start += skipped * 3600e9
+	}
+	return occurrence{o.flag, start, start + o.end - o.start}
 }
 
 // end drops those whose time is over, or moves them to their next occurrence.

@@ -129,6 +129,8 @@ func (g gpuRequest) checkNodes() error {
 		}
 	}
 	switch {
+	case g.all > 0 && g.all < g.socket:
+		return badGPUs(hint, "Failed to ensure --gpus >= --gres=gpu/--gpus-per-node >= --gpus-per-socket")
 	case g.all > 0 && g.all < g.lo:
 		return badGPUs("each node of such a job has a GPU", "Failed to validate job spec, --gpus < -N")
 	case g.node > 0 && g.socket > 0 && g.node != g.socket*g.sockets:
@@ -148,6 +150,9 @@ func (g gpuRequest) checkTasks() error {
 	case g.task > 0 && g.all > 0 && g.tasks > 0 && g.all != g.tasks*g.task:
 		return badGPUs(fmt.Sprintf("%d tasks with %d GPUs each are not %d GPUs: omit --gpus or --ntasks", g.tasks, g.task, g.all),
 			"Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.")
+	case g.task > 0 && g.socket%g.task != 0:
+		return badGPUs(fmt.Sprintf("%d GPUs on each socket cannot be divided into tasks of %d", g.socket, g.task),
+			"Failed to validate job spec, --gpus-per-socket not multiple of --gpus-per-task.")
 	case g.task > 0 && g.node > 0 && g.node%g.task != 0:
 		return badGPUs(fmt.Sprintf("%d GPUs on each node cannot be divided into tasks of %d", g.node, g.task),
 			"Failed to validate job spec, --gres=gpu/--gpus-per-node not multiple of --gpus-per-task.")

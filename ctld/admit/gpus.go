@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -38,12 +39,23 @@ func checkGresText(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	return checkGPUCounts(s)
 }
 
-// checkGPUCounts refuses GPUs per task, per node and in all that contradict each other or the counts of tasks and nodes
+// perNode is how many GPUs a job asks for on each node: by node, or on all of its sockets there.
+func perNode(s *pb.JobSpec) uint64 {
+	return cmp.Or(count(s.TresPerNode), times(count(s.TresPerSocket), uint64(max(s.SocketsPerNode, 1))))
+}
+
+// checkGPUCounts refuses GPUs per task, per socket, per node and in all that contradict each other or the counts of tasks and nodes
 // (sbatch(1), --gpus-per-task, --ntasks-per-gpu). Where one follows from the others, gpuDefaults fills it in.
 func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
-	perTask, perNode, all := count(s.TresPerTask), count(s.TresPerNode), count(s.TresPerJob)
+	perTask, perNode, all := count(s.TresPerTask), perNode(s), count(s.TresPerJob)
 	tasks, nodes := uint64(s.NumTasks), uint64(s.MinNodes)
-	switch {
+	switch sockets := times(count(s.TresPerSocket), uint64(max(s.SocketsPerNode, 1))); {
+	case sockets > 0 && perNode != sockets:
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs on each node are not %d on each of %d sockets", perNode, count(s.TresPerSocket),
+			max(s.SocketsPerNode, 1))
+	case sockets > 0 && perTask > 0 && tasks > 0 && times(tasks, perTask) < times(sockets, max(nodes, 1)):
+		return pb.NewProblem(pb.CodeNodeConfig, "%d tasks with %d GPUs each are fewer than %d GPUs on each node", tasks, perTask,
+			sockets).WithHint("omit --gpus-per-socket or --gpus-per-task")
 	case perTask > 0 && all%perTask != 0:
 		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total cannot be divided into tasks of %d", all, perTask)
 	case perNode > 0 && all%perNode != 0:
@@ -79,7 +91,7 @@ func count(text string) uint64 {
 
 // gpuDefaults fills in what follows from a request for GPUs: tasks, nodes, CPUs and memory.
 func gpuDefaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
-	perTask, perNode, all := count(spec.TresPerTask), count(spec.TresPerNode), count(spec.TresPerJob)
+	perTask, perNode, all := count(spec.TresPerTask), perNode(spec), count(spec.TresPerJob)
 	if perNode > 0 && all > 0 && spec.MinNodes == 0 {
 		spec.MinNodes = clamp(all / perNode)
 		spec.MaxNodes = spec.MinNodes

@@ -31,6 +31,13 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 		return verdict.Nodes, nil
 	}
 	p = pb.NewProblem(pb.CodeNodeConfig, "%s", verdict.Why).WithLead("%s", feasible.Lacking(v, s, names))
+	bare := state.CloneSpec(s)
+	for _, list := range gresParts(bare) {
+		*list = ""
+	}
+	if feasible.Of(v, bare, names).Nodes == 0 { // what is wrong with devices is not what the job is refused for
+		return 0, p
+	}
 	if notes := feasible.DeviceNotes(v, s, true); len(notes) > 0 {
 		p.WithHint("%s", strings.Join(notes[:min(len(notes), 3)], "; "))
 	}

@@ -16,16 +16,20 @@ import (
 const maxNotes = 20
 
 // DeviceNotes say what of the devices that a job asks for is not given out on the nodes it could use, and why; with differ also where
-// what is configured there is not what there is.
+// what is configured there is not what there is. Nodes of which the same is to be said share a line.
 func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 	want := convert.GresRequests(s)
 	if len(want) == 0 {
 		return nil
 	}
-	var out []string
-	say := func(format string, args ...any) {
-		if line := fmt.Sprintf(format, args...); len(out) < maxNotes && !slices.Contains(out, line) {
-			out = append(out, line)
+	var texts []string
+	nodes := map[string][]string{}
+	say := func(node, text string) {
+		if len(nodes[text]) == 0 {
+			texts = append(texts, text)
+		}
+		if !slices.Contains(nodes[text], node) {
+			nodes[text] = append(nodes[text], node)
 		}
 	}
 	named, _ := hostlist.Expand(s.ReqNodes) // admit has read both
@@ -40,20 +44,24 @@ func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 				for _, d := range n.Inv.Kinds[i].Devices {
 					if why := state.Withheld(d); why != "" && slices.ContainsFunc(want,
 						func(g sched.GresRequest) bool { return means(&g, d) }) {
-						say("%s: %s is not allocated to jobs: %s", name, state.DeviceName(d), why)
+						say(name, fmt.Sprintf("%s is not allocated to jobs: %s", state.DeviceName(d), why))
 					}
 					if why := state.Uncut(d); why != "" && n.GresConf.DynamicMIG &&
 						slices.ContainsFunc(want, func(g sched.GresRequest) bool { return state.Profile(d, g.Type) != nil }) {
-						say("%s: %s: %s", name, state.DeviceName(d), why)
+						say(name, state.DeviceName(d)+": "+why)
 					}
 				}
 			}
 			for _, text := range n.Inv.Differ {
 				if differ {
-					say("%s: %s", name, text)
+					say(name, text)
 				}
 			}
 		}
+	}
+	var out []string
+	for _, text := range texts[:min(len(texts), maxNotes)] {
+		out = append(out, hostlist.Fold(nodes[text])+": "+text)
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func verdict(f facts) *pb.ExitRecord {
 		r.Verdict = "cancelled"
 	case f.oomKills > 0:
 		r.Verdict = "oom"
-		r.Detail = fmt.Sprintf("%d process(es) killed because of lack of memory", f.oomKills)
+		r.Detail = fmt.Sprintf("killed for lack of memory: %d of its processes", f.oomKills)
 		if f.memLimited > 0 {
 			r.Detail += fmt.Sprintf(", the limit is %d MiB", f.memLimited)
 		}

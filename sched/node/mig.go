@@ -35,8 +35,8 @@ func (g *Group) CutType(p *record.MigProfile) string {
 	return g.Type + "_" + p.Name
 }
 
-// isType reports whether devices of a type are what a request for want means; instances may be asked for without the GPU's type.
-func isType(typ, want string) bool {
+// IsType reports whether devices of a type are what a request for want means; instances may be asked for without the GPU's type.
+func IsType(typ, want string) bool {
 	return want == "" || typ == want || strings.Contains(want, ".") && strings.HasSuffix(typ, "_"+want)
 }
 

@@ -70,7 +70,7 @@ func (cfg *Config) gresNeed(g record.GresRequest, count int64) GresNeed {
 			out.Cuts = append(out.Cuts, Cut{i, p})
 			continue
 		}
-		if !isType(have.Type, g.Type) {
+		if !IsType(have.Type, g.Type) {
 			continue
 		}
 		if have.Name == g.Name {

@@ -178,6 +178,9 @@ func (a *Admitter) explain(req *record.Request, part *index.Partition, sh *Shape
 	if text := sh.Refused(); text != "" {
 		return text
 	}
+	if text := a.cause(req, part, sh, where); text != "" {
+		return text
+	}
 	if c == nil {
 		return fmt.Sprintf("no node of %s can give %s; the largest has %s", where, describe(req, &sh.Demand), a.largest(req, sh))
 	}
@@ -266,7 +269,7 @@ func (a *Admitter) largest(req *record.Request, sh *Shape) string {
 	if cpus == 0 {
 		return "nothing: it has no nodes"
 	}
-	out := fmt.Sprintf("%d CPUs, %d MiB", cpus, mem)
+	out := fmt.Sprintf("%s, %d MiB", plural(int(cpus), "CPU"), mem)
 	if req.TmpMiB > 0 {
 		out += fmt.Sprintf(", %d MiB of temporary disk space (TmpDisk in slurm.conf)", tmp)
 	}
@@ -292,7 +295,7 @@ func describe(req *record.Request, d *sizing.Demand) string {
 		tasks = d.PerNode
 	}
 	sz := node.NeedOf(req, &node.Config{Threads: 1, Full: []int64{0, 0}}, tasks, -int64(d.Lo))
-	out := fmt.Sprintf("%d CPUs", max(sz.CPUs, sizing.NodeCPUs(req)))
+	out := plural(int(max(sz.CPUs, sizing.NodeCPUs(req))), "CPU")
 	if sz.MemMiB > 0 {
 		out += fmt.Sprintf(", %d MiB", sz.MemMiB)
 	}

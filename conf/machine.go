@@ -53,6 +53,14 @@ func (c *Config) OnThisMachine() Faults {
 			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: help})
 		}
 	}
+	if slices.Contains(c.JobSubmitPlugins, "lua") || slices.Contains(c.JobSubmitPlugins, "job_submit/lua") {
+		script := filepath.Join(filepath.Dir(c.Path), "job_submit.lua")
+		if _, err := os.Stat(script); err != nil {
+			at := c.setAt["jobsubmitplugins"]
+			out.add(Fault{File: at.file, Line: at.line, Msg: "JobSubmitPlugins=lua: " + script + ": " + cause(err),
+				Help: "create it on the controller's host; the controller does not start without it"})
+		}
+	}
 	if _, ok := accounts.User(c.SlurmUser); !ok {
 		at := c.setAt["slurmuser"]
 		out.add(Fault{File: at.file, Line: at.line, Msg: "SlurmUser=" + c.SlurmUser + " is not a user on this machine",

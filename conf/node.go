@@ -63,6 +63,15 @@ func nodeList(field func(*nodeSpec) *[]string) func(*nodeSpec, string) error {
 	}
 }
 
+// nodePorts reads "32021", "[32021-32022]" and, as Slurm does, "32021-32022".
+func nodePorts(s *nodeSpec, v string) (err error) {
+	if strings.Contains(v, "-") && !strings.ContainsAny(v, "[]") {
+		v = "[" + v + "]"
+	}
+	s.ports, err = hostlist.Expand(v)
+	return err
+}
+
 func nodeText(field func(*nodeSpec) *string) func(*nodeSpec, string) error {
 	return func(s *nodeSpec, v string) error {
 		*field(s) = v
@@ -86,7 +95,7 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 		{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
 		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
 		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "nodes connect to sbcast"},
-		{name: "Port", set: nodeList(func(s *nodeSpec) *[]string { return &s.ports })},
+		{name: "Port", set: nodePorts},
 		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
 		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},
 		{name: "SocketsPerBoard", set: nodeNumber(func(s *nodeSpec) *int { return &s.perBoard }, 1, 65533)},

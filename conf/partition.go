@@ -253,7 +253,7 @@ func (l *loader) partitionLine(pairs []pair) {
 		keepDefaults(l.partDefault, pairs[1:])
 		return
 	}
-	all := merge(l.partDefault, pairs[1:])
+	all := l.oneOfEach(p.Name, merge(l.partDefault, pairs[1:]), pairs[1:])
 	readRecord(l, "PartitionName", partitionKeys(), all, p)
 	for _, pair := range all {
 		p.given[strings.ToLower(pair.key)] = true
@@ -263,6 +263,25 @@ func (l *loader) partitionLine(pairs []pair) {
 		return
 	}
 	l.partitions = append(l.partitions, p)
+}
+
+// rivals are keys of which a partition has only one; the one on its own line counts before that of PartitionName=DEFAULT.
+var rivals = map[string]string{"defmempercpu": "defmempernode", "defmempernode": "defmempercpu", "maxmempercpu": "maxmempernode",
+	"maxmempernode": "maxmempercpu"}
+
+// oneOfEach leaves out defaults whose rival the partition's own line has.
+func (l *loader) oneOfEach(name string, all, own []pair) []pair {
+	has := func(pairs []pair, key string) bool {
+		return slices.ContainsFunc(pairs, func(p pair) bool { return strings.EqualFold(p.key, key) })
+	}
+	return slices.DeleteFunc(all, func(p pair) bool {
+		key := strings.ToLower(p.key)
+		if rivals[key] == "" || !has(own, rivals[key]) || has(own, key) {
+			return false
+		}
+		l.warn(own[0].place, "", "partition %s: %s of PartitionName=DEFAULT gives way to what the partition says of memory itself", name, p.key)
+		return true
+	})
 }
 
 // nodeSet is one NodeSet line.

@@ -87,6 +87,14 @@ func params(field func(*Config) *Params) setter {
 	return func(c *Config, v string) error {
 		p := parseParams(v)
 		for name, value := range p.value {
+			if name == "max_switch_wait" && strings.Contains(value, ":") { // 24:00:00, as --switches has it
+				s, err := timespec.ParseSeconds(value)
+				if err != nil {
+					return fmt.Errorf("%s=%s: %w", name, value, err)
+				}
+				value = strconv.FormatInt(s, 10)
+				p.value[name] = value
+			}
 			if _, err := strconv.ParseUint(value, 10, 63); err != nil && slices.Contains(numericParams(), name) {
 				return fmt.Errorf("%s=%s is not a whole number", name, value)
 			}

@@ -58,3 +58,25 @@ func TestStoppedSays(t *testing.T) {
 		}
 	}
 }
+
+// TestConfCheckOfPlugins: what keeps the controller from starting is said, and a plugin that changes nothing.
+func TestConfCheckOfPlugins(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "slurm.conf")
+	text := "ClusterName=c\nSlurmctldHost=h\nJobSubmitPlugins=lua\nPreemptType=preempt/qos\nPreemptMode=CANCEL\nNodeName=n1\n" +
+		"PartitionName=p Nodes=n1 Default=YES\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := sluice(t, "conf", "check", path)
+	if err != nil || !strings.Contains(out, "slurm.conf:3: JobSubmitPlugins=lua: "+dir+"/job_submit.lua: no such file") ||
+		!strings.Contains(out, "slurm.conf:4: ignored: PreemptType=preempt/qos — there is one QOS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "job_submit.lua"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := sluice(t, "conf", "check", path); strings.Contains(out, "job_submit.lua: no") {
+		t.Errorf("with a script:\n%s", out)
+	}
+}

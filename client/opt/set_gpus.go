@@ -135,6 +135,25 @@ func setGPUBind(r *Request, value string, _ bool) error {
 	return printable("gpu-bind", value)
 }
 
+// setTresBind reads "gres/gpu:" and what --gpu-bind takes, with map and mask for map_gpu and mask_gpu: tasks are bound to nothing else.
+func setTresBind(r *Request, value string, given bool) error {
+	kind, ok := strings.CutPrefix(value, "gres/gpu:")
+	how, verbose := strings.CutPrefix(kind, "verbose,")
+	for _, word := range [...]string{"map", "mask"} {
+		if list, ours := strings.CutPrefix(how, word+":"); ours {
+			how = word + "_gpu:" + list
+		}
+	}
+	if kind = how; verbose {
+		kind = "verbose," + how
+	}
+	if !ok || setGPUBind(r, kind, given) != nil {
+		return &ValueError{Lines: []string{"Invalid --tres-bind argument: " + quoted(value)}, Exit: 255,
+			Hint: "expected gres/gpu: and one of none, closest, single:n, per_task:n, map:list, mask:list"}
+	}
+	return nil
+}
+
 // bindList checks the numbers of map_gpu (base 10) and the masks of mask_gpu (base 16), each with *count where it is meant more
 // than once.
 func bindList(list string, base int) (ok bool, why []string) {

@@ -81,7 +81,10 @@ func (s *job) failed(err error) int {
 		}
 		s.env.Errorf("Batch job submission failed: %s", text)
 	}
-	if more != "" {
+	switch {
+	case more != "" && s.req.TestOnly:
+		s.env.Infof("%s", more) // as Slurm's answer, which is no error of the command
+	case more != "":
 		s.env.Errorf("%s", more)
 	}
 	return s.env.ErrorExit()

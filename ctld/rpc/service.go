@@ -221,8 +221,8 @@ func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) 
 	if p != nil {
 		return nil, problem(p)
 	}
-	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: j.NumCpus},
-		nil
+	cpus := max(j.NumCpus, uint32(len(nodes))) // no node of a job is without one
+	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: cpus}, nil
 }
 
 func checkPayload(r *pb.SubmitRequest) *pb.Problem {

@@ -29,6 +29,21 @@ func TestOverlook(t *testing.T) {
 	}
 }
 
+// TestMissing: a call of a command that is not there is found, and neither its name in other places nor commands that are there.
+func TestMissing(t *testing.T) {
+	for script, want := range map[string]int{
+		"#!/bin/sh\nsbcast a b\nsgather f /tmp/f\n":        3,
+		"#!/bin/sh\ntrue && /usr/bin/strigger --set\n":     2,
+		"#!/bin/sh\nx=$(strigger --get)\n":                 2,
+		"#!/bin/sh\n# strigger\necho sgather\nsrun true\n": 0,
+		"#!/bin/sh\ncat <<E\nsgather\nE\ntrue\n":           0,
+	} {
+		if line, name := Missing([]byte(script)); line != want {
+			t.Errorf("%q: line %d calls %q, want line %d", script, line, name, want)
+		}
+	}
+}
+
 func TestInterpreter(t *testing.T) {
 	for _, c := range []struct {
 		script, words, want string

@@ -528,6 +528,9 @@ func (s *job) overlooked() {
 		s.env.Infof("#SBATCH in %s of %s is not read, because it follows the first command in line %d; move it up",
 			batchscript.Lines(o.Late), s.name, o.First)
 	}
+	if line, name := batchscript.Missing(s.script); line > 0 {
+		s.env.Infof("line %d of %s calls %s, which Sluice does not have", line, s.name, name)
+	}
 	if !terminal {
 		return
 	}

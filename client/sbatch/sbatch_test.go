@@ -166,6 +166,13 @@ func TestOutputForms(t *testing.T) {
 		!strings.Contains(errs, "No cluster 'other' known by database.") {
 		t.Errorf("-M other: %d, %q", exit, errs)
 	}
+	gather := filepath.Join(t.TempDir(), "gather.sh")
+	if err := os.WriteFile(gather, []byte("#!/bin/sh\nsbcast a /tmp/a\nsgather /tmp/b b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, exit := s.run(t, gather); exit != 0 || !strings.Contains(errs, "line 3 of "+gather+" calls sgather, which Sluice does not have") {
+		t.Errorf("a command that is not there: %d, %q", exit, errs)
+	}
 	_, errs, exit := s.run(t, "--test-only", "--wrap=true")
 	if want := "sbatch: Job 7 to start at 2023-11-14T22:13:20 using 1 processors on nodes n1 in partition debug\n"; exit != 0 ||
 		!strings.HasSuffix(errs, strings.SplitN(want, " to ", 2)[1]) {

@@ -2,6 +2,7 @@ package opt
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,6 +95,9 @@ func (r *Request) Settings(each func(name, value string)) {
 			if s.name == name {
 				value = s.value
 			}
+		}
+		if name == "verbose" {
+			value = strconv.Itoa(r.Verbose)
 		}
 		each(name, quoted(value))
 	}

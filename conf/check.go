@@ -137,8 +137,8 @@ func (l *loader) checkPartitions() {
 		l.exclusive(at, given, where, "DefMemPerCPU", "DefMemPerNode")
 		l.exclusive(at, given, where, "MaxMemPerCPU", "MaxMemPerNode")
 		if p.MaxCPUsPerNode == 0 {
-			l.fault(at, "write MaxCPUsPerNode=UNLIMITED, or leave it out", "partition %s: MaxCPUsPerNode=0 leaves no CPU of a node to its jobs",
-				p.Name)
+			l.fault(at, "write MaxCPUsPerNode=UNLIMITED, or leave it out",
+				"partition %s: MaxCPUsPerNode=0 leaves no CPU of a node to its jobs", p.Name)
 		}
 		if p.MaxNodes != timespec.Unlimited && int64(p.MinNodes) > p.MaxNodes {
 			l.fault(at, "", "partition %s: MinNodes=%d is larger than MaxNodes=%d", p.Name, p.MinNodes, p.MaxNodes)

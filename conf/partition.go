@@ -279,7 +279,7 @@ func (l *loader) oneOfEach(name string, all, own []pair) []pair {
 		if rivals[key] == "" || !has(own, rivals[key]) || has(own, key) {
 			return false
 		}
-		l.warn(own[0].place, "", "partition %s: %s of PartitionName=DEFAULT gives way to what the partition says of memory itself", name, p.key)
+		l.warn(own[0].place, "", "partition %s: %s of PartitionName=DEFAULT gives way to its own line", name, p.key)
 		return true
 	})
 }

@@ -62,7 +62,8 @@ func TestAdmissible(t *testing.T) {
 // TestAdmissibleNamesTheCause: what is not a question of size is named: nodes elsewhere, nodes excluded, devices elsewhere.
 func TestAdmissibleNamesTheCause(t *testing.T) {
 	w := newWorld(t, Params{}, 5, 4)
-	w.in.Nodes[3].Gres = []Gres{{Name: "gpu", Type: "a100", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}, Shared: "shard", Shares: 8}}
+	w.in.Nodes[3].Gres = []Gres{{Name: "gpu", Type: "a100", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}, Shared: "shard",
+		Shares: 8}}
 	w.in.Nodes[2].CPUs = 16
 	w.in.Partitions = []*Partition{{Name: "g", Nodes: []string{"n4", "n5"}}, {Name: "h", Nodes: []string{"n4"}},
 		{Name: "p", Nodes: []string{"n1", "n2", "n3"}}}
@@ -77,7 +78,8 @@ func TestAdmissibleNamesTheCause(t *testing.T) {
 		{Request{Exclude: []string{"n2"}, MinNodes: 3}, "the job needs n2 of partition p, which -x excludes"},
 		{Request{Exclude: []string{"n2"}, CPUsPerTask: 20}, "no node of partition p can give 20 CPUs; the largest has 16 CPUs, 1000 MiB"},
 		{Request{Gres: []GresRequest{{Name: "gpu", Count: 1}}}, "no node of partition p has gpu; partitions g, h have it"},
-		{Request{Gres: []GresRequest{{Name: "gpu", Type: "a100", Count: 9}}}, "no node of partition p has gpu:a100; partitions g, h have it"},
+		{Request{Gres: []GresRequest{{Name: "gpu", Type: "a100", Count: 9}}},
+			"no node of partition p has gpu:a100; partitions g, h have it"},
 		{Request{Gres: []GresRequest{{Name: "shard", Count: 1}}}, "no node of partition p has shard; partitions g, h have it"},
 		{Request{Gres: []GresRequest{{Name: "gpu", Type: "h100", Count: 1}}},
 			"no node of partition p can give 1 CPU, 1 gpu:h100; the largest has 16 CPUs, 1000 MiB"},

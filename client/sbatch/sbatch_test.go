@@ -170,7 +170,8 @@ func TestOutputForms(t *testing.T) {
 	if err := os.WriteFile(gather, []byte("#!/bin/sh\nsbcast a /tmp/a\nsgather /tmp/b b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, exit := s.run(t, gather); exit != 0 || !strings.Contains(errs, "line 3 of "+gather+" calls sgather, which Sluice does not have") {
+	if _, errs, exit := s.run(t, gather); exit != 0 ||
+		!strings.Contains(errs, "line 3 of "+gather+" calls sgather, which Sluice does not have") {
 		t.Errorf("a command that is not there: %d, %q", exit, errs)
 	}
 	_, errs, exit := s.run(t, "--test-only", "--wrap=true")

@@ -61,7 +61,7 @@ func (w *idleWatch) look(ctx context.Context, nowNS int64) {
 		}
 		c := reactor.IdleGPUs{Job: j.Id, Attempt: j.Attempt, Action: rules.IdleAction}
 		if idle {
-			c.Since = time.Unix(0, v.Wall(since)).Format(timespec.Layout)
+			c.Since = timespec.FormatUTC(v.Wall(since))
 			w.log.Warn("a job leaves its GPUs idle", "job", j.Id, "user", j.Spec.User, "nodes", j.NodeList, "since", c.Since, "action",
 				rules.IdleAction)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/explain"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -214,12 +215,16 @@ func TestArrayOutcomes(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	socket := &clienttest.Controller{Explained: map[string]string{"12": "job 12 waits: Resources\n", "13_2": "a \x1b[31m colour\n"}}
+	socket := &clienttest.Controller{Explained: map[string]string{"12": "job 12 waits: Resources\n", "13_2": "a \x1b[31m colour\n",
+		"14": "since " + timespec.FormatUTC(1764309000e9) + "\n"}}
+	defer func(zone *time.Location) { time.Local = zone }(time.Local)
+	time.Local = time.FixedZone("JST", 9*3600) // of the user; the controller speaks of UTC
 	for _, c := range []struct {
 		args []string
 		want string
 		exit int
-	}{{[]string{"12"}, "job 12 waits: Resources\n", 0}, {[]string{"12", "13_2"}, "job 12 waits: Resources\n\na ", 0}, {nil, "", 2}} {
+	}{{[]string{"12"}, "job 12 waits: Resources\n", 0}, {[]string{"12", "13_2"}, "job 12 waits: Resources\n\na ", 0}, {nil, "", 2},
+		{[]string{"14"}, "since 2025-11-28T14:50:00\n", 0}} {
 		stdout, _, exit := runFunc(t, socket, explain.Main, c.args...)
 		if exit != c.exit || !strings.HasPrefix(stdout, c.want) || strings.Contains(stdout, "\x1b") {
 			t.Errorf("explain %v: exit %d, %q", c.args, exit, stdout)

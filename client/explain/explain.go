@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 const usage = `usage: sluice explain JOB…
@@ -43,7 +45,7 @@ func Main(env *command.Env, args []string) int {
 		if i > 0 {
 			fmt.Fprintln(env.Stdout)
 		}
-		for line := range strings.Lines(reply.GetText()) {
+		for line := range strings.Lines(timespec.LocalTimes(reply.GetText(), time.Local)) {
 			fmt.Fprintln(env.Stdout, format.Escape(strings.TrimSuffix(line, "\n")))
 		}
 	}

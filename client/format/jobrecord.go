@@ -129,7 +129,7 @@ func AppendJob(b []byte, c *Context, r *msg.JobRecord, oneLine bool, details int
 	jobFiles(k, r)
 	jobTresRequests(k, r)
 	jobUse(k, r, details)
-	if d := r.GetReasonDetail(); d != "" {
+	if d := timespec.LocalTimes(r.GetReasonDetail(), c.location()); d != "" {
 		k.line()
 		if oneLine {
 			d = strings.ReplaceAll(d, " ", "_")

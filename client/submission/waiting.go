@@ -4,9 +4,11 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // waiting is what has been said of why a job waits.
@@ -74,7 +76,7 @@ func (a *Allocation) sayWhy(ctx context.Context, job *msg.JobRecord) {
 		return
 	}
 	a.why.said = why
-	detail := job.GetReasonDetail()
+	detail := timespec.LocalTimes(job.GetReasonDetail(), time.Local)
 	if !beyond[code(why)] {
 		if detail != "" {
 			why += ": " + detail
@@ -101,7 +103,7 @@ func (a *Allocation) explained(ctx context.Context) []string {
 	if err != nil {
 		return nil
 	}
-	_, text, _ := strings.Cut(reply.GetText(), "\n")
+	_, text, _ := strings.Cut(timespec.LocalTimes(reply.GetText(), time.Local), "\n")
 	if text = strings.TrimSpace(text); text == "" {
 		return nil
 	}

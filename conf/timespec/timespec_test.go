@@ -225,3 +225,19 @@ func FuzzMoment(f *testing.F) {
 		}
 	})
 }
+
+// TestMomentsWithinText: each moment in a text of the controller is shown by the clock of the reader, and nothing else is changed.
+func TestMomentsWithinText(t *testing.T) {
+	zone := time.FixedZone("JST", 9*3600)
+	begin, end := FormatUTC(1764309000e9), FormatUTC(1764309061e9+999)
+	for text, want := range map[string]string{
+		"":                                   "",
+		"from " + begin + " to " + end + ".": "from 2025-11-28T14:50:00 to 2025-11-28T14:51:01.",
+		begin + end:                          "2025-11-28T14:50:002025-11-28T14:51:01",
+		"2025-13-28T05:50:00Z, 2025-11-28T05:50:00, 5:50:00Z Z": "2025-13-28T05:50:00Z, 2025-11-28T05:50:00, 5:50:00Z Z",
+	} {
+		if got := LocalTimes(text, zone); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -19,3 +19,29 @@ func ParseUnix(text string) (time.Time, error) {
 	}
 	return t, nil
 }
+
+// layoutUTC is how a moment stands within a text.
+const layoutUTC = "2006-01-02T15:04:05Z"
+
+// FormatUTC writes a moment for a sentence of the controller, in UTC. Commands show it in the time zone of the user: LocalTimes.
+func FormatUTC(ns int64) string { return time.Unix(0, ns).UTC().Format(layoutUTC) }
+
+// LocalTimes replaces the moments that FormatUTC has written into a text by what clocks in a time zone show then.
+func LocalTimes(text string, zone *time.Location) string {
+	var out []byte
+	done := 0
+	for at := len(layoutUTC); at <= len(text); at++ {
+		from := at - len(layoutUTC)
+		if text[at-1] != 'Z' || from < done {
+			continue
+		}
+		if t, err := time.Parse(layoutUTC, text[from:at]); err == nil {
+			out = t.In(zone).AppendFormat(append(out, text[done:from]...), Layout)
+			done = at
+		}
+	}
+	if done == 0 {
+		return text
+	}
+	return string(append(out, text[done:]...))
+}

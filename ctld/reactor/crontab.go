@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/crontab"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -175,8 +176,7 @@ const cronWhy = "cron"
 // runAgainAt completes a record that backToQueue makes pending until the next moment.
 func runAgainAt(tx *state.Tx, n *pb.JobRecord) {
 	n.EligibleNs = nextRun(tx, n.Spec)
-	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+time.Unix(0,
-		n.EligibleNs).In(tx.Settings().Location()).Format("2006-01-02T15:04:05")+" (crontab)"
+	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+timespec.FormatUTC(n.EligibleNs)+" (crontab)"
 }
 
 // identity is a specification with the groups that its user has now.

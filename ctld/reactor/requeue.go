@@ -87,7 +87,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 		n.TimeLimitS, n.Oversubscribe = admit.Limit(p, n.Spec), state.Oversubscribed(p)
 	}
 	admit.Size(tx.View(), n)
-	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s), waiting until its last run has been cleaned up", why)
+	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s)", why)
 	if why == "preempt" {
 		n.ReasonDetail = "requeued: " + j.ReasonDetail
 	}

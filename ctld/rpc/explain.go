@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -15,53 +16,107 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Explain says in words why a job waits, or what has become of it.
+// Explain says in words why a job waits, or what has become of it; of an array first how many of its tasks are in which state.
 func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainReply, error) {
 	v := s.Writer.View()
 	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{r.Id}, AllStates: true})
 	if p != nil {
 		return nil, problem(p)
 	}
-	var found *pb.JobRecord
+	a := &subject{tally: state.Tally{}}
 	sees := s.sees(ctx)
 	for j := range attentive(ctx, sel.candidates(v)) {
-		if sel.match(j) && sees(j) && (found == nil || state.Pending(j)) {
-			found = j
+		if sel.match(j) && sees(j) {
+			a.add(j)
 		}
 	}
 	if err := gone(ctx); err != nil {
 		return nil, err
 	}
-	if found == nil { // forgotten MinJobAge after its end
-		found = s.remembered(ctx, r.Id, sees)
+	if a.job == nil { // forgotten MinJobAge after its end
+		a = s.remembered(ctx, r.Id, sees)
 	}
-	switch {
-	case found == nil:
+	if a.job == nil {
 		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", r.Id))
-	case !state.Pending(found):
-		peer := peerOf(ctx)
-		return &pb.ExplainReply{Text: s.fate(v, found, peer.Operator || peer.UID == found.Spec.Uid)}, nil
 	}
-	return &pb.ExplainReply{Text: s.Explainer(v, found)}, nil
+	text := a.summary(r.Id)
+	switch {
+	case state.Pending(a.job):
+		text += s.Explainer(v, a.job)
+	case text == "":
+		peer := peerOf(ctx)
+		text = s.fate(v, a.job, peer.Operator || peer.UID == a.job.Spec.Uid)
+	}
+	return &pb.ExplainReply{Text: text}, nil
 }
 
-// remembered is the last attempt of a job that only accounting knows, nil when there is none.
-func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRecord) bool) (last *pb.JobRecord) {
+// subject is what an id names: a job, or some tasks of an array.
+type subject struct {
+	job   *pb.JobRecord // the first that waits, else the last
+	bad   *pb.JobRecord // one that ended otherwise than it should
+	tally state.Tally
+}
+
+func (a *subject) add(j *pb.JobRecord) {
+	a.tally.Add(j)
+	if a.job == nil || !state.Pending(a.job) {
+		a.job = j
+	}
+	if j.State.Terminal() && j.State != pb.JobState_JOB_COMPLETED {
+		a.bad = j
+	}
+}
+
+// summary counts the tasks of an array by their state; "" where the id names a single job or task.
+func (a *subject) summary(id string) string {
+	n := a.tally.Total()
+	named, err := jobid.Parse(id)
+	if err != nil || a.job.ArrayJobId == 0 || named.Tasks != nil && n < 2 {
+		return ""
+	}
+	text := fmt.Sprintf("Array %d: %s", a.job.ArrayJobId, a.tally)
+	if all, err := jobid.ParseArray(a.job.ArraySpec); err == nil && named.Tasks == nil && all.Total() > n {
+		text += fmt.Sprintf(", %d ended earlier", all.Total()-n)
+	}
+	text += ".\n"
+	if one := cmp.Or(a.bad, a.job); !state.Pending(one) {
+		text += fmt.Sprintf("For one of its tasks: sluice explain %s\n", state.JobName(one))
+	}
+	return text
+}
+
+// remembered is what only accounting knows: of each job or task its last attempt, if it has ended.
+func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRecord) bool) *subject {
+	a := &subject{tally: state.Tally{}}
 	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{id}, AllStates: true})
 	if _, err := jobid.Parse(id); err != nil || p != nil || s.Acct == nil {
-		return nil
+		return a
+	}
+	var last *pb.JobRecord // attempts of a job come one after the other
+	settle := func() {
+		if last != nil && last.State.Terminal() {
+			a.add(last)
+		}
 	}
 	_ = s.Acct.Select(ctx, &pb.AccountingRequest{Ids: []string{id}}, s.Writer.View, func(record []byte) error {
 		j := &pb.JobRecord{}
 		if err := proto.Unmarshal(record, j); err != nil {
 			return err
 		}
-		if sel.match(j) && sees(j) && j.State.Terminal() {
-			last = j
+		if !sel.match(j) || !sees(j) {
+			return nil
 		}
+		if last != nil && last.Id != j.Id {
+			settle()
+		}
+		for _, n := range j.Alloc { // a job is forgotten only when nothing of it is left anywhere; accounting does not keep that
+			n.Ended = true
+		}
+		last = j
 		return nil
 	})
-	return last
+	settle()
+	return a
 }
 
 // Priorities answers what the priorities of waiting jobs are made of (sprio).

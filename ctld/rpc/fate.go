@@ -3,7 +3,6 @@ package rpc
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/conf/timespec"
@@ -14,12 +13,12 @@ import (
 // fate says in words what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it
 // ended, and what would help. mine: the caller may know which files it writes.
 func (s *Service) fate(v *state.View, j *pb.JobRecord, mine bool) string {
-	f := &fate{v: v, j: j, name: jobName(j), user: s.Users.Name}
+	f := &fate{v: v, j: j, name: state.JobName(j), user: s.Users.Name}
 	switch {
 	case j.State == pb.JobState_JOB_RUNNING && j.StateFlags&pb.JobCompleting == 0:
 		f.running()
 	case j.State == pb.JobState_JOB_SUSPENDED:
-		f.say("Job %s has been suspended since %s; it started at %s%s. scontrol resume %s resumes it.",
+		f.say("Job %s has been suspended since %s; it started at %s%s. An administrator can resume it with scontrol resume %s.",
 			f.name, moment(j.SuspendNs), moment(j.StartNs), f.on(), f.name)
 	case j.State.Terminal():
 		f.ended()
@@ -31,10 +30,10 @@ func (s *Service) fate(v *state.View, j *pb.JobRecord, mine bool) string {
 	if j.ReasonDetail != "" {
 		f.say("%s", j.ReasonDetail)
 	}
-	if mine && j.State != pb.JobState_JOB_PENDING && j.NodeList != "" {
+	if mine && f.launched() && !j.Spec.Interactive {
 		f.say("Its output is in %s.", outputFile(j))
 	}
-	if j.State.Terminal() {
+	if j.State.Terminal() && j.NodeList != "" {
 		f.say("What it used: sacct -j %s", f.name)
 	}
 	return f.text.String()
@@ -53,14 +52,12 @@ func (f *fate) say(format string, args ...any) {
 	fmt.Fprintf(&f.text, format+"\n", args...)
 }
 
-func moment(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:05") }
+func moment(ns int64) string { return timespec.FormatUTC(ns) }
 
-// jobName is how commands name a job: 12, or 12_3.
-func jobName(j *pb.JobRecord) string {
-	if j.IsArrayTask {
-		return fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
-	}
-	return fmt.Sprint(j.Id)
+// launched reports whether the present attempt has got so far that its script could begin.
+func (f *fate) launched() bool {
+	return f.j.State != pb.JobState_JOB_PENDING && f.j.NodeList != "" && f.j.StateFlags&pb.JobPowerUp == 0 &&
+		f.j.Reason != "JobLaunchFailure" && f.j.Reason != "Prolog"
 }
 
 func (f *fate) on() string {
@@ -106,6 +103,9 @@ func (f *fate) running() {
 func (f *fate) ended() {
 	j := f.j
 	switch {
+	case j.NodeList == "" && j.Restarts > 0:
+		f.say("Job %s ended at %s while it waited to be started again: %s. It had been requeued; sacct --duplicates -j %s has its runs.",
+			f.name, moment(j.EndNs), state.StateName(j), f.name)
 	case j.NodeList == "":
 		f.say("Job %s ended at %s without having started: %s.", f.name, moment(j.EndNs), state.StateName(j))
 	default:
@@ -116,6 +116,9 @@ func (f *fate) ended() {
 	case pb.JobState_JOB_FAILED:
 		f.failed()
 	case pb.JobState_JOB_TIMEOUT:
+		if j.Reason == "InactiveLimit" {
+			break // the diagnosis says it
+		}
 		f.say("It reached its time limit of %s; request more with --time.", timespec.Clock(int64(j.TimeLimitS)))
 	case pb.JobState_JOB_OUT_OF_MEMORY:
 		f.say("It used more memory than it was allocated (%s); request more with --mem or --mem-per-cpu.", memory(j))
@@ -138,13 +141,19 @@ func (f *fate) ended() {
 }
 
 func (f *fate) failed() {
+	who := "Its script"
+	if f.j.Spec.Interactive {
+		who = "Its command"
+	}
 	switch status := f.j.ExitStatus; {
 	case f.j.Reason == "JobLaunchFailure":
 		f.say("It could not be launched.")
+	case f.j.Reason == "Prolog":
+		f.say("The prolog failed on node %s; its script was not started.", f.j.FailedNode)
 	case status&0x7f != 0:
-		f.say("Its script was killed by signal %d.", status&0x7f)
+		f.say("%s was killed by signal %d.", who, status&0x7f)
 	case status != 0:
-		f.say("Its script ended with exit code %d.", status>>8&0xff)
+		f.say("%s ended with exit code %d.", who, status>>8&0xff)
 	}
 }
 

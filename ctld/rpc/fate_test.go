@@ -48,7 +48,7 @@ func TestAForgottenJobIsFoundInAccounting(t *testing.T) {
 		job(6, 1, pb.JobState_JOB_RUNNING, 1)}}}
 	own := func(j *pb.JobRecord) bool { return j.Spec.Uid == 1 }
 	for id, want := range map[string]uint32{"5": 2, "8_4": 1, "7": 0, "6": 0, "99": 0, "x": 0, "8_5": 0} {
-		if got := s.remembered(context.Background(), id, own); got.GetAttempt() != want {
+		if got := s.remembered(context.Background(), id, own).job; got.GetAttempt() != want {
 			t.Errorf("%s: %v, want attempt %d", id, got, want)
 		}
 	}
@@ -71,6 +71,12 @@ func TestFate(t *testing.T) {
 			Alloc: []*pb.NodeAlloc{{Node: "gone"}}},
 		"has not been cleaned up yet on n1, n2.": {State: pb.JobState_JOB_COMPLETED,
 			Alloc: []*pb.NodeAlloc{{Node: "n1"}, {Node: "n2"}}},
+		"ended at 1970-01-01T03:00:00Z while it waited to be started again: CANCELLED. It had been requeued": {
+			State: pb.JobState_JOB_CANCELLED, Restarts: 1, EndNs: 3 * hour},
+		"It was ended for being idle": {State: pb.JobState_JOB_TIMEOUT, Reason: "InactiveLimit", NodeList: "n1",
+			ReasonDetail: "It was ended for being idle"},
+		"The prolog failed on node n1; its script was not started.": {State: pb.JobState_JOB_FAILED, Reason: "Prolog", FailedNode: "n1",
+			ExitStatus: 256},
 		"It is being ended (timeout).": {State: pb.JobState_JOB_RUNNING,
 			StopReason: "timeout"},
 	} {
@@ -81,5 +87,69 @@ func TestFate(t *testing.T) {
 		if got := s.fate(v, j, true); strings.Contains(got, "/secret") != (j.NodeList != "") {
 			t.Errorf("told its owner: %q", got)
 		}
+	}
+}
+
+// TestFateSaysNothingFalse: what would be wrong of a job is left out.
+func TestFateSaysNothingFalse(t *testing.T) {
+	v := state.New(stateConfig(), "c", 1)
+	s := &Service{Users: NewUsers()}
+	for not, j := range map[string]*pb.JobRecord{
+		"Its output is in": {State: pb.JobState_JOB_FAILED, Reason: "JobLaunchFailure", ReasonDetail: "cannot open output file /x",
+			NodeList: "n1"},
+		"Its output":             {State: pb.JobState_JOB_RUNNING, NodeList: "n1", Spec: &pb.JobSpec{Interactive: true}},
+		"output is":              {State: pb.JobState_JOB_RUNNING, NodeList: "n1", StateFlags: pb.JobPowerUp},
+		"sacct -j 3":             {State: pb.JobState_JOB_CANCELLED},
+		"Its script":             {State: pb.JobState_JOB_FAILED, NodeList: "n1", ExitStatus: 256, Spec: &pb.JobSpec{Interactive: true}},
+		"reached its time limit": {State: pb.JobState_JOB_TIMEOUT, Reason: "InactiveLimit", NodeList: "n1"},
+		"without having started": {State: pb.JobState_JOB_CANCELLED, Restarts: 1},
+		"ended with exit code":   {State: pb.JobState_JOB_FAILED, Reason: "Prolog", ExitStatus: 256, NodeList: "n1"},
+	} {
+		if j.Id = 3; j.Spec == nil {
+			j.Spec = &pb.JobSpec{}
+		}
+		if got := s.fate(v, j, true); strings.Contains(got, not) {
+			t.Errorf("%q says %q", got, not)
+		}
+	}
+}
+
+// explainedBy asks the service about an id as root.
+func explainedBy(t *testing.T, s *Service, id string) string {
+	t.Helper()
+	reply, err := s.Explain(context.WithValue(context.Background(), peerKey{}, &Peer{Operator: true}), &pb.ExplainRequest{Id: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.Text
+}
+
+// TestForgottenJobIsCleanedUp: accounting does not keep that nodes have reported the end of an attempt, so nothing is said of it.
+func TestForgottenJobIsCleanedUp(t *testing.T) {
+	v := state.New(stateConfig(), "c", 1)
+	s := &Service{Writer: stillWriter{v}, Users: NewUsers(), Privacy: func() Privacy { return Privacy{} },
+		Acct: pastAccounting{attempts: []*pb.JobRecord{{Id: 5, State: pb.JobState_JOB_COMPLETED, NodeList: "n1", Spec: &pb.JobSpec{},
+			Alloc: []*pb.NodeAlloc{{Node: "n1"}}}}}}
+	if got := explainedBy(t, s, "5"); !strings.Contains(got, "COMPLETED") || strings.Contains(got, "cleaned up") {
+		t.Error(got)
+	}
+}
+
+// TestArraySummary: of an array it is said how many tasks are in which state, and of a task alone nothing of the kind.
+func TestArraySummary(t *testing.T) {
+	v := state.New(stateConfig(), "c", 1)
+	task := func(id, index uint32, end pb.JobState) *pb.JobRecord {
+		return &pb.JobRecord{Id: id, State: end, ArrayJobId: 8, ArrayTaskId: index, IsArrayTask: true, ArraySpec: "0-9",
+			Spec: &pb.JobSpec{}}
+	}
+	s := &Service{Writer: stillWriter{v}, Users: NewUsers(), Privacy: func() Privacy { return Privacy{} }, Acct: pastAccounting{
+		attempts: []*pb.JobRecord{task(8, 0, pb.JobState_JOB_COMPLETED), task(9, 1, pb.JobState_JOB_NODE_FAIL),
+			task(9, 1, pb.JobState_JOB_FAILED), task(10, 2, pb.JobState_JOB_COMPLETED)}}}
+	const want = "Array 8: 2 COMPLETED, 1 FAILED, 7 ended earlier.\nFor one of its tasks: sluice explain 8_1\n"
+	if got := explainedBy(t, s, "8"); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := explainedBy(t, s, "8_1"); !strings.HasPrefix(got, "Job 8_1 ended") {
+		t.Error(got)
 	}
 }

@@ -171,6 +171,7 @@ type (
 type (
 	Explanation = explain.Explanation
 	Failing     = explain.Failing
+	Way         = explain.Way
 )
 
 // DefaultParams is the configuration that did best on the traces: see

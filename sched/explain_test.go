@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -17,8 +18,9 @@ func TestExplainReservation(t *testing.T) {
 	}
 	w.add(2, 3600, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	for _, want := range []string{
-		"2 nodes: reserved (maint) before the job's time limit would end it\nexpected on n1\nwould start now: with --time=00:10:00\n",
-		"2 nodes: reserved (maint)\nexpected on n1\n",
+		"2 nodes: reserved (maint) before the job's time limit would end it\nexpected on n1\n" +
+			"reservation maint delays the start by 01:10:00\nwould start now: with --time=00:09:00, beside this job\n",
+		"2 nodes: reserved (maint)\nexpected on n1\nreservation maint delays the start by 00:58:20\n",
 	} {
 		w.plan()
 		in := w.in
@@ -50,8 +52,8 @@ func TestExplainLicenses(t *testing.T) {
 1 node: has room for the job now
 licenses not free: 2 matlab (at most 1 of 3)
 expected on n1
-after the end of job 2
-would start now: without --licenses
+would start now if job 2 ended
+would start now: without --licenses, beside this job
 `
 	if x.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", x, want)
@@ -61,7 +63,7 @@ would start now: without --licenses
 func TestExplain(t *testing.T) {
 	w := newWorld(t, Params{}, 4, 4)
 	w.in.Nodes[3] = &Node{Name: "n4", CPUs: 2, MemMiB: 1000}
-	w.in.Nodes[2] = &Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: NodeDrained}
+	w.in.Nodes[2] = &Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: NodeDrained, Reason: "fan broken"}
 	w.add(1, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.add(2, 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.plan()
@@ -71,11 +73,11 @@ func TestExplain(t *testing.T) {
 	x, ok := w.s.Explain(&in, 3)
 	want := `reason: Resources
 2 nodes: 4 CPUs not free (at most 0)
-1 node: drained
+1 node: drained (fan broken)
 1 node: 4 CPUs not there (at most 2)
 expected on n1
-after the end of job 1
-would start now: with --ntasks=2
+would start now if job 1 or 2 ended
+would start now: with --ntasks=2, beside this job
 `
 	if !ok || x.Start != w.in.Now+100 || x.String() != want {
 		t.Fatalf("at %d:\n%s\nwant:\n%s", x.Start, x, want)
@@ -90,7 +92,7 @@ func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
 	for _, tt := range []struct {
 		cpus int
 		want string
-	}{{6, "[2]"}, {7, "[1 2]"}, {1, "[1 2]"}} { // either of them will do for one CPU
+	}{{6, "job 2 ended"}, {7, "jobs 1 and 2 ended"}, {1, "job 1 or 2 ended"}} {
 		w := newWorld(t, Params{}, 1, 8)
 		w.add(1, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
 		w.add(2, 100, Request{Tasks: 6, MinNodes: 1, MaxNodes: 1})
@@ -102,8 +104,78 @@ func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
 		}
 		w.plan()
 		in := w.in
-		if x, _ := w.s.Explain(&in, 3); fmt.Sprint(x.After) != tt.want {
-			t.Errorf("%d CPUs: after the end of %v, not %s\n%s", tt.cpus, x.After, tt.want, x)
+		if x, _ := w.s.Explain(&in, 3); !strings.Contains(x.String(), "\nwould start now if "+tt.want+"\n") {
+			t.Errorf("%d CPUs: not if %s:\n%s", tt.cpus, tt.want, x)
 		}
+	}
+}
+
+// TestExplainCauses: what keeps a job off a node is named as the user asked for it.
+func TestExplainCauses(t *testing.T) {
+	w := newWorld(t, Params{}, 2, 8)
+	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Type: "a100", Devices: []Device{{Index: 0}}}}}
+	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 8, MemMiB: 1000, State: NodeMaint}
+	w.in.Reservations = []*Reservation{{Name: "maint", Start: 900, End: 4600, Nodes: []string{"n2"}, Users: []string{"root"}, Maint: true}}
+	w.add(1, 1000, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	w.add(2, 1000, Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Type: "h100", Count: 1}}})
+	w.add(3, 2000, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Exclusive: true, Exclude: []string{"n2"}})
+	w.plan()
+	for id, want := range map[uint32]string{
+		2: "2 nodes: 1 gpu:h100 not there (at most 0)\n",
+		3: "1 node: in use by other jobs, and the job needs it exclusively\n1 node: excluded by the job\n",
+	} {
+		in := w.in
+		if x, _ := w.s.Explain(&in, id); !strings.Contains(x.String(), want) {
+			t.Errorf("of job %d:\n%s\nwant:\n%s", id, x, want)
+		}
+	}
+	w.add(4, 1000, Request{Tasks: 1, NodeList: []string{"n2"}})
+	w.plan()
+	in := w.in
+	x, _ := w.s.Explain(&in, 4)
+	const want = "1 node: not in the job's node list\n1 node: under maintenance (maint)\n"
+	if !strings.Contains(x.String(), want) || !strings.Contains(x.String(), "\nreservation maint delays the start\n") {
+		t.Errorf("of the job on a node under maintenance:\n%s", x)
+	}
+}
+
+// TestExplainDelays: a reservation that moves the start is named, also where the job waits for something else first; one that does not is
+// left out.
+func TestExplainDelays(t *testing.T) {
+	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 1, 8)
+	w.add(1, 1000, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	at := w.in.Now
+	window := func(name string, from, to int64) *Reservation {
+		return &Reservation{Name: name, Start: at + from, End: at + to, Nodes: []string{"n1"}, Users: []string{"root"}}
+	}
+	w.in.Reservations = []*Reservation{window("night", 1500, 5100), window("later", 90_000, 99_000)}
+	w.add(2, 600, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	in := w.in
+	x, _ := w.s.Explain(&in, 2)
+	if len(x.Delays) != 1 || x.Delays[0].ByS != 5100-1000 || fmt.Sprint(x.Reserved) != "[night]" || x.Start != at+5100 {
+		t.Errorf("start %d, delays %v, reserved %v\n%s", x.Start, x.Delays, x.Reserved, x)
+	}
+}
+
+// TestExplainAhead: what is ahead in the queue is named, and what of it would have to go.
+func TestExplainAhead(t *testing.T) {
+	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 1, 8)
+	w.add(1, 1000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.plan()
+	w.add(2, 1000, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.add(3, 5000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}) // would delay 2
+	w.plan()
+	in := w.in
+	x, _ := w.s.Explain(&in, 3)
+	for _, want := range []string{"ahead of it in the queue: job 2\n", "would start now if waiting job 2 was cancelled\n"} {
+		if !strings.Contains(x.String(), want) {
+			t.Errorf("not said: %s\n%s", want, x)
+		}
+	}
+	if strings.Contains(x.String(), "job 1 ") {
+		t.Errorf("job 1 is not in its way:\n%s", x)
 	}
 }

@@ -90,5 +90,5 @@ func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
 	if j == nil {
 		return nil, false
 	}
-	return explain.Why(in, j, s.ix, s.pl, s.q, s), true
+	return explain.Why(in, j, s.ix, s.pl, s.q, s, func() explain.Plans { return New(s.params) }), true
 }

@@ -38,14 +38,14 @@ func TestSmallerThatStarts(t *testing.T) {
 	w.add(6, 600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
 	w.add(7, 7200, Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true})
 	w.plan()
-	wantSmaller(t, w, 3, "with --time=01:00:00 --ntasks=1") // neither alone: n1 is promised whole in an hour
-	wantSmaller(t, w, 5, "with --ntasks=1 --mem=300M")
-	wantSmaller(t, w, 6, "with --mem=300M")
-	wantSmaller(t, w, 7, "with --time=01:00:00 --ntasks=1 --mem=300M")
+	wantSmaller(t, w, 3, "with --time=00:59:00 --ntasks=1, beside this job") // neither alone: n1 is promised whole in an hour
+	wantSmaller(t, w, 5, "with --ntasks=1 --mem=300M, beside this job")
+	wantSmaller(t, w, 6, "with --mem=300M, beside this job")
+	wantSmaller(t, w, 7, "with --time=00:59:00 --ntasks=1 --mem=300M, beside this job")
 	w.in.Now += 3000
 	w.end(4)
-	wantSmaller(t, w, 3, "with --time=00:10:00 --ntasks=1") // 5 and 6 start before it
-	wantSmaller(t, w, 2, "with --time=00:10:00 --cpus-per-task=1")
+	wantSmaller(t, w, 3, "with --time=00:09:00 --ntasks=1, beside this job") // 5 and 6 start before it
+	wantSmaller(t, w, 2, "with --time=00:09:00 --cpus-per-task=1, beside this job")
 }
 
 // Where nothing smaller starts beside a job, because its own promise is in the way, it may do so in its place.
@@ -55,8 +55,8 @@ func TestSmallerInPlaceOf(t *testing.T) {
 	w.plan()
 	w.add(2, 7200, Request{MinNodes: 3, MaxNodes: 3, Tasks: 3})
 	w.plan()
-	wantSmaller(t, w, 2, "with --time=01:00:00 --nodes=2 --ntasks=2")
-	w.in.Now += 3600 - 20 // less than a minute is left
+	wantSmaller(t, w, 2, "with --nodes=2 --ntasks=2, in place of this job") // beside it it would take less of two things
+	w.in.Now += 3600 - 20                                                   // less than a minute is left
 	wantSmaller(t, w, 2, "with --nodes=2 --ntasks=2, in place of this job")
 }
 
@@ -72,10 +72,10 @@ func TestSmallerDevices(t *testing.T) {
 	w.plan()
 	w.add(2, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 4, Per: PerNode}}})
 	w.plan()
-	wantSmaller(t, w, 2, "with --gres=gpu:3")
+	wantSmaller(t, w, 2, "with --gres=gpu:3, in place of this job")
 	w.add(3, 600, Request{Tasks: 7, MinNodes: 1, MaxNodes: 1, Exclusive: true})
 	w.plan()
-	wantSmaller(t, w, 3, "without --exclusive")
+	wantSmaller(t, w, 3, "without --exclusive, beside this job")
 }
 
 // A job that asks for more than its partition has or allows is told so, and not what its nodes are short of.
@@ -88,15 +88,15 @@ func TestExplainBeyondPartition(t *testing.T) {
 		want  string
 	}{
 		{"nodes", 60, Request{MinNodes: 4}, nil,
-			"reason: PartitionConfig\nrequests 4 nodes, partition p has 3\nwould start now: with --nodes=3\n"},
+			"reason: PartitionConfig\nrequests 4 nodes, partition p has 3\nwould start now: with --nodes=3, in place of this job\n"},
 		{"CPUs", 60, Request{Tasks: 7}, nil,
-			"reason: PartitionConfig\nrequests 7 CPUs, partition p has 6\nwould start now: with --ntasks=6\n"},
+			"reason: PartitionConfig\nrequests 7 CPUs, partition p has 6\nwould start now: with --ntasks=6, in place of this job\n"},
 		{"time", 7200, Request{Tasks: 1}, func(p *Partition) { p.MaxTimeS = 3600 },
-			"reason: PartitionTimeLimit\nrequests 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00\n"},
+			"reason: PartitionTimeLimit\nrequests 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00, in place of this job\n"},
 		{"most nodes", 60, Request{MinNodes: 3, MaxNodes: 3}, func(p *Partition) { p.MaxNodes = 2 },
-			"reason: PartitionNodeLimit\nrequests 3 nodes, partition p allows 2\nwould start now: with --nodes=2\n"},
+			"reason: PartitionNodeLimit\nrequests 3 nodes, partition p allows 2\nwould start now: with --nodes=2, in place of this job\n"},
 		{"fewest nodes", 60, Request{MinNodes: 1, MaxNodes: 1}, func(p *Partition) { p.MinNodes = 2 },
-			"reason: PartitionNodeLimit\nrequests 1 nodes, partition p requires at least 2\n"},
+			"reason: PartitionNodeLimit\nrequests 1 node, partition p requires at least 2\n"},
 		{"down", 60, Request{Tasks: 1}, func(p *Partition) { p.State = PartitionDown }, "reason: PartitionDown\npartition p is down\n"},
 	} {
 		w := newWorld(t, Params{}, 3, 2)

@@ -207,12 +207,12 @@ func TestExplainSwitches(t *testing.T) {
 	x, ok := New(Params{}).Explain(&in, 2)
 	const want = `reason: Resources
 5 nodes: could take part of the job now
-1 node: 1 CPUs not free (at most 0)
+1 node: 1 CPU not free (at most 0)
 5 nodes could take part of the job now, on 3 leaf switches; the job waits for 3 nodes on at most 1 (--switches)
 expected on n[1-3]
-after the end of job 1
-would start now: with --nodes=2
-would start now: without --switches
+would start now if job 1 ended
+would start now: with --nodes=2, beside this job
+would start now: without --switches, beside this job
 `
 	if !ok || x.String() != want {
 		t.Errorf("got\n%swant\n%s", x, want)

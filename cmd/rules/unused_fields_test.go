@@ -91,7 +91,6 @@ var unusedFields = map[string]string{
 	"noded/stepd.action.handler":          kernel,
 	"noded/stepd.action.mask":             kernel,
 	"noded/stepd.action.restorer":         kernel,
-	"sched/record.Node.Reason":            planned,
 	"sched/record.Plan.Seq":               planned,
 	"sched/record.Preempt.Task":           planned,
 	"sched/record.Reservation.IgnoreJobs": planned,

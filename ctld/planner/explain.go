@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -24,23 +25,29 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	m.rebuild(v)
 	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), j.Id)
 	if !ok {
-		return fmt.Sprintf("job %d does not wait\n", j.Id)
+		return fmt.Sprintf("job %s does not wait\n", state.JobName(j))
 	}
 	var b strings.Builder
-	b.WriteString(x.String())
+	b.WriteString(x.Text(func(id uint32) string {
+		if r := v.Jobs.Get(id); r != nil {
+			return typed(r)
+		}
+		return fmt.Sprint(id)
+	}))
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range slices.Concat(waitNotes(v, j, x.Reserved), feasible.PartitionNotes(v, j), feasible.DeviceNotes(v, j.Spec, true)) {
+	for _, line := range slices.Concat(waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved), feasible.PartitionNotes(v, j),
+		feasible.DeviceNotes(v, j.Spec, true)) {
 		fmt.Fprintln(&b, line)
 	}
-	for _, id := range x.After[:min(len(x.After), maxNamed)] {
+	for _, id := range endsFirst(x.Ways) {
 		if r := v.Jobs.Get(id); r != nil {
 			end := "without a time limit"
 			if r.EndNs != 0 {
-				end = "until " + clock(r.EndNs) + " at the latest"
+				end = "until " + timespec.FormatUTC(r.EndNs) + " at the latest"
 			}
-			fmt.Fprintf(&b, "  job %d of %s on %s runs %s\n", id, r.Spec.User, r.NodeList, end)
+			fmt.Fprintf(&b, "  job %s of %s on %s runs %s\n", state.JobName(r), r.Spec.User, r.NodeList, end)
 		}
 	}
 	if x.Start != 0 && x.Start < sched.Forever {
@@ -48,53 +55,104 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 		if x.Start > v.NowNS/1e9+sched.UnlimitedS/2 {
 			by = "assuming that jobs without a time limit run for a year"
 		}
-		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", clock(x.Start*1e9), hostlist.FoldSorted(x.Where), by)
+		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", timespec.FormatUTC(x.Start*1e9), hostlist.FoldSorted(x.Where), by)
 	}
 	return b.String()
 }
 
-// waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something.
-func waitNotes(v *state.View, j *pb.JobRecord, reserved []string) (out []string) {
+// endsFirst are the running jobs of the ways, as many as are worth a line of their own.
+func endsFirst(ways []sched.Way) (ids []uint32) {
+	for _, w := range ways {
+		ids = append(ids, w.Runs...)
+	}
+	return ids[:min(len(ids), maxNamed)]
+}
+
+// waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something. array
+// is what the scheduler knows of the array that j belongs to; nil when it is none.
+func waitNotes(v *state.View, j *pb.JobRecord, array *sched.Array, reserved []string) (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	name := typed(j)
 	switch {
 	case j.Priority == 0 && j.HoldAdmin:
-		out = append(out, fmt.Sprintf("held; scontrol release %sreleases it, and only an administrator may do that", typed(j)))
+		say("held; scontrol release %s releases it, and only an administrator may do that", name)
 	case j.Priority == 0:
-		out = append(out, fmt.Sprintf("held; scontrol release %s releases it", typed(j)))
+		say("held; scontrol release %s releases it", name)
 	}
 	if j.Spec.BeginNs > v.NowNS {
-		out = append(out, "begins no earlier than "+clock(j.Spec.BeginNs))
+		say("begins no earlier than %s", timespec.FormatUTC(j.Spec.BeginNs))
+	}
+	if array != nil && array.Limit > 0 && array.Active >= array.Limit {
+		say("%d tasks of array %d run, of at most %d at a time; scontrol update JobId=%d ArrayTaskThrottle=N sets another limit",
+			array.Active, j.ArrayJobId, array.Limit, j.ArrayJobId)
 	}
 	if j.Dependency != "" {
-		out = append(out, "waits for "+j.DependencyShown)
+		say("waits for %s", j.DependencyShown)
+		out = append(out, dependencyNotes(v, j)...)
 	}
 	if j.DependencyNever {
-		out = append(out, fmt.Sprintf("that can no longer happen: scancel %[1]s, or scontrol update JobId=%[1]s Dependency=", typed(j)))
+		say("that can no longer happen: scancel %[1]s, or scontrol update JobId=%[1]s Dependency=", name)
 	}
 	if r := v.Reservation(j.Spec.Reservation); r != nil && r.StartNs > v.NowNS {
-		out = append(out, fmt.Sprintf("its reservation %s begins at %s", r.Name, clock(r.StartNs)))
+		say("its reservation %s begins at %s", r.Name, timespec.FormatUTC(r.StartNs))
 	}
 	for _, name := range reserved {
 		if r := v.Reservation(name); r != nil {
-			out = append(out, fmt.Sprintf("  reservation %s is from %s to %s", r.Name, clock(r.StartNs), clock(r.EndNs)))
+			say("  reservation %s is from %s to %s", r.Name, timespec.FormatUTC(r.StartNs), timespec.FormatUTC(r.EndNs))
 		}
 	}
 	return out
 }
 
-// typed is how a job is named to scancel and scontrol: 12, 12_3, 12_[4-9].
+// typed is how a job is named to scancel and scontrol, which take no limit of tasks: 12, 12_3, 12_[4-9].
 func typed(j *pb.JobRecord) string {
-	switch tasks := state.ArraySet(j).String(); {
-	case j.ArrayTasks != "" && strings.ContainsAny(tasks, ",-"):
-		return fmt.Sprintf("%d_[%s]", j.ArrayJobId, tasks)
-	case j.ArrayTasks != "":
-		return fmt.Sprintf("%d_%s", j.ArrayJobId, tasks)
-	case j.IsArrayTask:
-		return fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
+	if set := state.ArraySet(j); set != nil {
+		return fmt.Sprintf("%d_[%s]", j.ArrayJobId, set)
 	}
-	return fmt.Sprint(j.Id)
+	return state.JobName(j)
 }
 
-func clock(ns int64) string { return time.Unix(0, ns).Format("2006-01-02T15:04:05") }
+// dependencyNotes say how far the jobs have got that j waits for: of an array, how many of its tasks have not ended.
+func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
+	d, err := jobid.ParseDependency(j.Dependency)
+	if err != nil {
+		return nil // written by the controller
+	}
+	for _, c := range d.Conditions[:min(len(d.Conditions), maxNamed)] {
+		if c.Kind == jobid.Singleton {
+			out = append(out, fmt.Sprintf("  it starts when no other job of %s named %s is left", j.Spec.User, j.Spec.Name))
+			continue
+		}
+		id := jobid.Job(c.Job)
+		if c.HasTask {
+			id = jobid.Task(c.Job, c.Task)
+		}
+		names := &jobid.Names{}
+		if names.Add(id) != nil {
+			continue
+		}
+		names.Sort()
+		tally, whole, single := state.Tally{}, uint64(0), ""
+		for o := range v.Jobs.All() {
+			if !state.Named(names, o) {
+				continue
+			}
+			tally.Add(o)
+			if all, err := jobid.ParseArray(o.ArraySpec); err == nil && !c.HasTask {
+				whole = all.Total()
+			} else {
+				single = state.StateName(o)
+			}
+		}
+		switch left := tally.Left(); {
+		case left > 0 && whole > 0:
+			out = append(out, fmt.Sprintf("  array %d: %d of %d tasks have not ended (%s)", c.Job, left, whole, tally))
+		case single != "":
+			out = append(out, fmt.Sprintf("  job %s is %s", id, single))
+		}
+	}
+	return out
+}
 
 // maxNamed bounds how many running jobs an explanation names.
 const maxNamed = 10

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/sched/index"
@@ -18,18 +19,21 @@ type explainer struct {
 	ix    *index.Index
 	pl    *placement.Placer
 	q     *queue.Queue
-	plans plans
+	plans Plans
+	fresh func() Plans
 }
 
-// plans makes plans of other snapshots. That may change what the index and the queue say.
-type plans interface {
+// Plans makes plans of other snapshots. That may change what the index and the queue say.
+type Plans interface {
 	Plan(in *record.Snapshot) *record.Plan
 	PlanTo(in *record.Snapshot, id uint32) *record.Plan
 }
 
 // Why says why j waits in the snapshot, which the index and the queue have followed. Afterwards they may say something else.
-func Why(in *record.Snapshot, j *queue.Job, ix *index.Index, pl *placement.Placer, q *queue.Queue, plans plans) *Explanation {
-	ex := &explainer{ix: ix, pl: pl, q: q, plans: plans}
+// fresh makes a scheduler of the same configuration that has not seen anything yet.
+func Why(in *record.Snapshot, j *queue.Job, ix *index.Index, pl *placement.Placer, q *queue.Queue, plans Plans,
+	fresh func() Plans) *Explanation {
+	ex := &explainer{ix: ix, pl: pl, q: q, plans: plans, fresh: fresh}
 	return ex.explain(in, j)
 }
 
@@ -47,18 +51,22 @@ func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
 	if x.Partition = ex.beyond(e); x.Partition == "" {
 		x.Nodes, x.Reserved = ex.failing(e)
 	}
-	var holders []*node.Run
-	x.Licenses, holders = ex.shortLicenses(e.Class.Shape)
-	switch ex.q.FaultOf(e.Class).Code {
-	case "":
+	x.Licenses = ex.shortLicenses(e.Class.Shape)
+	fault := ex.q.FaultOf(e.Class).Code
+	if fault == "" {
 		x.Switches = ex.scattered(e)
-		fallthrough
-	case record.ReqNodeNotAvail: // until maintenance is over, it may be
-		ex.expect(in, j, e.Class, x, holders)
 	}
-	if x.Start > 0 {
-		x.Smaller = ex.smaller(in, e)
+	if fault != "" && fault != record.ReqNodeNotAvail { // until maintenance is over, it may be that
+		x.Smaller = ex.smaller(in, e, ex.knobs(e), true)
+		return x
 	}
+	others := ex.others(e)
+	x.Ahead = ahead(e, others)
+	inTheWay, windows, knobs := ex.obstacles(in, e, others), ex.windows(e), ex.knobs(e)
+	ex.expect(in, j, x) // from here on the index and the queue may say something else
+	ex.ways(in, j.Rec.ID, inTheWay, x)
+	x.Smaller = ex.smaller(in, e, knobs, false)
+	ex.delays(in, j.Rec.ID, windows, x)
 	return x
 }
 
@@ -76,9 +84,9 @@ func (ex *explainer) beyond(e *queue.Entry) string {
 		return fmt.Sprintf("requests %s, partition %s allows %s", timespec.Clock(e.Least), p.Name, timespec.Clock(p.MaxTimeS))
 	case record.PartitionNodeLimit:
 		if p.MaxNodes > 0 && d.Lo > p.MaxNodes {
-			return fmt.Sprintf("requests %d nodes, partition %s allows %d", d.Lo, p.Name, p.MaxNodes)
+			return fmt.Sprintf("requests %s, partition %s allows %d", count(int64(d.Lo), "node"), p.Name, p.MaxNodes)
 		}
-		return fmt.Sprintf("requests %d nodes, partition %s requires at least %d", d.Hi, p.Name, p.MinNodes)
+		return fmt.Sprintf("requests %s, partition %s requires at least %d", count(int64(d.Hi), "node"), p.Name, p.MinNodes)
 	case record.MaxMemPerLimit:
 		return fmt.Sprintf(
 			"requests %d MiB of memory per node, partition %s allows %d",
@@ -88,16 +96,24 @@ func (ex *explainer) beyond(e *queue.Entry) string {
 		)
 	case record.PartitionConfig:
 		if n := len(e.Class.Part.Nodes); r.MinNodes > n {
-			return fmt.Sprintf("requests %d nodes, partition %s has %d", r.MinNodes, p.Name, n)
+			return fmt.Sprintf("requests %s, partition %s has %d", count(int64(r.MinNodes), "node"), p.Name, n)
 		}
 		return fmt.Sprintf(
-			"requests %d CPUs, partition %s has %d",
-			max(r.Tasks, 1)*max(r.CPUsPerTask, 1),
+			"requests %s, partition %s has %d",
+			count(int64(max(r.Tasks, 1)*max(r.CPUsPerTask, 1)), "CPU"),
 			p.Name,
 			ex.ix.CPUsOf(e.Class.Part),
 		)
 	}
 	return ""
+}
+
+// count is "1 node", "2 nodes".
+func count(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // failing counts nodes by why the least part of the job does not fit there now, and names the reservations among the causes.
@@ -121,7 +137,20 @@ func (ex *explainer) failing(e *queue.Entry) (out []Failing, reserved []string) 
 	}
 	slices.SortStableFunc(out, func(a, b Failing) int { return b.Nodes - a.Nodes })
 	slices.Sort(reserved)
-	return out, slices.Compact(reserved)
+	return fewer(out), slices.Compact(reserved)
+}
+
+// fewer bounds the causes that are listed.
+func fewer(all []Failing) []Failing {
+	const most = 20
+	if len(all) <= most {
+		return all
+	}
+	rest := Failing{0, "other causes", -1}
+	for _, f := range all[most-1:] {
+		rest.Nodes += f.Nodes
+	}
+	return append(all[:most-1:most-1], rest)
 }
 
 // Causes that heldFor makes more exact.
@@ -129,11 +158,12 @@ const (
 	whyReserved = "reserved"
 	whyPartOnly = "could take part of the job now"
 	whyRoom     = "has room for the job now"
+	whyMaint    = "under maintenance"
 )
 
 // heldFor names the reservation of others that has the node, or that begins before the job may have ended there.
 func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by string) {
-	if why != whyReserved && why != whyPartOnly && why != whyRoom {
+	if why != whyReserved && why != whyPartOnly && why != whyRoom && why != whyMaint {
 		return why, ""
 	}
 	first := record.Forever
@@ -146,8 +176,8 @@ func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by
 	switch {
 	case by == "":
 		return why, ""
-	case why == whyReserved:
-		return fmt.Sprintf("reserved (%s)", by), by
+	case why == whyReserved || why == whyMaint:
+		return fmt.Sprintf("%s (%s)", why, by), by
 	}
 	return fmt.Sprintf("reserved (%s) before the job's time limit would end it", by), by
 }
@@ -167,13 +197,19 @@ func (ex *explainer) whyNot(c *queue.Class, n *node.Node) (string, int64) {
 	case alt.Pos[n.Index] < 0:
 		return ex.neverFits(sh, n, v)
 	case n.Rec.State != record.NodeUsable:
-		return map[record.NodeState]string{
-			record.NodeDrained: "drained", record.NodeDown: "down", record.NodeMaint: "under maintenance",
-		}[n.Rec.State], -1
+		state := map[record.NodeState]string{
+			record.NodeDrained: "drained", record.NodeDown: "down", record.NodeMaint: whyMaint,
+		}[n.Rec.State]
+		if n.Rec.Reason != "" {
+			state += " (" + n.Rec.Reason + ")"
+		}
+		return state, -1
 	case n.Away > 0:
 		return "being powered down, and not to be had before that is over", -1
 	case blocked:
 		return whyReserved, -1
+	case sh.Stranger(n, v):
+		return "in use by other jobs, and the job needs it exclusively", -1
 	}
 	if what, has := shortOf(v, n.Config, n.Prof.Now()); what != "" {
 		if n.SoonReserved(ex.ix.Now, ex.ix.Now+1) {
@@ -189,8 +225,6 @@ func (ex *explainer) inTheWay(sh *placement.Shape, n *node.Node, v *node.Need) s
 	switch {
 	case ex.pl.OpenUntil(sh, n, v) <= ex.ix.Now:
 		return "what is free is reserved"
-	case sh.Stranger(n, v):
-		return "in use by other jobs, and the job needs it exclusively"
 	case ex.pl.LacksCores(sh, n, v):
 		return "CPUs in use by jobs that this one cannot share with"
 	case n.LacksCuts(v):
@@ -235,15 +269,15 @@ func (ex *explainer) neverFits(sh *placement.Shape, n *node.Node, v *node.Need) 
 func shortOf(v *node.Need, cfg *node.Config, free []int64) (what string, has int64) {
 	switch {
 	case free[node.DimCPU] < v.CPUUnits:
-		return fmt.Sprintf("%d CPUs", v.CPUs), max(0, free[node.DimCPU]*min(v.CPUs, node.MostCPUs)/v.CPUUnits)
+		return count(v.CPUs, "CPU"), max(0, free[node.DimCPU]*min(v.CPUs, node.MostCPUs)/v.CPUUnits)
 	case free[node.DimMem] < v.MemMiB:
 		return fmt.Sprintf("%d MiB of memory", v.MemMiB), max(0, free[node.DimMem])
 	case v.Cap > 0 && free[v.Cap] < v.CPUs:
-		return fmt.Sprintf("%d CPUs per node, of those that the partition may use", v.CPUs), max(0, free[v.Cap])
+		return count(v.CPUs, "CPU") + " per node, of those that the partition may use", max(0, free[v.Cap])
 	}
 	for i := range v.Gres {
 		if g := &v.Gres[i]; !g.Fits(cfg, free) {
-			return fmt.Sprintf("%d %s", g.Count, g.Name), whole(g, cfg, free)
+			return fmt.Sprintf("%d %s", g.Count, strings.TrimSuffix(g.Name+":"+g.Type, ":")), whole(g, cfg, free)
 		}
 	}
 	return "", -1
@@ -263,171 +297,50 @@ func whole(g *node.GresNeed, cfg *node.Config, free []int64) (n int64) {
 // explainBudget is how many questions of (job, node) an answer is worth: about a second.
 const explainBudget = 3_000_000
 
-// expect takes the start from a plan in which every job is promised one. Where the job waits for licenses alone, it is for those who
-// have them, whatever else ends until then on the nodes that it will be given.
-func (ex *explainer) expect(in *record.Snapshot, j *queue.Job, c *queue.Class, x *Explanation, holders []*node.Run) {
+// planTo is the expected start of a job and where it is, as a plan says in which every job is promised one: Now where it would start at
+// once, Forever where nothing can be said.
+func (ex *explainer) planTo(in *record.Snapshot, id uint32) (start int64, where []string, truncated bool) {
 	bounded := *in
 	bounded.Budget = cmp.Or(in.Budget, explainBudget)
-	plan := ex.plans.PlanTo(&bounded, j.Rec.ID)
+	plan := ex.plans.PlanTo(&bounded, id)
+	start = record.Forever
+	for i := range plan.Reserve {
+		if r := &plan.Reserve[i]; r.ID == id {
+			start, where = r.At, r.Nodes
+		}
+	}
 	for i := range plan.Start {
-		if st := &plan.Start[i]; st.Job.ID == j.Rec.ID {
-			x.Start = 0
+		if st := &plan.Start[i]; st.Job.ID == id {
+			start, where = in.Now, nil
 			for _, a := range st.Allocs {
-				x.Where = append(x.Where, a.Node)
+				where = append(where, a.Node)
 			}
 		}
 	}
-	for i := range plan.Reserve {
-		if r := &plan.Reserve[i]; r.ID == j.Rec.ID {
-			x.Start, x.Where = r.At, r.Nodes
-		}
-	}
-	if x.Start == 0 || x.Start == record.Forever {
-		x.TooFar = plan.Truncated && x.Start == record.Forever
-		return
-	}
-	for _, r := range holders {
-		if r.End <= x.Start {
-			x.After = append(x.After, r.Rec.ID)
-		}
-	}
-	where := x.Where
-	if len(x.After) > 0 && slices.ContainsFunc(x.Nodes, func(f Failing) bool { return f.Why == whyPartOnly || f.Why == whyRoom }) {
-		where = nil
-	}
-	for _, i := range ex.ix.NodeList(where) {
-		x.After = append(x.After, ex.mustEnd(c.Shape, ex.ix.Nodes.Vals[i], x.Start)...)
-	}
-	slices.Sort(x.After)
-	x.After = slices.Compact(x.After)
+	return start, where, plan.Truncated
 }
 
-// mustEnd are the runs that have left the node by then, without those that
-// could as well stay: what they hold is left over.
-func (ex *explainer) mustEnd(sh *placement.Shape, n *node.Node, start int64) (ids []uint32) {
-	var all []uint32
-	var ended []*node.Run
-	for _, r := range n.Runs {
-		if r.End > start {
-			continue
-		}
-		all = append(all, r.Rec.ID)
-		if !ex.leftOver(sh, n, start, r) {
-			ids = append(ids, r.Rec.ID)
-		}
-		ended = append(ended, r)
+// expect fills in the expected start.
+func (ex *explainer) expect(in *record.Snapshot, j *queue.Job, x *Explanation) {
+	var truncated bool
+	if x.Start, x.Where, truncated = ex.planTo(in, j.Rec.ID); x.Start == in.Now {
+		x.Start = 0
 	}
-	switch {
-	case len(ids) > 0:
-		return ids
-	case ex.leftOver(sh, n, start, ended...):
-		return nil // it waits for something else
-	}
-	if cutters := cutters(n, sh, start); len(cutters) > 0 {
-		return cutters
-	}
-	return all // any of them will do, and there is no saying which
+	x.TooFar = truncated && x.Start == record.Forever
 }
 
-// cutters are the runs that have left by then of those that hold devices of which the job wants instances.
-func cutters(n *node.Node, sh *placement.Shape, start int64) (ids []uint32) {
-	alt := &sh.Alts[len(sh.Alts)-1]
-	if alt.Pos[n.Index] < 0 {
+// shortLicenses says which licenses of sh are not free now.
+func (ex *explainer) shortLicenses(sh *placement.Shape) (short []string) {
+	if sh.Lic == nil {
 		return nil
 	}
-	v := sh.NeedFor(alt, n.Config, alt.Tasks, alt.GPUs)
-	wanted := func(gi int) bool {
-		return slices.ContainsFunc(v.Gres, func(g node.GresNeed) bool {
-			return slices.ContainsFunc(g.Cuts, func(c node.Cut) bool { return c.Group == gi })
-		})
-	}
-	for _, r := range n.Runs {
-		if r.End <= start && slices.ContainsFunc(r.Parts, func(p node.Part) bool { return p.Node == n && holds(n, &p, wanted) }) {
-			ids = append(ids, r.Rec.ID)
-		}
-	}
-	return ids
-}
-
-// holds reports whether a part of a run has a device of a group that is wanted.
-func holds(n *node.Node, p *node.Part, wanted func(gi int) bool) bool {
-	for i := range p.Alloc.Gres {
-		a := &p.Alloc.Gres[i]
-		for _, d := range a.Devices {
-			if gi, _ := n.Find(a, d); gi >= 0 && wanted(gi) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// placesBeside reports whether the instances of v find places on the node when everything that ends by then has left it but some runs.
-func placesBeside(n *node.Node, v *node.Need, runs []*node.Run, start int64) bool {
-	leave := func(sign int64) {
-		for _, o := range n.Runs {
-			for i := range o.Parts {
-				if p := &o.Parts[i]; p.Node == n && o.End <= start && !slices.Contains(runs, o) {
-					n.Hold(p, sign)
-				}
-			}
-		}
-	}
-	leave(-1)
-	defer leave(1)
-	return !n.LacksCuts(v)
-}
-
-// leftOver reports whether a part of the job would fit on the node then even if the runs had not ended. Where more than amounts count,
-// or the part may be of several sizes, it does not know, and says no.
-func (ex *explainer) leftOver(sh *placement.Shape, n *node.Node, start int64, runs ...*node.Run) bool {
-	alt := &sh.Alts[len(sh.Alts)-1]
-	if alt.Flex || alt.Pos[n.Index] < 0 || slices.ContainsFunc(runs, sh.Strange) {
-		return false
-	}
-	v := sh.NeedFor(alt, n.Config, alt.Tasks, alt.GPUs)
-	if v.Whole || slices.ContainsFunc(v.Gres, func(g node.GresNeed) bool { return g.Each > 0 }) {
-		return false
-	}
-	free := slices.Clone(n.Prof.At(n.Prof.Find(start)))
-	for _, r := range runs {
-		for i := range r.Parts {
-			if p := &r.Parts[i]; p.Node == n {
-				for d := range p.Use {
-					free[d] -= p.Use[d]
-				}
-			}
-		}
-	}
-	return v.Fits(n.Config, free) && placesBeside(n, v, runs, start)
-}
-
-// shortLicenses says which licenses of sh are not free now, and which runs have some of them.
-func (ex *explainer) shortLicenses(sh *placement.Shape) (short []string, holders []*node.Run) {
-	if sh.Lic == nil {
-		return nil, nil
-	}
-	var which []int
 	lic := ex.ix.Licenses
 	for i := range lic.Recs {
 		if have, want := lic.Of(i, lic.Prof.Now(), sh.Lic); have < want {
 			short = append(short, fmt.Sprintf("%d %s (at most %d of %d)", want, lic.Recs[i].Name, max(0, have), lic.Recs[i].Count))
-			which = append(which, i)
 		}
 	}
-	for _, r := range ex.ix.Runs.Vals {
-		if r.Lic != nil && slices.ContainsFunc(which, func(i int) bool {
-			for k := i; k < len(r.Lic); k += len(lic.Recs) {
-				if r.Lic[k] > 0 {
-					return true
-				}
-			}
-			return false
-		}) {
-			holders = append(holders, r)
-		}
-	}
-	return short, holders
+	return short
 }
 
 // scattered says so when enough nodes could take a part of the job now and it is their switches that keep it from starting.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -31,10 +32,14 @@ type Explanation struct {
 	// TooFar: so many come before the job that it was not worked out when it
 	// starts.
 	TooFar bool
-	// After are running jobs on those nodes that have to end first.
-	After []uint32
-	// Smaller are changes to the request with each of which the job would start
-	// now, as options of sbatch.
+	// Ahead are the jobs that stand before it in the queue of its partition.
+	Ahead []uint32
+	// Delays are reservations of others that move the expected start.
+	Delays []Delay
+	// Ways are which other jobs would have to go for the job to start now.
+	Ways []Way
+	// Smaller are changes to the request with each of which the job would start if it were submitted now or a minute later, as options of
+	// sbatch, and whether beside this job or in place of it.
 	Smaller []string
 }
 
@@ -48,60 +53,103 @@ type Failing struct {
 }
 
 func (f Failing) String() string {
-	nodes := "nodes"
-	if f.Nodes == 1 {
-		nodes = "node"
-	}
+	text := count(int64(f.Nodes), "node") + ": " + f.Why
 	if f.Most < 0 {
-		return fmt.Sprintf("%d %s: %s", f.Nodes, nodes, f.Why)
+		return text
 	}
-	return fmt.Sprintf("%d %s: %s (at most %d)", f.Nodes, nodes, f.Why, f.Most)
+	return fmt.Sprintf("%s (at most %d)", text, f.Most)
 }
 
-// String is the explanation as `sluice explain` prints it, a line for each point.
+// String is the explanation with jobs named by their ids.
 func (x *Explanation) String() string {
+	return x.Text(func(id uint32) string { return fmt.Sprint(id) })
+}
+
+// Text is the explanation as `sluice explain` prints it, a line for each point.
+func (x *Explanation) Text(name func(id uint32) string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "reason: %s\n", x.Reason)
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	say("reason: %s", x.Reason)
 	if x.Partition != "" {
-		fmt.Fprintf(&b, "%s\n", x.Partition)
+		say("%s", x.Partition)
 	}
 	for _, f := range x.Nodes {
-		fmt.Fprintln(&b, f)
+		say("%s", f)
 	}
 	if len(x.Licenses) > 0 {
-		fmt.Fprintf(&b, "licenses not free: %s\n", strings.Join(x.Licenses, ", "))
+		say("licenses not free: %s", strings.Join(x.Licenses, ", "))
 	}
 	if x.Switches != "" {
-		fmt.Fprintf(&b, "%s\n", x.Switches)
+		say("%s", x.Switches)
+	}
+	if len(x.Ahead) > 0 {
+		say("ahead of it in the queue: %s", jobs(x.Ahead, "and", name))
 	}
 	if x.Start > 0 && x.Start < record.Forever {
-		fmt.Fprintf(&b, "expected on %s\n", hostlist.Fold(x.Where))
+		say("expected on %s", hostlist.Fold(x.Where))
 	}
 	if x.TooFar {
-		b.WriteString("expected start not computed: too many jobs are ahead of this one\n")
+		say("expected start not computed: too many jobs are ahead of this one")
 	}
-	switch len(x.After) {
-	case 0:
-	case 1:
-		fmt.Fprintf(&b, "after the end of job %d\n", x.After[0])
-	default:
-		fmt.Fprintf(&b, "after the end of jobs %s\n", joinIDs(x.After))
+	for _, d := range x.Delays {
+		say("%s", d)
+	}
+	for i := range x.Ways {
+		say("would start now if %s", x.Ways[i].text(name))
 	}
 	for _, how := range x.Smaller {
-		fmt.Fprintf(&b, "would start now: %s\n", how)
+		say("would start now: %s", how)
 	}
 	return b.String()
 }
 
-func joinIDs(ids []uint32) string {
-	const most = 20
-	var words []string
-	for i, id := range ids {
-		if i == most {
-			words = append(words, fmt.Sprintf("and %d more", len(ids)-most))
-			break
-		}
-		words = append(words, fmt.Sprint(id))
+func (d Delay) String() string {
+	what := "reservation " + d.Reservations[0] + " delays the start"
+	if len(d.Reservations) > 1 {
+		what = "reservations " + strings.Join(d.Reservations, ", ") + " delay the start"
 	}
-	return strings.Join(words, ",")
+	if d.ByS == record.Forever {
+		return what
+	}
+	return what + " by " + timespec.Clock(d.ByS)
+}
+
+// text is a clause: "job 1 or 2 ended", "jobs 1 and 2 ended and waiting job 3 were cancelled".
+func (w *Way) text(name func(uint32) string) string {
+	join := "and"
+	if w.Any {
+		join = "or"
+	}
+	var clauses []string
+	if len(w.Runs) > 0 {
+		clauses = append(clauses, jobs(w.Runs, join, name)+" ended")
+	}
+	if len(w.Waiting) > 0 {
+		verb := " were cancelled"
+		if w.Any || len(w.Waiting) == 1 {
+			verb = " was cancelled"
+		}
+		clauses = append(clauses, "waiting "+jobs(w.Waiting, join, name)+verb)
+	}
+	return strings.Join(clauses, " and ")
+}
+
+// jobs is "job 1", "job 1 or 2", "jobs 1, 2 and 3".
+func jobs(ids []uint32, join string, name func(uint32) string) string {
+	const most = 20
+	word := "jobs "
+	if len(ids) == 1 || join == "or" {
+		word = "job "
+	}
+	var words []string
+	for _, id := range ids[:min(len(ids), most)] {
+		words = append(words, name(id))
+	}
+	switch n := len(words); {
+	case len(ids) > most:
+		return word + strings.Join(words, ", ") + fmt.Sprintf(" %s %d more", join, len(ids)-most)
+	case n > 1:
+		return word + strings.Join(words[:n-1], ", ") + " " + join + " " + words[n-1]
+	}
+	return word + words[0]
 }

@@ -12,35 +12,69 @@ import (
 )
 
 // trial asks the scheduler, of a copy of a job that wants less, whether it
-// would start at once if it were submitted now. What it says is true, because
-// a plan says it; plans that differ in one job cost little.
+// would start at once if it were submitted, now or a little later. What it says is true, because
+// plans say it; plans that differ in one job cost little.
 type trial struct {
-	plans  plans
-	in     record.Snapshot
+	at     [2]moment
 	others []*record.Job
 	rec    record.Job // what would be submitted
 }
 
+// moment is when a trial is made. Each has a scheduler of its own, because going back in time makes one start over.
+type moment struct {
+	plans Plans
+	in    record.Snapshot
+}
+
+// marginS is how much later the changed job may be submitted and still start, in seconds: users type. Nothing that ends until then has
+// ended in the trial.
+const marginS = 60
+
+// change is a change to what is submitted.
+type change func(*record.Job, *record.Request)
+
+func nothing(*record.Job, *record.Request) {}
+
 // newTrial is for a copy of j, submitted in its place or in addition to it.
-func newTrial(plans plans, in *record.Snapshot, j *queue.Job, instead bool) *trial {
-	t := &trial{plans: plans, in: *in, rec: *j.Rec}
-	t.in.Resume = record.Cursor{}
+func (ex *explainer) newTrial(in *record.Snapshot, j *queue.Job, later Plans, instead bool) *trial {
+	t := &trial{at: [2]moment{{ex.plans, *in}, {later, *in}}, rec: *j.Rec}
+	t.at[0].in.Resume, t.at[1].in.Resume = record.Cursor{}, record.Cursor{}
+	t.at[1].in.Now += marginS
 	for _, o := range in.Pending {
 		t.rec.ID = max(t.rec.ID, o.ID+1)
 		if !instead || o.ID != j.Rec.ID {
 			t.others = append(t.others, o)
 		}
 	}
-	t.rec.Array, t.rec.Submit, t.rec.Eligible, t.rec.Begin, t.rec.Priority = nil, in.Now, 0, 0, 0
+	for _, r := range in.Running {
+		t.rec.ID = max(t.rec.ID, r.ID+1)
+	}
+	t.rec.Array, t.rec.Eligible, t.rec.Begin, t.rec.Priority, t.rec.Promised = nil, 0, 0, 0, false
 	return t
 }
 
-func (t *trial) starts(change func(*record.Job, *record.Request)) bool {
+func (t *trial) starts(to change) bool {
 	rec, req := t.rec, *t.rec.Request
 	rec.Request = &req
-	change(&rec, &req)
-	t.in.Pending = append(t.others[:len(t.others):len(t.others)], &rec)
-	return slices.ContainsFunc(t.plans.Plan(&t.in).Start, func(st record.Start) bool { return st.Job == &rec })
+	to(&rec, &req)
+	for i := range t.at {
+		m, submitted := &t.at[i], rec
+		submitted.Submit = m.in.Now
+		m.in.Pending = append(t.others[:len(t.others):len(t.others)], &submitted)
+		if !slices.ContainsFunc(m.plans.Plan(&m.in).Start, func(st record.Start) bool { return st.Job == &submitted }) {
+			return false
+		}
+	}
+	return true
+}
+
+// startsFor asks schedulers that have not seen anything else: what is said rests on no history of trials.
+func (t *trial) startsFor(fresh func() Plans, to change) bool {
+	again := *t
+	for i := range again.at {
+		again.at[i].plans = fresh()
+	}
+	return again.starts(to)
 }
 
 // knob is one thing that a job may ask less of.
@@ -51,15 +85,15 @@ type knob struct {
 }
 
 // most is the most below k.from with which the job starts, besides what is
-// already changed; 0 when there is none.
-func (t *trial) most(k *knob, already func(*record.Job, *record.Request)) int64 {
+// already changed; 0 when it does not start with low.
+func (t *trial) most(k *knob, low int64, already change) int64 {
 	ok := func(v int64) bool {
 		return t.starts(func(j *record.Job, r *record.Request) {
 			already(j, r)
 			k.set(j, r, v)
 		})
 	}
-	low, high := int64(1), k.from
+	high := k.from
 	if high <= low || !ok(low) {
 		return 0
 	}
@@ -75,46 +109,81 @@ func (t *trial) most(k *knob, already func(*record.Job, *record.Request)) int64 
 
 // smaller lists changes to e's request with each of which it would start now:
 // one thing less, or, where none of that is enough, less of several.
-func (ex *explainer) smaller(in *record.Snapshot, e *queue.Entry) []string {
-	if beside := ex.changes(newTrial(ex.plans, in, e.Job, false), e); len(beside) > 0 {
-		return beside
+func (ex *explainer) smaller(in *record.Snapshot, e *queue.Entry, knobs []knob, faulty bool) (out []string) {
+	later := ex.fresh()
+	beside, instead := ex.newTrial(in, e.Job, later, false), ex.newTrial(in, e.Job, later, true)
+	trials := []*trial{beside, instead}
+	if faulty {
+		trials = trials[1:] // as it is it would only be left behind
 	}
-	out := ex.changes(newTrial(ex.plans, in, e.Job, true), e)
-	for i := range out {
-		out[i] += ", in place of this job"
+	if beside.starts(nothing) || instead.starts(nothing) {
+		return nil // nothing has to be changed
 	}
-	return out
+	for _, several := range []bool{false, true} {
+		for _, t := range trials {
+			var found []option
+			if several {
+				found = t.combined(knobs)
+			} else {
+				found = t.changes(knobs, e.Class.Shape.Request)
+			}
+			for _, o := range found {
+				if t.startsFor(ex.fresh, o.change) {
+					out = append(out, o.text+whereOf(e.Job.Rec, t == instead))
+				}
+			}
+			if len(out) > 0 {
+				return out
+			}
+		}
+	}
+	return nil
 }
 
-func (ex *explainer) changes(t *trial, e *queue.Entry) []string {
-	var out []string
-	knobs := ex.knobs(e)
+// whereOf says whether the changed job is one more, and that of an array it is a single task.
+func whereOf(j *record.Job, instead bool) string {
+	switch {
+	case instead && j.Array != nil:
+		return ", for a single task in place of this job"
+	case instead:
+		return ", in place of this job"
+	case j.Array != nil:
+		return ", for a single task beside this job"
+	}
+	return ", beside this job"
+}
+
+// option is a change, and how it is said.
+type option struct {
+	text string
+	change
+}
+
+// changes are those of one thing each.
+func (t *trial) changes(knobs []knob, r *record.Request) (out []option) {
 	for i := range knobs {
-		if v := t.most(&knobs[i], func(*record.Job, *record.Request) {}); v > 0 {
-			out = append(out, "with "+knobs[i].say(v))
+		k := &knobs[i]
+		if v := t.most(k, 1, nothing); v > 0 {
+			out = append(out, option{"with " + k.say(v), func(j *record.Job, r *record.Request) { k.set(j, r, v) }})
 		}
 	}
-	for _, w := range waivers(e.Class.Shape.Request) {
-		if t.starts(func(_ *record.Job, r *record.Request) { w.drop(r) }) {
-			out = append(out, "without "+w.option)
-		}
-	}
-	if len(out) == 0 {
-		if all := t.combined(knobs); all != "" {
-			out = append(out, "with "+all)
+	for _, w := range waivers(r) {
+		drop := func(_ *record.Job, r *record.Request) { w.drop(r) }
+		if t.starts(drop) {
+			out = append(out, option{"without " + w.option, drop})
 		}
 	}
 	return out
 }
 
 // combined takes the least of everything and, one after the other, as much of
-// each as still starts; "" when not even the least does.
-func (t *trial) combined(knobs []knob) string {
+// each as still starts; nothing when not even the least does.
+func (t *trial) combined(knobs []knob) []option {
 	values := make([]int64, len(knobs))
 	for i := range values {
 		values[i] = 1
 	}
-	others := func(except int) func(*record.Job, *record.Request) {
+	others := func(except int) change {
 		return func(j *record.Job, r *record.Request) {
 			for i := range knobs {
 				if i != except && values[i] < knobs[i].from {
@@ -124,17 +193,31 @@ func (t *trial) combined(knobs []knob) string {
 		}
 	}
 	if len(knobs) < 2 || !t.starts(others(-1)) {
-		return ""
+		return nil
+	}
+	for i := range knobs {
+		if values[i] = knobs[i].from; !t.starts(others(i)) {
+			values[i] = max(1, t.most(&knobs[i], 1, others(i)))
+		}
+	}
+	for again := true; again; { // with what has been lowered since, more of the first may do
+		again = false
+		for i := range knobs {
+			if more := t.most(&knobs[i], values[i]+1, others(i)); more > 0 {
+				values[i], again = more, true
+			}
+		}
 	}
 	var words []string
 	for i := range knobs {
-		if values[i] = knobs[i].from; t.starts(others(i)) {
-			continue
+		if values[i] < knobs[i].from {
+			words = append(words, knobs[i].say(values[i]))
 		}
-		values[i] = t.most(&knobs[i], others(i))
-		words = append(words, knobs[i].say(values[i]))
 	}
-	return strings.Join(words, " ")
+	if len(words) == 0 || !t.starts(others(-1)) {
+		return nil
+	}
+	return []option{{"with " + strings.Join(words, " "), others(-1)}}
 }
 
 // knobs are what e asks for more than one of.
@@ -202,10 +285,7 @@ func sizeKnobs(r *record.Request) []knob {
 	case d.Lo > 1 && len(r.NodeList) <= 1:
 		tasks := func(v int64) int { return int(max(v, int64(r.Tasks)*v/int64(d.Lo))) }
 		out = append(out, knob{int64(d.Lo), func(_ *record.Job, q *record.Request, v int64) {
-			q.NodeCounts, q.MinNodes = nil, int(v)
-			if q.MaxNodes > 0 {
-				q.MaxNodes = int(v)
-			}
+			q.NodeCounts, q.MinNodes, q.MaxNodes = nil, int(v), int(v)
 			if q.Tasks > 0 {
 				q.Tasks = tasks(v)
 			}

@@ -22,8 +22,9 @@ type GresNeed struct {
 	Count  int64
 	Shares int64 // of one device; 0: whole devices
 	Name   string
-	Cuts   []Cut // the instances that the request means
-	Each   int64 // so many on each of the sockets; 0: anywhere
+	Type   string // as it was asked for
+	Cuts   []Cut  // the instances that the request means
+	Each   int64  // so many on each of the sockets; 0: anywhere
 }
 
 // MostCPUs bounds the CPUs that are counted in units of the profile: no node has as many.
@@ -63,7 +64,7 @@ func (v *Need) TakeAll(r *record.Request, cfg *Config) {
 }
 
 func (cfg *Config) gresNeed(g record.GresRequest, count int64) GresNeed {
-	out := GresNeed{Count: count, Name: g.Name}
+	out := GresNeed{Count: count, Name: g.Name, Type: g.Type}
 	for i := range cfg.Groups {
 		have := &cfg.Groups[i]
 		if p := have.cutOf(g.Type); p >= 0 && have.Name == g.Name && have.ShareDim > 0 {

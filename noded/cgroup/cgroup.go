@@ -6,6 +6,7 @@
 //	Unified  cgroup v2 alone: everything in one folder.
 //	Hybrid   v1 controllers beside a v2 mount without controllers: the v2 folder places (CLONE_INTO_CGROUP), kills (cgroup.kill),
 //	         freezes and tells when the group is empty; memory, pids and cpuset come from v1, and only where a limit is asked for.
+//	         A process has its limits because the thread that makes it is in their folders at that moment.
 //	Legacy   v1 alone: the freezer hierarchy places, freezes and lists.
 //	Tree     no cgroup can be had (an ordinary user, a sealed container): the descendants of the shim, which is their
 //	         subreaper. No limits, and a job that outlives its shim is found by its environment.
@@ -64,10 +65,16 @@ type Root interface {
 
 // Group holds one step attempt. Methods may be called from any goroutine.
 type Group interface {
-	// FD is an open folder for CLONE_INTO_CGROUP, or -1. It stays valid until Remove.
+	// FD is an open folder for CLONE_INTO_CGROUP, or -1. It stays valid until Remove. What a thread clones with it between Enter and
+	// Leave begins in all folders of the group.
 	FD() int
-	// Add places the first process, which must be held before its first instruction: cloned says that it was started with FD.
-	Add(pid int, cloned bool) error
+	// Enter moves the calling thread, which must be locked, into the folders in which FD does not place. For a thread that moves
+	// itself the kernel waits for nothing, while moving a process costs it a grace period of RCU, 5 to 15 ms.
+	Enter() error
+	// Leave ends what Enter began, also where that failed. A thread that it fails for must not be used again.
+	Leave() error
+	// Add moves the first process into the group where there is no FD. It must be held before its first instruction.
+	Add(pid int) error
 	// Adopt moves a process that runs into the group of an allocation, and what it forks from then on is in it too. Freeze, Memory
 	// and Usage are about these processes as well; Signal and KillOwn are not.
 	Adopt(pid int) error

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -105,16 +104,10 @@ func groupLife(t *testing.T, r Root) {
 	cmd := exec.Command("python3", "-ISc",
 		"import os,signal,time\nfor s in (1,2,15): signal.signal(s, signal.SIG_IGN)\nprint('up', flush=True)\ninput()\nwhile True:\n  "+
 			"try: os.fork()\n  except OSError: pass\n")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: g.FD() >= 0, CgroupFD: max(g.FD(), 0), Setsid: true}
 	in, _ := cmd.StdinPipe()
 	out, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	start(t, g, cmd)
 	if _, err := out.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Add(cmd.Process.Pid, g.FD() >= 0); err != nil {
 		t.Fatal(err)
 	}
 	if empty, _ := g.Empty(); empty {

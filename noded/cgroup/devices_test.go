@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -189,16 +188,10 @@ for n in range(4):
     if os.path.exists(made): os.unlink(made)
 print(tried(lambda: os.open("/dev/null", os.O_RDWR)))
 `, dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: g.FD() >= 0, CgroupFD: max(g.FD(), 0), Setsid: true}
 	in, _ := cmd.StdinPipe()
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Add(cmd.Process.Pid, g.FD() >= 0); err != nil {
-		t.Fatal(err)
-	}
+	start(t, g, cmd)
 	fmt.Fprintln(in, "go")
 	err = cmd.Wait()
 	want := "0 EPERM EPERM\n1 ENXIO ok\n2 EPERM EPERM\n3 EPERM EPERM\nopened\n"

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -264,14 +265,37 @@ func mostPids() uint64 {
 
 func (g *group) FD() int { return int(g.fd.Load()) }
 
-func (g *group) Add(pid int, cloned bool) error {
-	dirs := append(g.v1[:len(g.v1):len(g.v1)], g.join...)
-	if !cloned {
-		dirs = append([]string{g.own}, dirs...)
-	}
-	for _, dir := range dirs {
+// limiting are the v1 folders with the limits of the group.
+func (g *group) limiting() []string { return append(g.v1[:len(g.v1):len(g.v1)], g.join...) }
+
+func (g *group) Add(pid int) error {
+	for _, dir := range append([]string{g.own}, g.limiting()...) {
 		if err := writeProcs(dir, pid); err != nil {
 			return fmt.Errorf("cannot put process %d into cgroup %s: %w", pid, dir, err)
+		}
+	}
+	return nil
+}
+
+func (g *group) Enter() error {
+	for _, dir := range g.limiting() {
+		if err := write(dir, "tasks", "0"); err != nil {
+			return fmt.Errorf("cannot enter cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// Leave goes to the node's own folders, which have no limits.
+func (g *group) Leave() error {
+	r := g.root
+	for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
+		inside := func(dir string) bool { return strings.HasPrefix(dir, base+"/") }
+		if base == "" || !slices.ContainsFunc(g.limiting(), inside) {
+			continue
+		}
+		if err := write(base, "tasks", "0"); err != nil {
+			return fmt.Errorf("cannot leave the cgroups of %s for %s: %w", g.dir, base, err)
 		}
 	}
 	return nil

@@ -1,10 +1,13 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,14 +21,26 @@ import (
 func into(t *testing.T, g Group) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: g.FD() >= 0, CgroupFD: max(g.FD(), 0), Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Add(cmd.Process.Pid, g.FD() >= 0); err != nil {
-		t.Fatal(err)
-	}
+	start(t, g, cmd)
 	return cmd
+}
+
+// start starts a program in a group, as a shim does.
+func start(t *testing.T, g Group, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: g.FD() >= 0, CgroupFD: max(g.FD(), 0), Setsid: true}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if g.FD() < 0 {
+		if err := errors.Join(cmd.Start(), g.Add(cmd.Process.Pid)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	err := errors.Join(g.Enter(), cmd.Start())
+	if err := errors.Join(err, g.Leave()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestStepsInAnAllocation: a step's group lies in that of its allocation, whose processes it does not meet.
@@ -132,6 +147,51 @@ func TestReclaimNested(t *testing.T) {
 						t.Errorf("%s again: %v", n, err)
 					}
 				}
+			}
+		})
+	}
+}
+
+// TestLimitsFromTheFirstInstruction: a process that a thread makes between Enter and Leave is in all folders of its group, and the thread
+// is in none of them afterwards.
+func TestLimitsFromTheFirstInstruction(t *testing.T) {
+	for name, r := range roots(t) {
+		t.Run(name, func(t *testing.T) {
+			job, err := r.Create("job_7.1", &pb.Limits{MemoryMib: 64, Pids: 50, CpusetCpus: "0"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			step, err := r.Create("job_7.1/step_0", &pb.Limits{MemoryMib: 32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			before, _ := os.ReadFile("/proc/thread-self/cgroup")
+			task := into(t, step)
+			of, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", task.Process.Pid))
+			lr := r.(*linuxRoot)
+			for _, base := range []string{lr.track, lr.memory, lr.pids, lr.cpuset} {
+				kind := filepath.Base(strings.TrimSuffix(base, "/"+lr.name))
+				for line := range strings.Lines(string(of)) {
+					_, rest, _ := strings.Cut(line, ":")
+					controller, dir, _ := strings.Cut(rest, ":")
+					ours := controller == kind || controller == "" && base == lr.track && lr.layout != Legacy
+					if ours && !strings.Contains(dir, "/job_7.1") {
+						t.Errorf("the task is in %q", line)
+					}
+				}
+			}
+			after, _ := os.ReadFile("/proc/thread-self/cgroup")
+			if len(before) == 0 || strings.Contains(string(after), "job_7.1") {
+				t.Errorf("the thread is in\n%s, was in\n%s", after, before)
+			}
+			if err := killUntilEmpty(job, time.Minute); err != nil {
+				t.Error(err)
+			}
+			_ = task.Wait()
+			if err := errors.Join(step.Remove(), job.Remove()); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -230,7 +230,8 @@ func (r *linuxRoot) Shelter(pid int) error {
 // Tidy stops at the first folder of each hierarchy that is still in use, by another node of the cluster for instance.
 func (r *linuxRoot) Tidy() {
 	depth := strings.Count(r.name, "/") + 1
-	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.devices, r.unit, r.track} {
+	// First those whose shims are waited for: then none of their threads is in the others.
+	for _, dir := range []string{r.track, r.unit, r.memory, r.pids, r.cpuset, r.devices} {
 		if dir == "" {
 			continue
 		}

@@ -44,11 +44,13 @@ func (t *tree) Devices() error {
 
 type treeGroup struct{ root int }
 
-func (treeGroup) FD() int             { return -1 }
-func (treeGroup) Add(int, bool) error { return nil }
-func (treeGroup) Usage() Usage        { return Usage{} }
-func (treeGroup) PeakKiB() uint64     { return 0 }
-func (treeGroup) Remove() error       { return nil }
+func (treeGroup) FD() int         { return -1 }
+func (treeGroup) Enter() error    { return nil }
+func (treeGroup) Leave() error    { return nil }
+func (treeGroup) Add(int) error   { return nil }
+func (treeGroup) Usage() Usage    { return Usage{} }
+func (treeGroup) PeakKiB() uint64 { return 0 }
+func (treeGroup) Remove() error   { return nil }
 func (g treeGroup) Memory() (rssKiB, vmKiB uint64) {
 	return memory(descendants(g.root))
 }

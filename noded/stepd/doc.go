@@ -25,9 +25,10 @@
 //
 // # Holding the first process
 //
-// cgroup v1 can place a process only once it exists, and limits have to be there before its first instruction. The child asks
-// to be traced (PTRACE_TRACEME) and so stops in execve; the launcher places it, sets its limits with prlimit(2), writes its number
-// into its environment (SLURM_TASK_PID), and lets go. Where tracing is forbidden, where a TaskProlog has to run, and where the
+// Limits have to be there before a process's first instruction. It is cloned into its cgroup of v2, and begins in those of v1 because the
+// thread that makes it is in them then; with v1 alone it is moved into them, which takes the kernel longer. The child asks to be traced
+// (PTRACE_TRACEME) and so stops in execve; the launcher sets its limits with prlimit(2), writes its number into its environment
+// (SLURM_TASK_PID), and lets go. Where tracing is forbidden, where a TaskProlog has to run, and where the
 // interpreter is not one of the system's own (its file system may never answer, and the shim would stand still in vfork), the shim's own
 // binary is started first, without the job's environment, waits to be told, and executes the script (trampoline.go).
 //

@@ -77,13 +77,18 @@ func refused(path string, errno syscall.Errno) error {
 	return &execError{errno, strings.ToValidUTF8(fmt.Sprintf("execve(): %s: %s", what, sentence(errno)), "?")}
 }
 
-// forks tries whether a process can be made in the step's cgroup, by root and of a program that is sound.
+// forks tries whether a process can be made in the step's cgroup, by root and of a program that is sound. That the job has all processes
+// or all memory that it may have is its own fault.
 func (l *launcher) forks(t *task) bool {
 	sys := &syscall.SysProcAttr{}
 	if fd := l.cgroupFD(t); fd >= 0 {
 		sys.UseCgroupFD, sys.CgroupFD = true, fd
 	}
-	pid, err := syscall.ForkExec(l.exe, []string{l.exe, "stepd", "nothing"}, &syscall.ProcAttr{Sys: sys})
+	nothing := []string{l.exe, "stepd", "nothing"}
+	pid, err := l.forkExec(t, l.exe, nothing, &syscall.ProcAttr{Sys: sys})
+	if err == unix.EAGAIN || err == unix.ENOMEM {
+		pid, err = syscall.ForkExec(l.exe, nothing, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{}})
+	}
 	if err != nil {
 		return false
 	}

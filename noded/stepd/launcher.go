@@ -173,7 +173,7 @@ func (l *launcher) keyring(uid, gid uint32) {
 	}
 }
 
-// identityError means that the thread may be left with half a user's identity.
+// identityError means that the thread may be left with half a user's identity, or in cgroups of the step.
 type identityError struct{ error }
 
 func distrust(err error) error {
@@ -330,8 +330,7 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 	attr.Sys.Ptrace = true
 	attr.Env, attr.Files = withTaskPID(attr.Env), t.withPMI(attr.Files)
 	for try := 0; ; try++ {
-		pid, err := syscall.ForkExec(path, argv, attr)
-		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow meanwhile
+		pid, err := l.forkExec(t, path, argv, attr)
 		if err == syscall.ETXTBSY && try < 100 || scarce(err) && try < scarceTries {
 			time.Sleep(time.Millisecond)
 			continue
@@ -341,13 +340,38 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 	}
 }
 
+// forkExec makes a process in the step's cgroup, except where place has to move it there.
+func (l *launcher) forkExec(t *task, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	if attr.Sys.UseCgroupFD {
+		err = t.grp.Enter()
+	}
+	if err == nil {
+		pid, err = syscall.ForkExec(path, argv, attr)
+		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow meanwhile
+	}
+	if attr.Sys.UseCgroupFD {
+		if lerr := t.grp.Leave(); lerr != nil {
+			return pid, &identityError{lerr}
+		}
+	}
+	return pid, err
+}
+
+// place moves a held child into the step's cgroup, unless it was made there.
+func (l *launcher) place(t *task, pid int) error {
+	if l.cgroupFD(t) >= 0 {
+		return nil
+	}
+	return died(t.grp.Add(pid))
+}
+
 // release places a held child and lets it go. Until then it dies with the shim: it would run outside its limits.
 func (l *launcher) release(t *task, p child) error {
 	if err := awaitHeld(p.pid); err != nil {
 		return err
 	}
-	if err := t.grp.Add(p.pid, l.cgroupFD(t) >= 0); err != nil {
-		return died(err)
+	if err := l.place(t, p.pid); err != nil {
+		return err
 	}
 	if err := l.limit(t, p.pid); err != nil {
 		return err

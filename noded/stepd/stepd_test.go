@@ -186,6 +186,24 @@ func TestWithoutPtraceAndClone3(t *testing.T) {
 	}
 }
 
+// TestNoProcessIsLeft: a job that has all processes that it may have cannot start another, and that is no fault of its node.
+func TestNoProcessIsLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
+	}
+	root := testRoot(t)
+	if root.Layout() != cgroup.Hybrid {
+		t.Skipf("with %v a first process is within the least limit that there is", root.Layout())
+	}
+	l := testLauncher(t)
+	l.run(nil)
+	b := &pb.Bundle{Uid: 54321, Gid: 54322, Limits: &pb.Limits{Pids: 1}} // which the launcher's thread takes
+	rec, out := runStep(t, l, root, b, "#!/bin/sh\n")
+	if rec.Verdict != "exited" || rec.WaitStatus != uint32(unix.EAGAIN)<<8 || !strings.Contains(out, "temporarily unavailable") {
+		t.Errorf("%v, output %q", rec, out)
+	}
+}
+
 func TestCgroupFails(t *testing.T) {
 	l := testLauncher(t)
 	l.run(nil)

@@ -45,8 +45,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	attr.Files = t.withPMI(append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env)))
 	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
-	p.pid, err = syscall.ForkExec("/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
-	l.floor = l.own.peak()
+	p.pid, err = l.forkExec(t, "/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
 	unix.Close(pipes[0])
 	unix.Close(pipes[3])
 	switch {
@@ -102,8 +101,8 @@ func (l *launcher) held(t *task, pid int) error {
 	if err := awaitHeld(pid); err != nil {
 		return err
 	}
-	if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
-		return died(err)
+	if err := l.place(t, pid); err != nil {
+		return err
 	}
 	return letGo(pid)
 }
@@ -115,8 +114,8 @@ func (l *launcher) releaseTrampoline(t *task, pid, to, from int) error {
 		return &diedError{pid, syscall.WaitStatus(unix.SIGKILL)}
 	}
 	if l.noTrace {
-		if err := t.grp.Add(pid, l.cgroupFD(t) >= 0); err != nil {
-			return died(err)
+		if err := l.place(t, pid); err != nil {
+			return err
 		}
 	}
 	if err := l.limit(t, pid); err != nil {

@@ -25,7 +25,7 @@ const (
 	pollWait  = 20 * time.Second
 	// cleanUpWait is what --immediate allows: a step whose srun has just returned may not have been cleaned up yet.
 	cleanUpWait = 250 * time.Millisecond
-	// askAfter is when the controller is asked to say when the step has ended: most have by then.
+	// askAfter is when the controller is asked to say when the step has ended, and the job of its own: most have by then.
 	askAfter = 3 * time.Second
 	// lastWords is how long a node may take, after tasks have failed, to say why.
 	lastWords = time.Second
@@ -260,10 +260,7 @@ func (t *tasks) follow(ctx context.Context) {
 	first, done := t.first, t.done
 	var grace <-chan time.Time
 	var over *msg.StepRecord
-	var job <-chan *msg.JobRecord // the controller takes an allocation that nobody waits for as left behind
-	if t.r.alloc != nil {
-		job = t.r.alloc.Done(ctx)
-	}
+	var job <-chan *msg.JobRecord // the controller takes an allocation without steps that nobody waits for as left behind
 	for {
 		select {
 		case <-t.ended:
@@ -310,6 +307,9 @@ func (t *tasks) follow(ctx context.Context) {
 		case <-t.launch.C:
 			t.late()
 		case <-ask.C:
+			if t.r.alloc != nil {
+				job = t.r.alloc.Done(ctx)
+			}
 			t.inquire(ctx)
 		case <-job:
 			job = nil

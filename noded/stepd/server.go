@@ -44,16 +44,18 @@ const endAnswer = 10 * time.Millisecond
 // bounded number of launches under way, does not add to that.
 const beginAnswer = 100 * time.Millisecond
 
-// Launch takes the step in the folder and answers when it has ended or has run for a little time. An error means: not taken.
+// Launch takes the step in the folder and answers when it has ended or has run for a little time. What only holds an allocation does not
+// end by itself, and steps wait for it: then the answer is that it has begun. An error means: not taken.
 func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport, error) {
 	r, err := s.take(q.Bundle)
 	if err != nil {
 		return nil, err
 	}
-	ended := func(p *pb.StepReport) bool { return p.Phase == pb.StepPhase_STEP_ENDED }
+	begun := func(p *pb.StepReport) bool { return p.Phase != pb.StepPhase_STEP_PREPARING }
+	ended := func(p *pb.StepReport) bool { return p.Phase == pb.StepPhase_STEP_ENDED || r.b.HoldOnly && begun(p) }
 	rep := r.board.within(ctx, endAnswer, ended)
-	if rep.Phase == pb.StepPhase_STEP_PREPARING {
-		r.board.within(ctx, beginAnswer, func(p *pb.StepReport) bool { return p.Phase != pb.StepPhase_STEP_PREPARING })
+	if !begun(rep) {
+		r.board.within(ctx, beginAnswer, begun)
 		rep = r.board.within(ctx, endAnswer, ended)
 	}
 	return rep, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -258,6 +259,30 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	if rec, err := folder.ReadExit(dir); err != nil || rec.GetWaitStatus() != 7<<8 {
 		t.Errorf("on disk: %v, %v", rec, err)
 	}
+}
+
+// TestHeldAtOnce: an allocation without a script is there for its steps at once, without the moment in which a short job ends.
+func TestHeldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := t.TempDir()
+		b := &pb.Bundle{Key: &pb.StepKey{JobId: 1, Step: pb.ExternStep}, Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Cgroup: "x",
+			Dir: "/", HoldOnly: true}
+		dir := filepath.Join(base, folder.Steps, folder.New+"1")
+		if err := errors.Join(os.Mkdir(filepath.Dir(dir), 0o700), folder.Write(dir, b, nil, false)); err != nil {
+			t.Fatal(err)
+		}
+		s := &shim{spool: base, root: &cgroup.Fake{}, log: quiet, exit: func() {}}
+		begun := time.Now()
+		rep, err := s.Launch(t.Context(), &pb.LaunchRequest{Bundle: dir})
+		if err != nil || rep.Phase != pb.StepPhase_STEP_RUNNING || time.Since(begun) > 0 {
+			t.Errorf("%v, %v, after %v", rep, err, time.Since(begun))
+		}
+		order := &pb.StepOrder{Key: b.Key, Want: pb.StepWant_WANT_KILL}
+		if _, err := s.Control(t.Context(), &pb.ControlRequest{Order: order}); err != nil {
+			t.Error(err)
+		}
+		<-s.current().done
+	})
 }
 
 func TestShimWithoutStep(t *testing.T) {

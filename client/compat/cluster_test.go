@@ -18,7 +18,7 @@ import (
 
 var (
 	recording = flag.Bool("record", false, "type the corpus at the Slurm that $SLURM_CONF names, and keep what it answers (make oracle)")
-	corpus    = flag.String("corpus", "testdata/corpus", "the folder of scripts: testdata/steps has those that Sluice does not answer yet")
+	corpus    = flag.String("corpus", "testdata/corpus", "the folder of scripts; testdata/steps has more of them, about steps")
 	updating  = flag.Bool("update", false, "keep what Sluice answers differently, for a reason to be written beside it")
 )
 

@@ -34,7 +34,7 @@ func TestDifferencesAreDocumented(t *testing.T) {
 		}
 		rows[row] = true
 	}
-	paths, _ := filepath.Glob("testdata/corpus/*.sluice")
+	paths, _ := filepath.Glob("testdata/*/*.sluice")
 	for _, path := range paths {
 		for _, a := range read(t, path) {
 			need(path+": "+a.command, a.why)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
@@ -22,7 +23,12 @@ func (r *run) testOnly(ctx context.Context) int {
 	a := r.allocation()
 	reply, err := a.Request(ctx, nil)
 	if err != nil {
-		fmt.Fprintf(r.env.Stderr, "allocation failure: %v\n", err)
+		text, more := command.Phrase(err)
+		a.SayLead(err)
+		fmt.Fprintf(r.env.Stderr, "allocation failure: %s\n", text)
+		if more != "" {
+			r.env.Errorf("%s", more)
+		}
 		return r.env.ErrorExit()
 	}
 	defer a.Client.Close()

@@ -143,6 +143,9 @@ func (r *run) check() error {
 	if err := opt.OneComponent(r.argv); err != nil {
 		return err
 	}
+	if len(r.argv) == 0 && r.req.TestOnly && r.inside == 0 {
+		r.argv = []string{r.env.Name} // nothing is started
+	}
 	if len(r.argv) == 0 {
 		return &opt.ValueError{Lines: []string{"No command given to execute."}, Exit: 1, Fatal: true,
 			Hint: "name the program and its arguments behind srun's options"}

@@ -207,6 +207,28 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestPrologThatIsNotThere: the step runs, and Slurm's words say why the prolog did not.
+func TestPrologThatIsNotThere(t *testing.T) {
+	out, errs, exit := newSession(t).inside().run(t, "--prolog=/nonexistent/x", "echo", "ran")
+	if out != "ran\n" || errs != "srun: Access denied for /nonexistent/x: No such file or directory\n" || exit != 0 {
+		t.Errorf("exit %d, %q %q", exit, out, errs)
+	}
+}
+
+// TestOnlyTested: no command is needed to ask when a job would start, and a refusal begins as that of a job.
+func TestOnlyTested(t *testing.T) {
+	s := newSession(t)
+	if _, errs, exit := s.run(t, "--test-only", "-n2"); exit != 0 || !strings.HasPrefix(errs, "srun: Job ") {
+		t.Errorf("exit %d, %q", exit, errs)
+	}
+	s.ctl.Fail = pb.NewProblem(pb.CodeInvalidPartition, "there is no partition x")
+	want := "srun: error: invalid partition specified: x\nallocation failure: Invalid partition name specified\n" +
+		"srun: error: there is no partition x\n"
+	if _, errs, exit := s.run(t, "--test-only", "-p", "x", "true"); exit != 1 || errs != want {
+		t.Errorf("exit %d, %q", exit, errs)
+	}
+}
+
 // TestBcastIntoAContainer: the copy would not be in it.
 func TestBcastIntoAContainer(t *testing.T) {
 	s := newSession(t).inside()

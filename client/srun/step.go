@@ -2,8 +2,10 @@ package srun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -410,7 +412,11 @@ func (r *run) program(option, configured string, work *msg.StepWork) {
 	cmd := exec.Command(path, r.argv...)
 	cmd.Dir, cmd.Env = r.req.Dir, work.Env
 	cmd.Stdout, cmd.Stderr = r.env.Stdout, r.env.Stderr
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		r.env.Infof("Access denied for %s: %s", path, reason(err))
+	} else if err != nil {
 		r.env.Errorf("%s: %v", path, err)
 	}
 }

@@ -192,15 +192,20 @@ func (a *Allocation) Done(ctx context.Context) <-chan *msg.JobRecord {
 	return ended
 }
 
-// Refused prints why there is no allocation, in the words of each command: lead is "Unable to allocate resources" or the like.
-func (a *Allocation) Refused(err error, lead string) int {
-	text, more := command.Phrase(err)
+// SayLead prints what Slurm says ahead of a refusal.
+func (a *Allocation) SayLead(err error) {
 	problem := client.ProblemOf(err)
 	if problem.GetCode() == uint32(msg.CodeInvalidPartition) && a.Req.Spec.Partition != "" && problem.GetLead() == "" {
 		a.Env.Errorf("invalid partition specified: %s", a.Req.Spec.Partition)
 	} else if problem.GetLead() != "" {
 		a.Env.Errorf("%s", problem.GetLead())
 	}
+}
+
+// Refused prints why there is no allocation, in the words of each command: lead is "Unable to allocate resources" or the like.
+func (a *Allocation) Refused(err error, lead string) int {
+	text, more := command.Phrase(err)
+	a.SayLead(err)
 	a.Env.Errorf("%s: %s", lead, text)
 	if more != "" {
 		a.Env.Errorf("%s", more)

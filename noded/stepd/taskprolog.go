@@ -24,7 +24,7 @@ func taskProlog(program string, env []string) ([]string, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return env, fmt.Errorf("cannot run TaskProlog %s: %w", program, err)
+		return env, fmt.Errorf("cannot run TaskProlog %s: %s", program, sentence(err))
 	}
 	said, rerr := io.ReadAll(io.LimitReader(out, maxTaskProlog))
 	out.Close()

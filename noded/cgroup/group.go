@@ -278,6 +278,7 @@ func (g *group) Add(pid int) error {
 }
 
 func (g *group) Enter() error {
+	g.root.homes()
 	for _, dir := range g.limiting() {
 		if err := write(dir, "tasks", "0"); err != nil {
 			return fmt.Errorf("cannot enter cgroup %s: %w", dir, err)
@@ -286,19 +287,38 @@ func (g *group) Enter() error {
 	return nil
 }
 
-// Leave goes to the node's own folders, which have no limits.
 func (g *group) Leave() error {
-	r := g.root
-	for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
+	for base, home := range g.root.homes() {
 		inside := func(dir string) bool { return strings.HasPrefix(dir, base+"/") }
-		if base == "" || !slices.ContainsFunc(g.limiting(), inside) {
+		if !slices.ContainsFunc(g.limiting(), inside) {
 			continue
 		}
-		if err := write(base, "tasks", "0"); err != nil {
-			return fmt.Errorf("cannot leave the cgroups of %s for %s: %w", g.dir, base, err)
+		if err := write(home, "tasks", "0"); err != nil {
+			return fmt.Errorf("cannot leave the cgroups of %s for %s: %w", g.dir, home, err)
 		}
 	}
 	return nil
+}
+
+// homes are, for each v1 folder of the node, where a thread was in that hierarchy before the first one entered a group.
+func (r *linuxRoot) homes() map[string]string {
+	r.foundHome.Do(func() {
+		own, _ := os.ReadFile("/proc/thread-self/cgroup")
+		r.home = map[string]string{}
+		for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
+			mount := strings.TrimSuffix(base, "/"+r.name)
+			r.home[base] = base // where what the kernel says is not below the mount, as in some containers
+			for line := range strings.Lines(string(own)) {
+				_, at, _ := strings.Cut(strings.TrimSpace(line), ":")
+				controller, dir, _ := strings.Cut(at, ":")
+				if controller == filepath.Base(mount) && exists(mount+dir, "tasks") {
+					r.home[base] = mount + dir
+				}
+			}
+		}
+		delete(r.home, "")
+	})
+	return r.home
 }
 
 // writeProcs: a process that has just been cloned may be TASK_NEW for a moment, which the kernel answers with EINVAL.

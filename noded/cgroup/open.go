@@ -33,6 +33,8 @@ type linuxRoot struct {
 	kill                 bool   // cgroup.kill works (Linux 5.14)
 	notes                []string
 	reached              sync.Once // near has its folders
+	foundHome            sync.Once
+	home                 map[string]string
 
 	tryDevices sync.Once
 	filter     bool  // devices are closed by a program, not by the v1 controller
@@ -230,8 +232,7 @@ func (r *linuxRoot) Shelter(pid int) error {
 // Tidy stops at the first folder of each hierarchy that is still in use, by another node of the cluster for instance.
 func (r *linuxRoot) Tidy() {
 	depth := strings.Count(r.name, "/") + 1
-	// First those whose shims are waited for: then none of their threads is in the others.
-	for _, dir := range []string{r.track, r.unit, r.memory, r.pids, r.cpuset, r.devices} {
+	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.devices, r.unit, r.track} {
 		if dir == "" {
 			continue
 		}

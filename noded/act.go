@@ -18,7 +18,7 @@ import (
 )
 
 // stopped is why a launch was given up: an order to end the step came first.
-type stopped struct{}
+type stopped struct{ why string } // StepOrder.stop_reason
 
 func (s stopped) Error() string { return "cancelled before it started" }
 
@@ -104,10 +104,12 @@ func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettin
 	}
 	exit := &pb.ExitRecord{Key: b.Key, Verdict: verdict, Detail: err.Error(), StartNs: l.StartNs, EndNs: time.Now().UnixNano()}
 	if ctx.Err() != nil {
-		if stop := (stopped{}); !errors.As(context.Cause(ctx), &stop) {
+		stop := stopped{}
+		if !errors.As(context.Cause(ctx), &stop) {
 			return ctx.Err() // the daemon ends: the next one starts over
 		}
 		exit.Verdict, exit.Detail, exit.StoppedOnOrder = "cancelled", "cancelled before its script started", true
+		exit.StopReason = stop.why
 	}
 	if ferr := n.fail(b, exit); ferr != nil {
 		return fmt.Errorf("%s (%w)", exit.Detail, ferr)
@@ -196,7 +198,7 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 	if j.launching {
 		// Everything but an end waits until the runner has the step.
 		if a.Order.Want == pb.StepWant_WANT_STOP || a.Order.Want == pb.StepWant_WANT_KILL {
-			j.cancel(stopped{})
+			j.cancel(stopped{a.Order.StopReason})
 		}
 		return
 	}
@@ -272,7 +274,7 @@ func (n *node) refuse(ctx context.Context, a agent.Action) {
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
 	exit := &pb.ExitRecord{Key: key, Verdict: a.Verdict, Detail: a.Detail, EndNs: time.Now().UnixNano(),
-		StoppedOnOrder: a.Verdict == "cancelled"}
+		StoppedOnOrder: a.Verdict == "cancelled", StopReason: a.Order.GetStopReason()}
 	n.work(ctx, func() func() {
 		err := n.fail(refusal(key), exit)
 		return func() { n.launched(ctx, j, err) }

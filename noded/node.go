@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -51,11 +52,12 @@ type node struct {
 	actual    map[agent.Key]agent.State // of reconcile alone: emptied and filled each time
 
 	stream  *link.Stream
-	taken   bool // a controller has known this node since the daemon was started
-	greeted bool // the hello is on its way
-	heard   bool // the controller has spoken on it
-	ending  bool // RebootProgram runs
-	beat    bool // a heartbeat is due
+	taken   bool            // a controller has known this node since the daemon was started
+	greeted bool            // the hello is on its way
+	heard   bool            // the controller has spoken on it
+	ending  bool            // RebootProgram runs
+	beat    bool            // a heartbeat is due
+	history *pb.NodeHistory // that is to be told
 	have    *pb.DeviceReport
 	devices bool // the report of the devices is due
 	samples []*pb.DeviceSample
@@ -347,6 +349,14 @@ func (n *node) tellFailure(j *job) {
 		n.log.Warn("a job could not be launched", "job", j.key.Job, "attempt", j.key.Attempt, "verdict", x.GetVerdict(), "why",
 			x.GetDetail())
 	}
+}
+
+// of is what this node knows of the job that a step is of.
+func (j *job) of() *pb.StepJob {
+	if l := j.spec; l != nil {
+		return &pb.StepJob{Uid: l.GetSpec().GetUid(), Name: l.GetSpec().GetName(), ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId}
+	}
+	return root.JobOf(j.brief)
 }
 
 // report is what the controller is told of a step in this boot.

@@ -17,7 +17,7 @@ import (
 func (n *node) linked(ctx context.Context, ev link.Event) {
 	switch {
 	case ev.Up != nil:
-		n.stream, n.greeted, n.heard = ev.Up, false, false
+		n.stream, n.greeted, n.heard, n.history = ev.Up, false, false, nil
 	case ev.Down != nil:
 		n.stream = nil
 		if n.heard {
@@ -68,8 +68,24 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if r := m.GetReboot(); r != nil {
 		n.reboot(ctx, r)
 	}
+	if h := m.GetHistory(); h != nil {
+		n.recall(ctx, h)
+	}
 	n.desired.Apply(m)
 	n.changed = true
+}
+
+// recall answers a HistoryOrder. A stream that ends before the answer is sent brings the order again.
+func (n *node) recall(ctx context.Context, o *pb.HistoryOrder) {
+	to := n.stream
+	n.work(ctx, func() func() {
+		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: o.Above}}})
+		return func() {
+			if err == nil && n.stream == to {
+				n.history = &pb.NodeHistory{Restored: o.Restored, Ended: a.Ended}
+			}
+		}
+	})
 }
 
 // adopt takes over settings. A controller of another cluster is none of ours: it would have every job here killed as unknown.
@@ -115,9 +131,17 @@ func (n *node) message() *pb.NodeReport {
 		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat(), Configuration: n.conf}
 		n.confNews = false
 		for _, j := range n.jobs {
-			m.Steps = append(m.Steps, j.report(n.inv.BootID))
+			r := j.report(n.inv.BootID)
+			if j.key.Holder() {
+				r.Job = j.of()
+			}
+			m.Steps = append(m.Steps, r)
 		}
 		return m
+	}
+	if h := n.history; h != nil { // a message of its own: it may be long
+		n.history = nil
+		return &pb.NodeReport{History: h}
 	}
 	if len(n.dirty) == 0 && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 && !n.confNews {
 		return nil

@@ -1456,6 +1456,8 @@ type JobRecord struct {
 	ClockBoot       uint64
 	ScriptKey       []byte
 	EnvKey          []byte
+	MadeSeq         uint64
+	Lost            *LostAttempt
 	Oversubscribe   string
 }
 
@@ -1935,6 +1937,20 @@ func (m *JobRecord) GetEnvKey() []byte {
 	return m.EnvKey
 }
 
+func (m *JobRecord) GetMadeSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MadeSeq
+}
+
+func (m *JobRecord) GetLost() *LostAttempt {
+	if m == nil {
+		return nil
+	}
+	return m.Lost
+}
+
 func (m *JobRecord) GetOversubscribe() string {
 	if m == nil {
 		return ""
@@ -2031,6 +2047,11 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 85, m.ClockBoot)
 	b = coding.AppendBytes(b, 86, m.ScriptKey)
 	b = coding.AppendBytes(b, 87, m.EnvKey)
+	b = coding.AppendNumber(b, 88, m.MadeSeq)
+	if m.Lost != nil {
+		b, at = coding.Open(b, 89)
+		b = coding.Close(m.Lost.AppendTo(b), at)
+	}
 	b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
 	return b
 }
@@ -2191,6 +2212,13 @@ func (m *JobRecord) Merge(s string) error {
 			m.ScriptKey = d.Bytes()
 		case 87<<3 | coding.Chunk:
 			m.EnvKey = d.Bytes()
+		case 88<<3 | coding.Varint:
+			m.MadeSeq = d.Number()
+		case 89<<3 | coding.Chunk:
+			if m.Lost == nil {
+				m.Lost = new(LostAttempt)
+			}
+			d.Fail(m.Lost.Merge(d.Data))
 		case 90<<3 | coding.Varint:
 			m.LaunchFailures = uint32(d.Number())
 		}
@@ -2976,6 +3004,132 @@ func (m *DeviceUse) Merge(s string) error {
 	return d.Err()
 }
 
+// LostAttempt is the message of that name in sluice/v1/job.proto.
+type LostAttempt struct {
+	Key        *StepKey
+	Node       string
+	Verdict    string
+	WaitStatus uint32
+	Detail     string
+	StopReason string
+	StartNs    int64
+	EndNs      int64
+}
+
+func (m *LostAttempt) GetKey() *StepKey {
+	if m == nil {
+		return nil
+	}
+	return m.Key
+}
+
+func (m *LostAttempt) GetNode() string {
+	if m == nil {
+		return ""
+	}
+	return m.Node
+}
+
+func (m *LostAttempt) GetVerdict() string {
+	if m == nil {
+		return ""
+	}
+	return m.Verdict
+}
+
+func (m *LostAttempt) GetWaitStatus() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.WaitStatus
+}
+
+func (m *LostAttempt) GetDetail() string {
+	if m == nil {
+		return ""
+	}
+	return m.Detail
+}
+
+func (m *LostAttempt) GetStopReason() string {
+	if m == nil {
+		return ""
+	}
+	return m.StopReason
+}
+
+func (m *LostAttempt) GetStartNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.StartNs
+}
+
+func (m *LostAttempt) GetEndNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.EndNs
+}
+
+// Marshal gives the encoding of m.
+func (m *LostAttempt) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *LostAttempt) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Key != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Key.AppendTo(b), at)
+	}
+	b = coding.AppendText(b, 2, m.Node)
+	b = coding.AppendText(b, 3, m.Verdict)
+	b = coding.AppendNumber(b, 4, uint64(m.WaitStatus))
+	b = coding.AppendText(b, 5, m.Detail)
+	b = coding.AppendText(b, 6, m.StopReason)
+	b = coding.AppendNumber(b, 7, uint64(m.StartNs))
+	b = coding.AppendNumber(b, 8, uint64(m.EndNs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *LostAttempt) Unmarshal(b []byte) error {
+	*m = LostAttempt{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *LostAttempt) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			if m.Key == nil {
+				m.Key = new(StepKey)
+			}
+			d.Fail(m.Key.Merge(d.Data))
+		case 2<<3 | coding.Chunk:
+			m.Node = d.Text()
+		case 3<<3 | coding.Chunk:
+			m.Verdict = d.Text()
+		case 4<<3 | coding.Varint:
+			m.WaitStatus = uint32(d.Number())
+		case 5<<3 | coding.Chunk:
+			m.Detail = d.Text()
+		case 6<<3 | coding.Chunk:
+			m.StopReason = d.Text()
+		case 7<<3 | coding.Varint:
+			m.StartNs = int64(d.Number())
+		case 8<<3 | coding.Varint:
+			m.EndNs = int64(d.Number())
+		}
+	}
+	return d.Err()
+}
+
 // NodeRecord is the message of that name in sluice/v1/job.proto.
 type NodeRecord struct {
 	Name           string
@@ -3040,6 +3194,7 @@ type NodeRecord struct {
 	PowerProgram   string
 	Origin         string
 	HighestJob     uint32
+	ToldSeq        uint64
 	LaunchFailures []*StepKey
 }
 
@@ -3477,6 +3632,13 @@ func (m *NodeRecord) GetHighestJob() uint32 {
 	return m.HighestJob
 }
 
+func (m *NodeRecord) GetToldSeq() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.ToldSeq
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3569,6 +3731,7 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendNumber(b, 84, uint64(m.PowerNodedNs))
 	b = coding.AppendText(b, 85, m.PowerProgram)
 	b = coding.AppendNumber(b, 90, uint64(m.HighestJob))
+	b = coding.AppendNumber(b, 91, m.ToldSeq)
 	return b
 }
 
@@ -3716,6 +3879,8 @@ func (m *NodeRecord) Merge(s string) error {
 			m.PowerProgram = d.Text()
 		case 90<<3 | coding.Varint:
 			m.HighestJob = uint32(d.Number())
+		case 91<<3 | coding.Varint:
+			m.ToldSeq = d.Number()
 		}
 	}
 	return d.Err()

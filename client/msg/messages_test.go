@@ -30,6 +30,7 @@ var messages = []struct {
 	{func() message { return new(StepUsage) }, func() proto.Message { return new(pb.StepUsage) }},
 	{func() message { return new(StepKey) }, func() proto.Message { return new(pb.StepKey) }},
 	{func() message { return new(DeviceUse) }, func() proto.Message { return new(pb.DeviceUse) }},
+	{func() message { return new(LostAttempt) }, func() proto.Message { return new(pb.LostAttempt) }},
 	{func() message { return new(NodesRequest) }, func() proto.Message { return new(pb.NodesRequest) }},
 	{func() message { return new(NodesReply) }, func() proto.Message { return new(pb.NodesReply) }},
 	{func() message { return new(NodeRecord) }, func() proto.Message { return new(pb.NodeRecord) }},

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +12,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// TestRestoredBackup: a backup is made while jobs run; they end, their node's daemon is restarted, and the backup is restored. What has
-// ended keeps its end and does not run again, nor does what would be requeued; a job that was submitted since is killed. Then the state of
-// before is started again, as on an old controller that comes back: no node follows it.
+// TestRestoredBackup: a backup is made while jobs run and others wait for them; they end, their node's daemon is restarted, and the backup
+// is restored. What has ended keeps its end and does not run again, nor does what would be requeued, nor what had waited in the backup and
+// ended since, which does not even while a node is not there. A job that was submitted since is killed. Then the state of before is started
+// again, as on an old controller that comes back: no node follows it.
 func TestRestoredBackup(t *testing.T) {
 	c := newCluster(t, 2)
 	c.start()
@@ -24,6 +26,12 @@ func TestRestoredBackup(t *testing.T) {
 	first, second := c.submit(gatedJob, on("n2"), ended, "0"), c.submit(gatedJob, on("n1"), runs, "3")
 	c.started(ended)
 	c.started(runs)
+	afterFirst := func(s *msg.JobSpec) {
+		s.ReqNodes, s.Requeue, s.Dependency = "n2", msg.Yes, fmt.Sprintf("afterany:%d", first)
+	}
+	waits, tasks := c.witness("waits"), c.witness("tasks")
+	waited := c.submit(plainJob, afterFirst, waits, "5")
+	array := c.submit(plainJob, func(s *msg.JobSpec) { afterFirst(s); s.Array = "3,4" }, tasks, "0")
 	c.stopCtld()
 	backup, old := filepath.Join(c.dir, "backup.db"), filepath.Join(c.dir, "old")
 	copyOf(t, filepath.Join(c.state, "sluice.db"), backup)
@@ -33,6 +41,8 @@ func TestRestoredBackup(t *testing.T) {
 	if j := c.wait(first); j.State != msg.JobState_JOB_COMPLETED {
 		t.Fatal(j)
 	}
+	c.wait(waited)
+	c.await("both tasks have run", func() bool { seen, _ := readWitness(tasks); return len(seen) == 4 })
 	third := c.submit(gatedJob, on("n2"), lost, "0")
 	stranger := c.started(lost).pid
 	c.await("the node forgets what has ended", func() bool { return len(c.steps("n2")) == 1 })
@@ -44,10 +54,28 @@ func TestRestoredBackup(t *testing.T) {
 	if err != nil {
 		t.Fatalf("restore: %v: %s", err, out)
 	}
+	c.noded["n1"].kill()
 	c.startCtld()
 	if j := c.wait(first); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 1 || j.Restarts != 0 {
 		t.Errorf("the job that had ended: %v", j)
 	}
+	c.await("what waited in the backup waits for n1", func() bool {
+		j := c.jobs(waited)[waited]
+		return j.State == msg.JobState_JOB_PENDING && j.Reason == "Restored"
+	})
+	c.startNoded("n1")
+	if j := c.wait(waited); j.State != msg.JobState_JOB_FAILED || j.ExitStatus != 5<<8 || j.Attempt != 1 {
+		t.Errorf("the job that waited in the backup: %v", j)
+	}
+	c.await("both tasks have their ends", func() bool {
+		n := 0
+		for _, j := range c.jobs() {
+			if j.ArrayJobId == array && j.State == msg.JobState_JOB_COMPLETED && j.Attempt == 1 {
+				n++
+			}
+		}
+		return n == 2
+	})
 	c.await("the job that the state does not know is killed", func() bool { return syscall.Kill(stranger, 0) != nil })
 	if c.jobs(third)[third] != nil || !c.ctld.Said("does not know") {
 		t.Error("the job of after the backup is not recorded as lost")
@@ -61,7 +89,10 @@ func TestRestoredBackup(t *testing.T) {
 	if j := c.wait(second); j.ExitStatus != 3<<8 || j.Attempt != 1 {
 		t.Errorf("the job that ran all the time: %v", j)
 	}
-	for _, w := range []string{ended, runs} {
+	if seen, err := readWitness(tasks); err != nil || len(seen) != 4 {
+		t.Errorf("the tasks of the array: %v, %v", seen, err)
+	}
+	for _, w := range []string{ended, runs, waits} {
 		seen, err := readWitness(w)
 		must(t, err)
 		if err := ranOnce(seen); err != nil {

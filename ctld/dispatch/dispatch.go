@@ -267,6 +267,9 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	msg = &pb.NodeOrders{}
 	if l.full {
 		msg.Settings, msg.Full = l.d.settings(v, n), true
+		if above, ask := v.Untold(n); ask {
+			msg.History = &pb.HistoryOrder{Restored: v.Restored, Above: above}
+		}
 	}
 	if n.StateFlags&pb.NodeRebootIssued != 0 && l.rebooting != n.RebootNs {
 		l.rebooting = n.RebootNs

@@ -601,7 +601,7 @@ func TestRestored(t *testing.T) {
 	j := b.run([]byte("x"), "n1", "n2")
 	s := b.step(j.Id, &pb.StepSpec{MinNodes: 1, ReqNodes: "n1", Overlap: true})
 	v := *b.view
-	v.Restored = 32 << 20
+	v.Lose(v.Seq, 32<<20)
 	v.Seq = v.Restored
 	b.view = &v
 	for range 2 {

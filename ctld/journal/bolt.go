@@ -104,10 +104,10 @@ func (s *Bolt) ClusterID() string { return s.cluster }
 func (s *Bolt) Epoch() uint64 { return s.ids.epoch }
 
 // Generation implements Store.
-func (s *Bolt) Generation() (number, since uint64) {
+func (s *Bolt) Generation() (number uint64, lost []Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.head.generation, s.head.since
+	return s.head.generation, s.head.lost
 }
 
 // IDFloor implements IDs.

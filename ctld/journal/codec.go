@@ -92,18 +92,19 @@ type head struct {
 	seq     uint64
 	epoch   uint64
 	// timeline is the epoch of the last restore: redo records of another timeline do not continue this state.
-	timeline uint64
-	// generation is raised by every restore; since is the last commit that a restore took over, 0 where there was none.
-	generation, since uint64
-	floor             uint32 // ids up to this one may be in use
-	tally             [lastBucket + 1]tally
-	newer             int // empty buckets of a newer version; not encoded
+	timeline   uint64
+	generation uint64 // raised by every restore
+	lost       []Span // what restores have taken back, oldest first; at most mostSpans
+	floor      uint32 // ids up to this one may be in use
+	tally      [lastBucket + 1]tally
+	newer      int // empty buckets of a newer version; not encoded
 }
 
 const (
 	headVersion = 1
 	clusterLen  = 32
-	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 8 + 8 + 8 + 4 + 1
+	headFixed   = 1 + clusterLen + 4 + 8 + 8 + 8 + 8 + 4 + 1 + 1
+	spanLen     = 8 + 8
 	tallyLen    = 1 + 8 + 8
 )
 
@@ -116,8 +117,12 @@ func (h *head) encode() []byte {
 	b = binary.LittleEndian.AppendUint64(b, h.epoch)
 	b = binary.LittleEndian.AppendUint64(b, h.timeline)
 	b = binary.LittleEndian.AppendUint64(b, h.generation)
-	b = binary.LittleEndian.AppendUint64(b, h.since)
 	b = binary.LittleEndian.AppendUint32(b, h.floor)
+	b = append(b, byte(len(h.lost)))
+	for _, s := range h.lost {
+		b = binary.LittleEndian.AppendUint64(b, s.After)
+		b = binary.LittleEndian.AppendUint64(b, s.UpTo)
+	}
 	b = append(b, byte(lastBucket))
 	for i := Bucket(1); i <= lastBucket; i++ {
 		b = append(b, byte(i))
@@ -141,9 +146,16 @@ func decodeHead(b []byte) (*head, error) {
 	h.epoch = binary.LittleEndian.Uint64(p[12:])
 	h.timeline = binary.LittleEndian.Uint64(p[20:])
 	h.generation = binary.LittleEndian.Uint64(p[28:])
-	h.since = binary.LittleEndian.Uint64(p[36:])
-	h.floor = binary.LittleEndian.Uint32(p[44:])
-	n, p := int(p[48]), p[49:]
+	h.floor = binary.LittleEndian.Uint32(p[36:])
+	n, p := int(p[40]), p[41:]
+	if len(p) < n*spanLen+1 {
+		return nil, errShort
+	}
+	for range n {
+		h.lost = append(h.lost, Span{binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])})
+		p = p[spanLen:]
+	}
+	n, p = int(p[0]), p[1:]
 	if len(p) != n*tallyLen {
 		return nil, errShort
 	}

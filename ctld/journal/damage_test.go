@@ -277,8 +277,8 @@ func TestRestore(t *testing.T) {
 	}
 	s = open(t, dir, o)
 	seq, got := mustContents(t, s)
-	if _, since := s.Generation(); seq != since || len(got) != 1 {
-		t.Errorf("seq %d since %d, %v", seq, since, got)
+	if _, lost := s.Generation(); len(lost) != 1 || lost[0] != (Span{1, seq}) || len(got) != 1 {
+		t.Errorf("seq %d, %v, %v", seq, lost, got)
 	}
 	commit(t, s, seq+1, job(1001, "after"))
 	third, err := s.BackupNow()
@@ -361,8 +361,8 @@ func TestRestorePrefersTheDatabaseItself(t *testing.T) {
 func TestGenerations(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
-	if g, since := s.Generation(); g != 1 || since != 0 {
-		t.Errorf("a new cluster has generation %d since %d", g, since)
+	if g, lost := s.Generation(); g != 1 || lost != nil {
+		t.Errorf("a new cluster has generation %d, %v", g, lost)
 	}
 	commit(t, s, 1, job(1, "a"))
 	old, err := s.BackupNow()
@@ -379,7 +379,11 @@ func TestGenerations(t *testing.T) {
 		}
 		for range 2 { // it stays over a restart
 			s = open(t, dir, small)
-			g, since := s.Generation()
+			g, lost := s.Generation()
+			since := lost[0].UpTo
+			if len(lost) != 1 || lost[0].After != 1 {
+				t.Errorf("lost: %v", lost)
+			}
 			seq, _ := mustContents(t, s)
 			if g <= last || g != r.Generation || since <= lastSeq || seq < since {
 				t.Errorf("generation %d since %d at %d, after %d at %d; the restore said %d", g, since, seq, last, lastSeq, r.Generation)

@@ -131,7 +131,7 @@ func (f *Failing) Backup(w io.Writer) (int64, error) {
 }
 
 // Generation implements Store.
-func (f *Failing) Generation() (number, since uint64) { return f.inner.Generation() }
+func (f *Failing) Generation() (number uint64, lost []Span) { return f.inner.Generation() }
 
 // Size implements Store.
 func (f *Failing) Size() int64 { return f.inner.Size() }

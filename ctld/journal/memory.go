@@ -19,7 +19,8 @@ type Memory struct {
 	floor  uint32
 	closed bool
 
-	generation, since uint64
+	generation uint64
+	lost       []Span
 }
 
 var (
@@ -114,10 +115,10 @@ func (m *Memory) Backup(w io.Writer) (int64, error) {
 }
 
 // Generation implements Store.
-func (m *Memory) Generation() (number, since uint64) {
+func (m *Memory) Generation() (number uint64, lost []Span) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.generation, m.since
+	return m.generation, m.lost
 }
 
 // Copy is a backup: a store with what this one holds now.
@@ -128,7 +129,7 @@ func (m *Memory) Copy() *Memory {
 	for b, rows := range m.rows {
 		maps.Copy(c.rows[b], rows) // values are never changed
 	}
-	c.seq, c.high, c.floor, c.generation, c.since = m.seq, m.high, m.floor, m.generation, m.since
+	c.seq, c.high, c.floor, c.generation, c.lost = m.seq, m.high, m.floor, m.generation, m.lost
 	return c
 }
 
@@ -147,7 +148,7 @@ func (m *Memory) Restore(from *Memory, samePlace bool) {
 	}
 	m.generation = max(m.generation, c.generation) + 1 // the real one is the time, which goes on everywhere
 	m.seq = m.generation * commitsPerGeneration
-	m.since = m.seq
+	m.lost = withSpan(c.lost, Span{c.seq, m.seq})
 }
 
 // Size implements Store.

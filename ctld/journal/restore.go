@@ -273,9 +273,23 @@ func (r *Restored) raise(dir string, h *head) {
 	m.atLeast(marks{high: h.floor, epoch: h.epoch, generation: h.generation})
 	h.floor, h.epoch, h.timeline = m.high, m.epoch+1, m.epoch+1
 	h.generation = max(m.generation+1, uint64(time.Now().Unix()))
+	backup := h.seq
 	h.seq = max(h.seq, h.generation*commitsPerGeneration)
-	h.since = h.seq
+	h.lost = withSpan(h.lost, Span{backup, h.seq})
 	r.IDFloor, r.Generation = h.floor, h.generation
+}
+
+// mostSpans bounds what is known of earlier restores: nodes that have not been there since are asked what they did in each.
+const mostSpans = 8
+
+// withSpan adds what a restore takes back. Of more than there is room for the two oldest are taken for one.
+func withSpan(lost []Span, s Span) []Span {
+	lost = append(slices.Clone(lost), s)
+	if len(lost) > mostSpans {
+		lost[1].After = lost[0].After
+		lost = lost[1:]
+	}
+	return lost
 }
 
 // copyTo copies the tree; both meta pages of the copy are made from the one it hangs from.

@@ -30,6 +30,10 @@ const (
 	MaxRows  = 1 << 17
 )
 
+// Span are the commits that a restore has taken back: those after the last one of the backup, up to the number from which the restored
+// state goes on.
+type Span struct{ After, UpTo uint64 }
+
 // Store is what the loop writes to. All methods may be called at any time; commits are made one after another.
 type Store interface {
 	// Commit makes a batch durable. An error that Is ErrNoSpace or ErrBatch changed nothing and the store goes on; after any other
@@ -42,9 +46,9 @@ type Store interface {
 	Get(b Bucket, key []byte) ([]byte, error)
 	// Backup writes a consistent copy while commits go on, and returns its length in bytes.
 	Backup(w io.Writer) (int64, error)
-	// Generation is the number of the state's generation: 1, and greater with each restore. since is the last commit that the restore
-	// took over, 0 in the first generation; commits of different generations never have the same number.
-	Generation() (number, since uint64)
+	// Generation is the number of the state's generation: 1, and greater with each restore. lost are the commits that restores have taken
+	// back, the newest last; commits of different generations never have the same number.
+	Generation() (number uint64, lost []Span)
 	// Size is the number of bytes in use.
 	Size() int64
 	Close() error

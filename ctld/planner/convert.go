@@ -50,6 +50,8 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 		if strings.HasPrefix(j.Reason, "launch_failed") || strings.HasPrefix(j.Reason, "job requeued") || j.Reason == "JobHoldMaxRequeue" {
 			s.Hold, s.HoldReason = sched.HeldRequeue, j.Reason
 		}
+	} else if v.Uncertain(j) {
+		s.Hold, s.HoldReason = sched.HeldRequeue, state.UncertainReason
 	} else if open, why := admit.Open(v, s.Partitions, j.Spec); len(open) > 0 {
 		s.Partitions = open
 	} else { // until the rules change, as if it were held

@@ -79,6 +79,13 @@ func waitNotes(v *state.View, j *pb.JobRecord, array *sched.Array, reserved []st
 	case j.Priority == 0:
 		say("held; scontrol release %s releases it", name)
 	}
+	if nodes := v.Awaited(); v.Uncertain(j) && len(nodes) > 0 {
+		out = append(out, fmt.Sprintf("submitted before the controller's state was restored from a backup, it may have run since: it "+
+			"waits until all nodes have said what they ran; %d have not: %s; of nodes that do not come back, an administrator says so: "+
+			"scontrol update NodeName=… State=DOWN Reason=…", len(nodes), hostlist.Fold(nodes)))
+	} else if v.Uncertain(j) {
+		out = append(out, "it had been started when the controller's state was restored from a backup: that run is being ended")
+	}
 	if j.Spec.BeginNs > v.NowNS {
 		say("begins no earlier than %s", timespec.FormatUTC(j.Spec.BeginNs))
 	}

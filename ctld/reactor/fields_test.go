@@ -16,5 +16,6 @@ func TestRequeueForgetsTheAttempt(t *testing.T) {
 		// the job's own, counters that go on, and what backToQueue sets anew
 		"Id Spec Priority Attempt Epoch Restarts SubmitNs EligibleNs AccrueNs LastSchedNs NumNodes NumCpus NumTasks ReqTres ArrayJobId "+
 			"ArrayTaskId ArrayTasks ArrayThrottle ArraySpec IsArrayTask HoldAdmin RequestId SystemComment Dependency DependencyNever "+
-			"DependencyShown Partition Reason ReasonDetail FailedNode BeginDelayed ClockNs ClockBoot ScriptKey EnvKey LaunchFailures")
+			"DependencyShown Partition Reason ReasonDetail FailedNode BeginDelayed ClockNs ClockBoot ScriptKey EnvKey LaunchFailures "+
+			"MadeSeq Lost")
 }

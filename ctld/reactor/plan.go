@@ -91,7 +91,7 @@ func (c ApplyPlan) Handle(tx *state.Tx) any {
 
 func start(tx *state.Tx, s *PlannedStart) bool {
 	j := tx.Job(s.ID)
-	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 || j.Dependency != "" {
+	if j == nil || !state.Pending(j) || j.Spec != s.Spec || j.Priority == 0 || j.Dependency != "" || tx.View().Uncertain(j) {
 		return false
 	}
 	shared := state.Shares(tx.Partition(s.Partition), j.Spec)

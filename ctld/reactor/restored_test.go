@@ -11,7 +11,7 @@ import (
 // restored has the state so far come from a backup.
 func (b *bench) restored() {
 	v := *b.view
-	v.Restored = v.Seq + 1000
+	v.Lose(v.Seq, v.Seq+1000)
 	v.Seq = v.Restored
 	b.view = &v
 }
@@ -84,4 +84,73 @@ func TestRestored(t *testing.T) {
 			t.Errorf("%s, requeue=%d: %s", c.verdict, c.requeue, s)
 		}
 	}
+}
+
+// TestLostAttempts: a job that waits in a restored state and has run since is not started before all nodes have said what they ran, or an
+// administrator that they are DOWN for good. Then it has the end of its last attempt, is requeued, or is NODE_FAIL.
+func TestLostAttempts(t *testing.T) {
+	lost := func(job uint32, verdict, why string, status uint32) *pb.StepReport {
+		k := &pb.StepKey{JobId: job, Attempt: 1, Epoch: 500, Step: pb.BatchStep}
+		return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Verdict: verdict, WaitStatus: status,
+			StopReason: why, StoppedOnOrder: why != "", StartNs: 5e9, EndNs: 9e9}}
+	}
+	for _, c := range []struct {
+		verdict, why string
+		status       uint32
+		requeue      uint32
+		want         string
+	}{
+		{"exited", "", 0, pb.Yes, "COMPLETED"},
+		{"exited", "", 3 << 8, pb.No, "FAILED"},
+		{"timeout", "", 15, pb.Yes, "TIMEOUT"},
+		{"cancelled", "cancel", 15, pb.Yes, "CANCELLED"},
+		{"cancelled", "requeue", 15, pb.Yes, "PENDING"},
+		{"cancelled", "preempt", 15, pb.No, "PREEMPTED"},
+		{"cancelled", "unknown", 9, pb.Yes, "PENDING"},
+		{"cancelled", "unknown", 9, pb.No, "NODE_FAIL"},
+	} {
+		b := newBench(t, nil)
+		id := b.submit(&pb.JobSpec{Requeue: c.requeue})
+		b.restored()
+		b.do(hello("n1", "boot1"))
+		b.do(NodeHistory{"n1", &pb.NodeHistory{Restored: b.view.Restored - 1}})
+		if got := b.view.Awaited(); len(got) != 2 {
+			t.Errorf("%v are waited for: an answer to another restore counts", got)
+		}
+		b.do(NodeHistory{"n1", &pb.NodeHistory{Restored: b.view.Restored, Ended: []*pb.StepReport{lost(id, c.verdict, c.why, c.status)}}})
+		b.do(Tick{})
+		if r := b.start(id, "n1"); r.Started != 0 || !strings.HasPrefix(b.state(id), "PENDING") {
+			t.Fatalf("%v: before n2 has told: %v, %s", c, r, b.state(id))
+		}
+		b.do(UpdateNode{Caller: Caller{Operator: true}, Nodes: []string{"n2"}, Set: []*pb.KeyValue{{Key: "State", Value: "DOWN"},
+			{Key: "Reason", Value: "lost"}}})
+		b.do(Tick{})
+		j := b.job(id)
+		if s := b.state(id); !strings.HasPrefix(s, c.want) || j.Attempt != 1 || j.Lost != nil {
+			t.Errorf("%v: %s, %v", c, s, j)
+		}
+		if c.want == "FAILED" && (j.ExitStatus != c.status || j.StartNs != 5e9 || j.EndNs != 9e9 || j.NodeList != "n1") {
+			t.Error(j)
+		}
+		if next := b.submit(&pb.JobSpec{}); b.start(next, "n1").Started != 1 {
+			t.Error("a job of after the restore does not start")
+		}
+	}
+}
+
+// TestLostTasks: a task of an array is known by array and index; others of the array start.
+func TestLostTasks(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{Array: "3,4"})
+	b.restored()
+	r := &pb.StepReport{Key: &pb.StepKey{JobId: 77, Attempt: 1, Epoch: 500, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_ENDED,
+		Exit: &pb.ExitRecord{Verdict: "exited"}, Job: &pb.StepJob{ArrayJobId: id, ArrayTaskId: 3}}
+	b.do(NodeHistory{"n1", &pb.NodeHistory{Restored: b.view.Restored, Ended: []*pb.StepReport{r}}})
+	b.do(NodeHistory{"n2", &pb.NodeHistory{Restored: b.view.Restored}})
+	b.do(Tick{})
+	tx := state.Begin(b.view, b.now)
+	if s := b.state(tx.OwnRecord(id, 3)); !strings.HasPrefix(s, "COMPLETED") {
+		t.Error(s)
+	}
+	b.startTask(id, 4, "n1")
 }

@@ -20,6 +20,7 @@ func (c StepReports) Handle(tx *state.Tx) any {
 	for _, r := range c.Steps {
 		takeReport(tx, c.Node, r)
 	}
+	strangers(tx, c.Node, c.Steps)
 	straysGone(tx, c.Node, c.Steps)
 	return nil
 }
@@ -189,6 +190,9 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 	case "lost":
 		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
 	case "cancelled":
+		if v, known := judgeStopped(tx, j, x); known {
+			return v
+		}
 		return verdict{pb.JobState_JOB_CANCELLED, "cancel", "None", uint32(unix.SIGTERM)}
 	}
 	return verdict{pb.JobState_JOB_FAILED, doneWhy, "JobLaunchFailure", max(x.WaitStatus, 1<<8)}

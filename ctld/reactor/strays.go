@@ -1,13 +1,10 @@
 package reactor
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // A node that is declared DOWN gives up its jobs, and may be alive all the same: cut off, or set DOWN by hand. What it still runs are
@@ -31,45 +28,6 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 		}
 	}
 	return out
-}
-
-// strangers makes strays of what a node runs and a restored state does not know: attempts that were started in the time that the restore
-// took back. They are lost; the log names them all.
-func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
-	n := change(tx.Node(node))
-	var lost []string
-	for _, r := range steps {
-		k := r.GetKey()
-		j := tx.Job(k.GetJobId())
-		known := j != nil && j.Attempt == k.GetAttempt() && (j.Epoch == k.Epoch || k.Epoch == 0)
-		listed := slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) })
-		if known || listed || !tx.View().FromBackup(k.GetEpoch()) {
-			continue
-		}
-		if !state.Numbered(k.Step) {
-			lost = append(lost, fmt.Sprintf("%d.%d", k.JobId, k.Attempt))
-			if j != nil && state.Active(j) {
-				noteLost(tx, j, node, k)
-			}
-		}
-		if r.Phase != pb.StepPhase_STEP_ENDED {
-			n.Strays = append(slices.Clip(n.Strays), k)
-		}
-	}
-	if len(lost) > 0 {
-		tx.Emit(state.NodeChanged{Node: n, Durable: true, What: state.WhatLost, Lost: lost})
-	}
-}
-
-// noteLost leaves with a job that there was an attempt of it, once: sacct shows it.
-func noteLost(tx *state.Tx, j *pb.JobRecord, node string, k *pb.StepKey) {
-	text := fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", k.Attempt, node)
-	if strings.Contains(j.SystemComment, text) {
-		return
-	}
-	n := state.CloneJob(j)
-	n.SystemComment = joinText(n.SystemComment, text)
-	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 
 // straysGone takes off the list what the node reports as ended. A report with epoch 0 is of what the node can no longer read.

@@ -71,6 +71,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if p := bytesFor(tx, j.Spec.Uid, j.Spec.User, state.JobBytes(j)+tx.NewTextBytes(c.Texts), c.hasRoom); p != nil {
 		return p
 	}
+	j.MadeSeq = tx.Seq
 	tx.Emit(state.JobSubmitted{Job: j, Texts: c.Texts})
 	settleNew(tx, j)
 	return Submitted{ID: j.Id, Seq: tx.Seq}

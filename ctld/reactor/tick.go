@@ -33,6 +33,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 		reboots(tx, n)
 	}
 	powers(tx)
+	recallLost(tx)
 	resv.Tick(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))

@@ -201,7 +201,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 			n.LinkNS = tx.NowNS
 		}
 	case "DOWN":
-		down[n.Name] = true
+		down[n.Name], n.ToldSeq = true, tx.View().Restored // jobs of before a restore wait for it no more
 	case "REBOOT", "REBOOT_ASAP":
 		return c.askReboot(tx, n, up == "REBOOT_ASAP")
 	case "CANCEL_REBOOT":

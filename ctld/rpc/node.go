@@ -278,6 +278,9 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 			s.Live.Put(s.Writer.View(), name, r.Usage)
 			s.Live.Ended(name, r.Steps)
 		}
+		if r.History != nil {
+			s.must(ctx, "history", reactor.NodeHistory{Node: name, History: r.History}, name)
+		}
 		if r.Devices != nil {
 			s.must(ctx, "devices", reactor.DeviceReport{Node: name, Report: r.Devices}, name)
 		}

@@ -257,6 +257,9 @@ func (c *controller) heard(st *stream, m *pb.NodeReport) {
 	ss := st.session
 	if m.Hello == nil {
 		if ss != nil && !ss.ended {
+			if m.History != nil {
+				c.send(reactor.NodeHistory{Node: ss.node, History: m.History}, nil)
+			}
 			ss.inbox = append(ss.inbox, m.Steps...)
 			ss.takeIn()
 		}

@@ -67,7 +67,7 @@ type job struct {
 	exit      *pb.ExitRecord
 	seen      uint32
 	launching bool
-	stopped   bool // cancelled before its script started
+	stopped   *pb.StepOrder // it was cancelled by that before its script started
 	busy      bool
 }
 
@@ -189,9 +189,27 @@ func (d *daemon) lost(st *stream) {
 }
 
 func (d *daemon) ordered(m *pb.NodeOrders) {
+	if h := m.History; h != nil {
+		st := d.stream
+		d.after(d.m.s.short(5*time.Second), func() { d.recall(st, h) })
+	}
 	d.desired.Apply(m)
 	d.changed = true
 	d.wake()
+}
+
+// recall says what has ended here and is here no more.
+func (d *daemon) recall(st *stream, o *pb.HistoryOrder) {
+	if d.stream != st {
+		return
+	}
+	h := &pb.NodeHistory{Restored: o.Restored}
+	for _, k := range sortedKeys(d.m.past) {
+		if k.Epoch > o.Above {
+			h.Ended = append(h.Ended, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: d.m.past[k]})
+		}
+	}
+	st.up(&pb.NodeReport{History: h})
 }
 
 func (d *daemon) mark(j *job) {
@@ -247,8 +265,9 @@ func (d *daemon) launch(a agent.Action) {
 	d.after(s.short(3*time.Second), func() {
 		j.launching = false
 		switch {
-		case j.stopped:
-			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, EndNs: d.m.wall()}, false)
+		case j.stopped != nil:
+			d.fail(j, &pb.ExitRecord{Verdict: "cancelled", StoppedOnOrder: true, StopReason: j.stopped.StopReason,
+				EndNs: d.m.wall()}, false)
 		case a.Key.Holder() && s.faulty(s.faults.prolog):
 			d.fail(j, &pb.ExitRecord{Verdict: "prolog_failed", Detail: "as planned", EndNs: d.m.wall()}, false)
 		default:
@@ -276,7 +295,8 @@ func (d *daemon) refuse(a agent.Action) {
 	d.desired.Present(a.Key)
 	d.after(d.m.s.short(time.Second), func() {
 		j.launching = false
-		d.fail(j, &pb.ExitRecord{Verdict: a.Verdict, Detail: a.Detail, StoppedOnOrder: a.Verdict == "cancelled", EndNs: d.m.wall()}, true)
+		d.fail(j, &pb.ExitRecord{Verdict: a.Verdict, Detail: a.Detail, StoppedOnOrder: a.Verdict == "cancelled",
+			StopReason: a.Order.GetStopReason(), EndNs: d.m.wall()}, true)
 	})
 }
 
@@ -286,7 +306,7 @@ func (d *daemon) control(j *job, a agent.Action) {
 		return
 	case j.launching:
 		if a.Order.Want == pb.StepWant_WANT_STOP || a.Order.Want == pb.StepWant_WANT_KILL {
-			j.stopped = true
+			j.stopped = a.Order
 		}
 		return
 	}

@@ -2,9 +2,12 @@ package simtest
 
 import (
 	"maps"
+	"slices"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // restoredWhy is what may have come to attempts of before a restore.
@@ -35,7 +38,7 @@ func (s *sim) restore() {
 	s.unseen = false
 	w := newWitness(s)
 	old := s.witness
-	w.fresh, w.stats, w.hash, w.old = true, old.stats, old.hash, map[attempt]bool{}
+	w.fresh, w.stats, w.hash = true, old.stats, old.hash
 	w.steps, w.cancelled, w.givenBack = old.steps, old.cancelled, old.givenBack
 	w.starts, w.boots, w.paused = old.starts, old.boots, old.paused
 	if samePlace {
@@ -54,8 +57,11 @@ func (w *witness) restored(v *state.View) {
 	for j := range v.Jobs.All() {
 		w.jobs[j.Id] = j
 		w.submitted[j.Spec.Comment] = j.Id
-		w.harmed[attemptOf(j)], w.old[attemptOf(j)] = restoredWhy, true
+		w.harmed[attemptOf(j)] = restoredWhy
 		w.began[j.Id] = true
+		if state.Pending(j) {
+			w.waited[j.Id] = max(j.MadeSeq, j.Epoch)
+		}
 	}
 	for all := range v.AllSteps() {
 		w.jobSteps[all.List[0].JobId] = all
@@ -92,10 +98,47 @@ func (w *witness) restored(v *state.View) {
 	}
 }
 
+// takenBack tells whether a commit was one of those that a restore has taken back.
+func (w *witness) takenBack(seq uint64) bool {
+	_, lost := w.s.disk.Generation()
+	return slices.ContainsFunc(lost, func(s journal.Span) bool { return s.After < seq && seq <= s.UpTo })
+}
+
 // startedLost excuses a step whose launch was under way when its attempt was lost with a restore.
 func (w *witness) startedLost(at stepAt) {
-	_, since := w.s.disk.Generation()
-	if j := w.jobs[at.Job]; at.Epoch <= since && (j == nil || attemptOf(j) != at.attempt()) {
+	_, lost := w.s.disk.Generation()
+	if len(lost) == 0 {
+		return
+	}
+	if j := w.jobs[at.Job]; at.Epoch <= lost[len(lost)-1].UpTo && (j == nil || attemptOf(j) != at.attempt()) {
 		w.excused[at], w.harmed[at.attempt()] = true, restoredWhy
 	}
+}
+
+// cameTo is what the script of a job that waited in the backup came to in the time that was taken back, as its node knows it; nil: nobody
+// knows of an end, or it may be started again because somebody has said so.
+func (w *witness) cameTo(id uint32) *pb.ExitRecord {
+	since, waited := w.waited[id]
+	if !waited || len(w.outcomes[id]) > 0 {
+		return nil
+	}
+	var last *step
+	for at, st := range w.steps {
+		if at.Job == id && at.Holder() && at.Epoch > since && w.takenBack(at.Epoch) &&
+			(last == nil || at.Epoch > last.at.Epoch || at.Epoch == last.at.Epoch && at.Step == pb.BatchStep) {
+			last = st
+		}
+	}
+	if last == nil || last.rec == nil || last.rec.StoppedOnOrder || w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
+		return nil
+	}
+	m := last.sh.m
+	if m.spool[last.at.Key] == nil && m.past[last.at.Key] == nil {
+		return nil // its spool was lost
+	}
+	switch last.rec.Verdict {
+	case "exited", "signaled", "timeout", "oom", "output_failed":
+		return last.rec
+	}
+	return nil
 }

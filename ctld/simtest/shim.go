@@ -187,6 +187,9 @@ func (sh *shim) done(verdict string, status uint32) {
 	}
 	sh.phase = pb.StepPhase_STEP_COMPLETING
 	x := &pb.ExitRecord{Key: sh.key.Proto(), Verdict: verdict, WaitStatus: status, StoppedOnOrder: sh.onOrder}
+	if sh.onOrder {
+		x.StopReason = sh.stop
+	}
 	sh.m.told(sh)
 	sh.after(sh.script.lingers, func() {
 		if sh.killed {

@@ -103,7 +103,7 @@ func TestRestore(t *testing.T) {
 		total.add(r.Stats)
 	}
 	t.Logf("%d seeds: %+v", *seeds, total)
-	for _, what := range []string{"restore", "lost job", "lost attempt"} {
+	for _, what := range []string{"restore", "lost job", "lost attempt", "found attempt"} {
 		if *seeds >= 200 && total.Seen[what] < 50 {
 			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)
 		}

@@ -156,8 +156,8 @@ func (w *witness) startedStep(st *step, l *pb.LaunchSpec) {
 
 // heldToTheEnd: what only held a node of a job ended by itself, which it does at the time limit.
 func (w *witness) heldToTheEnd(j *pb.JobRecord) bool {
-	return slices.ContainsFunc(j.Alloc, func(a *pb.NodeAlloc) bool {
-		st := w.steps[stepOf(j, a.Node)]
+	return slices.ContainsFunc(nodesOf(j), func(node string) bool {
+		st := w.steps[stepOf(j, node)]
 		return st != nil && st.at.Step == pb.ExternStep && st.rec.GetVerdict() == "exited" && !st.rec.StoppedOnOrder
 	})
 }

@@ -197,6 +197,7 @@ func (s *sim) setNode(m *machine, value string) {
 		down = 1
 	}
 	s.witness.downing[m.name] += down
+	s.witness.givenUp[m.name] = s.witness.givenUp[m.name] || value == "DOWN"
 	s.ctl.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{m.name},
 		Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "simulated"}}},
 		func(any) { s.witness.downing[m.name] -= down })

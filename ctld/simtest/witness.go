@@ -44,8 +44,9 @@ type witness struct {
 	givenBack  map[uint32]uint32      // allocations without a script that were, with the status
 	boots      map[attemptNode]string // boot that the share was given on
 	stats      Stats
-	old        map[attempt]bool // of before a restore
-	fresh      bool             // a backup was restored: it has not seen a state yet
+	fresh      bool              // a backup was restored: it has not seen a state yet
+	waited     map[uint32]uint64 // jobs that waited in it, with the last commit in which something of them had begun
+	givenUp    map[string]bool   // nodes that an administrator has set DOWN since
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -93,7 +94,8 @@ func newWitness(s *sim) *witness {
 		jobSteps: map[uint32]*state.JobSteps{}, stepEnds: map[state.StepKey]bool{}, givenBack: map[uint32]uint32{},
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{},
-		wakes: map[string]began{}, overdue: map[string]bool{}}
+		wakes: map[string]began{}, overdue: map[string]bool{},
+		waited: map[uint32]uint64{}, givenUp: map[string]bool{}}
 }
 
 func attemptOf(j *pb.JobRecord) attempt { return attempt{j.Id, j.Attempt, j.Epoch} }
@@ -151,6 +153,9 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 // itself never runs two attempts of a job.
 func (w *witness) beside(st, o *step) {
 	excused := w.isExcused(o.at) || w.isExcused(st.at)
+	if since, waited := w.waited[o.at.Job]; waited && o.at.Epoch > since && w.takenBack(o.at.Epoch) && !w.givenUp[o.at.node] {
+		excused = false // all nodes have been heard
+	}
 	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {
 		w.s.fail("%s starts on %s while %s is alive on %s", keyWords(st.at.Key), st.at.node, keyWords(o.at.Key), o.at.node)
 	}
@@ -303,11 +308,16 @@ func (w *witness) change(id uint32, v *state.View) {
 func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 	switch {
 	case now.Attempt == old.Attempt && now.Epoch == old.Epoch:
+	case v.FromBackup(now.Epoch) && now.Epoch > old.Epoch: // lost with a restore, and found
+		w.stats.Seen["found attempt"]++
 	case now.Attempt != old.Attempt+1 || now.Epoch <= old.Epoch:
 		w.s.fail("attempts are not in order: %s epoch %d was %s epoch %d", jobWords(now), now.Epoch, jobWords(old), old.Epoch)
 	case !state.Pending(old):
 		w.s.fail("an attempt begins before the last has ended: %s was %s", jobWords(now), jobWords(old))
 	default:
+		if x := w.cameTo(now.Id); x != nil {
+			w.s.fail("%s starts again, its script has ended before the restore: %s", jobWords(now), exitWords(x))
+		}
 		w.began[now.Id] = true
 		if v == w.view { // not of a commit that nobody was told of
 			w.starts[attemptOf(now)] = began{w.s.now, w.s.clocks.boot}
@@ -414,8 +424,8 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 			rec.Verdict == "signaled" && now.ExitStatus != rec.WaitStatus&0x7f) {
 			w.s.fail("%s, but its script ended with %s", jobWords(now), exitWords(rec))
 		}
-	case pb.JobState_JOB_CANCELLED: // or it was told to end by an order that a restore has lost
-		w.expect(now, cancelled || w.old[attemptOf(now)], now.State)
+	case pb.JobState_JOB_CANCELLED:
+		w.expect(now, cancelled, now.State)
 	case pb.JobState_JOB_PREEMPTED:
 		w.expect(now, w.s.work.preempt != "" && now.PreemptedBy != "", now.State)
 	case pb.JobState_JOB_NODE_FAIL:
@@ -443,10 +453,19 @@ func (w *witness) expect(j *pb.JobRecord, ok bool, want pb.JobState) {
 	}
 }
 
+// nodesOf are the nodes of an attempt; of one that was found after a restore only one is known.
+func nodesOf(j *pb.JobRecord) []string {
+	nodes := []string{j.BatchHost}
+	for _, a := range j.Alloc {
+		nodes = append(nodes, a.Node)
+	}
+	return nodes
+}
+
 // failure is a record of the attempt, on any of its nodes, that says that it failed by itself.
 func (w *witness) failure(j *pb.JobRecord) string {
-	for _, a := range j.Alloc {
-		if st := w.steps[stepOf(j, a.Node)]; st != nil && st.rec != nil {
+	for _, node := range nodesOf(j) {
+		if st := w.steps[stepOf(j, node)]; st != nil && st.rec != nil {
 			switch r := st.rec; r.Verdict {
 			case "exited":
 				if r.WaitStatus != 0 {

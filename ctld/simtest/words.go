@@ -25,7 +25,10 @@ func reportWords(m *pb.NodeReport) string {
 	if m.Hello != nil {
 		fmt.Fprintf(&b, "hello %s;", m.Hello.BootId)
 	}
-	for _, r := range m.Steps {
+	if m.History != nil {
+		b.WriteString("history;")
+	}
+	for _, r := range append(m.Steps, m.History.GetEnded()...) {
 		fmt.Fprintf(&b, " %s %s", keyWords(agent.KeyOf(r.Key)), strings.TrimPrefix(r.Phase.String(), "STEP_"))
 		if r.Exit != nil {
 			fmt.Fprintf(&b, " (%s)", exitWords(r.Exit))

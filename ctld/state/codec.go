@@ -101,7 +101,10 @@ func encode[M interface {
 // Load builds the View from a configuration and the rows of a journal.
 func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*View, error) {
 	v := New(cfg, clusterID, firstID)
-	_, v.Restored = store.Generation()
+	_, lost := store.Generation()
+	for _, s := range lost {
+		v.Lose(s.After, s.UpTo)
+	}
 	tx := Begin(v, 0)
 	seq, err := store.Load(tx.loadRow)
 	if err != nil {
@@ -114,6 +117,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	tx.dirty, tx.nodes = map[uint32]bool{}, map[string]bool{}
 	tx.crontabs, tx.tokens, tx.hosts = nil, nil, nil
 	tx.oweAll()
+	tx.roster = true
 	next, _ := tx.Freeze()
 	next.Seq = seq
 	return next, nil

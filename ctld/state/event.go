@@ -42,6 +42,18 @@ func (e JobStarted) Attrs() []any {
 	return jobAttrs(e.Job)
 }
 
+// AttemptFound: a restore has lost the last attempt of a job that waits, and its nodes have said what they know of it. Job is the record
+// in that attempt, of which nothing is left; what becomes of it follows.
+type AttemptFound struct{ Job *pb.JobRecord }
+
+func (e AttemptFound) apply(tx *Tx) {
+	tx.dropSteps(e.Job.Id) // of the attempt before
+	tx.putJob(e.Job, true)
+}
+func (e AttemptFound) Attrs() []any {
+	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "node", e.Job.BatchHost, "ended", e.Job.BatchVerdict}
+}
+
 // ArraySplit: some tasks of a record that stands for several got a record of their own (they start, or are treated apart). Rest is
 // the old record without them.
 type ArraySplit struct{ Rest, Part *pb.JobRecord }

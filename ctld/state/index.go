@@ -22,6 +22,7 @@ type writerIndex struct {
 	waiting   map[uint32]map[uint32]bool // job or array -> records whose dependency names it
 	single    map[singleKey]*nameIndex
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
+	lost      map[uint32]bool            // active records with a LostAttempt
 	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
 	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; not made from records (clock.go)
 	owed      owed                       // looks at waiting records that are left to later turns
@@ -110,15 +111,15 @@ func newIndex() *writerIndex {
 		texts: map[TextKey]int{}, bytes: userBytes{}, arrays: map[uint32]*arrayIndex{},
 		tasks:   map[taskKey]uint32{},
 		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{},
-		limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
+		lost: map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
 }
 
 // indexed is all of a record that the index depends on.
 type indexed struct {
-	active, live, pending, good, begun, several, task, held bool
-	uid, array, taskID                                      uint32
-	name, preemptedBy, dependency                           string
-	pieces                                                  int
+	active, live, pending, good, begun, several, task, held, lost bool
+	uid, array, taskID                                            uint32
+	name, preemptedBy, dependency                                 string
+	pieces                                                        int
 }
 
 func indexedOf(j *pb.JobRecord) indexed {
@@ -126,7 +127,7 @@ func indexedOf(j *pb.JobRecord) indexed {
 		return indexed{}
 	}
 	return indexed{Active(j), Live(j), Pending(j), Good(j), Begun(j), j.ArrayTasks != "", j.IsArrayTask,
-		holdsPlace(j), j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId, j.Spec.GetName(), j.PreemptedBy, j.Dependency,
+		holdsPlace(j), j.Lost != nil, j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId, j.Spec.GetName(), j.PreemptedBy, j.Dependency,
 		pieces(j.ArrayTasks)}
 }
 
@@ -157,6 +158,7 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	if j.PreemptedBy != "" && Active(j) {
 		enter(w.preempted, j.PreemptedBy, j.Id, in, true)
 	}
+	put(w.lost, j.Id, in && j.Lost != nil && Active(j))
 	if j.ArrayJobId != 0 {
 		w.indexArray(j, in, by)
 		if j.IsArrayTask {
@@ -321,6 +323,9 @@ func dependsOn(text string) []uint32 {
 	}
 	return ids
 }
+
+// LostAttempts are the active jobs of which a restore has lost an attempt, ascending. Only for the writer.
+func (tx *Tx) LostAttempts() []uint32 { return slices.Sorted(maps.Keys(tx.next.writer.lost)) }
 
 // ArrayRecords are the ids of the records of an array, ascending. Only for the writer.
 func (tx *Tx) ArrayRecords(array uint32) []uint32 {

@@ -178,6 +178,7 @@ func (tx *Tx) Must() bool { return tx.must }
 // Freeze publishes the working state: the View from now on, and what changed on the way.
 func (tx *Tx) Freeze() (*View, Change) {
 	tx.measureGrouped()
+	tx.countAwaited()
 	c := Change{Structure: tx.structure || tx.roster, Roster: tx.roster && !tx.structure, Events: tx.events}
 	for id, durable := range tx.dirty {
 		c.Jobs = append(c.Jobs, id)
@@ -209,6 +210,17 @@ func (tx *Tx) Freeze() (*View, Change) {
 	v := tx.next
 	c.View = &v
 	return &v, c
+}
+
+// countAwaited counts the nodes that have still to say what they did before a restore. When the last one has, jobs may start that could
+// not before.
+func (tx *Tx) countAwaited() {
+	before := tx.base.awaited
+	if before == 0 && !tx.roster && !tx.structure {
+		return
+	}
+	tx.next.awaited = len(tx.next.Awaited())
+	tx.roster = tx.roster || before > 0 && tx.next.awaited == 0
 }
 
 // Change says what a commit changed, for those who keep something derived from it.

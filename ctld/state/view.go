@@ -1,8 +1,10 @@
 package state
 
 import (
+	"slices"
 	"sort"
 
+	"github.com/sluice-hpc/sluice/ctld/journal"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -14,6 +16,8 @@ type View struct {
 	// Restored is the last commit that the newest restore took over (journal.Store), 0 where there was none: what was started up to it may
 	// have gone on, or ended, in the time that was taken back.
 	Restored uint64
+	lost     []journal.Span // what restores have taken back, the newest last
+	awaited  int            // nodes that have not said yet what they did in the newest of these
 
 	Jobs      *Jobs
 	steps     *table[JobSteps]
@@ -66,6 +70,50 @@ type Node struct {
 
 // FromBackup tells whether a commit is one that the newest restore of a backup took over.
 func (v *View) FromBackup(seq uint64) bool { return v.Restored != 0 && seq <= v.Restored }
+
+// Lose notes that a restore has taken back the commits after one, up to another. The view is not published yet.
+func (v *View) Lose(after, upTo uint64) {
+	v.lost, v.Restored = append(slices.Clip(v.lost), journal.Span{After: after, UpTo: upTo}), upTo
+	v.awaited = len(v.Awaited())
+}
+
+// TakenBack tells whether a commit was one of those that a restore has taken back.
+func (v *View) TakenBack(seq uint64) bool {
+	return slices.ContainsFunc(v.lost, func(s journal.Span) bool { return s.After < seq && seq <= s.UpTo })
+}
+
+// Untold is the last commit before those that were taken back and of which a node has not said what it did; ok = false: it has.
+func (v *View) Untold(n *Node) (after uint64, ok bool) {
+	for _, s := range v.lost {
+		if s.UpTo > n.ToldSeq {
+			return s.After, true
+		}
+	}
+	return 0, false
+}
+
+// Awaited are the nodes for which jobs of before a restore wait: any of them may have run in the time that was taken back. A node has to
+// say what it ran then, or an administrator that it is DOWN for good.
+func (v *View) Awaited() (names []string) {
+	for _, n := range v.nodes {
+		if v.awaits(n) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (v *View) awaits(n *Node) bool {
+	return n.ToldSeq < v.Restored && n.State != pb.NodeState_NODE_FUTURE
+}
+
+// Uncertain tells whether a job that waits may have run in the time that a restore has taken back, so that it must not start.
+func (v *View) Uncertain(j *pb.JobRecord) bool {
+	return v.awaited > 0 && v.FromBackup(j.MadeSeq) || j.Lost != nil
+}
+
+// UncertainReason is the reason of such a job.
+const UncertainReason = "Restored"
 
 // Node returns a node, or nil.
 func (v *View) Node(name string) *Node {

@@ -93,7 +93,7 @@ func (k Kind) String() string { return [...]string{"forget", "control", "refuse"
 type Action struct {
 	Kind    Kind
 	Key     Key
-	Order   *pb.StepOrder // Start, Control
+	Order   *pb.StepOrder // Start, Control; Refuse: of one to stop what is not here
 	Verdict string        // Refuse
 	Detail  string        // Refuse; Control: why, when the controller did not ask for it
 }
@@ -205,7 +205,7 @@ func (r *round) missing(k Key, o *pb.StepOrder) {
 	case pb.StepWant_WANT_RUN:
 		r.run(k, o)
 	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
-		r.add(Action{Kind: Refuse, Key: k, Verdict: "cancelled", Detail: "it was not running on this node"})
+		r.add(Action{Kind: Refuse, Key: k, Order: o, Verdict: "cancelled", Detail: "it was not running on this node"})
 	case pb.StepWant_WANT_TELL:
 		r.tell(k)
 	}

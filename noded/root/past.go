@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/sluice-hpc/sluice/conf/mtls"
@@ -26,13 +25,13 @@ type past struct {
 	lines int // in the file
 
 	mu    sync.Mutex
-	ends  map[agent.Key]*pb.ExitRecord
+	ends  map[agent.Key]*pb.StepReport
 	order []agent.Key // oldest first
 }
 
 // open reads what there is. Lines that cannot be read, such as one that was cut short, are left out.
 func (p *past) open(path string) error {
-	p.path, p.ends = path, map[agent.Key]*pb.ExitRecord{}
+	p.path, p.ends = path, map[agent.Key]*pb.StepReport{}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("cannot tell which jobs have ended here: %w", err)
@@ -68,29 +67,31 @@ func (p *past) begin() error {
 	return nil
 }
 
-func pastLine(x *pb.ExitRecord) string {
-	k := x.Key
-	return fmt.Sprintf("%d %d %d %d %s %d %d %d %d %t\n", k.JobId, k.Attempt, k.Epoch, k.Step, x.Verdict, x.WaitStatus, x.StartNs, x.EndNs,
-		x.RanNs, x.StoppedOnOrder)
+// pastForm is a line of the file.
+const pastForm = "%d %d %d %d %q %d %d %d %d %t %q %d %q %d %d."
+
+func pastLine(r *pb.StepReport) string {
+	k, x, j := r.Key, r.Exit, r.Job
+	return fmt.Sprintf(pastForm+"\n", k.JobId, k.Attempt, k.Epoch, k.Step, x.Verdict, x.WaitStatus, x.StartNs, x.EndNs, x.RanNs,
+		x.StoppedOnOrder, x.StopReason, j.GetUid(), j.GetName(), j.GetArrayJobId(), j.GetArrayTaskId())
 }
 
-func parsePast(line string) *pb.ExitRecord {
-	k := &pb.StepKey{}
+func parsePast(line string) *pb.StepReport {
+	k, j := &pb.StepKey{}, &pb.StepJob{}
 	x := &pb.ExitRecord{Key: k}
-	n, err := fmt.Sscan(line, &k.JobId, &k.Attempt, &k.Epoch, &k.Step, &x.Verdict, &x.WaitStatus, &x.StartNs, &x.EndNs, &x.RanNs,
-		&x.StoppedOnOrder)
-	if n < 10 || err != nil {
+	if _, err := fmt.Sscanf(line, pastForm, &k.JobId, &k.Attempt, &k.Epoch, &k.Step, &x.Verdict, &x.WaitStatus, &x.StartNs, &x.EndNs,
+		&x.RanNs, &x.StoppedOnOrder, &x.StopReason, &j.Uid, &j.Name, &j.ArrayJobId, &j.ArrayTaskId); err != nil {
 		return nil
 	}
-	return x
+	return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: x, Job: j}
 }
 
-func (p *past) note(x *pb.ExitRecord) {
-	k := agent.KeyOf(x.Key)
+func (p *past) note(r *pb.StepReport) {
+	k := agent.KeyOf(r.Key)
 	if p.ends[k] == nil {
 		p.order = append(p.order, k)
 	}
-	p.ends[k] = x
+	p.ends[k] = r
 	if len(p.order) > mostPast {
 		delete(p.ends, p.order[0])
 		p.order = p.order[1:]
@@ -98,13 +99,16 @@ func (p *past) note(x *pb.ExitRecord) {
 }
 
 // add keeps an end in mind. What an attempt came to first stands.
-func (p *past) add(x *pb.ExitRecord) error {
+func (p *past) add(x *pb.ExitRecord, job *pb.StepJob) error {
 	p.disk.Lock()
 	defer p.disk.Unlock()
-	if p.f == nil || p.of(x.Key) != nil || x.Verdict == "" || strings.ContainsAny(x.Verdict, " \n") {
+	if p.f == nil || p.of(x.Key) != nil || x.Verdict == "" {
 		return nil
 	}
-	short := parsePast(pastLine(x))
+	short := parsePast(pastLine(&pb.StepReport{Key: x.Key, Exit: x, Job: job}))
+	if short == nil {
+		return fmt.Errorf("cannot write %v", x.Key)
+	}
 	p.mu.Lock()
 	p.note(short)
 	p.mu.Unlock()
@@ -119,7 +123,19 @@ func (p *past) add(x *pb.ExitRecord) error {
 func (p *past) of(k *pb.StepKey) *pb.ExitRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ends[agent.KeyOf(k)]
+	return p.ends[agent.KeyOf(k)].GetExit()
+}
+
+// above are those whose epoch is above one, the oldest first.
+func (p *past) above(epoch uint64) (out []*pb.StepReport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.order {
+		if k.Epoch > epoch {
+			out = append(out, p.ends[k])
+		}
+	}
+	return out
 }
 
 // keys are the attempts, the newest last.

@@ -19,6 +19,11 @@ func end(job uint32) *pb.ExitRecord {
 		StartNs: 5, EndNs: 9, RanNs: 4}
 }
 
+// name is one that needs quoting.
+const name = "a \"b\"\n c."
+
+var ofJob = &pb.StepJob{Uid: 1000, Name: name, ArrayJobId: 7, ArrayTaskId: 2}
+
 // TestPastOnAHungDisk: while an end cannot be written, what is known is told all the same.
 func TestPastOnAHungDisk(t *testing.T) {
 	var p past
@@ -39,7 +44,7 @@ func TestPastOnAHungDisk(t *testing.T) {
 	_ = p.f.Close()
 	p.f = w
 	added := make(chan error, 1)
-	go func() { added <- p.add(end(7)) }()
+	go func() { added <- p.add(end(7), ofJob) }()
 	for p.of(end(7).Key) == nil {
 		runtime.Gosched()
 	}
@@ -67,13 +72,13 @@ func TestPast(t *testing.T) {
 	reopen()
 	const n = 2*mostPast + 10
 	for job := range uint32(n) {
-		if err := p.add(end(job + 1)); err != nil {
+		if err := p.add(end(job+1), ofJob); err != nil {
 			t.Fatal(err)
 		}
 	}
 	again := end(n)
 	again.Verdict = "lost"
-	if err := p.add(again); err != nil {
+	if err := p.add(again, ofJob); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -91,7 +96,7 @@ func TestPast(t *testing.T) {
 		t.Fatal(err)
 	}
 	reopen()
-	if err := p.add(end(n + 1)); err != nil {
+	if err := p.add(end(n+1), ofJob); err != nil {
 		t.Fatal(err)
 	}
 	reopen()
@@ -101,13 +106,36 @@ func TestPast(t *testing.T) {
 	p.close()
 }
 
+// TestHistory: the ends of later epochs than one are told with what is known of their jobs, also by a later daemon.
+func TestHistory(t *testing.T) {
+	r := newRoot(t, newNoSteps(), policy.Policy{})
+	first, later := end(1), end(2)
+	later.Key.Epoch, later.Verdict, later.StoppedOnOrder, later.StopReason = 4, "cancelled", true, "cancel"
+	for _, x := range []*pb.ExitRecord{first, later} {
+		if err := r.past.add(x, ofJob); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := r.past.path
+	r.past.close()
+	r.past = past{}
+	if err := r.past.open(path); err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.StepReport{Key: later.Key, Phase: pb.StepPhase_STEP_ENDED, Exit: later, Job: ofJob}
+	a, err := r.history(t.Context(), &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: 3}}})
+	if err != nil || len(a.Ended) != 1 || !proto.Equal(a.Ended[0], want) {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
 // TestEndedHere: an attempt that has ended and was forgotten is not launched by a later daemon, whoever orders it, and who is told that it
 // is unknown here is told what it came to.
 func TestEndedHere(t *testing.T) {
 	r := newRoot(t, newNoSteps(), policy.Policy{})
 	b := good()
 	x := &pb.ExitRecord{Key: b.Key, Verdict: "exited", EndNs: 9}
-	if err := r.past.add(x); err != nil {
+	if err := r.past.add(x, ofJob); err != nil {
 		t.Fatal(err)
 	}
 	a, err := r.launch(t.Context(), &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b}}})

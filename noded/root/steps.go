@@ -34,7 +34,18 @@ type known struct {
 // Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
 func Brief(b *pb.Bundle) *pb.Bundle {
 	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Gid: b.Gid, Cgroup: b.Cgroup, Devices: b.Devices, Cpus: b.Cpus, Partition: b.Partition,
-		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs}
+		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs, ArrayJobId: b.ArrayJobId,
+		ArrayTaskId: b.ArrayTaskId}
+}
+
+// JobOf is what a bundle, or what was kept of it, says of its job.
+func JobOf(b *pb.Bundle) *pb.StepJob {
+	return &pb.StepJob{Uid: b.GetUid(), Name: b.GetJobName(), ArrayJobId: b.GetArrayJobId(), ArrayTaskId: b.GetArrayTaskId()}
+}
+
+// history is what became of attempts that are not here any more.
+func (r *Root) history(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+	return &nodepb.Answer{Ended: r.past.above(o.GetHistory().Above)}, nil
 }
 
 // epilogued: the end of a step is followed by an epilog, which sees its devices.
@@ -396,9 +407,10 @@ func (r *Root) control(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, er
 
 func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	key := agent.KeyOf(o.GetForget().Key)
-	if x := r.exitOf(key); x != nil && key.Holder() {
-		if err := r.past.add(x); err != nil {
-			r.log.Error("cannot keep in mind that a job has ended here: a controller that is restored from a backup may ask for it", "err", err)
+	if x, job := r.exitOf(key); x != nil && key.Holder() {
+		if err := r.past.add(x, job); err != nil {
+			r.log.Error("cannot keep in mind that a job has ended here: a controller that is restored from a backup may ask for it",
+				"err", err)
 		}
 	}
 	if err := r.steps.Forget(o.GetForget().Key); err != nil {
@@ -414,14 +426,14 @@ func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error
 	return nil, nil
 }
 
-// exitOf is what became of a step that is known, nil where it has not ended.
-func (r *Root) exitOf(key agent.Key) *pb.ExitRecord {
+// exitOf is what became of a step that is known, nil where it has not ended, and whose it was.
+func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.known[key]; k != nil {
-		return k.rep.GetExit()
+		return k.rep.GetExit(), JobOf(k.brief)
 	}
-	return nil
+	return nil, nil
 }
 
 // prepare gives a step its devices, cut or merged as they have to be.

@@ -84,6 +84,7 @@ var table = map[protoreflect.Name]row{
 		}
 		return nil
 	}, policy: "no lower generation than this host has followed", login: true, do: (*Root).follow},
+	"history": {most: small, needs: nothing, policy: "what this node remembers of its own jobs", do: (*Root).history},
 	"reopen": {most: small, needs: nothing, policy: "the log that the node's own slurm.conf names", login: true,
 		now: func(s *session, _ *nodepb.Order) { s.r.reopen() }},
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Order) {}},

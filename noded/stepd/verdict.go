@@ -29,6 +29,9 @@ type facts struct {
 // SIGTERM and exits 0 at its time limit has still timed out); what the kernel killed for memory; then the wait status.
 func verdict(f facts) *pb.ExitRecord {
 	r := &pb.ExitRecord{WaitStatus: uint32(f.status), Detail: f.detail, StoppedOnOrder: f.onOrder}
+	if f.onOrder {
+		r.StopReason = f.stop
+	}
 	if f.stop != "" && !f.hasStatus && !f.holdOnly {
 		r.WaitStatus = uint32(syscall.SIGTERM) // it was stopped before it ran: no exit code is its own
 		if f.atOnce {

@@ -226,6 +226,15 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Job.Has(87) {
 		b = coding.AppendBytes(b, 87, m.EnvKey)
 	}
+	if in.Job.Has(88) {
+		b = coding.AppendNumber(b, 88, m.MadeSeq)
+	}
+	if in.Job.Has(89) {
+		if m.Lost != nil {
+			b, at = coding.Open(b, 89)
+			b = coding.Close(m.Lost.appendTo(b), at)
+		}
+	}
 	if in.Job.Has(90) {
 		b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
 	}
@@ -306,6 +315,8 @@ func (m *JobRecord) Shallow() *JobRecord {
 		ClockBoot:       m.ClockBoot,
 		ScriptKey:       m.ScriptKey,
 		EnvKey:          m.EnvKey,
+		MadeSeq:         m.MadeSeq,
+		Lost:            m.Lost,
 		LaunchFailures:  m.LaunchFailures,
 		unknownFields:   m.unknownFields,
 	}
@@ -1017,6 +1028,43 @@ func (m *DeviceUse) Shallow() *DeviceUse {
 	}
 }
 
+func (m *LostAttempt) appendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	if m.Key != nil {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(m.Key.appendTo(b), at)
+	}
+	b = coding.AppendText(b, 2, m.Node)
+	b = coding.AppendText(b, 3, m.Verdict)
+	b = coding.AppendNumber(b, 4, uint64(m.WaitStatus))
+	b = coding.AppendText(b, 5, m.Detail)
+	b = coding.AppendText(b, 6, m.StopReason)
+	b = coding.AppendNumber(b, 7, uint64(m.StartNs))
+	b = coding.AppendNumber(b, 8, uint64(m.EndNs))
+	return b
+}
+
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
+func (m *LostAttempt) Shallow() *LostAttempt {
+	if m == nil {
+		return &LostAttempt{}
+	}
+	return &LostAttempt{
+		Key:           m.Key,
+		Node:          m.Node,
+		Verdict:       m.Verdict,
+		WaitStatus:    m.WaitStatus,
+		Detail:        m.Detail,
+		StopReason:    m.StopReason,
+		StartNs:       m.StartNs,
+		EndNs:         m.EndNs,
+		unknownFields: m.unknownFields,
+	}
+}
+
 // AppendFields appends the encoding of those fields of m that are in the sets.
 func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if m == nil {
@@ -1225,6 +1273,9 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(90) {
 		b = coding.AppendNumber(b, 90, uint64(m.HighestJob))
 	}
+	if in.Node.Has(91) {
+		b = coding.AppendNumber(b, 91, m.ToldSeq)
+	}
 	return b
 }
 
@@ -1297,6 +1348,7 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		PowerNodedNs:   m.PowerNodedNs,
 		PowerProgram:   m.PowerProgram,
 		HighestJob:     m.HighestJob,
+		ToldSeq:        m.ToldSeq,
 		unknownFields:  m.unknownFields,
 	}
 }
@@ -1366,6 +1418,7 @@ func (m *NodeRecord) ShallowTo(dst *NodeRecord) {
 	dst.PowerNodedNs = m.PowerNodedNs
 	dst.PowerProgram = m.PowerProgram
 	dst.HighestJob = m.HighestJob
+	dst.ToldSeq = m.ToldSeq
 	dst.unknownFields = m.unknownFields
 }
 

@@ -1481,11 +1481,13 @@ type JobRecord struct {
 	Promised     bool         `protobuf:"varint,82,opt,name=promised,proto3" json:"promised,omitempty"`                             // the plan has promised it a start, as the first that waits, and does not put it off again
 	BeginDelayed bool         `protobuf:"varint,83,opt,name=begin_delayed,json=beginDelayed,proto3" json:"begin_delayed,omitempty"` // begin_ns of the specification is the controller's own: RequeueDelay, not a time that somebody asked for
 	// The clock by which the times of this row were written: ClockRecord. Only in the journal.
-	ClockNs       int64  `protobuf:"varint,84,opt,name=clock_ns,json=clockNs,proto3" json:"clock_ns,omitempty"`
-	ClockBoot     uint64 `protobuf:"varint,85,opt,name=clock_boot,json=clockBoot,proto3" json:"clock_boot,omitempty"` // hash of its boot_id
-	ScriptKey     []byte `protobuf:"bytes,86,opt,name=script_key,json=scriptKey,proto3" json:"script_key,omitempty"`  // its script and environment in the state database: see ctld/state/text.go
-	EnvKey        []byte `protobuf:"bytes,87,opt,name=env_key,json=envKey,proto3" json:"env_key,omitempty"`
-	Oversubscribe string `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"` // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
+	ClockNs       int64        `protobuf:"varint,84,opt,name=clock_ns,json=clockNs,proto3" json:"clock_ns,omitempty"`
+	ClockBoot     uint64       `protobuf:"varint,85,opt,name=clock_boot,json=clockBoot,proto3" json:"clock_boot,omitempty"` // hash of its boot_id
+	ScriptKey     []byte       `protobuf:"bytes,86,opt,name=script_key,json=scriptKey,proto3" json:"script_key,omitempty"`  // its script and environment in the state database: see ctld/state/text.go
+	EnvKey        []byte       `protobuf:"bytes,87,opt,name=env_key,json=envKey,proto3" json:"env_key,omitempty"`
+	MadeSeq       uint64       `protobuf:"varint,88,opt,name=made_seq,json=madeSeq,proto3" json:"made_seq,omitempty"` // the commit in which it was submitted
+	Lost          *LostAttempt `protobuf:"bytes,89,opt,name=lost,proto3" json:"lost,omitempty"`                       // the last attempt that a restore of a backup has lost; the job has not been judged by it yet
+	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe,proto3" json:"oversubscribe,omitempty"`     // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1996,11 +1998,126 @@ func (x *JobRecord) GetEnvKey() []byte {
 	return nil
 }
 
+func (x *JobRecord) GetMadeSeq() uint64 {
+	if x != nil {
+		return x.MadeSeq
+	}
+	return 0
+}
+
+func (x *JobRecord) GetLost() *LostAttempt {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 func (x *JobRecord) GetOversubscribe() string {
 	if x != nil {
 		return x.Oversubscribe
 	}
 	return ""
+}
+
+// LostAttempt is what a node has said of an attempt that was started in the time that a restore of a backup has taken back.
+type LostAttempt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // of the batch script, if it has been heard of
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Verdict       string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"` // as in ExitRecord, empty = it has not said that it has ended
+	WaitStatus    uint32                 `protobuf:"varint,4,opt,name=wait_status,json=waitStatus,proto3" json:"wait_status,omitempty"`
+	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	StopReason    string                 `protobuf:"bytes,6,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
+	StartNs       int64                  `protobuf:"varint,7,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	EndNs         int64                  `protobuf:"varint,8,opt,name=end_ns,json=endNs,proto3" json:"end_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostAttempt) Reset() {
+	*x = LostAttempt{}
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostAttempt) ProtoMessage() {}
+
+func (x *LostAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostAttempt.ProtoReflect.Descriptor instead.
+func (*LostAttempt) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LostAttempt) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *LostAttempt) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LostAttempt) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *LostAttempt) GetWaitStatus() uint32 {
+	if x != nil {
+		return x.WaitStatus
+	}
+	return 0
+}
+
+func (x *LostAttempt) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *LostAttempt) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
+	}
+	return ""
+}
+
+func (x *LostAttempt) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *LostAttempt) GetEndNs() int64 {
+	if x != nil {
+		return x.EndNs
+	}
+	return 0
 }
 
 // ClockRecord is what the controller knows of its machine's clock: by how much it is ahead of CLOCK_BOOTTIME, which nobody can set. When
@@ -2016,7 +2133,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2145,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2158,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -2078,7 +2195,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2207,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2220,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -2156,7 +2273,7 @@ type StepUsage struct {
 
 func (x *StepUsage) Reset() {
 	*x = StepUsage{}
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2285,7 @@ func (x *StepUsage) String() string {
 func (*StepUsage) ProtoMessage() {}
 
 func (x *StepUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2298,7 @@ func (x *StepUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepUsage.ProtoReflect.Descriptor instead.
 func (*StepUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepUsage) GetKey() *StepKey {
@@ -2294,7 +2411,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2423,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2436,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeviceUse) GetId() string {
@@ -2406,7 +2523,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2535,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2548,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Signal) GetSeq() uint32 {
@@ -2539,7 +2656,10 @@ type NodeRecord struct {
 	// How a node came here that slurm.conf does not name: "scontrol", which made it, or "joined", by its daemon (sluice-noded -Z).
 	Origin string `protobuf:"bytes,80,opt,name=origin,proto3" json:"origin,omitempty"`
 	// The highest id of a job that it had been given, as it said after a restore of a backup: it is not given out again.
-	HighestJob     uint32     `protobuf:"varint,90,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"`
+	HighestJob uint32 `protobuf:"varint,90,opt,name=highest_job,json=highestJob,proto3" json:"highest_job,omitempty"`
+	// The newest restore (View.Restored) after which it has said what it ran in the time that was taken back, or was set DOWN by an
+	// administrator.
+	ToldSeq        uint64     `protobuf:"varint,91,opt,name=told_seq,json=toldSeq,proto3" json:"told_seq,omitempty"`
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures,proto3" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2547,7 +2667,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2679,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2692,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3009,6 +3129,13 @@ func (x *NodeRecord) GetHighestJob() uint32 {
 	return 0
 }
 
+func (x *NodeRecord) GetToldSeq() uint64 {
+	if x != nil {
+		return x.ToldSeq
+	}
+	return 0
+}
+
 func (x *NodeRecord) GetLaunchFailures() []*StepKey {
 	if x != nil {
 		return x.LaunchFailures
@@ -3036,7 +3163,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3175,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3188,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Hardware) GetCpus() uint32 {
@@ -3174,7 +3301,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3313,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3326,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Device) GetName() string {
@@ -3390,7 +3517,7 @@ type DeviceSample struct {
 
 func (x *DeviceSample) Reset() {
 	*x = DeviceSample{}
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3529,7 @@ func (x *DeviceSample) String() string {
 func (*DeviceSample) ProtoMessage() {}
 
 func (x *DeviceSample) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3542,7 @@ func (x *DeviceSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSample.ProtoReflect.Descriptor instead.
 func (*DeviceSample) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeviceSample) GetId() string {
@@ -3510,7 +3637,7 @@ type MigProfile struct {
 
 func (x *MigProfile) Reset() {
 	*x = MigProfile{}
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3649,7 @@ func (x *MigProfile) String() string {
 func (*MigProfile) ProtoMessage() {}
 
 func (x *MigProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3662,7 @@ func (x *MigProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigProfile.ProtoReflect.Descriptor instead.
 func (*MigProfile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MigProfile) GetName() string {
@@ -3635,7 +3762,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3774,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3787,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PartitionRecord) GetName() string {
@@ -4016,7 +4143,7 @@ type ReservationRecord struct {
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[17]
+	mi := &file_sluice_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4155,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[17]
+	mi := &file_sluice_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4168,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReservationRecord) GetName() string {
@@ -4364,7 +4491,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
 	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1b\n" +
-	"\tmig_start\x18\b \x01(\rR\bmigStart\"\xbd\x12\n" +
+	"\tmig_start\x18\b \x01(\rR\bmigStart\"\x84\x13\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -4456,9 +4583,22 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"clock_boot\x18U \x01(\x04R\tclockBoot\x12\x1d\n" +
 	"\n" +
 	"script_key\x18V \x01(\fR\tscriptKey\x12\x17\n" +
-	"\aenv_key\x18W \x01(\fR\x06envKey\x12$\n" +
+	"\aenv_key\x18W \x01(\fR\x06envKey\x12\x19\n" +
+	"\bmade_seq\x18X \x01(\x04R\amadeSeq\x12*\n" +
+	"\x04lost\x18Y \x01(\v2\x16.sluice.v1.LostAttemptR\x04lost\x12$\n" +
 	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
-	"expires_ns\"^\n" +
+	"expires_ns\"\xed\x01\n" +
+	"\vLostAttempt\x12$\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x1f\n" +
+	"\vwait_status\x18\x04 \x01(\rR\n" +
+	"waitStatus\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\x12\x1f\n" +
+	"\vstop_reason\x18\x06 \x01(\tR\n" +
+	"stopReason\x12\x19\n" +
+	"\bstart_ns\x18\a \x01(\x03R\astartNs\x12\x15\n" +
+	"\x06end_ns\x18\b \x01(\x03R\x05endNs\"^\n" +
 	"\vClockRecord\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x1b\n" +
 	"\toffset_ns\x18\x02 \x01(\x03R\boffsetNs\x12\x19\n" +
@@ -4505,7 +4645,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xb8\x0f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xd3\x0f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4588,7 +4728,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\rpower_program\x18U \x01(\tR\fpowerProgram\x12\x16\n" +
 	"\x06origin\x18P \x01(\tR\x06origin\x12\x1f\n" +
 	"\vhighest_job\x18Z \x01(\rR\n" +
-	"highestJob\x12;\n" +
+	"highestJob\x12\x19\n" +
+	"\btold_seq\x18[ \x01(\x04R\atoldSeq\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xe2\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
@@ -4779,7 +4920,7 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sluice_v1_job_proto_goTypes = []any{
 	(JobState)(0),             // 0: sluice.v1.JobState
 	(NodeState)(0),            // 1: sluice.v1.NodeState
@@ -4789,18 +4930,19 @@ var file_sluice_v1_job_proto_goTypes = []any{
 	(*NodeAlloc)(nil),         // 5: sluice.v1.NodeAlloc
 	(*GresDevice)(nil),        // 6: sluice.v1.GresDevice
 	(*JobRecord)(nil),         // 7: sluice.v1.JobRecord
-	(*ClockRecord)(nil),       // 8: sluice.v1.ClockRecord
-	(*StepKey)(nil),           // 9: sluice.v1.StepKey
-	(*StepUsage)(nil),         // 10: sluice.v1.StepUsage
-	(*DeviceUse)(nil),         // 11: sluice.v1.DeviceUse
-	(*Signal)(nil),            // 12: sluice.v1.Signal
-	(*NodeRecord)(nil),        // 13: sluice.v1.NodeRecord
-	(*Hardware)(nil),          // 14: sluice.v1.Hardware
-	(*Device)(nil),            // 15: sluice.v1.Device
-	(*DeviceSample)(nil),      // 16: sluice.v1.DeviceSample
-	(*MigProfile)(nil),        // 17: sluice.v1.MigProfile
-	(*PartitionRecord)(nil),   // 18: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil), // 19: sluice.v1.ReservationRecord
+	(*LostAttempt)(nil),       // 8: sluice.v1.LostAttempt
+	(*ClockRecord)(nil),       // 9: sluice.v1.ClockRecord
+	(*StepKey)(nil),           // 10: sluice.v1.StepKey
+	(*StepUsage)(nil),         // 11: sluice.v1.StepUsage
+	(*DeviceUse)(nil),         // 12: sluice.v1.DeviceUse
+	(*Signal)(nil),            // 13: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 14: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 15: sluice.v1.Hardware
+	(*Device)(nil),            // 16: sluice.v1.Device
+	(*DeviceSample)(nil),      // 17: sluice.v1.DeviceSample
+	(*MigProfile)(nil),        // 18: sluice.v1.MigProfile
+	(*PartitionRecord)(nil),   // 19: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 20: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
 	4,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
@@ -4809,23 +4951,25 @@ var file_sluice_v1_job_proto_depIdxs = []int32{
 	2,  // 3: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
 	0,  // 4: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
 	5,  // 5: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
-	12, // 6: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
+	13, // 6: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
 	0,  // 7: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
-	10, // 8: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
-	9,  // 9: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
-	11, // 10: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
-	1,  // 11: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
-	14, // 12: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
-	9,  // 13: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
-	9,  // 14: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
-	15, // 15: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
-	17, // 16: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
-	5,  // 17: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 8: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
+	8,  // 9: sluice.v1.JobRecord.lost:type_name -> sluice.v1.LostAttempt
+	10, // 10: sluice.v1.LostAttempt.key:type_name -> sluice.v1.StepKey
+	10, // 11: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
+	12, // 12: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
+	1,  // 13: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
+	15, // 14: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
+	10, // 15: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
+	10, // 16: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
+	16, // 17: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
+	18, // 18: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
+	5,  // 19: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_job_proto_init() }
@@ -4839,7 +4983,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -148,6 +148,7 @@ type NodeReport struct {
 	Samples       []*DeviceSample        `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`             // what the devices are doing now; shown, never stored
 	Usage         []*StepUsage           `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`                 // what running steps have used so far; shown, never stored
 	Configuration *ConfigurationState    `protobuf:"bytes,7,opt,name=configuration,proto3" json:"configuration,omitempty"` // with the hello, and when it has changed
+	History       *NodeHistory           `protobuf:"bytes,8,opt,name=history,proto3" json:"history,omitempty"`             // after a HistoryOrder
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +232,67 @@ func (x *NodeReport) GetConfiguration() *ConfigurationState {
 	return nil
 }
 
+func (x *NodeReport) GetHistory() *NodeHistory {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// NodeHistory is what a node remembers of attempts that have ended on it and are not on it any more, in answer to a HistoryOrder. What is
+// on it still is in its hello.
+type NodeHistory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Restored      uint64                 `protobuf:"varint,1,opt,name=restored,proto3" json:"restored,omitempty"` // that of the order
+	Ended         []*StepReport          `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeHistory) Reset() {
+	*x = NodeHistory{}
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeHistory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeHistory) ProtoMessage() {}
+
+func (x *NodeHistory) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeHistory.ProtoReflect.Descriptor instead.
+func (*NodeHistory) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NodeHistory) GetRestored() uint64 {
+	if x != nil {
+		return x.Restored
+	}
+	return 0
+}
+
+func (x *NodeHistory) GetEnded() []*StepReport {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 // Configuration is what the controller read from its files, for a host that has none. It comes by way of processes without rights, so it is
 // signed: SHA-256 of a fixed line and bundle, by the key of a certificate of the role ctld (package mtls).
 type Configuration struct {
@@ -244,7 +306,7 @@ type Configuration struct {
 
 func (x *Configuration) Reset() {
 	*x = Configuration{}
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -256,7 +318,7 @@ func (x *Configuration) String() string {
 func (*Configuration) ProtoMessage() {}
 
 func (x *Configuration) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[1]
+	mi := &file_sluice_v1_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -269,7 +331,7 @@ func (x *Configuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Configuration.ProtoReflect.Descriptor instead.
 func (*Configuration) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Configuration) GetBundle() []byte {
@@ -304,7 +366,7 @@ type ConfigurationBundle struct {
 
 func (x *ConfigurationBundle) Reset() {
 	*x = ConfigurationBundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	mi := &file_sluice_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +378,7 @@ func (x *ConfigurationBundle) String() string {
 func (*ConfigurationBundle) ProtoMessage() {}
 
 func (x *ConfigurationBundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[2]
+	mi := &file_sluice_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +391,7 @@ func (x *ConfigurationBundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigurationBundle.ProtoReflect.Descriptor instead.
 func (*ConfigurationBundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ConfigurationBundle) GetPath() string {
@@ -359,7 +421,7 @@ type ConfigurationFile struct {
 
 func (x *ConfigurationFile) Reset() {
 	*x = ConfigurationFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	mi := &file_sluice_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +433,7 @@ func (x *ConfigurationFile) String() string {
 func (*ConfigurationFile) ProtoMessage() {}
 
 func (x *ConfigurationFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[3]
+	mi := &file_sluice_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +446,7 @@ func (x *ConfigurationFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigurationFile.ProtoReflect.Descriptor instead.
 func (*ConfigurationFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ConfigurationFile) GetPath() string {
@@ -434,7 +496,7 @@ type ConfigurationState struct {
 
 func (x *ConfigurationState) Reset() {
 	*x = ConfigurationState{}
-	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	mi := &file_sluice_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +508,7 @@ func (x *ConfigurationState) String() string {
 func (*ConfigurationState) ProtoMessage() {}
 
 func (x *ConfigurationState) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[4]
+	mi := &file_sluice_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +521,7 @@ func (x *ConfigurationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigurationState.ProtoReflect.Descriptor instead.
 func (*ConfigurationState) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigurationState) GetHash() string {
@@ -495,7 +557,7 @@ type DeviceReport struct {
 
 func (x *DeviceReport) Reset() {
 	*x = DeviceReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[5]
+	mi := &file_sluice_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +569,7 @@ func (x *DeviceReport) String() string {
 func (*DeviceReport) ProtoMessage() {}
 
 func (x *DeviceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[5]
+	mi := &file_sluice_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +582,7 @@ func (x *DeviceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceReport.ProtoReflect.Descriptor instead.
 func (*DeviceReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeviceReport) GetDevices() []*Device {
@@ -565,7 +627,7 @@ type NodeHello struct {
 
 func (x *NodeHello) Reset() {
 	*x = NodeHello{}
-	mi := &file_sluice_v1_node_proto_msgTypes[6]
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +639,7 @@ func (x *NodeHello) String() string {
 func (*NodeHello) ProtoMessage() {}
 
 func (x *NodeHello) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[6]
+	mi := &file_sluice_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +652,7 @@ func (x *NodeHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeHello.ProtoReflect.Descriptor instead.
 func (*NodeHello) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeHello) GetNode() string {
@@ -695,7 +757,7 @@ type Refusals struct {
 
 func (x *Refusals) Reset() {
 	*x = Refusals{}
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +769,7 @@ func (x *Refusals) String() string {
 func (*Refusals) ProtoMessage() {}
 
 func (x *Refusals) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[7]
+	mi := &file_sluice_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +782,7 @@ func (x *Refusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusals.ProtoReflect.Descriptor instead.
 func (*Refusals) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Refusals) GetRoot() bool {
@@ -747,7 +809,7 @@ type DynamicNode struct {
 
 func (x *DynamicNode) Reset() {
 	*x = DynamicNode{}
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +821,7 @@ func (x *DynamicNode) String() string {
 func (*DynamicNode) ProtoMessage() {}
 
 func (x *DynamicNode) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[8]
+	mi := &file_sluice_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +834,7 @@ func (x *DynamicNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicNode.ProtoReflect.Descriptor instead.
 func (*DynamicNode) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DynamicNode) GetConf() string {
@@ -794,7 +856,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +868,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[9]
+	mi := &file_sluice_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +881,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetCpuLoad() float64 {
@@ -861,6 +923,7 @@ type StepReport struct {
 	StartNs     int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
 	EndedAgoNs  int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs,proto3" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
 	Build       string                 `protobuf:"bytes,8,opt,name=build,proto3" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
+	Job         *StepJob               `protobuf:"bytes,9,opt,name=job,proto3" json:"job,omitempty"`                                    // with a hello and in a history, of allocations: for a state that does not know the job
 	// RUNNING, of an allocation: the thread of the shim whose namespaces are the job's on this node; 0 = it has none
 	RoomThread    int64 `protobuf:"varint,60,opt,name=room_thread,json=roomThread,proto3" json:"room_thread,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -869,7 +932,7 @@ type StepReport struct {
 
 func (x *StepReport) Reset() {
 	*x = StepReport{}
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +944,7 @@ func (x *StepReport) String() string {
 func (*StepReport) ProtoMessage() {}
 
 func (x *StepReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[10]
+	mi := &file_sluice_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +957,7 @@ func (x *StepReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepReport.ProtoReflect.Descriptor instead.
 func (*StepReport) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepReport) GetKey() *StepKey {
@@ -953,9 +1016,85 @@ func (x *StepReport) GetBuild() string {
 	return ""
 }
 
+func (x *StepReport) GetJob() *StepJob {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
 func (x *StepReport) GetRoomThread() int64 {
 	if x != nil {
 		return x.RoomThread
+	}
+	return 0
+}
+
+// StepJob is what a node knows of a job that a restored state may not know.
+type StepJob struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ArrayJobId    uint32                 `protobuf:"varint,3,opt,name=array_job_id,json=arrayJobId,proto3" json:"array_job_id,omitempty"` // of a task of an array
+	ArrayTaskId   uint32                 `protobuf:"varint,4,opt,name=array_task_id,json=arrayTaskId,proto3" json:"array_task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepJob) Reset() {
+	*x = StepJob{}
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepJob) ProtoMessage() {}
+
+func (x *StepJob) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepJob.ProtoReflect.Descriptor instead.
+func (*StepJob) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StepJob) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *StepJob) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StepJob) GetArrayJobId() uint32 {
+	if x != nil {
+		return x.ArrayJobId
+	}
+	return 0
+}
+
+func (x *StepJob) GetArrayTaskId() uint32 {
+	if x != nil {
+		return x.ArrayTaskId
 	}
 	return 0
 }
@@ -974,7 +1113,8 @@ type ExitRecord struct {
 	MaxRssKib      uint64     `protobuf:"varint,7,opt,name=max_rss_kib,json=maxRssKib,proto3" json:"max_rss_kib,omitempty"`
 	CpuUsecUser    uint64     `protobuf:"varint,8,opt,name=cpu_usec_user,json=cpuUsecUser,proto3" json:"cpu_usec_user,omitempty"`
 	CpuUsecSystem  uint64     `protobuf:"varint,9,opt,name=cpu_usec_system,json=cpuUsecSystem,proto3" json:"cpu_usec_system,omitempty"`
-	StoppedOnOrder bool       `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop
+	StoppedOnOrder bool       `protobuf:"varint,11,opt,name=stopped_on_order,json=stoppedOnOrder,proto3" json:"stopped_on_order,omitempty"` // the end followed an order to stop,
+	StopReason     string     `protobuf:"bytes,17,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`                // and StepOrder.stop_reason of that
 	EpilogError    string     `protobuf:"bytes,12,opt,name=epilog_error,json=epilogError,proto3" json:"epilog_error,omitempty"`             // why the epilog failed on this node, empty = it did not; set by the node daemon
 	Usage          *StepUsage `protobuf:"bytes,13,opt,name=usage,proto3" json:"usage,omitempty"`                                            // without key and node
 	RanNs          int64      `protobuf:"varint,14,opt,name=ran_ns,json=ranNs,proto3" json:"ran_ns,omitempty"`                              // from start to end, measured by CLOCK_BOOTTIME; 0 = not known
@@ -987,7 +1127,7 @@ type ExitRecord struct {
 
 func (x *ExitRecord) Reset() {
 	*x = ExitRecord{}
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1139,7 @@ func (x *ExitRecord) String() string {
 func (*ExitRecord) ProtoMessage() {}
 
 func (x *ExitRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[11]
+	mi := &file_sluice_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1152,7 @@ func (x *ExitRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitRecord.ProtoReflect.Descriptor instead.
 func (*ExitRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExitRecord) GetKey() *StepKey {
@@ -1085,6 +1225,13 @@ func (x *ExitRecord) GetStoppedOnOrder() bool {
 	return false
 }
 
+func (x *ExitRecord) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
+	}
+	return ""
+}
+
 func (x *ExitRecord) GetEpilogError() string {
 	if x != nil {
 		return x.EpilogError
@@ -1138,13 +1285,14 @@ type NodeOrders struct {
 	Configuration *Configuration `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"` // alone in its message, before the settings that go with it
 	Shutdown      bool           `protobuf:"varint,5,opt,name=shutdown,proto3" json:"shutdown,omitempty"`          // the node daemon ends, as on SIGTERM: what it runs goes on and is found again when it is started
 	Standing      *NodeStanding  `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`           // with settings, and when it changes
+	History       *HistoryOrder  `protobuf:"bytes,8,opt,name=history,proto3" json:"history,omitempty"`             // with settings, until the node has answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeOrders) Reset() {
 	*x = NodeOrders{}
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1304,7 @@ func (x *NodeOrders) String() string {
 func (*NodeOrders) ProtoMessage() {}
 
 func (x *NodeOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[12]
+	mi := &file_sluice_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1317,7 @@ func (x *NodeOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeOrders.ProtoReflect.Descriptor instead.
 func (*NodeOrders) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeOrders) GetSettings() *NodeSettings {
@@ -1221,6 +1369,66 @@ func (x *NodeOrders) GetStanding() *NodeStanding {
 	return nil
 }
 
+func (x *NodeOrders) GetHistory() *HistoryOrder {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// HistoryOrder: say which attempts have ended here in the time that a restore of a backup has taken back.
+type HistoryOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Restored      uint64                 `protobuf:"varint,1,opt,name=restored,proto3" json:"restored,omitempty"` // the commit from which the restored state goes on
+	Above         uint64                 `protobuf:"varint,2,opt,name=above,proto3" json:"above,omitempty"`       // epochs above this one are asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryOrder) Reset() {
+	*x = HistoryOrder{}
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryOrder) ProtoMessage() {}
+
+func (x *HistoryOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryOrder.ProtoReflect.Descriptor instead.
+func (*HistoryOrder) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *HistoryOrder) GetRestored() uint64 {
+	if x != nil {
+		return x.Restored
+	}
+	return 0
+}
+
+func (x *HistoryOrder) GetAbove() uint64 {
+	if x != nil {
+		return x.Above
+	}
+	return 0
+}
+
 // NodeStanding is what of the node's state only the controller knows, for HealthCheckNodeState.
 type NodeStanding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1232,7 +1440,7 @@ type NodeStanding struct {
 
 func (x *NodeStanding) Reset() {
 	*x = NodeStanding{}
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1452,7 @@ func (x *NodeStanding) String() string {
 func (*NodeStanding) ProtoMessage() {}
 
 func (x *NodeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[13]
+	mi := &file_sluice_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1465,7 @@ func (x *NodeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStanding.ProtoReflect.Descriptor instead.
 func (*NodeStanding) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeStanding) GetDown() bool {
@@ -1285,7 +1493,7 @@ type RebootOrder struct {
 
 func (x *RebootOrder) Reset() {
 	*x = RebootOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1505,7 @@ func (x *RebootOrder) String() string {
 func (*RebootOrder) ProtoMessage() {}
 
 func (x *RebootOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[14]
+	mi := &file_sluice_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1518,7 @@ func (x *RebootOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebootOrder.ProtoReflect.Descriptor instead.
 func (*RebootOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RebootOrder) GetProgram() string {
@@ -1375,7 +1583,7 @@ type NodeSettings struct {
 
 func (x *NodeSettings) Reset() {
 	*x = NodeSettings{}
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1595,7 @@ func (x *NodeSettings) String() string {
 func (*NodeSettings) ProtoMessage() {}
 
 func (x *NodeSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[15]
+	mi := &file_sluice_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1608,7 @@ func (x *NodeSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSettings.ProtoReflect.Descriptor instead.
 func (*NodeSettings) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeSettings) GetCluster() string {
@@ -1678,7 +1886,7 @@ type Privacy struct {
 
 func (x *Privacy) Reset() {
 	*x = Privacy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1898,7 @@ func (x *Privacy) String() string {
 func (*Privacy) ProtoMessage() {}
 
 func (x *Privacy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[16]
+	mi := &file_sluice_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1911,7 @@ func (x *Privacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Privacy.ProtoReflect.Descriptor instead.
 func (*Privacy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Privacy) GetDirs() []string {
@@ -1778,7 +1986,7 @@ type OciRuntime struct {
 
 func (x *OciRuntime) Reset() {
 	*x = OciRuntime{}
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1998,7 @@ func (x *OciRuntime) String() string {
 func (*OciRuntime) ProtoMessage() {}
 
 func (x *OciRuntime) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[17]
+	mi := &file_sluice_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2011,7 @@ func (x *OciRuntime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OciRuntime.ProtoReflect.Descriptor instead.
 func (*OciRuntime) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OciRuntime) GetContainerPath() string {
@@ -1923,7 +2131,7 @@ type GresConf struct {
 
 func (x *GresConf) Reset() {
 	*x = GresConf{}
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2143,7 @@ func (x *GresConf) String() string {
 func (*GresConf) ProtoMessage() {}
 
 func (x *GresConf) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[18]
+	mi := &file_sluice_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2156,7 @@ func (x *GresConf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresConf.ProtoReflect.Descriptor instead.
 func (*GresConf) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GresConf) GetAutodetect() string {
@@ -2039,7 +2247,7 @@ type GpuPolicy struct {
 
 func (x *GpuPolicy) Reset() {
 	*x = GpuPolicy{}
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2259,7 @@ func (x *GpuPolicy) String() string {
 func (*GpuPolicy) ProtoMessage() {}
 
 func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[19]
+	mi := &file_sluice_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2272,7 @@ func (x *GpuPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuPolicy.ProtoReflect.Descriptor instead.
 func (*GpuPolicy) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GpuPolicy) GetUuids() bool {
@@ -2140,7 +2348,7 @@ type StepOrder struct {
 
 func (x *StepOrder) Reset() {
 	*x = StepOrder{}
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2360,7 @@ func (x *StepOrder) String() string {
 func (*StepOrder) ProtoMessage() {}
 
 func (x *StepOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[20]
+	mi := &file_sluice_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2373,7 @@ func (x *StepOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepOrder.ProtoReflect.Descriptor instead.
 func (*StepOrder) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StepOrder) GetKey() *StepKey {
@@ -2268,7 +2476,7 @@ type LaunchSpec struct {
 
 func (x *LaunchSpec) Reset() {
 	*x = LaunchSpec{}
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2488,7 @@ func (x *LaunchSpec) String() string {
 func (*LaunchSpec) ProtoMessage() {}
 
 func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[21]
+	mi := &file_sluice_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2501,7 @@ func (x *LaunchSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchSpec.ProtoReflect.Descriptor instead.
 func (*LaunchSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LaunchSpec) GetKey() *StepKey {
@@ -2494,7 +2702,7 @@ type LaunchRequest struct {
 
 func (x *LaunchRequest) Reset() {
 	*x = LaunchRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2714,7 @@ func (x *LaunchRequest) String() string {
 func (*LaunchRequest) ProtoMessage() {}
 
 func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[22]
+	mi := &file_sluice_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2727,7 @@ func (x *LaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRequest.ProtoReflect.Descriptor instead.
 func (*LaunchRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LaunchRequest) GetBundle() string {
@@ -2537,7 +2745,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2757,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[23]
+	mi := &file_sluice_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2770,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 type WaitRequest struct {
@@ -2575,7 +2783,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2795,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[24]
+	mi := &file_sluice_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2808,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WaitRequest) GetHavePhase() StepPhase {
@@ -2626,7 +2834,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2846,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[25]
+	mi := &file_sluice_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2859,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ControlRequest) GetOrder() *StepOrder {
@@ -2670,7 +2878,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2890,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[26]
+	mi := &file_sluice_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2903,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReleaseRequest) GetEnd() bool {
@@ -2713,7 +2921,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2933,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[27]
+	mi := &file_sluice_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2946,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 type AdoptRequest struct {
@@ -2751,7 +2959,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2971,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[28]
+	mi := &file_sluice_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2984,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AdoptRequest) GetKey() *StepKey {
@@ -2801,7 +3009,7 @@ type AdoptReply struct {
 
 func (x *AdoptReply) Reset() {
 	*x = AdoptReply{}
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +3021,7 @@ func (x *AdoptReply) String() string {
 func (*AdoptReply) ProtoMessage() {}
 
 func (x *AdoptReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[29]
+	mi := &file_sluice_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +3034,7 @@ func (x *AdoptReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptReply.ProtoReflect.Descriptor instead.
 func (*AdoptReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 // Bundle is what a shim needs to run one step, written by the node daemon into <spool>/steps/<job>.<attempt>.<step>/bundle.pb
@@ -2867,13 +3075,15 @@ type Bundle struct {
 	Step               *StepTasks             `protobuf:"bytes,50,opt,name=step,proto3" json:"step,omitempty"`                                     // a step that srun has made: argv, files and the user's environment come from srun
 	Room               *Room                  `protobuf:"bytes,70,opt,name=room,proto3" json:"room,omitempty"`                                     // of a step in an allocation: where its namespaces are
 	Container          *StepContainer         `protobuf:"bytes,60,opt,name=container,proto3" json:"container,omitempty"`                           // in which its processes run
+	ArrayJobId         uint32                 `protobuf:"varint,80,opt,name=array_job_id,json=arrayJobId,proto3" json:"array_job_id,omitempty"`    // of a task of an array
+	ArrayTaskId        uint32                 `protobuf:"varint,81,opt,name=array_task_id,json=arrayTaskId,proto3" json:"array_task_id,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_sluice_v1_node_proto_msgTypes[30]
+	mi := &file_sluice_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3095,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[30]
+	mi := &file_sluice_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3108,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Bundle) GetKey() *StepKey {
@@ -3139,6 +3349,20 @@ func (x *Bundle) GetContainer() *StepContainer {
 	return nil
 }
 
+func (x *Bundle) GetArrayJobId() uint32 {
+	if x != nil {
+		return x.ArrayJobId
+	}
+	return 0
+}
+
+func (x *Bundle) GetArrayTaskId() uint32 {
+	if x != nil {
+		return x.ArrayTaskId
+	}
+	return 0
+}
+
 // Room is a thread in the namespaces that a job has on a node.
 type Room struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3150,7 +3374,7 @@ type Room struct {
 
 func (x *Room) Reset() {
 	*x = Room{}
-	mi := &file_sluice_v1_node_proto_msgTypes[31]
+	mi := &file_sluice_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3386,7 @@ func (x *Room) String() string {
 func (*Room) ProtoMessage() {}
 
 func (x *Room) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[31]
+	mi := &file_sluice_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3399,7 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Room.ProtoReflect.Descriptor instead.
 func (*Room) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Room) GetShim() int64 {
@@ -3205,7 +3429,7 @@ type StepContainer struct {
 
 func (x *StepContainer) Reset() {
 	*x = StepContainer{}
-	mi := &file_sluice_v1_node_proto_msgTypes[32]
+	mi := &file_sluice_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3441,7 @@ func (x *StepContainer) String() string {
 func (*StepContainer) ProtoMessage() {}
 
 func (x *StepContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[32]
+	mi := &file_sluice_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3454,7 @@ func (x *StepContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepContainer.ProtoReflect.Descriptor instead.
 func (*StepContainer) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StepContainer) GetSpec() *ContainerSpec {
@@ -3273,7 +3497,7 @@ type ContainerDevice struct {
 
 func (x *ContainerDevice) Reset() {
 	*x = ContainerDevice{}
-	mi := &file_sluice_v1_node_proto_msgTypes[33]
+	mi := &file_sluice_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3509,7 @@ func (x *ContainerDevice) String() string {
 func (*ContainerDevice) ProtoMessage() {}
 
 func (x *ContainerDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[33]
+	mi := &file_sluice_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3522,7 @@ func (x *ContainerDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerDevice.ProtoReflect.Descriptor instead.
 func (*ContainerDevice) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ContainerDevice) GetId() string {
@@ -3340,7 +3564,7 @@ type StepTasks struct {
 
 func (x *StepTasks) Reset() {
 	*x = StepTasks{}
-	mi := &file_sluice_v1_node_proto_msgTypes[34]
+	mi := &file_sluice_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3576,7 @@ func (x *StepTasks) String() string {
 func (*StepTasks) ProtoMessage() {}
 
 func (x *StepTasks) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[34]
+	mi := &file_sluice_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3589,7 @@ func (x *StepTasks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepTasks.ProtoReflect.Descriptor instead.
 func (*StepTasks) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StepTasks) GetNodeIndex() uint32 {
@@ -3443,7 +3667,7 @@ type StepTask struct {
 
 func (x *StepTask) Reset() {
 	*x = StepTask{}
-	mi := &file_sluice_v1_node_proto_msgTypes[35]
+	mi := &file_sluice_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3679,7 @@ func (x *StepTask) String() string {
 func (*StepTask) ProtoMessage() {}
 
 func (x *StepTask) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[35]
+	mi := &file_sluice_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3692,7 @@ func (x *StepTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepTask.ProtoReflect.Descriptor instead.
 func (*StepTask) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StepTask) GetRank() uint32 {
@@ -3502,7 +3726,7 @@ type StdFile struct {
 
 func (x *StdFile) Reset() {
 	*x = StdFile{}
-	mi := &file_sluice_v1_node_proto_msgTypes[36]
+	mi := &file_sluice_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3738,7 @@ func (x *StdFile) String() string {
 func (*StdFile) ProtoMessage() {}
 
 func (x *StdFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[36]
+	mi := &file_sluice_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3751,7 @@ func (x *StdFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdFile.ProtoReflect.Descriptor instead.
 func (*StdFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StdFile) GetPath() string {
@@ -3559,7 +3783,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sluice_v1_node_proto_msgTypes[37]
+	mi := &file_sluice_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3795,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[37]
+	mi := &file_sluice_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3808,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Limits) GetCpusetCpus() string {
@@ -3635,7 +3859,7 @@ type DeviceRule struct {
 
 func (x *DeviceRule) Reset() {
 	*x = DeviceRule{}
-	mi := &file_sluice_v1_node_proto_msgTypes[38]
+	mi := &file_sluice_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3871,7 @@ func (x *DeviceRule) String() string {
 func (*DeviceRule) ProtoMessage() {}
 
 func (x *DeviceRule) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_node_proto_msgTypes[38]
+	mi := &file_sluice_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3884,7 @@ func (x *DeviceRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRule.ProtoReflect.Descriptor instead.
 func (*DeviceRule) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_sluice_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeviceRule) GetAllow() bool {
@@ -3695,7 +3919,7 @@ var File_sluice_v1_node_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/step.proto\"\xf0\x02\n" +
+	"\x14sluice/v1/node.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/step.proto\"\xa2\x03\n" +
 	"\n" +
 	"NodeReport\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.sluice.v1.NodeHelloR\x05hello\x122\n" +
@@ -3704,7 +3928,11 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adevices\x18\x04 \x01(\v2\x17.sluice.v1.DeviceReportR\adevices\x121\n" +
 	"\asamples\x18\x05 \x03(\v2\x17.sluice.v1.DeviceSampleR\asamples\x12*\n" +
 	"\x05usage\x18\x06 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12C\n" +
-	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\"g\n" +
+	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x120\n" +
+	"\ahistory\x18\b \x01(\v2\x16.sluice.v1.NodeHistoryR\ahistory\"V\n" +
+	"\vNodeHistory\x12\x1a\n" +
+	"\brestored\x18\x01 \x01(\x04R\brestored\x12+\n" +
+	"\x05ended\x18\x02 \x03(\v2\x15.sluice.v1.StepReportR\x05ended\"g\n" +
 	"\rConfiguration\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12 \n" +
@@ -3755,7 +3983,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
 	"freeMemMib\x12\x15\n" +
 	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xb2\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xd8\x02\n" +
 	"\n" +
 	"StepReport\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12*\n" +
@@ -3766,9 +3994,16 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\bstart_ns\x18\x06 \x01(\x03R\astartNs\x12 \n" +
 	"\fended_ago_ns\x18\a \x01(\x03R\n" +
 	"endedAgoNs\x12\x14\n" +
-	"\x05build\x18\b \x01(\tR\x05build\x12\x1f\n" +
+	"\x05build\x18\b \x01(\tR\x05build\x12$\n" +
+	"\x03job\x18\t \x01(\v2\x12.sluice.v1.StepJobR\x03job\x12\x1f\n" +
 	"\vroom_thread\x18< \x01(\x03R\n" +
-	"roomThread\"\x9c\x04\n" +
+	"roomThread\"u\n" +
+	"\aStepJob\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
+	"\farray_job_id\x18\x03 \x01(\rR\n" +
+	"arrayJobId\x12\"\n" +
+	"\rarray_task_id\x18\x04 \x01(\rR\varrayTaskId\"\xbd\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -3781,7 +4016,9 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vmax_rss_kib\x18\a \x01(\x04R\tmaxRssKib\x12\"\n" +
 	"\rcpu_usec_user\x18\b \x01(\x04R\vcpuUsecUser\x12&\n" +
 	"\x0fcpu_usec_system\x18\t \x01(\x04R\rcpuUsecSystem\x12(\n" +
-	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\x12!\n" +
+	"\x10stopped_on_order\x18\v \x01(\bR\x0estoppedOnOrder\x12\x1f\n" +
+	"\vstop_reason\x18\x11 \x01(\tR\n" +
+	"stopReason\x12!\n" +
 	"\fepilog_error\x18\f \x01(\tR\vepilogError\x12*\n" +
 	"\x05usage\x18\r \x01(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x15\n" +
 	"\x06ran_ns\x18\x0e \x01(\x03R\x05ranNs\x12\x17\n" +
@@ -3789,7 +4026,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vend_boot_ns\x18\x10 \x01(\x03R\tendBootNs\x12\x1d\n" +
 	"\n" +
 	"node_fault\x18\x14 \x01(\tR\tnodeFaultJ\x04\b\n" +
-	"\x10\vR\toom_kills\"\xc2\x02\n" +
+	"\x10\vR\toom_kills\"\xf5\x02\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
@@ -3798,7 +4035,11 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x06reboot\x18\x04 \x01(\v2\x16.sluice.v1.RebootOrderR\x06reboot\x12>\n" +
 	"\rconfiguration\x18\x06 \x01(\v2\x18.sluice.v1.ConfigurationR\rconfiguration\x12\x1a\n" +
 	"\bshutdown\x18\x05 \x01(\bR\bshutdown\x123\n" +
-	"\bstanding\x18\a \x01(\v2\x17.sluice.v1.NodeStandingR\bstanding\"<\n" +
+	"\bstanding\x18\a \x01(\v2\x17.sluice.v1.NodeStandingR\bstanding\x121\n" +
+	"\ahistory\x18\b \x01(\v2\x17.sluice.v1.HistoryOrderR\ahistory\"@\n" +
+	"\fHistoryOrder\x12\x1a\n" +
+	"\brestored\x18\x01 \x01(\x04R\brestored\x12\x14\n" +
+	"\x05above\x18\x02 \x01(\x04R\x05above\"<\n" +
 	"\fNodeStanding\x12\x12\n" +
 	"\x04down\x18\x01 \x01(\bR\x04down\x12\x18\n" +
 	"\adrained\x18\x02 \x01(\bR\adrained\"@\n" +
@@ -3964,7 +4205,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
 	"\n" +
-	"AdoptReply\"\xe8\b\n" +
+	"AdoptReply\"\xae\t\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4004,7 +4245,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12(\n" +
 	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
 	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +
-	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\"2\n" +
+	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\x12 \n" +
+	"\farray_job_id\x18P \x01(\rR\n" +
+	"arrayJobId\x12\"\n" +
+	"\rarray_task_id\x18Q \x01(\rR\varrayTaskId\"2\n" +
 	"\x04Room\x12\x12\n" +
 	"\x04shim\x18\x01 \x01(\x03R\x04shim\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\x03R\x06thread\"\xbc\x01\n" +
@@ -4084,140 +4328,147 @@ func file_sluice_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_sluice_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_sluice_v1_node_proto_goTypes = []any{
 	(StepPhase)(0),              // 0: sluice.v1.StepPhase
 	(StepWant)(0),               // 1: sluice.v1.StepWant
 	(*NodeReport)(nil),          // 2: sluice.v1.NodeReport
-	(*Configuration)(nil),       // 3: sluice.v1.Configuration
-	(*ConfigurationBundle)(nil), // 4: sluice.v1.ConfigurationBundle
-	(*ConfigurationFile)(nil),   // 5: sluice.v1.ConfigurationFile
-	(*ConfigurationState)(nil),  // 6: sluice.v1.ConfigurationState
-	(*DeviceReport)(nil),        // 7: sluice.v1.DeviceReport
-	(*NodeHello)(nil),           // 8: sluice.v1.NodeHello
-	(*Refusals)(nil),            // 9: sluice.v1.Refusals
-	(*DynamicNode)(nil),         // 10: sluice.v1.DynamicNode
-	(*Heartbeat)(nil),           // 11: sluice.v1.Heartbeat
-	(*StepReport)(nil),          // 12: sluice.v1.StepReport
-	(*ExitRecord)(nil),          // 13: sluice.v1.ExitRecord
-	(*NodeOrders)(nil),          // 14: sluice.v1.NodeOrders
-	(*NodeStanding)(nil),        // 15: sluice.v1.NodeStanding
-	(*RebootOrder)(nil),         // 16: sluice.v1.RebootOrder
-	(*NodeSettings)(nil),        // 17: sluice.v1.NodeSettings
-	(*Privacy)(nil),             // 18: sluice.v1.Privacy
-	(*OciRuntime)(nil),          // 19: sluice.v1.OciRuntime
-	(*GresConf)(nil),            // 20: sluice.v1.GresConf
-	(*GpuPolicy)(nil),           // 21: sluice.v1.GpuPolicy
-	(*StepOrder)(nil),           // 22: sluice.v1.StepOrder
-	(*LaunchSpec)(nil),          // 23: sluice.v1.LaunchSpec
-	(*LaunchRequest)(nil),       // 24: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),       // 25: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),         // 26: sluice.v1.WaitRequest
-	(*ControlRequest)(nil),      // 27: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil),      // 28: sluice.v1.ReleaseRequest
-	(*ReleaseReply)(nil),        // 29: sluice.v1.ReleaseReply
-	(*AdoptRequest)(nil),        // 30: sluice.v1.AdoptRequest
-	(*AdoptReply)(nil),          // 31: sluice.v1.AdoptReply
-	(*Bundle)(nil),              // 32: sluice.v1.Bundle
-	(*Room)(nil),                // 33: sluice.v1.Room
-	(*StepContainer)(nil),       // 34: sluice.v1.StepContainer
-	(*ContainerDevice)(nil),     // 35: sluice.v1.ContainerDevice
-	(*StepTasks)(nil),           // 36: sluice.v1.StepTasks
-	(*StepTask)(nil),            // 37: sluice.v1.StepTask
-	(*StdFile)(nil),             // 38: sluice.v1.StdFile
-	(*Limits)(nil),              // 39: sluice.v1.Limits
-	(*DeviceRule)(nil),          // 40: sluice.v1.DeviceRule
-	(*DeviceSample)(nil),        // 41: sluice.v1.DeviceSample
-	(*StepUsage)(nil),           // 42: sluice.v1.StepUsage
-	(*Device)(nil),              // 43: sluice.v1.Device
-	(*Hardware)(nil),            // 44: sluice.v1.Hardware
-	(*StepKey)(nil),             // 45: sluice.v1.StepKey
-	(*NodeRecord)(nil),          // 46: sluice.v1.NodeRecord
-	(*Signal)(nil),              // 47: sluice.v1.Signal
-	(*StepWatcher)(nil),         // 48: sluice.v1.StepWatcher
-	(*JobSpec)(nil),             // 49: sluice.v1.JobSpec
-	(*NodeAlloc)(nil),           // 50: sluice.v1.NodeAlloc
-	(*StepRecord)(nil),          // 51: sluice.v1.StepRecord
-	(*Rlimit)(nil),              // 52: sluice.v1.Rlimit
-	(*GresDevice)(nil),          // 53: sluice.v1.GresDevice
-	(*ContainerSpec)(nil),       // 54: sluice.v1.ContainerSpec
-	(*StepSpec)(nil),            // 55: sluice.v1.StepSpec
+	(*NodeHistory)(nil),         // 3: sluice.v1.NodeHistory
+	(*Configuration)(nil),       // 4: sluice.v1.Configuration
+	(*ConfigurationBundle)(nil), // 5: sluice.v1.ConfigurationBundle
+	(*ConfigurationFile)(nil),   // 6: sluice.v1.ConfigurationFile
+	(*ConfigurationState)(nil),  // 7: sluice.v1.ConfigurationState
+	(*DeviceReport)(nil),        // 8: sluice.v1.DeviceReport
+	(*NodeHello)(nil),           // 9: sluice.v1.NodeHello
+	(*Refusals)(nil),            // 10: sluice.v1.Refusals
+	(*DynamicNode)(nil),         // 11: sluice.v1.DynamicNode
+	(*Heartbeat)(nil),           // 12: sluice.v1.Heartbeat
+	(*StepReport)(nil),          // 13: sluice.v1.StepReport
+	(*StepJob)(nil),             // 14: sluice.v1.StepJob
+	(*ExitRecord)(nil),          // 15: sluice.v1.ExitRecord
+	(*NodeOrders)(nil),          // 16: sluice.v1.NodeOrders
+	(*HistoryOrder)(nil),        // 17: sluice.v1.HistoryOrder
+	(*NodeStanding)(nil),        // 18: sluice.v1.NodeStanding
+	(*RebootOrder)(nil),         // 19: sluice.v1.RebootOrder
+	(*NodeSettings)(nil),        // 20: sluice.v1.NodeSettings
+	(*Privacy)(nil),             // 21: sluice.v1.Privacy
+	(*OciRuntime)(nil),          // 22: sluice.v1.OciRuntime
+	(*GresConf)(nil),            // 23: sluice.v1.GresConf
+	(*GpuPolicy)(nil),           // 24: sluice.v1.GpuPolicy
+	(*StepOrder)(nil),           // 25: sluice.v1.StepOrder
+	(*LaunchSpec)(nil),          // 26: sluice.v1.LaunchSpec
+	(*LaunchRequest)(nil),       // 27: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),       // 28: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),         // 29: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),      // 30: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),      // 31: sluice.v1.ReleaseRequest
+	(*ReleaseReply)(nil),        // 32: sluice.v1.ReleaseReply
+	(*AdoptRequest)(nil),        // 33: sluice.v1.AdoptRequest
+	(*AdoptReply)(nil),          // 34: sluice.v1.AdoptReply
+	(*Bundle)(nil),              // 35: sluice.v1.Bundle
+	(*Room)(nil),                // 36: sluice.v1.Room
+	(*StepContainer)(nil),       // 37: sluice.v1.StepContainer
+	(*ContainerDevice)(nil),     // 38: sluice.v1.ContainerDevice
+	(*StepTasks)(nil),           // 39: sluice.v1.StepTasks
+	(*StepTask)(nil),            // 40: sluice.v1.StepTask
+	(*StdFile)(nil),             // 41: sluice.v1.StdFile
+	(*Limits)(nil),              // 42: sluice.v1.Limits
+	(*DeviceRule)(nil),          // 43: sluice.v1.DeviceRule
+	(*DeviceSample)(nil),        // 44: sluice.v1.DeviceSample
+	(*StepUsage)(nil),           // 45: sluice.v1.StepUsage
+	(*Device)(nil),              // 46: sluice.v1.Device
+	(*Hardware)(nil),            // 47: sluice.v1.Hardware
+	(*StepKey)(nil),             // 48: sluice.v1.StepKey
+	(*NodeRecord)(nil),          // 49: sluice.v1.NodeRecord
+	(*Signal)(nil),              // 50: sluice.v1.Signal
+	(*StepWatcher)(nil),         // 51: sluice.v1.StepWatcher
+	(*JobSpec)(nil),             // 52: sluice.v1.JobSpec
+	(*NodeAlloc)(nil),           // 53: sluice.v1.NodeAlloc
+	(*StepRecord)(nil),          // 54: sluice.v1.StepRecord
+	(*Rlimit)(nil),              // 55: sluice.v1.Rlimit
+	(*GresDevice)(nil),          // 56: sluice.v1.GresDevice
+	(*ContainerSpec)(nil),       // 57: sluice.v1.ContainerSpec
+	(*StepSpec)(nil),            // 58: sluice.v1.StepSpec
 }
 var file_sluice_v1_node_proto_depIdxs = []int32{
-	8,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
-	11, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
-	12, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
-	7,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
-	41, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
-	42, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
-	6,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
-	5,  // 7: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
-	43, // 8: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
-	44, // 9: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
-	9,  // 10: sluice.v1.NodeHello.refusals:type_name -> sluice.v1.Refusals
-	10, // 11: sluice.v1.NodeHello.dynamic:type_name -> sluice.v1.DynamicNode
-	45, // 12: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
-	0,  // 13: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
-	13, // 14: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
-	45, // 15: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
-	42, // 16: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
-	17, // 17: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
-	22, // 18: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
-	16, // 19: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
-	3,  // 20: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
-	15, // 21: sluice.v1.NodeOrders.standing:type_name -> sluice.v1.NodeStanding
-	46, // 22: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
-	20, // 23: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
-	21, // 24: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
-	18, // 25: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
-	19, // 26: sluice.v1.NodeSettings.oci:type_name -> sluice.v1.OciRuntime
-	45, // 27: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
-	1,  // 28: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
-	23, // 29: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
-	47, // 30: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
-	48, // 31: sluice.v1.StepOrder.watchers:type_name -> sluice.v1.StepWatcher
-	45, // 32: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
-	49, // 33: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
-	50, // 34: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
-	51, // 35: sluice.v1.LaunchSpec.step:type_name -> sluice.v1.StepRecord
-	0,  // 36: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
-	22, // 37: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
-	45, // 38: sluice.v1.AdoptRequest.key:type_name -> sluice.v1.StepKey
-	45, // 39: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
-	38, // 40: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
-	38, // 41: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
-	38, // 42: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
-	52, // 43: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
-	39, // 44: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
-	53, // 45: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
-	18, // 46: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
-	36, // 47: sluice.v1.Bundle.step:type_name -> sluice.v1.StepTasks
-	33, // 48: sluice.v1.Bundle.room:type_name -> sluice.v1.Room
-	34, // 49: sluice.v1.Bundle.container:type_name -> sluice.v1.StepContainer
-	54, // 50: sluice.v1.StepContainer.spec:type_name -> sluice.v1.ContainerSpec
-	35, // 51: sluice.v1.StepContainer.devices:type_name -> sluice.v1.ContainerDevice
-	19, // 52: sluice.v1.StepContainer.runtime:type_name -> sluice.v1.OciRuntime
-	37, // 53: sluice.v1.StepTasks.tasks:type_name -> sluice.v1.StepTask
-	48, // 54: sluice.v1.StepTasks.watchers:type_name -> sluice.v1.StepWatcher
-	55, // 55: sluice.v1.StepTasks.spec:type_name -> sluice.v1.StepSpec
-	40, // 56: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	24, // 57: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	25, // 58: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	26, // 59: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	27, // 60: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	28, // 61: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	30, // 62: sluice.v1.StepAPI.Adopt:input_type -> sluice.v1.AdoptRequest
-	12, // 63: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	12, // 64: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	12, // 65: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	12, // 66: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	29, // 67: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	31, // 68: sluice.v1.StepAPI.Adopt:output_type -> sluice.v1.AdoptReply
-	63, // [63:69] is the sub-list for method output_type
-	57, // [57:63] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	9,  // 0: sluice.v1.NodeReport.hello:type_name -> sluice.v1.NodeHello
+	12, // 1: sluice.v1.NodeReport.heartbeat:type_name -> sluice.v1.Heartbeat
+	13, // 2: sluice.v1.NodeReport.steps:type_name -> sluice.v1.StepReport
+	8,  // 3: sluice.v1.NodeReport.devices:type_name -> sluice.v1.DeviceReport
+	44, // 4: sluice.v1.NodeReport.samples:type_name -> sluice.v1.DeviceSample
+	45, // 5: sluice.v1.NodeReport.usage:type_name -> sluice.v1.StepUsage
+	7,  // 6: sluice.v1.NodeReport.configuration:type_name -> sluice.v1.ConfigurationState
+	3,  // 7: sluice.v1.NodeReport.history:type_name -> sluice.v1.NodeHistory
+	13, // 8: sluice.v1.NodeHistory.ended:type_name -> sluice.v1.StepReport
+	6,  // 9: sluice.v1.ConfigurationBundle.files:type_name -> sluice.v1.ConfigurationFile
+	46, // 10: sluice.v1.DeviceReport.devices:type_name -> sluice.v1.Device
+	47, // 11: sluice.v1.NodeHello.hardware:type_name -> sluice.v1.Hardware
+	10, // 12: sluice.v1.NodeHello.refusals:type_name -> sluice.v1.Refusals
+	11, // 13: sluice.v1.NodeHello.dynamic:type_name -> sluice.v1.DynamicNode
+	48, // 14: sluice.v1.StepReport.key:type_name -> sluice.v1.StepKey
+	0,  // 15: sluice.v1.StepReport.phase:type_name -> sluice.v1.StepPhase
+	15, // 16: sluice.v1.StepReport.exit:type_name -> sluice.v1.ExitRecord
+	14, // 17: sluice.v1.StepReport.job:type_name -> sluice.v1.StepJob
+	48, // 18: sluice.v1.ExitRecord.key:type_name -> sluice.v1.StepKey
+	45, // 19: sluice.v1.ExitRecord.usage:type_name -> sluice.v1.StepUsage
+	20, // 20: sluice.v1.NodeOrders.settings:type_name -> sluice.v1.NodeSettings
+	25, // 21: sluice.v1.NodeOrders.steps:type_name -> sluice.v1.StepOrder
+	19, // 22: sluice.v1.NodeOrders.reboot:type_name -> sluice.v1.RebootOrder
+	4,  // 23: sluice.v1.NodeOrders.configuration:type_name -> sluice.v1.Configuration
+	18, // 24: sluice.v1.NodeOrders.standing:type_name -> sluice.v1.NodeStanding
+	17, // 25: sluice.v1.NodeOrders.history:type_name -> sluice.v1.HistoryOrder
+	49, // 26: sluice.v1.NodeSettings.node:type_name -> sluice.v1.NodeRecord
+	23, // 27: sluice.v1.NodeSettings.gres:type_name -> sluice.v1.GresConf
+	24, // 28: sluice.v1.NodeSettings.gpu:type_name -> sluice.v1.GpuPolicy
+	21, // 29: sluice.v1.NodeSettings.privacy:type_name -> sluice.v1.Privacy
+	22, // 30: sluice.v1.NodeSettings.oci:type_name -> sluice.v1.OciRuntime
+	48, // 31: sluice.v1.StepOrder.key:type_name -> sluice.v1.StepKey
+	1,  // 32: sluice.v1.StepOrder.want:type_name -> sluice.v1.StepWant
+	26, // 33: sluice.v1.StepOrder.launch:type_name -> sluice.v1.LaunchSpec
+	50, // 34: sluice.v1.StepOrder.signals:type_name -> sluice.v1.Signal
+	51, // 35: sluice.v1.StepOrder.watchers:type_name -> sluice.v1.StepWatcher
+	48, // 36: sluice.v1.LaunchSpec.key:type_name -> sluice.v1.StepKey
+	52, // 37: sluice.v1.LaunchSpec.spec:type_name -> sluice.v1.JobSpec
+	53, // 38: sluice.v1.LaunchSpec.alloc:type_name -> sluice.v1.NodeAlloc
+	54, // 39: sluice.v1.LaunchSpec.step:type_name -> sluice.v1.StepRecord
+	0,  // 40: sluice.v1.WaitRequest.have_phase:type_name -> sluice.v1.StepPhase
+	25, // 41: sluice.v1.ControlRequest.order:type_name -> sluice.v1.StepOrder
+	48, // 42: sluice.v1.AdoptRequest.key:type_name -> sluice.v1.StepKey
+	48, // 43: sluice.v1.Bundle.key:type_name -> sluice.v1.StepKey
+	41, // 44: sluice.v1.Bundle.std_in:type_name -> sluice.v1.StdFile
+	41, // 45: sluice.v1.Bundle.std_out:type_name -> sluice.v1.StdFile
+	41, // 46: sluice.v1.Bundle.std_err:type_name -> sluice.v1.StdFile
+	55, // 47: sluice.v1.Bundle.rlimits:type_name -> sluice.v1.Rlimit
+	42, // 48: sluice.v1.Bundle.limits:type_name -> sluice.v1.Limits
+	56, // 49: sluice.v1.Bundle.devices:type_name -> sluice.v1.GresDevice
+	21, // 50: sluice.v1.Bundle.privacy:type_name -> sluice.v1.Privacy
+	39, // 51: sluice.v1.Bundle.step:type_name -> sluice.v1.StepTasks
+	36, // 52: sluice.v1.Bundle.room:type_name -> sluice.v1.Room
+	37, // 53: sluice.v1.Bundle.container:type_name -> sluice.v1.StepContainer
+	57, // 54: sluice.v1.StepContainer.spec:type_name -> sluice.v1.ContainerSpec
+	38, // 55: sluice.v1.StepContainer.devices:type_name -> sluice.v1.ContainerDevice
+	22, // 56: sluice.v1.StepContainer.runtime:type_name -> sluice.v1.OciRuntime
+	40, // 57: sluice.v1.StepTasks.tasks:type_name -> sluice.v1.StepTask
+	51, // 58: sluice.v1.StepTasks.watchers:type_name -> sluice.v1.StepWatcher
+	58, // 59: sluice.v1.StepTasks.spec:type_name -> sluice.v1.StepSpec
+	43, // 60: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	27, // 61: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	28, // 62: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	29, // 63: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	30, // 64: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	31, // 65: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	33, // 66: sluice.v1.StepAPI.Adopt:input_type -> sluice.v1.AdoptRequest
+	13, // 67: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	13, // 68: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	13, // 69: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	13, // 70: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	32, // 71: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	34, // 72: sluice.v1.StepAPI.Adopt:output_type -> sluice.v1.AdoptReply
+	67, // [67:73] is the sub-list for method output_type
+	61, // [61:67] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }
@@ -4233,7 +4484,7 @@ func file_sluice_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_node_proto_rawDesc), len(file_sluice_v1_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

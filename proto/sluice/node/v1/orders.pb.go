@@ -105,6 +105,7 @@ type Order struct {
 	//	*Order_MakeKey
 	//	*Order_Certify
 	//	*Order_Follow
+	//	*Order_History
 	//	*Order_Configuration
 	What          isOrder_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
@@ -299,6 +300,15 @@ func (x *Order) GetFollow() *Follow {
 	return nil
 }
 
+func (x *Order) GetHistory() *History {
+	if x != nil {
+		if x, ok := x.What.(*Order_History); ok {
+			return x.History
+		}
+	}
+	return nil
+}
+
 func (x *Order) GetConfiguration() *v1.Configuration {
 	if x != nil {
 		if x, ok := x.What.(*Order_Configuration); ok {
@@ -376,6 +386,10 @@ type Order_Follow struct {
 	Follow *Follow `protobuf:"bytes,18,opt,name=follow,proto3,oneof"`
 }
 
+type Order_History struct {
+	History *History `protobuf:"bytes,19,opt,name=history,proto3,oneof"`
+}
+
 type Order_Configuration struct {
 	Configuration *v1.Configuration `protobuf:"bytes,17,opt,name=configuration,proto3,oneof"` // from the controller; not answered, but told in Word.configuration
 }
@@ -411,6 +425,8 @@ func (*Order_MakeKey) isOrder_What() {}
 func (*Order_Certify) isOrder_What() {}
 
 func (*Order_Follow) isOrder_What() {}
+
+func (*Order_History) isOrder_What() {}
 
 func (*Order_Configuration) isOrder_What() {}
 
@@ -475,6 +491,51 @@ func (x *Follow) GetRefused() string {
 	return ""
 }
 
+// History: which attempts have ended here whose epoch is above this one.
+type History struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Above         uint64                 `protobuf:"varint,1,opt,name=above,proto3" json:"above,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *History) Reset() {
+	*x = History{}
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *History) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*History) ProtoMessage() {}
+
+func (x *History) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use History.ProtoReflect.Descriptor instead.
+func (*History) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *History) GetAbove() uint64 {
+	if x != nil {
+		return x.Above
+	}
+	return 0
+}
+
 // MakeKey begins the renewal of this host's certificate: noded-root makes a key and answers with a certificate request for it.
 type MakeKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -484,7 +545,7 @@ type MakeKey struct {
 
 func (x *MakeKey) Reset() {
 	*x = MakeKey{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +557,7 @@ func (x *MakeKey) String() string {
 func (*MakeKey) ProtoMessage() {}
 
 func (x *MakeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +570,7 @@ func (x *MakeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeKey.ProtoReflect.Descriptor instead.
 func (*MakeKey) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
 }
 
 // Certify ends it: the certificate for the key that was made last, and the authorities that are believed from now on.
@@ -523,7 +584,7 @@ type Certify struct {
 
 func (x *Certify) Reset() {
 	*x = Certify{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +596,7 @@ func (x *Certify) String() string {
 func (*Certify) ProtoMessage() {}
 
 func (x *Certify) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +609,7 @@ func (x *Certify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certify.ProtoReflect.Descriptor instead.
 func (*Certify) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Certify) GetCertificate() []byte {
@@ -576,7 +637,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +649,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +662,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Prepare) GetKey() *v1.StepKey {
@@ -629,7 +690,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +702,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +715,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Launch) GetBundle() *v1.Bundle {
@@ -682,7 +743,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +755,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +768,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Fail) GetBundle() *v1.Bundle {
@@ -734,7 +795,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +807,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +820,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Forget) GetKey() *v1.StepKey {
@@ -783,7 +844,7 @@ type Hook struct {
 
 func (x *Hook) Reset() {
 	*x = Hook{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +856,7 @@ func (x *Hook) String() string {
 func (*Hook) ProtoMessage() {}
 
 func (x *Hook) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +869,7 @@ func (x *Hook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hook.ProtoReflect.Descriptor instead.
 func (*Hook) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hook) GetKind() HookKind {
@@ -855,7 +916,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +928,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +941,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
 }
 
 // Check whether this node can start steps.
@@ -893,7 +954,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +966,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +979,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Check) GetAll() bool {
@@ -938,7 +999,7 @@ type Who struct {
 
 func (x *Who) Reset() {
 	*x = Who{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1011,7 @@ func (x *Who) String() string {
 func (*Who) ProtoMessage() {}
 
 func (x *Who) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1024,7 @@ func (x *Who) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Who.ProtoReflect.Descriptor instead.
 func (*Who) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Who) GetUid() uint32 {
@@ -983,7 +1044,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1056,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1069,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -1027,7 +1088,7 @@ type Reopen struct {
 
 func (x *Reopen) Reset() {
 	*x = Reopen{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1100,7 @@ func (x *Reopen) String() string {
 func (*Reopen) ProtoMessage() {}
 
 func (x *Reopen) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1113,7 @@ func (x *Reopen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reopen.ProtoReflect.Descriptor instead.
 func (*Reopen) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
 }
 
 // Stop: the node daemon ends, as on SIGTERM.
@@ -1064,7 +1125,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1137,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1150,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
 }
 
 // Word is what noded-root says: first a welcome, then answers, and what has changed.
@@ -1111,7 +1172,7 @@ type Word struct {
 
 func (x *Word) Reset() {
 	*x = Word{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1184,7 @@ func (x *Word) String() string {
 func (*Word) ProtoMessage() {}
 
 func (x *Word) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1197,7 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Word.ProtoReflect.Descriptor instead.
 func (*Word) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Word) GetWhat() isWord_What {
@@ -1291,7 +1352,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1364,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1377,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1520,7 +1581,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1593,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1606,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Known) GetReport() *v1.StepReport {
@@ -1578,6 +1639,7 @@ type Answer struct {
 	Usage         []*v1.StepUsage        `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`      // Look
 	Fault         string                 `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`      // Check, Hook: why this node cannot start steps; empty: it can
 	User          string                 `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`        // Who; empty: nobody has that uid
+	Ended         []*v1.StepReport       `protobuf:"bytes,13,rep,name=ended,proto3" json:"ended,omitempty"`     // History, the oldest first
 	Request       []byte                 `protobuf:"bytes,12,opt,name=request,proto3" json:"request,omitempty"` // MakeKey: PKCS #10, DER
 	Ca            []byte                 `protobuf:"bytes,9,opt,name=ca,proto3" json:"ca,omitempty"`            // Certify: what is in force now
 	Certificate   []byte                 `protobuf:"bytes,10,opt,name=certificate,proto3" json:"certificate,omitempty"`
@@ -1589,7 +1651,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1663,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1676,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -1666,6 +1728,13 @@ func (x *Answer) GetUser() string {
 	return ""
 }
 
+func (x *Answer) GetEnded() []*v1.StepReport {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 func (x *Answer) GetRequest() []byte {
 	if x != nil {
 		return x.Request
@@ -1710,7 +1779,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1791,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1804,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Devices) GetReport() *v1.DeviceReport {
@@ -1754,7 +1823,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1835,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1848,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Samples) GetSamples() []*v1.DeviceSample {
@@ -1801,7 +1870,7 @@ type Reread struct {
 
 func (x *Reread) Reset() {
 	*x = Reread{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1882,7 @@ func (x *Reread) String() string {
 func (*Reread) ProtoMessage() {}
 
 func (x *Reread) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1895,7 @@ func (x *Reread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reread.ProtoReflect.Descriptor instead.
 func (*Reread) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reread) GetLogLevel() int32 {
@@ -1862,7 +1931,7 @@ type Asking struct {
 
 func (x *Asking) Reset() {
 	*x = Asking{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1943,7 @@ func (x *Asking) String() string {
 func (*Asking) ProtoMessage() {}
 
 func (x *Asking) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1956,7 @@ func (x *Asking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asking.ProtoReflect.Descriptor instead.
 func (*Asking) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Asking) GetControllers() []string {
@@ -1922,7 +1991,7 @@ type Asked struct {
 
 func (x *Asked) Reset() {
 	*x = Asked{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2003,7 @@ func (x *Asked) String() string {
 func (*Asked) ProtoMessage() {}
 
 func (x *Asked) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
+	mi := &file_sluice_node_v1_orders_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2016,7 @@ func (x *Asked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asked.ProtoReflect.Descriptor instead.
 func (*Asked) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{23}
+	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Asked) GetReply() *CertificateReply {
@@ -1975,7 +2044,7 @@ var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
 
 const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xec\x06\n" +
+	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xa1\a\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
@@ -1994,7 +2063,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x03who\x18\x0e \x01(\v2\x13.sluice.node.v1.WhoH\x00R\x03who\x124\n" +
 	"\bmake_key\x18\x0f \x01(\v2\x17.sluice.node.v1.MakeKeyH\x00R\amakeKey\x123\n" +
 	"\acertify\x18\x10 \x01(\v2\x17.sluice.node.v1.CertifyH\x00R\acertify\x120\n" +
-	"\x06follow\x18\x12 \x01(\v2\x16.sluice.node.v1.FollowH\x00R\x06follow\x12@\n" +
+	"\x06follow\x18\x12 \x01(\v2\x16.sluice.node.v1.FollowH\x00R\x06follow\x123\n" +
+	"\ahistory\x18\x13 \x01(\v2\x17.sluice.node.v1.HistoryH\x00R\ahistory\x12@\n" +
 	"\rconfiguration\x18\x11 \x01(\v2\x18.sluice.v1.ConfigurationH\x00R\rconfigurationB\x06\n" +
 	"\x04what\"a\n" +
 	"\x06Follow\x12\x1d\n" +
@@ -2003,7 +2073,9 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\arefused\x18\x03 \x01(\tR\arefused\"\t\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"\x1f\n" +
+	"\aHistory\x12\x14\n" +
+	"\x05above\x18\x01 \x01(\x04R\x05above\"\t\n" +
 	"\aMakeKey\"M\n" +
 	"\aCertify\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12 \n" +
@@ -2075,7 +2147,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
 	"\x06bundle\x18\x02 \x01(\v2\x11.sluice.v1.BundleR\x06bundle\x12-\n" +
-	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xc5\x02\n" +
+	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xf2\x02\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
@@ -2083,7 +2155,8 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\adevices\x18\x04 \x03(\v2\x15.sluice.v1.GresDeviceR\adevices\x12*\n" +
 	"\x05usage\x18\x05 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x14\n" +
 	"\x05fault\x18\a \x01(\tR\x05fault\x12\x12\n" +
-	"\x04user\x18\b \x01(\tR\x04user\x12\x18\n" +
+	"\x04user\x18\b \x01(\tR\x04user\x12+\n" +
+	"\x05ended\x18\r \x03(\v2\x15.sluice.v1.StepReportR\x05ended\x12\x18\n" +
 	"\arequest\x18\f \x01(\fR\arequest\x12\x0e\n" +
 	"\x02ca\x18\t \x01(\fR\x02ca\x12 \n" +
 	"\vcertificate\x18\n" +
@@ -2128,107 +2201,110 @@ func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(HookKind)(0),                 // 0: sluice.node.v1.HookKind
 	(*Order)(nil),                 // 1: sluice.node.v1.Order
 	(*Follow)(nil),                // 2: sluice.node.v1.Follow
-	(*MakeKey)(nil),               // 3: sluice.node.v1.MakeKey
-	(*Certify)(nil),               // 4: sluice.node.v1.Certify
-	(*Prepare)(nil),               // 5: sluice.node.v1.Prepare
-	(*Launch)(nil),                // 6: sluice.node.v1.Launch
-	(*Fail)(nil),                  // 7: sluice.node.v1.Fail
-	(*Forget)(nil),                // 8: sluice.node.v1.Forget
-	(*Hook)(nil),                  // 9: sluice.node.v1.Hook
-	(*Look)(nil),                  // 10: sluice.node.v1.Look
-	(*Check)(nil),                 // 11: sluice.node.v1.Check
-	(*Who)(nil),                   // 12: sluice.node.v1.Who
-	(*Cancel)(nil),                // 13: sluice.node.v1.Cancel
-	(*Reopen)(nil),                // 14: sluice.node.v1.Reopen
-	(*Stop)(nil),                  // 15: sluice.node.v1.Stop
-	(*Word)(nil),                  // 16: sluice.node.v1.Word
-	(*Welcome)(nil),               // 17: sluice.node.v1.Welcome
-	(*Known)(nil),                 // 18: sluice.node.v1.Known
-	(*Answer)(nil),                // 19: sluice.node.v1.Answer
-	(*Devices)(nil),               // 20: sluice.node.v1.Devices
-	(*Samples)(nil),               // 21: sluice.node.v1.Samples
-	(*Reread)(nil),                // 22: sluice.node.v1.Reread
-	(*Asking)(nil),                // 23: sluice.node.v1.Asking
-	(*Asked)(nil),                 // 24: sluice.node.v1.Asked
-	(*v1.NodeSettings)(nil),       // 25: sluice.v1.NodeSettings
-	(*v1.StepOrder)(nil),          // 26: sluice.v1.StepOrder
-	(*v1.Configuration)(nil),      // 27: sluice.v1.Configuration
-	(*v1.StepKey)(nil),            // 28: sluice.v1.StepKey
-	(*v1.GresDevice)(nil),         // 29: sluice.v1.GresDevice
-	(*v1.Bundle)(nil),             // 30: sluice.v1.Bundle
-	(*v1.ExitRecord)(nil),         // 31: sluice.v1.ExitRecord
-	(*v1.LaunchSpec)(nil),         // 32: sluice.v1.LaunchSpec
-	(*v1.StepReport)(nil),         // 33: sluice.v1.StepReport
-	(*v1.ConfigurationState)(nil), // 34: sluice.v1.ConfigurationState
-	(*v1.Refusals)(nil),           // 35: sluice.v1.Refusals
-	(*v1.DynamicNode)(nil),        // 36: sluice.v1.DynamicNode
-	(*v1.StepUsage)(nil),          // 37: sluice.v1.StepUsage
-	(*v1.DeviceReport)(nil),       // 38: sluice.v1.DeviceReport
-	(*v1.DeviceSample)(nil),       // 39: sluice.v1.DeviceSample
-	(*JoinRequest)(nil),           // 40: sluice.node.v1.JoinRequest
-	(*CertificateReply)(nil),      // 41: sluice.node.v1.CertificateReply
+	(*History)(nil),               // 3: sluice.node.v1.History
+	(*MakeKey)(nil),               // 4: sluice.node.v1.MakeKey
+	(*Certify)(nil),               // 5: sluice.node.v1.Certify
+	(*Prepare)(nil),               // 6: sluice.node.v1.Prepare
+	(*Launch)(nil),                // 7: sluice.node.v1.Launch
+	(*Fail)(nil),                  // 8: sluice.node.v1.Fail
+	(*Forget)(nil),                // 9: sluice.node.v1.Forget
+	(*Hook)(nil),                  // 10: sluice.node.v1.Hook
+	(*Look)(nil),                  // 11: sluice.node.v1.Look
+	(*Check)(nil),                 // 12: sluice.node.v1.Check
+	(*Who)(nil),                   // 13: sluice.node.v1.Who
+	(*Cancel)(nil),                // 14: sluice.node.v1.Cancel
+	(*Reopen)(nil),                // 15: sluice.node.v1.Reopen
+	(*Stop)(nil),                  // 16: sluice.node.v1.Stop
+	(*Word)(nil),                  // 17: sluice.node.v1.Word
+	(*Welcome)(nil),               // 18: sluice.node.v1.Welcome
+	(*Known)(nil),                 // 19: sluice.node.v1.Known
+	(*Answer)(nil),                // 20: sluice.node.v1.Answer
+	(*Devices)(nil),               // 21: sluice.node.v1.Devices
+	(*Samples)(nil),               // 22: sluice.node.v1.Samples
+	(*Reread)(nil),                // 23: sluice.node.v1.Reread
+	(*Asking)(nil),                // 24: sluice.node.v1.Asking
+	(*Asked)(nil),                 // 25: sluice.node.v1.Asked
+	(*v1.NodeSettings)(nil),       // 26: sluice.v1.NodeSettings
+	(*v1.StepOrder)(nil),          // 27: sluice.v1.StepOrder
+	(*v1.Configuration)(nil),      // 28: sluice.v1.Configuration
+	(*v1.StepKey)(nil),            // 29: sluice.v1.StepKey
+	(*v1.GresDevice)(nil),         // 30: sluice.v1.GresDevice
+	(*v1.Bundle)(nil),             // 31: sluice.v1.Bundle
+	(*v1.ExitRecord)(nil),         // 32: sluice.v1.ExitRecord
+	(*v1.LaunchSpec)(nil),         // 33: sluice.v1.LaunchSpec
+	(*v1.StepReport)(nil),         // 34: sluice.v1.StepReport
+	(*v1.ConfigurationState)(nil), // 35: sluice.v1.ConfigurationState
+	(*v1.Refusals)(nil),           // 36: sluice.v1.Refusals
+	(*v1.DynamicNode)(nil),        // 37: sluice.v1.DynamicNode
+	(*v1.StepUsage)(nil),          // 38: sluice.v1.StepUsage
+	(*v1.DeviceReport)(nil),       // 39: sluice.v1.DeviceReport
+	(*v1.DeviceSample)(nil),       // 40: sluice.v1.DeviceSample
+	(*JoinRequest)(nil),           // 41: sluice.node.v1.JoinRequest
+	(*CertificateReply)(nil),      // 42: sluice.node.v1.CertificateReply
 }
 var file_sluice_node_v1_orders_proto_depIdxs = []int32{
-	25, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
-	5,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
-	6,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
-	7,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
-	26, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
-	8,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
-	9,  // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
-	10, // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
-	13, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
-	14, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
-	15, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
-	11, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
-	12, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
-	3,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
-	4,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
+	26, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
+	6,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
+	7,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
+	8,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
+	27, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
+	9,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
+	10, // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
+	11, // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
+	14, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
+	15, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
+	16, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
+	12, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
+	13, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
+	4,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
+	5,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
 	2,  // 15: sluice.node.v1.Order.follow:type_name -> sluice.node.v1.Follow
-	27, // 16: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
-	28, // 17: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
-	29, // 18: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
-	30, // 19: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
-	30, // 20: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
-	31, // 21: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
-	28, // 22: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
-	0,  // 23: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
-	28, // 24: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
-	32, // 25: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
-	17, // 26: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
-	19, // 27: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
-	33, // 28: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
-	20, // 29: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
-	21, // 30: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
-	22, // 31: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
-	34, // 32: sluice.node.v1.Word.configuration:type_name -> sluice.v1.ConfigurationState
-	25, // 33: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
-	18, // 34: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
-	20, // 35: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
-	34, // 36: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
-	35, // 37: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
-	36, // 38: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
-	2,  // 39: sluice.node.v1.Welcome.followed:type_name -> sluice.node.v1.Follow
-	28, // 40: sluice.node.v1.Welcome.ended:type_name -> sluice.v1.StepKey
-	33, // 41: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
-	30, // 42: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
-	32, // 43: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
-	29, // 44: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
-	37, // 45: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
-	38, // 46: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
-	39, // 47: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
-	40, // 48: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
-	41, // 49: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	3,  // 16: sluice.node.v1.Order.history:type_name -> sluice.node.v1.History
+	28, // 17: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
+	29, // 18: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
+	30, // 19: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
+	31, // 20: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
+	31, // 21: sluice.node.v1.Fail.bundle:type_name -> sluice.v1.Bundle
+	32, // 22: sluice.node.v1.Fail.exit:type_name -> sluice.v1.ExitRecord
+	29, // 23: sluice.node.v1.Forget.key:type_name -> sluice.v1.StepKey
+	0,  // 24: sluice.node.v1.Hook.kind:type_name -> sluice.node.v1.HookKind
+	29, // 25: sluice.node.v1.Hook.key:type_name -> sluice.v1.StepKey
+	33, // 26: sluice.node.v1.Hook.remember:type_name -> sluice.v1.LaunchSpec
+	18, // 27: sluice.node.v1.Word.welcome:type_name -> sluice.node.v1.Welcome
+	20, // 28: sluice.node.v1.Word.answer:type_name -> sluice.node.v1.Answer
+	34, // 29: sluice.node.v1.Word.report:type_name -> sluice.v1.StepReport
+	21, // 30: sluice.node.v1.Word.devices:type_name -> sluice.node.v1.Devices
+	22, // 31: sluice.node.v1.Word.samples:type_name -> sluice.node.v1.Samples
+	23, // 32: sluice.node.v1.Word.reread:type_name -> sluice.node.v1.Reread
+	35, // 33: sluice.node.v1.Word.configuration:type_name -> sluice.v1.ConfigurationState
+	26, // 34: sluice.node.v1.Welcome.settings:type_name -> sluice.v1.NodeSettings
+	19, // 35: sluice.node.v1.Welcome.steps:type_name -> sluice.node.v1.Known
+	21, // 36: sluice.node.v1.Welcome.devices:type_name -> sluice.node.v1.Devices
+	35, // 37: sluice.node.v1.Welcome.configuration:type_name -> sluice.v1.ConfigurationState
+	36, // 38: sluice.node.v1.Welcome.refusals:type_name -> sluice.v1.Refusals
+	37, // 39: sluice.node.v1.Welcome.dynamic:type_name -> sluice.v1.DynamicNode
+	2,  // 40: sluice.node.v1.Welcome.followed:type_name -> sluice.node.v1.Follow
+	29, // 41: sluice.node.v1.Welcome.ended:type_name -> sluice.v1.StepKey
+	34, // 42: sluice.node.v1.Known.report:type_name -> sluice.v1.StepReport
+	31, // 43: sluice.node.v1.Known.bundle:type_name -> sluice.v1.Bundle
+	33, // 44: sluice.node.v1.Known.launch:type_name -> sluice.v1.LaunchSpec
+	30, // 45: sluice.node.v1.Answer.devices:type_name -> sluice.v1.GresDevice
+	38, // 46: sluice.node.v1.Answer.usage:type_name -> sluice.v1.StepUsage
+	34, // 47: sluice.node.v1.Answer.ended:type_name -> sluice.v1.StepReport
+	39, // 48: sluice.node.v1.Devices.report:type_name -> sluice.v1.DeviceReport
+	40, // 49: sluice.node.v1.Samples.samples:type_name -> sluice.v1.DeviceSample
+	41, // 50: sluice.node.v1.Asking.join:type_name -> sluice.node.v1.JoinRequest
+	42, // 51: sluice.node.v1.Asked.reply:type_name -> sluice.node.v1.CertificateReply
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_sluice_node_v1_orders_proto_init() }
@@ -2254,9 +2330,10 @@ func file_sluice_node_v1_orders_proto_init() {
 		(*Order_MakeKey)(nil),
 		(*Order_Certify)(nil),
 		(*Order_Follow)(nil),
+		(*Order_History)(nil),
 		(*Order_Configuration)(nil),
 	}
-	file_sluice_node_v1_orders_proto_msgTypes[15].OneofWrappers = []any{
+	file_sluice_node_v1_orders_proto_msgTypes[16].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
 		(*Word_Answer)(nil),
 		(*Word_Report)(nil),
@@ -2271,7 +2348,7 @@ func file_sluice_node_v1_orders_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,194 @@
+package reactor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// A restore of a backup takes the state back in time. Attempts that were started in the time that is taken back are lost: nodes tell of
+// them, with their hello those that are there still, and then, asked once, those that have ended. What is there still is killed. The job
+// of an attempt, where the state knows it, waits for all nodes; then it has the end that its last attempt has had, or is requeued.
+
+// NodeHistory: a node has said which attempts have ended there in the time that a restore has taken back. With its hello, that is all.
+type NodeHistory struct {
+	Node    string
+	History *pb.NodeHistory
+}
+
+// Handle notes it. What a node says of an earlier restore answers nothing.
+func (c NodeHistory) Handle(tx *state.Tx) any {
+	old := tx.Node(c.Node)
+	if old == nil || c.History.Restored != tx.View().Restored {
+		return nil
+	}
+	strangers(tx, c.Node, c.History.Ended)
+	n := change(tx.Node(c.Node))
+	n.ToldSeq = c.History.Restored
+	tx.Emit(state.NodeChanged{Node: n, What: "told what it ran before the restore", Durable: true})
+	return nil
+}
+
+// strangers notes what a node tells of and a restored state does not know. What it runs of that becomes a stray. The log names all.
+func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
+	if tx.View().Restored == 0 || tx.Node(node) == nil {
+		return
+	}
+	n := change(tx.Node(node))
+	var lost []string
+	for _, r := range steps {
+		k := r.GetKey()
+		j := tx.Job(k.GetJobId())
+		known := j != nil && j.Attempt == k.GetAttempt() && (j.Epoch == k.Epoch || k.Epoch == 0)
+		listed := slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) })
+		if known || !tx.View().TakenBack(k.GetEpoch()) {
+			continue
+		}
+		if !state.Numbered(k.Step) {
+			takeLost(tx, node, r)
+			if !listed {
+				lost = append(lost, fmt.Sprintf("%d.%d", k.JobId, k.Attempt))
+			}
+		}
+		if r.Phase != pb.StepPhase_STEP_ENDED && !listed {
+			n.Strays = append(slices.Clip(n.Strays), k)
+		}
+	}
+	if len(lost) > 0 {
+		tx.Emit(state.NodeChanged{Node: n, Durable: true, What: state.WhatLost, Lost: lost})
+	}
+}
+
+// takeLost notes with a job the last attempt that was lost of it.
+func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
+	j := lostJob(tx, r)
+	if j == nil || !state.Active(j) || r.Key.Epoch <= max(j.Epoch, j.MadeSeq) { // of another job that had its id
+		return
+	}
+	l := &pb.LostAttempt{Key: r.Key, Node: node, StartNs: r.StartNs}
+	if r.Phase == pb.StepPhase_STEP_ENDED && r.Exit != nil {
+		x := ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit))
+		l.Verdict, l.WaitStatus, l.Detail, l.StopReason = x.Verdict, x.WaitStatus, x.Detail, x.StopReason
+		l.StartNs, l.EndNs = x.StartNs, x.EndNs
+	}
+	if !saysMore(l, j.Lost) {
+		return
+	}
+	n := state.CloneJob(j)
+	n.Lost = l
+	text := fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", r.Key.Attempt, node)
+	if !strings.Contains(n.SystemComment, text) {
+		n.SystemComment = joinText(n.SystemComment, text)
+	}
+	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
+}
+
+// lostJob finds the job of an attempt that is lost, nil where the restored state does not know it. Tasks of arrays had records of their own
+// then, and ids which others may have now.
+func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
+	j := tx.Job(r.Key.JobId)
+	for _, id := range tx.LostAttempts() {
+		if o := tx.Job(id); o.Lost.Key.JobId == r.Key.JobId && o.Lost.Key.Attempt == r.Key.Attempt && o.Lost.Key.Epoch == r.Key.Epoch {
+			return o
+		}
+	}
+	if o := r.GetJob(); o.GetArrayJobId() != 0 {
+		j = tx.Job(tx.TaskRecord(o.ArrayJobId, o.ArrayTaskId))
+		if j != nil && j.ArrayTasks != "" && tx.View().FromBackup(j.MadeSeq) {
+			return ownTask(tx, j, o.ArrayTaskId)
+		}
+	}
+	if j == nil || j.ArrayTasks != "" || !tx.View().FromBackup(j.MadeSeq) {
+		return nil
+	}
+	return j
+}
+
+// saysMore tells whether l is of a later attempt than what is known, or says more of the same one: the script before what only holds a
+// node, an end before none.
+func saysMore(l, known *pb.LostAttempt) bool {
+	switch {
+	case known == nil || l.Key.Epoch != known.Key.Epoch:
+		return known == nil || l.Key.Epoch > known.Key.Epoch
+	case l.Key.Step != known.Key.Step:
+		return l.Key.Step == pb.BatchStep
+	}
+	return l.Verdict != "" && known.Verdict == ""
+}
+
+// recallLost judges the jobs of which an attempt was lost, once all nodes have been heard and nothing of it is left.
+func recallLost(tx *state.Tx) {
+	ids := tx.LostAttempts()
+	if len(ids) == 0 || len(tx.View().Awaited()) > 0 {
+		return
+	}
+	left := map[uint32]bool{}
+	for _, n := range tx.Nodes() {
+		for _, k := range n.Strays {
+			left[k.JobId] = left[k.JobId] || n.State != pb.NodeState_NODE_DOWN
+		}
+	}
+	for _, id := range ids {
+		if j := tx.Job(id); state.Pending(j) && !left[j.Lost.Key.JobId] {
+			recall(tx, j)
+		}
+	}
+}
+
+// recall gives a job that waits what its last attempt came to.
+func recall(tx *state.Tx, j *pb.JobRecord) {
+	l, n := j.Lost, state.CloneJob(j)
+	x := &pb.ExitRecord{Verdict: l.Verdict, WaitStatus: l.WaitStatus, Detail: l.Detail, StopReason: l.StopReason}
+	switch {
+	case l.Verdict == "exited" && j.Spec.Interactive: // as in decide
+		if x.Verdict = "timeout"; l.StopReason != "" {
+			x.Verdict = "cancelled"
+		}
+	case l.Verdict == "" || l.Key.Step != pb.BatchStep:
+		x = &pb.ExitRecord{Verdict: "unknown",
+			Detail: "the controller's state was restored from a backup, and no node knows how its last run ended"}
+	}
+	n.Lost, n.Attempt, n.Epoch = nil, max(l.Key.Attempt, j.Attempt+1), l.Key.Epoch
+	n.State, n.StateFlags, n.NodeList, n.BatchHost, n.NumNodes = pb.JobState_JOB_RUNNING, 0, l.Node, l.Node, 1
+	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
+	n.EndNs = min(tx.NowNS, l.EndNs)
+	if n.EndNs == 0 {
+		n.EndNs = tx.NowNS
+	}
+	if n.StartNs = min(l.StartNs, n.EndNs); n.StartNs == 0 {
+		n.StartNs = n.EndNs
+	}
+	n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = n.StartNs, n.EndNs, x.WaitStatus, x.Verdict
+	tx.Emit(state.AttemptFound{Job: n})
+	n = state.CloneJob(n)
+	v := judge(tx, n, x)
+	n.StopReason, n.StopState, n.ExitStatus, n.Reason, n.ReasonDetail = v.stop, v.state, v.status, v.reason, x.Detail
+	if v.state != pb.JobState_JOB_PENDING {
+		n.State = v.state
+	}
+	finish(tx, n)
+}
+
+// judgeStopped is what becomes of an attempt that ended by an order which the state does not know: what the order was for.
+func judgeStopped(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) (v verdict, known bool) {
+	switch x.StopReason {
+	case "requeue", "requeuehold", "specialexit", "prolog", "prologslurmctld", launchWhy, "preempt":
+		if mayRequeue(tx, j) {
+			return verdict{pb.JobState_JOB_PENDING, x.StopReason, "", 0}, true
+		}
+		if x.StopReason == "preempt" {
+			return verdict{pb.JobState_JOB_PREEMPTED, x.StopReason, "None", 0}, true
+		}
+		return judge(tx, j, &pb.ExitRecord{Verdict: "unknown"}), true
+	case nodeFailWhy, agentUnknown, doneWhy: // the last: salloc or srun has given it back, and nodes do not know with which status
+		return judge(tx, j, &pb.ExitRecord{Verdict: "unknown"}), true
+	}
+	return verdict{}, false
+}
+
+// agentUnknown is why a node ends what the controller does not know (package agent).
+const agentUnknown = "unknown"

@@ -81,7 +81,7 @@ func othersAreOff(c *conf.Config, own []net.Addr) error {
 			if err == nil {
 				_ = conn.Close()
 				return fmt.Errorf("cannot restore: the controller on %s (%s, port %d) still answers: stop it there for good (systemctl disable "+
-					"--now sluice-ctld), or correct SlurmctldHost if it is of another cluster", h.Name, a, c.SlurmctldPort)
+					"--now sluice-ctld); where something else answers there, add --others-off", h.Name, a, c.SlurmctldPort)
 			}
 		}
 	}

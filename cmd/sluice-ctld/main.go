@@ -94,7 +94,8 @@ func main() {
 				Description: "The controller must not be running, here or on another host that SlurmctldHost names. The database that is\n" +
 					"replaced is kept. Hosts follow the restored controller, and from then on none with the state of before.\n\nExample:\n   " +
 					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
-				Flags:  []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"}},
+				Flags: []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"},
+					&cli.BoolFlag{Name: "others-off", Usage: "do not ask whether the controllers on other hosts are off"}},
 				Action: restore},
 		},
 	}
@@ -234,12 +235,13 @@ func restore(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if cfg, err := conf.Load(c.String("conf"), conf.Options{}); err == nil {
-		if err := ctld.OthersAreOff(cfg); err != nil {
+	if !c.Bool("others-off") {
+		cfg, err := conf.Load(c.String("conf"), conf.Options{})
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "sluice-ctld: note: make sure that no other controller has this state, nobody is asked: %v\n", err)
+		} else if err := ctld.OthersAreOff(cfg); err != nil {
 			return err
 		}
-	} else {
-		fmt.Fprintf(os.Stderr, "sluice-ctld: note: make sure that no other controller has this state, nobody is asked: %v\n", err)
 	}
 	text, err := ctld.Restore(dir, c.String("from"))
 	if err == nil {

@@ -162,7 +162,7 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 		"NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%s CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d ThreadsPerCore=1 "+
 			"RealMemory=%d State=UNKNOWN",
 		names, m.hostname, ports, m.cpus, m.cpus, max(1, m.memoryMiB/n))
-	line("PartitionName=debug Nodes=%s Default=YES MaxTime=INFINITE State=UP", names)
+	line("PartitionName=debug Nodes=%s Default=YES DefaultTime=1:00:00 MaxTime=INFINITE State=UP", names)
 	return b.String()
 }
 
@@ -189,7 +189,7 @@ MaxJobCount=200000
 ReturnToService=2
 # None of these nodes exists; their hardware is what is said here.
 NodeName=%s CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=256000 State=UNKNOWN
-PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=debug Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=INFINITE State=UP
 `, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), maxArraySize, names)
 }
 

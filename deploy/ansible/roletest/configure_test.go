@@ -13,6 +13,17 @@ const configure = "- set_fact: {sluice_missing: [], sluice_found_controller: {ho
 // checks stands in for the program, for which package conf speaks here.
 var checks = map[string]string{"sluice": "#!/bin/sh\nexit 0\n"}
 
+// sluice builds the program, and gives a script that runs it.
+func sluice(t *testing.T) string {
+	t.Helper()
+	needsAnsible(t)
+	program := filepath.Join(t.TempDir(), "sluice")
+	if out, err := exec.Command("go", "build", "-o", program, "../../../cmd/sluice").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return "#!/bin/sh\nexec " + program + " \"$@\"\n"
+}
+
 // load reads the slurm.conf that a play has written.
 func load(t *testing.T, r result) *conf.Config {
 	t.Helper()
@@ -82,13 +93,8 @@ exit 1
 
 // TestNoWarnings: the slurm.conf of the role has nothing that the controller warns of at its start.
 func TestNoWarnings(t *testing.T) {
-	needsAnsible(t)
-	program := filepath.Join(t.TempDir(), "sluice")
-	if out, err := exec.Command("go", "build", "-o", program, "../../../cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	r := play{inventory: "[controller]\nhead\n", before: "echo sluice:x:990:990::/:/usr/sbin/nologin >>/etc/passwd\n",
-		programs: map[string]string{"sluice": "#!/bin/sh\nexec " + program + " \"$@\"\n"},
+		programs: map[string]string{"sluice": sluice(t)},
 		vars:     map[string]any{"sluice_programs": []string{"health", "gpus", "leftovers"}, "slurm_gres_config": []any{}},
 		tasks:    configure + "- debug: {msg: '{{ sluice_checked.stdout }}'}\n"}.good(t)
 	if r.says("ignored: ") || r.says("warning: ") || !r.says("no faults; cluster cluster") {

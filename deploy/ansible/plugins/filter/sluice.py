@@ -172,22 +172,6 @@ def conf_with(text, values):
     return '\n'.join(conf_lines(values) + out) + '\n'
 
 
-def conf_programs(text, folder='/etc/slurm'):
-    """Names of the programs in the folder of slurm.conf that its keys name, patterns and programs in folders below it left out."""
-    out = []
-    for line in str(text).replace('\\\n', ' ').split('\n'):
-        m = re.match(r'^\s*(\w+)\s*=\s*(.*?)\s*$', line.split('#')[0])
-        if not m:
-            continue
-        key, value = m.group(1).lower(), m.group(2).strip('"')
-        if key in ('prolog', 'epilog', 'taskprolog', 'taskepilog', 'prologslurmctld', 'epilogslurmctld', 'healthcheckprogram'):
-            name = re.match('^(?:%s/)?([^/*?\\[\\s]+)$' % re.escape(folder), value)
-            out += [name.group(1)] if name else []
-        elif key == 'jobsubmitplugins' and 'lua' in re.split(r'[,/\s]+', value):
-            out.append('job_submit.lua')
-    return sorted(set(out))
-
-
 def accounts_differ(mine, theirs, here, there):
     """What of the accounts of two hosts contradicts: a sentence each. Accounts are dictionaries from name to uid."""
     out = []
@@ -210,5 +194,4 @@ class FilterModule(object):
                 'sluice_memory_per_cpu': memory_per_cpu,
                 'sluice_without': without, 'sluice_get': get_key,
                 'sluice_conf_dict': conf_dict, 'sluice_controller_address': controller_address,
-                'sluice_conf_programs': conf_programs,
                 'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ}

@@ -189,6 +189,11 @@ func installed(t *testing.T, h *boottest.Host) {
 			t.Errorf("%s is exposed more than 1.5: %v", unit, r)
 		}
 	}
+	// The usual folder of Slurm's logs is there, and the controller's.
+	h.Do("", "sh", "-euc", `cp -a /etc/slurm/slurm.conf /root/
+		echo SlurmctldLogFile=/var/log/slurm/slurmctld.log >>/etc/slurm/slurm.conf; systemctl restart sluice-ctld
+		test -s /var/log/slurm/slurmctld.log
+		mv /root/slurm.conf /etc/slurm/; systemctl restart sluice-ctld; rm /var/log/slurm/slurmctld.log`)
 	if r := h.Run("", "dpkg", "--audit"); r.Out != "" {
 		t.Errorf("dpkg finds: %v", r)
 	}
@@ -309,7 +314,7 @@ func TestPurge(t *testing.T) {
 	h := booted(t)
 	install(h, "")
 	h.Do("", "sh", "-c", "apt-get purge -y 'sluice*' 2>&1")
-	if r := h.Run("", "ls", "-d", "/etc/slurm", "/etc/sluice", "/run/sluice", "/var/log/sluice"); r.Out != "" {
+	if r := h.Run("", "ls", "-d", "/etc/slurm", "/etc/sluice", "/run/sluice", "/var/log/sluice", "/var/log/slurm"); r.Out != "" {
 		t.Errorf("after the removal there is: %s", r.Out)
 	}
 }

@@ -15,6 +15,12 @@ restart() {
 # wanted UNIT: whether it runs, is to run, or has failed to.
 wanted() { systemctl --quiet is-enabled "$1" || systemctl --quiet is-active "$1" || systemctl --quiet is-failed "$1"; } 2>/dev/null
 users() { systemd-sysusers sluice.conf 2>/dev/null || systemd-sysusers /usr/lib/sysusers.d/sluice.conf; }
+# logs OWNER: the folder that slurm.conf names for logs on hosts that had Slurm's packages. An empty one of root's, that the package of
+# nodes has made, becomes OWNER's.
+logs() {
+	[ -e /var/log/slurm ] || install -d -m 755 /var/log/slurm
+	find /var/log/slurm -maxdepth 0 -type d -empty -user root -exec chown "$1" {} +
+}
 # configured: the first slurm.conf of a controller's host. One that is there, or that was removed since, stays so.
 configured() {
 	mkdir -p /etc/slurm

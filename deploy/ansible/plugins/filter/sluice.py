@@ -123,10 +123,27 @@ def gres_line(record):
     return record_line('Name' if get_key(record, 'NodeName') is None else 'NodeName', record)
 
 
-def conf_folders(said, keys):
-    """The folders of the files that these keys name, of which the daemons make none; those that differ by node are left out."""
-    paths = [str(get_key(said, key) or '') for key in keys]
-    return sorted(set(p.rsplit('/', 1)[0] for p in paths if p.startswith('/') and p.rfind('/') and '%' not in p.rsplit('/', 1)[0]))
+def conf_files(said, keys, names=None):
+    """The files that these keys name, of which the daemons make no folder; names are those that stand for %n and %h."""
+    out = []
+    for key in keys:
+        path = str(get_key(said, key) or '').strip('"')
+        for mark in names or {}:
+            path = path.replace(mark, names[mark])
+        out += [path] if path.startswith('/') and '%' not in path else []
+    return out
+
+
+def conf_folders(files, below_run=False):
+    """The folders of files: those below /run as paths there, which systemd has to make at each start, or the others."""
+    out = set()
+    for path in files:
+        folder, run = path.rsplit('/', 1)[0], re.match(r'^(?:/var)?/run(?:/(.*))?/[^/]*$', path)
+        if run:
+            out |= {run.group(1)} if below_run and run.group(1) else set()
+        elif folder and not below_run:
+            out.add(folder)
+    return sorted(out)
 
 
 def without(config, others):
@@ -190,7 +207,8 @@ def accounts_differ(mine, theirs, here, there):
 class FilterModule(object):
     def filters(self):
         return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
-                'sluice_record_line': record_line, 'sluice_gres_line': gres_line, 'sluice_conf_folders': conf_folders,
+                'sluice_record_line': record_line, 'sluice_gres_line': gres_line, 'sluice_conf_files': conf_files,
+                'sluice_conf_folders': conf_folders,
                 'sluice_memory_per_cpu': memory_per_cpu,
                 'sluice_without': without, 'sluice_get': get_key,
                 'sluice_conf_dict': conf_dict, 'sluice_controller_address': controller_address,

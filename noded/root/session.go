@@ -52,7 +52,8 @@ func (s *session) serve(ctx context.Context) error {
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
-		if s.out.Run(s.conn, work.Done(), s.news) != nil {
+		err := s.out.Run(s.conn, work.Done(), s.news)
+		if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // of one that has ended, read learns by itself
 			_ = s.conn.Close()
 		}
 	}()

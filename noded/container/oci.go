@@ -263,11 +263,16 @@ func (o *oci) supervise() error {
 		if err == nil {
 			break
 		}
-		// A signal to all processes of the step may have met this one, before or after it has started the container.
-		if s, qerr := o.query(ctx); !signaled(err) || ctx.Err() != nil {
-			return err
-		} else if qerr == nil && s.Status != "created" {
+		// Signals to all processes of the step may have met this one, before or after it has started the container, and the query as well.
+		s, qerr := o.query(ctx)
+		for signaled(qerr) && ctx.Err() == nil {
+			s, qerr = o.query(ctx)
+		}
+		if qerr == nil && s.Status != "created" {
 			break
+		}
+		if !signaled(err) || ctx.Err() != nil {
+			return err
 		}
 	}
 	go func() {

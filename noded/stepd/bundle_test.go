@@ -121,6 +121,24 @@ func TestBundleSignals(t *testing.T) {
 	}
 }
 
+// TestBundleSignalsMeetTheRuntime: signals to all processes of a step may end the runtime that has just started the container, and the one
+// that is asked whether it did; the container runs on.
+func TestBundleSignalsMeetTheRuntime(t *testing.T) {
+	if !containertest.Inside(t) {
+		return
+	}
+	o := withCreate()
+	b := inBundle(t, 1, o, nil)
+	const mark = "$XDG_RUNTIME_DIR/started"
+	o.Start = crunStart + " && touch " + mark + " && kill -USR1 $$"
+	o.Query = "if rm " + mark + " 2>/dev/null; then kill -TERM $$; fi; " + crunQuery
+	s := beginStep(t, b, shell("sleep 0.1; exit 9"))
+	if rec := s.end(); rec.WaitStatus != 9<<8 {
+		t.Errorf("record %v, want exit code 9; said %q", rec, s.Said)
+	}
+	awaitNobody(t, b.Uid)
+}
+
 // TestBundleKilled: a step that is cancelled leaves nothing behind, although the runtime could not clear up.
 func TestBundleKilled(t *testing.T) {
 	if !containertest.Inside(t) {

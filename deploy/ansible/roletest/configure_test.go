@@ -1,8 +1,10 @@
 package roletest
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/conf"
@@ -68,6 +70,32 @@ func TestDefaultsOfJobs(t *testing.T) {
 					r.file(t, "etc/slurm/slurm.conf"))
 			}
 		})
+	}
+}
+
+// TestVariablesOfDeepOps: those with a counterpart have an effect, and the others are named once.
+func TestVariablesOfDeepOps(t *testing.T) {
+	r := play{inventory: "[slurm-master]\nhead\n[slurm-node]\ng1\ng2\n", programs: checks,
+		vars: map[string]any{"slurm_cluster_name": "ops", "slurm_username": "slurm", "slurm_return_to_service": 2,
+			"slurm_resume_timeout": 900, "slurm_max_job_timelimit": "8:00:00", "slurm_oversubscribe": "EXCLUSIVE",
+			"slurm_restrict_node_access": true,
+			"slurm_allow_ssh_user":       []string{"ops"}, "slurm_health_check_program": "/usr/sbin/nhc", "slurm_enable_ha": false,
+			"slurm_install_nhc": true, "sluice_preflight": false},
+		tasks: "- file: common/preflight\n- file: controller/configure\n" +
+			"- ansible.builtin.include_role: {name: node, tasks_from: programs, public: true}\n" +
+			"- debug: {msg: 'pam={{ sluice_pam }} {{ sluice_pam_always | join(\",\") }}='}\n"}.good(t)
+	c := load(t, r)
+	if p := c.Partitions[0]; c.ClusterName != "ops" || c.SlurmUser != "slurm" || c.ReturnToService != 2 || c.ResumeTimeoutSec != 900 ||
+		p.MaxTimeMin != 480 || p.DefaultTimeMin != conf.NotSet || p.OverSubscribe.Mode != "EXCLUSIVE" {
+		t.Errorf("%s", r.file(t, "etc/slurm/slurm.conf"))
+	}
+	if to, err := os.Readlink(filepath.Join(r.dir, "etc/sluice/programs/health.d/50-site")); err != nil || to != "/usr/sbin/nhc" {
+		t.Errorf("the health check is %q: %v", to, err)
+	}
+	for says, want := range map[string]int{"have no effect: slurm_enable_ha, slurm_install_nhc. README.md": 1, "pam=True root,ops=": 3} {
+		if got := strings.Count(strings.Join(strings.Fields(r.out), " "), says); got != want {
+			t.Errorf("%q is said %d times, want %d\n%s", says, got, want, r.out)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ def record_line(key, record):
     name = record.pop(own[0]) if own else None
     parts = [] if name is None else ['%s=%s' % (key, conf_value(name))]
     for k in record:
-        if record[k] is None:
+        if record[k] is None or record[k] == '':
             continue
         v = conf_value(record[k])
         parts.append('%s=%s' % (k, '"%s"' % v if re.search(r'\s', v) and not v.startswith('"') else v))

@@ -39,7 +39,7 @@ const where = `--output=%j.out --wrap 'readlink -f $(command -v sbatch)
 echo $SLURMD_NODENAME $SLURM_JOB_PARTITION $(id -un)
 test -e /run/prolog.$SLURM_JOB_ID && echo prolog'`
 
-// install makes a cluster as a site may have it: controller, node, login host, and a program of its own in Prolog.
+// install makes a cluster as a site may have it: controller, node, login host, and programs of its own in Prolog and Epilog.
 func (m *slurm) install() {
 	m.conf = strings.Join([]string{
 		"# The lab's cluster",
@@ -61,6 +61,7 @@ func (m *slurm) install() {
 		"SlurmdParameters=config_overrides",
 		"ReturnToService=2",
 		"Prolog=/etc/slurm/prolog",
+		"Epilog=/etc/slurm/epilog.d/*",
 		"NodeName=old2 NodeAddr=" + m.n1.addr + " CPUs=2 RealMemory=1000 State=UNKNOWN",
 		"PartitionName=main Nodes=old2 Default=YES MaxTime=1:00:00 State=UP",
 	}, "\n") + "\n"
@@ -70,6 +71,10 @@ func (m *slurm) install() {
 mkdir -p /etc/slurm && cat >/etc/slurm/slurm.conf
 echo CgroupPlugin=cgroup/v1 >/etc/slurm/cgroup.conf # which needs none: the machine's may be of any kind
 printf '#!/bin/sh\ntouch /run/prolog.$SLURM_JOB_ID\n' >/etc/slurm/prolog && chmod 755 /etc/slurm/prolog
+mkdir -p /etc/slurm/epilog.d /etc/slurm/shared/bin
+printf '#!/bin/sh\n/etc/slurm/shared/bin/ended\n' >/etc/slurm/epilog.d/10-own
+printf '#!/bin/sh\ntouch /run/epilog.$SLURM_JOB_ID\n' >/etc/slurm/shared/bin/ended
+chmod 755 /etc/slurm/epilog.d/10-own /etc/slurm/shared/bin/ended
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -qq -y --no-download --no-install-recommends -o DPkg::Options::=--force-unsafe-io $0 >/dev/null
 seq 1000 >/etc/munge/munge.key && chown munge: /etc/munge/munge.key && chmod 400 /etc/munge/munge.key
@@ -101,6 +106,7 @@ func (m *slurm) runs(program string) {
 	m.login.until("the node is idle", "alice", "sinfo -h -o %T", func(out string) bool { return out == "idle" })
 	id := m.submit(where)
 	out := m.login.until("the job's output", "alice", "cat "+id+".out", func(out string) bool { return strings.Contains(out, "prolog") })
+	m.n1.until("the epilog has run", "root", "rm /run/epilog."+id+" && echo yes", func(out string) bool { return out == "yes" })
 	m.login.do("alice", "rm "+id+".out") // the other of the two gives ids of its own, and may give this one again
 	if want := program + "\nold2 main alice\nprolog"; out != want {
 		m.t.Errorf("the job says %q, not %q", out, want)
@@ -138,6 +144,9 @@ func (m *slurm) there(inv string) {
 		}
 	}
 	m.runs("/usr/bin/sluice")
+	if out := m.login.do("alice", "srun sh -c 'echo $SLURMD_NODENAME'; salloc --quiet srun hostname"); out != "old2\nold2" {
+		m.t.Errorf("srun and salloc say %q", out)
+	}
 	m.unchanged(m.play(inv, "site.yml"))
 	m.unchanged(m.play(inv, "migrate.yml")) // which looks at what was moved away
 }

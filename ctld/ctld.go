@@ -53,7 +53,9 @@ type Options struct {
 	Listen string // address for nodes; default :SlurmctldPort
 	// Metrics is where metrics are served unless slurm.conf says where: ADDR:PORT, none; default DefaultMetrics.
 	Metrics string
-	Log     *slog.Logger
+	// MetricsTokens is the file of tokens unless slurm.conf names one; default none.
+	MetricsTokens string
+	Log           *slog.Logger
 	// Debug is a level that counts instead of SlurmctldDebug (slurmctld(8), -v); empty: there is none.
 	Debug string
 	// LogTo opens the log that slurm.conf names, and has it written as slurm.conf says. nil: the log stays what it is.

@@ -132,10 +132,10 @@ func (d *daemon) metricsRules() confmetrics.Rules {
 	return r
 }
 
-// readTokens reads the file of MetricsParameters=tokens=. When it is empty, wrong or gone, no token is good any more: it may have been
-// emptied because one is known to somebody else.
+// readTokens reads the file of MetricsParameters=tokens= or --metrics-tokens. When it is empty, wrong or gone, no token is good any more:
+// it may have been emptied because one is known to somebody else.
 func (d *daemon) readTokens(c *conf.Config) {
-	path := c.MetricsParameters.Get("tokens")
+	path := cmp.Or(c.MetricsParameters.Get("tokens"), d.opts.MetricsTokens)
 	if path == "" {
 		d.tokens.Store(nil)
 		return

@@ -17,7 +17,7 @@ import (
 )
 
 // DefaultMetrics is where metrics of a node are served unless its daemon is told otherwise: for this machine alone.
-const DefaultMetrics = "127.0.0.1:9342"
+const DefaultMetrics = "127.0.0.1:" + metrics.NodePort
 
 // metricsAgain is how long after an attempt to listen for metrics, which has failed, the next one is made. Replaced in tests.
 var metricsAgain = 30 * time.Second

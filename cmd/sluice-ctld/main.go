@@ -48,6 +48,8 @@ func main() {
 			&cli.StringFlag{Name: "metrics", Value: ctld.DefaultMetrics,
 				Usage: "serve metrics for Prometheus on `ADDR:PORT` where slurm.conf " +
 					"has no MetricsParameters=listen=; none: nowhere"},
+			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens that open metrics, one a line, readable by SlurmUser " +
+				"alone, where slurm.conf has no MetricsParameters=tokens="},
 			&cli.DurationFlag{Name: "certificate-life", Value: ca.HostLife,
 				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
@@ -130,7 +132,8 @@ func run(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = ctld.Run(ctx, ctld.Options{Conf: c.String("conf"), State: c.String("state"), Socket: c.String("socket"),
-		Listen: c.String("listen"), Metrics: c.String("metrics"), Log: log, Debug: slurmargs.Level(verbose),
+		Listen: c.String("listen"), Metrics: c.String("metrics"), MetricsTokens: c.String("metrics-tokens"), Log: log,
+		Debug:           slurmargs.Level(verbose),
 		CertificateLife: c.Duration("certificate-life"),
 		LogTo: func(cfg *conf.Config) error {
 			logs.SetTime(cfg.LogTimeFormat)

@@ -143,7 +143,7 @@ func TestCostlyPageIsGoodForLonger(t *testing.T) {
 	get := func(at time.Time) int {
 		t.Helper()
 		clock = at
-		if _, _, err := k.get(func() time.Time { return clock }, func(p *Page) error {
+		if _, _, _, err := k.get(func() time.Time { return clock }, func(p *Page) error {
 			made++
 			clock = clock.Add(4 * time.Second)
 			p.Gauge("x", strings.Repeat("x", 10)).Add(1)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
@@ -19,7 +20,11 @@ type Page struct {
 	text   []byte
 	name   string
 	labels []string
+	kind   string // Content-Type
 }
+
+// textFormat is the Content-Type of families.
+const textFormat = "text/plain; version=0.0.4; charset=utf-8"
 
 // Types of families.
 const (
@@ -119,6 +124,13 @@ func (p *Page) Gather(g prometheus.Gatherer) error {
 	}
 	p.text = append(p.text, b.Bytes()...)
 	return nil
+}
+
+// JSON makes the page a document instead.
+func (p *Page) JSON(v any) (err error) {
+	p.kind = "application/json"
+	p.text, err = json.Marshal(v)
+	return err
 }
 
 // Bytes is the page.

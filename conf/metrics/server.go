@@ -29,6 +29,9 @@ const (
 	worthGzip = 4 << 10
 )
 
+// NodePort is the TCP port of nodes for metrics, unless their daemons are told otherwise.
+const NodePort = "9342"
+
 // Render writes a page; without names it leaves out whatever says who users are.
 type Render func(p *Page, names bool) error
 
@@ -51,6 +54,7 @@ type Server struct {
 type kept struct {
 	mu          sync.Mutex
 	span        Span
+	kind        string
 	plain, gzip []byte
 }
 
@@ -141,13 +145,13 @@ func (s *Server) handler(open bool) http.Handler {
 
 func (s *Server) answer(w http.ResponseWriter, q *http.Request, render Render, names bool) {
 	k := s.page(fmt.Sprintf("%s %t", q.URL.Path, names))
-	plain, packed, err := k.get(s.Now, func(p *Page) error { return render(p, names) })
+	kind, plain, packed, err := k.get(s.Now, func(p *Page) error { return render(p, names) })
 	if err != nil {
 		s.Log.Warn("cannot make a page of metrics", "page", q.URL.Path, "err", err)
 		http.Error(w, "the page cannot be made; the log of the daemon says why", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Vary", "Accept-Encoding")
 	if packed != nil && strings.Contains(q.Header.Get("Accept-Encoding"), "gzip") {
@@ -170,20 +174,20 @@ func (s *Server) page(key string) *kept {
 }
 
 // get is the page as it is, or made anew. Those who ask while it is made wait for it.
-func (k *kept) get(clock func() time.Time, render func(*Page) error) (plain, packed []byte, err error) {
+func (k *kept) get(clock func() time.Time, render func(*Page) error) (kind string, plain, packed []byte, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	begun := clock()
 	if k.plain != nil && k.span.Good(begun) {
-		return k.plain, k.gzip, nil
+		return k.kind, k.plain, k.gzip, nil
 	}
-	p := &Page{}
+	p := &Page{kind: textFormat}
 	if err := render(p); err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
-	k.plain, k.gzip = p.text, pack(p.text)
+	k.kind, k.plain, k.gzip = p.kind, p.text, pack(p.text)
 	k.span = GoodFor(begun, clock())
-	return k.plain, k.gzip, nil
+	return k.kind, k.plain, k.gzip, nil
 }
 
 func pack(text []byte) []byte {

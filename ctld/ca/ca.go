@@ -157,6 +157,9 @@ func template(name, role string, hosts []string, now, end, until time.Time) (*x5
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 		ExtraExtensions: []pkix.Extension{issued},
 	}
+	if role == mtls.RoleNode {
+		t.DNSNames = []string{mtls.NodeServerName}
+	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			t.IPAddresses = append(t.IPAddresses, ip)

@@ -3,6 +3,7 @@
 //
 //   - /metrics: the names of the exporter whose figures dashboard 4323 of grafana.com shows (slurm_nodes_*, slurm_queue_*, …), and our own
 //     (sluice_*).
+//   - /targets.json: the nodes, for Prometheus' HTTP service discovery.
 //   - /metrics/jobs, /metrics/nodes, /metrics/partitions, /metrics/scheduler and /metrics/jobs-users-accts: the names of Slurm 25.11.
 //     Some are those of the exporter with other labels, which is why they are pages of their own.
 //

@@ -57,6 +57,7 @@ func (s *Source) Pages() map[string]metrics.Render {
 	}
 	return map[string]metrics.Render{
 		"/metrics":            s.mainPage,
+		TargetsPath:           s.targetsPage,
 		"/metrics/jobs":       counted(s.jobsPage),
 		"/metrics/nodes":      counted(s.nodesPage),
 		"/metrics/partitions": counted(s.partitionsPage),

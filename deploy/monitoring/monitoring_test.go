@@ -1,8 +1,8 @@
-// Package monitoring has dashboards and alert rules for Prometheus and Grafana; its tests hold them against a cluster.
 package monitoring
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -20,57 +20,21 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/ctld/daemontest"
-	"gopkg.in/yaml.v3"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// dashboard is what the tests look at of one.
-type dashboard struct {
-	UID, Title, Description string
-	Panels                  []struct {
-		ID                       int
-		Type, Title, Description string
-		GridPos                  struct{ X, Y, W, H int }
-		Datasource               struct{ UID string }
-		FieldConfig              struct{ Defaults struct{ Unit string } }
-		Targets                  []struct{ RefID, Expr, LegendFormat string }
-	}
-	Templating struct{ List []variable }
-}
-
-type variable struct {
-	Name, Type, Definition string
-	Query                  any // a string, or what it is made of
-}
-
-func dashboards(t *testing.T) (all []dashboard) {
-	t.Helper()
-	files, err := filepath.Glob("dashboards/*.json")
-	if err != nil || len(files) != 4 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var d dashboard
-		if err := json.Unmarshal(text, &d); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if filepath.Base(file) != d.UID+".json" {
-			t.Errorf("%s has the uid %q", file, d.UID)
-		}
-		all = append(all, d)
-	}
-	return all
-}
-
 // TestDashboards: what Grafana would put up with silently, and show badly.
 func TestDashboards(t *testing.T) {
 	variable := regexp.MustCompile(`\$\{?(\w+)`)
-	for _, d := range dashboards(t) {
+	all, err := dashboards()
+	if err != nil || len(all) != 4 {
+		t.Fatalf("%d dashboards, %v", len(all), err)
+	}
+	for file, d := range all {
+		if file != d.UID+".json" {
+			t.Errorf("%s has the uid %q", file, d.UID)
+		}
 		known := map[string]bool{}
 		for _, v := range d.Templating.List {
 			known[v.Name] = true
@@ -135,64 +99,32 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range alerts(t) {
+	rules, err := alerts()
+	if err != nil || len(rules) == 0 {
+		t.Fatal(rules, err)
+	}
+	for name := range rules {
 		if !strings.Contains(string(text), "alertname: "+name+"\n        exp_alerts:") {
 			t.Errorf("no test has %s fire", name)
 		}
 	}
 }
 
-// alerts are the expressions of the rules by name.
-func alerts(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Groups []struct {
-			Rules []struct{ Alert, Expr string }
-		}
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]string{}
-	for _, g := range file.Groups {
-		for _, r := range g.Rules {
-			all[r.Alert] = r.Expr
-		}
-	}
-	return all
-}
-
 // patience is for a busy machine.
 const patience = 4 * time.Minute
 
-// TestQueries has Prometheus read a cluster with GPUs, jobs of every kind and a drained node: each query of each panel, those of the panels
-// of dashboard 4323, and each metric that an alert or a variable names returns data.
+// TestQueries has Prometheus read a cluster with GPUs, jobs of every kind and a drained node, by prometheus.yml: each query of each panel,
+// those of the panels of dashboard 4323, and each metric that an alert or a variable names returns data; all nodes and rules are read.
 func TestQueries(t *testing.T) {
 	prometheus := tool(t, "prometheus")
 	c := startCluster(t)
 	c.read(t, prometheus)
-	want := map[string]string{} // query -> where
-	for _, d := range dashboards(t) {
-		for _, p := range d.Panels {
-			for _, q := range p.Targets {
-				want[strings.NewReplacer("$instance", ".*", "$jobid", ".*").Replace(q.Expr)] = d.UID + ": " + p.Title
-			}
-		}
-		for _, v := range d.Templating.List {
-			if m := regexp.MustCompile(`label_values\((\w+), (\w+)\)`).FindStringSubmatch(v.Definition); m != nil {
-				want[fmt.Sprintf("count by (%s) (%s{%s!=\"\"})", m[2], m[1], m[2])] = d.UID + ": variable " + v.Name
-			}
-		}
+	want, err := Queries()
+	if err != nil || len(want) == 0 {
+		t.Fatal(want, err)
 	}
-	for name, expr := range alerts(t) {
-		for _, metric := range regexp.MustCompile(`\b(up|slurm_\w+|sluice_\w+)\b(\{[^}]*\})?`).FindAllString(expr, -1) {
-			want[metric] = "alert " + name
-		}
-	}
+	want[`count(up{job="sluice-nodes", instance=~"n[12]"} == 1) == 2`] = "nodes"
+	want[`ALERTS{alertname="SluiceNodeDrained", alertstate="pending", node="n2"}`] = "rules"
 	for _, query := range queries4323(t) {
 		want[query] = "dashboard 4323"
 	}
@@ -293,9 +225,8 @@ SlurmUser=%[4]s
 StateSaveLocation=%[5]s/state
 GresTypes=gpu
 DefMemPerCPU=10
-MetricsParameters=listen=127.0.0.1:%[6]d
 SlurmdParameters=config_overrides,gpu_sample=1
-NodeName=n[1-2] NodeHostname=%[2]s NodeAddr=127.0.0.1 Port=[%[7]d-%[8]d] CPUs=8 RealMemory=500 Gres=gpu:a100:4
+NodeName=n[1-2] NodeHostname=%[2]s NodeAddr=127.0.0.1 Port=[%[6]d-%[7]d] CPUs=8 RealMemory=500 Gres=gpu:a100:4
 PartitionName=debug Nodes=ALL Default=YES State=UP
 `
 
@@ -326,7 +257,7 @@ func startCluster(t *testing.T) *cluster {
 	if u, err := exec.Command("id", "-un").Output(); err == nil {
 		me = strings.TrimSpace(string(u))
 	}
-	if err := os.WriteFile(conf, fmt.Appendf(nil, confText, name, daemontest.Host(t), c.port, me, dir, c.port+3, c.port+1, c.port+2),
+	if err := os.WriteFile(conf, fmt.Appendf(nil, confText, name, daemontest.Host(t), c.port, me, dir, c.port+1, c.port+2),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -334,14 +265,19 @@ func startCluster(t *testing.T) *cluster {
 	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "sluice.token"), []byte("a-token-of-prometheus"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, n := range []string{"n1", "n2"} {
 		c.run(t, "sluice-ctld", "--conf", conf, "issue", "--node", n, "--out", filepath.Join(dir, "tls", n), "--new-authority")
 	}
-	c.start(t, "ctld", filepath.Join(c.bin, "sluice-ctld"), "--conf", conf, "--socket", socket)
+	c.start(t, "ctld", filepath.Join(c.bin, "sluice-ctld"), "--conf", conf, "--socket", socket,
+		"--metrics", fmt.Sprint(":", c.port+3), "--metrics-tokens", filepath.Join(dir, "sluice.token"))
 	for i, n := range []string{"n1", "n2"} {
 		c.start(t, n, filepath.Join(c.bin, "sluice-noded"), "--conf", conf, "--node", n, "--spool", filepath.Join(dir, "spool", n),
 			"--tls", filepath.Join(dir, "tls", n), "--gpus", "a100:4", "--no-gpu-files", "--relay", "none", "--socket", socket,
-			"--allow-root-jobs", "--metrics", fmt.Sprint("127.0.0.1:", c.port+4+i))
+			"--allow-root-jobs", "--metrics", fmt.Sprint(":", c.port+4+i),
+			"--metrics-tokens", filepath.Join(dir, "sluice.token"))
 	}
 	if !daemontest.Poll(patience, func() bool {
 		cmd := exec.Command(filepath.Join(c.bin, "sinfo"), "-h", "-N", "-o", "%T")
@@ -363,20 +299,28 @@ func (c *cluster) shortJob(t *testing.T) {
 	c.run(t, "sbatch", "--wait", "-A", "chem", "-o", "/dev/null", "--wrap", "true")
 }
 
-// read has Prometheus read the cluster once a second, with the job names of prometheus.yml.
+// read has Prometheus read the cluster once a second, by prometheus.yml. Both nodes are on this machine, where they cannot have the port
+// that nodes have: they are told apart by what the controller calls them.
 func (c *cluster) read(t *testing.T, prometheus string) {
 	t.Helper()
-	conf := filepath.Join(c.dir, "prometheus.yml")
-	text := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: sluice\n  static_configs: [{targets: ['127.0.0.1:%d']}]\n"+
-		"- job_name: sluice-nodes\n  static_configs: [{targets: ['127.0.0.1:%d', '127.0.0.1:%d']}]\n", c.port+3, c.port+4, c.port+5)
-	for _, page := range []string{"jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"} {
-		text += fmt.Sprintf("- job_name: slurm-%s\n  metrics_path: /metrics/%s\n  static_configs: [{targets: ['127.0.0.1:%d']}]\n"+
-			"  metric_relabel_configs: [{source_labels: [__name__], target_label: __name__, replacement: 'native_$1'}]\n", page, page, c.port+3)
-	}
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+	text, err := os.ReadFile("prometheus.yml")
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.start(t, "prometheus", prometheus, "--config.file", conf, "--storage.tsdb.path", filepath.Join(c.dir, "tsdb"),
+	conf := strings.NewReplacer("head:9341", fmt.Sprint("127.0.0.1:", c.port+3), "/etc/prometheus/", c.dir+"/", ": 30s", ": 1s").
+		Replace(string(text)) + "        refresh_interval: 1s\n    relabel_configs:\n"
+	for i, n := range []string{"n1", "n2"} {
+		conf += fmt.Sprintf("      - {source_labels: [instance, __address__], regex: '%s;127.0.0.1:9342', target_label: __address__, "+
+			"replacement: '127.0.0.1:%d'}\n", n, c.port+4+i)
+	}
+	path := filepath.Join(c.dir, "prometheus.yml")
+	ca, err := os.ReadFile(filepath.Join(c.dir, "tls", "n1", "ca.crt"))
+	err = errors.Join(err, os.WriteFile(path, []byte(conf), 0o644), os.WriteFile(filepath.Join(c.dir, "sluice-ca.crt"), ca, 0o644),
+		os.CopyFS(filepath.Join(c.dir, "sluice-rules"), files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start(t, "prometheus", prometheus, "--config.file", path, "--storage.tsdb.path", filepath.Join(c.dir, "tsdb"),
 		"--web.listen-address", fmt.Sprint("127.0.0.1:", c.port+6))
 }
 

@@ -65,7 +65,7 @@ const gpus = "sluice_noded_options='--gpus a100:2'"
 // inventory has these nodes; more is YAML beside vars.
 func (s *site) inventory(more string, nodes ...*host) string {
 	return s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "login": {s.login.line()},
-		"nodes": s.lines(nodes...)}, vars: map[string]string{"test": s.vars() + more}})
+		"monitoring": {s.login.line()}, "nodes": s.lines(nodes...)}, vars: map[string]string{"test": s.vars() + more}})
 }
 
 // lines are those of nodes in an inventory.
@@ -183,6 +183,7 @@ func TestCluster(t *testing.T) {
 		s.state("n3", "idle")
 		s.unchanged(s.play(all, "site.yml", "--check", "--diff", "--limit=head,n3"))
 	})
+	step("monitoring", s.monitoring)
 	step("logins, and what they leave", func() { s.logins(all) })
 	step("rolling upgrade under a job", func() { s.upgrade(all) })
 	step("controller reboots", s.reboot)
@@ -432,7 +433,7 @@ func (s *site) restore(inv string) {
 	s.head = &host{name: "head2"}
 	s.boot(s.head, nil).up()
 	moved := s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "old": {old.line()}, "login": {s.login.line()},
-		"nodes": s.lines(s.n1, s.n2, s.n3)}, vars: map[string]string{"test": s.vars()}})
+		"monitoring": {s.login.line()}, "nodes": s.lines(s.n1, s.n2, s.n3)}, vars: map[string]string{"test": s.vars()}})
 	s.good(moved, "restore.yml", "-e", "sluice_backup="+found[0], "-e", "sluice_old_controller=head")
 	s.login.until("the login host follows", "alice", "squeue -h -o %i", func(out string) bool { return out == waits })
 	for _, n := range []string{"n1", "n2", "n3"} {
@@ -457,7 +458,8 @@ func (s *site) uninstall(string) {
 	s.jobState(id, "CANCELLED by 2001")
 	s.good(inv, "uninstall.yml", "-e", "sluice_uninstall=yes", "-e", "sluice_uninstall_state=true")
 	for _, h := range []*host{s.head, s.n1, s.login} {
-		out, _ := h.run("root", "ls -d /etc/sluice/tls /var/lib/sluice/* /usr/sbin/sluice-* /usr/bin/sinfo /etc/slurm/slurm.conf 2>/dev/null")
+		out, _ := h.run("root", "ls -d /etc/sluice/tls /var/lib/sluice/* /usr/sbin/sluice-* /usr/bin/sinfo /etc/slurm/slurm.conf "+
+			"/etc/slurm/metrics.tokens /etc/prometheus/sluice* 2>/dev/null")
 		if out != "" {
 			s.t.Errorf("%s is left on %s", out, h.name)
 		}

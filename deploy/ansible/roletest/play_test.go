@@ -45,7 +45,7 @@ shift
 status=0
 "$@" || status=$?
 mkdir "$dir/out"
-for at in etc/slurm etc/sluice etc/prometheus var/log etc/systemd/system usr/local/bin; do
+for at in etc/slurm etc/sluice etc/prometheus etc/grafana var/lib/grafana var/log etc/systemd/system usr/local/bin; do
 	[ ! -e "/$at" ] || { mkdir -p "$dir/out/${at%/*}" && cp -a "/$at" "$dir/out/$at"; }
 done
 exit $status`

@@ -37,9 +37,10 @@ const (
 // the connection is for, and nothing about who has it.
 const RelayServerName = "relay.sluice.invalid"
 
-// NodeServerName is in the certificate of each node, beside the names that it may have: a program that reads metrics asks for it, and knows
-// that it speaks to a node of the cluster, under whichever address. Prometheus can ask for one name alone in all targets of a job.
-const NodeServerName = "node.sluice.invalid"
+// ServerName is in the certificate of each host of a role, beside the names that it may have: a program that reads metrics asks for it, and
+// knows that it speaks to a node or the controller of the cluster, under whichever address. Prometheus can ask for one name alone in all
+// targets of a job, and a controller keeps its certificate when it moves.
+func ServerName(role string) string { return role + ".sluice.invalid" }
 
 // ErrPeer is in every refusal of the other side.
 var ErrPeer = errors.New("unexpected peer")

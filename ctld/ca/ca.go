@@ -155,10 +155,7 @@ func template(name, role string, hosts []string, now, end, until time.Time) (*x5
 		NotBefore:    always, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-		ExtraExtensions: []pkix.Extension{issued},
-	}
-	if role == mtls.RoleNode {
-		t.DNSNames = []string{mtls.NodeServerName}
+		ExtraExtensions: []pkix.Extension{issued}, DNSNames: []string{mtls.ServerName(role)},
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {

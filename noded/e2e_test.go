@@ -138,7 +138,7 @@ func (n *realNode) nothingLeft() {
 		for _, dir := range left {
 			n.t.Errorf("cgroup %s is left", dir)
 		}
-		for _, part := range []string{"/n1/shims", "/n1", ""} { // the last shim may have gone after its daemon had tidied up
+		for _, part := range []string{"/n1.shims", "/n1", ""} { // the last shim may have gone after its daemon had tidied up
 			dirs, _ := filepath.Glob(pattern + n.o.Cluster + part)
 			for _, dir := range dirs {
 				_ = unix.Rmdir(dir)

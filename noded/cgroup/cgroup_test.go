@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +150,7 @@ func TestBadNames(t *testing.T) {
 		t.Errorf("unknown plugin: %v", err)
 	}
 	for _, r := range roots(t) {
-		for _, name := range []string{"", "..", "../x", "a/b", "shims", ".x", "a\nb"} {
+		for _, name := range []string{"", "..", "../x", "a/b", ".x", "a\nb"} {
 			if _, err := r.Create(name, nil); err == nil {
 				t.Errorf("Create(%q) was accepted", name)
 			}
@@ -196,7 +195,8 @@ func TestTreeOfThisProcess(t *testing.T) {
 	}
 }
 
-// TestProcessesAreAlwaysLimited: also where a step's limit is above what the machine can have, as with the usual pid_max of 32768.
+// TestProcessesAreAlwaysLimited: also where a step's limit is above what the machine can have, as with the usual pid_max of 32768. All
+// jobs together leave a quarter, and the shims do not share in what is left to jobs.
 func TestProcessesAreAlwaysLimited(t *testing.T) {
 	for name, r := range roots(t) {
 		t.Run(name, func(t *testing.T) {
@@ -209,9 +209,22 @@ func TestProcessesAreAlwaysLimited(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.Remove()
-			want := strconv.FormatUint(min(math.MaxUint32, mostPids()/pidsShare), 10)
-			if got := readTrim(filepath.Join(lr.pids, "job_2.1"), "pids.max"); got != want {
-				t.Errorf("pids.max is %q, want %s of %d", got, want, mostPids())
+			for dir, want := range map[string]uint64{"job_2.1": mostPids() / 4, "": mostPids() / 4 * 3} {
+				if got := readTrim(filepath.Join(lr.pids, dir), "pids.max"); got != fmt.Sprint(want) {
+					t.Errorf("pids.max of %q is %q, want %d of %d", dir, got, want, mostPids())
+				}
+			}
+			shim := exec.Command("sleep", "600")
+			if err := shim.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _, _ = shim.Process.Kill(), shim.Wait() }()
+			if err := r.Shelter(shim.Process.Pid); err != nil {
+				t.Fatal(err)
+			}
+			in, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", shim.Process.Pid))
+			if err != nil || strings.Contains(string(in), lr.name+"/") || !strings.Contains(string(in), lr.name+shelter+"\n") {
+				t.Errorf("a shim is in the groups %q, %v: it is under the limit of jobs", in, err)
 			}
 		})
 	}

@@ -106,7 +106,7 @@ func isStep(name string) bool {
 }
 
 func plain(name string) bool {
-	return name != "" && name != shelter && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
+	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
 }
 
 // limit applies what is asked for and can be; v1 folders are made only for the controllers that it needs.
@@ -237,7 +237,7 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 		}
 	}
 	if r.pids != "" && l.Pids > 0 {
-		n := int64(min(uint64(l.Pids), mostPids()/pidsShare))
+		n := int64(min(uint64(l.Pids), PidsShare()))
 		res.PidsLimit = &n
 	}
 	if r.cpuset != "" {
@@ -246,9 +246,19 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 	return res
 }
 
-// pidsShare: no step may have more than this part of the processes that the machine can have at all, so that on one where those are few
-// (pid_max is 32768 unless an init system raises it) a fork bomb leaves enough to the daemons, and to other jobs.
-const pidsShare = 4
+// PidsShare is how many processes and threads a job may have on this machine, and all jobs of a user together: a quarter of pid_max. All
+// jobs of a node may have three of these shares, so that fork bombs leave one to the daemons, also where pid_max is 32768.
+func PidsShare() uint64 { return mostPids() / 4 }
+
+// boundJobs is not exact on a machine with several nodes, which is for tests.
+func (r *linuxRoot) boundJobs() {
+	if r.pids == "" {
+		return
+	}
+	if err := write(r.pids, "pids.max", strconv.FormatUint(min(3*PidsShare(), 3<<20), 10)); err != nil {
+		r.notes = append(r.notes, "the processes of all jobs together are not limited: "+err.Error())
+	}
+}
 
 // mostPids is how many processes this machine can have. Read each time, as sysctl(8) may change it.
 func mostPids() uint64 {

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelter is the group of the shims themselves, beside those of the steps.
-const shelter = "shims"
+// shelter is added to the name of the node's folder for the group of its shims. It lies beside that folder, so that the limit of processes
+// for all jobs does not count the shims.
+const shelter = ".shims"
 
 // linuxRoot is the Root of the three cgroup layouts.
 type linuxRoot struct {
@@ -78,6 +79,7 @@ func Open(name, plugin string) (Root, error) {
 		return newTree(err), nil
 	}
 	r.name = name
+	r.boundJobs()
 	return r, nil
 }
 
@@ -219,7 +221,7 @@ func (r *linuxRoot) Shelter(pid int) error {
 		if dir == "" {
 			continue
 		}
-		dir = filepath.Join(dir, shelter)
+		dir += shelter
 		if err := mkdirAll(dir); err != nil {
 			errs = append(errs, err)
 			continue
@@ -236,7 +238,7 @@ func (r *linuxRoot) Tidy() {
 		if dir == "" {
 			continue
 		}
-		removeSoon(filepath.Join(dir, shelter))
+		removeSoon(dir + shelter)
 		for range depth {
 			if unix.Rmdir(dir) != nil {
 				break

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -335,6 +336,30 @@ except OSError as e: print("refused after", n, e.errno)
 `)
 	if got := n.output(b); got != "refused after 9 11\n" {
 		t.Errorf("output %q", got)
+	}
+}
+
+// TestUserProcessLimit: the kernel counts all processes of a user against this limit, so that many jobs of one leave some to others.
+func TestUserProcessLimit(t *testing.T) {
+	n := newNode(t)
+	share := cgroup.PidsShare()
+	for _, c := range []struct {
+		asked *pb.Rlimit
+		want  string
+	}{
+		{nil, fmt.Sprintf("%d %[1]d\n", share)},
+		{&pb.Rlimit{Resource: unix.RLIMIT_NPROC, Soft: unix.RLIM_INFINITY, Hard: unix.RLIM_INFINITY}, fmt.Sprintf("%d %[1]d\n", share)},
+		{&pb.Rlimit{Resource: unix.RLIMIT_NPROC, Soft: 100, Hard: unix.RLIM_INFINITY}, fmt.Sprintf("100 %d\n", share)},
+		{&pb.Rlimit{Resource: unix.RLIMIT_NPROC, Soft: 50, Hard: 60}, "50 60\n"},
+	} {
+		b := n.bundle()
+		if c.asked != nil {
+			b.Rlimits = []*pb.Rlimit{c.asked}
+		}
+		n.run(b, "#!/bin/bash\necho $(ulimit -Su) $(ulimit -Hu)\n")
+		if got := n.output(b); got != c.want {
+			t.Errorf("%v: %q, want %q", c.asked, got, c.want)
+		}
 	}
 }
 

@@ -272,7 +272,7 @@ func (n *node) nothingLeft() {
 		root.Tidy()
 	}
 	for _, d := range n.groupDirs() {
-		raw, _ := os.ReadFile(d + "/shims/cgroup.procs")
+		raw, _ := os.ReadFile(d + ".shims/cgroup.procs")
 		n.t.Errorf("cgroup left over: %s, shims in it: %q", d, raw)
 	}
 	if pids := ofUser(n.uid); len(pids) > 0 {

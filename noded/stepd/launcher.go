@@ -402,7 +402,12 @@ func letGo(pid int) error {
 
 // limit puts a waiting process under its limits.
 func (l *launcher) limit(t *task, pid int) error {
-	for _, r := range t.b.Rlimits {
+	limits := t.b.Rlimits
+	if l.self.root {
+		limits = append(limits[:len(limits):len(limits)], processShare(pid, limits))
+		resetOOM(pid)
+	}
+	for _, r := range limits {
 		err := setRlimit(pid, r)
 		if err == unix.EPERM && l.self.root {
 			// Root without CAP_SYS_RESOURCE, in a container: the process's own user may, within its hard limits.
@@ -412,13 +417,26 @@ func (l *launcher) limit(t *task, pid int) error {
 			return fmt.Errorf("cannot set resource limit %d to %d:%d: %w", r.Resource, r.Soft, r.Hard, err)
 		}
 	}
-	if l.self.root {
-		resetOOM(pid)
-	}
 	if t.member != nil && t.member.cpus != "" {
 		bind(pid, t.member.cpus)
 	}
 	return nil
+}
+
+// processShare narrows the limit of processes, which counts all of the user's on this machine. The kernel exempts root's.
+func processShare(pid int, asked []*pb.Rlimit) *pb.Rlimit {
+	share := &pb.Rlimit{Resource: unix.RLIMIT_NPROC, Soft: unix.RLIM_INFINITY, Hard: cgroup.PidsShare()}
+	var own unix.Rlimit
+	if unix.Prlimit(pid, unix.RLIMIT_NPROC, nil, &own) == nil {
+		share.Soft, share.Hard = own.Cur, min(own.Max, share.Hard)
+	}
+	for _, r := range asked {
+		if r.Resource == unix.RLIMIT_NPROC {
+			share.Soft, share.Hard = r.Soft, min(r.Hard, share.Hard)
+		}
+	}
+	share.Soft = min(share.Soft, share.Hard)
+	return share
 }
 
 // setRlimit as an ordinary user can only lower hard limits: what is above stays at the limit there is, as in Slurm's propagation.

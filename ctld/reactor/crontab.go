@@ -42,7 +42,7 @@ const maxCronJobs = 200
 // Handle writes the crontab and makes, keeps and ends its jobs.
 func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	if len(c.Jobs) > maxCronJobs {
-		return pb.NewProblem(pb.CodeQueueFull, "the crontab has %d entries, the limit is %d", len(c.Jobs), maxCronJobs)
+		return pb.NewProblem(pb.CodeAccountingPolicy, "the crontab has %d entries, the limit is %d", len(c.Jobs), maxCronJobs)
 	}
 	if p := roomFor(tx, c.UID, c.User, len(c.Jobs), c.Caller.Operator); p != nil { // before anything is emitted
 		return p

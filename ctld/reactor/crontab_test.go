@@ -3,6 +3,7 @@ package reactor
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,8 +165,9 @@ func TestCrontabIsBounded(t *testing.T) {
 		jobs = append(jobs, cronJob("@daily", "a", 1))
 	}
 	out, events := w.do(UpdateCrontab{Caller: Caller{UID: 7}, UID: 7, Jobs: jobs}.Handle)
-	if _, ok := out.(*pb.Problem); !ok || len(events) != 0 {
-		t.Errorf("%T, %d events", out, len(events))
+	if p, ok := out.(*pb.Problem); !ok || len(events) != 0 || p.Code != uint32(pb.CodeAccountingPolicy) ||
+		!strings.Contains(p.Error(), "201 entries, the limit is 200") {
+		t.Errorf("%v, %d events", out, len(events))
 	}
 }
 

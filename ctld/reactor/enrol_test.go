@@ -75,7 +75,7 @@ func TestTokensAreBounded(t *testing.T) {
 			t.Fatal(p)
 		}
 	}
-	wantProblem(t, "one more", b.makeToken("x", "n1", state.RoleNode), "that nobody has used")
+	wantProblem(t, "one more", b.makeToken("x", "n1", state.RoleNode), "presently disabled: there are 100")
 	b.do(RevokeToken{Caller: root, ID: "t7"})
 	b.makeToken("x", "n1", state.RoleNode)
 	if n := len(b.view.Tokens()); n != maxTokens || b.view.Token("t7") != nil {

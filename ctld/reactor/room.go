@@ -31,11 +31,16 @@ func roomFor(tx *state.Tx, uid uint32, user string, more int, operator bool) *pb
 		return p
 	}
 	if own := tx.UserJobs(uid); s.MaxJobsPerUser > 0 && own+more > int(s.MaxJobsPerUser) && !exempt {
-		return pb.NewProblem(pb.CodeQueueFull,
+		return pb.NewProblem(pb.CodeAccountingPolicy,
 			"%d jobs of user %s are pending or running, this needs %d more, and the limit per user is %d", own, user, more,
 			s.MaxJobsPerUser).WithHint("use a job array, or try again when some have finished")
 	}
 	return nil
+}
+
+// forNow gives a refusal of roomFor the code upon which commands that submit say that they wait, and try again.
+func forNow(p *pb.Problem) *pb.Problem {
+	return pb.NewProblem(pb.CodeQueueFull, "%s", p.Detail).WithHint("%s", p.Hint)
 }
 
 // placeFor is roomFor's part that concerns MaxJobCount.
@@ -53,13 +58,13 @@ func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt 
 	}
 	switch {
 	case operator && counted+others+more > most+max(most/reserveDen, reserveMin):
-		return pb.NewProblem(pb.CodeQueueFull,
+		return pb.NewProblem(pb.CodeAccountingPolicy,
 			"the controller holds %d jobs, this needs %d more, and MaxJobCount of slurm.conf is %d (root and SlurmUser have a tenth more)",
 			all, more, most).WithHint("cancel pending jobs, or raise MaxJobCount")
 	case operator:
 		return nil
 	case own+more > share(most-others):
-		return pb.NewProblem(pb.CodeQueueFull,
+		return pb.NewProblem(pb.CodeAccountingPolicy,
 			"user %s holds %d jobs and this needs %d more, but may hold %d: three quarters of what all others leave free of MaxJobCount "+
 				"of slurm.conf, which is %d", user, own, more, max(share(most-others), 0),
 			most).WithHint("use a job array, or try again when some have finished; jobs that have run count until MinJobAge is over")

@@ -60,7 +60,7 @@ func TestNobodyTakesTheWholeTable(t *testing.T) {
 	}
 	if out := outcomesOf(b.do(Control{Caller: Caller{UID: 1000}, Verb: "requeue",
 		IDs: []string{fmt.Sprint(first)}})); !strings.Contains(out,
-		"temporarily unable") {
+		"Job violates accounting/QOS policy") {
 		t.Errorf("a cancelled job is requeued past the share: %s", out)
 	}
 	before := b.view.Jobs.Len()
@@ -97,7 +97,7 @@ func TestRootSplitsArraysOfAFullTable(t *testing.T) {
 	for i, c := range []struct {
 		who  Caller
 		want string
-	}{{alice, ""}, {alice, "temporarily unable"}, {root, ""}} {
+	}{{alice, ""}, {alice, "Job violates accounting/QOS policy"}, {root, ""}} {
 		id := fmt.Sprintf("%d_%d", arr, i)
 		if out := outcomesOf(b.do(Control{Caller: c.who, Verb: "hold", IDs: []string{id}})); !strings.Contains(out, c.want) ||
 			c.want == "" && out != id {

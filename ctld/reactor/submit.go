@@ -28,7 +28,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 		return Submitted{ID: id, Seq: tx.Seq}
 	}
 	if p := roomFor(tx, c.Job.Spec.Uid, c.Job.Spec.User, 1, false); p != nil && !c.hasRoom {
-		return p
+		return forNow(p)
 	}
 	if p := Deadline(tx.NowNS, c.Job.Spec, c.Job.Spec.BeginNs); p != nil {
 		return p

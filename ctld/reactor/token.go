@@ -80,7 +80,7 @@ func (c CreateToken) check(tx *state.Tx) *pb.Problem {
 		return pb.NewProblem(pb.CodeInvalidSpec, "%s is a node of this cluster: a login host runs no jobs and needs a name of its own",
 			t.Node)
 	case alive >= maxTokens:
-		return pb.NewProblem(pb.CodeQueueFull, "there are %d join tokens that nobody has used", alive).WithHint("revoke some")
+		return pb.NewProblem(pb.CodeDisabled, "there are %d join tokens that nobody has used", alive).WithHint("revoke some")
 	case tx.Token(t.Id) != nil:
 		return pb.NewProblem(pb.CodeInvalidSpec, "there is a token %s already", t.Id)
 	}

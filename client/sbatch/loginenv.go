@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
@@ -18,7 +21,7 @@ const loginTimeoutS = 8
 
 // loginEnvironment is what a login shell of the user has in its environment, as "su - USER -c env" shows it. When the shell
 // does not answer in time, what every login has is given, with the error.
-func loginEnvironment(user accounts.Account, option string) ([]string, error) {
+func loginEnvironment(ctx context.Context, user accounts.Account, option string) ([]string, error) {
 	least := []string{"HOME=" + user.Home, "USER=" + user.Name, "LOGNAME=" + user.Name, "SHELL=" + user.Shell,
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
 	seconds, mode := loginTimeoutS, "L"
@@ -29,12 +32,16 @@ func loginEnvironment(user accounts.Account, option string) ([]string, error) {
 	if len(digits) < len(option) {
 		mode = strings.ToUpper(option[len(digits):])
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 	defer cancel()
 	cmd := loginCommand(ctx, user, mode)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = append(least, "TERM=dumb"), "/", time.Second
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	out, err := cmd.Output()
 	vars := betweenMarks(string(out))
+	if vars == nil {
+		endDescendants()
+	}
 	if vars == nil && noLogin(user.Shell) {
 		return least, nil // there is no other login environment
 	}
@@ -45,6 +52,42 @@ func loginEnvironment(user accounts.Account, option string) ([]string, error) {
 		return least, fmt.Errorf("cannot load the login environment of %s: %w", user.Name, err)
 	}
 	return vars, nil
+}
+
+// endDescendants kills what a login that has failed has left: su(1) gives the shell a session of its own, and does not end what that one
+// waits for. This process is their subreaper: those whose parent has ended are its children.
+func endDescendants() {
+	for range 1000 { // something may fork as fast as it is killed
+		pids := descendants(os.Getpid())
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		for pid := 1; pid > 0; {
+			pid, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		}
+		if len(pids) == 0 {
+			return
+		}
+	}
+}
+
+func descendants(root int) (below []int) {
+	children := map[int][]int{}
+	list, _ := os.ReadDir("/proc")
+	for _, d := range list {
+		pid, _ := strconv.Atoi(d.Name())
+		raw, _ := os.ReadFile("/proc/" + d.Name() + "/stat")
+		// "PID (NAME) STATE PARENT …", and the name may hold anything
+		if f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]); pid > 0 && len(f) > 1 {
+			parent, _ := strconv.Atoi(string(f[1]))
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		below = append(below, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return below
 }
 
 // noLogin: an account that nobody logs in to has nothing to lose.

@@ -411,7 +411,7 @@ func (s *job) buildEnvironment() error {
 	x := submission.ParseExport(spec.ExportEnv)
 	e := submission.Exported(s.env.Environ, x)
 	if x.Login || s.req.UserEnvGiven {
-		vars, err := loginEnvironment(s.target(), s.req.UserEnv)
+		vars, err := loginEnvironment(context.Background(), s.target(), s.req.UserEnv)
 		if err != nil && !s.req.Quiet && (s.req.UserEnvGiven || s.req.Verbose > 0) { // of --export=NONE a real sbatch says nothing
 			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
 		}

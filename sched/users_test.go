@@ -113,4 +113,10 @@ func TestRefusedUsers(t *testing.T) {
 		"jobs of uid 33 are refused by n1 (MinimumUID in node.conf)" {
 		t.Errorf("-w n1: %s", why)
 	}
+	for node, want := range map[string]string{"n1": "jobs of uid 65534 are refused by n1 (MinimumUID in node.conf)", "n2": ""} {
+		named.LowUID, named.NodeList = 65535, []string{node}
+		if _, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &named, Partitions: []string{"p"}}); why != want {
+			t.Errorf("nobody's with -w %s: %s", node, why)
+		}
+	}
 }

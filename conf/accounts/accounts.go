@@ -17,6 +17,13 @@ import (
 	"time"
 )
 
+// nobody stands for whoever has no id here: owners of files on other hosts, users of other user namespaces, services without rights.
+const nobody = 65534
+
+// System says whether an id is one of the system, where those of users and groups begin with least: those below it, and nobody. With 1
+// there are none.
+func System(id, least uint32) bool { return id < least || id == nobody && least > 1 }
+
 // patience is how long getent(1) may wait for a directory service that does not answer.
 const patience = 5 * time.Second
 

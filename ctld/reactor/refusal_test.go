@@ -27,13 +27,14 @@ func TestRefusals(t *testing.T) {
 	says("n1", strict)
 	says("n2", strict)
 	for uid, want := range map[uint32]string{0: "jobs of root are refused by n[1-2] (AllowRootJobs in node.conf)",
-		33: "jobs of uid 33 are refused by n[1-2] (MinimumUID in node.conf)", 1000: ""} {
+		33: "jobs of uid 33 are refused by n[1-2] (MinimumUID in node.conf)", 1000: "", 65533: "", 65535: "",
+		65534: "jobs of uid 65534 are refused by n[1-2] (MinimumUID in node.conf)"} {
 		if got := submit(uid); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("uid %d: %q, want %q", uid, got, want)
 		}
 	}
 	says("n2", nil)
-	for _, uid := range []uint32{0, 33, 1000} {
+	for _, uid := range []uint32{0, 33, 1000, 65534} {
 		if got := submit(uid); got != "" {
 			t.Errorf("uid %d with a node that refuses nobody: %q", uid, got)
 		}

@@ -40,7 +40,8 @@ type Policy struct {
 	Strict bool // the rest counts
 	// RootJobs lets root's jobs run.
 	RootJobs bool
-	// MinUID is the least uid of a job's user, and the least gid of a group that a job may have without its user being in it.
+	// MinUID is the least uid of a job's user, and the least gid of a group that a job may have without its user being in it
+	// (accounts.System).
 	MinUID uint32
 	// NeedAccount wants the user to be known on this node.
 	NeedAccount bool
@@ -223,8 +224,8 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 		}
 		return nil
 	}
-	if uid < j.MinUID {
-		return fmt.Errorf("jobs of uid %d are not run on this node: MinimumUID=%d in its node.conf", uid, j.MinUID)
+	if accounts.System(uid, j.MinUID) {
+		return fmt.Errorf("jobs of uid %d are not run on this node: it is one of the system (MinimumUID=%d in its node.conf)", uid, j.MinUID)
 	}
 	if j.NeedAccount {
 		if _, ok, err := j.lookUp(uid); err != nil {
@@ -237,7 +238,7 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 		}
 	}
 	for _, g := range append([]uint32{gid}, groups...) {
-		if g >= j.MinUID && g != 0 {
+		if !accounts.System(g, j.MinUID) && g != 0 {
 			continue
 		}
 		own, _, err := j.lookUp(uid)
@@ -245,7 +246,7 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 			return fmt.Errorf("%w: %w", ErrLater, err)
 		}
 		if !slices.Contains(own, g) {
-			return fmt.Errorf("uid %d is not in group %d on this node, which is one of the system (below MinimumUID=%d)", uid, g, j.MinUID)
+			return fmt.Errorf("uid %d is not in group %d on this node, which is one of the system (MinimumUID=%d)", uid, g, j.MinUID)
 		}
 	}
 	return nil

@@ -34,14 +34,16 @@ type Node struct {
 	Withheld       []string // names of generic resources of which it has more than Gres says, given to nobody for now
 	Switch         string   // names of the switches above it, the topmost first, with slashes between them; "" when unknown
 	Gres           []Gres
-	// Whose jobs it does not run, by a policy of its own: root's, and those of other users with a uid below this.
+	// Whose jobs it does not run, by a policy of its own: root's, and those of other users of the system, where uids of others begin with
+	// this (conf/accounts, System).
 	RefusesRoot  bool
 	RefusesBelow uint32
 }
 
 // Refuses says whether a node does not run a request's jobs because of whose they are.
 func (n *Node) Refuses(r *Request) bool {
-	return r.LowUID == 1 && n.RefusesRoot || r.LowUID > 1 && r.LowUID-1 < n.RefusesBelow
+	const nobody = 65534
+	return r.LowUID == 1 && n.RefusesRoot || r.LowUID > 1 && r.LowUID-1 < n.RefusesBelow || r.LowUID == nobody+1 && n.RefusesBelow > 1
 }
 
 // Gres is one kind of generic resource on a node: one name and type.

@@ -750,7 +750,7 @@ func (x *NodeHello) GetDynamic() *DynamicNode {
 type Refusals struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Root          bool                   `protobuf:"varint,1,opt,name=root,proto3" json:"root,omitempty"`   // root's
-	Below         uint32                 `protobuf:"varint,2,opt,name=below,proto3" json:"below,omitempty"` // those of users other than root with a uid below this; 0 = nobody's
+	Below         uint32                 `protobuf:"varint,2,opt,name=below,proto3" json:"below,omitempty"` // those of users other than root with a uid below this, and of nobody (65534) above 1; 0 = none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
+	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -22,7 +23,11 @@ func wantsLua(c *conf.Config) bool {
 // needPlugin loads job_submit.lua, which lies beside slurm.conf, when a configuration asks for it for the first time. One that cannot be
 // loaded is a fault of the configuration.
 func (d *daemon) needPlugin(c *conf.Config) error {
-	if !wantsLua(c) || d.plugin.Load() != nil {
+	if !wantsLua(c) {
+		return nil
+	}
+	if p := d.plugin.Load(); p != nil {
+		p.SetMessageTimeout(c.MessageTimeoutSec)
 		return nil
 	}
 	self, err := os.Executable()
@@ -33,7 +38,8 @@ func (d *daemon) needPlugin(c *conf.Config) error {
 	if err != nil {
 		return err
 	}
-	p := jobsubmit.New(path, []string{self, PluginCommand}, d.log)
+	p := jobsubmit.New(path, []string{self, PluginCommand}, rpc.ScriptPlaces, rpc.ScriptTurn, d.log)
+	p.SetMessageTimeout(c.MessageTimeoutSec)
 	if err := p.Check(); err != nil {
 		return err
 	}

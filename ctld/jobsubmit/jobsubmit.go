@@ -1,8 +1,8 @@
 // Package jobsubmit has a site's job_submit.lua look at each submission and each update of a job (slurm.conf(5), JobSubmitPlugins=lua).
 //
-// The script runs in a process of its own, a child of the controller that serves one call after another over its standard input and output.
-// Within the controller a script that never ends could be stopped, but not one that takes all memory: gopher-lua has no bound for that, and
-// the controller would end with it. A script that takes longer than ten seconds, or more memory than a gigabyte, costs its job a refusal
+// The script runs in processes of its own, children of the controller, each of which serves one call after another over its standard input
+// and output. Which calls have them its caller says (Turn): users take turns by time. Within the controller a script that never ends could be stopped, but not one that takes all memory: gopher-lua has no bound for that, and
+// the controller would end with it. A script that takes longer than half of MessageTimeout, or more memory than a gigabyte, costs its job a refusal
 // and the process its life; the next call begins a new one. The script is the administrator's, so it has all of Lua, os and io included,
 // as with Slurm, and runs as the controller does.
 //
@@ -21,7 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,16 +32,19 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
+// Turn has a call wait for its turn, and gives what ends it.
+type Turn func(ctx context.Context) (leave func(), err error)
+
 // Plugin is the script. Its methods may be called by any goroutine.
 type Plugin struct {
 	script  string
 	command []string // that starts a worker, without the script
+	turn    Turn
 	log     *slog.Logger
 	said    *logfile.Seldom // lines that come with requests
-	turns   turns
+	limit   atomic.Int64    // time for a call
 
-	mu     sync.Mutex
-	worker *process
+	workers chan *process // those that no call has; nil: to be started
 }
 
 // process is a worker that has loaded the script.
@@ -52,29 +55,45 @@ type process struct {
 	dec *json.Decoder
 }
 
-// New makes a Plugin. command starts a worker (Worker) when the script's path is added.
-func New(script string, command []string, log *slog.Logger) *Plugin {
-	return &Plugin{script: script, command: command, log: log, said: logfile.NewSeldom(time.Minute)}
+// New makes a Plugin with so many processes. command starts a worker (Worker) when the script's path is added.
+func New(script string, command []string, processes int, turn Turn, log *slog.Logger) *Plugin {
+	p := &Plugin{script: script, command: command, turn: turn, log: log, said: logfile.NewSeldom(time.Minute),
+		workers: make(chan *process, processes)}
+	p.SetMessageTimeout(10)
+	for range processes {
+		p.workers <- nil
+	}
+	return p
 }
 
-// Check loads the script: with one that cannot be loaded a controller does not start.
+// SetMessageTimeout bounds what a call takes, so that one that waits for another is answered in time.
+func (p *Plugin) SetMessageTimeout(seconds int64) {
+	p.limit.Store(max(seconds, 2) * int64(time.Second) / 2)
+}
+
+// Check has all processes load the script: with one that cannot be loaded a controller does not start.
 func (p *Plugin) Check() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ready()
+	var errs []error
+	for range cap(p.workers) {
+		w, err := p.ready(<-p.workers)
+		p.workers <- w
+		errs = append(errs, err)
+	}
+	return errs[0]
 }
 
-// Close ends the worker.
+// Close ends the workers.
 func (p *Plugin) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.kill()
+	for range cap(p.workers) {
+		(<-p.workers).kill()
+		p.workers <- nil
+	}
 }
 
-// ready starts a worker unless there is one.
-func (p *Plugin) ready() error {
-	if p.worker != nil {
-		return nil
+// ready starts a worker unless there is one. With an error there is none.
+func (p *Plugin) ready(w *process) (*process, error) {
+	if w != nil {
+		return w, nil
 	}
 	cmd := exec.Command(p.command[0], append(p.command[1:len(p.command):len(p.command)], p.script)...)
 	cmd.Env, cmd.Dir, cmd.Stderr = []string{"PATH=" + program.Path, "TZ=" + os.Getenv("TZ")}, "/", os.Stderr
@@ -82,48 +101,44 @@ func (p *Plugin) ready() error {
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2, inherit.Start(cmd)); err != nil {
-		return fmt.Errorf("cannot start the interpreter of %s: %w", p.script, err)
+		return nil, fmt.Errorf("cannot start the interpreter of %s: %w", p.script, err)
 	}
-	p.worker = &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}
-	r, err := p.answer(nil)
+	w = &process{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}
+	r, err := w.answer(nil, time.Duration(p.limit.Load()))
 	if err == nil && r.Fault != "" {
 		err = errors.New(r.Fault)
-		p.kill()
 	}
 	if err != nil {
-		return fmt.Errorf("cannot use %s: %w", p.script, err)
+		w.kill()
+		return nil, fmt.Errorf("cannot use %s: %w", p.script, err)
 	}
 	p.tell(r.Log)
-	return nil
+	return w, nil
 }
 
-// answer sends a request, or none, and waits for the answer; a worker that gives none is killed.
-func (p *Plugin) answer(q *request) (r reply, err error) {
-	w, late := p.worker, false
-	t := time.AfterFunc(timeout, func() { _ = w.cmd.Process.Kill() })
+// answer sends a request, or none, and waits for the answer. After an error the worker is of no use.
+func (w *process) answer(q *request, limit time.Duration) (r reply, err error) {
+	t := time.AfterFunc(limit, func() { _ = w.cmd.Process.Kill() })
 	if q != nil {
+		q.Limit = limit
 		err = w.enc.Encode(q)
 	}
 	if err == nil {
 		err = w.dec.Decode(&r)
 	}
-	if late = !t.Stop(); late {
-		err = fmt.Errorf("it took longer than %v", timeout)
+	if late := !t.Stop(); late {
+		err = fmt.Errorf("it took longer than %v", limit)
 	} else if err != nil {
 		err = fmt.Errorf("its interpreter has ended, perhaps for lack of memory (it may have %d MiB): %w", workerMemory>>20, err)
-	}
-	if err != nil {
-		p.kill()
 	}
 	return r, err
 }
 
-func (p *Plugin) kill() {
-	if p.worker != nil {
-		_ = p.worker.in.Close()
-		_ = p.worker.cmd.Process.Kill()
-		_ = p.worker.cmd.Wait()
-		p.worker = nil
+func (w *process) kill() {
+	if w != nil {
+		_ = w.in.Close()
+		_ = w.cmd.Process.Kill()
+		_ = w.cmd.Wait()
 	}
 }
 
@@ -137,17 +152,20 @@ func (p *Plugin) tell(lines []said) {
 
 // ask has the script's function answer.
 func (p *Plugin) ask(ctx context.Context, q *request) (reply, *pb.Problem) {
-	if problem := p.turns.enter(ctx, q.UID); problem != nil {
-		return reply{}, problem
+	leave, err := p.turn(ctx)
+	if err != nil {
+		return reply{}, pb.NewProblem(pb.CodeRateLimited, "the caller has gone")
 	}
-	defer p.turns.leave()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.ready()
+	defer leave()
+	w, err := p.ready(<-p.workers) // for operators, who have no turns, one call's time at most
 	var r reply
 	if err == nil {
-		r, err = p.answer(q)
+		if r, err = w.answer(q, time.Duration(p.limit.Load())); err != nil {
+			w.kill()
+			w = nil
+		}
 	}
+	p.workers <- w
 	if err == nil {
 		p.tell(r.Log)
 		if r.Fault != "" {

@@ -1,6 +1,7 @@
 package jobsubmit
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -29,13 +30,15 @@ func plugin(t *testing.T, script string) *Plugin {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := New(path, []string{os.Args[0], "worker"}, slog.New(slog.DiscardHandler))
+	p := New(path, []string{os.Args[0], "worker"}, 2, noTurns, slog.New(slog.DiscardHandler))
 	t.Cleanup(p.Close)
 	if err := p.Check(); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
+
+func noTurns(context.Context) (func(), error) { return func() {}, nil }
 
 func view() *state.View {
 	return state.New(&state.Config{Settings: &state.Settings{Cluster: "test"},
@@ -110,6 +113,44 @@ func TestWorkerDies(t *testing.T) {
 		if (problem != nil) != (name == "die") {
 			t.Errorf("%s: %v", name, problem)
 		}
+	}
+}
+
+// TestSlowCalls do not hold up others, and are ended.
+func TestSlowCalls(t *testing.T) {
+	dir := t.TempDir()
+	p := plugin(t, `function slurm_job_submit(d)
+	  if d.name == "slow" then
+	    io.open("`+dir+`/begun", "w"):close()
+	    repeat local f = io.open("`+dir+`/go"); if f then f:close() end until f
+	  end
+	  while d.name == "endless" do end
+	  return 0 end`)
+	p.SetMessageTimeout(1200)
+	submit := func(name string) *pb.Problem {
+		_, problem := p.Submit(t.Context(), view(), &pb.SubmitRequest{Spec: &pb.JobSpec{Name: name}})
+		return problem
+	}
+	slow := make(chan *pb.Problem)
+	go func() { slow <- submit("slow") }()
+	for begun := false; !begun; {
+		_, err := os.Stat(filepath.Join(dir, "begun"))
+		begun = err == nil
+	}
+	for range 3 {
+		if problem := submit("quick"); problem != nil {
+			t.Error(problem)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if problem := <-slow; problem != nil {
+		t.Error(problem)
+	}
+	p.SetMessageTimeout(1)
+	if problem := submit("endless"); problem == nil || !strings.Contains(problem.Error(), "it took longer than 1s") {
+		t.Errorf("an endless script: %v", problem)
 	}
 }
 

@@ -32,6 +32,7 @@ type request struct {
 	Parts    map[string]map[string]any `json:"parts"`
 	UID      uint32                    `json:"uid"`
 	Cluster  string                    `json:"cluster"`
+	Limit    time.Duration             `json:"limit"` // that the caller waits
 }
 
 // reply is what came of it. Desc and Env have what the script has changed, with null for what it has removed.
@@ -70,7 +71,7 @@ func Worker(script string) int {
 			fmt.Fprintln(os.Stderr, "job_submit:", err)
 			return 1
 		}
-		late := time.AfterFunc(2*timeout, func() { os.Exit(1) }) // of a controller that was killed itself
+		late := time.AfterFunc(2*r.Limit, func() { os.Exit(1) }) // of a controller that was killed itself
 		w.out = reply{}
 		w.reload()
 		w.call(&r)
@@ -326,8 +327,5 @@ var constants = map[string]float64{
 	"MEM_PER_CPU": perCPU, "NICE_OFFSET": niceZero, "NO_VAL": noVal, "NO_VAL16": noVal16, "NO_VAL64": noVal64, "NO_VAL8": 254,
 	"SHARED_FORCE": 32768, "SPREAD_JOB": 256, "USE_MIN_NODES": 512,
 }
-
-// timeout is how long a script may take for one job.
-const timeout = 10 * time.Second
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

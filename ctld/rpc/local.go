@@ -63,6 +63,7 @@ type Local struct {
 
 	slots          map[bool]chan struct{} // of connections, of operators and of all others
 	reads, selects *turnstile             // of users' calls
+	scripts        *turnstile             // of those that ask job_submit.lua
 
 	mu    sync.Mutex
 	loads map[uint32]*load
@@ -87,6 +88,7 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
 	l.reads, l.selects = newTurns()
+	l.scripts = newTurnstile(ScriptPlaces, ScriptPlaces-1)
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)

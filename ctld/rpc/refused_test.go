@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -113,5 +115,46 @@ func TestSubmissionsTakeTurns(t *testing.T) {
 	}
 	for range places - 1 {
 		s.local.reads.leave(nobody, 0)
+	}
+}
+
+// TestSlowScriptsOfOneUser: eight submissions that job_submit.lua is slow with leave a place to the one of another user.
+func TestSlowScriptsOfOneUser(t *testing.T) {
+	s := serve(t)
+	begun, end := make(chan bool, 8), make(chan bool)
+	s.local.service.SubmitScript = func(ctx context.Context, _ *state.View, r *pb.SubmitRequest) ([]string, *pb.Problem) {
+		leave, err := ScriptTurn(ctx)
+		if err != nil {
+			return nil, pb.NewProblem(pb.CodeRateLimited, "%v", err)
+		}
+		defer leave()
+		if r.Spec.Uid == alice {
+			begun <- true
+			<-end
+		}
+		return nil, nil
+	}
+	done := make(chan error, 8)
+	for range 8 {
+		go func() { _, err := s.as(alice, alice).Submit(ctx, request("#!/bin/sh\n")); done <- err }()
+	}
+	for range ScriptPlaces - 1 {
+		<-begun
+	}
+	for s.local.scripts.crowd.Load() < 8-(ScriptPlaces-1) { // until the others wait
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+	}
+	if _, err := s.as(nobody, nobody).Submit(ctx, request("#!/bin/sh\n")); err != nil || len(begun) > 0 {
+		t.Errorf("another user's submission: %v; %d more of the first", err, len(begun))
+	}
+	close(end)
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }

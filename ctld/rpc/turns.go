@@ -29,6 +29,9 @@ var turnMethods = map[string]bool{
 // selectMethods read the accounting database.
 var selectMethods = map[string]bool{"Accounting": true, "AccountingScript": true, "AccountUsage": true, "Report": true}
 
+// ScriptPlaces is how many calls ask job_submit.lua at a time, in a process each, of which one user has all but one.
+const ScriptPlaces = 3
+
 // turnstile gives places to calls, to users in turn.
 type turnstile struct {
 	most  int // places of one user
@@ -140,10 +143,11 @@ func (g *turnstile) forget() {
 
 // turn is a call's place, or its wish for one. Its call's goroutine alone uses it. The zero value is an operator's, who needs none.
 type turn struct {
-	gate  *turnstile
-	uid   uint32
-	held  bool
-	since time.Time
+	gate    *turnstile
+	scripts *turnstile // of calls that ask job_submit.lua
+	uid     uint32
+	held    bool
+	since   time.Time
 }
 
 type turnKey struct{}
@@ -164,7 +168,14 @@ func (s *Local) turnFor(p *Peer, method string) *turn {
 	case selectMethods[method]:
 		return &turn{gate: s.selects, uid: p.owner}
 	}
-	return &turn{gate: s.reads, uid: p.owner}
+	return &turn{gate: s.reads, scripts: s.scripts, uid: p.owner}
+}
+
+// ScriptTurn waits for a call's turn to ask job_submit.lua. leave ends it.
+func ScriptTurn(ctx context.Context) (leave func(), err error) {
+	call := turnIn(ctx)
+	t := &turn{gate: call.scripts, uid: call.uid}
+	return t.give, t.take(ctx)
 }
 
 // take waits for the place.

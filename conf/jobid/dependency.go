@@ -6,7 +6,7 @@ import (
 )
 
 // MaxDependencies is how many conditions one job may have.
-const MaxDependencies = 64
+const MaxDependencies = 1024
 
 // Kind is a kind of dependency, in Slurm's spelling.
 type Kind string
@@ -63,13 +63,15 @@ func ParseDependency(s string) (Dependency, error) {
 		return fail("it has both ',' and '?'")
 	}
 	d.Any = question
+	seen := map[Condition]bool{}
 	for _, part := range splitOutside(s, ",?") {
 		conditions, why := parseConditions(part)
 		if why != "" {
 			return fail("%.40q %s", part, why)
 		}
 		for _, c := range conditions {
-			if !has(d.Conditions, c) {
+			if !seen[c] {
+				seen[c] = true
 				d.Conditions = append(d.Conditions, c)
 			}
 			if len(d.Conditions) > MaxDependencies {
@@ -78,15 +80,6 @@ func ParseDependency(s string) (Dependency, error) {
 		}
 	}
 	return d, nil
-}
-
-func has(list []Condition, c Condition) bool {
-	for _, other := range list {
-		if other == c {
-			return true
-		}
-	}
-	return false
 }
 
 func separators(s string) (comma, question bool) {

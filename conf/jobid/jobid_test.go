@@ -1,6 +1,7 @@
 package jobid
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -159,27 +160,34 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"afterok:":                          "where a job id belongs",
-		"afterok":                           "where a job id belongs",
-		"afterok:0":                         "where a job id belongs",
-		"afterok:-1":                        "where a job id belongs",
-		"afterok:1.0":                       "where a job id belongs",
-		"foo:190":                           "unknown kind",
-		"afterok:190,":                      "unknown kind",
-		"singleton:1":                       "singleton has none",
-		"afterok:190+5":                     "only after can have",
-		"after:190+5+6":                     "has a delay",
-		"after:190+x":                       "has a delay",
-		"expand:190":                        "not supported",
-		"afterok:1,afterok:2?3":             "both ',' and '?'",
-		"afterok:1_[1-100]":                 "more than 64 tasks",
-		"afterok:1_[1-40],afterok:2_[1-40]": "more than 64 conditions",
-		"afterok:1_[1-40]:2_[1-40]":         "more than 64 jobs",
-		"afterok:1_[0-4000000000]":          "more than 64 tasks",
+		"afterok:":                           "where a job id belongs",
+		"afterok":                            "where a job id belongs",
+		"afterok:0":                          "where a job id belongs",
+		"afterok:-1":                         "where a job id belongs",
+		"afterok:1.0":                        "where a job id belongs",
+		"foo:190":                            "unknown kind",
+		"afterok:190,":                       "unknown kind",
+		"singleton:1":                        "singleton has none",
+		"afterok:190+5":                      "only after can have",
+		"after:190+5+6":                      "has a delay",
+		"after:190+x":                        "has a delay",
+		"expand:190":                         "not supported",
+		"afterok:1,afterok:2?3":              "both ',' and '?'",
+		"afterok:1_[1-1025]":                 "more than 1024 tasks",
+		"afterok:1_[1-999],afterok:2_[1-40]": "more than 1024 conditions",
+		"afterok:1_[1-999]:2_[1-40]":         "more than 1024 jobs",
+		"afterok:1_[0-4000000000]":           "more than 1024 tasks",
 	} {
 		if d, err := ParseDependency(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseDependency(%q) = %s, %v, want %q", in, d, err, want)
 		}
+	}
+	long := "afterok:4000000000"
+	for id := range 1023 {
+		long += fmt.Sprint(":", 4000000001+id)
+	}
+	if d, err := ParseDependency(long + ",afterok:4000000000"); err != nil || len(d.Conditions) != 1024 {
+		t.Errorf("1,024 jobs, one of them twice: %d conditions, %v", len(d.Conditions), err)
 	}
 	d, _ := ParseDependency("afterok:1,afterany:2")
 	if got := d.Format(func(c Condition) string {

@@ -42,7 +42,7 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 			}
 			return p == nil
 		}
-		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" {
+		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" || name == "dependency" {
 			p = badText(name, s, true, maxLine)
 		} else {
 			p = badText(name, s, false, maxText)

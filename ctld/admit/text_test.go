@@ -28,6 +28,9 @@ func TestTextIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, p)
 		}
 	}
+	if p := Text(&pb.JobSpec{Dependency: "afterok" + strings.Repeat(":4000000000", 1024)}); p != nil {
+		t.Errorf("a dependency on 1,024 jobs: %v", p)
+	}
 	if p := Text(args(4000, 100)); p != nil {
 		t.Errorf("4,000 names of files: %v", p)
 	}

@@ -44,8 +44,9 @@ func readDependency(tx *state.Tx, text string) (jobid.Dependency, *pb.Problem) {
 		return d, pb.NewProblem(pb.CodeDependency, "%v", err)
 	}
 	known := d.Conditions[:0:0]
+	tasks := map[uint32]*jobid.Array{}
 	for _, c := range d.Conditions {
-		forgotten, p := checkCondition(tx, c)
+		forgotten, p := checkCondition(tx, c, tasks)
 		switch {
 		case p != nil:
 			return d, p
@@ -59,7 +60,8 @@ func readDependency(tx *state.Tx, text string) (jobid.Dependency, *pb.Problem) {
 	return d, nil
 }
 
-func checkCondition(tx *state.Tx, c jobid.Condition) (forgotten bool, p *pb.Problem) {
+// checkCondition keeps in tasks what it has read of arrays.
+func checkCondition(tx *state.Tx, c jobid.Condition, tasks map[uint32]*jobid.Array) (forgotten bool, p *pb.Problem) {
 	if c.Kind == jobid.Singleton {
 		return false, nil
 	}
@@ -75,23 +77,28 @@ func checkCondition(tx *state.Tx, c jobid.Condition) (forgotten bool, p *pb.Prob
 		return false, pb.NewProblem(pb.CodeDependency, "job %d is not an array (%s)", c.Job, c)
 	case tx.TaskRecord(c.Job, c.Task) != 0:
 		return false, nil
-	case wasTask(tx, c.Job, c.Task):
+	}
+	if _, known := tasks[c.Job]; !known {
+		tasks[c.Job] = submittedTasks(tx, c.Job)
+	}
+	if isTask(tasks[c.Job], c.Task) {
 		return true, nil
 	}
 	return false, pb.NewProblem(pb.CodeDependency, "array %d has no task %d (%s)", c.Job, c.Task, c)
 }
 
-// wasTask reports whether an array was submitted with a task.
-func wasTask(tx *state.Tx, array, task uint32) bool {
+// submittedTasks are the tasks that an array was submitted with.
+func submittedTasks(tx *state.Tx, array uint32) *jobid.Array {
 	records := tx.ArrayRecords(array)
 	if len(records) == 0 {
-		return false
+		return nil
 	}
-	a, err := jobid.ParseArray(tx.Job(records[0]).ArraySpec) // all of them have the same
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(a.Ranges, func(r jobid.Range) bool {
+	a, _ := jobid.ParseArray(tx.Job(records[0]).ArraySpec) // all of them have the same
+	return a
+}
+
+func isTask(a *jobid.Array, task uint32) bool {
+	return a != nil && slices.ContainsFunc(a.Ranges, func(r jobid.Range) bool {
 		return task >= r.First && task <= r.Last && (task-r.First)%r.Step == 0
 	})
 }
@@ -184,7 +191,7 @@ func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 		c.Kind = jobid.AfterOK
 		switch n := tx.ArrayCounts(c.Job); {
 		case n.Records == 0:
-		case j.IsArrayTask && (tx.TaskRecord(c.Job, j.ArrayTaskId) != 0 || wasTask(tx, c.Job, j.ArrayTaskId)):
+		case j.IsArrayTask && (tx.TaskRecord(c.Job, j.ArrayTaskId) != 0 || isTask(submittedTasks(tx, c.Job), j.ArrayTaskId)):
 			c.Task, c.HasTask = j.ArrayTaskId, true
 		case j.ArrayTasks != "":
 			if t, ok := judgeTasks(tx, c.Job, state.ArraySet(j)); ok || n.Active > 0 {

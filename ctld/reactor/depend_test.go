@@ -148,6 +148,25 @@ func TestDependencyShown(t *testing.T) {
 	}
 }
 
+// TestManyDependencies: a job that gathers the results of others.
+func TestManyDependencies(t *testing.T) {
+	b := newBench(t, nil)
+	depend := "afterany"
+	for range 300 {
+		depend += fmt.Sprint(":", b.submit(&pb.JobSpec{Name: "one"}))
+	}
+	id := b.submit(&pb.JobSpec{Name: "gather", Dependency: depend})
+	for other := range id - 1 {
+		if b.state(id) != "PENDING Dependency" {
+			t.Fatalf("after %d jobs: %s", other, b.state(id))
+		}
+		b.do(Cancel{Caller: root, IDs: []string{fmt.Sprint(other + 1)}})
+	}
+	if b.state(id) != "PENDING None" {
+		t.Errorf("after all: %s", b.state(id))
+	}
+}
+
 func TestDependencyRefused(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MinJobAgeS = 1 })
 	b.submit(&pb.JobSpec{Name: "one"})
@@ -159,7 +178,7 @@ func TestDependencyRefused(t *testing.T) {
 		"afterok:99?afterok:1": "never been",
 		"afterok:1_3":          "not an array", "afterok:2_4": "no task 4", "afterany:2_[2-5]": "no task 4",
 		"afterok:3":                "never been a job 3",
-		"afterany:2_[0-100000000]": "more than 64 tasks",
+		"afterany:2_[0-100000000]": "more than 1024 tasks",
 	} {
 		if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: d}); !strings.Contains(p.GetDetail(), want) {
 			t.Errorf("%s: %s, want %q in it", d, p.GetDetail(), want)

@@ -27,10 +27,10 @@ func (u userBytes) add(uid uint32, n int64) {
 	}
 }
 
-// JobBytes is what a record counts for, apart from its texts.
+// JobBytes is what a record counts for, apart from its texts. What squeue shows of a dependency is about twice as long as that.
 func JobBytes(j *pb.JobRecord) int64 {
 	spec := int64(proto.Size(j.Spec))
-	n := recordBytes + spec + int64(len(j.Dependency)+len(j.ArrayTasks)+len(j.ArraySpec))
+	n := recordBytes + spec + int64(3*len(j.Dependency)+len(j.ArrayTasks)+len(j.ArraySpec))
 	if j.ArrayTasks != "" && spec > taskBytes {
 		n += (spec - taskBytes) * int64(max(ArraySet(j).Count()-1, 0))
 	}

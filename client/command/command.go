@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/wire"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
 // ExitUsage is what sbatch returns for a command line that it cannot read; other commands return 1.
@@ -50,6 +51,7 @@ type Env struct {
 
 // Process is the Env of this process.
 func Process(name string) *Env {
+	timespec.UseZone()
 	e := &Env{Name: name, Stdin: os.Stdin, Stdout: &output{File: os.Stdout, name: name}, Stderr: os.Stderr, Args: os.Args,
 		Environ: os.Environ(),
 		Now:     time.Now, Sleep: time.Sleep, Getwd: WorkingDir}

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
@@ -29,6 +30,7 @@ import (
 
 func main() {
 	inherit.Close(0)
+	timespec.UseZone()
 	if len(os.Args) == 3 && os.Args[1] == ctld.PluginCommand {
 		os.Exit(jobsubmit.Worker(os.Args[2]))
 	}

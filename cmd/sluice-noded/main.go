@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
@@ -41,6 +42,7 @@ const (
 )
 
 func main() {
+	timespec.UseZone()
 	if len(os.Args) > 1 && os.Args[1] == "stepd" {
 		os.Exit(stepd.Main(os.Args[2:]))
 	}

@@ -199,3 +199,11 @@ func (c *calls) WaitAllocation(ctx context.Context, req *msg.WaitAllocationReque
 func (c *calls) EndAllocation(ctx context.Context, req *msg.EndAllocationRequest) (*msg.UpdateReply, error) {
 	return unary[msg.UpdateReply](ctx, c, "EndAllocation", req)
 }
+
+func (c *calls) Policy(ctx context.Context, req *msg.PolicyRequest) (msg.Stream[msg.PolicyReply], error) {
+	return download[msg.PolicyReply](ctx, c, "Policy", req)
+}
+
+func (c *calls) ChangePolicy(ctx context.Context, req *msg.ChangePolicyRequest) (*msg.ChangePolicyReply, error) {
+	return unary[msg.ChangePolicyReply](ctx, c, "ChangePolicy", req)
+}

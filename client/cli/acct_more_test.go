@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/msg"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // measured gives a job what a step with two GPUs has used, one of which says nothing.
@@ -125,10 +126,14 @@ func TestSacctmgr(t *testing.T) {
 			stderr: "No valid entity in list command\nInput line must include \"Account\", \"Association\", \"Cluster\", " +
 				"\"Configuration\",\n", exit: 1},
 		{line: "sacctmgr frobnicate", stderr: "invalid keyword: frobnicate\n", exit: 1},
-		{line: "sacctmgr -i add account x", stderr: "sacctmgr: error: add is not supported: accounts, users and QOS cannot be changed\n" +
-			"sacctmgr: error: everybody belongs to the account \"root\" and uses the QOS normal; set limits with partitions in " +
-			"slurm.conf\n", exit: 1},
-		{line: "sacctmgr delete user x", stderr: "sacctmgr: error: delete is not supported", exit: 1},
+		{line: "sacctmgr -i add cluster x", stderr: "sacctmgr: error: add cluster is not supported", exit: 1},
+		{line: "sacctmgr -r add account x", stderr: "Can't run this command in readonly mode.\n", exit: 1},
+		{line: "sacctmgr -i add account x maxjobs=99999999999",
+			stderr: "sacctmgr: error: Invalid value for MaxJobs (99999999999)\n", exit: 1},
+		{line: "sacctmgr -i add account x maxjobs=-2", stderr: "sacctmgr: error: Invalid value for MaxJobs (-2)\n", exit: 1},
+		{line: "sacctmgr -i modify user x set maxjobs+=2", stderr: " Unknown option: maxjobs+=2\n", exit: 1},
+		{line: "sacctmgr -i delete user", stderr: " No conditions given to remove, not executing.\n", exit: 1},
+		{line: "sacctmgr add coordinator names=x", stderr: " You need to specify a account list here.\n", exit: 1},
 		{line: "sacctmgr", stderr: "sacctmgr: error: there is no interactive mode", exit: 1},
 	} {
 		c := &clienttest.Controller{NodeList: []*pb.NodeRecord{{Name: "g1", CfgTres: "cpu=8,mem=8000M,billing=8,gres/gpu=2"}}}
@@ -155,5 +160,44 @@ func TestLiveRows(t *testing.T) {
 	}
 	if _, err := acct.ParseLive("bogus"); err == nil {
 		t.Error("a field that does not exist is accepted")
+	}
+}
+
+// TestSacctmgrChanges: what is sent for a line, and what is said of what was done. Without -i it is asked for first.
+func TestSacctmgrChanges(t *testing.T) {
+	gpus := []*pb.PolicyValue{{Name: "GrpTRES", Tres: "cpu", Value: ^uint64(0)}, {Name: "GrpTRES", Tres: "gres/gpu", Value: 4}}
+	done := &pb.ChangePolicyReply{Names: []string{"lab"}, Assocs: []*pb.AssocRecord{{Account: "lab", Parent: "root"}}}
+	for _, tt := range []struct {
+		line, stdin, stdout string
+		want                *pb.ChangePolicyRequest
+		calls               int
+	}{
+		{line: "sacctmgr -i modify account name=lab set grptres=gres/gpu=4,cpu=-1 description=Our", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
+				{Name: "GrpTRES", Values: gpus}, {Name: "Description", Words: []string{"our"}}}},
+			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n"},
+		{line: "sacctmgr modify account lab set qos+=high,low", stdin: "maybe\ny\n", calls: 2,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
+				{Name: "QOS", Op: "+", Words: []string{"high", "low"}}}},
+			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n" +
+				"Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): Y or N please\n(N/y): "},
+		{line: "sacctmgr delete account lab", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
+			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): \n" +
+				" Changes Discarded\n"},
+		{line: "sacctmgr delete account lab", stdin: "n\n", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
+			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): " +
+				" Changes Discarded\n"},
+	} {
+		c := &clienttest.Controller{PolicyReply: done}
+		stdout, _, exit := run(t, c, tt.stdin, acctConf(t), strings.Fields(tt.line)...)
+		if stdout != tt.stdout || exit != 0 || len(c.Updates) != tt.calls {
+			t.Errorf("%s: exit %d, %d calls\nstdout %q\nwant   %q", tt.line, exit, len(c.Updates), stdout, tt.stdout)
+			continue
+		}
+		if got := c.Updates[tt.calls-1].(proto.Message); !proto.Equal(got, tt.want) {
+			t.Errorf("%s: sent %v, want %v", tt.line, got, tt.want)
+		}
 	}
 }

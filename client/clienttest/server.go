@@ -46,6 +46,8 @@ type Controller struct {
 	PrioritiesOf func(*pb.PrioritiesRequest) *pb.PrioritiesReply
 	ResvList     *pb.ReservationsReply
 	LicenseList  []*pb.LicenseRecord
+	PolicyRows   []*pb.PolicyRow // of sacctmgr; nil: what every cluster has
+	PolicyReply  *pb.ChangePolicyReply
 	Explained    map[string]string
 	// of sacct
 	AccountingList   []*pb.JobRecord
@@ -308,6 +310,28 @@ func (c *Controller) Reservations(_ context.Context, req *pb.ReservationsRequest
 		}
 	}
 	return reply, c.refuse()
+}
+
+func (c *Controller) Policy(_ context.Context, _ *pb.PolicyRequest, out pb.ControllerAPI_PolicyServer) error {
+	rows := c.PolicyRows
+	if rows == nil {
+		rows = []*pb.PolicyRow{{Account: &pb.AccountRecord{Name: "root", Description: "default root account", Organization: "root"}},
+			{User: &pb.UserRecord{Name: "root", DefaultAccount: "root", Level: pb.AdminLevel_ADMIN_ADMINISTRATOR}},
+			{Assoc: &pb.AssocRecord{Id: 1, Account: "root", Qos: []string{"normal"}}},
+			{Assoc: &pb.AssocRecord{Id: 2, Account: "root", User: "root", Qos: []string{"normal"}}},
+			{Qos: &pb.QosRecord{Id: 1, Name: "normal", Description: "Normal QOS default"}}}
+	}
+	if err := c.refuse(); err != nil {
+		return err
+	}
+	return out.Send(&pb.PolicyReply{Rows: rows})
+}
+
+func (c *Controller) ChangePolicy(_ context.Context, req *pb.ChangePolicyRequest) (*pb.ChangePolicyReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Updates = append(c.Updates, req)
+	return c.PolicyReply, c.refuse()
 }
 
 func (c *Controller) Licenses(context.Context, *pb.LicensesRequest) (*pb.LicensesReply, error) {

@@ -54,4 +54,6 @@ type ControllerAPIClient interface {
 	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
 	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
+	Policy(context.Context, *PolicyRequest) (Stream[PolicyReply], error)
+	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
 }

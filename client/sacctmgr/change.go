@@ -1,15 +1,24 @@
 package sacctmgr
 
 import (
+	"bufio"
+	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/view"
+	"github.com/sluice-hpc/sluice/conf/policy"
 )
 
-// changer is a verb that changes the database of a real one, with what may stand behind it.
+// changer is a call that changes something. What can be changed is Sluice's own records; the others are refused by name, after what a real
+// sacctmgr says of their words.
 type changer struct {
 	verb, called string // and how it is called when what is behind it is wrong
 	entities     []string
@@ -22,9 +31,10 @@ var changing = []changer{
 	{verb: "dump"}, {verb: "load"}, {verb: "reconfigure"}, {verb: "shutdown"},
 }
 
+// recorded is what can be added and deleted.
 var recorded = []string{"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", "User"}
 
-// lists are the entities of a verb in the words of a real sacctmgr.
+// lists is how the entities of a verb are told.
 var lists = map[string]string{
 	"add":     `"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"`,
 	"delete":  `"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"`,
@@ -33,19 +43,41 @@ var lists = map[string]string{
 	"list":    `"Stats"`,
 }
 
-// change refuses what would change the database, and in Slurm's words what no sacctmgr would take. It is false for any other verb.
-func (m *run) change(verb string, words []string) bool {
+// subject is an entity of which the controller has records.
+type subject struct {
+	entity msg.PolicyEntity
+	on     policy.On
+	noun   string // in sentences
+}
+
+var subjects = map[string]subject{
+	"Account":     {msg.PolicyEntity_POLICY_ACCOUNT, policy.Account, "account"},
+	"User":        {msg.PolicyEntity_POLICY_USER, policy.User, "user"},
+	"QOS":         {msg.PolicyEntity_POLICY_QOS, policy.QOS, "qos"},
+	"Coordinator": {msg.PolicyEntity_POLICY_COORDINATOR, 0, "coordinator"},
+}
+
+// change carries out a verb that changes something; done is false where the word is none.
+func (m *run) change(verb string, words []string) (code int, done bool) {
 	lower := strings.ToLower(verb)
 	i := slices.IndexFunc(changing, func(c changer) bool { return cutWord(c.verb, lower, 3) })
 	if i < 0 {
-		return false
+		return 0, false
 	}
-	c := changing[i]
-	known := len(words) > 0 && slices.ContainsFunc(c.entities, func(e string) bool {
-		return cutWord(strings.ToLower(e), strings.TrimSuffix(strings.ToLower(words[0]), "s"), 1)
-	})
+	c, entity := changing[i], ""
+	for _, e := range c.entities {
+		if len(words) > 0 && cutWord(strings.ToLower(e), strings.TrimSuffix(strings.ToLower(words[0]), "s"), 1) {
+			entity = cmp.Or(entity, e)
+		}
+	}
+	if len(words) > 0 && strings.EqualFold(words[0], "qos") && slices.Contains(c.entities, "QOS") {
+		entity = "QOS"
+	}
+	if s, ok := subjects[entity]; ok && c.called != "archive" {
+		return m.changeRecords(c.called, s, words[1:]), true
+	}
 	switch {
-	case c.entities != nil && !known:
+	case c.entities != nil && entity == "":
 		include := "include"
 		if c.called == "archive" {
 			include += ","
@@ -56,9 +88,125 @@ func (m *run) change(verb string, words []string) bool {
 	case c.verb == "load" && len(words) == 0:
 		fmt.Fprintln(m.env.Stderr, " No filename given, specify one with file=''")
 	default:
-		m.env.Errorf("%s is not supported: accounts, users and QOS cannot be changed", format.Escape(verb))
-		m.env.Errorf("everybody belongs to the account %q and uses the QOS normal; set limits with partitions in slurm.conf",
-			acct.DefaultAccount)
+		m.env.Errorf("%s is not supported: accounts, users, QOS and coordinators can be changed",
+			format.Escape(strings.TrimSpace(verb+" "+strings.ToLower(entity))))
 	}
-	return true
+	return 1, true
+}
+
+// order is one change, as it was typed.
+type order struct {
+	subject
+	verb string // add, modify, delete
+	req  *msg.ChangePolicyRequest
+	// raw are the settings as typed, by their canonical names.
+	raw map[string]string
+}
+
+func (m *run) changeRecords(verb string, s subject, words []string) int {
+	o := &order{subject: s, verb: verb, raw: map[string]string{}, req: &msg.ChangePolicyRequest{Entity: s.entity,
+		Verb: map[string]msg.PolicyVerb{"add": msg.PolicyVerb_POLICY_ADD, "modify": msg.PolicyVerb_POLICY_MODIFY,
+			"delete": msg.PolicyVerb_POLICY_DELETE}[verb]}}
+	if m.readonly {
+		fmt.Fprintf(m.env.Stderr, "Can't run this command in readonly mode.\n")
+		return 1
+	}
+	if code := m.read(o, words); code != 0 {
+		return code
+	}
+	ctx := context.Background()
+	o.req.CheckOnly = !m.immediate
+	reply, code := m.send(ctx, o)
+	switch {
+	case code != 0:
+		return code
+	case o.empty(reply):
+		return o.sayNothing(m.env)
+	}
+	o.say(m.env, reply)
+	o.sayIdle(m.env)
+	if o.req.CheckOnly && m.confirmed() {
+		o.req.CheckOnly = false
+		_, code = m.send(ctx, o)
+	}
+	return code
+}
+
+// send makes the call and tells what went wrong.
+func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply, code int) {
+	err := m.ask(ctx, func(c *client.Client) (err error) {
+		reply, err = c.ChangePolicy(ctx, o.req)
+		return err
+	})
+	p := client.ProblemOf(err)
+	switch {
+	case err == nil && len(reply.GetBusy()) > 0:
+		fmt.Fprint(m.env.Stderr, " Error with request: Job(s) active, cancel job(s) before remove\n")
+		for _, j := range reply.GetBusy() {
+			fmt.Fprintf(m.env.Stderr, "  JobID = %-10s C = %-10.10s A = %-10.10s U = %-9.9s\n", j.GetJob(), m.env.ClusterName(),
+				j.GetAccount(), j.GetUser())
+		}
+		return nil, 1
+	case err == nil:
+		return reply, 0
+	case p == nil:
+		return nil, view.AccountingFailed(m.env, err)
+	case p.GetPhrase() != "" && o.verb == "add":
+		what := map[string]string{"qos": "QOS"}[o.noun]
+		fmt.Fprintf(m.env.Stderr, " Problem adding %s: %s\n", cmp.Or(what, o.noun+"s"), p.GetPhrase())
+		m.env.Errorf("%s", format.Escape(command.Diagnosis(p)))
+	case p.GetPhrase() != "":
+		m.env.Errorf("Your user doesn't have privilege to perform this action")
+		fmt.Fprintf(m.env.Stderr, " Error with request: %s\n", p.GetPhrase())
+		m.env.Errorf("%s", format.Escape(command.Diagnosis(p)))
+	case p.GetCode() == badQOS:
+		m.env.Errorf("%s", format.Escape(p.GetDetail()))
+		if word, ok := o.raw["QOS"]; ok && o.on != policy.QOS {
+			m.unknown(m.env.Stderr, word)
+		}
+	default:
+		if o.verb == "add" && strings.HasPrefix(p.GetDetail(), "This account") {
+			fmt.Fprint(m.env.Stdout, " Nothing new added.\n")
+		}
+		to, margin := m.env.Stderr, " "
+		switch {
+		case strings.HasPrefix(p.GetDetail(), "Can't modify"): // as Slurm says it
+			to = m.env.Stdout
+		case strings.HasPrefix(p.GetDetail(), "You gave a bad default"):
+			margin = ""
+		}
+		for line := range strings.SplitSeq(p.GetDetail(), "\n") {
+			fmt.Fprintf(to, "%s%s\n", margin, format.Escape(strings.TrimPrefix(line, " ")))
+		}
+	}
+	return nil, 1
+}
+
+// badQOS is the code of a QOS that there is not.
+const badQOS = 2066
+
+// unknown is what a real sacctmgr says of a word that it cannot read.
+func (m *run) unknown(to io.Writer, word string) {
+	fmt.Fprintf(to, " Unknown option: %s\n Use keyword 'where' to modify condition\n", format.Escape(word))
+}
+
+// confirmed asks whether to go on, as long as there is an answer to read.
+func (m *run) confirmed() bool {
+	fmt.Fprint(m.env.Stdout, "Would you like to commit changes? (You have 30 seconds to decide)\n")
+	in := bufio.NewScanner(m.env.Stdin)
+	for {
+		fmt.Fprint(m.env.Stdout, "(N/y): ")
+		if !in.Scan() {
+			fmt.Fprint(m.env.Stdout, "\n Changes Discarded\n")
+			return false
+		}
+		switch answer := strings.ToLower(strings.TrimSpace(in.Text())); answer {
+		case "y", "yes":
+			return true
+		case "", "n", "no":
+			fmt.Fprint(m.env.Stdout, " Changes Discarded\n")
+			return false
+		}
+		fmt.Fprint(m.env.Stdout, "Y or N please\n")
+	}
 }

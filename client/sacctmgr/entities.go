@@ -8,12 +8,9 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client"
-	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/client/shares"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
@@ -51,7 +48,7 @@ func mgrEntities() []mgrEntity {
 			assocs: "Cluster,ParentName,User,Share,Priority,GrpJobs,GrpNodes,GrpCPUs,GrpMem,GrpSubmit,GrpWall,GrpCPUMins,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,QOS,DefaultQOS",
 			fields: append([]mgrField{{"Account", "Account", 10, "account"}, {"Description", "Descr", 20, "description"},
 				{"Organization", "Org", 20, "organization"},
-				{"Coordinators", "Coord Accounts", 20, ""}}, assocs...),
+				{"Coordinators", "Coord Accounts", 20, "coordinators"}}, assocs...),
 			rows: accountRows, selects: map[string]string{"name": "account", "names": "account", "account": "account",
 				"accounts": "account", "cluster": "", "clusters": "",
 				"description": "description", "descr": "description", "organization": "organization", "org": "organization",
@@ -60,7 +57,8 @@ func mgrEntities() []mgrEntity {
 		{names: []string{"association", "associations", "assoc", "assocs"}, standard: assocColumns, fields: assocs, rows: assocRows,
 			selects: map[string]string{"user": "user", "users": "user", "account": "account", "accounts": "account", "acct": "account",
 				"cluster": "", "clusters": "", "qos": "qos",
-				"partition": "", "partitions": "", "id": "id", "ids": "id", "parent": "parent", "onlydefaults": ""}, bare: "user"},
+				"partition": "partition", "partitions": "partition", "id": "id", "ids": "id", "parent": "parent",
+				"onlydefaults": ""}, bare: "user"},
 		{names: []string{"cluster", "clusters"},
 			standard: "Cluster,ControlHost,ControlPort,RPC,Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,QOS,DefaultQOS",
 			clusters: "Federation,ID,Features,FedState", hint: setValue, fields: clusterFields(), rows: clusterRows,
@@ -96,7 +94,7 @@ func mgrEntities() []mgrEntity {
 			assocs: "Cluster,Account,Partition,Share,Priority,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,QOS,DefaultQOS",
 			fields: append([]mgrField{{"User", "User", 10, "user"}, {"DefaultAccount", "Def Acct", 10, "defaultaccount"},
 				{"AdminLevel", "Admin", 9, "admin"},
-				{"DefaultWCKey", "Def WCKey", 10, ""}, {"Coordinators", "Coord Accounts", 20, ""}}, assocs...),
+				{"DefaultWCKey", "Def WCKey", 10, ""}, {"Coordinators", "Coord Accounts", 20, "coordinators"}}, assocs...),
 			rows: userRows, selects: map[string]string{"name": "user", "names": "user", "user": "user", "users": "user",
 				"account": "account", "accounts": "account", "cluster": "", "clusters": "",
 				"adminlevel": "admin", "defaultaccount": "defaultaccount", "qos": "qos"}, bare: "user"},
@@ -127,10 +125,7 @@ func qosEntity() mgrEntity {
 			"descr": "description", "preemptmode": "mode"},
 		standard: "Name,Priority,GraceTime,Preempt,PreemptExemptTime,PreemptMode,Flags%40,UsageThreshold,UsageFactor,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpSubmit,GrpWall," +
 			"MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,MaxTRESPU,MaxJobsPU,MaxSubmitPU,MaxTRESPA,MaxJobsPA,MaxSubmitPA,MinTRES",
-		rows: func(context.Context, *run) ([]mgrRow, error) {
-			return []mgrRow{{"qos": "normal", "description": "Normal QOS default", "id": "1", "priority": "0", "grace": "00:00:00",
-				"mode": "cluster", "factor": "1.000000"}}, nil
-		}}
+		rows: qosRows}
 }
 
 func tresEntity() mgrEntity {
@@ -141,71 +136,9 @@ func tresEntity() mgrEntity {
 
 func noRows(context.Context, *run) ([]mgrRow, error) { return nil, nil }
 
-// knownUsers are those that have a place in the account, and who is asked for.
-func (m *run) knownUsers() []string {
-	var named []string
-	for _, c := range m.where {
-		if c.key == "user" {
-			named = append(named, c.values...)
-		}
-	}
-	return shares.KnownUsers(named)
-}
-
-// assoc is an association: of a user, or, with an empty name, of the account. Their places in the tree of associations are as in a
-// database that has nothing else: users are leaves below the account.
-func (m *run) assoc(user string) mgrRow {
-	r := mgrRow{"cluster": m.env.ClusterName(), "account": acct.DefaultAccount, "user": user, "share": "1", "qos": "normal", "qosid": "1",
-		"id": "1", "parentid": "0"}
-	users := m.knownUsers()
-	left, right := 1, 2+2*len(users)
-	if user != "" {
-		left = 2 + 2*slices.Index(users, user)
-		r["parentid"], right = "1", left+1
-	}
-	r["lft"], r["rgt"] = strconv.Itoa(left), strconv.Itoa(right)
-	if uid, ok := accounts.UID(user); user != "" && ok {
-		r["id"] = strconv.FormatInt(doc.AssociationID(uid), 10)
-	}
-	return r
-}
-
-func userRows(_ context.Context, m *run) (rows []mgrRow, err error) {
-	for _, name := range m.knownUsers() {
-		r := m.assoc(name)
-		r["defaultaccount"], r["admin"] = acct.DefaultAccount, "None"
-		if name == "root" {
-			r["admin"] = "Administrator"
-		}
-		rows = append(rows, r)
-	}
-	return rows, nil
-}
-
-func accountRows(_ context.Context, m *run) ([]mgrRow, error) {
-	head := m.assoc("")
-	rows := []mgrRow{head}
-	if m.withAssoc {
-		for _, name := range m.knownUsers() {
-			rows = append(rows, m.assoc(name))
-		}
-	}
-	for _, r := range rows {
-		r["description"], r["organization"] = "default root account", acct.DefaultAccount
-	}
-	return rows, nil
-}
-
-func assocRows(_ context.Context, m *run) ([]mgrRow, error) {
-	rows := []mgrRow{m.assoc("")}
-	for _, name := range m.knownUsers() {
-		rows = append(rows, m.assoc(name))
-	}
-	return rows, nil
-}
-
 func clusterRows(ctx context.Context, m *run) ([]mgrRow, error) {
-	r := mgrRow{"cluster": m.env.ClusterName(), "share": "1", "qos": "normal", "qosid": "1", "rpc": "9728", "fedid": "0", "fedstate": "NA"}
+	r := mgrRow{"cluster": m.env.ClusterName(), "Fairshare": "1", "qos": "normal", "qosid": "1", "rpc": "9728",
+		"fedid": "0", "fedstate": "NA"}
 	err := m.ask(ctx, func(c *client.Client) error {
 		reply, err := c.Config(ctx, &msg.ConfigRequest{})
 		for _, kv := range reply.GetPairs() {

@@ -24,6 +24,8 @@ type run struct {
 	noHeader, parsable, trailing, withAssoc bool
 	tree, onlyDefaults, formatted           bool
 	withCoords, withClusters                bool
+	immediate, readonly                     bool
+	own                                     bool // associations without what they inherit
 	format                                  string
 	where                                   []mgrCondition
 }
@@ -38,13 +40,13 @@ type mgrCondition struct {
 var Options = [...]command.Option{
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
-	{Name: opt.Name{Long: "immediate", Short: 'i'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "immediate", Short: 'i'}, Help: "change without asking"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no header"},
 	{Name: opt.Name{Long: "oneliner", Short: 'o'}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "fields with | behind them"},
 	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "fields with | between them"},
 	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "accepted, no effect"},
-	{Name: opt.Name{Long: "readonly", Short: 'r'}, Help: "accepted, no effect: nothing can be changed"},
+	{Name: opt.Name{Long: "readonly", Short: 'r'}, Help: "refuse to change anything"},
 	{Name: opt.Name{Long: "associations", Short: 's'}, Help: "the same as withassoc"},
 	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
@@ -57,9 +59,12 @@ func Page() command.Page {
 	return command.Page{
 		Usage: `sacctmgr [<OPTION>] [<COMMAND>]
 
-Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [format=FIELD[%[-]WIDTH],…]`,
-		About: `Shows accounts, users, associations, qualities of service and the like. There is one account, "root", to which everybody belongs, and
-one QOS, "normal"; they cannot be changed. Limits are set by partition, in slurm.conf.
+Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [format=FIELD[%[-]WIDTH],…]
+       sacctmgr [OPTIONS] add account|user|qos|coordinator NAME,… [KEY=VALUE…]
+       sacctmgr [OPTIONS] modify account|user|qos [NAME,…] [where KEY=VALUE…] set KEY[+|-]=VALUE…
+       sacctmgr [OPTIONS] delete account|user|qos|coordinator [NAME,…] [where KEY=VALUE…]`,
+		About: `Shows and changes accounts, users, associations and qualities of service. Where nothing is defined, there is one account, "root", to
+which everybody belongs, and one QOS, "normal".
 
 <ENTITY> may be: account, association, cluster, event (nodes that are out of use), qos, runawayjobs, tres, user;
           problem, reservation, resource, transaction, wckey, federation (always empty).`,
@@ -68,10 +73,14 @@ one QOS, "normal"; they cannot be changed. Limits are set by partition, in slurm
 		Blocks: []command.Block{
 			{Title: "    Valid <COMMAND> values are", Text: `  list <ENTITY> [<SPECS>]  the rows of an entity
   show <ENTITY> [<SPECS>]  the same
+  add, modify, delete      changes accounts, users, QOS and coordinators; asks first, unless -i is given
 `},
 		},
 		Examples: `  sacctmgr -nP show users withassoc format=account,qos where user=alice cluster=main
   sacctmgr show tres
+  sacctmgr -i add account vision description="computer vision"
+  sacctmgr -i add user alice,bob account=vision
+  sacctmgr -i modify account vision set grptres=gres/gpu=8
 
 `,
 	}
@@ -88,7 +97,7 @@ const entityList = `Input line must include "Account", "Association", "Cluster",
 "RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"
 `
 
-// Main runs one sacctmgr command line: its reading calls. Those that change something are refused by name.
+// Main runs one sacctmgr command line.
 func Main(env *command.Env, args []string) int {
 	names := command.NamesOf(Options[:])
 	hits, words, err := env.Scan(names, args, true)
@@ -112,6 +121,10 @@ func Main(env *command.Env, args []string) int {
 			m.parsable, m.trailing = true, false
 		case "associations":
 			m.withAssoc = true
+		case "immediate":
+			m.immediate = true
+		case "readonly":
+			m.readonly = true
 		case "json", "yaml":
 			env.Errorf("--%s is not supported; -P gives every field", names[h.Index].Long)
 			return 1
@@ -139,8 +152,9 @@ func (m *run) verb(verb string, words []string) int {
 		return 0
 	case lower == "exit", lower == "quit":
 		return 0
-	case m.change(verb, words):
-		return 1
+	}
+	if code, done := m.change(verb, words); done {
+		return code
 	}
 	fmt.Fprintf(m.env.Stderr, "invalid keyword: %s\n", format.Escape(verb))
 	return 1
@@ -232,8 +246,9 @@ func (m *run) conditions(e *mgrEntity, words []string) int {
 		switch {
 		case !has && slices.Contains([]string{"where", "set", "withdeleted", "withsubaccounts", "wckeys", "all_time", "all_clusters"},
 			lower),
-			!has && (cutWord("wopinfo", lower, 4) || cutWord("woplimits", lower, 4) || cutWord("wolimits", lower, 3) ||
-				cutWord("rawqos", lower, 4) || cutWord("withrawqoslevel", lower, 5)):
+			!has && (cutWord("wolimits", lower, 3) || cutWord("rawqos", lower, 4) || cutWord("withrawqoslevel", lower, 5)):
+		case !has && (cutWord("wopinfo", lower, 4) || cutWord("woplimits", lower, 4)):
+			m.own = true
 		case !has && lower == "tree":
 			m.tree = true
 		case !has && lower == "onlydefaults":
@@ -311,9 +326,7 @@ func (m *run) indent(e *mgrEntity, columns []acct.Head, rows []mgrRow) {
 		}
 	}
 	for _, r := range rows {
-		if r["leaf"] = r["account"]; r["user"] != "" {
-			r["leaf"] = " " + r["leaf"]
-		}
+		r["leaf"] = r["indent"] + r["account"]
 	}
 }
 
@@ -323,12 +336,13 @@ func cutWord(whole, word string, least int) bool {
 }
 
 func (m *run) wants(r mgrRow) bool {
-	if m.onlyDefaults && r["user"] == "" {
-		return false
-	}
 	for _, c := range m.where {
 		if !slices.ContainsFunc(c.values, func(v string) bool {
-			return strings.EqualFold(v, r[c.key]) || c.key == "admin" && cutWord(strings.ToLower(r[c.key]), strings.ToLower(v), 2)
+			has := r[c.key]
+			if c.key == "account" || c.key == "qos" { // of a user there may be several
+				return slices.ContainsFunc(command.List(has), func(h string) bool { return strings.EqualFold(v, h) })
+			}
+			return strings.EqualFold(v, has) || c.key == "admin" && cutWord(strings.ToLower(r[c.key]), strings.ToLower(v), 2)
 		}) {
 			return false
 		}

@@ -159,9 +159,12 @@ func memoryPerCPU(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) {
 
 // DefaultAccount and DefaultQOS are what a job without one belongs to; they are those that every new Slurm database has.
 const (
-	DefaultAccount = "root"
-	DefaultQOS     = "normal"
+	DefaultAccount = state.RootAccount
+	DefaultQOS     = state.NormalQOS
 )
+
+// AccountOf is the account of a job, as accounts are named.
+func AccountOf(spec *pb.JobSpec) string { return strings.ToLower(cmp.Or(spec.Account, DefaultAccount)) }
 
 // Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {

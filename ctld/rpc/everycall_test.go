@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -123,6 +124,16 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.UpdateReservation(ctx, &pb.UpdateReservationRequest{Name: "no-such", Delete: true})
 		if p, _ := problemOf(err); p != nil && pb.Code(p.Code) == pb.CodeResvInvalid {
 			return nil // it was allowed to ask
+		}
+		return err
+	},
+	"Policy": func(c pb.ControllerAPIClient, _ uint32) error {
+		return drain(c.Policy(ctx, &pb.PolicyRequest{}))(func(s pb.ControllerAPI_PolicyClient) error { _, err := s.Recv(); return err })
+	},
+	"ChangePolicy": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.ChangePolicy(ctx, &pb.ChangePolicyRequest{Names: []string{"lab"}, CheckOnly: true})
+		if p, _ := problemOf(err); p != nil && strings.Contains(p.Detail, "operators (AdminLevel)") {
+			return nil // anybody may ask; the reactor judges
 		}
 		return err
 	},

@@ -23,7 +23,7 @@ const turnLength = time.Millisecond // how long a call works at least before it 
 var turnMethods = map[string]bool{
 	"Config": true, "Stats": true, "Topology": true, "Jobs": true, "Nodes": true, "Gpus": true, "Partitions": true, "Reservations": true,
 	"Licenses": true, "Explain": true, "Priorities": true, "Usage": true, "BatchScript": true, "Crontab": true,
-	"Steps": true, "Ping": true, "CancelJobs": true, "ControlJobs": true,
+	"Steps": true, "Ping": true, "Policy": true, "CancelJobs": true, "ControlJobs": true,
 }
 
 // selectMethods read the accounting database.

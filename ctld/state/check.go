@@ -75,6 +75,7 @@ func (v *View) Check() error {
 		}
 	}
 	faults = append(faults, v.checkSteps()...)
+	faults = append(faults, v.checkPolicy()...)
 	return errors.Join(faults...)
 }
 

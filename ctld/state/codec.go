@@ -71,6 +71,9 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 	if rows, err = tx.enrolRows(rows, put.tokens); err != nil {
 		return nil, err
 	}
+	if rows, err = tx.policyRows(rows); err != nil {
+		return nil, err
+	}
 	for name := range put.reservations {
 		row, err := encode(journal.Reservations, []byte(name), tx.Reservation(name))
 		if err != nil {
@@ -163,6 +166,8 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 			return fmt.Errorf("cannot decode reservation %q: %w", key, err)
 		}
 		tx.putResv(r.Name, r)
+	case journal.Accounts:
+		return tx.loadPolicy(key, value)
 	case journal.Partitions:
 		s := &pb.PartitionRecord{}
 		if err := proto.Unmarshal(value, s); err != nil {

@@ -28,6 +28,8 @@ type Tx struct {
 	crontabs  map[uint32]bool            // crontabs put or removed, by uid
 	tokens    map[string]bool            // join tokens put or removed, by id
 	hosts     map[string]bool            // certificates of hosts put, by name
+	policy    map[string]bool            // rows of the policy put or removed, by key
+	loading   *PolicyDraft               // while rows are loaded
 	outbox    map[Attempt]*pb.JobRecord  // attempts that accounting has still to store; nil = it has
 	stepped   map[uint32]bool            // jobs whose steps have changed
 	stepRows  map[StepKey]*pb.StepRecord // rows of steps to write; nil = delete
@@ -168,7 +170,7 @@ func (tx *Tx) Durable() bool {
 		}
 	}
 	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 ||
-		len(tx.outbox) > 0 || len(tx.stepRows) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0
+		len(tx.outbox) > 0 || len(tx.stepRows) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0 || len(tx.policy) > 0
 }
 
 // Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the

@@ -32,6 +32,7 @@ type View struct {
 	crontabs  []*pb.CrontabRecord          // by uid
 	tokens    []*pb.TokenRecord            // by id
 	hosts     []*pb.HostRecord             // by name
+	policy    *Policy                      // nil: nothing is defined
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

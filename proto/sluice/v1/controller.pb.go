@@ -5888,7 +5888,7 @@ var File_sluice_v1_controller_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
-	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x15sluice/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/step.proto\"u\n" +
+	"\x1asluice/v1/controller.proto\x12\tsluice.v1\x1a\x15sluice/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x16sluice/v1/policy.proto\x1a\x14sluice/v1/step.proto\"u\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06phrase\x18\x02 \x01(\tR\x06phrase\x12\x16\n" +
@@ -6361,7 +6361,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x14EndAllocationRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\rR\n" +
-	"exitStatus2\xd4\x19\n" +
+	"exitStatus2\xe0\x1a\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -6419,7 +6419,9 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"AttachStep\x12\x1c.sluice.v1.AttachStepRequest\x1a\x1a.sluice.v1.AttachStepReply\x12R\n" +
 	"\x0eWaitAllocation\x12 .sluice.v1.WaitAllocationRequest\x1a\x1e.sluice.v1.WaitAllocationReply\x12H\n" +
-	"\rEndAllocation\x12\x1f.sluice.v1.EndAllocationRequest\x1a\x16.sluice.v1.UpdateReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
+	"\rEndAllocation\x12\x1f.sluice.v1.EndAllocationRequest\x1a\x16.sluice.v1.UpdateReply\x12<\n" +
+	"\x06Policy\x12\x18.sluice.v1.PolicyRequest\x1a\x16.sluice.v1.PolicyReply0\x01\x12L\n" +
+	"\fChangePolicy\x12\x1e.sluice.v1.ChangePolicyRequest\x1a\x1c.sluice.v1.ChangePolicyReplyB1Z/github.com/sluice-hpc/sluice/proto/sluice/v1;pbb\x06proto3"
 
 var (
 	file_sluice_v1_controller_proto_rawDescOnce sync.Once
@@ -6542,12 +6544,16 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*RevokeHostRequest)(nil),        // 104: sluice.v1.RevokeHostRequest
 	(*CertificatesRequest)(nil),      // 105: sluice.v1.CertificatesRequest
 	(*HostsRequest)(nil),             // 106: sluice.v1.HostsRequest
-	(*CreateTokenReply)(nil),         // 107: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 108: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 109: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 110: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 111: sluice.v1.CertificatesReply
-	(*HostsReply)(nil),               // 112: sluice.v1.HostsReply
+	(*PolicyRequest)(nil),            // 107: sluice.v1.PolicyRequest
+	(*ChangePolicyRequest)(nil),      // 108: sluice.v1.ChangePolicyRequest
+	(*CreateTokenReply)(nil),         // 109: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 110: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 111: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 112: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 113: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 114: sluice.v1.HostsReply
+	(*PolicyReply)(nil),              // 115: sluice.v1.PolicyReply
+	(*ChangePolicyReply)(nil),        // 116: sluice.v1.ChangePolicyReply
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
 	90,  // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
@@ -6659,56 +6665,60 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	83,  // 106: sluice.v1.ControllerAPI.AttachStep:input_type -> sluice.v1.AttachStepRequest
 	85,  // 107: sluice.v1.ControllerAPI.WaitAllocation:input_type -> sluice.v1.WaitAllocationRequest
 	87,  // 108: sluice.v1.ControllerAPI.EndAllocation:input_type -> sluice.v1.EndAllocationRequest
-	2,   // 109: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	4,   // 110: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	4,   // 111: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	7,   // 112: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	9,   // 113: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	11,  // 114: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	13,  // 115: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	16,  // 116: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	18,  // 117: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	21,  // 118: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	27,  // 119: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	27,  // 120: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	27,  // 121: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	27,  // 122: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	27,  // 123: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	29,  // 124: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	27,  // 125: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	27,  // 126: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	27,  // 127: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	34,  // 128: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	75,  // 129: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	75,  // 130: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	50,  // 131: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	36,  // 132: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	27,  // 133: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	40,  // 134: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	45,  // 135: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	48,  // 136: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	43,  // 137: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	53,  // 138: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	16,  // 139: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	64,  // 140: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	58,  // 141: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	62,  // 142: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
-	66,  // 143: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	107, // 144: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	108, // 145: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	109, // 146: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	110, // 147: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	111, // 148: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	112, // 149: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
-	77,  // 150: sluice.v1.ControllerAPI.CreateStep:output_type -> sluice.v1.CreateStepReply
-	79,  // 151: sluice.v1.ControllerAPI.Steps:output_type -> sluice.v1.StepsReply
-	81,  // 152: sluice.v1.ControllerAPI.WaitStep:output_type -> sluice.v1.WaitStepReply
-	27,  // 153: sluice.v1.ControllerAPI.UpdateStep:output_type -> sluice.v1.UpdateReply
-	84,  // 154: sluice.v1.ControllerAPI.AttachStep:output_type -> sluice.v1.AttachStepReply
-	86,  // 155: sluice.v1.ControllerAPI.WaitAllocation:output_type -> sluice.v1.WaitAllocationReply
-	27,  // 156: sluice.v1.ControllerAPI.EndAllocation:output_type -> sluice.v1.UpdateReply
-	109, // [109:157] is the sub-list for method output_type
-	61,  // [61:109] is the sub-list for method input_type
+	107, // 109: sluice.v1.ControllerAPI.Policy:input_type -> sluice.v1.PolicyRequest
+	108, // 110: sluice.v1.ControllerAPI.ChangePolicy:input_type -> sluice.v1.ChangePolicyRequest
+	2,   // 111: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	4,   // 112: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	4,   // 113: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	7,   // 114: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	9,   // 115: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	11,  // 116: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	13,  // 117: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	16,  // 118: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	18,  // 119: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	21,  // 120: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	27,  // 121: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	27,  // 122: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	27,  // 123: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	27,  // 124: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	27,  // 125: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	29,  // 126: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	27,  // 127: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	27,  // 128: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	27,  // 129: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	34,  // 130: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	75,  // 131: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	75,  // 132: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	50,  // 133: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	36,  // 134: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	27,  // 135: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	40,  // 136: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	45,  // 137: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	48,  // 138: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	43,  // 139: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	53,  // 140: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	16,  // 141: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	64,  // 142: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	58,  // 143: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	62,  // 144: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
+	66,  // 145: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	109, // 146: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	110, // 147: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	111, // 148: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	112, // 149: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	113, // 150: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	114, // 151: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	77,  // 152: sluice.v1.ControllerAPI.CreateStep:output_type -> sluice.v1.CreateStepReply
+	79,  // 153: sluice.v1.ControllerAPI.Steps:output_type -> sluice.v1.StepsReply
+	81,  // 154: sluice.v1.ControllerAPI.WaitStep:output_type -> sluice.v1.WaitStepReply
+	27,  // 155: sluice.v1.ControllerAPI.UpdateStep:output_type -> sluice.v1.UpdateReply
+	84,  // 156: sluice.v1.ControllerAPI.AttachStep:output_type -> sluice.v1.AttachStepReply
+	86,  // 157: sluice.v1.ControllerAPI.WaitAllocation:output_type -> sluice.v1.WaitAllocationReply
+	27,  // 158: sluice.v1.ControllerAPI.EndAllocation:output_type -> sluice.v1.UpdateReply
+	115, // 159: sluice.v1.ControllerAPI.Policy:output_type -> sluice.v1.PolicyReply
+	116, // 160: sluice.v1.ControllerAPI.ChangePolicy:output_type -> sluice.v1.ChangePolicyReply
+	111, // [111:161] is the sub-list for method output_type
+	61,  // [61:111] is the sub-list for method input_type
 	61,  // [61:61] is the sub-list for extension type_name
 	61,  // [61:61] is the sub-list for extension extendee
 	0,   // [0:61] is the sub-list for field type_name
@@ -6721,6 +6731,7 @@ func file_sluice_v1_controller_proto_init() {
 	}
 	file_sluice_v1_enrol_proto_init()
 	file_sluice_v1_job_proto_init()
+	file_sluice_v1_policy_proto_init()
 	file_sluice_v1_step_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

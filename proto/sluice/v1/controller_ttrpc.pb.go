@@ -56,6 +56,8 @@ type ControllerAPIService interface {
 	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
 	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
+	Policy(context.Context, *PolicyRequest, ControllerAPI_PolicyServer) error
+	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -163,6 +165,19 @@ type controllerapiStepsServer struct {
 }
 
 func (x *controllerapiStepsServer) Send(m *StepsReply) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type ControllerAPI_PolicyServer interface {
+	Send(*PolicyReply) error
+	ttrpc.StreamServer
+}
+
+type controllerapiPolicyServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controllerapiPolicyServer) Send(m *PolicyReply) error {
 	return x.StreamServer.SendMsg(m)
 }
 
@@ -449,6 +464,13 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.EndAllocation(ctx, &req)
 			},
+			"ChangePolicy": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ChangePolicyRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ChangePolicy(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -535,6 +557,17 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				StreamingClient: false,
 				StreamingServer: true,
 			},
+			"Policy": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(PolicyRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.Policy(ctx, m, &controllerapiPolicyServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
 		},
 	})
 }
@@ -588,6 +621,8 @@ type ControllerAPIClient interface {
 	AttachStep(context.Context, *AttachStepRequest) (*AttachStepReply, error)
 	WaitAllocation(context.Context, *WaitAllocationRequest) (*WaitAllocationReply, error)
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
+	Policy(context.Context, *PolicyRequest) (ControllerAPI_PolicyClient, error)
+	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
 }
 
 type controllerapiClient struct {
@@ -1155,6 +1190,43 @@ func (c *controllerapiClient) WaitAllocation(ctx context.Context, req *WaitAlloc
 func (c *controllerapiClient) EndAllocation(ctx context.Context, req *EndAllocationRequest) (*UpdateReply, error) {
 	var resp UpdateReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "EndAllocation", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Policy(ctx context.Context, req *PolicyRequest) (ControllerAPI_PolicyClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "sluice.v1.ControllerAPI", "Policy", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controllerapiPolicyClient{stream}
+	return x, nil
+}
+
+type ControllerAPI_PolicyClient interface {
+	Recv() (*PolicyReply, error)
+	ttrpc.ClientStream
+}
+
+type controllerapiPolicyClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controllerapiPolicyClient) Recv() (*PolicyReply, error) {
+	m := new(PolicyReply)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controllerapiClient) ChangePolicy(ctx context.Context, req *ChangePolicyRequest) (*ChangePolicyReply, error) {
+	var resp ChangePolicyReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "ChangePolicy", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -1,0 +1,213 @@
+// Package policy decides about accounts, users, associations and QOS: sacctmgr's add, modify and delete. Pure, as reactor is. A change is
+// made in a draft of the policy (state.PolicyDraft) and becomes one event when all of it is possible. So nothing is ever half done, and
+// what would be done can be asked for.
+//
+//	change.go    the verbs, and who may change what
+//	add.go       new records
+//	modify.go    settings of records
+//	remove.go    records that go, and what goes with them
+//	settings.go  one setting of one record
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// Change is one change of accounts, users or QOS; a reactor.Command.
+type Change struct {
+	User     string // login name of who asks
+	Operator bool   // root or SlurmUser
+	Request  *pb.ChangePolicyRequest
+}
+
+// edit is a change under way.
+type edit struct {
+	*state.PolicyDraft
+	tx    *state.Tx
+	old   *state.Policy
+	c     *Change
+	r     *pb.ChangePolicyRequest
+	level pb.AdminLevel
+	reply *pb.ChangePolicyReply
+}
+
+// Handle makes the change whole, or refuses it. The reply is a *pb.ChangePolicyReply; with Busy in it nothing was done.
+func (c Change) Handle(tx *state.Tx) any {
+	e := &edit{tx: tx, old: tx.Policy(), c: &c, r: c.Request, level: pb.AdminLevel_ADMIN_ADMINISTRATOR, reply: &pb.ChangePolicyReply{}}
+	tx.Spend(len(e.old.Assocs()) / 100)
+	if !c.Operator {
+		e.level = e.old.User(c.User).GetLevel()
+	}
+	if p := e.checkRequest(); p != nil {
+		return p
+	}
+	e.PolicyDraft = e.old.Draft()
+	if p := e.carryOut(); p != nil {
+		return p
+	}
+	if len(e.reply.Busy) == 0 && e.Changed() && !e.r.CheckOnly {
+		tx.Emit(state.PolicyChanged{Draft: e.PolicyDraft, By: c.User, What: e.what()})
+	}
+	return e.reply
+}
+
+func (e *edit) carryOut() *pb.Problem {
+	type key struct {
+		verb   pb.PolicyVerb
+		entity pb.PolicyEntity
+	}
+	f, ok := map[key]func() *pb.Problem{
+		{pb.PolicyVerb_POLICY_ADD, pb.PolicyEntity_POLICY_ACCOUNT}:        e.addAccounts,
+		{pb.PolicyVerb_POLICY_ADD, pb.PolicyEntity_POLICY_USER}:           e.addUsers,
+		{pb.PolicyVerb_POLICY_ADD, pb.PolicyEntity_POLICY_QOS}:            e.addQOS,
+		{pb.PolicyVerb_POLICY_ADD, pb.PolicyEntity_POLICY_COORDINATOR}:    func() *pb.Problem { return e.coordinators(true) },
+		{pb.PolicyVerb_POLICY_MODIFY, pb.PolicyEntity_POLICY_ACCOUNT}:     e.modifyAccounts,
+		{pb.PolicyVerb_POLICY_MODIFY, pb.PolicyEntity_POLICY_USER}:        e.modifyUsers,
+		{pb.PolicyVerb_POLICY_MODIFY, pb.PolicyEntity_POLICY_QOS}:         e.modifyQOS,
+		{pb.PolicyVerb_POLICY_DELETE, pb.PolicyEntity_POLICY_ACCOUNT}:     e.deleteAccounts,
+		{pb.PolicyVerb_POLICY_DELETE, pb.PolicyEntity_POLICY_USER}:        e.deleteUsers,
+		{pb.PolicyVerb_POLICY_DELETE, pb.PolicyEntity_POLICY_QOS}:         e.deleteQOS,
+		{pb.PolicyVerb_POLICY_DELETE, pb.PolicyEntity_POLICY_COORDINATOR}: func() *pb.Problem { return e.coordinators(false) },
+	}[key{e.r.Verb, e.r.Entity}]
+	if !ok {
+		return pb.NewProblem(pb.CodeNotSupported, "cannot %s %s", word(e.r.Verb), word(e.r.Entity))
+	}
+	return f()
+}
+
+// checkRequest refuses names and settings that cannot be, and writes the names of accounts and QOS in lower case, as Slurm does.
+func (e *edit) checkRequest() *pb.Problem {
+	r := e.r
+	lower := [][]string{r.Accounts, r.Parents}
+	if r.Entity == pb.PolicyEntity_POLICY_ACCOUNT || r.Entity == pb.PolicyEntity_POLICY_QOS {
+		lower = append(lower, r.Names)
+	}
+	for _, list := range lower {
+		for i := range list {
+			list[i] = strings.ToLower(list[i])
+		}
+	}
+	for _, list := range [][]string{r.Names, r.Accounts, r.Parents, r.Partitions} {
+		for _, name := range list {
+			if why := policy.BadName(name); why != "" {
+				return refusal("%.40q cannot be a name: %s", name, why)
+			}
+		}
+	}
+	if r.Verb == pb.PolicyVerb_POLICY_ADD {
+		if len(r.Names) == 0 {
+			return refusal("Need name of %s to add.", word(r.Entity))
+		}
+		for _, name := range r.Partitions {
+			if e.tx.Partition(name) == nil {
+				return refusal("There is no partition '%s'.", name)
+			}
+		}
+	}
+	for _, s := range r.Set {
+		if p := e.checkSetting(s); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// refusal is said as it stands: where Slurm has words for it, they are these.
+func refusal(format string, args ...any) *pb.Problem {
+	p := pb.NewProblem(pb.CodeInvalidAccount, format, args...)
+	p.Phrase = ""
+	return p
+}
+
+func denied(format string, args ...any) *pb.Problem {
+	return pb.NewProblem(pb.CodeAccessDenied, format, args...)
+}
+
+func word(v fmt.Stringer) string { return strings.ToLower(strings.TrimPrefix(v.String(), "POLICY_")) }
+
+// what is said of the change in the log.
+func (e *edit) what() []any {
+	out := []any{"verb", word(e.r.Verb), "entity", word(e.r.Entity)}
+	list := func(key string, names []string) {
+		if len(names) > 0 {
+			out = append(out, key, shortened(names))
+		}
+	}
+	list("names", e.reply.Names)
+	var assocs []string
+	for _, a := range e.reply.Assocs {
+		name := a.Account
+		if a.User != "" {
+			name = a.User + "@" + name
+		}
+		if a.Partition != "" {
+			name += "/" + a.Partition
+		}
+		assocs = append(assocs, name)
+	}
+	list("associations", assocs)
+	var set []string
+	for _, s := range e.r.Set {
+		set = append(set, settingText(s))
+	}
+	list("set", set)
+	return out
+}
+
+// maxLogged bounds a list in a line of the log.
+const maxLogged = 20
+
+func shortened(list []string) string {
+	if len(list) > maxLogged {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:maxLogged], " "), len(list)-maxLogged)
+	}
+	return strings.Join(list, " ")
+}
+
+// needs refuses who has not that level.
+func (e *edit) needs(least pb.AdminLevel) *pb.Problem {
+	if e.level >= least {
+		return nil
+	}
+	if least == pb.AdminLevel_ADMIN_ADMINISTRATOR {
+		return denied("this is for root, SlurmUser and administrators (AdminLevel); you are %s", e.c.User)
+	}
+	return denied("this is for operators (AdminLevel) and coordinators of the account; you are %s", e.c.User)
+}
+
+// mayManage refuses who is neither an operator nor a coordinator of the account or of one above it. own = false: only of one above it.
+func (e *edit) mayManage(account string, own bool) *pb.Problem {
+	if e.level >= pb.AdminLevel_ADMIN_OPERATOR {
+		return nil
+	}
+	for a := range e.old.Chain(e.old.Assoc("", account, "")) {
+		if (own || a.Account != account) && slices.Contains(e.old.Account(a.Account).GetCoordinators(), e.c.User) {
+			return nil
+		}
+	}
+	return e.needs(pb.AdminLevel_ADMIN_OPERATOR)
+}
+
+// busy notes active jobs of associations that are to go, and reports whether there are any.
+func (e *edit) busy(of func(j *pb.JobRecord) bool) bool {
+	for j := range e.tx.Jobs().All() {
+		if state.Active(j) && of(j) {
+			if len(e.reply.Busy) == maxBusy {
+				break
+			}
+			e.reply.Busy = append(e.reply.Busy, &pb.PolicyJob{Job: state.JobName(j), Account: admit.AccountOf(j.Spec), User: j.Spec.User})
+		}
+	}
+	e.tx.Spend(e.tx.Jobs().Len())
+	return len(e.reply.Busy) > 0
+}
+
+// maxBusy bounds the jobs that are named.
+const maxBusy = 100

@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// preemptModes are those that a QOS can have.
+var preemptModes = []string{"", "cluster", "off", "cancel", "requeue", "suspend", "gang"}
+
+// checkSetting refuses what the table of settings does not have, and values that cannot be.
+func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
+	on := map[pb.PolicyEntity]policy.On{pb.PolicyEntity_POLICY_ACCOUNT: policy.Account, pb.PolicyEntity_POLICY_USER: policy.User,
+		pb.PolicyEntity_POLICY_QOS: policy.QOS}[e.r.Entity]
+	def := policy.Find(on, s.Name)
+	switch {
+	case def == nil || def.Name != s.Name:
+		return refusal("%.40q cannot be set of a %s", s.Name, word(e.r.Entity))
+	case s.Op != "" && (def.Kind != policy.List || s.Op != "+" && s.Op != "-"):
+		return refusal("%s is no list: %.2q= does not go with it", s.Name, s.Op)
+	case def.Numeric():
+		return checkValues(def, s)
+	case def.Kind != policy.List && len(s.Words) != 1:
+		return refusal("%s has one value", s.Name)
+	}
+	for i, w := range s.Words {
+		if def.Kind == policy.Text {
+			if p := admit.Line(s.Name, w); p != nil {
+				return p
+			}
+			continue
+		}
+		if why := policy.BadName(w); why != "" && w != "" {
+			return refusal("%s=%.40q: %s", s.Name, w, why)
+		}
+		if !strings.EqualFold(s.Name, "Flags") {
+			s.Words[i] = strings.ToLower(w)
+		}
+	}
+	switch s.Name {
+	case "Flags":
+		for _, w := range s.Words {
+			if !slices.Contains(policy.Flags, w) {
+				return refusal("%.40q is no flag of a QOS; there are %s", w, strings.Join(policy.Flags, ","))
+			}
+		}
+	case "PreemptMode":
+		if !slices.Contains(preemptModes, s.Words[0]) {
+			return refusal("Bad Preempt Mode given: preemptmode=%s", s.Words[0])
+		}
+	case "DefaultQOS":
+		if w := s.Words[0]; w != "" && e.old.QOS(w) == nil {
+			return refusal("You gave a bad default qos '%s'.  Use 'list qos' to get complete list.", w)
+		}
+	}
+	return nil
+}
+
+func checkValues(def *policy.Setting, s *pb.PolicySetting) *pb.Problem {
+	for _, v := range s.Values {
+		if err := def.Check(policy.Value{TRES: v.Tres, N: v.Value}); v.Name != def.Name || err != nil {
+			return refusal("%s: %.80q %v", s.Name, v.Tres, err)
+		}
+	}
+	if len(s.Values) == 0 {
+		return refusal("%s has no value", s.Name)
+	}
+	return nil
+}
+
+// levelOf reads AdminLevel as Slurm does: what is no level is none.
+func levelOf(text string) pb.AdminLevel {
+	switch {
+	case strings.HasPrefix(text, "op"):
+		return pb.AdminLevel_ADMIN_OPERATOR
+	case strings.HasPrefix(text, "ad"):
+		return pb.AdminLevel_ADMIN_ADMINISTRATOR
+	}
+	return pb.AdminLevel_ADMIN_NONE
+}
+
+// wordOf is the value of a setting that has one word; "" where it is not set.
+func (e *edit) wordOf(name string) string {
+	for _, s := range e.r.Set {
+		if s.Name == name {
+			return s.Words[0]
+		}
+	}
+	return ""
+}
+
+// changed is a list after a setting of it.
+func changed(list []string, s *pb.PolicySetting) []string {
+	var out []string
+	if s.Op != "" {
+		out = slices.DeleteFunc(slices.Clone(list), func(w string) bool { return slices.Contains(s.Words, w) })
+	}
+	if s.Op != "-" {
+		out = append(out, s.Words...)
+	}
+	out = slices.DeleteFunc(out, func(w string) bool { return w == "" })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// qosList is a list of QOS after a setting of it. All of them must be there; of an association a coordinator gives only such as the
+// account above has.
+func (e *edit) qosList(s *pb.PolicySetting, has []string, of *pb.AssocRecord) ([]string, *pb.Problem) {
+	list := changed(has, s)
+	for _, w := range list {
+		if e.QOS(w) == nil {
+			p := refusal("You gave a bad qos '%s'. Valid QOS's are %s", w, e.allQOS())
+			p.Code = uint32(pb.CodeInvalidQOS)
+			return nil, p
+		}
+		if of == nil || e.level >= pb.AdminLevel_ADMIN_OPERATOR || slices.Contains(has, w) {
+			continue
+		}
+		above := e.Assoc("", of.Account, "")
+		if of.User == "" {
+			above = e.Assoc("", of.Parent, "")
+		}
+		if !slices.Contains(e.QOSOf(above), w) {
+			return nil, denied("account %s may not use QOS %s, and a coordinator cannot give it", above.Account, w)
+		}
+	}
+	if s.Op == "-" && len(list) == 0 && of != nil {
+		return nil, refusal("An association needs a QOS; qos= gives it those of the account above.")
+	}
+	return list, nil
+}
+
+// allQOS names all QOS, the oldest first.
+func (e *edit) allQOS() string {
+	var all []string
+	for _, q := range slices.SortedFunc(slices.Values(e.old.Qoses()), func(a, b *pb.QosRecord) int { return cmp.Compare(a.Id, b.Id) }) {
+		all = append(all, q.Name)
+	}
+	return strings.Join(all, ",")
+}
+
+// checkDefault refuses a default QOS that the association may not use.
+func (e *edit) checkDefault(a *pb.AssocRecord) *pb.Problem {
+	if e.wordOf("DefaultQOS") == "" {
+		return nil
+	}
+	allowed := a.Qos
+	if len(allowed) == 0 {
+		allowed = e.QOSOf(&pb.AssocRecord{User: a.User, Account: a.Account, Parent: a.Parent})
+	}
+	if slices.Contains(allowed, a.DefaultQos) {
+		return nil
+	}
+	line := "A = " + a.Account
+	if a.User != "" {
+		line += " U = " + a.User
+	}
+	return refusal("These associations don't have access to their default qos.\n"+
+		" Please give them access before they the default can be set to this.\n  DefQOS = %s %s", a.DefaultQos, line)
+}
+
+// withValues is a list of values after a setting of some.
+func withValues(list []*pb.PolicyValue, s *pb.PolicySetting) []*pb.PolicyValue {
+	out := slices.Clone(list)
+	for _, v := range s.Values {
+		i, found := slices.BinarySearchFunc(out, v, func(a, b *pb.PolicyValue) int {
+			return policy.Compare(a.Name, a.Tres, b.Name, b.Tres)
+		})
+		switch {
+		case v.Value == policy.None && found:
+			out = slices.Delete(out, i, i+1)
+		case v.Value == policy.None:
+		case found:
+			out[i] = v
+		default:
+			out = slices.Insert(out, i, v)
+		}
+	}
+	return out
+}
+
+// settingText writes a setting for the log: "MaxJobs=3", "QOS+=high".
+func settingText(s *pb.PolicySetting) string {
+	text := s.Name + s.Op + "=" + strings.Join(s.Words, ",")
+	if len(s.Values) == 0 {
+		return text
+	}
+	def := policy.Find(policy.Assoc|policy.QOS, s.Name)
+	var values []policy.Value
+	for _, v := range s.Values {
+		if v.Value == policy.None {
+			text += strings.TrimPrefix(v.Tres+"=none,", "=")
+		} else {
+			values = append(values, policy.Value{TRES: v.Tres, N: v.Value})
+		}
+	}
+	return strings.TrimSuffix(text+def.Show(values), ",")
+}

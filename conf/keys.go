@@ -55,7 +55,7 @@ var keyNames = sync.OnceValue(func() []string {
 // one with a why that something does.
 func parsed() []key {
 	return []key{
-		{name: "AccountingStorageEnforce", set: list(func(c *Config) *[]string { return &c.AccountingStorageEnforce }), why: whyAccounts},
+		{name: "AccountingStorageEnforce", set: list(func(c *Config) *[]string { return &c.AccountingStorageEnforce })},
 		{name: "AccountingStorageParameters", set: params(func(c *Config) *Params { return &c.AccountingStorageParameters })},
 		{name: "AccountingStorageTRES", set: list(func(c *Config) *[]string { return &c.AccountingStorageTRES })},
 		{name: "AccountingStoreFlags", set: list(func(c *Config) *[]string { return &c.AccountingStoreFlags })},

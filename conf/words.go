@@ -150,8 +150,9 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"it is always stored":                          `job_extra`,
 			"the paths of a job's files are always stored": `no_stdio`,
 		}},
-		"accountingstorageenforce": {vain: map[string]string{
-			whyAccounts: `associations limits qos safe wckeys all none nojobs nosteps 0 1`,
+		"accountingstorageenforce": {works: "associations qos all none 0 1", vain: map[string]string{
+			"limits of accounts and QOS are not there yet": `limits safe`,
+			"accounting is always on, and has no wckeys":   `wckeys nojobs nosteps`,
 		}},
 		"accountingstorageparameters": {works: "PurgeJobAfter", vain: map[string]string{
 			"accounting is built into the controller; there is no database server": `SSL_CA SSL_CAPATH SSL_CERT ` +

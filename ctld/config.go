@@ -82,9 +82,23 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		MaxSwitchWaitS: clampSeconds(maxSwitchWaitS(c)), MaxUserBytes: maxUserBytes(c),
 		TrackTRES: c.AccountingStorageTRES, DefMemPerGPUMiB: c.DefMemPerGPUMiB, DefCPUPerGPU: uint32(c.DefCPUPerGPU),
 		GPUFaultDrains:    c.GPU.FaultDrains,
-		EnforcePartLimits: c.EnforcePartLimits, DisableRootJobs: c.DisableRootJobs,
-		PriorityBasic: c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
+		EnforcePartLimits: c.EnforcePartLimits, EnforceAssocs: enforces(c, "associations"), EnforceQOS: enforces(c, "qos"),
+		DisableRootJobs: c.DisableRootJobs,
+		PriorityBasic:   c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}
+}
+
+// enforces reports whether AccountingStorageEnforce has a word, or one that implies it (slurm.conf(5)).
+func enforces(c *conf.Config, word string) bool {
+	for _, e := range c.AccountingStorageEnforce {
+		switch e = strings.ToLower(e); {
+		case e == word, slices.Contains([]string{"all", "1", "yes"}, e):
+			return true
+		case word == "associations" && slices.Contains([]string{"limits", "qos", "wckeys", "safe"}, e):
+			return true
+		}
+	}
+	return false
 }
 
 // maxUserStateMiB is how much one user may hold in the state where SlurmctldParameters does not say.

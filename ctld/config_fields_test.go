@@ -85,6 +85,7 @@ SlurmdParameters=gpu_fault=drain,config_overrides
 SelectType=select/linear
 SelectTypeParameters=CR_Core_Memory,CR_LLN
 EnforcePartLimits=ALL
+AccountingStorageEnforce=all
 DisableRootJobs=YES
 PriorityType=priority/basic
 Licenses=a:1

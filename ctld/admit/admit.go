@@ -168,6 +168,9 @@ func AccountOf(spec *pb.JobSpec) string { return strings.ToLower(cmp.Or(spec.Acc
 
 // Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	if p := checkPolicy(v, spec); p != nil {
+		return p
+	}
 	if p := checkPartitions(v, spec); p != nil {
 		return p
 	}
@@ -346,7 +349,6 @@ func listed(list, name string) bool {
 // defaults fills what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with
 // memory counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
 func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
-	spec.Account, spec.Qos = cmp.Or(spec.Account, DefaultAccount), cmp.Or(spec.Qos, DefaultQOS)
 	spec.MailUser = cmp.Or(spec.MailUser, MailUser(s, spec))
 	if spec.MemPerNodeMib|spec.MemPerCpuMib|spec.MemPerGpuMib != 0 || spec.MemAll || !s.CountMemory {
 		return

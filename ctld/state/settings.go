@@ -42,6 +42,8 @@ type Settings struct {
 	MaxJobsPerUser    uint32
 	MaxUserBytes      int64  // what a user may hold in the state; 0 = no bound
 	EnforcePartLimits string // NO (or empty), ANY or ALL
+	EnforceAssocs     bool   // AccountingStorageEnforce: users use accounts that they are in
+	EnforceQOS        bool   // and QOS that they may use
 	DisableRootJobs   bool
 	PriorityBasic     bool
 	Licenses          []License

@@ -1,0 +1,61 @@
+package admit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// checkPolicy fills in account and QOS, and refuses those that AccountingStorageEnforce does not let the user have. Without it they are
+// names: whatever a user writes is kept, as in a cluster that defines nothing.
+func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	policy := v.Policy()
+	account := strings.ToLower(spec.Account)
+	if account == "" {
+		account = cmp.Or(policy.User(spec.User).GetDefaultAccount(), DefaultAccount)
+	}
+	if spec.Account == "" || policy.Account(account) != nil {
+		spec.Account = account
+	}
+	assoc := Association(v, spec)
+	if assoc == nil && v.Settings.EnforceAssocs {
+		return pb.NewProblem(pb.CodeInvalidAccount, "user %s is not in account %s", spec.User, spec.Account).
+			WithHint("sacctmgr show assoc user=%s lists the accounts of the user", spec.User)
+	}
+	if spec.Qos == "" {
+		spec.Qos = DefaultQOS
+		if assoc != nil {
+			spec.Qos = policy.DefaultQOSOf(assoc)
+		}
+	} else if policy.QOS(strings.ToLower(spec.Qos)) != nil {
+		spec.Qos = strings.ToLower(spec.Qos)
+	}
+	switch {
+	case !v.Settings.EnforceQOS:
+	case policy.QOS(spec.Qos) == nil:
+		return pb.NewProblem(pb.CodeInvalidQOS, "there is no QOS %s", spec.Qos).WithHint("sacctmgr show qos lists them")
+	case !slices.Contains(policy.QOSOf(assoc), spec.Qos):
+		return pb.NewProblem(pb.CodeInvalidQOS, "user %s may use the QOS %s in account %s, not %s", spec.User,
+			strings.Join(policy.QOSOf(assoc), ","), spec.Account, spec.Qos)
+	}
+	return nil
+}
+
+// Association is the one by which a job counts, nil if its user has none in its account: that of the first of its partitions that has one
+// of its own, or else that for all. While nobody but root is in an account, everybody is in the account root.
+func Association(v *state.View, spec *pb.JobSpec) *pb.AssocRecord {
+	policy, account := v.Policy(), AccountOf(spec)
+	for name := range strings.SplitSeq(convert.PartitionList(v, spec), ",") {
+		if a := policy.AssocFor(spec.User, account, name); a != nil {
+			return a
+		}
+	}
+	if !policy.Populated() && account == state.RootAccount {
+		return policy.Assoc("", account, "")
+	}
+	return nil
+}

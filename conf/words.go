@@ -150,8 +150,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"it is always stored":                          `job_extra`,
 			"the paths of a job's files are always stored": `no_stdio`,
 		}},
-		"accountingstorageenforce": {works: "associations qos all none 0 1", vain: map[string]string{
-			"limits of accounts and QOS are not there yet": `limits safe`,
+		"accountingstorageenforce": {works: "associations limits qos safe all none 0 1", vain: map[string]string{
 			"accounting is always on, and has no wckeys":   `wckeys nojobs nosteps`,
 		}},
 		"accountingstorageparameters": {works: "PurgeJobAfter", vain: map[string]string{

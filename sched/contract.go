@@ -184,6 +184,15 @@ func BitsOf(list ...int) Bits { return record.BitsOf(list...) }
 // Count counts what r asks for.
 func Count(r *Request) Counts { return sizing.Count(r) }
 
+// LimitNeed is how much a request needs at least of what a Limit is of.
+func LimitNeed(what string, c *Counts, limitS int64) int64 { return sizing.LimitNeed(what, c, limitS) }
+
+// What is limited besides resources.
+const (
+	LimitJobs = record.LimitJobs
+	LimitWall = record.LimitWall
+)
+
 // ChooseCut chooses where on the devices of a node an instance of profiles[want] costs least: see record.ChooseCut.
 func ChooseCut(profiles []MigProfile, want int, used []uint64) (device, start int, ok bool) {
 	return record.ChooseCut(profiles, want, used)

@@ -59,6 +59,7 @@ var importRules = []rule{
 	{in: "ctld/feasible", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched/"}},
 	{in: "ctld/steps", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched", "sched/sizing"}},
 	{in: "ctld/admit", never: []string{"ctld/reactor", "ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	{in: "ctld/limit", may: []string{"conf/", "ctld/convert", "ctld/state", "proto/", "sched"}},
 	{in: "ctld/reactor", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/reactor/policy", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
 	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
@@ -189,7 +190,8 @@ func packages(t *testing.T) map[string][]string {
 }
 
 // pure are the folders where decisions are made: no clock, no chance, no goroutine, no time zone of the machine.
-var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/steps",
+var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/limit",
+	"ctld/steps",
 	"ctld/crontab", "noded/agent"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.

@@ -163,9 +163,6 @@ const (
 	DefaultQOS     = state.NormalQOS
 )
 
-// AccountOf is the account of a job, as accounts are named.
-func AccountOf(spec *pb.JobSpec) string { return strings.ToLower(cmp.Or(spec.Account, DefaultAccount)) }
-
 // Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPolicy(v, spec); p != nil {

@@ -48,14 +48,10 @@ func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
 // Association is the one by which a job counts, nil if its user has none in its account: that of the first of its partitions that has one
 // of its own, or else that for all. While nobody but root is in an account, everybody is in the account root.
 func Association(v *state.View, spec *pb.JobSpec) *pb.AssocRecord {
-	policy, account := v.Policy(), AccountOf(spec)
 	for name := range strings.SplitSeq(convert.PartitionList(v, spec), ",") {
-		if a := policy.AssocFor(spec.User, account, name); a != nil {
+		if a := v.Policy().AssocOf(spec.User, state.AccountOf(spec), name); a != nil {
 			return a
 		}
-	}
-	if !policy.Populated() && account == state.RootAccount {
-		return policy.Assoc("", account, "")
 	}
 	return nil
 }

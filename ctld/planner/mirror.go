@@ -31,6 +31,7 @@ type mirror struct {
 	typical  typicals
 	licenses []sched.License
 	resvs    []*sched.Reservation
+	limits   limits
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
 	users    state.Users     // of the view that requests were made from
@@ -270,6 +271,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		if old.job != nil && old.spec == j.Spec {
 			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
 		}
+		s.job.Limits = m.limitsOf(v, j.Spec)
 		m.addArray(&s, &old, j)
 		m.typical.note(j, s.job.Request)
 		if old.job != nil && sameJob(old.job, s.job) {
@@ -322,7 +324,7 @@ func sameJob(a, b *sched.Job) bool {
 		a.PredictedS == b.PredictedS &&
 		a.Hold == b.Hold && a.HoldReason == b.HoldReason && a.Dependency == b.Dependency && a.Priority == b.Priority && a.Nice == b.Nice &&
 		a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor && a.NoPreemptors == b.NoPreemptors && a.Reason == b.Reason &&
-		a.Promised == b.Promised
+		a.Promised == b.Promised && slices.Equal(a.Limits, b.Limits)
 }
 
 // sameRun reports whether two records say the same of a running job.
@@ -374,5 +376,5 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
 	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
-		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current()}
+		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: m.limits.left(v)}
 }

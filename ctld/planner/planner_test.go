@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -193,12 +194,16 @@ func (b *bench) prepare() {
 	for i, j := range fresh.pending { // a prediction is of the time of submission
 		if i < len(b.p.mirror.pending) && b.p.mirror.pending[i].ID == j.ID {
 			j.PredictedS = b.p.mirror.pending[i].PredictedS
+			if slices.Equal(fresh.limitsNamed(j), b.p.mirror.limitsNamed(b.p.mirror.pending[i])) {
+				j.Limits = b.p.mirror.pending[i].Limits // places are given out in the order in which jobs come
+			}
 		}
 	}
 	same(b.t, "nodes", b.p.mirror.nodes, fresh.nodes)
 	same(b.t, "partitions", b.p.mirror.parts, fresh.parts)
 	same(b.t, "pending", b.p.mirror.pending, fresh.pending)
 	same(b.t, "running", plain(b.p.mirror.running), plain(fresh.running))
+	fresh.limits = b.p.mirror.limits
 	again := sched.New(b.p.used).Plan(fresh.snapshot(v, b.now/1e9, sched.Cursor{}))
 	if !reflect.DeepEqual(starts(plan), starts(again)) {
 		b.t.Fatalf("the plan starts %v, one made from nothing %v", starts(plan), starts(again))

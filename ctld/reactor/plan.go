@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/fit"
@@ -110,6 +111,9 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	}
 	if j.ArrayThrottle != 0 && tx.ArrayCounts(j.ArrayJobId).Live >= int(j.ArrayThrottle) {
 		return false // the scheduler counts by record, and others of the array have been started since
+	}
+	if !limit.Allows(tx.View(), &pb.JobRecord{Spec: j.Spec, Partition: s.Partition, Alloc: s.Alloc, TimeLimitS: s.LimitS}) {
+		return false // they have been changed, or used by what has been started since
 	}
 	if j.ArrayTasks != "" {
 		if s.Task < 0 || !state.ArraySet(j).Has(uint32(s.Task)) {

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -40,6 +41,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 			return p
 		}
 	}
+	limit.Shorten(tx.View(), j)
 	tx.ShareLimits(j.Spec)
 	c.Texts.Name(j)
 	j.Id = tx.NextJobID()
@@ -66,6 +68,9 @@ func (c Submit) Handle(tx *state.Tx) any {
 	}
 	if j.EligibleNs == 0 {
 		j.AccrueNs = 0
+	}
+	if p := limit.Refuses(tx.View(), j); p != nil {
+		return p
 	}
 	j.Oversubscribe = state.Oversubscribed(tx.Partition(j.Partition))
 	if p := bytesFor(tx, j.Spec.Uid, j.Spec.User, state.JobBytes(j)+tx.NewTextBytes(c.Texts), c.hasRoom); p != nil {

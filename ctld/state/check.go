@@ -76,6 +76,7 @@ func (v *View) Check() error {
 	}
 	faults = append(faults, v.checkSteps()...)
 	faults = append(faults, v.checkPolicy()...)
+	faults = append(faults, v.checkUsage()...)
 	return errors.Join(faults...)
 }
 

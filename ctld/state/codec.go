@@ -109,10 +109,12 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 		v.Lose(s.After, s.UpTo)
 	}
 	tx := Begin(v, 0)
+	tx.uncounted = true
 	seq, err := store.Load(tx.loadRow)
 	if err != nil {
 		return nil, err
 	}
+	tx.recount()
 	tx.occupyAll()
 	tx.groupDynamic()
 	tx.listPartitions()

@@ -22,8 +22,9 @@ type Config struct {
 
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
 func New(cfg *Config, clusterID string, firstID uint32) *View {
-	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, steps: &table[JobSteps]{}, NextJobID: max(firstID, 1),
-		writer: newIndex(), layout: &layout{}}
+	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, steps: &table[JobSteps]{}, assocUsed: &table[Used]{}, qosUsed: &table[Used]{},
+		NextJobID: max(firstID, 1),
+		writer:    newIndex(), layout: &layout{}}
 	tx := Begin(v, 0)
 	tx.reconfigure(cfg)
 	next, _ := tx.Freeze()
@@ -58,6 +59,9 @@ func (tx *Tx) reconfigure(cfg *Config) {
 	}
 	tx.groupDynamic()
 	tx.listPartitions()
+	if old.Settings != nil && old.Settings.EnforceLimits != cfg.Settings.EnforceLimits {
+		tx.recount()
+	}
 }
 
 // listPartitions fills Partitions of every node.

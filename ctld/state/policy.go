@@ -83,6 +83,15 @@ func (p *Policy) AssocFor(user, account, partition string) *pb.AssocRecord {
 	return p.Assoc(user, account, "")
 }
 
+// AssocOf is AssocFor; while nobody but root is in an account, everybody counts by the account root.
+func (p *Policy) AssocOf(user, account, partition string) *pb.AssocRecord {
+	a := p.AssocFor(user, account, partition)
+	if a == nil && account == RootAccount && !p.Populated() {
+		return p.Assoc("", account, "")
+	}
+	return a
+}
+
 // Populated reports whether anybody but root has an association. Until then everybody belongs to the account root.
 func (p *Policy) Populated() bool {
 	return len(p.assocs) > len(p.UserAssocs(""))+len(p.UserAssocs(RootUser))
@@ -277,8 +286,11 @@ type PolicyChanged struct {
 }
 
 func (e PolicyChanged) apply(tx *Tx) {
-	p := e.Draft.Policy
+	p, moved := e.Draft.Policy, !sameTree(tx.Policy(), &e.Draft.Policy)
 	tx.next.policy = &p
+	if moved {
+		tx.recount()
+	}
 	if tx.policy == nil {
 		tx.policy = map[string]bool{}
 	}

@@ -44,6 +44,7 @@ type Settings struct {
 	EnforcePartLimits string // NO (or empty), ANY or ALL
 	EnforceAssocs     bool   // AccountingStorageEnforce: users use accounts that they are in
 	EnforceQOS        bool   // and QOS that they may use
+	EnforceLimits     bool   // and keep the limits of both
 	DisableRootJobs   bool
 	PriorityBasic     bool
 	Licenses          []License

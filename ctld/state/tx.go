@@ -30,6 +30,7 @@ type Tx struct {
 	hosts     map[string]bool            // certificates of hosts put, by name
 	policy    map[string]bool            // rows of the policy put or removed, by key
 	loading   *PolicyDraft               // while rows are loaded
+	uncounted bool                       // usage is counted when all rows are loaded
 	outbox    map[Attempt]*pb.JobRecord  // attempts that accounting has still to store; nil = it has
 	stepped   map[uint32]bool            // jobs whose steps have changed
 	stepRows  map[StepKey]*pb.StepRecord // rows of steps to write; nil = delete
@@ -99,6 +100,7 @@ func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
 	tx.reindex(old, j)
 	tx.noteEnd(old, j)
 	tx.countBytes(old, j)
+	tx.countUse(old, j)
 	tx.next.Jobs.put(tx, j.Id, j)
 	tx.dirty[j.Id] = tx.dirty[j.Id] || durable
 	for _, a := range j.Alloc {
@@ -117,6 +119,7 @@ func (tx *Tx) deleteJob(id uint32) {
 	tx.noteEnd(old, nil)
 	if old != nil {
 		tx.countBytes(old, nil)
+		tx.countUse(old, nil)
 	}
 	tx.next.Jobs.put(tx, id, nil)
 	tx.dirty[id] = true

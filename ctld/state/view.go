@@ -33,6 +33,8 @@ type View struct {
 	tokens    []*pb.TokenRecord            // by id
 	hosts     []*pb.HostRecord             // by name
 	policy    *Policy                      // nil: nothing is defined
+	assocUsed *table[Used]                 // by association
+	qosUsed   *table[Used]                 // by QOS
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

@@ -5,64 +5,65 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// room is what is left under the limits of associations and QOS; a pass uses it up as it starts jobs.
+// room is what is left under the limits of associations and QOS; a pass uses it up as it starts jobs. A job looks at its own few.
 type room []record.Limit
-
-func roomOf(limits []*record.Limit) room {
-	var r room
-	for _, l := range limits {
-		r = append(r, *l)
-	}
-	return r
-}
 
 // lacks is the limit that keeps a job of the class from starting; "" when none does.
 func (r room) lacks(c *turn, limitS int64) record.Code {
-	if len(r) == 0 {
+	j := c.Root.Job.Rec
+	if len(j.Limits) == 0 {
 		return ""
 	}
-	j := c.Root.Job.Rec
-	sz := sizing.Count(c.Shape.Request)
-	for i := range r {
-		l := &r[i]
-		if l.AppliesTo(j) &&
-			(over(l.Jobs, 1) || over(l.CPUs, sz.CPUs) || over(l.Nodes, sz.Nodes) || over(l.GPUs, sz.GPUs) ||
-				over(l.MemMiB, sz.MemMiB) || over(l.TimeS, limitS)) {
+	counts := sizing.Count(c.Shape.Request)
+	return r.short(j, func(what string) int64 { return sizing.LimitNeed(what, &counts, limitS) })
+}
+
+// short is the limit under which there is not what a job needs.
+func (r room) short(j *record.Job, need func(what string) int64) record.Code {
+	for _, i := range j.Limits {
+		if l := &r[i]; need(l.What) > l.Left {
 			return l.Reason
 		}
 	}
 	return ""
 }
 
-func over(room, need int64) bool { return room >= 0 && need > room }
+// lacksFor is lacks for what a job would hold, which may be more than it asks for.
+func (r room) lacksFor(j *record.Job, allocs []record.Alloc) record.Code {
+	return r.short(j, func(what string) int64 { return held(what, allocs) })
+}
 
-// use takes what was allocated from the limits that apply.
-func (r room) use(c *turn, allocs []record.Alloc) {
-	if len(r) == 0 {
-		return
-	}
-	j := c.Root.Job.Rec
-	for i := range r {
-		l := &r[i]
-		if l.PerJob || !l.AppliesTo(j) {
-			continue
-		}
-		spend(&l.Jobs, 1)
-		spend(&l.Nodes, int64(len(allocs)))
-		for k := range allocs {
-			spend(&l.CPUs, int64(allocs[k].CPUs))
-			spend(&l.MemMiB, allocs[k].MemMiB)
-			for _, g := range allocs[k].Gres {
-				if g.Name == "gpu" {
-					spend(&l.GPUs, g.Count)
-				}
-			}
+// use takes what was allocated.
+func (r room) use(j *record.Job, allocs []record.Alloc) {
+	for _, i := range j.Limits {
+		if l := &r[i]; !l.PerJob {
+			l.Left -= held(l.What, allocs)
 		}
 	}
 }
 
-func spend(room *int64, n int64) {
-	if *room >= 0 {
-		*room = max(0, *room-n)
+// held is how much of what is limited is allocated. The time is no part of it.
+func held(what string, allocs []record.Alloc) (n int64) {
+	for i := range allocs {
+		a := &allocs[i]
+		switch what {
+		case record.LimitJobs:
+			return 1
+		case record.LimitWall:
+			return 0
+		case "node":
+			n++
+		case "cpu":
+			n += int64(a.CPUs)
+		case "mem":
+			n += a.MemMiB
+		default:
+			for _, g := range a.Gres {
+				if g.Shares == 0 && sizing.IsGres(what, g.Name, g.Type) {
+					n += g.Count
+				}
+			}
+		}
 	}
+	return n
 }

@@ -61,7 +61,7 @@ func newPass(pr *Planner, in *record.Snapshot) *pass {
 		guard:   guard{pr.params, in.Now, pr.ix.LowTier},
 		perUser: map[string]int{},
 		defeats: defeats{},
-		limits:  roomOf(in.Limits),
+		limits:  slices.Clone(in.Limits),
 		seen:    map[uint32]struct{}{},
 
 		preemption: preemption{params: pr.params, ix: pr.ix},
@@ -341,6 +341,9 @@ func (p *pass) step(c *turn) bool {
 		if p.start(c, e, limit) {
 			return true
 		}
+		if c.capped {
+			return false
+		}
 		c.bound = e.Least
 	}
 	return p.wait(c, e)
@@ -423,6 +426,10 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	if !ok {
 		return false
 	}
+	if why := p.limits.lacksFor(j.Rec, allocs); why != "" {
+		c.wait, c.capped = record.Reason{Code: why}, true
+		return false
+	}
 	task := int32(-1)
 	if j.Rec.Array != nil {
 		task = int32(j.Rec.Array.Nth(j.Taken))
@@ -454,7 +461,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	p.preemption.freshen(vr)
 	p.started = append(p.started, vr)
 	p.plan.Start = append(p.plan.Start, st)
-	p.limits.use(c, allocs)
+	p.limits.use(j.Rec, allocs)
 	j.Taken++
 	if j.Rec.Array == nil || j.Taken >= j.Rec.Array.Startable() {
 		j.Done = true

@@ -19,6 +19,7 @@ type turn struct {
 	bound    int64         // entries that cannot be given less cannot start
 	reserved int64         // start promised to the last one that got a promise
 	lasting  int64         // and its limit
+	capped   bool          // what it would hold is more than its limits leave
 	over     bool          // nothing more of it in this pass, or not before the other candidates of its rank
 	wait     record.Reason // why those that remain wait; set as the pass begins
 }
@@ -41,7 +42,7 @@ func (p *pass) takeTurns() {
 	for _, c := range p.q.Classes {
 		t := &p.turns[i]
 		t.Class, t.line, t.next = c, &p.lines[c.Part.Index], nil
-		t.bound, t.reserved, t.lasting, t.over = math.MaxInt64, 0, 0, false
+		t.bound, t.reserved, t.lasting, t.over, t.capped = math.MaxInt64, 0, 0, false, false
 		i++
 	}
 }

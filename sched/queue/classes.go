@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/sluice-hpc/sluice/sched/index"
@@ -162,7 +163,11 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 // whoOf separates classes where limits or preemption tell people apart.
 func (q *Queue) whoOf(j *record.Job) string {
 	if q.limited {
-		return j.User + "\x00" + j.Account + "\x00" + j.QOS
+		b := make([]byte, 0, 64)
+		for _, i := range j.Limits {
+			b = binary.AppendVarint(b, int64(i))
+		}
+		return j.User + "\x00" + j.QOS + "\x00" + string(b)
 	}
 	if q.params.UserDepth > 0 {
 		return j.User

@@ -206,7 +206,8 @@ func sameToQueue(a, b *record.Job) bool {
 		a.Priority == b.Priority && a.Nice == b.Nice && a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor &&
 		a.User == b.User &&
 		a.Account == b.Account && a.QOS == b.QOS && a.PredictedS == b.PredictedS &&
-		throttled(a) == throttled(b) && slices.Equal(a.Partitions, b.Partitions) && slices.Equal(a.Groups, b.Groups)
+		throttled(a) == throttled(b) && slices.Equal(a.Partitions, b.Partitions) && slices.Equal(a.Groups, b.Groups) &&
+		slices.Equal(a.Limits, b.Limits)
 }
 
 func throttled(j *record.Job) bool {
@@ -268,6 +269,6 @@ func (j *Job) Primary() *Entry {
 }
 
 // timedLimits: jobs of different time limits may be judged differently.
-func timedLimits(limits []*record.Limit) bool {
-	return slices.ContainsFunc(limits, func(l *record.Limit) bool { return l.TimeS >= 0 })
+func timedLimits(limits []record.Limit) bool {
+	return slices.ContainsFunc(limits, func(l record.Limit) bool { return l.What == record.LimitWall })
 }

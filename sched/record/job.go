@@ -55,6 +55,7 @@ type Job struct {
 	SiteFactor   int32
 	AssocFactor  float64 // 0..1
 	NoPreemptors bool    // never preempts for itself
+	Limits       []int32 // what limits it: places in Snapshot.Limits
 
 	Reason Reason // what the caller has on record; plans list only differences
 	// Promised: a plan has promised the job a start as the first that waits
@@ -198,21 +199,19 @@ type Share struct {
 	Factor        float64
 }
 
-// Limit is the room left under one limit of an association or a QOS. Jobs it
-// applies to are those that match User, Account and QOS where they are set.
-// Counts below 0 do not limit.
+// Limit is what is left under a limit of an association or a QOS.
 type Limit struct {
-	Reason              Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
-	User, Account, QOS  string
-	PerJob              bool // compared with each job alone, not used up
-	Jobs, CPUs, Nodes   int64
-	GPUs, MemMiB, TimeS int64
+	PerJob bool   // it is compared with each job alone, not used up
+	What   string // a trackable resource ("cpu", "mem" in MiB, "node", "gres/gpu", "gres/gpu:a100"), LimitJobs or LimitWall
+	Left   int64
+	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 }
 
-// AppliesTo reports whether the limit counts the job.
-func (l *Limit) AppliesTo(j *Job) bool {
-	return (l.User == "" || l.User == j.User) && (l.Account == "" || l.Account == j.Account) && (l.QOS == "" || l.QOS == j.QOS)
-}
+// What is limited besides resources.
+const (
+	LimitJobs = "jobs"
+	LimitWall = "wall" // seconds
+)
 
 // Nth is the nth pending task.
 func (a *Array) Nth(n int) uint32 {

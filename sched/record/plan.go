@@ -21,8 +21,8 @@ type Snapshot struct {
 	Reservations []*Reservation
 	Licenses     []License // total counts; what runs is counted from Running
 	QOS          []*QOS
-	Shares       []Share  // fair-share factors; a user without one has 0
-	Limits       []*Limit // remaining room under association and QOS limits
+	Shares       []Share // fair-share factors; a user without one has 0
+	Limits       []Limit // what is left under the limits of associations and QOS; Job.Limits names those of a job
 	// Typical requests, most frequent first, for Placement FGD. Compared by
 	// place: hand over the same slice while it is the same.
 	Typical []Typical

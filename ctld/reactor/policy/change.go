@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/policy"
-	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -202,7 +201,7 @@ func (e *edit) busy(of func(j *pb.JobRecord) bool) bool {
 			if len(e.reply.Busy) == maxBusy {
 				break
 			}
-			e.reply.Busy = append(e.reply.Busy, &pb.PolicyJob{Job: state.JobName(j), Account: admit.AccountOf(j.Spec), User: j.Spec.User})
+			e.reply.Busy = append(e.reply.Busy, &pb.PolicyJob{Job: state.JobName(j), Account: state.AccountOf(j.Spec), User: j.Spec.User})
 		}
 	}
 	e.tx.Spend(e.tx.Jobs().Len())

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -43,7 +42,7 @@ func (e *edit) deleteAccounts() *pb.Problem {
 	if len(below) > 0 {
 		return refusal("Accounts below: %s. Delete them as well, or give them another parent first.", shortened(below))
 	}
-	if e.busy(func(j *pb.JobRecord) bool { return gone[admit.AccountOf(j.Spec)] }) {
+	if e.busy(func(j *pb.JobRecord) bool { return gone[state.AccountOf(j.Spec)] }) {
 		return nil
 	}
 	for name := range gone {
@@ -113,7 +112,7 @@ func (e *edit) deleteUsers() *pb.Problem {
 		return gone[state.AssocKey{User: a.GetUser(), Account: a.GetAccount(), Partition: a.GetPartition()}]
 	}
 	if e.busy(func(j *pb.JobRecord) bool {
-		return of(e.old.AssocFor(j.Spec.User, admit.AccountOf(j.Spec), j.Partition))
+		return of(e.old.AssocFor(j.Spec.User, state.AccountOf(j.Spec), j.Partition))
 	}) {
 		return nil
 	}

@@ -1,0 +1,274 @@
+// Package limit says which limits of associations and QOS a job has to keep, and what is left under them. Pure. One function lists them
+// (Of); submission, the planner and the start of a job compare with the same list. It is as long as the tree of accounts is deep, whatever
+// the number of users and accounts.
+//
+// Which limits there are stands in the tables below, by the names of conf/policy. As in Slurm, what a QOS says goes before what
+// associations say of the same, and of an association Max… is inherited while Grp… counts the jobs of all below it.
+package limit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Submit is what limits count besides TRES and what the scheduler counts: jobs that are pending or running.
+const Submit = "submit"
+
+// Group is whose use counts for a limit. Comparable.
+type Group struct {
+	Assoc, QOS uint32
+	User       string // within the QOS
+	PerJob     bool   // nobody's: it is compared with each job alone
+}
+
+// Limit is one limit of a job.
+type Limit struct {
+	Group
+	What   string // Submit, sched.LimitJobs, sched.LimitWall (seconds), or a TRES
+	Most   int64
+	Reason string // of a job that waits for it, in Slurm's words
+	Who    string // whose limit it is, for people
+}
+
+// row is a kind of limit. What "" is a vector of TRES; reason then is its beginning.
+type row struct {
+	setting, what, reason string
+	user, perJob          bool
+	instead               string // the setting of associations that does not count where the QOS has this one
+}
+
+var ofQOS = []row{
+	{setting: "MaxWall", what: sched.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
+	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
+	{setting: "MaxSubmitJobsPerUser", what: Submit, reason: "QOSMaxSubmitJobPerUserLimit", user: true, instead: "MaxSubmitJobs"},
+	{setting: "GrpSubmitJobs", what: Submit, reason: "QOSGrpSubmitJobsLimit", instead: "GrpSubmitJobs"},
+	{setting: "MaxJobsPerUser", what: sched.LimitJobs, reason: "QOSMaxJobsPerUserLimit", user: true, instead: "MaxJobs"},
+	{setting: "GrpJobs", what: sched.LimitJobs, reason: "QOSGrpJobsLimit", instead: "GrpJobs"},
+	{setting: "MaxTRESPerUser", reason: "QOSMax", user: true},
+	{setting: "GrpTRES", reason: "QOSGrp", instead: "GrpTRES"},
+}
+
+var ofUsers = []row{
+	{setting: "MaxWall", what: sched.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
+	{setting: "MaxTRESPerJob", reason: "AssocMax", perJob: true},
+	{setting: "MaxSubmitJobs", what: Submit, reason: "AssocMaxSubmitJobLimit"},
+	{setting: "MaxJobs", what: sched.LimitJobs, reason: "AssocMaxJobsLimit"},
+}
+
+var ofAccounts = []row{
+	{setting: "GrpSubmitJobs", what: Submit, reason: "AssocGrpSubmitJobsLimit"},
+	{setting: "GrpJobs", what: sched.LimitJobs, reason: "AssocGrpJobsLimit"},
+	{setting: "GrpTRES", reason: "AssocGrp"},
+}
+
+// Of are the limits of a job of an association (nil: none) in a QOS.
+func Of(v *state.View, a *pb.AssocRecord, qos, user string) (out []Limit) {
+	p := v.Policy()
+	instead := map[string]bool{} // setting, or setting/TRES
+	q := p.QOS(strings.ToLower(qos))
+	for _, r := range ofQOS {
+		g := Group{QOS: q.GetId(), PerJob: r.perJob}
+		who := "QOS " + q.GetName()
+		if r.user {
+			g.User, who = user, who+", user "+user
+		}
+		for _, l := range r.limits(q.GetValues(), g, who) {
+			instead[r.instead+"/"+l.vector(&r)] = true
+			out = append(out, l)
+		}
+	}
+	if a == nil {
+		return out
+	}
+	keep := func(r *row, list []Limit) {
+		for _, l := range list {
+			if !instead[r.setting+"/"+l.vector(r)] {
+				out = append(out, l)
+			}
+		}
+	}
+	for _, r := range ofUsers {
+		if a.User != "" || r.perJob {
+			keep(&r, r.limits(p.Inherited(a).Values, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)))
+		}
+	}
+	for up := range p.Chain(a) {
+		for _, r := range ofAccounts {
+			keep(&r, r.limits(up.Values, Group{Assoc: up.Id}, name(up)))
+		}
+	}
+	return out
+}
+
+// vector is the TRES of a limit that is a part of a vector.
+func (l *Limit) vector(r *row) string {
+	if r.what != "" {
+		return ""
+	}
+	return l.What
+}
+
+func name(a *pb.AssocRecord) string {
+	if a.User == "" {
+		return "account " + a.Account
+	}
+	return "user " + a.User + " in account " + a.Account
+}
+
+// limits are those of a row among the values of a record.
+func (r *row) limits(values []*pb.PolicyValue, g Group, who string) (out []Limit) {
+	for _, val := range values {
+		if val.Name != r.setting {
+			continue
+		}
+		l := Limit{Group: g, What: r.what, Most: int64(val.Value), Reason: r.reason, Who: who}
+		if r.what == "" {
+			if l.What = val.Tres; !Counted(l.What) {
+				continue
+			}
+			l.Reason += r.suffix(l.What)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// Counted reports whether limits of a TRES have an effect: its use is known from what jobs hold.
+func Counted(what string) bool {
+	return slices.Contains([]string{"cpu", "mem", "node"}, what) || strings.HasPrefix(what, "gres/")
+}
+
+// suffix is how the reason of a limit on a TRES ends.
+func (r *row) suffix(what string) string {
+	kind, _, _ := strings.Cut(what, "/")
+	noun := map[string]string{"cpu": "Cpu", "mem": "Mem", "node": "Node", "gres": "GRES"}[kind]
+	per := ""
+	switch {
+	case r.perJob:
+		per = "PerJob"
+	case r.user:
+		per = "PerUser"
+	}
+	if kind == "mem" && strings.HasPrefix(r.reason, "QOSMax") {
+		noun = "Memory"
+	}
+	if kind == "gres" || kind == "mem" && per != "" {
+		return noun + per
+	}
+	return noun + per + "Limit"
+}
+
+// Used is what is used under a limit already.
+func (l *Limit) Used(v *state.View) int64 {
+	var u *state.Used
+	switch {
+	case l.PerJob:
+		return 0
+	case l.Assoc != 0:
+		u = v.AssocUsed(l.Assoc)
+	case l.User != "":
+		u = v.QOSUserUsed(l.QOS, l.User)
+	default:
+		u = v.QOSUsed(l.QOS)
+	}
+	switch l.What {
+	case Submit:
+		return u.Submitted
+	case sched.LimitJobs:
+		return u.Jobs
+	}
+	return int64(u.TRES.Get(l.What))
+}
+
+// ofRecord are the limits of a record by the association that it counts by.
+func ofRecord(v *state.View, j *pb.JobRecord) []Limit {
+	a := v.Policy().AssocOf(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition)
+	return Of(v, a, j.Spec.GetQos(), j.Spec.GetUser())
+}
+
+// Refuses is why a new record cannot be submitted: there are too many, or its QOS has DenyOnLimit and it could never start. Nil: it can.
+func Refuses(v *state.View, j *pb.JobRecord) *pb.Problem {
+	if !v.Settings.EnforceLimits {
+		return nil
+	}
+	q := v.Policy().QOS(strings.ToLower(j.Spec.GetQos()))
+	deny := slices.Contains(q.GetFlags(), "DenyOnLimit")
+	var counts sched.Counts
+	if deny {
+		counts = sched.Count(convert.Request(j.Spec, v.Users()))
+	}
+	for _, l := range ofRecord(v, j) {
+		switch {
+		case l.What == Submit:
+			if n, used := state.Tasks(j), l.Used(v); used+n > l.Most {
+				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
+			}
+		case !deny:
+		case sched.LimitNeed(l.What, &counts, wall(j.TimeLimitS)) > l.Most:
+			what := "%s may use %d of " + l.What + ", this needs more"
+			if l.What == sched.LimitWall {
+				what = "%s may run jobs for %d seconds, this needs more"
+			}
+			return refusal(&l, what, l.Who, l.Most)
+		}
+	}
+	return nil
+}
+
+func refusal(l *Limit, format string, args ...any) *pb.Problem {
+	return pb.NewProblem(pb.CodeAccountingPolicy, format, args...).WithLead("%s", l.Reason)
+}
+
+// Allows reports whether a job that is about to start with what its record holds keeps its limits, as the plan has seen to unless
+// something has changed since.
+func Allows(v *state.View, j *pb.JobRecord) bool {
+	if !v.Settings.EnforceLimits {
+		return true
+	}
+	held := state.HeldTRES(j)
+	for _, l := range ofRecord(v, j) {
+		need := int64(held.Get(l.What))
+		switch l.What {
+		case Submit:
+			continue
+		case sched.LimitJobs:
+			need = 1
+		case sched.LimitWall:
+			need = wall(j.TimeLimitS)
+		}
+		if l.Used(v)+need > l.Most {
+			return false
+		}
+	}
+	return true
+}
+
+// wall is a time limit of a record in seconds.
+func wall(limitS uint32) int64 {
+	if limitS == pb.Unlimited {
+		return sched.Forever
+	}
+	return int64(limitS)
+}
+
+// Shorten gives a new record whose user has said no time the longest that its limits allow, where its partition would allow more.
+func Shorten(v *state.View, j *pb.JobRecord) {
+	if !v.Settings.EnforceLimits || j.Spec.TimeLimitS != 0 {
+		return
+	}
+	for _, l := range ofRecord(v, j) {
+		if l.What == sched.LimitWall && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
+			j.Spec = state.CloneSpec(j.Spec)
+			j.TimeLimitS, j.Spec.TimeLimitS = uint32(l.Most), uint32(l.Most)
+		}
+	}
+}
+
+// String says what a limit is, for logs and tests.
+func (l Limit) String() string { return fmt.Sprintf("%s %s %d", l.Reason, l.What, l.Most) }

@@ -1,0 +1,39 @@
+package limit
+
+import (
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/policy"
+)
+
+// TestTablesNameSettings: every limit is a setting that sacctmgr knows to have an effect, of the kind that it is counted as; and every
+// numeric setting that is said to have an effect is in a table.
+func TestTablesNameSettings(t *testing.T) {
+	known := map[string]bool{}
+	for _, table := range []struct {
+		on   policy.On
+		rows []row
+	}{{policy.QOS, ofQOS}, {policy.User, ofUsers}, {policy.Account, ofAccounts}, {policy.User, ofAccounts}} {
+		for _, r := range table.rows {
+			s := policy.Find(table.on, r.setting)
+			if s == nil || s.Name != r.setting || !s.InEffect() || (s.Kind == policy.Vector) != (r.what == "") {
+				t.Errorf("%s: %+v", r.setting, s)
+				continue
+			}
+			known[r.setting] = true
+			if r.instead != "" && policy.Find(policy.User, r.instead) == nil {
+				t.Errorf("%s: no setting %s", r.setting, r.instead)
+			}
+		}
+	}
+	for i := range ofUsers {
+		if s := policy.Find(policy.User, ofUsers[i].setting); !s.Inherits {
+			t.Errorf("%s is read as inherited, and is not", s.Name)
+		}
+	}
+	for _, s := range policy.Table {
+		if s.Numeric() && s.InEffect() && !known[s.Name] {
+			t.Errorf("%s is said to have an effect", s.Name)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package sizing
+
+import (
+	"strings"
+
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// LimitNeed is how much a request needs at least of what is limited (record.Limit).
+func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
+	switch what {
+	case record.LimitJobs:
+		return 1
+	case record.LimitWall:
+		return limitS
+	case "cpu":
+		return c.CPUs
+	case "mem":
+		return c.MemMiB
+	case "node":
+		return c.Nodes
+	}
+	for _, g := range c.Gres {
+		if IsGres(what, g.Name, g.Type) {
+			n += g.Count
+		}
+	}
+	return n
+}
+
+// IsGres reports whether a generic resource counts as a TRES: "gres/gpu" is all of them, "gres/gpu:a100" those of a type.
+func IsGres(what, name, typ string) bool {
+	rest, ok := strings.CutPrefix(what, "gres/")
+	if !ok {
+		return false
+	}
+	of, only, typed := strings.Cut(rest, ":")
+	return of == name && (!typed || only == typ)
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -192,8 +193,9 @@ func ofRecord(v *state.View, j *pb.JobRecord) []Limit {
 	return Of(v, a, j.Spec.GetQos(), j.Spec.GetUser())
 }
 
-// Refuses is why a new record cannot be submitted: there are too many, or its QOS has DenyOnLimit and it could never start. Nil: it can.
-func Refuses(v *state.View, j *pb.JobRecord) *pb.Problem {
+// Refuses is why a record cannot be submitted: there are too many, or its QOS has DenyOnLimit and it could never start. Nil: it can. Of a
+// job that is changed, old is what it was: it counts already where it stays.
+func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 	if !v.Settings.EnforceLimits {
 		return nil
 	}
@@ -203,8 +205,13 @@ func Refuses(v *state.View, j *pb.JobRecord) *pb.Problem {
 	if deny {
 		counts = sched.Count(convert.Request(j.Spec, v.Users()))
 	}
+	var counted []Limit
+	if old != nil {
+		counted = ofRecord(v, old)
+	}
 	for _, l := range ofRecord(v, j) {
 		switch {
+		case l.What == Submit && slices.Contains(counted, l):
 		case l.What == Submit:
 			if n, used := state.Tasks(j), l.Used(v); used+n > l.Most {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
@@ -219,6 +226,35 @@ func Refuses(v *state.View, j *pb.JobRecord) *pb.Problem {
 		}
 	}
 	return nil
+}
+
+// Notes say which limits a job that waits would exceed now: whose they are, and what is used under them.
+func Notes(v *state.View, j *pb.JobRecord) (out []string) {
+	if !v.Settings.EnforceLimits {
+		return nil
+	}
+	counts := sched.Count(convert.Request(j.Spec, v.Users()))
+	for _, l := range ofRecord(v, j) {
+		need := sched.LimitNeed(l.What, &counts, wall(j.TimeLimitS))
+		used := l.Used(v)
+		if l.What == Submit || used+need <= l.Most {
+			continue
+		}
+		what := l.What
+		switch what {
+		case sched.LimitJobs:
+			what = "running jobs"
+		case sched.LimitWall:
+			out = append(out, fmt.Sprintf("%s allows jobs of %s, this is longer (%s)", l.Who, timespec.Clock(l.Most), l.Reason))
+			continue
+		}
+		if l.PerJob {
+			out = append(out, fmt.Sprintf("%s allows a job %d %s, this needs %d (%s)", l.Who, l.Most, what, need, l.Reason))
+		} else {
+			out = append(out, fmt.Sprintf("%s uses %d of %d %s, this needs %d more (%s)", l.Who, used, l.Most, what, need, l.Reason))
+		}
+	}
+	return out
 }
 
 func refusal(l *Limit, format string, args ...any) *pb.Problem {

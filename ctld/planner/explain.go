@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
@@ -37,7 +38,7 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range slices.Concat(waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved), feasible.PartitionNotes(v, j),
+	for _, line := range slices.Concat(limit.Notes(v, j), waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved), feasible.PartitionNotes(v, j),
 		feasible.DeviceNotes(v, j.Spec, true)) {
 		fmt.Fprintln(&b, line)
 	}

@@ -25,7 +25,8 @@ func limitBench(t rapid.TB) *bench {
 	clock := func() time.Time { return time.Unix(0, b.now) }
 	cfg := config(3)
 	cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits = true, true
-	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), clock, discard())
+	b.store = journal.NewMemory()
+	b.loop = loop.New(b.store, state.New(cfg, "c", 1), clock, discard())
 	b.p = New(b.loop, sched.Params{Weights: sched.Weights{Basic: true}}, clock, discard())
 	b.loop.Observe(b.p.Changed)
 	for i := range 3 {
@@ -159,6 +160,94 @@ func TestLimits(t *testing.T) {
 		if got := strings.Join(b.reasons(), " "); got != tt.want {
 			t.Errorf("%s; %s: %s, want %s", tt.limits, tt.jobs, got, tt.want)
 		}
+	}
+}
+
+// TestUpdatesKeepLimits: a job is not moved to where there are too many already; it stays where it counts.
+func TestUpdatesKeepLimits(t *testing.T) {
+	b := limitBench(t)
+	b.limits("account lab MaxSubmitJobs 2", "qos high MaxSubmitJobsPerUser 1")
+	for _, to := range []string{"lab", "lab", "group"} {
+		b.send("u1", to, "", &pb.JobSpec{Hold: true})
+	}
+	update := func(caller reactor.Caller, id, key, value string) string {
+		out := b.do(reactor.UpdateJob{Caller: caller, IDs: []string{id}, Set: []*pb.KeyValue{{Key: key, Value: value}}})
+		for _, o := range out.(reactor.Outcomes).List {
+			if o.Problem != nil {
+				return o.Problem.Lead
+			}
+		}
+		return ""
+	}
+	u1 := reactor.Caller{UID: 1001}
+	for _, tt := range []struct {
+		caller               reactor.Caller
+		id, key, value, want string
+	}{
+		{u1, "3", "Account", "lab", "AssocMaxSubmitJobLimit"},
+		{u1, "1", "QOS", "high", ""}, // in the account it counts already
+		{u1, "2", "QOS", "high", "QOSMaxSubmitJobPerUserLimit"},
+		{u1, "1", "NumTasks", "2", ""},
+		{operator, "3", "Account", "lab", ""},
+	} {
+		if got := update(tt.caller, tt.id, tt.key, tt.value); got != tt.want {
+			t.Errorf("%s %s=%s: %q, want %q", tt.id, tt.key, tt.value, got, tt.want)
+		}
+	}
+	b.reasons()
+}
+
+// TestExplainLimits: sluice explain says whose limit it is, and the figures.
+func TestExplainLimits(t *testing.T) {
+	for limit, want := range map[string]string{
+		"account group GrpTRES cpu 3":       "account group uses 2 of 3 cpu, this needs 2 more (AssocGrpCpuLimit)",
+		"qos normal MaxJobsPerUser 1":       "QOS normal, user u1 uses 1 of 1 running jobs, this needs 1 more (QOSMaxJobsPerUserLimit)",
+		"user u1@lab MaxTRESPerJob cpu 1":   "user u1 in account lab allows a job 1 cpu, this needs 2 (AssocMaxCpuPerJobLimit)",
+		"user u1@lab MaxWall 300":           "user u1 in account lab allows jobs of 00:05:00, this is longer (AssocMaxWallDurationPerJobLimit)",
+		"account lab MaxSubmitJobs 2":       "",
+		"account group GrpTRES gres/gpu 0":  "",
+		"account group GrpTRES cpu 1000000": "",
+	} {
+		b := limitBench(t)
+		for range 2 {
+			b.send("u1", "lab", "", &pb.JobSpec{NumTasks: 2, TimeLimitS: 600})
+		}
+		b.apply()
+		b.limits(limit)
+		b.send("u1", "lab", "", &pb.JobSpec{NumTasks: 2, TimeLimitS: 600, Hold: limit == "account lab MaxSubmitJobs 2"})
+		b.finish(b.loop.View().Jobs.Get(2))
+		b.reasons()
+		v := b.loop.View()
+		got := ""
+		for j := range v.Jobs.All() {
+			if state.Pending(j) {
+				got = NewJudge(sched.Params{Weights: sched.Weights{Basic: true}}).Explain(v, j)
+			}
+		}
+		if !strings.Contains(got, want) || want == "" && strings.Contains(got, "this needs") {
+			t.Errorf("%s: %q, want %q", limit, got, want)
+		}
+	}
+}
+
+// TestLimitsAfterARestart: use is counted when the rows are loaded.
+func TestLimitsAfterARestart(t *testing.T) {
+	b := limitBench(t)
+	for range 3 {
+		b.send("u1", "lab", "high", &pb.JobSpec{NumTasks: 2})
+	}
+	b.reasons()
+	cfg := config(3)
+	cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits = true, true
+	v, err := state.Load(cfg, b.store, "c", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Check(); err != nil {
+		t.Error(err)
+	}
+	if u := v.AssocUsed(v.Policy().Assoc("", "group", "").Id); u.Jobs != 3 || u.TRES.Get("cpu") != 6 {
+		t.Errorf("%+v", u)
 	}
 }
 

@@ -54,11 +54,12 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // bench is a writer without goroutines, and a planner on it.
 type bench struct {
-	t    rapid.TB
-	loop *loop.Loop
-	p    *Planner
-	now  int64
-	plan *reactor.ApplyPlan // made and not yet applied
+	t     rapid.TB
+	loop  *loop.Loop
+	p     *Planner
+	store *journal.Memory // of limitBench
+	now   int64
+	plan  *reactor.ApplyPlan // made and not yet applied
 }
 
 func newBench(t rapid.TB) *bench {

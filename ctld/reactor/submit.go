@@ -69,7 +69,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 	if j.EligibleNs == 0 {
 		j.AccrueNs = 0
 	}
-	if p := limit.Refuses(tx.View(), j); p != nil {
+	if p := limit.Refuses(tx.View(), j, nil); p != nil {
 		return p
 	}
 	j.Oversubscribe = state.Oversubscribed(tx.Partition(j.Partition))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -101,6 +102,9 @@ func (c *UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		}
 		tx.Spend(unitsOfSettle)
 		if p := admit.Settle(tx.View(), e.job, e.job.Priority == 0); p != nil {
+			return p
+		}
+		if p := limit.Refuses(tx.View(), e.job, j); p != nil && !c.Caller.Operator {
 			return p
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Class is jobs that are equal in all but their time limit and their place in
-// the queue: of one shape, and, where limits are by user, one user. When one of
+// the queue: of one shape, and under the same limits. When one of
 // them cannot start, none that is as long can, so a pass looks at few.
 type Class struct {
 	key    classKey
@@ -160,22 +160,23 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 	return c
 }
 
-// whoOf separates classes where limits or preemption tell people apart.
-func (q *Queue) whoOf(j *record.Job) string {
+// whoOf separates classes where limits, a bound by user or preemption tell people apart. Users with the same limits are in one class: those
+// of an account where only the account has limits.
+func (q *Queue) whoOf(j *record.Job) (who string) {
+	if q.params.UserDepth > 0 {
+		who = j.User
+	}
+	if q.params.Preempt == record.PreemptQOS {
+		who += "\x00" + j.QOS
+	}
 	if q.limited {
-		b := make([]byte, 0, 64)
+		b := make([]byte, 0, 32)
 		for _, i := range j.Limits {
 			b = binary.AppendVarint(b, int64(i))
 		}
-		return j.User + "\x00" + j.QOS + "\x00" + string(b)
+		who += "\x00" + string(b)
 	}
-	if q.params.UserDepth > 0 {
-		return j.User
-	}
-	if q.params.Preempt == record.PreemptQOS {
-		return j.QOS
-	}
-	return ""
+	return who
 }
 
 // deadlineLeastS is how long a job with a deadline and no limit has to be able to run: as in Slurm, a minute. It is given what is left

@@ -1,0 +1,71 @@
+package planner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// BenchmarkLimits is what a pass costs after a job was submitted, with 10,000 users in 1000 accounts who have a job waiting each: without
+// limits, with limits of all accounts, and with limits of all users. Jobs of users who share their limits are looked at as one; those with
+// limits of their own are not, and cost each pass something.
+func BenchmarkLimits(t *testing.B) {
+	for _, of := range []string{"nobody", "accounts", "users"} {
+		t.Run("of="+of, func(t *testing.B) {
+			cfg, enforced := config(3), of != "nobody"
+			cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits, cfg.Settings.MaxJobCount = enforced, enforced, 0
+			now := time.Unix(1000, 0)
+			b := &bench{now: 1000e9}
+			b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), func() time.Time { return now }, discard())
+			b.p = New(b.loop, sched.Params{Weights: sched.Weights{Basic: true}}, func() time.Time { return now }, discard())
+			b.loop.Observe(b.p.Changed)
+			for i := range 3 {
+				b.do(hello(fmt.Sprintf("n%d", i+1)))
+			}
+			value := func(name string, n uint64) *pb.PolicySetting {
+				return &pb.PolicySetting{Name: name, Values: []*pb.PolicyValue{{Name: name, Value: n}}}
+			}
+			for a := range 1000 {
+				account := fmt.Sprintf("a%d", a)
+				set := []*pb.PolicySetting{value("GrpJobs", 5)}
+				if of == "users" {
+					set = append(set, value("MaxJobs", 2))
+				}
+				b.change(&pb.ChangePolicyRequest{Names: []string{account}, Set: set})
+				var users []string
+				for u := range 10 {
+					users = append(users, fmt.Sprintf("u%d", 10*a+u))
+				}
+				b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_USER, Names: users, Accounts: []string{account}})
+			}
+			submit := func(u int) {
+				j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000 + uint32(u), User: fmt.Sprintf("u%d", u)}, "")
+				if p != nil {
+					t.Fatal(p)
+				}
+				if p, ok := b.do(reactor.Submit{Job: j}).(*pb.Problem); ok {
+					t.Fatal(p)
+				}
+			}
+			for u := range 10000 {
+				submit(u)
+			}
+			b.p.Prepare(sched.Cursor{})
+			t.ResetTimer()
+			for i := range t.N {
+				t.StopTimer()
+				submit(i % 10000)
+				t.StartTimer()
+				b.p.Prepare(sched.Cursor{})
+			}
+		})
+	}
+}

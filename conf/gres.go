@@ -2,6 +2,7 @@ package conf
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,6 +191,7 @@ func (l *loader) checkGres() {
 				l.warn(at, l.nearestNode(name), "gres.conf names unknown node %s", name)
 			}
 		}
+		l.checkGresCores(g)
 	}
 	for _, n := range c.Nodes {
 		for _, g := range n.Gres {
@@ -198,5 +200,26 @@ func (l *loader) checkGres() {
 					strings.Join(c.GresTypes, ","))
 			}
 		}
+	}
+}
+
+// checkGresCores compares Cores= with the nodes that have the resource: what is beyond theirs is left out when the node registers. Numbers
+// of second threads are written by tools beside those of cores, and do no harm.
+func (l *loader) checkGresCores(g GresLine) {
+	if len(g.Cores) == 0 {
+		return
+	}
+	least, most := slices.Min(g.Cores), slices.Max(g.Cores)
+	few := map[int][]string{} // nodes by how many cores they have
+	for _, n := range l.c.Nodes {
+		cores := n.Sockets * n.CoresPerSocket
+		has := slices.ContainsFunc(n.Gres, func(r tres.Gres) bool { return r.Name == g.Name })
+		if has && g.For(n.Name) && (least >= cores || most >= max(cores, n.CPUs)) {
+			few[cores] = append(few[cores], n.Name)
+		}
+	}
+	for _, cores := range slices.Sorted(maps.Keys(few)) {
+		l.warn(place{g.File, g.Line}, "count cores, not threads, from 0 on",
+			"Cores= goes up to %d, but %s has cores 0-%d: those beyond are left out", most, hostlist.Fold(few[cores]), cores-1)
 	}
 }

@@ -35,7 +35,7 @@ const (
 var wordTables = sync.OnceValue(func() map[string]wordTable {
 	return map[string]wordTable{
 		"schedulerparameters": {works: `bf_guard bf_head_guard bf_max_job_test bf_max_job_user bf_max_wait bf_order bf_policy bf_reservations
-			bf_resolution bf_short_queue bf_window max_switch_wait nohold_on_prolog_fail placement
+			bf_resolution bf_short_queue bf_window max_script_size max_switch_wait nohold_on_prolog_fail placement
 			requeue_on_resume_failure`,
 			vain: map[string]string{
 				whyEager: `batch_sched_delay bf_busy_nodes bf_continue bf_interval bf_max_time bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep
@@ -53,7 +53,6 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"licenses are always planned for": `bf_licenses`,
 				"licenses with count 0 are handled as requested by the job": `allow_zero_lic`,
 				"burst buffers are not supported":                           `bb_array_stage_cnt`,
-				"scripts are limited to 4 MiB":                              `max_script_size`,
 				"MaxArraySize bounds an array":                              `max_array_tasks`,
 				"see scontrol top and scontrol update nice=":                `enable_user_top`,
 				"a dependency is looked up by job":                          `correspond_after_task_cnt`,

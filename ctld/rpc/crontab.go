@@ -77,7 +77,7 @@ func (s *Service) cronJob(ctx context.Context, peer *Peer, uid uint32, job *pb.C
 	submit := proto.Clone(job.Submit).(*pb.SubmitRequest)
 	spec := submit.Spec
 	submit.RequestId, spec.BeginNs, spec.SubmitLine = "", 0, ""
-	if p := checkPayload(submit); p != nil {
+	if p := s.checkPayload(submit); p != nil {
 		return e, p
 	}
 	schedule, err := crontab.Parse(job.Cron)

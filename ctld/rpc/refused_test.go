@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
@@ -155,6 +156,23 @@ func TestSlowScriptsOfOneUser(t *testing.T) {
 	for range 8 {
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestScriptsAreBoundedByTheSite: max_script_size of SchedulerParameters.
+func TestScriptsAreBoundedByTheSite(t *testing.T) {
+	s := serve(t)
+	cfg := stateConfig()
+	cfg.Settings.MaxScriptBytes = 100
+	if _, err := s.loop.Do(ctx, reactor.Reconfigure{Config: cfg}); err != nil {
+		t.Fatal(err)
+	}
+	c := s.as(alice, alice)
+	for n, refused := range map[int]bool{100: false, 101: true} {
+		_, err := c.Submit(ctx, request("#!"+strings.Repeat("x", n-2)))
+		if p, _ := problemOf(err); (p != nil) != refused || refused && !strings.Contains(p.Error(), "101 bytes and may have 100 (max_script_size") {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if r.Spec == nil {
 		return nil, status.Error(codes.InvalidArgument, "the submission has no specification")
 	}
-	if p := checkPayload(r); p != nil {
+	if p := s.checkPayload(r); p != nil {
 		return nil, problem(p)
 	}
 	if p := s.identity(peer, r.Spec); p != nil {
@@ -195,7 +195,7 @@ func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitReq
 		return nil, nil
 	}
 	if said, p = s.SubmitScript(ctx, v, r); p == nil {
-		p = checkPayload(r)
+		p = s.checkPayload(r)
 	}
 	return said, p
 }
@@ -225,12 +225,16 @@ func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) 
 	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: cpus}, nil
 }
 
-func checkPayload(r *pb.SubmitRequest) *pb.Problem {
+func (s *Service) checkPayload(r *pb.SubmitRequest) *pb.Problem {
 	env := 0
 	for _, e := range r.Env {
 		env += len(e) + 1
 	}
+	most := s.Writer.View().Settings.MaxScriptBytes
 	switch {
+	case most > 0 && len(r.Script) > most:
+		return pb.NewProblem(pb.CodeTooLarge, "the script has %d bytes and may have %d (max_script_size of SchedulerParameters)",
+			len(r.Script), most).WithHint("keep data in files beside it")
 	case len(r.Script) > maxScript, env > maxEnv, len(r.Env) > maxEnvVars:
 		return tooLarge(len(r.Script) + env)
 	case r.Spec.Interactive && (len(r.Script) > 0 || r.Spec.Array != ""):

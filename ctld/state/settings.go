@@ -41,6 +41,7 @@ type Settings struct {
 	MaxSwitchWaitS    uint32 // max_switch_wait; 0 = no bound
 	MaxJobsPerUser    uint32
 	MaxUserBytes      int64  // what a user may hold in the state; 0 = no bound
+	MaxScriptBytes    int    // of a batch script; 0 = as much as a request may have
 	EnforcePartLimits string // NO (or empty), ANY or ALL
 	EnforceAssocs     bool   // AccountingStorageEnforce: users use accounts that they are in
 	EnforceQOS        bool   // and QOS that they may use

@@ -38,8 +38,8 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range slices.Concat(limit.Notes(v, j), waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved), feasible.PartitionNotes(v, j),
-		feasible.DeviceNotes(v, j.Spec, true)) {
+	for _, line := range slices.Concat(limit.Notes(v, j), waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved),
+		feasible.PartitionNotes(v, j), feasible.DeviceNotes(v, j.Spec, true)) {
 		fmt.Fprintln(&b, line)
 	}
 	for _, id := range endsFirst(x.Ways) {

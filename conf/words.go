@@ -150,7 +150,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"the paths of a job's files are always stored": `no_stdio`,
 		}},
 		"accountingstorageenforce": {works: "associations limits qos safe all none 0 1", vain: map[string]string{
-			"accounting is always on, and has no wckeys":   `wckeys nojobs nosteps`,
+			"accounting is always on, and has no wckeys": `wckeys nojobs nosteps`,
 		}},
 		"accountingstorageparameters": {works: "PurgeJobAfter", vain: map[string]string{
 			"accounting is built into the controller; there is no database server": `SSL_CA SSL_CAPATH SSL_CERT ` +

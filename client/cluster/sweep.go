@@ -14,15 +14,17 @@ import (
 	"time"
 )
 
-// cgroupTop is the folder below which node daemons keep their cgroups: sluice/<cluster>/<node>.
+// cgroupTop is the folder below which node daemons keep their cgroups: sluice/<cluster>/<node> for jobs, and <node>.shims beside it.
 const cgroupTop = "sluice"
 
-// cgroupFolders gives a node's folder in each mounted hierarchy that has one.
+// cgroupFolders gives a node's folders in each mounted hierarchy that has them.
 func cgroupFolders(cluster, node string) (dirs []string) {
 	for _, mount := range cgroupMounts() {
-		dir := filepath.Join(mount, cgroupTop, cluster, node)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			dirs = append(dirs, dir)
+		for _, name := range []string{node, node + ".shims"} {
+			dir := filepath.Join(mount, cgroupTop, cluster, name)
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				dirs = append(dirs, dir)
+			}
 		}
 	}
 	return dirs
@@ -110,13 +112,13 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int
 	}
 	kill(jobs)
 	for _, node := range nodes {
-		for _, dir := range cgroupFolders(cluster, node) {
-			pids := cgroupPids([]string{dir})
-			if slices.ContainsFunc(pids, func(pid int) bool { return foreignShim(pid, d) }) {
-				continue // a node of the same name of another cluster of this name, which runs
-			}
+		dirs := cgroupFolders(cluster, node)
+		if slices.ContainsFunc(cgroupPids(dirs), func(pid int) bool { return foreignShim(pid, d) }) {
+			continue // a node of the same name of another cluster of this name, which runs
+		}
+		for _, dir := range dirs {
 			thaw(dir)
-			for _, pid := range pids {
+			for _, pid := range cgroupPids([]string{dir}) {
 				kill([]int{pid})
 				left = append(left, "process "+strconv.Itoa(pid))
 				if !isShim[pid] {

@@ -3,7 +3,10 @@ package compat
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"testing"
 )
 
 // mask hides what must differ between two runs, keeping widths: columns are compared to the byte.
@@ -92,6 +95,33 @@ func (m *mask) apply(text string) string {
 	}
 }
 
+// tasksEnd finds what srun says of the ends of tasks. Those of one moment share a line, so the load of the machine decides which do.
+var tasksEnd = regexp.MustCompile(`(?m)(^srun: error: \S+: tasks? [0-9,-]+: .*\n)+`)
+
+// eachTask gives each task whose end srun tells a line of its own.
+func eachTask(text string) string {
+	return tasksEnd.ReplaceAllStringFunc(text, func(told string) string {
+		var lines []string
+		for line := range strings.Lines(told) {
+			f := strings.SplitN(line, ": ", 5)
+			_, tasks, _ := strings.Cut(f[3], " ")
+			for part := range strings.SplitSeq(tasks, ",") {
+				first, last, several := strings.Cut(part, "-")
+				if !several {
+					last = first
+				}
+				from, _ := strconv.Atoi(first)
+				to, _ := strconv.Atoi(last)
+				for task := from; task <= to; task++ {
+					lines = append(lines, fmt.Sprintf("%s: task %d: %s", f[2], task, f[4]))
+				}
+			}
+		}
+		slices.Sort(lines)
+		return strings.Join(lines, "")
+	})
+}
+
 // hideHost hides the machine's name, also in the middle of a file's, and keeps the width of its column.
 func (m *mask) hideHost(text string) string {
 	re := regexp.MustCompile(`(\b|_)` + regexp.QuoteMeta(m.host) + `(\b|_)( *)`)
@@ -119,4 +149,18 @@ func (m *mask) id(id string) string {
 		m.unnamed[id] = name
 	}
 	return fmt.Sprintf("@%s%s", name, strings.Repeat("@", max(0, 5-len(name))))
+}
+
+// TestEachTask: the same ends are the same answer, in however many lines srun tells them.
+func TestEachTask(t *testing.T) {
+	together := "x\nsrun: error: node: tasks 0-2: Killed\nsrun: error: node: task 3: Killed\ny\n"
+	apart := "x\nsrun: error: node: task 0: Killed\nsrun: error: node: task 3: Killed\nsrun: error: node: tasks 1,2: Killed\ny\n"
+	if a, b := eachTask(together), eachTask(apart); a != b || strings.Count(a, "\n") != 6 {
+		t.Errorf("%q and %q", a, b)
+	}
+	for _, other := range []string{strings.Replace(apart, "1,2", "1", 1), strings.Replace(apart, "3: K", "3: Not k", 1)} {
+		if eachTask(other) == eachTask(together) {
+			t.Errorf("%q is taken for the same", other)
+		}
+	}
 }

@@ -110,7 +110,7 @@ type answer struct {
 
 // same tells whether two answers are the same to the byte.
 func (a answer) same(b answer) bool {
-	return a.stdout == b.stdout && a.stderr == b.stderr && a.exit == b.exit
+	return eachTask(a.stdout) == eachTask(b.stdout) && eachTask(a.stderr) == eachTask(b.stderr) && a.exit == b.exit
 }
 
 // explains tells whether an answer is the complaint of the other one with an explanation behind it: Slurm's words come first, to the

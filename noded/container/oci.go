@@ -221,7 +221,7 @@ func (o *oci) query(ctx context.Context) (s status, err error) {
 	return s, err
 }
 
-// ociPatience is how long a runtime may take for an operation.
+// ociPatience is how long a runtime may take for an operation, also for one that puts away what is left of a container.
 const ociPatience = time.Minute
 
 // supervise creates and starts the container, and ends as its first process does, which becomes this one's child.
@@ -306,9 +306,6 @@ func signaled(err error) bool {
 
 var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGALRM, unix.SIGWINCH}
 
-// endPatience is how long each command may take that puts away what is left of a container.
-const endPatience = 10 * time.Second
-
 // End puts away what is left of a task's container when the process pid, its first, has ended.
 func End(j *Job, pid int, env []string) error {
 	o, err := newOCI(j, env)
@@ -320,14 +317,14 @@ func End(j *Job, pid int, env []string) error {
 		o.v.Root, _ = c.root(o.Bundle)
 	}
 	do := func(key, pattern string) {
-		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), ociPatience)
 		defer cancel()
 		if cmd, err := o.command(ctx, key, pattern); err == nil {
 			_ = cmd.Run() // there may be nothing left
 		}
 	}
 	if j.Runtime.Query != "" && j.Runtime.Kill != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), ociPatience)
 		defer cancel()
 		if s, err := o.query(ctx); err == nil && s.Status == "running" {
 			do("RunTimeKill", j.Runtime.Kill)

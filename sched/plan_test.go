@@ -21,6 +21,8 @@ type world struct {
 	t  testingT
 	s  *Scheduler
 	in Snapshot
+
+	most []int64 // of Limits
 }
 
 func newWorld(t testingT, p Params, nodes, cpus int) *world {

@@ -90,6 +90,48 @@ func randomWorld(t *rapid.T) *world {
 	return w
 }
 
+// limit draws limits of accounts and QOS.
+func (w *world) limit(t *rapid.T) {
+	for _, what := range rapid.SampledFrom([][]string{nil, {"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall"}}).Draw(t, "limits") {
+		each := len(w.in.Limits) > 4
+		w.in.Limits = append(w.in.Limits, Limit{What: what, PerJob: each, Reason: Code(fmt.Sprint("limit ", len(w.in.Limits)))})
+		w.most = append(w.most, rapid.Int64Range(0, 6).Draw(t, "most"))
+	}
+	w.measure()
+}
+
+// measure says what is left under the limits.
+func (w *world) measure() {
+	w.in.Left = slices.Clone(w.most)
+	for _, r := range w.in.Running {
+		for _, i := range r.Job.Limits {
+			if l := &w.in.Limits[i]; !l.PerJob {
+				w.in.Left[i] -= heldOf(l.What, r.Allocs)
+			}
+		}
+	}
+}
+
+// heldOf is how much of what is limited is allocated.
+func heldOf(what string, allocs []Alloc) (n int64) {
+	for _, a := range allocs {
+		switch what {
+		case "cpu":
+			n += int64(a.CPUs)
+		case "node":
+			n++
+		case "jobs":
+			n = 1
+		}
+		for _, g := range a.Gres {
+			if what == "gres/gpu" && g.Name == "gpu" && g.Shares == 0 {
+				n += g.Count
+			}
+		}
+	}
+	return n
+}
+
 // reserveParts reserves some cores and devices of the nodes.
 func (w *world) reserveParts(t *rapid.T, r *Reservation) {
 	r.Nodes = nil
@@ -144,6 +186,11 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	j := w.add(id, rapid.Int64Range(1, 80).Draw(t, "limit"), r)
 	j.User = rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user")
 	j.PredictedS = rapid.Int64Range(0, 50).Draw(t, "predicted")
+	for i := range w.in.Limits {
+		if rapid.IntRange(0, 3).Draw(t, "under") == 0 {
+			j.Limits = append(j.Limits, int32(i))
+		}
+	}
 	j.Partitions = rapid.SampledFrom([][]string{{"p"}, {"q"}, {"p", "q"}, {"q", "p"}}).Draw(t, "parts")
 	if rapid.IntRange(0, 5).Draw(t, "array") == 0 {
 		j.Array = &Array{
@@ -166,6 +213,7 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 func TestRandomWorlds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
+		w.limit(t)
 		id := uint32(0)
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "submit") {
@@ -181,8 +229,22 @@ func TestRandomWorlds(t *testing.T) {
 				t.Fatalf("in another order the plan differs:\n%s\n%s\n%s", plan, other, showPlan(New(w.s.params).Plan(&in)))
 			}
 			w.plan()
+			w.measure()
+			for _, st := range made.Start {
+				for _, i := range st.Job.Limits {
+					if l := &w.in.Limits[i]; !l.PerJob && w.in.Left[i] < 0 {
+						t.Fatalf("job %d has started, and too much of %s is used: %d", st.Job.ID, l.Reason, w.in.Left[i])
+					}
+				}
+			}
 			w.in.Now += rapid.Int64Range(0, 30).Draw(t, "pass")
 			w.endSome(t)
+			for i := range w.most {
+				if rapid.IntRange(0, 9).Draw(t, "changed") == 0 {
+					w.most[i] = rapid.Int64Range(0, 6).Draw(t, "most")
+				}
+			}
+			w.measure()
 			w.flap(t)
 		}
 	})

@@ -112,7 +112,7 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 	case WaitLicenses:
 		return unless(len(j.Request.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0), "the licenses are there")
 	case WaitResources, WaitPriority:
-		if params.Policy == FIFO {
+		if params.Policy == FIFO || c.limited(j) || c.more(j) {
 			return ""
 		}
 		for _, name := range j.Partitions {
@@ -135,9 +135,32 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 		gone := func(name string) bool { return c.nodes[name].rec.State != NodeUsable }
 		return unless(slices.ContainsFunc(j.Request.NodeList, gone), "nothing is reserved until then, and the nodes it names are up")
 	default:
+		if strings.HasPrefix(string(code), "limit ") {
+			return unless(c.limited(j) || c.more(j), "it would keep its limits")
+		}
 		return "no such reason is expected here"
 	}
 	return ""
+}
+
+// limited: of something that is limited less is left than the job asks for.
+func (c *counted) limited(j *Job) bool {
+	counts := Count(j.Request)
+	return slices.ContainsFunc(j.Limits, func(i int32) bool {
+		l := &c.in.Limits[i]
+		left := c.in.Left[i]
+		for _, s := range c.plan.Start {
+			if !l.PerJob && slices.Contains(s.Job.Limits, i) {
+				left -= heldOf(l.What, s.Allocs)
+			}
+		}
+		return LimitNeed(l.What, &counts, j.LimitS) > left
+	})
+}
+
+// more: there are limits on it, and it may get more than it asks for: whole nodes, or more of them.
+func (c *counted) more(j *Job) bool {
+	return len(j.Limits) > 0 && (j.Request.Exclusive || c.in.Partitions[0].Share == ShareExclusive || j.Request.MinNodes != 1)
 }
 
 func unless(ok bool, why string) string {

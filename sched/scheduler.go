@@ -52,7 +52,7 @@ func (s *Scheduler) Plan(in *Snapshot) *Plan {
 // records differed. A change of what nodes, partitions or reservations are
 // (not of their state) starts over: it is rare, and exactness is worth more.
 func (s *Scheduler) follow(in *Snapshot) int {
-	if s.ix.Now > in.Now || s.restructured(in) || s.pl.Remembers(idleShapes+2*len(s.q.Classes)) {
+	if s.ix.Now > in.Now || s.restructured(in) || s.pl.Remembers(idleShapes+2*len(s.q.Families)) {
 		s.reset(s.ix.ByUser)
 	}
 	empty := s.ix.Empty()
@@ -77,7 +77,7 @@ const idleShapes = 4096
 
 // restructured reports whether all has to be built anew.
 func (s *Scheduler) restructured(in *Snapshot) bool {
-	return !s.ix.Empty() && (s.q.Restructured(in) || s.pl.Restructured(in) || s.ix.Restructured(in))
+	return s.q.Restructured(in) || !s.ix.Empty() && (s.pl.Restructured(in) || s.ix.Restructured(in))
 }
 
 // Explain says why the pending job id waits in the snapshot. It costs up to a

@@ -46,7 +46,7 @@ var importRules = []rule{
 	{in: "sched/node", may: []string{"sched/record", "sched/profile", "sched/sizing"}},
 	{in: "sched/index", may: []string{"sched/record", "sched/profile", "sched/node"}},
 	{in: "sched/placement", may: []string{"conf/", "sched/record", "sched/fit", "sched/node", "sched/index", "sched/sizing"}},
-	{in: "sched/queue", may: []string{"sched/record", "sched/priority", "sched/node", "sched/index", "sched/placement"}},
+	{in: "sched/queue", may: []string{"sched/record", "sched/priority", "sched/node", "sched/index", "sched/placement", "sched/sizing"}},
 	{in: "sched/pass", may: []string{"sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue", "sched/sizing"}},
 	{in: "sched/explain", may: []string{"conf/", "sched/record", "sched/node", "sched/index", "sched/placement", "sched/queue",
 		"sched/sizing"}},

@@ -17,6 +17,12 @@ type limits struct {
 	of     map[limitsKey][]int32 // of jobs that are alike
 	list   []limit.Limit
 	at     map[limit.Limit]int32
+
+	rows   []sched.Limit // the list, as the scheduler sees it
+	left   []int64       // under each as of the view; a new one where anything has changed
+	view   *state.View
+	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
+	qoses  map[uint32][]int32
 }
 
 // limitsKey is what the limits of a job depend on.
@@ -29,7 +35,8 @@ func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) []int32 {
 	}
 	r := &m.limits
 	if r.policy != v.Policy() {
-		*r = limits{policy: v.Policy(), of: map[limitsKey][]int32{}, at: map[limit.Limit]int32{}}
+		*r = limits{policy: v.Policy(), of: map[limitsKey][]int32{}, at: map[limit.Limit]int32{}, assocs: map[uint32][]int32{},
+			qoses: map[uint32][]int32{}}
 	}
 	key := limitsKey{spec.User, spec.Account, spec.Qos, convert.PartitionList(v, spec)}
 	if ids, known := r.of[key]; known {
@@ -55,19 +62,49 @@ func (r *limits) place(l limit.Limit) int32 {
 		id = int32(len(r.list))
 		r.at[l] = id
 		r.list = append(r.list, l)
+		r.rows = append(r.rows, sched.Limit{PerJob: l.PerJob, What: l.What, Reason: sched.Code(l.Reason)})
+		switch {
+		case l.PerJob:
+		case l.Assoc != 0:
+			r.assocs[l.Assoc] = append(r.assocs[l.Assoc], id)
+		case l.User != "":
+			for _, a := range r.policy.UserAssocs(l.User) {
+				r.assocs[a.Id] = append(r.assocs[a.Id], id)
+			}
+		default:
+			r.qoses[l.QOS] = append(r.qoses[l.QOS], id)
+		}
 	}
 	return id
 }
 
-// left are the limits as the scheduler sees them: what is left now.
-func (r *limits) left(v *state.View) []sched.Limit {
+// current brings up to date what is left under the limits of the jobs of a view: under those whose use has changed since the last one.
+func (r *limits) current(v *state.View) ([]sched.Limit, []int64) {
 	if !v.Settings.EnforceLimits {
-		return nil
+		return nil, nil
 	}
-	out := make([]sched.Limit, len(r.list))
-	for i := range r.list {
-		l := &r.list[i]
-		out[i] = sched.Limit{PerJob: l.PerJob, What: l.What, Left: l.Most - l.Used(v), Reason: sched.Code(l.Reason)}
+	known, own := len(r.left), false
+	set := func(i int32) {
+		if left := r.list[i].Most - r.list[i].Used(v); int(i) >= known || left != r.left[i] {
+			if !own {
+				r.left, own = slices.Grow(slices.Clone(r.left), len(r.list)-known)[:len(r.list)], true
+			}
+			r.left[i] = left
+		}
 	}
-	return out
+	for i := known; i < len(r.list); i++ {
+		set(int32(i))
+	}
+	some := func(places map[uint32][]int32) func(id uint32) {
+		return func(id uint32) {
+			for _, i := range places[id] {
+				set(i)
+			}
+		}
+	}
+	if r.view != nil {
+		v.UsedSince(r.view, some(r.assocs), some(r.qoses))
+	}
+	r.view = v
+	return r.rows, r.left
 }

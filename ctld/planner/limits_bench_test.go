@@ -2,6 +2,8 @@ package planner
 
 import (
 	"fmt"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,9 +16,18 @@ import (
 	"github.com/sluice-hpc/sluice/sched"
 )
 
-// BenchmarkLimits is what a pass costs after a job was submitted, with 10,000 users in 1000 accounts who have a job waiting each: without
-// limits, with limits of all accounts, and with limits of all users. Jobs of users who share their limits are looked at as one; those with
-// limits of their own are not, and cost each pass something.
+// threadTime is what this thread has computed so far: on a machine that others use too it says more than the clock.
+func threadTime(t *testing.B) time.Duration {
+	var u syscall.Rusage
+	const thread = 1 // RUSAGE_THREAD
+	if err := syscall.Getrusage(thread, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkLimits is what a pass costs after a job was submitted to a queue whose reasons are settled, with 10,000 users in 1000 accounts
+// who have a job waiting each: without limits, with limits of all accounts, and with limits of all users. All three should cost the same.
 func BenchmarkLimits(t *testing.B) {
 	for _, of := range []string{"nobody", "accounts", "users"} {
 		t.Run("of="+of, func(t *testing.B) {
@@ -58,14 +69,30 @@ func BenchmarkLimits(t *testing.B) {
 			for u := range 10000 {
 				submit(u)
 			}
-			b.p.Prepare(sched.Cursor{})
+			settle := func() {
+				for {
+					_, cmd := b.p.Prepare(sched.Cursor{})
+					if cmd == nil {
+						return
+					}
+					b.do(*cmd)
+				}
+			}
+			settle()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var spent time.Duration
 			t.ResetTimer()
 			for i := range t.N {
-				t.StopTimer()
 				submit(i % 10000)
-				t.StartTimer()
-				b.p.Prepare(sched.Cursor{})
+				began := threadTime(t)
+				_, cmd := b.p.Prepare(sched.Cursor{})
+				spent += threadTime(t) - began
+				if cmd != nil {
+					b.do(*cmd)
+				}
 			}
+			t.ReportMetric(float64(spent.Nanoseconds())/float64(t.N), "cpu-ns/pass")
 		})
 	}
 }

@@ -375,6 +375,8 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
+	rows, left := m.limits.current(v)
 	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
-		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: m.limits.left(v)}
+		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: rows,
+		Left: left}
 }

@@ -58,6 +58,25 @@ func (t *table[T]) All() iter.Seq[*T] {
 	}
 }
 
+// differ calls f for each id of which the tables have not the same record. Pages that they share are not looked into.
+func (t *table[T]) differ(o *table[T], f func(id uint32)) {
+	if t == o {
+		return
+	}
+	from, to := min(t.base, o.base), max(t.base+uint32(len(t.pages)), o.base+uint32(len(o.pages)))
+	for n := from; n < to; n++ {
+		a, b := t.page(n*pageSize), o.page(n*pageSize)
+		if a == b {
+			continue
+		}
+		for id := n * pageSize; id-n*pageSize < pageSize; id++ {
+			if t.Get(id) != o.Get(id) {
+				f(id)
+			}
+		}
+	}
+}
+
 func (t *table[T]) page(id uint32) *page[T] {
 	n := id / pageSize
 	if n < t.base || int(n-t.base) >= len(t.pages) {

@@ -45,14 +45,14 @@ func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
 		return x
 	}
 	e := j.Primary()
-	if fault := ex.q.FaultOf(e.Class); fault.Code != "" {
+	if fault := ex.q.FaultOf(e.Class.Family); fault.Code != "" {
 		x.Reason = fault
 	}
 	if x.Partition = ex.beyond(e); x.Partition == "" {
 		x.Nodes, x.Reserved = ex.failing(e)
 	}
 	x.Licenses = ex.shortLicenses(e.Class.Shape)
-	fault := ex.q.FaultOf(e.Class).Code
+	fault := ex.q.FaultOf(e.Class.Family).Code
 	if fault == "" {
 		x.Switches = ex.scattered(e)
 	}
@@ -75,7 +75,7 @@ func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
 func (ex *explainer) beyond(e *queue.Entry) string {
 	p, r := e.Class.Part.Rec, e.Class.Shape.Request
 	d := &e.Class.Shape.Demand
-	switch ex.q.FaultOf(e.Class).Code {
+	switch ex.q.FaultOf(e.Class.Family).Code {
 	case record.WaitPartitionDown:
 		return fmt.Sprintf("partition %s is down", p.Name)
 	case record.WaitPartitionInactive:

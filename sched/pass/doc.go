@@ -4,6 +4,7 @@
 // Each rule has a file of its own, so that it can be replaced there:
 //
 //   - pass.go: the pass over the classes of the queue, and starts
+//   - turn.go: which classes of a family it opens
 //   - order.go: the order of backfill candidates (Params.Order)
 //   - guard.go: which jobs are promised a start, and when (Params.HeadGuardS, MaxWaitS)
 //   - preempt.go: preemption

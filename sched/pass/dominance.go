@@ -1,6 +1,10 @@
 package pass
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-hpc/sluice/sched/queue"
+)
 
 // A job that is at least as large and as long as one that could not start in
 // this pass cannot start either: within a pass what is free only shrinks. Only
@@ -32,7 +36,7 @@ type defeats map[string][]defeat
 const maxDefeats = 32
 
 // cover reports whether something no larger and no longer has failed.
-func (d defeats) cover(c *turn, least int64) bool {
+func (d defeats) cover(c *queue.Family, least int64) bool {
 	b := &c.Shape.Bulk
 	for i := range d[b.Kind] {
 		if d[b.Kind][i].within(b.Amounts, least) {
@@ -44,7 +48,7 @@ func (d defeats) cover(c *turn, least int64) bool {
 
 // add notes that a job of c could not start; what is within it need not
 // be kept.
-func (d defeats) add(c *turn, least int64) {
+func (d defeats) add(c *queue.Family, least int64) {
 	b := &c.Shape.Bulk
 	f := defeat{b.Amounts, least}
 	list := slices.DeleteFunc(d[b.Kind], func(g defeat) bool { return f.within(g.amounts, g.least) })

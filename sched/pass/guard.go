@@ -15,16 +15,34 @@ type guard struct {
 	lowTier uint16 // of partitions
 }
 
-// count adds what waits in the class of c to what the guard goes by in its partition. Only jobs and array tasks that could start
-// there are counted: neither held ones nor those that a reservation merely attracts, which wait in their partition, too.
-func (g *guard) count(c *turn) {
-	l := c.line
-	l.longest = max(l.longest, c.Root.Min.Longest)
-	if max := g.params.MaxWaitS; max > 0 {
-		l.old += c.Root.Older(g.now-max, overfull+maxLong-l.old)
+// count adds what waits in a class, and in those that come after it in its family, to what the guard goes by in its partition. Only
+// jobs and array tasks that could start there are counted: neither those that are held, by somebody or by a limit, nor those that a
+// reservation merely attracts, which wait in their partition, too.
+func (g *guard) count(l *line, c *queue.Class) {
+	l.longest = max(l.longest, c.Below.Longest)
+	if g.params.MaxWaitS > 0 {
+		g.countOld(l, c)
 	}
 	if !c.Attracted() {
+		g.countStartable(l, c)
+	}
+}
+
+func (g *guard) countOld(l *line, c *queue.Class) {
+	if since := g.now - g.params.MaxWaitS; c.Below.Elig < since && l.old < overfull+maxLong {
+		l.old += c.Root.Older(since, overfull+maxLong-l.old)
+		for _, next := range c.Next() {
+			g.countOld(l, next)
+		}
+	}
+}
+
+func (g *guard) countStartable(l *line, c *queue.Class) {
+	if l.startable <= g.params.ShortQueue {
 		l.startable += c.Root.Startable(g.params.ShortQueue + 1 - l.startable)
+		for _, next := range c.Next() {
+			g.countStartable(l, next)
+		}
 	}
 }
 

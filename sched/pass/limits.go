@@ -6,22 +6,21 @@ import (
 )
 
 // room is what is left under the limits of associations and QOS; a pass uses it up as it starts jobs. A job looks at its own few.
-type room []record.Limit
+type room struct {
+	limits []record.Limit
+	left   []int64
+	taken  map[int32]int64 // by the pass
+}
 
 // lacks is the limit that keeps a job of the class from starting; "" when none does.
-func (r room) lacks(c *turn, limitS int64) record.Code {
-	j := c.Root.Job.Rec
-	if len(j.Limits) == 0 {
-		return ""
-	}
-	counts := sizing.Count(c.Shape.Request)
-	return r.short(j, func(what string) int64 { return sizing.LimitNeed(what, &counts, limitS) })
+func (r *room) lacks(c *turn, limitS int64) record.Code {
+	return r.short(c.Root.Job.Rec, func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
 }
 
 // short is the limit under which there is not what a job needs.
-func (r room) short(j *record.Job, need func(what string) int64) record.Code {
+func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 	for _, i := range j.Limits {
-		if l := &r[i]; need(l.What) > l.Left {
+		if l := &r.limits[i]; need(l.What) > r.left[i]-r.taken[i] {
 			return l.Reason
 		}
 	}
@@ -29,15 +28,15 @@ func (r room) short(j *record.Job, need func(what string) int64) record.Code {
 }
 
 // lacksFor is lacks for what a job would hold, which may be more than it asks for.
-func (r room) lacksFor(j *record.Job, allocs []record.Alloc) record.Code {
+func (r *room) lacksFor(j *record.Job, allocs []record.Alloc) record.Code {
 	return r.short(j, func(what string) int64 { return held(what, allocs) })
 }
 
 // use takes what was allocated.
-func (r room) use(j *record.Job, allocs []record.Alloc) {
+func (r *room) use(j *record.Job, allocs []record.Alloc) {
 	for _, i := range j.Limits {
-		if l := &r[i]; !l.PerJob {
-			l.Left -= held(l.What, allocs)
+		if l := &r.limits[i]; !l.PerJob {
+			r.taken[i] += held(l.What, allocs)
 		}
 	}
 }

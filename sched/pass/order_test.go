@@ -17,7 +17,7 @@ func TestOrderIsMonotone(t *testing.T) {
 			GuardS: rapid.Int64Range(0, 200_000).Draw(t, "guard"),
 		}
 		o := newOrder(&params, 500_000)
-		c := &queue.Class{Share: rapid.Int64Range(1, 1<<16).Draw(t, "share")}
+		c := &queue.Class{Family: &queue.Family{Share: rapid.Int64Range(1, 1<<16).Draw(t, "share")}}
 		predicted, elig := rapid.Int64Range(0, 1<<32), rapid.Int64Range(0, 600_000)
 		p, e := predicted.Draw(t, "predicted"), elig.Draw(t, "eligible")
 		q, f := rapid.Int64Range(0, p).Draw(t, "shorter"), rapid.Int64Range(0, e).Draw(t, "earlier")

@@ -15,7 +15,7 @@ import (
 // pass is one run over the queue.
 //
 // The queue is not walked job by job but class by class: a heap holds each
-// class by the first of its jobs that has not been dealt with. Within a pass
+// class by the first of its jobs that has not been dealt with, of a family one class after the other. Within a pass
 // resources only shrink, so when one job of a class cannot start, none of the
 // class can, and the class is done with: a queue of 100,000 jobs in 100
 // classes costs what it starts, and 100 failures.
@@ -61,7 +61,7 @@ func newPass(pr *Planner, in *record.Snapshot) *pass {
 		guard:   guard{pr.params, in.Now, pr.ix.LowTier},
 		perUser: map[string]int{},
 		defeats: defeats{},
-		limits:  slices.Clone(in.Limits),
+		limits:  room{in.Limits, in.Left, map[int32]int64{}},
 		seen:    map[uint32]struct{}{},
 
 		preemption: preemption{params: pr.params, ix: pr.ix},
@@ -73,21 +73,16 @@ func newPass(pr *Planner, in *record.Snapshot) *pass {
 		p.budget = 20_000_000
 	}
 	p.lines = make([]line, len(p.ix.Parts))
-	p.takeTurns()
+	p.opened = 0
 	return p
 }
 
 func (p *pass) run() {
-	for i := range p.turns {
-		c := &p.turns[i]
-		c.wait = p.q.FaultOf(c.Class)
-		if c.wait.Code != "" {
-			continue
+	for _, f := range p.q.Families {
+		if first := f.First(); first != nil && p.q.FaultOf(f).Code == "" {
+			p.guard.count(&p.lines[f.Part.Index], first)
+			p.first.list = append(p.first.list, p.open(first))
 		}
-		c.next = c.Root.First()
-		c.wait = record.Reason{Code: record.WaitPriority}
-		p.guard.count(c)
-		p.first.list = append(p.first.list, c)
 	}
 	if p.until != nil && p.left == 0 {
 		return // why it waits is known without a plan
@@ -111,21 +106,19 @@ func (p *pass) drain(h *turnHeap) {
 			p.stopAt(c.next)
 			return
 		}
-		if p.finished(p.current(c).Job) { // by another partition: what comes next may have to wait for its turn
-			if p.skip(c) {
-				heap.Fix(h, 0)
-			} else {
-				heap.Pop(h)
-			}
-			continue
+		asked, on := false, true
+		if !p.finished(p.current(c).Job) { // else by another partition: what comes next may have to wait for its turn
+			asked = p.until != nil && p.current(c).Job == p.until
+			on = p.step(c)
+			c.over = !on
 		}
-		asked := p.until != nil && p.current(c).Job == p.until
-		on := p.step(c)
-		c.over = !on
 		if on && p.skip(c) {
 			heap.Fix(h, 0)
 		} else {
 			heap.Pop(h)
+		}
+		if !c.kin {
+			p.openKin(c)
 		}
 		if asked {
 			if p.left--; p.left <= 0 || p.finished(p.until) {
@@ -237,19 +230,7 @@ func (p *pass) takeCandidates(rank uint32) {
 
 // couldStart reports whether any job of the class fits now.
 func (p *pass) couldStart(c *turn) bool {
-	if p.pl.LicensesUntil(c.Shape) <= p.ix.Now {
-		c.wait = record.Reason{Code: record.WaitLicenses}
-		return false
-	}
-	least := c.Root.Min.Least
-	if least >= c.bound || p.defeats.cover(c, least) {
-		return false
-	}
-	if p.pl.Pick(c.Shape, record.Add(p.ix.Now, least)) == nil {
-		p.defeats.add(c, least)
-		return false
-	}
-	return true
+	return c.Root.Min.Least < c.bound && p.fits(c.Family, c.Root.Min.Least, &c.wait)
 }
 
 // current is the job of c that is next in the order under way.
@@ -389,7 +370,7 @@ func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 			return false
 		}
 	}
-	if p.defeats.cover(c, e.Least) {
+	if p.defeats.cover(c.Family, e.Least) {
 		return false
 	}
 	ch := p.pl.Pick(c.Shape, end)
@@ -400,7 +381,7 @@ func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 		}
 	}
 	if ch == nil {
-		p.defeats.add(c, e.Least)
+		p.defeats.add(c.Family, e.Least)
 	}
 	if ch == nil || before(licUntil, ch.WakeS) < end {
 		return false
@@ -492,7 +473,7 @@ func (p *pass) wait(c *turn, e *queue.Entry) bool {
 		c.line.closed = true
 	}
 	if e.Primary && c.wait.Code == record.WaitPriority && !p.outlasts(e) {
-		if why := p.q.AwayFor(c.Class, e); why.Code != "" {
+		if why := p.q.AwayFor(c.Family, e.Least); why.Code != "" {
 			p.say(e, why)
 		} else if firstHere {
 			p.say(e, record.Reason{Code: record.WaitResources})

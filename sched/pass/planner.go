@@ -15,8 +15,10 @@ type Planner struct {
 	fu     *placement.Future
 	q      *queue.Queue
 
-	number uint64 // of the pass under way
-	turns  []turn // of it
+	number uint64         // of the pass under way
+	turns  []*turn        // of it, and to be reused
+	opened int            // how many of those are of it
+	astray []*queue.Class // say something else since the last pass than what their families do
 }
 
 // New returns a Planner. It reads params at each pass.
@@ -30,7 +32,7 @@ func (pr *Planner) Plan(in *record.Snapshot, until *queue.Job) *record.Plan {
 	if until != nil {
 		p.until = until
 		for _, e := range until.Entries {
-			if p.q.FaultOf(e.Class).Code == "" {
+			if p.q.FaultOf(e.Class.Family).Code == "" {
 				p.left++
 			}
 		}

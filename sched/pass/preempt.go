@@ -44,6 +44,18 @@ func (p *pass) preempt(c *turn, e *queue.Entry) bool {
 	return true
 }
 
+// mayPreempt reports whether any job may have to give way to those of c.
+func (p *pass) mayPreempt(c *turn) bool {
+	switch p.params.Preempt {
+	case record.PreemptPartition:
+		return c.Part.Rec.PriorityTier > p.ix.LowTier
+	case record.PreemptQOS:
+		q := p.preemption.qosOf(c.Root.Job.Rec.QOS)
+		return q != nil && len(q.Preempts) > 0
+	}
+	return false
+}
+
 // preemption knows which running jobs may be preempted by which pending ones, and how.
 type preemption struct {
 	params *record.Params

@@ -27,19 +27,30 @@ func (p *pass) say(e *queue.Entry, r record.Reason) {
 }
 
 // reasons lists every job whose record does not say why it waits. Only jobs
-// whose record differs from what their class says are looked at.
+// whose record differs from what their class says are looked at, and only classes that this pass or the last one has looked at.
 func (p *pass) reasons() {
-	for i := range p.turns {
-		c := &p.turns[i]
-		if c.Shape.Resv != nil {
-			c.Root.Each(func(e *queue.Entry) {
-				if e.Primary && c.wait.Code == record.WaitPriority && p.outlasts(e) {
-					p.say(e, record.Reason{Code: record.WaitReservation})
-				}
-			})
+	for _, f := range p.q.Families {
+		why := p.q.FaultOf(f)
+		switch {
+		case why.Code != "":
+		case f.Pass == p.number && f.Beaten:
+			why = f.Wait
+		default:
+			why.Code = record.WaitPriority
 		}
-		p.reservedAway(c)
-		p.q.SetUniform(c.Class, c.wait)
+		p.q.Say(f, why, p.number)
+		p.reserved(f)
+	}
+	for _, c := range p.astray {
+		if c.Pass != p.number {
+			p.q.SetUniform(c, p.q.Standing(c))
+		}
+	}
+	p.astray = p.astray[:0]
+	for _, c := range p.turns[:p.opened] {
+		if p.q.SetUniform(c.Class, c.wait); c.wait != p.q.Standing(c.Class) {
+			p.astray = append(p.astray, c.Class)
+		}
 	}
 	for e := range p.q.Odd {
 		p.say(e, e.Class.Uniform)
@@ -61,20 +72,31 @@ func (p *pass) wake() int64 {
 	return next
 }
 
-// reservedAway settles the reasons of the jobs of a class that reservations keep away.
-func (p *pass) reservedAway(c *turn) {
-	if len(p.ix.Reservations) == 0 || c.wait.Code != record.WaitPriority {
-		return
-	}
-	if e := c.Root.First(); e == nil || p.q.AwayFor(c.Class, e).Code == "" && record.Add(p.ix.Now, c.Longest) <= c.AwayFrom {
+// reserved settles the reasons of the jobs of a family that a reservation is no longer for, or that reservations keep away.
+func (p *pass) reserved(f *queue.Family) {
+	if len(p.ix.Reservations) == 0 || f.Shape.Resv == nil && p.q.AwayFor(f, f.Longest).Code == "" {
 		return // reservations are further away than any of its jobs is long
 	}
-	c.Root.Each(func(e *queue.Entry) {
-		if !e.Primary || p.outlasts(e) {
+	f.Each(func(c *queue.Class) {
+		if p.waitOf(c).Code != record.WaitPriority {
 			return
 		}
-		if why := p.q.AwayFor(c.Class, e); why.Code != "" {
-			p.say(e, why)
-		}
+		c.Root.Each(func(e *queue.Entry) {
+			switch why := p.q.AwayFor(f, e.Least); {
+			case !e.Primary:
+			case p.outlasts(e):
+				p.say(e, record.Reason{Code: record.WaitReservation})
+			case why.Code != "":
+				p.say(e, why)
+			}
+		})
 	})
+}
+
+// waitOf is why those jobs of a class wait of which nothing else is said.
+func (p *pass) waitOf(c *queue.Class) record.Reason {
+	if c.Pass == p.number {
+		return p.turns[c.Turn].wait
+	}
+	return p.q.Standing(c)
 }

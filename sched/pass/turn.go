@@ -1,8 +1,8 @@
 package pass
 
 import (
+	"container/heap"
 	"math"
-	"slices"
 
 	"github.com/sluice-hpc/sluice/sched/queue"
 	"github.com/sluice-hpc/sluice/sched/record"
@@ -12,6 +12,7 @@ import (
 type turn struct {
 	*queue.Class
 	line *line
+	kin  bool // what comes after it in its family has had its chance
 
 	next     *queue.Entry
 	walk     queue.Walk // while candidates are taken
@@ -35,16 +36,73 @@ type line struct {
 	put       bool // put off: the first that waits is not promised a start yet
 }
 
-// takeTurns makes a turn for each class, reusing the memory of the last pass.
-func (p *pass) takeTurns() {
-	p.turns = slices.Grow(p.turns[:0], len(p.q.Classes))[:len(p.q.Classes)]
-	i := 0
-	for _, c := range p.q.Classes {
-		t := &p.turns[i]
-		t.Class, t.line, t.next = c, &p.lines[c.Part.Index], nil
-		t.bound, t.reserved, t.lasting, t.over, t.capped = math.MaxInt64, 0, 0, false, false
-		i++
+// open makes a turn for a class, reusing the memory of the last pass.
+func (p *pass) open(c *queue.Class) *turn {
+	if p.opened == len(p.turns) {
+		p.turns = append(p.turns, &turn{})
 	}
+	t := p.turns[p.opened]
+	c.Pass, c.Turn = p.number, p.opened
+	p.opened++
+	*t = turn{Class: c, line: &p.lines[c.Part.Index], walk: t.walk, next: c.Root.First(), bound: math.MaxInt64,
+		wait: record.Reason{Code: record.WaitPriority}}
+	return t
+}
+
+// openKin opens the classes that come after c in its family, if a pass may do anything for them.
+func (p *pass) openKin(c *turn) {
+	c.kin = true
+	for _, k := range c.Class.Next() {
+		if p.mayMatter(c, k) {
+			heap.Push(&p.first, p.open(k))
+		}
+	}
+}
+
+// mayMatter reports whether anything may become of class k, or of those after it in the family, of which c is one: something starts,
+// takes the place of others, or is promised a start.
+func (p *pass) mayMatter(c *turn, k *queue.Class) bool {
+	switch {
+	case c.line.closed:
+		return false
+	case p.guard.promisesLeft(c.line), p.mayPreempt(c), p.until != nil:
+		return true
+	case p.guard.longLeft(c.line) && p.ix.Now-k.Below.Elig > p.guard.long(c.line):
+		return true
+	}
+	return !p.beaten(c)
+}
+
+// beaten reports whether nothing of the family of c can start in this pass any more.
+func (p *pass) beaten(c *turn) bool {
+	f := c.Family
+	if f.Pass != p.number {
+		f.Pass, f.Beaten, f.Tested, f.Wait = p.number, false, 0, record.Reason{}
+	}
+	if now := len(p.plan.Start) + 1; !f.Beaten && f.Tested != now { // else it fits as before
+		f.Tested = now
+		why := record.Reason{Code: record.WaitPriority}
+		if f.Beaten = !p.fits(f, f.First().Below.Least, &why); f.Beaten {
+			f.Wait = why
+		}
+	}
+	return f.Beaten
+}
+
+// fits reports whether a job of the family that is so long fits now; why not.
+func (p *pass) fits(f *queue.Family, least int64, why *record.Reason) bool {
+	if p.pl.LicensesUntil(f.Shape) <= p.ix.Now {
+		*why = record.Reason{Code: record.WaitLicenses}
+		return false
+	}
+	if p.defeats.cover(f, least) {
+		return false
+	}
+	if p.pl.Pick(f.Shape, record.Add(p.ix.Now, least)) == nil {
+		p.defeats.add(f, least)
+		return false
+	}
+	return true
 }
 
 // turnHeap is a heap of turns.

@@ -6,38 +6,30 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
-	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Class is jobs that are equal in all but their time limit and their place in
-// the queue: of one shape, and under the same limits. When one of
+// the queue: of one family, and under the same limits. When one of
 // them cannot start, none that is as long can, so a pass looks at few.
 type Class struct {
-	key    classKey
-	Shape  *placement.Shape
-	Part   *index.Partition
-	fault  record.Reason
-	faultN uint64 // the epoch it was worked out in
+	*Family
+	who     string
+	limits  []int32 // that hold for its jobs
+	lacking int     // of those under which there is too little left
 
 	Root    *Entry        // the queue
 	size    int           // of it, with what is in arrived
 	arrived []*Entry      // to be planted, while many arrive
 	Uniform record.Reason // what the records are thought to say
-	Share   int64         // of the cluster, of the resource that a job takes most of, in 2^-16
 
-	awayN    uint64 // the epoch of the next two: see awayFor
-	AwayFrom int64
-	away     record.Reason
-	Longest  int64 // no job of the class has been given longer
-}
+	at    int    // in the family's heap; -1: not in it
+	head  *Entry // the first of the queue, as of then
+	Below span   // of it and of those that come after it there
 
-type classKey struct {
-	shape *placement.Shape
-	part  int32
-	over  bool  // longer than the partition allows
-	limit int64 // where limits depend on it; else 0
-	who   string
+	Pass uint64 // the last one that looked at it
+	Turn int    // in that
 }
 
 // enter adds the job to the class of each of its partitions.
@@ -93,7 +85,6 @@ func (q *Queue) enterPart(j *Job, req int32, part *index.Partition, resv *node.R
 	}
 	e.weigh()
 	e.Class = q.classOf(e, req, part, resv)
-	e.Class.Longest = max(e.Class.Longest, e.Least)
 	j.Entries = append(j.Entries, e)
 	q.join(e)
 }
@@ -114,7 +105,7 @@ func (q *Queue) ChoosePrimaries() {
 func (j *Job) choosePrimary(q *Queue) {
 	at, least := 0, math.MaxInt
 	for i, e := range j.Entries {
-		if n := lasting(q.FaultOf(e.Class).Code); n < least && !e.Class.Attracted() {
+		if n := lasting(q.FaultOf(e.Class.Family).Code); n < least && !e.Class.Attracted() {
 			at, least = i, n
 		}
 	}
@@ -137,46 +128,54 @@ func lasting(fault record.Code) int {
 
 func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.Reservation) *Class {
 	j := e.Job.Rec
-	key := classKey{part: part.Index, who: q.whoOf(j), over: part.Rec.MaxTimeS > 0 && e.needs() > part.Rec.MaxTimeS}
+	key := familyKey{part: part.Index, over: part.Rec.MaxTimeS > 0 && e.needs() > part.Rec.MaxTimeS}
 	if q.timed {
 		key.limit = e.Limit
+	}
+	if q.params.Preempt == record.PreemptQOS {
+		key.qos = j.QOS
 	}
 	user := ""
 	if q.ix.ByUser {
 		user = j.User
 	}
 	key.shape = q.pl.ShapeOf(req, part, resv, user)
-	if c := q.Classes[key]; c != nil {
-		return c
+	f := q.Families[key]
+	if f == nil {
+		f = &Family{
+			key:     key,
+			Shape:   key.shape,
+			Part:    part,
+			classes: map[string]*Class{},
+			said:    record.Reason{Code: record.WaitPriority},
+			Counts:  sizing.Count(key.shape.Request),
+			Share:   q.cluster.Share(key.shape.Request),
+		}
+		q.Families[key] = f
 	}
-	c := &Class{
-		key:     key,
-		Shape:   key.shape,
-		Part:    part,
-		Uniform: record.Reason{Code: record.WaitPriority},
-		Share:   q.cluster.Share(key.shape.Request),
+	f.Longest = max(f.Longest, e.Least)
+	who := q.whoOf(j)
+	c := f.classes[who]
+	if c == nil {
+		c = &Class{Family: f, who: who, at: -1, limits: j.Limits}
+		f.classes[who] = c
+		q.enlist(c)
+		c.Uniform = q.Standing(c)
 	}
-	q.Classes[key] = c
 	return c
 }
 
-// whoOf separates classes where limits, a bound by user or preemption tell people apart. Users with the same limits are in one class: those
+// whoOf separates classes where limits or a bound by user tell people apart. Users with the same limits are in one class: those
 // of an account where only the account has limits.
-func (q *Queue) whoOf(j *record.Job) (who string) {
+func (q *Queue) whoOf(j *record.Job) string {
+	b := make([]byte, 0, 32)
+	for _, i := range j.Limits {
+		b = binary.AppendVarint(b, int64(i))
+	}
 	if q.params.UserDepth > 0 {
-		who = j.User
+		b = append(b, j.User...)
 	}
-	if q.params.Preempt == record.PreemptQOS {
-		who += "\x00" + j.QOS
-	}
-	if q.limited {
-		b := make([]byte, 0, 32)
-		for _, i := range j.Limits {
-			b = binary.AppendVarint(b, int64(i))
-		}
-		who += "\x00" + string(b)
-	}
-	return who
+	return string(b)
 }
 
 // deadlineLeastS is how long a job with a deadline and no limit has to be able to run: as in Slurm, a minute. It is given what is left
@@ -202,6 +201,7 @@ func (q *Queue) join(e *Entry) {
 	} else {
 		e.left, e.right = nil, nil
 		c.Root = c.Root.insert(e)
+		c.settle(c)
 	}
 	q.note(e)
 }
@@ -211,6 +211,13 @@ func (q *Queue) plantArrived() {
 	for _, c := range q.arriving {
 		c.Root.Each(func(e *Entry) { c.arrived = append(c.arrived, e) })
 		c.Root, c.arrived = plant(c.arrived), nil
+		c.stale = true
+	}
+	for _, c := range q.arriving {
+		if c.stale {
+			c.remake()
+			c.stale = false
+		}
 	}
 	q.arriving = q.arriving[:0]
 }
@@ -219,8 +226,13 @@ func (q *Queue) leave(e *Entry) {
 	c := e.Class
 	delete(q.Odd, e)
 	c.Root = c.Root.remove(e)
-	if c.size--; c.size == 0 {
-		delete(q.Classes, c.key)
+	c.settle(c)
+	if c.size--; c.size > 0 {
+		return
+	}
+	q.strike(c)
+	if delete(c.classes, c.who); len(c.classes) == 0 {
+		delete(q.Families, c.key)
 	}
 }
 
@@ -256,32 +268,31 @@ func (q *Queue) SetUniform(c *Class, r record.Reason) {
 	c.Root.Each(q.note)
 }
 
-// Attracted: the jobs of the class are in a reservation that they have not asked for.
-func (c *Class) Attracted() bool { return c.Shape.Resv != nil && c.Shape.Request.Reservation == "" }
+// Attracted: the jobs of the family are in a reservation that they have not asked for.
+func (f *Family) Attracted() bool { return f.Shape.Resv != nil && f.Shape.Request.Reservation == "" }
 
-// FaultOf is why no job of the class can start, whatever is free. It holds for
+// FaultOf is why no job of the family can start, whatever is free. It holds for
 // an epoch: until a node's state, a partition or a reservation changes.
-func (q *Queue) FaultOf(c *Class) record.Reason {
-	if c.faultN == q.ix.Epoch {
-		return c.fault
+func (q *Queue) FaultOf(f *Family) record.Reason {
+	if f.faultN != q.ix.Epoch {
+		f.faultN = q.ix.Epoch
+		f.fault = q.pl.Fault(f.Shape, f.key.over)
 	}
-	c.faultN = q.ix.Epoch
-	c.fault = q.pl.Fault(c.Shape, c.key.over)
-	return c.fault
+	return f.fault
 }
 
-// AwayFor is the reason of a job that cannot start now because of reservations
+// AwayFor is the reason of a job of so many seconds that cannot start now because of reservations
 // of others, whatever runs; none when there is no such reason.
-func (q *Queue) AwayFor(c *Class, e *Entry) record.Reason {
+func (q *Queue) AwayFor(f *Family, least int64) record.Reason {
 	if len(q.ix.Reservations) == 0 {
 		return record.Reason{}
 	}
-	if c.awayN != q.ix.Epoch {
-		c.awayN = q.ix.Epoch
-		c.AwayFrom, c.away = q.pl.KeptAway(c.Shape)
+	if f.awayN != q.ix.Epoch {
+		f.awayN = q.ix.Epoch
+		f.AwayFrom, f.away = q.pl.KeptAway(f.Shape)
 	}
-	if record.Add(q.ix.Now, e.Least) <= c.AwayFrom {
+	if record.Add(q.ix.Now, least) <= f.AwayFrom {
 		return record.Reason{}
 	}
-	return c.away
+	return f.away
 }

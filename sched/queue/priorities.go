@@ -69,6 +69,12 @@ func (q *Queue) reprioritise(in *record.Snapshot) {
 	for c := range dirty {
 		list := make([]*Entry, 0, c.size)
 		c.Root.Each(func(e *Entry) { list = append(list, e) })
-		c.Root = plant(list)
+		c.Root, c.stale = plant(list), true
+	}
+	for c := range dirty {
+		if c.stale {
+			c.remake()
+			c.stale = false
+		}
 	}
 }

@@ -17,7 +17,7 @@ type Queue struct {
 	pl     *placement.Placer
 
 	Jobs     index.Table[record.Job, *Job]
-	Classes  map[classKey]*Class
+	Families map[familyKey]*Family
 	aside    map[*Job]struct{}   // jobs that are not in the queue
 	AsideOdd map[*Job]struct{}   // those whose record does not say why
 	Odd      map[*Entry]struct{} // those in the queue whose record does not say what their class says
@@ -26,8 +26,10 @@ type Queue struct {
 	multi      map[*Job]struct{} // jobs of several partitions
 	multiEpoch uint64            // of the index, in which those that speak for them were chosen
 
-	limited bool // there are limits on associations or QOS
-	timed   bool // and they depend on time limits
+	limits []record.Limit // on associations and QOS, of the last snapshot
+	left   []int64
+	under  []underLimit // by place of the limit
+	timed  bool         // jobs of different time limits may be judged differently
 
 	// what priorities are relative to
 	cluster priority.Cluster
@@ -40,26 +42,27 @@ type Queue struct {
 
 // New returns an empty Queue for the partitions of an index.
 func New(params *record.Params, ix *index.Index, pl *placement.Placer) *Queue {
-	return &Queue{params: params, ix: ix, pl: pl, Classes: map[classKey]*Class{}, aside: map[*Job]struct{}{}, AsideOdd: map[*Job]struct{}{},
-		Odd: map[*Entry]struct{}{}, multi: map[*Job]struct{}{}}
+	return &Queue{params: params, ix: ix, pl: pl, Families: map[familyKey]*Family{}, aside: map[*Job]struct{}{},
+		AsideOdd: map[*Job]struct{}{}, Odd: map[*Entry]struct{}{}, multi: map[*Job]struct{}{}}
 }
 
 // Measure reads from the first snapshot after New what classes and priorities depend on.
 func (q *Queue) Measure(in *record.Snapshot) {
-	q.limited, q.timed = len(in.Limits) > 0, timedLimits(in.Limits)
+	q.timed = timedLimits(in.Limits)
 	q.cluster, q.shares = priority.Measure(in), slices.Clone(in.Shares)
 	q.period = q.params.Weights.Period(q.ix.Now)
 }
 
 // Restructured reports whether the classes have to be made anew.
 func (q *Queue) Restructured(in *record.Snapshot) bool {
-	return (len(in.Limits) > 0) != q.limited || timedLimits(in.Limits) != q.timed
+	return !q.sameLimits(in) || timedLimits(in.Limits[len(q.limits):]) && !q.timed
 }
 
 // Follow makes the queue say what the snapshot says, and returns how many jobs differed. The index has followed before.
 func (q *Queue) Follow(in *record.Snapshot) int {
 	q.loading = len(in.Pending) > len(q.Jobs.Recs)+1024
 	q.reprioritise(in)
+	q.followLimits(in)
 	q.wakeJobs()
 	changed := q.Jobs.Update(
 		in.Pending,
@@ -268,7 +271,7 @@ func (j *Job) Primary() *Entry {
 	return j.Entries[0]
 }
 
-// timedLimits: jobs of different time limits may be judged differently.
+// timedLimits reports whether any limit is of time.
 func timedLimits(limits []record.Limit) bool {
 	return slices.ContainsFunc(limits, func(l record.Limit) bool { return l.What == record.LimitWall })
 }

@@ -11,7 +11,7 @@ import "slices"
 // became eligible, and of how long they are expected to run; its longest time
 // limit; and its highest and lowest rank.
 type span struct {
-	Least, elig, predicted, Longest int64
+	Least, Elig, predicted, Longest int64
 	highest, lowest                 uint32
 }
 
@@ -20,21 +20,20 @@ func (e *Entry) pull() {
 	e.Min = span{e.Least, e.Eligible, e.predicted, e.Limit, e.Job.Rank, e.Job.Rank}
 	for _, t := range []*Entry{e.left, e.right} {
 		if t != nil {
-			e.Min = span{
-				min(e.Min.Least, t.Min.Least),
-				min(e.Min.elig, t.Min.elig),
-				min(e.Min.predicted, t.Min.predicted),
-				max(e.Min.Longest, t.Min.Longest),
-				max(e.Min.highest, t.Min.highest),
-				min(e.Min.lowest, t.Min.lowest),
-			}
+			e.Min = e.Min.with(&t.Min)
 		}
 	}
 }
 
+// with is the least of both.
+func (s span) with(t *span) span {
+	return span{min(s.Least, t.Least), min(s.Elig, t.Elig), min(s.predicted, t.predicted), max(s.Longest, t.Longest),
+		max(s.highest, t.highest), min(s.lowest, t.lowest)}
+}
+
 // Older counts those of a subtree that became eligible before since, up to most.
 func (e *Entry) Older(since int64, most int) int {
-	if e == nil || most <= 0 || e.Min.elig >= since {
+	if e == nil || most <= 0 || e.Min.Elig >= since {
 		return 0
 	}
 	n := e.left.Older(since, most)
@@ -181,7 +180,7 @@ func (w *Wanted) matches(least, elig int64) bool { return w.All || least < w.Bel
 
 // Next is the first entry after at (nil: of all) that matters.
 func (e *Entry) Next(at *Entry, w *Wanted) *Entry {
-	if e == nil || !w.matches(e.Min.Least, e.Min.elig) {
+	if e == nil || !w.matches(e.Min.Least, e.Min.Elig) {
 		return nil
 	}
 	if at != nil && CompareEntries(e, at) <= 0 {

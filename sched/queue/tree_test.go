@@ -14,7 +14,7 @@ import (
 func TestTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := byRunAndWait(rapid.Int64Range(0, 2).Draw(t, "order"))
-		c := &Class{Part: &index.Partition{Rec: &record.Partition{}}}
+		c := &Class{Family: &Family{Part: &index.Partition{Rec: &record.Partition{}}}}
 		var list []*Entry
 		draw := func(id uint32) *Entry {
 			n := rapid.Int64Range(0, 6)

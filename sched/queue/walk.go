@@ -53,7 +53,7 @@ func (w *Walk) Start(o Order, root *Entry, rank uint32) {
 
 func (w *Walk) into(t *Entry) {
 	if t != nil && t.Min.lowest <= w.rank && w.rank <= t.Min.highest {
-		w.push(step{w.o.Key(t.Class, t.Min.predicted, t.Min.elig), t, false})
+		w.push(step{w.o.Key(t.Class, t.Min.predicted, t.Min.Elig), t, false})
 	}
 }
 

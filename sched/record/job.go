@@ -199,12 +199,11 @@ type Share struct {
 	Factor        float64
 }
 
-// Limit is what is left under a limit of an association or a QOS.
+// Limit is a limit of an association or a QOS.
 type Limit struct {
 	PerJob bool   // it is compared with each job alone, not used up
 	What   string // a trackable resource ("cpu", "mem" in MiB, "node", "gres/gpu", "gres/gpu:a100"), LimitJobs or LimitWall
-	Left   int64
-	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
+	Reason Code   // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 }
 
 // What is limited besides resources.

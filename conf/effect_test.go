@@ -352,9 +352,6 @@ var elsewhere = map[string]string{
 
 // vainly are keys without an effect of which the field is read all the same.
 var vainly = map[string]string{
-	"key PriorityWeightFairshare":   "the factor is the same for every job",
-	"key PriorityWeightAssoc":       "the factor is the same for every job",
-	"key PriorityWeightQOS":         "the factor is the same for every job",
 	"recordKey[nodeSpec] BcastAddr": "it is counted, as the other addresses are",
 }
 

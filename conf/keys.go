@@ -17,8 +17,7 @@ type key struct {
 
 // Reasons of several keys.
 const (
-	whyAccounts      = "accounts, limits and fair share are not there yet"
-	whyFactor        = "accounts and fair share are not there yet: the factor is the same for every job"
+	whyAccounts      = "that part of accounts and limits is not there yet"
 	whyResv          = "reservations run no programs"
 	whyCoreSpec      = "cores are not reserved for the system; leave them out of CPUs="
 	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
@@ -76,7 +75,7 @@ func parsed() []key {
 		{name: "Epilog", set: text(func(c *Config) *string { return &c.Epilog })},
 		{name: "EpilogSlurmctld", set: text(func(c *Config) *string { return &c.EpilogSlurmctld })},
 		{name: "FairShareDampeningFactor", set: number(func(c *Config) *int { return &c.FairShareDampeningFactor }, 1, 65533),
-			why: whyAccounts},
+			why: "shares are compared by Fair Tree, which has no such factor"},
 		{name: "FirstJobId", set: number(func(c *Config) *uint32 { return &c.FirstJobID }, 1, 0x3ffffff)},
 		{name: "GpuFreqDef", set: text(func(c *Config) *string { return &c.GPUFreqDef }),
 			why: "frequencies of GPUs are left to the driver"},
@@ -127,14 +126,11 @@ func parsed() []key {
 		{name: "PriorityMaxAge", set: minutes(func(c *Config) *int64 { return &c.PriorityMaxAgeMin })},
 		{name: "PriorityType", set: text(func(c *Config) *string { return &c.PriorityType })},
 		{name: "PriorityWeightAge", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAge }, 0, math.MaxUint32)},
-		{name: "PriorityWeightAssoc", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAssoc }, 0, math.MaxUint32),
-			why: whyFactor},
-		{name: "PriorityWeightFairshare", set: number(func(c *Config) *uint32 { return &c.PriorityWeightFairshare }, 0, math.MaxUint32),
-			why: whyFactor},
+		{name: "PriorityWeightAssoc", set: number(func(c *Config) *uint32 { return &c.PriorityWeightAssoc }, 0, math.MaxUint32)},
+		{name: "PriorityWeightFairshare", set: number(func(c *Config) *uint32 { return &c.PriorityWeightFairshare }, 0, math.MaxUint32)},
 		{name: "PriorityWeightJobSize", set: number(func(c *Config) *uint32 { return &c.PriorityWeightJobSize }, 0, math.MaxUint32)},
 		{name: "PriorityWeightPartition", set: number(func(c *Config) *uint32 { return &c.PriorityWeightPartition }, 0, math.MaxUint32)},
-		{name: "PriorityWeightQOS", set: number(func(c *Config) *uint32 { return &c.PriorityWeightQOS }, 0, math.MaxUint32),
-			why: whyFactor},
+		{name: "PriorityWeightQOS", set: number(func(c *Config) *uint32 { return &c.PriorityWeightQOS }, 0, math.MaxUint32)},
 		{name: "MetricsParameters", set: params(func(c *Config) *Params { return &c.MetricsParameters })},
 		{name: "MetricsType", set: text(func(c *Config) *string { return &c.MetricsType })},
 		{name: "PrivateData", set: list(func(c *Config) *[]string { return &c.PrivateData })},
@@ -214,7 +210,7 @@ func parsed() []key {
 		{name: "SlurmdDebug", set: debugLevel(func(c *Config) *string { return &c.SlurmdDebug })},
 		{name: "EnforcePartLimits", set: setEnforcePartLimits},
 		{name: "PreemptMode", set: setPreemptMode},
-		{name: "PriorityUsageResetPeriod", set: setResetPeriod, why: whyAccounts},
+		{name: "PriorityUsageResetPeriod", set: setResetPeriod},
 		{name: "PriorityWeightTRES", set: setPriorityWeightTRES, why: "the priority has no TRES factor; set PriorityWeightJobSize"},
 		{name: "Licenses", set: setLicenses},
 		{name: "JobDefaults", set: setJobDefaults},

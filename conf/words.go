@@ -123,8 +123,10 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"a job whose prolog fails is requeued; see nohold_on_prolog_fail":     `ForceRequeueOnFail`,
 		}},
 		"priorityflags": {vain: map[string]string{
-			whyAccounts: `DEPTH_OBLIVIOUS FAIR_TREE NO_FAIR_TREE NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS NO_NORMAL_TRES
-				TICKET_BASED MAX_TRES MAX_TRES_GRES`,
+			"shares are always compared by Fair Tree": `DEPTH_OBLIVIOUS FAIR_TREE NO_FAIR_TREE TICKET_BASED`,
+			"factors are parts of 1": `NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS
+				NO_NORMAL_TRES`,
+			"billing adds up its resources":                        `MAX_TRES MAX_TRES_GRES`,
 			"age counts from when a job could have started":        `ACCRUE_ALWAYS`,
 			"priorities are those of pending jobs":                 `CALCULATE_RUNNING`,
 			"a priority follows its factors, also downwards":       `INCR_ONLY`,

@@ -8,12 +8,14 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/fairshare"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched"
 )
 
 // newAccounting makes the accounting of a loaded state; the loop is there already.
@@ -32,6 +34,25 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	d.loop.Observe(a.Changed)
 	d.loop.Unstored(a.Unstored)
 	return a
+}
+
+// newFairShare makes the keeper of fair-share factors, which hears of each commit.
+func (d *daemon) newFairShare() *fairshare.Keeper {
+	k := fairshare.New(fairshare.Keeper{View: d.loop.View, Log: d.log,
+		Usage: func(ctx context.Context) ([]*acct.Share, error) {
+			return d.acct.Decayed(ctx, d.fading(), d.loop.View)
+		},
+		Settings: func() (bool, time.Duration) {
+			c := d.conf.Load()
+			return c.PriorityType != "priority/basic" && c.PriorityWeightFairshare > 0,
+				max(time.Minute, time.Duration(c.PriorityCalcPeriodMin)*time.Minute)
+		},
+		Set: func(list []sched.Share) {
+			d.planner.SetShares(list)
+			d.judge.SetShares(list)
+		}})
+	d.loop.Observe(k.Changed)
+	return k
 }
 
 // newGPUHours makes the recorder of what GPUs do, which stores it in the accounting database.
@@ -65,7 +86,14 @@ func (d *daemon) privacy() rpc.Privacy {
 	c := d.conf.Load()
 	return rpc.Privacy{Jobs: hasWord(c.PrivateData, "jobs"), Extern: hasWord(c.PrologFlags, "contain"), WCKeys: c.TrackWCKey,
 		Usage: hasWord(c.PrivateData, "usage"), Cloud: hasWord(c.PrivateData, "cloud"),
-		HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute}
+		Fading: d.fading()}
+}
+
+// fading is how usage is forgotten.
+func (d *daemon) fading() acct.Fading {
+	c := d.conf.Load()
+	return acct.Fading{HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute,
+		SinceNS: acct.ResetAt(c.PriorityUsageResetPeriod, time.Now().In(d.loop.View().Settings.Location()))}
 }
 
 func hasWord(list []string, word string) bool {

@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/ctld/fairshare"
 	"github.com/sluice-hpc/sluice/ctld/feasible"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
@@ -146,19 +147,20 @@ type daemon struct {
 	gid   uint32 // its group
 	store *journal.Bolt
 
-	loop     *loop.Loop
-	planner  *planner.Planner
-	judge    *planner.Judge
-	disp     *dispatch.Dispatcher
-	samples  *rpc.Samples
-	holds    *rpc.Holds
-	gpuHours *gpuhours.Recorder
-	acct     *acct.Accounting
-	live     *rpc.Live
-	started  time.Time
-	figures  *figures
-	metrics  *metrics.Source
-	tokens   atomic.Pointer[confmetrics.Tokens]
+	loop      *loop.Loop
+	planner   *planner.Planner
+	judge     *planner.Judge
+	disp      *dispatch.Dispatcher
+	samples   *rpc.Samples
+	holds     *rpc.Holds
+	gpuHours  *gpuhours.Recorder
+	fairShare *fairshare.Keeper
+	acct      *acct.Accounting
+	live      *rpc.Live
+	started   time.Time
+	figures   *figures
+	metrics   *metrics.Source
+	tokens    atomic.Pointer[confmetrics.Tokens]
 
 	certs     certificates
 	door      atomic.Pointer[rpc.Door]
@@ -319,7 +321,7 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
 	d.loop.Observe(completions.Changed)
 	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
-	d.gpuHours = d.newGPUHours()
+	d.gpuHours, d.fairShare = d.newGPUHours(), d.newFairShare()
 	return follow{post, programs, power, completions}
 }
 
@@ -340,6 +342,7 @@ func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen li
 func (d *daemon) background(ctx context.Context, part func(string, func() error)) {
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("certificates", func() error { d.takeIn(ctx); return nil })
+	part("fair share", func() error { d.fairShare.Run(ctx); return nil })
 	keepAccounts(ctx, part, d.gpuHours.Run, d.acct.Run)
 	part("signals", func() error { d.signals(ctx, d.opts.Signals); return nil })
 	part("backups", func() error {

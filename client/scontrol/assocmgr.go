@@ -28,7 +28,7 @@ func isAssocMgr(word string) bool {
 }
 
 // assocMgr is scontrol show assoc_mgr [users=…] [accounts=…] [qos=…] [flags=assoc|users|qos]: who has shares of what, what is in use
-// and what was used. There is one account without limits until accounts can be defined.
+// and what was used.
 func (s *show) assocMgr(args []string) int {
 	f, code, ok := s.assocFilter(args)
 	if !ok {
@@ -64,7 +64,7 @@ func (s *show) assocMgr(args []string) int {
 		resources := shares.Resources(reply)
 		tree.Each(func(n *shares.Node) {
 			if f.wants(n) {
-				b = s.appendAssoc(b, n, len(tree.Children), now, resources)
+				b = s.appendAssoc(b, n, now, resources)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func (l *load) add(j *msg.JobRecord) {
 }
 
 // appendAssoc appends the record of an account, or of a user in it.
-func (s *show) appendAssoc(b []byte, n *shares.Node, siblings int, now loads, resources []string) []byte {
+func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, resources []string) []byte {
 	user, parent, isDefault, key := "", "", "No", n.Account
 	switch {
 	case n.User != "":
@@ -188,19 +188,20 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, siblings int, now loads, re
 			isDefault = "Yes"
 		}
 	case n.Depth > 0:
-		parent = shares.Root + "(1)"
+		parent = fmt.Sprintf("%s(%d)", format.Escape(n.Above.Account), shares.ID(n.Above))
 	}
+	raw, of := n.Shares, n.Of
 	if n.Depth == 0 {
-		siblings = 1
+		raw, of = 1, 1
 	}
 	block := fmt.Sprintf("ClusterName=%s Account=%s UserName=%s Partition= Priority=0 ID=%d\n"+
-		"    SharesRaw/Norm/Level/Factor=1/%.2f/%d/%.2f\n    UsageRaw/Norm/Efctv=%.2f/%.2f/%.2f\n    ParentAccount=%s Lft=%d DefAssoc=%s\n",
-		format.Escape(s.env.ClusterName()), format.Escape(n.Account), user, n.ID(), n.Norm, siblings, n.Factor, n.Usage, n.NormUsage,
+		"    SharesRaw/Norm/Level/Factor=%d/%.2f/%d/%.2f\n    UsageRaw/Norm/Efctv=%.2f/%.2f/%.2f\n    ParentAccount=%s Lft=%d DefAssoc=%s\n",
+		format.Escape(s.env.ClusterName()), format.Escape(n.Account), user, shares.ID(n), raw, n.Norm, of, n.Factor, n.Usage, n.NormUsage,
 		n.Effective,
-		parent, n.ID(), isDefault)
+		parent, shares.ID(n), isDefault)
 	l := now.of(key)
 	block += fmt.Sprintf("    GrpJobs=N(%d) GrpJobsAccrue=N(0)\n    GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n", l.running, l.submitted,
-		n.Wall/60) + grpTRES(n, l, resources) +
+		n.Used["wall"]/60) + grpTRES(n, l, resources) +
 		"    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh=\n"
 	return append(b, s.line(block)...)
 }
@@ -211,7 +212,7 @@ func grpTRES(n *shares.Node, l *load, resources []string) string {
 	for _, name := range resources {
 		used = append(used, fmt.Sprintf("%s=N(%d)", name, l.tres[name]))
 		mins = append(mins, fmt.Sprintf("%s=N(%d)", name, int64(n.Used[name]/60)))
-		run = append(run, fmt.Sprintf("%s=N(%d)", name, int64(shares.Amount(n.Left, name)/60)))
+		run = append(run, fmt.Sprintf("%s=N(%d)", name, int64(n.Left[name]/60)))
 	}
 	return "    GrpTRES=" + strings.Join(used, ",") + "\n    GrpTRESMins=" + strings.Join(mins, ",") + "\n    GrpTRESRunMins=" +
 		strings.Join(run, ",") + "\n"
@@ -224,7 +225,7 @@ func (s *show) appendQOS(b []byte, f assocFilter, gap string, tree *shares.Node,
 	}
 	l := now.of("")
 	block := fmt.Sprintf("QOS=normal(1)\n    UsageRaw=%.6f\n    GrpJobs=N(%d) GrpJobsAccrue=N(0) GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n",
-		tree.Usage, l.running, l.submitted, tree.Wall/60) +
+		tree.Usage, l.running, l.submitted, tree.Used["wall"]/60) +
 		grpTRES(tree, l, resources) +
 		"    MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n " +
 		"   Priority=0\n" +

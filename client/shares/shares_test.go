@@ -24,7 +24,7 @@ func lines(root *Node) (out []string) {
 // The tree of a real Slurm 22.05 that has used nothing yet: two users in root, the same two in an account below it.
 func TestTreeWithoutUsage(t *testing.T) {
 	got := lines(Tree(&msg.AccountUsageReply{Rows: []*msg.AccountUsage{used("default", 65534, 0), used("default", 0, 0),
-		used("root", 65534, 0)}}, UserName, []string{"root"}))
+		used("root", 65534, 0)}}, nil, UserName, []string{"root"}))
 	want := []string{
 		"0 root||0.000000|1.000000|0.000000",
 		"1 root|nobody|0.333333|0.000000|1.000000",
@@ -42,7 +42,7 @@ func TestTreeWithoutUsage(t *testing.T) {
 func TestTreeAsRecorded(t *testing.T) {
 	reply := &msg.AccountUsageReply{Rows: []*msg.AccountUsage{used("default", 65534, 0), used("default", 0, 0),
 		used("root", 65534, 1042.19), used("root", 0, 1554.19)}}
-	root := Tree(reply, UserName, nil)
+	root := Tree(reply, nil, UserName, nil)
 	var got []string
 	root.Each(func(n *Node) {
 		got = append(got, fmt.Sprintf("%s|%s|%d|%.5f|%.5f|%.6f|%.4f", n.Account, n.User, int(n.Usage), n.NormUsage, n.Effective, n.Factor,
@@ -70,7 +70,7 @@ func TestFactorsFollowUsage(t *testing.T) {
 			account := rapid.SampledFrom([]string{Root, "vision", "speech"}).Draw(t, "account")
 			reply.Rows = append(reply.Rows, used(account, 3_000_000_000+uint32(i), float64(rapid.IntRange(0, 1e9).Draw(t, "used"))))
 		}
-		root := Tree(reply, func(uid uint32) string { return fmt.Sprint(uid) }, nil)
+		root := Tree(reply, nil, func(uid uint32) string { return fmt.Sprint(uid) }, nil)
 		users := 0
 		root.Each(func(n *Node) {
 			if n.User != "" {

@@ -44,8 +44,8 @@ func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sshare [OPTION...]",
 		About: `Shows the shares of accounts and users and what they have used, the caller's by default. Usage is billing units times seconds,
-halved for each PriorityDecayHalfLife that has passed. There is one account, "root", to which everybody belongs with one share;
-accounts that jobs named with --account are shown below it. Shares do not yet change the order of jobs.`,
+halved for each PriorityDecayHalfLife that has passed. Shares are those of sacctmgr (fairshare=); where no accounts are defined, everybody
+belongs to "root" with one share, and accounts that jobs named with --account are shown below it.`,
 		Options: Options[:],
 		Examples: `  sshare -a -l
   sshare -n -P -o account,user,fairshare
@@ -78,6 +78,9 @@ func unlessRoot(f func(n *shares.Node) string) func(*options, *shares.Node) stri
 }
 
 func level(n *shares.Node) string {
+	if n.Parent {
+		return ""
+	}
 	if math.IsInf(n.Level, 1) {
 		return "inf"
 	}
@@ -103,12 +106,12 @@ func fields() []field {
 			return number(n.Factor)
 		}},
 		{"GrpTRESMins", 30, none}, {"GrpTRESRaw", 30, none},
-		{"ID", 6, func(_ *options, n *shares.Node) string { return strconv.FormatInt(n.ID(), 10) }},
+		{"ID", 6, func(_ *options, n *shares.Node) string { return strconv.FormatInt(shares.ID(n), 10) }},
 		{"LevelFS", 10, unlessRoot(level)},
 		{"NormShares", 11, func(_ *options, n *shares.Node) string { return number(n.Norm) }},
 		{"NormUsage", 11, unlessRoot(func(n *shares.Node) string { return number(n.NormUsage) })},
 		{"Partition", 12, none},
-		{"RawShares", 10, unlessRoot(func(*shares.Node) string { return "1" })},
+		{"RawShares", 10, unlessRoot(shares.Raw)},
 		{"RawUsage", 11, func(_ *options, n *shares.Node) string { return strconv.FormatInt(int64(n.Usage), 10) }},
 		{"TRESRunMins", 30, func(o *options, n *shares.Node) string { return shares.LeftText(n, o.resources) }},
 		{"User", 10, func(_ *options, n *shares.Node) string { return n.User }},

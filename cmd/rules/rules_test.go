@@ -30,6 +30,7 @@ var importRules = []rule{
 	{in: "conf/hostlist", may: []string{}},
 	{in: "conf/timespec", may: []string{}},
 	{in: "conf/tres", may: []string{}},
+	{in: "conf/fairtree", may: []string{}},
 	{in: "conf/policy", may: []string{"conf/timespec", "conf/tres"}},
 	{in: "conf/jobid", may: []string{"conf/hostlist"}},
 	{in: "conf/filename", may: []string{}},

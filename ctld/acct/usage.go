@@ -31,6 +31,7 @@ func (s Sums) add(list tres.List, seconds float64) {
 type Share struct {
 	Account string
 	UID     uint32
+	User    string // login name, as of the jobs
 	Used    Sums
 	Left    Sums // of running jobs, until their time limits
 }
@@ -38,16 +39,17 @@ type Share struct {
 type shareKey struct {
 	account string
 	uid     uint32
+	user    string
 }
 
 // shares are collected in the order of an answer: by account and uid.
 type shares map[shareKey]*Share
 
 func (m shares) of(j *pb.JobRecord) *Share {
-	k := shareKey{cmp.Or(j.Spec.Account, admit.DefaultAccount), j.Spec.Uid}
+	k := shareKey{cmp.Or(j.Spec.Account, admit.DefaultAccount), j.Spec.Uid, j.Spec.User}
 	s := m[k]
 	if s == nil {
-		s = &Share{Account: k.account, UID: k.uid, Used: Sums{}, Left: Sums{}}
+		s = &Share{Account: k.account, UID: k.uid, User: k.user, Used: Sums{}, Left: Sums{}}
 		m[k] = s
 	}
 	return s
@@ -58,7 +60,9 @@ func (m shares) sorted() []*Share {
 	for _, s := range m {
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b *Share) int { return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(list, func(a, b *Share) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.UID, b.UID), cmp.Compare(a.User, b.User))
+	})
 	return list
 }
 
@@ -136,11 +140,11 @@ func (a *Accounting) attempts(ctx context.Context, r *pb.AccountingRequest, view
 // decayedSums remember what attempts that ended long ago amount to, so that asking again reads only what came since: an exporter asks
 // every half minute.
 type decayedSums struct {
-	turn     chan struct{} // has one in it while somebody reads; the others wait for what that one remembers
-	halfLife time.Duration
-	at       int64 // the moment for which sums hold
-	until    int64 // attempts that ended before are in sums, except those that held then
-	sums     map[shareKey]Sums
+	turn   chan struct{} // has one in it while somebody reads; the others wait for what that one remembers
+	fading Fading
+	at     int64 // the moment for which sums hold
+	until  int64 // attempts that ended before are in sums, except those that held then
+	sums   map[shareKey]Sums
 	// held are the attempts that held their allocations at that moment. Their ends may turn out to lie before until: a job that is to be
 	// requeued ended when that was ordered, and is over when the last of its nodes is; a node that was cut off reports ends that are old.
 	held map[state.Attempt]struct{}
@@ -152,9 +156,33 @@ const settled = int64(6 * time.Hour)
 // lateIDs is how many jobs one request for late ends names.
 const lateIDs = 1000
 
-// Decayed is all that was ever allocated, where what was used one half-life ago counts half (slurm.conf(5), PriorityDecayHalfLife);
-// no half-life: all of it counts.
-func (a *Accounting) Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*Share, error) {
+// Fading is how usage is forgotten.
+type Fading struct {
+	HalfLife time.Duration // PriorityDecayHalfLife: what was used so long ago counts half; 0: all of it counts
+	SinceNS  int64         // PriorityUsageResetPeriod: what was used before does not count
+}
+
+// ResetAt is the latest moment until now at which a period of PriorityUsageResetPeriod began, in nanoseconds; 0 where there is none.
+func ResetAt(period string, now time.Time) int64 {
+	y, m, d := now.Date()
+	switch period {
+	case "DAILY":
+	case "WEEKLY":
+		d -= int(now.Weekday())
+	case "MONTHLY":
+		d = 1
+	case "QUARTERLY":
+		m, d = m-(m-1)%3, 1
+	case "YEARLY":
+		m, d = time.January, 1
+	default:
+		return 0
+	}
+	return time.Date(y, m, d, 0, 0, 0, 0, now.Location()).UnixNano()
+}
+
+// Decayed is all that was allocated since usage was reset, as it has faded.
+func (a *Accounting) Decayed(ctx context.Context, fading Fading, view func() *state.View) ([]*Share, error) {
 	d := &a.decayed
 	select {
 	case d.turn <- struct{}{}:
@@ -163,8 +191,8 @@ func (a *Accounting) Decayed(ctx context.Context, halfLife time.Duration, view f
 	}
 	defer func() { <-d.turn }()
 	now := a.o.Now().UnixNano()
-	if d.sums == nil || d.halfLife != halfLife || now < d.at {
-		d.halfLife, d.at, d.until, d.sums, d.held = halfLife, now, 0, map[shareKey]Sums{}, nil
+	if d.sums == nil || d.fading != fading || now < d.at {
+		d.fading, d.at, d.until, d.sums, d.held = fading, now, fading.SinceNS, map[shareKey]Sums{}, nil
 	}
 	settle := max(now-settled, d.until)
 	result, old, held, seen := shares{}, shares{}, map[state.Attempt]struct{}{}, map[state.Attempt]struct{}{}
@@ -178,7 +206,10 @@ func (a *Accounting) Decayed(ctx context.Context, halfLife time.Duration, view f
 		if late {
 			seen[at] = struct{}{}
 		}
-		counted := weighed(from, to, now, halfLife) * awake(j, from, to)
+		counted := 0.0
+		if to > fading.SinceNS {
+			counted = weighed(max(from, fading.SinceNS), to, now, fading.HalfLife) * awake(j, from, to)
+		}
 		into := result
 		if !holds && to < settle {
 			into = old
@@ -198,7 +229,7 @@ func (a *Accounting) Decayed(ctx context.Context, halfLife time.Duration, view f
 	d.held = held
 	d.fold(old, now, settle)
 	for k, sums := range d.sums {
-		s := result.of(&pb.JobRecord{Spec: &pb.JobSpec{Account: k.account, Uid: k.uid}})
+		s := result.of(&pb.JobRecord{Spec: &pb.JobSpec{Account: k.account, Uid: k.uid, User: k.user}})
 		for name, v := range sums {
 			s.Used[name] += v
 		}
@@ -233,7 +264,7 @@ func (a *Accounting) lateEnds(ctx context.Context, held, seen map[state.Attempt]
 
 // fold moves the sums to another moment and adds what has settled since.
 func (d *decayedSums) fold(old shares, now, settle int64) {
-	fade := decay(now-d.at, d.halfLife)
+	fade := decay(now-d.at, d.fading.HalfLife)
 	for _, sums := range d.sums {
 		for name := range sums {
 			sums[name] *= fade

@@ -36,7 +36,7 @@ func (w *world) slow(since, until int64, faded bool) map[shareKey]float64 {
 			if faded {
 				weight = math.Exp2(-float64(now-t-second/2) / float64(halfLife))
 			}
-			sums[shareKey{j.Spec.Account, j.Spec.Uid}] += weight
+			sums[shareKey{j.Spec.Account, j.Spec.Uid, ""}] += weight
 		}
 	}
 	return sums
@@ -53,7 +53,7 @@ func (w *world) compare(t rapid.TB, what string, got []*Share, err error, want m
 			continue
 		}
 		n++
-		if v := want[shareKey{s.Account, s.UID}]; math.Abs(v-s.Used["cpu"]) > 1e-6*v+1e-3 {
+		if v := want[shareKey{s.Account, s.UID, ""}]; math.Abs(v-s.Used["cpu"]) > 1e-6*v+1e-3 {
 			t.Fatalf("%s: account %s, uid %d: %f cpu seconds, want %f", what, s.Account, s.UID, s.Used["cpu"], v)
 		}
 		if s.Used["mem"] != 100*s.Used["cpu"] && math.Abs(s.Used["mem"]-100*s.Used["cpu"]) > 1e-3 {
@@ -97,8 +97,14 @@ func TestUsageIsTheSumOfAllAttempts(t *testing.T) {
 			"forget": func(*rapid.T) { w.turn(reactor.Tick{Purge: true, Unstored: w.a.Unstored()}) },
 			"crash":  func(*rapid.T) { w.crash() },
 			"faded": func(t *rapid.T) {
-				got, err := w.a.Decayed(ctx, halfLife, w.loop.View)
+				got, err := w.a.Decayed(ctx, Fading{HalfLife: halfLife}, w.loop.View)
 				w.compare(t, "faded", got, err, w.slow(0, math.MaxInt64, true))
+			},
+			"reset": func(t *rapid.T) {
+				at := rapid.IntRange(0, int(w.now.Sub(begin)/time.Second)).Draw(t, "reset")
+				since := begin.Add(time.Duration(at) * time.Second).UnixNano()
+				got, err := w.a.Decayed(ctx, Fading{HalfLife: halfLife, SinceNS: since}, w.loop.View)
+				w.compare(t, "reset", got, err, w.slow(since, math.MaxInt64, true))
 			},
 			"window": func(t *rapid.T) {
 				span := int(w.now.Sub(begin)/time.Second) + 1
@@ -112,6 +118,22 @@ func TestUsageIsTheSumOfAllAttempts(t *testing.T) {
 	})
 }
 
+// TestResetAt: when PriorityUsageResetPeriod forgets usage, by the cluster's calendar.
+func TestResetAt(t *testing.T) {
+	zone := time.FixedZone("X", 3600)
+	now := time.Date(2026, 11, 25, 0, 30, 0, 0, zone) // a Wednesday
+	for period, want := range map[string]string{"DAILY": "2026-11-25", "WEEKLY": "2026-11-22", "MONTHLY": "2026-11-01",
+		"QUARTERLY": "2026-10-01", "YEARLY": "2026-01-01"} {
+		at, _ := time.ParseInLocation(time.DateOnly, want, zone)
+		if got := ResetAt(period, now); got != at.UnixNano() {
+			t.Errorf("%s: %v, want %v", period, time.Unix(0, got).In(zone), at)
+		}
+	}
+	if got := ResetAt("NONE", now); got != 0 {
+		t.Errorf("NONE: %d", got)
+	}
+}
+
 // TestEndsThatAreNotedLate: an attempt that held its allocation when somebody asked counts until its end, and not on and not nothing,
 // also when that turns out to lie longer ago than attempts that have ended are looked at again.
 func TestEndsThatAreNotedLate(t *testing.T) {
@@ -121,7 +143,7 @@ func TestEndsThatAreNotedLate(t *testing.T) {
 	pass := func(ns int64) { w.now = w.now.Add(time.Duration(ns)) }
 	faded := func(what string) {
 		t.Helper()
-		got, err := w.a.Decayed(t.Context(), halfLife, w.loop.View)
+		got, err := w.a.Decayed(t.Context(), Fading{HalfLife: halfLife}, w.loop.View)
 		w.compare(t, what, got, err, w.slow(0, math.MaxInt64, true))
 	}
 	requeued, reported, on := w.submit(1), w.submit(2), w.submit(3)

@@ -19,10 +19,8 @@ import (
 // Explain says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
 // start, which running jobs must end for that, and what smaller request would start at once.
 func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
-	g.mu.Lock()
-	params := g.params
-	g.mu.Unlock()
-	var m mirror
+	params, shares := g.known()
+	m := mirror{shares: shares}
 	m.rebuild(v)
 	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), j.Id)
 	if !ok {
@@ -167,15 +165,14 @@ const maxNamed = 10
 
 // Priorities are the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
 func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights sched.Weights) {
-	g.mu.Lock()
-	params := g.params
-	g.mu.Unlock()
-	var m mirror
+	params, shares := g.known()
+	m := mirror{shares: shares}
 	m.rebuildNodes(v)
 	list := make([]*sched.Job, len(jobs))
 	for i, j := range jobs {
 		list[i] = pendingJob(v, j, nil)
 		list[i].Partitions = partitions[i : i+1]
+		list[i].AssocFactor = m.assocFactor(list[i], j.Spec)
 	}
 	return sched.Priorities(&params, m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), list), params.Weights
 }

@@ -15,6 +15,7 @@ import (
 type Judge struct {
 	mu     sync.Mutex
 	params sched.Params
+	shares []sched.Share
 }
 
 // NewJudge makes a Judge for the scheduler parameters in force.
@@ -25,6 +26,20 @@ func (g *Judge) Configure(params sched.Params) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.params = params
+}
+
+// SetShares replaces the fair-share factors. The list must not be changed.
+func (g *Judge) SetShares(list []sched.Share) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shares = list
+}
+
+// known is what decides and is not part of the state.
+func (g *Judge) known() (sched.Params, []sched.Share) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.params, g.shares
 }
 
 // Forecast says when and where a job would start if it were submitted now.
@@ -41,10 +56,8 @@ func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes [
 // which every job of the queue is promised a start. Of a job that begins later it is the state of that time, as far as limits tell:
 // what runs then, and all that waits.
 func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
-	g.mu.Lock()
-	params := g.params
-	g.mu.Unlock()
-	var m mirror
+	params, shares := g.known()
+	m := mirror{shares: shares}
 	m.rebuild(v)
 	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
 	m.pending = append(m.pending, pendingJob(v, j, nil))
@@ -80,7 +93,8 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	return 0, nil, pb.NewProblem(pb.CodePartConfig, "the start time of the job cannot be predicted")
 }
 
-// rebuildNodes makes the records of nodes and partitions anew.
+// rebuildNodes makes the records of nodes and partitions anew, and what QOS and associations say of priorities where they
+// have changed.
 func (m *mirror) rebuildNodes(v *state.View) {
 	m.mu.Lock()
 	m.seen = map[string]nodeFacts{}
@@ -89,6 +103,15 @@ func (m *mirror) rebuildNodes(v *state.View) {
 	m.updateNodes(v)
 	for _, p := range v.Partitions() {
 		m.parts = append(m.parts, convert.Partition(v, p))
+	}
+	if m.qosOf != v.Policy() {
+		m.qosOf, m.qos, m.topAssoc = v.Policy(), nil, 0
+		for _, a := range m.qosOf.Assocs() {
+			m.topAssoc = max(m.topAssoc, valueOf(a.Values, "Priority"))
+		}
+		for _, q := range m.qosOf.Qoses() {
+			m.qos = append(m.qos, &sched.QOS{Name: q.Name, Priority: uint32(valueOf(q.Values, "Priority"))})
+		}
 	}
 	slices.SortFunc(m.parts, func(a, b *sched.Partition) int { return strings.Compare(a.Name, b.Name) })
 }

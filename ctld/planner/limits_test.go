@@ -453,3 +453,36 @@ func TestNoLimitIsExceeded(t *testing.T) {
 		}
 	})
 }
+
+// TestFactorsOfUsersAndQOS: the priority has the fair-share factor of the user in the account, and the priorities of QOS and association
+// (its own, or that of an account above it) as parts of the highest; a job of a higher priority starts first.
+func TestFactorsOfUsersAndQOS(t *testing.T) {
+	b := limitBench(t)
+	b.limits("qos high Priority 20", "qos normal Priority 5", "account group Priority 8", "user u2@lab Priority 2")
+	b.loop.View().Settings.PriorityBasic = false // before there is any job
+	b.p.params.Weights = sched.Weights{FairShare: 1000, QOS: 100, Assoc: 10}
+	shares := []sched.Share{{Account: "lab", User: "u1", Factor: 0.25}, {Account: "lab", User: "u2", Factor: 0.5}}
+	b.p.SetShares(shares)
+	g := NewJudge(b.p.params)
+	g.SetShares(shares)
+	for _, s := range []string{"u1 normal", "u2 normal", "u1 high"} {
+		user, qos, _ := strings.Cut(s, " ")
+		b.send(user, "lab", qos, &pb.JobSpec{NumTasks: 12})
+	}
+	v := b.loop.View()
+	var jobs []*pb.JobRecord
+	for j := range v.Jobs.All() {
+		jobs = append(jobs, j)
+	}
+	parts, _ := g.Priorities(v, jobs, []string{"debug", "debug", "debug"})
+	var got []string
+	for _, p := range parts {
+		got = append(got, fmt.Sprintf("%g+%g+%g", p.FairShare.Value(), p.QOS.Value(), p.Assoc.Value()))
+	}
+	if want := []string{"250+25+10", "500+25+2.5", "250+100+10"}; !slices.Equal(got, want) {
+		t.Errorf("fair share, QOS and association: %v, want %v", got, want)
+	}
+	if plan, _ := b.p.Prepare(sched.Cursor{}); len(plan.Start) != 1 || plan.Start[0].Job.User != "u2" {
+		t.Errorf("starts %v, the job of u2 has the highest priority", starts(plan))
+	}
+}

@@ -32,6 +32,10 @@ type mirror struct {
 	licenses []sched.License
 	resvs    []*sched.Reservation
 	limits   limits
+	shares   []sched.Share
+	qos      []*sched.QOS
+	topAssoc uint64        // highest priority of an association
+	qosOf    *state.Policy // from which those are
 
 	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
 	users    state.Users     // of the view that requests were made from
@@ -169,6 +173,29 @@ func (m *mirror) rebuild(v *state.View) {
 	}
 }
 
+// assocFactor is the priority of a job's association, or of the nearest account above it that has one, as a part of the highest.
+func (m *mirror) assocFactor(j *sched.Job, spec *pb.JobSpec) float64 {
+	if m.topAssoc == 0 {
+		return 0
+	}
+	for up := range m.qosOf.Chain(m.qosOf.AssocOf(spec.User, state.AccountOf(spec), j.Partitions[0])) {
+		if p := valueOf(up.Values, "Priority"); p > 0 {
+			return float64(p) / float64(m.topAssoc)
+		}
+	}
+	return 0
+}
+
+// valueOf is a number among the values of a record; 0: it has none of that name.
+func valueOf(values []*pb.PolicyValue, name string) uint64 {
+	for _, v := range values {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return 0
+}
+
 // update renews the records of the jobs that changed, and of nodes.
 func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 	ids := m.withArrays(v, dirty)
@@ -272,6 +299,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
 		}
 		s.job.Limits = m.limitsOf(v, j.Spec)
+		s.job.AssocFactor = m.assocFactor(s.job, j.Spec)
 		m.addArray(&s, &old, j)
 		m.typical.note(j, s.job.Request)
 		if old.job != nil && sameJob(old.job, s.job) {
@@ -378,5 +406,5 @@ func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.
 	rows, left := m.limits.current(v)
 	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
 		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: rows,
-		Left: left}
+		Left: left, Shares: m.shares, QOS: m.qos}
 }

@@ -39,6 +39,7 @@ type Planner struct {
 	dirty   map[uint32]struct{} // jobs changed since the last pass
 	rebuild bool                // nodes, partitions or settings changed
 	params  sched.Params
+	shares  []sched.Share
 
 	// of the planner goroutine alone
 	sched        *sched.Scheduler
@@ -69,6 +70,14 @@ func New(w Writer, params sched.Params, clock func() time.Time, log *slog.Logger
 func (p *Planner) Configure(params sched.Params) {
 	p.mu.Lock()
 	p.params, p.rebuild = params, true
+	p.mu.Unlock()
+	p.poke()
+}
+
+// SetShares replaces the fair-share factors, from the next pass on. The list must not be changed.
+func (p *Planner) SetShares(list []sched.Share) {
+	p.mu.Lock()
+	p.shares = list
 	p.mu.Unlock()
 	p.poke()
 }
@@ -234,6 +243,7 @@ func (p *Planner) ownersOf(ctx context.Context, starts []reactor.PlannedStart) {
 func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan) {
 	p.mu.Lock()
 	dirty, rebuild, params := p.dirty, p.rebuild, p.params
+	p.mirror.shares = p.shares
 	p.dirty, p.rebuild = make(map[uint32]struct{}, len(dirty)), false
 	p.mu.Unlock()
 	v := p.writer.View() // not older than what dirty speaks of

@@ -23,7 +23,7 @@ type Accounting interface {
 	Steps(ctx context.Context, of []acct.JobAttempt, view func() *state.View, each func(record []byte) error) error
 	// Between is what was allocated in a window, Decayed all that ever was, less with its age.
 	Between(ctx context.Context, since, until int64, view func() *state.View) ([]*acct.Share, error)
-	Decayed(ctx context.Context, halfLife time.Duration, view func() *state.View) ([]*acct.Share, error)
+	Decayed(ctx context.Context, fading acct.Fading, view func() *state.View) ([]*acct.Share, error)
 	// Worth is what jobs were worth in a window, Hours what GPUs did from one moment to another in seconds since 1970, Losses who lost
 	// GPUs to fragmentation meanwhile.
 	Worth(ctx context.Context, q *acct.WorthQuery, view func() *state.View) ([]*pb.ReportRow, error)
@@ -46,7 +46,7 @@ type Privacy struct {
 	Extern bool // PrologFlags=Contain
 	WCKeys bool // TrackWCKey
 
-	HalfLife time.Duration // PriorityDecayHalfLife; 0 = usage does not fade
+	Fading acct.Fading
 }
 
 // maxUnstored bounds the attempts that are kept in the state for an accounting database that cannot be written. Above it nothing new is

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
@@ -43,7 +42,7 @@ func (shownAccounting) Between(context.Context, int64, int64, func() *state.View
 		nil
 }
 
-func (s shownAccounting) Decayed(ctx context.Context, _ time.Duration, view func() *state.View) ([]*acct.Share, error) {
+func (s shownAccounting) Decayed(ctx context.Context, _ acct.Fading, view func() *state.View) ([]*acct.Share, error) {
 	return s.Between(ctx, 0, 0, view)
 }
 

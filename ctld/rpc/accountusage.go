@@ -27,7 +27,7 @@ func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (
 	var rows []*acct.Share
 	var err error
 	if r.Decayed {
-		rows, err = s.Acct.Decayed(ctx, privacy.HalfLife, s.Writer.View)
+		rows, err = s.Acct.Decayed(ctx, privacy.Fading, s.Writer.View)
 	} else {
 		rows, err = s.Acct.Between(ctx, r.SinceNs, reply.UntilNs, s.Writer.View)
 	}

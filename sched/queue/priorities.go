@@ -43,15 +43,19 @@ func (q *Queue) prioritise(j *Job) bool {
 
 const basicTop = 4294901760
 
+func sameShares(a, b []record.Share) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
 // reprioritise recomputes priorities when the calculation period or what they
 // are relative to has changed.
 func (q *Queue) reprioritise(in *record.Snapshot) {
 	period := q.params.Weights.Period(q.ix.Now)
-	if period == q.period && slices.Equal(q.shares, in.Shares) {
+	if period == q.period && sameShares(q.shares, in.Shares) {
 		return
 	}
 	q.period = period
-	q.cluster, q.shares = priority.Measure(in), slices.Clone(in.Shares)
+	q.cluster, q.shares = priority.Measure(in), in.Shares
 	if q.params.Weights.Basic {
 		return
 	}

@@ -49,7 +49,7 @@ func New(params *record.Params, ix *index.Index, pl *placement.Placer) *Queue {
 // Measure reads from the first snapshot after New what classes and priorities depend on.
 func (q *Queue) Measure(in *record.Snapshot) {
 	q.timed = timedLimits(in.Limits)
-	q.cluster, q.shares = priority.Measure(in), slices.Clone(in.Shares)
+	q.cluster, q.shares = priority.Measure(in), in.Shares
 	q.period = q.params.Weights.Period(q.ix.Now)
 }
 

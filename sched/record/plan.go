@@ -21,7 +21,7 @@ type Snapshot struct {
 	Reservations []*Reservation
 	Licenses     []License // total counts; what runs is counted from Running
 	QOS          []*QOS
-	Shares       []Share // fair-share factors; a user without one has 0
+	Shares       []Share // fair-share factors; a user without one has 0. The same slice while they are the same
 	Limits       []Limit // of associations and QOS; Job.Limits names those of a job. Hand over the same slice, or a longer one, while
 	Left         []int64 // they are the same, and while the same is left under each of them the same slice of that.
 	// Typical requests, most frequent first, for Placement FGD. Compared by

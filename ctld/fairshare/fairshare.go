@@ -1,0 +1,143 @@
+// Package fairshare works out the fair-share factors of users now and then, for the scheduler and sprio: once in each PriorityCalcPeriod,
+// and when accounts change or a user without a factor has submitted a job. Usage is what the accounting records say, as sshare shows it;
+// nothing else is stored, so a restart changes nothing.
+package fairshare
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sluice-hpc/sluice/conf/fairtree"
+	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/sched"
+)
+
+// Keeper keeps the factors up to date. Changed is an observer of the loop.
+type Keeper struct {
+	View  func() *state.View
+	Usage func(context.Context) ([]*acct.Share, error)
+	// Settings are whether fair share has a weight, and PriorityCalcPeriod.
+	Settings func() (weighs bool, period time.Duration)
+	Set      func([]sched.Share)
+	Log      *slog.Logger
+
+	poked chan struct{}
+	known map[[2]string]bool // account and user
+	of    *state.Policy
+}
+
+// New prepares a Keeper.
+func New(k Keeper) *Keeper {
+	k.poked = make(chan struct{}, 1)
+	k.poked <- struct{}{}
+	return &k
+}
+
+// Changed notes what may need new factors. It does not block.
+func (k *Keeper) Changed(c state.Change) {
+	if c.Structure || slices.ContainsFunc(c.Events, func(e state.Event) bool { _, ok := e.(state.JobSubmitted); return ok }) {
+		select {
+		case k.poked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// leastRest is between two looks at what is new.
+const leastRest = time.Second
+
+// Run works until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			due = true
+		case <-k.poked:
+		}
+		weighs, period := k.Settings()
+		if v := k.View(); weighs && (due || k.stale(v)) {
+			rows, err := k.Usage(ctx)
+			if err != nil && ctx.Err() == nil {
+				k.Log.Warn("cannot read usage; fair-share factors stay as they were", "err", err)
+			} else if err == nil {
+				k.Set(k.note(v, rows))
+			}
+			timer.Reset(period)
+		} else if due {
+			timer.Reset(period)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(leastRest):
+		}
+	}
+}
+
+// stale reports whether accounts have changed, or a job waits whose user has no factor.
+func (k *Keeper) stale(v *state.View) bool {
+	if k.of != v.Policy() {
+		return true
+	}
+	for j := range v.Jobs.All() {
+		if state.Pending(j) && !k.known[[2]string{state.AccountOf(j.Spec), j.Spec.GetUser()}] {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Keeper) note(v *state.View, rows []*acct.Share) []sched.Share {
+	k.of, k.known = v.Policy(), map[[2]string]bool{}
+	for j := range v.Jobs.All() { // also those who belong to no account, whose factor is 0
+		if state.Pending(j) {
+			k.known[[2]string{state.AccountOf(j.Spec), j.Spec.GetUser()}] = true
+		}
+	}
+	return Factors(v, rows)
+}
+
+// Factors are the factors of all users who belong to an account, and while nobody does, of those who have used something or wait.
+func Factors(v *state.View, rows []*acct.Share) (out []sched.Share) {
+	var list []fairtree.Assoc
+	for _, a := range v.Policy().Assocs() {
+		one := fairtree.Assoc{ID: a.Id, Account: a.Account, User: a.User, Partition: a.Partition, Above: a.Parent, Shares: 1}
+		for _, val := range a.Values {
+			if val.Name == "Fairshare" {
+				one.Shares = val.Value
+			}
+		}
+		list = append(list, one)
+	}
+	t := fairtree.New(list)
+	for _, r := range rows {
+		if n := t.Place(r.Account, r.User); n != nil {
+			n.Add(r.Used, nil)
+		}
+	}
+	for j := range v.Jobs.All() {
+		if state.Pending(j) {
+			t.Place(state.AccountOf(j.Spec), j.Spec.GetUser())
+		}
+	}
+	t.Weigh()
+	t.Users(func(n *fairtree.Node) {
+		out = append(out, sched.Share{Account: n.Account, User: n.User, Factor: n.Factor})
+		if n.Account == state.RootAccount { // that of jobs that name none
+			out = append(out, sched.Share{User: n.User, Factor: n.Factor})
+		}
+	})
+	slices.SortFunc(out, func(a, b sched.Share) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
+	})
+	return out
+}

@@ -118,7 +118,7 @@ func (j *Job) create(ctx context.Context, addresses []string) (*msg.StepRecord, 
 	names := slices.Sorted(slices.Values(j.Nodes))
 	req := &msg.CreateStepRequest{JobId: j.ID, RequestId: id, Spec: &msg.StepSpec{Name: "sbcast", Copy: true, Overlap: true, NumTasks: n,
 		MinNodes: n, MaxNodes: n, NtasksPerNode: 1, NoGres: true, ReqNodes: hostlist.FoldSorted(names), Relative: -1, CpuBind: "none",
-		Mpi: "none", SubmitLine: strings.ToValidUTF8(strings.Join(j.Env.Args, " "), "?"), Addresses: addresses,
+		Mpi: "none", SubmitLine: strings.Join(j.Env.Args, " "), Addresses: addresses,
 		Host: command.ShortHostname(), Pid: uint32(os.Getpid())}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

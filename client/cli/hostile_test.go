@@ -32,7 +32,7 @@ func hostileName(r *rand.Rand) string {
 			fmt.Fprintf(&b, "%d", r.IntN(1000))
 		}
 	}
-	return strings.ToValidUTF8(b.String(), "\ufffd") // broken UTF-8 does not travel; TestHostileNames of client/format has it
+	return b.String()
 }
 
 // hostileController holds count jobs, and some nodes, all of whose texts are hostile.

@@ -2,9 +2,8 @@
 //
 // Types, fields, getters and constants have the names that they have in package pb (proto/sluice/v1), so that code can be
 // moved from one to the other by its import. What is different: a message here encodes itself (Marshal, Unmarshal) without
-// protobuf's library, which is not linked at all; strings are not checked to be UTF-8 before they are sent, because the
-// controller does that; fields that are not known are dropped. Everything is generated from package pb, and tests compare each
-// message with what protobuf's library makes of it.
+// protobuf's library, which is not linked at all; fields that are not known are dropped. Everything is generated from package pb,
+// and tests compare each message with what protobuf's library makes of it.
 package msg
 
 import "strconv"

@@ -3,6 +3,7 @@ package opt
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/msg"
 )
@@ -148,9 +149,8 @@ func hidden(r rune) bool {
 // printable refuses a text that would not print as what it is.
 func printable(option, value string) error {
 	for i, r := range value {
-		if hidden(r) {
-			return invalid(option, value, fmt.Sprintf(
-				"byte %d is the control character or direction mark %U, or not UTF-8; write it without", i, r))
+		if r != utf8.RuneError && hidden(r) { // what is not UTF-8 is shown escaped
+			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U; write it without", i, r))
 		}
 	}
 	return nil

@@ -140,7 +140,7 @@ func (s *session) command() error {
 		name = "no-shell"
 	}
 	submission.Describe(s.env, s.req, name)
-	s.req.Spec.SubmitLine = strings.ToValidUTF8(strings.Join(s.env.Args, " "), "?")
+	s.req.Spec.SubmitLine = strings.Join(s.env.Args, " ")
 	return nil
 }
 

@@ -40,9 +40,6 @@ func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.Submit
 	if err := batchscript.Check(s.script, nil); err != nil {
 		return nil, err
 	}
-	if err := s.checkText(); err != nil {
-		return nil, err
-	}
 	vars := submission.NewEnvironment([]string{"SHELL=/bin/sh", "HOME=" + owner.Home, "LOGNAME=" + owner.Name, "USER=" + owner.Name,
 		"PATH=/usr/local/bin:/usr/bin:/bin"})
 	for _, v := range e.Vars {

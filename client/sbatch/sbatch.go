@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
@@ -310,9 +309,6 @@ func (s *job) complete() error {
 	if err := s.identity(); err != nil {
 		return err
 	}
-	if err := s.checkText(); err != nil {
-		return err
-	}
 	if err := s.buildEnvironment(); err != nil {
 		return err
 	}
@@ -327,23 +323,6 @@ func (s *job) umask() uint32 {
 		return uint32(n)
 	}
 	return submission.Umask()
-}
-
-// checkText refuses what a message cannot carry.
-func (s *job) checkText() error {
-	spec := s.req.Spec
-	for what, text := range map[string]string{"working folder": spec.WorkDir, "path of the script": spec.Command, "job name": spec.Name} {
-		if !utf8.ValidString(text) {
-			return fmt.Errorf("cannot submit: the %s %q is not valid UTF-8; rename it", what, text)
-		}
-	}
-	for i, a := range spec.Args {
-		if !utf8.ValidString(a) {
-			return fmt.Errorf("cannot submit: argument %d of the script, %q, is not valid UTF-8", i+1, a)
-		}
-	}
-	spec.SubmitLine = strings.ToValidUTF8(spec.SubmitLine, "?")
-	return nil
 }
 
 // checkClusters: there is one cluster, and -M may name it.
@@ -434,15 +413,8 @@ func (s *job) useEnvironment(e *submission.Environment) error {
 	if n := s.req.GPUsPerNode(); n != "" {
 		e.Set("SLURM_GPUS_PER_NODE", n)
 	}
-	vars, dropped, err := e.Usable()
-	if err != nil {
-		return err
-	}
-	if len(dropped) > 0 && !s.quiet() {
-		s.env.Infof("not exported, because they are not valid UTF-8: %s", strings.Join(dropped, " "))
-	}
-	s.environ = vars
-	return nil
+	s.environ = e.Vars
+	return e.Check()
 }
 
 // readExportFile reads NAME=value, each ended by NUL, from a file or from a descriptor from 3 up.

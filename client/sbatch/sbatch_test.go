@@ -195,13 +195,13 @@ func TestExport(t *testing.T) {
 		return strings.Join(list, " ")
 	}
 	for export, want := range map[string]string{
-		"":                          "FOO=1 SLURM_CONF=/c SPACE=a b",
-		"ALL":                       "FOO=1 SLURM_CONF=/c SPACE=a b",
+		"":                          "BAD=\xff FOO=1 SLURM_CONF=/c SPACE=a b",
+		"ALL":                       "BAD=\xff FOO=1 SLURM_CONF=/c SPACE=a b",
 		"NONE":                      "SLURM_CONF=/c",
 		"NIL":                       "SLURM_CONF=/c",
 		"FOO,NEW=3,MISSING,Q='a,b'": "FOO=1 NEW=3 Q='a,b' SLURM_CONF=/c",
-		"ALL,NEW=3,FOO=9":           "FOO=9 NEW=3 SLURM_CONF=/c SPACE=a b",
-		"NEW=3,FOO=9,ALL":           "FOO=1 NEW=3 SLURM_CONF=/c SPACE=a b",
+		"ALL,NEW=3,FOO=9":           "BAD=\xff FOO=9 NEW=3 SLURM_CONF=/c SPACE=a b",
+		"NEW=3,FOO=9,ALL":           "BAD=\xff FOO=1 NEW=3 SLURM_CONF=/c SPACE=a b",
 		"FOO=9":                     "FOO=9 SLURM_CONF=/c",
 	} {
 		args := []string{"--wrap=true"}

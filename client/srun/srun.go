@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
@@ -149,11 +148,6 @@ func (r *run) check() error {
 	if len(r.argv) == 0 {
 		return &opt.ValueError{Lines: []string{"No command given to execute."}, Exit: 1, Fatal: true,
 			Hint: "name the program and its arguments behind srun's options"}
-	}
-	for i, a := range r.argv {
-		if !utf8.ValidString(a) {
-			return fmt.Errorf("argument %d of the command, %q, is not valid UTF-8", i, a)
-		}
 	}
 	if err := r.checkRelative(); err != nil {
 		return err
@@ -354,4 +348,4 @@ const cpuBindHelp = `CPU bind options:
 `
 
 // words are the arguments as one line.
-func words(argv []string) string { return strings.ToValidUTF8(strings.Join(argv, " "), "?") }
+func words(argv []string) string { return strings.Join(argv, " ") }

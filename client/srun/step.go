@@ -476,11 +476,7 @@ func (r *run) environment() ([]string, error) {
 			e.Set("TERM", v)
 		}
 	}
-	vars, dropped, err := e.Usable()
-	if len(dropped) > 0 {
-		r.infof("not exported, because they are not valid UTF-8: %s", strings.Join(dropped, " "))
-	}
-	return vars, err
+	return e.Vars, e.Check()
 }
 
 // unsaid are variables of an allocation that salloc sets and srun does not.

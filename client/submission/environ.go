@@ -5,9 +5,7 @@ package submission
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/opt"
 )
@@ -190,24 +188,17 @@ func ofAllocation(name string) bool {
 	return false
 }
 
-// Usable leaves out variables that cannot be sent and enforces the limits.
-func (e *Environment) Usable() (vars []string, dropped []string, err error) {
+// Check enforces the limits.
+func (e *Environment) Check() error {
 	total := 0
-	vars = make([]string, 0, len(e.Vars))
 	for _, v := range e.Vars {
-		if !utf8.ValidString(v) {
-			name, _, _ := strings.Cut(v, "=")
-			dropped = append(dropped, strconv.QuoteToASCII(name))
-			continue
-		}
 		total += len(v) + 1
-		vars = append(vars, v)
 	}
-	if len(vars) > MaxEnvVars || total > MaxEnvBytes {
-		return nil, dropped, &opt.ValueError{Lines: []string{"Batch job submission failed: Job script or environment too large"}, Exit: 1,
+	if len(e.Vars) > MaxEnvVars || total > MaxEnvBytes {
+		return &opt.ValueError{Lines: []string{"Batch job submission failed: Job script or environment too large"}, Exit: 1,
 			Hint: fmt.Sprintf(
 				"the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less",
-				len(vars), total, MaxEnvVars, MaxEnvBytes)}
+				len(e.Vars), total, MaxEnvVars, MaxEnvBytes)}
 	}
-	return vars, dropped, nil
+	return nil
 }

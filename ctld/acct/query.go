@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -89,8 +90,13 @@ func (q *selection) where() (text string, args []any) {
 		return strings.Join(append(terms, "end = ?"), " AND "), append(args, int64(running))
 	}
 	terms, args = append(terms, "end >= ?"), append(args, q.since)
-	if names, err := json.Marshal(q.r.Names); err == nil && len(q.r.Names) > 0 {
-		terms, args = append(terms, "name IN (SELECT value FROM json_each(?))"), append(args, string(names))
+	if len(q.r.Names) > 0 { // in hexadecimal: they need not be UTF-8
+		names := fmt.Appendf(nil, "[\"%x\"", q.r.Names[0])
+		for _, name := range q.r.Names[1:] {
+			names = fmt.Appendf(names, ",\"%x\"", name)
+		}
+		terms = append(terms, "name IN (SELECT CAST(unhex(value) AS TEXT) FROM json_each(?))")
+		args = append(args, string(append(names, ']')))
 	}
 	switch {
 	case q.byID && !q.byState():

@@ -26,7 +26,7 @@ func Container(c *pb.ContainerSpec) *pb.Problem {
 		if _, err := container.Mounts(m, "/"); err != nil {
 			return bad("mounts", err)
 		}
-		if p := Word("a mount", m); p != nil {
+		if p := badText("a mount", m, false, false, maxName); p != nil {
 			return p
 		}
 	}
@@ -35,5 +35,5 @@ func Container(c *pb.ContainerSpec) *pb.Problem {
 			return bad("env", err)
 		}
 	}
-	return Word("a working directory", c.Workdir)
+	return badText("a working directory", c.Workdir, false, false, maxName)
 }

@@ -22,8 +22,13 @@ const maxName = 1024
 // maxSpec bounds a specification in all, in bytes: it stays in memory, and is written with each change of its job.
 const maxSpec = 512 << 10
 
-// Text refuses control characters, bidirectional marks and broken UTF-8 in any text of a specification: they would break the
-// columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
+// bytesOf are the texts of a specification that are the user's own: names of files, and what nobody but the user reads. They are bytes,
+// as the kernel has it, in whatever encoding; views escape what is not UTF-8. Everything else is compared with names of slurm.conf.
+var bytesOf = map[protoreflect.Name]bool{"name": true, "comment": true, "admin_comment": true, "extra": true, "work_dir": true,
+	"command": true, "std_in": true, "std_out": true, "std_err": true, "submit_line": true, "container": true, "export_env": true}
+
+// Text refuses control characters and bidirectional marks in any text of a specification, and broken UTF-8 except in bytesOf: they would
+// break the columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
 func Text(spec *pb.JobSpec) *pb.Problem {
 	if n := proto.Size(spec); n > maxSpec {
 		return pb.NewProblem(pb.CodePathTooLong, "the request has %d bytes apart from script and environment, the limit is %d", n,
@@ -34,7 +39,7 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 		if fd.Kind() != protoreflect.StringKind {
 			return true
 		}
-		name := string(fd.Name())
+		name, valid := string(fd.Name()), !bytesOf[fd.Name()]
 		if fd.IsList() {
 			// script arguments are passed on as they are; only a NUL cannot be
 			for i := 0; i < v.List().Len() && p == nil; i++ {
@@ -43,9 +48,9 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 			return p == nil
 		}
 		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" || name == "dependency" {
-			p = badText(name, s, true, maxLine)
+			p = badText(name, s, valid, true, maxLine)
 		} else {
-			p = badText(name, s, false, maxText)
+			p = badText(name, s, valid, false, maxText)
 		}
 		return p == nil
 	})
@@ -60,11 +65,11 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 
 // Word refuses in a text what Text does, and what is longer than a name may be. What says what the text is.
 func Word(what, s string) *pb.Problem {
-	return badText(what, s, false, maxName)
+	return badText(what, s, true, false, maxName)
 }
 
 // Line is Word for a text that may be long, such as a reason or a list of nodes.
-func Line(what, s string) *pb.Problem { return badText(what, s, false, maxLine) }
+func Line(what, s string) *pb.Problem { return badText(what, s, true, false, maxLine) }
 
 func badArg(s string) *pb.Problem {
 	for i := 0; i < len(s); i++ {
@@ -75,12 +80,12 @@ func badArg(s string) *pb.Problem {
 	return nil
 }
 
-// badText says what is wrong with a text; blanks allows line breaks and tabs.
-func badText(name, s string, blanks bool, limit int) *pb.Problem {
+// badText says what is wrong with a text; valid demands UTF-8, blanks allows line breaks and tabs.
+func badText(name, s string, valid, blanks bool, limit int) *pb.Problem {
 	if len(s) > limit {
 		return pb.NewProblem(pb.CodePathTooLong, "%s has %d bytes, at most %d", name, len(s), limit)
 	}
-	if !utf8.ValidString(s) {
+	if valid && !utf8.ValidString(s) {
 		return pb.NewProblem(pb.CodeInvalidSpec, "%s is not valid UTF-8: %q", name, clip(s))
 	}
 	for _, r := range s {

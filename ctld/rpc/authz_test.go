@@ -15,8 +15,8 @@ import (
 // TestEveryMethodHasARow reads the services from the .proto files.
 func TestEveryMethodHasARow(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range []protoreflect.FileDescriptor{pb.File_sluice_v1_controller_proto, pb.File_sluice_v1_node_proto,
-		pb.File_sluice_v1_job_proto, nodepb.File_sluice_node_v1_nodeapi_proto, nodepb.File_sluice_node_v1_relay_proto,
+	for _, f := range []protoreflect.FileDescriptor{pb.File_sluice_v1_services_proto,
+		nodepb.File_sluice_node_v1_nodeapi_proto, nodepb.File_sluice_node_v1_relay_proto,
 		nodepb.File_sluice_node_v1_enrol_proto} {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)

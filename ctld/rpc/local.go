@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/conf/accounts"
@@ -300,8 +302,19 @@ func (s *Local) guard(name string, m method) ttrpc.Stream {
 				err = in.RecvMsg(new(pb.SubmitChunk))
 			}
 		}
-		return out, err
+		return out, sayable(err)
 	}}
+}
+
+// sayable makes the message of an error UTF-8, as that of google.rpc.Status has to be: ttrpc would end the connection without an answer.
+// What a user has given may be quoted in it.
+func sayable(err error) error {
+	if err == nil || utf8.ValidString(err.Error()) {
+		return err
+	}
+	st := status.Convert(err).Proto()
+	st.Message = strings.ToValidUTF8(st.Message, "\uFFFD")
+	return status.FromProto(st).Err()
 }
 
 // answer carries out a call. A handler that panics ends its call, and not the controller: it has changed nothing, as it reads published

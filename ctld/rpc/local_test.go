@@ -266,7 +266,7 @@ func TestWhoMayCall(t *testing.T) {
 	if err := calls["CancelJobs"](root, ended); err != nil {
 		t.Fatal(err)
 	}
-	methods := pb.File_sluice_v1_controller_proto.Services().ByName("ControllerAPI").Methods()
+	methods := pb.File_sluice_v1_services_proto.Services().ByName("ControllerAPI").Methods()
 	for i := range methods.Len() {
 		name := string(methods.Get(i).Name())
 		call := calls[name]

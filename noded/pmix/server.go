@@ -138,7 +138,7 @@ func (s *server) begin() *pb.PmixReady {
 		}
 	}
 	if err != nil {
-		ready.Error = strings.ToValidUTF8(err.Error(), "?")
+		ready.Error = err.Error()
 	}
 	return ready
 }

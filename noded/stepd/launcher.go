@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -208,8 +207,7 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 }
 
 func failure(err error) *event {
-	// What is not UTF-8 no message can carry: the shim could not tell of the end.
-	ev := &event{kind: evFailed, verdict: nodeFailed, detail: strings.ToValidUTF8(err.Error(), "?")}
+	ev := &event{kind: evFailed, verdict: nodeFailed, detail: err.Error()}
 	var fe *fileError
 	var xe *execError
 	var ce *containerError

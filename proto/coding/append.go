@@ -23,8 +23,7 @@ const (
 
 func key(b []byte, num, kind int) []byte { return binary.AppendUvarint(b, uint64(num)<<3|uint64(kind)) }
 
-// AppendText appends a string; as all fields that stand alone it is left out when it is empty. Strings are not checked to be
-// UTF-8: the controller does that.
+// AppendText appends a string; as all fields that stand alone it is left out when it is empty. It need not be UTF-8.
 func AppendText(b []byte, num int, v string) []byte {
 	if v == "" {
 		return b

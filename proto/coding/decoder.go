@@ -3,7 +3,6 @@ package coding
 import (
 	"errors"
 	"math"
-	"unicode/utf8"
 )
 
 const (
@@ -12,10 +11,7 @@ const (
 	maxGroupDepth = 10000 // protobuf's own limit
 )
 
-var (
-	errDamaged = errors.New("cannot decode a message: it is cut or damaged")
-	errText    = errors.New("cannot decode a message: a string in it is not valid UTF-8")
-)
+var errDamaged = errors.New("cannot decode a message: it is cut or damaged")
 
 // Decoder goes through the fields of an encoded message:
 //
@@ -132,13 +128,8 @@ func (d *Decoder) Fail(err error) {
 	}
 }
 
-// Text is the value of a string field.
-func (d *Decoder) Text() string {
-	if !utf8.ValidString(d.Data) {
-		d.Fail(errText)
-	}
-	return d.Data
-}
+// Text is the value of a string field: bytes, which need not be UTF-8.
+func (d *Decoder) Text() string { return d.Data }
 
 // Bytes is a copy of the value of a bytes field.
 func (d *Decoder) Bytes() []byte { return []byte(d.Data) }

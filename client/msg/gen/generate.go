@@ -31,7 +31,7 @@ var copied = []string{"flags.go", "problem.go"}
 
 // generate gives the files by name; source is the folder of package pb.
 func generate(source string) (map[string][]byte, error) {
-	service := pb.File_sluice_v1_controller_proto.Services().ByName("ControllerAPI")
+	service := pb.File_sluice_v1_services_proto.Services().ByName("ControllerAPI")
 	w := &writer{files: map[string]*bytes.Buffer{}, seen: map[protoreflect.FullName]bool{}}
 	for i := range service.Methods().Len() {
 		w.message(service.Methods().Get(i).Input())

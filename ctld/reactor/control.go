@@ -18,6 +18,7 @@ type Control struct {
 	// Incomplete: requeue passes over jobs that wait or have ended (scontrol(1)).
 	Incomplete bool
 	Text       string // of notify
+	Ends       Ends   // of jobs that those to requeue wait for
 
 	walk *walk // of an earlier slice
 }
@@ -97,7 +98,7 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 		if c.Incomplete && c.Caller.mayTouch(j) && !state.Live(j) {
 			return nil
 		}
-		return requeue(tx, c.Caller, j, c.requeueKind())
+		return requeue(tx, c.Caller, j, c.requeueKind(), c.Ends)
 	case "top":
 		return top(tx, c.Caller, j)
 	case "suspend", "resume":

@@ -25,8 +25,8 @@ const (
 
 // firstLook reads the dependency of a new job and drops what has been met already. Naming a job or a task that there has never been
 // is refused.
-func firstLook(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
-	d, p := readDependency(tx, j.Spec.Dependency)
+func firstLook(tx *state.Tx, j *pb.JobRecord, ends Ends) *pb.Problem {
+	d, p := readDependency(tx, j.Spec.Dependency, ends)
 	if p != nil {
 		return p
 	}
@@ -35,10 +35,19 @@ func firstLook(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// readDependency reads what a user wrote. A job that has been forgotten (MinJobAge) counts as what it was waited for: its
-// condition is dropped, as Slurm does. One that has never been is a slip of the pen, which Slurm would drop as well, and start
-// the job at once.
-func readDependency(tx *state.Tx, text string) (jobid.Dependency, *pb.Problem) {
+// Ends is how jobs and tasks ended that the state has forgotten (MinJobAge), as accounting knows it: whether well, as afterok has it. The
+// conditions that name them have no kind here.
+type Ends map[jobid.Condition]bool
+
+// OnEnd reports whether a kind of dependency asks how a job ended.
+func OnEnd(k jobid.Kind) bool {
+	return k == jobid.AfterOK || k == jobid.AfterNotOK || k == jobid.AfterCorr
+}
+
+// readDependency reads what a user wrote. A job that has been forgotten has ended, and how says ends; where it does not, a condition that
+// asks is refused. Slurm drops conditions on jobs that it has forgotten, and starts a job after one that failed. It drops those on jobs
+// that have never been as well, which are slips of the pen.
+func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb.Problem) {
 	d, err := jobid.ParseDependency(text)
 	if err != nil {
 		return d, pb.NewProblem(pb.CodeDependency, "%v", err)
@@ -47,6 +56,14 @@ func readDependency(tx *state.Tx, text string) (jobid.Dependency, *pb.Problem) {
 	tasks := map[uint32]*jobid.Array{}
 	for _, c := range d.Conditions {
 		forgotten, p := checkCondition(tx, c, tasks)
+		if forgotten && OnEnd(c.Kind) {
+			well, said := ends[jobid.Condition{Job: c.Job, Task: c.Task, HasTask: c.HasTask}]
+			if !said {
+				p = pb.NewProblem(pb.CodeDependency, "job %d ended too long ago (MinJobAge), and accounting does not say how (%s)", c.Job, c).
+					WithHint("afterany:%d asks only whether it has ended", c.Job)
+			}
+			forgotten = well == (c.Kind != jobid.AfterNotOK) // else it stays, and is judged as what can no longer happen
+		}
 		switch {
 		case p != nil:
 			return d, p
@@ -588,7 +605,7 @@ func setDependency(e *jobEdit, key, value string) *pb.Problem {
 	if p := e.onlyPending(key); p != nil {
 		return p
 	}
-	d, p := readDependency(e.tx, value)
+	d, p := readDependency(e.tx, value, e.ends)
 	if p != nil {
 		return p
 	}

@@ -187,8 +187,59 @@ func TestDependencyRefused(t *testing.T) {
 	b.do(Cancel{Caller: root, IDs: []string{"1"}})
 	b.now += 1000e9
 	b.do(Tick{Purge: true})
-	if id := b.submit(&pb.JobSpec{Name: "late", Dependency: "afterok:1"}); b.state(id) != "PENDING None" {
-		t.Errorf("after a forgotten job: %s, and a real Slurm starts it", b.state(id))
+	if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: "afterok:1"}); !strings.Contains(p.GetDetail(), "MinJobAge") {
+		t.Errorf("after a forgotten job of which nobody knows: %v", p)
+	}
+}
+
+// TestDependencyOnForgottenJobs: how a job ended that has been forgotten, accounting says. A real Slurm takes each of these conditions as
+// met.
+func TestDependencyOnForgottenJobs(t *testing.T) {
+	b := newBench(t, func(s *state.Settings) { s.MinJobAgeS = 1 })
+	b.submit(&pb.JobSpec{})
+	b.submit(&pb.JobSpec{})
+	b.submit(&pb.JobSpec{Array: "0-1"})
+	b.do(Cancel{Caller: root, IDs: []string{"1", "2", "3"}})
+	b.now += 1000e9
+	b.do(Tick{Purge: true})
+	ends := Ends{{Job: 1}: true, {Job: 2}: false, {Job: 3}: false, {Job: 3, Task: 0, HasTask: true}: true}
+	for dependency, want := range map[string]string{
+		"afterok:1": "PENDING None", "afternotok:1": "PENDING DependencyNeverSatisfied", "aftercorr:1": "PENDING None",
+		"afterok:2": "PENDING DependencyNeverSatisfied", "afternotok:2": "PENDING None", "afterany:2": "PENDING None",
+		"afterok:1?afterok:2": "PENDING None", "afterok:2?afterok:1": "PENDING None", "afterok:1:2": "PENDING DependencyNeverSatisfied",
+		"afterok:3": "PENDING DependencyNeverSatisfied", "afterok:3_0": "PENDING None", "after:2": "PENDING None",
+	} {
+		if id := b.submitKnowing(&pb.JobSpec{Dependency: dependency}, ends); b.state(id) != want {
+			t.Errorf("%s: %s, want %s", dependency, b.state(id), want)
+		}
+	}
+	id := fmt.Sprint(b.submit(&pb.JobSpec{Hold: true}))
+	set := []*pb.KeyValue{{Key: "Dependency", Value: "afterok:2"}}
+	if r := b.do(UpdateJob{Caller: root, IDs: []string{id}, Set: set}).(Outcomes); r.List[0].Problem == nil {
+		t.Error("an update that nobody can judge is taken")
+	}
+	r := b.do(UpdateJob{Caller: root, IDs: []string{id}, Set: set, Ends: ends}).(Outcomes)
+	if p := r.List[0].Problem; p != nil {
+		t.Errorf("an update: %v", p)
+	}
+}
+
+// TestArraysAreForgottenAsAWhole: a dependency on an array asks about all its tasks, so the first to end are kept for the last.
+func TestArraysAreForgottenAsAWhole(t *testing.T) {
+	b := newBench(t, func(s *state.Settings) { s.MinJobAgeS = 300 })
+	b.submit(&pb.JobSpec{Array: "0-1"})
+	b.do(Cancel{Caller: root, IDs: []string{"1_0"}})
+	b.now += 200e9
+	b.do(Cancel{Caller: root, IDs: []string{"1"}})
+	b.now += 200e9
+	b.do(Tick{Purge: true})
+	if n := len(b.view.ArrayRecords(1)); n != 2 {
+		t.Errorf("%d records 400 s and 200 s after their ends, want both", n)
+	}
+	b.now += 200e9
+	b.do(Tick{Purge: true})
+	if n := len(b.view.ArrayRecords(1)); n != 0 {
+		t.Errorf("%d records are left", n)
 	}
 }
 
@@ -453,7 +504,10 @@ func TestRequeuedWaiter(t *testing.T) {
 		ids[name] = b.submit(&pb.JobSpec{Dependency: fmt.Sprintf("afterok:%d", first)})
 		b.do(Cancel{Caller: root, IDs: []string{fmt.Sprint(ids[name])}})
 	}
-	requeue := func(name string) { b.do(Control{Caller: root, Verb: "requeue", IDs: []string{fmt.Sprint(ids[name])}}) }
+	ends := Ends{{Job: first}: true}
+	requeue := func(name string) {
+		b.do(Control{Caller: root, Verb: "requeue", IDs: []string{fmt.Sprint(ids[name])}, Ends: ends})
+	}
 	requeue("again") // while the other is still waited for
 	if j := b.job(ids["again"]); j.Reason != "Dependency" || j.Dependency == "" {
 		t.Errorf("requeued while what it waits for runs: %s, %q", b.state(ids["again"]), j.Dependency)

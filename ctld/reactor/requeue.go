@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -40,7 +39,7 @@ func requeueOfExit(tx *state.Tx, status uint32) string {
 }
 
 // requeue is scontrol requeue and requeuehold.
-func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
+func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string, ends Ends) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
 		return c.Refused(pb.CodeAccessDenied, j)
@@ -66,8 +65,12 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string) *pb.Problem {
 	case state.Live(j):
 		order(tx, j, why, pb.JobState_JOB_PENDING, c.UID)
 	default:
+		d, p := readDependency(tx, j.Dependency, ends)
+		if p != nil {
+			return p
+		}
 		n := state.CloneJob(j)
-		n.StopReason = why
+		n.StopReason, n.Dependency = why, d.String()
 		backToQueue(tx, n)
 	}
 	return nil
@@ -125,7 +128,9 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 		n.Priority, n.HoldAdmin, n.Reason = 0, true, "launch_failed_requeued_held"
 		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
 	}
-	waitAgain(tx, n)
+	if n.Dependency != "" { // of one that had not run: while it did not wait, nobody told it what became of others
+		weigh(tx, n)
+	}
 	var ended *pb.JobRecord
 	if old := tx.Job(j.Id); old != nil && !old.State.Terminal() {
 		ended = state.EndedAttempt(old, why, tx.NowNS)
@@ -143,18 +148,4 @@ func forgetAttempt(n *pb.JobRecord) {
 	n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = 0, 0, 0, ""
 	n.PreemptNs, n.PreemptedBy, n.Scheduler, n.WaitReason = 0, "", "", ""
 	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
-}
-
-// waitAgain looks anew at what a job waited for that had ended without having run: while it was no longer waiting nobody told it what
-// became of that, which may be forgotten by now.
-func waitAgain(tx *state.Tx, n *pb.JobRecord) {
-	if n.Dependency == "" {
-		return
-	}
-	d, p := readDependency(tx, n.Dependency)
-	if p != nil {
-		d = jobid.Dependency{}
-	}
-	n.Dependency = d.String()
-	weigh(tx, n)
 }

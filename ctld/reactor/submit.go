@@ -13,6 +13,7 @@ type Submit struct {
 	Texts state.Texts
 	// Layout is that of the view on which the job was admitted. Where it is not the present one any more, the job is judged again.
 	Layout uint64
+	Ends   Ends // of jobs that the dependency names
 	// hasRoom: the command that makes the job has asked for room for all that it makes.
 	hasRoom bool
 }
@@ -63,7 +64,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 			return p
 		}
 	}
-	if p := firstLook(tx, j); p != nil {
+	if p := firstLook(tx, j, c.Ends); p != nil {
 		return p
 	}
 	if j.EligibleNs == 0 {

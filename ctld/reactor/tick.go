@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -74,6 +75,22 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
 	minAgeNS := int64(tx.Settings().MinJobAgeS) * 1e9
 	crowded := tx.Settings().MaxJobCount > 0 && tx.Jobs().Len() > int(tx.Settings().MaxJobCount)
+	due := func(j *pb.JobRecord) bool {
+		if state.Active(j) || owedTo(tx, j) {
+			return false
+		}
+		ago := tx.EndedAgo(j)
+		return (ago >= minAgeNS || crowded && j.Attempt == 0) && ago+j.EndNs-j.SubmitNs >= requestMemoryNS
+	}
+	arrays := map[uint32]bool{} // whether all records are due: an array goes as a whole, since dependencies ask about all its tasks
+	wholeDue := func(array uint32) bool {
+		all, seen := arrays[array]
+		if !seen {
+			all = !tx.ArrayActive(array) && !slices.ContainsFunc(tx.ArrayRecords(array), func(id uint32) bool { return !due(tx.Job(id)) })
+			arrays[array] = all
+		}
+		return all
+	}
 	var old []uint32
 	var orphans []*pb.JobRecord
 	for j := range tx.Jobs().All() {
@@ -83,11 +100,7 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 		if state.Live(j) && nodeless(tx, j) != "" {
 			orphans = append(orphans, j)
 		}
-		if state.Active(j) || owedTo(tx, j) {
-			continue
-		}
-		early, ago := crowded && j.Attempt == 0, tx.EndedAgo(j)
-		if ago < minAgeNS && !early || ago+j.EndNs-j.SubmitNs < requestMemoryNS || j.ArrayJobId != 0 && tx.ArrayActive(j.ArrayJobId) {
+		if !due(j) || j.ArrayJobId != 0 && !wholeDue(j.ArrayJobId) {
 			continue
 		}
 		old = append(old, j.Id)

@@ -19,6 +19,7 @@ type UpdateJob struct {
 	Caller Caller
 	IDs    []string
 	Set    []*pb.KeyValue
+	Ends   Ends // of jobs that a dependency names
 
 	walk   *walk // of an earlier slice, and how many conditions may still be looked at for cycles
 	cycles int
@@ -71,6 +72,7 @@ type jobEdit struct {
 	// throttled: the limit of the whole array changed
 	throttled bool
 	walk      *int // how many conditions may still be looked at for cycles
+	ends      Ends
 }
 
 func (c *UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
@@ -80,7 +82,7 @@ func (c *UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 	if !state.Active(j) {
 		return pb.NewProblem(pb.CodeFinished, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
-	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j), walk: walk}
+	e := &jobEdit{tx: tx, caller: c.Caller, job: state.CloneJob(j), pending: state.Pending(j), walk: walk, ends: c.Ends}
 	e.job.Spec = state.CloneSpec(j.Spec)
 	tx.Spend(unitsOfEdit + 2*len(c.Set))
 	for _, kv := range c.Set {

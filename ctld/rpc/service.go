@@ -178,7 +178,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "cannot encode script and environment: %v", err)
 	}
-	out, err := s.do(ctx, reactor.Submit{Job: j, Texts: texts, Layout: v.Layout})
+	out, err := s.do(ctx, reactor.Submit{Job: j, Texts: texts, Layout: v.Layout, Ends: s.ends(ctx, v, j.Spec.Dependency)})
 	if err != nil {
 		return nil, err
 	}
@@ -340,8 +340,12 @@ func (s *Service) ControlJobs(ctx context.Context, r *pb.ControlJobsRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.do(ctx, reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: once(r.Ids), Named: named,
-		Special: strings.EqualFold(r.State, "SpecialExit"), Incomplete: r.Incomplete, Text: r.Text})
+	c := reactor.Control{Caller: s.caller(peerOf(ctx)), Verb: r.Verb, IDs: once(r.Ids), Named: named,
+		Special: strings.EqualFold(r.State, "SpecialExit"), Incomplete: r.Incomplete, Text: r.Text}
+	if strings.HasPrefix(c.Verb, "requeue") {
+		c.Ends = s.waitedFor(ctx, c.IDs)
+	}
+	out, err := s.do(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +371,13 @@ func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.Up
 			return nil, problem(p)
 		}
 	}
-	return s.update(ctx, reactor.UpdateJob{Caller: s.caller(peer), IDs: once(r.Ids), Set: set})
+	c := reactor.UpdateJob{Caller: s.caller(peer), IDs: once(r.Ids), Set: set}
+	for _, kv := range set {
+		if strings.EqualFold(kv.Key, "Dependency") {
+			c.Ends = s.ends(ctx, s.Writer.View(), kv.Value)
+		}
+	}
+	return s.update(ctx, c)
 }
 
 // nodesNamed are the nodes of a host list, or all of them for ALL. They need not exist.

@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// maxEnds bounds what accounting is asked for the dependencies of one request, in attempts: two of the largest arrays, by default.
+const maxEnds = 20000
+
+var errTooMany = errors.New("more attempts than maxEnds")
+
+// ends asks accounting how the jobs ended that dependencies name and the state has forgotten. What it does not know, or cannot say now,
+// is left out.
+func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...string) reactor.Ends {
+	ends, ids := reactor.Ends{}, []string(nil)
+	for _, text := range dependencies {
+		d, _ := jobid.ParseDependency(text)
+		for _, c := range d.Conditions {
+			asked := jobid.Condition{Job: c.Job, Task: c.Task, HasTask: c.HasTask}
+			if _, again := ends[asked]; again || !reactor.OnEnd(c.Kind) || c.Job >= v.NextJobID || v.Jobs.Get(c.Job) != nil {
+				continue
+			}
+			id := fmt.Sprint(c.Job)
+			if c.HasTask {
+				id = fmt.Sprintf("%d_%d", c.Job, c.Task)
+			}
+			ends[asked], ids = false, append(ids, id)
+		}
+	}
+	if len(ids) == 0 || s.Acct == nil {
+		return nil
+	}
+	last, n := map[uint32]*pb.JobRecord{}, 0 // of each job its last attempt
+	err := s.Acct.Select(ctx, &pb.AccountingRequest{Ids: ids}, s.Writer.View, func(record []byte) error {
+		if n++; n > maxEnds {
+			return errTooMany
+		}
+		j := &pb.JobRecord{}
+		if err := proto.Unmarshal(record, j); err != nil {
+			return err
+		}
+		last[j.Id] = &pb.JobRecord{State: j.State, StateFlags: j.StateFlags, ExitStatus: j.ExitStatus, ArrayJobId: j.ArrayJobId,
+			ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, ArrayTasks: j.ArrayTasks, Id: j.Id}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return endsOf(ends, last)
+}
+
+// waitedFor is how those ended that jobs to requeue still waited for when they were cancelled.
+func (s *Service) waitedFor(ctx context.Context, ids []string) reactor.Ends {
+	v := s.Writer.View()
+	var dependencies []string
+	for _, id := range ids {
+		named, err := jobid.Parse(id)
+		if err != nil {
+			continue
+		}
+		if j := v.Jobs.Get(named.Job); j != nil && !state.Active(j) && j.Dependency != "" {
+			dependencies = append(dependencies, j.Dependency)
+		}
+	}
+	return s.ends(ctx, v, dependencies...)
+}
+
+// endsOf says of each job and task that is asked about whether all its records ended well, and leaves out those that have none.
+func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
+	ends := reactor.Ends{}
+	note := func(c jobid.Condition, j *pb.JobRecord) {
+		if _, wanted := asked[c]; wanted {
+			well, again := ends[c]
+			ends[c] = state.Good(j) && (well || !again)
+		}
+	}
+	for _, j := range last {
+		note(jobid.Condition{Job: j.Id}, j)
+		if j.ArrayJobId == 0 {
+			continue
+		}
+		if j.ArrayJobId != j.Id {
+			note(jobid.Condition{Job: j.ArrayJobId}, j)
+		}
+		if j.IsArrayTask {
+			note(jobid.Condition{Job: j.ArrayJobId, Task: j.ArrayTaskId, HasTask: true}, j)
+		}
+		if j.ArrayTasks == "" {
+			continue
+		}
+		tasks := state.ArraySet(j)
+		for c := range asked {
+			if c.HasTask && c.Job == j.ArrayJobId && tasks.Has(c.Task) {
+				note(c, j)
+			}
+		}
+	}
+	return ends
+}

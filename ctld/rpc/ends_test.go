@@ -1,0 +1,59 @@
+package rpc
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// oldAccounting has attempts that the state has forgotten.
+type oldAccounting struct {
+	shownAccounting
+	jobs []*pb.JobRecord
+}
+
+func (a oldAccounting) Select(_ context.Context, _ *pb.AccountingRequest, _ func() *state.View, each func([]byte) error) error {
+	for _, j := range a.jobs {
+		b, err := proto.Marshal(j)
+		if err == nil {
+			err = each(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestEndsOfForgottenJobs: of a job its last attempt counts, of an array all tasks, of a task that was cancelled with others their record.
+func TestEndsOfForgottenJobs(t *testing.T) {
+	s := serve(t)
+	const good, bad = pb.JobState_JOB_COMPLETED, pb.JobState_JOB_FAILED
+	s.local.service.Acct = oldAccounting{jobs: []*pb.JobRecord{
+		{Id: 1, State: bad}, {Id: 1, State: good}, {Id: 2, State: good, ExitStatus: 256},
+		{Id: 10, ArrayJobId: 10, State: good, IsArrayTask: true, ArrayTaskId: 7},
+		{Id: 11, ArrayJobId: 10, State: bad, IsArrayTask: true, ArrayTaskId: 5},
+		{Id: 12, ArrayJobId: 10, State: pb.JobState_JOB_CANCELLED, ArrayTasks: "0-3"},
+		{Id: 20, ArrayJobId: 20, State: good, IsArrayTask: true, ArrayTaskId: 1},
+		{Id: 21, ArrayJobId: 20, State: good, IsArrayTask: true, ArrayTaskId: 2},
+	}}
+	v := *s.loop.View()
+	v.NextJobID = 100
+	task := func(job, task uint32) jobid.Condition { return jobid.Condition{Job: job, Task: task, HasTask: true} }
+	want := reactor.Ends{{Job: 1}: true, {Job: 2}: false, {Job: 10}: false, {Job: 20}: true, task(10, 7): true, task(10, 5): false,
+		task(10, 2): false, {Job: 11}: false}
+	got := s.local.service.ends(t.Context(), &v, "afterok:1:2:3,afternotok:10,aftercorr:20,afterany:21,after:21", "",
+		"afterok:10_7?afterok:10_5?afterok:10_2?afterok:11?afterok:200?singleton")
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := s.local.service.ends(t.Context(), &v, "afterany:1,singleton"); got != nil {
+		t.Errorf("accounting is asked for what nobody wants to know: %v", got)
+	}
+}

@@ -13,7 +13,7 @@ import (
 func TestMeets(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("%v: install tzdata", err)
 	}
 	monday := time.Date(2026, 11, 23, 0, 0, 0, 0, berlin)
 	occurrences := func(r *pb.ReservationRecord) (list []*pb.ReservationRecord) {

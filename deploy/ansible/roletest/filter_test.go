@@ -13,7 +13,7 @@ func filter(t *testing.T, name string, args ...any) any {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3 is missing")
+		t.Skip("python3 is missing: apt install python3")
 	}
 	in, err := json.Marshal(args)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestFoldersOfLogs(t *testing.T) {
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
-		t.Skip("the user nobody is missing")
+		t.Skip("the user nobody is missing: useradd --system nobody")
 	}
 	vars := map[string]any{"slurm_user": "nobody", "slurm_config": map[string]any{"SlurmctldLogFile": "/var/log/slurm/a/slurmctld.log",
 		"SlurmctldPidFile": "/var/run/slurm/slurmctld.pid", "JobCompLoc": "/var/log/jobcomp.log",

@@ -53,14 +53,6 @@ func (c *Config) OnThisMachine() Faults {
 			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: help})
 		}
 	}
-	if slices.Contains(c.JobSubmitPlugins, "lua") || slices.Contains(c.JobSubmitPlugins, "job_submit/lua") {
-		script := filepath.Join(filepath.Dir(c.Path), "job_submit.lua")
-		if _, err := os.Stat(script); err != nil {
-			at := c.setAt["jobsubmitplugins"]
-			out.add(Fault{File: at.file, Line: at.line, Msg: "JobSubmitPlugins=lua: " + script + ": " + cause(err),
-				Help: "create it on the controller's host; the controller does not start without it"})
-		}
-	}
 	if _, ok := accounts.User(c.SlurmUser); !ok {
 		at := c.setAt["slurmuser"]
 		out.add(Fault{File: at.file, Line: at.line, Msg: "SlurmUser=" + c.SlurmUser + " is not a user on this machine",
@@ -79,6 +71,21 @@ func (c *Config) OnThisMachine() Faults {
 		return cmp.Or(cmp.Compare(slices.Index(c.Files, a.File), slices.Index(c.Files, b.File)), cmp.Compare(a.Line, b.Line))
 	})
 	return out
+}
+
+// JobSubmitScript is the path of job_submit.lua, beside slurm.conf; "" where slurm.conf does not have it look at submissions.
+func (c *Config) JobSubmitScript() string {
+	if !slices.Contains(c.JobSubmitPlugins, "lua") && !slices.Contains(c.JobSubmitPlugins, "job_submit/lua") {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(c.Path), "job_submit.lua")
+}
+
+// ScriptFault is the fault of a slurm.conf whose job_submit.lua the controller cannot use.
+func (c *Config) ScriptFault(why string) Fault {
+	at := c.setAt["jobsubmitplugins"]
+	return Fault{File: at.file, Line: at.line, Msg: "JobSubmitPlugins=lua: " + why,
+		Help: "the controller does not start without a script that it can load"}
 }
 
 // MissingPrograms are the programs of the controller's host that slurm.conf names and that are not there, cannot be run, or can be changed

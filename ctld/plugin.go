@@ -15,15 +15,10 @@ import (
 // PluginCommand is the hidden command of sluice-ctld that job_submit.lua runs in.
 const PluginCommand = "job-submit"
 
-// wantsLua tells whether slurm.conf has job_submit.lua look at submissions.
-func wantsLua(c *conf.Config) bool {
-	return hasWord(c.JobSubmitPlugins, "lua") || hasWord(c.JobSubmitPlugins, "job_submit/lua")
-}
-
 // needPlugin loads job_submit.lua, which lies beside slurm.conf, when a configuration asks for it for the first time. One that cannot be
 // loaded is a fault of the configuration.
 func (d *daemon) needPlugin(c *conf.Config) error {
-	if !wantsLua(c) {
+	if c.JobSubmitScript() == "" {
 		return nil
 	}
 	if p := d.plugin.Load(); p != nil {
@@ -34,7 +29,7 @@ func (d *daemon) needPlugin(c *conf.Config) error {
 	if err != nil {
 		return err
 	}
-	path, err := filepath.Abs(filepath.Join(filepath.Dir(c.Path), "job_submit.lua"))
+	path, err := filepath.Abs(c.JobSubmitScript())
 	if err != nil {
 		return err
 	}
@@ -54,7 +49,7 @@ func (d *daemon) closePlugin() {
 }
 
 func (d *daemon) submitScript(ctx context.Context, v *state.View, r *pb.SubmitRequest) ([]string, *pb.Problem) {
-	if p := d.plugin.Load(); p != nil && wantsLua(d.conf.Load()) {
+	if p := d.plugin.Load(); p != nil && d.conf.Load().JobSubmitScript() != "" {
 		return p.Submit(ctx, v, r)
 	}
 	return nil, nil
@@ -62,7 +57,7 @@ func (d *daemon) submitScript(ctx context.Context, v *state.View, r *pb.SubmitRe
 
 func (d *daemon) modifyScript(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue,
 	*pb.Problem) {
-	if p := d.plugin.Load(); p != nil && wantsLua(d.conf.Load()) {
+	if p := d.plugin.Load(); p != nil && d.conf.Load().JobSubmitScript() != "" {
 		return p.Modify(ctx, v, uid, ids, set)
 	}
 	return set, nil

@@ -37,7 +37,7 @@ func (p *plan) findCommands(commands []string) (self string, own bool, err error
 	}
 	self = filepath.Join(filepath.Dir(self), "sluice")
 	if !executable(self) {
-		if self, err = program("sluice"); err != nil {
+		if self, err = Program("sluice"); err != nil {
 			return "", false, err
 		}
 	}

@@ -49,10 +49,10 @@ func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	if err := p.checkSight(); err != nil {
 		return nil, err
 	}
-	if p.ctld, err = program(ctldName); err != nil {
+	if p.ctld, err = Program(ctldName); err != nil {
 		return nil, err
 	}
-	if p.noded, err = program(nodedName); err != nil {
+	if p.noded, err = Program(nodedName); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -123,8 +123,8 @@ func localNames() (map[string]bool, error) {
 	return names, nil
 }
 
-// program finds a program of ours: beside this one, in ../sbin, or by PATH.
-func program(name string) (string, error) {
+// Program finds a program of ours: beside this one, in ../sbin, or by PATH.
+func Program(name string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)

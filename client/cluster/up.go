@@ -246,7 +246,7 @@ func checkGPUs(spec string) error {
 	if spec == "" {
 		return nil
 	}
-	noded, err := program(nodedName)
+	noded, err := Program(nodedName)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func (g *Judge) known() (sched.Params, []sched.Share) {
 	return g.params, g.shares
 }
 
-// Forecast says when and where a job would start if it were submitted now.
-func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
+// Forecast says when and where, and with how many CPUs, a job would start if it were submitted now.
+func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	c := state.CloneJob(j)
 	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
 	if v.Settings.PriorityBasic {
@@ -54,31 +54,25 @@ func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes [
 
 // when plans with j as it is given, in place of the record that the state has of it: a pass of its own over the present state, in
 // which every job of the queue is promised a start. Of a job that begins later it is the state of that time, as far as limits tell:
-// what runs then, and all that waits.
-func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem) {
-	params, shares := g.known()
-	m := mirror{shares: shares}
-	m.rebuild(v)
-	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
-	m.pending = append(m.pending, pendingJob(v, j, nil))
+// what runs then, and all that waits. A promise is of the fewest nodes, so what a job gets is looked up in the state of its start.
+func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	now := v.NowNS
 	if j.Spec.BeginNs > now {
 		now = (j.Spec.BeginNs + 1e9 - 1) / 1e9 * 1e9
-		m.running = slices.DeleteFunc(m.running, func(r *sched.Run) bool { return r.End <= now/1e9 })
 	}
-	plan := sched.New(params).PlanTo(m.snapshot(v, now/1e9, sched.Cursor{}), j.Id)
-	for i := range plan.Start {
-		if s := &plan.Start[i]; s.Job.ID == j.Id {
-			for k := range s.Allocs {
-				nodes = append(nodes, s.Allocs[k].Node)
-			}
-			return now, nodes, nil
-		}
+	plan := g.planAt(v, j, now)
+	if nodes, cpus = started(plan, j.Id); nodes != nil {
+		return now, nodes, cpus, nil
 	}
 	for i := range plan.Reserve {
-		if r := &plan.Reserve[i]; r.ID == j.Id && r.At < sched.Forever {
-			return r.At * 1e9, r.Nodes, nil
+		r := &plan.Reserve[i]
+		if r.ID != j.Id || r.At >= sched.Forever {
+			continue
 		}
+		if nodes, cpus := started(g.planAt(v, j, r.At*1e9), j.Id); nodes != nil {
+			return r.At * 1e9, nodes, cpus, nil
+		}
+		return r.At * 1e9, r.Nodes, max(j.NumCpus, uint32(len(r.Nodes))), nil // no node of a job is without a CPU
 	}
 	for i := range plan.Reasons {
 		if r := &plan.Reasons[i]; r.ID == j.Id {
@@ -87,10 +81,37 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 				r.Reason.Code == sched.BadConstraints {
 				code = pb.CodeNodeConfig
 			}
-			return 0, nil, pb.NewProblem(code, "the start time of the job cannot be predicted: %s", r.Reason)
+			return 0, nil, 0, pb.NewProblem(code, "the start time of the job cannot be predicted: %s", r.Reason)
 		}
 	}
-	return 0, nil, pb.NewProblem(pb.CodePartConfig, "the start time of the job cannot be predicted")
+	return 0, nil, 0, pb.NewProblem(pb.CodePartConfig, "the start time of the job cannot be predicted")
+}
+
+// planAt is the plan of a time from now on.
+func (g *Judge) planAt(v *state.View, j *pb.JobRecord, now int64) *sched.Plan {
+	params, shares := g.known()
+	m := mirror{shares: shares}
+	m.rebuild(v)
+	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
+	m.pending = append(m.pending, pendingJob(v, j, nil))
+	if now > v.NowNS {
+		m.running = slices.DeleteFunc(m.running, func(r *sched.Run) bool { return r.End <= now/1e9 })
+	}
+	return sched.New(params).PlanTo(m.snapshot(v, now/1e9, sched.Cursor{}), j.Id)
+}
+
+// started is where a plan starts a job, and with how many CPUs; nil: it does not.
+func started(plan *sched.Plan, id uint32) (nodes []string, cpus uint32) {
+	for i := range plan.Start {
+		if s := &plan.Start[i]; s.Job.ID == id {
+			for k := range s.Allocs {
+				nodes = append(nodes, s.Allocs[k].Node)
+				cpus += uint32(s.Allocs[k].CPUs)
+			}
+			return nodes, cpus
+		}
+	}
+	return nil, 0
 }
 
 // rebuildNodes makes the records of nodes and partitions anew, and what QOS and associations say of priorities where they

@@ -472,9 +472,9 @@ func TestForecastOfBegin(t *testing.T) {
 		if p != nil {
 			t.Fatal(p)
 		}
-		start, nodes, p := judge.Forecast(b.loop.View(), j)
-		if p != nil || len(nodes) != 3 {
-			t.Fatalf("in %d s: on %v, %v", after, nodes, p)
+		start, nodes, cpus, p := judge.Forecast(b.loop.View(), j)
+		if p != nil || len(nodes) != 3 || cpus != 12 {
+			t.Fatalf("in %d s: on %v with %d CPUs, %v", after, nodes, cpus, p)
 		}
 		return (start - b.now) / 1e9
 	}

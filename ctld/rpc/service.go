@@ -44,8 +44,8 @@ type Service struct {
 	// SubmitScript and ModifyScript are the functions of a site's job_submit.lua; they do nothing where there is none.
 	SubmitScript func(ctx context.Context, v *state.View, r *pb.SubmitRequest) (user []string, p *pb.Problem)
 	ModifyScript func(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem)
-	// Forecast says when and where a job would start (sbatch --test-only).
-	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, p *pb.Problem)
+	// Forecast says when and where, and with how many CPUs, a job would start (sbatch --test-only).
+	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem)
 	// Explain says in words why a job waits.
 	Explainer func(v *state.View, j *pb.JobRecord) string
 	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
@@ -217,11 +217,10 @@ func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) 
 	if p := reactor.Deadline(time.Now().UnixNano(), j.Spec, j.Spec.BeginNs); p != nil {
 		return nil, problem(p)
 	}
-	start, nodes, p := s.Forecast(v, j)
+	start, nodes, cpus, p := s.Forecast(v, j)
 	if p != nil {
 		return nil, problem(p)
 	}
-	cpus := max(j.NumCpus, uint32(len(nodes))) // no node of a job is without one
 	return &pb.SubmitReply{JobId: v.NextJobID, StartNs: start, Nodes: hostlist.FoldSorted(nodes), Partition: j.Partition, Cpus: cpus}, nil
 }
 

@@ -255,6 +255,16 @@ func RlimitNumber(name string) (uint32, bool) {
 	return 0, false
 }
 
+// RlimitName is the name of a limit, "" for one that --propagate does not know.
+func RlimitName(number uint32) string {
+	for _, l := range rlimits {
+		if l.number == number {
+			return l.name
+		}
+	}
+	return ""
+}
+
 // Propagated returns the numbers of the limits that the job gets from the submitting process.
 func (r *Request) Propagated() []uint32 {
 	var numbers []uint32

@@ -1,6 +1,10 @@
 package opt
 
-import "github.com/sluice-hpc/sluice/client/msg"
+import (
+	"strconv"
+
+	"github.com/sluice-hpc/sluice/client/msg"
+)
 
 // Options is the table. Rows are in the order of their long names, in which getopt lists the possibilities of an ambiguous
 // beginning. Adding an option is adding a row.
@@ -393,7 +397,13 @@ var Options = [...]Option{
 		Section: Constraints,
 		flag:    func(s *msg.JobSpec) *bool { return &s.UseMinNodes }},
 	{Name: Name{"verbose", 'v', NoArg, ""}, Cmds: all, Env: "DEBUG", Help: "say more; may be repeated", Section: Submission,
-		set: func(r *Request, _ string, _ bool) error { r.Verbose++; return nil }},
+		set: func(r *Request, value string, _ bool) error {
+			r.Verbose++
+			if n, err := strconv.Atoi(value); err == nil { // of the variable
+				r.Verbose = n
+			}
+			return nil
+		}},
 	{Name: Name{"version", 'V', NoArg, ""}, Cmds: all, Help: "show the version", Section: Other, set: setNothing},
 	{Name: Name{"wait", 'W', NoArg, ""}, Cmds: Sbatch, Env: "WAIT", Help: "return when the job has ended, with its exit code",
 		Section: Submission,

@@ -218,6 +218,9 @@ func (s *job) merge() error {
 	names := opt.Names(opt.Sbatch)
 	for _, d := range append(directives, s.translated()...) { // observed: those of other systems win
 		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
+		for _, word := range d.Words {
+			s.debug(3, "debug2: Found in script, argument \"%s\"", word)
+		}
 		hits, rest, err := opt.Scan(names, d.Words, false)
 		if hint := cmp.Or(opt.Misread(names, hits, rest), stray(d.Words, rest)); hint != "" {
 			s.env.Misread(hint + " (" + where + ")")
@@ -481,6 +484,25 @@ func (s *job) explain() {
 	})
 	s.env.Infof(line)
 	s.env.Infof("end of defined options")
+	if s.req.PropagateGiven { // else PropagateResourceLimits of slurm.conf decides
+		for _, l := range s.req.Spec.Rlimits {
+			s.debug(2, "debug:  propagating RLIMIT_%s=%d", opt.RlimitName(l.Resource), l.Soft)
+		}
+	}
+	s.debug(2, "debug:  propagating SLURM_PRIO_PROCESS=%d", submission.NiceValue())
+	s.debug(2, "debug:  propagating UMASK=%04o", s.req.Spec.Umask)
+}
+
+// debug prints what a real sbatch says too where -v is given so often on the command line, and not -Q.
+func (s *job) debug(level int, format string, args ...any) {
+	for _, h := range s.hits {
+		if opt.Options[h.Index].Long == "verbose" {
+			level--
+		}
+	}
+	if _, quiet := s.last("quiet"); level <= 0 && !quiet {
+		s.env.Infof(format, args...)
+	}
 }
 
 // quiet: nothing is to be said of what is accepted. A program that asked for the bare id may read both streams as one.

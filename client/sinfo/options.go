@@ -32,6 +32,7 @@ type options struct {
 	haveStates    bool
 	noStates      bool // -t named none, so no node has one of them
 	document      view.DocumentKind
+	given         view.Given
 }
 
 // Options are the command line of sinfo(1).
@@ -71,14 +72,14 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "state", Arg: opt.Required, Canon: "states"}},
 	{Name: opt.Name{Long: "summarize", Short: 's'}, Group: "What is shown", Help: "a row for each partition"},
 	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
-	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "print the options first"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
 // parse reads environment and command line (sinfo(1), ENVIRONMENT). Words that are no options are ignored, as Slurm does.
 func parse(env *command.Env, argv []string) (*options, error) {
-	o := &options{}
+	o := &options{given: view.Given{}}
 	names := command.NamesOf(Options[:])
 	hits, _, err := env.Scan(names, argv, true)
 	if err != nil {
@@ -123,6 +124,7 @@ func parse(env *command.Env, argv []string) (*options, error) {
 }
 
 func (o *options) set(env *command.Env, name string, h opt.Hit) error {
+	o.given.Add(name, h)
 	switch name {
 	case "all":
 		o.all = true

@@ -18,6 +18,9 @@ func printReservations(ctx context.Context, env *command.Env, o *options) int {
 	}
 	defer func() { _ = c.Close() }()
 	reply, err := c.Reservations(ctx, &msg.ReservationsRequest{})
+	if o.given.Verbose() > 0 && !o.noHeader && !o.document.Wanted {
+		fmt.Fprintf(env.Stdout, "%s\n", view.Context(env, 0).AppendStamp(nil))
+	}
 	switch {
 	case err != nil:
 		return env.Exit(view.LoadFailed(env, "slurm_load_reservations", err))

@@ -20,6 +20,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.Exit(err)
 	}
+	o.printOptions(env)
 	return view.Repeat(env, o.iterateS, func(ctx context.Context) int { return once(ctx, env, o) })
 }
 
@@ -42,7 +43,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	if o.haveClusters {
 		cluster = env.ClusterName()
 	}
-	return view.PrintTable(env, fc, layout, order, rows, view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0,
+	return view.PrintTable(env, fc, layout, order, rows, view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0,
 		Cluster: cluster})
 }
 

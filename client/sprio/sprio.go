@@ -25,6 +25,7 @@ type options struct {
 	haveFormat                                   bool
 	filter                                       msg.JobsRequest
 	nobody                                       bool // users were given, and there is none of them
+	given                                        view.Given
 }
 
 // Options are the command line of sprio(1).
@@ -49,7 +50,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
 	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Meta: "LIST", Help: "users, by name or number"},
 	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
-	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "print the options first; -vv: more of them"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 	{Name: opt.Name{Long: "weights", Short: 'w'}, Help: "the weights, not the jobs"},
 }
@@ -86,6 +87,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.Exit(err)
 	}
+	o.printOptions(env)
 	c, err := env.Dial(context.Background())
 	if err != nil {
 		return failed(env, err)
@@ -159,7 +161,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &options{sort: "i", filter: msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING}}}
+	o := &options{sort: "i", given: view.Given{}, filter: msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING}}}
 	o.format, o.haveFormat = env.LookupEnv("SPRIO_FORMAT")
 	if list, ok := env.LookupEnv("SLURM_CLUSTERS"); ok {
 		if err := env.CheckClusters(list); err != nil {
@@ -167,7 +169,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 		}
 	}
 	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&names[h.Index]), h.Value); err != nil {
+		if err := o.set(env, command.Canonical(&names[h.Index]), h); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +187,35 @@ func parse(env *command.Env, args []string) (*options, error) {
 	return o, nil
 }
 
-func (o *options) set(env *command.Env, name, value string) error {
+// printOptions is what -v prints first, in the form of a real sprio.
+func (o *options) printOptions(env *command.Env) {
+	g := o.given
+	if g.Verbose() == 0 {
+		return
+	}
+	spec := view.Null
+	if o.haveFormat {
+		spec = o.format
+	}
+	pairs := []string{
+		"format     = ", spec,
+		"job_flag   = ", g.Flag("jobs"),
+		"jobs       = ", g.Or(view.Null, "jobs"),
+		"partition  = ", g.Or(view.Null, "partition"),
+		"users      = ", g.Or(view.Null, "user"),
+		"verbose    = ", strconv.Itoa(g.Verbose()),
+	}
+	if g.Verbose() > 1 {
+		pairs = append(pairs, view.Listed("job_list", o.filter.Ids)...)
+		pairs = append(pairs, view.Listed("user_list", o.filter.Uids)...)
+	}
+	view.PrintOptions(env, pairs...)
+	view.EndOptions(env, "\n\n")
+}
+
+func (o *options) set(env *command.Env, name string, h opt.Hit) error {
+	o.given.Add(name, h)
+	value := h.Value
 	switch name {
 	case "help":
 		fmt.Fprint(env.Stdout, help())

@@ -18,7 +18,7 @@ import (
 
 // options is a parsed command line of squeue.
 type options struct {
-	all, array, arrayUnique, long, start, noHeader, hide, noConvert, perPartition, verbose bool
+	all, array, arrayUnique, long, start, noHeader, hide, noConvert, perPartition bool
 
 	steps         bool
 	stepIDs       []view.Selector
@@ -54,6 +54,8 @@ type options struct {
 
 	expandPatterns bool
 	nothing        bool // an empty list of names was asked for: no job has one of them
+
+	given view.Given
 }
 
 // Options are the command line of squeue(1).
@@ -120,14 +122,14 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Group: "Which jobs", Env: "SQUEUE_USERS", Meta: "LIST",
 		Help: "users, by name or number"},
 	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
-	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "print the options first; -vv: more of them"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
 // parse reads environment and command line; the environment yields to the command line (squeue(1), ENVIRONMENT).
 func parse(env *command.Env, argv []string) (*options, error) {
-	o := &options{}
+	o := &options{given: view.Given{}}
 	names := command.NamesOf(Options[:])
 	hits, rest, err := env.Scan(names, command.JoinOptional(names, argv), true)
 	if err != nil {
@@ -175,6 +177,7 @@ func (o *options) environment(env *command.Env, given map[string]bool) error {
 }
 
 func (o *options) set(env *command.Env, name string, h opt.Hit) error {
+	o.given.Add(name, h)
 	switch name {
 	case "account":
 		o.accounts = command.List(h.Value)
@@ -224,8 +227,6 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 		o.sort, o.haveSort = h.Value, true
 	case "start":
 		o.start = true
-	case "verbose":
-		o.verbose = true
 	case "expand-patterns":
 		o.expandPatterns = true
 	case "only-job-state":

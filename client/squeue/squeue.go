@@ -30,6 +30,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.Exit(err)
 	}
+	o.printOptions(env)
 	return view.Repeat(env, o.iterateS, func(ctx context.Context) int { return once(ctx, env, o) })
 }
 
@@ -55,8 +56,16 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	if err != nil {
 		return env.Exit(err)
 	}
-	head := view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0, Cluster: o.clusterHeader(env)}
-	return view.PrintLines(env, fc, layout, head, table.Lines)
+	return view.PrintLines(env, fc, layout, o.head(env, table.Len()), table.Lines)
+}
+
+// head is what stands above a table of so many rows.
+func (o *options) head(env *command.Env, rows int) view.TableOptions {
+	head := view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0, Cluster: o.clusterHeader(env)}
+	if o.given.Verbose() > 0 {
+		head.Note = fmt.Sprintf("last_update_time=%d records=%d", env.Now().Unix(), rows)
+	}
+	return head
 }
 
 // clusterHeader is the line above a view asked for with -M.

@@ -54,8 +54,7 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 	if err != nil {
 		return env.Exit(err)
 	}
-	head := view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0, Cluster: o.clusterHeader(env)}
-	return view.PrintLines(env, fc, layout, head, rows.Lines)
+	return view.PrintLines(env, fc, layout, o.head(env, rows.Len()), rows.Lines)
 }
 
 // madeSteps are the steps that srun has made, of the jobs that the options choose.

@@ -8,7 +8,8 @@ import (
 // TableOptions say what stands above a table.
 type TableOptions struct {
 	NoHeader bool
-	Stamp    bool   // the time (-l, -i)
+	Stamp    bool   // the time (-l, -i, -v)
+	Note     string // a line below it (squeue -v)
 	Cluster  string // the line that -M asks for
 }
 
@@ -34,10 +35,13 @@ func PrintLines[T any](env *command.Env, fc *format.Context, layout format.Layou
 	if o.Cluster != "" && !o.NoHeader {
 		b = append(append(append(b, "CLUSTER: "...), format.Escape(o.Cluster)...), '\n')
 	}
+	if !o.NoHeader && o.Stamp {
+		b = append(fc.AppendStamp(b), '\n')
+	}
+	if o.Note != "" {
+		b = append(append(b, o.Note...), '\n')
+	}
 	if !o.NoHeader {
-		if o.Stamp {
-			b = append(fc.AppendStamp(b), '\n')
-		}
 		b = append(layout.AppendHeader(b), '\n')
 	}
 	var err error

@@ -82,7 +82,7 @@ func (n *node) recall(ctx context.Context, o *pb.HistoryOrder) {
 		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: o.Above}}})
 		return func() {
 			if err == nil && n.stream == to {
-				n.history = &pb.NodeHistory{Restored: o.Restored, Ended: a.Ended}
+				n.history = &pb.NodeHistory{Restored: o.Restored, Ended: a.Ended, LostUpTo: a.LostUpTo, LostUntilNs: a.LostUntilNs}
 			}
 		}
 	})
@@ -139,7 +139,11 @@ func (n *node) message() *pb.NodeReport {
 		}
 		return m
 	}
-	if h := n.history; h != nil { // a message of its own: it may be long
+	if h := n.history; h != nil && len(h.Ended) > maxReports { // the writer is not to have all at once
+		part := &pb.NodeHistory{Restored: h.Restored, Ended: h.Ended[:maxReports], More: true}
+		h.Ended = h.Ended[maxReports:]
+		return &pb.NodeReport{History: part}
+	} else if h != nil {
 		n.history = nil
 		return &pb.NodeReport{History: h}
 	}

@@ -3007,7 +3007,7 @@ func (m *DeviceUse) Merge(s string) error {
 // LostAttempt is the message of that name in sluice/v1/job.proto.
 type LostAttempt struct {
 	Key        *StepKey
-	Node       string
+	Nodes      []string
 	Verdict    string
 	WaitStatus uint32
 	Detail     string
@@ -3023,11 +3023,11 @@ func (m *LostAttempt) GetKey() *StepKey {
 	return m.Key
 }
 
-func (m *LostAttempt) GetNode() string {
+func (m *LostAttempt) GetNodes() []string {
 	if m == nil {
-		return ""
+		return nil
 	}
-	return m.Node
+	return m.Nodes
 }
 
 func (m *LostAttempt) GetVerdict() string {
@@ -3085,7 +3085,9 @@ func (m *LostAttempt) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(m.Key.AppendTo(b), at)
 	}
-	b = coding.AppendText(b, 2, m.Node)
+	for _, v := range m.Nodes {
+		b = coding.AppendElement(b, 2, v)
+	}
 	b = coding.AppendText(b, 3, m.Verdict)
 	b = coding.AppendNumber(b, 4, uint64(m.WaitStatus))
 	b = coding.AppendText(b, 5, m.Detail)
@@ -3112,7 +3114,7 @@ func (m *LostAttempt) Merge(s string) error {
 			}
 			d.Fail(m.Key.Merge(d.Data))
 		case 2<<3 | coding.Chunk:
-			m.Node = d.Text()
+			m.Nodes = append(m.Nodes, d.Text())
 		case 3<<3 | coding.Chunk:
 			m.Verdict = d.Text()
 		case 4<<3 | coding.Varint:
@@ -3195,6 +3197,7 @@ type NodeRecord struct {
 	Origin         string
 	HighestJob     uint32
 	ToldSeq        uint64
+	UntoldNs       int64
 	LaunchFailures []*StepKey
 }
 
@@ -3639,6 +3642,13 @@ func (m *NodeRecord) GetToldSeq() uint64 {
 	return m.ToldSeq
 }
 
+func (m *NodeRecord) GetUntoldNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.UntoldNs
+}
+
 func (m *NodeRecord) GetLaunchFailures() []*StepKey {
 	if m == nil {
 		return nil
@@ -3732,6 +3742,7 @@ func (m *NodeRecord) AppendTo(b []byte) []byte {
 	b = coding.AppendText(b, 85, m.PowerProgram)
 	b = coding.AppendNumber(b, 90, uint64(m.HighestJob))
 	b = coding.AppendNumber(b, 91, m.ToldSeq)
+	b = coding.AppendNumber(b, 92, uint64(m.UntoldNs))
 	return b
 }
 
@@ -3881,6 +3892,8 @@ func (m *NodeRecord) Merge(s string) error {
 			m.HighestJob = uint32(d.Number())
 		case 91<<3 | coding.Varint:
 			m.ToldSeq = d.Number()
+		case 92<<3 | coding.Varint:
+			m.UntoldNs = int64(d.Number())
 		}
 	}
 	return d.Err()

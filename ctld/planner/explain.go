@@ -67,6 +67,36 @@ func endsFirst(ways []sched.Way) (ids []uint32) {
 	return ids[:min(len(ids), maxNamed)]
 }
 
+// restoredNotes say what a job waits for that may have run in the time that a restore has taken back.
+func restoredNotes(v *state.View) (out []string) {
+	nodes := v.Awaited()
+	if len(nodes) == 0 {
+		return []string{"it had been started when the controller's state was restored from a backup: that run is being ended"}
+	}
+	out = []string{"submitted before the controller's state was restored from a backup, it may have run since: it waits until all nodes " +
+		"have said what they ran"}
+	var silent, forgot []string
+	until := int64(0)
+	for _, name := range nodes {
+		if ns := v.Node(name).UntoldNs; ns == 0 {
+			silent = append(silent, name)
+		} else {
+			forgot, until = append(forgot, name), max(until, ns)
+		}
+	}
+	if len(silent) > 0 {
+		out = append(out, fmt.Sprintf("  %d have not: %s; of nodes that do not come back, an administrator says so: "+
+			"scontrol update NodeName=… State=DOWN Reason=…", len(silent), hostlist.Fold(silent)))
+	}
+	if len(forgot) > 0 {
+		list := hostlist.Fold(forgot)
+		out = append(out, fmt.Sprintf("  %d do not remember what they ran before %s: %s; an administrator looks at what has run (its "+
+			"output), cancels that (scancel), and lets the others start: scontrol update NodeName=%s State=RESUME Reason=…", len(forgot),
+			timespec.FormatUTC(until), list, list))
+	}
+	return out
+}
+
 // waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something. array
 // is what the scheduler knows of the array that j belongs to; nil when it is none.
 func waitNotes(v *state.View, j *pb.JobRecord, array *sched.Array, reserved []string) (out []string) {
@@ -78,12 +108,8 @@ func waitNotes(v *state.View, j *pb.JobRecord, array *sched.Array, reserved []st
 	case j.Priority == 0:
 		say("held; scontrol release %s releases it", name)
 	}
-	if nodes := v.Awaited(); v.Uncertain(j) && len(nodes) > 0 {
-		out = append(out, fmt.Sprintf("submitted before the controller's state was restored from a backup, it may have run since: it "+
-			"waits until all nodes have said what they ran; %d have not: %s; of nodes that do not come back, an administrator says so: "+
-			"scontrol update NodeName=… State=DOWN Reason=…", len(nodes), hostlist.Fold(nodes)))
-	} else if v.Uncertain(j) {
-		out = append(out, "it had been started when the controller's state was restored from a backup: that run is being ended")
+	if v.Uncertain(j) {
+		out = append(out, restoredNotes(v)...)
 	}
 	if j.Spec.BeginNs > v.NowNS {
 		say("begins no earlier than %s", timespec.FormatUTC(j.Spec.BeginNs))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -20,7 +21,8 @@ type NodeHistory struct {
 	History *pb.NodeHistory
 }
 
-// Handle notes it. What a node says of an earlier restore answers nothing.
+// Handle notes it. What a node says of an earlier restore answers nothing. A node that does not remember all of that time has not answered:
+// an administrator decides (setState).
 func (c NodeHistory) Handle(tx *state.Tx) any {
 	old := tx.Node(c.Node)
 	if old == nil || c.History.Restored != tx.View().Restored {
@@ -28,7 +30,18 @@ func (c NodeHistory) Handle(tx *state.Tx) any {
 	}
 	strangers(tx, c.Node, c.History.Ended)
 	n := change(tx.Node(c.Node))
-	n.ToldSeq = c.History.Restored
+	after, asked := tx.View().Untold(n)
+	switch {
+	case c.History.More || !asked:
+		return nil
+	case c.History.LostUpTo > after:
+		n.UntoldNs = max(1, min(tx.NowNS, c.History.LostUntilNs-n.ClockOffNs))
+		if n.UntoldNs != old.UntoldNs {
+			tx.Emit(state.NodeChanged{Node: n, What: state.WhatForgot, Durable: true})
+		}
+		return nil
+	}
+	n.ToldSeq, n.UntoldNs = c.History.Restored, 0
 	tx.Emit(state.NodeChanged{Node: n, What: "told what it ran before the restore", Durable: true})
 	return nil
 }
@@ -69,31 +82,39 @@ func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
 	if j == nil || !state.Active(j) || r.Key.Epoch <= max(j.Epoch, j.MadeSeq) { // of another job that had its id
 		return
 	}
-	l := &pb.LostAttempt{Key: r.Key, Node: node, StartNs: r.StartNs}
+	l := &pb.LostAttempt{Key: r.Key, Nodes: []string{node}, StartNs: r.StartNs}
 	if r.Phase == pb.StepPhase_STEP_ENDED && r.Exit != nil {
 		x := ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit))
 		l.Verdict, l.WaitStatus, l.Detail, l.StopReason = x.Verdict, x.WaitStatus, x.Detail, x.StopReason
 		l.StartNs, l.EndNs = x.StartNs, x.EndNs
 	}
-	if !saysMore(l, j.Lost) {
+	if l = withLost(j.Lost, l); l == nil {
 		return
 	}
 	n := state.CloneJob(j)
 	n.Lost = l
-	text := fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", r.Key.Attempt, node)
-	if !strings.Contains(n.SystemComment, text) {
-		n.SystemComment = joinText(n.SystemComment, text)
+	if was := lostText(j.Lost); j.Lost != nil && strings.Contains(n.SystemComment, was) && l.Key.Epoch == j.Lost.Key.Epoch {
+		n.SystemComment = strings.Replace(n.SystemComment, was, lostText(l), 1)
+	} else {
+		n.SystemComment = joinText(n.SystemComment, lostText(l))
 	}
 	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
+}
+
+func lostText(l *pb.LostAttempt) string {
+	return fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", l.GetKey().GetAttempt(),
+		hostlist.FoldSorted(l.GetNodes()))
 }
 
 // lostJob finds the job of an attempt that is lost, nil where the restored state does not know it. Tasks of arrays had records of their own
 // then, and ids which others may have now.
 func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
 	j := tx.Job(r.Key.JobId)
-	for _, id := range tx.LostAttempts() {
-		if o := tx.Job(id); o.Lost.Key.JobId == r.Key.JobId && o.Lost.Key.Attempt == r.Key.Attempt && o.Lost.Key.Epoch == r.Key.Epoch {
-			return o
+	if r.Job == nil { // the end of what the node has told of before
+		for _, id := range tx.LostAttempts() {
+			if o := tx.Job(id); o.Lost.Key.JobId == r.Key.JobId && o.Lost.Key.Attempt == r.Key.Attempt && o.Lost.Key.Epoch == r.Key.Epoch {
+				return o
+			}
 		}
 	}
 	if o := r.GetJob(); o.GetArrayJobId() != 0 {
@@ -108,13 +129,28 @@ func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
 	return j
 }
 
-// saysMore tells whether l is of a later attempt than what is known, or says more of the same one: the script before what only holds a
-// node, an end before none.
+// withLost is what is known of the last attempt of a job with what a node tells of one, l; nil: that is nothing new.
+func withLost(known, l *pb.LostAttempt) *pb.LostAttempt {
+	if known == nil || l.Key.Epoch > known.Key.Epoch {
+		return l
+	}
+	node := l.Nodes[0]
+	heard := slices.Contains(known.Nodes, node)
+	switch more := saysMore(l, known); {
+	case l.Key.Epoch < known.Key.Epoch, heard && !more:
+		return nil
+	case more:
+		l.Nodes = append(l.Nodes, slices.DeleteFunc(slices.Clone(known.Nodes), func(n string) bool { return n == node })...)
+		return l
+	}
+	n := proto.CloneOf(known)
+	n.Nodes = append(n.Nodes, node)
+	return n
+}
+
+// saysMore tells whether l says more of an attempt than what is known: the script before what only holds a node, an end before none.
 func saysMore(l, known *pb.LostAttempt) bool {
-	switch {
-	case known == nil || l.Key.Epoch != known.Key.Epoch:
-		return known == nil || l.Key.Epoch > known.Key.Epoch
-	case l.Key.Step != known.Key.Step:
+	if l.Key.Step != known.Key.Step {
 		return l.Key.Step == pb.BatchStep
 	}
 	return l.Verdict != "" && known.Verdict == ""
@@ -153,7 +189,8 @@ func recall(tx *state.Tx, j *pb.JobRecord) {
 			Detail: "the controller's state was restored from a backup, and no node knows how its last run ended"}
 	}
 	n.Lost, n.Attempt, n.Epoch = nil, max(l.Key.Attempt, j.Attempt+1), l.Key.Epoch
-	n.State, n.StateFlags, n.NodeList, n.BatchHost, n.NumNodes = pb.JobState_JOB_RUNNING, 0, l.Node, l.Node, 1
+	n.State, n.StateFlags, n.NodeList, n.BatchHost, n.NumNodes = pb.JobState_JOB_RUNNING, 0,
+		hostlist.FoldSorted(l.Nodes), l.Nodes[0], uint32(len(l.Nodes))
 	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
 	n.EndNs = min(tx.NowNS, l.EndNs)
 	if n.EndNs == 0 {

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,7 @@ func TestRestored(t *testing.T) {
 		{pb.Yes, "exited", "COMPLETED"},
 		{pb.Yes, "unknown", "PENDING"},
 		{pb.No, "unknown", "NODE_FAIL"},
+		{pb.Yes, "forgotten", "NODE_FAIL"},
 	} {
 		b := newBench(t, nil)
 		id := b.submit(&pb.JobSpec{Requeue: c.requeue})
@@ -135,6 +137,69 @@ func TestLostAttempts(t *testing.T) {
 		if next := b.submit(&pb.JobSpec{}); b.start(next, "n1").Started != 1 {
 			t.Error("a job of after the restore does not start")
 		}
+	}
+}
+
+// TestForgetfulNode: a node that does not remember all of the time that was taken back keeps jobs waiting until an administrator says that
+// they may start, by a command that gives a reason.
+func TestForgetfulNode(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{})
+	b.restored()
+	after, _ := b.view.Untold(b.view.Node("n2"))
+	b.do(hello("n1", "boot1"))
+	b.do(hello("n2", "boot1"))
+	resume := func(set ...*pb.KeyValue) any {
+		return b.do(UpdateNode{Caller: Caller{Operator: true}, Nodes: []string{"n1"},
+			Set: append(set, &pb.KeyValue{Key: "State", Value: "RESUME"})})
+	}
+	waits := func(when string, want ...string) {
+		t.Helper()
+		b.do(Tick{})
+		if got := b.view.Awaited(); !slices.Equal(got, want) {
+			t.Errorf("%s %v are waited for, want %v", when, got, want)
+		}
+		if r := b.start(id, "n1"); (r.Started == 1) != (len(want) == 0) {
+			t.Errorf("%s: %v", when, r)
+		}
+	}
+	history := func(node string, more bool, lost uint64) {
+		b.do(NodeHistory{node, &pb.NodeHistory{Restored: b.view.Restored, More: more, LostUpTo: lost, LostUntilNs: 5}})
+	}
+	history("n2", true, 0)
+	waits("after a part", "n1", "n2")
+	history("n2", false, after)
+	waits("after one that lost what the backup has", "n1")
+	history("n1", false, after+1)
+	waits("after one that is not whole", "n1")
+	if ns := b.view.Node("n1").UntoldNs; ns != 5 {
+		t.Errorf("what was before %d is not known", ns)
+	}
+	if _, refused := resume().(*pb.Problem); !refused {
+		t.Error("a node at work was resumed without a reason")
+	}
+	waits("without a reason", "n1")
+	if p, refused := resume(&pb.KeyValue{Key: "Reason", Value: "looked at"}).(*pb.Problem); refused {
+		t.Error(p)
+	}
+	waits("after an administrator's word")
+}
+
+// TestLostOnSeveralNodes: a job has all nodes that tell of its lost attempt, the one with its script as BatchHost.
+func TestLostOnSeveralNodes(t *testing.T) {
+	b := newBench(t, nil)
+	id := b.submit(&pb.JobSpec{Requeue: pb.No})
+	b.restored()
+	for i, node := range []string{"n1", "n2", "n1"} {
+		k := &pb.StepKey{JobId: id, Attempt: 1, Epoch: 500, Step: []uint32{pb.ExternStep, pb.BatchStep, pb.ExternStep}[i]}
+		r := &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Verdict: "exited", EndNs: 9e9}}
+		b.do(NodeHistory{node, &pb.NodeHistory{Restored: b.view.Restored, More: i == 0, Ended: []*pb.StepReport{r}}})
+	}
+	b.do(Tick{})
+	j := b.job(id)
+	if !strings.HasPrefix(b.state(id), "COMPLETED") || j.NodeList != "n[1-2]" || j.NumNodes != 2 || j.BatchHost != "n2" ||
+		strings.Count(j.SystemComment, "was lost") != 1 || !strings.Contains(j.SystemComment, "attempt 1, on n[1-2], was lost") {
+		t.Errorf("%s: %v", b.state(id), j)
 	}
 }
 

@@ -37,7 +37,7 @@ func stepsGone(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) (st
 	for _, s := range tx.Steps(j.Id).Live() {
 		if s.Attempt == j.Attempt && state.StepOn(s, node) != nil {
 			lost := &pb.ExitRecord{Verdict: "lost", Detail: x.Detail, EndNs: tx.NowNS}
-			if x.Verdict != "lost" && x.Verdict != "unknown" { // the node has never heard of it
+			if x.Verdict != "lost" && x.Verdict != "unknown" && x.Verdict != "forgotten" { // the node does not know
 				lost.Verdict = "cancelled"
 			}
 			status = max(status, leaveStep(tx, j, s, node, lost))

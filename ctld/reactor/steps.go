@@ -187,7 +187,7 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 			return verdict{pb.JobState_JOB_PENDING, nodeFailWhy, "", 0}
 		}
 		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
-	case "lost":
+	case "lost", "forgotten":
 		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
 	case "cancelled":
 		if v, known := judgeStopped(tx, j, x); known {

@@ -183,7 +183,14 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		n.StateFlags &^= clear
 		n.Reason = ""
 	case "RESUME", "IDLE":
+		answers := n.UntoldNs != 0 && hasReason // not by a command that resumes whatever there is
+		if answers {
+			n.ToldSeq, n.UntoldNs = tx.View().Restored, 0
+		}
 		if given, busy := atWork(n), len(n.Jobs) > 0; given && (up == "RESUME" || busy) {
+			if answers {
+				return nil
+			}
 			return pb.NewProblem(pb.CodeInvalidNodeState, "node %s is neither down nor drained: there is nothing to resume", n.Name)
 		}
 		n.StateFlags &^= clear | pb.NodeInvalidReg
@@ -201,7 +208,8 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 			n.LinkNS = tx.NowNS
 		}
 	case "DOWN":
-		down[n.Name], n.ToldSeq = true, tx.View().Restored // jobs of before a restore wait for it no more
+		down[n.Name] = true
+		n.ToldSeq, n.UntoldNs = tx.View().Restored, 0 // jobs of before a restore wait for it no more
 	case "REBOOT", "REBOOT_ASAP":
 		return c.askReboot(tx, n, up == "REBOOT_ASAP")
 	case "CANCEL_REBOOT":

@@ -103,6 +103,10 @@ func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 			h.Problems = append(h.Problems, strings.TrimPrefix(n.Reason, string(why)))
 		}
 	}
+	if n.UntoldNs != 0 {
+		h.Problems = append(h.Problems, fmt.Sprintf("the state was restored from a backup, and it does not remember what it ran before "+
+			"%s: jobs of before wait for scontrol update NodeName=%s State=RESUME Reason=…", moment(n.UntoldNs), n.Name))
+	}
 	const away = state.PowerFlags | pb.NodeRebootIssued
 	if !n.LinkUp && n.State != pb.NodeState_NODE_FUTURE && n.StateFlags&away == 0 && len(h.Problems) == 0 {
 		h.Problems = append(h.Problems, "it has no connection")

@@ -33,6 +33,9 @@ func TestHostProblems(t *testing.T) {
 			want: "its release is 0.0.9, the controller's " + version.Sluice, conf: "current"},
 		"clock": {change: func(n *state.Node) { n.ClockOffNs = -90e9 },
 			want: "its clock is 1m30s behind the controller's", conf: "current"},
+		"forgetful": {change: func(n *state.Node) { n.UntoldNs = 3600e9 }, conf: "current",
+			want: "the state was restored from a backup, and it does not remember what it ran before 1970-01-01T01:00:00Z: jobs of " +
+				"before wait for scontrol update NodeName=n1 State=RESUME Reason=…"},
 		"gone":         {change: func(n *state.Node) { n.LinkUp = false }, want: "it has no connection", conf: "current"},
 		"powered down": {change: func(n *state.Node) { n.LinkUp, n.StateFlags = false, pb.NodePoweredDown }, conf: "current"},
 		"reboots":      {change: func(n *state.Node) { n.LinkUp, n.StateFlags = false, pb.NodeRebootIssued }, conf: "current"},

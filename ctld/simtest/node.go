@@ -19,6 +19,8 @@ type machine struct {
 	ahead   int64 // of its clock
 	spool   map[agent.Key]*shim
 	past    map[agent.Key]*pb.ExitRecord // what was forgotten came to (noded/root/past.go)
+	pasts   []agent.Key                  // of past, the oldest first
+	gone    pb.NodeHistory               // what was let go of past
 	d       *daemon                      // nil: not running
 	away    bool                         // partitioned from the controller
 	off     bool                         // rebooting
@@ -130,6 +132,23 @@ func (m *machine) reboot(wipe bool) {
 // deadLink is how long it takes at most until the controller notices that a host is gone (package tcp).
 const deadLink = tcp.Gone * 3 / 2
 
+// mostPast is how much of the past a machine remembers: few enough that it lets go of what a restore asks for.
+const mostPast = 3
+
+// remember keeps what something came to beyond the order to forget it.
+func (m *machine) remember(k agent.Key, x *pb.ExitRecord) {
+	if m.past[k] != nil {
+		return
+	}
+	m.past[k], m.pasts = x, append(m.pasts, k)
+	if len(m.pasts) > mostPast {
+		old := m.pasts[0]
+		m.gone.LostUpTo, m.gone.LostUntilNs = max(m.gone.LostUpTo, old.Epoch), max(m.gone.LostUntilNs, m.past[old].EndNs)
+		delete(m.past, old)
+		m.pasts = m.pasts[1:]
+	}
+}
+
 // halt ends everything that runs.
 func (m *machine) halt(wipe bool) {
 	if d := m.d; d != nil {
@@ -139,7 +158,11 @@ func (m *machine) halt(wipe bool) {
 		}
 	}
 	if wipe {
-		m.past = map[agent.Key]*pb.ExitRecord{}
+		m.past, m.pasts = map[agent.Key]*pb.ExitRecord{}, nil
+		m.gone.LostUpTo, m.gone.LostUntilNs = 0, 0
+		for at, st := range m.s.witness.steps {
+			st.wiped = st.wiped || at.node == m.name
+		}
 	}
 	for _, k := range sortedKeys(m.spool) {
 		sh := m.spool[k]
@@ -208,6 +231,13 @@ func (d *daemon) recall(st *stream, o *pb.HistoryOrder) {
 		if k.Epoch > o.Above {
 			h.Ended = append(h.Ended, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: d.m.past[k]})
 		}
+	}
+	if g := &d.m.gone; g.LostUpTo > o.Above {
+		h.LostUpTo, h.LostUntilNs = g.LostUpTo, g.LostUntilNs
+	}
+	if n := len(h.Ended) / 2; n > 0 { // in parts
+		st.up(&pb.NodeReport{History: &pb.NodeHistory{Restored: h.Restored, Ended: h.Ended[:n], More: true}})
+		h.Ended = h.Ended[n:]
 	}
 	st.up(&pb.NodeReport{History: h})
 }
@@ -282,7 +312,11 @@ func (d *daemon) fail(j *job, x *pb.ExitRecord, refused bool) {
 	x.Key = j.key.Proto()
 	if was := d.m.past[j.key]; was != nil {
 		x = was
+	} else if x.Verdict == "unknown" && j.key.Epoch <= d.m.gone.LostUpTo {
+		x.Verdict = "forgotten"
+		d.m.s.witness.stats.Seen["forgotten"]++
 	}
+	d.m.s.witness.knows(stepAt{j.key, d.m.name}, x)
 	sh := &shim{m: d.m, key: j.key, phase: pb.StepPhase_STEP_ENDED, exit: x, refused: refused}
 	d.m.spool[j.key] = sh
 	d.m.s.witness.ended(sh)
@@ -335,8 +369,8 @@ func (d *daemon) forget(j *job) {
 		if sh := d.m.spool[j.key]; sh != nil && sh.exit == nil {
 			d.m.s.fail("%s forgets %s, which has not ended", d.m.name, keyWords(j.key))
 		}
-		if sh := d.m.spool[j.key]; sh != nil && j.key.Holder() && d.m.past[j.key] == nil {
-			d.m.past[j.key] = sh.exit
+		if sh := d.m.spool[j.key]; sh != nil && j.key.Holder() {
+			d.m.remember(j.key, sh.exit)
 		}
 		delete(d.m.spool, j.key)
 		delete(d.jobs, j.key)

@@ -129,16 +129,26 @@ func (w *witness) cameTo(id uint32) *pb.ExitRecord {
 			last = st
 		}
 	}
-	if last == nil || last.rec == nil || last.rec.StoppedOnOrder || w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
+	if last == nil || last.rec == nil || w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
 		return nil
 	}
-	m := last.sh.m
-	if m.spool[last.at.Key] == nil && m.past[last.at.Key] == nil {
-		return nil // its spool was lost
-	}
-	switch last.rec.Verdict {
-	case "exited", "signaled", "timeout", "oom", "output_failed":
+	if !last.wiped && endedItself(last.rec) {
 		return last.rec
 	}
 	return nil
+}
+
+func endedItself(x *pb.ExitRecord) bool {
+	switch x.Verdict {
+	case "exited", "signaled", "timeout", "oom", "output_failed":
+		return !x.StoppedOnOrder
+	}
+	return false
+}
+
+// knows: a node answers for an attempt that is not on it any more. If its script has ended there, it must not be started again.
+func (w *witness) knows(at stepAt, x *pb.ExitRecord) {
+	if st := w.steps[at]; x.Verdict == "unknown" && st != nil && st.rec != nil && !st.wiped && endedItself(st.rec) {
+		w.s.fail("%s says that it knows nothing of %s, which has ended there: %s", at.node, keyWords(at.Key), exitWords(st.rec))
+	}
 }

@@ -103,8 +103,9 @@ func TestRestore(t *testing.T) {
 		total.add(r.Stats)
 	}
 	t.Logf("%d seeds: %+v", *seeds, total)
-	for _, what := range []string{"restore", "lost job", "lost attempt", "found attempt"} {
-		if *seeds >= 200 && total.Seen[what] < 50 {
+	for what, least := range map[string]int{"restore": 50, "lost job": 50, "lost attempt": 50, "found attempt": 50, "forgetful node": 20,
+		"forgotten": 20} {
+		if *seeds >= 200 && total.Seen[what] < least {
 			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)
 		}
 	}

@@ -215,6 +215,12 @@ func (s *sim) repair() {
 		return
 	}
 	for _, n := range c.View().Nodes() {
+		if n.UntoldNs != 0 {
+			s.witness.stats.Seen["forgetful node"]++
+			s.witness.givenUp[n.Name] = true
+			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name}, Set: []*pb.KeyValue{
+				{Key: "State", Value: "RESUME"}, {Key: "Reason", Value: "its jobs have been looked at"}}}, nil)
+		}
 		const power = state.PowerFlags | pb.NodeCloud | pb.NodePowerUpPending | pb.NodePowerDownPending
 		if n.StateFlags&^(pb.NodeNoRespond|power) != 0 || n.State == pb.NodeState_NODE_DOWN {
 			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name},

@@ -46,7 +46,7 @@ type witness struct {
 	stats      Stats
 	fresh      bool              // a backup was restored: it has not seen a state yet
 	waited     map[uint32]uint64 // jobs that waited in it, with the last commit in which something of them had begun
-	givenUp    map[string]bool   // nodes that an administrator has set DOWN since
+	givenUp    map[string]bool   // nodes that an administrator has answered for since
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -82,6 +82,7 @@ type step struct {
 	partition string
 	live      bool
 	rec       *pb.ExitRecord
+	wiped     bool // its node has lost its disk since
 }
 
 func newWitness(s *sim) *witness {

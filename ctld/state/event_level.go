@@ -27,7 +27,7 @@ func EventLevel(e Event) slog.Level {
 	case NodeChanged:
 		switch e.What {
 		case "down", "drained", "not responding", "refused", "could not start a job", "resume timed out", "reboot timed out",
-			WhatLost:
+			WhatLost, WhatForgot:
 			return slog.LevelWarn
 		case "updated": // a reason is that of a node which somebody has drained or set down
 			if e.Node.Reason != "" {

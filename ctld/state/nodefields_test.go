@@ -20,7 +20,8 @@ var nodeFieldKinds = map[string]string{
 		"active_features gres cfg_tres switches origin",
 	"stored": "name state state_flags reason reason_uid reason_user reason_ns boot_id boot_ns version os arch comment extra reported " +
 		"strays " +
-		"reboot_asap reboot_next reboot_ns launch_failures highest_job told_seq refuses_root refuses_below power_ns power_noded_ns " +
+		"reboot_asap reboot_next reboot_ns launch_failures highest_job told_seq untold_ns refuses_root refuses_below power_ns " +
+		"power_noded_ns " +
 		"power_program",
 	"passing": "noded_start_ns last_busy_ns last_seen_ns cpu_load cpu_load_known free_mem_mib alloc_cpus alloc_mem_mib alloc_tres " +
 		"gres_used " +

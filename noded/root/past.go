@@ -3,6 +3,7 @@ package root
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,16 +18,31 @@ const mostPast = 16384
 
 // past is what became of the last attempts on this node after all else of them was deleted on the controller's order. A controller whose
 // state was restored from a backup may not know that they have ended, or order them to run. It is a file of lines, which is appended to
-// and, when it has twice as many lines as count, written anew. It is not synced: what a power cut takes of it is answered as unknown.
+// and, when it has twice as many lines as count, written anew. An end is on disk before all else of it is deleted.
 type past struct {
+	sync   sync.Mutex // before disk
+	synced int        // how many that were added are on disk
+
 	disk  sync.Mutex // before mu; a disk that does not answer holds up who adds, nobody else
 	path  string
 	f     *os.File
-	lines int // in the file
+	lines int // in the file; more than it may have: it has to be written anew
+	added int
 
 	mu    sync.Mutex
 	ends  map[agent.Key]*pb.StepReport
 	order []agent.Key // oldest first
+	gone  gone
+}
+
+// gone is what of the past was let go to make room: none of a higher epoch, none that ended later.
+type gone struct {
+	upTo  uint64
+	until int64 // nanoseconds since 1970, by the node's clock
+}
+
+func (g *gone) add(epoch uint64, ended int64) {
+	g.upTo, g.until = max(g.upTo, epoch), max(g.until, ended)
 }
 
 // open reads what there is. Lines that cannot be read, such as one that was cut short, are left out.
@@ -39,7 +55,10 @@ func (p *past) open(path string) error {
 	p.f = f
 	s := bufio.NewScanner(f)
 	for ; s.Scan(); p.lines++ {
-		if x := parsePast(s.Text()); x != nil {
+		var g gone
+		if _, err := fmt.Sscanf(s.Text(), goneForm, &g.upTo, &g.until); err == nil {
+			p.gone.add(g.upTo, g.until)
+		} else if x := parsePast(s.Text()); x != nil {
 			p.note(x)
 		}
 	}
@@ -52,6 +71,9 @@ func (p *past) open(path string) error {
 // begin writes the file anew: its last line may have no end.
 func (p *past) begin() error {
 	var b bytes.Buffer
+	if p.gone != (gone{}) {
+		fmt.Fprintf(&b, goneForm+"\n", p.gone.upTo, p.gone.until)
+	}
 	for _, k := range p.order {
 		b.WriteString(pastLine(p.ends[k]))
 	}
@@ -67,7 +89,8 @@ func (p *past) begin() error {
 	return nil
 }
 
-// pastForm is a line of the file.
+// goneForm is the first line of the file, once something was let go. pastForm is each other line.
+const goneForm = "gone %d %d."
 const pastForm = "%d %d %d %d %q %d %d %d %d %t %q %d %q %d %d."
 
 func pastLine(r *pb.StepReport) string {
@@ -93,30 +116,63 @@ func (p *past) note(r *pb.StepReport) {
 	}
 	p.ends[k] = r
 	if len(p.order) > mostPast {
+		p.gone.add(p.order[0].Epoch, p.ends[p.order[0]].Exit.EndNs)
 		delete(p.ends, p.order[0])
 		p.order = p.order[1:]
 	}
 }
 
-// add keeps an end in mind. What an attempt came to first stands.
+// add keeps an end in mind, and returns when that is on disk. What an attempt came to first stands.
 func (p *past) add(x *pb.ExitRecord, job *pb.StepJob) error {
+	n, err := p.write(x, job)
+	if err != nil {
+		return err
+	}
+	return p.flush(n)
+}
+
+// write gives the number that was added, which flush waits for.
+func (p *past) write(x *pb.ExitRecord, job *pb.StepJob) (n int, err error) {
 	p.disk.Lock()
 	defer p.disk.Unlock()
-	if p.f == nil || p.of(x.Key) != nil || x.Verdict == "" {
-		return nil
+	if p.f == nil || x.Verdict == "" {
+		return 0, nil
+	}
+	if p.of(x.Key) != nil {
+		return p.added, nil
 	}
 	short := parsePast(pastLine(&pb.StepReport{Key: x.Key, Exit: x, Job: job}))
 	if short == nil {
-		return fmt.Errorf("cannot write %v", x.Key)
+		return 0, fmt.Errorf("cannot write %v", x.Key)
 	}
 	p.mu.Lock()
 	p.note(short)
 	p.mu.Unlock()
+	p.added++
 	if p.lines++; p.lines > 2*mostPast {
-		return p.begin()
+		return 0, p.begin()
 	}
-	_, err := p.f.WriteString(pastLine(short))
-	return err
+	if _, err = p.f.WriteString(pastLine(short)); err != nil {
+		p.lines = 2 * mostPast // a part of the line may be there
+	}
+	return p.added, err
+}
+
+// flush waits until the first n that were added are on disk. One sync serves all that were written before it begins.
+func (p *past) flush(n int) error {
+	p.sync.Lock()
+	defer p.sync.Unlock()
+	if p.synced >= n {
+		return nil
+	}
+	p.disk.Lock()
+	f, added := p.f, p.added
+	p.disk.Unlock()
+	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: it was written anew, and synced
+		return fmt.Errorf("cannot sync %s: %w", p.path, err)
+	}
+	p.synced = added
+	return nil
 }
 
 // of is what became of an attempt, nil when that is not known.
@@ -126,8 +182,8 @@ func (p *past) of(k *pb.StepKey) *pb.ExitRecord {
 	return p.ends[agent.KeyOf(k)].GetExit()
 }
 
-// above are those whose epoch is above one, the oldest first.
-func (p *past) above(epoch uint64) (out []*pb.StepReport) {
+// above are those whose epoch is above one, the oldest first, and what of these was let go; gone{}: nothing.
+func (p *past) above(epoch uint64) (out []*pb.StepReport, lost gone) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.order {
@@ -135,7 +191,17 @@ func (p *past) above(epoch uint64) (out []*pb.StepReport) {
 			out = append(out, p.ends[k])
 		}
 	}
-	return out
+	if p.gone.upTo > epoch {
+		lost = p.gone
+	}
+	return out, lost
+}
+
+// forgotten tells whether records of an attempt may have been let go, if there are none.
+func (p *past) forgotten(k *pb.StepKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ends[agent.KeyOf(k)] == nil && k.Epoch <= p.gone.upTo
 }
 
 // keys are the attempts, the newest last.

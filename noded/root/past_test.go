@@ -57,6 +57,36 @@ func TestPastOnAHungDisk(t *testing.T) {
 	}
 }
 
+// TestPastSynced: an end that has been added is on disk, and one sync does for all that were written before it.
+func TestPastSynced(t *testing.T) {
+	var p past
+	if err := p.open(filepath.Join(t.TempDir(), "ended")); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	for job := range uint32(2) {
+		if _, err := p.write(end(job+1), ofJob); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.flush(1); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe() // which cannot be synced
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_ = p.f.Close()
+	p.f = w
+	if err := p.flush(2); err != nil {
+		t.Errorf("the second end is synced once more: %v", err)
+	}
+	if err := p.add(end(3), ofJob); err == nil {
+		t.Error("an end counts as kept that has not been synced")
+	}
+}
+
 // TestPast: what became of attempts outlives daemons, and the end of the file being cut off; the oldest are let go.
 func TestPast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ended")
@@ -72,7 +102,7 @@ func TestPast(t *testing.T) {
 	reopen()
 	const n = 2*mostPast + 10
 	for job := range uint32(n) {
-		if err := p.add(end(job+1), ofJob); err != nil {
+		if _, err := p.write(end(job+1), ofJob); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,6 +115,10 @@ func TestPast(t *testing.T) {
 		if p.of(end(n-mostPast).Key) != nil || !proto.Equal(p.of(end(n-mostPast+1).Key), end(n-mostPast+1)) ||
 			!proto.Equal(p.of(end(n).Key), end(n)) || len(p.keys()) != mostPast {
 			t.Errorf("%d are known, of the last %v", len(p.keys()), p.of(end(n).Key))
+		}
+		_, lost := p.above(2)
+		if _, none := p.above(3); lost != (gone{3, 9}) || none != (gone{}) {
+			t.Errorf("of epochs above 2 %v was let go, above 3 %v", lost, none)
 		}
 		reopen()
 	}
@@ -126,6 +160,27 @@ func TestHistory(t *testing.T) {
 	a, err := r.history(t.Context(), &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: 3}}})
 	if err != nil || len(a.Ended) != 1 || !proto.Equal(a.Ended[0], want) {
 		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// TestForgotten: of what was let go to make room the node says so, also of an attempt that it is asked for.
+func TestForgotten(t *testing.T) {
+	r := newRoot(t, newNoSteps(), policy.Policy{})
+	r.past.gone = gone{5, 77}
+	for above, want := range map[uint64]gone{4: {5, 77}, 5: {}} {
+		a, err := r.history(t.Context(), &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: above}}})
+		if err != nil || (gone{a.LostUpTo, a.LostUntilNs}) != want {
+			t.Errorf("above %d: %v, %v", above, a, err)
+		}
+	}
+	for epoch, want := range map[uint64]string{5: "forgotten", 6: "unknown"} {
+		b := good()
+		b.Key.JobId, b.Key.Epoch = uint32(epoch), epoch
+		_, err := r.fail(t.Context(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: &nodepb.Fail{Bundle: b,
+			Exit: &pb.ExitRecord{Key: b.Key, Verdict: "unknown"}}}})
+		if got := r.known[agent.KeyOf(b.Key)].rep.GetExit().GetVerdict(); err != nil || got != want {
+			t.Errorf("epoch %d: %s, %v", epoch, got, err)
+		}
 	}
 }
 

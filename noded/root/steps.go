@@ -45,7 +45,8 @@ func JobOf(b *pb.Bundle) *pb.StepJob {
 
 // history is what became of attempts that are not here any more.
 func (r *Root) history(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
-	return &nodepb.Answer{Ended: r.past.above(o.GetHistory().Above)}, nil
+	ended, lost := r.past.above(o.GetHistory().Above)
+	return &nodepb.Answer{Ended: ended, LostUpTo: lost.upTo, LostUntilNs: lost.until}, nil
 }
 
 // epilogued: the end of a step is followed by an epilog, which sees its devices.
@@ -387,6 +388,10 @@ func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) 
 	f := o.GetFail()
 	if x := r.past.of(f.Exit.Key); x != nil { // what it came to stands
 		f.Exit = proto.CloneOf(x)
+	} else if f.Exit.Verdict == "unknown" && r.past.forgotten(f.Exit.Key) {
+		f.Exit.Verdict = "forgotten"
+		f.Exit.Detail = fmt.Sprintf("the controller's state was restored from a backup, and this node knows only what became of its "+
+			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}
 	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
 	k, err := r.enter(b.Key, b)

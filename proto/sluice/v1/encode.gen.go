@@ -1037,7 +1037,9 @@ func (m *LostAttempt) appendTo(b []byte) []byte {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(m.Key.appendTo(b), at)
 	}
-	b = coding.AppendText(b, 2, m.Node)
+	for _, v := range m.Nodes {
+		b = coding.AppendElement(b, 2, v)
+	}
 	b = coding.AppendText(b, 3, m.Verdict)
 	b = coding.AppendNumber(b, 4, uint64(m.WaitStatus))
 	b = coding.AppendText(b, 5, m.Detail)
@@ -1054,7 +1056,7 @@ func (m *LostAttempt) Shallow() *LostAttempt {
 	}
 	return &LostAttempt{
 		Key:           m.Key,
-		Node:          m.Node,
+		Nodes:         m.Nodes,
 		Verdict:       m.Verdict,
 		WaitStatus:    m.WaitStatus,
 		Detail:        m.Detail,
@@ -1276,6 +1278,9 @@ func (m *NodeRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Node.Has(91) {
 		b = coding.AppendNumber(b, 91, m.ToldSeq)
 	}
+	if in.Node.Has(92) {
+		b = coding.AppendNumber(b, 92, uint64(m.UntoldNs))
+	}
 	return b
 }
 
@@ -1349,6 +1354,7 @@ func (m *NodeRecord) Shallow() *NodeRecord {
 		PowerProgram:   m.PowerProgram,
 		HighestJob:     m.HighestJob,
 		ToldSeq:        m.ToldSeq,
+		UntoldNs:       m.UntoldNs,
 		unknownFields:  m.unknownFields,
 	}
 }
@@ -1419,6 +1425,7 @@ func (m *NodeRecord) ShallowTo(dst *NodeRecord) {
 	dst.PowerProgram = m.PowerProgram
 	dst.HighestJob = m.HighestJob
 	dst.ToldSeq = m.ToldSeq
+	dst.UntoldNs = m.UntoldNs
 	dst.unknownFields = m.unknownFields
 }
 

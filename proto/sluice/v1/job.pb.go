@@ -2017,8 +2017,8 @@ func (x *JobRecord) GetOversubscribe() string {
 // LostAttempt is what a node has said of an attempt that was started in the time that a restore of a backup has taken back.
 type LostAttempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           *StepKey               `protobuf:"bytes,1,opt,name=key" json:"key,omitempty"` // of the batch script, if it has been heard of
-	Node          string                 `protobuf:"bytes,2,opt,name=node" json:"node,omitempty"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key" json:"key,omitempty"`         // of the batch script, if it has been heard of
+	Nodes         []string               `protobuf:"bytes,2,rep,name=nodes" json:"nodes,omitempty"`     // that have told of it; that of the key first
 	Verdict       string                 `protobuf:"bytes,3,opt,name=verdict" json:"verdict,omitempty"` // as in ExitRecord, empty = it has not said that it has ended
 	WaitStatus    uint32                 `protobuf:"varint,4,opt,name=wait_status,json=waitStatus" json:"wait_status,omitempty"`
 	Detail        string                 `protobuf:"bytes,5,opt,name=detail" json:"detail,omitempty"`
@@ -2066,11 +2066,11 @@ func (x *LostAttempt) GetKey() *StepKey {
 	return nil
 }
 
-func (x *LostAttempt) GetNode() string {
+func (x *LostAttempt) GetNodes() []string {
 	if x != nil {
-		return x.Node
+		return x.Nodes
 	}
-	return ""
+	return nil
 }
 
 func (x *LostAttempt) GetVerdict() string {
@@ -2655,6 +2655,7 @@ type NodeRecord struct {
 	// The newest restore (View.Restored) after which it has said what it ran in the time that was taken back, or was set DOWN by an
 	// administrator.
 	ToldSeq        uint64     `protobuf:"varint,91,opt,name=told_seq,json=toldSeq" json:"told_seq,omitempty"`
+	UntoldNs       int64      `protobuf:"varint,92,opt,name=untold_ns,json=untoldNs" json:"untold_ns,omitempty"`                  // it has said so, but does not remember what ended there before this time; 0 = it has not said so yet
 	LaunchFailures []*StepKey `protobuf:"bytes,70,rep,name=launch_failures,json=launchFailures" json:"launch_failures,omitempty"` // jobs that it could not start since it last started one
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -3127,6 +3128,13 @@ func (x *NodeRecord) GetHighestJob() uint32 {
 func (x *NodeRecord) GetToldSeq() uint64 {
 	if x != nil {
 		return x.ToldSeq
+	}
+	return 0
+}
+
+func (x *NodeRecord) GetUntoldNs() int64 {
+	if x != nil {
+		return x.UntoldNs
 	}
 	return 0
 }
@@ -4582,10 +4590,10 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\bmade_seq\x18X \x01(\x04R\amadeSeq\x12*\n" +
 	"\x04lost\x18Y \x01(\v2\x16.sluice.v1.LostAttemptR\x04lost\x12$\n" +
 	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
-	"expires_ns\"\xed\x01\n" +
+	"expires_ns\"\xef\x01\n" +
 	"\vLostAttempt\x12$\n" +
-	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x18\n" +
 	"\averdict\x18\x03 \x01(\tR\averdict\x12\x1f\n" +
 	"\vwait_status\x18\x04 \x01(\rR\n" +
 	"waitStatus\x12\x16\n" +
@@ -4640,7 +4648,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xd3\x0f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xf0\x0f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4724,7 +4732,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06origin\x18P \x01(\tR\x06origin\x12\x1f\n" +
 	"\vhighest_job\x18Z \x01(\rR\n" +
 	"highestJob\x12\x19\n" +
-	"\btold_seq\x18[ \x01(\x04R\atoldSeq\x12;\n" +
+	"\btold_seq\x18[ \x01(\x04R\atoldSeq\x12\x1b\n" +
+	"\tuntold_ns\x18\\ \x01(\x03R\buntoldNs\x12;\n" +
 	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xe2\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +

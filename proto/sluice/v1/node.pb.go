@@ -85,7 +85,7 @@ const (
 	StepWant_WANT_KILL    StepWant = 3 // SIGKILL at once
 	StepWant_WANT_FORGET  StepWant = 4 // its exit record has been committed: delete it
 	// Say what became of it, and never start it: the controller's state was restored from a backup that shows it as started. A node that
-	// knows nothing of it reports it as lost; what runs goes on.
+	// knows nothing of it reports it as unknown or forgotten; what runs goes on.
 	StepWant_WANT_TELL StepWant = 5
 )
 
@@ -240,9 +240,14 @@ func (x *NodeReport) GetHistory() *NodeHistory {
 // NodeHistory is what a node remembers of attempts that have ended on it and are not on it any more, in answer to a HistoryOrder. What is
 // on it still is in its hello.
 type NodeHistory struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Restored      uint64                 `protobuf:"varint,1,opt,name=restored" json:"restored,omitempty"` // that of the order
-	Ended         []*StepReport          `protobuf:"bytes,2,rep,name=ended" json:"ended,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Restored uint64                 `protobuf:"varint,1,opt,name=restored" json:"restored,omitempty"` // that of the order
+	Ended    []*StepReport          `protobuf:"bytes,2,rep,name=ended" json:"ended,omitempty"`
+	More     bool                   `protobuf:"varint,3,opt,name=more" json:"more,omitempty"` // the rest comes in messages after this one
+	// A node remembers so many: of epochs up to this one some may be missing, of which the last ended at lost_until_ns by its clock;
+	// 0 = none.
+	LostUpTo      uint64 `protobuf:"varint,4,opt,name=lost_up_to,json=lostUpTo" json:"lost_up_to,omitempty"`
+	LostUntilNs   int64  `protobuf:"varint,5,opt,name=lost_until_ns,json=lostUntilNs" json:"lost_until_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +294,27 @@ func (x *NodeHistory) GetEnded() []*StepReport {
 		return x.Ended
 	}
 	return nil
+}
+
+func (x *NodeHistory) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *NodeHistory) GetLostUpTo() uint64 {
+	if x != nil {
+		return x.LostUpTo
+	}
+	return 0
+}
+
+func (x *NodeHistory) GetLostUntilNs() int64 {
+	if x != nil {
+		return x.LostUntilNs
+	}
+	return 0
 }
 
 // Configuration is what the controller read from its files, for a host that has none. It comes by way of processes without rights, so it is
@@ -1103,7 +1129,8 @@ type ExitRecord struct {
 	Key        *StepKey               `protobuf:"bytes,1,opt,name=key" json:"key,omitempty"`
 	WaitStatus uint32                 `protobuf:"varint,2,opt,name=wait_status,json=waitStatus" json:"wait_status,omitempty"` // of the first process, as wait(2) gives it
 	// exited, signaled, timeout, cancelled, oom, launch_failed, prolog_failed, output_failed, lost; node_failed: nothing of it ran, and the
-	// node is to blame; unknown: the node was asked what became of it (WANT_TELL), and has no record
+	// node is to blame; unknown: the node was asked what became of it (WANT_TELL), and has no record; forgotten: and has let go of records
+	// of that time
 	Verdict        string     `protobuf:"bytes,3,opt,name=verdict" json:"verdict,omitempty"`
 	Detail         string     `protobuf:"bytes,4,opt,name=detail" json:"detail,omitempty"` // in words, for reason and logs
 	StartNs        int64      `protobuf:"varint,5,opt,name=start_ns,json=startNs" json:"start_ns,omitempty"`
@@ -3927,10 +3954,14 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\asamples\x18\x05 \x03(\v2\x17.sluice.v1.DeviceSampleR\asamples\x12*\n" +
 	"\x05usage\x18\x06 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12C\n" +
 	"\rconfiguration\x18\a \x01(\v2\x1d.sluice.v1.ConfigurationStateR\rconfiguration\x120\n" +
-	"\ahistory\x18\b \x01(\v2\x16.sluice.v1.NodeHistoryR\ahistory\"V\n" +
+	"\ahistory\x18\b \x01(\v2\x16.sluice.v1.NodeHistoryR\ahistory\"\xac\x01\n" +
 	"\vNodeHistory\x12\x1a\n" +
 	"\brestored\x18\x01 \x01(\x04R\brestored\x12+\n" +
-	"\x05ended\x18\x02 \x03(\v2\x15.sluice.v1.StepReportR\x05ended\"g\n" +
+	"\x05ended\x18\x02 \x03(\v2\x15.sluice.v1.StepReportR\x05ended\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x1c\n" +
+	"\n" +
+	"lost_up_to\x18\x04 \x01(\x04R\blostUpTo\x12\"\n" +
+	"\rlost_until_ns\x18\x05 \x01(\x03R\vlostUntilNs\"g\n" +
 	"\rConfiguration\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12 \n" +

@@ -1628,20 +1628,23 @@ func (x *Known) GetLaunch() *v1.LaunchSpec {
 }
 
 type Answer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
-	Error         string                 `protobuf:"bytes,2,opt,name=error" json:"error,omitempty"`      // empty: done
-	Failed        string                 `protobuf:"bytes,3,opt,name=failed" json:"failed,omitempty"`    // EPILOG: why it failed
-	Devices       []*v1.GresDevice       `protobuf:"bytes,4,rep,name=devices" json:"devices,omitempty"`  // Prepare: as they are now
-	Usage         []*v1.StepUsage        `protobuf:"bytes,5,rep,name=usage" json:"usage,omitempty"`      // Look
-	Fault         string                 `protobuf:"bytes,7,opt,name=fault" json:"fault,omitempty"`      // Check, Hook: why this node cannot start steps; empty: it can
-	User          string                 `protobuf:"bytes,8,opt,name=user" json:"user,omitempty"`        // Who; empty: nobody has that uid
-	Ended         []*v1.StepReport       `protobuf:"bytes,13,rep,name=ended" json:"ended,omitempty"`     // History, the oldest first
-	Request       []byte                 `protobuf:"bytes,12,opt,name=request" json:"request,omitempty"` // MakeKey: PKCS #10, DER
-	Ca            []byte                 `protobuf:"bytes,9,opt,name=ca" json:"ca,omitempty"`            // Certify: what is in force now
-	Certificate   []byte                 `protobuf:"bytes,10,opt,name=certificate" json:"certificate,omitempty"`
-	Key           []byte                 `protobuf:"bytes,11,opt,name=key" json:"key,omitempty"`
-	Refused       bool                   `protobuf:"varint,6,opt,name=refused" json:"refused,omitempty"` // by the policy of the node: trying again is of no use
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
+	Error   string                 `protobuf:"bytes,2,opt,name=error" json:"error,omitempty"`     // empty: done
+	Failed  string                 `protobuf:"bytes,3,opt,name=failed" json:"failed,omitempty"`   // EPILOG: why it failed
+	Devices []*v1.GresDevice       `protobuf:"bytes,4,rep,name=devices" json:"devices,omitempty"` // Prepare: as they are now
+	Usage   []*v1.StepUsage        `protobuf:"bytes,5,rep,name=usage" json:"usage,omitempty"`     // Look
+	Fault   string                 `protobuf:"bytes,7,opt,name=fault" json:"fault,omitempty"`     // Check, Hook: why this node cannot start steps; empty: it can
+	User    string                 `protobuf:"bytes,8,opt,name=user" json:"user,omitempty"`       // Who; empty: nobody has that uid
+	// History, the oldest first, and what is missing in it: see NodeHistory
+	Ended         []*v1.StepReport `protobuf:"bytes,13,rep,name=ended" json:"ended,omitempty"`
+	LostUpTo      uint64           `protobuf:"varint,14,opt,name=lost_up_to,json=lostUpTo" json:"lost_up_to,omitempty"`
+	LostUntilNs   int64            `protobuf:"varint,15,opt,name=lost_until_ns,json=lostUntilNs" json:"lost_until_ns,omitempty"`
+	Request       []byte           `protobuf:"bytes,12,opt,name=request" json:"request,omitempty"` // MakeKey: PKCS #10, DER
+	Ca            []byte           `protobuf:"bytes,9,opt,name=ca" json:"ca,omitempty"`            // Certify: what is in force now
+	Certificate   []byte           `protobuf:"bytes,10,opt,name=certificate" json:"certificate,omitempty"`
+	Key           []byte           `protobuf:"bytes,11,opt,name=key" json:"key,omitempty"`
+	Refused       bool             `protobuf:"varint,6,opt,name=refused" json:"refused,omitempty"` // by the policy of the node: trying again is of no use
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1730,6 +1733,20 @@ func (x *Answer) GetEnded() []*v1.StepReport {
 		return x.Ended
 	}
 	return nil
+}
+
+func (x *Answer) GetLostUpTo() uint64 {
+	if x != nil {
+		return x.LostUpTo
+	}
+	return 0
+}
+
+func (x *Answer) GetLostUntilNs() int64 {
+	if x != nil {
+		return x.LostUntilNs
+	}
+	return 0
 }
 
 func (x *Answer) GetRequest() []byte {
@@ -2144,7 +2161,7 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05Known\x12-\n" +
 	"\x06report\x18\x01 \x01(\v2\x15.sluice.v1.StepReportR\x06report\x12)\n" +
 	"\x06bundle\x18\x02 \x01(\v2\x11.sluice.v1.BundleR\x06bundle\x12-\n" +
-	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xf2\x02\n" +
+	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\"\xb4\x03\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
@@ -2153,7 +2170,10 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\x05usage\x18\x05 \x03(\v2\x14.sluice.v1.StepUsageR\x05usage\x12\x14\n" +
 	"\x05fault\x18\a \x01(\tR\x05fault\x12\x12\n" +
 	"\x04user\x18\b \x01(\tR\x04user\x12+\n" +
-	"\x05ended\x18\r \x03(\v2\x15.sluice.v1.StepReportR\x05ended\x12\x18\n" +
+	"\x05ended\x18\r \x03(\v2\x15.sluice.v1.StepReportR\x05ended\x12\x1c\n" +
+	"\n" +
+	"lost_up_to\x18\x0e \x01(\x04R\blostUpTo\x12\"\n" +
+	"\rlost_until_ns\x18\x0f \x01(\x03R\vlostUntilNs\x12\x18\n" +
 	"\arequest\x18\f \x01(\fR\arequest\x12\x0e\n" +
 	"\x02ca\x18\t \x01(\fR\x02ca\x12 \n" +
 	"\vcertificate\x18\n" +

@@ -59,8 +59,8 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 		if forgotten && OnEnd(c.Kind) {
 			well, said := ends[jobid.Condition{Job: c.Job, Task: c.Task, HasTask: c.HasTask}]
 			if !said {
-				p = pb.NewProblem(pb.CodeDependency, "job %d ended too long ago (MinJobAge), and accounting does not say how (%s)", c.Job, c).
-					WithHint("afterany:%d asks only whether it has ended", c.Job)
+				p = pb.NewProblem(pb.CodeDependency, "job %d ended too long ago (MinJobAge), and accounting does not say how (%s)",
+					c.Job, c).WithHint("afterany:%d asks only whether it has ended", c.Job)
 			}
 			forgotten = well == (c.Kind != jobid.AfterNotOK) // else it stays, and is judged as what can no longer happen
 		}

@@ -68,15 +68,6 @@ func (t *trial) starts(to change) bool {
 	return true
 }
 
-// startsFor asks schedulers that have not seen anything else: what is said rests on no history of trials.
-func (t *trial) startsFor(fresh func() Plans, to change) bool {
-	again := *t
-	for i := range again.at {
-		again.at[i].plans = fresh()
-	}
-	return again.starts(to)
-}
-
 // knob is one thing that a job may ask less of.
 type knob struct {
 	from int64 // what it asks for
@@ -128,9 +119,7 @@ func (ex *explainer) smaller(in *record.Snapshot, e *queue.Entry, knobs []knob, 
 				found = t.changes(knobs, e.Class.Shape.Request)
 			}
 			for _, o := range found {
-				if t.startsFor(ex.fresh, o.change) {
-					out = append(out, o.text+whereOf(e.Job.Rec, t == instead))
-				}
+				out = append(out, o.text+whereOf(e.Job.Rec, t == instead))
 			}
 			if len(out) > 0 {
 				return out

@@ -66,6 +66,10 @@ func (ix *Index) Follow(in *record.Snapshot) int {
 	} else {
 		changed += ix.nodeStates(in.Nodes)
 	}
+	for _, n := range ix.Nodes.Vals { // however the scheduler came here, what holds first holds now
+		n.Prof.Advance(ix.Now)
+	}
+	ix.Licenses.Prof.Advance(ix.Now)
 	ix.crossWindows(last)
 	changed += ix.Runs.Update(
 		in.Running,

@@ -81,9 +81,6 @@ func (rs Reservations) Attracting(j *record.Job) []*node.Reservation {
 func (ix *Index) crossWindows(last int64) {
 	crossed := func(t int64) bool { return t > last && t <= ix.Now }
 	for _, r := range ix.Reservations {
-		for _, part := range r.Parts {
-			part.Whole.Prof.Advance(ix.Now) // what holds first has to hold now
-		}
 		if !slices.ContainsFunc(r.Spans(), func(w record.Span) bool { return crossed(w.Start) || crossed(w.End) }) {
 			continue
 		}

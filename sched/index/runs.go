@@ -81,7 +81,7 @@ func (ix *Index) occupy(r *node.Run) {
 	for i := range r.Parts {
 		p := &r.Parts[i]
 		p.Node.Prof.Use(0, r.End, p.Use)
-		ix.giveBack(p, 0, r.End, 1)
+		p.GiveBack(0, r.End, 1)
 		p.Node.Hold(p, 1)
 		p.Node.Runs = append(p.Node.Runs, r)
 		ix.touch(p.Node)
@@ -91,19 +91,11 @@ func (ix *Index) occupy(r *node.Run) {
 	}
 }
 
-// giveBack is Part.GiveBack. A reservation began before now, perhaps: what holds first has to hold now.
-func (ix *Index) giveBack(p *node.Part, from, to, sign int64) {
-	if len(p.Backs) > 0 {
-		p.GiveBack(from, to, sign)
-		p.Node.Prof.Advance(ix.Now)
-	}
-}
-
 func (ix *Index) vacate(r *node.Run) {
 	for i := range r.Parts {
 		p := &r.Parts[i]
 		p.Node.Prof.Free(0, r.End, p.Use)
-		ix.giveBack(p, 0, r.End, -1)
+		p.GiveBack(0, r.End, -1)
 		p.Node.Hold(p, -1)
 		if at := slices.Index(p.Node.Runs, r); at >= 0 {
 			last := len(p.Node.Runs) - 1
@@ -139,7 +131,7 @@ func (ix *Index) extendLate() {
 		for i := range r.Parts {
 			p := &r.Parts[i]
 			p.Node.Prof.Use(r.End, end, p.Use)
-			ix.giveBack(p, r.End, end, 1)
+			p.GiveBack(r.End, end, 1)
 			ix.touch(p.Node)
 		}
 		if r.Lic != nil {

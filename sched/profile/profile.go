@@ -117,11 +117,12 @@ func (p *Profile) drop(i, j int) {
 	p.v = append(p.v[:i*p.dims], p.v[j*p.dims:]...)
 }
 
-// Advance forgets what was before now.
+// Advance forgets what was before now: the first step begins there, so that a use from now on is part of what holds first.
 func (p *Profile) Advance(now int64) {
 	if i := p.Find(now); i > 0 {
 		p.drop(0, i)
 	}
+	p.t[0] = max(p.t[0], now)
 }
 
 // Min writes the least free amount of each resource over [from, to) to out.

@@ -74,3 +74,20 @@ func TestConfCheckOfPlugins(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestBadOptions: what is wrong with an option is said as everywhere else, with two hyphens and what was expected.
+func TestBadOptions(t *testing.T) {
+	for want, args := range map[string][]string{
+		"unknown option --node; see `sluice up --help`":                                  {"up", "--node", "2"},
+		"option --dir needs an argument; see `sluice up --help`":                         {"up", "--dir"},
+		"--nodes=two: expected a whole number; see `sluice up --help`":                   {"up", "--nodes=two"},
+		"--detach=perhaps: expected true or false; see `sluice up --help`":               {"up", "--detach=perhaps"},
+		"--timeout=2: expected a time such as 30s or 2m; see `sluice up --help`":         {"up", "--timeout", "2"},
+		"--timeout=2 minutes: expected a time such as 30s or 2m; see `sluice up --help`": {"up", "--timeout=2 minutes"},
+		"--nodes=99999999999999999999: expected a whole number; see `sluice up --help`":  {"up", "--nodes=99999999999999999999"},
+	} {
+		if _, err := sluice(t, args...); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", args, err, want)
+		}
+	}
+}

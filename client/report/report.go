@@ -54,7 +54,7 @@ func Page() command.Page {
 fragmentation and waited for, how long jobs waited, CPU-hours, how much of CPUs and memory was used, and the energy of GPUs.
 On a terminal it also draws what the GPUs did, hour by hour.`,
 		Options: Options[:],
-		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "What the columns are", Text: `  JOBS     jobs that held or waited for something in the time   WAIT50, WAIT90  how long half of the jobs that started in the
+		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "What the columns are", Text: `  JOBS     jobs that held or waited for something in the time   WAIT50, WAIT90  how long half of the jobs that began or wait in the
   GPU-H    GPU-hours that they held                                             time had waited at most, and nine of ten
   USED     of them, times utilization                           CPU-H           CPU-hours that they held
   IDLE     of them, what utilization leaves                     CPU%, MEM%      how much they used of CPUs and memory

@@ -186,7 +186,7 @@ func (p *picture) days() {
 		text := x.Format("Mon 2 Jan")
 		switch {
 		case newDay:
-		case span <= 72 && x.Hour()%6 == 0:
+		case span <= 72 && x.Hour()%6 == 0, span <= 6, i == 0 && span <= 12:
 			text = x.Format("15:04")
 		default:
 			continue

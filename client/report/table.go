@@ -73,8 +73,11 @@ func energy(j float64) string {
 // unknown is what nobody has measured of GPU time.
 func unknown(r *msg.ReportRow) float64 { return max(0, r.GetGpuS()-r.GetGpuUsedS()-r.GetGpuIdleS()) }
 
+// waits: jobs of the row have started, or wait.
+func waits(r *msg.ReportRow) bool { return r.GetStarted() > 0 || r.GetWaitP90S() > 0 }
+
 func wait(r *msg.ReportRow, s float64) string {
-	if r.GetStarted() == 0 {
+	if !waits(r) {
 		return "-"
 	}
 	return timespec.Clock(int64(s))
@@ -88,7 +91,7 @@ func amount(head, key string, jobs bool, of func(*msg.ReportRow) float64) column
 func columns() []column {
 	count := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	secs := func(r *msg.ReportRow, s float64) string {
-		if r.GetStarted() == 0 {
+		if !waits(r) {
 			return ""
 		}
 		return strconv.FormatFloat(s, 'f', 0, 64)
@@ -311,8 +314,8 @@ func rowJSON(w *jsonout.Writer, r *msg.ReportRow) {
 			w.Null(name)
 		}
 	}
-	known("wait_median_seconds", r.GetWaitMedianS(), float64(r.GetStarted()))
-	known("wait_p90_seconds", r.GetWaitP90S(), float64(r.GetStarted()))
+	known("wait_median_seconds", r.GetWaitMedianS(), float64(r.GetStarted())+r.GetWaitP90S())
+	known("wait_p90_seconds", r.GetWaitP90S(), float64(r.GetStarted())+r.GetWaitP90S())
 	known("cpu_seconds_used", r.GetCpuUsedS(), r.GetCpuKnownS())
 	known("cpu_efficiency", r.GetCpuUsedS()/max(r.GetCpuKnownS(), 1e-9), r.GetCpuKnownS())
 	known("memory_efficiency", r.GetMemUsedS()/max(r.GetMemKnownS(), 1e-9), r.GetMemKnownS())

@@ -36,7 +36,7 @@ type worthKey struct {
 type worth struct {
 	*pb.ReportRow
 	lastJob uint32
-	waits   []float64 // seconds, of attempts that started in the window
+	waits   []float64 // seconds, of attempts that started in the window or still wait
 }
 
 // worths are the rows of a report that is being made.
@@ -205,7 +205,7 @@ func (x *worth) device(size, seconds, part float64, use *pb.DeviceUse, shared bo
 }
 
 // waited adds how long an attempt has waited in the window, times the GPUs that it asked for, and when it started in it, how long that
-// took since it could have started.
+// took since it could have started; of one that still waits, what it has waited so far.
 func (w *worths) waited(j *pb.JobRecord, from int64) {
 	if j.EligibleNs == 0 {
 		return
@@ -216,11 +216,17 @@ func (w *worths) waited(j *pb.JobRecord, from int64) {
 			until = w.now
 		}
 	}
-	if cut := min(until, w.q.Until) - max(j.EligibleNs, w.q.Since); cut > 0 {
-		w.of(j, "").GpuWaitedS += seconds(cut) * float64(gpuhours.GPUs(j.ReqTres)*gpuhours.Tasks(j))
+	last := min(until, w.q.Until)
+	if cut := last - max(j.EligibleNs, w.q.Since); cut > 0 {
+		x, tasks := w.of(j, ""), gpuhours.Tasks(j)
+		x.GpuWaitedS += seconds(cut) * float64(gpuhours.GPUs(j.ReqTres)*tasks)
+		if from == 0 && endOf(j) == running {
+			x.waits = append(x.waits, slices.Repeat([]float64{seconds(last - j.EligibleNs)}, int(tasks))...)
+		}
 	}
 	if from >= w.q.Since && from < w.q.Until && from != 0 {
 		x := w.of(j, "")
+		x.Started++
 		x.waits = append(x.waits, max(0, seconds(from-j.EligibleNs)))
 	}
 }
@@ -230,7 +236,6 @@ func (w *worths) sorted() []*pb.ReportRow {
 	list := make([]*pb.ReportRow, 0, len(w.rows))
 	for _, x := range w.rows {
 		slices.Sort(x.waits)
-		x.Started = uint64(len(x.waits))
 		x.WaitMedianS, x.WaitP90S = quantile(x.waits, 0.5), quantile(x.waits, 0.9)
 		list = append(list, x.ReportRow)
 	}

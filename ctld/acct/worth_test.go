@@ -39,13 +39,22 @@ func TestWorth(t *testing.T) {
 	waiting := job(4, 7, 19*hour, 0, 0)
 	waiting.State, waiting.Alloc, waiting.Usage = pb.JobState_JOB_PENDING, nil, nil
 	w.count(waiting)
+	long := job(6, 9, 5*hour, 0, 0) // an array, waiting
+	long.State, long.Alloc, long.Usage, long.ArrayJobId, long.ArrayTasks = pb.JobState_JOB_PENDING, nil, nil, 6, "1-9"
+	w.count(long)
+	short := job(7, 9, 12*hour, 13*hour, 14*hour)
+	w.count(short)
 	other := job(5, 8, 12*hour, 13*hour, 14*hour, 10, 10)
 	other.Spec.Account = "physics"
 	w.count(other)
 	rows := w.sorted()
-	if len(rows) != 2 || rows[0].Uid != 7 || rows[1].Account != "physics" {
+	if len(rows) != 3 || rows[0].Uid != 7 || rows[1].Account != "physics" {
 		t.Fatalf("%v", rows)
 	}
+	if x := rows[2]; x.Uid != 9 || x.Started != 1 || x.WaitMedianS != 15*3600 || x.WaitP90S != 15*3600 {
+		t.Errorf("nine that wait for 15 hours beside one that waited for one: %v", x)
+	}
+	rows = rows[:2]
 	r := rows[0]
 	h := float64(3600)
 	for _, f := range []struct {

@@ -4,7 +4,6 @@ package gpus
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -17,32 +16,46 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-const usage = `usage: sluice gpus [options]
+// Options are the command line of `sluice gpus`.
+var Options = [...]command.Option{
+	{Name: opt.Name{Long: "nodes", Short: 'w', Arg: opt.Required}, Meta: "LIST", Help: "only these nodes, as in g[1-4]"},
+	{Name: opt.Name{Long: "nodelist", Arg: opt.Required, Canon: "nodes"}},
+	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "only nodes of these partitions"},
+	{Name: opt.Name{Long: "free"}, Help: "only GPUs that a job could have now, in whole or in part"},
+	{Name: opt.Name{Long: "idle"}, Help: "only GPUs that a job holds and leaves idle"},
+	{Name: opt.Name{Long: "all", Short: 'a'}, Help: "a line for each GPU, also where there are more than fit on a screen"},
+	{Name: opt.Name{Long: "json"}, Help: "as JSON, with all figures and the names that DCGM and NVML use"},
+	{Name: opt.Name{Long: "watch", Arg: opt.Optional}, Meta: "SECONDS", Help: "refresh every SECONDS, 2 by default"},
+	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "without headings and summary, and a line for each GPU"},
+	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
+	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
+}
 
-Shows every GPU: what it is, what it is doing, and for which job. What its driver does not say is n/a, which is not zero.
+// Page is what the command says of itself.
+func Page() command.Page {
+	return command.Page{
+		Usage: "Usage: sluice gpus [OPTION...]",
+		About: `Shows every GPU: what it is, what it is doing, and for which job. Of more than ` + strconv.Itoa(screenful) + ` GPUs it shows a line
+for each node, unless nodes are named. What a driver does not say is n/a, which is not zero. If there are no GPUs, it says why, node
+by node (not with -n or --json).`,
+		Options: Options[:],
+		Blocks: []command.Block{{Title: "STATE",
+			Text: "  idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.\n"}},
+	}
+}
 
-Options:
-  -w, --nodes LIST       only these nodes, as in g[1-4]
-  -p, --partition LIST   only nodes of these partitions
-  --free                 only GPUs that a job could have now, in whole or in part
-  --idle                 only GPUs that a job holds and leaves idle
-  --json                 as JSON, with all figures and the names that DCGM and NVML use
-  --watch[=SECONDS]      again and again, every 2 seconds unless said otherwise
-  -h, --noheader         without headings and summary
-  --help                 this text
-
-If there are no GPUs, it says why, node by node (not with -h or --json).
-
-STATE is idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.
-`
+// screenful is how many GPUs are shown one by one.
+const screenful = 40
 
 // options are what the command line of `sluice gpus` says.
 type options struct {
 	request    msg.GpusRequest
 	free, idle bool
+	all        bool
 	json       bool
 	bare       bool
 	every      time.Duration // 0: once
@@ -50,14 +63,9 @@ type options struct {
 
 // Main runs `sluice gpus`.
 func Main(env *command.Env, args []string) int {
-	o, err := parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(env.Stdout, usage)
-		return 0
-	case err != nil:
-		fmt.Fprintf(env.Stderr, "sluice gpus: %v; see `sluice gpus --help`\n", err)
-		return 2
+	o, err := parse(env, args)
+	if err != nil {
+		return env.Exit(err)
 	}
 	c, err := env.Dial(context.Background())
 	if err != nil {
@@ -88,52 +96,47 @@ func failed(env *command.Env, err error) int {
 	return 1
 }
 
-func parse(args []string) (*options, error) {
-	o := &options{}
-	f := flag.NewFlagSet("gpus", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	lists := func(to *[]string) func(string) error {
-		return func(v string) error {
-			*to = append(*to, v)
-			return nil
-		}
-	}
-	partitions := func(v string) error {
-		o.request.Partitions = append(o.request.Partitions, strings.Split(v, ",")...)
-		return nil
-	}
-	for _, name := range []string{"w", "n", "nodes", "nodelist"} {
-		f.Func(name, "", lists(&o.request.Nodes))
-	}
-	for _, name := range []string{"p", "partition"} {
-		f.Func(name, "", partitions)
-	}
-	for _, name := range []string{"h", "noheader"} {
-		f.BoolVar(&o.bare, name, false, "")
-	}
-	f.BoolVar(&o.free, "free", false, "")
-	f.BoolVar(&o.idle, "idle", false, "")
-	f.BoolVar(&o.json, "json", false, "")
-	f.BoolFunc("watch", "", func(v string) error {
-		o.every = 2 * time.Second
-		if v == "true" {
-			return nil
-		}
-		s, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(s >= 0.1 && s <= 86400) {
-			return errors.New("give seconds from 0.1 to 86400")
-		}
-		o.every = time.Duration(s * float64(time.Second))
-		return nil
-	})
-	if len(args) > 0 && args[0] == "-h" && len(args) == 1 {
-		return nil, flag.ErrHelp // as the other verbs have it; before other options it is --noheader
-	}
-	if err := f.Parse(args); err != nil {
+func parse(env *command.Env, args []string) (*options, error) {
+	names := command.NamesOf(Options[:])
+	hits, words, err := env.Scan(names, args, true)
+	if err != nil {
 		return nil, err
 	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("unknown argument %q", f.Arg(0))
+	o := &options{}
+	for _, h := range hits {
+		switch command.Canonical(&names[h.Index]) {
+		case "help", "usage":
+			page := Page()
+			fmt.Fprint(env.Stdout, page.Help())
+			return nil, command.ExitCode(0)
+		case "nodes":
+			o.request.Nodes = append(o.request.Nodes, h.Value)
+		case "partition":
+			o.request.Partitions = append(o.request.Partitions, command.List(h.Value)...)
+		case "free":
+			o.free = true
+		case "idle":
+			o.idle = true
+		case "all":
+			o.all = true
+		case "json":
+			o.json = true
+		case "noheader":
+			o.bare = true
+		case "watch":
+			o.every = 2 * time.Second
+			if !h.Given {
+				continue
+			}
+			s, err := strconv.ParseFloat(h.Value, 64)
+			if err != nil || !(s >= 0.1 && s <= 86400) {
+				return nil, env.Failf("--watch=%s: give seconds from 0.1 to 86400", format.Escape(h.Value))
+			}
+			o.every = time.Duration(s * float64(time.Second))
+		}
+	}
+	if len(words) > 0 {
+		return nil, env.Failf("unknown argument %q; see `sluice gpus --help`", words[0])
 	}
 	return o, nil
 }
@@ -190,17 +193,26 @@ func (o *options) print(out io.Writer, a answer) error {
 		b.WriteString("\x1b[H\x1b[2J") // from the top of an empty screen
 	}
 	rows := [][]string{{"NODE", "GPU", "TYPE", "MEMORY", "UTIL", "TEMP", "POWER", "STATE", "JOB", "USER", "NOTE"}}
-	if o.bare {
+	byNode := len(kept) > screenful && !o.all && !o.bare && len(o.request.Nodes) == 0
+	switch {
+	case byNode:
+		rows = nodeRows(kept, nowNS)
+	case o.bare:
 		rows = nil
-	}
-	for _, g := range kept {
-		rows = append(rows, gpuRow(g, nowNS))
+		fallthrough
+	default:
+		for _, g := range kept {
+			rows = append(rows, gpuRow(g, nowNS))
+		}
 	}
 	if len(kept) > 0 || !o.bare {
 		align(&b, rows)
 	}
 	if !o.bare {
 		b.WriteString(gpuSummary(kept, nowNS))
+		if byNode {
+			b.WriteString("each GPU: sluice gpus -w NODE, or --all\n")
+		}
 		for _, n := range a.none {
 			fmt.Fprintf(&b, "%s: %s\n", hostlist.Fold(n.GetNodes()), format.Escape(n.GetWhy()))
 		}
@@ -335,6 +347,17 @@ func align(b *strings.Builder, rows [][]string) {
 	}
 }
 
+// tally is how many GPUs are in which state: "5 alloc, 2 idle".
+func tally(count map[string]int) string {
+	var parts []string
+	for _, state := range []string{"alloc", "mixed", "idle", "foreign", "fault", "drain", "down"} {
+		if count[state] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // gpuSummary counts the states: "8 GPUs: 5 alloc, 2 idle, 1 fault".
 func gpuSummary(list []*msg.GpuRecord, nowNS int64) string {
 	count := map[string]int{}
@@ -354,15 +377,12 @@ func gpuSummary(list []*msg.GpuRecord, nowNS int64) string {
 			wasted++
 		}
 	}
-	var parts []string
-	for _, state := range []string{"alloc", "mixed", "idle", "foreign", "fault", "drain", "down"} {
-		if count[state] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
-		}
-	}
 	text := fmt.Sprintf("%d GPUs", total)
-	if len(parts) > 0 {
-		text += ": " + strings.Join(parts, ", ")
+	if total == 1 {
+		text = "1 GPU"
+	}
+	if total > 0 {
+		text += ": " + tally(count)
 	}
 	if wasted > 0 {
 		text += fmt.Sprintf("; %d allocated to jobs that leave them idle", wasted)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
@@ -102,17 +103,50 @@ func TestGPUJSON(t *testing.T) {
 }
 
 func TestGPUOptions(t *testing.T) {
-	o, err := parse([]string{"-w", "g[1-2]", "--partition=a,b", "--watch=0.5", "--free", "-h"})
+	var out, errs strings.Builder
+	env := command.Process("sluice gpus")
+	env.Stdout, env.Stderr = &out, &errs
+	o, err := parse(env, []string{"-w", "g[1-2]", "--partition=a,b", "--watch=0.5", "--free", "-n"})
 	if err != nil || o.request.Nodes[0] != "g[1-2]" || len(o.request.Partitions) != 2 || o.every != 500*time.Millisecond || !o.free ||
 		!o.bare {
 		t.Errorf("%+v %v", o, err)
 	}
-	if o, err = parse([]string{"--watch"}); err != nil || o.every != 2*time.Second {
+	if o, err = parse(env, []string{"--watch"}); err != nil || o.every != 2*time.Second {
 		t.Errorf("--watch: %+v %v", o, err)
 	}
 	for _, bad := range [][]string{{"--watch=0"}, {"--watch=often"}, {"--gpu"}, {"g1"}} {
-		if _, err := parse(bad); err == nil {
+		if _, err := parse(env, bad); err == nil {
 			t.Errorf("%q is accepted", bad)
+		}
+	}
+	if _, err := parse(env, []string{"--free", "-h"}); err != command.ExitCode(0) ||
+		!strings.HasPrefix(out.String(), "Usage: sluice gpus") {
+		t.Errorf("-h: %v, %s", err, out.String())
+	}
+}
+
+// TestManyGPUs: more GPUs than fit on a screen are a line for each node, unless each is asked for.
+func TestManyGPUs(t *testing.T) {
+	list := someGPUs()
+	for range screenful {
+		list = append(list, list[4])
+	}
+	var b strings.Builder
+	if err := (&options{}).print(&b, answer{list: list, nowNS: gpuNow}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NODE GPUS TYPE MEMORY UTIL TEMP POWER STATE USER NOTE
+g1 4 a100,v100 38.5/136.0G 48% 71C 446W 2 alloc, 1 mixed, 1 fault alice,bob,carol ` +
+		`1: idle for 10m0s; throttled: power brake, thermal; 3: XID 79\x1b[31m
+w1 41 - 16.4 0% 34C 2378W 41 idle - 0: throttled`
+	if got := squeeze(b.String()); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "each GPU: sluice gpus -w NODE, or --all\n") {
+		t.Errorf("got\n%s", got)
+	}
+	for name, o := range map[string]options{"--all": {all: true}, "-n": {bare: true},
+		"-w": {request: msg.GpusRequest{Nodes: []string{"g1"}}}} {
+		b.Reset()
+		if err := o.print(&b, answer{list: list, nowNS: gpuNow}); err != nil || strings.Count(b.String(), "\n") < len(list) {
+			t.Errorf("%s: %v\n%s", name, err, b.String())
 		}
 	}
 }

@@ -24,6 +24,46 @@ func measured(t testing.TB) *pb.JobRecord {
 	return j
 }
 
+// TestSeffOfArray: an array is summed up, unless its tasks are asked for.
+func TestSeffOfArray(t *testing.T) {
+	c := &clienttest.Controller{}
+	for i := range uint32(3) {
+		j := measured(t)
+		j.Id, j.ArrayJobId, j.ArrayTaskId, j.IsArrayTask = 100007+i, 100007, i, true
+		j.Usage[0].MaxRssKib = 10240 * uint64(i+1)
+		c.AccountingList = append(c.AccountingList, j)
+	}
+	c.AccountingList[2].State = pb.JobState_JOB_COMPLETED
+	waiting := measured(t)
+	waiting.Id, waiting.ArrayJobId, waiting.ArrayTasks, waiting.State = 100010, 100007, "3-99", pb.JobState_JOB_PENDING
+	waiting.Alloc, waiting.Usage, waiting.StartNs, waiting.EndNs = nil, nil, 0, 0
+	c.AccountingList = append(c.AccountingList, waiting)
+	const want = `Array Job ID: 100007
+Cluster: compat
+User/Group: root/root
+Tasks: 100 (97 PENDING, 2 FAILED, 1 COMPLETED)
+CPU Utilized: 01:30:00
+CPU Efficiency: 50.00% of 03:00:00 core-walltime
+Job Wall-clock time: 01:00:00 on average, at most 01:00:00
+Memory Utilized: 20.00 MB on average, at most 30.00 MB
+Memory Efficiency: 20.00% of 100.00 MB on average
+GPU Efficiency: 40.00% of 06:00:00 GPU-walltime
+Each task: seff --tasks JOB, or seff JOB_TASK
+`
+	if stdout, stderr, exit := run(t, c, "", acctConf(t), "seff", "100007"); stdout != want || exit != 0 {
+		t.Errorf("exit %d, %s, got\n%s", exit, stderr, stdout)
+	}
+	if stdout, _, _ := run(t, c, "", acctConf(t), "seff", "--tasks", "100007"); strings.Count(stdout, "Job ID: 1") != 8 ||
+		strings.Contains(stdout, "Tasks:") {
+		t.Errorf("--tasks:\n%s", stdout)
+	}
+	c.AccountingList = c.AccountingList[:1]
+	if stdout, _, _ := run(t, c, "", acctConf(t), "seff", "100007"); !strings.HasPrefix(stdout,
+		"Job ID: 100007\nArray Job ID: 100007_0\n") {
+		t.Errorf("an array of one task:\n%s", stdout)
+	}
+}
+
 func TestSeff(t *testing.T) {
 	c := &clienttest.Controller{AccountingList: []*pb.JobRecord{measured(t)}}
 	stdout, stderr, exit := run(t, c, "", acctConf(t), "seff", "100007")

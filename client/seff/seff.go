@@ -21,6 +21,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "version", Short: 'v'}, Help: "show the version"},
 	{Name: opt.Name{Long: "debug", Short: 'd'}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "force", Short: 'f'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "tasks", Short: 't'}, Help: "each task of an array, in place of a summary"},
 	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Meta: "NAME", Help: "this cluster"},
 }
 
@@ -29,7 +30,7 @@ func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: seff [OPTIONS] JOB",
 		About: `Says how much of what a job held it has used: CPU time, memory, and of GPUs the load, memory, energy and the hours that were wasted.
-JOB is 12 or 12_3. Of a running job it shows what is known so far.`,
+JOB is 12 or 12_3. Of a running job it shows what is known so far, of an array a summary of its tasks.`,
 		Options: Options[:],
 		Examples: `  seff 12
 `,
@@ -48,6 +49,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.Exit(err)
 	}
+	summary := true
 	for _, h := range hits {
 		switch command.Canonical(&names[h.Index]) {
 		case "help", "usage":
@@ -56,6 +58,8 @@ func Main(env *command.Env, args []string) int {
 		case "version":
 			_ = env.PrintVersion()
 			return 0
+		case "tasks":
+			summary = false
 		case "clusters":
 			if err := env.CheckClusters(h.Value); err != nil {
 				return env.Exit(err)
@@ -72,9 +76,19 @@ func Main(env *command.Env, args []string) int {
 	}
 	found := 0
 	var live []*msg.StepUsage
+	var array acct.ArrayUse
+	var only []byte // what is said of a task that has none beside it
+	summary = summary && !strings.Contains(words[0], "_")
 	if len(ids) > 0 {
 		err = view.EachAttempt(env, &msg.AccountingRequest{Ids: ids}, view.AttemptContext(env),
 			func(c *acct.Context, j *msg.JobRecord) bool {
+				if summary && j.GetArrayJobId() != 0 {
+					if array.Add(c, j); array.Records == 1 {
+						only = acct.AppendEfficiency(nil, c, j)
+					}
+					found++
+					return true
+				}
 				if j.GetState() == msg.JobState_JOB_RUNNING || j.GetState() == msg.JobState_JOB_SUSPENDED {
 					live = liveUsage(env, acct.ID(c, j))
 					j.Usage = live
@@ -88,6 +102,15 @@ func Main(env *command.Env, args []string) int {
 	}
 	if err != nil && err != view.ErrStopped {
 		return view.AccountingFailed(env, err)
+	}
+	switch {
+	case array.Records > 1:
+		only = array.Append(nil)
+		fallthrough
+	case array.Records == 1:
+		if _, err := env.Stdout.Write(only); err != nil {
+			return 1
+		}
 	}
 	if found == 0 {
 		fmt.Fprintf(env.Stderr, "Job not found: %s\n", format.Escape(words[0]))

@@ -49,9 +49,12 @@ type Started struct {
 	Cluster  string
 	Nodes    int
 	New      []string // daemons that were started; the others ran already
-	Remarks  []string // nodes that are up and not usable, and why
+	Remarks  []string // nodes that are up and not usable, and why; and what is not as on a cluster
 	Detached bool
 }
+
+// unenforced is what a cluster that is not root's cannot do.
+const unenforced = "not enforced without root: that a job keeps to the memory, CPUs and GPUs that it requests, and is separate from others"
 
 // upTimeout is how long nodes may take to register, unless told otherwise; nodeTimeout comes to it for each, of which there may be many.
 const (
@@ -144,6 +147,9 @@ func (u *upper) run(ctx context.Context) (*Started, error) {
 		Nodes: len(u.plan.nodes()), Detached: u.o.Detach}
 	if err == nil && !u.o.Detach {
 		out.Remarks, err = u.wait(ctx)
+	}
+	if os.Geteuid() != 0 && !u.plan.pretend {
+		out.Remarks = append(out.Remarks, unenforced)
 	}
 	if err != nil {
 		u.undo()

@@ -43,8 +43,8 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	if o.haveClusters {
 		cluster = env.ClusterName()
 	}
-	return view.PrintTable(env, fc, layout, order, rows, view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0,
-		Cluster: cluster})
+	return view.PrintTable(env, fc, layout, order, rows, view.TableOptions{NoHeader: o.noHeader,
+		Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0, Cluster: cluster})
 }
 
 // rows selects and folds.

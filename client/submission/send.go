@@ -76,6 +76,9 @@ func (s *Sender) Dial(ctx context.Context) (*client.Client, error) {
 		return c, err
 	}
 	patience := s.patience()
+	if command.IsTerminal(s.Env.Stderr) {
+		s.Env.Infof("the controller does not answer; trying again for %v", patience)
+	}
 	for started, pause := s.Env.Now(), 50*time.Millisecond; s.Env.Now().Sub(started) < patience; pause = min(2*pause, time.Second) {
 		s.Env.Sleep(pause)
 		if c, err = s.Env.Dial(ctx); err == nil || !client.MayReturn(err) {

@@ -321,6 +321,16 @@ func (e *ConnectError) Phrase() string { return "Unable to contact slurm control
 // Diagnosis names the socket and says what would help.
 func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " + e.advice() }
 
+// remedy is for who can start it again: root, and whose cluster it is (sluice up).
+func (e *ConnectError) remedy() string {
+	info, err := os.Stat(filepath.Dir(e.Socket))
+	own := err == nil && info.Sys().(*syscall.Stat_t).Uid == uint32(os.Getuid())
+	if own || os.Getuid() == 0 {
+		return "start it again"
+	}
+	return "ask your administrator to start it again"
+}
+
 func (e *ConnectError) advice() string {
 	switch {
 	case errors.Is(e.Err, os.ErrNotExist):
@@ -328,9 +338,9 @@ func (e *ConnectError) advice() string {
 			"the right cluster?"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
 		if filepath.Base(e.Socket) == "relay.sock" {
-			return "nobody listens on it; sluice-noded, which connects this host with the controller, has stopped: start it again"
+			return "nobody listens on it; sluice-noded, which connects this host with the controller, has stopped: " + e.remedy()
 		}
-		return "nobody listens on it; sluice-ctld has stopped: start it again"
+		return "nobody listens on it; sluice-ctld has stopped: " + e.remedy()
 	case errors.Is(e.Err, syscall.EAGAIN):
 		return fmt.Sprintf("no connection within %d seconds; sluice-ctld has been stopped, or its machine is overloaded", ConnectTimeoutS)
 	case errors.Is(e.Err, os.ErrPermission):

@@ -57,6 +57,13 @@ func write(bin, out string) error {
 		}
 		pages = append(pages, p)
 	}
+	for _, verb := range verbPages {
+		p, err := verbPage(bin, verb)
+		if err != nil {
+			return err
+		}
+		pages = append(pages, p)
+	}
 	pages = append(pages, confPages()...)
 	var links strings.Builder
 	for _, p := range pages {

@@ -57,6 +57,14 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	for _, verb := range verbPages {
+		text := plain(t, filepath.Join(out, "man1", "sluice-"+verb+".1"))
+		for _, part := range []string{".SH \"SYNOPSIS\"\nsluice " + verb, ".SH \"DESCRIPTION\"\n", ".SH \"SEE ALSO\"\n"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("the page of sluice %s has no %q", verb, part)
+			}
+		}
+	}
 	pages := map[string]string{"slurm.conf": "slurm.conf", "NodeName lines": "slurm.conf", "PartitionName lines": "slurm.conf",
 		"NodeSet lines": "slurm.conf", "DownNodes lines": "slurm.conf", "topology.conf, SwitchName lines": "topology.conf"}
 	for _, table := range conf.KeyTables() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/cli"
@@ -20,7 +21,12 @@ func sluicePage(bin string) (*page, error) {
 		p.term(bold(c.Name), escape(upper(c.Line)+"; see")+" \\fBsluice\\-"+c.Name+"\\fR(1).")
 	}
 	p.section1("OTHER COMMANDS")
-	for _, words := range [][]string{{"up"}, {"down"}, {"explain"}, {"gpus"}, {"token"}, {"token", "create"}, {"token", "list"},
+	for _, v := range cli.Verbs() {
+		if slices.Contains(verbPages, v[0]) {
+			p.term(bold("sluice "+v[0]), escape(upper(v[1])+"; see")+" \\fBsluice\\-"+v[0]+"\\fR(1).")
+		}
+	}
+	for _, words := range [][]string{{"down"}, {"token"}, {"token", "create"}, {"token", "list"},
 		{"token", "revoke"}, {"node"}, {"certs"}, {"conf", "check"}, {"adopt"}, {"sim"}, {"completion"}} {
 		help, err := output(bin, "sluice", append(words, "--help")...)
 		if err != nil {
@@ -34,6 +40,48 @@ func sluicePage(bin string) (*page, error) {
 	p.common("FILES")
 	p.common("EXIT STATUS")
 	p.seeAlso("sluice-ctld(8)", "sluice-noded(8)", "sluice-slurm.conf(5)")
+	return p, nil
+}
+
+// verbPages are the verbs of sluice that have a page of their own; the others are in its own.
+var verbPages = []string{"explain", "gpus", "report", "up"}
+
+// verbPage is the page of a verb, from what the built program says with --help: how it is called, paragraphs, and parts with a title.
+func verbPage(bin, verb string) (*page, error) {
+	help, err := output(bin, "sluice", verb, "--help")
+	if err != nil {
+		return nil, err
+	}
+	verbs := cli.Verbs()
+	line := verbs[slices.IndexFunc(verbs, func(v [2]string) bool { return v[0] == verb })][1]
+	p := begin("sluice-"+verb, "", 1, line, "sluice-"+verb)
+	called, help, _ := strings.Cut(help, "\n")
+	p.section1("SYNOPSIS")
+	p.roff.WriteString(escape(called[len("usage: "):]) + "\n")
+	p.section1("DESCRIPTION")
+	options := false
+	for part := range strings.SplitSeq(strings.Trim(help, "\n"), "\n\n") {
+		title, text, titled := strings.Cut(part, ":\n")
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(part), "-"):
+			p.section1("OPTIONS")
+			options = true
+			p.example(part + "\n")
+		case titled && !strings.Contains(title, "\n") && !(options && strings.HasSuffix(title, "ptions")):
+			p.section1(title)
+			p.example(text)
+		case titled && !strings.Contains(title, "\n"):
+			p.example(text)
+		default:
+			p.prose(part + "\n")
+			p.roff.WriteString(".PP\n")
+		}
+	}
+	p.rest(last...)
+	p.common("ENVIRONMENT")
+	p.common("FILES")
+	p.common("EXIT STATUS")
+	p.seeAlso("sluice(1)")
 	return p, nil
 }
 

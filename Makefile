@@ -123,7 +123,7 @@ bench-compare: $(TOOLBIN)/benchstat ## ratios of the short benchmarks to those o
 throughput: build ## what submitting, looking and running cost on a cluster of this machine (N=1000 jobs)
 	@.ci/throughput --up $(or $(N),1000)
 
-demo: build ## what README.md claims, on a cluster of this machine: jobs, GPUs, kill -9 under load, explain, sacct; half a minute, and one or two for the first build
+demo: build ## what README.md claims, on a cluster of this machine: jobs, GPUs, kill -9 under load, explain, sacct; half a minute
 	@.ci/packages demo
 	@examples/demo.sh
 

@@ -429,6 +429,17 @@ func (s *site) restore(inv string) {
 	if at, err := os.Stat(found[0]); err != nil || at.Mode() != 0o600 || at.Size() == 0 {
 		s.t.Errorf("the backup, which has the authority's key, is %v: %v", at, err)
 	}
+	whole, err := os.ReadFile(found[0])
+	s.must(err)
+	half := filepath.Join(dir, "half.tar.gz")
+	s.must(os.WriteFile(half, whole[:len(whole)/2], 0o600))
+	const running = "systemctl show --property=MainPID --value sluice-ctld"
+	before := s.head.do("root", running)
+	s.refused(s.play(inv, "restore.yml", "-e", "sluice_backup="+half, "-e", "sluice_overwrite=true"), "",
+		"is no whole backup of a controller, and nothing has been changed")
+	if after := s.head.do("root", running); after != before {
+		s.t.Errorf("a damaged backup has stopped the controller: it was process %s and is %s", before, after)
+	}
 	old := s.head
 	s.head = &host{name: "head2"}
 	s.boot(s.head, nil).up()

@@ -2,7 +2,12 @@
 
 package msg
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+)
 
 // Code is a Slurm error number: tools read the phrase, REST clients the number.
 type Code uint32
@@ -175,12 +180,25 @@ func (c Code) Phrase() string { return phrases[c] }
 
 // NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.
 func NewProblem(code Code, format string, args ...any) *Problem {
-	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: singular(fmt.Sprintf(format, args...))}
+}
+
+// ones finds what is counted where there is one of it.
+var ones = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[ (])1 (CPU|GPU|job|node|task|core|socket|device|number|file|process)(es|s)\b`)
+})
+
+// singular writes "1 CPU" for "1 CPUs": counts are put into sentences that are written for many.
+func singular(text string) string {
+	if !strings.Contains(text, "1 ") {
+		return text
+	}
+	return ones().ReplaceAllString(text, "${1}1 $2")
 }
 
 // WithHint adds what would help.
 func (p *Problem) WithHint(format string, args ...any) *Problem {
-	p.Hint = fmt.Sprintf(format, args...)
+	p.Hint = singular(fmt.Sprintf(format, args...))
 	return p
 }
 

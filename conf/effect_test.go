@@ -335,6 +335,7 @@ func (u *usage) effective(f field, seen map[field]bool) bool {
 // elsewhere are keys that have their effect by way of something that the test does not follow.
 var elsewhere = map[string]string{
 	"key MessageTimeout":                         "the commands read it by themselves (client/wire): how long they wait for a controller",
+	"key JobSubmitPlugins":                       "the controller asks Config.JobSubmitScript",
 	"key KillOnBadExit":                          "srun reads it by itself, as those below",
 	"key WaitTime":                               "as KillOnBadExit",
 	"key SrunPortRange":                          "as KillOnBadExit",

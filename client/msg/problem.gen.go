@@ -4,9 +4,7 @@ package msg
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 )
 
 // Code is a Slurm error number: tools read the phrase, REST clients the number.
@@ -183,17 +181,29 @@ func NewProblem(code Code, format string, args ...any) *Problem {
 	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: singular(fmt.Sprintf(format, args...))}
 }
 
-// ones finds what is counted where there is one of it.
-var ones = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|[ (])1 (CPU|GPU|job|node|task|core|socket|device|number|file|process)(es|s)\b`)
-})
+// oneOf is what is counted, where there is one of it.
+var oneOf = map[string]string{"CPUs": "CPU", "GPUs": "GPU", "jobs": "job", "nodes": "node", "tasks": "task", "cores": "core",
+	"sockets": "socket", "devices": "device", "numbers": "number", "files": "file", "processes": "process"}
 
 // singular writes "1 CPU" for "1 CPUs": counts are put into sentences that are written for many.
 func singular(text string) string {
-	if !strings.Contains(text, "1 ") {
-		return text
+	for i := 0; ; {
+		n := strings.Index(text[i:], "1 ")
+		if n < 0 {
+			return text
+		}
+		i += n + len("1 ")
+		if before := i - len("1 ") - 1; before >= 0 && text[before] != ' ' && text[before] != '(' {
+			continue
+		}
+		end := i
+		for end < len(text) && (text[end]|0x20 >= 'a' && text[end]|0x20 <= 'z') {
+			end++
+		}
+		if one, ok := oneOf[text[i:end]]; ok {
+			text = text[:i] + one + text[end:]
+		}
 	}
-	return ones().ReplaceAllString(text, "${1}1 $2")
 }
 
 // WithHint adds what would help.

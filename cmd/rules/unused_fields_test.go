@@ -35,7 +35,6 @@ var unusedFields = map[string]string{
 	"client/sinfo.options.hide":           option,
 	"client/squeue.options.arrayUnique":   option,
 	"client/squeue.options.hide":          option,
-	"client/squeue.options.verbose":       option,
 	"conf.Cgroup.File":                    confKept,
 	"conf.Config.GresFile":                confKept,
 	"conf.Config.JobDefaults":             confKept,

@@ -12,8 +12,9 @@ import (
 
 // fakeSteps stands for shims that outlive the daemon: tests end their steps, daemons come and go.
 type fakeSteps struct {
-	t  testing.TB
-	mu sync.Mutex
+	t      testing.TB
+	mu     sync.Mutex
+	forgot *sync.Cond // of mu
 	// these are what lies in the spool and in the shims
 	steps    map[agent.Key]*fakeStep
 	launches map[agent.Key]int
@@ -33,7 +34,9 @@ type fakeStep struct {
 }
 
 func newFakeSteps(t testing.TB) *fakeSteps {
-	return &fakeSteps{t: t, steps: map[agent.Key]*fakeStep{}, launches: map[agent.Key]int{}}
+	f := &fakeSteps{t: t, steps: map[agent.Key]*fakeStep{}, launches: map[agent.Key]int{}}
+	f.forgot = sync.NewCond(&f.mu)
+	return f
 }
 
 // Ready and Fault: nothing is wrong with a node that has no spool.
@@ -142,6 +145,7 @@ func (f *fakeSteps) Forget(key *pb.StepKey) error {
 		return errors.New("it has not ended")
 	}
 	delete(f.steps, k)
+	f.forgot.Broadcast()
 	return nil
 }
 

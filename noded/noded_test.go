@@ -138,25 +138,28 @@ func TestJobFromOrderToForgotten(t *testing.T) {
 	if x := c.end(k); x.Verdict != "exited" || x.WaitStatus != 3<<8 || x.EpilogError != "" {
 		t.Errorf("%v", x)
 	}
-	d.settled(c, steps)
+	d.settled(steps)
 	d.stop()
 }
 
-// settled waits until nothing is left on the node: a job of its own that comes and goes proves that the one before is through.
-func (d *daemon) settled(c *controller, steps *fakeSteps) {
+// settled waits until nothing is left on the node.
+func (d *daemon) settled(steps *fakeSteps) {
 	d.t.Helper()
-	for id := uint32(100_000); ; id++ {
-		k := c.submit(jobSpec(id, 1))
-		c.phase(k, pb.StepPhase_STEP_RUNNING)
-		left, _ := steps.count(k)
-		steps.exit(k, 0)
-		c.end(k)
-		if left == 1 {
-			return
+	late := false
+	timer := time.AfterFunc(patience, func() {
+		steps.mu.Lock()
+		defer steps.mu.Unlock()
+		late = true
+		steps.forgot.Broadcast()
+	})
+	defer timer.Stop()
+	steps.mu.Lock()
+	defer steps.mu.Unlock()
+	for len(steps.steps) > 0 {
+		if late {
+			d.t.Fatalf("%d steps are still in the spool", len(steps.steps))
 		}
-		if id == 100_100 {
-			d.t.Fatalf("%d steps are still in the spool", left)
-		}
+		steps.forgot.Wait()
 	}
 }
 
@@ -202,7 +205,7 @@ func TestControllerRestartsWhileJobsRunAndEnd(t *testing.T) {
 	}
 	steps.exit(b, 0)
 	c.end(b)
-	d.settled(c, steps)
+	d.settled(steps)
 	for _, k := range []agent.Key{a, b} {
 		if _, n := steps.count(k); n != 1 {
 			t.Errorf("%v was launched %d times", k, n)
@@ -229,7 +232,7 @@ func TestDaemonRestartsWhileJobsRunAndEnd(t *testing.T) {
 	}
 	c.order(b, pb.StepWant_WANT_STOP)
 	c.end(b)
-	d.settled(c, steps)
+	d.settled(steps)
 	if _, n := steps.count(b); n != 1 {
 		t.Errorf("launched %d times", n)
 	}
@@ -244,7 +247,7 @@ func TestWhatTheControllerDoesNotKnowIsEnded(t *testing.T) {
 	c.server.Stop()
 	c.update(func() { delete(c.wants, k) }) // given up meanwhile
 	c.listen(c.addr)
-	d.settled(c, steps)
+	d.settled(steps)
 	steps.mu.Lock()
 	if len(steps.orders) != 1 || steps.orders[0].Want != pb.StepWant_WANT_KILL {
 		t.Errorf("%v", steps.orders)
@@ -320,7 +323,7 @@ func TestManyJobsAtOnce(t *testing.T) {
 			t.Fatalf("%v: %v", k, x)
 		}
 	}
-	d.settled(c, steps)
+	d.settled(steps)
 	d.stop()
 }
 
@@ -361,7 +364,7 @@ func TestPrologAndEpilog(t *testing.T) {
 	if x := c.end(k); x.Verdict != "exited" || !strings.Contains(x.EpilogError, "scratch not empty") {
 		t.Errorf("%v", x)
 	}
-	d.settled(c, steps)
+	d.settled(steps)
 	d.stop()
 	left, err := os.ReadDir(filepath.Join(d.o.Spool, "hooks"))
 	if err != nil || len(left) > 2 { // the last job of settled may not be forgotten yet

@@ -7,7 +7,7 @@ import (
 )
 
 // TestTablesNameSettings: every limit is a setting that sacctmgr knows to have an effect, of the kind that it is counted as; and every
-// numeric setting that is said to have an effect is in a table.
+// numeric setting that is said to have an effect is in a table, but for those that set the order of jobs.
 func TestTablesNameSettings(t *testing.T) {
 	known := map[string]bool{}
 	for _, table := range []struct {
@@ -31,6 +31,7 @@ func TestTablesNameSettings(t *testing.T) {
 			t.Errorf("%s is read as inherited, and is not", s.Name)
 		}
 	}
+	known["Fairshare"], known["Priority"] = true, true
 	for _, s := range policy.Table {
 		if s.Numeric() && s.InEffect() && !known[s.Name] {
 			t.Errorf("%s is said to have an effect", s.Name)

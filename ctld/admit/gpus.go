@@ -61,7 +61,7 @@ func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
 	case perNode > 0 && all%perNode != 0:
 		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total cannot be divided into nodes of %d", all, perNode)
 	case all > 0 && all < nodes:
-		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total are fewer than one for each of %d nodes", all, nodes)
+		return pb.NewProblem(pb.CodeInvalidGres, "%d GPUs in total cannot give each of %d nodes one", all, nodes)
 	case perTask > 0 && all > 0 && tasks > 0 && times(tasks, perTask) != all:
 		return pb.NewProblem(pb.CodeInvalidGres, "%d tasks with %d GPUs each are not %d GPUs", tasks, perTask,
 			all).WithHint("omit --gpus or --ntasks")

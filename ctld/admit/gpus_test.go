@@ -111,7 +111,7 @@ func TestContradictingGPUs(t *testing.T) {
 	for want, spec := range map[string]*pb.JobSpec{
 		"3 GPUs in total cannot be divided into tasks of 2":     {TresPerJob: "gres/gpu:3", TresPerTask: "gres/gpu:2"},
 		"3 GPUs in total cannot be divided into nodes of 2":     {TresPerJob: "gres/gpu:3", TresPerNode: "gres/gpu:2"},
-		"1 GPU in total cannot give each of 2 nodes one": {TresPerJob: "gres/gpu:1", MinNodes: 2},
+		"1 GPU in total cannot give each of 2 nodes one":        {TresPerJob: "gres/gpu:1", MinNodes: 2},
 		"3 tasks with 2 GPUs each are not 8 GPUs":               {TresPerJob: "gres/gpu:8", TresPerTask: "gres/gpu:2", NumTasks: 3},
 		"3 nodes with 2 GPUs each are not 8 GPUs":               {TresPerJob: "gres/gpu:8", TresPerNode: "gres/gpu:2", MinNodes: 3},
 		"3 GPUs on each node cannot be divided into tasks of 2": {TresPerNode: "gres/gpu:3", TresPerTask: "gres/gpu:2"},

@@ -16,6 +16,9 @@ import (
 // mostPast is how many attempts that have ended and were forgotten a node keeps in mind: those of days, on most nodes.
 const mostPast = 16384
 
+// tooMany lines are in a file that has to be written anew.
+const tooMany = 2*mostPast + 1
+
 // past is what became of the last attempts on this node after all else of them was deleted on the controller's order. A controller whose
 // state was restored from a backup may not know that they have ended, or order them to run. It is a file of lines, which is appended to
 // and, when it has twice as many lines as count, written anew. An end is on disk before all else of it is deleted.
@@ -26,7 +29,7 @@ type past struct {
 	disk  sync.Mutex // before mu; a disk that does not answer holds up who adds, nobody else
 	path  string
 	f     *os.File
-	lines int // in the file; more than it may have: it has to be written anew
+	lines int // in the file; more than it may have (tooMany): it has to be written anew
 	added int
 
 	mu    sync.Mutex
@@ -138,22 +141,26 @@ func (p *past) write(x *pb.ExitRecord, job *pb.StepJob) (n int, err error) {
 	if p.f == nil || x.Verdict == "" {
 		return 0, nil
 	}
-	if p.of(x.Key) != nil {
-		return p.added, nil
-	}
+	known := p.of(x.Key) != nil
 	short := parsePast(pastLine(&pb.StepReport{Key: x.Key, Exit: x, Job: job}))
 	if short == nil {
 		return 0, fmt.Errorf("cannot write %v", x.Key)
 	}
-	p.mu.Lock()
-	p.note(short)
-	p.mu.Unlock()
-	p.added++
-	if p.lines++; p.lines > 2*mostPast {
+	if !known {
+		p.mu.Lock()
+		p.note(short)
+		p.mu.Unlock()
+		p.added++
+		p.lines++
+	}
+	switch {
+	case p.lines >= tooMany: // also after a failure: what the file lacks, or may lack, is kept in mind
 		return 0, p.begin()
+	case known:
+		return p.added, nil
 	}
 	if _, err = p.f.WriteString(pastLine(short)); err != nil {
-		p.lines = 2 * mostPast // a part of the line may be there
+		p.lines = tooMany
 	}
 	return p.added, err
 }
@@ -166,9 +173,15 @@ func (p *past) flush(n int) error {
 		return nil
 	}
 	p.disk.Lock()
-	f, added := p.f, p.added
+	f, added, broken := p.f, p.added, p.lines >= tooMany
 	p.disk.Unlock()
+	if broken {
+		return fmt.Errorf("%s could not be written: it will be written anew", p.path)
+	}
 	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: it was written anew, and synced
+		p.disk.Lock()
+		p.lines = tooMany // another sync would succeed without having written anything
+		p.disk.Unlock()
 		return fmt.Errorf("cannot sync %s: %w", p.path, err)
 	}
 	p.synced = added

@@ -59,8 +59,9 @@ func TestPastOnAHungDisk(t *testing.T) {
 
 // TestPastSynced: an end that has been added is on disk, and one sync does for all that were written before it.
 func TestPastSynced(t *testing.T) {
-	var p past
-	if err := p.open(filepath.Join(t.TempDir(), "ended")); err != nil {
+	var p, again past
+	path := filepath.Join(t.TempDir(), "ended")
+	if err := p.open(path); err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
@@ -84,6 +85,19 @@ func TestPastSynced(t *testing.T) {
 	}
 	if err := p.add(end(3), ofJob); err == nil {
 		t.Error("an end counts as kept that has not been synced")
+	}
+	if err := p.flush(3); err == nil {
+		t.Error("and so it does for another who waits")
+	}
+	if err := p.add(end(3), ofJob); err != nil {
+		t.Errorf("tried again: %v", err)
+	}
+	if err := again.open(path); err != nil {
+		t.Fatal(err)
+	}
+	defer again.close()
+	if again.of(end(3).Key) == nil {
+		t.Error("an end that was tried again is not on disk")
 	}
 }
 

@@ -38,8 +38,13 @@ func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...strin
 	if len(ids) == 0 || s.Acct == nil {
 		return nil
 	}
+	leave, err := selectTurn(ctx)
+	if err != nil {
+		return nil
+	}
+	defer leave()
 	last, n := map[uint32]*pb.JobRecord{}, 0 // of each job its last attempt
-	err := s.Acct.Select(ctx, &pb.AccountingRequest{Ids: ids}, s.Writer.View, func(record []byte) error {
+	err = s.Acct.Select(ctx, &pb.AccountingRequest{Ids: ids}, s.Writer.View, func(record []byte) error {
 		if n++; n > maxEnds {
 			return errTooMany
 		}

@@ -15,10 +15,14 @@ import (
 // oldAccounting has attempts that the state has forgotten.
 type oldAccounting struct {
 	shownAccounting
-	jobs []*pb.JobRecord
+	jobs   []*pb.JobRecord
+	asking func() // nil: nothing
 }
 
 func (a oldAccounting) Select(_ context.Context, _ *pb.AccountingRequest, _ func() *state.View, each func([]byte) error) error {
+	if a.asking != nil {
+		a.asking()
+	}
 	for _, j := range a.jobs {
 		b, err := proto.Marshal(j)
 		if err == nil {
@@ -55,5 +59,30 @@ func TestEndsOfForgottenJobs(t *testing.T) {
 	}
 	if got := s.local.service.ends(t.Context(), &v, "afterany:1,singleton"); got != nil {
 		t.Errorf("accounting is asked for what nobody wants to know: %v", got)
+	}
+}
+
+// TestEndsTakeTurnsOfAccounting: a submission that asks accounting holds no place of those who read meanwhile, and has one of those who
+// ask accounting, of which a user has half.
+func TestEndsTakeTurnsOfAccounting(t *testing.T) {
+	s := serve(t)
+	mine := s.local.turnFor(&Peer{UID: 7, owner: 7}, "Submit")
+	if err := mine.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked := false
+	s.local.service.Acct = oldAccounting{asking: func() {
+		asked = true
+		s.local.selects.mu.Lock()
+		defer s.local.selects.mu.Unlock()
+		if mine.held || s.local.selects.busy != 1 {
+			t.Errorf("its place among reads: %t; %d calls ask accounting", mine.held, s.local.selects.busy)
+		}
+	}}
+	v := *s.loop.View()
+	v.NextJobID = 100
+	s.local.service.ends(context.WithValue(t.Context(), turnKey{}, mine), &v, "afterok:1")
+	if !asked || s.local.selects.busy != 0 {
+		t.Errorf("asked: %t; %d places are still taken", asked, s.local.selects.busy)
 	}
 }

@@ -145,6 +145,7 @@ func (g *turnstile) forget() {
 type turn struct {
 	gate    *turnstile
 	scripts *turnstile // of calls that ask job_submit.lua
+	selects *turnstile // of those that ask accounting, where that is not what they are for
 	uid     uint32
 	held    bool
 	since   time.Time
@@ -168,13 +169,21 @@ func (s *Local) turnFor(p *Peer, method string) *turn {
 	case selectMethods[method]:
 		return &turn{gate: s.selects, uid: p.owner}
 	}
-	return &turn{gate: s.reads, scripts: s.scripts, uid: p.owner}
+	return &turn{gate: s.reads, scripts: s.scripts, selects: s.selects, uid: p.owner}
 }
 
 // ScriptTurn waits for a call's turn to ask job_submit.lua. leave ends it.
 func ScriptTurn(ctx context.Context) (leave func(), err error) {
 	call := turnIn(ctx)
 	t := &turn{gate: call.scripts, uid: call.uid}
+	return t.give, t.take(ctx)
+}
+
+// selectTurn is ScriptTurn for accounting. The call gives up its own turn before: reading a database takes longer than that may last.
+func selectTurn(ctx context.Context) (leave func(), err error) {
+	call := turnIn(ctx)
+	call.give()
+	t := &turn{gate: call.selects, uid: call.uid}
 	return t.give, t.take(ctx)
 }
 

@@ -194,7 +194,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 	root := testRoot(t)
 	if root.Layout() != cgroup.Hybrid {
-		t.Skipf("with %v a first process is within the least limit that there is", root.Layout())
+		t.Skipf("needs a machine with cgroup v1: with %v a first process is within the least limit that there is", root.Layout())
 	}
 	l := testLauncher(t)
 	l.run(nil)

@@ -21,7 +21,8 @@ const tooMany = 2*mostPast + 1
 
 // past is what became of the last attempts on this node after all else of them was deleted on the controller's order. A controller whose
 // state was restored from a backup may not know that they have ended, or order them to run. It is a file of lines, which is appended to
-// and, when it has twice as many lines as count, written anew. An end is on disk before all else of it is deleted.
+// and, when it has twice as many lines as count, written anew. An end is on disk before all else of it is deleted; where the disk fails,
+// the log says so, the rest is deleted all the same, which makes room, and the end is written with the next one.
 type past struct {
 	sync   sync.Mutex // before disk
 	synced int        // how many that were added are on disk

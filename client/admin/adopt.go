@@ -26,18 +26,18 @@ const adoptPatience = 20 * time.Second
 func adopt() *Verb {
 	return &Verb{
 		Name:  "adopt",
-		Usage: "have sshd let in only users with a job on this node, and their sessions be part of it (for pam_exec)",
+		Usage: "admit ssh logins of users with a job on this node, as part of the job (for pam_exec)",
 		Description: `Run by PAM (pam_exec(8)) on a compute node, as root, for the user PAM_USER.
-With a job of the user on this node, the process that has run it (sshd's of the
-session) becomes part of the job, with all that it starts: it has the job's
-CPUs, memory and devices and no others, counts as the job's use, and ends with
-the job. Of several jobs it is the one that started last. Without a job, or
-when the node daemon does not answer, it says so and the exit code is 1.
-Root is let in always, and takes no part in a job.
+If the user has a job on this node, the calling process (sshd's process of the
+session) and its children become part of the job: they can use the job's CPUs,
+memory and devices and no others, count as its use, and end with it. Of several
+jobs, the one that started last counts. Without a job, or if the node daemon
+does not answer, an error is printed and the exit code is 1. Root is always
+admitted, outside any job.
 
-In /etc/pam.d/sshd, two lines before all others that begin with account (the
-first has root's logins not depend on this program), and one as the last line of
-the file, behind pam_systemd:
+In /etc/pam.d/sshd, put two lines before all other lines that begin with account
+(the first keeps root's logins independent of this program), and one at the end
+of the file, after pam_systemd:
 
   account [success=1 default=ignore] pam_succeed_if.so quiet_fail quiet_success uid eq 0
   account required pam_exec.so quiet stdout /usr/bin/sluice adopt
@@ -45,7 +45,7 @@ the file, behind pam_systemd:
 
 sshd needs UsePAM yes.`,
 		Flags: func(f *flag.FlagSet) {
-			f.String("exempt", "", "users and, with % before them, groups that are let in always, as root is: `LIST` like ops,%admin")
+			f.String("exempt", "", "`LIST` of users, and of groups with %, that are always admitted: ops,%admin")
 			f.String("socket", sessionSockets, "`PATH` of the node daemon's socket (sluice-noded --sessions), or a pattern")
 		},
 		Run: func(c *Call) error {

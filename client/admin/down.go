@@ -16,10 +16,10 @@ func down() *Verb {
 		Name:  "down",
 		Usage: "stop a cluster that `sluice up` started",
 		Description: `Cancels its jobs, waits until they have ended, stops its daemons, and leaves no process, cgroup or mount behind.
-Its state stays, unless --wipe says otherwise; ` + "`sluice up`" + ` goes on with it.`,
+Its state is kept, unless --wipe is given; ` + "`sluice up`" + ` continues with it.`,
 		Flags: func(f *flag.FlagSet) {
 			dirFlag(f)
-			f.Bool("wipe", false, "delete what `sluice up` made: its state, logs and configuration")
+			f.Bool("wipe", false, "delete the state, logs and configuration that `sluice up` created")
 			f.Bool("now", false, "kill jobs at once instead of giving them KillWait seconds to exit")
 		},
 		Run: runDown,

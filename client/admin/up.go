@@ -15,22 +15,22 @@ func up(commands []string) *Verb {
 	return &Verb{
 		Name:  "up",
 		Usage: "start a cluster on this machine: a controller and node daemons",
-		Description: `Returns when every node is idle. Typed again, it starts whatever of the cluster does not run, with its state.
+		Description: `Returns when every node is idle. Run again, it starts the daemons that are not running; the cluster keeps its state.
 
 Examples:
-   sluice up --nodes 2                   a cluster of two nodes, in the usual folder
-   sluice up --gpus a100:8               a node that pretends to have eight GPUs, with real device files
-   sluice up --dir /tmp/c --conf my.conf the nodes of my.conf, which all are this machine
-   sluice up --dir /tmp/c --pretend 2000 2,000 nodes that there are not: nothing is executed, a script's sleeps are its run time
+   sluice up --nodes 2                   a cluster of two nodes, in the default directory
+   sluice up --gpus a100:8               a node with eight simulated GPUs
+   sluice up --dir /tmp/c --conf my.conf the nodes of my.conf, all on this machine
+   sluice up --dir /tmp/c --pretend 2000 2,000 simulated nodes: nothing is executed, a script's sleeps are its run time
    sluice up --dir /tmp/c --pretend all --conf my.conf
-                                         all nodes of my.conf, pretended, whichever machines they are`,
+                                         all nodes of my.conf, simulated`,
 		Flags: func(f *flag.FlagSet) {
 			dirFlag(f)
 			f.Int("nodes", 0, "write a configuration with `N` nodes (default: 1)")
-			f.String("conf", "", "use this slurm.conf `FILE`; state, logs and sockets are still below --dir")
+			f.String("conf", "", "slurm.conf `FILE` of the cluster; state, logs and sockets stay below --dir")
 			f.String("gpus", "",
-				"simulate the GPUs of `SPEC` on each node: a100:8, or titan_xp:1,titan_v:1; none: no GPU (default: those of the machine)")
-			f.String("pretend", "", "pretend `N` nodes that execute nothing, or with --conf all: its nodes (sluice-noded pretend --help)")
+				"simulate the GPUs of `SPEC` on each node: a100:8, or titan_xp:1,titan_v:1; none: no GPUs (default: the machine's)")
+			f.String("pretend", "", "simulate `N` nodes that execute nothing; all, with --conf: the nodes of the file (see sluice-noded pretend --help)")
 			f.Bool("detach", false, "do not wait until the nodes are idle")
 			f.Duration("timeout", 0, "wait at most `TIME` for the nodes, such as 30s (default: 2m)")
 		},

@@ -16,14 +16,14 @@ func Verbs() [][2]string {
 	return [][2]string{
 		{"up", "start a cluster on this machine"},
 		{"down", "stop it"},
-		{"explain", "say why a job waits, and what would let it start (explain JOB)"},
-		{"gpus", "show every GPU: what it is doing and for whom"},
-		{"report", "say what jobs were worth, by user and account, and draw what the GPUs did"},
-		{"token", "let a host join the cluster (token create --node NAME)"},
-		{"node", "show the hosts, or shut one out (node list, node revoke NAME)"},
+		{"explain", "show why a job is pending, and what would let it start (explain JOB)"},
+		{"gpus", "show every GPU: its state, use, job and user"},
+		{"report", "show GPU-hours used, left idle and queued, by user and account, with a chart"},
+		{"token", "create and list tokens with which hosts join (token create --node NAME)"},
+		{"node", "list the hosts, or revoke one (node list, node revoke NAME)"},
 		{"certs", "show the certificates of hosts"},
 		{"conf", "check a slurm.conf (conf check FILE)"},
-		{"adopt", "let users log in to nodes where they have a job, as part of it (for pam_exec)"},
+		{"adopt", "admit ssh logins of users with a job on the node, as part of the job (for pam_exec)"},
 	}
 }
 
@@ -88,6 +88,6 @@ func sluiceHelp(env *command.Env) {
 		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.name, c.help)
 	}
 	fmt.Fprintln(env.Stdout,
-		"\n`sluice COMMAND --help` says more about each; `sluice commands` lists the names of Slurm's commands,\n`sluice completion "+
-			"bash` prints completions for bash, and so for zsh and fish.")
+		"\n`sluice COMMAND --help` describes each command; `sluice commands` lists the names of Slurm's commands,\n`sluice completion "+
+			"bash` prints completions for bash (also zsh, fish).")
 }

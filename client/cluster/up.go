@@ -101,15 +101,15 @@ func (o *UpOptions) readPretend() error {
 	case o.Pretend == "":
 		return nil
 	case o.Nodes != 0 || o.GPUs != "":
-		return errors.New("cannot use --pretend together with --nodes or --gpus: it says how many nodes there are, and slurm.conf " +
-			"(Gres=gpu:h100:8) which GPUs they have")
+		return errors.New("cannot use --pretend together with --nodes or --gpus: it determines the number of nodes, and slurm.conf " +
+			"(Gres=gpu:h100:8) their GPUs")
 	case o.Conf != "" && o.Pretend == "all":
 		o.pretended = -1
 		return nil
 	case o.Conf != "":
-		return errors.New("cannot use --pretend with a number together with --conf, which says how many nodes there are: --pretend all")
+		return errors.New("cannot use --pretend with a number together with --conf, which determines the number of nodes: use --pretend all")
 	case err != nil || n < 1 || n > MaxPretended:
-		return fmt.Errorf("cannot pretend %q nodes: write a number from 1 to %d, or all together with --conf", o.Pretend, MaxPretended)
+		return fmt.Errorf("cannot simulate %q nodes: --pretend takes a number from 1 to %d, or all together with --conf", o.Pretend, MaxPretended)
 	}
 	o.pretended, o.Nodes = n, n
 	return nil

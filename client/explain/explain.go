@@ -15,9 +15,9 @@ import (
 
 const usage = `usage: sluice explain JOB…
 
-Says in words why a job waits: what each node of its partitions lacks, which running jobs must end, when and where it is expected
-to start, and what smaller request would start now. Of a job that runs or has ended it says since when and where, what will end it,
-or how it ended and what would help. JOB is 12, or 12_3 for a task of an array.
+Shows why a job is pending: the resources that each node of its partitions lacks, the running jobs that must end, the expected start,
+and a smaller request that would start now. For a running job it shows start, nodes and the event that will end it. For a job that has
+ended it shows the cause and a remedy. JOB is 12, or 12_3 for a task of an array.
 `
 
 // Main runs `sluice explain JOB…`.

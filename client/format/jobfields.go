@@ -234,7 +234,7 @@ func AppendGroup(b []byte, c *Context, j Job) []byte {
 	return append(b, c.group(s.GetGid())...)
 }
 
-// appendPriorityShare is %p: the priority as a part of the largest there is.
+// appendPriorityShare is %p: the priority relative to the largest possible.
 func appendPriorityShare(b []byte, _ *Context, j Job) []byte {
 	return strconv.AppendFloat(b, float64(j.GetPriority())/float64(msg.Unlimited), 'f', 14, 64)
 }

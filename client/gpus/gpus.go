@@ -25,9 +25,9 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "nodes", Short: 'w', Arg: opt.Required}, Meta: "LIST", Help: "only these nodes, as in g[1-4]"},
 	{Name: opt.Name{Long: "nodelist", Arg: opt.Required, Canon: "nodes"}},
 	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "only nodes of these partitions"},
-	{Name: opt.Name{Long: "free"}, Help: "only GPUs that a job could have now, in whole or in part"},
-	{Name: opt.Name{Long: "idle"}, Help: "only GPUs that a job holds and leaves idle"},
-	{Name: opt.Name{Long: "all", Short: 'a'}, Help: "a line for each GPU, also where there are more than fit on a screen"},
+	{Name: opt.Name{Long: "free"}, Help: "only GPUs that a job could get now, whole or in part"},
+	{Name: opt.Name{Long: "idle"}, Help: "only GPUs that are allocated and idle"},
+	{Name: opt.Name{Long: "all", Short: 'a'}, Help: "a line for each GPU, however many there are"},
 	{Name: opt.Name{Long: "json"}, Help: "as JSON, with all figures and the names that DCGM and NVML use"},
 	{Name: opt.Name{Long: "watch", Arg: opt.Optional}, Meta: "SECONDS", Help: "refresh every SECONDS, 2 by default"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "without headings and summary, and a line for each GPU"},
@@ -39,9 +39,9 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sluice gpus [OPTION...]",
-		About: `Shows every GPU: what it is, what it is doing, and for which job. Of more than ` + strconv.Itoa(screenful) + ` GPUs it shows a line
-for each node, unless nodes are named. What a driver does not say is n/a, which is not zero. If there are no GPUs, it says why, node
-by node (not with -n or --json).`,
+		About: `Shows every GPU: its type, state, use and job. For more than ` + strconv.Itoa(screenful) + ` GPUs it shows a line for each node, unless nodes are
+named. n/a means that the driver does not report the figure. For nodes without GPUs it gives the reason, if there are no GPUs at all
+(not with -n or --json).`,
 		Options: Options[:],
 		Blocks: []command.Block{{Title: "STATE",
 			Text: "  idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.\n"}},

@@ -13,11 +13,11 @@ import (
 
 const certsUsage = `usage: sluice certs [options]
 
-Shows the certificates that the cluster's authority has issued, and the authority. For root and SlurmUser, on the controller.
+Lists the certificate authority of the cluster and the certificates that it issued. For root and SlurmUser, on the controller.
 
-STATE is valid, expired or revoked. SEEN is when the certificate was shown last since the controller has started: now, if there is
-a connection. FROM says how the host came by it: its token, a renewal, sluice-ctld issue, or that the controller knows only
-because the host has shown it. A host renews at two thirds of the life of its certificate, and keeps the old one until it ends.
+STATE is valid, expired or revoked. SEEN is the time when a host last used it since the controller started, or now. FROM is its origin: a
+token, a renewal, sluice-ctld issue, or only its use by the host. A host renews its certificate after two thirds of its life and
+keeps the old one until it expires.
 
 Options:
   -a, --all        also those that have expired

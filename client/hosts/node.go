@@ -18,7 +18,7 @@ const nodeUsage = `usage: sluice node COMMAND [options]
 
 The hosts of the cluster. For root and SlurmUser.
 
-  list           show them, and what of each differs from the controller
+  list           list them, with differences to the controller
   revoke NAME    shut a host out
 
 Example:
@@ -29,28 +29,30 @@ const listNodesUsage = `usage: sluice node list [options]
 
 Shows the hosts of the cluster, a line each: the controller, the nodes, and login hosts.
 
-STATE is that of a node. VERSION is the release of the host's daemon. CONF says whether the host has the controller's configuration:
-current, behind (one that it was given is not in force), or different (it has files of its own, and they say something else). CLOCK
-is by how much its clock is ahead of the controller's, when that is more than five seconds. CERTIFICATE is when the one that it uses
-ends. SINCE is since when it has been connected. A dash: not known; login hosts do not say what configuration they have.
+  STATE        state of a node
+  VERSION      release of the host's daemon
+  CONF         the host's configuration: current, behind (it has not applied the last change), or different (it has its own files)
+  CLOCK        time by which its clock is ahead of the controller's, if more than five seconds
+  CERTIFICATE  end of its certificate
+  SINCE        start of its connection
 
-Below, for each host with which something is wrong, what that is: another release, configuration or clock, no connection, a
-certificate that should have been renewed, a daemon that was refused.
+A dash means unknown; login hosts do not report their configuration. Below the list stand the problems of each host: another release,
+configuration or clock, no connection, a certificate that should have been renewed, a daemon that was refused.
 
 Options:
-  --problems       only hosts with which something is wrong, and exit status 1 if there are any
+  --problems       only hosts with problems; exit status 1 if there are any
   -h, --noheader   without headings
   --help           this text
 
-Example, for cron, which mails what is printed:
+Example, for cron, which mails the output:
   sluice node list --problems -h
 `
 
 const revokeHostUsage = `usage: sluice node revoke NAME
 
-Shuts the host NAME out, at once and for good: no certificate that it has been given counts any more, its connections are closed,
-and tokens for it are revoked. If it is a node, it is DOWN, and its jobs are requeued or end as on a node that fails; what still
-runs there is killed when it has joined again. For root and SlurmUser, on the controller.
+Shuts the host NAME out: revokes its certificates and tokens, and closes its connections. If it is a node, it becomes DOWN, and its
+jobs are requeued or end as on a failed node. Processes that still run there are killed when it has joined again. For root and
+SlurmUser, on the controller.
 
 To let it in again: sluice token create --node NAME
 

@@ -16,12 +16,12 @@ import (
 
 const tokenUsage = `usage: sluice token COMMAND [options]
 
-Tokens let a host join the cluster once: they are for one name and one role, and good for a quarter of an hour.
+A token lets one host join the cluster, once, under one name and in one role. It is valid for 15 minutes by default.
 For root and SlurmUser, on the controller.
 
-  create --node NAME   make a token and print it
-  list                 show the tokens of the last days, without their secrets
-  revoke ID            make a token worthless that has not been used
+  create --node NAME   create a token and print it
+  list                 list the tokens, without their secrets
+  revoke ID            revoke a token that has not been used
 
 Example:
   controller# sluice token create --node n7
@@ -31,14 +31,14 @@ Example:
 
 const createUsage = `usage: sluice token create --node NAME [options]
 
-Makes a token with which the host NAME can join the cluster, once, and prints it. Whoever has it can be that host: hand it on as
-you would a password. It also says where the controller is and how to know it.
+Creates a token with which the host NAME can join the cluster once, and prints it. Anybody who has the token can join as that host, so
+keep it like a password. It contains the address of the controller and the fingerprint of its certificate authority.
 
 Options:
   --node NAME      the host; for a compute host a node of slurm.conf
   --role ROLE      compute, or login: a host that runs no jobs (default: compute)
-  --ttl TIME       how long the token can be used, as 90s, 15m or 24h (default: 15m)
-  --any-node       also for a node that slurm.conf does not have yet
+  --ttl TIME       validity of the token, such as 90s, 15m or 24h (default: 15m)
+  --any-node       also for a node that is not in slurm.conf yet
   --help           this text
 
 Examples:
@@ -48,7 +48,7 @@ Examples:
 
 const listUsage = `usage: sluice token list [-h]
 
-Shows join tokens: valid, used, expired or revoked. What was used or has expired is shown for a day.
+Lists join tokens: valid, used, expired or revoked. Used and expired tokens are listed for a day.
 
 Options:
   -h, --noheader   without headings
@@ -57,8 +57,8 @@ Options:
 
 const revokeTokenUsage = `usage: sluice token revoke ID
 
-Makes a token worthless that has not been used. The id is what ` + "`sluice token list`" + ` shows. A host that has used its token
-is shut out by ` + "`sluice node revoke`" + `.
+Revokes a token that has not been used. ` + "`sluice token list`" + ` shows the ids. To shut out a host that has used its token, run
+` + "`sluice node revoke`" + `.
 `
 
 // Token runs `sluice token`.

@@ -32,16 +32,16 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these accounts"},
 	{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
 	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Meta: "LIST",
-		Help: "only jobs in these partitions; with one, the picture is of its GPUs"},
+		Help: "only jobs in these partitions; with one, the chart covers its GPUs"},
 	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
 	{Name: opt.Name{Short: 'p', Arg: opt.Required, Canon: "partition"}},
-	{Name: opt.Name{Long: "svg", Arg: opt.Required}, Meta: "FILE", Help: "write the picture to FILE, - is standard output"},
-	{Name: opt.Name{Long: "chart"}, Help: "draw the picture below the table, also where that is no terminal"},
-	{Name: opt.Name{Long: "no-chart"}, Help: "do not draw it on a terminal either"},
-	{Name: opt.Name{Long: "no-color"}, Help: "no colours, as with NO_COLOR in the environment"},
-	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "all figures, with | between them"},
+	{Name: opt.Name{Long: "svg", Arg: opt.Required}, Meta: "FILE", Help: "write the chart to FILE as SVG; - is standard output"},
+	{Name: opt.Name{Long: "chart"}, Help: "draw the chart below the table even if the output is not a terminal"},
+	{Name: opt.Name{Long: "no-chart"}, Help: "do not draw the chart on a terminal"},
+	{Name: opt.Name{Long: "no-color"}, Help: "no colours; the variable NO_COLOR does the same"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "all figures, separated by |"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no headings and no total"},
-	{Name: opt.Name{Long: "json"}, Help: "as JSON, with the hours"},
+	{Name: opt.Name{Long: "json"}, Help: "as JSON, with hourly figures"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
 }
@@ -50,22 +50,26 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sluice report [OPTION...]",
-		About: `Says what jobs used in a time, the last seven days unless told otherwise: GPU-hours held, used and left idle, lost to
-fragmentation and waited for, how long jobs waited, CPU-hours, how much of CPUs and memory was used, and the energy of GPUs.
-On a terminal it also draws what the GPUs did, hour by hour.`,
+		About: `Shows the resources that jobs used over a period, by default the last seven days: GPU-hours held, used, left idle, lost to
+fragmentation and queued; waiting times, CPU-hours, CPU and memory efficiency, and the energy of GPUs. On a terminal it also draws
+an hourly chart of the GPUs.`,
 		Options: Options[:],
-		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "What the columns are", Text: `  JOBS     jobs that held or waited for something in the time   WAIT50, WAIT90  how long half of the jobs that began or wait in the
-  GPU-H    GPU-hours that they held                                             time had waited at most, and nine of ten
-  USED     of them, times utilization                           CPU-H           CPU-hours that they held
-  IDLE     of them, what utilization leaves                     CPU%, MEM%      how much they used of CPUs and memory
-  N/A      of them, what no driver says anything of             ENERGY          what their GPUs drew
-  LOST     lost to fragmentation: as many GPUs were free as waiting jobs asked for, but not where they could have them
-  WAITED   GPU-hours that they waited: GPUs asked for times hours of waiting
+		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "Columns", Text: `  JOBS            jobs that ran or waited in the period
+  GPU-H           GPU-hours held
+  USED            GPU-hours held, times utilization
+  IDLE            GPU-hours held but not used
+  N/A             GPU-hours without utilization figures
+  LOST            GPU-hours lost to fragmentation: enough GPUs were free for waiting jobs, but not in places where they could run
+  WAITED          GPU-hours queued: requested GPUs times hours of waiting
+  WAIT50, WAIT90  the longest wait of 50 % and of 90 % of the jobs that started or waited in the period
+  CPU-H           CPU-hours held
+  CPU%, MEM%      share of the CPUs and memory that was used
+  ENERGY          energy of the GPUs
 `}},
 		Examples: `  sluice report                                     the last seven days, by user and account
   sluice report -S 2026-11-01 -E 2026-12-01 --by account
-  sluice report --by node -r gpu                    which nodes' GPUs are left idle
-  sluice report --svg week.svg -n >/dev/null        the picture alone
+  sluice report --by node -r gpu                    nodes whose GPUs are left idle
+  sluice report --svg week.svg -n >/dev/null        the chart only
   sluice report -P -S now-1day | column -t -s '|'   for programs
 `,
 	}

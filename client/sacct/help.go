@@ -9,7 +9,7 @@ func Page() command.Page {
 	return command.Page{
 		Usage: `Usage: sacct [OPTIONS]
      Valid <OPTION> values are:`,
-		About:   `Shows what became of jobs and their steps, long after squeue has forgotten them. Everything that was submitted is there, at once.`,
+		About:   `Shows the accounting records of jobs and their steps, also after squeue has forgotten them. Records appear at submission.`,
 		Options: Options[:],
 		Blocks: []command.Block{
 			{Title: "Times", Text: `  TIME is HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY][-HH:MM[:SS]], YYYY-MM-DD[THH:MM[:SS]], today, midnight, noon,

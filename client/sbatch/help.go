@@ -17,9 +17,9 @@ func usage() string {
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sbatch [OPTIONS] [executable [args...]]",
-		About: `Submits a batch script: a file, standard input, or the command of --wrap. Options may also stand in
-the script, as lines that begin with #SBATCH before its first command, and in the environment as
-SBATCH_*; argv overrides the environment, the environment overrides the script.`,
+		About: `Submits a batch script: a file, standard input, or the command of --wrap. Options can be on the command
+line, in the environment (SBATCH_*), or in #SBATCH lines before the first command of the script, in
+descending order of precedence.`,
 		Options: command.JobOptions(opt.Sbatch),
 		Examples: `  sbatch job.sh --epochs 10                    submit a script with an argument
   sbatch --wrap="python3 train.py"             submit a command

@@ -38,7 +38,7 @@ const usage = "Usage: scrontab [-u user] [-e | -l | -r | file | -]\n"
 func Page() command.Page {
 	return command.Page{
 		Usage: usage,
-		About: `Runs jobs at times, again and again, as cron does: each entry of the crontab is a job that waits until its time, runs, and waits again.
+		About: `Runs jobs periodically, as cron does. Each entry of the crontab is a job that waits until it is due, runs, and waits again.
 Without an option the crontab is read from a file, or from standard input.`,
 		Title:   "Options:",
 		Options: Options[:],

@@ -21,7 +21,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "version", Short: 'v'}, Help: "show the version"},
 	{Name: opt.Name{Long: "debug", Short: 'd'}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "force", Short: 'f'}, Help: "accepted, no effect"},
-	{Name: opt.Name{Long: "tasks", Short: 't'}, Help: "each task of an array, in place of a summary"},
+	{Name: opt.Name{Long: "tasks", Short: 't'}, Help: "each task of an array instead of a summary"},
 	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Meta: "NAME", Help: "this cluster"},
 }
 
@@ -29,8 +29,8 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: seff [OPTIONS] JOB",
-		About: `Says how much of what a job held it has used: CPU time, memory, and of GPUs the load, memory, energy and the hours that were wasted.
-JOB is 12 or 12_3. Of a running job it shows what is known so far, of an array a summary of its tasks.`,
+		About: `Shows the share of its resources that a job used: CPU time, memory, and the load, memory, energy and idle hours of its GPUs.
+JOB is 12 or 12_3. A running job is shown with the figures so far, an array as a summary of its tasks.`,
 		Options: Options[:],
 		Examples: `  seff 12
 `,

@@ -41,7 +41,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "local"}, Help: "accepted, no effect: there is one cluster"},
 	{Name: opt.Name{Long: "long", Short: 'l'}, Help: "all terms"},
 	{Name: opt.Name{Long: "noheader", Short: 'h'}, Help: "no header"},
-	{Name: opt.Name{Long: "norm", Short: 'n'}, Help: "terms before they are weighted, 0 to 1"},
+	{Name: opt.Name{Long: "norm", Short: 'n'}, Help: "unweighted terms, 0 to 1"},
 	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "partitions"},
 	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
 	{Name: opt.Name{Long: "sibling"}, Help: "accepted, no effect: there is one cluster"},
@@ -63,12 +63,12 @@ const usage = `Usage: sprio [-j jid[s]] [-u user_name[s]] [-o format] [-p partit
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sprio [OPTIONS]",
-		About: `Shows what the priorities of waiting jobs are made of, a row for each partition that a job may run in. Held jobs, and jobs whose
-time or dependency has not come, have no priority yet and are left out.`,
+		About: `Shows the components of the priorities of pending jobs, a row for each partition of a job. Held jobs, and jobs that wait for their
+begin time or a dependency, have no priority yet and are left out.`,
 		Options: Options[:],
 		Blocks: []command.Block{
-			{Title: "Letters", Text: `  i job, u user, r partition, c cluster, Y priority, y as a part of the largest there is, S site, A age, B association,
-  F fair share, J job size, P partition, Q QOS, T resources; small letters for the terms before they are weighted; N nice.
+			{Title: "Letters", Text: `  i job, u user, r partition, c cluster, Y priority, y relative to the largest possible, S site, A age, B association,
+  F fair share, J job size, P partition, Q QOS, T resources; small letters for unweighted terms; N nice.
 `},
 			{Title: "Environment", Text: `  SPRIO_FORMAT, SLURM_CLUSTERS.
 `},

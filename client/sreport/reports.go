@@ -216,7 +216,7 @@ func (r *report) byUser(reply *msg.AccountUsageReply) int {
 	return r.printUsers(reply, list)
 }
 
-// topUsage has the users with the most of the first resource, with group all accounts of one together.
+// topUsage has the users with the largest use of the first resource, with group all accounts of one together.
 func (r *report) topUsage(reply *msg.AccountUsageReply) int {
 	r.title(fmt.Sprintf("Top %d Users", r.top), true)
 	list := r.rows(reply)

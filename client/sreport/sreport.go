@@ -42,20 +42,20 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sreport [<OPTION>...] <COMMAND> [<REPORT OPTION>...]",
-		About:   `Sums up what was allocated to jobs in a time, yesterday unless start= and end= say otherwise, from the accounting records.`,
+		About:   `Sums up allocations from the accounting records, by default of yesterday (start=, end=).`,
 		Title:   "    Valid <OPTION> values are:",
 		Options: Options[:],
 		Blocks: []command.Block{
-			{Title: "    Valid <COMMAND> values are", Text: `     cluster Utilization               what the whole cluster had allocated, down and idle
+			{Title: "    Valid <COMMAND> values are", Text: `     cluster Utilization               the whole cluster: allocated, down and idle
      cluster AccountUtilizationByUser  accounts, and their users
      cluster UserUtilizationByAccount  users, and their accounts
-     user TopUsage                     the users with the most
+     user TopUsage                     the users with the largest use
      version, help                     the version; this text
 `},
 			{Title: "Report options", Text: `  start=TIME end=TIME format=LIST (each field with %WIDTH if wanted) users=LIST accounts=LIST clusters=NAME
   topcount=N group tree
 `},
-			{Title: "Downtime", Text: `  Nobody keeps when nodes were down in the past: Down is the time of nodes that are down now, since they are.
+			{Title: "Downtime", Text: `  Past downtime is not recorded. Down is the downtime of nodes that are down now.
 `},
 		},
 		Examples: `  sreport cluster utilization start=2026-01-01 end=now -t percent -T cpu,gres/gpu

@@ -34,7 +34,7 @@ type options struct {
 // Options are the command line of sstat(1).
 var Options = [...]command.Option{
 	{Name: opt.Name{Long: "allsteps", Short: 'a'}, Help: "all steps of each job"},
-	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Help: "the fields there are"},
+	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Help: "list the fields"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "pidformat", Short: 'i'}, Help: "JobID, Nodelist, Pids"},
 	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Required}, Meta: "LIST", Help: "12, 12.batch, 12_3.batch"},
@@ -42,8 +42,8 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "noconvert"}, Help: "sizes as they are"},
 	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Meta: "FIELDS", Help: "FIELD[%[-]WIDTH],…"},
 	{Name: opt.Name{Long: "fields", Arg: opt.Required, Canon: "format"}},
-	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "fields with | behind them"},
-	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "fields with | between them"},
+	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "end each field with |"},
+	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "separate fields with |"},
 	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
 	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
@@ -55,11 +55,11 @@ const usage = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sstat [OPTIONS] -j JOB[.STEP],…",
-		About:   `Shows what running steps use, as their nodes reported it last: within the heartbeat, ten seconds at most. Users see their own jobs.`,
+		About:   `Shows the resource use of running steps, as last reported by their nodes (at most ten seconds ago). Users see their own jobs.`,
 		Title:   "    Valid <OPTION> values are:",
 		Options: Options[:],
 		Blocks: []command.Block{
-			{Title: "GPUs", Text: `  Of GPUs TRESUsageIn has gres/gpuutil (percent of all together, on average), gres/gpumem and energy (joules), where the driver says
+			{Title: "GPUs", Text: `  TRESUsageIn contains gres/gpuutil (average percent of all GPUs together), gres/gpumem and energy (joules), if the driver reports
   them.
 `},
 		},

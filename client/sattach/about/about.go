@@ -12,11 +12,11 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "input-filter", Arg: opt.Required}, Meta: "TASK", Help: "standard input goes to this task only"},
 	{Name: opt.Name{Long: "output-filter", Arg: opt.Required}, Meta: "TASK", Help: "print standard output of this task only"},
 	{Name: opt.Name{Long: "error-filter", Arg: opt.Required}, Meta: "TASK", Help: "print standard error of this task only"},
-	{Name: opt.Name{Long: "label", Short: 'l'}, Help: "the number of its task in front of each line"},
-	{Name: opt.Name{Long: "layout"}, Help: "print which tasks run where, and attach to none"},
-	{Name: opt.Name{Long: "pty"}, Help: "the terminal of task 0, of a step that srun --pty has started"},
+	{Name: opt.Name{Long: "label", Short: 'l'}, Help: "prefix each line with the number of its task"},
+	{Name: opt.Name{Long: "layout"}, Help: "print the nodes of the tasks, without attaching"},
+	{Name: opt.Name{Long: "pty"}, Help: "attach to the terminal of a step of srun --pty"},
 	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "only errors"},
-	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "say what is done"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "print each action"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "usage", Short: 'u'}, Help: "show a short help"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
@@ -29,12 +29,12 @@ const Usage = "Usage: sattach [options] <jobid.stepid>\n"
 func Page() command.Page {
 	return command.Page{
 		Usage: Usage,
-		About: `Shows what the tasks of a running step print from now on, and passes standard input on to them: to look into a step whose
-srun runs elsewhere. Ctrl-C ends sattach, not the step. The exit code is that of the step.`,
+		About: `Attaches to a running step whose srun runs elsewhere: shows the output of its tasks from now on, and gives them standard input.
+Ctrl-C ends sattach, not the step. The exit code is that of the step.`,
 		Options: Options[:],
-		Examples: `  sattach 12.0                       what all tasks of step 0 of job 12 print
+		Examples: `  sattach 12.0                       output of all tasks of step 0 of job 12
   sattach -l --output-filter=3 12.0  task 3 only, with labels
-  sattach --layout 12.0              which tasks run where
+  sattach --layout 12.0              nodes of the tasks
 `,
 	}
 }

@@ -19,15 +19,15 @@ func Usage() string {
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: srun [OPTIONS] executable [args...]",
-		About: `Runs a command as tasks of a job: within an allocation (in a batch script, in the shell of salloc, with --jobid) as a
-step of that job, otherwise as a job of its own. Standard input goes to all tasks, and what they print comes here.
-The exit code is the highest of the tasks'. Options may also stand in the environment.`,
+		About: `Runs a command as tasks: inside an allocation (in a batch script, in the shell of salloc, with --jobid) as a step of that
+job, otherwise as a job of its own. Tasks get standard input, and their output is printed here. The exit code is the
+highest of the tasks'. Environment variables can set options.`,
 		Options: command.JobOptions(opt.Srun),
 		Examples: `  srun hostname                                a job of one task
-  srun -N2 --ntasks-per-node=4 -l ./prog       eight tasks on two nodes, with labels in front of their lines
+  srun -N2 --ntasks-per-node=4 -l ./prog       eight tasks on two nodes, output lines with labels
   srun --gres=gpu:1 -t 2:00:00 --pty bash      a shell on a GPU
   srun -n1 --exact python3 a.py & srun -n1 --exact python3 b.py & wait
-  srun --jobid=12 --overlap --pty top          look into a running job
+  srun --jobid=12 --overlap --pty top          inspect a running job
   srun -n3 --multi-prog programs.conf          one program for each task
 `}
 }

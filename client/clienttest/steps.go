@@ -34,6 +34,8 @@ type Steps struct {
 	Node func(step *pb.StepRecord, index int)
 	// Allocation answers WaitAllocation; nil: the job runs.
 	Allocation func(*pb.WaitAllocationRequest) *pb.JobRecord
+	// First: the start of a job makes its first step.
+	First bool
 	// Attached, when not nil, decides whether somebody may attach to a step of StepList; its nodes then run AttachedNode.
 	Attached func(*pb.AttachStepRequest) error
 	// AttachedNode plays a node of a step that somebody has attached to.
@@ -83,6 +85,10 @@ func (c *Controller) CreateStep(_ context.Context, req *pb.CreateStepRequest) (*
 			return reply, err
 		}
 	}
+	return c.makeStep(req)
+}
+
+func (c *Controller) makeStep(req *pb.CreateStepRequest) (*pb.CreateStepReply, error) {
 	certificate, key, err := StepKey()
 	if err != nil {
 		return nil, err
@@ -116,7 +122,17 @@ func (c *Controller) WaitAllocation(_ context.Context, req *pb.WaitAllocationReq
 	if c.Stepping.Allocation != nil {
 		return &pb.WaitAllocationReply{Job: c.Stepping.Allocation(req)}, nil
 	}
-	return &pb.WaitAllocationReply{Job: Job(req.GetJobId(), 1)}, nil
+	var first *pb.FirstStep
+	c.mu.Lock()
+	for _, s := range c.Submitted {
+		first = s.GetFirstStep()
+	}
+	c.mu.Unlock()
+	if !c.Stepping.First || first == nil || first.GetRequestId() != req.GetFirstStep() {
+		return &pb.WaitAllocationReply{Job: Job(req.GetJobId(), 1)}, nil
+	}
+	made, err := c.makeStep(&pb.CreateStepRequest{JobId: req.GetJobId(), Spec: first.GetSpec()})
+	return &pb.WaitAllocationReply{Job: made.GetJob(), Step: made.GetStep()}, err
 }
 
 func (c *Controller) EndAllocation(_ context.Context, req *pb.EndAllocationRequest) (*pb.UpdateReply, error) {

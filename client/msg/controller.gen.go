@@ -145,6 +145,7 @@ type SubmitRequest struct {
 	Script    []byte
 	Env       []string
 	TestOnly  bool
+	FirstStep *FirstStep
 }
 
 func (m *SubmitRequest) GetRequestId() string {
@@ -182,6 +183,13 @@ func (m *SubmitRequest) GetTestOnly() bool {
 	return m.TestOnly
 }
 
+func (m *SubmitRequest) GetFirstStep() *FirstStep {
+	if m == nil {
+		return nil
+	}
+	return m.FirstStep
+}
+
 // Marshal gives the encoding of m.
 func (m *SubmitRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -201,6 +209,10 @@ func (m *SubmitRequest) AppendTo(b []byte) []byte {
 		b = coding.AppendElement(b, 4, v)
 	}
 	b = coding.AppendBool(b, 5, m.TestOnly)
+	if m.FirstStep != nil {
+		b, at = coding.Open(b, 6)
+		b = coding.Close(m.FirstStep.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -228,6 +240,11 @@ func (m *SubmitRequest) Merge(s string) error {
 			m.Env = append(m.Env, d.Text())
 		case 5<<3 | coding.Varint:
 			m.TestOnly = d.Bool()
+		case 6<<3 | coding.Chunk:
+			if m.FirstStep == nil {
+				m.FirstStep = new(FirstStep)
+			}
+			d.Fail(m.FirstStep.Merge(d.Data))
 		}
 	}
 	return d.Err()
@@ -6655,8 +6672,9 @@ func (m *AttachStepReply) Merge(s string) error {
 
 // WaitAllocationRequest is the message of that name in sluice/v1/controller.proto.
 type WaitAllocationRequest struct {
-	JobId  uint32
-	WaitMs uint32
+	JobId     uint32
+	WaitMs    uint32
+	FirstStep string
 }
 
 func (m *WaitAllocationRequest) GetJobId() uint32 {
@@ -6673,6 +6691,13 @@ func (m *WaitAllocationRequest) GetWaitMs() uint32 {
 	return m.WaitMs
 }
 
+func (m *WaitAllocationRequest) GetFirstStep() string {
+	if m == nil {
+		return ""
+	}
+	return m.FirstStep
+}
+
 // Marshal gives the encoding of m.
 func (m *WaitAllocationRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -6683,6 +6708,7 @@ func (m *WaitAllocationRequest) AppendTo(b []byte) []byte {
 	}
 	b = coding.AppendNumber(b, 1, uint64(m.JobId))
 	b = coding.AppendNumber(b, 2, uint64(m.WaitMs))
+	b = coding.AppendText(b, 3, m.FirstStep)
 	return b
 }
 
@@ -6701,6 +6727,8 @@ func (m *WaitAllocationRequest) Merge(s string) error {
 			m.JobId = uint32(d.Number())
 		case 2<<3 | coding.Varint:
 			m.WaitMs = uint32(d.Number())
+		case 3<<3 | coding.Chunk:
+			m.FirstStep = d.Text()
 		}
 	}
 	return d.Err()
@@ -6708,7 +6736,8 @@ func (m *WaitAllocationRequest) Merge(s string) error {
 
 // WaitAllocationReply is the message of that name in sluice/v1/controller.proto.
 type WaitAllocationReply struct {
-	Job *JobRecord
+	Job  *JobRecord
+	Step *StepRecord
 }
 
 func (m *WaitAllocationReply) GetJob() *JobRecord {
@@ -6716,6 +6745,13 @@ func (m *WaitAllocationReply) GetJob() *JobRecord {
 		return nil
 	}
 	return m.Job
+}
+
+func (m *WaitAllocationReply) GetStep() *StepRecord {
+	if m == nil {
+		return nil
+	}
+	return m.Step
 }
 
 // Marshal gives the encoding of m.
@@ -6730,6 +6766,10 @@ func (m *WaitAllocationReply) AppendTo(b []byte) []byte {
 	if m.Job != nil {
 		b, at = coding.Open(b, 1)
 		b = coding.Close(m.Job.AppendTo(b), at)
+	}
+	if m.Step != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Step.AppendTo(b), at)
 	}
 	return b
 }
@@ -6750,6 +6790,11 @@ func (m *WaitAllocationReply) Merge(s string) error {
 				m.Job = new(JobRecord)
 			}
 			d.Fail(m.Job.Merge(d.Data))
+		case 2<<3 | coding.Chunk:
+			if m.Step == nil {
+				m.Step = new(StepRecord)
+			}
+			d.Fail(m.Step.Merge(d.Data))
 		}
 	}
 	return d.Err()

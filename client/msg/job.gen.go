@@ -1349,6 +1349,537 @@ func (m *ContainerSpec) Merge(s string) error {
 	return d.Err()
 }
 
+// FirstStep is the message of that name in sluice/v1/job.proto.
+type FirstStep struct {
+	RequestId string
+	Spec      *StepSpec
+}
+
+func (m *FirstStep) GetRequestId() string {
+	if m == nil {
+		return ""
+	}
+	return m.RequestId
+}
+
+func (m *FirstStep) GetSpec() *StepSpec {
+	if m == nil {
+		return nil
+	}
+	return m.Spec
+}
+
+// Marshal gives the encoding of m.
+func (m *FirstStep) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *FirstStep) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.RequestId)
+	if m.Spec != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Spec.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *FirstStep) Unmarshal(b []byte) error {
+	*m = FirstStep{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *FirstStep) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.RequestId = d.Text()
+		case 2<<3 | coding.Chunk:
+			if m.Spec == nil {
+				m.Spec = new(StepSpec)
+			}
+			d.Fail(m.Spec.Merge(d.Data))
+		}
+	}
+	return d.Err()
+}
+
+// StepSpec is the message of that name in sluice/v1/job.proto.
+type StepSpec struct {
+	Name           string
+	NumTasks       uint32
+	MinNodes       uint32
+	MaxNodes       uint32
+	CpusPerTask    uint32
+	NtasksPerNode  uint32
+	ThreadsPerCore uint32
+	MemPerNodeMib  uint64
+	MemPerCpuMib   uint64
+	MemPerGpuMib   uint64
+	TresPerStep    string
+	TresPerNode    string
+	TresPerSocket  string
+	TresPerTask    string
+	TresBind       string
+	NoGres         bool
+	Exact          bool
+	Overlap        bool
+	Overcommit     bool
+	ReqNodes       string
+	ExcNodes       string
+	Relative       int32
+	Distribution   string
+	Hosts          []string
+	CpuBind        string
+	TimeLimitS     uint32
+	NoKill         bool
+	Immediate      bool
+	Interactive    bool
+	SubmitLine     string
+	Container      string
+	Pty            bool
+	Mpi            string
+	Addresses      []string
+	Host           string
+	Pid            uint32
+	SocketsPerNode uint32
+	Copy           bool
+	RunIn          *ContainerSpec
+}
+
+func (m *StepSpec) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *StepSpec) GetNumTasks() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.NumTasks
+}
+
+func (m *StepSpec) GetMinNodes() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.MinNodes
+}
+
+func (m *StepSpec) GetMaxNodes() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.MaxNodes
+}
+
+func (m *StepSpec) GetCpusPerTask() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.CpusPerTask
+}
+
+func (m *StepSpec) GetNtasksPerNode() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.NtasksPerNode
+}
+
+func (m *StepSpec) GetThreadsPerCore() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.ThreadsPerCore
+}
+
+func (m *StepSpec) GetMemPerNodeMib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemPerNodeMib
+}
+
+func (m *StepSpec) GetMemPerCpuMib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemPerCpuMib
+}
+
+func (m *StepSpec) GetMemPerGpuMib() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.MemPerGpuMib
+}
+
+func (m *StepSpec) GetTresPerStep() string {
+	if m == nil {
+		return ""
+	}
+	return m.TresPerStep
+}
+
+func (m *StepSpec) GetTresPerNode() string {
+	if m == nil {
+		return ""
+	}
+	return m.TresPerNode
+}
+
+func (m *StepSpec) GetTresPerSocket() string {
+	if m == nil {
+		return ""
+	}
+	return m.TresPerSocket
+}
+
+func (m *StepSpec) GetTresPerTask() string {
+	if m == nil {
+		return ""
+	}
+	return m.TresPerTask
+}
+
+func (m *StepSpec) GetTresBind() string {
+	if m == nil {
+		return ""
+	}
+	return m.TresBind
+}
+
+func (m *StepSpec) GetNoGres() bool {
+	if m == nil {
+		return false
+	}
+	return m.NoGres
+}
+
+func (m *StepSpec) GetExact() bool {
+	if m == nil {
+		return false
+	}
+	return m.Exact
+}
+
+func (m *StepSpec) GetOverlap() bool {
+	if m == nil {
+		return false
+	}
+	return m.Overlap
+}
+
+func (m *StepSpec) GetOvercommit() bool {
+	if m == nil {
+		return false
+	}
+	return m.Overcommit
+}
+
+func (m *StepSpec) GetReqNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.ReqNodes
+}
+
+func (m *StepSpec) GetExcNodes() string {
+	if m == nil {
+		return ""
+	}
+	return m.ExcNodes
+}
+
+func (m *StepSpec) GetRelative() int32 {
+	if m == nil {
+		return 0
+	}
+	return m.Relative
+}
+
+func (m *StepSpec) GetDistribution() string {
+	if m == nil {
+		return ""
+	}
+	return m.Distribution
+}
+
+func (m *StepSpec) GetHosts() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Hosts
+}
+
+func (m *StepSpec) GetCpuBind() string {
+	if m == nil {
+		return ""
+	}
+	return m.CpuBind
+}
+
+func (m *StepSpec) GetTimeLimitS() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.TimeLimitS
+}
+
+func (m *StepSpec) GetNoKill() bool {
+	if m == nil {
+		return false
+	}
+	return m.NoKill
+}
+
+func (m *StepSpec) GetImmediate() bool {
+	if m == nil {
+		return false
+	}
+	return m.Immediate
+}
+
+func (m *StepSpec) GetInteractive() bool {
+	if m == nil {
+		return false
+	}
+	return m.Interactive
+}
+
+func (m *StepSpec) GetSubmitLine() string {
+	if m == nil {
+		return ""
+	}
+	return m.SubmitLine
+}
+
+func (m *StepSpec) GetContainer() string {
+	if m == nil {
+		return ""
+	}
+	return m.Container
+}
+
+func (m *StepSpec) GetPty() bool {
+	if m == nil {
+		return false
+	}
+	return m.Pty
+}
+
+func (m *StepSpec) GetMpi() string {
+	if m == nil {
+		return ""
+	}
+	return m.Mpi
+}
+
+func (m *StepSpec) GetAddresses() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Addresses
+}
+
+func (m *StepSpec) GetHost() string {
+	if m == nil {
+		return ""
+	}
+	return m.Host
+}
+
+func (m *StepSpec) GetPid() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Pid
+}
+
+func (m *StepSpec) GetSocketsPerNode() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.SocketsPerNode
+}
+
+func (m *StepSpec) GetCopy() bool {
+	if m == nil {
+		return false
+	}
+	return m.Copy
+}
+
+func (m *StepSpec) GetRunIn() *ContainerSpec {
+	if m == nil {
+		return nil
+	}
+	return m.RunIn
+}
+
+// Marshal gives the encoding of m.
+func (m *StepSpec) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *StepSpec) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendNumber(b, 2, uint64(m.NumTasks))
+	b = coding.AppendNumber(b, 3, uint64(m.MinNodes))
+	b = coding.AppendNumber(b, 4, uint64(m.MaxNodes))
+	b = coding.AppendNumber(b, 5, uint64(m.CpusPerTask))
+	b = coding.AppendNumber(b, 6, uint64(m.NtasksPerNode))
+	b = coding.AppendNumber(b, 7, uint64(m.ThreadsPerCore))
+	b = coding.AppendNumber(b, 8, m.MemPerNodeMib)
+	b = coding.AppendNumber(b, 9, m.MemPerCpuMib)
+	b = coding.AppendNumber(b, 10, m.MemPerGpuMib)
+	b = coding.AppendText(b, 11, m.TresPerStep)
+	b = coding.AppendText(b, 12, m.TresPerNode)
+	b = coding.AppendText(b, 13, m.TresPerSocket)
+	b = coding.AppendText(b, 14, m.TresPerTask)
+	b = coding.AppendText(b, 15, m.TresBind)
+	b = coding.AppendBool(b, 16, m.NoGres)
+	b = coding.AppendBool(b, 17, m.Exact)
+	b = coding.AppendBool(b, 18, m.Overlap)
+	b = coding.AppendBool(b, 19, m.Overcommit)
+	b = coding.AppendText(b, 20, m.ReqNodes)
+	b = coding.AppendText(b, 21, m.ExcNodes)
+	b = coding.AppendSigned(b, 22, m.Relative)
+	b = coding.AppendText(b, 23, m.Distribution)
+	for _, v := range m.Hosts {
+		b = coding.AppendElement(b, 24, v)
+	}
+	b = coding.AppendText(b, 25, m.CpuBind)
+	b = coding.AppendNumber(b, 26, uint64(m.TimeLimitS))
+	b = coding.AppendBool(b, 27, m.NoKill)
+	b = coding.AppendBool(b, 28, m.Immediate)
+	b = coding.AppendBool(b, 29, m.Interactive)
+	b = coding.AppendText(b, 30, m.SubmitLine)
+	b = coding.AppendText(b, 33, m.Container)
+	b = coding.AppendBool(b, 34, m.Pty)
+	b = coding.AppendText(b, 35, m.Mpi)
+	for _, v := range m.Addresses {
+		b = coding.AppendElement(b, 36, v)
+	}
+	b = coding.AppendText(b, 37, m.Host)
+	b = coding.AppendNumber(b, 38, uint64(m.Pid))
+	b = coding.AppendNumber(b, 39, uint64(m.SocketsPerNode))
+	b = coding.AppendBool(b, 60, m.Copy)
+	if m.RunIn != nil {
+		b, at = coding.Open(b, 61)
+		b = coding.Close(m.RunIn.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *StepSpec) Unmarshal(b []byte) error {
+	*m = StepSpec{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *StepSpec) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Varint:
+			m.NumTasks = uint32(d.Number())
+		case 3<<3 | coding.Varint:
+			m.MinNodes = uint32(d.Number())
+		case 4<<3 | coding.Varint:
+			m.MaxNodes = uint32(d.Number())
+		case 5<<3 | coding.Varint:
+			m.CpusPerTask = uint32(d.Number())
+		case 6<<3 | coding.Varint:
+			m.NtasksPerNode = uint32(d.Number())
+		case 7<<3 | coding.Varint:
+			m.ThreadsPerCore = uint32(d.Number())
+		case 8<<3 | coding.Varint:
+			m.MemPerNodeMib = d.Number()
+		case 9<<3 | coding.Varint:
+			m.MemPerCpuMib = d.Number()
+		case 10<<3 | coding.Varint:
+			m.MemPerGpuMib = d.Number()
+		case 11<<3 | coding.Chunk:
+			m.TresPerStep = d.Text()
+		case 12<<3 | coding.Chunk:
+			m.TresPerNode = d.Text()
+		case 13<<3 | coding.Chunk:
+			m.TresPerSocket = d.Text()
+		case 14<<3 | coding.Chunk:
+			m.TresPerTask = d.Text()
+		case 15<<3 | coding.Chunk:
+			m.TresBind = d.Text()
+		case 16<<3 | coding.Varint:
+			m.NoGres = d.Bool()
+		case 17<<3 | coding.Varint:
+			m.Exact = d.Bool()
+		case 18<<3 | coding.Varint:
+			m.Overlap = d.Bool()
+		case 19<<3 | coding.Varint:
+			m.Overcommit = d.Bool()
+		case 20<<3 | coding.Chunk:
+			m.ReqNodes = d.Text()
+		case 21<<3 | coding.Chunk:
+			m.ExcNodes = d.Text()
+		case 22<<3 | coding.Varint:
+			m.Relative = d.Signed()
+		case 23<<3 | coding.Chunk:
+			m.Distribution = d.Text()
+		case 24<<3 | coding.Chunk:
+			m.Hosts = append(m.Hosts, d.Text())
+		case 25<<3 | coding.Chunk:
+			m.CpuBind = d.Text()
+		case 26<<3 | coding.Varint:
+			m.TimeLimitS = uint32(d.Number())
+		case 27<<3 | coding.Varint:
+			m.NoKill = d.Bool()
+		case 28<<3 | coding.Varint:
+			m.Immediate = d.Bool()
+		case 29<<3 | coding.Varint:
+			m.Interactive = d.Bool()
+		case 30<<3 | coding.Chunk:
+			m.SubmitLine = d.Text()
+		case 33<<3 | coding.Chunk:
+			m.Container = d.Text()
+		case 34<<3 | coding.Varint:
+			m.Pty = d.Bool()
+		case 35<<3 | coding.Chunk:
+			m.Mpi = d.Text()
+		case 36<<3 | coding.Chunk:
+			m.Addresses = append(m.Addresses, d.Text())
+		case 37<<3 | coding.Chunk:
+			m.Host = d.Text()
+		case 38<<3 | coding.Varint:
+			m.Pid = uint32(d.Number())
+		case 39<<3 | coding.Varint:
+			m.SocketsPerNode = uint32(d.Number())
+		case 60<<3 | coding.Varint:
+			m.Copy = d.Bool()
+		case 61<<3 | coding.Chunk:
+			if m.RunIn == nil {
+				m.RunIn = new(ContainerSpec)
+			}
+			d.Fail(m.RunIn.Merge(d.Data))
+		}
+	}
+	return d.Err()
+}
+
 // JobState is the enumeration of that name in sluice/v1/job.proto.
 type JobState int32
 
@@ -1458,6 +1989,7 @@ type JobRecord struct {
 	EnvKey          []byte
 	MadeSeq         uint64
 	Lost            *LostAttempt
+	FirstStep       *FirstStep
 	Oversubscribe   string
 }
 
@@ -1951,6 +2483,13 @@ func (m *JobRecord) GetLost() *LostAttempt {
 	return m.Lost
 }
 
+func (m *JobRecord) GetFirstStep() *FirstStep {
+	if m == nil {
+		return nil
+	}
+	return m.FirstStep
+}
+
 func (m *JobRecord) GetOversubscribe() string {
 	if m == nil {
 		return ""
@@ -2053,6 +2592,10 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 		b = coding.Close(m.Lost.AppendTo(b), at)
 	}
 	b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
+	if m.FirstStep != nil {
+		b, at = coding.Open(b, 91)
+		b = coding.Close(m.FirstStep.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -2221,6 +2764,11 @@ func (m *JobRecord) Merge(s string) error {
 			d.Fail(m.Lost.Merge(d.Data))
 		case 90<<3 | coding.Varint:
 			m.LaunchFailures = uint32(d.Number())
+		case 91<<3 | coding.Chunk:
+			if m.FirstStep == nil {
+				m.FirstStep = new(FirstStep)
+			}
+			d.Fail(m.FirstStep.Merge(d.Data))
 		}
 	}
 	return d.Err()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
@@ -45,14 +46,28 @@ func (r *run) allocation() *submission.Allocation {
 	return &submission.Allocation{Env: r.env, Req: r.req, Sender: r.sender}
 }
 
+// foreseen: what the step is to be does not depend on what the controller makes of the job, so that the job's start makes it as well.
+func (r *run) foreseen() bool {
+	s := r.req.Spec
+	return !r.req.Run.Bcast && (s.NtasksPerTres == 0 || s.NumTasks != 0 || r.req.TasksOfGPUs(s.NtasksPerTres) != 0)
+}
+
 // runJob makes a job for the step, and ends it afterwards, whatever happens.
 func (r *run) runJob(ctx context.Context) (exit int) {
 	a := r.allocation()
+	r.alloc = a
+	if r.foreseen() {
+		if err := r.want(); err != nil {
+			return r.env.Refuse(err)
+		}
+		defer r.listen.Close()
+		a.First = &msg.FirstStep{RequestId: r.wanted.RequestId, Spec: r.wanted.Spec}
+	}
 	reply, err := a.Request(ctx, nil)
 	if err != nil {
 		return a.Refused(err, noResources)
 	}
-	r.alloc, r.client = a, a.Client
+	r.client = a.Client
 	defer a.Client.Close()
 	if reply.Warning != "" {
 		r.infof("%s", reply.Warning)
@@ -75,7 +90,7 @@ func (r *run) runJob(ctx context.Context) (exit int) {
 	if waited {
 		r.infof("job %d has been allocated resources", a.ID)
 	}
-	r.job = a.Job
+	r.job, r.step = a.Job, a.Step
 	exit = r.runStep(ctx)
 	ended = true
 	const byte8 = 8

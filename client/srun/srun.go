@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/srun/about"
+	"github.com/sluice-hpc/sluice/client/stepio"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/client/terminal"
 	"github.com/sluice-hpc/sluice/conf/version"
@@ -73,6 +74,8 @@ type run struct {
 	mpiByDefault bool // --mpi was not given
 
 	alloc  *submission.Allocation
+	listen *stepio.Listener
+	wanted *msg.CreateStepRequest // the step
 	client *client.Client
 	job    *msg.JobRecord
 	step   *msg.StepRecord

@@ -3,6 +3,7 @@ package srun
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -111,6 +112,25 @@ func TestInsideAndOutside(t *testing.T) {
 			t.Errorf("inside: the allocation is ended, or one is made")
 		case where == "outside" && (len(ended) != 1 || ended[0].GetExitStatus() != 3<<8 || !s.ctl.Submitted[0].GetSpec().GetInteractive()):
 			t.Errorf("outside: %v", ended)
+		}
+	}
+}
+
+// TestFirstStep: what the start of the job has made is not asked for again; what srun cannot know before is asked for then.
+func TestFirstStep(t *testing.T) {
+	for args, asked := range map[string]int{"-n2": 0, "--ntasks-per-gpu=2 --gpus=1": 0, "--ntasks-per-gpu=2 -n2": 0,
+		"--bcast=/tmp/x": 1} {
+		s := newSession(t)
+		s.ctl.Stepping.First = true
+		if asked > 0 {
+			s.ctl.Stepping.Answer = func(*pb.CreateStepRequest) (*pb.CreateStepReply, error) { return nil, errors.New("no") }
+		}
+		_, errs, exit := s.run(t, append(strings.Fields(args), "echo", "x")...)
+		if got := len(s.ctl.Stepping.Created); got != asked || (exit == 0) != (asked == 0) || len(s.ctl.Stepping.Ended) != 1 {
+			t.Errorf("%s: asked %d times for a step, exit %d, %q", args, got, exit, errs)
+		}
+		if first := s.ctl.Submitted[0].GetFirstStep(); (first == nil) != (asked > 0) {
+			t.Errorf("%s: submitted with %v", args, first)
 		}
 	}
 }

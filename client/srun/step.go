@@ -51,25 +51,37 @@ func (r *run) runStep(ctx context.Context) int {
 		return r.notSent(err)
 	}
 	r.nodesOfJob(ctx)
-	listen, err := stepio.Listen(r.conf.portRange)
-	if err != nil {
-		return r.env.Refuse(err)
+	if r.wanted == nil {
+		if err := r.want(); err != nil {
+			return r.env.Refuse(err)
+		}
+		defer r.listen.Close()
 	}
-	defer listen.Close()
-	if err := r.create(ctx, listen.Addresses()); err != nil {
-		return r.refusedStep(err)
+	if r.step == nil {
+		if err := r.create(ctx); err != nil {
+			return r.refusedStep(err)
+		}
 	}
 	defer r.files.close()
-	return r.launch(ctx, listen)
+	return r.launch(ctx)
 }
 
-// create asks for the step until there is room for it.
-func (r *run) create(ctx context.Context, addresses []string) error {
+// want listens for the nodes of the step, and says what is asked of the controller.
+func (r *run) want() (err error) {
 	id, err := submission.RandomID()
 	if err != nil {
 		return err
 	}
-	req := &msg.CreateStepRequest{JobId: r.jobID(), Spec: r.spec(addresses), RequestId: id, WaitMs: uint32(quietWait.Milliseconds())}
+	if r.listen, err = stepio.Listen(r.conf.portRange); err == nil {
+		r.wanted = &msg.CreateStepRequest{JobId: r.jobID(), Spec: r.spec(r.listen.Addresses()), RequestId: id}
+	}
+	return err
+}
+
+// create asks for the step until there is room for it.
+func (r *run) create(ctx context.Context) error {
+	req := r.wanted
+	req.JobId, req.WaitMs = r.jobID(), uint32(quietWait.Milliseconds())
 	if o := r.req.Run; o.ImmediateGiven && r.alloc == nil {
 		req.WaitMs = uint32(cleanUpWait.Milliseconds())
 		if o.Immediate > 1 {
@@ -136,7 +148,7 @@ func (r *run) ask(ctx context.Context, req *msg.CreateStepRequest) (*msg.CreateS
 }
 
 // launch starts the tasks and stays until they have ended.
-func (r *run) launch(ctx context.Context, listen *stepio.Listener) (exit int) {
+func (r *run) launch(ctx context.Context) (exit int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := newTasks(r)
@@ -157,7 +169,7 @@ func (r *run) launch(ctx context.Context, listen *stepio.Listener) (exit int) {
 	restore := sync.OnceFunc(r.rawTerminal(work))
 	defer restore()
 	r.describe(t)
-	if t.session, err = stepio.New(listen, r.step, work, out, t); err != nil {
+	if t.session, err = stepio.New(r.listen, r.step, work, out, t); err != nil {
 		t.byControllerNow()
 		return r.env.Refuse(err)
 	}

@@ -22,6 +22,9 @@ type Allocation struct {
 	Client *client.Client
 	Job    *msg.JobRecord
 	ID     uint32
+	// First is the step that the start of the job is to make, Step that step once Wait has returned; nil: it has not been made.
+	First  *msg.FirstStep
+	Step   *msg.StepRecord
 	Waited time.Duration // for resources
 	why    waiting
 }
@@ -67,7 +70,8 @@ func (a *Allocation) Request(ctx context.Context, environ []string) (*msg.Submit
 	if err != nil {
 		return nil, err
 	}
-	c, reply, err := a.Sender.Submit(ctx, &msg.SubmitRequest{RequestId: id, Spec: a.Req.Spec, Env: environ, TestOnly: a.Req.TestOnly})
+	c, reply, err := a.Sender.Submit(ctx, &msg.SubmitRequest{RequestId: id, Spec: a.Req.Spec, Env: environ, TestOnly: a.Req.TestOnly,
+		FirstStep: a.First})
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +90,12 @@ func (a *Allocation) Wait(ctx context.Context, signals <-chan os.Signal, queued 
 				wait = limit
 			}
 		}
-		job, err := a.ask(ctx, wait, signals)
+		reply, err := a.ask(ctx, wait, signals)
 		if err != nil {
 			return err
 		}
-		a.Job, a.Waited = job, a.Env.Now().Sub(started)
+		job := reply.GetJob()
+		a.Job, a.Step, a.Waited = job, reply.GetStep(), a.Env.Now().Sub(started)
 		switch {
 		case Ready(job):
 			return nil
@@ -115,7 +120,7 @@ func (a *Allocation) Wait(ctx context.Context, signals <-chan os.Signal, queued 
 }
 
 // ask is one call, which a signal breaks off.
-func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan os.Signal) (*msg.JobRecord, error) {
+func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan os.Signal) (*msg.WaitAllocationReply, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
@@ -125,14 +130,15 @@ func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan
 	answers := make(chan answer, 1)
 	go func() {
 		r, err := Patiently(ctx, a.Sender, func() (*msg.WaitAllocationReply, error) {
-			return a.Client.WaitAllocation(ctx, &msg.WaitAllocationRequest{JobId: a.ID, WaitMs: uint32(wait.Milliseconds())})
+			return a.Client.WaitAllocation(ctx, &msg.WaitAllocationRequest{JobId: a.ID, WaitMs: uint32(wait.Milliseconds()),
+				FirstStep: a.First.GetRequestId()})
 		})
 		answers <- answer{r, err}
 	}()
 	for {
 		select {
 		case got := <-answers:
-			return got.reply.GetJob(), got.err
+			return got.reply, got.err
 		case s := <-signals:
 			switch n, ok := s.(syscall.Signal); n {
 			case syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGTSTP:

@@ -7,6 +7,7 @@ package planner
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"github.com/sluice-hpc/sluice/sched"
 )
 
@@ -209,6 +211,9 @@ func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, t
 		return plan, took, nil
 	}
 	p.ownersOf(ctx, cmd.Starts)
+	if err := p.certify(cmd.Starts); err != nil {
+		return plan, took, err
+	}
 	out, err := p.writer.Do(ctx, *cmd)
 	if err != nil {
 		return plan, took, err
@@ -236,6 +241,18 @@ func (p *Planner) ownersOf(ctx context.Context, starts []reactor.PlannedStart) {
 			s.Owner = owners[s.Spec.Uid]
 		}
 	}
+}
+
+// certify makes what the first steps of jobs that start are known by.
+func (p *Planner) certify(starts []reactor.PlannedStart) (err error) {
+	for i := range starts {
+		if s := &starts[i]; p.writer.View().Jobs.Get(s.ID).GetFirstStep() != nil {
+			if s.Certificate, s.Key, err = stepwire.NewCertificate(s.ID); err != nil {
+				return fmt.Errorf("cannot make a certificate for the first step of job %d: %w", s.ID, err)
+			}
+		}
+	}
+	return nil
 }
 
 // Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing

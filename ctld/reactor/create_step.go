@@ -41,6 +41,11 @@ func (c CreateStep) Handle(tx *state.Tx) any {
 	if p := c.refused(j); p != nil {
 		return p
 	}
+	return c.in(tx, j)
+}
+
+// in makes the step in a job that runs.
+func (c CreateStep) in(tx *state.Tx, j *pb.JobRecord) any {
 	all := tx.Steps(j.Id)
 	tx.Spend(len(all.All()) / 16)
 	if all != nil && all.Attempt == j.Attempt && c.RequestID != "" {

@@ -3,6 +3,7 @@ package reactor
 import (
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -108,6 +109,45 @@ func TestSameRequestIsTheSameStep(t *testing.T) {
 	first, again := b.do(c).(CreatedStep), b.do(c).(CreatedStep)
 	if first.Step.StepId != again.Step.StepId || b.view.Steps(id).Running != 1 {
 		t.Error(first, again)
+	}
+}
+
+// TestFirstStep: the start of a job makes the step for which it was submitted. Where that cannot be, or not yet, the job starts, and srun
+// is told why when it asks for the step.
+func TestFirstStep(t *testing.T) {
+	for what, c := range map[string]struct {
+		spec   *pb.StepSpec
+		prolog bool
+		want   pb.Code // of the answer to srun; 0: the step
+	}{
+		"it fits":         {&pb.StepSpec{NumTasks: 1}, false, 0},
+		"PrologSlurmctld": {&pb.StepSpec{NumTasks: 1}, true, pb.CodePrologRunning},
+		"it never fits":   {&pb.StepSpec{NumTasks: 1, ReqNodes: "n2"}, false, pb.CodeNodeConfig},
+	} {
+		b := newBench(t, func(s *state.Settings) { s.PrologSlurmctld = c.prolog })
+		j, p := admit.Job(b.view, &pb.JobSpec{Uid: alice.UID, NumTasks: 1, Interactive: true}, "")
+		if p != nil {
+			t.Fatal(p)
+		}
+		j.FirstStep = &pb.FirstStep{RequestId: "1000:x", Spec: c.spec}
+		id := b.do(Submit{Job: j}).(Submitted).ID
+		b.start(id, "n1")
+		made := b.view.Steps(id).Get(0)
+		if j := b.job(id); j.State != pb.JobState_JOB_RUNNING || j.FirstStep != nil || (made != nil) != (c.want == 0) {
+			t.Errorf("%s: after the start %v, %v", what, j, made)
+		}
+		var got *pb.Problem
+		switch r := b.do(CreateStep{Caller: alice, Job: id, Spec: c.spec, RequestID: "1000:x"}).(type) {
+		case *pb.Problem:
+			got = r
+		case CreatedStep:
+			if got = r.Busy; r.Step != made {
+				t.Errorf("%s: srun is answered with another step: %v", what, r.Step)
+			}
+		}
+		if got.GetCode() != uint32(c.want) {
+			t.Errorf("%s: srun is told %v", what, got)
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ type PlannedStart struct {
 	Reservation string
 	// Owner is who the job of a crontab would run as, were it submitted now; nil: as it was.
 	Owner *Owner
+	// Certificate and Key are those of the job's first step, as in CreateStep.
+	Certificate, Key []byte
 }
 
 // Owner is an account as the directory has it at the start of a job that nobody submits: the crontab may be years old.
@@ -174,7 +176,12 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	}
 	n.PreemptedBy, n.PreemptNs = "", 0
 	n.Signals, n.StopReason, n.ExitStatus, n.DerivedStatus, n.FailedNode = nil, "", 0, 0, ""
+	n.FirstStep = nil
 	tx.Emit(state.JobStarted{Job: n})
+	if first := j.FirstStep; first != nil {
+		// Where it cannot be made, or not yet, srun asks for it, and is told why.
+		CreateStep{Job: n.Id, Spec: first.Spec, RequestID: first.RequestId, Certificate: s.Certificate, Key: s.Key}.in(tx, n)
+	}
 	return true
 }
 

@@ -12,6 +12,7 @@ import (
 // WaitAllocation answers when a job has its nodes and can have steps there, when it has ended, or after so long with the job as it is.
 func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationRequest) (*pb.WaitAllocationReply, error) {
 	var last *pb.JobRecord
+	var first *pb.StepRecord
 	sees := s.sees(ctx)
 	wait, cancel := context.WithTimeout(ctx, min(time.Duration(r.WaitMs)*time.Millisecond, maxWait))
 	defer cancel()
@@ -21,6 +22,9 @@ func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationReques
 			return true
 		}
 		last = j
+		if r.FirstStep != "" {
+			first = stepOfRequest(v, j, requestOf(peerOf(ctx).UID, r.FirstStep))
+		}
 		return allocated(j)
 	})
 	if err != nil && ctx.Err() != nil {
@@ -29,7 +33,29 @@ func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationReques
 	if last == nil {
 		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %d", r.JobId))
 	}
-	return &pb.WaitAllocationReply{Job: last}, nil
+	return &pb.WaitAllocationReply{Job: last, Step: first}, nil
+}
+
+// stepOfRequest is the step that runs and was made by a request, with its key: nobody but who has sent the request can name it.
+func stepOfRequest(v *state.View, j *pb.JobRecord, request string) *pb.StepRecord {
+	for _, s := range v.Steps(j.Id).Live() {
+		if s.Attempt == j.Attempt && s.RequestId == request {
+			return s
+		}
+	}
+	return nil
+}
+
+// firstStep is the step that the start of a job is to make; nil: none. What is wrong with one srun hears when it asks for it: its job has
+// been made then, as with Slurm.
+func firstStep(uid uint32, r *pb.SubmitRequest) *pb.FirstStep {
+	f := r.FirstStep
+	if !r.Spec.Interactive || f.GetSpec() == nil || f.RequestId == "" ||
+		checkStep(&pb.CreateStepRequest{Spec: f.Spec, RequestId: f.RequestId}) != nil {
+		return nil
+	}
+	reactor.PlainWords(f.Spec)
+	return &pb.FirstStep{RequestId: requestOf(uid, f.RequestId), Spec: f.Spec}
 }
 
 // allocated reports whether there is nothing to wait for: the nodes are there, or never will be.

@@ -150,7 +150,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 		return nil, problem(p)
 	}
 	if r.RequestId != "" { // of this user alone
-		r.RequestId = strconv.FormatUint(uint64(peer.UID), 10) + ":" + r.RequestId
+		r.RequestId = requestOf(peer.UID, r.RequestId)
 	}
 	if p := s.unstored(); p != nil {
 		return s.refused(ctx, r.RequestId, p)
@@ -174,6 +174,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if r.TestOnly {
 		return s.test(v, j)
 	}
+	j.FirstStep = firstStep(peer.UID, r)
 	texts, err := state.PackTexts(j.Spec.Uid, r.Script, r.Env)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "cannot encode script and environment: %v", err)
@@ -188,6 +189,9 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	}
 	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq, Warning: strings.Join(said, "\n")}, nil
 }
+
+// requestOf is a request id of a user alone.
+func requestOf(uid uint32, id string) string { return strconv.FormatUint(uint64(uid), 10) + ":" + id }
 
 // siteScript has job_submit.lua look at a submission, and what it has made of it is checked like any other.
 func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitRequest) (said []string, p *pb.Problem) {

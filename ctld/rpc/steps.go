@@ -2,14 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"fmt"
-	"math/big"
-	"strconv"
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -18,6 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/ctld/steps"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -43,10 +36,10 @@ func (s *Service) CreateStep(ctx context.Context, r *pb.CreateStepRequest) (*pb.
 	reactor.PlainWords(r.Spec)
 	cmd := reactor.CreateStep{Caller: s.caller(peerOf(ctx)), Job: r.JobId, Spec: r.Spec}
 	if r.RequestId != "" {
-		cmd.RequestID = strconv.FormatUint(uint64(cmd.Caller.UID), 10) + ":" + r.RequestId
+		cmd.RequestID = requestOf(cmd.Caller.UID, r.RequestId)
 	}
 	var err error
-	if cmd.Certificate, cmd.Key, err = stepCertificate(r.JobId); err != nil {
+	if cmd.Certificate, cmd.Key, err = stepwire.NewCertificate(r.JobId); err != nil {
 		return nil, status.Errorf(codes.Internal, "cannot make a certificate for the step: %v", err)
 	}
 	late := time.NewTimer(min(time.Duration(r.WaitMs)*time.Millisecond, maxWait))
@@ -135,27 +128,6 @@ func checkAddresses(list []string) *pb.Problem {
 		}
 	}
 	return nil
-}
-
-// stepCertificate makes what the nodes of a step and srun know each other by: nobody signs it, each compares it with the one it was given.
-// No time is in it, because clocks go wrong.
-func stepCertificate(job uint32) (certificate, key []byte, err error) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, nil, err
-	}
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("step of job %d", job)},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	if certificate, err = x509.CreateCertificate(rand.Reader, t, t, k.Public(), k); err != nil {
-		return nil, nil, err
-	}
-	key, err = x509.MarshalPKCS8PrivateKey(k)
-	return certificate, key, err
 }
 
 // shownStep is a step without what only its nodes and its maker may have.

@@ -17,14 +17,17 @@ import (
 )
 
 // allocation is a job of alice's that has all four CPUs of a node.
-func (s *server) allocation() uint32 {
+func (s *server) allocation(first ...*pb.FirstStep) uint32 {
 	s.t.Helper()
 	r := &pb.SubmitRequest{Spec: &pb.JobSpec{Name: "i", NumTasks: 4, WorkDir: "/", Interactive: true}}
+	for _, f := range first {
+		r.FirstStep = f
+	}
 	id := submit(s.t, s.as(alice, alice), r)
 	s.command(reactor.NodeHello{Stream: 1, Hello: &pb.NodeHello{Node: "n1", BootId: "b",
 		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
 	s.command(reactor.ApplyPlan{Starts: []reactor.PlannedStart{{ID: id, Task: -1, Spec: s.loop.View().Jobs.Get(id).Spec, Partition: "debug",
-		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 4, CpuIds: "0-3"}}, NodeList: "n1", LimitS: 600}}})
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 4, CpuIds: "0-3"}}, NodeList: "n1", LimitS: 600, Key: []byte("key")}}})
 	return id
 }
 
@@ -220,6 +223,59 @@ func TestStepBounds(t *testing.T) {
 		if _, err := owner.CreateStep(ctx, r); err == nil {
 			t.Error(what, " is taken")
 		}
+	}
+}
+
+// TestFirstStep: who has submitted a job with its first step gets that when the job has started, and nobody else does.
+func TestFirstStep(t *testing.T) {
+	s := serve(t)
+	want := stepRequest(0)
+	want.JobId = s.allocation(&pb.FirstStep{RequestId: want.RequestId, Spec: want.Spec})
+	owner := s.as(alice, alice)
+	ask := func(c pb.ControllerAPIClient, request string) *pb.StepRecord {
+		t.Helper()
+		r, err := c.WaitAllocation(ctx, &pb.WaitAllocationRequest{JobId: want.JobId, WaitMs: 600_000, FirstStep: request})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Step
+	}
+	made := ask(owner, want.RequestId)
+	if made == nil || made.Spec.Name != "a?b" || string(made.Key) != "key" {
+		t.Fatal(made)
+	}
+	for who, c := range map[string]pb.ControllerAPIClient{"somebody else": s.as(nobody, nobody), "root": s.as(0, 0)} {
+		if got := ask(c, want.RequestId); got != nil {
+			t.Errorf("%s gets %v", who, got)
+		}
+	}
+	for _, request := range []string{"", "other", made.RequestId} {
+		if got := ask(owner, request); got != nil {
+			t.Errorf("asking for %q gets %v", request, got)
+		}
+	}
+	if r, err := owner.CreateStep(ctx, want); err != nil || r.Step.StepId != made.StepId {
+		t.Error(r, err)
+	}
+	s.endStep(made)
+	if got := ask(owner, want.RequestId); got != nil {
+		t.Error("a step that has ended is handed out", got)
+	}
+}
+
+// TestFirstStepThatIsRefused: its job is made, and srun is refused when it asks for the step.
+func TestFirstStepThatIsRefused(t *testing.T) {
+	s := serve(t)
+	want := stepRequest(0)
+	want.Spec.Addresses = nil
+	want.JobId = s.allocation(&pb.FirstStep{RequestId: want.RequestId, Spec: want.Spec})
+	owner := s.as(alice, alice)
+	r, err := owner.WaitAllocation(ctx, &pb.WaitAllocationRequest{JobId: want.JobId, WaitMs: 600_000, FirstStep: want.RequestId})
+	if err != nil || r.Job.State != pb.JobState_JOB_RUNNING || r.Step != nil {
+		t.Error(r, err)
+	}
+	if _, err := owner.CreateStep(ctx, want); err == nil {
+		t.Error("a step without addresses is made")
 	}
 }
 

@@ -162,6 +162,20 @@ func (w *witness) heldToTheEnd(j *pb.JobRecord) bool {
 	})
 }
 
+// firstStep checks that a job which starts has its first step, in the same commit, and later none for the same request.
+func (w *witness) firstStep(old, now *pb.JobRecord, v *state.View) {
+	if old.FirstStep == nil || now.State != pb.JobState_JOB_RUNNING || now.StateFlags&pb.JobConfiguring != 0 {
+		return
+	}
+	w.stats.Seen["first step"]++
+	if s := v.Steps(now.Id).Get(0); s == nil || s.Attempt != now.Attempt || s.RequestId != old.FirstStep.RequestId {
+		w.s.fail("%s has started without its first step: %v", jobWords(now), s)
+	}
+	if now.FirstStep != nil {
+		w.s.fail("%s has started and is to have a first step still", jobWords(now))
+	}
+}
+
 // freedSteps checks that nothing of a job's steps is left where its share is free.
 func (w *witness) freedSteps(at stepAt, down bool) {
 	for o, st := range w.steps {

@@ -19,6 +19,7 @@ type submission struct {
 	id     uint32 // once acknowledged
 	tasks  int    // of an array
 	bound  bool   // has named what it depends on
+	first  *pb.FirstStep
 
 	depends string // what it waits for, as far as that has not been changed
 	on      uint32
@@ -41,6 +42,9 @@ func (s *sim) newSubmission(n int) *submission {
 	}
 	s.work.dress(s, sub)
 	sub.spec.Interactive = sub.spec.Array == "" && s.chance(0.1)
+	if sub.spec.Interactive && s.chance(0.7) { // of srun, else of salloc
+		sub.first = &pb.FirstStep{RequestId: fmt.Sprintf("first-%d", n), Spec: &pb.StepSpec{Name: "step"}}
+	}
 	return sub
 }
 
@@ -107,6 +111,7 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 		s.fail("submission %d was refused: %v", sub.n, p)
 		return
 	}
+	j.FirstStep = sub.first
 	texts, err := state.PackTexts(j.Spec.Uid, []byte(strconv.Itoa(sub.n)), []string{"A=b"})
 	if err != nil {
 		s.fail("%w", err)

@@ -325,6 +325,7 @@ func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 		}
 		if len(now.Alloc) > 0 { // else it was started and given up in one commit
 			w.allowed(now, v)
+			w.firstStep(old, now, v)
 		}
 		for _, a := range now.Alloc {
 			w.boots[attemptNode{attemptOf(now), a.Node}] = a.BootId

@@ -234,6 +234,7 @@ type SubmitRequest struct {
 	Script        []byte                 `protobuf:"bytes,3,opt,name=script" json:"script,omitempty"`
 	Env           []string               `protobuf:"bytes,4,rep,name=env" json:"env,omitempty"` // NAME=value
 	TestOnly      bool                   `protobuf:"varint,5,opt,name=test_only,json=testOnly" json:"test_only,omitempty"`
+	FirstStep     *FirstStep             `protobuf:"bytes,6,opt,name=first_step,json=firstStep" json:"first_step,omitempty"` // of an srun that is in no allocation
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -301,6 +302,13 @@ func (x *SubmitRequest) GetTestOnly() bool {
 		return x.TestOnly
 	}
 	return false
+}
+
+func (x *SubmitRequest) GetFirstStep() *FirstStep {
+	if x != nil {
+		return x.FirstStep
+	}
+	return nil
 }
 
 type SubmitReply struct {
@@ -5735,6 +5743,7 @@ type WaitAllocationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId" json:"job_id,omitempty"`
 	WaitMs        uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs" json:"wait_ms,omitempty"`
+	FirstStep     string                 `protobuf:"bytes,3,opt,name=first_step,json=firstStep" json:"first_step,omitempty"` // request_id of FirstStep
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5783,9 +5792,17 @@ func (x *WaitAllocationRequest) GetWaitMs() uint32 {
 	return 0
 }
 
+func (x *WaitAllocationRequest) GetFirstStep() string {
+	if x != nil {
+		return x.FirstStep
+	}
+	return ""
+}
+
 type WaitAllocationReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *JobRecord             `protobuf:"bytes,1,opt,name=job" json:"job,omitempty"`
+	Step          *StepRecord            `protobuf:"bytes,2,opt,name=step" json:"step,omitempty"` // the first, if it has been made: for who has submitted it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5823,6 +5840,13 @@ func (*WaitAllocationReply) Descriptor() ([]byte, []int) {
 func (x *WaitAllocationReply) GetJob() *JobRecord {
 	if x != nil {
 		return x.Job
+	}
+	return nil
+}
+
+func (x *WaitAllocationReply) GetStep() *StepRecord {
+	if x != nil {
+		return x.Step
 	}
 	return nil
 }
@@ -5899,14 +5923,16 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x03R\x03pid\x12\x19\n" +
 	"\bstart_ns\x18\x05 \x01(\x03R\astartNs\x12\x10\n" +
 	"\x03seq\x18\x06 \x01(\x04R\x03seq\x12\x18\n" +
-	"\acluster\x18\a \x01(\tR\acluster\"\x9d\x01\n" +
+	"\acluster\x18\a \x01(\tR\acluster\"\xd2\x01\n" +
 	"\rSubmitRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12\x16\n" +
 	"\x06script\x18\x03 \x01(\fR\x06script\x12\x10\n" +
 	"\x03env\x18\x04 \x03(\tR\x03env\x12\x1b\n" +
-	"\ttest_only\x18\x05 \x01(\bR\btestOnly\"\xb3\x01\n" +
+	"\ttest_only\x18\x05 \x01(\bR\btestOnly\x123\n" +
+	"\n" +
+	"first_step\x18\x06 \x01(\v2\x14.sluice.v1.FirstStepR\tfirstStep\"\xb3\x01\n" +
 	"\vSubmitReply\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -6348,12 +6374,15 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\astep_id\x18\x02 \x01(\rR\x06stepId\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\"<\n" +
 	"\x0fAttachStepReply\x12)\n" +
-	"\x04step\x18\x01 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"G\n" +
+	"\x04step\x18\x01 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"f\n" +
 	"\x15WaitAllocationRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x17\n" +
-	"\await_ms\x18\x02 \x01(\rR\x06waitMs\"=\n" +
+	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12\x1d\n" +
+	"\n" +
+	"first_step\x18\x03 \x01(\tR\tfirstStep\"h\n" +
 	"\x13WaitAllocationReply\x12&\n" +
-	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\"N\n" +
+	"\x03job\x18\x01 \x01(\v2\x14.sluice.v1.JobRecordR\x03job\x12)\n" +
+	"\x04step\x18\x02 \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"N\n" +
 	"\x14EndAllocationRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\rR\n" +
@@ -6464,84 +6493,87 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	nil,                              // 88: sluice.v1.PrioritiesReply.WeightsEntry
 	nil,                              // 89: sluice.v1.StatsReply.ValuesEntry
 	(*JobSpec)(nil),                  // 90: sluice.v1.JobSpec
-	(JobState)(0),                    // 91: sluice.v1.JobState
-	(*JobRecord)(nil),                // 92: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 93: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 94: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 95: sluice.v1.ReservationRecord
-	(*StepRecord)(nil),               // 96: sluice.v1.StepRecord
-	(*StepUsage)(nil),                // 97: sluice.v1.StepUsage
-	(*Device)(nil),                   // 98: sluice.v1.Device
-	(*DeviceSample)(nil),             // 99: sluice.v1.DeviceSample
-	(*StepSpec)(nil),                 // 100: sluice.v1.StepSpec
+	(*FirstStep)(nil),                // 91: sluice.v1.FirstStep
+	(JobState)(0),                    // 92: sluice.v1.JobState
+	(*JobRecord)(nil),                // 93: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 94: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 95: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 96: sluice.v1.ReservationRecord
+	(*StepRecord)(nil),               // 97: sluice.v1.StepRecord
+	(*StepUsage)(nil),                // 98: sluice.v1.StepUsage
+	(*Device)(nil),                   // 99: sluice.v1.Device
+	(*DeviceSample)(nil),             // 100: sluice.v1.DeviceSample
+	(*StepSpec)(nil),                 // 101: sluice.v1.StepSpec
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
 	90,  // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	91,  // 1: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	92,  // 2: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	93,  // 3: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	94,  // 4: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
-	14,  // 5: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
-	14,  // 6: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
-	14,  // 7: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
-	6,   // 8: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
-	19,  // 9: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,   // 10: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
-	19,  // 11: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
-	14,  // 12: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
-	14,  // 13: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
-	14,  // 14: sluice.v1.CreateNodesRequest.set:type_name -> sluice.v1.KeyValue
-	14,  // 15: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
-	19,  // 16: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
-	0,   // 17: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	92,  // 18: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	95,  // 19: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
-	14,  // 20: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
-	39,  // 21: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
-	42,  // 22: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
-	6,   // 23: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
-	47,  // 24: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	88,  // 25: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	89,  // 26: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
-	51,  // 27: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
-	51,  // 28: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	91,  // 29: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	96,  // 30: sluice.v1.AccountingReply.steps:type_name -> sluice.v1.StepRecord
-	92,  // 31: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
-	57,  // 32: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
-	57,  // 33: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
-	56,  // 34: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
-	57,  // 35: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
-	57,  // 36: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	60,  // 37: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
-	61,  // 38: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
-	97,  // 39: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19,  // 40: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	68,  // 41: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	67,  // 42: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
-	98,  // 43: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	99,  // 44: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	69,  // 45: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	71,  // 46: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,   // 47: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	73,  // 48: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	70,  // 49: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,   // 50: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	100, // 51: sluice.v1.CreateStepRequest.spec:type_name -> sluice.v1.StepSpec
-	96,  // 52: sluice.v1.CreateStepReply.step:type_name -> sluice.v1.StepRecord
-	0,   // 53: sluice.v1.CreateStepReply.busy:type_name -> sluice.v1.Problem
-	92,  // 54: sluice.v1.CreateStepReply.job:type_name -> sluice.v1.JobRecord
-	6,   // 55: sluice.v1.StepsRequest.filter:type_name -> sluice.v1.JobsRequest
-	96,  // 56: sluice.v1.StepsReply.steps:type_name -> sluice.v1.StepRecord
-	96,  // 57: sluice.v1.WaitStepReply.step:type_name -> sluice.v1.StepRecord
-	14,  // 58: sluice.v1.UpdateStepRequest.set:type_name -> sluice.v1.KeyValue
-	96,  // 59: sluice.v1.AttachStepReply.step:type_name -> sluice.v1.StepRecord
-	92,  // 60: sluice.v1.WaitAllocationReply.job:type_name -> sluice.v1.JobRecord
-	61,  // [61:61] is the sub-list for method output_type
-	61,  // [61:61] is the sub-list for method input_type
-	61,  // [61:61] is the sub-list for extension type_name
-	61,  // [61:61] is the sub-list for extension extendee
-	0,   // [0:61] is the sub-list for field type_name
+	91,  // 1: sluice.v1.SubmitRequest.first_step:type_name -> sluice.v1.FirstStep
+	92,  // 2: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	93,  // 3: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	94,  // 4: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	95,  // 5: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	14,  // 6: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
+	14,  // 7: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
+	14,  // 8: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
+	6,   // 9: sluice.v1.CancelJobsRequest.filter:type_name -> sluice.v1.JobsRequest
+	19,  // 10: sluice.v1.CancelJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,   // 11: sluice.v1.JobOutcome.problem:type_name -> sluice.v1.Problem
+	19,  // 12: sluice.v1.ControlJobsReply.outcomes:type_name -> sluice.v1.JobOutcome
+	14,  // 13: sluice.v1.UpdateJobRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 14: sluice.v1.UpdateNodeRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 15: sluice.v1.CreateNodesRequest.set:type_name -> sluice.v1.KeyValue
+	14,  // 16: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
+	19,  // 17: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
+	0,   // 18: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
+	93,  // 19: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	96,  // 20: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	14,  // 21: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
+	39,  // 22: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
+	42,  // 23: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
+	6,   // 24: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
+	47,  // 25: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
+	88,  // 26: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	89,  // 27: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	51,  // 28: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
+	51,  // 29: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
+	92,  // 30: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	97,  // 31: sluice.v1.AccountingReply.steps:type_name -> sluice.v1.StepRecord
+	93,  // 32: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	57,  // 33: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
+	57,  // 34: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
+	56,  // 35: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
+	57,  // 36: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
+	57,  // 37: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
+	60,  // 38: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
+	61,  // 39: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
+	98,  // 40: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19,  // 41: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	68,  // 42: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	67,  // 43: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
+	99,  // 44: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	100, // 45: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	69,  // 46: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	71,  // 47: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,   // 48: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	73,  // 49: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	70,  // 50: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,   // 51: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	101, // 52: sluice.v1.CreateStepRequest.spec:type_name -> sluice.v1.StepSpec
+	97,  // 53: sluice.v1.CreateStepReply.step:type_name -> sluice.v1.StepRecord
+	0,   // 54: sluice.v1.CreateStepReply.busy:type_name -> sluice.v1.Problem
+	93,  // 55: sluice.v1.CreateStepReply.job:type_name -> sluice.v1.JobRecord
+	6,   // 56: sluice.v1.StepsRequest.filter:type_name -> sluice.v1.JobsRequest
+	97,  // 57: sluice.v1.StepsReply.steps:type_name -> sluice.v1.StepRecord
+	97,  // 58: sluice.v1.WaitStepReply.step:type_name -> sluice.v1.StepRecord
+	14,  // 59: sluice.v1.UpdateStepRequest.set:type_name -> sluice.v1.KeyValue
+	97,  // 60: sluice.v1.AttachStepReply.step:type_name -> sluice.v1.StepRecord
+	93,  // 61: sluice.v1.WaitAllocationReply.job:type_name -> sluice.v1.JobRecord
+	97,  // 62: sluice.v1.WaitAllocationReply.step:type_name -> sluice.v1.StepRecord
+	63,  // [63:63] is the sub-list for method output_type
+	63,  // [63:63] is the sub-list for method input_type
+	63,  // [63:63] is the sub-list for extension type_name
+	63,  // [63:63] is the sub-list for extension extendee
+	0,   // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }

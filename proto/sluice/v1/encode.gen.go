@@ -238,6 +238,12 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 	if in.Job.Has(90) {
 		b = coding.AppendNumber(b, 90, uint64(m.LaunchFailures))
 	}
+	if in.Job.Has(91) {
+		if m.FirstStep != nil {
+			b, at = coding.Open(b, 91)
+			b = coding.Close(m.FirstStep.appendTo(b), at)
+		}
+	}
 	return b
 }
 
@@ -318,6 +324,7 @@ func (m *JobRecord) Shallow() *JobRecord {
 		MadeSeq:         m.MadeSeq,
 		Lost:            m.Lost,
 		LaunchFailures:  m.LaunchFailures,
+		FirstStep:       m.FirstStep,
 		unknownFields:   m.unknownFields,
 	}
 }
@@ -1064,6 +1071,134 @@ func (m *LostAttempt) Shallow() *LostAttempt {
 		StartNs:       m.StartNs,
 		EndNs:         m.EndNs,
 		unknownFields: m.unknownFields,
+	}
+}
+
+func (m *FirstStep) appendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.RequestId)
+	if m.Spec != nil {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(m.Spec.appendTo(b), at)
+	}
+	return b
+}
+
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
+func (m *FirstStep) Shallow() *FirstStep {
+	if m == nil {
+		return &FirstStep{}
+	}
+	return &FirstStep{
+		RequestId:     m.RequestId,
+		Spec:          m.Spec,
+		unknownFields: m.unknownFields,
+	}
+}
+
+func (m *StepSpec) appendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Name)
+	b = coding.AppendNumber(b, 2, uint64(m.NumTasks))
+	b = coding.AppendNumber(b, 3, uint64(m.MinNodes))
+	b = coding.AppendNumber(b, 4, uint64(m.MaxNodes))
+	b = coding.AppendNumber(b, 5, uint64(m.CpusPerTask))
+	b = coding.AppendNumber(b, 6, uint64(m.NtasksPerNode))
+	b = coding.AppendNumber(b, 7, uint64(m.ThreadsPerCore))
+	b = coding.AppendNumber(b, 8, m.MemPerNodeMib)
+	b = coding.AppendNumber(b, 9, m.MemPerCpuMib)
+	b = coding.AppendNumber(b, 10, m.MemPerGpuMib)
+	b = coding.AppendText(b, 11, m.TresPerStep)
+	b = coding.AppendText(b, 12, m.TresPerNode)
+	b = coding.AppendText(b, 13, m.TresPerSocket)
+	b = coding.AppendText(b, 14, m.TresPerTask)
+	b = coding.AppendText(b, 15, m.TresBind)
+	b = coding.AppendBool(b, 16, m.NoGres)
+	b = coding.AppendBool(b, 17, m.Exact)
+	b = coding.AppendBool(b, 18, m.Overlap)
+	b = coding.AppendBool(b, 19, m.Overcommit)
+	b = coding.AppendText(b, 20, m.ReqNodes)
+	b = coding.AppendText(b, 21, m.ExcNodes)
+	b = coding.AppendSigned(b, 22, m.Relative)
+	b = coding.AppendText(b, 23, m.Distribution)
+	for _, v := range m.Hosts {
+		b = coding.AppendElement(b, 24, v)
+	}
+	b = coding.AppendText(b, 25, m.CpuBind)
+	b = coding.AppendNumber(b, 26, uint64(m.TimeLimitS))
+	b = coding.AppendBool(b, 27, m.NoKill)
+	b = coding.AppendBool(b, 28, m.Immediate)
+	b = coding.AppendBool(b, 29, m.Interactive)
+	b = coding.AppendText(b, 30, m.SubmitLine)
+	b = coding.AppendText(b, 33, m.Container)
+	b = coding.AppendBool(b, 34, m.Pty)
+	b = coding.AppendText(b, 35, m.Mpi)
+	for _, v := range m.Addresses {
+		b = coding.AppendElement(b, 36, v)
+	}
+	b = coding.AppendText(b, 37, m.Host)
+	b = coding.AppendNumber(b, 38, uint64(m.Pid))
+	b = coding.AppendNumber(b, 39, uint64(m.SocketsPerNode))
+	b = coding.AppendBool(b, 60, m.Copy)
+	if m.RunIn != nil {
+		b, at = coding.Open(b, 61)
+		b = coding.Close(m.RunIn.appendTo(b), at)
+	}
+	return b
+}
+
+// Shallow is a copy of m, also of fields that this release does not know; what it points to is shared. Nil is as empty.
+func (m *StepSpec) Shallow() *StepSpec {
+	if m == nil {
+		return &StepSpec{}
+	}
+	return &StepSpec{
+		Name:           m.Name,
+		NumTasks:       m.NumTasks,
+		MinNodes:       m.MinNodes,
+		MaxNodes:       m.MaxNodes,
+		CpusPerTask:    m.CpusPerTask,
+		NtasksPerNode:  m.NtasksPerNode,
+		ThreadsPerCore: m.ThreadsPerCore,
+		MemPerNodeMib:  m.MemPerNodeMib,
+		MemPerCpuMib:   m.MemPerCpuMib,
+		MemPerGpuMib:   m.MemPerGpuMib,
+		TresPerStep:    m.TresPerStep,
+		TresPerNode:    m.TresPerNode,
+		TresPerSocket:  m.TresPerSocket,
+		TresPerTask:    m.TresPerTask,
+		TresBind:       m.TresBind,
+		NoGres:         m.NoGres,
+		Exact:          m.Exact,
+		Overlap:        m.Overlap,
+		Overcommit:     m.Overcommit,
+		ReqNodes:       m.ReqNodes,
+		ExcNodes:       m.ExcNodes,
+		Relative:       m.Relative,
+		Distribution:   m.Distribution,
+		Hosts:          m.Hosts,
+		CpuBind:        m.CpuBind,
+		TimeLimitS:     m.TimeLimitS,
+		NoKill:         m.NoKill,
+		Immediate:      m.Immediate,
+		Interactive:    m.Interactive,
+		SubmitLine:     m.SubmitLine,
+		Container:      m.Container,
+		Pty:            m.Pty,
+		Mpi:            m.Mpi,
+		Addresses:      m.Addresses,
+		Host:           m.Host,
+		Pid:            m.Pid,
+		SocketsPerNode: m.SocketsPerNode,
+		Copy:           m.Copy,
+		RunIn:          m.RunIn,
+		unknownFields:  m.unknownFields,
 	}
 }
 

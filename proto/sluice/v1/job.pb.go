@@ -1406,6 +1406,410 @@ func (x *GresDevice) GetMigStart() uint32 {
 	return 0
 }
 
+// StepSpec is what was asked for: options of srun, those of the job filled in by srun from its environment.
+type StepSpec struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	NumTasks       uint32                 `protobuf:"varint,2,opt,name=num_tasks,json=numTasks" json:"num_tasks,omitempty"` // 0 = not set
+	MinNodes       uint32                 `protobuf:"varint,3,opt,name=min_nodes,json=minNodes" json:"min_nodes,omitempty"` // 0 = not set
+	MaxNodes       uint32                 `protobuf:"varint,4,opt,name=max_nodes,json=maxNodes" json:"max_nodes,omitempty"`
+	CpusPerTask    uint32                 `protobuf:"varint,5,opt,name=cpus_per_task,json=cpusPerTask" json:"cpus_per_task,omitempty"` // 0 = not set (1)
+	NtasksPerNode  uint32                 `protobuf:"varint,6,opt,name=ntasks_per_node,json=ntasksPerNode" json:"ntasks_per_node,omitempty"`
+	ThreadsPerCore uint32                 `protobuf:"varint,7,opt,name=threads_per_core,json=threadsPerCore" json:"threads_per_core,omitempty"`
+	MemPerNodeMib  uint64                 `protobuf:"varint,8,opt,name=mem_per_node_mib,json=memPerNodeMib" json:"mem_per_node_mib,omitempty"` // at most one of the three
+	MemPerCpuMib   uint64                 `protobuf:"varint,9,opt,name=mem_per_cpu_mib,json=memPerCpuMib" json:"mem_per_cpu_mib,omitempty"`
+	MemPerGpuMib   uint64                 `protobuf:"varint,10,opt,name=mem_per_gpu_mib,json=memPerGpuMib" json:"mem_per_gpu_mib,omitempty"`
+	TresPerStep    string                 `protobuf:"bytes,11,opt,name=tres_per_step,json=tresPerStep" json:"tres_per_step,omitempty"` // "gres/gpu:a100:2", as in JobSpec
+	TresPerNode    string                 `protobuf:"bytes,12,opt,name=tres_per_node,json=tresPerNode" json:"tres_per_node,omitempty"`
+	TresPerSocket  string                 `protobuf:"bytes,13,opt,name=tres_per_socket,json=tresPerSocket" json:"tres_per_socket,omitempty"`
+	TresPerTask    string                 `protobuf:"bytes,14,opt,name=tres_per_task,json=tresPerTask" json:"tres_per_task,omitempty"`
+	TresBind       string                 `protobuf:"bytes,15,opt,name=tres_bind,json=tresBind" json:"tres_bind,omitempty"` // --gpu-bind
+	NoGres         bool                   `protobuf:"varint,16,opt,name=no_gres,json=noGres" json:"no_gres,omitempty"`      // --gres=none
+	Exact          bool                   `protobuf:"varint,17,opt,name=exact" json:"exact,omitempty"`                      // only the CPUs that are asked for, not all that the job has on the nodes
+	Overlap        bool                   `protobuf:"varint,18,opt,name=overlap" json:"overlap,omitempty"`                  // shares what it has with other steps
+	Overcommit     bool                   `protobuf:"varint,19,opt,name=overcommit" json:"overcommit,omitempty"`
+	ReqNodes       string                 `protobuf:"bytes,20,opt,name=req_nodes,json=reqNodes" json:"req_nodes,omitempty"`          // -w
+	ExcNodes       string                 `protobuf:"bytes,21,opt,name=exc_nodes,json=excNodes" json:"exc_nodes,omitempty"`          // -x
+	Relative       int32                  `protobuf:"zigzag32,22,opt,name=relative" json:"relative,omitempty"`                       // -r: first node, counted within the allocation; -1 = not set
+	Distribution   string                 `protobuf:"bytes,23,opt,name=distribution" json:"distribution,omitempty"`                  // "block", "cyclic", "plane=4", "arbitrary", with the second and third level as given
+	Hosts          []string               `protobuf:"bytes,24,rep,name=hosts" json:"hosts,omitempty"`                                // arbitrary: the node of each task
+	CpuBind        string                 `protobuf:"bytes,25,opt,name=cpu_bind,json=cpuBind" json:"cpu_bind,omitempty"`             // as given
+	TimeLimitS     uint32                 `protobuf:"varint,26,opt,name=time_limit_s,json=timeLimitS" json:"time_limit_s,omitempty"` // 0 = that of the job
+	NoKill         bool                   `protobuf:"varint,27,opt,name=no_kill,json=noKill" json:"no_kill,omitempty"`               // goes on when one of its nodes fails
+	Immediate      bool                   `protobuf:"varint,28,opt,name=immediate" json:"immediate,omitempty"`                       // refuse rather than wait
+	Interactive    bool                   `protobuf:"varint,29,opt,name=interactive" json:"interactive,omitempty"`                   // the interactive step of salloc: beside all others, with all that the allocation has
+	SubmitLine     string                 `protobuf:"bytes,30,opt,name=submit_line,json=submitLine" json:"submit_line,omitempty"`
+	Container      string                 `protobuf:"bytes,33,opt,name=container" json:"container,omitempty"`
+	Pty            bool                   `protobuf:"varint,34,opt,name=pty" json:"pty,omitempty"`
+	Mpi            string                 `protobuf:"bytes,35,opt,name=mpi" json:"mpi,omitempty"`             // none, pmi2, pmix
+	Addresses      []string               `protobuf:"bytes,36,rep,name=addresses" json:"addresses,omitempty"` // where srun listens, "host:port", tried in this order
+	Host           string                 `protobuf:"bytes,37,opt,name=host" json:"host,omitempty"`           // srun's host and process, as scontrol show step has it
+	Pid            uint32                 `protobuf:"varint,38,opt,name=pid" json:"pid,omitempty"`
+	SocketsPerNode uint32                 `protobuf:"varint,39,opt,name=sockets_per_node,json=socketsPerNode" json:"sockets_per_node,omitempty"` // for tres_per_socket; 0 = not set (1)
+	// copy: it brings a file to its nodes (sbcast), one task on each, beside all others. It has a number from CopyStep on, and is neither
+	// listed nor accounted.
+	Copy          bool           `protobuf:"varint,60,opt,name=copy" json:"copy,omitempty"`
+	RunIn         *ContainerSpec `protobuf:"bytes,61,opt,name=run_in,json=runIn" json:"run_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepSpec) Reset() {
+	*x = StepSpec{}
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepSpec) ProtoMessage() {}
+
+func (x *StepSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
+func (*StepSpec) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StepSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StepSpec) GetNumTasks() uint32 {
+	if x != nil {
+		return x.NumTasks
+	}
+	return 0
+}
+
+func (x *StepSpec) GetMinNodes() uint32 {
+	if x != nil {
+		return x.MinNodes
+	}
+	return 0
+}
+
+func (x *StepSpec) GetMaxNodes() uint32 {
+	if x != nil {
+		return x.MaxNodes
+	}
+	return 0
+}
+
+func (x *StepSpec) GetCpusPerTask() uint32 {
+	if x != nil {
+		return x.CpusPerTask
+	}
+	return 0
+}
+
+func (x *StepSpec) GetNtasksPerNode() uint32 {
+	if x != nil {
+		return x.NtasksPerNode
+	}
+	return 0
+}
+
+func (x *StepSpec) GetThreadsPerCore() uint32 {
+	if x != nil {
+		return x.ThreadsPerCore
+	}
+	return 0
+}
+
+func (x *StepSpec) GetMemPerNodeMib() uint64 {
+	if x != nil {
+		return x.MemPerNodeMib
+	}
+	return 0
+}
+
+func (x *StepSpec) GetMemPerCpuMib() uint64 {
+	if x != nil {
+		return x.MemPerCpuMib
+	}
+	return 0
+}
+
+func (x *StepSpec) GetMemPerGpuMib() uint64 {
+	if x != nil {
+		return x.MemPerGpuMib
+	}
+	return 0
+}
+
+func (x *StepSpec) GetTresPerStep() string {
+	if x != nil {
+		return x.TresPerStep
+	}
+	return ""
+}
+
+func (x *StepSpec) GetTresPerNode() string {
+	if x != nil {
+		return x.TresPerNode
+	}
+	return ""
+}
+
+func (x *StepSpec) GetTresPerSocket() string {
+	if x != nil {
+		return x.TresPerSocket
+	}
+	return ""
+}
+
+func (x *StepSpec) GetTresPerTask() string {
+	if x != nil {
+		return x.TresPerTask
+	}
+	return ""
+}
+
+func (x *StepSpec) GetTresBind() string {
+	if x != nil {
+		return x.TresBind
+	}
+	return ""
+}
+
+func (x *StepSpec) GetNoGres() bool {
+	if x != nil {
+		return x.NoGres
+	}
+	return false
+}
+
+func (x *StepSpec) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
+func (x *StepSpec) GetOverlap() bool {
+	if x != nil {
+		return x.Overlap
+	}
+	return false
+}
+
+func (x *StepSpec) GetOvercommit() bool {
+	if x != nil {
+		return x.Overcommit
+	}
+	return false
+}
+
+func (x *StepSpec) GetReqNodes() string {
+	if x != nil {
+		return x.ReqNodes
+	}
+	return ""
+}
+
+func (x *StepSpec) GetExcNodes() string {
+	if x != nil {
+		return x.ExcNodes
+	}
+	return ""
+}
+
+func (x *StepSpec) GetRelative() int32 {
+	if x != nil {
+		return x.Relative
+	}
+	return 0
+}
+
+func (x *StepSpec) GetDistribution() string {
+	if x != nil {
+		return x.Distribution
+	}
+	return ""
+}
+
+func (x *StepSpec) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *StepSpec) GetCpuBind() string {
+	if x != nil {
+		return x.CpuBind
+	}
+	return ""
+}
+
+func (x *StepSpec) GetTimeLimitS() uint32 {
+	if x != nil {
+		return x.TimeLimitS
+	}
+	return 0
+}
+
+func (x *StepSpec) GetNoKill() bool {
+	if x != nil {
+		return x.NoKill
+	}
+	return false
+}
+
+func (x *StepSpec) GetImmediate() bool {
+	if x != nil {
+		return x.Immediate
+	}
+	return false
+}
+
+func (x *StepSpec) GetInteractive() bool {
+	if x != nil {
+		return x.Interactive
+	}
+	return false
+}
+
+func (x *StepSpec) GetSubmitLine() string {
+	if x != nil {
+		return x.SubmitLine
+	}
+	return ""
+}
+
+func (x *StepSpec) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *StepSpec) GetPty() bool {
+	if x != nil {
+		return x.Pty
+	}
+	return false
+}
+
+func (x *StepSpec) GetMpi() string {
+	if x != nil {
+		return x.Mpi
+	}
+	return ""
+}
+
+func (x *StepSpec) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *StepSpec) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *StepSpec) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *StepSpec) GetSocketsPerNode() uint32 {
+	if x != nil {
+		return x.SocketsPerNode
+	}
+	return 0
+}
+
+func (x *StepSpec) GetCopy() bool {
+	if x != nil {
+		return x.Copy
+	}
+	return false
+}
+
+func (x *StepSpec) GetRunIn() *ContainerSpec {
+	if x != nil {
+		return x.RunIn
+	}
+	return nil
+}
+
+// FirstStep is the step for which an srun that is in no allocation has its job made. The start of the job makes it.
+type FirstStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId" json:"request_id,omitempty"` // as in CreateStepRequest
+	Spec          *StepSpec              `protobuf:"bytes,2,opt,name=spec" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FirstStep) Reset() {
+	*x = FirstStep{}
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FirstStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FirstStep) ProtoMessage() {}
+
+func (x *FirstStep) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FirstStep.ProtoReflect.Descriptor instead.
+func (*FirstStep) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FirstStep) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *FirstStep) GetSpec() *StepSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
 // JobRecord is a job as stored and as shown.
 type JobRecord struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1480,16 +1884,17 @@ type JobRecord struct {
 	ClockBoot     uint64       `protobuf:"varint,85,opt,name=clock_boot,json=clockBoot" json:"clock_boot,omitempty"` // hash of its boot_id
 	ScriptKey     []byte       `protobuf:"bytes,86,opt,name=script_key,json=scriptKey" json:"script_key,omitempty"`  // its script and environment in the state database: see ctld/state/text.go
 	EnvKey        []byte       `protobuf:"bytes,87,opt,name=env_key,json=envKey" json:"env_key,omitempty"`
-	MadeSeq       uint64       `protobuf:"varint,88,opt,name=made_seq,json=madeSeq" json:"made_seq,omitempty"` // the commit in which it was submitted
-	Lost          *LostAttempt `protobuf:"bytes,89,opt,name=lost" json:"lost,omitempty"`                       // the last attempt that a restore of a backup has lost; the job has not been judged by it yet
-	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe" json:"oversubscribe,omitempty"`     // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
+	MadeSeq       uint64       `protobuf:"varint,88,opt,name=made_seq,json=madeSeq" json:"made_seq,omitempty"`      // the commit in which it was submitted
+	Lost          *LostAttempt `protobuf:"bytes,89,opt,name=lost" json:"lost,omitempty"`                            // the last attempt that a restore of a backup has lost; the job has not been judged by it yet
+	FirstStep     *FirstStep   `protobuf:"bytes,91,opt,name=first_step,json=firstStep" json:"first_step,omitempty"` // until it starts
+	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe" json:"oversubscribe,omitempty"`          // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1906,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[5]
+	mi := &file_sluice_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1919,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JobRecord) GetId() uint32 {
@@ -2007,6 +2412,13 @@ func (x *JobRecord) GetLost() *LostAttempt {
 	return nil
 }
 
+func (x *JobRecord) GetFirstStep() *FirstStep {
+	if x != nil {
+		return x.FirstStep
+	}
+	return nil
+}
+
 func (x *JobRecord) GetOversubscribe() string {
 	if x != nil {
 		return x.Oversubscribe
@@ -2031,7 +2443,7 @@ type LostAttempt struct {
 
 func (x *LostAttempt) Reset() {
 	*x = LostAttempt{}
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2455,7 @@ func (x *LostAttempt) String() string {
 func (*LostAttempt) ProtoMessage() {}
 
 func (x *LostAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[6]
+	mi := &file_sluice_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2468,7 @@ func (x *LostAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostAttempt.ProtoReflect.Descriptor instead.
 func (*LostAttempt) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LostAttempt) GetKey() *StepKey {
@@ -2128,7 +2540,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2552,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[7]
+	mi := &file_sluice_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2565,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -2190,7 +2602,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2614,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[8]
+	mi := &file_sluice_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2627,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -2268,7 +2680,7 @@ type StepUsage struct {
 
 func (x *StepUsage) Reset() {
 	*x = StepUsage{}
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2692,7 @@ func (x *StepUsage) String() string {
 func (*StepUsage) ProtoMessage() {}
 
 func (x *StepUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[9]
+	mi := &file_sluice_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2705,7 @@ func (x *StepUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepUsage.ProtoReflect.Descriptor instead.
 func (*StepUsage) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepUsage) GetKey() *StepKey {
@@ -2406,7 +2818,7 @@ type DeviceUse struct {
 
 func (x *DeviceUse) Reset() {
 	*x = DeviceUse{}
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2830,7 @@ func (x *DeviceUse) String() string {
 func (*DeviceUse) ProtoMessage() {}
 
 func (x *DeviceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[10]
+	mi := &file_sluice_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2843,7 @@ func (x *DeviceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUse.ProtoReflect.Descriptor instead.
 func (*DeviceUse) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeviceUse) GetId() string {
@@ -2518,7 +2930,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2942,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[11]
+	mi := &file_sluice_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2955,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Signal) GetSeq() uint32 {
@@ -2663,7 +3075,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +3087,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[12]
+	mi := &file_sluice_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +3100,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3166,7 +3578,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3590,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[13]
+	mi := &file_sluice_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3603,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Hardware) GetCpus() uint32 {
@@ -3304,7 +3716,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +3728,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[14]
+	mi := &file_sluice_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +3741,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Device) GetName() string {
@@ -3520,7 +3932,7 @@ type DeviceSample struct {
 
 func (x *DeviceSample) Reset() {
 	*x = DeviceSample{}
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3944,7 @@ func (x *DeviceSample) String() string {
 func (*DeviceSample) ProtoMessage() {}
 
 func (x *DeviceSample) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[15]
+	mi := &file_sluice_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3957,7 @@ func (x *DeviceSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceSample.ProtoReflect.Descriptor instead.
 func (*DeviceSample) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeviceSample) GetId() string {
@@ -3640,7 +4052,7 @@ type MigProfile struct {
 
 func (x *MigProfile) Reset() {
 	*x = MigProfile{}
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +4064,7 @@ func (x *MigProfile) String() string {
 func (*MigProfile) ProtoMessage() {}
 
 func (x *MigProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[16]
+	mi := &file_sluice_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +4077,7 @@ func (x *MigProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigProfile.ProtoReflect.Descriptor instead.
 func (*MigProfile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MigProfile) GetName() string {
@@ -3765,7 +4177,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[17]
+	mi := &file_sluice_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +4189,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[17]
+	mi := &file_sluice_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +4202,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PartitionRecord) GetName() string {
@@ -4146,7 +4558,7 @@ type ReservationRecord struct {
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_sluice_v1_job_proto_msgTypes[18]
+	mi := &file_sluice_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4570,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_job_proto_msgTypes[18]
+	mi := &file_sluice_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4583,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReservationRecord) GetName() string {
@@ -4494,7 +4906,56 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x14\n" +
 	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
 	"\x06parent\x18\a \x01(\tR\x06parent\x12\x1b\n" +
-	"\tmig_start\x18\b \x01(\rR\bmigStart\"\x84\x13\n" +
+	"\tmig_start\x18\b \x01(\rR\bmigStart\"\xb8\t\n" +
+	"\bStepSpec\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tnum_tasks\x18\x02 \x01(\rR\bnumTasks\x12\x1b\n" +
+	"\tmin_nodes\x18\x03 \x01(\rR\bminNodes\x12\x1b\n" +
+	"\tmax_nodes\x18\x04 \x01(\rR\bmaxNodes\x12\"\n" +
+	"\rcpus_per_task\x18\x05 \x01(\rR\vcpusPerTask\x12&\n" +
+	"\x0fntasks_per_node\x18\x06 \x01(\rR\rntasksPerNode\x12(\n" +
+	"\x10threads_per_core\x18\a \x01(\rR\x0ethreadsPerCore\x12'\n" +
+	"\x10mem_per_node_mib\x18\b \x01(\x04R\rmemPerNodeMib\x12%\n" +
+	"\x0fmem_per_cpu_mib\x18\t \x01(\x04R\fmemPerCpuMib\x12%\n" +
+	"\x0fmem_per_gpu_mib\x18\n" +
+	" \x01(\x04R\fmemPerGpuMib\x12\"\n" +
+	"\rtres_per_step\x18\v \x01(\tR\vtresPerStep\x12\"\n" +
+	"\rtres_per_node\x18\f \x01(\tR\vtresPerNode\x12&\n" +
+	"\x0ftres_per_socket\x18\r \x01(\tR\rtresPerSocket\x12\"\n" +
+	"\rtres_per_task\x18\x0e \x01(\tR\vtresPerTask\x12\x1b\n" +
+	"\ttres_bind\x18\x0f \x01(\tR\btresBind\x12\x17\n" +
+	"\ano_gres\x18\x10 \x01(\bR\x06noGres\x12\x14\n" +
+	"\x05exact\x18\x11 \x01(\bR\x05exact\x12\x18\n" +
+	"\aoverlap\x18\x12 \x01(\bR\aoverlap\x12\x1e\n" +
+	"\n" +
+	"overcommit\x18\x13 \x01(\bR\n" +
+	"overcommit\x12\x1b\n" +
+	"\treq_nodes\x18\x14 \x01(\tR\breqNodes\x12\x1b\n" +
+	"\texc_nodes\x18\x15 \x01(\tR\bexcNodes\x12\x1a\n" +
+	"\brelative\x18\x16 \x01(\x11R\brelative\x12\"\n" +
+	"\fdistribution\x18\x17 \x01(\tR\fdistribution\x12\x14\n" +
+	"\x05hosts\x18\x18 \x03(\tR\x05hosts\x12\x19\n" +
+	"\bcpu_bind\x18\x19 \x01(\tR\acpuBind\x12 \n" +
+	"\ftime_limit_s\x18\x1a \x01(\rR\n" +
+	"timeLimitS\x12\x17\n" +
+	"\ano_kill\x18\x1b \x01(\bR\x06noKill\x12\x1c\n" +
+	"\timmediate\x18\x1c \x01(\bR\timmediate\x12 \n" +
+	"\vinteractive\x18\x1d \x01(\bR\vinteractive\x12\x1f\n" +
+	"\vsubmit_line\x18\x1e \x01(\tR\n" +
+	"submitLine\x12\x1c\n" +
+	"\tcontainer\x18! \x01(\tR\tcontainer\x12\x10\n" +
+	"\x03pty\x18\" \x01(\bR\x03pty\x12\x10\n" +
+	"\x03mpi\x18# \x01(\tR\x03mpi\x12\x1c\n" +
+	"\taddresses\x18$ \x03(\tR\taddresses\x12\x12\n" +
+	"\x04host\x18% \x01(\tR\x04host\x12\x10\n" +
+	"\x03pid\x18& \x01(\rR\x03pid\x12(\n" +
+	"\x10sockets_per_node\x18' \x01(\rR\x0esocketsPerNode\x12\x12\n" +
+	"\x04copy\x18< \x01(\bR\x04copy\x12/\n" +
+	"\x06run_in\x18= \x01(\v2\x18.sluice.v1.ContainerSpecR\x05runIn\"S\n" +
+	"\tFirstStep\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
+	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"\xb9\x13\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -4588,7 +5049,9 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"script_key\x18V \x01(\fR\tscriptKey\x12\x17\n" +
 	"\aenv_key\x18W \x01(\fR\x06envKey\x12\x19\n" +
 	"\bmade_seq\x18X \x01(\x04R\amadeSeq\x12*\n" +
-	"\x04lost\x18Y \x01(\v2\x16.sluice.v1.LostAttemptR\x04lost\x12$\n" +
+	"\x04lost\x18Y \x01(\v2\x16.sluice.v1.LostAttemptR\x04lost\x123\n" +
+	"\n" +
+	"first_step\x18[ \x01(\v2\x14.sluice.v1.FirstStepR\tfirstStep\x12$\n" +
 	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
 	"expires_ns\"\xef\x01\n" +
 	"\vLostAttempt\x12$\n" +
@@ -4924,7 +5387,7 @@ func file_sluice_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_sluice_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_sluice_v1_job_proto_goTypes = []any{
 	(JobState)(0),             // 0: sluice.v1.JobState
 	(NodeState)(0),            // 1: sluice.v1.NodeState
@@ -4933,47 +5396,52 @@ var file_sluice_v1_job_proto_goTypes = []any{
 	(*Rlimit)(nil),            // 4: sluice.v1.Rlimit
 	(*NodeAlloc)(nil),         // 5: sluice.v1.NodeAlloc
 	(*GresDevice)(nil),        // 6: sluice.v1.GresDevice
-	(*JobRecord)(nil),         // 7: sluice.v1.JobRecord
-	(*LostAttempt)(nil),       // 8: sluice.v1.LostAttempt
-	(*ClockRecord)(nil),       // 9: sluice.v1.ClockRecord
-	(*StepKey)(nil),           // 10: sluice.v1.StepKey
-	(*StepUsage)(nil),         // 11: sluice.v1.StepUsage
-	(*DeviceUse)(nil),         // 12: sluice.v1.DeviceUse
-	(*Signal)(nil),            // 13: sluice.v1.Signal
-	(*NodeRecord)(nil),        // 14: sluice.v1.NodeRecord
-	(*Hardware)(nil),          // 15: sluice.v1.Hardware
-	(*Device)(nil),            // 16: sluice.v1.Device
-	(*DeviceSample)(nil),      // 17: sluice.v1.DeviceSample
-	(*MigProfile)(nil),        // 18: sluice.v1.MigProfile
-	(*PartitionRecord)(nil),   // 19: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil), // 20: sluice.v1.ReservationRecord
+	(*StepSpec)(nil),          // 7: sluice.v1.StepSpec
+	(*FirstStep)(nil),         // 8: sluice.v1.FirstStep
+	(*JobRecord)(nil),         // 9: sluice.v1.JobRecord
+	(*LostAttempt)(nil),       // 10: sluice.v1.LostAttempt
+	(*ClockRecord)(nil),       // 11: sluice.v1.ClockRecord
+	(*StepKey)(nil),           // 12: sluice.v1.StepKey
+	(*StepUsage)(nil),         // 13: sluice.v1.StepUsage
+	(*DeviceUse)(nil),         // 14: sluice.v1.DeviceUse
+	(*Signal)(nil),            // 15: sluice.v1.Signal
+	(*NodeRecord)(nil),        // 16: sluice.v1.NodeRecord
+	(*Hardware)(nil),          // 17: sluice.v1.Hardware
+	(*Device)(nil),            // 18: sluice.v1.Device
+	(*DeviceSample)(nil),      // 19: sluice.v1.DeviceSample
+	(*MigProfile)(nil),        // 20: sluice.v1.MigProfile
+	(*PartitionRecord)(nil),   // 21: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil), // 22: sluice.v1.ReservationRecord
 }
 var file_sluice_v1_job_proto_depIdxs = []int32{
 	4,  // 0: sluice.v1.JobSpec.rlimits:type_name -> sluice.v1.Rlimit
 	3,  // 1: sluice.v1.JobSpec.run_in:type_name -> sluice.v1.ContainerSpec
 	6,  // 2: sluice.v1.NodeAlloc.devices:type_name -> sluice.v1.GresDevice
-	2,  // 3: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
-	0,  // 4: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
-	5,  // 5: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
-	13, // 6: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
-	0,  // 7: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
-	11, // 8: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
-	8,  // 9: sluice.v1.JobRecord.lost:type_name -> sluice.v1.LostAttempt
-	10, // 10: sluice.v1.LostAttempt.key:type_name -> sluice.v1.StepKey
-	10, // 11: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
-	12, // 12: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
-	1,  // 13: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
-	15, // 14: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
-	10, // 15: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
-	10, // 16: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
-	16, // 17: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
-	18, // 18: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
-	5,  // 19: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	3,  // 3: sluice.v1.StepSpec.run_in:type_name -> sluice.v1.ContainerSpec
+	7,  // 4: sluice.v1.FirstStep.spec:type_name -> sluice.v1.StepSpec
+	2,  // 5: sluice.v1.JobRecord.spec:type_name -> sluice.v1.JobSpec
+	0,  // 6: sluice.v1.JobRecord.state:type_name -> sluice.v1.JobState
+	5,  // 7: sluice.v1.JobRecord.alloc:type_name -> sluice.v1.NodeAlloc
+	15, // 8: sluice.v1.JobRecord.signals:type_name -> sluice.v1.Signal
+	0,  // 9: sluice.v1.JobRecord.stop_state:type_name -> sluice.v1.JobState
+	13, // 10: sluice.v1.JobRecord.usage:type_name -> sluice.v1.StepUsage
+	10, // 11: sluice.v1.JobRecord.lost:type_name -> sluice.v1.LostAttempt
+	8,  // 12: sluice.v1.JobRecord.first_step:type_name -> sluice.v1.FirstStep
+	12, // 13: sluice.v1.LostAttempt.key:type_name -> sluice.v1.StepKey
+	12, // 14: sluice.v1.StepUsage.key:type_name -> sluice.v1.StepKey
+	14, // 15: sluice.v1.StepUsage.devices:type_name -> sluice.v1.DeviceUse
+	1,  // 16: sluice.v1.NodeRecord.state:type_name -> sluice.v1.NodeState
+	17, // 17: sluice.v1.NodeRecord.reported:type_name -> sluice.v1.Hardware
+	12, // 18: sluice.v1.NodeRecord.strays:type_name -> sluice.v1.StepKey
+	12, // 19: sluice.v1.NodeRecord.launch_failures:type_name -> sluice.v1.StepKey
+	18, // 20: sluice.v1.Hardware.devices:type_name -> sluice.v1.Device
+	20, // 21: sluice.v1.Device.mig_profiles:type_name -> sluice.v1.MigProfile
+	5,  // 22: sluice.v1.ReservationRecord.parts:type_name -> sluice.v1.NodeAlloc
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_job_proto_init() }
@@ -4987,7 +5455,7 @@ func file_sluice_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_job_proto_rawDesc), len(file_sluice_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,357 +21,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// StepSpec is what was asked for: options of srun, those of the job filled in by srun from its environment.
-type StepSpec struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
-	NumTasks       uint32                 `protobuf:"varint,2,opt,name=num_tasks,json=numTasks" json:"num_tasks,omitempty"` // 0 = not set
-	MinNodes       uint32                 `protobuf:"varint,3,opt,name=min_nodes,json=minNodes" json:"min_nodes,omitempty"` // 0 = not set
-	MaxNodes       uint32                 `protobuf:"varint,4,opt,name=max_nodes,json=maxNodes" json:"max_nodes,omitempty"`
-	CpusPerTask    uint32                 `protobuf:"varint,5,opt,name=cpus_per_task,json=cpusPerTask" json:"cpus_per_task,omitempty"` // 0 = not set (1)
-	NtasksPerNode  uint32                 `protobuf:"varint,6,opt,name=ntasks_per_node,json=ntasksPerNode" json:"ntasks_per_node,omitempty"`
-	ThreadsPerCore uint32                 `protobuf:"varint,7,opt,name=threads_per_core,json=threadsPerCore" json:"threads_per_core,omitempty"`
-	MemPerNodeMib  uint64                 `protobuf:"varint,8,opt,name=mem_per_node_mib,json=memPerNodeMib" json:"mem_per_node_mib,omitempty"` // at most one of the three
-	MemPerCpuMib   uint64                 `protobuf:"varint,9,opt,name=mem_per_cpu_mib,json=memPerCpuMib" json:"mem_per_cpu_mib,omitempty"`
-	MemPerGpuMib   uint64                 `protobuf:"varint,10,opt,name=mem_per_gpu_mib,json=memPerGpuMib" json:"mem_per_gpu_mib,omitempty"`
-	TresPerStep    string                 `protobuf:"bytes,11,opt,name=tres_per_step,json=tresPerStep" json:"tres_per_step,omitempty"` // "gres/gpu:a100:2", as in JobSpec
-	TresPerNode    string                 `protobuf:"bytes,12,opt,name=tres_per_node,json=tresPerNode" json:"tres_per_node,omitempty"`
-	TresPerSocket  string                 `protobuf:"bytes,13,opt,name=tres_per_socket,json=tresPerSocket" json:"tres_per_socket,omitempty"`
-	TresPerTask    string                 `protobuf:"bytes,14,opt,name=tres_per_task,json=tresPerTask" json:"tres_per_task,omitempty"`
-	TresBind       string                 `protobuf:"bytes,15,opt,name=tres_bind,json=tresBind" json:"tres_bind,omitempty"` // --gpu-bind
-	NoGres         bool                   `protobuf:"varint,16,opt,name=no_gres,json=noGres" json:"no_gres,omitempty"`      // --gres=none
-	Exact          bool                   `protobuf:"varint,17,opt,name=exact" json:"exact,omitempty"`                      // only the CPUs that are asked for, not all that the job has on the nodes
-	Overlap        bool                   `protobuf:"varint,18,opt,name=overlap" json:"overlap,omitempty"`                  // shares what it has with other steps
-	Overcommit     bool                   `protobuf:"varint,19,opt,name=overcommit" json:"overcommit,omitempty"`
-	ReqNodes       string                 `protobuf:"bytes,20,opt,name=req_nodes,json=reqNodes" json:"req_nodes,omitempty"`          // -w
-	ExcNodes       string                 `protobuf:"bytes,21,opt,name=exc_nodes,json=excNodes" json:"exc_nodes,omitempty"`          // -x
-	Relative       int32                  `protobuf:"zigzag32,22,opt,name=relative" json:"relative,omitempty"`                       // -r: first node, counted within the allocation; -1 = not set
-	Distribution   string                 `protobuf:"bytes,23,opt,name=distribution" json:"distribution,omitempty"`                  // "block", "cyclic", "plane=4", "arbitrary", with the second and third level as given
-	Hosts          []string               `protobuf:"bytes,24,rep,name=hosts" json:"hosts,omitempty"`                                // arbitrary: the node of each task
-	CpuBind        string                 `protobuf:"bytes,25,opt,name=cpu_bind,json=cpuBind" json:"cpu_bind,omitempty"`             // as given
-	TimeLimitS     uint32                 `protobuf:"varint,26,opt,name=time_limit_s,json=timeLimitS" json:"time_limit_s,omitempty"` // 0 = that of the job
-	NoKill         bool                   `protobuf:"varint,27,opt,name=no_kill,json=noKill" json:"no_kill,omitempty"`               // goes on when one of its nodes fails
-	Immediate      bool                   `protobuf:"varint,28,opt,name=immediate" json:"immediate,omitempty"`                       // refuse rather than wait
-	Interactive    bool                   `protobuf:"varint,29,opt,name=interactive" json:"interactive,omitempty"`                   // the interactive step of salloc: beside all others, with all that the allocation has
-	SubmitLine     string                 `protobuf:"bytes,30,opt,name=submit_line,json=submitLine" json:"submit_line,omitempty"`
-	Container      string                 `protobuf:"bytes,33,opt,name=container" json:"container,omitempty"`
-	Pty            bool                   `protobuf:"varint,34,opt,name=pty" json:"pty,omitempty"`
-	Mpi            string                 `protobuf:"bytes,35,opt,name=mpi" json:"mpi,omitempty"`             // none, pmi2, pmix
-	Addresses      []string               `protobuf:"bytes,36,rep,name=addresses" json:"addresses,omitempty"` // where srun listens, "host:port", tried in this order
-	Host           string                 `protobuf:"bytes,37,opt,name=host" json:"host,omitempty"`           // srun's host and process, as scontrol show step has it
-	Pid            uint32                 `protobuf:"varint,38,opt,name=pid" json:"pid,omitempty"`
-	SocketsPerNode uint32                 `protobuf:"varint,39,opt,name=sockets_per_node,json=socketsPerNode" json:"sockets_per_node,omitempty"` // for tres_per_socket; 0 = not set (1)
-	// copy: it brings a file to its nodes (sbcast), one task on each, beside all others. It has a number from CopyStep on, and is neither
-	// listed nor accounted.
-	Copy          bool           `protobuf:"varint,60,opt,name=copy" json:"copy,omitempty"`
-	RunIn         *ContainerSpec `protobuf:"bytes,61,opt,name=run_in,json=runIn" json:"run_in,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StepSpec) Reset() {
-	*x = StepSpec{}
-	mi := &file_sluice_v1_step_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StepSpec) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StepSpec) ProtoMessage() {}
-
-func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
-func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *StepSpec) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *StepSpec) GetNumTasks() uint32 {
-	if x != nil {
-		return x.NumTasks
-	}
-	return 0
-}
-
-func (x *StepSpec) GetMinNodes() uint32 {
-	if x != nil {
-		return x.MinNodes
-	}
-	return 0
-}
-
-func (x *StepSpec) GetMaxNodes() uint32 {
-	if x != nil {
-		return x.MaxNodes
-	}
-	return 0
-}
-
-func (x *StepSpec) GetCpusPerTask() uint32 {
-	if x != nil {
-		return x.CpusPerTask
-	}
-	return 0
-}
-
-func (x *StepSpec) GetNtasksPerNode() uint32 {
-	if x != nil {
-		return x.NtasksPerNode
-	}
-	return 0
-}
-
-func (x *StepSpec) GetThreadsPerCore() uint32 {
-	if x != nil {
-		return x.ThreadsPerCore
-	}
-	return 0
-}
-
-func (x *StepSpec) GetMemPerNodeMib() uint64 {
-	if x != nil {
-		return x.MemPerNodeMib
-	}
-	return 0
-}
-
-func (x *StepSpec) GetMemPerCpuMib() uint64 {
-	if x != nil {
-		return x.MemPerCpuMib
-	}
-	return 0
-}
-
-func (x *StepSpec) GetMemPerGpuMib() uint64 {
-	if x != nil {
-		return x.MemPerGpuMib
-	}
-	return 0
-}
-
-func (x *StepSpec) GetTresPerStep() string {
-	if x != nil {
-		return x.TresPerStep
-	}
-	return ""
-}
-
-func (x *StepSpec) GetTresPerNode() string {
-	if x != nil {
-		return x.TresPerNode
-	}
-	return ""
-}
-
-func (x *StepSpec) GetTresPerSocket() string {
-	if x != nil {
-		return x.TresPerSocket
-	}
-	return ""
-}
-
-func (x *StepSpec) GetTresPerTask() string {
-	if x != nil {
-		return x.TresPerTask
-	}
-	return ""
-}
-
-func (x *StepSpec) GetTresBind() string {
-	if x != nil {
-		return x.TresBind
-	}
-	return ""
-}
-
-func (x *StepSpec) GetNoGres() bool {
-	if x != nil {
-		return x.NoGres
-	}
-	return false
-}
-
-func (x *StepSpec) GetExact() bool {
-	if x != nil {
-		return x.Exact
-	}
-	return false
-}
-
-func (x *StepSpec) GetOverlap() bool {
-	if x != nil {
-		return x.Overlap
-	}
-	return false
-}
-
-func (x *StepSpec) GetOvercommit() bool {
-	if x != nil {
-		return x.Overcommit
-	}
-	return false
-}
-
-func (x *StepSpec) GetReqNodes() string {
-	if x != nil {
-		return x.ReqNodes
-	}
-	return ""
-}
-
-func (x *StepSpec) GetExcNodes() string {
-	if x != nil {
-		return x.ExcNodes
-	}
-	return ""
-}
-
-func (x *StepSpec) GetRelative() int32 {
-	if x != nil {
-		return x.Relative
-	}
-	return 0
-}
-
-func (x *StepSpec) GetDistribution() string {
-	if x != nil {
-		return x.Distribution
-	}
-	return ""
-}
-
-func (x *StepSpec) GetHosts() []string {
-	if x != nil {
-		return x.Hosts
-	}
-	return nil
-}
-
-func (x *StepSpec) GetCpuBind() string {
-	if x != nil {
-		return x.CpuBind
-	}
-	return ""
-}
-
-func (x *StepSpec) GetTimeLimitS() uint32 {
-	if x != nil {
-		return x.TimeLimitS
-	}
-	return 0
-}
-
-func (x *StepSpec) GetNoKill() bool {
-	if x != nil {
-		return x.NoKill
-	}
-	return false
-}
-
-func (x *StepSpec) GetImmediate() bool {
-	if x != nil {
-		return x.Immediate
-	}
-	return false
-}
-
-func (x *StepSpec) GetInteractive() bool {
-	if x != nil {
-		return x.Interactive
-	}
-	return false
-}
-
-func (x *StepSpec) GetSubmitLine() string {
-	if x != nil {
-		return x.SubmitLine
-	}
-	return ""
-}
-
-func (x *StepSpec) GetContainer() string {
-	if x != nil {
-		return x.Container
-	}
-	return ""
-}
-
-func (x *StepSpec) GetPty() bool {
-	if x != nil {
-		return x.Pty
-	}
-	return false
-}
-
-func (x *StepSpec) GetMpi() string {
-	if x != nil {
-		return x.Mpi
-	}
-	return ""
-}
-
-func (x *StepSpec) GetAddresses() []string {
-	if x != nil {
-		return x.Addresses
-	}
-	return nil
-}
-
-func (x *StepSpec) GetHost() string {
-	if x != nil {
-		return x.Host
-	}
-	return ""
-}
-
-func (x *StepSpec) GetPid() uint32 {
-	if x != nil {
-		return x.Pid
-	}
-	return 0
-}
-
-func (x *StepSpec) GetSocketsPerNode() uint32 {
-	if x != nil {
-		return x.SocketsPerNode
-	}
-	return 0
-}
-
-func (x *StepSpec) GetCopy() bool {
-	if x != nil {
-		return x.Copy
-	}
-	return false
-}
-
-func (x *StepSpec) GetRunIn() *ContainerSpec {
-	if x != nil {
-		return x.RunIn
-	}
-	return nil
-}
-
 // StepNode is a step's share of one node of its allocation.
 type StepNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -390,7 +39,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_sluice_v1_step_proto_msgTypes[1]
+	mi := &file_sluice_v1_step_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +51,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[1]
+	mi := &file_sluice_v1_step_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +64,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{1}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *StepNode) GetNode() string {
@@ -524,7 +173,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_sluice_v1_step_proto_msgTypes[2]
+	mi := &file_sluice_v1_step_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +185,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[2]
+	mi := &file_sluice_v1_step_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +198,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{2}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *StepRecord) GetJobId() uint32 {
@@ -780,7 +429,7 @@ type StepWatcher struct {
 
 func (x *StepWatcher) Reset() {
 	*x = StepWatcher{}
-	mi := &file_sluice_v1_step_proto_msgTypes[3]
+	mi := &file_sluice_v1_step_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +441,7 @@ func (x *StepWatcher) String() string {
 func (*StepWatcher) ProtoMessage() {}
 
 func (x *StepWatcher) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[3]
+	mi := &file_sluice_v1_step_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +454,7 @@ func (x *StepWatcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepWatcher.ProtoReflect.Descriptor instead.
 func (*StepWatcher) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{3}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StepWatcher) GetSeq() uint32 {
@@ -834,7 +483,7 @@ type StepHello struct {
 
 func (x *StepHello) Reset() {
 	*x = StepHello{}
-	mi := &file_sluice_v1_step_proto_msgTypes[4]
+	mi := &file_sluice_v1_step_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +495,7 @@ func (x *StepHello) String() string {
 func (*StepHello) ProtoMessage() {}
 
 func (x *StepHello) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[4]
+	mi := &file_sluice_v1_step_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +508,7 @@ func (x *StepHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepHello.ProtoReflect.Descriptor instead.
 func (*StepHello) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{4}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StepHello) GetNodeIndex() uint32 {
@@ -899,7 +548,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_sluice_v1_step_proto_msgTypes[5]
+	mi := &file_sluice_v1_step_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +560,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[5]
+	mi := &file_sluice_v1_step_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +573,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{5}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StepStarted) GetPids() []uint32 {
@@ -946,7 +595,7 @@ type StepFailed struct {
 
 func (x *StepFailed) Reset() {
 	*x = StepFailed{}
-	mi := &file_sluice_v1_step_proto_msgTypes[6]
+	mi := &file_sluice_v1_step_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +607,7 @@ func (x *StepFailed) String() string {
 func (*StepFailed) ProtoMessage() {}
 
 func (x *StepFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[6]
+	mi := &file_sluice_v1_step_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +620,7 @@ func (x *StepFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFailed.ProtoReflect.Descriptor instead.
 func (*StepFailed) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{6}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepFailed) GetVerdict() string {
@@ -1013,7 +662,7 @@ type StepExit struct {
 
 func (x *StepExit) Reset() {
 	*x = StepExit{}
-	mi := &file_sluice_v1_step_proto_msgTypes[7]
+	mi := &file_sluice_v1_step_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +674,7 @@ func (x *StepExit) String() string {
 func (*StepExit) ProtoMessage() {}
 
 func (x *StepExit) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[7]
+	mi := &file_sluice_v1_step_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +687,7 @@ func (x *StepExit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepExit.ProtoReflect.Descriptor instead.
 func (*StepExit) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{7}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepExit) GetTasks() []uint32 {
@@ -1073,7 +722,7 @@ type StepEnded struct {
 
 func (x *StepEnded) Reset() {
 	*x = StepEnded{}
-	mi := &file_sluice_v1_step_proto_msgTypes[8]
+	mi := &file_sluice_v1_step_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +734,7 @@ func (x *StepEnded) String() string {
 func (*StepEnded) ProtoMessage() {}
 
 func (x *StepEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[8]
+	mi := &file_sluice_v1_step_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +747,7 @@ func (x *StepEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEnded.ProtoReflect.Descriptor instead.
 func (*StepEnded) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{8}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepEnded) GetVerdict() string {
@@ -1131,7 +780,7 @@ type StepSignal struct {
 
 func (x *StepSignal) Reset() {
 	*x = StepSignal{}
-	mi := &file_sluice_v1_step_proto_msgTypes[9]
+	mi := &file_sluice_v1_step_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +792,7 @@ func (x *StepSignal) String() string {
 func (*StepSignal) ProtoMessage() {}
 
 func (x *StepSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[9]
+	mi := &file_sluice_v1_step_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +805,7 @@ func (x *StepSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSignal.ProtoReflect.Descriptor instead.
 func (*StepSignal) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{9}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepSignal) GetSignal() uint32 {
@@ -1177,7 +826,7 @@ type StepFence struct {
 
 func (x *StepFence) Reset() {
 	*x = StepFence{}
-	mi := &file_sluice_v1_step_proto_msgTypes[10]
+	mi := &file_sluice_v1_step_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +838,7 @@ func (x *StepFence) String() string {
 func (*StepFence) ProtoMessage() {}
 
 func (x *StepFence) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[10]
+	mi := &file_sluice_v1_step_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +851,7 @@ func (x *StepFence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFence.ProtoReflect.Descriptor instead.
 func (*StepFence) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{10}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepFence) GetPairs() []*StepPair {
@@ -1229,7 +878,7 @@ type StepPair struct {
 
 func (x *StepPair) Reset() {
 	*x = StepPair{}
-	mi := &file_sluice_v1_step_proto_msgTypes[11]
+	mi := &file_sluice_v1_step_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +890,7 @@ func (x *StepPair) String() string {
 func (*StepPair) ProtoMessage() {}
 
 func (x *StepPair) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[11]
+	mi := &file_sluice_v1_step_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +903,7 @@ func (x *StepPair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPair.ProtoReflect.Descriptor instead.
 func (*StepPair) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{11}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StepPair) GetKey() []byte {
@@ -1286,7 +935,7 @@ type StepName struct {
 
 func (x *StepName) Reset() {
 	*x = StepName{}
-	mi := &file_sluice_v1_step_proto_msgTypes[12]
+	mi := &file_sluice_v1_step_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +947,7 @@ func (x *StepName) String() string {
 func (*StepName) ProtoMessage() {}
 
 func (x *StepName) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[12]
+	mi := &file_sluice_v1_step_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +960,7 @@ func (x *StepName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepName.ProtoReflect.Descriptor instead.
 func (*StepName) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{12}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepName) GetId() uint32 {
@@ -1368,7 +1017,7 @@ type PmixJob struct {
 
 func (x *PmixJob) Reset() {
 	*x = PmixJob{}
-	mi := &file_sluice_v1_step_proto_msgTypes[13]
+	mi := &file_sluice_v1_step_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1029,7 @@ func (x *PmixJob) String() string {
 func (*PmixJob) ProtoMessage() {}
 
 func (x *PmixJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[13]
+	mi := &file_sluice_v1_step_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1042,7 @@ func (x *PmixJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PmixJob.ProtoReflect.Descriptor instead.
 func (*PmixJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{13}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PmixJob) GetNspace() string {
@@ -1428,7 +1077,7 @@ type PmixReady struct {
 
 func (x *PmixReady) Reset() {
 	*x = PmixReady{}
-	mi := &file_sluice_v1_step_proto_msgTypes[14]
+	mi := &file_sluice_v1_step_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1089,7 @@ func (x *PmixReady) String() string {
 func (*PmixReady) ProtoMessage() {}
 
 func (x *PmixReady) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[14]
+	mi := &file_sluice_v1_step_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1102,7 @@ func (x *PmixReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PmixReady.ProtoReflect.Descriptor instead.
 func (*PmixReady) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{14}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PmixReady) GetTasks() []*PmixTask {
@@ -1480,7 +1129,7 @@ type PmixTask struct {
 
 func (x *PmixTask) Reset() {
 	*x = PmixTask{}
-	mi := &file_sluice_v1_step_proto_msgTypes[15]
+	mi := &file_sluice_v1_step_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1141,7 @@ func (x *PmixTask) String() string {
 func (*PmixTask) ProtoMessage() {}
 
 func (x *PmixTask) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[15]
+	mi := &file_sluice_v1_step_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1154,7 @@ func (x *PmixTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PmixTask.ProtoReflect.Descriptor instead.
 func (*PmixTask) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{15}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PmixTask) GetRank() uint32 {
@@ -1537,7 +1186,7 @@ type PmixModex struct {
 
 func (x *PmixModex) Reset() {
 	*x = PmixModex{}
-	mi := &file_sluice_v1_step_proto_msgTypes[16]
+	mi := &file_sluice_v1_step_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1198,7 @@ func (x *PmixModex) String() string {
 func (*PmixModex) ProtoMessage() {}
 
 func (x *PmixModex) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[16]
+	mi := &file_sluice_v1_step_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1211,7 @@ func (x *PmixModex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PmixModex.ProtoReflect.Descriptor instead.
 func (*PmixModex) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{16}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PmixModex) GetId() uint32 {
@@ -1617,7 +1266,7 @@ type StepWindow struct {
 
 func (x *StepWindow) Reset() {
 	*x = StepWindow{}
-	mi := &file_sluice_v1_step_proto_msgTypes[17]
+	mi := &file_sluice_v1_step_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1278,7 @@ func (x *StepWindow) String() string {
 func (*StepWindow) ProtoMessage() {}
 
 func (x *StepWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[17]
+	mi := &file_sluice_v1_step_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1291,7 @@ func (x *StepWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepWindow.ProtoReflect.Descriptor instead.
 func (*StepWindow) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{17}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StepWindow) GetRows() uint32 {
@@ -1690,7 +1339,7 @@ type StepWork struct {
 
 func (x *StepWork) Reset() {
 	*x = StepWork{}
-	mi := &file_sluice_v1_step_proto_msgTypes[18]
+	mi := &file_sluice_v1_step_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1351,7 @@ func (x *StepWork) String() string {
 func (*StepWork) ProtoMessage() {}
 
 func (x *StepWork) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[18]
+	mi := &file_sluice_v1_step_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1364,7 @@ func (x *StepWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepWork.ProtoReflect.Descriptor instead.
 func (*StepWork) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{18}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StepWork) GetPrograms() []*StepProgram {
@@ -1876,7 +1525,7 @@ type StepPlace struct {
 
 func (x *StepPlace) Reset() {
 	*x = StepPlace{}
-	mi := &file_sluice_v1_step_proto_msgTypes[19]
+	mi := &file_sluice_v1_step_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1537,7 @@ func (x *StepPlace) String() string {
 func (*StepPlace) ProtoMessage() {}
 
 func (x *StepPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[19]
+	mi := &file_sluice_v1_step_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1550,7 @@ func (x *StepPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlace.ProtoReflect.Descriptor instead.
 func (*StepPlace) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{19}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StepPlace) GetNode() string {
@@ -1938,7 +1587,7 @@ type StepFile struct {
 
 func (x *StepFile) Reset() {
 	*x = StepFile{}
-	mi := &file_sluice_v1_step_proto_msgTypes[20]
+	mi := &file_sluice_v1_step_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +1599,7 @@ func (x *StepFile) String() string {
 func (*StepFile) ProtoMessage() {}
 
 func (x *StepFile) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[20]
+	mi := &file_sluice_v1_step_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +1612,7 @@ func (x *StepFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFile.ProtoReflect.Descriptor instead.
 func (*StepFile) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{20}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StepFile) GetPath() string {
@@ -2047,7 +1696,7 @@ type StepProgram struct {
 
 func (x *StepProgram) Reset() {
 	*x = StepProgram{}
-	mi := &file_sluice_v1_step_proto_msgTypes[21]
+	mi := &file_sluice_v1_step_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +1708,7 @@ func (x *StepProgram) String() string {
 func (*StepProgram) ProtoMessage() {}
 
 func (x *StepProgram) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_step_proto_msgTypes[21]
+	mi := &file_sluice_v1_step_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +1721,7 @@ func (x *StepProgram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepProgram.ProtoReflect.Descriptor instead.
 func (*StepProgram) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_step_proto_rawDescGZIP(), []int{21}
+	return file_sluice_v1_step_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StepProgram) GetTasks() []uint32 {
@@ -2093,52 +1742,7 @@ var File_sluice_v1_step_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_step_proto_rawDesc = "" +
 	"\n" +
-	"\x14sluice/v1/step.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\xb8\t\n" +
-	"\bStepSpec\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
-	"\tnum_tasks\x18\x02 \x01(\rR\bnumTasks\x12\x1b\n" +
-	"\tmin_nodes\x18\x03 \x01(\rR\bminNodes\x12\x1b\n" +
-	"\tmax_nodes\x18\x04 \x01(\rR\bmaxNodes\x12\"\n" +
-	"\rcpus_per_task\x18\x05 \x01(\rR\vcpusPerTask\x12&\n" +
-	"\x0fntasks_per_node\x18\x06 \x01(\rR\rntasksPerNode\x12(\n" +
-	"\x10threads_per_core\x18\a \x01(\rR\x0ethreadsPerCore\x12'\n" +
-	"\x10mem_per_node_mib\x18\b \x01(\x04R\rmemPerNodeMib\x12%\n" +
-	"\x0fmem_per_cpu_mib\x18\t \x01(\x04R\fmemPerCpuMib\x12%\n" +
-	"\x0fmem_per_gpu_mib\x18\n" +
-	" \x01(\x04R\fmemPerGpuMib\x12\"\n" +
-	"\rtres_per_step\x18\v \x01(\tR\vtresPerStep\x12\"\n" +
-	"\rtres_per_node\x18\f \x01(\tR\vtresPerNode\x12&\n" +
-	"\x0ftres_per_socket\x18\r \x01(\tR\rtresPerSocket\x12\"\n" +
-	"\rtres_per_task\x18\x0e \x01(\tR\vtresPerTask\x12\x1b\n" +
-	"\ttres_bind\x18\x0f \x01(\tR\btresBind\x12\x17\n" +
-	"\ano_gres\x18\x10 \x01(\bR\x06noGres\x12\x14\n" +
-	"\x05exact\x18\x11 \x01(\bR\x05exact\x12\x18\n" +
-	"\aoverlap\x18\x12 \x01(\bR\aoverlap\x12\x1e\n" +
-	"\n" +
-	"overcommit\x18\x13 \x01(\bR\n" +
-	"overcommit\x12\x1b\n" +
-	"\treq_nodes\x18\x14 \x01(\tR\breqNodes\x12\x1b\n" +
-	"\texc_nodes\x18\x15 \x01(\tR\bexcNodes\x12\x1a\n" +
-	"\brelative\x18\x16 \x01(\x11R\brelative\x12\"\n" +
-	"\fdistribution\x18\x17 \x01(\tR\fdistribution\x12\x14\n" +
-	"\x05hosts\x18\x18 \x03(\tR\x05hosts\x12\x19\n" +
-	"\bcpu_bind\x18\x19 \x01(\tR\acpuBind\x12 \n" +
-	"\ftime_limit_s\x18\x1a \x01(\rR\n" +
-	"timeLimitS\x12\x17\n" +
-	"\ano_kill\x18\x1b \x01(\bR\x06noKill\x12\x1c\n" +
-	"\timmediate\x18\x1c \x01(\bR\timmediate\x12 \n" +
-	"\vinteractive\x18\x1d \x01(\bR\vinteractive\x12\x1f\n" +
-	"\vsubmit_line\x18\x1e \x01(\tR\n" +
-	"submitLine\x12\x1c\n" +
-	"\tcontainer\x18! \x01(\tR\tcontainer\x12\x10\n" +
-	"\x03pty\x18\" \x01(\bR\x03pty\x12\x10\n" +
-	"\x03mpi\x18# \x01(\tR\x03mpi\x12\x1c\n" +
-	"\taddresses\x18$ \x03(\tR\taddresses\x12\x12\n" +
-	"\x04host\x18% \x01(\tR\x04host\x12\x10\n" +
-	"\x03pid\x18& \x01(\rR\x03pid\x12(\n" +
-	"\x10sockets_per_node\x18' \x01(\rR\x0esocketsPerNode\x12\x12\n" +
-	"\x04copy\x18< \x01(\bR\x04copy\x12/\n" +
-	"\x06run_in\x18= \x01(\v2\x18.sluice.v1.ContainerSpecR\x05runIn\"\x81\x02\n" +
+	"\x14sluice/v1/step.proto\x12\tsluice.v1\x1a\x13sluice/v1/job.proto\"\x81\x02\n" +
 	"\bStepNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05tasks\x18\x02 \x03(\rR\x05tasks\x12\x12\n" +
@@ -2317,60 +1921,58 @@ func file_sluice_v1_step_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_step_proto_rawDescData
 }
 
-var file_sluice_v1_step_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_sluice_v1_step_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_sluice_v1_step_proto_goTypes = []any{
-	(*StepSpec)(nil),      // 0: sluice.v1.StepSpec
-	(*StepNode)(nil),      // 1: sluice.v1.StepNode
-	(*StepRecord)(nil),    // 2: sluice.v1.StepRecord
-	(*StepWatcher)(nil),   // 3: sluice.v1.StepWatcher
-	(*StepHello)(nil),     // 4: sluice.v1.StepHello
-	(*StepStarted)(nil),   // 5: sluice.v1.StepStarted
-	(*StepFailed)(nil),    // 6: sluice.v1.StepFailed
-	(*StepExit)(nil),      // 7: sluice.v1.StepExit
-	(*StepEnded)(nil),     // 8: sluice.v1.StepEnded
-	(*StepSignal)(nil),    // 9: sluice.v1.StepSignal
-	(*StepFence)(nil),     // 10: sluice.v1.StepFence
-	(*StepPair)(nil),      // 11: sluice.v1.StepPair
-	(*StepName)(nil),      // 12: sluice.v1.StepName
-	(*PmixJob)(nil),       // 13: sluice.v1.PmixJob
-	(*PmixReady)(nil),     // 14: sluice.v1.PmixReady
-	(*PmixTask)(nil),      // 15: sluice.v1.PmixTask
-	(*PmixModex)(nil),     // 16: sluice.v1.PmixModex
-	(*StepWindow)(nil),    // 17: sluice.v1.StepWindow
-	(*StepWork)(nil),      // 18: sluice.v1.StepWork
-	(*StepPlace)(nil),     // 19: sluice.v1.StepPlace
-	(*StepFile)(nil),      // 20: sluice.v1.StepFile
-	(*StepProgram)(nil),   // 21: sluice.v1.StepProgram
-	(*ContainerSpec)(nil), // 22: sluice.v1.ContainerSpec
-	(*GresDevice)(nil),    // 23: sluice.v1.GresDevice
-	(*StepUsage)(nil),     // 24: sluice.v1.StepUsage
-	(JobState)(0),         // 25: sluice.v1.JobState
-	(*Signal)(nil),        // 26: sluice.v1.Signal
-	(*Rlimit)(nil),        // 27: sluice.v1.Rlimit
+	(*StepNode)(nil),    // 0: sluice.v1.StepNode
+	(*StepRecord)(nil),  // 1: sluice.v1.StepRecord
+	(*StepWatcher)(nil), // 2: sluice.v1.StepWatcher
+	(*StepHello)(nil),   // 3: sluice.v1.StepHello
+	(*StepStarted)(nil), // 4: sluice.v1.StepStarted
+	(*StepFailed)(nil),  // 5: sluice.v1.StepFailed
+	(*StepExit)(nil),    // 6: sluice.v1.StepExit
+	(*StepEnded)(nil),   // 7: sluice.v1.StepEnded
+	(*StepSignal)(nil),  // 8: sluice.v1.StepSignal
+	(*StepFence)(nil),   // 9: sluice.v1.StepFence
+	(*StepPair)(nil),    // 10: sluice.v1.StepPair
+	(*StepName)(nil),    // 11: sluice.v1.StepName
+	(*PmixJob)(nil),     // 12: sluice.v1.PmixJob
+	(*PmixReady)(nil),   // 13: sluice.v1.PmixReady
+	(*PmixTask)(nil),    // 14: sluice.v1.PmixTask
+	(*PmixModex)(nil),   // 15: sluice.v1.PmixModex
+	(*StepWindow)(nil),  // 16: sluice.v1.StepWindow
+	(*StepWork)(nil),    // 17: sluice.v1.StepWork
+	(*StepPlace)(nil),   // 18: sluice.v1.StepPlace
+	(*StepFile)(nil),    // 19: sluice.v1.StepFile
+	(*StepProgram)(nil), // 20: sluice.v1.StepProgram
+	(*GresDevice)(nil),  // 21: sluice.v1.GresDevice
+	(*StepUsage)(nil),   // 22: sluice.v1.StepUsage
+	(*StepSpec)(nil),    // 23: sluice.v1.StepSpec
+	(JobState)(0),       // 24: sluice.v1.JobState
+	(*Signal)(nil),      // 25: sluice.v1.Signal
+	(*Rlimit)(nil),      // 26: sluice.v1.Rlimit
 }
 var file_sluice_v1_step_proto_depIdxs = []int32{
-	22, // 0: sluice.v1.StepSpec.run_in:type_name -> sluice.v1.ContainerSpec
-	23, // 1: sluice.v1.StepNode.devices:type_name -> sluice.v1.GresDevice
-	24, // 2: sluice.v1.StepNode.usage:type_name -> sluice.v1.StepUsage
-	0,  // 3: sluice.v1.StepRecord.spec:type_name -> sluice.v1.StepSpec
-	25, // 4: sluice.v1.StepRecord.state:type_name -> sluice.v1.JobState
-	1,  // 5: sluice.v1.StepRecord.nodes:type_name -> sluice.v1.StepNode
-	25, // 6: sluice.v1.StepRecord.stop_state:type_name -> sluice.v1.JobState
-	26, // 7: sluice.v1.StepRecord.signals:type_name -> sluice.v1.Signal
-	3,  // 8: sluice.v1.StepRecord.watchers:type_name -> sluice.v1.StepWatcher
-	11, // 9: sluice.v1.StepFence.pairs:type_name -> sluice.v1.StepPair
-	19, // 10: sluice.v1.PmixJob.places:type_name -> sluice.v1.StepPlace
-	15, // 11: sluice.v1.PmixReady.tasks:type_name -> sluice.v1.PmixTask
-	21, // 12: sluice.v1.StepWork.programs:type_name -> sluice.v1.StepProgram
-	27, // 13: sluice.v1.StepWork.rlimits:type_name -> sluice.v1.Rlimit
-	17, // 14: sluice.v1.StepWork.window:type_name -> sluice.v1.StepWindow
-	20, // 15: sluice.v1.StepWork.receive:type_name -> sluice.v1.StepFile
-	19, // 16: sluice.v1.StepWork.places:type_name -> sluice.v1.StepPlace
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	21, // 0: sluice.v1.StepNode.devices:type_name -> sluice.v1.GresDevice
+	22, // 1: sluice.v1.StepNode.usage:type_name -> sluice.v1.StepUsage
+	23, // 2: sluice.v1.StepRecord.spec:type_name -> sluice.v1.StepSpec
+	24, // 3: sluice.v1.StepRecord.state:type_name -> sluice.v1.JobState
+	0,  // 4: sluice.v1.StepRecord.nodes:type_name -> sluice.v1.StepNode
+	24, // 5: sluice.v1.StepRecord.stop_state:type_name -> sluice.v1.JobState
+	25, // 6: sluice.v1.StepRecord.signals:type_name -> sluice.v1.Signal
+	2,  // 7: sluice.v1.StepRecord.watchers:type_name -> sluice.v1.StepWatcher
+	10, // 8: sluice.v1.StepFence.pairs:type_name -> sluice.v1.StepPair
+	18, // 9: sluice.v1.PmixJob.places:type_name -> sluice.v1.StepPlace
+	14, // 10: sluice.v1.PmixReady.tasks:type_name -> sluice.v1.PmixTask
+	20, // 11: sluice.v1.StepWork.programs:type_name -> sluice.v1.StepProgram
+	26, // 12: sluice.v1.StepWork.rlimits:type_name -> sluice.v1.Rlimit
+	16, // 13: sluice.v1.StepWork.window:type_name -> sluice.v1.StepWindow
+	19, // 14: sluice.v1.StepWork.receive:type_name -> sluice.v1.StepFile
+	18, // 15: sluice.v1.StepWork.places:type_name -> sluice.v1.StepPlace
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_step_proto_init() }
@@ -2385,7 +1987,7 @@ func file_sluice_v1_step_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_step_proto_rawDesc), len(file_sluice_v1_step_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -220,14 +220,14 @@ func TestSacctmgrChanges(t *testing.T) {
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
 				{Name: "QOS", Op: "+", Words: []string{"high", "low"}}}},
 			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n" +
-				"Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): Y or N please\n(N/y): "},
+				"Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): \nY or N please\n(N/y): \n"},
 		{line: "sacctmgr delete account lab", calls: 1,
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
 			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): \n" +
 				" Changes Discarded\n"},
 		{line: "sacctmgr delete account lab", stdin: "n\n", calls: 1,
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
-			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): " +
+			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): \n" +
 				" Changes Discarded\n"},
 	} {
 		c := &clienttest.Controller{PolicyReply: done}

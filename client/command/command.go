@@ -274,6 +274,16 @@ func Phrase(err error) (text, more string) {
 	return err.Error(), ""
 }
 
+// SystemText spells what the kernel answered as the C library does: "No such file or directory".
+func SystemText(err error) string {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		text := number.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return err.Error()
+}
+
 // Diagnosis joins detail and hint of a problem.
 func Diagnosis(p *msg.Problem) string {
 	detail, hint := p.GetDetail(), p.GetHint()

@@ -673,6 +673,9 @@ type ChangePolicyRequest struct {
 	Parents    []string
 	Set        []*PolicySetting
 	CheckOnly  bool
+	Lines      []*ChangePolicyRequest
+	Clean      bool
+	Line       uint32
 }
 
 func (m *ChangePolicyRequest) GetVerb() PolicyVerb {
@@ -731,6 +734,27 @@ func (m *ChangePolicyRequest) GetCheckOnly() bool {
 	return m.CheckOnly
 }
 
+func (m *ChangePolicyRequest) GetLines() []*ChangePolicyRequest {
+	if m == nil {
+		return nil
+	}
+	return m.Lines
+}
+
+func (m *ChangePolicyRequest) GetClean() bool {
+	if m == nil {
+		return false
+	}
+	return m.Clean
+}
+
+func (m *ChangePolicyRequest) GetLine() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.Line
+}
+
 // Marshal gives the encoding of m.
 func (m *ChangePolicyRequest) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -759,6 +783,12 @@ func (m *ChangePolicyRequest) AppendTo(b []byte) []byte {
 		b = coding.Close(v.AppendTo(b), at)
 	}
 	b = coding.AppendBool(b, 8, m.CheckOnly)
+	for _, v := range m.Lines {
+		b, at = coding.Open(b, 9)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 10, m.Clean)
+	b = coding.AppendNumber(b, 11, uint64(m.Line))
 	return b
 }
 
@@ -791,6 +821,14 @@ func (m *ChangePolicyRequest) Merge(s string) error {
 			m.Set = append(m.Set, v)
 		case 8<<3 | coding.Varint:
 			m.CheckOnly = d.Bool()
+		case 9<<3 | coding.Chunk:
+			v := new(ChangePolicyRequest)
+			d.Fail(v.Merge(d.Data))
+			m.Lines = append(m.Lines, v)
+		case 10<<3 | coding.Varint:
+			m.Clean = d.Bool()
+		case 11<<3 | coding.Varint:
+			m.Line = uint32(d.Number())
 		}
 	}
 	return d.Err()
@@ -803,6 +841,7 @@ const (
 	PolicyVerb_POLICY_ADD    PolicyVerb = 0
 	PolicyVerb_POLICY_MODIFY PolicyVerb = 1
 	PolicyVerb_POLICY_DELETE PolicyVerb = 2
+	PolicyVerb_POLICY_LOAD   PolicyVerb = 3
 )
 
 // PolicyVerb_name are the names of the values.
@@ -810,6 +849,7 @@ var PolicyVerb_name = [...]string{
 	0: "POLICY_ADD",
 	1: "POLICY_MODIFY",
 	2: "POLICY_DELETE",
+	3: "POLICY_LOAD",
 }
 
 // String is the name of the value, or its number.

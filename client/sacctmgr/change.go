@@ -77,16 +77,18 @@ func (m *run) change(verb string, words []string) (code int, done bool) {
 		return m.changeRecords(c.called, s, words[1:]), true
 	}
 	switch {
+	case c.verb == "dump":
+		return m.dump(words), true
+	case c.verb == "load" && m.readonly:
+		return m.refuseChange(), true
+	case c.verb == "load":
+		return m.loadFile(words), true
 	case c.entities != nil && entity == "":
 		include := "include"
 		if c.called == "archive" {
 			include += ","
 		}
 		fmt.Fprintf(m.env.Stderr, "No valid entity in %s command\nInput line must %s %s\n", c.called, include, lists[c.called])
-	case c.verb == "dump" && len(words) == 0:
-		fmt.Fprintln(m.env.Stderr, " We need a cluster to dump.")
-	case c.verb == "load" && len(words) == 0:
-		fmt.Fprintln(m.env.Stderr, " No filename given, specify one with file=''")
 	default:
 		m.env.Errorf("%s is not supported: accounts, users, QOS and coordinators can be changed",
 			format.Escape(strings.TrimSpace(verb+" "+strings.ToLower(entity))))
@@ -103,13 +105,17 @@ type order struct {
 	raw map[string]string
 }
 
+func (m *run) refuseChange() int {
+	fmt.Fprintf(m.env.Stderr, "Can't run this command in readonly mode.\n")
+	return 1
+}
+
 func (m *run) changeRecords(verb string, s subject, words []string) int {
 	o := &order{subject: s, verb: verb, raw: map[string]string{}, req: &msg.ChangePolicyRequest{Entity: s.entity,
 		Verb: map[string]msg.PolicyVerb{"add": msg.PolicyVerb_POLICY_ADD, "modify": msg.PolicyVerb_POLICY_MODIFY,
 			"delete": msg.PolicyVerb_POLICY_DELETE}[verb]}}
 	if m.readonly {
-		fmt.Fprintf(m.env.Stderr, "Can't run this command in readonly mode.\n")
-		return 1
+		return m.refuseChange()
 	}
 	if code := m.read(o, words); code != 0 {
 		return code
@@ -151,6 +157,9 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 		return reply, 0
 	case p == nil:
 		return nil, view.AccountingFailed(m.env, err)
+	case p.GetPhrase() != "" && o.verb == "load":
+		fmt.Fprint(m.env.Stderr, " Your user does not have sufficient privileges to load files.\n")
+		m.env.Errorf("%s", format.Escape(command.Diagnosis(p)))
 	case p.GetPhrase() != "" && o.verb == "add":
 		what := map[string]string{"qos": "QOS"}[o.noun]
 		fmt.Fprintf(m.env.Stderr, " Problem adding %s: %s\n", cmp.Or(what, o.noun+"s"), p.GetPhrase())
@@ -160,7 +169,11 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 		fmt.Fprintf(m.env.Stderr, " Error with request: %s\n", p.GetPhrase())
 		m.env.Errorf("%s", format.Escape(command.Diagnosis(p)))
 	case p.GetCode() == badQOS:
-		m.env.Errorf("%s", format.Escape(p.GetDetail()))
+		detail, line, _ := strings.Cut(p.GetDetail(), "\n")
+		m.env.Errorf("%s", format.Escape(detail))
+		if line != "" {
+			fmt.Fprintf(m.env.Stderr, " %s\n", format.Escape(line))
+		}
 		if word, ok := o.raw["QOS"]; ok && o.on != policy.QOS {
 			m.unknown(m.env.Stderr, word)
 		}
@@ -187,7 +200,10 @@ const badQOS = 2066
 
 // unknown is what a real sacctmgr says of a word that it cannot read.
 func (m *run) unknown(to io.Writer, word string) {
-	fmt.Fprintf(to, " Unknown option: %s\n Use keyword 'where' to modify condition\n", format.Escape(word))
+	fmt.Fprintf(to, " Unknown option: %s\n", format.Escape(word))
+	if !m.loading {
+		fmt.Fprint(to, " Use keyword 'where' to modify condition\n")
+	}
 }
 
 // confirmed asks whether to go on, as long as there is an answer to read.
@@ -200,6 +216,7 @@ func (m *run) confirmed() bool {
 			fmt.Fprint(m.env.Stdout, "\n Changes Discarded\n")
 			return false
 		}
+		fmt.Fprintln(m.env.Stdout)
 		switch answer := strings.ToLower(strings.TrimSpace(in.Text())); answer {
 		case "y", "yes":
 			return true

@@ -27,6 +27,23 @@ type rules struct {
 
 // load asks for the records. While nobody but root has an association, all users that are known belong to the account root.
 func (m *run) load(ctx context.Context) (*rules, error) {
+	r, err := m.fetch(ctx)
+	if len(r.users) == 1 {
+		for _, name := range m.knownUsers() {
+			if uid, ok := accounts.UID(name); ok && name != r.users[0].GetName() {
+				r.users = append(r.users, &msg.UserRecord{Name: name, DefaultAccount: acct.DefaultAccount})
+				r.assocs = append(r.assocs, &msg.AssocRecord{Id: uint32(doc.AssociationID(uid)), Account: acct.DefaultAccount, User: name,
+					Qos: r.qosOfRoot()})
+			}
+		}
+		slices.SortFunc(r.users, func(a, b *msg.UserRecord) int { return strings.Compare(a.GetName(), b.GetName()) })
+		r.assocs = r.tree(nil, "")
+	}
+	return r, err
+}
+
+// fetch asks for the records alone.
+func (m *run) fetch(ctx context.Context) (*rules, error) {
 	r := &rules{}
 	err := m.ask(ctx, func(c *client.Client) error {
 		stream, err := c.Policy(ctx, &msg.PolicyRequest{Own: m.own})
@@ -39,16 +56,6 @@ func (m *run) load(ctx context.Context) (*rules, error) {
 			}
 		})
 	})
-	if len(r.users) == 1 {
-		for _, name := range m.knownUsers() {
-			if uid, ok := accounts.UID(name); ok && name != r.users[0].GetName() {
-				r.users = append(r.users, &msg.UserRecord{Name: name, DefaultAccount: acct.DefaultAccount})
-				r.assocs = append(r.assocs, &msg.AssocRecord{Id: uint32(doc.AssociationID(uid)), Account: acct.DefaultAccount, User: name,
-					Qos: r.qosOfRoot()})
-			}
-		}
-		slices.SortFunc(r.users, func(a, b *msg.UserRecord) int { return strings.Compare(a.GetName(), b.GetName()) })
-	}
 	r.assocs = r.tree(nil, "")
 	return r, err
 }

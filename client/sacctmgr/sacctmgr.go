@@ -24,7 +24,7 @@ type run struct {
 	noHeader, parsable, trailing, withAssoc bool
 	tree, onlyDefaults, formatted           bool
 	withCoords, withClusters                bool
-	immediate, readonly                     bool
+	immediate, readonly, loading            bool
 	own                                     bool // associations without what they inherit
 	format                                  string
 	where                                   []mgrCondition
@@ -62,7 +62,9 @@ func Page() command.Page {
 Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [format=FIELD[%[-]WIDTH],…]
        sacctmgr [OPTIONS] add account|user|qos|coordinator NAME,… [KEY=VALUE…]
        sacctmgr [OPTIONS] modify account|user|qos [NAME,…] [where KEY=VALUE…] set KEY[+|-]=VALUE…
-       sacctmgr [OPTIONS] delete account|user|qos|coordinator [NAME,…] [where KEY=VALUE…]`,
+       sacctmgr [OPTIONS] delete account|user|qos|coordinator [NAME,…] [where KEY=VALUE…]
+       sacctmgr [OPTIONS] dump CLUSTER [file=FILE]
+       sacctmgr [OPTIONS] load FILE [clean] [cluster=NAME]`,
 		About: `Shows and changes accounts, users, associations and qualities of service. Where nothing is defined, there is one account, "root", to
 which everybody belongs, and one QOS, "normal".
 
@@ -74,6 +76,7 @@ which everybody belongs, and one QOS, "normal".
 			{Title: "    Valid <COMMAND> values are", Text: `  list <ENTITY> [<SPECS>]  the rows of an entity
   show <ENTITY> [<SPECS>]  the same
   add, modify, delete      changes accounts, users, QOS and coordinators; asks first, unless -i is given
+  dump, load               writes accounts and users into a file, and reads it; Slurm's format
 `},
 		},
 		Examples: `  sacctmgr -nP show users withassoc format=account,qos where user=alice cluster=main

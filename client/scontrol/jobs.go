@@ -201,7 +201,7 @@ func (c *control) writeScript(id, file string) int {
 		err = os.WriteFile(file, script, 0o700)
 	}
 	if err != nil {
-		return c.fail(fmt.Sprintf("failed to open file `%s`: %s", file, systemText(err)))
+		return c.fail(fmt.Sprintf("failed to open file `%s`: %s", file, command.SystemText(err)))
 	}
 	if file != "-" && !c.opts.quiet {
 		fmt.Fprintf(c.env.Stdout, "batch script for job %s written to %s\n", id, file)

@@ -1,7 +1,6 @@
 package scontrol
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -134,15 +133,6 @@ func help() string {
 	return p.Help()
 }
 
-// systemText spells what the kernel answered as the C library does: "No such file or directory".
-func systemText(err error) string {
-	var number syscall.Errno
-	if !errors.As(err, &number) {
-		return err.Error()
-	}
-	return errorText(uint32(number))
-}
-
 // errorText is what a number means: one of Slurm's, or of the system's.
 func errorText(n uint32) string {
 	if text := msg.NewProblem(msg.Code(n), "").GetPhrase(); text != "" {
@@ -151,8 +141,8 @@ func errorText(n uint32) string {
 	if n == 0 {
 		return "No error"
 	}
-	if text := syscall.Errno(n).Error(); text != "" && n < 134 {
-		return strings.ToUpper(text[:1]) + text[1:]
+	if n < 134 {
+		return command.SystemText(syscall.Errno(n))
 	}
 	return fmt.Sprintf("Unknown error %d", n)
 }

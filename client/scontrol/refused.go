@@ -78,7 +78,7 @@ func (c *control) writeConfig(args []string) int {
 		fmt.Fprintf(c.env.Stdout, "Slurm config saved to %s\n", file)
 	}
 	if err != nil {
-		return c.fail(fmt.Sprintf("Could not create file %s: %s", file, systemText(err)))
+		return c.fail(fmt.Sprintf("Could not create file %s: %s", file, command.SystemText(err)))
 	}
 	return 0
 }

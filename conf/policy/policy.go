@@ -45,8 +45,11 @@ const (
 // None is the value of a limit that is taken away.
 const None = math.MaxUint64
 
-// ParentShare is the value of a Share of "parent".
-const ParentShare = math.MaxInt32
+// ParentShare is the value of a Share of "parent", DefaultShare what there is without any.
+const (
+	ParentShare  = math.MaxInt32
+	DefaultShare = 1
+)
 
 // Setting is a row of the table.
 type Setting struct {
@@ -217,7 +220,7 @@ func (s *Setting) number(text string) (uint64, error) {
 		}
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n > maxCount || s.Kind == Share && n >= ParentShare {
+	if err != nil || n > maxCount || s.Kind == Share && n > ParentShare {
 		return 0, fmt.Errorf("%.40q is no whole number from 0 to %d, nor -1 for none", text, int64(maxCount))
 	}
 	return n, nil

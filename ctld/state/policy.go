@@ -195,6 +195,7 @@ func replace[T, K any](list []*T, key K, order func(*T, K) int, r *T) []*T {
 type PolicyDraft struct {
 	Policy
 	changed map[string]bool // keys of rows
+	lastID  uint32          // of associations; 0: not looked for yet
 }
 
 // Draft begins a change.
@@ -205,6 +206,16 @@ func (p *Policy) Draft() *PolicyDraft {
 
 // Changed reports whether anything was put or deleted.
 func (d *PolicyDraft) Changed() bool { return len(d.changed) > 0 }
+
+// Prune forgets changes that come to nothing, and reports whether any are left.
+func (d *PolicyDraft) Prune(old *Policy) bool {
+	for key := range d.changed {
+		if proto.Equal(d.row(key), old.row(key)) {
+			delete(d.changed, key)
+		}
+	}
+	return d.Changed()
+}
 
 // Put stores the record of a row, or deletes the one of that name if gone.
 func (d *PolicyDraft) Put(r *pb.PolicyRow, gone bool) {
@@ -229,8 +240,15 @@ func unless[T any](gone bool, r *T) *T {
 }
 
 // NextAssocID and NextQOSID number new records.
-func (d *PolicyDraft) NextAssocID() uint32 { return highest(d.assocs, (*pb.AssocRecord).GetId) + 1 }
-func (d *PolicyDraft) NextQOSID() uint32   { return highest(d.qos, (*pb.QosRecord).GetId) + 1 }
+func (d *PolicyDraft) NextAssocID() uint32 {
+	if d.lastID == 0 {
+		d.lastID = highest(d.assocs, (*pb.AssocRecord).GetId)
+	}
+	d.lastID++
+	return d.lastID
+}
+
+func (d *PolicyDraft) NextQOSID() uint32 { return highest(d.qos, (*pb.QosRecord).GetId) + 1 }
 
 func highest[T any](list []*T, id func(*T) uint32) (n uint32) {
 	for _, r := range list {

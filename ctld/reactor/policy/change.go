@@ -7,6 +7,7 @@
 //	modify.go    settings of records
 //	remove.go    records that go, and what goes with them
 //	settings.go  one setting of one record
+//	load.go      a file of records
 package policy
 
 import (
@@ -58,6 +59,9 @@ func (c Change) Handle(tx *state.Tx) any {
 }
 
 func (e *edit) carryOut() *pb.Problem {
+	if e.r.Verb == pb.PolicyVerb_POLICY_LOAD {
+		return e.load()
+	}
 	type key struct {
 		verb   pb.PolicyVerb
 		entity pb.PolicyEntity

@@ -85,7 +85,7 @@ func (e *edit) modifyAssoc(old *pb.AssocRecord) *pb.Problem {
 // noteHeirs notes the users below an account for whom a setting of it changes something.
 func (e *edit) noteHeirs(of *pb.AssocRecord) {
 	inherits := slices.ContainsFunc(e.r.Set, func(s *pb.PolicySetting) bool { return policy.Find(policy.Assoc, s.Name).Inherits })
-	if of.User != "" || !inherits {
+	if of.User != "" || !inherits || e.c.Request.Verb == pb.PolicyVerb_POLICY_LOAD {
 		return
 	}
 	for _, a := range e.Assocs() {
@@ -206,20 +206,22 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 				a.Parent = s.Words[0]
 			}
 		case "QOS":
-			list, p := e.qosList(s, e.QOSOf(old), old)
+			list, p := e.qosList(s, e.QOSOf(a), old)
 			if p != nil {
 				return nil, p
 			}
-			a.Qos = list
+			if a.Qos = list; a.Account == state.RootAccount && a.User == "" && slices.Equal(list, []string{state.NormalQOS}) {
+				a.Qos = nil // what there is without any
+			}
 		case "DefaultQOS":
 			a.DefaultQos = s.Words[0]
 		default:
 			if def := policy.Find(policy.Assoc, s.Name); def != nil && def.Numeric() {
-				a.Values = withValues(a.Values, s)
+				a.Values = stored(withValues(a.Values, s))
 			}
 		}
 	}
-	if p := e.checkDefault(a); p != nil {
+	if p := e.checkDefault(a, old); p != nil {
 		return nil, p
 	}
 	return a, nil

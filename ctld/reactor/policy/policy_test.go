@@ -280,39 +280,50 @@ func TestTheLogSaysWhoChangedWhat(t *testing.T) {
 	}
 }
 
+// anything makes some changes.
+func (b *bench) anything(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "root"})
+	names := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(t, "names"), ",")
+	})
+	qos := rapid.SampledFrom([]string{"q", "r", "normal", "q,normal", "q,r"})
+	for range rapid.IntRange(1, 40).Draw(t, "changes") {
+		line := rapid.SampledFrom([]func() string{
+			func() string { return "add account " + names.Draw(t, "n") + " parent=" + name.Draw(t, "p") },
+			func() string { return "add user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
+			func() string {
+				return "add user u" + name.Draw(t, "u") + " partition=debug account=" + names.Draw(t, "a")
+			},
+			func() string { return "add qos " + rapid.SampledFrom([]string{"q", "r"}).Draw(t, "q") },
+			func() string { return "add coordinator u" + name.Draw(t, "u") + " account=" + name.Draw(t, "a") },
+			func() string { return "modify account " + name.Draw(t, "n") + " parent=" + name.Draw(t, "p") },
+			func() string { return "modify account " + names.Draw(t, "n") + " qos=" + qos.Draw(t, "q") },
+			func() string {
+				return "modify account " + names.Draw(t, "n") + " qos-=" + qos.Draw(t, "q") + " defaultqos=q"
+			},
+			func() string { return "modify user u" + name.Draw(t, "u") + " defaultaccount=" + name.Draw(t, "a") },
+			func() string {
+				return "modify user u" + name.Draw(t, "u") + " fairshare=parent adminlevel=operator maxjobs=3"
+			},
+			func() string {
+				return "modify account " + names.Draw(t, "n") + " fairshare=1 grptres=cpu=4,mem=10 description=it's organization=x"
+			},
+			func() string { return "modify qos q preempt+=" + qos.Draw(t, "q") },
+			func() string { return "delete account " + names.Draw(t, "n") },
+			func() string { return "delete user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
+			func() string { return "delete user u" + name.Draw(t, "u") },
+			func() string { return "delete qos " + qos.Draw(t, "q") },
+		}).Draw(t, "line")()
+		b.as("root", line)
+	}
+}
+
 // TestAnyChanges: whatever is asked for, in whatever order, the records stay consistent (do checks), and what the journal has is what they
 // are.
 func TestAnyChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBench(t)
-		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "root"})
-		names := rapid.Custom(func(t *rapid.T) string {
-			return strings.Join(rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(t, "names"), ",")
-		})
-		qos := rapid.SampledFrom([]string{"q", "r", "normal", "q,normal", "q,r"})
-		for range rapid.IntRange(1, 40).Draw(t, "changes") {
-			line := rapid.SampledFrom([]func() string{
-				func() string { return "add account " + names.Draw(t, "n") + " parent=" + name.Draw(t, "p") },
-				func() string { return "add user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
-				func() string {
-					return "add user u" + name.Draw(t, "u") + " partition=debug account=" + names.Draw(t, "a")
-				},
-				func() string { return "add qos " + rapid.SampledFrom([]string{"q", "r"}).Draw(t, "q") },
-				func() string { return "add coordinator u" + name.Draw(t, "u") + " account=" + name.Draw(t, "a") },
-				func() string { return "modify account " + name.Draw(t, "n") + " parent=" + name.Draw(t, "p") },
-				func() string { return "modify account " + names.Draw(t, "n") + " qos=" + qos.Draw(t, "q") },
-				func() string {
-					return "modify account " + names.Draw(t, "n") + " qos-=" + qos.Draw(t, "q") + " defaultqos=q"
-				},
-				func() string { return "modify user u" + name.Draw(t, "u") + " defaultaccount=" + name.Draw(t, "a") },
-				func() string { return "modify qos q preempt+=" + qos.Draw(t, "q") },
-				func() string { return "delete account " + names.Draw(t, "n") },
-				func() string { return "delete user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
-				func() string { return "delete user u" + name.Draw(t, "u") },
-				func() string { return "delete qos " + qos.Draw(t, "q") },
-			}).Draw(t, "line")()
-			b.as("root", line)
-		}
+		b.anything(t)
 		loaded, err := state.Load(b.cfg, b.store, "c", 1)
 		if err != nil {
 			t.Fatal(err)

@@ -33,6 +33,7 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 			if p := admit.Line(s.Name, w); p != nil {
 				return p
 			}
+			s.Words[i] = policy.Plain(w)
 			continue
 		}
 		if why := policy.BadName(w); why != "" && w != "" {
@@ -144,9 +145,9 @@ func (e *edit) allQOS() string {
 	return strings.Join(all, ",")
 }
 
-// checkDefault refuses a default QOS that the association may not use.
-func (e *edit) checkDefault(a *pb.AssocRecord) *pb.Problem {
-	if e.wordOf("DefaultQOS") == "" {
+// checkDefault refuses a new default QOS that the association may not use.
+func (e *edit) checkDefault(a, old *pb.AssocRecord) *pb.Problem {
+	if w := e.wordOf("DefaultQOS"); w == "" || w == old.DefaultQos && slices.Equal(a.Qos, old.Qos) {
 		return nil
 	}
 	allowed := a.Qos

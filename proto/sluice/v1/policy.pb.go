@@ -76,6 +76,7 @@ const (
 	PolicyVerb_POLICY_ADD    PolicyVerb = 0
 	PolicyVerb_POLICY_MODIFY PolicyVerb = 1
 	PolicyVerb_POLICY_DELETE PolicyVerb = 2
+	PolicyVerb_POLICY_LOAD   PolicyVerb = 3 // the lines of a file
 )
 
 // Enum value maps for PolicyVerb.
@@ -84,11 +85,13 @@ var (
 		0: "POLICY_ADD",
 		1: "POLICY_MODIFY",
 		2: "POLICY_DELETE",
+		3: "POLICY_LOAD",
 	}
 	PolicyVerb_value = map[string]int32{
 		"POLICY_ADD":    0,
 		"POLICY_MODIFY": 1,
 		"POLICY_DELETE": 2,
+		"POLICY_LOAD":   3,
 	}
 )
 
@@ -715,15 +718,19 @@ func (x *PolicyReply) GetRows() []*PolicyRow {
 
 // ChangePolicyRequest is one change, which is done whole or not at all.
 type ChangePolicyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Verb          PolicyVerb             `protobuf:"varint,1,opt,name=verb,enum=sluice.v1.PolicyVerb" json:"verb,omitempty"`
-	Entity        PolicyEntity           `protobuf:"varint,2,opt,name=entity,enum=sluice.v1.PolicyEntity" json:"entity,omitempty"`
-	Names         []string               `protobuf:"bytes,3,rep,name=names" json:"names,omitempty"`           // accounts, users or QOS; coordinators: users
-	Accounts      []string               `protobuf:"bytes,4,rep,name=accounts" json:"accounts,omitempty"`     // of users and coordinators
-	Partitions    []string               `protobuf:"bytes,5,rep,name=partitions" json:"partitions,omitempty"` // of users
-	Parents       []string               `protobuf:"bytes,6,rep,name=parents" json:"parents,omitempty"`       // accounts below these
-	Set           []*PolicySetting       `protobuf:"bytes,7,rep,name=set" json:"set,omitempty"`
-	CheckOnly     bool                   `protobuf:"varint,8,opt,name=check_only,json=checkOnly" json:"check_only,omitempty"` // answer what would be done
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Verb       PolicyVerb             `protobuf:"varint,1,opt,name=verb,enum=sluice.v1.PolicyVerb" json:"verb,omitempty"`
+	Entity     PolicyEntity           `protobuf:"varint,2,opt,name=entity,enum=sluice.v1.PolicyEntity" json:"entity,omitempty"`
+	Names      []string               `protobuf:"bytes,3,rep,name=names" json:"names,omitempty"`           // accounts, users or QOS; coordinators: users
+	Accounts   []string               `protobuf:"bytes,4,rep,name=accounts" json:"accounts,omitempty"`     // of users and coordinators
+	Partitions []string               `protobuf:"bytes,5,rep,name=partitions" json:"partitions,omitempty"` // of users
+	Parents    []string               `protobuf:"bytes,6,rep,name=parents" json:"parents,omitempty"`       // accounts below these
+	Set        []*PolicySetting       `protobuf:"bytes,7,rep,name=set" json:"set,omitempty"`
+	CheckOnly  bool                   `protobuf:"varint,8,opt,name=check_only,json=checkOnly" json:"check_only,omitempty"` // answer what would be done
+	// Of POLICY_LOAD: additions (of records that may exist), and changes of users, in the order in which they are done.
+	Lines         []*ChangePolicyRequest `protobuf:"bytes,9,rep,name=lines" json:"lines,omitempty"`
+	Clean         bool                   `protobuf:"varint,10,opt,name=clean" json:"clean,omitempty"` // what no line names is deleted, and has no settings but those of the lines
+	Line          uint32                 `protobuf:"varint,11,opt,name=line" json:"line,omitempty"`   // of one of the lines: where it is in the file
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +819,27 @@ func (x *ChangePolicyRequest) GetCheckOnly() bool {
 		return x.CheckOnly
 	}
 	return false
+}
+
+func (x *ChangePolicyRequest) GetLines() []*ChangePolicyRequest {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *ChangePolicyRequest) GetClean() bool {
+	if x != nil {
+		return x.Clean
+	}
+	return false
+}
+
+func (x *ChangePolicyRequest) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
 }
 
 // PolicySetting is one thing to set. Which of the fields counts depends on the name (conf/policy).
@@ -1049,7 +1077,7 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\rPolicyRequest\x12\x10\n" +
 	"\x03own\x18\x01 \x01(\bR\x03own\"7\n" +
 	"\vPolicyReply\x12(\n" +
-	"\x04rows\x18\x01 \x03(\v2\x14.sluice.v1.PolicyRowR\x04rows\"\xa8\x02\n" +
+	"\x04rows\x18\x01 \x03(\v2\x14.sluice.v1.PolicyRowR\x04rows\"\x88\x03\n" +
 	"\x13ChangePolicyRequest\x12)\n" +
 	"\x04verb\x18\x01 \x01(\x0e2\x15.sluice.v1.PolicyVerbR\x04verb\x12/\n" +
 	"\x06entity\x18\x02 \x01(\x0e2\x17.sluice.v1.PolicyEntityR\x06entity\x12\x14\n" +
@@ -1061,7 +1089,11 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\aparents\x18\x06 \x03(\tR\aparents\x12*\n" +
 	"\x03set\x18\a \x03(\v2\x18.sluice.v1.PolicySettingR\x03set\x12\x1d\n" +
 	"\n" +
-	"check_only\x18\b \x01(\bR\tcheckOnly\"y\n" +
+	"check_only\x18\b \x01(\bR\tcheckOnly\x124\n" +
+	"\x05lines\x18\t \x03(\v2\x1e.sluice.v1.ChangePolicyRequestR\x05lines\x12\x14\n" +
+	"\x05clean\x18\n" +
+	" \x01(\bR\x05clean\x12\x12\n" +
+	"\x04line\x18\v \x01(\rR\x04line\"y\n" +
 	"\rPolicySetting\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x14\n" +
@@ -1080,13 +1112,14 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\n" +
 	"ADMIN_NONE\x10\x00\x12\x12\n" +
 	"\x0eADMIN_OPERATOR\x10\x01\x12\x17\n" +
-	"\x13ADMIN_ADMINISTRATOR\x10\x02*B\n" +
+	"\x13ADMIN_ADMINISTRATOR\x10\x02*S\n" +
 	"\n" +
 	"PolicyVerb\x12\x0e\n" +
 	"\n" +
 	"POLICY_ADD\x10\x00\x12\x11\n" +
 	"\rPOLICY_MODIFY\x10\x01\x12\x11\n" +
-	"\rPOLICY_DELETE\x10\x02*[\n" +
+	"\rPOLICY_DELETE\x10\x02\x12\x0f\n" +
+	"\vPOLICY_LOAD\x10\x03*[\n" +
 	"\fPolicyEntity\x12\x12\n" +
 	"\x0ePOLICY_ACCOUNT\x10\x00\x12\x0f\n" +
 	"\vPOLICY_USER\x10\x01\x12\x0e\n" +
@@ -1137,14 +1170,15 @@ var file_sluice_v1_policy_proto_depIdxs = []int32{
 	1,  // 8: sluice.v1.ChangePolicyRequest.verb:type_name -> sluice.v1.PolicyVerb
 	2,  // 9: sluice.v1.ChangePolicyRequest.entity:type_name -> sluice.v1.PolicyEntity
 	12, // 10: sluice.v1.ChangePolicyRequest.set:type_name -> sluice.v1.PolicySetting
-	7,  // 11: sluice.v1.PolicySetting.values:type_name -> sluice.v1.PolicyValue
-	5,  // 12: sluice.v1.ChangePolicyReply.assocs:type_name -> sluice.v1.AssocRecord
-	14, // 13: sluice.v1.ChangePolicyReply.busy:type_name -> sluice.v1.PolicyJob
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 11: sluice.v1.ChangePolicyRequest.lines:type_name -> sluice.v1.ChangePolicyRequest
+	7,  // 12: sluice.v1.PolicySetting.values:type_name -> sluice.v1.PolicyValue
+	5,  // 13: sluice.v1.ChangePolicyReply.assocs:type_name -> sluice.v1.AssocRecord
+	14, // 14: sluice.v1.ChangePolicyReply.busy:type_name -> sluice.v1.PolicyJob
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_policy_proto_init() }

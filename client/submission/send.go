@@ -38,8 +38,11 @@ func (s *Sender) Submit(ctx context.Context, req *msg.SubmitRequest) (*client.Cl
 		problem := client.ProblemOf(err)
 		switch code := msg.Code(problem.GetCode()); {
 		case code == msg.CodeQueueFull && busy < BusyTries && !req.TestOnly:
-			busy++
-			s.Env.Errorf("%s", problem.GetPhrase())
+			if busy++; busy == 1 {
+				s.Env.Errorf("%v", problem)
+			} else {
+				s.Env.Errorf("%s", problem.GetPhrase())
+			}
 			s.Env.Sleep(time.Duration(busy) * time.Second)
 		case client.Away(err) && !asked && s.Env.Now().Sub(started) < s.patience(): // as while nobody listens: Dial
 			s.Env.Sleep(pause)

@@ -126,8 +126,10 @@ func TestDiskFull(t *testing.T) {
 		p.Hint == "" {
 		t.Errorf("a full disk is refused with %q", refused)
 	}
-	u := newUser(c, "user")
-	cmd := u.command(filepath.Join(bin, "sbatch"), "--parsable", u.file("job.sh", plainJob+noise(3<<20), 0o755), "w", "0")
+	path := filepath.Join(c.dir, "job.sh")
+	must(t, os.WriteFile(path, []byte(plainJob+noise(3<<20)), 0o755))
+	cmd := exec.Command(filepath.Join(bin, "sbatch"), "--parsable", path, "w", "0")
+	cmd.Env = c.clientEnv()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "StateSaveLocation") {
 		t.Errorf("sbatch on a full disk: %v, %q", err, out)
 	}

@@ -93,7 +93,7 @@ func (s *Bolt) copyTo(f *os.File) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if err := guard(func() error { return compact(f.Name(), s.db) }); err != nil {
+	if err := guard(func() error { return compact(f.Name(), s.db.Load()) }); err != nil {
 		return noSpace(fmt.Errorf("cannot back up %s: %w", s.path, err))
 	}
 	return nil
@@ -101,12 +101,16 @@ func (s *Bolt) copyTo(f *os.File) error {
 
 func (s *Bolt) byPage() bool { return s.live.Load() > s.Size()/3*2 }
 
+// copySlack bounds what a copy has of free pages. Each transaction of it may rewrite the last four rows of the one before.
+const copySlack = 4 * 4 << 20
+
 // backupBytes is how large a backup made now would be, at most: page by page the free ones are copied too.
 func (s *Bolt) backupBytes() int64 {
 	if s.byPage() {
 		return s.Size()
 	}
-	return s.live.Load()
+	live := s.live.Load()
+	return live + min(live, copySlack)
 }
 
 // compact writes the rows of src, of one moment, into the empty file at path. It does not sync it.
@@ -116,7 +120,7 @@ func compact(path string, src *bbolt.DB) error {
 		return err
 	}
 	dst.NoSync, dst.NoGrowSync, dst.AllocSize = true, true, 1<<20
-	return errors.Join(bbolt.Compact(dst, src, 1<<20), dst.Close())
+	return errors.Join(bbolt.Compact(dst, src, 8<<20), dst.Close())
 }
 
 // LastBackup is when a backup was last found to hold everything; before the first of this process, when the newest file was written. It is

@@ -71,6 +71,9 @@ func (b *Backuper) once() (roomy bool, err error) {
 		keep = 8
 	}
 	roomy = !b.Store.short.Swap(false)
+	if _, err := b.Store.Shrink(); err != nil && b.Log != nil {
+		b.Log.Warn("the state database keeps its free pages for now", "error", err)
+	}
 	path, err := b.Store.BackupNow()
 	if errors.Is(err, ErrNoSpace) {
 		roomy = false
@@ -101,7 +104,7 @@ func (b *Backuper) once() (roomy bool, err error) {
 }
 
 // squeeze makes a backup where there is no room for one: first the older backups go, then the redo log, which guards against damage to the
-// database only. The newest backup stays until there is another.
+// database only, and with their room the database may shrink. The newest backup stays until there is another.
 func (s *Bolt) squeeze() (path string, err error) {
 	if err := s.RotateBackups(1); err != nil {
 		return "", err
@@ -112,7 +115,11 @@ func (s *Bolt) squeeze() (path string, err error) {
 	if lerr := s.dropLog(); lerr != nil {
 		return "", errors.Join(err, lerr)
 	}
-	return s.BackupNow()
+	_, serr := s.Shrink()
+	if path, err = s.BackupNow(); err != nil {
+		err = errors.Join(err, serr)
+	}
+	return path, err
 }
 
 // dropLog deletes the redo log. It begins again with the next backup.

@@ -72,15 +72,17 @@ type Bolt struct {
 	opts      Options
 	lock      *dirLock
 	ids       *idFile
-	db        *bbolt.DB
-	file      *os.File // bbolt's own
+	db        atomic.Pointer[bbolt.DB] // changed under mu: by Shrink
 
 	mu      sync.Mutex // one commit at a time; guards what follows
+	file    *os.File   // bbolt's own
 	head    head
 	space   space
 	tight   tight
 	commits uint64
 	redo    redo
+	missed  *missed // what is committed while the database is copied; nil: it is not
+	most    atMost
 
 	wanted  chan struct{} // an early backup is asked for
 	short   atomic.Bool   // a commit found no room since the last backup
@@ -146,6 +148,7 @@ func (s *Bolt) Commit(b Batch) error {
 		return s.failed(b, txid, err)
 	}
 	s.head, s.tight = next, tight{}
+	s.missed.keep(b)
 	s.settle()
 	return nil
 }
@@ -162,7 +165,7 @@ func (s *Bolt) log(b Batch) (undo func()) {
 // update writes the batch and the head in one transaction, whose number it returns.
 func (s *Bolt) update(b Batch, next *head) (txid int, err error) {
 	rows := b.sorted()
-	err = transact(s.db, func(tx *bbolt.Tx) error {
+	err = transact(s.db.Load(), func(tx *bbolt.Tx) error {
 		txid = tx.ID()
 		if err := s.room(tx, rows, b.Must); err != nil {
 			return err
@@ -256,7 +259,7 @@ func (s *Bolt) settle() {
 	if m, _, err := s.metas(); err == nil {
 		used := int64(m.pages) * int64(m.pageSize)
 		s.used.Store(used)
-		s.live.Store(used - freePages(s.db)*int64(m.pageSize))
+		s.live.Store(used - freePages(s.db.Load())*int64(m.pageSize))
 		if used > s.space.taken {
 			if err := s.space.adopt(used); err != nil {
 				s.opts.Log.Warn("cannot trim the state database", "path", s.path, "error", err)
@@ -279,7 +282,7 @@ func (s *Bolt) metas() (meta, int, error) {
 // dropPages unmaps what was read; the kernel's cache keeps it. The caller holds mu, so the mapping stays where it is.
 func (s *Bolt) dropPages() {
 	if n := s.used.Load(); n > 0 {
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.db.Info().Data, uintptr(n), unix.MADV_DONTNEED)
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.db.Load().Info().Data, uintptr(n), unix.MADV_DONTNEED)
 	}
 }
 
@@ -292,7 +295,7 @@ func (s *Bolt) Load(row func(b Bucket, key, value []byte) error) (uint64, error)
 	}
 	var stop error // of row: returned as it is
 	err := guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
+		return s.db.Load().View(func(tx *bbolt.Tx) error {
 			for b := Bucket(1); b <= lastBucket; b++ {
 				var err error
 				if err, stop = loadBucket(tx, b, s.head.tally[b], row); err != nil || stop != nil {
@@ -331,6 +334,17 @@ func loadBucket(tx *bbolt.Tx, b Bucket, want tally, row func(b Bucket, key, valu
 	return nil, nil
 }
 
+// view reads without mu. Where the database has been replaced by a smaller one meanwhile, it begins again with that.
+func (s *Bolt) view(fn func(*bbolt.Tx) error) error {
+	for {
+		db := s.db.Load()
+		err := guard(func() error { return db.View(fn) })
+		if !errors.Is(err, berrors.ErrDatabaseNotOpen) || db == s.db.Load() {
+			return err
+		}
+	}
+}
+
 // Get implements Store.
 func (s *Bolt) Get(b Bucket, key []byte) (value []byte, err error) {
 	if err := s.usable(); err != nil {
@@ -339,19 +353,17 @@ func (s *Bolt) Get(b Bucket, key []byte) (value []byte, err error) {
 	if !b.valid() {
 		return nil, fmt.Errorf("cannot read: there is no %v: %w", b, ErrBatch)
 	}
-	err = guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			stored := tx.Bucket([]byte(b.String())).Get(key)
-			if stored == nil {
-				return nil
-			}
-			v, _, err := unseal(b, key, stored)
-			if err != nil {
-				return fmt.Errorf("cannot read %s: %w", describe(b, key), err)
-			}
-			value = append([]byte{}, v...)
+	err = s.view(func(tx *bbolt.Tx) error {
+		stored := tx.Bucket([]byte(b.String())).Get(key)
+		if stored == nil {
 			return nil
-		})
+		}
+		v, _, err := unseal(b, key, stored)
+		if err != nil {
+			return fmt.Errorf("cannot read %s: %w", describe(b, key), err)
+		}
+		value = append([]byte{}, v...)
+		return nil
 	})
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return nil, ErrClosed
@@ -367,11 +379,9 @@ func (s *Bolt) Backup(w io.Writer) (n int64, err error) {
 	if err := s.usable(); err != nil {
 		return 0, err
 	}
-	err = guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) (err error) {
-			n, err = tx.WriteTo(w)
-			return err
-		})
+	err = s.view(func(tx *bbolt.Tx) (err error) {
+		n, err = tx.WriteTo(w)
+		return err
 	})
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return n, ErrClosed
@@ -406,7 +416,7 @@ func (s *Bolt) Close() error {
 	defer s.mu.Unlock()
 	var errs []error
 	if s.broken.Load() == nil {
-		errs = append(errs, guard(s.db.Close))
+		errs = append(errs, guard(s.db.Load().Close))
 	} else {
 		errs = append(errs, letGo(s.file))
 	}

@@ -40,6 +40,11 @@ func script(n uint64) Batch {
 		b.Rows = append(b.Rows, job(uint32(1+rng.Uint64N(n-1)), fmt.Sprint("changed by ", n)),
 			Row{Scripts, key(uint32(1 + rng.Uint64N(n-1))), nil})
 	}
+	if n%60 == 0 { // nearly all scripts go, and leave most of the database free
+		for old := n - 60; old < n; old++ {
+			b.Rows = append(b.Rows, Row{Scripts, key(uint32(old)), nil})
+		}
+	}
 	return b
 }
 
@@ -54,6 +59,9 @@ func writer(dir string) int {
 	for ; err == nil; seq++ {
 		if err = s.Commit(script(seq + 1)); err == nil {
 			_, err = os.Stdout.WriteString(strconv.FormatUint(seq+1, 10) + "\n")
+		}
+		if err == nil && seq%20 == 0 {
+			_, err = s.Shrink()
 		}
 		if err == nil && seq%20 == 0 {
 			_, err = s.BackupNow()
@@ -91,6 +99,16 @@ func writeUntil(t *testing.T, dir string, n int, harm func(*os.Process)) uint64 
 		t.Fatalf("the writer did nothing: %s", stderr.String())
 	}
 	return last
+}
+
+// dieAt runs a writer that dies at a failpoint, and returns the last number acknowledged.
+func dieAt(t *testing.T, dir, place string) uint64 {
+	t.Helper()
+	t.Setenv("SLUICE_FAILPOINT", place)
+	return writeUntil(t, dir, 1000, func(p *os.Process) {
+		t.Errorf("the writer never comes to %s", place)
+		p.Kill()
+	})
 }
 
 // checkAcknowledged opens dir and compares it with what the writer's batches make. Each restore leaves a gap in their numbers.

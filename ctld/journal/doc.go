@@ -16,6 +16,7 @@
 //	backup/*.db        verified copies
 //	backup/*.log       the redo log: every batch since the copies (redo.go)
 //	sluice.db.bad-*    databases that a restore replaced
+//	sluice.db.new      a database that is being made
 //
 // # Invariants
 //
@@ -31,7 +32,8 @@
 //  4. Space is taken before it is needed (space.go): the file is extended with written zeros ahead of use, and the last ReserveBytes
 //     are left to commits that must not fail, such as the end of a running job. A ballast file beside the database was rejected:
 //     once deleted, anybody on that disk can take its blocks. A full disk is not the end: commits may use the free pages of the
-//     database (room.go), and the Backuper puts a small fresh backup in the place of older ones and of the redo log (backuper.go).
+//     database (room.go), and the Backuper puts a small fresh backup in the place of older ones and of the redo log (backuper.go), and
+//     shrinks the database (shrink.go). What users may store is bounded before that (Room).
 //
 //  5. Job ids are reserved in the ids file in strides, before the commit that uses them, so restoring an old backup cannot hand out
 //     an id twice (ids.go).

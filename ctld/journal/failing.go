@@ -136,6 +136,9 @@ func (f *Failing) Generation() (number uint64, lost []Span) { return f.inner.Gen
 // Size implements Store.
 func (f *Failing) Size() int64 { return f.inner.Size() }
 
+// Room implements Store.
+func (f *Failing) Room() int64 { return f.inner.Room() }
+
 // Close implements Store; a crashed store leaves its inner one as it is.
 func (f *Failing) Close() error {
 	if f.alive() != nil {

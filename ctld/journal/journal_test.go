@@ -185,7 +185,7 @@ func TestModel(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer func() { s.Close() }()
-		s.db.NoSync = true
+		s.db.Load().NoSync = true
 		mem, want, seq := NewMemory(), map[string]string{}, uint64(0)
 		rt.Repeat(map[string]func(*rapid.T){
 			"commit": func(rt *rapid.T) {
@@ -211,7 +211,7 @@ func TestModel(t *testing.T) {
 				if s, err = Open(dir, small); err != nil {
 					rt.Fatal(err)
 				}
-				s.db.NoSync = true
+				s.db.Load().NoSync = true
 			},
 			"": func(rt *rapid.T) {
 				for _, st := range []Store{s, mem} {
@@ -372,7 +372,7 @@ func TestBackupBeforeNewRows(t *testing.T) {
 	s := open(t, dir, small)
 	commit(t, s, 1, job(1, "old"))
 	for seq := range uint64(3) {
-		if err := transact(s.db, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(lastBucket.String())) }); err != nil {
+		if err := transact(s.db.Load(), func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(lastBucket.String())) }); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()

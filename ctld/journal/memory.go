@@ -164,6 +164,9 @@ func (m *Memory) Size() int64 {
 	return n
 }
 
+// Room implements Store.
+func (m *Memory) Room() int64 { return Ample }
+
 // Close implements Store.
 func (m *Memory) Close() error {
 	m.mu.Lock()

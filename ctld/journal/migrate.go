@@ -29,7 +29,7 @@ func (s *Bolt) migrate() error {
 	}
 	next := s.head
 	next.schema = to
-	err := transact(s.db, func(tx *bbolt.Tx) error {
+	err := transact(s.db.Load(), func(tx *bbolt.Tx) error {
 		if err := makeBuckets(tx); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (s *Bolt) wayBack() string {
 // it the controller starts nevertheless: it can record how jobs end.
 func (s *Bolt) beforeNewRows() {
 	lacking := false
-	_ = s.db.View(func(tx *bbolt.Tx) error {
+	_ = s.db.Load().View(func(tx *bbolt.Tx) error {
 		for b := Bucket(1); b <= lastBucket; b++ {
 			lacking = lacking || tx.Bucket([]byte(b.String())) == nil
 		}

@@ -55,13 +55,15 @@ func (s *Bolt) open() error {
 		return err
 	}
 	var broken *fault
-	s.db, s.file, err = openBolt(s.path, s.opts.MapBytes)
+	db, f, err := openBolt(s.path, s.opts.MapBytes)
 	if errors.As(err, &broken) {
 		return s.opts.damaged(s.path, err)
 	}
 	if err != nil {
 		return noSpace(fmt.Errorf("cannot open %s: %w", s.path, err))
 	}
+	s.db.Store(db)
+	s.file = f
 	info, err := s.file.Stat()
 	if err != nil {
 		return fmt.Errorf("cannot open %s: %w", s.path, err)
@@ -75,6 +77,7 @@ func (s *Bolt) open() error {
 	} else if err != nil {
 		return err
 	}
+	_ = os.Remove(s.path + ".new") // of a Shrink that a crash broke off
 	s.beforeNewRows()
 	if err := s.migrate(); err != nil {
 		return err
@@ -137,7 +140,7 @@ func (s *Bolt) enter() error {
 	}
 	next := s.head
 	next.epoch = s.ids.epoch
-	err := transact(s.db, func(tx *bbolt.Tx) error {
+	err := transact(s.db.Load(), func(tx *bbolt.Tx) error {
 		if err := errors.Join(s.room(tx, nil, true), makeBuckets(tx)); err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package journal
 
 import (
 	"errors"
+	"os"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -49,4 +51,52 @@ func (s *Bolt) noRoom() {
 func freePages(db *bbolt.DB) int64 {
 	stats := db.Stats()
 	return int64(stats.FreePageN + stats.PendingPageN)
+}
+
+// atMost is what Room last found out.
+type atMost struct {
+	looked time.Time
+	bytes  int64 // that may be in use
+}
+
+// Room implements Store. A disk holds its data three times when a backup is being made: in the database, in the newest backup, which stays
+// until there is another, and in that, which is a little larger while it is written (backupBytes). Besides there are the database's reserve
+// and what it takes ahead, and what a backup leaves alone. So users get a quarter of the rest of the disk: as long as they have no more,
+// there is room for the next backup. Older backups and the redo log count as free, they go when their room is needed. The disk is looked at
+// once a second.
+func (s *Bolt) Room() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.most.looked) >= time.Second {
+		s.most = atMost{time.Now(), s.mostInUse()}
+	}
+	return s.most.bytes - s.live.Load()
+}
+
+// mostInUse is how many bytes of the database may be in use with two copies of them beside it. The caller holds mu.
+func (s *Bolt) mostInUse() int64 {
+	free, err := available(s.dir)
+	if err != nil {
+		return Ample
+	}
+	whole := free + s.space.taken + folderBytes(backupDir(s.dir)) - 2*s.space.reserve - s.space.step
+	used := s.used.Load()
+	if s.sparse() && free < used+s.space.reserve {
+		s.noRoom() // shrinking would help
+	}
+	return min(whole/4, (whole-used)/3)
+}
+
+// folderBytes is what the files of a folder take.
+func folderBytes(dir string) (n int64) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			n += blocks(info)
+		}
+	}
+	return n
 }

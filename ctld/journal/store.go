@@ -51,8 +51,13 @@ type Store interface {
 	Generation() (number uint64, lost []Span)
 	// Size is the number of bytes in use.
 	Size() int64
+	// Room is how many more bytes users may store before the disk is short; negative: it is. It costs little.
+	Room() int64
 	Close() error
 }
+
+// Ample is more room than any disk has.
+const Ample = 1 << 62
 
 // IDs hands out ranges of job ids that are never handed out again, a restore from an old backup included.
 type IDs interface {

@@ -166,13 +166,15 @@ func (l *Loop) KeepTime(boot string, both func() (wall time.Time, bootNS int64))
 }
 
 // begin opens the transaction of a batch, at the time it is.
-func (l *Loop) begin() *state.Tx {
+func (l *Loop) begin() (tx *state.Tx) {
 	if l.both == nil || l.boot == "" {
-		return state.Begin(l.View(), l.clock().UnixNano())
+		tx = state.Begin(l.View(), l.clock().UnixNano())
+	} else {
+		wall, bootNS := l.both()
+		tx = state.Begin(l.View(), wall.UnixNano())
+		reactor.KeepTime(tx, l.boot, bootNS)
 	}
-	wall, bootNS := l.both()
-	tx := state.Begin(l.View(), wall.UnixNano())
-	reactor.KeepTime(tx, l.boot, bootNS)
+	tx.Room = l.store.Room()
 	return tx
 }
 

@@ -22,6 +22,10 @@ const (
 	reserveMin         = 16
 )
 
+// scarce is the room on the disk of the state below which jobs that have ended without having run are forgotten at once: four scripts of
+// the largest size.
+const scarce = 4 * 4 << 20
+
 // roomFor refuses more records than the controller has room for, or one user may have. Root and SlurmUser have no limit of their own, and
 // for what they do to the jobs of others (operator) the places that are kept for them.
 func roomFor(tx *state.Tx, uid uint32, user string, more int, operator bool) *pb.Problem {
@@ -38,7 +42,7 @@ func roomFor(tx *state.Tx, uid uint32, user string, more int, operator bool) *pb
 	return nil
 }
 
-// forNow gives a refusal of roomFor the code upon which commands that submit say that they wait, and try again.
+// forNow gives a refusal of roomFor or bytesFor the code upon which commands that submit say that they wait, and try again.
 func forNow(p *pb.Problem) *pb.Problem {
 	return pb.NewProblem(pb.CodeQueueFull, "%s", p.Detail).WithHint("%s", p.Hint)
 }
@@ -72,13 +76,24 @@ func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt 
 	return nil
 }
 
-// bytesFor refuses what would make a user hold more bytes in the state than SlurmctldParameters=max_user_state allows. Jobs count until
-// they are forgotten: what is written for a job that ends at once is on the disk all the same. Root and SlurmUser are exempt, and what
-// they do to the jobs of others (operator).
+// bytesFor refuses what would make a user hold more bytes in the state than SlurmctldParameters=max_user_state allows, or than his share of
+// a disk that is nearly full: three quarters of what he has and there is room for, as with places. Jobs count until they are forgotten: what
+// is written for a job that ends at once is on the disk all the same. Root and SlurmUser are exempt, and what they do to the jobs of others
+// (operator).
 func bytesFor(tx *state.Tx, uid uint32, user string, more int64, operator bool) *pb.Problem {
 	s := tx.Settings()
 	own := tx.UserBytes(uid)
-	if s.MaxUserBytes == 0 || more <= 0 || own+more <= s.MaxUserBytes || operator || uid == 0 || uid == s.SlurmUserUID {
+	if more <= 0 || operator || uid == 0 || uid == s.SlurmUserUID {
+		return nil
+	}
+	if most := max((own+tx.Room)/shareDen*shareNum, 0); own+more > most {
+		return pb.NewProblem(pb.CodeNoSpace,
+			"the disk of StateSaveLocation is nearly full: user %s holds %s in the controller's state (scripts, environments, records of "+
+				"jobs, crontab), this needs %s more, and at the moment one user may hold %s there", user, mebibytes(own), mebibytes(more),
+			mebibytes(most)).
+			WithHint("cancel pending jobs, submit arrays or the same script; root can free space on that disk, and submit all the same")
+	}
+	if s.MaxUserBytes == 0 || own+more <= s.MaxUserBytes {
 		return nil
 	}
 	return pb.NewProblem(pb.CodeAccountingPolicy,

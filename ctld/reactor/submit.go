@@ -75,6 +75,9 @@ func (c Submit) Handle(tx *state.Tx) any {
 	}
 	j.Oversubscribe = state.Oversubscribed(tx.Partition(j.Partition))
 	if p := bytesFor(tx, j.Spec.Uid, j.Spec.User, state.JobBytes(j)+tx.NewTextBytes(c.Texts), c.hasRoom); p != nil {
+		if p.Code == uint32(pb.CodeNoSpace) {
+			return forNow(p)
+		}
 		return p
 	}
 	j.MadeSeq = tx.Seq

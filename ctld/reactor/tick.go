@@ -17,7 +17,7 @@ type Tick struct {
 }
 
 // requestMemoryNS is how long the controller remembers a request id at least, so that a client's retry finds its job.
-const requestMemoryNS = 120e9
+const requestMemoryNS = state.RequestMemoryNS
 
 // purgeAtOnce bounds the jobs forgotten in one commit.
 const purgeAtOnce = 2000
@@ -70,17 +70,18 @@ func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 }
 
 // purge forgets jobs that ended MinJobAge ago. Those that never ran do not have to wait for that while there are more records than
-// MaxJobCount: they are not counted, and would otherwise grow without bound.
+// MaxJobCount: they are not counted, and would otherwise grow without bound. On a disk that is nearly full they wait for nothing.
 func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
 	minAgeNS := int64(tx.Settings().MinJobAgeS) * 1e9
 	crowded := tx.Settings().MaxJobCount > 0 && tx.Jobs().Len() > int(tx.Settings().MaxJobCount)
+	short := tx.Room < scarce
 	due := func(j *pb.JobRecord) bool {
 		if state.Active(j) || owedTo(tx, j) {
 			return false
 		}
 		ago := tx.EndedAgo(j)
-		return (ago >= minAgeNS || crowded && j.Attempt == 0) && ago+j.EndNs-j.SubmitNs >= requestMemoryNS
+		return short && j.Attempt == 0 || (ago >= minAgeNS || crowded && j.Attempt == 0) && ago+j.EndNs-j.SubmitNs >= requestMemoryNS
 	}
 	arrays := map[uint32]bool{} // whether all records are due: an array goes as a whole, since dependencies ask about all its tasks
 	wholeDue := func(array uint32) bool {

@@ -146,7 +146,7 @@ func (e JobForgotten) apply(tx *Tx) {
 	if e.Keep || tx.dirty[e.ID] {
 		tx.putOutbox(j)
 	}
-	tx.rememberRequest(j.RequestId, 0)
+	tx.retireRequest(j)
 	tx.dropSteps(e.ID)
 	tx.deleteJob(e.ID)
 	switch {

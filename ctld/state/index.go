@@ -24,6 +24,7 @@ type writerIndex struct {
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
 	lost      map[uint32]bool            // active records with a LostAttempt
 	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
+	retired   []retired                  // requests of jobs that have been forgotten; not made from records
 	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; not made from records (clock.go)
 	owed      owed                       // looks at waiting records that are left to later turns
 }
@@ -441,9 +442,12 @@ func equalLimits(a, b *pb.Rlimit) bool {
 
 // Reindex computes the writer's index anew, after a batch whose commit was refused.
 func (v *View) Reindex() {
-	ended := v.writer.ended
+	ended, retired := v.writer.ended, v.writer.retired
 	*v.writer = *newIndex()
-	v.writer.ended = ended
+	v.writer.ended, v.writer.retired = ended, retired
+	for _, r := range retired {
+		v.writer.requests[r.id] = r.job
+	}
 	tx := &Tx{next: *v}
 	for j := range v.Jobs.All() {
 		tx.index(j, true)

@@ -3,6 +3,7 @@ package state
 import (
 	"slices"
 
+	"github.com/sluice-hpc/sluice/ctld/journal"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -11,6 +12,8 @@ import (
 type Tx struct {
 	Seq   uint64
 	NowNS int64
+	// Room is how many more bytes users may store before the disk of the state is short: who commits says it.
+	Room int64
 
 	base    *View
 	token   *token
@@ -45,7 +48,7 @@ type Tx struct {
 // Begin opens a transaction on a view. nowNS is the stamp of every command in the batch: the time it is, also when that is before the
 // view's (clock.go).
 func Begin(v *View, nowNS int64) *Tx {
-	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{},
+	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, Room: journal.Ample, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{},
 		parts: map[string]bool{}, wake: map[string]struct{}{}}
 	tx.next.Seq, tx.next.NowNS, tx.next.Outbox, tx.next.StepOutbox = tx.Seq, nowNS, nil, nil
 	return tx
@@ -147,15 +150,40 @@ func (tx *Tx) dropScript(id uint32) {
 }
 
 func (tx *Tx) rememberRequest(reqID string, job uint32) {
-	if reqID == "" {
-		return
-	}
-	if job == 0 {
-		delete(tx.next.writer.requests, reqID)
-	} else {
+	if reqID != "" {
 		tx.next.writer.requests[reqID] = job
 	}
 }
+
+// RequestMemoryNS is how long the request that made a job is remembered at least: a command that has lost its answer asks again, and
+// must not make a second job.
+const RequestMemoryNS = 120e9
+
+// retired is a request whose job has been forgotten before its time.
+type retired struct {
+	id  string
+	job uint32
+	at  int64 // when it was made
+}
+
+// retireRequest follows a job that is forgotten. What is remembered beyond that does not outlive the controller.
+func (tx *Tx) retireRequest(j *pb.JobRecord) {
+	if j.RequestId == "" {
+		return
+	}
+	w := tx.next.writer
+	w.retired = append(w.retired, retired{j.RequestId, j.Id, j.SubmitNs})
+	for len(w.retired) > 0 {
+		if r := w.retired[0]; tx.NowNS-r.at < RequestMemoryNS && len(w.retired) <= maxRetired {
+			return
+		}
+		delete(w.requests, w.retired[0].id)
+		w.retired = w.retired[1:]
+	}
+}
+
+// maxRetired bounds them.
+const maxRetired = 1 << 16
 
 // wakeNode makes the dispatcher look at a node again.
 func (tx *Tx) wakeNode(name string) { tx.wake[name] = struct{}{} }

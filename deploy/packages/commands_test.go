@@ -1,6 +1,6 @@
 package packages_test
 
-// notTyped are the commands of docs/install.md and docs/administrators.md that no test runs on its hosts, and why.
+// notTyped are the commands of the pages that no test runs on its hosts, and why.
 var notTyped = map[string]string{
 	"sluice adopt":                         "sshd has it run; ctld/hosttest has a real one",
 	"sluice-noded --sessions":              "ctld/hosttest runs it so",
@@ -73,6 +73,10 @@ var administration = []typed{
 	{of: "sluice node revoke NAME", host: "head", do: "sluice node revoke n7", until: "sinfo -h -n n7 -o %T | grep -q down"},
 	{of: "sluice token create --node NAME", host: "head", do: "sluice token create --node n7 >/root/token"},
 	{of: "sluice-noded --join -", host: "n7", do: byHand + "sluice-noded --join -", until: idle("n7")},
+	{of: "scontrol update NodeName=n7 State=DOWN Reason=lost", host: "head", do: "scontrol update NodeName=n7 State=DOWN Reason=lost",
+		until: "sinfo -h -n n7 -o %T | grep -q down"},
+	{of: `scontrol update NodeName=n7 State=RESUME Reason="looked at"`, host: "head",
+		do: `scontrol update NodeName=n7 State=RESUME Reason="looked at"`, until: idle("n7")},
 	{of: "sluice-ctld issue --node NAME --out DIR", host: "head",
 		do: "sluice-ctld issue --node n7 --out /root/n7; ls /root/n7", says: "node.key"},
 	{of: "sluice-ctld issue", host: "head", do: "sluice-ctld issue --node n7 --out /root/n7b"},
@@ -100,11 +104,7 @@ var administration = []typed{
 	{of: "scontrol update nodename=… state=drain reason=…", host: "n1", do: "scontrol update nodename=n1 state=drain reason=heat",
 		until: "sinfo -R | grep -q heat"},
 	{of: "scontrol update nodename=… state=resume", host: "head", do: "scontrol update nodename=n1 state=resume", until: idle("n1")},
-	{of: "scontrol update NodeName=n7 State=DOWN Reason=lost", host: "head", do: "scontrol update NodeName=n7 State=DOWN Reason=lost",
-		until: "sinfo -h -n n7 -o %T | grep -q down"},
-	{of: `scontrol update NodeName=n7 State=RESUME Reason="looked at"`, host: "head",
-		do: `scontrol update NodeName=n7 State=RESUME Reason="looked at"`, until: idle("n7")},
-	{of: "sbatch --wait", host: "head", do: ada + "sbatch --wait -o /dev/null --wrap true", says: "Submitted batch job"},
+	{host: "head", do: ada + "sbatch --wait -o /dev/null --wrap true", says: "Submitted batch job"},
 	{of: "scontrol release", host: "head",
 		do: "id=$(" + ada + "sbatch --parsable -H -w n1 -o /dev/null --wrap 'sleep 9999'); scontrol release $id"},
 	{of: "scontrol show job", host: "head", do: "scontrol show job $(squeue -h -o %A)", says: "JobState=RUNNING"},
@@ -127,7 +127,7 @@ var administration = []typed{
 		scontrol reconfigure`},
 	{of: "sbatch --gres=gpu:2", host: "head",
 		do: ada + "sbatch --gres=gpu:2 -o /dev/null --wrap true", until: "sinfo -h -n g1 -o %t | grep -q '#'"},
-	{of: "scontrol update nodename=NODES state=POWER_DOWN", host: "head", do: "scontrol update nodename=w5 state=POWER_DOWN",
+	{of: "scontrol update nodename=NODES state=…", host: "head", do: "scontrol update nodename=w5 state=POWER_DOWN",
 		until: "sinfo -h -n w5 -o %t | grep -q '[~%]'"},
 	{of: "scontrol update state=RESUME", host: "head", do: "scontrol update state=RESUME nodename=w5"},
 

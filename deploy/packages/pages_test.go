@@ -93,22 +93,27 @@ func (c typed) has() bool {
 // cluster is that of docs/install.md.
 type cluster map[string]*boottest.Host
 
-// TestPageCommands: each command of docs/install.md and docs/administrators.md is one that TestPages types, or has a reason in notTyped.
+// pages are the pages of docs whose commands TestPages types.
+var pages = strings.Fields("install.md administrators.md backup.md site-programs.md power-saving.md containers.md")
+
+// TestPageCommands: each command of the pages is one that TestPages types, or has a reason in notTyped.
 func TestPageCommands(t *testing.T) {
-	text := page(t, "install.md")
-	all := commandsOf(text)
-	for _, command := range commandsOf(page(t, "administrators.md")) {
-		if !slices.Contains(all, command) {
-			all = append(all, command)
+	var all []string
+	of := map[string]string{} // the page that has a command
+	for _, name := range pages {
+		for _, command := range commandsOf(page(t, name)) {
+			if of[command] == "" {
+				of[command], all = name, append(all, command)
+			}
 		}
 	}
 	table := slices.Concat(prepared, administration)
-	blocks := examples(text)
+	blocks := examples(page(t, "install.md"))
 	for _, command := range all {
 		run := func(c typed) bool { return c.of == command }
 		isExample := strings.Contains(strings.Join(slices.Collect(maps.Values(blocks)), ""), command)
 		if notTyped[command] == "" && !isExample && !slices.ContainsFunc(table, run) {
-			t.Errorf("docs/install.md or docs/administrators.md has a command that no test runs: %s", command)
+			t.Errorf("docs/%s has a command that no test runs: %s", of[command], command)
 		}
 	}
 	for command := range notTyped {
@@ -126,7 +131,7 @@ func TestPageCommands(t *testing.T) {
 	}
 }
 
-// TestPages types what docs/install.md says on booted hosts, and then on that cluster the commands of docs/administrators.md.
+// TestPages types what docs/install.md says on booted hosts, and then on that cluster the commands of the other pages.
 func TestPages(t *testing.T) {
 	need(t, "dpkg-deb")
 	if _, err := boottest.Root(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// The commands of oci.conf as docs/administrators.md has them.
+// The commands of oci.conf as docs/containers.md has them.
 const (
 	crunRun    = "crun --cgroup-manager=disabled run --bundle %b %n.%u.%j.%s.%t"
 	crunCreate = "crun --cgroup-manager=disabled create --bundle %b %n.%u.%j.%s.%t"

@@ -147,7 +147,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		open: "others may write to it",
-		file: "it is not a folder",
+		file: "it is not a directory",
 		filepath.Join(t.TempDir(), strings.Repeat("deep/", 30)): "give a shorter --dir",
 	} {
 		if _, _, err := openDir(path); err == nil || !strings.Contains(err.Error(), want) {

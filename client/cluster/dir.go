@@ -108,7 +108,7 @@ func existingDir(path string) (Dir, error) {
 	st := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return "", fmt.Errorf("cannot use %s: it is not a folder", path)
+		return "", fmt.Errorf("cannot use %s: it is not a directory", path)
 	case int(st.Uid) != os.Geteuid():
 		return "", fmt.Errorf("cannot use %s: it belongs to uid %d and you are uid %d; run this as its owner, or give another --dir",
 			path, st.Uid, os.Geteuid())
@@ -141,7 +141,7 @@ func follow(abs string) (string, error) {
 			continue
 		}
 		if _, err := trusted.Path(at, owners...); err != nil {
-			return "", fmt.Errorf("the link %s could be changed by somebody else: %w; name the folder itself", at, err)
+			return "", fmt.Errorf("the link %s could be changed by somebody else: %w; name the directory itself", at, err)
 		}
 	}
 	return filepath.EvalSymlinks(abs)
@@ -162,10 +162,10 @@ func checkParents(abs string) error {
 		uid := strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Uid), 10)
 		switch sticky := info.Mode()&fs.ModeSticky != 0; {
 		case !slices.Contains(trusted, uid):
-			return fmt.Errorf("its parent folder %s belongs to uid %s, who could replace what root runs there; give another --dir", at, uid)
+			return fmt.Errorf("its parent directory %s belongs to uid %s, who could replace what root runs there; give another --dir", at, uid)
 		case info.Mode().Perm()&0o022 != 0 && !sticky:
 			return fmt.Errorf(
-				"others may write to its parent folder %s (mode %#o) and could replace what root runs there; give another --dir",
+				"others may write to its parent directory %s (mode %#o) and could replace what root runs there; give another --dir",
 				at, info.Mode().Perm())
 		}
 		if at == "/" {

@@ -33,7 +33,7 @@ func (p *plan) findCommands(commands []string) (self string, own bool, err error
 		self, err = filepath.EvalSymlinks(self)
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("cannot find the folder of the commands: %w", err)
+		return "", false, fmt.Errorf("cannot find the directory of the commands: %w", err)
 	}
 	self = filepath.Join(filepath.Dir(self), "sluice")
 	if !executable(self) {
@@ -51,7 +51,7 @@ func (p *plan) findCommands(commands []string) (self string, own bool, err error
 // linkCommands fills DIR/bin.
 func (p *plan) linkCommands(self string, commands []string) error {
 	if err := os.Mkdir(p.bin, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("cannot make the folder of the commands: %w", err)
+		return fmt.Errorf("cannot create the directory of the commands: %w", err)
 	}
 	for _, name := range append([]string{"sluice"}, commands...) {
 		link := filepath.Join(p.bin, name)

@@ -42,8 +42,8 @@ func (d Dir) checkEmpty() error {
 	if len(others) == 0 {
 		return nil
 	}
-	return fmt.Errorf("cannot make a cluster in %s: the folder is not empty (%s) and has no %s, so it is not a cluster of `sluice up`; "+
-		"give a new or empty folder: --dir DIR", d, some(others), recordName)
+	return fmt.Errorf("cannot create a cluster in %s: the directory is not empty (%s) and has no %s, so it is not a cluster of `sluice up`; "+
+		"give a new or empty directory: --dir DIR", d, some(others), recordName)
 }
 
 // some names the first of many.

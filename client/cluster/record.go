@@ -45,7 +45,7 @@ func (d Dir) load() (*record, error) {
 		return nil,
 			fmt.Errorf(
 				"cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s` stops the daemons, "+
-					"and another --dir leaves the folder alone",
+					"and another --dir leaves the directory alone",
 				d.recordFile(), d)
 	}
 	if r.Version == 1 { // it had no list: this is what was always made

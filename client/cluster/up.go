@@ -272,7 +272,7 @@ func (u *upper) linkCommands() error {
 	}
 	if !slices.Contains(u.rec.Made, "bin") {
 		if _, err := os.Lstat(u.plan.bin); err == nil {
-			return fmt.Errorf("cannot make the folder of the commands: %s already exists and was not created by `sluice up`", u.plan.bin)
+			return fmt.Errorf("cannot create the directory of the commands: %s already exists and was not created by `sluice up`", u.plan.bin)
 		}
 		u.rec.Made = append(u.rec.Made, "bin")
 		if err := u.dir.save(u.rec); err != nil {

@@ -65,7 +65,7 @@ Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [
        sacctmgr [OPTIONS] delete account|user|qos|coordinator [NAME,…] [where KEY=VALUE…]
        sacctmgr [OPTIONS] dump CLUSTER [file=FILE]
        sacctmgr [OPTIONS] load FILE [clean] [cluster=NAME]`,
-		About: `Shows and changes accounts, users, associations and qualities of service. Where nothing is defined, there is one account, "root", to
+		About: `Shows and changes accounts, users, associations and qualities of service. By default there is one account, "root", to
 which everybody belongs, and one QOS, "normal".
 
 <ENTITY> may be: account, association, cluster, event (nodes that are out of use), qos, runawayjobs, tres, user;

@@ -16,12 +16,12 @@ func usage() string {
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: salloc [OPTIONS] [command [args...]]",
-		About: `Gets resources and runs a command that uses them, usually a shell: on the first node of the job where the cluster has
-LaunchParameters=use_interactive_step, otherwise here. srun within it runs tasks on the nodes. When the command
-ends, the resources are given back. Options may also stand in the environment as SALLOC_*.`,
+		About: `Gets an allocation and runs a command in it, usually a shell: on the first node of the job if the cluster has
+LaunchParameters=use_interactive_step, otherwise here. srun in it runs tasks on the nodes. When the command ends, the
+allocation is released. Environment variables SALLOC_* can set options.`,
 		Options: command.JobOptions(opt.Salloc),
 		Examples: `  salloc --gres=gpu:1 -t 2:00:00               a shell with a GPU
-  salloc -N2 --ntasks-per-node=4 srun ./prog   eight tasks, and give back
+  salloc -N2 --ntasks-per-node=4 srun ./prog   run eight tasks and release the nodes
   salloc -N4 --no-shell                        keep nodes; use them with srun --jobid, end with scancel
 `}
 }

@@ -42,11 +42,11 @@ const usage = "Usage: sdiag [-M cluster] [-aritT] [--json] [--yaml]\n"
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sdiag [OPTIONS]",
-		About:   `Shows what the controller and its scheduler have been doing since midnight UTC.`,
+		About:   `Shows statistics of the controller and its scheduler since midnight UTC.`,
 		Options: Options[:],
 		Examples: `  sdiag                       all counters
   sdiag | grep 'Mean cycle'   how long a scheduling pass takes, in microseconds
-  sdiag -t                    which calls cost most, and whose they are
+  sdiag -t                    calls by total time, with their users
   sdiag --json | jq .statistics.jobs_pending
 
 `,

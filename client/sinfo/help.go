@@ -11,7 +11,7 @@ const usage = `Usage: sinfo [-abdelNRrsTv] [-i seconds] [-t states] [-p partitio
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sinfo [OPTIONS]",
-		About:   `Shows partitions and the state of their nodes. Nodes that look the same share a row.`,
+		About:   `Shows partitions and the state of their nodes. Nodes with equal values share a row.`,
 		Options: Options[:],
 		Blocks: []command.Block{
 			{Title: "Environment", Text: `  SINFO_FORMAT, SINFO_PARTITION, SINFO_SORT, SINFO_ALL, SLURM_TIME_FORMAT.

@@ -13,7 +13,7 @@ const usage = `Usage: squeue [-A account] [-u user_name] [--me] [--job jobid] [-
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: squeue [OPTIONS]",
-		About:   `Shows jobs that wait, run or are being cleaned up.`,
+		About:   `Shows pending, running and completing jobs.`,
 		Options: Options[:],
 		Blocks: []command.Block{
 			{Title: "Environment", Text: `  SQUEUE_*, see squeue(1); SLURM_TIME_FORMAT, SLURM_BITSTR_LEN, SLURM_JSON.

@@ -32,7 +32,7 @@ func (r *run) checkBcast() error {
 	}
 	if r.req.Spec.RunIn != nil {
 		return &opt.ValueError{Lines: []string{"--bcast is not supported with containers"}, Exit: 1,
-			Hint: "the copy lies on the node, not in the container: sbcast it to a folder that --container-mounts names"}
+			Hint: "the copy lies on the node, not in the container: sbcast it to a directory in --container-mounts"}
 	}
 	path, ok := findProgram(r.argv[0], r.env.Getenv("PATH"), r.req.Dir)
 	if !ok {

@@ -43,9 +43,9 @@ var Options = [...]command.Option{
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sshare [OPTION...]",
-		About: `Shows the shares of accounts and users and what they have used, the caller's by default. Usage is billing units times seconds,
-halved for each PriorityDecayHalfLife that has passed. Shares are those of sacctmgr (fairshare=); where no accounts are defined, everybody
-belongs to "root" with one share, and accounts that jobs named with --account are shown below it.`,
+		About: `Shows shares and usage of accounts and users, the caller's by default. Usage is billing units times seconds, halved for each
+PriorityDecayHalfLife that has passed. sacctmgr sets shares (fairshare=). Without accounts, everybody belongs to "root" with one
+share, and accounts that jobs named with --account are shown below it.`,
 		Options: Options[:],
 		Examples: `  sshare -a -l
   sshare -n -P -o account,user,fairshare

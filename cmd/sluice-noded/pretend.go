@@ -27,16 +27,16 @@ import (
 
 func pretendCommand() *cli.Command {
 	return &cli.Command{
-		Name: "pretend", Usage: "speak for many nodes that there are not, to try a configuration at scale (sluice up --pretend)",
+		Name: "pretend", Usage: "simulate many nodes, to try a configuration at scale (sluice up --pretend)",
 		Description: "Runs in the foreground until SIGTERM, beside the controller: it signs the nodes' certificates with the key of the\n" +
-			"cluster's authority. Nothing is executed. A script's sleeps are how long its job takes, its exit how it ends;\ntime limits, " +
+			"cluster's authority. Nothing is executed. The sleeps of a script are its run time, its exit is its exit status;\ntime limits, " +
 			"signals and scancel have their effect. All jobs are lost when it ends.\n\nExample:\n   sluice-noded pretend --conf slurm.conf --state " +
 			"/var/spool/slurmctld --nodes 'n[1-2000]'",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
-				Usage: "slurm.conf `FILE`, which says what hardware the nodes have"},
+				Usage: "slurm.conf `FILE`, which describes the hardware of the nodes"},
 			&cli.StringFlag{Name: "nodes",
-				Usage: "`NODELIST` to speak for (default: all nodes of slurm.conf that are not FUTURE or CLOUD)"},
+				Usage: "`NODELIST` to simulate (default: all nodes of slurm.conf that are not FUTURE or CLOUD)"},
 			&cli.StringFlag{Name: "state",
 				Usage: "directory `DIR` of the controller's state, with the authority's key (default: StateSaveLocation)"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},

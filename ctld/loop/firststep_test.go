@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestFirstStepWithItsJob: a controller that is killed in the commit that starts a job finds job and first step as they were before, or both
-// as they are after it.
+// TestFirstStepWithItsJob: a controller that is killed in the commit that starts a job finds job and first step as they were before, or
+// both as they are after it.
 func TestFirstStepWithItsJob(t *testing.T) {
 	for _, wrote := range []bool{false, true} {
 		disk, dying := journal.NewMemory(), false
@@ -38,7 +38,7 @@ func TestFirstStepWithItsJob(t *testing.T) {
 		}
 		j, s := v.Jobs.Get(id), v.Steps(id).Get(0)
 		switch {
-		case wrote && (j.State != pb.JobState_JOB_RUNNING || j.FirstStep != nil || s == nil || string(s.Key) != "key" || s.Epoch != j.Epoch):
+		case wrote && (j.State != pb.JobState_JOB_RUNNING || j.FirstStep != nil || string(s.GetKey()) != "key" || s.Epoch != j.Epoch):
 			t.Errorf("written: %v, %v", j, s)
 		case !wrote && (j.State != pb.JobState_JOB_PENDING || j.FirstStep.GetRequestId() != "1000:x" || s != nil):
 			t.Errorf("not written: %v, %v", j, s)

@@ -39,7 +39,8 @@ func JobBytes(j *pb.JobRecord) int64 {
 
 // sameBytes reports whether two records of a job count for the same, without counting: specifications are shared until they change.
 func sameBytes(a, b *pb.JobRecord) bool {
-	return a.Spec == b.Spec && a.FirstStep == b.FirstStep && a.ArrayTasks == b.ArrayTasks && a.Dependency == b.Dependency && a.ArraySpec == b.ArraySpec
+	return a.Spec == b.Spec && a.FirstStep == b.FirstStep && a.ArrayTasks == b.ArrayTasks &&
+		a.Dependency == b.Dependency && a.ArraySpec == b.ArraySpec
 }
 
 // countBytes follows a record from old to fresh; either may be nil.

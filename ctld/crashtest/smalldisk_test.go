@@ -77,9 +77,9 @@ func (u *user) untilWaiting() (n int, waits *submission) {
 	return 0, nil
 }
 
-// TestSmallDisk: the state is on a disk of 120 MB. A user gets a part of it, and the next one part of the rest; then they wait, and are told
-// why. Root goes on until it is full. Once all of that is cancelled who waits goes on by himself, the database shrinks, and there are a
-// backup and a redo log again. What one has waited for, and what the other holds, is there after kill -9.
+// TestSmallDisk: the state is on a disk of 120 MB. A user gets a part of it, and the next one part of the rest; then they wait, and are
+// told why. Root goes on until it is full. Once all of that is cancelled, whoever waits goes on by himself, the database shrinks, and there
+// are a backup and a redo log again. What was acknowledged is there after kill -9.
 func TestSmallDisk(t *testing.T) {
 	c := newCluster(t, 1)
 	onDisk(t, c, 120)

@@ -43,15 +43,16 @@ func (b *bench) fill(uid uint32, room int64) (n int, p *pb.Problem) {
 	return n, nil
 }
 
-// TestNobodyTakesTheWholeDisk: of a disk that is nearly full each user gets three quarters of what others leave, and root all that there is.
-// Once the jobs of one have been cancelled there is room again, at once; a command that has lost its answer still makes no second job.
+// TestNobodyTakesTheWholeDisk: of a disk that is nearly full each user gets three quarters of what others leave, and root all that there
+// is. Once the jobs of one have been cancelled there is room again, at once; a command that has lost its answer still makes no second job.
 func TestNobodyTakesTheWholeDisk(t *testing.T) {
 	b := newBench(t, nil)
 	var got []int
 	for uid := uint32(1); uid < 4; uid++ {
 		n, p := b.fill(uid, 40)
-		if p == nil || p.Code != uint32(pb.CodeQueueFull) || !strings.Contains(p.Error(), "the disk of StateSaveLocation is nearly full") ||
-			!strings.Contains(p.Error(), fmt.Sprint("user u", uid, " holds ")) || p.Hint == "" {
+		if p == nil || p.Code != uint32(pb.CodeQueueFull) || p.Hint == "" ||
+			!strings.Contains(p.Error(), "the disk of StateSaveLocation is nearly full") ||
+			!strings.Contains(p.Error(), fmt.Sprint("user u", uid, " holds ")) {
 			t.Fatalf("after %d scripts user %d is refused with %v", n, uid, p)
 		}
 		got = append(got, n)

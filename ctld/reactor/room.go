@@ -76,10 +76,10 @@ func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt 
 	return nil
 }
 
-// bytesFor refuses what would make a user hold more bytes in the state than SlurmctldParameters=max_user_state allows, or than his share of
-// a disk that is nearly full: three quarters of what he has and there is room for, as with places. Jobs count until they are forgotten: what
-// is written for a job that ends at once is on the disk all the same. Root and SlurmUser are exempt, and what they do to the jobs of others
-// (operator).
+// bytesFor refuses what would make a user hold more bytes in the state than SlurmctldParameters=max_user_state allows, or than his share
+// of a disk that is nearly full: three quarters of what he has and there is room for, as with places. Jobs count until they are forgotten:
+// what is written for a job that ends at once is on the disk all the same. Root and SlurmUser are exempt, and what they do to the jobs of
+// others (operator).
 func bytesFor(tx *state.Tx, uid uint32, user string, more int64, operator bool) *pb.Problem {
 	s := tx.Settings()
 	own := tx.UserBytes(uid)

@@ -48,8 +48,8 @@ type Tx struct {
 // Begin opens a transaction on a view. nowNS is the stamp of every command in the batch: the time it is, also when that is before the
 // view's (clock.go).
 func Begin(v *View, nowNS int64) *Tx {
-	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, Room: journal.Ample, base: v, next: *v, dirty: map[uint32]bool{}, nodes: map[string]bool{},
-		parts: map[string]bool{}, wake: map[string]struct{}{}}
+	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, Room: journal.Ample, base: v, next: *v, dirty: map[uint32]bool{},
+		nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
 	tx.next.Seq, tx.next.NowNS, tx.next.Outbox, tx.next.StepOutbox = tx.Seq, nowNS, nil, nil
 	return tx
 }

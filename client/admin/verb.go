@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
+
+	"github.com/sluice-hpc/sluice/client/command"
 )
 
 // Verb is one of the verbs of `sluice`. A library for command lines was rejected: setting one up, with its templates and regular
@@ -83,41 +84,13 @@ func (v *Verb) call(name string, args []string, stdout, stderr io.Writer) error 
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s; see %s", badOption(c.flags, err), quoted(name, "--help"))
+		return fmt.Errorf("%s; see %s", command.BadOption(c.flags, err), quoted(name, "--help"))
 	}
 	c.Args = c.flags.Args()
 	if v.Args == "" && len(c.Args) > 0 {
 		return fmt.Errorf("unknown argument %q; see %s", c.Args[0], quoted(name, "--help"))
 	}
 	return v.Run(c)
-}
-
-// badOption says in our words what package flag says in Go's, which has one hyphen before an option and no word for what it should be.
-func badOption(f *flag.FlagSet, err error) string {
-	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
-		return "unknown option --" + name
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
-		return "option --" + name + " needs an argument"
-	}
-	var name, value string
-	for _, form := range []string{"invalid value %q for flag -%s", "invalid boolean value %q for -%s"} {
-		if n, _ := fmt.Sscanf(err.Error(), form, &value, &name); n < 2 {
-			continue
-		}
-		name = strings.TrimSuffix(name, ":")
-		want := "another value"
-		switch v, _ := f.Lookup(name).Value.(flag.Getter); v.Get().(type) {
-		case int:
-			want = "a whole number"
-		case bool:
-			want = "true or false"
-		case time.Duration:
-			want = "a time such as 30s or 2m"
-		}
-		return fmt.Sprintf("--%s=%s: expected %s", name, value, want)
-	}
-	return err.Error()
 }
 
 func (v *Verb) flagSet(name string) *flag.FlagSet {

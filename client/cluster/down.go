@@ -222,9 +222,9 @@ func (w *downer) endJobs(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cannot end %d jobs within %s", len(left), limit)
+			return errors.New(msg.Singular(fmt.Sprintf("cannot end %d jobs within %s", len(left), limit)))
 		}
-		w.say("waiting for %d jobs to end", len(left))
+		w.say("%s", msg.Singular(fmt.Sprintf("waiting for %d jobs to end", len(left))))
 	}
 }
 

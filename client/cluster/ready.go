@@ -30,7 +30,7 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 			if len(waiting) == 0 {
 				return remarks, nil
 			}
-			last = fmt.Sprintf("waiting for %d of %d nodes: %s", len(waiting), len(nodes), hostlist.Fold(waiting))
+			last = msg.Singular(fmt.Sprintf("waiting for %d of %d nodes: ", len(waiting), len(nodes))) + hostlist.Fold(waiting)
 		} else if !client.Broken(err) {
 			last = client.Text(err)
 		}

@@ -349,13 +349,14 @@ func (u *upper) sameCluster() error {
 		}
 		return nil
 	}
+	wanted := msg.Singular(fmt.Sprintf("%d nodes", u.o.Nodes))
 	switch {
 	case u.o.Nodes == 0 || u.o.Nodes == u.rec.Nodes:
 		return nil
 	case u.rec.Nodes == 0:
-		return fmt.Errorf("cannot start a cluster of %d nodes in %s: the one there is of %s; %s", u.o.Nodes, u.dir, u.rec.Conf, instead)
+		return fmt.Errorf("cannot start a cluster of %s in %s: the one there is of %s; %s", wanted, u.dir, u.rec.Conf, instead)
 	}
-	return fmt.Errorf("cannot start a cluster of %d nodes in %s: the one there has %d; %s", u.o.Nodes, u.dir, u.rec.Nodes, instead)
+	return fmt.Errorf("cannot start a cluster of %s in %s: the one there has %d; %s", wanted, u.dir, u.rec.Nodes, instead)
 }
 
 // start runs every daemon that does not run. Certificates come first: signing them makes the cluster's authority, which the

@@ -89,8 +89,11 @@ func parse(v verb, args []string) (*options, error) {
 		v.flags(f, o)
 	}
 	for {
-		if err := f.Parse(args); err != nil {
+		switch err := f.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
 			return nil, err
+		case err != nil:
+			return nil, errors.New(command.BadOption(f, err))
 		}
 		if f.NArg() == 0 {
 			break

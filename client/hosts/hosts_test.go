@@ -135,7 +135,10 @@ func TestWords(t *testing.T) {
 		{Token, "list --help", 0, "usage: sluice token list"},
 		{Token, "nonsense", 2, `unknown word "nonsense"; see ` + "`sluice token --help`"},
 		{Token, "revoke", 2, "a name is missing"},
-		{Token, "create --ttl never", 2, "see `sluice token create --help`"},
+		{Token, "create --ttl never", 2, "--ttl=never: expected a time such as 30s or 2m; see `sluice token create --help`"},
+		{Token, "create --ttl", 2, "option --ttl needs an argument"},
+		{Token, "create --nosuch", 2, "unknown option --nosuch"},
+		{Certs, "--all=x", 2, "--all=x: expected true or false"},
 		{Certs, "n1", 2, `unknown argument "n1"`},
 		{Certs, "--help", 0, "usage: sluice certs"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
@@ -108,7 +109,7 @@ func (r *Request) useHostfile() error {
 	}
 	if uint64(r.Spec.NumTasks) > tasks {
 		return refuse("Too few NodeNames in Slurm Hostfile",
-			fmt.Sprintf("%s has nodes for %d tasks, the job has %d", quoted(r.hostfile), tasks, r.Spec.NumTasks))
+			msg.Singular(fmt.Sprintf("%s has nodes for %d tasks, the job has %d", quoted(r.hostfile), tasks, r.Spec.NumTasks)))
 	}
 	r.Spec.ReqNodes = strings.Join(names, ",")
 	return nil

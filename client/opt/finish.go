@@ -119,7 +119,7 @@ func (r *Request) checkNodeList() error {
 	}
 	if n := uint32(len(distinct)); n > s.MaxNodes {
 		return &ValueError{Lines: []string{fmt.Sprintf("invalid number of nodes (-N %d-%d)", n, s.MaxNodes)}, Exit: 1,
-			Hint: fmt.Sprintf("--nodelist names %d nodes and --nodes allows %d", n, s.MaxNodes)}
+			Hint: msg.Singular(fmt.Sprintf("--nodelist names %d nodes and --nodes allows %d", n, s.MaxNodes))}
 	}
 	return nil
 }

@@ -69,7 +69,8 @@ func (r *Request) checkGPUs() error {
 
 // badGPUs is a refusal in Slurm's two lines.
 func badGPUs(hint, format string, args ...any) error {
-	return &ValueError{Lines: []string{fmt.Sprintf(format, args...), msg.CodeInvalidGres.Phrase()}, Exit: 1, Hint: hint}
+	return &ValueError{Lines: []string{fmt.Sprintf(format, args...), msg.CodeInvalidGres.Phrase()}, Exit: 1,
+		Hint: msg.Singular(hint)}
 }
 
 // checkGPUOptions is about options that do not go together whatever they say.

@@ -175,6 +175,15 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// One of a thing is not many.
+func TestCountsOfOne(t *testing.T) {
+	_, _, err := parse("--gpus=3", "--gpus-per-task=1", "-n2")
+	var v *ValueError
+	if !errors.As(err, &v) || !strings.HasPrefix(v.Hint, "2 tasks with 1 GPU each are not 3 GPUs") {
+		t.Errorf("got %v, %+v", err, v)
+	}
+}
+
 // What a real sbatch takes and Sluice refuses, because it is not what was meant.
 func TestRefused(t *testing.T) {
 	for _, argv := range [][]string{

@@ -176,15 +176,15 @@ func (c Code) Phrase() string { return phrases[c] }
 
 // NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.
 func NewProblem(code Code, format string, args ...any) *Problem {
-	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: singular(fmt.Sprintf(format, args...))}
+	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: Singular(fmt.Sprintf(format, args...))}
 }
 
 // oneOf is what is counted, where there is one of it.
 var oneOf = map[string]string{"CPUs": "CPU", "GPUs": "GPU", "jobs": "job", "nodes": "node", "tasks": "task", "cores": "core",
 	"sockets": "socket", "devices": "device", "numbers": "number", "files": "file", "processes": "process"}
 
-// singular writes "1 CPU" for "1 CPUs": counts are put into sentences that are written for many.
-func singular(text string) string {
+// Singular writes "1 CPU" for "1 CPUs": counts are put into sentences that are written for many.
+func Singular(text string) string {
 	for i := 0; ; {
 		n := strings.Index(text[i:], "1 ")
 		if n < 0 {
@@ -206,7 +206,7 @@ func singular(text string) string {
 
 // WithHint adds what would help.
 func (p *Problem) WithHint(format string, args ...any) *Problem {
-	p.Hint = singular(fmt.Sprintf(format, args...))
+	p.Hint = Singular(fmt.Sprintf(format, args...))
 	return p
 }
 

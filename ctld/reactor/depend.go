@@ -58,7 +58,13 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 		forgotten, p := checkCondition(tx, c, tasks)
 		if forgotten && OnEnd(c.Kind) {
 			well, said := ends[jobid.Condition{Job: c.Job, Task: c.Task, HasTask: c.HasTask}]
-			if !said {
+			switch {
+			case said:
+			case c.Job < tx.Settings().FirstJobID:
+				p = pb.NewProblem(pb.CodeDependency,
+					"there is no job %d (%s): it is below FirstJobId of slurm.conf, which is %d, and accounting does not know it", c.Job, c,
+					tx.Settings().FirstJobID)
+			default:
 				p = pb.NewProblem(pb.CodeDependency, "job %d ended too long ago (MinJobAge), and accounting does not say how (%s)",
 					c.Job, c).WithHint("afterany:%d asks only whether it has ended", c.Job)
 			}

@@ -190,6 +190,11 @@ func TestDependencyRefused(t *testing.T) {
 	if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: "afterok:1"}); !strings.Contains(p.GetDetail(), "MinJobAge") {
 		t.Errorf("after a forgotten job of which nobody knows: %v", p)
 	}
+	b = newBench(t, func(s *state.Settings) { s.FirstJobID = 1000 })
+	b.view.NextJobID = 1100 // as a controller that has given a hundred ids
+	if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: "afterok:5"}); !strings.Contains(p.GetDetail(), "there is no job 5") {
+		t.Errorf("after a job below FirstJobId: %v", p)
+	}
 }
 
 // TestDependencyOnForgottenJobs: how a job ended that has been forgotten, accounting says. A real Slurm takes each of these conditions as

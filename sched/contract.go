@@ -191,7 +191,11 @@ func LimitNeed(what string, c *Counts, limitS int64) int64 { return sizing.Limit
 const (
 	LimitJobs = record.LimitJobs
 	LimitWall = record.LimitWall
+	LimitMins = record.LimitMins
 )
+
+// Product is n times as many seconds, or Forever.
+func Product(n, seconds int64) int64 { return record.Product(n, seconds) }
 
 // ChooseCut chooses where on the devices of a node an instance of profiles[want] costs least: see record.ChooseCut.
 func ChooseCut(profiles []MigProfile, want int, used []uint64) (device, start int, ok bool) {

@@ -153,7 +153,8 @@ var Table = []Setting{
 
 // inEffect are the settings that decide something. The others are stored and shown, and sacctmgr says so when they are set.
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority GrpJobs GrpSubmitJobs GrpTRES
-	MaxJobs MaxSubmitJobs MaxTRESPerJob MaxWall MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser`)
+	MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount
+	MaxSubmitJobsPerAccount MaxTRESPerAccount`)
 
 // InEffect reports whether the setting decides anything yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }

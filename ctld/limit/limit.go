@@ -8,6 +8,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -25,13 +26,14 @@ const Submit = "submit"
 type Group struct {
 	Assoc, QOS uint32
 	User       string // within the QOS
+	Account    string // within the QOS: jobs of the account itself
 	PerJob     bool   // nobody's: it is compared with each job alone
 }
 
 // Limit is one limit of a job.
 type Limit struct {
 	Group
-	What   string // Submit, sched.LimitJobs, sched.LimitWall (seconds), or a TRES
+	What   string // Submit, sched.LimitJobs, sched.LimitWall (seconds), a TRES, or sched.LimitMins and a TRES (times seconds)
 	Most   int64
 	Reason string // of a job that waits for it, in Slurm's words
 	Who    string // whose limit it is, for people
@@ -40,13 +42,18 @@ type Limit struct {
 // row is a kind of limit. What "" is a vector of TRES; reason then is its beginning.
 type row struct {
 	setting, what, reason string
-	user, perJob          bool
+	user, account, perJob bool
+	mins                  bool   // of the vector: what a job holds times its time limit
 	instead               string // the setting of associations that does not count where the QOS has this one
 }
 
 var ofQOS = []row{
 	{setting: "MaxWall", what: sched.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
 	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
+	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, mins: true, instead: "MaxTRESMinsPerJob"},
+	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
+	{setting: "MaxJobsPerAccount", what: sched.LimitJobs, reason: "MaxJobsPerAccount", account: true},
+	{setting: "MaxTRESPerAccount", reason: "Max", account: true},
 	{setting: "MaxSubmitJobsPerUser", what: Submit, reason: "QOSMaxSubmitJobPerUserLimit", user: true, instead: "MaxSubmitJobs"},
 	{setting: "GrpSubmitJobs", what: Submit, reason: "QOSGrpSubmitJobsLimit", instead: "GrpSubmitJobs"},
 	{setting: "MaxJobsPerUser", what: sched.LimitJobs, reason: "QOSMaxJobsPerUserLimit", user: true, instead: "MaxJobs"},
@@ -58,6 +65,7 @@ var ofQOS = []row{
 var ofUsers = []row{
 	{setting: "MaxWall", what: sched.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
 	{setting: "MaxTRESPerJob", reason: "AssocMax", perJob: true},
+	{setting: "MaxTRESMinsPerJob", reason: "AssocMax", perJob: true, mins: true},
 	{setting: "MaxSubmitJobs", what: Submit, reason: "AssocMaxSubmitJobLimit"},
 	{setting: "MaxJobs", what: sched.LimitJobs, reason: "AssocMaxJobsLimit"},
 }
@@ -76,7 +84,12 @@ func Of(v *state.View, a *pb.AssocRecord, qos, user string) (out []Limit) {
 	for _, r := range ofQOS {
 		g := Group{QOS: q.GetId(), PerJob: r.perJob}
 		who := "QOS " + q.GetName()
-		if r.user {
+		switch {
+		case r.account && a == nil:
+			continue
+		case r.account:
+			g.Account, who = a.Account, who+", account "+a.Account
+		case r.user:
 			g.User, who = user, who+", user "+user
 		}
 		for _, l := range r.limits(q.GetValues(), g, who) {
@@ -134,6 +147,9 @@ func (r *row) limits(values []*pb.PolicyValue, g Group, who string) (out []Limit
 				continue
 			}
 			l.Reason += r.suffix(l.What)
+			if r.mins {
+				l.What, l.Most = sched.LimitMins+l.What, int64(min(val.Value, math.MaxInt64/60)*60)
+			}
 		}
 		out = append(out, l)
 	}
@@ -151,13 +167,21 @@ func (r *row) suffix(what string) string {
 	noun := map[string]string{"cpu": "Cpu", "mem": "Mem", "node": "Node", "gres": "GRES"}[kind]
 	per := ""
 	switch {
+	case r.mins:
+		per = "MinutesPerJob"
 	case r.perJob:
 		per = "PerJob"
 	case r.user:
 		per = "PerUser"
 	}
-	if kind == "mem" && strings.HasPrefix(r.reason, "QOSMax") {
+	if kind == "mem" && !strings.HasPrefix(r.reason, "Assoc") && r.reason != "QOSGrp" {
 		noun = "Memory"
+	}
+	switch {
+	case r.account:
+		return noun + "PerAccount"
+	case r.mins && kind != "cpu":
+		return noun + per
 	}
 	if kind == "gres" || kind == "mem" && per != "" {
 		return noun + per
@@ -175,6 +199,8 @@ func (l *Limit) Used(v *state.View) int64 {
 		u = v.AssocUsed(l.Assoc)
 	case l.User != "":
 		u = v.QOSUserUsed(l.QOS, l.User)
+	case l.Account != "":
+		u = v.QOSAccountUsed(l.QOS, l.Account)
 	default:
 		u = v.QOSUsed(l.QOS)
 	}
@@ -222,6 +248,9 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 			if l.What == sched.LimitWall {
 				what = "%s may run jobs for %d seconds, this needs more"
 			}
+			if tres, mins := strings.CutPrefix(l.What, sched.LimitMins); mins {
+				return refusal(&l, "%s allows a job %d minutes of %s, this needs more", l.Who, l.Most/60, tres)
+			}
 			return refusal(&l, what, l.Who, l.Most)
 		}
 	}
@@ -248,7 +277,10 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 			out = append(out, fmt.Sprintf("%s allows jobs of %s, this is longer (%s)", l.Who, timespec.Clock(l.Most), l.Reason))
 			continue
 		}
-		if l.PerJob {
+		if tres, mins := strings.CutPrefix(what, sched.LimitMins); mins {
+			out = append(out, fmt.Sprintf("%s allows a job %d minutes of %s, this needs %d until its time limit (%s)", l.Who,
+				l.Most/60, tres, need/60, l.Reason))
+		} else if l.PerJob {
 			out = append(out, fmt.Sprintf("%s allows a job %d %s, this needs %d (%s)", l.Who, l.Most, what, need, l.Reason))
 		} else {
 			out = append(out, fmt.Sprintf("%s uses %d of %d %s, this needs %d more (%s)", l.Who, used, l.Most, what, need, l.Reason))
@@ -277,6 +309,9 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 			need = 1
 		case sched.LimitWall:
 			need = wall(j.TimeLimitS)
+		}
+		if tres, mins := strings.CutPrefix(l.What, sched.LimitMins); mins {
+			need = sched.Product(int64(held.Get(tres)), wall(j.TimeLimitS))
 		}
 		if l.Used(v)+need > l.Most {
 			return false

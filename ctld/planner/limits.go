@@ -71,6 +71,9 @@ func (r *limits) place(l limit.Limit) int32 {
 			for _, a := range r.policy.UserAssocs(l.User) {
 				r.assocs[a.Id] = append(r.assocs[a.Id], id)
 			}
+		case l.Account != "":
+			a := r.policy.Assoc("", l.Account, "").GetId()
+			r.assocs[a] = append(r.assocs[a], id)
 		default:
 			r.qoses[l.QOS] = append(r.qoses[l.QOS], id)
 		}

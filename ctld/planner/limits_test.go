@@ -141,6 +141,19 @@ func TestLimits(t *testing.T) {
 		{"qos normal MaxTRESPerUser cpu 3", "", "u1@lab u1@group u2@lab", "R QOSMaxCpuPerUserLimit R"},
 		{"qos normal MaxTRESPerUser mem 300", "", "u1@lab u1@group", "R QOSMaxMemoryPerUser"},
 		{"qos normal MaxTRESPerJob cpu 1", "", "u1@lab", "QOSMaxCpuPerJobLimit"},
+		{"qos normal MaxJobsPerAccount 1", "", "u1@lab u2@lab u1@group", "R MaxJobsPerAccount R"}, // group's own jobs
+		{"qos normal MaxTRESPerAccount cpu 3", "", "u1@group u2@group u2@lab", "R MaxCpuPerAccount R"},
+		{"qos normal MaxTRESPerAccount mem 300", "", "u1@lab u2@lab", "R MaxMemoryPerAccount"},
+		{"qos high MaxJobsPerAccount 0", "", "u1@lab", "R"},
+		{"account lab MaxTRESMinsPerJob cpu 20", "", "u1@lab", "R"}, // two CPUs for ten minutes
+		{"account lab MaxTRESMinsPerJob cpu 19", "", "u1@lab u1@group", "AssocMaxCpuMinutesPerJobLimit R"},
+		{"account lab MaxTRESMinsPerJob mem 1999", "", "u1@lab", "AssocMaxMemMinutesPerJob"},
+		{"account lab MaxTRESMinsPerJob mem 2000", "", "u1@lab", "R"},
+		{"account lab MaxTRESMinsPerJob node 9", "", "u1@lab", "AssocMaxNodeMinutesPerJob"},
+		{"account lab MaxTRESMinsPerJob cpu 4611686018427387904", "", "u1@lab", "R"},
+		{"qos normal MaxTRESMinsPerJob cpu 19", "", "u1@lab", "QOSMaxCpuMinutesPerJobLimit"},
+		{"qos normal MaxTRESMinsPerJob mem 1", "", "u1@lab", "QOSMaxMemoryMinutesPerJob"},
+		{"account lab MaxTRESMinsPerJob cpu 1,qos normal MaxTRESMinsPerJob cpu 20", "", "u1@lab", "R"},
 		{"qos normal MaxWall 300", "", "u1@lab", "QOSMaxWallDurationPerJobLimit"},
 		// What the QOS says goes before what associations say of the same.
 		{"account lab MaxJobs 1,qos high MaxJobsPerUser 2", "high", "u1@lab u1@lab u1@lab", "R R QOSMaxJobsPerUserLimit"},
@@ -200,13 +213,17 @@ func TestUpdatesKeepLimits(t *testing.T) {
 // TestExplainLimits: sluice explain says whose limit it is, and the figures.
 func TestExplainLimits(t *testing.T) {
 	for limit, want := range map[string]string{
-		"account group GrpTRES cpu 3":       "account group uses 2 of 3 cpu, this needs 2 more (AssocGrpCpuLimit)",
-		"qos normal MaxJobsPerUser 1":       "QOS normal, user u1 uses 1 of 1 running jobs, this needs 1 more (QOSMaxJobsPerUserLimit)",
-		"user u1@lab MaxTRESPerJob cpu 1":   "user u1 in account lab allows a job 1 cpu, this needs 2 (AssocMaxCpuPerJobLimit)",
-		"user u1@lab MaxWall 300":           "user u1 in account lab allows jobs of 00:05:00, this is longer (AssocMaxWallDurationPerJobLimit)",
-		"account lab MaxSubmitJobs 2":       "",
-		"account group GrpTRES gres/gpu 0":  "",
-		"account group GrpTRES cpu 1000000": "",
+		"account group GrpTRES cpu 3":     "account group uses 2 of 3 cpu, this needs 2 more (AssocGrpCpuLimit)",
+		"qos normal MaxJobsPerUser 1":     "QOS normal, user u1 uses 1 of 1 running jobs, this needs 1 more (QOSMaxJobsPerUserLimit)",
+		"user u1@lab MaxTRESPerJob cpu 1": "user u1 in account lab allows a job 1 cpu, this needs 2 (AssocMaxCpuPerJobLimit)",
+		"user u1@lab MaxWall 300": "user u1 in account lab allows jobs of 00:05:00, this is longer " +
+			"(AssocMaxWallDurationPerJobLimit)",
+		"user u1@lab MaxTRESMinsPerJob cpu 9": "user u1 in account lab allows a job 9 minutes of cpu, this needs 20 until its time limit " +
+			"(AssocMaxCpuMinutesPerJobLimit)",
+		"qos normal MaxTRESPerAccount cpu 3": "QOS normal, account lab uses 2 of 3 cpu, this needs 2 more (MaxCpuPerAccount)",
+		"account lab MaxSubmitJobs 2":        "",
+		"account group GrpTRES gres/gpu 0":   "",
+		"account group GrpTRES cpu 1000000":  "",
 	} {
 		b := limitBench(t)
 		for range 2 {
@@ -300,6 +317,10 @@ func TestSubmitLimits(t *testing.T) {
 		{"qos high GrpSubmitJobs 1", "normal", &pb.JobSpec{}, "ok ok"},
 		{"qos high MaxTRESPerJob cpu 1", "high", &pb.JobSpec{NumTasks: 2}, "QOSMaxCpuPerJobLimit"},
 		{"qos high MaxTRESPerUser cpu 1", "high", &pb.JobSpec{NumTasks: 2}, "QOSMaxCpuPerUserLimit"},
+		{"qos high MaxSubmitJobsPerAccount 1", "high", &pb.JobSpec{}, "ok MaxSubmitJobsPerAccount"},
+		{"qos high MaxTRESMinsPerJob cpu 3", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSMaxCpuMinutesPerJobLimit"},
+		{"qos high MaxTRESMinsPerJob cpu 4", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "ok"},
+		{"qos high MaxTRESMinsPerJob cpu 4", "high", &pb.JobSpec{TimeLimitS: pb.Unlimited}, "QOSMaxCpuMinutesPerJobLimit"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{TimeLimitS: 120}, "QOSMaxWallDurationPerJobLimit"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{TimeLimitS: pb.Unlimited}, "QOSMaxWallDurationPerJobLimit"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{}, "ok ok"}, // it gets that much
@@ -356,6 +377,14 @@ func breaks(v *state.View, j *pb.JobRecord, need map[string]uint64, later []uint
 	qosCPU := check(q, "GrpTRES", "cpu", use(sameQOS))
 	perUser := check(q, "MaxJobsPerUser", "jobs", use(func(x *pb.JobRecord) bool { return sameUser(x) && sameQOS(x) }))
 	check(q, "MaxTRESPerUser", "cpu", use(func(x *pb.JobRecord) bool { return sameUser(x) && sameQOS(x) }))
+	sameAccount := use(func(x *pb.JobRecord) bool { return x.Spec.Account == j.Spec.Account && sameQOS(x) })
+	check(q, "MaxJobsPerAccount", "jobs", sameAccount)
+	check(q, "MaxTRESPerAccount", "cpu", sameAccount)
+	for _, val := range q {
+		if val.Name == "MaxTRESMinsPerJob" && uint64(j.Spec.NumTasks)*uint64(j.TimeLimitS) > 60*val.Value {
+			out = append(out, val.Name)
+		}
+	}
 	below := []string{"lab"}
 	if j.Spec.Account == "group" {
 		below = []string{"group"}
@@ -404,6 +433,9 @@ func TestNoLimitIsExceeded(t *testing.T) {
 					return fmt.Sprint("user ", user.Draw(t, "u"), "@", account.Draw(t, "a"), " GrpTRES cpu ", number.Draw(t, "n"))
 				},
 				func() string { return fmt.Sprint("qos high MaxJobsPerUser ", number.Draw(t, "n")) },
+				func() string { return fmt.Sprint("qos high MaxJobsPerAccount ", number.Draw(t, "n")) },
+				func() string { return fmt.Sprint("qos normal MaxTRESPerAccount cpu ", number.Draw(t, "n")) },
+				func() string { return fmt.Sprint("qos high MaxTRESMinsPerJob cpu ", 10*number.Draw(t, "n")) },
 				func() string { return fmt.Sprint("qos high GrpTRES cpu ", number.Draw(t, "n")) },
 				func() string { return fmt.Sprint("qos normal GrpJobs ", number.Draw(t, "n")) },
 				func() string { return fmt.Sprint("qos normal MaxTRESPerUser cpu ", number.Draw(t, "n")) },
@@ -429,8 +461,9 @@ func TestNoLimitIsExceeded(t *testing.T) {
 			case 1:
 				set()
 			default:
+				limitS := 60 * uint32(rapid.IntRange(5, 20).Draw(t, "minutes"))
 				b.send(user.Draw(t, "u"), account.Draw(t, "a"), rapid.SampledFrom([]string{"normal", "high"}).Draw(t, "qos"),
-					&pb.JobSpec{NumTasks: uint32(rapid.IntRange(1, 3).Draw(t, "tasks")),
+					&pb.JobSpec{NumTasks: uint32(rapid.IntRange(1, 3).Draw(t, "tasks")), TimeLimitS: limitS,
 						Array: rapid.SampledFrom([]string{"", "", "0-2"}).Draw(t, "array")})
 			}
 			order = nil
@@ -442,7 +475,8 @@ func TestNoLimitIsExceeded(t *testing.T) {
 				}
 			}
 			for j := range b.loop.View().Jobs.All() {
-				if state.Pending(j) && (strings.HasPrefix(j.Reason, "Assoc") || strings.HasPrefix(j.Reason, "QOS")) {
+				if state.Pending(j) && (strings.HasPrefix(j.Reason, "Assoc") || strings.HasPrefix(j.Reason, "QOS") ||
+					strings.HasPrefix(j.Reason, "Max")) {
 					need := map[string]uint64{"jobs": 1, "cpu": uint64(j.Spec.NumTasks)}
 					if got := breaks(b.loop.View(), j, need, nil); len(got) == 0 {
 						t.Fatalf("job %d of %s in %s, %s waits for %s and would break nothing", j.Id, j.Spec.User, j.Spec.Account,

@@ -19,7 +19,7 @@ type Used struct {
 	Jobs      int64 // that hold resources
 	Submitted int64 // that are pending, running or completing; tasks of arrays count each
 	TRES      tres.List
-	QOS       []QOSUsed // of a user's association, by id
+	QOS       []QOSUsed // of a user's association, and of the jobs of an account itself, by id
 }
 
 // QOSUsed is the part of it that is in one QOS.
@@ -47,6 +47,11 @@ func (v *View) QOSUserUsed(qos uint32, user string) *Used {
 		}
 	}
 	return sum
+}
+
+// QOSAccountUsed is what the jobs of an account use in a QOS, without those of the accounts below it.
+func (v *View) QOSAccountUsed(qos uint32, account string) *Used {
+	return orNothing(v.AssocUsed(v.Policy().Assoc("", account, "").GetId()).of(qos))
 }
 
 var nothing = &Used{}
@@ -188,7 +193,7 @@ func (tx *Tx) addUse(u *usage, by int64) {
 	}
 	for up := range tx.next.Policy().Chain(u.assoc) {
 		n := tx.next.AssocUsed(up.Id)
-		if up == u.assoc && up.User != "" {
+		if up == u.assoc && up.User != "" || up.User == "" && up.Account == u.assoc.Account {
 			n = n.within(u.qos, &u.Used, by)
 		} else {
 			n = n.plus(&u.Used, by)

@@ -1,6 +1,8 @@
 package pass
 
 import (
+	"strings"
+
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
@@ -28,8 +30,13 @@ func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 }
 
 // lacksFor is lacks for what a job would hold, which may be more than it asks for.
-func (r *room) lacksFor(j *record.Job, allocs []record.Alloc) record.Code {
-	return r.short(j, func(what string) int64 { return held(what, allocs) })
+func (r *room) lacksFor(j *record.Job, allocs []record.Alloc, limitS int64) record.Code {
+	return r.short(j, func(what string) int64 {
+		if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
+			return record.Product(held(tres, allocs), limitS)
+		}
+		return held(what, allocs)
+	})
 }
 
 // use takes what was allocated.

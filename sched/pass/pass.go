@@ -407,7 +407,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	if !ok {
 		return false
 	}
-	if why := p.limits.lacksFor(j.Rec, allocs); why != "" {
+	if why := p.limits.lacksFor(j.Rec, allocs, limit); why != "" {
 		c.wait, c.capped = record.Reason{Code: why}, true
 		return false
 	}

@@ -61,14 +61,14 @@ func (q *Queue) followLimits(in *record.Snapshot) {
 
 // needs is how much a job of a family needs of a limit.
 func (q *Queue) needs(f *Family, i int32) int64 {
-	if what := q.limits[i].What; what != record.LimitWall {
-		return sizing.LimitNeed(what, &f.Counts, 0)
+	if l := &q.limits[i]; !l.Timed() {
+		return sizing.LimitNeed(l.What, &f.Counts, 0)
 	}
 	return 0
 }
 
 func (q *Queue) lacks(f *Family, i int32) bool {
-	return q.limits[i].What != record.LimitWall && q.needs(f, i) > q.left[i]
+	return !q.limits[i].Timed() && q.needs(f, i) > q.left[i]
 }
 
 // enlist notes under which limits a new class is, and strike that it is gone.

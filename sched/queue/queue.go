@@ -273,5 +273,5 @@ func (j *Job) Primary() *Entry {
 
 // timedLimits reports whether any limit is of time.
 func timedLimits(limits []record.Limit) bool {
-	return slices.ContainsFunc(limits, func(l record.Limit) bool { return l.What == record.LimitWall })
+	return slices.ContainsFunc(limits, func(l record.Limit) bool { return l.Timed() })
 }

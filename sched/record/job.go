@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+	"strings"
 )
 
 // Hold says who holds a job.
@@ -202,7 +203,7 @@ type Share struct {
 // Limit is a limit of an association or a QOS.
 type Limit struct {
 	PerJob bool   // it is compared with each job alone, not used up
-	What   string // a trackable resource ("cpu", "mem" in MiB, "node", "gres/gpu", "gres/gpu:a100"), LimitJobs or LimitWall
+	What   string // a trackable resource ("cpu", "mem" in MiB, "node", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall or LimitMins
 	Reason Code   // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 }
 
@@ -210,7 +211,20 @@ type Limit struct {
 const (
 	LimitJobs = "jobs"
 	LimitWall = "wall" // seconds
+	// LimitMins and a trackable resource: how much of it a job has, times the seconds of its time limit.
+	LimitMins = "mins/"
 )
+
+// Timed reports whether what is limited depends on the time limit of a job.
+func (l *Limit) Timed() bool { return l.What == LimitWall || strings.HasPrefix(l.What, LimitMins) }
+
+// Product is n times as many seconds, or Forever.
+func Product(n, seconds int64) int64 {
+	if n > 0 && seconds > Forever/n {
+		return Forever
+	}
+	return n * seconds
+}
 
 // Nth is the nth pending task.
 func (a *Array) Nth(n int) uint32 {

@@ -20,6 +20,9 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	case "node":
 		return c.Nodes
 	}
+	if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
+		return record.Product(LimitNeed(tres, c, 0), limitS)
+	}
 	for _, g := range c.Gres {
 		if IsGres(what, g.Name, g.Type) {
 			n += g.Count

@@ -212,13 +212,14 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// set sets every field, one more element in lists each time.
+// set sets every field, one more element in lists each time. A list of messages of the same type stays empty.
 func set(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		switch f := fields.Get(i); {
 		case f.IsMap():
 			m.Mutable(f).Map().Set(protoreflect.ValueOfString("k").MapKey(), protoreflect.ValueOfFloat64(1.5))
+		case f.Message() == m.Descriptor() && f.Message() != nil:
 		case f.IsList() && f.Message() != nil:
 			set(m.Mutable(f).List().AppendMutable().Message())
 		case f.IsList() && f.Kind() == protoreflect.StringKind:

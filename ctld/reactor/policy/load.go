@@ -139,3 +139,11 @@ func (e *edit) above(a *pb.AssocRecord) *pb.AssocRecord {
 func stored(values []*pb.PolicyValue) []*pb.PolicyValue {
 	return slices.DeleteFunc(values, func(v *pb.PolicyValue) bool { return v.Name == "Fairshare" && v.Value == policy.DefaultShare })
 }
+
+// storedQOS is the list of QOS of an association as it is kept: normal alone is what the account root has without any.
+func storedQOS(a *pb.AssocRecord, list []string) []string {
+	if a.Account == state.RootAccount && a.User == "" && slices.Equal(list, []string{state.NormalQOS}) {
+		return nil
+	}
+	return list
+}

@@ -210,9 +210,7 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 			if p != nil {
 				return nil, p
 			}
-			if a.Qos = list; a.Account == state.RootAccount && a.User == "" && slices.Equal(list, []string{state.NormalQOS}) {
-				a.Qos = nil // what there is without any
-			}
+			a.Qos = storedQOS(a, list)
 		case "DefaultQOS":
 			a.DefaultQos = s.Words[0]
 		default:

@@ -153,10 +153,11 @@ func (e *edit) deleteQOS() *pb.Problem {
 	for _, a := range slices.Clone(e.Assocs()) {
 		if slices.ContainsFunc(a.Qos, gone) || gone(a.DefaultQos) {
 			n := pb.ShallowCopy(a)
-			if n.Qos = slices.DeleteFunc(slices.Clone(a.Qos), gone); gone(a.DefaultQos) {
+			left := slices.DeleteFunc(slices.Clone(a.Qos), gone)
+			if n.Qos = storedQOS(a, left); gone(a.DefaultQos) {
 				n.DefaultQos = ""
 			}
-			if len(n.Qos) == 0 && len(a.Qos) > 0 {
+			if len(left) == 0 && len(a.Qos) > 0 {
 				return refusal("QOS %s is the only one of account %s, user %q; give it another first.", a.Qos[0], a.Account, a.User)
 			}
 			e.Put(&pb.PolicyRow{Assoc: n}, false)

@@ -48,7 +48,7 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 		Dir: spec.GetWorkDir(), EndNs: l.EndNs, LimitS: limitOf(l), OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
 		UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
 		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: step.Group(l.Key),
-		Devices: devicesOf(l), ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId,
+		Devices: devicesOf(l), Job: jobOf(l),
 	}
 	for _, a := range l.Alloc {
 		if a.Node == l.Node {

@@ -43,6 +43,7 @@ func TestBundleOfABatchJob(t *testing.T) {
 		UnkillableTimeoutS: 60, Cpus: 2, JobName: "train", Partition: "debug", Cgroup: "job_12.2", Limits: &pb.Limits{Pids: 500},
 		Argv: []string{scriptName, "a", "b c"}, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: "/home/u/slurm-12.out"},
 		StdErr: &pb.StdFile{}, TaskProlog: []string{"/t"},
+		Job: &pb.StepJob{Uid: 5, Gid: 6, User: "u", Name: "train", Partition: "debug", NodeList: "n1", NumCpus: 2},
 	}
 	if !proto.Equal(b, want) {
 		t.Errorf("%s\nwant\n%s", prototext.Format(b), prototext.Format(want))

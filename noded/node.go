@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/orders"
-	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -354,9 +353,21 @@ func (n *node) tellFailure(j *job) {
 // of is what this node knows of the job that a step is of.
 func (j *job) of() *pb.StepJob {
 	if l := j.spec; l != nil {
-		return &pb.StepJob{Uid: l.GetSpec().GetUid(), Name: l.GetSpec().GetName(), ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId}
+		return jobOf(l)
 	}
-	return root.JobOf(j.brief)
+	return j.brief.GetJob()
+}
+
+// jobOf is what is kept of the job of a launch for a controller that has forgotten it.
+func jobOf(l *pb.LaunchSpec) *pb.StepJob {
+	spec := l.GetSpec()
+	o := &pb.StepJob{Uid: spec.GetUid(), Gid: spec.GetGid(), User: spec.GetUser(), Name: spec.GetName(), Interactive: spec.GetInteractive(),
+		Account: l.Account, Partition: l.Partition, Qos: l.Qos, NodeList: l.NodeList, Restarts: l.Restarts, ArrayJobId: l.ArrayJobId,
+		ArrayTaskId: l.ArrayTaskId}
+	for _, a := range l.Alloc {
+		o.NumCpus += a.Cpus
+	}
+	return o
 }
 
 // report is what the controller is told of a step in this boot.
@@ -370,6 +381,9 @@ func (j *job) report(boot string) *pb.StepReport {
 		return out
 	}
 	out.Exit = j.rep.GetExit()
+	if j.key.Holder() {
+		out.Job = j.of()
+	}
 	if x := out.Exit; x.GetEndBootNs() > 0 && x.GetBootId() == boot {
 		out.EndedAgoNs = max(1, clock.Boot()-x.GetEndBootNs())
 	}

@@ -52,7 +52,10 @@ func endOf(j *pb.JobRecord) int64 {
 // slim is a record as it is stored and sent to sacct: without what only the controller needs.
 func slim(j *pb.JobRecord) *pb.JobRecord {
 	n := state.CloneJob(j)
-	n.ScriptKey, n.EnvKey, n.Lost, n.MadeSeq = nil, nil, nil, 0
+	n.ScriptKey, n.EnvKey, n.MadeSeq = nil, nil, 0
+	if !ended(j) {
+		n.Lost = nil
+	}
 	n.RequestId, n.Signals, n.Epoch, n.StopReason, n.DependencyShown = "", nil, 0, "", ""
 	s := state.CloneSpec(j.GetSpec())
 	s.Groups, s.Rlimits, s.ExportEnv = nil, nil, ""

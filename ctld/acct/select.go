@@ -83,11 +83,12 @@ func (a *Accounting) suspect(err error) {
 func (a *Accounting) fromOutbox(out *merge) error {
 	a.mu.Lock()
 	var list []state.Attempt
-	for at := range a.kept {
-		list = append(list, at)
-	}
-	for at := range a.sent {
-		list = append(list, at)
+	for _, set := range []map[state.Attempt]struct{}{a.kept, a.sent} {
+		for at := range set {
+			if at.Node == "" { // else it is a part, which the database puts together
+				list = append(list, at)
+			}
+		}
 	}
 	a.mu.Unlock()
 	for _, at := range list {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -217,6 +218,7 @@ type row struct {
 	state  int32
 	name   string
 	record []byte
+	lost   *pb.JobRecord // what a node knows of an attempt that a restore has lost: it is put together with what there is
 	jobTexts
 }
 
@@ -245,6 +247,11 @@ func (s *store) put(ctx context.Context, rows []row, textBytes int64) (left int,
 	texts := &textWriter{store: s, tx: tx, put: map[*byte]any{}, limit: textBytes}
 	for i := range rows {
 		r := &rows[i]
+		if r.lost != nil {
+			if err := r.recall(ctx, tx); err != nil {
+				return 0, err
+			}
+		}
 		script, err := texts.once(ctx, r.uid, r.script)
 		if err != nil {
 			return 0, err

@@ -279,7 +279,11 @@ func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt)
 		if err != nil {
 			return nil, err
 		}
-		r.jobTexts = a.textsOf(j, known)
+		if at.Node != "" {
+			r.lost = j
+		} else {
+			r.jobTexts = a.textsOf(j, known)
+		}
 		rows = append(rows, r)
 	}
 	for _, id := range ids {

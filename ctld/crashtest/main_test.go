@@ -26,7 +26,7 @@ var (
 var base, bin string
 
 // commands are those that the suite uses.
-var commands = []string{"sbatch", "scontrol", "squeue", "sinfo", "scancel"}
+var commands = []string{"sbatch", "scontrol", "squeue", "sinfo", "scancel", "sacct"}
 
 // keeperEnv makes the test binary the keeper of the folder that it names.
 const keeperEnv = "SLUICE_CRASHTEST_KEEPER"

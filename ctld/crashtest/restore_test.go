@@ -1,7 +1,9 @@
 package crashtest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +16,8 @@ import (
 
 // TestRestoredBackup: a backup is made while jobs run and others wait for them; they end, their node's daemon is restarted, and the backup
 // is restored. What has ended keeps its end and does not run again, nor does what would be requeued, nor what had waited in the backup and
-// ended since, which does not even while a node is not there. A job that was submitted since is killed. Then the state of before is started
+// ended since, which does not even while a node is not there. A job that was submitted since is killed; accounting has that, and how one
+// ended that was submitted since and is over. Then the state of before is started
 // again, as on an old controller that comes back: no node follows it.
 func TestRestoredBackup(t *testing.T) {
 	c := newCluster(t, 2)
@@ -43,7 +46,9 @@ func TestRestoredBackup(t *testing.T) {
 	}
 	c.wait(waited)
 	c.await("both tasks have run", func() bool { seen, _ := readWitness(tasks); return len(seen) == 4 })
-	third := c.submit(gatedJob, on("n2"), lost, "0")
+	unknown := c.submit(plainJob, func(s *msg.JobSpec) { on("n2")(s); s.Name = "unknown" }, c.witness("unknown"), "4")
+	c.wait(unknown)
+	third := c.submit(gatedJob, func(s *msg.JobSpec) { on("n2")(s); s.Name = "lost" }, lost, "0")
 	stranger := c.started(lost).pid
 	c.await("the node forgets what has ended", func() bool { return len(c.steps("n2")) == 1 })
 	c.noded["n2"].kill()
@@ -55,6 +60,11 @@ func TestRestoredBackup(t *testing.T) {
 		t.Fatalf("restore: %v: %s", err, out)
 	}
 	c.noded["n1"].kill()
+	for _, db := range []string{"acct.db", "acct.db-wal", "acct.db-shm"} { // as on another host
+		if err := os.Remove(filepath.Join(c.state, db)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
 	c.startCtld()
 	if j := c.wait(first); j.State != msg.JobState_JOB_COMPLETED || j.Attempt != 1 || j.Restarts != 0 {
 		t.Errorf("the job that had ended: %v", j)
@@ -80,6 +90,8 @@ func TestRestoredBackup(t *testing.T) {
 	if c.jobs(third)[third] != nil || !c.ctld.Said("does not know") {
 		t.Error("the job of after the backup is not recorded as lost")
 	}
+	c.recalled(unknown, "unknown|FAILED|4:0")
+	c.recalled(third, "lost|NODE_FAIL|0:0")
 	if next := c.submit(plainJob, nil, c.witness("next"), "0"); next <= third {
 		t.Errorf("job %d was given the id %d", third, next)
 	} else {
@@ -114,6 +126,24 @@ func TestRestoredBackup(t *testing.T) {
 	c.state = restored
 	c.startCtld()
 	c.awaitNodes()
+}
+
+// recalled waits until sacct shows a job of n2 that the restored state does not know: name, state and exit code.
+func (c *cluster) recalled(id uint32, want string) {
+	c.t.Helper()
+	var out []byte
+	c.await(fmt.Sprintf("sacct has job %d", id), func() bool {
+		cmd := exec.Command(filepath.Join(bin, "sacct"), "-XnP", "-j", fmt.Sprint(id), "-o",
+			"JobName,State,ExitCode,NodeList,NNodes,AllocCPUS,Partition,Start,End,SystemComment")
+		cmd.Env = c.clientEnv()
+		out, _ = cmd.CombinedOutput()
+		return len(out) > 0
+	})
+	f := strings.Split(string(out), "|")
+	if len(f) != 10 || strings.Join(f[:6], "|") != want+"|n2|1|1" || f[6] == "" || strings.Contains(f[7]+f[8], "Unknown") ||
+		!strings.Contains(f[9], "does not have this job") {
+		c.t.Errorf("sacct says of job %d, which the restored state does not know: %s", id, out)
+	}
 }
 
 func (c *cluster) stopCtld() {

@@ -42,7 +42,7 @@ func (c NodeHistory) Handle(tx *state.Tx) any {
 		return nil
 	}
 	n.ToldSeq, n.UntoldNs = c.History.Restored, 0
-	tx.Emit(state.NodeChanged{Node: n, What: "told what it ran before the restore", Durable: true})
+	tx.Emit(state.NodeChanged{Node: n, What: state.WhatTold, Durable: true})
 	return nil
 }
 
@@ -58,7 +58,8 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 		j := tx.Job(k.GetJobId())
 		known := j != nil && j.Attempt == k.GetAttempt() && (j.Epoch == k.Epoch || k.Epoch == 0)
 		listed := slices.ContainsFunc(n.Strays, func(s *pb.StepKey) bool { return proto.Equal(s, k) })
-		if known || !tx.View().TakenBack(k.GetEpoch()) {
+		ended := r.Phase == pb.StepPhase_STEP_ENDED
+		if known || !tx.View().TakenBack(k.GetEpoch()) || listed && !ended {
 			continue
 		}
 		if !state.Numbered(k.Step) {
@@ -67,7 +68,7 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 				lost = append(lost, fmt.Sprintf("%d.%d", k.JobId, k.Attempt))
 			}
 		}
-		if r.Phase != pb.StepPhase_STEP_ENDED && !listed {
+		if !ended {
 			n.Strays = append(slices.Clip(n.Strays), k)
 		}
 	}
@@ -76,19 +77,17 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 	}
 }
 
-// takeLost notes with a job the last attempt that was lost of it.
+// takeLost notes with a job the last attempt that was lost of it. Where there is no such job, accounting has what the node knows.
 func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
 	j := lostJob(tx, r)
+	if j == nil && tx.Job(r.Key.JobId) == nil && r.Job != nil {
+		tx.Emit(state.AttemptLost{Job: lostRecord(tx, node, r), Node: node})
+	}
 	if j == nil || !state.Active(j) || r.Key.Epoch <= max(j.Epoch, j.MadeSeq) { // of another job that had its id
 		return
 	}
-	l := &pb.LostAttempt{Key: r.Key, Nodes: []string{node}, StartNs: r.StartNs}
-	if r.Phase == pb.StepPhase_STEP_ENDED && r.Exit != nil {
-		x := ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit))
-		l.Verdict, l.WaitStatus, l.Detail, l.StopReason = x.Verdict, x.WaitStatus, x.Detail, x.StopReason
-		l.StartNs, l.EndNs = x.StartNs, x.EndNs
-	}
-	if l = withLost(j.Lost, l); l == nil {
+	l := withLost(j.Lost, lostAttempt(tx, node, r))
+	if l == nil {
 		return
 	}
 	n := state.CloneJob(j)
@@ -101,6 +100,42 @@ func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
 	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 
+// lostAttempt is what a node knows of an attempt.
+func lostAttempt(tx *state.Tx, node string, r *pb.StepReport) *pb.LostAttempt {
+	l := &pb.LostAttempt{Key: r.Key, Nodes: []string{node}, StartNs: r.StartNs}
+	if r.Phase == pb.StepPhase_STEP_ENDED && r.Exit != nil {
+		x := ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit))
+		l.Verdict, l.WaitStatus, l.Detail, l.StopReason = x.Verdict, x.WaitStatus, x.Detail, x.StopReason
+		l.StartNs, l.EndNs = x.StartNs, x.EndNs
+	}
+	return l
+}
+
+// lostRecord is an attempt of a job that the state does not know, as a node knows it. One that runs there is killed: it has ended now.
+func lostRecord(tx *state.Tx, node string, r *pb.StepReport) *pb.JobRecord {
+	o := proto.CloneOf(r.Job)
+	PlainWords(o)
+	l := lostAttempt(tx, node, r)
+	j := &pb.JobRecord{Id: r.Key.JobId, Attempt: r.Key.Attempt, Epoch: r.Key.Epoch, Restarts: o.Restarts, Lost: l,
+		Spec: &pb.JobSpec{Uid: o.Uid, Gid: o.Gid, User: o.User, Name: o.Name, Account: o.Account, Qos: o.Qos, Interactive: o.Interactive,
+			Partition: o.Partition, Requeue: pb.Yes},
+		Partition: o.Partition, NodeList: o.NodeList, NumCpus: o.NumCpus, ArrayJobId: o.ArrayJobId, ArrayTaskId: o.ArrayTaskId,
+		IsArrayTask: o.ArrayJobId != 0, SystemComment: "the controller's state was restored from a backup that does not have this job: " +
+			"this is what its nodes know of it"}
+	if n, err := hostlist.Count(j.NodeList); err == nil {
+		j.NumNodes = uint32(n)
+	}
+	x := runLost(tx, j)
+	j.SubmitNs, j.EligibleNs = j.StartNs, j.StartNs
+	v := judge(tx, j, x)
+	j.StopReason, j.ExitStatus, j.Reason, j.ReasonDetail = v.stop, v.status, v.reason, x.Detail
+	if v.state == pb.JobState_JOB_PENDING {
+		return state.EndedAttempt(j, v.stop, tx.NowNS)
+	}
+	j.State = v.state
+	return j
+}
+
 func lostText(l *pb.LostAttempt) string {
 	return fmt.Sprintf("attempt %d, on %s, was lost when the controller's state was restored from a backup", l.GetKey().GetAttempt(),
 		hostlist.FoldSorted(l.GetNodes()))
@@ -110,13 +145,6 @@ func lostText(l *pb.LostAttempt) string {
 // then, and ids which others may have now.
 func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
 	j := tx.Job(r.Key.JobId)
-	if r.Job == nil { // the end of what the node has told of before
-		for _, id := range tx.LostAttempts() {
-			if o := tx.Job(id); o.Lost.Key.JobId == r.Key.JobId && o.Lost.Key.Attempt == r.Key.Attempt && o.Lost.Key.Epoch == r.Key.Epoch {
-				return o
-			}
-		}
-	}
 	if o := r.GetJob(); o.GetArrayJobId() != 0 {
 		j = tx.Job(tx.TaskRecord(o.ArrayJobId, o.ArrayTaskId))
 		if j != nil && j.ArrayTasks != "" && tx.View().FromBackup(j.MadeSeq) {
@@ -136,7 +164,7 @@ func withLost(known, l *pb.LostAttempt) *pb.LostAttempt {
 	}
 	node := l.Nodes[0]
 	heard := slices.Contains(known.Nodes, node)
-	switch more := saysMore(l, known); {
+	switch more := state.SaysMore(l, known); {
 	case l.Key.Epoch < known.Key.Epoch, heard && !more:
 		return nil
 	case more:
@@ -146,14 +174,6 @@ func withLost(known, l *pb.LostAttempt) *pb.LostAttempt {
 	n := proto.CloneOf(known)
 	n.Nodes = append(n.Nodes, node)
 	return n
-}
-
-// saysMore tells whether l says more of an attempt than what is known: the script before what only holds a node, an end before none.
-func saysMore(l, known *pb.LostAttempt) bool {
-	if l.Key.Step != known.Key.Step {
-		return l.Key.Step == pb.BatchStep
-	}
-	return l.Verdict != "" && known.Verdict == ""
 }
 
 // recallLost judges the jobs of which an attempt was lost, once all nodes have been heard and nothing of it is left.
@@ -177,29 +197,12 @@ func recallLost(tx *state.Tx) {
 
 // recall gives a job that waits what its last attempt came to.
 func recall(tx *state.Tx, j *pb.JobRecord) {
-	l, n := j.Lost, state.CloneJob(j)
-	x := &pb.ExitRecord{Verdict: l.Verdict, WaitStatus: l.WaitStatus, Detail: l.Detail, StopReason: l.StopReason}
-	switch {
-	case l.Verdict == "exited" && j.Spec.Interactive: // as in decide
-		if x.Verdict = "timeout"; l.StopReason != "" {
-			x.Verdict = "cancelled"
-		}
-	case l.Verdict == "" || l.Key.Step != pb.BatchStep:
-		x = &pb.ExitRecord{Verdict: "unknown",
-			Detail: "the controller's state was restored from a backup, and no node knows how its last run ended"}
-	}
-	n.Lost, n.Attempt, n.Epoch = nil, max(l.Key.Attempt, j.Attempt+1), l.Key.Epoch
-	n.State, n.StateFlags, n.NodeList, n.BatchHost, n.NumNodes = pb.JobState_JOB_RUNNING, 0,
-		hostlist.FoldSorted(l.Nodes), l.Nodes[0], uint32(len(l.Nodes))
+	n := state.CloneJob(j)
+	n.Attempt, n.Epoch, n.StateFlags = max(j.Lost.Key.Attempt, j.Attempt+1), j.Lost.Key.Epoch, 0
+	n.NodeList, n.NumNodes = hostlist.FoldSorted(j.Lost.Nodes), uint32(len(j.Lost.Nodes))
 	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
-	n.EndNs = min(tx.NowNS, l.EndNs)
-	if n.EndNs == 0 {
-		n.EndNs = tx.NowNS
-	}
-	if n.StartNs = min(l.StartNs, n.EndNs); n.StartNs == 0 {
-		n.StartNs = n.EndNs
-	}
-	n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = n.StartNs, n.EndNs, x.WaitStatus, x.Verdict
+	x := runLost(tx, n)
+	n.Lost = nil
 	tx.Emit(state.AttemptFound{Job: n})
 	n = state.CloneJob(n)
 	v := judge(tx, n, x)
@@ -208,6 +211,31 @@ func recall(tx *state.Tx, j *pb.JobRecord) {
 		n.State = v.state
 	}
 	finish(tx, n)
+}
+
+// runLost has a record be in the attempt that was lost, of which nothing is left, and gives the end that this has had.
+func runLost(tx *state.Tx, n *pb.JobRecord) *pb.ExitRecord {
+	l := n.Lost
+	x := &pb.ExitRecord{Verdict: l.Verdict, WaitStatus: l.WaitStatus, Detail: l.Detail, StopReason: l.StopReason}
+	switch {
+	case l.Verdict == "exited" && n.Spec.Interactive: // as in decide
+		if x.Verdict = "timeout"; l.StopReason != "" {
+			x.Verdict = "cancelled"
+		}
+	case l.Verdict == "" || l.Key.Step != pb.BatchStep:
+		x = &pb.ExitRecord{Verdict: "unknown",
+			Detail: "the controller's state was restored from a backup, and no node knows how its last run ended"}
+	}
+	n.State, n.BatchHost = pb.JobState_JOB_RUNNING, l.Nodes[0]
+	n.EndNs = min(tx.NowNS, l.EndNs)
+	if n.EndNs == 0 {
+		n.EndNs = tx.NowNS
+	}
+	if n.StartNs = min(l.StartNs, n.EndNs); n.StartNs == 0 {
+		n.StartNs = n.EndNs
+	}
+	n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = n.StartNs, n.EndNs, x.WaitStatus, x.Verdict
+	return x
 }
 
 // judgeStopped is what becomes of an attempt that ended by an order which the state does not know: what the order was for.

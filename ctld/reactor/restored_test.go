@@ -219,3 +219,53 @@ func TestLostTasks(t *testing.T) {
 	}
 	b.startTask(id, 4, "n1")
 }
+
+// TestLostJobs: of a job that the restored state does not know, accounting is told what each node knows.
+func TestLostJobs(t *testing.T) {
+	key := func(epoch uint64, step uint32) *pb.StepKey {
+		return &pb.StepKey{JobId: 77, Attempt: 2, Epoch: epoch, Step: step}
+	}
+	exit := func(verdict, why string, status uint32) *pb.ExitRecord {
+		return &pb.ExitRecord{Verdict: verdict, WaitStatus: status, StopReason: why, StoppedOnOrder: why != "", StartNs: 5e9, EndNs: 9e9}
+	}
+	for _, c := range []struct {
+		key    *pb.StepKey
+		exit   *pb.ExitRecord
+		state  pb.JobState
+		flags  uint32
+		status uint32
+		end    int64
+	}{
+		{key(500, pb.BatchStep), exit("exited", "", 0), pb.JobState_JOB_COMPLETED, 0, 0, 9e9},
+		{key(500, pb.BatchStep), exit("exited", "", 3<<8), pb.JobState_JOB_FAILED, 0, 3 << 8, 9e9},
+		{key(500, pb.BatchStep), exit("timeout", "", 15), pb.JobState_JOB_TIMEOUT, 0, 0, 9e9},
+		{key(500, pb.BatchStep), exit("cancelled", "cancel", 15), pb.JobState_JOB_CANCELLED, 0, 15, 9e9},
+		{key(500, pb.BatchStep), exit("cancelled", "requeue", 15), pb.JobState_JOB_RUNNING, pb.JobRequeued, 0, 9e9},
+		{key(500, pb.BatchStep), exit("cancelled", "unknown", 9), pb.JobState_JOB_NODE_FAIL, 0, 0, 9e9},
+		{key(500, pb.ExternStep), exit("cancelled", "done", 9), pb.JobState_JOB_NODE_FAIL, 0, 0, 9e9},
+		{key(500, pb.BatchStep), nil, pb.JobState_JOB_NODE_FAIL, 0, 0, 0}, // it runs, and is killed now
+	} {
+		b := newBench(t, nil)
+		b.restored()
+		r := &pb.StepReport{Key: c.key, Phase: pb.StepPhase_STEP_RUNNING, StartNs: 5e9, Exit: c.exit, Job: &pb.StepJob{Uid: 1000,
+			User: "ann", Name: "solve\n", Account: "chem", Partition: "long", NodeList: "n[1-2]", NumCpus: 8, Restarts: 1}}
+		if c.exit != nil {
+			r.Phase = pb.StepPhase_STEP_ENDED
+		}
+		tx := state.Begin(b.view, b.now)
+		NodeHistory{"n1", &pb.NodeHistory{Restored: b.view.Restored, Ended: []*pb.StepReport{r}}}.Handle(tx)
+		told, ok := tx.Events()[0].(state.AttemptLost)
+		if !ok || told.Node != "n1" {
+			t.Fatalf("%v: %v", c, tx.Events())
+		}
+		j, end := told.Job, c.end
+		if end == 0 {
+			end = b.now
+		}
+		if j.State != c.state || j.StateFlags != c.flags || j.ExitStatus != c.status || j.StartNs != 5e9 || j.EndNs != end ||
+			j.EligibleNs != 5e9 || j.Id != 77 || j.Restarts != 1 || j.NodeList != "n[1-2]" || j.NumNodes != 2 || j.NumCpus != 8 ||
+			j.Spec.User != "ann" || j.Spec.Account != "chem" || j.Partition != "long" || strings.Contains(j.Spec.Name, "\n") {
+			t.Errorf("%v: %v", c, j)
+		}
+	}
+}

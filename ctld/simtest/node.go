@@ -20,6 +20,7 @@ type machine struct {
 	spool   map[agent.Key]*shim
 	past    map[agent.Key]*pb.ExitRecord // what was forgotten came to (noded/root/past.go)
 	pasts   []agent.Key                  // of past, the oldest first
+	of      map[agent.Key]*pb.StepJob    // what it knows of jobs
 	gone    pb.NodeHistory               // what was let go of past
 	d       *daemon                      // nil: not running
 	away    bool                         // partitioned from the controller
@@ -229,7 +230,8 @@ func (d *daemon) recall(st *stream, o *pb.HistoryOrder) {
 	h := &pb.NodeHistory{Restored: o.Restored}
 	for _, k := range sortedKeys(d.m.past) {
 		if k.Epoch > o.Above {
-			h.Ended = append(h.Ended, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: d.m.past[k]})
+			h.Ended = append(h.Ended, &pb.StepReport{Key: k.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: d.m.past[k],
+				Job: d.m.of[k]})
 		}
 	}
 	if g := &d.m.gone; g.LostUpTo > o.Above {
@@ -292,6 +294,10 @@ func (d *daemon) launch(a agent.Action) {
 	d.desired.Present(a.Key)
 	d.mark(j)
 	l := a.Order.Launch
+	if a.Key.Holder() {
+		d.m.of[a.Key] = &pb.StepJob{Uid: l.Spec.Uid, Name: l.Spec.Comment, Partition: l.Partition, NodeList: l.NodeList,
+			Restarts: l.Restarts, Interactive: l.Spec.Interactive, ArrayJobId: l.ArrayJobId, ArrayTaskId: l.ArrayTaskId}
+	}
 	d.after(s.short(3*time.Second), func() {
 		j.launching = false
 		switch {
@@ -432,7 +438,7 @@ func (d *daemon) flush() {
 }
 
 func (j *job) report(m *machine) *pb.StepReport {
-	r := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.seen}
+	r := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.seen, Job: m.of[j.key]}
 	if j.phase == pb.StepPhase_STEP_ENDED {
 		r.Exit = j.exit
 		if x := j.exit; x.EndBootNs != 0 && x.BootId == m.bootID() {

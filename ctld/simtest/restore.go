@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/noded/agent"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -150,5 +151,58 @@ func endedItself(x *pb.ExitRecord) bool {
 func (w *witness) knows(at stepAt, x *pb.ExitRecord) {
 	if st := w.steps[at]; x.Verdict == "unknown" && st != nil && st.rec != nil && !st.wiped && endedItself(st.rec) {
 		w.s.fail("%s says that it knows nothing of %s, which has ended there: %s", at.node, keyWords(at.Key), exitWords(st.rec))
+	}
+}
+
+// recalled looks at what accounting is told of jobs that a restored state does not know: it is what has happened on the node, and a node
+// that has said what it ran has told all that it remembers.
+func (w *witness) recalled(c state.Change) {
+	for _, e := range c.Events {
+		switch e := e.(type) {
+		case state.AttemptLost:
+			w.judged(e)
+		case state.NodeChanged:
+			if e.What != state.WhatTold {
+				continue
+			}
+			i := slices.IndexFunc(w.s.nodes, func(m *machine) bool { return m.name == e.Node.Name })
+			m := w.s.nodes[i]
+			for _, k := range sortedKeys(m.past) {
+				if k.Holder() && m.of[k] != nil && w.lastTakenBack(k.Epoch) && c.View.Jobs.Get(k.Job) == nil &&
+					!w.told[stepAt{k, m.name}] {
+					w.s.fail("%s has told what it ran before the restore, and accounting has not heard of %s", m.name, keyWords(k))
+				}
+			}
+		}
+	}
+}
+
+// lastTakenBack tells whether a commit was one of those that the last restore has taken back.
+func (w *witness) lastTakenBack(seq uint64) bool {
+	_, lost := w.s.disk.Generation()
+	return len(lost) > 0 && lost[len(lost)-1].After < seq && seq <= lost[len(lost)-1].UpTo
+}
+
+// judged compares what accounting is told of an attempt with what came of it on the node.
+func (w *witness) judged(e state.AttemptLost) {
+	l, j := e.Job.Lost, e.Job
+	at := stepAt{agent.KeyOf(l.Key), e.Node}
+	w.told[at] = true
+	w.stats.Seen["recalled"]++
+	if !w.takenBack(at.Epoch) || j.Id != at.Job {
+		w.s.fail("%s is not an attempt that was lost", keyWords(at.Key))
+	}
+	st := w.steps[at]
+	if st == nil || st.rec == nil || at.Step != pb.BatchStep || l.Verdict == "" || !endedItself(st.rec) {
+		return
+	}
+	want := map[string]pb.JobState{"exited": pb.JobState_JOB_COMPLETED, "signaled": pb.JobState_JOB_FAILED,
+		"oom": pb.JobState_JOB_OUT_OF_MEMORY, "timeout": pb.JobState_JOB_TIMEOUT, "output_failed": pb.JobState_JOB_FAILED}[st.rec.Verdict]
+	if st.rec.Verdict == "exited" && st.rec.WaitStatus != 0 {
+		want = pb.JobState_JOB_FAILED
+	}
+	if j.State != want || want == pb.JobState_JOB_FAILED && j.ExitStatus == 0 || j.EndNs == 0 {
+		w.s.fail("accounting is told that %s of a lost job is %s, its script has ended: %s", keyWords(at.Key), jobWords(j),
+			exitWords(st.rec))
 	}
 }

@@ -144,7 +144,7 @@ func newSim(o Options) *sim {
 	s.cfg = &state.Config{Settings: set, Default: "debug", PartitionNodes: map[string][]string{}}
 	for i := range s.o.Nodes {
 		m := &machine{s: s, name: fmt.Sprintf("n%d", i+1), spool: map[agent.Key]*shim{},
-			past: map[agent.Key]*pb.ExitRecord{}}
+			past: map[agent.Key]*pb.ExitRecord{}, of: map[agent.Key]*pb.StepJob{}}
 		s.nodes = append(s.nodes, m)
 		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1,
 			RealMemoryMib: nodeMiB})

@@ -105,7 +105,7 @@ func TestRestore(t *testing.T) {
 	}
 	t.Logf("%d seeds: %+v", *seeds, total)
 	for what, least := range map[string]int{"restore": 50, "lost job": 50, "lost attempt": 50, "found attempt": 50, "forgetful node": 20,
-		"forgotten": 20} {
+		"forgotten": 20, "recalled": 50} {
 		if *seeds >= 200 && total.Seen[what] < least {
 			t.Errorf("only %d of %q: %v", total.Seen[what], what, total.Seen)
 		}

@@ -47,6 +47,7 @@ type witness struct {
 	fresh      bool              // a backup was restored: it has not seen a state yet
 	waited     map[uint32]uint64 // jobs that waited in it, with the last commit in which something of them had begun
 	givenUp    map[string]bool   // nodes that an administrator has answered for since
+	told       map[stepAt]bool   // what accounting has heard since, of jobs that were not in it
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -91,7 +92,7 @@ func newWitness(s *sim) *witness {
 		outcomes: map[uint32]map[pb.JobState]bool{}, began: map[uint32]bool{}, starts: map[attempt]began{}, touched: map[uint32]int64{},
 		tasksEnded: map[uint32]map[uint32]bool{},
 		paused:     map[attempt]bool{}, steps: map[stepAt]*step{}, ends: map[ending]bool{}, harmed: map[attempt]string{},
-		excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{},
+		excused: map[stepAt]bool{}, freedAt: map[stepAt]bool{}, told: map[stepAt]bool{},
 		jobSteps: map[uint32]*state.JobSteps{}, stepEnds: map[state.StepKey]bool{}, givenBack: map[uint32]uint32{},
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{},
@@ -207,6 +208,7 @@ func (w *witness) acknowledged(id uint32, sub *submission) {
 // committed sees what every commit has changed.
 func (w *witness) committed(c state.Change) {
 	w.before, w.view = w.view, c.View
+	w.recalled(c)
 	if len(c.Jobs)+len(c.Nodes)+len(c.Stepped) == 0 {
 		return
 	}

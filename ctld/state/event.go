@@ -162,6 +162,9 @@ func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 // WhatLost is said of a node that has what a restored state does not know.
 const WhatLost = "has attempts that the restored state does not know"
 
+// WhatTold is said of a node that has told all that it ran.
+const WhatTold = "told what it ran before the restore"
+
 // WhatForgot is said of a node that ran more since a restored backup was made than it remembers.
 const WhatForgot = "does not remember all that it ran before the restore, so the jobs of before it wait for an administrator"
 

@@ -11,31 +11,61 @@ import (
 type Attempt struct {
 	Job      uint32
 	Restarts uint32
+	Node     string // of one that a restore has lost: this is what the node knows of it
 }
 
 // Key is the attempt's key in the journal's bucket Finished.
 func (a Attempt) Key() []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, a.Job), a.Restarts)
+	return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, a.Job), a.Restarts), a.Node...)
 }
 
 // AttemptOf is the inverse of Key.
 func AttemptOf(key []byte) (a Attempt, ok bool) {
-	if len(key) != 8 {
+	if len(key) < 8 {
 		return a, false
 	}
-	return Attempt{binary.BigEndian.Uint32(key), binary.BigEndian.Uint32(key[4:])}, true
+	return Attempt{binary.BigEndian.Uint32(key), binary.BigEndian.Uint32(key[4:]), string(key[8:])}, true
 }
 
-// The outbox is what accounting has still to store and the table of jobs does not hold any more: attempts that were requeued, and
-// jobs that were forgotten before they could be stored. Its rows are in the journal's bucket Finished, written with the commit that
-// changes the job, and removed by AttemptsStored. They are not kept in memory.
+// The outbox is what accounting has still to store and the table of jobs does not hold any more: attempts that were requeued, jobs that
+// were forgotten before they could be stored, and what nodes know of jobs that a restore has lost. Its rows are in the journal's bucket
+// Finished, written with the commit that changes the job, and removed by AttemptsStored. They are not kept in memory.
 
 // putOutbox keeps an attempt that has ended until accounting has it.
-func (tx *Tx) putOutbox(j *pb.JobRecord) {
+func (tx *Tx) putOutbox(j *pb.JobRecord) { tx.keep(Attempt{Job: j.Id, Restarts: j.Restarts}, j) }
+
+func (tx *Tx) keep(a Attempt, j *pb.JobRecord) {
 	if tx.outbox == nil {
 		tx.outbox = map[Attempt]*pb.JobRecord{}
 	}
-	tx.outbox[Attempt{j.Id, j.Restarts}] = j
+	tx.outbox[a] = j
+}
+
+// AttemptLost: a node knows of an attempt that a restore has lost, of a job that the state does not know. Job is what it knows; accounting
+// puts together what several nodes do.
+type AttemptLost struct {
+	Job  *pb.JobRecord
+	Node string
+}
+
+func (e AttemptLost) apply(tx *Tx) {
+	tx.must = true // as the node's record, which says that it has told
+	tx.keep(Attempt{Job: e.Job.Id, Restarts: e.Job.Restarts, Node: e.Node}, e.Job)
+}
+
+// Attrs is nil: what is told of the node names it (WhatLost).
+func (e AttemptLost) Attrs() []any { return nil }
+
+// SaysMore tells whether l says more of a lost attempt than what is known: a later attempt, the script before what only holds a node, an
+// end before none.
+func SaysMore(l, known *pb.LostAttempt) bool {
+	switch {
+	case l.Key.Epoch != known.Key.Epoch:
+		return l.Key.Epoch > known.Key.Epoch
+	case l.Key.Step != known.Key.Step:
+		return l.Key.Step == pb.BatchStep
+	}
+	return l.Verdict != "" && known.Verdict == ""
 }
 
 func (tx *Tx) outboxRows(rows []journal.Row) ([]journal.Row, error) {
@@ -64,12 +94,9 @@ type AttemptsStored struct{ Attempts []Attempt }
 
 func (e AttemptsStored) apply(tx *Tx) {
 	tx.must = true
-	if tx.outbox == nil {
-		tx.outbox = map[Attempt]*pb.JobRecord{}
-	}
 	for _, a := range e.Attempts {
 		if tx.outbox[a] == nil { // and not one that was put in by this very batch
-			tx.outbox[a] = nil
+			tx.keep(a, nil)
 		}
 	}
 }

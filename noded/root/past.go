@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // mostPast is how many attempts that have ended and were forgotten a node keeps in mind: those of days, on most nodes.
@@ -95,19 +96,20 @@ func (p *past) begin() error {
 
 // goneForm is the first line of the file, once something was let go. pastForm is each other line.
 const goneForm = "gone %d %d."
-const pastForm = "%d %d %d %d %q %d %d %d %d %t %q %d %q %d %d."
+const pastForm = "%d %d %d %d %q %d %d %d %d %t %q %q."
 
 func pastLine(r *pb.StepReport) string {
-	k, x, j := r.Key, r.Exit, r.Job
+	k, x := r.Key, r.Exit
+	job, _ := proto.MarshalOptions{Deterministic: true}.Marshal(r.Job) // which numbers and bytes always are
 	return fmt.Sprintf(pastForm+"\n", k.JobId, k.Attempt, k.Epoch, k.Step, x.Verdict, x.WaitStatus, x.StartNs, x.EndNs, x.RanNs,
-		x.StoppedOnOrder, x.StopReason, j.GetUid(), j.GetName(), j.GetArrayJobId(), j.GetArrayTaskId())
+		x.StoppedOnOrder, x.StopReason, job)
 }
 
 func parsePast(line string) *pb.StepReport {
-	k, j := &pb.StepKey{}, &pb.StepJob{}
+	k, j, job := &pb.StepKey{}, &pb.StepJob{}, ""
 	x := &pb.ExitRecord{Key: k}
 	if _, err := fmt.Sscanf(line, pastForm, &k.JobId, &k.Attempt, &k.Epoch, &k.Step, &x.Verdict, &x.WaitStatus, &x.StartNs, &x.EndNs,
-		&x.RanNs, &x.StoppedOnOrder, &x.StopReason, &j.Uid, &j.Name, &j.ArrayJobId, &j.ArrayTaskId); err != nil {
+		&x.RanNs, &x.StoppedOnOrder, &x.StopReason, &job); err != nil || proto.Unmarshal([]byte(job), j) != nil {
 		return nil
 	}
 	return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: x, Job: j}

@@ -34,13 +34,7 @@ type known struct {
 // Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
 func Brief(b *pb.Bundle) *pb.Bundle {
 	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Gid: b.Gid, Cgroup: b.Cgroup, Devices: b.Devices, Cpus: b.Cpus, Partition: b.Partition,
-		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs, ArrayJobId: b.ArrayJobId,
-		ArrayTaskId: b.ArrayTaskId}
-}
-
-// JobOf is what a bundle, or what was kept of it, says of its job.
-func JobOf(b *pb.Bundle) *pb.StepJob {
-	return &pb.StepJob{Uid: b.GetUid(), Name: b.GetJobName(), ArrayJobId: b.GetArrayJobId(), ArrayTaskId: b.GetArrayTaskId()}
+		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs, Job: b.Job}
 }
 
 // history is what became of attempts that are not here any more.
@@ -436,7 +430,7 @@ func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.known[key]; k != nil {
-		return k.rep.GetExit(), JobOf(k.brief)
+		return k.rep.GetExit(), k.brief.GetJob()
 	}
 	return nil, nil
 }

@@ -56,7 +56,7 @@ var bundleFields = map[string]string{
 	"std_err":  "opened as the user",
 	"umask":    "the user's",
 	"job_name": "words", "partition": "words",
-	"array_job_id": "words, told after a restore", "array_task_id": "words, told after a restore",
+	"job":         "words, told after a restore",
 	"task_prolog": "judged as programs of root's are, and run as the user",
 	"task_epilog": "judged as programs of root's are, and run as the user",
 	"end_ns":      "when the job ends", "over_time_s": "when the job ends", "limit_s": "when the job ends",

@@ -947,7 +947,7 @@ type StepReport struct {
 	StartNs     int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs" json:"start_ns,omitempty"`
 	EndedAgoNs  int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
 	Build       string                 `protobuf:"bytes,8,opt,name=build" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
-	Job         *StepJob               `protobuf:"bytes,9,opt,name=job" json:"job,omitempty"`                                    // with a hello and in a history, of allocations: for a state that does not know the job
+	Job         *StepJob               `protobuf:"bytes,9,opt,name=job" json:"job,omitempty"`                                    // with a hello, an end and in a history, of allocations: for a state that does not know the job
 	// RUNNING, of an allocation: the thread of the shim whose namespaces are the job's on this node; 0 = it has none
 	RoomThread    int64 `protobuf:"varint,60,opt,name=room_thread,json=roomThread" json:"room_thread,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1061,6 +1061,15 @@ type StepJob struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name" json:"name,omitempty"`
 	ArrayJobId    uint32                 `protobuf:"varint,3,opt,name=array_job_id,json=arrayJobId" json:"array_job_id,omitempty"` // of a task of an array
 	ArrayTaskId   uint32                 `protobuf:"varint,4,opt,name=array_task_id,json=arrayTaskId" json:"array_task_id,omitempty"`
+	Gid           uint32                 `protobuf:"varint,5,opt,name=gid" json:"gid,omitempty"`
+	User          string                 `protobuf:"bytes,6,opt,name=user" json:"user,omitempty"`
+	Account       string                 `protobuf:"bytes,7,opt,name=account" json:"account,omitempty"`
+	Partition     string                 `protobuf:"bytes,8,opt,name=partition" json:"partition,omitempty"`
+	Qos           string                 `protobuf:"bytes,9,opt,name=qos" json:"qos,omitempty"`
+	NodeList      string                 `protobuf:"bytes,10,opt,name=node_list,json=nodeList" json:"node_list,omitempty"` // all its nodes
+	NumCpus       uint32                 `protobuf:"varint,11,opt,name=num_cpus,json=numCpus" json:"num_cpus,omitempty"`   // on all of them
+	Restarts      uint32                 `protobuf:"varint,12,opt,name=restarts" json:"restarts,omitempty"`
+	Interactive   bool                   `protobuf:"varint,13,opt,name=interactive" json:"interactive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1121,6 +1130,69 @@ func (x *StepJob) GetArrayTaskId() uint32 {
 		return x.ArrayTaskId
 	}
 	return 0
+}
+
+func (x *StepJob) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *StepJob) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *StepJob) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *StepJob) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *StepJob) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *StepJob) GetNodeList() string {
+	if x != nil {
+		return x.NodeList
+	}
+	return ""
+}
+
+func (x *StepJob) GetNumCpus() uint32 {
+	if x != nil {
+		return x.NumCpus
+	}
+	return 0
+}
+
+func (x *StepJob) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *StepJob) GetInteractive() bool {
+	if x != nil {
+		return x.Interactive
+	}
+	return false
 }
 
 // ExitRecord is written by the shim, once, before it reports the end (temporary file, fsync, rename, fsync of the folder).
@@ -3100,8 +3172,7 @@ type Bundle struct {
 	Step               *StepTasks             `protobuf:"bytes,50,opt,name=step" json:"step,omitempty"`                                     // a step that srun has made: argv, files and the user's environment come from srun
 	Room               *Room                  `protobuf:"bytes,70,opt,name=room" json:"room,omitempty"`                                     // of a step in an allocation: where its namespaces are
 	Container          *StepContainer         `protobuf:"bytes,60,opt,name=container" json:"container,omitempty"`                           // in which its processes run
-	ArrayJobId         uint32                 `protobuf:"varint,80,opt,name=array_job_id,json=arrayJobId" json:"array_job_id,omitempty"`    // of a task of an array
-	ArrayTaskId        uint32                 `protobuf:"varint,81,opt,name=array_task_id,json=arrayTaskId" json:"array_task_id,omitempty"`
+	Job                *StepJob               `protobuf:"bytes,80,opt,name=job" json:"job,omitempty"`                                       // of an allocation
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -3374,18 +3445,11 @@ func (x *Bundle) GetContainer() *StepContainer {
 	return nil
 }
 
-func (x *Bundle) GetArrayJobId() uint32 {
+func (x *Bundle) GetJob() *StepJob {
 	if x != nil {
-		return x.ArrayJobId
+		return x.Job
 	}
-	return 0
-}
-
-func (x *Bundle) GetArrayTaskId() uint32 {
-	if x != nil {
-		return x.ArrayTaskId
-	}
-	return 0
+	return nil
 }
 
 // Room is a thread in the namespaces that a job has on a node.
@@ -4026,13 +4090,23 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05build\x18\b \x01(\tR\x05build\x12$\n" +
 	"\x03job\x18\t \x01(\v2\x12.sluice.v1.StepJobR\x03job\x12\x1f\n" +
 	"\vroom_thread\x18< \x01(\x03R\n" +
-	"roomThread\"u\n" +
+	"roomThread\"\xdb\x02\n" +
 	"\aStepJob\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
 	"\farray_job_id\x18\x03 \x01(\rR\n" +
 	"arrayJobId\x12\"\n" +
-	"\rarray_task_id\x18\x04 \x01(\rR\varrayTaskId\"\xbd\x04\n" +
+	"\rarray_task_id\x18\x04 \x01(\rR\varrayTaskId\x12\x10\n" +
+	"\x03gid\x18\x05 \x01(\rR\x03gid\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04user\x12\x18\n" +
+	"\aaccount\x18\a \x01(\tR\aaccount\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\x12\x10\n" +
+	"\x03qos\x18\t \x01(\tR\x03qos\x12\x1b\n" +
+	"\tnode_list\x18\n" +
+	" \x01(\tR\bnodeList\x12\x19\n" +
+	"\bnum_cpus\x18\v \x01(\rR\anumCpus\x12\x1a\n" +
+	"\brestarts\x18\f \x01(\rR\brestarts\x12 \n" +
+	"\vinteractive\x18\r \x01(\bR\vinteractive\"\xbd\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -4234,7 +4308,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
 	"\n" +
-	"AdoptReply\"\xae\t\n" +
+	"AdoptReply\"\x8e\t\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4274,10 +4348,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12(\n" +
 	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
 	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +
-	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\x12 \n" +
-	"\farray_job_id\x18P \x01(\rR\n" +
-	"arrayJobId\x12\"\n" +
-	"\rarray_task_id\x18Q \x01(\rR\varrayTaskId\"2\n" +
+	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\x12$\n" +
+	"\x03job\x18P \x01(\v2\x12.sluice.v1.StepJobR\x03job\"2\n" +
 	"\x04Room\x12\x12\n" +
 	"\x04shim\x18\x01 \x01(\x03R\x04shim\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\x03R\x06thread\"\xbc\x01\n" +
@@ -4467,18 +4539,19 @@ var file_sluice_v1_node_proto_depIdxs = []int32{
 	39, // 51: sluice.v1.Bundle.step:type_name -> sluice.v1.StepTasks
 	36, // 52: sluice.v1.Bundle.room:type_name -> sluice.v1.Room
 	37, // 53: sluice.v1.Bundle.container:type_name -> sluice.v1.StepContainer
-	57, // 54: sluice.v1.StepContainer.spec:type_name -> sluice.v1.ContainerSpec
-	38, // 55: sluice.v1.StepContainer.devices:type_name -> sluice.v1.ContainerDevice
-	22, // 56: sluice.v1.StepContainer.runtime:type_name -> sluice.v1.OciRuntime
-	40, // 57: sluice.v1.StepTasks.tasks:type_name -> sluice.v1.StepTask
-	51, // 58: sluice.v1.StepTasks.watchers:type_name -> sluice.v1.StepWatcher
-	58, // 59: sluice.v1.StepTasks.spec:type_name -> sluice.v1.StepSpec
-	43, // 60: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	14, // 54: sluice.v1.Bundle.job:type_name -> sluice.v1.StepJob
+	57, // 55: sluice.v1.StepContainer.spec:type_name -> sluice.v1.ContainerSpec
+	38, // 56: sluice.v1.StepContainer.devices:type_name -> sluice.v1.ContainerDevice
+	22, // 57: sluice.v1.StepContainer.runtime:type_name -> sluice.v1.OciRuntime
+	40, // 58: sluice.v1.StepTasks.tasks:type_name -> sluice.v1.StepTask
+	51, // 59: sluice.v1.StepTasks.watchers:type_name -> sluice.v1.StepWatcher
+	58, // 60: sluice.v1.StepTasks.spec:type_name -> sluice.v1.StepSpec
+	43, // 61: sluice.v1.Limits.devices:type_name -> sluice.v1.DeviceRule
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_node_proto_init() }

@@ -105,7 +105,7 @@ func TestEmulated(t *testing.T) {
 	}
 	t.Logf("emulated: booted after %v", time.Since(began).Round(time.Second))
 	inv := s.write(inventory{groups: map[string][]string{"controller": {s.head.line()}, "login": {s.login.line()}, "nodes": s.lines(s.n1)},
-		vars: map[string]string{"test": "sluice_packages: " + s.debs + "\nsluice_node_patience: 240\nsluice_port_seconds: 90\n"}})
+		vars: map[string]string{"test": "sluice_packages: " + s.debs + "\nsluice_node_patience: 240\n"}})
 	step(t, "emulated: a wrong clock", func() {
 		s.refused(s.play(inv, "site.yml", "--tags=always"), "vm1", "seconds behind that of the controller head", "timedatectl set-ntp true")
 		s.n1.do("root", fmt.Sprintf("date -s @%d", time.Now().Unix()))

@@ -8,7 +8,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"testing"
+	"time"
 )
 
 // TestNoiseBeforeTheProbe: what sudo says on the way does not hide what the preflight finds.
@@ -26,10 +28,35 @@ func TestNoiseBeforeTheProbe(t *testing.T) {
 // TestPortOfTheNameInUse: the port is looked for at the name that slurm.conf has, and so the host's token.
 func TestPortOfTheNameInUse(t *testing.T) {
 	r := play{inventory: "[controller]\nhead ansible_host=127.0.0.1\n[nodes]\nn1\n", hosts: "n1",
-		vars:  map[string]any{"slurm_config": map[string]any{"SlurmctldHost": "head.invalid"}, "sluice_port_seconds": 1},
+		vars:  map[string]any{"slurm_config": map[string]any{"SlurmctldHost": "head.invalid"}},
 		tasks: "- file: common/ports\n- debug: {var: sluice_port_problem}\n"}.good(t)
 	if !r.says("the name head.invalid of the controller is not known here") || !r.says("SlurmctldHost=head.invalid(ADDRESS)") {
 		t.Errorf("%s", r.out)
+	}
+}
+
+// TestPortOfTheController: a host reaches the listener that stands in for a controller that has not been started yet, and it is gone after.
+func TestPortOfTheController(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	r := play{inventory: "[controller]\nhead ansible_host=127.0.0.1\n[nodes]\nn1\n", hosts: "n1",
+		vars:  map[string]any{"slurm_config": map[string]any{"SlurmctldHost": "head(127.0.0.2)"}, "sluice_port": port},
+		tasks: "- file: common/ports\n- debug: {msg: 'said={{ sluice_connect.stdout }}={{ sluice_port_problem }}='}\n"}.good(t)
+	if !r.says("said=ok==") {
+		t.Errorf("%s", r.out)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if l, err = net.Listen("tcp", ":"+port); err == nil {
+			_ = l.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the listener is there still: %v", err)
+		}
 	}
 }
 

@@ -450,9 +450,39 @@ func (s *site) restore(inv string) {
 	for _, n := range []string{"n1", "n2", "n3"} {
 		s.state(n, "idle")
 	}
+	s.comesBack(old)
 	s.login.do("alice", "scontrol release "+waits)
 	s.jobState(waits, "COMPLETED")
 	s.unchanged(s.play(moved, "site.yml"))
+}
+
+// comesBack starts the old controller, with its state of before the restore, where hosts look for the new one: none follows it.
+func (s *site) comesBack(old *host) {
+	const cable, refuses = "vb-head2", "has followed a controller of generation"
+	link := func(state string) {
+		if out, err := s.inside("ip", "link", "set", cable, state).CombinedOutput(); err != nil {
+			s.t.Fatalf("cannot set the cable %s %s: %s", cable, state, out)
+		}
+	}
+	address := func(verb string) { old.do("root", "ip address "+verb+" "+s.head.addr+"/24 dev host0") }
+	link("down")
+	address("add")
+	old.do("root", "systemctl start sluice-ctld")
+	for _, n := range []*host{s.n1, s.n2, s.n3} {
+		n.until("it refuses the old controller", "root", "journalctl -u sluice-noded -g '"+refuses+"' || true",
+			func(out string) bool { return strings.Contains(out, refuses) })
+	}
+	s.login.until("the login host refuses it, too", "alice", "sbatch --wrap true 2>&1 || true",
+		func(out string) bool { return strings.Contains(out, refuses) })
+	if out := old.do("root", "sinfo -h -R -o %E"); !strings.Contains(out, "Generation: ") {
+		s.t.Errorf("the old controller says of its nodes: %q", out)
+	}
+	old.do("root", "systemctl stop sluice-ctld")
+	address("del")
+	link("up")
+	for _, n := range []string{"n1", "n2", "n3"} {
+		s.state(n, "idle")
+	}
 }
 
 // uninstall leaves hosts as they were.

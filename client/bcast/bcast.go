@@ -1,8 +1,12 @@
-// Package bcast brings a file to the nodes of a job: what sbcast and srun --bcast have in common.
+// Package bcast copies a file to the nodes of a job, for sbcast and srun --bcast.
 //
-// It makes a step with one task on each node, which executes nothing, but takes the file in as the user (noded/stepd). Each node has the
-// file from here, over its connection, several of them at a time; a node has it in place when its checksum is right, or not at all. Such a
-// step has what the job has, beside all its other steps, and is not listed.
+// It makes a step with one task on each node, which executes nothing but receives the file as the user (noded/stepd).
+// Identity, back-pressure and cleaning up are therefore those of steps. Each node gets the file from here over its own
+// connection, several nodes at a time. A node has the file in place when its checksum is right, or not at all. Such a
+// step shares everything with the job's other steps and is not listed.
+//
+// Rejected: a tree of nodes, in which nodes wait for the disks of others and must trust each other's certificates;
+// writing by the node daemon, which would follow users' paths.
 package bcast
 
 import (

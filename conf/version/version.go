@@ -1,4 +1,24 @@
-// Package version holds the two versions that every command and daemon names: the interface it speaks and its own.
+// Package version holds the versions that commands and daemons state: Slurm's interface, Sluice's release, the protocol,
+// and the generation of the controller's state.
+//
+// # Across releases
+//
+// Messages only gain fields, and a release keeps unknown fields of rows that it rewrites, so most releases work together
+// without asking. For those that cannot, each handshake carries a Build: a protocol number and the oldest that is
+// understood. The caller states it as metadata of the call, and the controller judges both directions, because only then
+// does one side know both numbers. Commands ask for no number in the answer: it would cost a round trip. A shim that is
+// not understood is never killed: the node daemon does not start, and the exit record waits for one that does. The
+// database has a schema number and refuses unknown kinds of rows before anything is written.
+//
+// # Generations
+//
+// A restore takes the state back in time, so it raises the state's Generation (journal, restore.go). The number is in
+// the head of the database and in the file "ids", which a restore does not take back, and in each handshake, both ways.
+// A host stores the highest one before it acts on what the controller says and refuses a lower one; the controller
+// refuses such a host as well. The number is the time of the restore. Rejected: a count, because two hosts restored from
+// the same backup would have the same one. Commit numbers jump with it, so an attempt started after a restore has
+// another epoch than any before. A host that asks for its first configuration judges nobody, because it does not know
+// yet where its spool is; its first stream does.
 package version
 
 // Slurm is the release whose command line, output and variables Sluice follows; tools parse it from --version.

@@ -1,7 +1,11 @@
-// Package ca is the cluster's own certificate authority. It exists so that a cluster has mutual TLS from its first start, with nothing
-// to install: the controller makes the authority, and signs one certificate for itself and one for each node. Package mtls uses them.
+// Package ca is the cluster's own certificate authority, so that a cluster has mutual TLS from its first start with
+// nothing to install. The controller makes the authority, and signs a certificate for itself and for each host. Package
+// mtls uses them.
 //
-// The authority's key is needed to sign, not to run: it may be taken off the machine, and Ensure is content without it.
+// The authority's key is needed to sign, not to run: it may be taken off the machine, and Ensure works without it.
+//
+// Revocation goes by name and serial number and by no clock: NotBefore is 1970 in all certificates, because clocks may
+// be behind. The time of issue is in an extension (private key usage period), from which a host computes when to renew.
 package ca
 
 import (

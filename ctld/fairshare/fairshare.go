@@ -1,6 +1,9 @@
-// Package fairshare works out the fair-share factors of users now and then, for the scheduler and sprio: once in each PriorityCalcPeriod,
-// and when accounts change or a user without a factor has submitted a job. Usage is what the accounting records say, as sshare shows it;
-// nothing else is stored, so a restart changes nothing.
+// Package fairshare computes the fair-share factors of users for the scheduler and sprio: once in each
+// PriorityCalcPeriod, and when accounts change or a user without a factor submits a job.
+//
+// Usage is a function of the accounting records (acct.Accounting.Decayed), as sshare shows it. Nothing else is stored,
+// so a restart changes nothing. Rejected: counters of decayed usage in the state, as slurmctld has. They would have to
+// be stored, decayed in steps, and repaired after the clock was set.
 package fairshare
 
 import (

@@ -1,9 +1,13 @@
-// Package hostconf is the configuration as hosts without files of their own get it: one bundle of what the controller has read, and of the
-// programs that this names below the folder of slurm.conf. Package hostconf of the node daemon is the other side.
+// Package hostconf makes the configuration for hosts that have no files: one signed bundle of what the controller has
+// read, byte for byte, and of the programs below the directory of slurm.conf that it names. noded/hostconf is the other
+// side.
 //
 //	bundle, notes, err := hostconf.Make(config, seen)
 //	current.Set(bundle, err)
 //	hash, message, err := current.Now()
+//
+// A bundle is sent over Sync before the settings that rest on it, so that no host runs an old prolog with new settings.
+// A host that has nothing yet, or is no node, calls NodeAPI/Configuration.
 package hostconf
 
 import (

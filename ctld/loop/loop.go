@@ -1,14 +1,18 @@
-// Package loop is the single writer: it takes commands, lets the reactor turn them into events, commits what they changed with
-// one fsync, publishes the new View, and only then answers. So nothing is acknowledged or sent before it is durable, and readers
-// never wait.
+// Package loop is the single writer. It takes commands, lets the reactor turn them into events, commits their changes
+// with one fsync, publishes the new View, and only then answers. So nothing is acknowledged or sent before it is
+// durable, and readers never wait.
 //
-// While a commit is being written the next commands gather; they become the next batch. Group commit by this loop and not by
-// bbolt's Batch, which waits 10 ms and may run a function twice.
+// While a commit is being written the next commands gather; they become the next batch. bbolt's own Batch is not used:
+// it waits 10 ms and may run a function twice.
 //
-// A commit that fails ends the process: what is on disk is then found out by reading it, there is no code that takes a state
-// back. The exceptions are a full disk, and a batch that is more than the journal takes, which it reports with nothing changed: from then
-// on, until a commit succeeds that did not need the journal's reserve, each command is a batch by itself. So new submissions are refused
-// while ends of running jobs are recorded from the reserve, and nobody's command takes others with it.
+// Senders take turns by what their commands cost (mailbox.go). Searches by filter and name are done in the View, before
+// a command reaches the writer, which is handed ids.
+//
+// A commit that fails ends the process: no code rolls a state back, and what is on disk is found out by reading it. The
+// exceptions are a full disk, and a batch that is more than the journal takes, which the journal reports with nothing
+// changed. From then on, until a commit succeeds that did not need the journal's reserve, each command is a batch by
+// itself. So new submissions are refused while ends of running jobs are recorded from the reserve, and nobody's command
+// takes others with it.
 package loop
 
 import (

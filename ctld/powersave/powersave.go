@@ -1,12 +1,16 @@
 // Package powersave runs SuspendProgram, ResumeProgram and ResumeFailProgram (slurm.conf(5)).
 //
-// It is level-triggered: which program is owed to which node is in the durable state (NodeRecord.PowerProgram), which only the writer
-// decides (reactor/power.go). So a program whose controller was killed runs again under the next, as one does that has not ended when the
-// controller does. One run is for all nodes that are due at that moment; for one node no two run at a time. What a program does or how it
-// ends decides nothing: the writer goes by timeouts and by the nodes that register.
+// It is level-triggered: the durable state says which program is owed to which node (NodeRecord.PowerProgram), and only
+// the writer decides that (reactor, power.go). A program whose controller was killed, or that has not ended when the
+// controller does, runs again under the next one. One run covers all nodes that are due at that moment; for one node no
+// two run at a time.
 //
-// Programs run as SlurmUser, with an environment built from nothing, for as long as the longest of SuspendTimeout and ResumeTimeout; their
-// output is logged.
+// What a program does or how it ends decides nothing: the writer goes by timeouts and by the nodes that register.
+// Rejected: exit statuses, which say little about a host; boot ids alone, which do not change when a host was only
+// asleep or its daemon was started by hand.
+//
+// Programs run as SlurmUser, with an environment built from nothing, for as long as the longer of SuspendTimeout and
+// ResumeTimeout. Their output is logged.
 package powersave
 
 import (

@@ -1,15 +1,48 @@
-// Package reactor turns commands into events: one file per verb. A command carries everything its decision depends on besides the
-// state (who asks, ids, stamps), so that the same sequence of commands on the same state gives the same events.
+// Package reactor turns commands into events, one file for each verb. A command carries everything that its decision
+// depends on besides the state (who asks, ids, times), so the same commands on the same state give the same events.
 //
-// A job's way:
+// The life of a job:
 //
 //	submit.go   PENDING
-//	plan.go     PENDING -> RUNNING: attempt+1, epoch = sequence number of the commit; nodes hear of it after the commit
-//	steps.go    a node reports the end of its part -> its share is free; the batch node's report decides the state
+//	plan.go     PENDING -> RUNNING: attempt+1, epoch = number of the commit; nodes hear of it after the commit
+//	steps.go    a node reports the end of its part: its share is free; the batch node's report decides the state
 //	cancel.go   PENDING -> CANCELLED; RUNNING -> CANCELLED+COMPLETING until every node has reported the end
 //	requeue.go  RUNNING -> stop, and PENDING again once nothing is left of the attempt
-//	node.go     a node that is down or was rebooted: its jobs NODE_FAIL or requeued
+//	node.go     a node that is DOWN or was rebooted: its jobs NODE_FAIL or requeued
 //	tick.go     what time alone does: node timeouts, MinJobAge
+//
+// A command on many jobs works in slices (slice.go). What follows from an event for waiting jobs, such as dependents, is
+// done in the same turn as far as its budget goes (Follow); the rest is owed to later turns (FollowUp) and not stored,
+// because it can be derived again.
+//
+// # Allocations and steps
+//
+// What a job has of a node is an allocation. One shim on the node holds its cgroup: the batch script, or an extern step
+// that runs nothing (other nodes, salloc, srun). Its end frees the node's share. A step of srun is a row of its own
+// (StepRecord), with a shim of its own on each node and a cgroup inside the allocation's. Its end frees its part of the
+// allocation and leaves the job alone (step_report.go). A step ends with its job without a row being written: the order
+// to stop follows from the job. A node reports the end of an allocation after those of its steps. A step ends with the
+// first node that is lost, unless it has --no-kill; a job with --no-kill continues without that node (no_kill.go).
+//
+// # Whose fault it is
+//
+// The verdict of an exit record separates faults of the job (exited, output_failed) from faults of the node
+// (node_failed: nothing of the step has run). The shim decides it so that no user can cause the second; the reactor
+// requeues the job and drains the node (launch.go).
+//
+// # After a restore
+//
+// Attempts that the restored state shows as started may have ended since, so none is launched again: the dispatcher asks
+// for them. A node reports what it has, or that the attempt is unknown; an unknown one is requeued or becomes NODE_FAIL.
+// A node that remembers only part of that time answers "forgotten", which is NODE_FAIL and never requeued, because the
+// attempt has most likely ended.
+//
+// Attempts that were started in the time taken back are lost (restored.go). Until every node of the configuration has
+// told of its own, no job from before the restore starts, because any node may have run it (reason "Restored"). A node
+// that has forgotten part of that time does not count as having told. An administrator answers for a node by setting it
+// DOWN or, where it has forgotten, by resuming it with a reason. SlurmdTimeout does not answer: a dead node may have run
+// the job to its end. Rejected: remembering more ends, because no number covers every backup; adopting a lost attempt
+// that still runs, because one node does not know its allocation and steps.
 package reactor
 
 import (

@@ -1,9 +1,49 @@
-// Package rpc turns calls into commands and views into answers. It decides nothing but who may call what: the one authorisation
-// table is authz.go, and a method without a row there is refused (and fails a test).
+// Package rpc serves ControllerAPI to commands and NodeAPI to hosts. It turns calls into commands for the writer and
+// Views into answers. It decides only who may call what: authz.go is the one authorisation table, and a method without a
+// row there is refused (and fails a test).
 //
-//	local.go       ttrpc on the unix socket; the peer's identity is taken from the kernel once per connection
+//	local.go       ttrpc on the unix socket: calls of commands
 //	authz.go       the authorisation table
 //	service.go     ControllerAPI: writes
-//	query.go       ControllerAPI: reads, from the published view alone
-//	node.go        NodeAPI: gRPC with mutual TLS; the node's name is that of its certificate
+//	query.go       ControllerAPI: reads, from the published View alone
+//	turns.go       fairness between users; bounds.go, conn.go, reading.go and answer.go limit one connection
+//	node.go        NodeAPI: gRPC with mutual TLS
+//	relay.go       commands from other hosts
+//	enrol.go       joining hosts and renewing certificates
+//	samples.go     the newest GPU samples; live.go does the same for running steps
+//
+// # Local calls
+//
+// A caller is identified by SO_PEERCRED and SO_PEERGROUPS, read once for each connection. ttrpc gives a handler nothing
+// of its connection except the context of Serve, so each connection has a small server of its own. All methods are
+// served as streams (methods.go says why). A request is read before it may be refused, because ttrpc answers twice on
+// the stream of a call that ends earlier. What a connection may cost is bounded at its frames, before ttrpc has started
+// a goroutine or read a message (conn.go).
+//
+// A request names the fields that its view shows, and the answer is encoded straight from the View with those fields
+// alone: a job has more than a hundred, a line of squeue shows eight.
+//
+// # Relayed calls
+//
+// Identifier says who is at the other end of a connection: the kernel, or the relay of another host. The authorisation
+// table has a column for each. A relay understands nothing of what it passes on: a stream of RelayAPI is a connection of
+// the same Local server (net.Pipe), so protocol, limits and messages are the same by construction. Relays have a gRPC
+// server of their own behind the node port (annex.go), because gRPC's limit of message size holds for a server and nodes
+// send megabytes. A relay has its own connection, so a flood of commands does not delay a node's reports.
+//
+// # The node port
+//
+// EnrolAPI is on the port of NodeAPI, which accepts connections without a certificate. guard.go asks the authorisation
+// table for every call; door.go and stranger.go limit what such connections cost. A certificate is signed before the
+// commit that hands it out, so the writer waits for no signature.
+//
+// # Many nodes
+//
+// Ten thousand nodes must not wake the controller without need. The kernel finds dead hosts (package tcp); gRPC's own
+// ping comes every two minutes and is for daemons that hang. gRPC's windows are fixed, because otherwise it pings with
+// each message to measure the connection. Heartbeats of all nodes are one command a second for the writer (Beats). A
+// connection has no read buffer in gRPC, since TLS has one, and reports have a goroutine only while there are some
+// (intake.go). After a restart all nodes come at once: Door has room for a handshake of each. Rejected: TLS session
+// resumption, which saves a third of a handshake; tickets last a week, and streams are older than that when a controller
+// restarts.
 package rpc

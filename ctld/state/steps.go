@@ -14,7 +14,7 @@ import (
 // Steps are what srun makes of an allocation. Each has a row of its own, written before any of its nodes hears of it. The table has
 // those of a job's last attempt: all that run, and the last KeptSteps that have ended. What leaves it, because there are more, because the
 // job is forgotten or because its next attempt starts, keeps its row until accounting has it (StepsStored): the rows that the table does
-// not have are the outbox of steps.
+// not have are the outbox of steps. Rejected: steps within the record of their job, which would be written whole for each of its steps.
 
 // KeptSteps is how many steps of a job that have ended are kept in the state at least.
 const KeptSteps = 1000

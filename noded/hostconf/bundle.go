@@ -1,14 +1,14 @@
-// Package hostconf keeps the configuration of a host that has no files of its own: what the controller gave last, checked, and unpacked
-// where programs can be run. Package hostconf of the controller is the other side.
+// Package hostconf stores the configuration that a host without files received last: checked, and unpacked where
+// programs can be run. ctld/hostconf is the other side.
 //
 //	store := hostconf.Store{Dir: spool + "/conf", Authority: pem}
 //	b, err := store.Load()         // the last good copy, for a start without controller
 //	b, err = store.Put(received)   // all of it or nothing
 //	cfg, err := b.Config()
 //
-// A folder has bundle.pb, which is what counts and is replaced by a rename, and for each bundle a folder with its files, named by its hash;
-// "current" leads to the one in force, so that what a running job was told of TaskEpilog stays true. What is unpacked is compared with
-// bundle.pb at each start, and made anew where it differs.
+// The directory has bundle.pb, which counts and is replaced by a rename, and for each bundle a directory with its files,
+// named by its hash. "current" leads to the one in force, so that a running job's TaskEpilog stays where it was.
+// Unpacked files are compared with bundle.pb at each start, and made again where they differ.
 package hostconf
 
 import (

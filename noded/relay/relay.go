@@ -1,8 +1,14 @@
-// Package relay lets commands work on a host that is not the controller's. It serves a unix socket with the protocol of the controller's
-// own, asks the kernel who has connected (SO_PEERCRED), and passes the bytes on, one stream of RelayAPI for each connection. It understands
-// nothing of them and decides nothing: whether this host may speak for a user is the controller's to judge.
+// Package relay lets commands work on a host that is not the controller's. It serves a unix socket with the protocol of
+// the controller's own, asks the kernel who has connected (SO_PEERCRED), and passes the bytes on, one stream of RelayAPI
+// for each connection. It understands nothing of them and decides nothing: the controller judges whether this host may
+// speak for a user.
 //
-// All streams share one connection with the controller, which is not that of the node's reports.
+// The only answer that a relay gives itself is that the controller is away, and only when the controller has certainly
+// not heard the request. Then sbatch may wait. Otherwise the connection breaks, and the request id makes a retry the
+// same job.
+//
+// All streams share one connection, which is not that of the node's reports. The relay runs in noded-link, because it
+// parses what comes from the network; noded-root makes the socket and hands it over.
 package relay
 
 import (

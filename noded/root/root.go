@@ -1,17 +1,45 @@
-// Package root is the half of the node daemon that has root's rights. It keeps the spool, the shims, the devices and the records of
-// prologs and epilogs, and does what noded-link, the half that talks to the controller, orders (table.go), as far as the policy of this
-// node allows (noded/policy). It has no network: what it knows of the controller it knows by these orders, which are few, typed and
-// bounded.
+// Package root is the half of the node daemon that has root's rights. It keeps the spool, the shims, the devices and the
+// records of prologs and epilogs. It carries out the orders of noded-link, the half that talks to the controller, as far
+// as the policy of this node allows (noded/policy). It has no network.
 //
-//	r, err := root.New(ctx, options)   // takes the spool, finds the shims that run
+//	r, err := root.New(ctx, options)   // takes the spool, finds running shims
 //	err = r.Serve(ctx, conn)           // one noded-link, until it or ctx ends; then another one
-//	err = r.Close()                    // jobs go on
+//	err = r.Close()                    // jobs continue
 //
-// # A noded-link that ends
+//	             noded-link                                        noded-root
+//	user         sluice-noded (or uid 64717), no capabilities,     root
+//	             no_new_privs, not dumpable
+//	network      AF_INET and AF_INET6                              a namespace with nothing in it
+//	files        reads what everybody may read, writes nothing     all
+//	programs     none: no execve                                   shims, the site's programs, getent
+//	parses       TLS, gRPC, the controller's messages              orders of bounded size, by the rows of table.go
 //
-// It may end at any time, also by SIGKILL, and knows nothing that is not here: the next one is told everything in its welcome. What the
-// old one had ordered and was still under way, such as a prolog, is broken off, exactly as when the whole daemon is killed, and the new
-// one begins again where the controller's orders and the steps that are here differ (package agent).
+// # What is checked
+//
+// Each order has a row in table.go: its form, its limit of memory, what the policy judges. An order without a row, or of
+// the wrong form, ends the connection. Users and groups, programs (which only root may have changed), their environment
+// and arguments are judged by the policy; the cgroup's name follows from the step; rules for devices are made from this
+// node's own inventory; limits are no higher than the daemon's. Refused users are also reported to the controller, which
+// places jobs accordingly.
+//
+// Orders are weighed before they are decoded, because a message can take a hundred times its length in memory (orders,
+// weight.go). Reading continues while orders wait, so that a step can be ended while a hung disk holds up launches.
+// Large orders therefore take turns in noded-link.
+//
+// # When noded-link ends
+//
+// It may end at any time, also by SIGKILL, and knows nothing that is not here: the next one is told everything in its
+// Welcome. Orders under way, such as a prolog, are broken off, exactly as when the whole daemon is killed, and the new
+// noded-link starts where the controller's orders and the steps here differ (package agent). When noded-root ends,
+// noded-link ends with its connection.
+//
+// # Configuration from the controller
+//
+// A bundle passes through noded-link, which has no rights, and holds programs that root runs. So the controller signs
+// it, and noded-root checks the signature against the authority: otherwise whoever takes over noded-link is root. An old
+// bundle can be played back by such a noded-link; it holds no time, because clocks go wrong.
+//
+// Without root both halves run as the caller, and nothing is judged: there are no rights to guard.
 package root
 
 import (

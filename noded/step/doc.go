@@ -14,7 +14,7 @@
 //	<spool>/steps/<job>.<attempt>.<step>/   folder of one step attempt, 0711 root
 //	    bundle.pb   pb.Bundle, 0600
 //	    slurm_script  the batch script: root's, its user may read and execute it by an access control list
-//	    exit.pb     pb.ExitRecord, once it has ended and its checksum (temporary file, rename, fsync)
+//	    exit.pb     pb.ExitRecord, once it has ended, and its checksum (temporary file, rename, then one fsync)
 //	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
 //	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
 //	<spool>/steps/.free-*                   left by a forgotten step, for the next one of the same user

@@ -1,11 +1,18 @@
-// Package policy decides about accounts, users, associations and QOS: sacctmgr's add, modify and delete. Pure, as reactor is. A change is
-// made in a draft of the policy (state.PolicyDraft) and becomes one event when all of it is possible. So nothing is ever half done, and
-// what would be done can be asked for.
+// Package policy decides about accounts, users, associations and QOS: the add, modify and delete of sacctmgr. Pure.
+//
+// A change is one typed request (verb, entity, names, settings). All its rows are made in a draft (state.PolicyDraft),
+// which becomes one event: a change is done as a whole or refused. check_only gives the same answer and changes nothing;
+// sacctmgr shows that before "Would you like to commit changes?". The event's log line is the audit log.
+//
+// Who may change what depends on records, so it is decided here and not by the authorisation table. Root, SlurmUser and
+// administrators may change everything; operators everything but QOS and admin levels; a coordinator the users and
+// sub-accounts of the accounts below theirs. These levels concern accounts alone: jobs of others are still decided by
+// uid (rpc.Peer.Operator).
 //
 //	change.go    the verbs, and who may change what
 //	add.go       new records
 //	modify.go    settings of records
-//	remove.go    records that go, and what goes with them
+//	remove.go    deleted records, and what is deleted with them
 //	settings.go  one setting of one record
 //	load.go      a file of records
 package policy

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestLeftovers: .ci/leftovers, which `make test` runs the tests in, names what a command leaves, however it has detached itself.
+// TestLeftovers: .ci/leftovers, in which `make test-long` runs the tests, names what a command leaves behind, however it has detached
+// itself.
 func TestLeftovers(t *testing.T) {
 	name := fmt.Sprintf("/tmp/sluice-leftovers-%d", os.Getpid())
 	t.Cleanup(func() { _ = os.Remove(name) })

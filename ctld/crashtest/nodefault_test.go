@@ -212,7 +212,7 @@ func TestJobFaultsDrainNoNode(t *testing.T) {
 		"another user's":         "#!/root/.profile\n",
 		"not a program":          "#!" + u.file("garbage", "\x7fELF garbage", 0o755) + "\n",
 		"an empty interpreter":   "#!" + u.file("empty", "", 0o755) + "\n",
-		"interpreter of itself":  "#!" + filepath.Join(u.home, "job.sh") + "\n",
+		"interpreter of itself":  "#!" + u.file("itself", "#!"+filepath.Join(u.home, "itself")+"\n", 0o755) + "\n",
 		"an interpreter in /dev": "#!/dev/null\n",
 	} {
 		for _, dir := range []string{u.home, "/no/such/folder"} {

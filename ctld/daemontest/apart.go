@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -18,9 +19,13 @@ const apartEnv = "SLUICE_TEST_APART"
 // configured are where a cluster that runs on this machine has its configuration and its sockets.
 var configured = []string{"/etc/slurm", "/etc/sluice", "/run/sluice", "/run/sluice-ctld"}
 
+// profiles are what root's login shells read, which tests start: they may print, wait for locks or take seconds.
+var profiles = []string{".bash_profile", ".bash_login", ".profile", ".bashrc"}
+
 // Apart runs the tests in another process, which has a network of its own, with nobody else in it, and sees no configuration of a
-// cluster that this machine may have. There the machine is called host, unless that is "". That process is not nice, however nice this
-// one is. TestMain calls it first, and ends with code if it ran; in the other process, and where only root could make one, it is false.
+// cluster that this machine may have, and no profile of root's. There the machine is called host, unless that is "". That process is not
+// nice, however nice this one is. TestMain calls it first, and ends with code if it ran; in the other process, and where only root could
+// make one, it is false.
 func Apart(host string) (code int, ran bool) {
 	if os.Getenv(apartEnv) != "" {
 		if err := settle(host); err != nil {
@@ -53,6 +58,13 @@ func settle(host string) error {
 	for _, dir := range configured {
 		if _, none := os.Stat(dir); none == nil {
 			err = errors.Join(err, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"))
+		}
+	}
+	if home, none := os.UserHomeDir(); none == nil {
+		for _, name := range profiles {
+			if path := filepath.Join(home, name); unix.Access(path, unix.F_OK) == nil {
+				err = errors.Join(err, unix.Mount("/dev/null", path, "", unix.MS_BIND, ""))
+			}
 		}
 	}
 	if host != "" {

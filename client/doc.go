@@ -1,11 +1,12 @@
-// Package client speaks to the controller over its unix socket.
+// Package client calls the controller over its unix socket.
 //
-// A Client offers every call of msg.ControllerAPIClient, and many goroutines may share one: a call has a connection for itself
-// while it lasts. The commands use it, and so can any Go program that submits or watches jobs:
+// A Client offers every call of ControllerAPI, and goroutines may share one: each call has a connection of its own while
+// it lasts. The commands use it, and so can any Go program that submits or watches jobs:
 //
 //	c, err := client.Dial(ctx, socket)
 //	reply, err := c.SubmitJob(ctx, request)
 //
-// Errors that the controller answered with carry a *msg.Problem (ProblemOf). Errors of the connection itself are
-// ConnectError: the controller was not reached, or went away before it answered.
+// An error that the controller answered carries a *msg.Problem (ProblemOf). An error of the connection is a
+// ConnectError: the controller was not reached, or went away before it answered. While the controller has no room for a
+// call, the Client waits and calls again (busy.go).
 package client

@@ -1,6 +1,5 @@
-// Package acct turns what accounting knows of a job into the rows and columns of sacct: one row for the job, one for each of its
-// steps. What stands in a column, and in which form, is what a Slurm 22.05 answers (client/cli/testdata/sacct); fields that are newer
-// follow sacct(1) of 25.11.
+// Package acct builds the rows and columns of sacct from accounting records: one row for each job and one for each of
+// its steps. Columns print what Slurm 22.05 prints (client/cli/testdata/sacct); newer fields follow sacct(1) of 25.11.
 package acct
 
 import (

@@ -1,7 +1,8 @@
-// Package batchscript reads batch scripts: what the controller would refuse, and the #SBATCH lines as words of a command line.
+// Package batchscript reads batch scripts: it refuses what the controller would refuse, and splits #SBATCH lines into
+// words of a command line.
 //
-// The rules are those of sbatch(1): directives stand before the first line that is neither a comment nor blank; within one,
-// quotes group, a backslash takes the next character as it is, and an unquoted '#' begins a comment, even inside a word.
+// The rules are those of sbatch(1): directives stand before the first line that is neither a comment nor blank. Within
+// one, quotes group, a backslash quotes the next character, and an unquoted '#' begins a comment, even inside a word.
 package batchscript
 
 import (

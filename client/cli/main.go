@@ -1,7 +1,8 @@
-// Package cli finds the command that a process was called as: Slurm's commands, each a package of its own and a row in commands.go,
-// and the verbs of sluice.
+// Package cli finds the command to run from the name of the process: a command of Slurm, each a package of its own with
+// a row in commands.go, or a verb of sluice.
 //
-// Its tests run whole command lines against a fake controller and compare with recorded answers of a real Slurm.
+// Its tests run whole command lines against a fake controller and compare the output with recorded answers of a real
+// Slurm.
 package cli
 
 import (

@@ -1,8 +1,8 @@
-// Package command is what the commands have in common: the process they run in, the way to the controller, and how they say that
-// something is wrong.
+// Package command is the environment in which every command runs: its streams and arguments (Env), its connection to the
+// controller, its error messages, and its description (Page), from which --help, completions and manual pages are made.
 //
-// A command is a function of an Env and its arguments; it writes to the Env's streams and returns the exit code. Nothing in a
-// command calls os.Exit, so that every one can be run inside a test with a fake controller.
+// A command is a function of an Env and its arguments. It writes to the Env's streams and returns the exit status.
+// Nothing in a command calls os.Exit, so each can run inside a test with a fake controller.
 package command
 
 import (

@@ -1,23 +1,24 @@
-// Package compat compares Sluice's commands with those of a real Slurm, and keeps the contracts of tools that parse them.
+// Package compat compares the commands of Sluice with those of a real Slurm, and checks the output formats that
+// well-known tools parse.
 //
-// testdata/corpus/*.txtar are scripts of command lines, typed at both systems by one driver (driver_test.go). What the real
-// Slurm answered is kept beside each script, in NAME.slurm: `make oracle` records it again, with Debian's packages on loopback
-// (.ci/oracle). The test needs no Slurm: it types the scripts at a cluster of Sluice and compares standard output, standard
-// error and exit code of every command.
+// testdata/corpus/*.txtar are scripts of command lines, typed at both systems by one driver (driver_test.go). The
+// answers of the real Slurm are stored beside each script, in NAME.slurm; `make oracle` records them again, with
+// Debian's packages on loopback (.ci/oracle). The test needs no Slurm: it types the scripts at a cluster of Sluice and
+// compares standard output, standard error and exit status of every command.
 //
-// What must differ is hidden on both sides (mask_test.go): moments, ids, process ids, folders, ports. What differs on purpose is
-// kept, too: rules for whole families of lines in testdata/differences, and NAME.sluice with Sluice's answer to single
-// commands, each under a heading of docs/differences.md. A difference that is not listed fails the test, and so does a listed one
-// that is none any more.
+// Values that must differ are masked on both sides (mask_test.go): times, ids, process ids, directories, ports. Intended
+// differences are stored, too: rules for whole families of lines in testdata/differences, and NAME.sluice with Sluice's
+// answer to single commands, each under a heading of docs/differences.md. A difference that is not listed fails the
+// test, and so does a listed one that no longer exists.
 //
 // A script's lines are:
 //
 //	> COMMAND            type it, by bash, and record the answer
 //	nobody> COMMAND      the same as an ordinary user
 //	A = COMMAND          the same, and the job's id that it prints becomes $A
-//	wait $A STATE…       until the job is in one of the states; STATE,REASON also asks for the reason
-//	waitfor RE :: COMMAND   until what the command prints matches
+//	wait $A STATE…       until the job is in one of the states; STATE,REASON also waits for the reason
+//	waitfor RE :: COMMAND   until the command's output matches
 //	# …                  a comment
 //
-// The files of the archive are in the folder where the commands run.
+// The files of the archive are in the directory where the commands run.
 package compat

@@ -1,7 +1,8 @@
-// Package completion writes what shells complete the commands with: for bash, zsh and fish, from what each command says of its options.
+// Package completion writes completion scripts for bash, zsh and fish from the options that each command lists.
 //
-// Names of partitions, nodes, jobs, reservations and features come from the cluster at the moment they are asked for, by `sluice squeue`
-// and the like: the commands may also be there under Slurm's names, or those names may be another program's.
+// Names of partitions, nodes, jobs, reservations and features come from the cluster when they are needed, by `sluice
+// squeue` and the like, because the commands may not be installed under Slurm's names, or those names may be another
+// program's.
 package completion
 
 import (

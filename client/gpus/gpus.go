@@ -1,4 +1,4 @@
-// Package gpus is `sluice gpus`: what every GPU is doing, and for whom.
+// Package gpus is `sluice gpus`: what every GPU is doing, and for which job.
 package gpus
 
 import (

@@ -1,4 +1,5 @@
-// Package hosts is `sluice token`, `sluice node` and `sluice certs`: which hosts belong to the cluster, how they are let in and shut out.
+// Package hosts is `sluice token`, `sluice node` and `sluice certs`: which hosts belong to the cluster, and how they
+// join and are removed.
 package hosts
 
 import (

@@ -1,5 +1,5 @@
-// Package report is `sluice report`: what jobs were worth, by user, account, partition or node, and what the GPUs of the cluster did hour
-// by hour, as a table, for programs, and in a picture.
+// Package report is `sluice report`: GPU-hours used, wasted and queued by user, account, partition or node, and the
+// state of the cluster's GPUs hour by hour; as a table, for programs, and as a chart.
 package report
 
 import (

@@ -1,4 +1,4 @@
-// Package sacct is the command that shows what became of jobs.
+// Package sacct is the command that shows jobs and steps from accounting, also after the controller has forgotten them.
 package sacct
 
 import (

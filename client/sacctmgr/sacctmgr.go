@@ -1,4 +1,4 @@
-// Package sacctmgr is the command that shows accounts, users and associations.
+// Package sacctmgr is the command that shows and changes accounts, users, associations and QOS.
 package sacctmgr
 
 import (

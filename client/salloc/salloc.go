@@ -1,4 +1,4 @@
-// Package salloc is the command that gets resources for a command that runs here, or for a shell on the first node.
+// Package salloc is the command that obtains an allocation and runs a command in it here, or a shell on its first node.
 package salloc
 
 import (

@@ -1,4 +1,5 @@
-// Package sattach is the command that attaches to a step that runs: it shows what the tasks print, and passes standard input on.
+// Package sattach is the command that attaches to a running step: it shows the output of its tasks and passes standard
+// input on.
 package sattach
 
 import (

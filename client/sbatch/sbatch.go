@@ -1,6 +1,6 @@
 // Package sbatch is the command that submits a batch script.
 //
-// A process that submits one job lives for two milliseconds, so the package keeps to what costs little to set up.
+// A process that submits one job lives for two milliseconds, so the package links only what is cheap to set up.
 package sbatch
 
 import (

@@ -1,4 +1,4 @@
-// Package sdiag is the command that shows what the controller and its scheduler have been doing.
+// Package sdiag is the command that shows statistics of the controller and its scheduler.
 package sdiag
 
 import (

@@ -1,4 +1,4 @@
-// Package seff is the command that shows how much of what a job held it has used.
+// Package seff is the command that shows how much of its resources a job has used.
 package seff
 
 import (

@@ -1,7 +1,8 @@
-// Package shares is the tree of accounts and users with their shares and usage, as sshare and scontrol show assoc_mgr show it.
+// Package shares builds the tree of accounts and users with their shares and usage that sshare and scontrol show
+// assoc_mgr print.
 //
-// While nobody is in an account there is one, "root", to which everybody belongs with one share; an account that jobs named with -A
-// stands below it.
+// While no account has a user, everybody belongs to the account "root" with one share; accounts that jobs named with -A
+// are below it.
 package shares
 
 import (

@@ -1,4 +1,4 @@
-// Package sprio is the command that shows what the priorities of pending jobs are made of.
+// Package sprio is the command that shows the parts of the priorities of pending jobs.
 package sprio
 
 import (

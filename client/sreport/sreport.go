@@ -1,4 +1,4 @@
-// Package sreport is the command that sums up what was allocated in a time: of the cluster, and to whom.
+// Package sreport is the command that sums up allocated time: of the cluster, and by account and user.
 package sreport
 
 import (

@@ -1,4 +1,4 @@
-// Package srun is the command that runs tasks: within an allocation as a step of that job, otherwise in a job of its own.
+// Package srun is the command that runs tasks: as a step of the job it is called in, otherwise in a job of its own.
 package srun
 
 import (

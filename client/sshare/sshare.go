@@ -1,4 +1,4 @@
-// Package sshare is the command that shows the shares of accounts and users, and what they have used.
+// Package sshare is the command that shows the shares and the usage of accounts and users.
 package sshare
 
 import (

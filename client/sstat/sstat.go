@@ -1,4 +1,4 @@
-// Package sstat is the command that shows what running steps use.
+// Package sstat is the command that shows the resource use of running steps.
 package sstat
 
 import (

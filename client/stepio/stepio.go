@@ -1,8 +1,9 @@
-// Package stepio is srun's side of the connections with the nodes of a step (package stepwire): it accepts them, tells the nodes
-// what their tasks are to do when all are there, passes standard input on, and writes what tasks print.
+// Package stepio is srun's side of the connections with the nodes of a step (package stepwire). It accepts them, sends
+// the tasks' command when all nodes are there, passes standard input on, and writes the tasks' output.
 //
-// Nothing queues: what cannot be written is not read, so that a slow reader of srun's output slows the tasks down, and no memory fills.
-// Each node is read by a goroutine of its own. Signals and the like go the other way, and wait for nothing but standard input.
+// Nothing is queued: what cannot be written is not read, so a slow reader of srun's output slows the tasks down and no
+// memory fills. Each node is read by a goroutine of its own. Signals go the other way, and wait for nothing but standard
+// input.
 package stepio
 
 import (

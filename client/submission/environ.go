@@ -1,5 +1,5 @@
-// Package submission is what a job takes from the process that submits it - environment, limits, session -, how it is sent, and what an
-// allocation without a batch script says of itself.
+// Package submission collects what a job takes from the process that submits it (environment, limits, session), sends
+// the submission until it is answered, and holds the allocations that salloc and srun request.
 package submission
 
 import (

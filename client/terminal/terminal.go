@@ -1,4 +1,4 @@
-// Package terminal is what srun and salloc do with the terminal of their user.
+// Package terminal sets up the user's terminal for srun and salloc.
 package terminal
 
 import (

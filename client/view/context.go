@@ -1,5 +1,4 @@
-// Package view is what the commands that show records have in common: how records come from the controller, which of them were
-// asked for, and the tables and documents they are shown in.
+// Package view is shared by the commands that show records: queries to the controller, selection, tables and documents.
 package view
 
 import (

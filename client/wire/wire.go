@@ -1,7 +1,7 @@
 // Package wire is a connection to the controller that carries one call after another.
 //
-// ttrpc's own client starts goroutines, buffers and timers, and brings protobuf's library with it, which together cost a
-// command more CPU than its call. wire moves the same bytes itself: each frame is 10 bytes of header (length, stream, type,
+// ttrpc's own client starts goroutines, buffers and timers and links protobuf's library, which together cost a command
+// more CPU than its call. wire speaks the same protocol itself: each frame is 10 bytes of header (length, stream, type,
 // flags; big endian) and a body; a call is a ttrpc.Request on a new odd stream and a ttrpc.Response on the same one; a
 // stream carries messages in data frames between or instead of them (ttrpc, PROTOCOL.md).
 //

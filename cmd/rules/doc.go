@@ -1,3 +1,3 @@
-// Package rules holds rules of the house as tests: who may import whom, what the packages that decide may not call, what a
-// command may be linked with, names, sizes of files.
+// Package rules checks the rules of CONTRIBUTING.md and the names in ARCHITECTURE.md: imports, purity, what a command
+// links, names, sizes of files, fields that nothing reads.
 package rules

@@ -1,4 +1,4 @@
-// sluice-ctld is the controller daemon. It only wires: see package ctld.
+// sluice-ctld is the controller daemon. It reads options and runs package ctld.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// sluice-noded is the node daemon. It only wires: see package noded. The hidden subcommand stepd is the shim of one step.
+// sluice-noded is the node daemon. It reads options and runs package noded. Its hidden subcommand stepd is the shim of
+// one step.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// sluice-steps are the commands that talk with the nodes of a step: srun, sattach and sbcast. They are apart from the others, which start
-// thousands of times a minute and need no TLS.
+// sluice-steps has the commands that talk to the nodes of a step: srun, sattach and sbcast. They are separate because
+// the other commands, which start thousands of times a minute, need no TLS.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

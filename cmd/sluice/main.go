@@ -1,7 +1,7 @@
 // sluice is every command in one binary: it runs the one that it is called as, or `sluice COMMAND`.
 //
-// A command lives for about two milliseconds, and reading /proc/self/mountinfo to count the CPUs of a container, as the
-// runtime does since Go 1.25, is a tenth of that; it also wants no collector tuned to them.
+// A command lives for about two milliseconds. Since Go 1.25 the runtime reads /proc/self/mountinfo to count the CPUs of
+// a container, which is a tenth of that, so it is told not to.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

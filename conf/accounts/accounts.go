@@ -1,7 +1,7 @@
-// Package accounts finds users and groups.
+// Package accounts looks up users and groups (passwd(5), group(5)); it has nothing to do with the accounts of sacctmgr.
 //
-// Names come from /etc/passwd and /etc/group, then from getent(1): the binaries are static, so the C library's name service
-// (LDAP, SSSD) is only to be had by asking a program that has it.
+// It reads /etc/passwd and /etc/group, then asks getent(1): the binaries are static, so directories such as LDAP and
+// SSSD can only be queried through a program that links the C library's name service.
 package accounts
 
 import (

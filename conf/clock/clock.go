@@ -1,6 +1,6 @@
-// Package clock reads the two clocks of a machine. The wall clock says what time it is, and anybody with the right to may set it.
-// CLOCK_BOOTTIME says how long the machine has been up, suspensions included: nobody can set it, and it is worth nothing in another boot.
-// So moments are of the wall clock, and how long something took is measured by the other.
+// Package clock reads the two clocks of a machine. Anyone with the right to may set the wall clock. CLOCK_BOOTTIME
+// counts from the boot, suspension included; nobody can set it, and its values mean nothing in another boot. So moments
+// are of the wall clock, and durations are measured by the other.
 package clock
 
 import (

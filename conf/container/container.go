@@ -1,5 +1,5 @@
-// Package container is the grammar of what is said of a container in which tasks run: names of images, mounts, names of containers. It is
-// that of Pyxis, NVIDIA's plugin for Slurm, and Enroot, which Pyxis runs containers with.
+// Package container reads image names, mounts and container names, with the grammar of Pyxis, NVIDIA's plugin for Slurm,
+// and of Enroot, which Pyxis runs containers with; and the patterns of oci.conf.
 package container
 
 import (

@@ -1,6 +1,6 @@
-// Package fairtree computes the fair-share factors of Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html) from a tree of accounts
-// and users with their shares and usage. At each level whoever has used less of their share comes first; a user's factor is the rank from
-// the end, divided by the number of users.
+// Package fairtree computes the fair-share factors of Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html) from
+// a tree of accounts and users with their shares and usage. At each level whoever has used less of their share comes
+// first; a user's factor is the rank from the end, divided by the number of users. Pure.
 package fairtree
 
 import (

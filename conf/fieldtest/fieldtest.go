@@ -1,10 +1,11 @@
-// Package fieldtest checks functions that name the fields of a struct one by one: copies, comparisons, conversions. Such a list is
-// complete on the day it is written and silently wrong on the day the struct gains a field. The checks here go through the fields by
-// reflection, so that a test fails for each field that the function does not handle and that the test does not list as left out,
-// with the reason. An entry that is no longer true, because the field is handled now or is gone, fails as well.
+// Package fieldtest tests functions that name the fields of a struct one by one: copies, comparisons, conversions. Such
+// a list is complete on the day it is written and silently wrong on the day the struct gains a field. The checks here
+// change each field in turn by reflection and fail for each one that the function does not handle (Compares, Shows,
+// Copies, Clears, Follows). A field may be left out only by name and with a reason; an entry that is no longer true
+// fails as well.
 //
-// Fields of structs that a field holds, also in a slice, are named with a dot, "Gres.Type". What a pointer points to is not looked
-// into: it may be shared, and has a test of its own. To leave out a field is to leave out what lies in it.
+// Fields of structs that a field holds, also in a slice, are named with a dot, "Gres.Type". Pointers are not followed:
+// what they point to may be shared, and has a test of its own. To leave out a field is to leave out what it holds.
 package fieldtest
 
 import (

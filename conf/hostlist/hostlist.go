@@ -1,17 +1,15 @@
-// Package hostlist reads, counts, expands and folds Slurm host lists such as
-// "n[001-010],g[1-2],login".
+// Package hostlist reads, counts, expands and folds Slurm host lists such as "n[001-010],g[1-2],login".
 //
-// The grammar is that of slurm.conf(5), "NODE CONFIGURATION", and of what
-// `scontrol show hostnames` and `scontrol show hostlist` answer:
+// The grammar is that of slurm.conf(5), "NODE CONFIGURATION", and of what `scontrol show hostnames` and `scontrol show
+// hostlist` answer:
 //
 //	list   = entry { ("," | blank) entry }
 //	entry  = name | { text "[" range { "," range } "]" }
 //	range  = number [ "-" number ]
 //
-// The zeros in front of a range's first number give its width, the leftmost
-// bracket varies slowest, and nothing may follow the last bracket. Where Slurm
-// quietly reads something else than what was written ("n[1-", "n[1 - 2]"),
-// this package refuses instead and says at which character.
+// The zeros in front of a range's first number give its width, the leftmost bracket varies slowest, and nothing may
+// follow the last bracket. Where Slurm quietly reads something else than what was written ("n[1-", "n[1 - 2]"), this
+// package refuses and names the character.
 package hostlist
 
 import (

@@ -1,6 +1,6 @@
-// Package inherit is about what a process hands on to those that it starts, without being asked: open descriptors, its session keyring, and
-// that it is spared when memory runs out. All outlive the change to another user, so a program that a daemon of root's starts for a user
-// would find root's there.
+// Package inherit controls what a child process inherits without being asked: open descriptors, the session keyring, and
+// the protection from the OOM killer. All of these outlive a change of user, so a program that a root daemon starts for
+// a user would have root's.
 package inherit
 
 import (

@@ -1,6 +1,5 @@
-// Package jobid reads and writes the names of jobs, array tasks and steps
-// ("12", "12_3", "12_[4-9%2]", "12.batch"), the value of --array and that of
-// --dependency.
+// Package jobid reads and writes the names of jobs, array tasks and steps ("12", "12_3", "12_[4-9%2]", "12.batch"), the
+// value of --array and that of --dependency.
 //
 // The grammars are those of squeue(1), scancel(1) and sbatch(1).
 package jobid

@@ -1,13 +1,14 @@
-// Package jointoken is the text that lets a host join a cluster once: `sluice token create` prints it, `sluice-noded --join` reads it.
+// Package jointoken is the text of the token with which a host joins a cluster once: `sluice token create` prints it,
+// `sluice-noded --join` reads it.
 //
-// It says which cluster that is and where its controllers are, by which fingerprint the controller is known before anything is told it,
-// for which host and role it is good, and holds the secret that proves that whoever has it was given it. It is one word, without any
-// character that a shell or a chat program would change:
+// It holds the cluster and the addresses of its controllers, the fingerprint by which a host recognises the controller
+// before it says anything, the host and role that the token is for, and the secret. It is one word, without characters
+// that a shell or a chat program would change:
 //
 //	sluice-join-1.BASE64
 //
-// BASE64 (RFC 4648, URL alphabet, no padding) is of a JSON object followed by the first bytes of its SHA-256, so that a token that was
-// not copied whole is told from one that is refused.
+// BASE64 (RFC 4648, URL alphabet, no padding) encodes a JSON object followed by the first bytes of its SHA-256, so that
+// a token that was copied incompletely can be told from one that is refused.
 package jointoken
 
 import (

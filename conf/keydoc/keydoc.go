@@ -1,5 +1,5 @@
-// Package keydoc says what each key of slurm.conf and of the files beside it means. No program needs that: it is for docs/configuration.md
-// and the manual pages.
+// Package keydoc has a sentence for each key of slurm.conf and the files beside it, for docs/configuration.md and the
+// manual pages. No program links it.
 package keydoc
 
 import (

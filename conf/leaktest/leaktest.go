@@ -1,5 +1,5 @@
-// Package leaktest fails tests that leave goroutines behind. It asks goleak, which by itself waits for half a second for goroutines that
-// are about to end: on a busy machine that is less than it takes until they are given the processor.
+// Package leaktest fails tests that leave goroutines behind. It asks goleak, but waits longer for goroutines that are
+// about to end than goleak's half second, which is too short on a busy machine.
 package leaktest
 
 import (

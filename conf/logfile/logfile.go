@@ -1,9 +1,9 @@
-// Package logfile is where a daemon logs: a file that can be opened again, under another name too, while it is written to
+// Package logfile is a daemon's log file, which can be reopened, also under another name, while it is written to
 // (slurm.conf(5), LOGGING: logrotate moves the file away and sends SIGUSR2).
 //
-// All that hold the *os.File of a Log follow at once, child processes started later included, because Reopen replaces what its descriptor
-// refers to (dup3). A writer that took a lock and swapped an *os.File would do for slog, but not for shims and crash reports, which need
-// the descriptor itself.
+// All holders of a Log's *os.File follow at once, including child processes started later, because Reopen replaces the
+// file behind the descriptor (dup3). Rejected: a writer that swaps an *os.File under a lock, which would do for slog but
+// not for shims and crash reports, which need the descriptor.
 package logfile
 
 import (

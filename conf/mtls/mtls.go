@@ -1,15 +1,15 @@
-// Package mtls is how the controller and the node daemons know each other: TLS 1.3, certificates of the cluster's own authority on
-// both sides, and a role and a name in each certificate.
+// Package mtls authenticates controller and hosts to each other: TLS 1.3 with certificates of the cluster's own
+// authority on both sides, and a role and a name in each certificate.
 //
-// A certificate's organizational unit is its role, its common name the name of the node or controller. Who connects is checked by
-// authority and role, not by host name: nodes are reached by addresses that change, and no certificate of this authority that
-// says "ctld" is given to anything but a controller. A node's key therefore speaks for that node alone: it cannot pose as the
-// controller, nor as another node.
+// A certificate's organizational unit is its role, its common name the name of the node or controller. Peers are checked
+// by authority and role, not by host name: addresses of nodes change, and this authority gives no certificate with the
+// role "ctld" to anything but a controller. A node's key therefore speaks for that node alone: it cannot pose as the
+// controller or as another node.
 //
-// A folder holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a login host,
-// ctld.crt and ctld.key on a controller. ca.crt may hold several authorities, all of which are believed: that
-// is how one is replaced. ROLE.key may hold the certificate as well, and then that one counts: key and certificate are replaced together,
-// by one rename.
+// A directory holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a
+// login host, ctld.crt and ctld.key on a controller. ca.crt may hold several authorities, all of which are trusted; that
+// is how one is replaced. ROLE.key may hold the certificate as well, and then that one counts: two files cannot be
+// replaced at once, one can, by a rename.
 package mtls
 
 import (

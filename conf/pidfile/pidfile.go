@@ -1,5 +1,5 @@
-// Package pidfile writes the file with a daemon's process id that slurm.conf(5) may name (SlurmctldPidFile, SlurmdPidFile), for watchdogs
-// and scripts that came with Slurm. Nothing of Sluice reads it.
+// Package pidfile writes the pid file that slurm.conf(5) may name (SlurmctldPidFile, SlurmdPidFile), for watchdogs and
+// scripts written for Slurm. Sluice itself never reads it.
 package pidfile
 
 import (

@@ -1,5 +1,6 @@
-// Package policy is the table of what can be set of accounts, users and QOS, and shown of them: the names that sacctmgr(1) knows, how a
-// value is read and written, and the column that shows it. Commands and controller read the same table.
+// Package policy is the table of the settings of accounts, users, associations and QOS: their names in sacctmgr(1), how
+// a value is read and written, what it counts and over what, whether it is inherited, the reason of a job that waits for
+// it, and the column that shows it. Commands and controller read the same table.
 package policy
 
 import (

@@ -1,9 +1,9 @@
-// Package program runs programs of the administrator for the daemons: prologs, epilogs, health checks.
+// Package program runs the administrator's programs for the daemons: prologs, epilogs, health checks.
 //
-// A program gets the environment that its caller has built from nothing, "/" as its folder, a session, process group and session keyring
-// of its own, and no standard input. What it prints is read to its end and forgotten but for the last few KiB. When its context ends its
-// process group is killed. The process group is noted in a file while the program runs, so that one that outlived a killed daemon is ended
-// by the next, and no two run at a time.
+// A program gets an environment built from nothing by its caller, "/" as its directory, a session, process group and
+// session keyring of its own, and no standard input. Its output is read to the end, and the last few KiB are kept. When
+// its context ends, its process group is killed. The process group is noted in a file while the program runs, so that
+// one that outlived a killed daemon is ended by the next, and no two run at a time.
 package program
 
 import (

@@ -1,5 +1,5 @@
-// Package service tells systemd how a daemon is doing (sd_notify(3)), where it is a service of Type=notify or Type=notify-reload, and
-// shows a sign of life where the unit has WatchdogSec=. Elsewhere all of it does nothing.
+// Package service reports a daemon's state to systemd (sd_notify(3)) where it is a service of Type=notify or
+// Type=notify-reload, and sends keep-alive messages where the unit has WatchdogSec=. Elsewhere it does nothing.
 package service
 
 import (

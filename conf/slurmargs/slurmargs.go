@@ -1,5 +1,6 @@
-// Package slurmargs takes the command lines of slurmctld(8) and slurmd(8) apart, which wrappers and units of Slurm's daemons have: options
-// of one letter may be written together (-Dvvv), with their value (-f/etc/slurm.conf, -n-5), as getopt(3) reads them.
+// Package slurmargs parses the command lines of slurmctld(8) and slurmd(8), which wrappers and units written for Slurm's
+// daemons use. Options of one letter may be written together (-Dvvv) and with their value (-f/etc/slurm.conf, -n-5), as
+// getopt(3) reads them.
 package slurmargs
 
 import (

@@ -1,5 +1,6 @@
-// Package tcp has the settings of connections between the cluster's hosts: the kernel finds out that the other host is gone, also when
-// nothing is sent. A kernel does that for ten thousand connections without waking a process, which gRPC's pings would do for each.
+// Package tcp has the settings of connections between the cluster's hosts. They let the kernel find out that the other
+// host is gone, also when nothing is sent: a kernel does that for ten thousand connections without waking a process,
+// which gRPC's pings would do for each.
 package tcp
 
 import (

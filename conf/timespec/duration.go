@@ -1,10 +1,8 @@
-// Package timespec reads and writes the two ways in which Slurm speaks of
-// time: durations ("1-02:30:00", "90", "UNLIMITED") and moments
-// ("teatime", "now+1hour", "2027-01-02T03:04").
+// Package timespec reads and writes durations ("1-02:30:00", "90", "UNLIMITED") and moments ("teatime", "now+1hour",
+// "2027-01-02T03:04").
 //
-// Durations follow sbatch(1) --time, moments sbatch(1) --begin and sacct(1)
-// "TIME FORMATS". Where Slurm 22.05 takes a malformed text for something else
-// ("-5" for 8,000 years, 30 February for 2 March), this package refuses it.
+// Durations follow sbatch(1) --time, moments sbatch(1) --begin and sacct(1) "TIME FORMATS". Where Slurm 22.05 takes a
+// malformed text for something else ("-5" for 8,000 years, 30 February for 2 March), this package refuses it.
 package timespec
 
 import (

@@ -1,10 +1,8 @@
-// Package tres reads and writes what Slurm counts: memory sizes ("1G"),
-// trackable resources ("cpu=4,mem=1.50G,node=1,gres/gpu=2") and generic
-// resources ("gpu:a100:2").
+// Package tres reads and writes memory sizes ("1G"), trackable resources ("cpu=4,mem=1.50G,node=1,gres/gpu=2") and
+// generic resources ("gpu:a100:2").
 //
-// Memory is always in MiB, which Slurm's documents call megabytes. The rules
-// are those of sbatch(1) --mem, --gres and --gpus, of slurm.conf(5) Gres and
-// TRESBillingWeights, and of what Slurm 22.05 prints.
+// Memory is always in MiB, which Slurm's documents call megabytes. The rules are those of sbatch(1) --mem, --gres and
+// --gpus, of slurm.conf(5) Gres and TRESBillingWeights, and of what Slurm 22.05 prints.
 package tres
 
 import (

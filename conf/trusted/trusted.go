@@ -1,5 +1,5 @@
-// Package trusted tells whether a path is safe from everybody but root: before a daemon runs a program with root's rights, or gives a
-// file away, nobody else may be able to put something else in its place.
+// Package trusted checks that nobody but root can change what a path leads to. Daemons check that before they run a
+// program with root's rights or give a file away.
 package trusted
 
 import (

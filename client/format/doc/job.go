@@ -1,4 +1,4 @@
-// Package doc writes records as the documents of --json and --yaml: the elements of data_parser v0.0.42.
+// Package doc writes records as the elements of --json and --yaml documents (data_parser v0.0.42).
 package doc
 
 import (

@@ -1,9 +1,9 @@
-// gen writes client/format/needs.gen.go: which fields of a record each column of a view reads, so that a command can ask the
-// controller for these alone. Nobody keeps that list: gen follows a column's row in its table through the functions that it names,
-// and takes every getter that it comes across.
+// gen writes client/format/needs.gen.go: the fields of a record that each column of a view reads, so that a command can
+// ask the controller for these alone. It follows a column's row in its table through the functions that it names, and
+// lists every getter that it finds.
 //
-// What depends on a value is taken as read, whatever the value: too much costs a few bytes, too little would show a wrong view. A row
-// that gen cannot read asks for everything. Records must be read by name, not by reflection.
+// A getter behind a condition counts as read: a field too many costs a few bytes, a field too few would show a wrong
+// view. A row that gen cannot follow asks for everything. Records must be read by name, not by reflection.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package about is what sbcast says of itself. It is apart from the command, which is linked with TLS, so that the programs that print
-// help, completions and manual pages are not.
+// Package about is the help text of sbcast. It is separate from the command, which links TLS, so that programs that
+// print help, completions and manual pages do not.
 package about
 
 import (

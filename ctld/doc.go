@@ -1,15 +1,13 @@
-// Package ctld is the controller daemon.
+// Package ctld is the controller daemon. Run wires the packages below it; this package decides nothing.
 //
-// The tour, in the order of a job's way (each folder's own page says more):
+// In the order of a submission:
 //
-//	rpc        a call comes in; who is it, and may they?
-//	admit      is it a job that can be, and what does it get by default?
-//	loop       the single writer: commands in batches, one commit, publish, answer
-//	reactor    command -> events: one file per verb
-//	state      records, tables, events, the View that everybody reads
-//	journal    bbolt underneath: rows, one fsync a batch, backups
+//	rpc        receives a call, and decides who may call it
+//	admit      fills in defaults and refuses what can never run
+//	loop       the single writer: a batch of commands, one commit, publish, answer
+//	reactor    command -> events, one file for each verb
+//	state      records, tables, events, and the View that everybody reads
+//	journal    rows on disk, one commit a batch, backups
 //	planner    View -> sched.Plan -> loop, on every change
-//	dispatch   what each node should be doing, from the View
-//
-// Run wires them; this package decides nothing.
+//	dispatch   the orders for each node, from the View
 package ctld

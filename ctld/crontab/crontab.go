@@ -1,10 +1,11 @@
-// Package crontab says when a line of a crontab is due: crontab(5)'s five fields and its words (@daily), and those that scrontab(1)
-// adds (@noon, @teatime, …). It is pure: the moment to count from and the zone are given.
+// Package crontab computes when a crontab line is due. Lines have the five fields and the words of crontab(5) (@daily),
+// and those that scrontab(1) adds (@noon, @teatime, …). Pure: the caller gives the moment to count from and the time
+// zone.
 //
-// Fields are read by robfig/cron. What is done here is what that library leaves open: Sunday is 7 as well as 0, and a change to
-// or from summer time neither skips a day's run nor makes two. Like Vixie's cron, a line whose hour is fixed runs once a day: at the
-// first moment after the gap when its time does not exist, and the first time when it comes twice. A line for every hour ("*" in the
-// field of hours) goes by elapsed time.
+// robfig/cron reads the fields. This package adds that Sunday is 7 as well as 0, and that a change to or from summer
+// time neither skips a day's run nor doubles it. As with Vixie's cron, a line with a fixed hour runs once a day: at the
+// first moment after the gap when its time does not exist, and the first time when it comes twice. A line for every hour
+// ("*" in the field of hours) goes by elapsed time.
 package crontab
 
 import (

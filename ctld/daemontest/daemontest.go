@@ -1,4 +1,5 @@
-// Package daemontest starts the real daemons for test suites, waits for them and removes what they leave. Tests alone import it.
+// Package daemontest starts the real daemons for test suites, waits for them, and removes their leftovers. Only tests
+// import it.
 package daemontest
 
 import (

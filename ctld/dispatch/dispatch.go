@@ -1,13 +1,14 @@
-// Package dispatch tells nodes what should be the case on them.
+// Package dispatch computes the orders for each node.
 //
-// It is level-triggered: the orders for a node are computed from the published state alone, and what was sent on the present
-// stream is remembered only to leave out what has not changed. A new stream starts from nothing: the node says what it has, and
-// is told everything again.
+// It is level-triggered: orders follow from the published state alone, and a stream remembers what was sent on it only
+// to leave out what has not changed. A new stream starts from nothing: the node reports what it has, and gets all orders
+// again.
 //
-// What a restored state shows as started may have ended since, and is never launched: its node is asked what became of it (WANT_TELL).
+// An attempt that a restored state shows as started may have ended since, so it is never launched: its node is asked for
+// it (WANT_TELL).
 //
-// What a node has and the state does not want any more is ended (WANT_KILL) and, once its exit record is here and committed,
-// forgotten (WANT_FORGET). "Committed" is why this works on published views only.
+// What a node has and the state does not want any more is ended (WANT_KILL) and, once its exit record is here and
+// committed, forgotten (WANT_FORGET). Because of "committed", this package reads published Views only.
 package dispatch
 
 import (

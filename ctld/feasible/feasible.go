@@ -1,7 +1,9 @@
-// Package feasible says whether some set of nodes could ever hold a request, were all of them up and free, and if not, what was asked
-// for and what there is. Submission, updates, requeues and the writer, where a submission has been judged on an older state, ask it.
-// What it works out of nodes and partitions is kept with the state's layout (state.View.Derived), and verdicts by what was asked for,
-// so that judging one more job of a known kind costs microseconds. Pure: no clock, no I/O.
+// Package feasible decides whether any set of nodes could ever hold a request, if all were up and idle, and if not,
+// gives what was requested and what exists. It places the request on an idle cluster as the scheduler does. Admission
+// asks it, and so does the writer when a submission was judged on an older state.
+//
+// Facts about nodes and partitions are kept with the state's layout (state.View.Derived), and verdicts by request, so
+// that judging one more job of a known kind costs microseconds. Pure.
 package feasible
 
 import (

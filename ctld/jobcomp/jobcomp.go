@@ -1,12 +1,13 @@
-// Package jobcomp writes the job completion log (slurm.conf(5), JobCompType=jobcomp/filetxt): a line in the file JobCompLoc for each
-// attempt of a job that has ended.
+// Package jobcomp writes the job completion log (slurm.conf(5), JobCompType=jobcomp/filetxt): a line in the file
+// JobCompLoc for each attempt of a job that has ended.
 //
-// Lines follow from the events of a commit, so nothing is written that could be taken back. The writer of the state only hands them over; a
-// goroutine opens the file, appends and closes it, so that logrotate may move it away at any time. A controller that was killed may have
-// committed ends that it has not written: Run looks for jobs that ended since the last line that is known to be written (the mark, a file
-// in the state's folder), or shortly before it, and writes those whose line is neither at the end of the file nor of the one that was
-// rotated last. So each end is written once. What is left are gaps around such a crash: an attempt that was requeued then, whose record is
-// gone, and an end that its node reported more than ten minutes late, are not written; a line is written twice if the file that has it was
+// Lines follow from the events of a commit, so nothing is written that could be taken back. The writer of the state only
+// queues them; a goroutine opens the file, appends and closes it, so that logrotate may move it away at any time.
+//
+// After a crash, Run looks for jobs that ended since the last line known to be written (the mark, a file in the state's
+// directory) or shortly before it, and writes those whose line is neither at the end of the file nor of the one that was
+// rotated last. So each end is written once, with two exceptions around a crash: the end of an attempt that was requeued
+// then, or that its node reported more than ten minutes late, is missing; and a line is written twice if its file was
 // moved elsewhere than to JobCompLoc.1 within these ten minutes.
 package jobcomp
 

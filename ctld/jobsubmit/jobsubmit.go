@@ -1,15 +1,16 @@
-// Package jobsubmit has a site's job_submit.lua look at each submission and each update of a job (slurm.conf(5), JobSubmitPlugins=lua).
+// Package jobsubmit runs a site's job_submit.lua for each submission and each update of a job (slurm.conf(5),
+// JobSubmitPlugins=lua).
 //
-// The script runs in processes of its own, children of the controller, each of which serves one call after another over its standard input
-// and output. Which calls have them its caller says (Turn): users take turns by time. Within the controller a script that never ends could
-// be stopped, but not one that takes all memory: gopher-lua has no bound for that, and the controller would end with it. A script that
-// takes longer than half of MessageTimeout, or more memory than a gigabyte, costs its job a refusal and the process its life; the next
-// call begins a new one. The script is the administrator's, so it has all of Lua, os and io included, as with Slurm, and runs as the
-// controller does.
+// The script runs in child processes of the controller, each of which serves one call after another over its standard
+// input and output. Users take turns at them by time (Turn). Within the controller a script that never ends could be
+// stopped, but not one that takes all memory: gopher-lua has no limit for that. A script that takes longer than half of
+// MessageTimeout, or more than a gigabyte of memory, costs its job a refusal and its process its life; the next call
+// starts a new one. The script is the administrator's, so it has all of Lua, os and io included, as with Slurm, and runs
+// as the controller does.
 //
-// It is loaded again when the file changes; when it is faulty then, the one before goes on. What it changes is checked as if the user had
-// asked for it. A fault of the script while it runs refuses the job, where Slurm 22.05 accepts it: a limit that a site relies on must not
-// depend on the absence of mistakes.
+// It is loaded again when the file changes; if it is faulty then, the previous one stays in use. Its changes are checked
+// as if the user had asked for them. A fault of the script while it runs refuses the job, where Slurm 22.05 accepts it:
+// a limit that a site relies on must not depend on the absence of mistakes.
 package jobsubmit
 
 import (

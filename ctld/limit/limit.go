@@ -1,9 +1,9 @@
-// Package limit says which limits of associations and QOS a job has to keep, and what is left under them. Pure. One function lists them
-// (Of); submission, the planner and the start of a job compare with the same list. It is as long as the tree of accounts is deep, whatever
-// the number of users and accounts.
+// Package limit lists the limits of associations and QOS that a job is under (Of), and what is left of them. Submission,
+// the planner and the start of a job compare with the same list, which is as long as the tree of accounts is deep,
+// however many users and accounts there are. Pure.
 //
-// Which limits there are stands in the tables below, by the names of conf/policy. As in Slurm, what a QOS says goes before what
-// associations say of the same, and of an association Max… is inherited while Grp… counts the jobs of all below it.
+// The tables below name the limits as conf/policy does. As in Slurm, a limit of a QOS replaces the same limit of
+// associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it.
 package limit
 
 import (

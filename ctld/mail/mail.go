@@ -1,9 +1,10 @@
-// Package mail tells users what happened to their jobs (sbatch(1), --mail-type), by way of slurm.conf's MailProg.
+// Package mail sends users mail about their jobs (sbatch(1), --mail-type) through slurm.conf's MailProg.
 //
-// What is said follows from the events of a commit, so nothing is said that could still be taken back: the writer calls Changed after
-// it has published, which only queues. A goroutine starts the program, as SlurmUser, with an argument vector and never through a
-// shell: job names and addresses are users' words. The queue is bounded; what does not fit, and what the program refuses, is logged and
-// lost, as with Slurm: mail is not a record. Recipients that a mail program could read as an option, a file or a command are refused.
+// Mail follows from the events of a commit, so nothing is said that could still be taken back: the writer calls Changed
+// after it has published, which only queues. A goroutine starts the program, as SlurmUser, with an argument vector and
+// never through a shell, because job names and addresses are users' text. The queue is bounded; mail that does not fit,
+// or that the program refuses, is logged and lost, as with Slurm. Recipients that a mail program could read as an
+// option, a file or a command are refused.
 package mail
 
 import (

@@ -1,23 +1,25 @@
-// Package metrics renders what the controller says for Prometheus, from the View: no command, no lock of the writer. Package conf/metrics
-// serves the pages.
+// Package metrics renders the controller's Prometheus pages from the View: no command, no lock of the writer. Package
+// conf/metrics serves them.
 //
-//   - /metrics: the names of the exporter whose figures dashboard 4323 of grafana.com shows (slurm_nodes_*, slurm_queue_*, …), and our own
-//     (sluice_*).
+//   - /metrics: the names of the exporter behind dashboard 4323 of grafana.com (slurm_nodes_*, slurm_queue_*, …), and
+//     our own (sluice_*).
 //   - /targets.json: the nodes, for Prometheus' HTTP service discovery.
-//   - /metrics/jobs, /metrics/nodes, /metrics/partitions, /metrics/scheduler and /metrics/jobs-users-accts: the names of Slurm 25.11.
-//     Some are those of the exporter with other labels, which is why they are pages of their own.
+//   - /metrics/jobs, /metrics/nodes, /metrics/partitions, /metrics/scheduler and /metrics/jobs-users-accts: the names of
+//     Slurm 25.11. Some are those of the exporter with other labels, so they are pages of their own.
 //
-// # What is counted
+// # Counting
 //
-// One walk over the jobs and one over the nodes make a tally for all pages, at most once a second. A record that stands for many tasks of
-// an array counts as so many jobs, as squeue -r shows it.
+// One walk over the jobs and one over the nodes make a tally for all pages, at most once a second. A record that stands
+// for many tasks of an array counts as many jobs, as squeue -r shows it.
 //
-// # How many series there are
+// # Number of series
 //
-// Nodes and partitions are as many as the cluster has. Of users and accounts the first Top by jobs have series of their own, what is left
-// is summed up as "other". Reasons are Slurm's words. No series is of a job, and none says what a job is called.
+// There are as many nodes and partitions as the cluster has. The first Top users and accounts by jobs have series of
+// their own; the rest are summed up as "other". Reasons are Slurm's words. No series is of one job or contains a job's
+// name.
 //
-// # What the writer pays
+// # Cost to the writer
 //
-// The histograms are fed by an observer of the loop (Watch), which adds a number or two for each job that starts or ends.
+// The histograms are fed by an observer of the loop (Watch), which adds a number or two for each job that starts or
+// ends.
 package metrics

@@ -1,8 +1,9 @@
-// Package planner is the goroutine between state and scheduler: View -> sched.Snapshot -> sched.Plan -> reactor.ApplyPlan.
+// Package planner runs the scheduler beside the writer: View -> sched.Snapshot -> sched.Plan -> reactor.ApplyPlan.
 //
-// It wakes on every commit that can change a decision and at the moment the last plan named, so that a submission or an ended
-// job leads to a start within milliseconds. It keeps the scheduler's records between passes and renews only those of jobs and
-// nodes that a commit changed; the scheduler compares pointers. While a pass runs, changes gather; the next pass takes them all.
+// It wakes on every commit that can change a decision and at the moment that the last plan named, so a submission or an
+// ended job leads to a start within milliseconds. It keeps the scheduler's records between passes and renews only those
+// of jobs and nodes that a commit changed; the scheduler compares pointers. Changes during a pass are taken by the next
+// one.
 package planner
 
 import (

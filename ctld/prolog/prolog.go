@@ -1,12 +1,13 @@
 // Package prolog runs PrologSlurmctld and EpilogSlurmctld (slurm.conf(5)).
 //
-// It is level-triggered: what is to run follows from the published state alone (reactor.Configuring, reactor.CleaningUp), which is durable,
-// so a controller that was killed leaves nothing out. A program that has not ended when the controller does is killed and runs again under
-// the next, as with Slurm; the process group of one that outlived a killed controller is found by its record and ended first. A program
-// whose job is cancelled, requeued or lost meanwhile is killed.
+// It is level-triggered: the programs to run follow from the published state alone (reactor.Configuring,
+// reactor.CleaningUp), which is durable, so a killed controller leaves nothing out. A program that has not ended when
+// the controller does is killed and runs again under the next, as with Slurm. One that outlived a killed controller is
+// found by the record of its process group and ended first. A program whose job is cancelled, requeued or lost is
+// killed.
 //
-// Both run as SlurmUser, with an environment built from nothing, for as long as PrologEpilogTimeout allows (without it: for ever, as with
-// Slurm), so many at a time as atOnce says.
+// Both run as SlurmUser, with an environment built from nothing, within PrologEpilogTimeout (without it: without limit,
+// as with Slurm), at most atOnce at a time.
 package prolog
 
 import (

@@ -1,17 +1,18 @@
-// Package steps places steps: which nodes, CPUs, memory and devices of its allocation a step gets, and which of its tasks run where. Pure.
+// Package steps places a step within its allocation: nodes, CPUs, memory, devices, and which tasks run where. Pure.
 //
-// The rules are those of srun(1) of Slurm 22.05 for a step within an allocation:
+// The rules are those of srun(1) of Slurm 22.05:
 //
-//   - A step has its CPUs for itself, unless it or the other one was started with --overlap: who overlaps is counted nowhere.
-//   - It gets all CPUs that the job has on the nodes of the step; with --exact (implied by --cpus-per-task and --threads-per-core) those
-//     that its tasks need, rounded up to whole cores where these are allocated.
-//   - It takes as few nodes as its tasks need, at least --nodes, those first that come first in the allocation: of the nodes that no other
-//     step has a part of where these are enough, else of all that have room. So it goes to a later node while an earlier one is busy, also
-//     with -N1 or --relative=0, and waits only when there is none; who wants a certain node names it (--nodelist). A step counts until its
-//     nodes have cleaned up, which may be a moment after srun has returned.
+//   - A step has its CPUs for itself, unless it or the other one was started with --overlap. Overlapping steps count
+//     nowhere.
+//   - It gets all CPUs that the job has on the nodes of the step; with --exact (implied by --cpus-per-task and
+//     --threads-per-core) those that its tasks need, rounded up to whole cores where these are allocated.
+//   - It takes as few nodes as its tasks need, at least --nodes, in the order of the allocation: of the nodes that no
+//     other step uses where these are enough, else of all that have room. So it goes to a later node while an earlier
+//     one is busy, also with -N1 or --relative=0, and waits only when there is none; --nodelist names a certain node. A
+//     step counts until its nodes have cleaned up, which may be a moment after srun has returned.
 //   - Memory is counted when it is asked for; a step that does not ask may use what the job has.
-//   - What tasks need of CPUs, memory and devices is counted by sched/sizing, as for jobs.
+//   - CPUs, memory and devices of tasks are counted by sched/sizing, as for jobs.
 //   - Devices: those that are asked for, else all that the job has on these nodes; none with --gres=none.
 //
-// What the whole allocation could never hold is refused for good; what other steps have at the moment is busy.
+// A request that the whole allocation could never hold is refused; one that other steps leave no room for is busy.
 package steps

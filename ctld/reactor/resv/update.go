@@ -1,8 +1,8 @@
-// Package resv decides about reservations: scontrol create, update and delete of them (Update), and what happens to them as time goes by
-// (Tick). Package reactor hands both on; jobs in a reservation are its business. Pure, as reactor is: decisions are events.
+// Package resv decides about reservations: scontrol's create, update and delete (Update), and what happens to them as
+// time passes (Tick). Package reactor forwards both; jobs in a reservation are its business. Pure.
 //
 //	update.go  the verbs, and the check of the whole
-//	set.go     what scontrol sets, key by key
+//	set.go     the keys of scontrol, one by one
 //	nodes.go   which nodes: named, counted, or all of a partition
 //	parts.go   cores and devices of nodes (CoreCnt=, TRES=)
 //	time.go    recurrence, and which reservations are in force at the same time

@@ -1,11 +1,12 @@
-// Package noded is the node daemon: it tells the controller what this node has, runs the prolog, the batch script and the epilog
-// of each job that the controller wants here, and reports how they ended.
+// Package noded is the node daemon: it reports this node to the controller, runs prolog, steps and epilog of each job
+// that the controller wants here, and reports how they ended.
 //
-// It is two processes. noded-root (package root) has root's rights, no network, and keeps shims, devices and spool. noded-link, this
-// package, has no rights at all (package confine): it talks to the controller and decides what is missing. In it one goroutine
-// (node.loop) owns everything that is known. It waits for the controller (package link), for what noded-root tells and for the work
-// that it has started, asks package agent what is missing, orders that in goroutines of its own (package orders), and tells the
-// controller what changed. Jobs outlive both: their shims run on, and the next daemon finds them.
+// It is two processes. noded-root (package root) has root's rights and no network, and keeps shims, devices and spool.
+// noded-link, this package, has no rights at all (package confine): it talks to the controller and decides what is
+// missing. One goroutine in it (node.loop) owns everything that is known. It receives messages of the controller
+// (package link), news of noded-root and results of its own work, asks package agent what is missing, orders that in
+// goroutines of its own (package orders), and reports changes to the controller. Jobs outlive both processes: their
+// shims continue, and the next daemon finds them.
 package noded
 
 import (

@@ -1,12 +1,12 @@
 // man writes the manual pages: `go run ./deploy/man -bin bin -o DIR`, which is `make man`.
 //
-// What a page says of options, variables and fields comes from the tables that the commands read their own command lines with, what it
-// says of keys from those that read the configuration, and what it says of the daemons and of sluice's verbs from the built programs'
-// --help. The rest is in text/, a file for each page: "# TITLE" begins a section, lines with two spaces before them are printed as they
-// are, "A :: B" is a term and what it means, and `x` is bold.
+// Options, variables and fields come from the tables that the commands parse their command lines with, keys from those
+// that read the configuration, and the daemons and sluice's verbs from --help of the built programs. The rest is in
+// text/, a file for each page: "# TITLE" begins a section, lines with two spaces before them are printed as they are, "A
+// :: B" is a term and its meaning, and `x` is bold.
 //
-// Pages have names of their own, such as sluice-sbatch(1) and sluice-slurm.conf(5): Slurm's own may be installed beside them. DIR/links
-// has a line for each name of Slurm that a page may be linked as, where they are not.
+// Pages have names of their own, such as sluice-sbatch(1) and sluice-slurm.conf(5), because Slurm's own may be installed
+// beside them. DIR/links has a line for each name of Slurm that a page may be linked as, where they are not.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package monitoring has dashboards and alert rules for Prometheus and Grafana; its tests hold them against a cluster.
+// Package monitoring holds dashboards and alert rules for Prometheus and Grafana; its tests evaluate them against a
+// cluster.
 package monitoring
 
 import (

@@ -1,2 +1,2 @@
-// Package packages has the tests of what deploy/packages builds: they install it on hosts that are booted with systemd of their own.
+// Package packages tests the packages that deploy/packages builds: it installs them on booted hosts with systemd.
 package packages

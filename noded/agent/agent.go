@@ -1,15 +1,16 @@
-// Package agent decides what a node daemon has to do: Reconcile compares what the controller wants with what is there.
+// Package agent decides what a node daemon has to do: Reconcile compares the controller's orders with the steps that are
+// here.
 //
-// It is pure (no clock, no goroutine, no I/O), and level-triggered: whatever was lost, doubled or reordered before, the next call
-// gives the actions that are still missing. What it promises, whatever the controller says:
+// It is pure (no clock, no goroutine, no I/O) and level-triggered: whatever was lost, doubled or reordered before, the
+// next call gives the actions that are still missing. It guarantees, whatever the controller says:
 //
-//   - an attempt is started at most once in the life of a Desired, never when it is one of those that had ended here before (Past), and
-//     never when an attempt of a newer epoch was ordered;
+//   - an attempt is started at most once in the life of a Desired, never when it is one of those that had ended here
+//     before (Past), and never when an attempt of a newer epoch was ordered;
 //   - an attempt starts only when no other attempt of its job is alive here;
 //   - what a full list of orders does not name is killed; no end is forgotten before the controller says so;
 //   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever;
-//   - a step that srun has made starts while its allocation's holder, the batch script or what holds the node in its place, runs here and
-//     is not being ended, and is ended with it.
+//   - a step of srun starts while its allocation's holder, the batch script or what holds the node in its place, runs
+//     here and is not being ended, and is ended with it.
 package agent
 
 import (

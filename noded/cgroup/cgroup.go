@@ -1,23 +1,23 @@
-// Package cgroup gives each step attempt a control group of its own: limits on it, signals and kills for all that is in it,
-// knowledge of when it is empty, and what it used.
+// Package cgroup gives each step attempt a control group of its own: limits, signals and kills for everything in it,
+// whether it is empty, and its resource use.
 //
-// Four layouts, chosen once by Open (Root.Layout says which):
+// Open chooses one of four layouts (Root.Layout says which):
 //
-//	Unified  cgroup v2 alone: everything in one folder.
-//	Hybrid   v1 controllers beside a v2 mount without controllers: the v2 folder places (CLONE_INTO_CGROUP), kills (cgroup.kill),
+//	Unified  cgroup v2 alone: everything in one directory.
+//	Hybrid   v1 controllers beside a v2 mount without controllers: the v2 directory places (CLONE_INTO_CGROUP), kills (cgroup.kill),
 //	         freezes and tells when the group is empty; memory, pids and cpuset come from v1, and only where a limit is asked for.
-//	         A process has its limits because the thread that makes it is in their folders at that moment.
+//	         A process has its limits because the thread that makes it is in their directories at that moment.
 //	Legacy   v1 alone: the freezer hierarchy places, freezes and lists.
-//	Tree     no cgroup can be had (an ordinary user, a sealed container): the descendants of the shim, which is their
-//	         subreaper. No limits, and a job that outlives its shim is found by its environment.
+//	Tree     no cgroups (an ordinary user, a sealed container): the descendants of the shim, which is their subreaper. No limits, and
+//	         a job that outlives its shim is found by its environment.
 //
-// The group of a step that srun has made, "job_7.1/step_0", lies in that of its allocation, "job_7.1", and so is under its limits too. The
-// processes of the allocation itself are in a folder beside those of its steps, and so are processes that were adopted into it (sessions of
-// sshd). What is done to an allocation's group (Signal, Freeze) or asked about it (Memory, Usage) is about its own and these; Kill, Empty
-// and Remove are about all that is in it.
+// The group of a step of srun, "job_7.1/step_0", lies in that of its allocation, "job_7.1", and so is under its limits
+// too. The processes of the allocation itself are in a directory beside those of its steps, and so are processes that
+// were adopted into it (sessions of sshd). Signal, Freeze, Memory and Usage of an allocation's group concern its own
+// processes and the adopted ones; Kill, Empty and Remove concern everything in it.
 //
-// A group is made once per attempt and never again under the same name: after cgroup.kill a process cloned into the group
-// would die at once.
+// A group is made once for each attempt and never again under the same name: after cgroup.kill a process cloned into the
+// group would die at once.
 package cgroup
 
 import (

@@ -1,15 +1,19 @@
-// Package confine takes away what a process of the node daemon does not need.
+// Package confine drops the privileges that the node daemon's two processes do not need.
 //
-// noded-link gets, before it has read anything from anybody: a user of its own, no supplementary groups, no capability and none to be
-// had (bounding set, no_new_privs), and a filter of system calls under which it can read what everybody may read, use the network
-// (AF_INET and AF_INET6), and nothing else: open no file for writing, start no program, make no socket of another kind. That holds on
-// every kernel; Landlock was not taken beside it, because it forbids nothing that the filter allows and that a user without files could do.
+// noded-link gets, before it has read anything from anybody: a user of its own, no supplementary groups, no capability
+// now or later (bounding set, no_new_privs), and a filter of system calls under which it can read what everybody may
+// read, use the network (AF_INET and AF_INET6), and nothing else: open no file for writing, start no program, make no
+// socket of another kind. That holds on every kernel. Landlock would forbid nothing that the filter allows and that a
+// user without files could do.
 //
-// noded-root gets a network namespace of its own, with nothing in it. A filter of system calls would be inherited by shims, jobs and
-// programs of the administrator, which need the network; a namespace can be left at an execve (inherit.Start), as root.
+// noded-root gets a network namespace of its own, with nothing in it. It makes sure that nothing in noded-root talks to
+// a network by mistake or by order; it is no wall against code that runs in noded-root, which is root. A filter of
+// system calls would be inherited by shims, jobs and programs of the administrator, which need the network; a namespace
+// can be left at an execve (inherit.Start), as root.
 //
-// Each is done by one thread that then executes this program again: rights, namespaces and no_new_privs belong to threads, and Go has
-// several from its first moment on. After the execve there is one, with what that one had.
+// Each is done by one thread that then executes this program again: rights, namespaces and no_new_privs belong to
+// threads, and Go has several from its first moment on. After the execve there is one, with what that one had. cgo,
+// which NVIDIA's library needs, rules out Go's AllThreadsSyscall.
 package confine
 
 import (

@@ -1,25 +1,31 @@
-// Package container has the tasks of a step run in a container, without rights that their user has not: all of it runs as the user, in the
-// cgroup of the step.
+// Package container runs the tasks of a step in a container, with no rights that their user does not have: everything
+// runs as the user, in the cgroup of the step.
 //
 // # How
 //
-// Once for each node of a step, before its tasks, Setup has Podman pull the image, create a container and initialise it ("podman init"):
-// the OCI runtime has made its namespaces, mounts and devices then, and waits to be told to execute a program. It never is. Each task
-// enters the user and mount namespaces of that process by nsenter(1) (Enter), as its last act before it becomes the user's program. So the
-// process that the shim has forked is the task, as without a container: its exit code, signals, files, terminal, cgroup, CPUs and limits
-// are those of any task, tasks of a node share memory and see each other's processes, and no daemon carries what they write. There is
-// no PID namespace: the container's /proc is the node's.
+// Once for each node of a step, before its tasks, Setup has Podman pull the image, create a container and initialise it
+// ("podman init"): the OCI runtime has then made its namespaces, mounts and devices, and waits to be told to execute a
+// program. It never is. Each task enters the user and mount namespaces of that process by nsenter(1) (Enter), as its
+// last act before it becomes the user's program. So the process that the shim has forked is the task, as without a
+// container: its exit status, signals, files, terminal, cgroup, CPUs and limits are those of any task, tasks of a node
+// share memory and see each other's processes, and no daemon carries their output. There is no PID namespace: the
+// container's /proc is the node's. The time limit stands still while the container is made.
 //
-// # What is where
+// A task in an OCI bundle (--container) becomes the runtime that oci.conf names, on a config.json made from the
+// bundle's.
 //
-// In the node's spool each user has a folder for himself: in it are the images that his steps have pulled ("images"), and the containers
-// that have a name, which stay ("named"). For each other container there is a folder until its step is forgotten. Podman's state is in the
-// same folder as the container, so that steps have nothing in common but images, which are pulled one at a time. That also keeps
-// the process with which Podman holds its namespaces in the cgroup of the step, whose end ends it.
+// # Storage
 //
-// Rejected: "podman run" in the task's place, which puts two processes between the shim and the program, copies what it writes, makes an
-// exit code of a signal, and gives each task namespaces of its own, over which GPUs of one node cannot share memory. Entering by system
-// calls of our own: a user namespace cannot be entered by a process with several threads, as Go's all have.
+// In the node's spool each user has a directory of their own, with the images that their steps have pulled ("images")
+// and the containers that have a name, which stay ("named"). Any other container has a directory until its step is
+// forgotten. Podman's state is in the same directory as the container, so that steps share nothing but images, which are
+// pulled one at a time. That also keeps the process with which Podman holds its namespaces in the cgroup of the step,
+// whose end ends it.
+//
+// Rejected: "podman run" as the task, which puts two processes between the shim and the program, copies its output,
+// turns a signal into an exit code, and gives each task namespaces of its own, over which GPUs of one node cannot share
+// memory. Entering by system calls of our own: a process with several threads, as all of Go's are, cannot enter a user
+// namespace.
 package container
 
 import (

@@ -1,15 +1,16 @@
-// Package gpu knows the GPUs of a node, and the other devices that gres.conf declares: what there is, what each is doing,
-// whether it is healthy, who uses it, and how one that can be cut into instances (MIG) is cut.
+// Package gpu manages the GPUs of a node and the other devices that gres.conf declares: inventory, health, samples, use
+// by steps, and the creation of instances on GPUs that can be cut (MIG).
 //
-// What the driver says comes through two narrow interfaces, Source and Device. Package nvml below this one is the real one,
-// over NVIDIA's management library; Fake is one with everything: machines of several kinds, faults that a test or a script
-// provokes, and real character devices, which the device controller can open and close.
+// The driver is behind two narrow interfaces, Source and Device. Package nvml implements them over NVIDIA's management
+// library. Fake simulates machines of several kinds, with faults that a test or a script provokes, and real character
+// devices, which the device controller can open and close.
 //
-// Everything that decides is a pure function: Merge (gres.conf and driver → devices), the state of health of one device
-// (health.go), what a step has used (Recorder). Monitor is the loop around them.
+// Decisions are pure functions: Merge (gres.conf and driver → devices), the health of one device (health.go), the use by
+// a step (Recorder). Monitor is the loop around them.
 //
-// A GPU is known by its UUID and opened by its minor number; the index is its place in the order of PCI addresses. The three
-// are different numberings: on a DGX A100 index 0 is /dev/nvidia2.
+// A GPU is identified by its UUID and opened by its minor number; its index is its place in the order of PCI addresses.
+// The three are different numberings: on a DGX A100 index 0 is /dev/nvidia2. Allocations store the UUID, so a card whose
+// index has changed still belongs to the same job.
 package gpu
 
 import (

@@ -1,13 +1,13 @@
-// Package gpufiles keeps the files by which exporters of GPU metrics learn whose job uses a GPU:
+// Package gpufiles writes the files that tell exporters of GPU metrics which job uses a GPU:
 //
 //	<job map>/<ordinal>   the ids of its jobs, one a line: dcgm-exporter --hpc-job-mapping-dir; of a GPU that is cut up, the jobs
 //	                      of all its instances, and a file for each instance by its UUID
 //	<stat>/<ordinal>      "jobid uid" of its job: nvidia_gpu_prometheus_exporter, jobstats, ceems; <stat>/<UUID> of a MIG instance
 //
-// Ordinals are NVML's, as nvidia-smi and DCGM number GPUs: places in the order of PCI addresses among all that the driver sees, also those
-// that gres.conf leaves out. A GPU that nobody uses has no file. A file is replaced whole, so that a
-// reader sees the old one or the new one. What is in the folders is made to agree with what runs whenever that changes and when
-// the node daemon starts, so that a crash leaves nothing wrong for longer than it lasts.
+// Ordinals are NVML's, as nvidia-smi and DCGM number GPUs: places in the order of PCI addresses among all that the
+// driver sees, including those that gres.conf leaves out. A GPU that nobody uses has no file. A file is replaced as a
+// whole, so a reader sees the old one or the new one. The directories are brought up to date whenever the running jobs
+// change and when the node daemon starts, so a crash leaves nothing wrong for longer than it lasts.
 package gpufiles
 
 import (

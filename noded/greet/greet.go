@@ -1,7 +1,7 @@
-// Package greet is the handshake of a host's calls to the controller: each says of which build the host's daemon is, what its clock shows
-// and the state of which generation it has followed, and learns the controller's build and generation. The controller refuses builds that
-// are too far apart, clocks, and hosts that have followed a newer generation (ctld/rpc, greet.go); a controller that is too old to know
-// that, or whose state is, is refused here.
+// Package greet is the handshake of a host's calls to the controller. The host states the build of its daemon, its
+// clock, and the generation of the state that it has followed, and learns the controller's build and generation. The
+// controller refuses builds and clocks that differ too much, and hosts that have followed a newer generation (ctld/rpc,
+// greet.go); this package refuses a controller whose build or state is too old.
 package greet
 
 import (

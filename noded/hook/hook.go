@@ -1,10 +1,10 @@
-// Package hook runs prolog and epilog: programs of the administrator, as root, before and after each job on a node.
+// Package hook runs prolog and epilog: the administrator's programs, as root, before and after each job on a node.
 //
-// Records in <spool>/hooks carry over a restart of the node daemon (name is the step's, "12.1.4294967291"):
+// Records in <spool>/hooks survive a restart of the node daemon (the name is the step's, "12.1.4294967291"):
 //
 //	name.job      the job, for the epilog's environment (LaunchSpec without script and environment)
-//	name.pid      the process group of the hook that runs now, and when it began: a hook that outlived a killed daemon is ended
-//	              by the next one, so that no two run at a time
+//	name.pid      the process group of the running hook, and when it began: a hook that outlived a killed daemon is ended by the next
+//	              one, so that no two run at a time
 //	name.epilog   the epilog has run; the content says why it failed
 package hook
 

@@ -1,4 +1,4 @@
-// Package hw tells what machine a node daemon runs on: processors and how they are built, memory, disk, boot, load.
+// Package hw detects the hardware of a node: processors and their topology, memory, disk, boot, load.
 package hw
 
 import "slices"

@@ -1,18 +1,18 @@
-// Package isolate decides which devices of a node a step may open: a pure function of what devices there are, which are the
-// step's, and what numbers the kernel gives them. Package cgroup makes the kernel keep to it.
+// Package isolate decides which devices of a node a step may open: a pure function of the node's devices, the step's
+// devices and the kernel's device numbers. Package cgroup enforces the result.
 //
-// Everything is open but the devices that the node gives to jobs:
+// Everything is open except the devices that the node gives to jobs:
 //
 //   - A device that gres.conf declares by its file is closed by that file's number, unless it is the step's.
-//   - Of the GPU driver's major numbers everything is closed, also what is not known here (a GPU that appears later, instances
-//     that are cut while the step runs), and opened again are: the files of the step's own GPUs, a MIG instance's capabilities
-//     among them, and, for a step that has a GPU at all, the driver's controls (nvidiactl, nvidia-uvm, nvidia-modeset), which
-//     every process needs that uses any GPU and which give no access to one.
+//   - Of the GPU driver's major numbers everything is closed, also what is not known here (a GPU that appears later,
+//     instances that are cut while the step runs). Opened again are the files of the step's own GPUs, including a MIG
+//     instance's capabilities, and, for a step that has a GPU at all, the driver's controls (nvidiactl, nvidia-uvm,
+//     nvidia-modeset), which every process needs that uses any GPU and which give no access to one.
 //   - What the kernel's graphics drivers have made of a GPU (/dev/dri/…) is closed and opened with it.
 //
-// So a step without a GPU can open nothing of the driver's, not even its controls: it has no use for them, and they have been the
-// way into the kernel more than once. Slurm leaves those open. A file that belongs to several devices (the GPU of two MIG
-// instances) is open to the holder of any.
+// So a step without a GPU can open nothing of the driver's, not even its controls: it has no use for them, and they have
+// been the way into the kernel more than once. Slurm leaves those open. A file that belongs to several devices (the GPU
+// of two MIG instances) is open to the holder of any.
 package isolate
 
 import (

@@ -8,7 +8,7 @@
 //	    case ev.Up != nil:      // a new stream: say hello on ev.Up.Out
 //	    case ev.Orders != nil:  // the controller spoke
 //	    case ev.Sent:           // Out has room again
-//	    case ev.Down != nil:    // the stream is gone; what was not sent is lost and belongs into the next hello
+//	    case ev.Down != nil:    // the stream is gone; what was not sent is lost: say it in the next hello
 //	    }
 //	}
 //

@@ -1,8 +1,9 @@
-// Package metrics writes what a node says for Prometheus: its GPUs, and the jobs that run on it. It is given what noded-link knows anyway:
-// nothing is looked at for a reader.
+// Package metrics writes a node's Prometheus page: its GPUs, and the jobs that run on it. It uses what noded-link knows
+// anyway: nothing is measured for a reader.
 //
-// The names slurm_job_* and their labels are those of slurm-job-exporter, which dashboards and portals know; their units are its units.
-// The others are Sluice's own, in the units that Prometheus recommends.
+// The names slurm_job_* and their labels are those of slurm-job-exporter, which dashboards and portals know, in its
+// units. The other names are Sluice's own, in the units that Prometheus recommends. noded-root opens the listening
+// socket, because noded-link cannot.
 package metrics
 
 import (

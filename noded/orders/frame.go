@@ -1,6 +1,6 @@
-// Package orders is how the two halves of a node daemon talk: protobuf messages (sluice/node/v1/orders.proto) on a stream socket, each
-// preceded by its length in four bytes, little-endian. Frame by frame there is nothing to get out of step with, and nothing to allocate
-// before its length has been judged.
+// Package orders is the protocol between the two halves of a node daemon: protobuf messages
+// (sluice/node/v1/orders.proto) on a stream socket, each preceded by its length in four bytes, little-endian. Nothing is
+// allocated before a length has been judged.
 package orders
 
 import (

@@ -1,9 +1,10 @@
-// Package pmix is sluice-pmix, the PMIx server of the tasks of a step on one node (srun --mpi=pmix): it puts libpmix, which MPI libraries
-// such as Open MPI's talk to, between the tasks and the shim.
+// Package pmix is sluice-pmix, the PMIx server of the tasks of a step on one node (srun --mpi=pmix). It puts libpmix, to
+// which MPI libraries such as Open MPI talk, between the tasks and the shim.
 //
-// It is a process of its own, because libpmix is a large library with threads and sockets, which reads what users' programs send. It runs
-// as the job's user, in the cgroup of the step, and has nothing that the tasks have not: who breaks it breaks their own step. The shim
-// takes what it says for what a user says.
+// It is a process of its own because libpmix is a large library with threads and sockets that reads what users' programs
+// send. It runs as the job's user, in the cgroup of the step, and has nothing that the tasks have not: whoever breaks it
+// breaks their own step. The shim treats its messages as a user's. Rejected: loading libpmix with dlopen, as NVIDIA's
+// library is loaded, because its interface is C structures and macros, not only functions.
 //
 // # Protocol
 //
@@ -18,18 +19,21 @@
 //	Abort      to the shim: the step is to end
 //	Say        to the shim: a line for srun's standard error
 //
-// It ends when the shim closes the socket. At most one fence over nodes is open at a time; fences of some tasks only are possible where all
-// of them are on this node. Publishing, connecting and spawning are refused (libpmix answers that they are not supported).
+// It ends when the shim closes the socket. At most one fence over nodes is open at a time; fences of some tasks only are
+// possible where all of them are on this node. Publishing, connecting and spawning are refused (libpmix answers that
+// they are not supported).
 //
 // # Tasks that end
 //
-// Fences are for all tasks, so none can succeed when one has ended. libpmix does not notice when a task that it has never heard of is
-// missing, and Open MPI does not look whether a fence has succeeded: so the step is ended where others wait in vain, as Slurm's plugin
-// ends it. That is so when a task has ended that was connected and has not said goodbye (MPI_Finalize), when one has ended that was never
-// connected while others are, and when a fence fails that tasks are at. Steps whose tasks are no MPI programs are left alone.
+// Fences are for all tasks, so none can succeed when one has ended. libpmix does not notice when a task that it has
+// never heard of is missing, and Open MPI does not check whether a fence has succeeded. So the step is ended where
+// others wait in vain, as by Slurm's plugin: when a task ends that was connected and has not said goodbye
+// (MPI_Finalize), when one ends that was never connected while others are, and when a fence fails that tasks are at.
+// Steps whose tasks are no MPI programs are left alone.
 //
 // # Who may connect
 //
-// libpmix listens on a port of the loopback device, and believes what a program says of its user. It must name the namespace of the step,
-// though, which nobody can guess: the shim derives it from the key of the step, which the step's nodes share (stepd).
+// libpmix listens on a port of the loopback device, and believes a program's claim of its user. The program must name
+// the namespace of the step, though, which nobody can guess: the shim derives it from the key of the step, which the
+// step's nodes share (stepd).
 package pmix

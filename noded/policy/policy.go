@@ -1,8 +1,8 @@
-// Package policy is what a node lets be done on it, whoever orders it: the root half of the node daemon asks it before it acts. A
-// controller that has been taken over, or a daemon's other half, gets no more than this allows.
+// Package policy decides what may be done on a node, whoever orders it. The root half of the node daemon asks it before
+// it acts, so a compromised controller, or a compromised noded-link, gets no more than this allows.
 //
-// The policy is a file of the node, node.conf beside its certificate, which nobody but root can change. Without the file the defaults
-// below hold. docs/administrators.md describes it for administrators.
+// The policy is a file of the node, node.conf beside its certificate, which only root can change. Without the file the
+// defaults below hold. docs/administrators.md describes it for administrators.
 package policy
 
 import (

@@ -1,10 +1,11 @@
-// Package pretend speaks for many nodes in one process, to try a configuration or a controller at a scale for which there are no machines
-// (`sluice up --pretend`, `sluice-noded pretend`).
+// Package pretend simulates many nodes in one process, to try a configuration or a controller at scale (`sluice up
+// --pretend`, `sluice-noded pretend`).
 //
-// What talks to the controller is real: each node has its own certificate, its own TLS connection and its own noded-link (package noded
-// with agent and link), which says hello, sends heartbeats, takes orders and connects again as on any node. What is made up is the half
-// below it, noded-root: nothing is executed, no folder and no process is made. A script's `sleep`s are how long its job takes, its
-// `exit` is how the job ends; time limits, signals, suspension and cancelling have the effect that they have on a script.
+// The half that talks to the controller is real: each node has its own certificate, TLS connection and noded-link
+// (package noded with agent and link), which says hello, sends heartbeats, takes orders and connects again as on any
+// node. noded-root is simulated: nothing is executed, no directory and no process is made. A job runs as long as its
+// script's `sleep`s say and ends as its `exit` says; time limits, signals, suspension and cancelling work as on a
+// script.
 package pretend
 
 import (

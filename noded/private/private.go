@@ -1,25 +1,27 @@
-// Package private gives jobs parts of a node for themselves: folders such as /dev/shm and /tmp, System V shared memory and semaphores, and
-// message queues (job_container.conf(5), SlurmdParameters=private_ipc). It also takes from them what they may gain (no_new_privs,
-// capabilities).
+// Package private gives jobs private parts of a node: directories such as /dev/shm and /tmp, System V shared memory and
+// semaphores, and message queues (job_container.conf(5), SlurmdParameters=private_ipc). It also prevents jobs from
+// gaining rights (no_new_privs, capabilities).
 //
 // # How
 //
-// All of it is an attribute of the thread that forks the job's first process: a mount namespace in which other folders lie over the named
-// ones, an IPC namespace, no_new_privs, a bounding set. None of it can be undone, so such a thread makes one step and ends.
+// All of it is an attribute of the thread that forks the job's first process: a mount namespace in which other
+// directories lie over the named ones, an IPC namespace, no_new_privs, a bounding set. None of it can be undone, so such
+// a thread makes one step and ends.
 //
 // # The end
 //
-// Namespaces are pinned nowhere: with the last process of the job they are gone, and with them the files in /dev/shm and what is in the IPC
-// namespace, whoever was killed before. What is on disk, below BasePath, is deleted by the node daemon: Remove when a step is forgotten,
-// and Sweep, at its start, whatever belongs to no step any more.
+// Namespaces are pinned nowhere: with the last process of the job they are gone, and with them the files in /dev/shm and
+// the contents of the IPC namespace, whoever was killed before. Files on disk, below BasePath, are deleted by the node
+// daemon: Remove when a step is forgotten, and Sweep, at its start, whatever belongs to no step any more.
 //
-// Rejected: pinning the namespaces below BasePath, as Slurm does for its other steps: mounts that survive a kill -9 have to be found and
-// undone. Returning to the daemon's namespace with setns(2): it would take a daemon in a chroot to that namespace's own root.
+// Rejected: pinning the namespaces below BasePath, as Slurm does for its other steps, because mounts that survive a kill
+// -9 have to be found and undone. Returning to the daemon's namespace with setns(2), because it would take a daemon in a
+// chroot to that namespace's own root.
 //
 // # Steps
 //
-// The steps of an allocation are in the namespaces that it has on the node: their shims Join the thread that has made them, which is there
-// as long as the allocation is.
+// The steps of an allocation are in its namespaces on the node: their shims Join the thread that has made them, which
+// exists as long as the allocation.
 package private
 
 import (

@@ -1,5 +1,5 @@
-// Package sruntest stands in for srun, for tests of what nodes do: it takes a node's connection, says what is to be executed, and collects
-// what comes.
+// Package sruntest simulates srun for tests of nodes: it accepts a node's connection, sends a command, and collects the
+// answers.
 package sruntest
 
 import (

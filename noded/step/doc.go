@@ -1,5 +1,5 @@
-// Package step is the node daemon's side of running steps: it writes what a shim needs into the spool, keeps a small pool
-// of shims (package stepd), gives each step to one of them, passes orders on, and tells what became of every step.
+// Package step is the node daemon's side of running steps: it writes a step's bundle into the spool, keeps a small pool
+// of shims (package stepd), gives each step to one of them, forwards orders, and reports the end of every step.
 //
 //	r, err := step.New(step.Options{Spool: spool, CgroupRoot: "sluice/c1/n1", Log: log})
 //	have, err := r.Recover(ctx)          // once, before anything else: every step that the spool or a live shim knows
@@ -7,60 +7,45 @@
 //	err = r.Control(ctx, order)          // stop, kill, signals, end_ns, suspend; idempotent
 //	for rep := range r.Reports() { … }   // every change, newest state per step
 //	err = r.Forget(key)                  // its exit record has been committed: delete all that is left of it
-//	err = r.Close()                      // steps go on; idle shims end
+//	err = r.Close()                      // steps continue; idle shims end
 //
 // # Layout of the spool
 //
-//	<spool>/steps/<job>.<attempt>.<step>/   folder of one step attempt, 0711 root
-//	    bundle.pb   pb.Bundle, 0600
+//	<spool>/steps/<job>.<attempt>.<step>/   directory of one step attempt, 0711 root
+//	    bundle.pb     pb.Bundle, 0600
 //	    slurm_script  the batch script: root's, its user may read and execute it by an access control list
-//	    exit.pb     pb.ExitRecord, once it has ended, and its checksum (temporary file, rename, then one fsync)
-//	    …           what the caller keeps beside them (Dir): deleted with the rest by Forget
+//	    exit.pb       pb.ExitRecord and its checksum, once it has ended (temporary file, rename, then one fsync)
+//	    …             files of the caller (Dir), deleted with the rest by Forget
 //	<spool>/steps/.new-*                    written, but accepted by no shim: nothing of it has run
 //	<spool>/steps/.free-*                   left by a forgotten step, for the next one of the same user
 //	<spool>/shims/<n>                       socket of one shim
 //
 // # Who owns a step
 //
-// A launch is accepted by one rename: the shim moves .new-* to its final name and from then on the step is its own. Before the
-// rename nothing has run and the launch can be repeated; after it there will be an exit record: the shim writes it or,
+// A launch is accepted by one rename: the shim moves .new-* to its final name and owns the step from then on. Before the
+// rename nothing has run and the launch can be repeated. After it there will be an exit record: the shim writes it or,
 // when the shim has died, the runner does (verdict "lost"), after it has killed what was left in the step's cgroup.
 // Recover first deletes every .new-*, so that no late launch can be accepted behind its back, then asks each shim.
 //
 // # Recycling
 //
-// Starting a shim costs more than a short job. A shim that has ended its step (record on disk, cgroup gone) takes the next
-// one; Runner keeps at least MinIdle idle, and ends those above it after IdleTimeout. A shim serves one step at a
-// time, so that its death touches one step.
+// Starting a shim costs more than a short job. A shim that has ended its step (record on disk, cgroup gone) takes the
+// next one. The Runner keeps at least MinIdle idle, and ends those above it after IdleTimeout. A shim serves one step at
+// a time, so that its death touches one step.
 //
-// # Signatures
+// # Contracts
 //
-//	func New(Options) (*Runner, error)
-//	func (*Runner) Recover(context.Context) ([]*pb.StepReport, error)
-//	func (*Runner) Launch(context.Context, *pb.Bundle, script []byte) error
-//	func (*Runner) Fail(*pb.Bundle, *pb.ExitRecord) error   // ended before it began (prolog_failed): keep and report that record
-//	func (*Runner) Control(context.Context, *pb.StepOrder) error
-//	func (*Runner) Forget(*pb.StepKey) error
-//	func (*Runner) Reports() <-chan *pb.StepReport
-//	func (*Runner) Bundle(*pb.StepKey) (*pb.Bundle, error)  // as it was launched; survives a restart
-//	func (*Runner) Dir(*pb.StepKey) string                  // for the caller's own marks ("epilog has run"); after Launch or Fail
-//	func (*Runner) Ready() string                           // why nothing can be launched now, as far as that costs nothing to find out
-//	func (*Runner) Fault(context.Context, bool) string      // the same, by trying
-//	func (*Runner) Adopt(context.Context, *pb.StepKey, int) error // a process into an allocation
-//	func (*Runner) Close() error
-//	func Name(*pb.StepKey) string                           // "<job>.<attempt>.<step>"
+// Launch returns an error only when no shim has accepted the step: nothing of it runs, nothing is left, it may be tried
+// again. Everything later (working directory, output files, exec) ends the step with an exit record: output_failed, or
+// node_failed when nothing of it could run because of this node. Launch of a known step is no error and starts nothing.
+// It returns when the step has ended or has run for about 10 ms: a job as short as that costs one call and one report
+// (ENDED, with start_ns). Concurrent launches take turns, two per processor and at least four, so that a burst of short
+// jobs runs through a few warm shims and does not start a shim for each.
 //
-// Launch returns an error only when no shim has accepted the step: nothing of it runs, nothing is left, it may be tried again.
-// Everything later (working folder, output files, exec) ends the step with an exit record: output_failed, or node_failed when nothing of it
-// could run because of this node.
-// Launch of a step that is known is no error and starts nothing. It returns when the step has ended or has run for about 10 ms: a job
-// as short as that costs one call and one report (ENDED, with start_ns). Launch several at once from several goroutines: they take
-// turns, two per processor, so that a burst of short jobs runs through a few warm shims and does not start a shim for each.
-//
-// Control takes end_ns (0: no limit) and suspended from an order with WANT_RUN; from other orders only an end_ns that is not 0.
-// A COMPLETING report that carries an ExitRecord carries only its detail: what keeps the step from ending.
+// Control takes end_ns (0: no limit) and suspended from an order with WANT_RUN; from other orders only an end_ns that is
+// not 0. A COMPLETING report with an ExitRecord carries only its detail: what keeps the step from ending.
 // limits.memory_swap_mib is memory and swap together, and counts when it is not less than memory_mib.
 //
-// bundle.Argv[0], when it is not absolute, is taken inside the step's folder ("script" is the file that Launch writes there);
-// an empty argv means {"script"}. bundle.Cgroup must be a single name that no other attempt uses.
+// A bundle.Argv[0] that is not absolute is taken inside the step's directory; an empty argv means the batch script.
+// bundle.Cgroup must be a single name that no other attempt uses.
 package step

@@ -1,11 +1,11 @@
-// Package taskenv makes environments: that of a batch job from what the user exported and what the job was given, and that
-// of prolog and epilog from nothing.
+// Package taskenv makes environments: that of a batch job from the user's exports and the job's allocation, and that of
+// prolog and epilog from nothing.
 //
 // Which variables a batch job gets, and when, was recorded from Slurm 22.05 (testdata) and taken from sbatch(1), "Output
-// environment variables"; start and end time are newer (25.x). Two differences are meant:
+// environment variables"; start and end time are newer (25.x). Two differences are intended:
 //
-//   - A variable that this package manages never leaks in from outside. In Slurm a job submitted from inside an array task
-//     that is no array task itself inherits SLURM_ARRAY_TASK_ID; here it has none.
+//   - A variable that this package manages never leaks in from outside. In Slurm a job submitted from inside an array
+//     task that is no array task itself inherits SLURM_ARRAY_TASK_ID; here it has none.
 //   - SLURM_NODE_ALIASES and SLURM_WORKING_CLUSTER, which describe Slurm's own wire protocol, do not exist.
 package taskenv
 

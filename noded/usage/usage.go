@@ -1,8 +1,9 @@
-// Package usage reads from /proc what processes use: for sstat while a step runs, and for the figures that accounting keeps of it.
+// Package usage reads the resource use of processes from /proc: for sstat while a step runs, and for accounting.
 //
-// Figures are those of Slurm's jobacct_gather/linux: resident and virtual memory of all processes together, where shared pages count
-// in each; bytes read and written as read(2) and write(2) count them; major page faults. What a process did counts for its parent
-// once it has been waited for, so that the sum over those that live misses only what nobody waited for.
+// Figures are those of Slurm's jobacct_gather/linux: resident and virtual memory of all processes together, where shared
+// pages count in each; bytes read and written as read(2) and write(2) count them; major page faults. The use of a
+// process counts for its parent once it has been waited for, so the sum over living processes misses only those that
+// nobody waited for.
 package usage
 
 import (

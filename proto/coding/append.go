@@ -1,8 +1,8 @@
-// Package coding is protobuf's wire encoding, as far as the messages of the ControllerAPI use it.
+// Package coding is protobuf's wire encoding, as far as the messages of ControllerAPI use it.
 //
-// A command lives for two milliseconds. Linking protobuf's library and registering the generated messages costs a third of its
-// CPU before main begins, so the commands' messages are plain structs (client/msg) whose generated methods call the functions
-// of this package. Tests hold both against the library.
+// A command lives for two milliseconds. Linking protobuf's library and registering the generated messages costs as much
+// CPU as the command itself before main begins, so commands use plain structs (client/msg) whose generated methods call
+// this package. Tests compare both with the library.
 package coding
 
 import (

@@ -1,8 +1,8 @@
-// Package stepwire is how a node of a step and srun talk.
+// Package stepwire is the protocol between a node of a step and srun.
 //
-// The node connects, once for each node and step, to one of the addresses at which srun listens. Both show the certificate of the step,
-// which the controller has made for it, and accept no other: so neither talks to anybody else, whatever host or port that is. Then
-// frames go both ways, each a header of 12 bytes and so many bytes of payload:
+// The node connects, once for each node and step, to one of the addresses at which srun listens. Both show the
+// certificate of the step, which the controller has made for it, and accept no other: so neither talks to anybody else,
+// whatever host or port that is. Then frames go both ways, each a header of 12 bytes and a payload:
 //
 //	0      kind
 //	1      flags
@@ -10,14 +10,14 @@
 //	4–7    rank of the task that it is about, big endian; All where it is about none
 //	8–11   length of the payload, big endian; at most MaxPayload
 //
-// srun says what is to be executed once all nodes of the step have said Hello, so that tasks begin on all of them or on none.
+// srun sends the command once all nodes of the step have said Hello, so that tasks begin on all of them or on none.
 //
-// With --mpi=pmi2 or pmix, a node of several makes a second connection, on which its tasks meet those of the others (packages
-// noded/stepd/pmi and noded/pmix). On the first one that would wait behind what tasks do not read of their standard input, perhaps for
-// ever.
+// With --mpi=pmi2 or pmix, a node of several makes a second connection, on which its tasks meet those of the others
+// (packages noded/stepd/pmi and noded/pmix). On the first one that would wait behind standard input that tasks do not
+// read, perhaps for ever.
 //
-// Nothing is acknowledged: what a slow reader does not take fills the connection, and then the pipe of the task that writes. What srun
-// says to a node is never held up by what the node says, since each side reads while it writes.
+// Nothing is acknowledged: what a slow reader does not take fills the connection, and then the pipe of the task that
+// writes. srun's messages to a node are never held up by the node's, since each side reads while it writes.
 package stepwire
 
 import (

@@ -1,3 +1,3 @@
-// Package explain says in words why a pending job waits and what would help (Why). It tries out changes by asking for plans of a changed
-// snapshot.
+// Package explain says in words why a pending job waits and what would help (Why). To find out, it makes plans of
+// changed snapshots.
 package explain

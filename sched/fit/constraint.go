@@ -1,5 +1,5 @@
-// Package fit answers what a node is, apart from what is free on it: feature
-// expressions, and their explanation.
+// Package fit evaluates properties of a node that do not depend on what is free: feature expressions, and their
+// explanation.
 package fit
 
 import (

@@ -1,10 +1,10 @@
-// Package pass makes plans: it goes through the queue once (Planner.Plan) and decides which jobs start, which are promised a start, and
-// which running jobs are preempted.
+// Package pass makes plans: it goes through the queue once (Planner.Plan) and decides which jobs start, which are
+// promised a start, and which running jobs are preempted.
 //
 // Each rule has a file of its own, so that it can be replaced there:
 //
 //   - pass.go: the pass over the classes of the queue, and starts
-//   - turn.go: which classes of a family it opens
+//   - turn.go: which classes of a family are opened
 //   - order.go: the order of backfill candidates (Params.Order)
 //   - guard.go: which jobs are promised a start, and when (Params.HeadGuardS, MaxWaitS)
 //   - preempt.go: preemption

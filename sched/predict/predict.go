@@ -1,8 +1,6 @@
-// Package predict guesses how long a job will run: the average of its user's
-// last two completed runs of that name (Tsafrir, Etsion, Feitelson: Backfilling
-// using system-generated predictions rather than user runtime estimates,
-// TPDS 2007). The guess orders backfill candidates; whether a job fits is
-// always decided by its real limit.
+// Package predict estimates how long a job will run: the average of its user's last two completed runs of that name
+// (Tsafrir, Etsion, Feitelson: Backfilling using system-generated predictions rather than user runtime estimates, TPDS
+// 2007). The estimate orders backfill candidates; whether a job fits is always decided by its real limit.
 package predict
 
 // History remembers completed runs. The zero value is empty and ready.

@@ -1,5 +1,5 @@
-// Package priority computes multifactor priority as the man page of
-// priority_multifactor describes it: a weighted sum of factors between 0 and 1.
+// Package priority computes multifactor priority as the manual page of priority_multifactor describes it: a weighted sum
+// of factors between 0 and 1.
 package priority
 
 import "math"

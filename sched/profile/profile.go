@@ -1,9 +1,8 @@
-// Package profile keeps what is free of several resources as a function of
-// time. It is exact: a use is added and removed over an interval of seconds,
-// and nothing is rounded or rebuilt.
+// Package profile stores the free amounts of several resources as a function of time. It is exact: a use is added and
+// removed over an interval of seconds, and nothing is rounded or rebuilt.
 //
-// The alternative, a list of reservations that is replayed for every question,
-// was slower at every size from ten uses upward.
+// Rejected: a list of reservations that is replayed for every question, which was slower at every size from ten uses
+// upward.
 package profile
 
 // Forever ends an interval that has no end.

@@ -1,6 +1,6 @@
-// Package record declares what the scheduler is told and what it answers: the records of a Snapshot, the Plan, the configuration. It
-// has no behaviour but what follows from a record alone: what a request comes to (Count, WorkOut), whom a reservation admits, where an
-// instance of a GPU goes (ChooseCut). Package sched passes the names on; the packages below it use these.
+// Package record declares the scheduler's input and output: the records of a Snapshot, the Plan, the configuration. Its
+// functions depend on one record alone: whom a reservation admits, where an instance of a GPU is placed (ChooseCut).
+// Package sched re-exports the names; the packages below it use these.
 //
 // Records are immutable once they are part of a snapshot.
 package record

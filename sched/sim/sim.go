@@ -1,6 +1,5 @@
-// Package sim replays workload traces through the scheduler of production
-// under simulated time. It plays the controller: it hands over snapshots,
-// believes plans, and ends jobs when the trace says so. It does not decide.
+// Package sim replays workload traces through the production scheduler in simulated time. It acts as the controller: it
+// hands over snapshots, follows plans, and ends jobs when the trace says so. It does not decide.
 package sim
 
 import (

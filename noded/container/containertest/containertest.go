@@ -1,4 +1,4 @@
-// Package containertest makes, for tests, what containers need: an image, and a machine on which an OCI runtime works.
+// Package containertest gives tests of containers an image, and a machine on which an OCI runtime works.
 package containertest
 
 import (

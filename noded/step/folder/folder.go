@@ -1,5 +1,6 @@
-// Package folder is the layout of one step attempt in the node's spool, shared by the node daemon (package step) and the shim
-// (package stepd), which must agree on it across versions: a shim may be older than the node daemon that finds it.
+// Package folder is the layout of one step attempt's directory in the node's spool. The node daemon (package step) and
+// the shim (package stepd) share it and must agree on it across versions: a shim may be older than the node daemon that
+// finds it.
 package folder
 
 import (

@@ -1,5 +1,5 @@
-// Package admit decides at submission: it fills what the user left open from partition and cluster, and refuses what can never
-// run, saying what was asked and what there is. Pure: no clock, no I/O.
+// Package admit decides whether a job may be submitted, updated or requeued. It fills in the defaults of partition and
+// cluster, and refuses a job that can never run, with what was requested and what exists. Pure.
 package admit
 
 import (

@@ -131,7 +131,7 @@ func morning(now time.Time) string {
 }
 
 // maxOutput is far more than any command of the corpus prints: some print forever when standard input ends.
-const maxOutput = 8 << 20
+const maxOutput = 64 << 20
 
 // limited keeps what is printed, and stops who prints too much.
 type limited struct {

@@ -88,6 +88,10 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 		if s, err = r.pool.take(ctx); err != nil {
 			break
 		}
+		if err = ctx.Err(); err != nil { // cancelled while the spool did not answer: it must not run
+			r.pool.put(s)
+			break
+		}
 		var taken bool
 		again := fmt.Sprintf("%s.%d", first, try+1)
 		if taken, err = r.offer(ctx, e, s, tmp, again); taken {

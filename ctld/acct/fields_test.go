@@ -15,7 +15,7 @@ func TestSlimRecords(t *testing.T) {
 		n.Spec, n.Alloc = j.Spec, j.Alloc
 		return n
 	}, fieldtest.LeftOut{"RequestId": controller, "Signals": controller, "Epoch": controller, "StopReason": controller,
-		"ScriptKey": controller, "EnvKey": controller, "MadeSeq": controller, "Lost": controller,
+		"ScriptKey": controller, "EnvKey": controller, "MadeSeq": controller, "Lost": controller, "FirstStep": controller,
 		"DependencyShown": "a job that has ended depends on nothing"})
 	fieldtest.Copies(t, func(s *pb.StepRecord) *pb.StepRecord {
 		n := slimStep(s)

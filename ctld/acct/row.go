@@ -52,7 +52,7 @@ func endOf(j *pb.JobRecord) int64 {
 // slim is a record as it is stored and sent to sacct: without what only the controller needs.
 func slim(j *pb.JobRecord) *pb.JobRecord {
 	n := state.CloneJob(j)
-	n.ScriptKey, n.EnvKey, n.MadeSeq = nil, nil, 0
+	n.ScriptKey, n.EnvKey, n.MadeSeq, n.FirstStep = nil, nil, 0, nil
 	if !ended(j) {
 		n.Lost = nil
 	}
